@@ -1,0 +1,115 @@
+#include "eigh.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "add.h"
+#include "eigen_peer.h"
+#include "keel/torch/keel.h"
+
+namespace keel::bench {
+namespace {
+
+/// Covariances of 2n samples, as a whitening layer meets them.
+torch::Tensor covariances(std::int64_t batch, std::int64_t n) {
+  torch::manual_seed(n * 100003 + batch);
+  const torch::Tensor samples = torch::randn({batch, n, 2 * n});
+  return samples.matmul(samples.transpose(1, 2)) / double(2 * n);
+}
+
+void register_forward(std::int64_t n, std::int64_t batch) {
+  const std::string name = fmt::format("eigh/forward/n={}/batch={}/", n, batch);
+  add(name + "keel", [=](benchmark::State& state) {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor m = covariances(batch, n);
+    for (auto _ : state) benchmark::DoNotOptimize(keel::eigh(m));
+  });
+  add(name + "torch", [=](benchmark::State& state) {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor m = covariances(batch, n);
+    for (auto _ : state) benchmark::DoNotOptimize(torch::linalg_eigh(m, "L"));
+  });
+  add(name + "Eigen", [=](benchmark::State& state) {
+    const torch::Tensor m = covariances(batch, n);
+    const torch::Tensor values = torch::empty({batch, n}), vectors = torch::empty_like(m);
+    const float* in = m.data_ptr<float>();
+    float *l = values.data_ptr<float>(), *v = vectors.data_ptr<float>();
+    for (auto _ : state)
+      at::parallel_for(0, batch, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t b = begin; b < end; ++b)
+          eigen_eigh(n, in + b * n * n, l + b * n, v + b * n * n);
+      });
+  });
+}
+
+template <typename Decompose>
+void forward_backward(benchmark::State& state, std::int64_t n, std::int64_t batch,
+                      Decompose decompose) {
+  const torch::Tensor m = covariances(batch, n).requires_grad_();
+  const torch::Tensor values_weight = torch::randn({batch, n}),
+                      weight = torch::randn({batch, n, n});
+  for (auto _ : state) {
+    const auto [values, vectors] = decompose(m);
+    benchmark::DoNotOptimize(
+        torch::autograd::grad({values, vectors}, {m}, {values_weight, weight}));
+  }
+}
+
+void register_backward(std::int64_t n, std::int64_t batch, const GradientRule& rule) {
+  const std::string name =
+      fmt::format("eigh/forward+backward {}/n={}/batch={}/", to_string(rule), n, batch);
+  add(name + "keel", [=](benchmark::State& state) {
+    forward_backward(state, n, batch, [&](const torch::Tensor& m) { return keel::eigh(m, rule); });
+  });
+  add(name + "torch", [=](benchmark::State& state) {
+    forward_backward(state, n, batch,
+                     [](const torch::Tensor& m) { return torch::linalg_eigh(m, "L"); });
+  });
+}
+
+bool fits(std::int64_t n, std::int64_t batch) { return batch * n * n <= 4096 * 64 * 64; }
+
+}  // namespace
+
+void register_eigh() {
+  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256})
+    for (const std::int64_t batch : {1, 16, 256, 4096})
+      if (fits(n, batch)) register_forward(n, batch);
+  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256})
+    for (const std::int64_t batch : {1, 16, 256}) register_backward(n, batch, PowerIteration{});
+  for (const GradientRule& rule :
+       std::initializer_list<GradientRule>{Analytic{}, Taylor{}, Lorentzian{}, Masked{}})
+    for (const std::int64_t n : {4, 8, 16, 32, 64}) register_backward(n, 256, rule);
+}
+
+std::vector<std::map<std::string, std::string>> eigh_accuracy() {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::map<std::string, std::string>> rows;
+  fmt::print(
+      "\neigh accuracy, worst of the batch: keel against LAPACK (ratio; below 1 keel is closer)\n");
+  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256}) {
+    const torch::Tensor m = covariances(n <= 64 ? 64 : 16, n), exact = m.to(torch::kFloat64);
+    const auto errors = [&](const torch::Tensor& values, const torch::Tensor& vectors) {
+      const torch::Tensor v = vectors.to(torch::kFloat64), l = values.to(torch::kFloat64);
+      const auto worst = [](const torch::Tensor& x) { return x.flatten(1).norm(2, 1); };
+      const torch::Tensor residual = worst(exact.matmul(v) - v * l.unsqueeze(1)) / worst(exact);
+      const torch::Tensor identity = torch::eye(n, torch::kFloat64);
+      return std::pair(residual.max().item<double>(),
+                       worst(v.transpose(1, 2).matmul(v) - identity).max().item<double>());
+    };
+    const auto own = keel::eigh(m);
+    const auto lapack = torch::linalg_eigh(m, "L");
+    const auto [r, o] = errors(own.values, own.vectors);
+    const auto [rl, ol] = errors(std::get<0>(lapack), std::get<1>(lapack));
+    fmt::print("  n={:<4} residual {:.1e} ({:.2f}x)   orthogonality {:.1e} ({:.2f}x)\n", n, r,
+               r / rl, o, o / ol);
+    rows.push_back({{"n", std::to_string(n)},
+                    {"residual", fmt::format("{:.3e}", r)},
+                    {"lapack_residual", fmt::format("{:.3e}", rl)},
+                    {"orthogonality", fmt::format("{:.3e}", o)},
+                    {"lapack_orthogonality", fmt::format("{:.3e}", ol)}});
+  }
+  return rows;
+}
+
+}  // namespace keel::bench

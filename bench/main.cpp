@@ -1,0 +1,102 @@
+// keel and its peers on the same inputs in one run: medians, ratios, JSON. See --help.
+
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "eigh.h"
+#include "keel/torch/keel.h"
+#include "keel/version.h"
+#include "layers.h"
+#include "report.h"
+
+namespace {
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+std::string command_output(const char* command) {
+  std::string out;
+  if (FILE* pipe = popen(command, "r")) {
+    char buffer[256];
+    while (fgets(buffer, sizeof(buffer), pipe)) out += buffer;
+    pclose(pipe);
+  }
+  while (!out.empty() && out.back() == '\n') out.pop_back();
+  return out.empty() ? "unknown" : out;
+}
+
+std::string now() {
+  char text[32];
+  const std::time_t time = std::time(nullptr);
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&time));
+  return text;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string json;
+  bool accuracy = true;
+  // Repetitions of keel and its peers take turns, so that a machine that slows down slows all.
+  std::string interleave = "--benchmark_enable_random_interleaving=true";
+  std::vector<char*> rest{argv[0], interleave.data()};
+  for (int i = 1; i < argc; ++i) {
+    if (!std::strncmp(argv[i], "--json=", 7)) {
+      json = argv[i] + 7;
+    } else if (!std::strcmp(argv[i], "--no-accuracy")) {
+      accuracy = false;
+    } else if (!std::strcmp(argv[i], "--help")) {
+      fmt::print(
+          "usage: keel_bench [--json=FILE] [--no-accuracy] [--benchmark_filter=REGEX] ...\n"
+          "Times keel and its peers (torch.linalg.eigh, Eigen; BatchNorm2d and a layer of torch's\n"
+          "operators) on the same inputs and threads, and prints medians and ratios. Other\n"
+          "--benchmark_* options go to Google Benchmark.\n");
+      return 0;
+    } else {
+      rest.push_back(argv[i]);
+    }
+  }
+  int count = int(rest.size());
+  benchmark::Initialize(&count, rest.data());
+  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
+  try {
+    keel::use_all_cores();
+    const std::map<std::string, std::string> context{
+        {"keel", KEEL_VERSION},
+        {"tree", command_output("git describe --always --dirty 2>/dev/null")},
+        {"libtorch", TORCH_VERSION},
+        {"processor", processor()},
+        {"cores", std::to_string(std::thread::hardware_concurrency())},
+        {"threads", std::to_string(at::get_num_threads())},
+        {"time", now()},
+    };
+    for (const auto& [key, value] : context) fmt::print("{}: {}\n", key, value);
+    std::fflush(stdout);
+    keel::bench::register_eigh();
+    keel::bench::register_layers();
+    keel::bench::Report report;
+    if (benchmark::RunSpecifiedBenchmarks(&report) == 0) {
+      fmt::print(stderr, "keel_bench: no benchmark matches\n");
+      return 2;
+    }
+    report.print();
+    const auto accuracy_rows =
+        accuracy ? keel::bench::eigh_accuracy() : std::vector<std::map<std::string, std::string>>{};
+    if (!json.empty()) report.write_json(json, context, accuracy_rows);
+    return report.failed() ? 1 : 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "keel_bench: {}\n", error.what());
+    return 1;
+  }
+}

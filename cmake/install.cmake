@@ -1,0 +1,46 @@
+# `cmake --install` gives a relocatable package: find_package(keel COMPONENTS core torch).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(keel_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/keel)
+set(keel_components core)
+if(KEEL_TORCH)
+  list(APPEND keel_components torch)
+endif()
+
+# One export set a component: asking for core alone never looks for LibTorch.
+foreach(component IN LISTS keel_components)
+  # LibTorch from a wheel is in no folder the loader searches, so its path stays in the RPATH.
+  set_target_properties(keel_${component} PROPERTIES
+    INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS keel_${component} EXPORT keel_${component}_targets COMPONENT ${component}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT keel_${component}_targets FILE keel_${component}_targets.cmake NAMESPACE keel::
+    DESTINATION ${keel_package_dir} COMPONENT ${component})
+endforeach()
+
+install(DIRECTORY include/keel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT core
+  FILES_MATCHING PATTERN "*.h")
+if(KEEL_TORCH)
+  install(DIRECTORY libtorch/include/keel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT torch
+    FILES_MATCHING PATTERN "*.h")
+  # The adapter is bound to the LibTorch it was built with; the package says which.
+  get_property(keel_torch_dir CACHE Torch_DIR PROPERTY VALUE)
+  file(STRINGS ${keel_torch_dir}/TorchConfigVersion.cmake keel_torch_version
+    REGEX "set\\(PACKAGE_VERSION " LIMIT_COUNT 1)
+  string(REGEX REPLACE ".*\"(.*)\".*" "\\1" keel_torch_version "${keel_torch_version}")
+endif()
+
+configure_package_config_file(cmake/keelConfig.cmake.in ${CMAKE_BINARY_DIR}/keelConfig.cmake
+  INSTALL_DESTINATION ${keel_package_dir} NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a new minor version may break callers.
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/keelConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+file(RELATIVE_PATH keel_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" keel_pc_to_prefix ${keel_pc_to_prefix})
+configure_file(cmake/keel-core.pc.in ${CMAKE_BINARY_DIR}/keel-core.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/keelConfig.cmake ${CMAKE_BINARY_DIR}/keelConfigVersion.cmake
+  DESTINATION ${keel_package_dir} COMPONENT core)
+install(FILES ${CMAKE_BINARY_DIR}/keel-core.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+  COMPONENT core)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT core)

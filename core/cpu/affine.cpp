@@ -1,0 +1,118 @@
+#include "keel/affine.h"
+
+#include <algorithm>
+
+#include "activation_columns.h"
+#include "activations_check.h"
+
+namespace keel::cpu {
+namespace {
+
+constexpr std::int64_t kSlab = 128;              // channels a task takes, at least one group
+constexpr std::int64_t kTaskElements = 1 << 16;  // enough to hide what handing out a task costs
+
+template <typename T>
+void run(const AffineTask<T>& task, const Activations<T>& output, const Executor& executor) {
+  const ActivationKernels<T>& kernel = activation_kernels<T>();
+  const std::int64_t channels = output.channels, d = output.group_size(), m = output.samples();
+  if (channels == 0 || m == 0) return;
+  // Small groups share a block, so that transposing fills the vectors.
+  const std::int64_t block = std::max(d, kernel.lanes / d * d);
+  const std::int64_t slab = std::max(block, kSlab / block * block);
+  const std::int64_t samples =
+      std::max<std::int64_t>(1, kTaskElements / std::min(slab, channels) / kernel.affine_tile) *
+      kernel.affine_tile;
+  const std::int64_t slabs = pieces(channels, slab);
+  executor(slabs * pieces(m, samples), [&](std::int64_t index) {
+    const std::int64_t channel = index % slabs * slab, end = std::min(channels, channel + slab);
+    const std::int64_t begin = index / slabs * samples, last = std::min(m, begin + samples);
+    Scratch<Accumulator<T>> scratch(kernel.affine_scratch(task.inputs, block));
+    for (std::int64_t first = begin; first < last; first += kernel.affine_tile)
+      for (std::int64_t c = channel; c < end; c += block)
+        kernel.affine(task, c, std::min(block, end - c), first,
+                      std::min(kernel.affine_tile, last - first), scratch);
+  });
+}
+
+}  // namespace
+
+template <typename T>
+void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
+            const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
+            const Executor& executor) {
+  require_valid("keel::affine", "input", input);
+  require_same_shape("keel::affine", "output", input, output);
+  require_per_group("keel::affine", "matrix", input, matrix);
+  using A = Accumulator<T>;
+  const std::int64_t channels = input.channels, d = input.group_size();
+  const PerChannel<A> centers(channels, center), biases(channels, bias);
+  Scratch<A> coefficients(channels * d);
+  for (std::int64_t i = 0; i < channels; ++i)
+    std::copy_n(matrix[i / d] + i % d * matrix.row_stride, d, coefficients + i * d);
+  run(AffineTask<T>{1,
+                    {columns(input), {}},
+                    {centers.data(), nullptr},
+                    coefficients,
+                    biases.data(),
+                    columns(output),
+                    d},
+      output, executor);
+}
+
+template <typename T>
+void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T> dL_doutput,
+                     Matrices<const Accumulator<T>> dL_dcovariance, const Accumulator<T>* dL_dmean,
+                     Activations<const T> input, const Accumulator<T>* mean,
+                     Activations<T> dL_dinput, const Executor& executor) {
+  require_valid("keel::affine_backward", "dL_doutput", dL_doutput);
+  require_same_shape("keel::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
+  require_per_group("keel::affine_backward", "matrix", dL_doutput, matrix);
+  const bool through_moments = bool(dL_dcovariance);
+  if (through_moments) {
+    require_same_shape("keel::affine_backward", "input", dL_doutput, input);
+    require_per_group("keel::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
+  }
+  using A = Accumulator<T>;
+  const std::int64_t channels = dL_doutput.channels, d = dL_doutput.group_size();
+  const A m = A(std::max<std::int64_t>(1, dL_doutput.samples()));
+  const int inputs = through_moments ? 2 : 1;
+
+  const PerChannel<A> zeros(channels, nullptr), means(channels, mean), biases(channels, dL_dmean);
+  for (std::int64_t i = 0; i < channels; ++i) biases.data()[i] /= m;
+  Scratch<A> coefficients(channels * d * inputs);
+  for (std::int64_t i = 0; i < channels; ++i)
+    for (std::int64_t j = 0; j < d; ++j) {
+      A* row = coefficients + i * inputs * d;
+      row[j] = matrix[i / d][j * matrix.row_stride + i % d];
+      if (through_moments) {
+        const A* gradient = dL_dcovariance[i / d];
+        row[d + j] = (gradient[i % d * dL_dcovariance.row_stride + j] +
+                      gradient[j * dL_dcovariance.row_stride + i % d]) /
+                     m;
+      }
+    }
+  run(AffineTask<T>{inputs,
+                    {columns(dL_doutput), through_moments ? columns(input) : Columns<const T>{}},
+                    {zeros.data(), means.data()},
+                    coefficients,
+                    biases.data(),
+                    columns(dL_dinput),
+                    d},
+      dL_dinput, executor);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                  \
+  template void affine(Matrices<const Accumulator<T>>, const Accumulator<T>*,                \
+                       const Accumulator<T>*, Activations<const T>, Activations<T>,          \
+                       const Executor&);                                                     \
+  template void affine_backward(Matrices<const Accumulator<T>>, Activations<const T>,        \
+                                Matrices<const Accumulator<T>>, const Accumulator<T>*,       \
+                                Activations<const T>, const Accumulator<T>*, Activations<T>, \
+                                const Executor&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+KEEL_INSTANTIATE(Half)
+KEEL_INSTANTIATE(BFloat16)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

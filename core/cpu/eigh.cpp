@@ -1,0 +1,175 @@
+#include "keel/eigh.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "eigh_limits.h"
+#include "keel/error.h"
+#include "kernels.h"
+#include "scratch.h"
+
+namespace keel::cpu {
+namespace {
+
+constexpr std::int64_t kThreadedSize = 96;  // below this one matrix is not worth several threads
+constexpr std::int64_t kBlocksInGaps = 8;   // as many as the search for rotations hides
+
+/// A pack of lanes costs as much as several single matrices, the more the larger n is: batches that
+/// would leave too many lanes idle, and matrices whose pack outgrows the cache, go one by one.
+template <typename T>
+bool use_lanes(std::int64_t n, std::int64_t batch) {
+  const std::int64_t lanes = kernels<T>().lanes;
+  const std::int64_t fewest = n <= 8 ? lanes / 4 : n <= 32 ? lanes / 2 : 2 * lanes;
+  return n <= 128 && batch >= fewest;
+}
+
+/// One matrix at a time, its steps spread over an executor.
+template <typename T>
+class OneSolver {
+ public:
+  OneSolver(std::int64_t n, int max_sweeps)
+      : n_(n),
+        stride_(padded<T>(n)),
+        blocks_((n + kBlockRows<T> - 1) / kBlockRows<T>),
+        max_sweeps_(max_sweeps),
+        memory_((2 * n + 4 + 3 + 2 * n) * stride_ + blocks_ * n * kBlockRows<T>),
+        sweeps_(2 * n + 1) {
+    T* next = memory_;
+    const auto take = [&](std::int64_t count) { return std::exchange(next, next + count); };
+    vectors_ = take(blocks_ * n * kBlockRows<T>);
+    matrix_ = take(n * stride_);
+    reflectors_ = take(n * stride_);
+    rows_ = take(4 * stride_);
+    diagonal_ = take(stride_);
+    off_diagonal_ = take(stride_);
+    tau_ = take(stride_);
+    cosine_ = take(n * stride_);
+    sine_ = take(n * stride_);
+  }
+
+  EighStatus solve(const T* matrix, std::int64_t row_stride, T* values, T* vectors,
+                   std::int64_t vector_stride, const Executor& executor) {
+    const Kernels<T>& kernel = kernels<T>();
+    int exponent = 0;
+    if (!kernel.load(n_, matrix, row_stride, matrix_, exponent)) {
+      constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+      std::fill_n(values, n_, nan);
+      for (std::int64_t i = 0; i < n_; ++i) std::fill_n(vectors + i * vector_stride, n_, nan);
+      return EighStatus::not_finite;
+    }
+    kernel.tridiagonalise(n_, matrix_, diagonal_, off_diagonal_, reflectors_, tau_, rows_);
+    constexpr std::int64_t kColumns = 32;
+    executor((n_ + kColumns - 1) / kColumns, [&](std::int64_t piece) {
+      Scratch<T> columns(8 * stride_);
+      kernel.form_vectors(n_, reflectors_, tau_, piece * kColumns,
+                          std::min(kColumns, n_ - piece * kColumns), vectors_, columns);
+    });
+    QlProgress<T> progress{.n = n_,
+                           .diagonal = diagonal_,
+                           .off_diagonal = off_diagonal_,
+                           .max_sweeps = max_sweeps_,
+                           .blocks = vectors_,
+                           .first_blocks = std::min(blocks_, kBlocksInGaps),
+                           .cosine = cosine_,
+                           .sine = sine_,
+                           .sweeps = sweeps_,
+                           .rotation_capacity = n_ * stride_,
+                           .sweep_capacity = 2 * n_ + 1};
+    while (!progress.finished) {
+      kernel.iterate(progress);
+      executor(blocks_ - progress.first_blocks,
+               [&](std::int64_t block) { kernel.rotate(progress, progress.first_blocks + block); });
+    }
+    if (progress.unconverged) return EighStatus::by_fallback;
+    kernel.store(n_, exponent, diagonal_, vectors_, values, vectors, vector_stride, rows_);
+    return EighStatus::converged;
+  }
+
+ private:
+  std::int64_t n_, stride_, blocks_;
+  int max_sweeps_;
+  Scratch<T> memory_;
+  Scratch<typename QlProgress<T>::Sweep> sweeps_;
+  T *vectors_, *matrix_, *reflectors_, *rows_, *diagonal_, *off_diagonal_, *tau_, *cosine_, *sine_;
+};
+
+/// The slow solver that always answers, for the matrix the fast one gave up on.
+template <typename T>
+void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, T* values, T* vectors,
+               std::int64_t vector_stride) {
+  std::vector<double> a(n * n), v(n * n), l(n);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j <= i; ++j) a[i * n + j] = matrix[i * row_stride + j];
+  reference::eigh(contiguous<const double>(a.data(), 1, n), l.data(), contiguous(v.data(), 1, n));
+  for (std::int64_t i = 0; i < n; ++i) {
+    values[i] = T(l[i]);
+    for (std::int64_t j = 0; j < n; ++j) vectors[i * vector_stride + j] = T(v[i * n + j]);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
+          const Executor& executor, EighLimits limits) {
+  const std::int64_t n = matrices.n, batch = matrices.batch;
+  require(n >= 0 && batch >= 0, "keel::eigh: expected n >= 0 and batch >= 0");
+  require(vectors.n == n && vectors.batch == batch,
+          "keel::eigh: matrices and vectors differ in n or batch");
+  if (batch == 0) return;
+  std::vector<EighStatus> own_status;
+  if (status == nullptr) {
+    own_status.resize(batch);
+    status = own_status.data();
+  }
+  const auto solve_one = [&](OneSolver<T>& solver, std::int64_t index, const Executor& steps) {
+    status[index] = solver.solve(matrices[index], matrices.row_stride, values + index * n,
+                                 vectors[index], vectors.row_stride, steps);
+  };
+  if (use_lanes<T>(n, batch)) {
+    const Kernels<T>& kernel = kernels<T>();
+    // Some 30 microseconds a piece: smaller packs are cheaper solved than handed out.
+    const std::int64_t packs = (batch + kernel.lanes - 1) / kernel.lanes;
+    const std::int64_t per_piece = std::max<std::int64_t>(1, 256 / (n * n + 1));
+    executor((packs + per_piece - 1) / per_piece, [&](std::int64_t piece) {
+      Scratch<T> scratch(kernel.lanes_scratch(n));
+      const std::int64_t end = std::min(packs, (piece + 1) * per_piece);
+      for (std::int64_t pack = piece * per_piece; pack < end; ++pack) {
+        const std::int64_t first = pack * kernel.lanes;
+        kernel.solve_lanes(first, std::min<std::int64_t>(kernel.lanes, batch - first), matrices,
+                           values, vectors, status, limits.max_sweeps, scratch);
+      }
+    });
+  } else if (batch == 1 && n >= kThreadedSize) {
+    OneSolver<T> solver(n, limits.max_sweeps);
+    solve_one(solver, 0, executor);
+  } else {
+    executor(batch, [&](std::int64_t index) {
+      OneSolver<T> solver(n, limits.max_sweeps);
+      solve_one(solver, index, serial());
+    });
+  }
+  if (std::find(status, status + batch, EighStatus::by_fallback) == status + batch) return;
+  executor(batch, [&](std::int64_t index) {
+    if (status[index] == EighStatus::by_fallback)
+      fall_back(matrices[index], n, matrices.row_stride, values + index * n, vectors[index],
+                vectors.row_stride);
+  });
+}
+
+template <typename T>
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
+          const Executor& executor) {
+  eigh(matrices, values, vectors, status, executor, EighLimits{});
+}
+
+#define KEEL_INSTANTIATE(T)                                                             \
+  template void eigh(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Executor&); \
+  template void eigh(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Executor&, EighLimits);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

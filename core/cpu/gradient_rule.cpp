@@ -1,0 +1,82 @@
+#include "keel/gradient_rule.h"
+
+#include "in_chunks.h"
+#include "padded_matrix.h"
+#include "pair_weight.h"
+#include "scratch.h"
+#include "shape.h"
+
+namespace keel::cpu {
+
+namespace {
+
+/// W in the form of pair_weight.h from B, both padded. The diagonal is left alone.
+template <typename T, typename Weight>
+void fill_weights(std::int64_t n, const Weight& weight, const T* values, const T* b, T* w) {
+  const std::int64_t stride = padded<T>(n);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = i + 1; j < n; ++j)
+      w[i * stride + j] = w[j * stride + i] =
+          weight(values[i], values[j], b[i * stride + j], b[j * stride + i]);
+}
+
+template <typename T>
+void clear(std::int64_t n, T* a) {
+  std::fill(a, a + n * padded<T>(n), T(0));
+}
+
+template <typename T, typename Rule>
+void backward_chunk(std::int64_t first, std::int64_t last, const Rule& rule, const T* values,
+                    Matrices<const T> vectors, const T* dL_dvalues, Matrices<const T> dL_dvectors,
+                    Matrices<T> dL_dmatrix) {
+  const std::int64_t n = vectors.n, size = n * padded<T>(n);
+  const auto multiply = kernels<T>().multiply;
+  Scratch<T> scratch(4 * size);
+  T *const v = scratch, *const u = v + size, *const p = u + size, *const q = p + size;
+  clear_padding(n, v);
+  clear_padding(n, u);
+  for (std::int64_t b = first; b < last; ++b) {
+    const T* l = values + b * n;
+    load(n, vectors[b], vectors.row_stride, v);
+    transpose(n, v, u);
+    clear(n, p);
+    if (dL_dvectors) {
+      load(n, dL_dvectors[b], dL_dvectors.row_stride, p);
+      multiply(n, u, p, q);
+      fill_weights(n, pair_weight<T>(rule, n, largest_magnitude(n, l)), l, q, p);
+    }
+    for (std::int64_t i = 0; i < n; ++i)
+      p[i * padded<T>(n) + i] = dL_dvalues ? dL_dvalues[b * n + i] : T(0);
+    multiply(n, p, u, q);
+    multiply(n, v, q, p);
+    symmetrise(n, p);
+    store(n, p, dL_dmatrix[b], dL_dmatrix.row_stride);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
+                   const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
+                   const Executor& executor) {
+  validate(rule);
+  require_same_shape("keel::eigh_backward", "dL_dvectors", vectors, dL_dvectors);
+  require_same_shape("keel::eigh_backward", "dL_dmatrix", vectors, dL_dmatrix);
+  std::visit(
+      [&](const auto& chosen) {
+        in_chunks(vectors.batch, vectors.n, executor, [&](std::int64_t first, std::int64_t last) {
+          backward_chunk(first, last, chosen, values, vectors, dL_dvalues, dL_dvectors, dL_dmatrix);
+        });
+      },
+      rule);
+}
+
+#define KEEL_INSTANTIATE(T)                                                               \
+  template void eigh_backward(const GradientRule&, const T*, Matrices<const T>, const T*, \
+                              Matrices<const T>, Matrices<T>, const Executor&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

@@ -1,0 +1,34 @@
+// Compiled once per instruction set with KEEL_ISA and KEEL_VECTOR_BYTES set by core/CMakeLists.txt.
+
+#include "kernels.h"
+
+#include "eigh_lanes.h"
+#include "eigh_one.h"
+#include "multiply.h"
+
+namespace keel::cpu::KEEL_ISA {
+
+#define KEEL_STRING(x) KEEL_STRING_(x)
+#define KEEL_STRING_(x) #x
+
+template <typename T>
+constexpr Kernels<T> kernels_of() {
+  return {KEEL_STRING(KEEL_ISA),
+          kLanes<T>,
+          multiply<T>,
+          lanes_scratch<T>,
+          solve_lanes<T>,
+          load<T>,
+          tridiagonalise<T>,
+          form_vectors<T>,
+          iterate<T>,
+          rotate<T>,
+          store<T>};
+}
+
+extern const Kernels<float> kFloat;
+extern const Kernels<double> kDouble;
+const Kernels<float> kFloat = kernels_of<float>();
+const Kernels<double> kDouble = kernels_of<double>();
+
+}  // namespace keel::cpu::KEEL_ISA

@@ -1,0 +1,79 @@
+#pragma once
+
+// The inner loops that are compiled once per instruction set and chosen when the program starts.
+
+#include <cstdint>
+
+#include "keel/eigh.h"
+
+namespace keel::cpu {
+
+/// Rows of scratch matrices are padded to a whole number of the widest vectors.
+template <typename T>
+constexpr std::int64_t padded(std::int64_t n) {
+  constexpr std::int64_t width = 64 / sizeof(T);
+  return (n + width - 1) / width * width;
+}
+
+/// Eigenvectors under rotation are stored in blocks of this many rows: element (row, column) lies
+/// at
+/// ((row / kBlockRows) * n + column) * kBlockRows + row % kBlockRows, so one block stays in cache.
+template <typename T>
+inline constexpr std::int64_t kBlockRows = 128 / std::int64_t(sizeof(T));
+
+/// QL on one tridiagonal matrix. The plane rotations are applied to the first blocks of vectors as
+/// they are found, and listed for the others; it stops whenever that list is full.
+template <typename T>
+struct QlProgress {
+  std::int64_t n;
+  T* diagonal;
+  T* off_diagonal;  ///< n entries, the last one unused
+  int max_sweeps;   ///< for each eigenvalue
+  // Rotation i of a sweep turns columns i and i + 1; a sweep runs from `high` - 1 down to `low`.
+  struct Sweep {
+    std::int64_t low, high, first;  ///< `first`: where its rotations begin in cosine and sine
+  };
+  T* blocks;                  ///< the vectors, see kBlockRows
+  std::int64_t first_blocks;  ///< how many of them iterate() turns itself
+  T* cosine;
+  T* sine;
+  Sweep* sweeps;
+  std::int64_t rotation_capacity, sweep_capacity;
+  std::int64_t sweep_count = 0;
+  std::int64_t row = 0;  ///< the eigenvalue being isolated
+  int row_sweeps = 0;
+  bool finished = false;
+  bool unconverged = false;
+};
+
+template <typename T>
+struct Kernels {
+  const char* instruction_set;
+  int lanes;
+
+  /// c = a b for n x n matrices with rows padded<T>(n) elements apart, b and c 64-byte aligned.
+  void (*multiply)(std::int64_t n, const T* a, const T* b, T* c);
+
+  // eigh_lanes.h: a batch, one matrix per lane.
+  std::int64_t (*lanes_scratch)(std::int64_t n);
+  void (*solve_lanes)(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
+                      Matrices<T> vectors, EighStatus* status, int max_sweeps, T* scratch);
+
+  // eigh_one.h: one matrix over all lanes, in steps that may run on several threads.
+  bool (*load)(std::int64_t n, const T* matrix, std::int64_t row_stride, T* scaled, int& exponent);
+  void (*tridiagonalise)(std::int64_t n, T* matrix, T* diagonal, T* off_diagonal, T* reflectors,
+                         T* tau, T* scratch);
+  void (*form_vectors)(std::int64_t n, const T* reflectors, const T* tau, std::int64_t first_column,
+                       std::int64_t columns, T* blocks, T* scratch);
+  void (*iterate)(QlProgress<T>& progress);
+  void (*rotate)(const QlProgress<T>& progress, std::int64_t block);
+  void (*store)(std::int64_t n, int exponent, const T* diagonal, const T* blocks, T* values,
+                T* vectors, std::int64_t vector_stride, T* scratch);
+};
+
+/// The best set of kernels this processor runs. KEEL_ISA=baseline or avx2 in the environment caps
+/// it.
+template <typename T>
+const Kernels<T>& kernels();
+
+}  // namespace keel::cpu

@@ -1,0 +1,270 @@
+#include "keel/moments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "activation_columns.h"
+#include "activations_check.h"
+#include "keel/affine.h"
+
+namespace keel::cpu {
+namespace {
+
+constexpr std::int64_t kWidestBlock = 128;  // channels: two tiles and the products stay in L2
+constexpr std::int64_t kTasks = 32;
+constexpr std::int64_t kShiftSamples = 16;
+
+float value(float x) { return x; }
+double value(double x) { return x; }
+float value(Half x) { return to_float(x); }
+float value(BFloat16 x) { return to_float(x); }
+
+/// Blocks of channels and the runs of them that one task takes, and the chunks of samples. Nothing
+/// here depends on the executor, so neither do the sums.
+struct Partition {
+  std::vector<MomentBlock> blocks;
+  std::vector<std::size_t> slab_begin;  ///< into blocks, and their number at the end
+  std::int64_t chunk_samples = 0;
+  std::int64_t chunks = 0;
+  std::int64_t scratch = 0;
+
+  std::int64_t slabs() const { return std::int64_t(slab_begin.size()) - 1; }
+};
+
+template <typename T>
+Partition partition(const Activations<const T>& x, bool symmetric) {
+  const ActivationKernels<T>& kernel = activation_kernels<T>();
+  const std::int64_t d = x.group_size();
+  Partition result;
+  if (d <= kWidestBlock) {
+    const std::int64_t width = std::max(d, kernel.lanes / d * d);
+    for (std::int64_t c = 0; c < x.channels; c += width) {
+      const std::int64_t w = std::min(width, x.channels - c);
+      result.blocks.push_back({c, w, c, w, symmetric});
+    }
+  } else {
+    for (std::int64_t group = 0; group < x.channels; group += d)
+      for (std::int64_t i = 0; i < d; i += kWidestBlock)
+        for (std::int64_t j = 0; j < (symmetric ? i + 1 : d); j += kWidestBlock)
+          result.blocks.push_back({group + i, std::min(kWidestBlock, d - i), group + j,
+                                   std::min(kWidestBlock, d - j), symmetric && i == j});
+  }
+  std::int64_t filled = kWidestBlock;
+  for (std::size_t b = 0; b < result.blocks.size(); ++b) {
+    const MomentBlock& block = result.blocks[b];
+    if (filled + block.left_width > kWidestBlock) {
+      result.slab_begin.push_back(b);
+      filled = 0;
+    }
+    filled += block.left_width;
+    result.scratch = std::max(result.scratch, kernel.moments_scratch(block));
+  }
+  result.slab_begin.push_back(result.blocks.size());
+
+  const std::int64_t m = x.samples(), slabs = std::max<std::int64_t>(1, result.slabs());
+  const std::int64_t most =
+      std::max<std::int64_t>(1, m / std::max(16 * d, 2 * kernel.moments_tile));
+  const std::int64_t wanted = std::min(most, pieces(kTasks, slabs));
+  result.chunk_samples = std::max<std::int64_t>(1, pieces(pieces(m, wanted), kernel.moments_tile)) *
+                         kernel.moments_tile;
+  result.chunks = pieces(m, result.chunk_samples);
+  return result;
+}
+
+/// The sums over all samples: sum (channels) and second (channels x d; the lower triangle of each
+/// group if `symmetric`).
+template <typename T>
+void sum_products(const MomentsTask<T>& task, const Activations<const T>& x, bool symmetric,
+                  double* sum, double* second, const Executor& executor) {
+  const ActivationKernels<T>& kernel = activation_kernels<T>();
+  const std::int64_t d = x.group_size(), m = x.samples();
+  const Partition parts = partition(x, symmetric);
+  const std::int64_t set = x.channels * (d + 1);  // one chunk's sums: second, then sum
+  Scratch<double> sums(parts.chunks * set);
+
+  executor(parts.slabs() * parts.chunks, [&](std::int64_t index) {
+    const std::int64_t chunk = index / parts.slabs(), slab = index % parts.slabs();
+    double* chunk_second = sums + chunk * set;
+    double* chunk_sum = chunk_second + x.channels * d;
+    const auto begin = parts.blocks.begin() + std::ptrdiff_t(parts.slab_begin[std::size_t(slab)]);
+    const auto end = parts.blocks.begin() + std::ptrdiff_t(parts.slab_begin[std::size_t(slab) + 1]);
+    for (auto block = begin; block != end; ++block)
+      for (std::int64_t c = block->left; c < block->left + block->left_width; ++c) {
+        const std::int64_t offset = block->right - c / d * d;  // negative only for merged groups
+        std::fill_n(chunk_second + c * d + std::max<std::int64_t>(0, offset),
+                    std::min(d, block->right_width), 0.0);
+        if (offset <= 0) chunk_sum[c] = 0;
+      }
+    Scratch<Accumulator<T>> scratch(parts.scratch);
+    const std::int64_t last = std::min(m, (chunk + 1) * parts.chunk_samples);
+    for (std::int64_t first = chunk * parts.chunk_samples; first < last;
+         first += kernel.moments_tile)
+      for (auto block = begin; block != end; ++block) {
+        const bool with_sum = block->right <= block->left / d * d;  // once for each left channel
+        kernel.moments(task, *block, first, std::min(kernel.moments_tile, last - first),
+                       with_sum ? chunk_sum : nullptr, chunk_second, scratch);
+      }
+  });
+
+  constexpr std::int64_t kRows = 16;
+  executor(pieces(x.channels, kRows), [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kRows, end = std::min(x.channels, begin + kRows);
+    std::fill(second + begin * d, second + end * d, 0.0);
+    std::fill(sum + begin, sum + end, 0.0);
+    for (std::int64_t chunk = 0; chunk < parts.chunks; ++chunk) {
+      const double* from = sums + chunk * set;
+      for (std::int64_t c = begin; c < end; ++c) {
+        const std::int64_t row = symmetric ? c % d + 1 : d;
+        for (std::int64_t j = 0; j < row; ++j) second[c * d + j] += from[c * d + j];
+        sum[c] += from[x.channels * d + c];
+      }
+    }
+  });
+}
+
+/// What the sampled values of one channel say about it.
+struct Sampled {
+  double sum = 0, count = 0;
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+
+  void add(double x) {
+    if (!std::isfinite(x)) return;
+    sum += x;
+    count += 1;
+    low = std::min(low, x);
+    high = std::max(high, x);
+  }
+
+  /// The average, with no more digits than the spread asks for: x - shift then has no more digits
+  /// than x, and sums of coarse values (16 bit types, integers) round seldom, and not all one way.
+  double shift() const {
+    if (count == 0) return 0;
+    if (low == high) return low;
+    const double unit = std::ldexp(1.0, std::ilogb(high - low) - 2);
+    return std::nearbyint(sum / count / unit) * unit;
+  }
+};
+
+/// Near every channel's mean, from a few samples spread over all of them. If these are q of m,
+/// their average is off by at most sqrt(m / q) standard deviations, whatever the data.
+template <typename T>
+void choose_shift(const Activations<const T>& x, Accumulator<T>* shift) {
+  const std::int64_t m = x.samples(), count = std::min(m, kShiftSamples);
+  constexpr double kGolden = 0.6180339887498949;  // spreads without resonating with the image width
+  std::vector<Sampled> channels(static_cast<std::size_t>(x.channels));
+  for (std::int64_t q = 0; q < count; ++q) {
+    const double fraction = std::fmod((double(q) + 0.5) * kGolden, 1.0);
+    const std::int64_t sample =
+        m <= kShiftSamples ? q : std::min(m - 1, std::int64_t(fraction * double(m)));
+    for (std::int64_t c = 0; c < x.channels; ++c)
+      channels[std::size_t(c)].add(value(x.data[x.index(sample, c)]));
+  }
+  for (std::int64_t c = 0; c < x.channels; ++c)
+    shift[c] = Accumulator<T>(channels[std::size_t(c)].shift());
+}
+
+}  // namespace
+
+template <typename T>
+void partial_moments(Activations<const T> input, PartialMoments& moments,
+                     const Executor& executor) {
+  require_valid("keel::moments", "input", input);
+  require(moments.channels == input.channels && moments.groups == input.groups,
+          "keel::moments: expected moments of " + text(input.channels) + " channels in " +
+              text(input.groups) + " groups, got " + text(moments.channels) + " in " +
+              text(moments.groups));
+  using A = Accumulator<T>;
+  const std::int64_t channels = input.channels, d = input.group_size();
+  moments.count = input.samples();
+  if (channels == 0) return;
+  PerChannel<A> shift(channels, nullptr);
+  choose_shift(input, shift.data());
+  std::copy_n(shift.data(), channels, moments.shift);
+
+  const Columns<const T> x = columns(input);
+  sum_products(MomentsTask<T>{x, x, shift.data(), shift.data(), d}, input, true, moments.sum,
+               moments.second, executor);
+  for (std::int64_t i = 0; i < channels; ++i) {
+    const std::int64_t group = i / d * d;
+    for (std::int64_t j = group; j < i; ++j)
+      moments.second[j * d + i - group] = moments.second[i * d + j - group];
+  }
+}
+
+template <typename T>
+void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
+             const Executor& executor) {
+  require_valid("keel::moments", "input", input);
+  require_per_group("keel::moments", "covariance", input, covariance);
+  const std::int64_t channels = input.channels;
+  Scratch<double> shift(channels), sum(channels), second(channels * input.group_size());
+  PartialMoments partial{channels, input.groups, 0, shift, sum, second};
+  partial_moments(input, partial, executor);
+  if (channels > 0) mean_and_covariance(partial, mean, covariance);
+}
+
+template <typename T>
+void cross_moments(Activations<const T> left, Activations<const T> right,
+                   const Accumulator<T>* center, Accumulator<T>* sum,
+                   Matrices<Accumulator<T>> cross, const Executor& executor) {
+  require_valid("keel::cross_moments", "left", left);
+  require_same_shape("keel::cross_moments", "right", left, right);
+  require_per_group("keel::cross_moments", "cross", left, cross);
+  using A = Accumulator<T>;
+  const std::int64_t channels = left.channels, d = left.group_size();
+  if (channels == 0) return;
+  const PerChannel<A> left_center(channels, nullptr), right_center(channels, center);
+  Scratch<double> sums(channels), products(channels * d);
+  sum_products(
+      MomentsTask<T>{columns(left), columns(right), left_center.data(), right_center.data(), d},
+      left, false, sums, products, executor);
+  for (std::int64_t i = 0; i < channels; ++i) {
+    sum[i] = A(sums[i]);
+    for (std::int64_t j = 0; j < d; ++j)
+      cross[i / d][i % d * cross.row_stride + j] = A(products[i * d + j]);
+  }
+}
+
+template <typename T>
+void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
+                      const Accumulator<T>* dL_dmean, Matrices<const Accumulator<T>> dL_dcovariance,
+                      Activations<T> dL_dinput, const Executor& executor) {
+  require_valid("keel::moments_backward", "input", input);
+  require_same_shape("keel::moments_backward", "dL_dinput", input, dL_dinput);
+  if (dL_dcovariance)
+    require_per_group("keel::moments_backward", "dL_dcovariance", input, dL_dcovariance);
+  using A = Accumulator<T>;
+  const std::int64_t channels = input.channels, d = input.group_size();
+  const A m = A(std::max<std::int64_t>(1, input.samples()));
+  Scratch<A> matrix(channels * d), bias(channels);
+  for (std::int64_t i = 0; i < channels; ++i) {
+    bias[i] = dL_dmean != nullptr ? dL_dmean[i] / m : A(0);
+    for (std::int64_t j = 0; j < d; ++j) {
+      const auto entry = [&](std::int64_t row, std::int64_t column) {
+        return dL_dcovariance ? dL_dcovariance[i / d][row * dL_dcovariance.row_stride + column]
+                              : A(0);
+      };
+      matrix[i * d + j] = (entry(i % d, j) + entry(j, i % d)) / m;
+    }
+  }
+  affine<T>(contiguous<const A>(matrix, input.groups, d), mean, bias, input, dL_dinput, executor);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                      \
+  template void partial_moments(Activations<const T>, PartialMoments&, const Executor&);         \
+  template void moments(Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,         \
+                        const Executor&);                                                        \
+  template void cross_moments(Activations<const T>, Activations<const T>, const Accumulator<T>*, \
+                              Accumulator<T>*, Matrices<Accumulator<T>>, const Executor&);       \
+  template void moments_backward(Activations<const T>, const Accumulator<T>*,                    \
+                                 const Accumulator<T>*, Matrices<const Accumulator<T>>,          \
+                                 Activations<T>, const Executor&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+KEEL_INSTANTIATE(Half)
+KEEL_INSTANTIATE(BFloat16)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

@@ -1,0 +1,78 @@
+#pragma once
+
+// Fixed-width vectors through the compiler's vector extensions: +, -, *, / and comparisons work
+// lane by lane. KEEL_VECTOR_BYTES comes with the instruction set this file is compiled for (see
+// kernels.cpp). Everything here is in the instruction set's own namespace, so that no inline
+// function compiled for a newer processor can be the one the linker keeps for an older one.
+
+#include <cstdint>
+
+namespace keel::cpu::KEEL_ISA {
+
+template <typename T>
+struct IntegerOf;
+template <>
+struct IntegerOf<float> {
+  using type = std::int32_t;
+};
+template <>
+struct IntegerOf<double> {
+  using type = std::int64_t;
+};
+
+template <typename T>
+inline constexpr int kLanes = KEEL_VECTOR_BYTES / int(sizeof(T));
+
+// The vector types are named through a trait because GCC drops the attribute on dependent aliases.
+template <typename T, int LANES = kLanes<T>>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(LANES * sizeof(T))));
+  typedef typename IntegerOf<T>::type mask __attribute__((vector_size(LANES * sizeof(T))));
+};
+template <typename T>
+using Vec = typename VectorOf<T>::type;
+template <typename T>
+using Mask = typename VectorOf<T>::mask;  // all ones where true, zero where false
+
+template <typename T>
+inline Vec<T> broadcast(T x) {
+  return x - Vec<T>{};  // x - 0 keeps the sign of zero
+}
+
+template <typename T>
+inline Vec<T> square_root(Vec<T> x) {
+  Vec<T> root;
+  for (int k = 0; k < kLanes<T>; ++k) {
+    if constexpr (sizeof(T) == 4)
+      root[k] = __builtin_sqrtf(x[k]);
+    else
+      root[k] = __builtin_sqrt(x[k]);
+  }
+  return root;
+}
+
+template <typename T>
+inline Vec<T> magnitude(Vec<T> x) {
+  return x < 0 ? -x : x;
+}
+
+/// The sum of all lanes, halving the vector at each step.
+template <typename T, int LANES = kLanes<T>>
+inline T sum_lanes(typename VectorOf<T, LANES>::type x) {
+  if constexpr (LANES == 1) {
+    return x[0];
+  } else {
+    typename VectorOf<T, LANES / 2>::type half[2];
+    __builtin_memcpy(half, &x, sizeof(x));
+    return sum_lanes<T, LANES / 2>(half[0] + half[1]);
+  }
+}
+
+template <typename T>
+inline bool any(Mask<T> mask) {
+  typename IntegerOf<T>::type all = 0;
+  for (int k = 0; k < kLanes<T>; ++k) all |= mask[k];
+  return all != 0;
+}
+
+}  // namespace keel::cpu::KEEL_ISA

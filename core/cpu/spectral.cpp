@@ -1,0 +1,328 @@
+#include "keel/spectral.h"
+
+#include <cmath>
+#include <vector>
+
+#include "divided_difference.h"
+#include "in_chunks.h"
+#include "padded_matrix.h"
+#include "pair_weight.h"
+#include "scratch.h"
+#include "shape.h"
+
+namespace keel::cpu {
+
+namespace {
+
+/// One matrix's eigenvalues as f sees them.
+template <typename T>
+struct Spectrum {
+  SpectralMap<T> map;
+  std::int64_t n, rank = 0;
+  const T* l = nullptr;  ///< as they came
+  T largest = 0;
+  std::vector<T> x, f;  ///< noise around zero set to zero; f(x), 0 where dropped
+
+  Spectrum(const SpectralFunction& function, std::int64_t size)
+      : map(function), n(size), x(std::size_t(size)), f(std::size_t(size)) {}
+
+  /// False where f is not defined at a kept eigenvalue.
+  bool read(const T* values, std::int64_t kept) {
+    l = values;
+    rank = kept;
+    largest = largest_magnitude(n, values);
+    const T noise = map.noise(n, largest);
+    bool defined = true;
+    for (std::size_t i = 0; i < f.size(); ++i) {
+      x[i] = std::abs(l[i]) <= noise ? T(0) : l[i];
+      f[i] = std::int64_t(i) < rank ? map.value(x[i]) : T(0);
+      defined = defined && !std::isnan(f[i]);
+    }
+    return defined;
+  }
+};
+
+/// F of the exact rule.
+template <typename T>
+void fill_kernel(const Exact& rule, const Spectrum<T>& s, T* F) {
+  const std::int64_t n = s.n, stride = padded<T>(n);
+  std::fill(F, F + n * stride, T(0));
+  const TaylorWeight<T> series = pair_weight<T>(Taylor{rule.terms}, n, s.largest);
+  for (std::int64_t i = 0; i < s.rank; ++i) {
+    for (std::int64_t j = i; j < s.rank; ++j)
+      F[i * stride + j] = F[j * stride + i] = s.map.difference(s.x[i], s.x[j]);
+    for (std::int64_t j = s.rank; j < n; ++j)
+      F[i * stride + j] = F[j * stride + i] = series(s.l[i], s.l[j], T(0), 2 * s.f[i]);
+  }
+}
+
+/// F of a rule for eigh: with g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j.
+template <typename T, typename Rule>
+void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
+  const std::int64_t n = s.n, stride = padded<T>(n);
+  const auto weight = pair_weight<T>(rule, n, s.largest);
+  for (std::int64_t i = 0; i < n; ++i) {
+    F[i * stride + i] = i < s.rank ? s.map.difference(s.x[i], s.x[i]) : T(0);
+    for (std::int64_t j = i + 1; j < n; ++j)
+      F[i * stride + j] = F[j * stride + i] = weight(s.l[i], s.l[j], 2 * s.f[j], 2 * s.f[i]);
+  }
+}
+
+/// Scratch and the changes of basis every stage here is made of. `v` holds V and `u` its transpose.
+template <typename T>
+class Basis {
+ public:
+  Basis(std::int64_t n, std::int64_t extra)
+      : n_(n), size_(n * padded<T>(n)), scratch_((3 + extra) * size_) {
+    for (std::int64_t k = 0; k < 3 + extra; ++k) clear_padding(n, scratch_ + k * size_);
+  }
+  T* v() const { return scratch_; }
+  T* u() const { return scratch_ + size_; }
+  T* extra(std::int64_t k) const { return scratch_ + (3 + k) * size_; }
+
+  void read(const T* vectors, std::int64_t row_stride) {
+    load(n_, vectors, row_stride, v());
+    transpose(n_, v(), u());
+  }
+
+  /// to = V^T sym(matrix) V.
+  void into(const T* matrix, std::int64_t row_stride, T* to) {
+    load(n_, matrix, row_stride, to);
+    symmetrise(n_, to);
+    kernels<T>().multiply(n_, to, v(), product());
+    kernels<T>().multiply(n_, u(), product(), to);
+  }
+
+  /// matrix = V a V^T for symmetric a, which is overwritten.
+  void out_of(T* a, T* matrix, std::int64_t row_stride) {
+    kernels<T>().multiply(n_, a, u(), product());
+    kernels<T>().multiply(n_, v(), product(), a);
+    symmetrise(n_, a);
+    store(n_, a, matrix, row_stride);
+  }
+
+ private:
+  T* product() const { return scratch_ + 2 * size_; }
+  std::int64_t n_, size_;
+  Scratch<T> scratch_;
+};
+
+template <typename T>
+void scale_by(std::int64_t n, const T* F, T* a) {
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) a[i * padded<T>(n) + j] *= F[i * padded<T>(n) + j];
+}
+
+/// sum_k f[l_i, l_k, l_j] (C_ik H_kj + H_ik C_kj), all in the eigenbasis, F the first differences.
+template <typename T>
+void second_differences(const Spectrum<T>& s, const T* F, const T* C, const T* H, T* D) {
+  const std::int64_t n = s.n, stride = padded<T>(n);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = i; j < n; ++j) {
+      T sum = 0;
+      for (std::int64_t k = 0; k < n; ++k) {
+        // The three in descending order: i <= j always.
+        const std::int64_t a = std::min(i, k), c = std::max(j, k), b = i + j + k - a - c;
+        const T f_abc =
+            s.map.second_difference(s.x[a], s.x[b], s.x[c], F[a * stride + b], F[b * stride + c]);
+        sum +=
+            f_abc * (C[i * stride + k] * H[j * stride + k] + H[i * stride + k] * C[j * stride + k]);
+      }
+      D[i * stride + j] = D[j * stride + i] = sum;
+    }
+}
+
+template <typename T>
+struct RankFinder {
+  std::int64_t n;
+  Matrices<const T> matrices, vectors;
+  Scratch<T> scratch;
+
+  /// l~_i = v_i^T M v_i - sum_{k<i} l~_k (v_k . v_i)^2: what deflating M by the earlier vectors
+  /// leaves, to second order in their loss of orthogonality.
+  std::vector<T> rayleigh_quotients(std::int64_t b) {
+    const std::int64_t stride = padded<T>(n), size = n * stride;
+    T *const v = scratch, *const u = v + size, *const m = u + size, *const p = m + size;
+    for (T* each : {v, m}) clear_padding(n, each);
+    load(n, vectors[b], vectors.row_stride, v);
+    transpose(n, v, u);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j <= i; ++j)
+        m[i * stride + j] = m[j * stride + i] = matrices[b][i * matrices.row_stride + j];
+    kernels<T>().multiply(n, m, v, p);
+    std::vector<T> quotients(std::size_t(n), T(0));
+    for (std::int64_t r = 0; r < n; ++r)
+      for (std::int64_t i = 0; i < n; ++i)
+        quotients[std::size_t(i)] += v[r * stride + i] * p[r * stride + i];
+    kernels<T>().multiply(n, u, v, p);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t k = 0; k < i; ++k) {
+        const T overlap = p[k * stride + i];
+        quotients[std::size_t(i)] -= quotients[std::size_t(k)] * overlap * overlap;
+      }
+    return quotients;
+  }
+
+  std::int64_t operator()(const FullRank&, std::int64_t, const T*) { return n; }
+  std::int64_t operator()(const LeadingCount& policy, std::int64_t, const T*) {
+    return std::min(policy.count, n);
+  }
+  std::int64_t operator()(const LeadingEnergy& policy, std::int64_t, const T* l) {
+    const double wanted = policy.fraction * energy(l, n);
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      if ((sum += energy(l + i, 1)) >= wanted) return i + 1;
+    return n;
+  }
+  std::int64_t operator()(const Algorithm1& policy, std::int64_t b, const T* l) {
+    std::vector<T> quotients;
+    if (policy.rayleigh_tolerance) quotients = rayleigh_quotients(b);
+    const double wanted = policy.energy.value_or(0) * energy(l, n);
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (policy.eps && double(l[i]) <= *policy.eps) return i;
+      // Written so that NaN and eigenvalues that are not positive stop as well.
+      if (policy.rayleigh_tolerance &&
+          !(std::abs(quotients[std::size_t(i)] - l[i]) < *policy.rayleigh_tolerance * double(l[i])))
+        return i;
+      sum += energy(l + i, 1);
+      if (policy.energy && sum >= wanted) return policy.keep_reaching ? i + 1 : i;
+    }
+    return n;
+  }
+
+ private:
+  static double energy(const T* l, std::int64_t count) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < count; ++i) sum += std::max(double(l[i]), 0.0);
+    return sum;
+  }
+};
+
+}  // namespace
+
+template <typename T>
+void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
+                   Matrices<const T> vectors, std::int64_t* rank, const Executor& executor) {
+  validate(policy);
+  const bool by_algorithm1 = std::holds_alternative<Algorithm1>(policy);
+  if (by_algorithm1) require_same_shape("keel::spectral_rank", "matrices", vectors, matrices);
+  const std::int64_t n = vectors.n;
+  in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
+    RankFinder<T> find{n, matrices, vectors, Scratch<T>(by_algorithm1 ? 4 * n * padded<T>(n) : 0)};
+    for (std::int64_t b = first; b < last; ++b) {
+      const T* l = values + b * n;
+      const bool bad = std::any_of(l, l + n, [](T x) { return std::isnan(x); });
+      const std::int64_t kept =
+          bad ? 1 : std::visit([&](const auto& p) { return find(p, b, l); }, policy);
+      rank[b] = std::min(n, std::max<std::int64_t>(1, kept));
+    }
+  });
+}
+
+template <typename T>
+void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
+              const std::int64_t* rank, Matrices<T> result, const Executor& executor) {
+  require_same_shape("keel::spectral", "result", vectors, result);
+  const std::int64_t n = vectors.n, stride = padded<T>(n);
+  in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
+    Spectrum<T> spectrum(function, n);
+    Basis<T> basis(n, 1);
+    T* const S = basis.extra(0);
+    for (std::int64_t b = first; b < last; ++b) {
+      if (!spectrum.read(values + b * n, rank[b])) {
+        store_nan(n, result[b], result.row_stride);
+        continue;
+      }
+      basis.read(vectors[b], vectors.row_stride);
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t k = 0; k < n; ++k)
+          basis.v()[i * stride + k] *= spectrum.f[std::size_t(k)];
+      kernels<T>().multiply(n, basis.v(), basis.u(), S);
+      symmetrise(n, S);
+      store(n, S, result[b], result.row_stride);
+    }
+  });
+}
+
+template <typename T>
+void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
+                       Matrices<const T> vectors, const std::int64_t* rank,
+                       Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
+                       const Executor& executor) {
+  validate(rule);
+  require_same_shape("keel::spectral_backward", "dL_dresult", vectors, dL_dresult);
+  require_same_shape("keel::spectral_backward", "dL_dmatrix", vectors, dL_dmatrix);
+  const std::int64_t n = vectors.n;
+  in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
+    Spectrum<T> spectrum(function, n);
+    Basis<T> basis(n, 2);
+    T *const E = basis.extra(0), *const F = basis.extra(1);
+    for (std::int64_t b = first; b < last; ++b) {
+      if (!spectrum.read(values + b * n, rank[b])) {
+        store_nan(n, dL_dmatrix[b], dL_dmatrix.row_stride);
+        continue;
+      }
+      basis.read(vectors[b], vectors.row_stride);
+      basis.into(dL_dresult[b], dL_dresult.row_stride, E);
+      std::visit([&](const auto& chosen) { fill_kernel(chosen, spectrum, F); }, rule);
+      scale_by(n, F, E);
+      basis.out_of(E, dL_dmatrix[b], dL_dmatrix.row_stride);
+    }
+  });
+}
+
+template <typename T>
+void spectral_second_backward(const SpectralFunction& function, const T* values,
+                              Matrices<const T> vectors, Matrices<const T> dL_dresult,
+                              Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
+                              Matrices<T> dL2_dmatrix, const Executor& executor) {
+  const char* operation = "keel::spectral_second_backward";
+  require_same_shape(operation, "dL_dresult", vectors, dL_dresult);
+  require_same_shape(operation, "dL2_ddL_dmatrix", vectors, dL2_ddL_dmatrix);
+  require_same_shape(operation, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
+  require_same_shape(operation, "dL2_dmatrix", vectors, dL2_dmatrix);
+  const std::int64_t n = vectors.n;
+  in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
+    Spectrum<T> spectrum(function, n);
+    Basis<T> basis(n, 4);
+    T *const C = basis.extra(0), *const H = basis.extra(1), *const F = basis.extra(2),
+             *const D = basis.extra(3);
+    for (std::int64_t b = first; b < last; ++b) {
+      if (!spectrum.read(values + b * n, n)) {
+        if (dL2_ddL_dresult) store_nan(n, dL2_ddL_dresult[b], dL2_ddL_dresult.row_stride);
+        if (dL2_dmatrix) store_nan(n, dL2_dmatrix[b], dL2_dmatrix.row_stride);
+        continue;
+      }
+      basis.read(vectors[b], vectors.row_stride);
+      basis.into(dL2_ddL_dmatrix[b], dL2_ddL_dmatrix.row_stride, H);
+      fill_kernel(Exact{}, spectrum, F);
+      if (dL2_dmatrix) {
+        basis.into(dL_dresult[b], dL_dresult.row_stride, C);
+        second_differences(spectrum, F, C, H, D);
+        basis.out_of(D, dL2_dmatrix[b], dL2_dmatrix.row_stride);
+      }
+      if (dL2_ddL_dresult) {
+        scale_by(n, F, H);
+        basis.out_of(H, dL2_ddL_dresult[b], dL2_ddL_dresult.row_stride);
+      }
+    }
+  });
+}
+
+#define KEEL_INSTANTIATE(T)                                                                      \
+  template void spectral_rank(const RankPolicy&, Matrices<const T>, const T*, Matrices<const T>, \
+                              std::int64_t*, const Executor&);                                   \
+  template void spectral(const SpectralFunction&, const T*, Matrices<const T>,                   \
+                         const std::int64_t*, Matrices<T>, const Executor&);                     \
+  template void spectral_backward(const SpectralFunction&, const SpectralRule&, const T*,        \
+                                  Matrices<const T>, const std::int64_t*, Matrices<const T>,     \
+                                  Matrices<T>, const Executor&);                                 \
+  template void spectral_second_backward(const SpectralFunction&, const T*, Matrices<const T>,   \
+                                         Matrices<const T>, Matrices<const T>, Matrices<T>,      \
+                                         Matrices<T>, const Executor&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

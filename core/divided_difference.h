@@ -1,0 +1,181 @@
+#pragma once
+
+// f(x) of each spectral function and its first and second divided differences
+//     f[x, y]    = (f(x) - f(y)) / (x - y)          f[x, x] = f'(x)
+//     f[x, y, z] = (f[x, y] - f[y, z]) / (x - z)    f[x, x, x] = f''(x) / 2
+// in forms that lose nothing when the arguments meet. docs/mathematics.md derives them.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "host_device.h"
+#include "keel/spectral.h"
+
+namespace keel {
+
+template <typename T>
+struct SpectralMap {
+  using Kind = SpectralFunction::Kind;
+  Kind kind;
+  T exponent;
+  bool whole;  ///< the exponent is an integer: negative eigenvalues are in the domain
+
+  KEEL_HOST_DEVICE explicit SpectralMap(const SpectralFunction& function)
+      : kind(function.kind),
+        exponent(T(function.exponent)),
+        whole(std::floor(function.exponent) == function.exponent) {}
+
+  /// Eigenvalues up to this magnitude are rounding noise around a zero where f has no two-sided
+  /// neighbourhood: they count as zero. `largest` is the largest |eigenvalue|.
+  KEEL_HOST_DEVICE T noise(std::int64_t n, T largest) const {
+    const bool root = kind == Kind::sqrt || (kind == Kind::power && exponent > 0 && !whole);
+    return root ? T(10 * n) * std::numeric_limits<T>::epsilon() * largest : T(0);
+  }
+
+  /// f(x), NaN outside the domain.
+  KEEL_HOST_DEVICE T value(T x) const {
+    const T undefined = std::numeric_limits<T>::quiet_NaN();
+    switch (kind) {
+      case Kind::one:
+        return 1;
+      case Kind::sqrt:
+        return x >= 0 ? std::sqrt(x) : undefined;
+      case Kind::inv_sqrt:
+        return x > 0 ? 1 / std::sqrt(x) : undefined;
+      case Kind::inv:
+        return x != 0 ? 1 / x : undefined;
+      case Kind::log:
+        return x > 0 ? std::log(x) : undefined;
+      case Kind::exp:
+        return std::exp(x);
+      case Kind::power:
+        return (x == 0 && exponent < 0) || (x < 0 && !whole) ? undefined : std::pow(x, exponent);
+    }
+    return undefined;
+  }
+
+  /// f[x, y] for x, y in the domain, in any order. Where it is infinite (two zeros under a root) it
+  /// is 0 by convention: nothing flows into an eigenspace that rounding cannot tell from empty.
+  KEEL_HOST_DEVICE T difference(T x, T y) const {
+    switch (kind) {
+      case Kind::one:
+        return 0;
+      case Kind::sqrt: {
+        const T sum = std::sqrt(x) + std::sqrt(y);
+        return sum == 0 ? T(0) : 1 / sum;
+      }
+      case Kind::inv_sqrt: {
+        const T a = std::sqrt(x), b = std::sqrt(y);
+        return -(1 / a) * (1 / b) / (a + b);
+      }
+      case Kind::inv:
+        return -(1 / x) * (1 / y);
+      case Kind::log:
+        return log_difference(x, y);
+      case Kind::exp: {
+        const T high = x > y ? x : y, gap = std::abs(x - y);
+        return gap == 0 ? std::exp(high) : std::exp(high) * (-std::expm1(-gap) / gap);
+      }
+      case Kind::power:
+        return power_difference(x, y);
+    }
+    return std::numeric_limits<T>::quiet_NaN();
+  }
+
+  /// f[x, y, z] for x >= y >= z, given f[x, y] and f[y, z].
+  KEEL_HOST_DEVICE T second_difference(T x, T y, T z, T f_xy, T f_yz) const {
+    switch (kind) {
+      case Kind::one:
+        return 0;
+      case Kind::sqrt: {
+        const T a = std::sqrt(x), b = std::sqrt(y), c = std::sqrt(z);
+        return b + c == 0 ? T(0) : -1 / (a + b) / (b + c) / (a + c);
+      }
+      case Kind::inv_sqrt: {
+        const T a = std::sqrt(x), b = std::sqrt(y), c = std::sqrt(z);
+        return (1 / a) * (1 / b) * (1 / c) * ((a + b + c) / (a + b)) / (b + c) / (a + c);
+      }
+      case Kind::inv:
+        return (1 / x) * (1 / y) / z;
+      case Kind::log:
+      case Kind::exp:
+      case Kind::power:
+        return close(x, z) ? second_difference_series(x, y, z) : (f_xy - f_yz) / (x - z);
+    }
+    return std::numeric_limits<T>::quiet_NaN();
+  }
+
+ private:
+  KEEL_HOST_DEVICE static T log_difference(T x, T y) {
+    const T high = x > y ? x : y, low = x > y ? y : x, gap = high - low;
+    if (gap == 0) return 1 / high;
+    if (gap <= low) return std::log1p(gap / low) / gap;
+    const T ratio = high / low;
+    const bool overflow = ratio > std::numeric_limits<T>::max();
+    return (overflow ? std::log(high) - std::log(low) : std::log(ratio)) / gap;
+  }
+
+  KEEL_HOST_DEVICE T power_difference(T x, T y) const {
+    const bool x_leads = std::abs(x) >= std::abs(y);
+    const T base = x_leads ? x : y, other = x_leads ? y : x;
+    if (base == 0) {
+      if (exponent < 0) return std::numeric_limits<T>::quiet_NaN();
+      return exponent == 1 ? T(1) : T(0);
+    }
+    const T gap = other - base;
+    if (gap == 0) return exponent * value(base) / base;
+    const T relative = gap / base;  // in [-2, 0]; above -1 when the signs agree
+    // f(other) - f(base) = f(base) ((other / base)^p - 1); the plain difference only loses digits
+    // when that power is near one.
+    if (relative >= T(-0.5)) return value(base) * std::expm1(exponent * std::log1p(relative)) / gap;
+    if (relative > -1 && other != 0 && std::abs(exponent) < T(0.5))
+      return value(base) * std::expm1(exponent * std::log(other / base)) / gap;
+    return (value(other) - value(base)) / gap;
+  }
+
+  /// Near enough for the series to converge fast; beyond, the quotient loses a few bits at most.
+  KEEL_HOST_DEVICE bool close(T x, T z) const {
+    if (kind == Kind::exp) return x - z <= T(0.5);
+    const T bend = kind == Kind::power ? 1 + std::abs(exponent) : T(1);
+    return bend * (x - z) <= T(0.25) * std::abs(x / 2 + z / 2);
+  }
+
+  /// sum over k of f^(k+2)(m) / (k+2)! * h_k, where h_k is the complete homogeneous polynomial of
+  /// degree k in the offsets from the midpoint m.
+  KEEL_HOST_DEVICE T second_difference_series(T x, T y, T z) const {
+    const T middle = z + (x - z) / 2;
+    if (middle == 0 && kind != Kind::exp) return exponent == 2 ? T(1) : T(0);
+    const T unit = kind == Kind::exp ? T(1) : middle;
+    const T a = (x - middle) / unit, b = (y - middle) / unit, c = (z - middle) / unit;
+    T coefficient;  // f^(k+2)(m) unit^(k+2) / (k+2)!
+    if (kind == Kind::exp) {
+      coefficient = std::exp(middle) / 2;
+    } else if (kind == Kind::log) {
+      coefficient = T(-0.5);
+    } else {
+      coefficient = value(middle) * exponent * (exponent - 1) / 2;
+    }
+    T of_a = 1, of_ab = 1, of_abc = 1;  // h_k of the first one, two, three offsets
+    T sum = coefficient;
+    for (int k = 1; k < 64; ++k) {
+      of_a *= a;
+      of_ab = of_a + b * of_ab;
+      of_abc = of_ab + c * of_abc;
+      if (kind == Kind::exp) {
+        coefficient /= k + 2;
+      } else if (kind == Kind::log) {
+        coefficient *= -T(k + 1) / T(k + 2);
+      } else {
+        coefficient *= (exponent - T(k + 1)) / T(k + 2);
+      }
+      sum += coefficient * of_abc;
+      // |h_k| <= (k+1)(k+2)/2 a^k, a being the largest offset.
+      const T bound = std::abs(coefficient * of_a) * T((k + 1) * (k + 2) / 2);
+      if (bound <= std::numeric_limits<T>::epsilon() / 4 * std::abs(sum)) break;
+    }
+    return sum / unit / unit;
+  }
+};
+
+}  // namespace keel

@@ -1,0 +1,125 @@
+#pragma once
+
+// W_ij of each gradient rule, for a pair i < j of eigenvalues in descending order. Every formula is
+// homogeneous in the eigenvalues, so rule(c M) = rule(M) / c without any absolute tolerance.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "host_device.h"
+#include "keel/gradient_rule.h"
+
+namespace keel {
+
+/// 1 + q + ... + q^(terms-1), terms >= 0, by doubling: log(terms) multiplications and no division,
+/// so nothing is lost at q = 1.
+template <typename T>
+KEEL_HOST_DEVICE inline T geometric_sum(int terms, T q) {
+  T sum = 0,
+    power = 1;  // of the first `m` terms, and q^m, where m is the bits of `terms` read so far
+  int bit = 1;
+  while (bit <= terms / 2) bit *= 2;
+  for (; bit > 0; bit /= 2) {
+    sum += sum * power;
+    power *= power;
+    if (terms & bit) {
+      sum += power;
+      power *= q;
+    }
+  }
+  return sum;
+}
+
+/// Which of the pair power iteration would find first, and how the other compares with it.
+template <typename T>
+struct Leader {
+  bool is_first;
+  T value;
+  T ratio;  ///< follower / leader, in [-1, 1]
+
+  KEEL_HOST_DEVICE Leader(T first, T second)
+      : is_first(!(std::abs(second) > std::abs(first))),
+        value(is_first ? first : second),
+        ratio((is_first ? second : first) / value) {}
+};
+
+template <typename T>
+struct AnalyticWeight {
+  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+    return T(0.5) * (b_ji - b_ij) / (l_i - l_j);
+  }
+};
+
+template <typename T>
+struct PowerIterationWeight {
+  int terms;
+  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+    const Leader<T> leader(l_i, l_j);
+    if (leader.value == 0) return 0;
+    const T fewer = geometric_sum(terms - 1, leader.ratio);
+    const T all = 1 + leader.ratio * fewer;
+    const T numerator = leader.is_first ? all * b_ji - fewer * b_ij : all * b_ij - fewer * b_ji;
+    return T(0.5) * numerator / leader.value;
+  }
+};
+
+template <typename T>
+struct TaylorWeight {
+  int terms;
+  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+    const Leader<T> leader(l_i, l_j);
+    if (leader.value == 0) return 0;
+    const T difference = leader.is_first ? b_ji - b_ij : b_ij - b_ji;
+    return T(0.5) * geometric_sum(terms, leader.ratio) * difference / leader.value;
+  }
+};
+
+template <typename T>
+struct LorentzianWeight {
+  T width;  ///< absolute: the rule's width times the largest |eigenvalue|
+  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+    const T gap = l_i - l_j;
+    if (gap == 0) return 0;
+    // gap / (gap^2 + width^2), without the squares that under- or overflow
+    return T(0.5) * (b_ji - b_ij) / (gap + width * (width / gap));
+  }
+};
+
+template <typename T>
+struct MaskedWeight {
+  T tolerance;  ///< absolute: the rule's tolerance times the largest |eigenvalue|
+  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+    const T gap = l_i - l_j;
+    if (gap <= tolerance) return 0;
+    return T(0.5) * (b_ji - b_ij) / gap;
+  }
+};
+
+/// The rule made ready for one n x n matrix whose largest |eigenvalue| is `largest`.
+template <typename T>
+KEEL_HOST_DEVICE inline AnalyticWeight<T> pair_weight(const Analytic&, std::int64_t, T) {
+  return {};
+}
+template <typename T>
+KEEL_HOST_DEVICE inline PowerIterationWeight<T> pair_weight(const PowerIteration& rule,
+                                                            std::int64_t, T) {
+  return {rule.terms};
+}
+template <typename T>
+KEEL_HOST_DEVICE inline TaylorWeight<T> pair_weight(const Taylor& rule, std::int64_t, T) {
+  return {rule.terms};
+}
+template <typename T>
+KEEL_HOST_DEVICE inline LorentzianWeight<T> pair_weight(const Lorentzian& rule, std::int64_t,
+                                                        T largest) {
+  return {T(rule.width) * largest};
+}
+template <typename T>
+KEEL_HOST_DEVICE inline MaskedWeight<T> pair_weight(const Masked& rule, std::int64_t n, T largest) {
+  const T tolerance = rule.tolerance.has_value() ? T(*rule.tolerance)
+                                                 : T(10 * n) * std::numeric_limits<T>::epsilon();
+  return {tolerance * largest};
+}
+
+}  // namespace keel

@@ -1,0 +1,34 @@
+#include "keel/gradient_rule.h"
+
+#include "dense.h"
+#include "pair_weight.h"
+#include "shape.h"
+
+namespace keel::reference {
+
+void eigh_backward(const GradientRule& rule, const double* values, Matrices<const double> vectors,
+                   const double* dL_dvalues, Matrices<const double> dL_dvectors,
+                   Matrices<double> dL_dmatrix) {
+  validate(rule);
+  require_same_shape("keel::reference::eigh_backward", "dL_dvectors", vectors, dL_dvectors);
+  require_same_shape("keel::reference::eigh_backward", "dL_dmatrix", vectors, dL_dmatrix);
+  const std::int64_t n = vectors.n;
+  for (std::int64_t b = 0; b < vectors.batch; ++b) {
+    const double* l = values + b * n;
+    const Dense V = load(vectors, b);
+    Dense W(n);
+    if (dL_dvectors) {
+      const Dense B = transpose(V) * load(dL_dvectors, b);
+      const double largest = largest_magnitude(n, l);
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = i + 1; j < n; ++j)
+          W(i, j) = W(j, i) =
+              std::visit(PairWeight{n, largest, l[i], l[j], B(i, j), B(j, i)}, rule);
+    }
+    if (dL_dvalues)
+      for (std::int64_t i = 0; i < n; ++i) W(i, i) = dL_dvalues[b * n + i];
+    store_symmetric(V * W * transpose(V), dL_dmatrix, b);
+  }
+}
+
+}  // namespace keel::reference

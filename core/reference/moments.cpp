@@ -1,0 +1,75 @@
+#include "keel/moments.h"
+
+#include <limits>
+#include <vector>
+
+#include "activations_check.h"
+
+namespace keel::reference {
+
+void moments(Activations<const double> input, double* mean, Matrices<double> covariance) {
+  require_valid("keel::reference::moments", "input", input);
+  require_per_group("keel::reference::moments", "covariance", input, covariance);
+  const std::int64_t m = input.samples(), d = input.group_size();
+  const double count = m > 0 ? double(m) : std::numeric_limits<double>::quiet_NaN();
+  const auto x = [&](std::int64_t sample, std::int64_t channel) {
+    return input.data[input.index(sample, channel)];
+  };
+  for (std::int64_t c = 0; c < input.channels; ++c) {
+    double sum = 0;
+    for (std::int64_t k = 0; k < m; ++k) sum += x(k, c);
+    mean[c] = sum / count;
+  }
+  for (std::int64_t c = 0; c < input.channels; ++c) {
+    const std::int64_t group = c / d;
+    for (std::int64_t j = 0; j < d; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < m; ++k)
+        sum += (x(k, c) - mean[c]) * (x(k, group * d + j) - mean[group * d + j]);
+      covariance[group][c % d * covariance.row_stride + j] = sum / count;
+    }
+  }
+}
+
+void moments_backward(Activations<const double> input, const double* mean, const double* dL_dmean,
+                      Matrices<const double> dL_dcovariance, Activations<double> dL_dinput) {
+  require_valid("keel::reference::moments_backward", "input", input);
+  require_same_shape("keel::reference::moments_backward", "dL_dinput", input, dL_dinput);
+  const std::int64_t d = input.group_size();
+  const double m = double(input.samples());
+  for (std::int64_t k = 0; k < input.samples(); ++k)
+    for (std::int64_t c = 0; c < input.channels; ++c) {
+      const std::int64_t group = c / d, i = c % d;
+      double gradient = dL_dmean != nullptr ? dL_dmean[c] / m : 0;
+      for (std::int64_t j = 0; dL_dcovariance && j < d; ++j) {
+        const std::int64_t channel = group * d + j;
+        gradient += (dL_dcovariance[group][i * dL_dcovariance.row_stride + j] +
+                     dL_dcovariance[group][j * dL_dcovariance.row_stride + i]) /
+                    m * (input.data[input.index(k, channel)] - mean[channel]);
+      }
+      dL_dinput.data[dL_dinput.index(k, c)] = gradient;
+    }
+}
+
+void cross_moments(Activations<const double> left, Activations<const double> right,
+                   const double* center, double* sum, Matrices<double> cross) {
+  require_valid("keel::reference::cross_moments", "left", left);
+  require_same_shape("keel::reference::cross_moments", "right", left, right);
+  require_per_group("keel::reference::cross_moments", "cross", left, cross);
+  const std::int64_t m = left.samples(), d = left.group_size();
+  for (std::int64_t c = 0; c < left.channels; ++c) {
+    const std::int64_t group = c / d;
+    sum[c] = 0;
+    for (std::int64_t k = 0; k < m; ++k) sum[c] += left.data[left.index(k, c)];
+    for (std::int64_t j = 0; j < d; ++j) {
+      const std::int64_t channel = group * d + j;
+      const double shift = center != nullptr ? center[channel] : 0;
+      double total = 0;
+      for (std::int64_t k = 0; k < m; ++k)
+        total += left.data[left.index(k, c)] * (right.data[right.index(k, channel)] - shift);
+      cross[group][c % d * cross.row_stride + j] = total;
+    }
+  }
+}
+
+}  // namespace keel::reference

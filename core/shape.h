@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "keel/error.h"
+#include "keel/matrices.h"
+#include "text.h"
+
+namespace keel {
+
+template <typename T>
+std::string shape(const Matrices<T>& matrices) {
+  const std::string n = text(matrices.n);
+  return std::string("(").append(text(matrices.batch)).append(", " + n + ", " + n + ")");
+}
+
+/// Throws unless `given` (or null) has the shape of `expected`.
+template <typename T, typename U>
+void require_same_shape(const char* operation, const char* name, const Matrices<T>& expected,
+                        const Matrices<U>& given) {
+  if (!given || (given.batch == expected.batch && given.n == expected.n)) return;
+  throw Error(std::string(operation) + ": expected " + name + " of shape " + shape(expected) +
+              ", got " + shape(given));
+}
+
+}  // namespace keel

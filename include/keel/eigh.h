@@ -1,0 +1,60 @@
+#pragma once
+
+// Stage: symmetric matrix -> eigenvalues, eigenvectors. The gradient's way back is gradient_rule.h.
+
+#include <cstdint>
+
+#include "keel/executor.h"
+#include "keel/matrices.h"
+#include "keel/stream.h"
+
+namespace keel {
+
+enum class EighStatus : std::uint8_t {
+  converged = 0,
+  not_finite = 1,   ///< the matrix held NaN or infinity: its values and vectors are NaN
+  by_fallback = 2,  ///< the fast solver hit its bound, the Jacobi solver answered instead
+};
+
+/// Batched symmetric eigendecomposition M = V diag(values) V^T. The contract, for every backend:
+///
+/// - Reads the lower triangle (diagonal included) and nothing above it.
+/// - `values` holds batch x n numbers in descending order; column i of `vectors` belongs to
+///   values[i].
+/// - Vectors are orthonormal. In each, the entry of largest magnitude (the first such one) is
+///   positive.
+/// - `status`, if not null, receives one entry per matrix.
+/// - A matrix with NaN or infinity in its lower triangle gives NaN, and no other matrix is
+///   affected.
+/// - Every finite matrix is solved: iterations are bounded, and a Jacobi fallback takes what is
+///   left.
+/// - Scale-free: matrices are scaled by a power of two to unit size and scaled back.
+/// - A matrix's result does not depend on its batch-mates, its place in the batch or the
+///   executor, to the last bit. Another batch size may select another kernel: then results agree
+///   to rounding.
+/// - n = 0 and batch = 0 are valid. `vectors` must not overlap `matrices`.
+/// - Temporary memory is O(threads * n^2).
+namespace reference {
+/// Cyclic two-sided Jacobi in float64: slow, plain, and the truth the others are held to.
+void eigh(Matrices<const double> matrices, double* values, Matrices<double> vectors,
+          EighStatus* status = nullptr);
+}  // namespace reference
+
+namespace cpu {
+/// Householder tridiagonalisation and implicit QL, one matrix per SIMD lane for batches.
+/// T is float or double.
+template <typename T>
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status = nullptr,
+          const Executor& executor = serial());
+}  // namespace cpu
+
+namespace cuda {
+/// One-sided Jacobi in registers, one launch for the whole batch. All pointers are the device's, and the
+/// work is queued on the stream: nothing is waited for or allocated, so it can be captured in a graph.
+/// n is at most 64 in float and 32 in double for now. Throws keel::Error in a build without CUDA.
+template <typename T>
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status = nullptr,
+          Stream stream = {});
+}  // namespace cuda
+
+}  // namespace keel

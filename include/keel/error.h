@@ -1,0 +1,19 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace keel {
+
+/// Thrown for arguments that break a contract. The message names the operation, what was expected
+/// and what came.
+class Error : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+inline void require(bool holds, const std::string& message) {
+  if (!holds) throw Error(message);
+}
+
+}  // namespace keel

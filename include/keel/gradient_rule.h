@@ -1,0 +1,73 @@
+#pragma once
+
+// Stage: dL_dvalues, dL_dvectors -> dL_dmatrix. The way back through eigh.h.
+//
+// With B = V^T dL_dvectors every rule has the form
+//     dL_dmatrix = V (W + diag(dL_dvalues)) V^T
+// and differs only in the symmetric, zero-diagonal W. docs/mathematics.md derives each.
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "keel/executor.h"
+#include "keel/matrices.h"
+
+namespace keel {
+
+/// The textbook rule, W_ij = (B_ji - B_ij) / (2 (l_i - l_j)): infinite or NaN at repeated
+/// eigenvalues.
+struct Analytic {};
+
+/// The paper's rule: the textbook quotient as the first `terms` terms of the geometric series that
+/// power iteration with deflation would produce. Bounded by terms / |l|, biased for close
+/// eigenvalues.
+struct PowerIteration {
+  int terms = 19;
+};
+
+/// The same series with the same number of terms on both sides of a pair (antisymmetric kernel).
+struct Taylor {
+  int terms = 9;
+};
+
+/// 1 / gap replaced by gap / (gap^2 + w^2), with w = width * largest |eigenvalue|.
+struct Lorentzian {
+  double width = 1e-4;
+};
+
+/// The textbook rule with pairs closer than tolerance * largest |eigenvalue| left out: exact for every
+/// loss that sees an eigenspace only through its projector and the sum of its eigenvalues. (A function
+/// of the matrix splits eigenspaces as well: spectral.h's exact rule.) Empty means 10 n epsilons.
+struct Masked {
+  std::optional<double> tolerance = std::nullopt;
+};
+
+using GradientRule = std::variant<Analytic, PowerIteration, Taylor, Lorentzian, Masked>;
+
+/// Throws keel::Error when a parameter is out of range.
+void validate(const GradientRule& rule);
+
+/// "power_iteration(terms=19)" and the like, for messages and logs.
+std::string to_string(const GradientRule& rule);
+
+/// The rule of that name ("analytic", "power_iteration", "taylor", "lorentzian", "masked") with its
+/// one parameter, or the default where that is empty. Throws keel::Error listing the known names.
+GradientRule gradient_rule(const std::string& name, std::optional<double> parameter = std::nullopt);
+
+/// `dL_dvalues` (batch x n) or `dL_dvectors` may be null: taken as zero. `dL_dmatrix` is written
+/// whole and is symmetric. Null vectors of both gradients give zeros.
+namespace reference {
+void eigh_backward(const GradientRule& rule, const double* values, Matrices<const double> vectors,
+                   const double* dL_dvalues, Matrices<const double> dL_dvectors,
+                   Matrices<double> dL_dmatrix);
+}  // namespace reference
+
+namespace cpu {
+template <typename T>
+void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
+                   const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
+                   const Executor& executor = serial());
+}  // namespace cpu
+
+}  // namespace keel

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace keel {
+
+/// A batch of n x n matrices somewhere in memory: row-major, rows `row_stride` elements apart,
+/// matrices `batch_stride` elements apart. A view: it owns nothing.
+template <typename T>
+struct Matrices {
+  T* data = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t n = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t batch_stride = 0;
+
+  constexpr T* operator[](std::int64_t index) const { return data + index * batch_stride; }
+  explicit operator bool() const { return data != nullptr; }
+  operator Matrices<const T>() const requires(!std::is_const_v<T>) {
+    return {data, batch, n, row_stride, batch_stride};
+  }
+};
+
+/// `batch` matrices packed one after another without gaps.
+template <typename T>
+Matrices<T> contiguous(T* data, std::int64_t batch, std::int64_t n) {
+  return {data, batch, n, n, n * n};
+}
+
+}  // namespace keel

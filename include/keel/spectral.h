@@ -1,0 +1,123 @@
+#pragma once
+
+// Stage: values, vectors -> f(M) = V f(values) V^T, over all eigenvalues or the leading `rank` of
+// them. Back: dL_dresult -> dL_dmatrix, by the exact rule (no pole at repeated eigenvalues) or a
+// GradientRule.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "keel/executor.h"
+#include "keel/gradient_rule.h"
+#include "keel/matrices.h"
+
+namespace keel {
+
+/// What is done to each eigenvalue. `one` with a rank cut is the projector on the leading
+/// eigenvectors.
+struct SpectralFunction {
+  enum class Kind { one, sqrt, inv_sqrt, inv, log, exp, power };
+  Kind kind = Kind::inv_sqrt;
+  double exponent = 1.0;  ///< of `power` only
+};
+
+std::string to_string(const SpectralFunction& function);
+/// "one", "sqrt", "inv_sqrt", "inv", "log", "exp", "power". Throws keel::Error listing the known
+/// names.
+SpectralFunction spectral_function(const std::string& name, double exponent = 1.0);
+
+/// Keep every eigenvalue.
+struct FullRank {};
+/// Keep the `count` leading eigenvalues (at most n).
+struct LeadingCount {
+  std::int64_t count = 1;
+};
+/// Keep the fewest leading eigenvalues whose sum reaches `fraction` of the whole.
+struct LeadingEnergy {
+  double fraction = 0.99;
+};
+/// The paper's Algorithm 1: walk down the spectrum and stop at the first eigenvalue that is not
+/// above `eps`, or whose Rayleigh quotient on the deflated matrix is off by `rayleigh_tolerance` or
+/// more, or once `energy` of the sum is reached. An empty condition is switched off.
+struct Algorithm1 {
+  std::optional<double> eps = 1e-4;
+  std::optional<double> rayleigh_tolerance = 0.1;
+  std::optional<double> energy = 1.0 - 1e-4;
+  /// The paper's text keeps the eigenvalue that reaches the energy, its pseudo-code drops it (and
+  /// so drops one direction of every matrix, however well conditioned). We follow the text.
+  bool keep_reaching = true;
+};
+/// Every policy keeps at least one eigenvalue (for n > 0).
+using RankPolicy = std::variant<FullRank, LeadingCount, LeadingEnergy, Algorithm1>;
+
+void validate(const RankPolicy& policy);
+std::string to_string(const RankPolicy& policy);
+
+/// Divided differences of f (Daleckii-Krein), finite at repeated eigenvalues. Between a kept and a
+/// dropped eigenvalue, where no finite exact value need exist, the paper's series with `terms`
+/// terms.
+struct Exact {
+  int terms = 19;
+};
+using SpectralRule = std::variant<Exact, Analytic, PowerIteration, Taylor, Lorentzian, Masked>;
+
+void validate(const SpectralRule& rule);
+std::string to_string(const SpectralRule& rule);
+/// As gradient_rule(), and "exact".
+SpectralRule spectral_rule(const std::string& name, std::optional<double> parameter = std::nullopt);
+
+/// Where f is not defined at a kept eigenvalue (log or a square root of a negative one, the inverse of
+/// zero), the matrix's result is NaN. Under `sqrt` and positive fractional powers, eigenvalues within
+/// 10 n machine epsilons of zero, relative to the largest, count as zero: rounding makes singular
+/// covariances slightly indefinite. Between two such zeros no gradient flows (the slope is infinite).
+///
+/// `rank` holds one number per matrix and is never null. Matrices whose values are NaN give rank 1
+/// and NaN.
+namespace reference {
+void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
+                   Matrices<const double> vectors, std::int64_t* rank);
+void spectral(const SpectralFunction& function, const double* values,
+              Matrices<const double> vectors, const std::int64_t* rank, Matrices<double> result);
+void spectral_backward(const SpectralFunction& function, const SpectralRule& rule,
+                       const double* values, Matrices<const double> vectors,
+                       const std::int64_t* rank, Matrices<const double> dL_dresult,
+                       Matrices<double> dL_dmatrix);
+void spectral_second_backward(const SpectralFunction& function, const double* values,
+                              Matrices<const double> vectors, Matrices<const double> dL_dresult,
+                              Matrices<const double> dL2_ddL_dmatrix,
+                              Matrices<double> dL2_ddL_dresult, Matrices<double> dL2_dmatrix);
+}  // namespace reference
+
+namespace cpu {
+/// The rank policy's answer for each matrix. `matrices` (lower triangle read) matters to Algorithm1
+/// only.
+template <typename T>
+void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
+                   Matrices<const T> vectors, std::int64_t* rank,
+                   const Executor& executor = serial());
+
+/// result = V_r f(values_r) V_r^T.
+template <typename T>
+void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
+              const std::int64_t* rank, Matrices<T> result, const Executor& executor = serial());
+
+/// dL_dmatrix = V (F o (V^T sym(dL_dresult) V)) V^T, F from the rule. Symmetric.
+template <typename T>
+void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
+                       Matrices<const T> vectors, const std::int64_t* rank,
+                       Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
+                       const Executor& executor = serial());
+
+/// The backward of spectral_backward under the exact rule at full rank: given the gradient of some
+/// L2 with respect to dL_dmatrix, those with respect to dL_dresult and to the matrix itself. Exact
+/// at repeated eigenvalues too (second divided differences). Either output may be null.
+template <typename T>
+void spectral_second_backward(const SpectralFunction& function, const T* values,
+                              Matrices<const T> vectors, Matrices<const T> dL_dresult,
+                              Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
+                              Matrices<T> dL2_dmatrix, const Executor& executor = serial());
+}  // namespace cpu
+
+}  // namespace keel

@@ -1,0 +1,76 @@
+#pragma once
+
+// Stage: covariance -> S, the d x d matrix a layer multiplies its centred activations by. All that sets
+// one whitening layer apart from another is here. Back: dL_dsubspace -> dL_dcovariance.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "keel/executor.h"
+#include "keel/matrices.h"
+#include "keel/spectral.h"
+
+namespace keel {
+
+/// Zero-phase whitening: S = M^(-1/2) over the kept eigenvalues of M = Cov + eps I.
+struct Zca {
+  double eps = 1e-4;
+  RankPolicy rank = Algorithm1{};
+};
+
+/// Standardise each channel, then project on the leading eigenvectors: with D = diag(Cov_ii + eps)^(-1/2)
+/// and M = D Cov D + eps I, S = P D, P the projector on the kept eigenvectors of M.
+struct PcaDenoising {
+  double eps = 1e-4;
+  RankPolicy rank = LeadingEnergy{0.99};
+};
+
+/// Rotate into the eigenbasis and scale: S = diag(values)^(-1/2) V^T of M = Cov + eps I, rows of dropped
+/// eigenvalues zero. It depends on the basis inside an eigenspace, so no rule can be exact at repeats:
+/// `Exact` means `Masked` here.
+struct PcaWhitening {
+  double eps = 1e-4;
+  RankPolicy rank = FullRank{};
+};
+
+using SubspaceMap = std::variant<Zca, PcaDenoising, PcaWhitening>;
+
+void validate(const SubspaceMap& map);
+std::string to_string(const SubspaceMap& map);
+
+/// What forward keeps for backward: O(d^2) numbers a group, written by forward.
+template <typename T>
+struct SubspaceState {
+  T* values = nullptr;           ///< batch x n, eigenvalues of M, descending
+  Matrices<T> vectors;           ///< eigenvectors of M
+  std::int64_t* rank = nullptr;  ///< batch
+
+  operator SubspaceState<const T>() const { return {values, vectors, rank}; }
+};
+
+/// Reads the lower triangle of `covariance`. NaN in a covariance gives NaN for its group alone.
+/// A covariance has no negative eigenvalue, so those of M are eps or more: computed ones that rounding
+/// put below count as eps, and none reaches a square root as it should not.
+namespace reference {
+void subspace(const SubspaceMap& map, Matrices<const double> covariance, Matrices<double> result,
+              SubspaceState<double> state);
+void subspace_backward(const SubspaceMap& map, const SpectralRule& rule,
+                       Matrices<const double> covariance, SubspaceState<const double> state,
+                       Matrices<const double> dL_dsubspace, Matrices<double> dL_dcovariance);
+}  // namespace reference
+
+namespace cpu {
+template <typename T>
+void subspace(const SubspaceMap& map, Matrices<const T> covariance, Matrices<T> result,
+              SubspaceState<T> state, const Executor& executor = serial());
+
+/// dL_dcovariance is symmetric and written whole.
+template <typename T>
+void subspace_backward(const SubspaceMap& map, const SpectralRule& rule,
+                       Matrices<const T> covariance, SubspaceState<const T> state,
+                       Matrices<const T> dL_dsubspace, Matrices<T> dL_dcovariance,
+                       const Executor& executor = serial());
+}  // namespace cpu
+
+}  // namespace keel

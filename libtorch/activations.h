@@ -1,0 +1,84 @@
+#pragma once
+
+// (N, C, *) tensors as the core's views of activations, and the outputs the CPU and the shape
+// kernels share.
+
+#include "keel/activations.h"
+#include "types.h"
+
+namespace keel::ops {
+
+template <typename T>
+struct CoreTypeOf {
+  using type = T;
+};
+template <>
+struct CoreTypeOf<at::Half> {
+  using type = Half;
+};
+template <>
+struct CoreTypeOf<at::BFloat16> {
+  using type = BFloat16;
+};
+/// The core's name for LibTorch's element type.
+template <typename T>
+using CoreType = typename CoreTypeOf<T>::type;
+
+/// The order a tensor is read in: where it lies in neither, in_order() copies it into the first.
+inline Order order_of(const Tensor& tensor) {
+  return !tensor.is_contiguous() && tensor.movedim(1, -1).is_contiguous() ? Order::channels_last
+                                                                          : Order::contiguous;
+}
+
+/// `tensor` in that order, itself where it already is.
+inline Tensor in_order(const Tensor& tensor, Order order) {
+  if (order == Order::contiguous) return tensor.contiguous();
+  return tensor.movedim(1, -1).contiguous().movedim(-1, 1);
+}
+
+inline Tensor empty_activations(const Tensor& like, Order order) {
+  if (order == Order::contiguous) return like.new_empty_symint(like.sym_sizes());
+  return like.new_empty_symint(like.movedim(1, -1).sym_sizes()).movedim(-1, 1);
+}
+
+/// The view of a tensor that lies in that order.
+template <typename T>
+Activations<T> activations(const Tensor& tensor, std::int64_t groups, Order order) {
+  const std::int64_t batch = tensor.size(0), channels = tensor.size(1);
+  std::int64_t positions = 1;
+  for (std::int64_t d = 2; d < tensor.dim(); ++d) positions *= tensor.size(d);
+  return {static_cast<T*>(tensor.data_ptr()), batch, channels, positions, groups, order};
+}
+
+/// Means, matrices and shifts of activations of this type.
+inline at::TensorOptions statistics_options(const Tensor& activations) {
+  return activations.options().dtype(compute_type(activations.scalar_type()));
+}
+
+inline Tensor in_statistics_type(const Tensor& tensor, const Tensor& activations) {
+  return tensor.defined() ? tensor.to(compute_type(activations.scalar_type())) : tensor;
+}
+
+inline Tensor empty_channels(const Tensor& activations) {
+  return activations.new_empty_symint({activations.sym_size(1)}, statistics_options(activations));
+}
+
+inline Tensor empty_group_matrices(const Tensor& activations, std::int64_t groups) {
+  const auto d = activations.sym_size(1) / groups;
+  return activations.new_empty_symint({groups, d, d}, statistics_options(activations));
+}
+
+/// matrix^T vector of each group: (G, d, d) and (C) give (C). Not by matmul: a BLAS with threads of
+/// its own keeps them spinning for a while, on the cores that the next pass needs.
+inline Tensor transposed_times(const Tensor& matrix, const Tensor& vector) {
+  return (matrix * vector.reshape_symint({matrix.sym_size(0), -1, 1})).sum(-2).reshape({-1});
+}
+
+/// The number of samples, N * prod(*).
+inline std::int64_t samples_of(const Tensor& activations) {
+  auto samples = activations.sym_size(0);
+  for (std::int64_t d = 2; d < activations.dim(); ++d) samples = samples * activations.sym_size(d);
+  return samples.guard_int(__FILE__, __LINE__);
+}
+
+}  // namespace keel::ops

@@ -1,0 +1,117 @@
+#include "check.h"
+
+#include <sstream>
+
+namespace keel::ops {
+
+std::string shape_of(const Tensor& tensor) {
+  std::ostringstream out;
+  const char* separator = "";
+  out << '(';
+  for (const auto& size : tensor.sym_sizes()) {
+    out << separator << size;
+    separator = ", ";
+  }
+  out << ')';
+  return out.str();
+}
+
+namespace {
+
+bool is_floating(const Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+}
+
+void check_dense_floating(const char* operation, const Tensor& tensor) {
+  TORCH_CHECK(tensor.defined(), operation, ": expected a tensor, got an undefined one");
+  TORCH_CHECK(tensor.layout() == at::kStrided, operation, ": expected a dense tensor, got layout ",
+              tensor.layout());
+  TORCH_CHECK(is_floating(tensor), operation,
+              ": expected float16, bfloat16, float32 or float64, got ",
+              c10::toString(tensor.scalar_type()));
+}
+
+void check_device(const char* operation, const Tensor& tensor) {
+  TORCH_CHECK(tensor.is_cpu() || tensor.is_meta(), operation,
+              ": expected a tensor on the CPU, got one on ", tensor.device());
+}
+
+}  // namespace
+
+void check_matrices(const char* operation, const Tensor& matrices) {
+  check_dense_floating(operation, matrices);
+  TORCH_CHECK(matrices.dim() >= 2 && matrices.sym_size(-1) == matrices.sym_size(-2), operation,
+              ": expected (..., n, n), got ", shape_of(matrices));
+  check_device(operation, matrices);
+}
+
+void check_activations(const char* operation, const char* name, const Tensor& tensor,
+                       std::int64_t groups) {
+  check_dense_floating(operation, tensor);
+  TORCH_CHECK(tensor.dim() >= 2, operation, ": expected ", name, " (N, C, *), got ",
+              shape_of(tensor));
+  TORCH_CHECK_VALUE(groups >= 1 && tensor.sym_size(1) % groups == 0, operation,
+                    ": expected a number of groups that divides the channels, got ", groups,
+                    " groups of ", tensor.sym_size(1), " channels");
+  check_device(operation, tensor);
+}
+
+void check_channels(const char* operation, const char* name, const Tensor& tensor,
+                    const Tensor& activations) {
+  if (!tensor.defined()) return;
+  TORCH_CHECK(tensor.dim() == 1 && tensor.sym_size(0) == activations.sym_size(1), operation,
+              ": expected ", name, " with one number per channel of ", shape_of(activations),
+              ", got ", shape_of(tensor));
+  TORCH_CHECK(is_floating(tensor), operation, ": expected floating ", name, ", got ",
+              c10::toString(tensor.scalar_type()));
+  TORCH_CHECK(tensor.device() == activations.device(), operation, ": expected ", name, " on ",
+              activations.device(), ", got one on ", tensor.device());
+}
+
+void check_group_matrices(const char* operation, const char* name, const Tensor& matrices,
+                          const Tensor& activations) {
+  TORCH_CHECK(matrices.defined() && is_floating(matrices), operation, ": expected a floating ",
+              name, " (G, d, d), got ",
+              matrices.defined() ? c10::toString(matrices.scalar_type()) : "an undefined tensor");
+  TORCH_CHECK(matrices.dim() == 3 && matrices.sym_size(1) == matrices.sym_size(2) &&
+                  matrices.sym_size(0) * matrices.sym_size(1) == activations.sym_size(1),
+              operation, ": expected ", name, " (G, d, d) with G * d channels of ",
+              shape_of(activations), ", got ", shape_of(matrices));
+  TORCH_CHECK(matrices.device() == activations.device(), operation, ": expected ", name, " on ",
+              activations.device(), ", got one on ", matrices.device());
+}
+
+void check_like(const char* operation, const char* name, const Tensor& tensor, const Tensor& like) {
+  if (!tensor.defined()) return;
+  TORCH_CHECK(tensor.sym_sizes() == like.sym_sizes(), operation, ": expected ", name, " of shape ",
+              shape_of(like), ", got ", shape_of(tensor));
+  TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), operation, ": expected ", name,
+              " of type ", c10::toString(like.scalar_type()), ", got ",
+              c10::toString(tensor.scalar_type()));
+  TORCH_CHECK(tensor.device() == like.device(), operation, ": expected ", name, " on ",
+              like.device(), ", got one on ", tensor.device());
+}
+
+void check_values(const char* operation, const char* name, const Tensor& values,
+                  const Tensor& vectors) {
+  if (!values.defined()) return;
+  const auto expected = vectors.sym_sizes().slice(0, vectors.dim() - 1);
+  TORCH_CHECK(values.sym_sizes() == expected, operation, ": expected ", name,
+              " with one number per eigenvector of ", shape_of(vectors), ", got ",
+              shape_of(values));
+  TORCH_CHECK(values.scalar_type() == vectors.scalar_type(), operation, ": expected ", name,
+              " of type ", c10::toString(vectors.scalar_type()), ", got ",
+              c10::toString(values.scalar_type()));
+  TORCH_CHECK(values.device() == vectors.device(), operation, ": expected ", name, " on ",
+              vectors.device(), ", got one on ", values.device());
+}
+
+void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors) {
+  TORCH_CHECK(rank.sym_sizes() == vectors.sym_sizes().slice(0, vectors.dim() - 2) &&
+                  rank.scalar_type() == at::kLong,
+              operation, ": expected rank with one Long per matrix of ", shape_of(vectors),
+              ", got ", shape_of(rank), " of type ", c10::toString(rank.scalar_type()));
+}
+
+}  // namespace keel::ops

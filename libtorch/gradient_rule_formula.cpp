@@ -1,0 +1,114 @@
+#include "gradient_rule_formula.h"
+
+#include <limits>
+
+namespace keel::ops {
+namespace {
+
+/// What every rule's W is made of. Entry (i, j) of each matrix speaks of the pair i, j.
+struct Pairs {
+  Tensor row, column;  ///< l_i and l_j, broadcastable
+  Tensor distinct;     ///< i != j
+  Tensor upper;        ///< i < j
+  Tensor largest;      ///< largest |l|, 1 for a zero matrix
+  Tensor b;            ///< B = V^T dL_dvectors
+};
+
+Pairs pairs_of(const Tensor& values, const Tensor& b) {
+  Pairs pairs;
+  pairs.row = values.unsqueeze(-1);
+  pairs.column = values.unsqueeze(-2);
+  pairs.upper = at::ones_like(b, b.options().dtype(at::kBool)).triu(1);
+  pairs.distinct = pairs.upper.logical_or(pairs.upper.mT());
+  const Tensor largest = values.abs().amax(-1, /*keepdim=*/true).unsqueeze(-1);
+  pairs.largest = at::where(largest == 0, at::ones_like(largest), largest);
+  pairs.b = b;
+  return pairs;
+}
+
+/// numerator / denominator where `chosen`, zero elsewhere. The denominator left out must not reach
+/// the division: its gradient would be NaN even behind the mask.
+Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator) {
+  const Tensor safe = at::where(chosen, denominator, at::ones_like(denominator));
+  return at::where(chosen, numerator / safe, at::zeros_like(numerator));
+}
+
+/// S_count(q) = 1 + q + ... + q^(count - 1), by doubling: no division, exact at q = 1.
+Tensor geometric_sum(const Tensor& q, int count) {
+  Tensor sum = at::zeros_like(q), power = at::ones_like(q);  // S_t(q) and q^t
+  for (int bit = 30; bit >= 0; --bit) {
+    if (count >> bit == 0) continue;
+    sum = sum * (1 + power);
+    power = power * power;
+    if (count >> bit & 1) {
+      sum = 1 + q * sum;
+      power = power * q;
+    }
+  }
+  return sum;
+}
+
+/// Series rules: the eigenvalue of larger magnitude leads, and the pair is written once, in the
+/// leader's row; the sum with the transpose fills the other side.
+Tensor series(const Pairs& pairs, int leader_terms, int follower_terms) {
+  const Tensor size_row = pairs.row.abs(), size_column = pairs.column.abs();
+  const Tensor leads =
+      (size_row > size_column).logical_or((size_row == size_column).logical_and(pairs.upper));
+  const Tensor chosen = leads.logical_and(pairs.row != 0);
+  const Tensor leader = pairs.row.expand_as(pairs.b);
+  const Tensor q = divide_where(chosen, pairs.column.expand_as(pairs.b), leader);
+  const Tensor numerator =
+      geometric_sum(q, leader_terms) * pairs.b.mT() - geometric_sum(q, follower_terms) * pairs.b;
+  const Tensor w = divide_where(chosen, numerator, 2 * leader);
+  return w + w.mT();
+}
+
+Tensor weights(const Analytic&, const Pairs& pairs) {
+  return divide_where(pairs.distinct, pairs.b.mT() - pairs.b, 2 * (pairs.row - pairs.column));
+}
+
+Tensor weights(const PowerIteration& rule, const Pairs& pairs) {
+  return series(pairs, rule.terms, rule.terms - 1);
+}
+
+Tensor weights(const Taylor& rule, const Pairs& pairs) {
+  return series(pairs, rule.terms, rule.terms);
+}
+
+Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
+  const Tensor gap = (pairs.row - pairs.column) / pairs.largest;
+  const Tensor numerator = (pairs.b.mT() - pairs.b) * gap / (2 * pairs.largest);
+  return divide_where(pairs.distinct, numerator, gap * gap + rule.width * rule.width);
+}
+
+Tensor weights(const Masked& rule, const Pairs& pairs) {
+  const bool single = pairs.b.scalar_type() == at::kFloat;
+  const double epsilon = single ? double(std::numeric_limits<float>::epsilon())
+                                : std::numeric_limits<double>::epsilon();
+  const double n = double(pairs.b.sym_size(-1).guard_int(__FILE__, __LINE__));
+  const double tolerance = rule.tolerance.value_or(10 * n * epsilon);
+  const Tensor gap = pairs.row - pairs.column;
+  const Tensor kept = pairs.distinct.logical_and(gap.abs() > tolerance * pairs.largest);
+  return divide_where(kept, pairs.b.mT() - pairs.b, 2 * gap);
+}
+
+}  // namespace
+
+Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, const Tensor& vectors,
+                             const Tensor& dL_dvalues, const Tensor& dL_dvectors) {
+  if (vectors.sym_numel() == 0) return at::zeros_like(vectors);
+  Tensor middle;
+  if (dL_dvectors.defined()) {
+    const Pairs pairs = pairs_of(values, vectors.mT().matmul(dL_dvectors));
+    middle = std::visit([&](const auto& r) { return weights(r, pairs); }, rule);
+  }
+  if (dL_dvalues.defined()) {
+    const Tensor diagonal = at::diag_embed(dL_dvalues);
+    middle = middle.defined() ? middle + diagonal : diagonal;
+  }
+  if (!middle.defined()) return at::zeros_like(vectors);
+  const Tensor dL_dmatrix = vectors.matmul(middle).matmul(vectors.mT());
+  return (dL_dmatrix + dL_dmatrix.mT()) / 2;
+}
+
+}  // namespace keel::ops

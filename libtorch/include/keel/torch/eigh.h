@@ -1,0 +1,29 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "keel/gradient_rule.h"
+
+namespace keel {
+
+struct Eigh {
+  torch::Tensor values;   ///< (..., n), descending
+  torch::Tensor vectors;  ///< (..., n, n), column i belongs to values[..., i]
+};
+
+/// Symmetric eigendecomposition of (..., n, n) matrices, with the gradient of `rule`:
+///
+///     auto [values, vectors] = keel::eigh(M, keel::PowerIteration{.terms = 19});
+///
+/// - The lower triangle is read. The gradient is the symmetric dL/dM, as torch::linalg_eigh gives
+///   it.
+/// - The default rule equals torch::linalg_eigh's gradient wherever that one is finite. At
+///   repeated eigenvalues it stays exact for losses that see an eigenspace only as a whole: its
+///   projector, its eigenvalue. Functions of matrices ask for more there; keel::spectral has it.
+/// - float16 and bfloat16 are computed in float32 and come back in the input's type.
+/// - Differentiable to any order: a backward pass that builds a graph states the rule's own
+///   formula in differentiable operations, so the rule is applied to its own backward.
+/// - A matrix with NaN or infinity gives NaN values, vectors and gradients, for itself alone.
+Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
+
+}  // namespace keel

@@ -1,0 +1,15 @@
+#pragma once
+
+// Everything keel offers to LibTorch programs. Python reaches the same operators as
+// torch.ops.keel.*.
+
+#include "keel/torch/affine.h"
+#include "keel/torch/eigh.h"
+#include "keel/torch/moments.h"
+#include "keel/torch/nn.h"
+#include "keel/torch/power_method.h"
+#include "keel/torch/spectral.h"
+#include "keel/torch/subspace.h"
+#include "keel/torch/threads.h"
+#include "keel/torch/whiten.h"
+#include "keel/version.h"

@@ -1,0 +1,7 @@
+#pragma once
+
+// The layers.
+
+#include "keel/torch/nn/pca_denoising.h"
+#include "keel/torch/nn/pca_whitening.h"
+#include "keel/torch/nn/zca_whitening.h"

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "keel/torch/nn/whitening.h"
+
+namespace keel::nn {
+
+using PcaDenoisingOptions = WhiteningOptions;
+
+/// Standardises the channels and projects each group on its leading principal directions. Default
+/// rank: LeadingEnergy{0.99}. The running subspace is the projector alone; evaluation standardises
+/// by the running variance.
+class PcaDenoisingImpl : public WhiteningImpl {
+ public:
+  explicit PcaDenoisingImpl(const PcaDenoisingOptions& options);
+  std::shared_ptr<torch::nn::Module> clone(const OptionalDevice& device = {}) const override {
+    return cloned<PcaDenoisingImpl>(device);
+  }
+};
+class PcaDenoising : public WhiteningHolder<PcaDenoisingImpl> {
+  using WhiteningHolder<PcaDenoisingImpl>::WhiteningHolder;
+};
+
+}  // namespace keel::nn

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "keel/torch/eigh.h"
+
+namespace keel {
+
+struct PowerMethod {
+  std::int64_t iterations = 19;
+  std::int64_t seed = 0;
+};
+
+/// The baseline the paper compares with: power iteration from random starts, one eigenvector after
+/// another with deflation, differentiated by unrolling. It is here to be measured, not to be relied
+/// on: nothing guards it against close eigenvalues, singular matrices or bad starts.
+///
+/// Eigenpairs come in the order found, largest magnitude first when it converged; signs are those
+/// of the start. The starts depend on the seed, n and the eigenvector's index, on nothing else. The
+/// symmetric part of the matrix is read, so gradients are symmetric.
+Eigh power_method(const torch::Tensor& matrix, const PowerMethod& options = {});
+
+}  // namespace keel

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "keel/subspace.h"
+
+namespace keel {
+
+struct Whitened {
+  torch::Tensor output;    ///< as the input: the only differentiable output
+  torch::Tensor mean;      ///< (C)
+  torch::Tensor variance;  ///< (C), divided by the number of samples
+  torch::Tensor subspace;  ///< (G, d, d)
+  torch::Tensor rank;      ///< (G), int64
+};
+
+/// A whitening layer's training step on (N, C, *) activations: moments, subspace, affine.
+///
+///     output = weight * (subspace (input - mean)) + bias
+///
+/// `weight` and `bias` (C) may be left out. Backward reads the input again and keeps nothing else of
+/// the activations' size. Differentiable once.
+Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
+                std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule = Exact{});
+
+}  // namespace keel

@@ -1,0 +1,60 @@
+#pragma once
+
+// Tensors as the core's views of memory, and the outputs the CPU and the shape kernels share.
+
+#include "keel/matrices.h"
+#include "types.h"
+
+namespace keel::ops {
+
+/// Whether (..., n, n) can be read as one batch of row-major matrices where it lies.
+inline bool is_one_batch(const Tensor& tensor) {
+  const std::int64_t dims = tensor.dim();
+  if (tensor.numel() == 0) return true;
+  if (tensor.size(-1) > 1 && tensor.stride(-1) != 1) return false;
+  std::int64_t next = -1;
+  for (std::int64_t d = dims - 3; d >= 0; --d) {
+    if (tensor.size(d) == 1) continue;
+    if (next >= 0 && tensor.stride(d) != tensor.stride(next) * tensor.size(next)) return false;
+    next = d;
+  }
+  return true;
+}
+
+/// `tensor` itself where the core can read it in place, a contiguous copy otherwise.
+inline Tensor readable(const Tensor& tensor) {
+  return is_one_batch(tensor) ? tensor : tensor.contiguous();
+}
+
+/// The view of a readable() tensor; an undefined one gives an empty view.
+template <typename T>
+Matrices<T> matrices(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  const std::int64_t n = tensor.size(-1);
+  std::int64_t batch = 1, batch_stride = n * n;
+  for (std::int64_t d = tensor.dim() - 3; d >= 0; --d) {
+    // The innermost leading dimension with more than one entry sets the step between matrices.
+    if (batch == 1 && tensor.size(d) != 1) batch_stride = tensor.stride(d);
+    batch *= tensor.size(d);
+  }
+  using Element = std::remove_const_t<T>;
+  return {tensor.data_ptr<Element>(), batch, n, n > 1 ? tensor.stride(-2) : n, batch_stride};
+}
+
+template <typename T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<std::remove_const_t<T>>() : nullptr;
+}
+
+inline Tensor empty_matrices(const Tensor& like) { return like.new_empty_symint(like.sym_sizes()); }
+
+inline Tensor empty_values(const Tensor& matrices) {
+  return matrices.new_empty_symint(matrices.sym_sizes().slice(0, matrices.dim() - 1));
+}
+
+inline Tensor empty_rank(const Tensor& matrices) {
+  return matrices.new_empty_symint(matrices.sym_sizes().slice(0, matrices.dim() - 2),
+                                   matrices.options().dtype(at::kLong));
+}
+
+}  // namespace keel::ops

@@ -1,0 +1,207 @@
+#include "keel/torch/nn/whitening.h"
+
+#include <sstream>
+
+#include "activations.h"
+#include "check.h"
+#include "keel/torch/affine.h"
+#include "modules/power_method_whiten.h"
+
+namespace keel::nn {
+namespace {
+
+using torch::Tensor;
+
+WhiteningOptions completed(const std::string& name, WhiteningOptions options,
+                           const SubspaceMap& map) {
+  const std::int64_t channels = options.channels;
+  TORCH_CHECK_VALUE(channels > 0, name, ": expected channels > 0, got ", channels);
+  for (const auto& [what, number] :
+       {std::pair("group_size", options.group_size), std::pair("groups", options.groups)})
+    TORCH_CHECK_VALUE(!number || (*number > 0 && channels % *number == 0), name, ": expected ",
+                      what, " to divide the channels, got ", what, " ", number.value_or(0), " and ",
+                      channels, " channels");
+  if (!options.group_size) options.group_size = channels / options.groups.value_or(1);
+  if (!options.groups) options.groups = channels / *options.group_size;
+  TORCH_CHECK_VALUE(*options.groups * *options.group_size == channels, name,
+                    ": expected groups * group_size = channels, got groups ", *options.groups,
+                    ", group_size ", *options.group_size, " and ", channels, " channels");
+  TORCH_CHECK_VALUE(!options.momentum || (*options.momentum >= 0 && *options.momentum <= 1), name,
+                    ": expected a momentum in [0, 1] or none, got ", options.momentum.value_or(0));
+  ops::with_torch_errors(name.c_str(), [&] {
+    validate(map);
+    if (const auto* method = std::get_if<PowerMethod>(&options.rule)) {
+      require(method->iterations >= 1, "keel::PowerMethod: expected iterations >= 1, got " +
+                                           std::to_string(method->iterations));
+      return;
+    }
+    std::visit(
+        [](const auto& rule) {
+          if constexpr (std::is_convertible_v<decltype(rule), SpectralRule>)
+            validate(SpectralRule(rule));
+        },
+        options.rule);
+  });
+  options.rank = std::visit([](const auto& m) { return m.rank; }, map);
+  return options;
+}
+
+Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                  std::int64_t groups, const SubspaceMap& map, const LayerRule& rule) {
+  return std::visit(
+      [&](const auto& chosen) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, PowerMethod>)
+          return power_method_whiten(input, weight, bias, groups, map, chosen);
+        else
+          return whiten(input, weight, bias, groups, map, chosen);
+      },
+      rule);
+}
+
+Tensor all_finite(const Tensor& tensor) { return tensor.isfinite().all(); }
+
+}  // namespace
+
+std::string to_string(const LayerRule& rule) {
+  return std::visit(
+      [](const auto& chosen) -> std::string {
+        if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, PowerMethod>)
+          return "power_method(iterations=" + std::to_string(chosen.iterations) +
+                 ", seed=" + std::to_string(chosen.seed) + ")";
+        else
+          return keel::to_string(SpectralRule(chosen));
+      },
+      rule);
+}
+
+WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, SubspaceMap map)
+    : Module(std::move(name)), options(completed(this->name(), given, map)), map_(std::move(map)) {
+  const std::int64_t channels = options.channels, d = *options.group_size;
+  if (options.affine) {
+    weight = register_parameter("weight", torch::empty({channels}));
+    bias = register_parameter("bias", torch::empty({channels}));
+  }
+  if (options.track_running_stats) {
+    running_mean = register_buffer("running_mean", torch::empty({channels}));
+    running_subspace = register_buffer("running_subspace", torch::empty({*options.groups, d, d}));
+    if (std::holds_alternative<keel::PcaDenoising>(map_))
+      running_variance = register_buffer("running_variance", torch::empty({channels}));
+    num_batches_tracked = register_buffer("num_batches_tracked", torch::empty({}, torch::kLong));
+  }
+  reset_parameters();
+}
+
+void WhiteningImpl::reset_parameters() {
+  const torch::NoGradGuard no_grad;
+  if (weight.defined()) weight.fill_(1);
+  if (bias.defined()) bias.fill_(0);
+  reset_running_stats();
+}
+
+void WhiteningImpl::reset_running_stats() {
+  if (!running_mean.defined()) return;
+  const torch::NoGradGuard no_grad;
+  running_mean.fill_(0);
+  running_subspace.copy_(torch::eye(*options.group_size, running_subspace.options()));
+  if (running_variance.defined()) running_variance.fill_(1);
+  num_batches_tracked.fill_(0);
+}
+
+Tensor WhiteningImpl::forward(const Tensor& input) {
+  TORCH_CHECK(input.dim() >= 2 && input.size(1) == options.channels, name(), ": expected (N, ",
+              options.channels, ", *), got ", ops::shape_of(input));
+  if (!is_training() && running_mean.defined())
+    return affine(input, evaluation_matrix(ops::compute_type(input.scalar_type())), running_mean,
+                  bias);
+  const std::int64_t samples = ops::samples_of(input);
+  if (samples > 1 && samples < *options.group_size && !warned_of_few_samples_) {
+    warned_of_few_samples_ = true;
+    TORCH_WARN(name(), ": ", samples, " samples of ", options.channels, " channels in groups of ",
+               *options.group_size, ": the covariance has rank ", samples - 1,
+               " at most, and the directions beyond it are eps alone. Use smaller groups or larger "
+               "batches.");
+  }
+  Whitened batch = whitened(input, weight, bias, *options.groups, map_, options.rule);
+  rank_ = batch.rank;
+  if (is_training() && running_mean.defined()) update_running_stats(batch);
+  return batch.output;
+}
+
+void WhiteningImpl::update_running_stats(const Whitened& batch) {
+  const torch::NoGradGuard no_grad;
+  const auto type = batch.mean.scalar_type();
+  const Tensor good = all_finite(batch.mean)
+                          .logical_and(all_finite(batch.variance))
+                          .logical_and(all_finite(batch.subspace));
+  num_batches_tracked.add_(good.to(torch::kLong));
+  const Tensor share = options.momentum ? torch::full({}, *options.momentum, batch.mean.options())
+                                        : num_batches_tracked.to(type).reciprocal();
+  const auto take = [&](const Tensor& running, const Tensor& now) {
+    const Tensor old = running.to(type);
+    running.copy_(torch::where(good, old + share * (now - old), old));
+  };
+  take(running_mean, batch.mean);
+  Tensor subspace = batch.subspace;
+  if (running_variance.defined()) {
+    take(running_variance, batch.variance);
+    // Without the standardising factor, the projector remains.
+    const Tensor deviation = (batch.variance + options.eps).sqrt();
+    subspace = subspace * deviation.reshape({*options.groups, 1, -1});
+  }
+  take(running_subspace, subspace);
+}
+
+Tensor WhiteningImpl::evaluation_matrix(torch::Dtype type) const {
+  Tensor matrix = running_subspace.to(type);
+  if (running_variance.defined())
+    matrix = matrix *
+             (running_variance.to(type) + options.eps).rsqrt().reshape({*options.groups, 1, -1});
+  if (weight.defined()) matrix = matrix * weight.to(type).reshape({*options.groups, -1, 1});
+  return matrix;
+}
+
+void WhiteningImpl::to(torch::Device device, torch::Dtype type, bool non_blocking) {
+  to(device, non_blocking);
+  to(type, non_blocking);
+}
+
+void WhiteningImpl::to(torch::Dtype type, bool non_blocking) {
+  // Module::to converts every buffer; a count is no quantity to be rounded.
+  const Tensor count = num_batches_tracked.defined() ? num_batches_tracked.clone() : Tensor();
+  Module::to(type, non_blocking);
+  if (count.defined()) num_batches_tracked.set_data(count);
+}
+
+void WhiteningImpl::take_state(const WhiteningImpl& from, const OptionalDevice& device) {
+  const torch::NoGradGuard no_grad;
+  const auto take = [&](Tensor& mine, const Tensor& theirs) {
+    const Tensor copy = theirs.detach().clone();
+    mine.set_data(device.has_value() ? copy.to(*device) : copy);
+  };
+  const auto theirs = from.named_parameters(/*recurse=*/false);
+  for (auto& parameter : named_parameters(/*recurse=*/false)) {
+    take(parameter.value(), theirs[parameter.key()]);
+    parameter.value().set_requires_grad(theirs[parameter.key()].requires_grad());
+  }
+  const auto their_buffers = from.named_buffers(/*recurse=*/false);
+  for (auto& buffer : named_buffers(/*recurse=*/false))
+    take(buffer.value(), their_buffers[buffer.key()]);
+  warned_of_few_samples_ = from.warned_of_few_samples_;
+  train(from.is_training());
+}
+
+void WhiteningImpl::pretty_print(std::ostream& stream) const {
+  const auto flag = [](bool on) { return on ? "true" : "false"; };
+  stream << name() << "(" << options.channels << ", groups=" << *options.groups
+         << ", group_size=" << *options.group_size << ", eps=" << options.eps << ", momentum=";
+  if (options.momentum)
+    stream << *options.momentum;
+  else
+    stream << "none";
+  stream << ", affine=" << flag(options.affine)
+         << ", track_running_stats=" << flag(options.track_running_stats)
+         << ", rule=" << to_string(options.rule) << ", rank=" << keel::to_string(*options.rank)
+         << ")";
+}
+
+}  // namespace keel::nn

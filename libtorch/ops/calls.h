@@ -1,0 +1,79 @@
+#pragma once
+
+// The registered operators as C++ functions: each call goes through LibTorch's dispatcher, which
+// picks the autograd layer, the device's kernel or the shape function.
+
+#include <tuple>
+
+#include "types.h"
+
+namespace keel::ops {
+
+std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, Optional<double> parameter);
+
+Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
+                     const Tensor& values, const Tensor& vectors, StringView rule,
+                     Optional<double> parameter);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> spectral(const Tensor& matrix, StringView function,
+                                                    double exponent, StringView rank_policy,
+                                                    at::ArrayRef<double> rank_parameters,
+                                                    StringView rule, Optional<double> parameter);
+
+/// `matrix` is what the result was made from: it ties second derivatives to it.
+Tensor spectral_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
+                         const Tensor& vectors, const Tensor& rank, StringView function,
+                         double exponent, StringView rank_policy, StringView rule,
+                         Optional<double> parameter);
+
+/// The gradients with respect to grad_result and matrix of spectral_backward (exact, full rank).
+std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matrix,
+                                                    const Tensor& grad_result, const Tensor& matrix,
+                                                    const Tensor& values, const Tensor& vectors,
+                                                    StringView function, double exponent);
+
+std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);
+
+/// sum (C) of left, and cross (G, d, d) = sum left (right - center)^T, over all samples.
+std::tuple<Tensor, Tensor> cross_moments(const Tensor& left, const Tensor& right,
+                                         const Optional<Tensor>& center, std::int64_t groups);
+
+Tensor affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
+              const Optional<Tensor>& bias);
+
+/// The way back through affine and the moments its matrix was made of, in one pass.
+Tensor affine_backward(const Tensor& grad_output, const Tensor& matrix,
+                       const Tensor& grad_covariance, const Tensor& grad_mean, const Tensor& input,
+                       const Tensor& mean);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> subspace(const Tensor& covariance, StringView map,
+                                                    double eps, StringView rank,
+                                                    at::ArrayRef<double> rank_parameters,
+                                                    StringView rule, Optional<double> parameter);
+
+Tensor subspace_backward(const Tensor& grad_subspace, const Tensor& covariance,
+                         const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                         StringView map, double eps, StringView rule, Optional<double> parameter);
+
+/// output, mean, variance, subspace, rank.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> whiten(
+    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
+    std::int64_t groups, StringView map, double eps, StringView rank,
+    at::ArrayRef<double> rank_parameters, StringView rule, Optional<double> parameter);
+
+/// output, mean, covariance, subspace, values, vectors, rank: all that backward needs.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forward(
+    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
+    std::int64_t groups, StringView map, double eps, StringView rank,
+    at::ArrayRef<double> rank_parameters, StringView rule, Optional<double> parameter);
+
+/// The gradients of input, weight and bias.
+std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, const Tensor& input,
+                                                   const Optional<Tensor>& weight,
+                                                   const Tensor& mean, const Tensor& covariance,
+                                                   const Tensor& subspace, const Tensor& values,
+                                                   const Tensor& vectors, const Tensor& rank,
+                                                   StringView map, double eps, StringView rule,
+                                                   Optional<double> parameter);
+
+}  // namespace keel::ops

@@ -1,0 +1,101 @@
+#include "keel/eigh.h"
+
+#include "autograd.h"
+#include "check.h"
+#include "executor.h"
+#include "keel/torch/eigh.h"
+#include "matrices.h"
+#include "names.h"
+#include "ops/calls.h"
+
+namespace keel::ops {
+
+std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, Optional<double> parameter) {
+  static const auto op = operator_named<decltype(eigh)>("keel::eigh");
+  return op.call(matrix, rule, parameter);
+}
+
+namespace {
+
+constexpr const char* kEigh = "keel::eigh";
+
+std::tuple<Tensor, Tensor> eigh_cpu(const Tensor& matrix, StringView rule,
+                                    Optional<double> parameter) {
+  check_matrices(kEigh, matrix);
+  gradient_rule_of(kEigh, rule, parameter);  // a bad rule is an error now, not in some backward
+  const auto type = matrix.scalar_type();
+  const Tensor input = readable(in_compute_type(matrix));
+  const Tensor values = empty_values(input), vectors = empty_matrices(input);
+  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigh, [&] {
+    cpu::eigh<scalar_t>(matrices<const scalar_t>(input), values.data_ptr<scalar_t>(),
+                        matrices<scalar_t>(vectors), nullptr, libtorch_threads());
+  });
+  return {values.to(type), vectors.to(type)};
+}
+
+std::tuple<Tensor, Tensor> eigh_meta(const Tensor& matrix, StringView rule,
+                                     Optional<double> parameter) {
+  check_matrices(kEigh, matrix);
+  gradient_rule_of(kEigh, rule, parameter);
+  return {empty_values(matrix), empty_matrices(matrix)};
+}
+
+struct EighNode : torch::autograd::Function<EighNode> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& matrix, const std::string& rule,
+                               const std::optional<double>& parameter) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [values, vectors] = eigh(matrix, rule, to_torch(parameter));
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["rule"] = rule;
+    ctx->saved_data["parameter"] = saved(parameter);
+    ctx->save_for_backward({values, vectors});
+    return {values, vectors};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined() && !grads[1].defined()) return {Tensor(), Tensor(), Tensor()};
+    const variable_list outputs = ctx->get_saved_variables();
+    const std::string rule = ctx->saved_data["rule"].toStringRef();
+    return {eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0], outputs[1], rule,
+                          loaded(ctx->saved_data["parameter"])),
+            Tensor(), Tensor()};
+  }
+};
+
+std::tuple<Tensor, Tensor> eigh_autograd(const Tensor& matrix, StringView rule,
+                                         Optional<double> parameter) {
+  check_matrices(kEigh, matrix);
+  if (!needs_graph({matrix})) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return eigh(matrix, rule, parameter);
+  }
+  // Converting outside the node keeps the eigenvectors that backward needs in the computing type.
+  const variable_list outputs =
+      EighNode::apply(in_compute_type(matrix), text(rule), to_std(parameter));
+  const auto type = matrix.scalar_type();
+  return {outputs[0].to(type), outputs[1].to(type)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "eigh(Tensor matrix, str rule='masked', float? parameter=None)"
+      " -> (Tensor values, Tensor vectors)");
+}
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh", &eigh_cpu); }
+TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("eigh", &eigh_meta); }
+TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("eigh", &eigh_autograd); }
+
+}  // namespace keel::ops
+
+namespace keel {
+
+Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule) {
+  ops::check_matrices("keel::eigh", matrix);
+  const auto [name, parameter] = ops::name_of(rule);
+  auto [values, vectors] = ops::eigh(matrix, name, ops::to_torch(parameter));
+  return {std::move(values), std::move(vectors)};
+}
+
+}  // namespace keel

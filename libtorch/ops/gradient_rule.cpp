@@ -1,0 +1,88 @@
+#include "keel/gradient_rule.h"
+
+#include "autograd.h"
+#include "check.h"
+#include "executor.h"
+#include "gradient_rule_formula.h"
+#include "matrices.h"
+#include "names.h"
+#include "ops/calls.h"
+
+namespace keel::ops {
+
+Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
+                     const Tensor& values, const Tensor& vectors, StringView rule,
+                     Optional<double> parameter) {
+  static const auto op = operator_named<decltype(eigh_backward)>("keel::eigh_backward");
+  return op.call(grad_values, grad_vectors, values, vectors, rule, parameter);
+}
+
+namespace {
+
+constexpr const char* kBackward = "keel::eigh_backward";
+
+GradientRule checked_rule(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
+                          const Tensor& values, const Tensor& vectors, StringView rule,
+                          Optional<double> parameter) {
+  check_matrices(kBackward, vectors);
+  check_values(kBackward, "values", values, vectors);
+  check_values(kBackward, "grad_values", or_undefined(grad_values), vectors);
+  check_like(kBackward, "grad_vectors", or_undefined(grad_vectors), vectors);
+  return gradient_rule_of(kBackward, rule, parameter);
+}
+
+Tensor eigh_backward_cpu(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
+                         const Tensor& values, const Tensor& vectors, StringView rule,
+                         Optional<double> parameter) {
+  const GradientRule chosen =
+      checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
+  const Tensor l = in_compute_type(values).contiguous();
+  const Tensor v = readable(in_compute_type(vectors));
+  Tensor dL_dvalues = in_compute_type(or_undefined(grad_values));
+  if (dL_dvalues.defined()) dL_dvalues = dL_dvalues.contiguous();
+  Tensor dL_dvectors = in_compute_type(or_undefined(grad_vectors));
+  if (dL_dvectors.defined()) dL_dvectors = readable(dL_dvectors);
+  const Tensor dL_dmatrix = empty_matrices(v);
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kBackward, [&] {
+    cpu::eigh_backward<scalar_t>(chosen, l.data_ptr<scalar_t>(), matrices<const scalar_t>(v),
+                                 data_or_null<const scalar_t>(dL_dvalues),
+                                 matrices<const scalar_t>(dL_dvectors),
+                                 matrices<scalar_t>(dL_dmatrix), libtorch_threads());
+  });
+  return dL_dmatrix.to(vectors.scalar_type());
+}
+
+Tensor eigh_backward_meta(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
+                          const Tensor& values, const Tensor& vectors, StringView rule,
+                          Optional<double> parameter) {
+  checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
+  return empty_matrices(vectors);
+}
+
+Tensor eigh_backward_autograd(const Optional<Tensor>& grad_values,
+                              const Optional<Tensor>& grad_vectors, const Tensor& values,
+                              const Tensor& vectors, StringView rule, Optional<double> parameter) {
+  const Tensor dL_dvalues = or_undefined(grad_values), dL_dvectors = or_undefined(grad_vectors);
+  if (!needs_graph({dL_dvalues, dL_dvectors, values, vectors})) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return eigh_backward(grad_values, grad_vectors, values, vectors, rule, parameter);
+  }
+  const GradientRule chosen =
+      checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
+  return gradient_rule_formula(chosen, in_compute_type(values), in_compute_type(vectors),
+                               in_compute_type(dL_dvalues), in_compute_type(dL_dvectors))
+      .to(vectors.scalar_type());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "eigh_backward(Tensor? grad_values, Tensor? grad_vectors, Tensor values, Tensor vectors,"
+      " str rule='masked', float? parameter=None) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh_backward", &eigh_backward_cpu); }
+TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("eigh_backward", &eigh_backward_meta); }
+TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("eigh_backward", &eigh_backward_autograd); }
+
+}  // namespace keel::ops

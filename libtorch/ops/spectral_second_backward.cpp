@@ -1,0 +1,118 @@
+#include "autograd.h"
+#include "check.h"
+#include "executor.h"
+#include "keel/spectral.h"
+#include "matrices.h"
+#include "names.h"
+#include "ops/calls.h"
+
+namespace keel::ops {
+
+std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matrix,
+                                                    const Tensor& grad_result, const Tensor& matrix,
+                                                    const Tensor& values, const Tensor& vectors,
+                                                    StringView function, double exponent) {
+  static const auto op =
+      operator_named<decltype(spectral_second_backward)>("keel::spectral_second_backward");
+  return op.call(grad_grad_matrix, grad_result, matrix, values, vectors, function, exponent);
+}
+
+namespace {
+
+constexpr const char* kSecond = "keel::spectral_second_backward";
+
+void check_inputs(const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
+                  const Tensor& values, const Tensor& vectors) {
+  check_matrices(kSecond, vectors);
+  check_like(kSecond, "grad_grad_matrix", grad_grad_matrix, vectors);
+  check_like(kSecond, "grad_result", grad_result, vectors);
+  check_like(kSecond, "matrix", matrix, vectors);
+  check_values(kSecond, "values", values, vectors);
+}
+
+std::tuple<Tensor, Tensor> spectral_second_backward_cpu(const Tensor& grad_grad_matrix,
+                                                        const Tensor& grad_result,
+                                                        const Tensor& matrix, const Tensor& values,
+                                                        const Tensor& vectors, StringView function,
+                                                        double exponent) {
+  check_inputs(grad_grad_matrix, grad_result, matrix, values, vectors);
+  const SpectralFunction f = spectral_function_of(kSecond, function, exponent);
+  const Tensor l = in_compute_type(values).contiguous();
+  const Tensor v = readable(in_compute_type(vectors));
+  const Tensor dL_dresult = readable(in_compute_type(grad_result));
+  const Tensor dL2_ddL_dmatrix = readable(in_compute_type(grad_grad_matrix));
+  const Tensor dL2_ddL_dresult = empty_matrices(v), dL2_dmatrix = empty_matrices(v);
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kSecond, [&] {
+    cpu::spectral_second_backward<scalar_t>(
+        f, l.data_ptr<scalar_t>(), matrices<const scalar_t>(v),
+        matrices<const scalar_t>(dL_dresult), matrices<const scalar_t>(dL2_ddL_dmatrix),
+        matrices<scalar_t>(dL2_ddL_dresult), matrices<scalar_t>(dL2_dmatrix), libtorch_threads());
+  });
+  const auto type = vectors.scalar_type();
+  return {dL2_ddL_dresult.to(type), dL2_dmatrix.to(type)};
+}
+
+std::tuple<Tensor, Tensor> spectral_second_backward_meta(const Tensor& grad_grad_matrix,
+                                                         const Tensor& grad_result,
+                                                         const Tensor& matrix, const Tensor& values,
+                                                         const Tensor& vectors, StringView function,
+                                                         double exponent) {
+  check_inputs(grad_grad_matrix, grad_result, matrix, values, vectors);
+  spectral_function_of(kSecond, function, exponent);
+  return {empty_matrices(vectors), empty_matrices(vectors)};
+}
+
+/// Stands in the graph only to say that it ends here.
+struct SpectralSecondBackwardNode : torch::autograd::Function<SpectralSecondBackwardNode> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& grad_grad_matrix,
+                               const Tensor& grad_result, const Tensor& matrix,
+                               const Tensor& values, const Tensor& vectors,
+                               const std::string& function, double exponent) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["function"] = function;
+    auto [dL2_ddL_dresult, dL2_dmatrix] = spectral_second_backward(
+        grad_grad_matrix, grad_result, matrix, values, vectors, function, exponent);
+    return {dL2_ddL_dresult, dL2_dmatrix};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined() && !grads[1].defined()) return variable_list(7);
+    TORCH_CHECK(false, "keel::spectral: no third derivative of ",
+                ctx->saved_data["function"].toStringRef(),
+                " under rule exact; build the function from keel::eigh, whose rules differentiate "
+                "to any order");
+  }
+};
+
+std::tuple<Tensor, Tensor> spectral_second_backward_autograd(
+    const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
+    const Tensor& values, const Tensor& vectors, StringView function, double exponent) {
+  if (!needs_graph({grad_grad_matrix, grad_result, matrix})) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors,
+                                    function, exponent);
+  }
+  const variable_list outputs = SpectralSecondBackwardNode::apply(
+      grad_grad_matrix, grad_result, matrix, values, vectors, text(function), exponent);
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "spectral_second_backward(Tensor grad_grad_matrix, Tensor grad_result, Tensor matrix,"
+      " Tensor values, Tensor vectors, str function, float exponent=1.0) -> (Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(keel, CPU, m) {
+  m.impl("spectral_second_backward", &spectral_second_backward_cpu);
+}
+TORCH_LIBRARY_IMPL(keel, Meta, m) {
+  m.impl("spectral_second_backward", &spectral_second_backward_meta);
+}
+TORCH_LIBRARY_IMPL(keel, Autograd, m) {
+  m.impl("spectral_second_backward", &spectral_second_backward_autograd);
+}
+
+}  // namespace keel::ops

@@ -1,0 +1,71 @@
+"""keel: eigendecomposition you can backpropagate through.
+
+>>> values, vectors = keel.eigh(torch.eye(4), keel.Masked())
+>>> layer = keel.nn.ZcaWhitening(64)
+
+Rules for gradients and rank are small values (:mod:`keel.rules`), matrix functions live in
+:mod:`keel.linalg`, layers in :mod:`keel.nn`. All of it rests on the operators ``torch.ops.keel.*``
+that C++ programs use too.
+"""
+
+from . import _library, _version
+
+_library.load()
+
+from . import nn  # noqa: E402  (the operators come first)
+from .linalg import (  # noqa: E402
+    Eigh,
+    Spectral,
+    eigh,
+    expm,
+    inv_sqrtm,
+    invm,
+    logm,
+    power_method,
+    powm,
+    projector,
+    spectral,
+    sqrtm,
+)
+from .rules import (  # noqa: E402
+    Algorithm1,
+    Analytic,
+    Exact,
+    FullRank,
+    LeadingCount,
+    LeadingEnergy,
+    Lorentzian,
+    Masked,
+    PowerIteration,
+    PowerMethod,
+    Taylor,
+)
+
+__version__ = _version.read()
+
+__all__ = [
+    "Algorithm1",
+    "Analytic",
+    "Eigh",
+    "Exact",
+    "FullRank",
+    "LeadingCount",
+    "LeadingEnergy",
+    "Lorentzian",
+    "Masked",
+    "PowerIteration",
+    "PowerMethod",
+    "Spectral",
+    "Taylor",
+    "eigh",
+    "expm",
+    "inv_sqrtm",
+    "invm",
+    "logm",
+    "nn",
+    "power_method",
+    "powm",
+    "projector",
+    "spectral",
+    "sqrtm",
+]

@@ -1,0 +1,48 @@
+"""Finds libkeel_torch and hands it to torch, which registers ``torch.ops.keel.*``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import List, Optional
+
+import torch
+
+_FILE = "libkeel_torch.so"
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _candidates() -> List[Path]:
+    return [
+        _PACKAGE / "lib" / _FILE,  # installed
+        _PACKAGE.parents[1] / "build" / "lib" / _FILE,  # the source tree, after `make`
+    ]
+
+
+def load() -> Optional[Path]:
+    """Loads the library once; None where this process already has the operators."""
+    if hasattr(torch.ops.keel, "eigh"):
+        return None
+    named = os.environ.get("KEEL_LIBRARY")
+    if named:
+        path = Path(named)
+        if not path.is_file():
+            raise ImportError(f"keel: KEEL_LIBRARY names {path}, which is no file")
+    else:
+        found = [path for path in _candidates() if path.is_file()]
+        if not found:
+            looked = " nor ".join(str(path) for path in _candidates())
+            raise ImportError(
+                f"keel: expected {_FILE} in KEEL_LIBRARY, got none, and found neither {looked}. "
+                "Build it (cmake --preset release && cmake --build --preset release --target "
+                "keel_torch) or install the package (pip install --no-build-isolation .)"
+            )
+        path = found[0]
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        raise ImportError(
+            f"keel: {path} does not load into torch {torch.__version__} from "
+            f"{Path(torch.__file__).parent}. It must be built against this very torch: {error}"
+        ) from error
+    return path

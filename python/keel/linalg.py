@@ -1,0 +1,189 @@
+"""Eigendecomposition and functions of symmetric matrices, over ``torch.ops.keel``.
+
+Matrices are (..., n, n); the lower triangle is read and gradients are symmetric. float16 and
+bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN for itself alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .rules import (
+    Exact,
+    FullRank,
+    GradientRule,
+    Masked,
+    RankPolicy,
+    SpectralRule,
+    encode_rank,
+    encode_rule,
+)
+
+__all__ = [
+    "Eigh",
+    "Spectral",
+    "eigh",
+    "expm",
+    "inv_sqrtm",
+    "invm",
+    "logm",
+    "power_method",
+    "powm",
+    "projector",
+    "spectral",
+    "sqrtm",
+]
+
+
+class Eigh(NamedTuple):
+    """Eigenvalues (..., n), descending, and eigenvectors (..., n, n): column i belongs to
+    ``values[..., i]``."""
+
+    values: Tensor
+    vectors: Tensor
+
+
+class Spectral(NamedTuple):
+    """What :func:`spectral` returns. ``result`` (..., n, n) is the only differentiable one;
+    ``rank`` (...) says how many leading eigenvalues were kept."""
+
+    result: Tensor
+    values: Tensor
+    vectors: Tensor
+    rank: Tensor
+
+
+def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
+    """Symmetric eigendecomposition, with the gradient of ``rule``.
+
+    The default rule equals :func:`torch.linalg.eigh`'s gradient wherever that one is finite, and
+    stays right at repeated eigenvalues for losses that do not depend on the basis inside an
+    eigenspace. Differentiable to any order.
+
+    >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
+    >>> values, vectors = keel.eigh(M, keel.PowerIteration(terms=19))
+    >>> values
+    tensor([4., 1., 1.], grad_fn=<...>)
+    >>> vectors[0].sum().backward()
+    >>> bool(M.grad.isfinite().all())
+    True
+    """
+    name, parameter = encode_rule("keel.eigh", rule, with_exact=False)
+    return Eigh(*torch.ops.keel.eigh(matrix, name, parameter))
+
+
+def spectral(
+    matrix: Tensor,
+    function: str,
+    exponent: float = 1.0,
+    rank: RankPolicy = FullRank(),
+    rule: SpectralRule = Exact(),
+) -> Spectral:
+    """A function of symmetric matrices, V f(values) V^T, over all eigenvalues or those ``rank``
+    keeps.
+
+    ``function`` is "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power" (with ``exponent``).
+    Under :class:`keel.Exact` the gradient has no pole at repeated eigenvalues. At full rank it can
+    be differentiated twice. Where f is not defined at a kept eigenvalue the result is NaN.
+
+    >>> M = torch.diag(torch.tensor([4.0, 1.0, 1e-6]))
+    >>> keel.spectral(M, "inv_sqrt", rank=keel.LeadingEnergy(0.99)).result
+    tensor([[0.5000, 0.0000, 0.0000],
+            [0.0000, 1.0000, 0.0000],
+            [0.0000, 0.0000, 0.0000]])
+    >>> int(keel.spectral(M, "inv_sqrt", rank=keel.LeadingCount(1)).rank)
+    1
+    """
+    policy, numbers = encode_rank("keel.spectral", rank)
+    name, parameter = encode_rule("keel.spectral", rule)
+    operator = torch.ops.keel.spectral
+    return Spectral(*operator(matrix, function, float(exponent), policy, numbers, name, parameter))
+
+
+def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+    """The symmetric square root.
+
+    >>> keel.sqrtm(torch.tensor([[5.0, 4.0], [4.0, 5.0]])).round(decimals=3)
+    tensor([[2., 1.],
+            [1., 2.]])
+    """
+    return torch.ops.keel.sqrtm(matrix, *encode_rule("keel.sqrtm", rule))
+
+
+def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+    """The inverse square root, with a gradient that is exact also at repeated eigenvalues.
+
+    >>> M = torch.eye(3, dtype=torch.float64, requires_grad=True)
+    >>> keel.inv_sqrtm(M)[0, 1].backward()  # torch.linalg.eigh would give NaN here
+    >>> M.grad[0, 1]
+    tensor(-0.2500, dtype=torch.float64)
+    """
+    return torch.ops.keel.inv_sqrtm(matrix, *encode_rule("keel.inv_sqrtm", rule))
+
+
+def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+    """The inverse.
+
+    >>> keel.invm(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
+    return torch.ops.keel.invm(matrix, *encode_rule("keel.invm", rule))
+
+
+def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+    """The logarithm of a positive definite matrix.
+
+    >>> M = torch.eye(2, requires_grad=True)
+    >>> keel.logm(M)[1, 0].backward()
+    >>> M.grad
+    tensor([[0.0000, 0.5000],
+            [0.5000, 0.0000]])
+    """
+    return torch.ops.keel.logm(matrix, *encode_rule("keel.logm", rule))
+
+
+def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+    """The exponential.
+
+    >>> keel.expm(torch.zeros(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    return torch.ops.keel.expm(matrix, *encode_rule("keel.expm", rule))
+
+
+def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
+    """A real power.
+
+    >>> keel.powm(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3).round(decimals=3)
+    tensor([[2., 0.],
+            [0., 3.]])
+    """
+    return torch.ops.keel.powm(matrix, float(exponent), *encode_rule("keel.powm", rule))
+
+
+def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
+    """The orthogonal projector on the leading eigenvectors that ``rank`` keeps.
+
+    >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
+    tensor([[0., 0., 0.],
+            [0., 1., 0.],
+            [0., 0., 1.]])
+    """
+    policy, numbers = encode_rank("keel.projector", rank)
+    return torch.ops.keel.projector(matrix, policy, numbers, *encode_rule("keel.projector", rule))
+
+
+def power_method(matrix: Tensor, iterations: int = 19, seed: int = 0) -> Eigh:
+    """The baseline the paper compares with: power iteration from random starts, one eigenvector
+    after another with deflation, differentiated by unrolling. There to be measured, not relied on.
+
+    >>> values, _ = keel.power_method(torch.diag(torch.tensor([9.0, 1.0])))
+    >>> values.round(decimals=3)
+    tensor([9., 1.])
+    """
+    return Eigh(*torch.ops.keel.power_method(matrix, iterations, seed))

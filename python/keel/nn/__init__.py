@@ -1,0 +1,9 @@
+"""Whitening layers that take the place of batch normalisation."""
+
+from .convert import convert_batchnorm
+from .pca_denoising import PcaDenoising
+from .pca_whitening import PcaWhitening
+from .whitening import Whitening
+from .zca_whitening import ZcaWhitening
+
+__all__ = ["PcaDenoising", "PcaWhitening", "Whitening", "ZcaWhitening", "convert_batchnorm"]

@@ -1,0 +1,128 @@
+"""Puts whitening layers in the place of batch normalisation."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, Type, Union
+
+import torch
+from torch import nn
+
+from .pca_denoising import PcaDenoising
+from .whitening import Whitening
+from .zca_whitening import ZcaWhitening
+
+_BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_HERE = "keel.nn.convert_batchnorm"
+
+
+def convert_batchnorm(
+    model: nn.Module,
+    layer: Type[Whitening] = ZcaWhitening,
+    names: Union[None, Iterable[str], Callable[[str, nn.Module], bool]] = None,
+    copy_affine: bool = True,
+    copy_statistics: bool = True,
+    **options: Any,
+) -> nn.Module:
+    """Swaps BatchNorm1d, 2d and 3d layers for whitening layers, and returns the model.
+
+    As :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`: the model is changed in place, except
+    where it is itself a BatchNorm; then the new layer is returned. Nothing is changed when anything
+    is wrong.
+
+    Args:
+        model: searched recursively.
+        layer: :class:`ZcaWhitening`, :class:`PcaDenoising` or :class:`PcaWhitening`.
+        names: which layers: None for all, their names as in ``model.named_modules()``, or a
+            function of name and module.
+        copy_affine: keep the very parameters ``weight`` and ``bias``: optimisers stay valid.
+        copy_statistics: begin with the running mean and variance of a BatchNorm that has seen
+            batches. The model then computes in evaluation what it computed before, until it is
+            trained. (Not for PcaWhitening, whose channels are others.)
+        options: passed to the layer. What is not given there is taken from the BatchNorm: momentum,
+            affine and track_running_stats.
+
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16))
+    >>> model = keel.nn.convert_batchnorm(model, names=["1"], group_size=8)
+    >>> type(model[1]).__name__, model[1].groups
+    ('ZcaWhitening', 2)
+    """
+    norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm)}
+    chosen = _choose(norms, names)
+    new: Dict[nn.Module, Whitening] = {}
+    for name, norm in chosen.items():
+        new[norm] = _replacement(name, norm, layer, copy_affine, copy_statistics, options)
+    if model in new:
+        return new[model]
+    # By parent and attribute, not by name: a module shared between places is replaced in each.
+    for parent in list(model.modules()):
+        for attribute, child in parent.named_children():
+            if child in new:
+                setattr(parent, attribute, new[child])
+    return model
+
+
+def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
+    known = ", ".join(repr(name) for name in norms) or "none"
+    if names is None:
+        chosen = norms
+    elif callable(names):
+        chosen = {name: norm for name, norm in norms.items() if names(name, norm)}
+    else:
+        if isinstance(names, str):
+            names = [names]
+        names = list(names)
+        missing = [name for name in names if name not in norms]
+        if missing:
+            raise ValueError(f"{_HERE}: expected BatchNorm layers ({known}), got {missing}")
+        chosen = {name: norms[name] for name in names}
+    if not chosen:
+        raise ValueError(f"{_HERE}: expected a BatchNorm layer to replace, got none of {known}")
+    return chosen
+
+
+def _replacement(
+    name: str,
+    norm: Any,
+    layer: Type[Whitening],
+    copy_affine: bool,
+    copy_statistics: bool,
+    options: Dict[str, Any],
+) -> Whitening:
+    like = next((t for t in (norm.weight, norm.running_mean) if t is not None), None)
+    arguments = {
+        "momentum": norm.momentum,
+        "affine": norm.affine,
+        "track_running_stats": norm.track_running_stats,
+        "device": None if like is None else like.device,
+        "dtype": None if like is None else like.dtype,
+        **options,
+    }
+    try:
+        new = layer(norm.num_features, **arguments)
+    except ValueError as error:
+        raise ValueError(f"{_HERE}: '{name}': {error}") from error
+    if copy_affine and new.affine and norm.affine:
+        new.weight, new.bias = norm.weight, norm.bias
+    if copy_statistics and new.track_running_stats and _has_seen_batches(norm):
+        _copy_statistics(new, norm)
+    return new.train(norm.training)
+
+
+def _has_seen_batches(norm: Any) -> bool:
+    count = norm.num_batches_tracked
+    return norm.track_running_stats and count is not None and not count.is_meta and bool(count > 0)
+
+
+def _copy_statistics(new: Whitening, norm: Any) -> None:
+    """Statistics with which the new layer in evaluation is the BatchNorm."""
+    with torch.no_grad():
+        variance = norm.running_var
+        if isinstance(new, PcaDenoising):  # eps may differ: kept out of what is standardised by
+            new.running_variance.copy_(variance + norm.eps - new.eps)
+        elif isinstance(new, ZcaWhitening):
+            scale = (variance + norm.eps).rsqrt().view(new.groups, new.group_size)
+            new.running_subspace.copy_(torch.diag_embed(scale))
+        else:
+            return
+        new.running_mean.copy_(norm.running_mean)
+        new.num_batches_tracked.copy_(norm.num_batches_tracked)

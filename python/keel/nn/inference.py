@@ -1,0 +1,100 @@
+"""Whitening in evaluation is y = matrix x + shift, one matrix a group: a grouped 1x1 convolution,
+and foldable into the convolution or linear layer before it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_compiler = getattr(torch, "compiler", None)
+_is_exporting = getattr(_compiler, "is_exporting", None)
+_is_dynamo_compiling = getattr(_compiler, "is_dynamo_compiling", None)
+
+
+def exporting() -> bool:
+    """Whether a graph is being made that other programs shall run, without keel's operators."""
+    if torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
+        return True
+    if _is_exporting is None:
+        return False
+    # Inside torch.compile is_exporting() says yes as well, and there keel's operators may stay.
+    return not _is_dynamo_compiling() and _is_exporting()
+
+
+def shift_of(matrix: Tensor, center: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """y = matrix (x - center) + bias as y = matrix x + shift."""
+    groups, d, _ = matrix.shape
+    moved = torch.matmul(matrix, center.view(groups, d, 1)).view(-1)
+    return -moved if bias is None else bias - moved
+
+
+def conv1x1(input: Tensor, matrix: Tensor, center: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """y = matrix (x - center) + bias for (N, C, ...), in operators that every format knows."""
+    groups, d, _ = matrix.shape
+    shift = shift_of(matrix, center, bias).to(input.dtype)
+    positions = input.dim() - 2
+    weight = matrix.reshape([groups * d, d] + [1] * max(1, min(positions, 3))).to(input.dtype)
+    if positions == 0:
+        return F.conv1d(input.unsqueeze(-1), weight, shift, groups=groups).squeeze(-1)
+    if positions == 1:
+        return F.conv1d(input, weight, shift, groups=groups)
+    if positions == 2:
+        return F.conv2d(input, weight, shift, groups=groups)
+    if positions == 3:
+        return F.conv3d(input, weight, shift, groups=groups)
+    flat = F.conv3d(input.flatten(4), weight, shift, groups=groups)
+    return flat.reshape(input.shape)
+
+
+def as_conv1x1(matrix: Tensor, shift: Tensor, like: Tensor) -> nn.Conv2d:
+    groups, d, _ = matrix.shape
+    conv = nn.Conv2d(groups * d, groups * d, 1, groups=groups, device=like.device, dtype=like.dtype)
+    with torch.no_grad():
+        conv.weight.copy_(matrix.reshape(groups * d, d, 1, 1))
+        conv.bias.copy_(shift)
+    return conv.eval()
+
+
+def fold_into(name: str, layer: nn.Module, matrix: Tensor, shift: Tensor) -> nn.Module:
+    _check_foldable(name, layer, matrix)
+    groups, d, _ = matrix.shape
+    with torch.no_grad():
+        weight = layer.weight.double()
+        product = torch.matmul(matrix, weight.reshape(groups, d, -1)).reshape(weight.shape)
+        if layer.bias is not None:
+            shift = shift + torch.matmul(matrix, layer.bias.double().view(groups, d, 1)).view(-1)
+        folded = copy.deepcopy(layer)
+        folded.weight = nn.Parameter(product.to(layer.weight), layer.weight.requires_grad)
+        folded.bias = nn.Parameter(shift.to(layer.weight), layer.weight.requires_grad)
+    return folded
+
+
+def _check_foldable(name: str, layer: nn.Module, matrix: Tensor) -> None:
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+    groups, d, _ = matrix.shape
+    if not isinstance(layer, kinds):
+        raise TypeError(
+            f"{name}.fold_into: expected Conv1d, Conv2d, Conv3d or Linear, "
+            f"got {type(layer).__name__}"
+        )
+    if nn.utils.parametrize.is_parametrized(layer):
+        raise ValueError(
+            f"{name}.fold_into: expected plain parameters, got {type(layer).__name__}; "
+            "remove its parametrizations first"
+        )
+    channels = layer.weight.shape[0]
+    if channels != groups * d:
+        raise ValueError(
+            f"{name}.fold_into: expected {groups * d} output channels, got {channels}"
+        )
+    parts = getattr(layer, "groups", 1)
+    # Channels that are mixed must see the same inputs: no whitening group across two of conv's.
+    if (channels // parts) % d != 0:
+        raise ValueError(
+            f"{name}.fold_into: expected whitening groups of {d} channels to lie within the "
+            f"convolution's groups, got {parts} of {channels // parts} output channels"
+        )

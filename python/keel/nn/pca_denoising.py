@@ -1,0 +1,54 @@
+"""Projection on the leading eigenvectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..rules import LeadingEnergy, RankPolicy
+from .whitening import Whitening, _statistics_type
+
+
+class PcaDenoising(Whitening):
+    """Standardises each channel as batch normalisation does, then keeps only the leading
+    eigenvectors: y = weight * P D (x - mean) + bias, D = diag(variance + eps)^(-1/2), P the
+    projector on the eigenvectors of D Cov D + eps I that ``rank`` keeps.
+
+    ``rank`` is :class:`keel.LeadingEnergy` (default: 0.99) or :class:`keel.LeadingCount`; other
+    arguments are those of :class:`keel.nn.whitening.Whitening`. The running statistics hold the
+    projector (``running_subspace``) and the biased variance (``running_variance``) apart.
+
+    >>> layer = keel.nn.PcaDenoising(6, rank=keel.LeadingCount(2))
+    >>> y = layer(torch.randn(50, 6))
+    >>> int(torch.linalg.matrix_rank(y))
+    2
+    """
+
+    _map = "pca_denoising"
+
+    @staticmethod
+    def _default_rank(eps: float) -> RankPolicy:
+        return LeadingEnergy(0.99)
+
+    def _running_shapes(self) -> dict:
+        return {**super()._running_shapes(), "running_variance": (self.num_features,)}
+
+    def reset_running_stats(self) -> None:
+        super().reset_running_stats()
+        if self.track_running_stats:
+            with torch.no_grad():
+                self.running_variance.fill_(1)
+
+    def _batch_statistics(self, mean: Tensor, variance: Tensor, subspace: Tensor) -> dict:
+        projector = subspace * self._by_column(variance).sqrt()
+        return {
+            **super()._batch_statistics(mean, variance, projector),
+            "running_variance": variance,
+        }
+
+    def _running_matrix(self) -> Tensor:
+        variance = _statistics_type(self.running_variance)
+        return super()._running_matrix() * self._by_column(variance).rsqrt()
+
+    def _by_column(self, variance: Tensor) -> Tensor:
+        return (variance + self.eps).view(self.groups, 1, self.group_size)

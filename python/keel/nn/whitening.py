@@ -1,0 +1,280 @@
+"""What all whitening layers share: everything but the small matrix in the middle."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from .. import rules
+from ..rules import Exact, LayerRule, PowerMethod, RankPolicy
+from . import inference, power_method
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def _statistics_type(tensor: Tensor) -> Tensor:
+    """Statistics of half-precision layers are computed in float32."""
+    return tensor.float() if tensor.dtype in _HALF else tensor
+
+
+class Whitening(nn.Module):
+    """A norm layer for (N, C, ...) activations: moments -> small matrix -> affine.
+
+    Not used itself: see :class:`ZcaWhitening`, :class:`PcaDenoising` and :class:`PcaWhitening`,
+    which set the map from covariance to matrix and take these arguments.
+
+    Args:
+        num_features: C, the number of channels.
+        group_size: d, channels that are whitened together. Default: all of them.
+        groups: the same said the other way, C / d.
+        eps: added to the covariance's diagonal.
+        momentum: weight of the new batch in the running statistics; None for their plain average.
+        affine: whether the output is scaled and shifted by the parameters ``weight`` and ``bias``.
+        track_running_stats: whether running statistics are kept, and used in evaluation.
+        rule: how the gradient passes the eigendecomposition.
+        rank: which eigenvalues are kept. None stands for the layer's default.
+
+    A batch whose statistics are not finite gives a NaN output and leaves the running statistics and
+    ``num_batches_tracked`` as they were. The attribute ``rank`` says how many eigenvalues of each
+    group the last step on batch statistics kept, as an int64 tensor that nothing has waited for.
+    """
+
+    _map: ClassVar[str]
+
+    def __init__(
+        self,
+        num_features: int,
+        group_size: Optional[int] = None,
+        groups: Optional[int] = None,
+        eps: float = 1e-4,
+        momentum: Optional[float] = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        rule: LayerRule = Exact(),
+        rank: Optional[RankPolicy] = None,
+        device: Optional[torch.device] = None,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.group_size, self.groups = self._grouping(num_features, group_size, groups)
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self.rule = rule
+        self.rank_policy = self._default_rank(eps) if rank is None else rank
+        self.rank: Optional[Tensor] = None
+        self._warned = False
+        self._check_options()
+
+        factory = {"device": device, "dtype": dtype}
+        for name in ("weight", "bias"):
+            value = nn.Parameter(torch.empty(num_features, **factory)) if affine else None
+            self.register_parameter(name, value)
+        for name, shape in self._running_shapes().items():
+            value = torch.empty(shape, **factory) if track_running_stats else None
+            self.register_buffer(name, value)
+        count = torch.tensor(0, dtype=torch.long, device=device) if track_running_stats else None
+        self.register_buffer("num_batches_tracked", count)
+        self.reset_parameters()
+
+    # What a layer of this family says of itself.
+
+    @staticmethod
+    def _default_rank(eps: float) -> RankPolicy:
+        raise NotImplementedError
+
+    def _running_shapes(self) -> dict:
+        d = self.group_size
+        return {"running_mean": (self.num_features,), "running_subspace": (self.groups, d, d)}
+
+    def _batch_statistics(self, mean: Tensor, variance: Tensor, subspace: Tensor) -> dict:
+        """One batch's value of each running statistic."""
+        return {"running_mean": mean, "running_subspace": subspace}
+
+    def _running_matrix(self) -> Tensor:
+        """The matrix that evaluation multiplies centred activations by, before ``weight``."""
+        return _statistics_type(self.running_subspace)
+
+    # The life of a norm layer.
+
+    def reset_running_stats(self) -> None:
+        """Back to mean 0 and the identity, with no batch seen."""
+        if not self.track_running_stats:
+            return
+        with torch.no_grad():
+            self.running_mean.zero_()
+            self.running_subspace.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Running statistics as new, weight 1 and bias 0."""
+        self.reset_running_stats()
+        if self.affine:
+            nn.init.ones_(self.weight)
+            nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input(input)
+        if self.training or not self.track_running_stats:
+            return self._forward_batch(input)
+        matrix, center, bias = self._evaluation()
+        if inference.exporting():
+            return inference.conv1x1(input, matrix, center, bias)
+        return torch.ops.keel.affine(input, matrix, center, bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, group_size={self.group_size}, eps={self.eps}, "
+            f"momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}, rule={self.rule}, "
+            f"rank={self.rank_policy}"
+        )
+
+    # Inference.
+
+    def fold_into(self, layer: nn.Module) -> nn.Module:
+        """A copy of the convolution or linear layer before this one, with this one inside.
+
+        >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
+        >>> x = torch.randn(4, 3, 9, 9)
+        >>> _ = norm(conv(x))  # a training step
+        >>> folded = norm.eval().fold_into(conv)
+        >>> torch.allclose(folded(x), norm(conv(x)), rtol=1e-4, atol=1e-4)
+        True
+        """
+        return inference.fold_into(self._name(), layer, *self._foldable("fold_into"))
+
+    def as_conv1x1(self) -> nn.Conv2d:
+        """This layer in evaluation, as a plain grouped 1x1 convolution for (N, C, H, W)."""
+        matrix, shift = self._foldable("as_conv1x1")
+        like = self.running_mean if self.weight is None else self.weight
+        return inference.as_conv1x1(matrix, shift, like)
+
+    def _foldable(self, operation: str) -> Tuple[Tensor, Tensor]:
+        """y = matrix x + shift in evaluation, in float64."""
+        if self.training or not self.track_running_stats:
+            got = "training mode" if self.training else "track_running_stats=False"
+            raise RuntimeError(
+                f"{self._name()}.{operation}: expected a layer in evaluation mode with running "
+                f"statistics, got {got}"
+            )
+        with torch.no_grad():
+            matrix, center, bias = (
+                None if part is None else part.double() for part in self._evaluation()
+            )
+            return matrix, inference.shift_of(matrix, center, bias)
+
+    # The work.
+
+    def _evaluation(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
+        matrix, bias = self._running_matrix(), self.bias
+        if self.weight is not None:
+            weight = _statistics_type(self.weight)
+            matrix = weight.view(self.groups, self.group_size, 1) * matrix
+        if bias is not None:
+            bias = _statistics_type(bias)
+        return matrix, _statistics_type(self.running_mean), bias
+
+    def _forward_batch(self, input: Tensor) -> Tensor:
+        self._warn_of_few_samples(input)
+        if isinstance(self.rule, PowerMethod):
+            output, mean, variance, subspace, self.rank = power_method.whiten(
+                input, self.weight, self.bias, self.groups, self._map, self.eps,
+                self.rank_policy, self.rule,
+            )  # fmt: skip
+        else:
+            policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
+            name, parameter = rules.encode_rule(self._name(), self.rule)
+            output, mean, variance, subspace, self.rank = torch.ops.keel.whiten(
+                input, self.weight, self.bias, self.groups, self._map, self.eps,
+                policy, numbers, name, parameter,
+            )  # fmt: skip
+        if self.training and self.track_running_stats:
+            self._track(self._batch_statistics(mean, variance, subspace))
+        return output
+
+    @torch.no_grad()
+    def _track(self, batch: dict) -> None:
+        # A flag on the device and not an `if`: nothing waits for the result.
+        finite = torch.stack([value.isfinite().all() for value in batch.values()]).all()
+        self.num_batches_tracked.add_(finite)
+        for name, new in batch.items():
+            running = getattr(self, name)
+            old = running.to(new.dtype)
+            if self.momentum is None:
+                moved = old + (new - old) / self.num_batches_tracked
+            else:
+                moved = old + (new - old) * self.momentum
+            running.copy_(torch.where(finite, moved, old))
+
+    # Checks.
+
+    @classmethod
+    def _name(cls) -> str:
+        return f"keel.nn.{cls.__name__}"
+
+    @classmethod
+    def _grouping(
+        cls, channels: int, group_size: Optional[int], groups: Optional[int]
+    ) -> Tuple[int, int]:
+        if channels < 1:
+            raise ValueError(f"{cls._name()}: expected num_features >= 1, got {channels}")
+        for name, given in (("group_size", group_size), ("groups", groups)):
+            if given is not None and (given < 1 or channels % given != 0):
+                raise ValueError(
+                    f"{cls._name()}: expected {name} to divide num_features, "
+                    f"got {name} = {given} and num_features = {channels}"
+                )
+        if group_size is not None and groups is not None and group_size * groups != channels:
+            raise ValueError(
+                f"{cls._name()}: expected group_size * groups = num_features, "
+                f"got {group_size} * {groups} and {channels}"
+            )
+        if group_size is None:
+            group_size = channels // (groups or 1)
+        return group_size, channels // group_size
+
+    def _check_options(self) -> None:
+        """The operator's own checks, on a tensor without data: a bad option is an error now."""
+        policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
+        if self.momentum is not None and not 0 <= self.momentum <= 1:
+            raise ValueError(
+                f"{self._name()}: expected a momentum in [0, 1] or None, got {self.momentum}"
+            )
+        if isinstance(self.rule, PowerMethod):
+            if self.rule.iterations < 1:
+                raise ValueError(
+                    f"{self._name()}: expected iterations >= 1, got {self.rule.iterations}"
+                )
+            name, parameter = "exact", None
+        else:
+            name, parameter = rules.encode_rule(self._name(), self.rule)
+        nothing = torch.empty(1, 1, 1, device="meta")
+        torch.ops.keel.subspace(nothing, self._map, self.eps, policy, numbers, name, parameter)
+
+    def _check_input(self, input: Tensor) -> None:
+        if torch.jit.is_tracing():  # there sizes are tensors, and comparing them warns
+            return
+        if input.dim() < 2 or input.shape[1] != self.num_features:
+            raise ValueError(
+                f"{self._name()}: expected (N, {self.num_features}, ...), got {tuple(input.shape)}"
+            )
+
+    def _warn_of_few_samples(self, input: Tensor) -> None:
+        if self._warned:
+            return
+        samples = input.numel() // self.num_features
+        if 1 < samples < self.group_size:
+            self._warned = True
+            warnings.warn(
+                f"{self._name()}: {samples} samples for groups of {self.group_size} channels (of "
+                f"{self.num_features}): covariances have rank {samples - 1} at most; smaller "
+                "groups or larger batches give full rank",
+                stacklevel=4,
+            )

@@ -1,0 +1,388 @@
+#include "keel/moments.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "keel/error.h"
+#include "support/activations.h"
+#include "support/tolerance.h"
+
+namespace keel::testing {
+namespace {
+
+constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
+
+template <typename A>
+struct Moments {
+  std::vector<A> mean, covariance;
+  ActivationShape shape;
+  double entry(std::int64_t group, std::int64_t i, std::int64_t j) const {
+    const std::int64_t d = shape.group_size();
+    return double(covariance[std::size_t((group * d + i) * d + j)]);
+  }
+  double deviation(std::int64_t channel) const {
+    const std::int64_t d = shape.group_size();
+    return std::sqrt(entry(channel / d, channel % d, channel % d));
+  }
+};
+
+template <typename A>
+Moments<A> room_for(const ActivationShape& shape) {
+  return {std::vector<A>(std::size_t(shape.channels)),
+          std::vector<A>(std::size_t(shape.channels * shape.group_size())), shape};
+}
+
+template <typename A>
+Matrices<A> matrices(std::vector<A>& data, const ActivationShape& shape) {
+  return contiguous(data.data(), shape.groups, shape.group_size());
+}
+
+template <typename T>
+Moments<Accumulator<T>> by_cpu(const ActivationBuffer<T>& x, const Executor& executor = serial()) {
+  auto result = room_for<Accumulator<T>>(x.shape);
+  cpu::moments<T>(x.view(), result.mean.data(), matrices(result.covariance, x.shape), executor);
+  return result;
+}
+
+template <typename T>
+Moments<double> by_reference(const ActivationBuffer<T>& x) {
+  const ActivationBuffer<double> exact = converted<double>(x, x.order);
+  auto result = room_for<double>(x.shape);
+  reference::moments(exact.view(), result.mean.data(), matrices(result.covariance, x.shape));
+  return result;
+}
+
+/// Within a few roundings of the accumulator: of the deviations for products, of the mean for means.
+template <typename A>
+void expect_close(const Moments<A>& got, const Moments<double>& expected) {
+  const ActivationShape& shape = expected.shape;
+  const std::int64_t d = shape.group_size();
+  for (std::int64_t c = 0; c < shape.channels; ++c)
+    ASSERT_NEAR(double(got.mean[std::size_t(c)]), expected.mean[std::size_t(c)],
+                rounding<A>(0, std::abs(expected.mean[std::size_t(c)]) + expected.deviation(c)))
+        << "mean of channel " << c;
+  for (std::int64_t g = 0; g < shape.groups; ++g)
+    for (std::int64_t i = 0; i < d; ++i)
+      for (std::int64_t j = 0; j < d; ++j) {
+        ASSERT_NEAR(got.entry(g, i, j), expected.entry(g, i, j),
+                    rounding<A>(2, expected.deviation(g * d + i) * expected.deviation(g * d + j)))
+            << "covariance " << g << ", " << i << ", " << j;
+        ASSERT_EQ(got.entry(g, i, j), got.entry(g, j, i));
+      }
+}
+
+template <typename T>
+class MomentsOf : public ::testing::Test {};
+using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
+TYPED_TEST_SUITE(MomentsOf, ElementTypes);
+
+TYPED_TEST(MomentsOf, MatchReference) {
+  for (const ActivationShape& shape : activation_shapes())
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<TypeParam>(random_activations(shape, 1), order);
+      expect_close(by_cpu(x), by_reference(x));
+    }
+}
+
+TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
+  using A = Accumulator<TypeParam>;
+  for (const ActivationShape& shape : activation_shapes())
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto left = converted<TypeParam>(random_activations(shape, 2), order);
+      const auto right = converted<TypeParam>(random_activations(shape, 3), order);
+      const std::vector<A> center = converted<A>(Random(4).normals(shape.channels));
+      auto got = room_for<A>(shape);
+      cpu::cross_moments<TypeParam>(left.view(), right.view(), center.data(), got.mean.data(),
+                                    matrices(got.covariance, shape));
+      auto expected = room_for<double>(shape), size = room_for<double>(shape);
+      auto left_exact = converted<double>(left, order),
+           right_exact = converted<double>(right, order);
+      const auto center_exact = converted<double>(center);
+      reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
+                               expected.mean.data(), matrices(expected.covariance, shape));
+      // The size of what was summed: rounding is measured against it, whatever cancelled.
+      for (std::int64_t k = 0; k < shape.samples(); ++k)
+        for (std::int64_t c = 0; c < shape.channels; ++c) {
+          left_exact.at(k, c) = std::abs(left_exact.at(k, c));
+          right_exact.at(k, c) = std::abs(right_exact.at(k, c) - center_exact[std::size_t(c)]);
+        }
+      reference::cross_moments(left_exact.view(), right_exact.view(), nullptr, size.mean.data(),
+                               matrices(size.covariance, shape));
+      for (std::size_t i = 0; i < got.mean.size(); ++i)
+        ASSERT_NEAR(double(got.mean[i]), expected.mean[i], rounding<A>(2, size.mean[i]));
+      for (std::size_t i = 0; i < got.covariance.size(); ++i)
+        ASSERT_NEAR(double(got.covariance[i]), expected.covariance[i],
+                    rounding<A>(2, size.covariance[i]));
+    }
+}
+
+TYPED_TEST(MomentsOf, BackwardMatchesReference) {
+  using A = Accumulator<TypeParam>;
+  for (const ActivationShape& shape :
+       {ActivationShape{3, 8, 25, 8}, {5, 15, 9, 5}, {2, 34, 65, 2}, {9, 12, 1, 2}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<TypeParam>(random_activations(shape, 5), order);
+      const Moments<double> moments = by_reference(x);
+      const auto mean = converted<A>(moments.mean);
+      const auto dL_dmean = converted<A>(Random(6).normals(shape.channels));
+      auto dL_dcovariance = converted<A>(Random(7).normals(shape.channels * shape.group_size()));
+      ActivationBuffer<TypeParam> got(shape, order);
+      cpu::moments_backward<TypeParam>(x.view(), mean.data(), dL_dmean.data(),
+                                       matrices(dL_dcovariance, shape), got.view());
+      ActivationBuffer<double> expected(shape, order);
+      const auto exact = converted<double>(x, order);
+      const auto mean_exact = converted<double>(mean), dL_dmean_exact = converted<double>(dL_dmean);
+      auto dL_dcovariance_exact = converted<double>(dL_dcovariance);
+      reference::moments_backward(exact.view(), mean_exact.data(), dL_dmean_exact.data(),
+                                  matrices(dL_dcovariance_exact, shape), expected.view());
+      const double size = 20 * double(shape.group_size()) / double(shape.samples());
+      const double stored = std::is_same_v<TypeParam, BFloat16> ? 0x1p-8
+                            : std::is_same_v<TypeParam, Half>   ? 0x1p-11
+                                                                : 0;
+      for (std::size_t i = 0; i < got.data.size(); ++i)
+        ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
+                    rounding<A>(0, size) + stored * std::abs(expected.data[i]) +
+                        (stored > 0 ? 0x1p-24 : 0));
+    }
+}
+
+TEST(Moments, BackwardIsTheDerivative) {
+  for (const Order order : kOrders) {
+    const ActivationShape shape{3, 6, 5, 2};
+    auto x = converted<double>(random_activations(shape, 8), order);
+    const auto dL_dmean = Random(9).normals(shape.channels);
+    auto dL_dcovariance = Random(10).normals(shape.channels * shape.group_size());
+    const auto loss = [&] {
+      const auto m = by_cpu(x);
+      double sum = 0;
+      for (std::size_t i = 0; i < m.mean.size(); ++i) sum += dL_dmean[i] * m.mean[i];
+      for (std::size_t i = 0; i < m.covariance.size(); ++i)
+        sum += dL_dcovariance[i] * m.covariance[i];
+      return sum;
+    };
+    ActivationBuffer<double> dL_dinput(shape, order);
+    const auto moments = by_cpu(x);
+    cpu::moments_backward<double>(x.view(), moments.mean.data(), dL_dmean.data(),
+                                  matrices(dL_dcovariance, shape), dL_dinput.view());
+    for (std::size_t i = 0; i < x.data.size(); ++i) {
+      const double here = x.data[i], step = 1e-4;
+      x.data[i] = here + step;
+      const double above = loss();
+      x.data[i] = here - step;
+      const double below = loss();
+      x.data[i] = here;
+      // The loss is quadratic in every entry: central differences have rounding error only.
+      EXPECT_NEAR((above - below) / (2 * step), dL_dinput.data[i], 1e-10);
+    }
+  }
+}
+
+TEST(Moments, AMeanOfTenThousandDeviationsCostsNothing) {
+  for (const ActivationShape& shape :
+       {ActivationShape{16, 32, 81, 2}, {3, 8, 2000, 2}, {700, 5, 1, 1}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<float>(random_activations(shape, 11, 1e4), order);
+      expect_close(by_cpu(x), by_reference(x));
+    }
+}
+
+TEST(Moments, AnUnluckyFirstSampleCostsLittle) {
+  // Borders and corners far from everything else, as zero padding makes them.
+  const ActivationShape shape{8, 4, 400, 1};
+  for (const Order order : kOrders) {
+    auto x = converted<float>(random_activations(shape, 12, 1e4), order);
+    for (std::int64_t c = 0; c < shape.channels; ++c) x.at(0, c) = 0;
+    expect_close(by_cpu(x), by_reference(x));
+  }
+}
+
+TEST(Moments, AMillionSamplesLoseNothing) {
+  const ActivationShape shape{4, 3, 250000, 1};
+  for (const Order order : kOrders) {
+    const auto x = converted<float>(random_activations(shape, 13), order);
+    const auto got = by_cpu(x, threads(2));
+    const auto expected = by_reference(x);
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t j = 0; j < 3; ++j)
+        EXPECT_NEAR(got.entry(0, i, j), expected.entry(0, i, j),
+                    2 * kEps<float> * expected.deviation(i) * expected.deviation(j));
+  }
+}
+
+TEST(Moments, TheSameBitsOnAnyNumberOfThreads) {
+  for (const ActivationShape& shape :
+       {ActivationShape{8, 64, 900, 1}, {8, 64, 900, 16}, {2, 260, 300, 1}, {4, 384, 49, 6}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<float>(random_activations(shape, 14), order);
+      const auto once = by_cpu(x);
+      auto cross_once = room_for<float>(shape);
+      cpu::cross_moments<float>(x.view(), x.view(), once.mean.data(), cross_once.mean.data(),
+                                matrices(cross_once.covariance, shape));
+      for (const int count : {2, 5}) {
+        const auto again = by_cpu(x, threads(count));
+        EXPECT_EQ(once.mean, again.mean);
+        EXPECT_EQ(once.covariance, again.covariance);
+        auto cross = room_for<float>(shape);
+        cpu::cross_moments<float>(x.view(), x.view(), once.mean.data(), cross.mean.data(),
+                                  matrices(cross.covariance, shape), threads(count));
+        EXPECT_EQ(cross_once.mean, cross.mean);
+        EXPECT_EQ(cross_once.covariance, cross.covariance);
+      }
+    }
+}
+
+TEST(Moments, ScaleWithTheData) {
+  const ActivationShape shape{3, 20, 100, 2};
+  const auto x = converted<float>(random_activations(shape, 15), Order::contiguous);
+  const auto once = by_cpu(x);
+  for (const int exponent : {-50, 50}) {
+    auto scaled = x;
+    for (float& entry : scaled.data) entry = std::ldexp(entry, exponent);
+    const auto got = by_cpu(scaled);
+    for (std::size_t i = 0; i < once.mean.size(); ++i)
+      EXPECT_EQ(got.mean[i], std::ldexp(once.mean[i], exponent));
+    for (std::size_t i = 0; i < once.covariance.size(); ++i)
+      EXPECT_EQ(got.covariance[i], std::ldexp(once.covariance[i], 2 * exponent));
+  }
+}
+
+TEST(Moments, ConstantChannelsHaveNoDeviation) {
+  const ActivationShape shape{5, 6, 77, 1};
+  for (const Order order : kOrders) {
+    ActivationBuffer<float> x(shape, order);
+    for (std::int64_t k = 0; k < shape.samples(); ++k)
+      for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) = 0.1f + 1000.0f * float(c);
+    const auto got = by_cpu(x);
+    for (std::int64_t c = 0; c < shape.channels; ++c)
+      EXPECT_EQ(got.mean[std::size_t(c)], 0.1f + 1000.0f * float(c));
+    for (const float entry : got.covariance) EXPECT_EQ(entry, 0);
+  }
+}
+
+TEST(Moments, ABadValueReachesItsOwnChannelOnly) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    for (const Order order : kOrders)
+      for (const std::int64_t sample : {0, 37, 199}) {
+        const ActivationShape shape{2, 12, 100, 3};
+        auto x = converted<float>(random_activations(shape, 16), order);
+        const auto clean = by_cpu(x);
+        const std::int64_t channel = 5;  // group 1, place 1
+        x.at(sample, channel) = bad;
+        const auto got = by_cpu(x);
+        for (std::int64_t c = 0; c < shape.channels; ++c)
+          EXPECT_EQ(std::isfinite(got.mean[std::size_t(c)]), c != channel);
+        for (std::int64_t g = 0; g < 3; ++g)
+          for (std::int64_t i = 0; i < 4; ++i)
+            for (std::int64_t j = 0; j < 4; ++j) {
+              if (g == 1 && (i == 1 || j == 1))
+                EXPECT_FALSE(std::isfinite(got.entry(g, i, j)));
+              else
+                EXPECT_EQ(got.entry(g, i, j), clean.entry(g, i, j));
+            }
+      }
+}
+
+TEST(Moments, NothingToAverage) {
+  for (const Order order : kOrders)
+    for (const ActivationShape& shape : {ActivationShape{0, 4, 5, 2}, {3, 4, 0, 1}}) {
+      const ActivationBuffer<float> x(shape, order);
+      const auto got = by_cpu(x, threads(2));
+      for (const float entry : got.mean) EXPECT_TRUE(std::isnan(entry));
+      for (const float entry : got.covariance) EXPECT_TRUE(std::isnan(entry));
+      auto cross = room_for<float>(shape);
+      const std::vector<float> center(4, 0.0f);
+      cpu::cross_moments<float>(x.view(), x.view(), center.data(), cross.mean.data(),
+                                matrices(cross.covariance, shape));
+      for (const float entry : cross.mean) EXPECT_EQ(entry, 0);
+      for (const float entry : cross.covariance) EXPECT_EQ(entry, 0);
+    }
+  by_cpu(ActivationBuffer<float>({3, 0, 5, 1}, Order::contiguous));
+}
+
+/// Partial moments with memory of their own.
+struct OwnedMoments {
+  std::vector<double> shift, sum, second;
+  PartialMoments view;
+  explicit OwnedMoments(const ActivationShape& shape)
+      : shift(std::size_t(shape.channels)),
+        sum(std::size_t(shape.channels)),
+        second(std::size_t(shape.channels * shape.group_size())),
+        view{shape.channels, shape.groups, 0, shift.data(), sum.data(), second.data()} {}
+};
+
+TEST(PartialMoments, PiecesCombineToTheWhole) {
+  const ActivationShape shape{7, 12, 60, 3};
+  auto x = converted<float>(random_activations(shape, 17, 1e3), Order::contiguous);
+  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have means of their own
+    for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) += 2;
+  OwnedMoments total(shape);
+  for (const auto& [first, count] : {std::pair<int, int>{0, 3}, {3, 0}, {3, 4}}) {
+    OwnedMoments part(shape);
+    Activations<const float> piece = static_cast<const ActivationBuffer<float>&>(x).view();
+    piece.data += first * 12 * 60;
+    piece.batch = count;
+    cpu::partial_moments<float>(piece, part.view);
+    EXPECT_EQ(part.view.count, count * 60);
+    combine(total.view, part.view);
+  }
+  EXPECT_EQ(total.view.count, shape.samples());
+  auto got = room_for<float>(shape);
+  mean_and_covariance(total.view, got.mean.data(), matrices(got.covariance, shape));
+  expect_close(got, by_reference(x));
+
+  const std::vector<double> zeros(12, 0.0);
+  rebase(total.view, zeros.data());
+  mean_and_covariance(total.view, got.mean.data(), matrices(got.covariance, shape));
+  expect_close(got, by_reference(x));
+  const auto expected = by_reference(x);
+  for (std::size_t c = 0; c < 12; ++c)
+    EXPECT_NEAR(total.sum[c] / double(shape.samples()), expected.mean[c],
+                kEps<float> * std::abs(expected.mean[c]));
+}
+
+TEST(PartialMoments, OfDifferentChannelsAreRefused) {
+  OwnedMoments a({1, 4, 1, 2}), b({1, 4, 1, 1});
+  EXPECT_THROW(combine(a.view, b.view), Error);
+}
+
+TEST(Moments, ErrorsNameWhatWasExpected) {
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  std::vector<float> data(60), mean(10), covariance(100);
+  const Activations<const float> uneven{data.data(), 2, 10, 3, 4};
+  EXPECT_EQ(
+      message(
+          [&] { cpu::moments<float>(uneven, mean.data(), contiguous(covariance.data(), 4, 2)); }),
+      "keel::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in 4 "
+      "groups");
+  const Activations<const float> even{data.data(), 2, 10, 3, 5};
+  EXPECT_EQ(
+      message([&] { cpu::moments<float>(even, mean.data(), contiguous(covariance.data(), 2, 5)); }),
+      "keel::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
+  Activations<const float> other = even;
+  other.order = Order::channels_last;
+  EXPECT_EQ(message([&] {
+              cpu::cross_moments<float>(even, other, nullptr, mean.data(),
+                                        contiguous(covariance.data(), 5, 2));
+            }),
+            "keel::cross_moments: expected right (2, 10, 3) in 5 groups, got (2, 10, 3) "
+            "channels_last in 5 groups");
+}
+
+}  // namespace
+}  // namespace keel::testing

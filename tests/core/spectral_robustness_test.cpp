@@ -1,0 +1,190 @@
+// Where f(M) breaks elsewhere: singular and indefinite matrices, extremes of scale, bad batch-mates.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "keel/error.h"
+#include "support/spectral.h"
+#include "support/spectrum_zoo.h"
+#include "support/tolerance.h"
+
+namespace keel::testing {
+namespace {
+
+template <typename T>
+class SpectralRobustness : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(SpectralRobustness, Types);
+
+template <typename T>
+bool all_nan(const Batch<T>& m, std::int64_t b = 0) {
+  for (std::int64_t k = 0; k < m.n * m.n; ++k)
+    if (!std::isnan(m.matrix(b)[k])) return false;
+  return true;
+}
+
+TYPED_TEST(SpectralRobustness, OutsideTheDomainTheMatrixIsNaN) {
+  using T = TypeParam;
+  const Solved<T> negative = solve(as<T>(with_spectrum({2, 1, -1}, 1)));
+  const Solved<T> singular = solve(as<T>(diagonal({2, 1, 0})));
+  const Batch<T> c = as<T>(random_symmetric(1, 3, 2));
+  const auto expect_nan = [&](SpectralFunction f, const Solved<T>& s, bool expected) {
+    EXPECT_EQ(all_nan(spectral(f, s, {3})), expected) << to_string(f);
+    for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(Taylor{})})
+      EXPECT_EQ(all_nan(spectral_backward(f, rule, s, {3}, c)), expected) << to_string(f);
+    // What is dropped is never asked for.
+    EXPECT_TRUE(all_finite(spectral(f, s, {2}))) << to_string(f);
+    EXPECT_TRUE(all_finite(spectral_backward(f, Exact{}, s, {2}, c))) << to_string(f);
+  };
+  for (const auto* s : {&negative, &singular}) {
+    const bool is_negative = s == &negative;
+    expect_nan({Kind::log}, *s, true);
+    expect_nan({Kind::inv_sqrt}, *s, true);
+    expect_nan({Kind::sqrt}, *s, is_negative);
+    expect_nan({Kind::power, 0.3}, *s, is_negative);
+    expect_nan({Kind::inv}, *s, !is_negative);
+    expect_nan({Kind::power, -2}, *s, !is_negative);
+    expect_nan({Kind::power, 3}, *s, false);
+    expect_nan({Kind::exp}, *s, false);
+    expect_nan({Kind::one}, *s, false);
+  }
+}
+
+TYPED_TEST(SpectralRobustness, RoundingBelowZeroIsZeroUnderARoot) {
+  using T = TypeParam;
+  Solved<T> s{{T(4), T(1), T(-3 * kEps<T>)}, as<T>(random_orthogonal(3, 3)), {}};
+  Solved<T> at_zero = s;
+  at_zero.values[2] = 0;
+  const Batch<T> c = as<T>(random_symmetric(1, 3, 4));
+  for (const SpectralFunction& f : {SpectralFunction{Kind::sqrt}, {Kind::power, 0.25}}) {
+    const Batch<T> root = spectral(f, s, {3});
+    EXPECT_TRUE(all_finite(root));
+    EXPECT_TRUE(bitwise_equal(root.data, spectral(f, at_zero, {3}).data));
+    EXPECT_TRUE(bitwise_equal(spectral_backward(f, Exact{}, s, {3}, c).data,
+                              spectral_backward(f, Exact{}, at_zero, {3}, c).data));
+  }
+  s.values[2] = T(-3e-2);
+  EXPECT_TRUE(all_nan(spectral({Kind::sqrt}, s, {3})));
+}
+
+TYPED_TEST(SpectralRobustness, RootsOfTheZooAreFiniteWithTheirGradients) {
+  using T = TypeParam;
+  for (const std::int64_t n : {1, 2, 5, 16})
+    for (const auto& [name, m] : spectrum_zoo<T>(n)) {
+      const Solved<T> s = solve(m);
+      const double noise = 10 * double(n) * kEps<T> * double(std::abs(s.values[0]));
+      if (double(s.values.back()) < -noise) continue;  // indefinite
+      const Batch<T> c = as<T>(random_symmetric(1, n, 5));
+      EXPECT_TRUE(all_finite(spectral({Kind::sqrt}, s, {n}))) << name << ", n = " << n;
+      EXPECT_TRUE(all_finite(spectral_backward({Kind::sqrt}, Exact{}, s, {n}, c)))
+          << name << ", n = " << n;
+      // A projector needs nothing but an order.
+      EXPECT_TRUE(all_finite(spectral({Kind::one}, s, {(n + 1) / 2}))) << name << ", n = " << n;
+    }
+}
+
+TYPED_TEST(SpectralRobustness, ScalesAsTheFunctionDoes) {
+  // f(x) = x^p: f(c M) = c^p f(M), and the gradient by c^(p-1), in float32 for c = 1e-20 .. 1e19.
+  using T = TypeParam;
+  const std::pair<SpectralFunction, double> powers[] = {
+      {{Kind::sqrt}, 0.5},           {{Kind::inv_sqrt}, -0.5},    {{Kind::power, 1.0 / 3}, 1.0 / 3},
+      {{Kind::power, -0.25}, -0.25}, {{Kind::power, 0.75}, 0.75}, {{Kind::one}, 0}};
+  const std::int64_t n = 6;
+  const Solved<T> s = solve(as<T>(with_spectrum({3, 2, 2, 1, 1, 0.5}, 6)));
+  const Batch<T> c = as<T>(random_symmetric(1, n, 7));
+  for (const auto& [f, p] : powers)
+    for (const std::int64_t kept : {6, 3})
+      for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(PowerIteration{}),
+                                       SpectralRule(Lorentzian{}), SpectralRule(Masked{})}) {
+        const Batch<double> once = as<double>(spectral_backward(f, rule, s, {kept}, c));
+        for (const double factor : {1e-20, 1e-9, 1e9, 1e19}) {
+          Solved<T> moved = s;
+          for (T& l : moved.values) l = T(factor * double(l));
+          Batch<double> gradient = as<double>(spectral_backward(f, rule, moved, {kept}, c));
+          for (double& x : gradient.data) x /= std::pow(factor, p - 1);
+          // Rounding the moved eigenvalues moves their gaps: the quotient rules see it.
+          const double magnitude =
+              std::holds_alternative<Exact>(rule) ? 4 : 1e4 * largest_entry(once);
+          EXPECT_LE(largest_difference(gradient, once), rounding<T>(n, magnitude))
+              << to_string(f) << ", " << to_string(rule) << ", c = " << factor;
+        }
+      }
+}
+
+TYPED_TEST(SpectralRobustness, NaNStaysInItsMatrix) {
+  using T = TypeParam;
+  const std::int64_t n = 4, batch = 80;
+  Batch<double> m(batch, n);
+  for (std::int64_t b = 0; b < batch; ++b)
+    m.set(b, with_spectrum({4, 3, 2, 1}, std::uint64_t(b)).matrix(0));
+  const Solved<T> s = solve(as<T>(m));
+  const Batch<T> c = as<T>(random_matrices(batch, n, 8));
+  const std::vector<std::int64_t> all = full_rank(batch, n);
+  Batch<double> broken = m;
+  broken(7, 2, 1) = std::numeric_limits<double>::quiet_NaN();
+  broken(9, 2, 2) = -50;
+  const Solved<T> t = solve(as<T>(broken));
+  for (const SpectralFunction& f : kFunctions) {
+    const Batch<T> before = spectral(f, s, all), after = spectral(f, t, all);
+    const Batch<T> gradient = spectral_backward(f, Exact{}, s, all, c),
+                   gradient_after = spectral_backward(f, Exact{}, t, all, c);
+    EXPECT_TRUE(all_nan(after, 7) && all_nan(gradient_after, 7)) << to_string(f);
+    for (std::int64_t b = 0; b < batch; ++b) {
+      if (b == 7 || b == 9) continue;
+      EXPECT_TRUE(bitwise_equal(before.matrix(b), after.matrix(b), n * n));
+      EXPECT_TRUE(bitwise_equal(gradient.matrix(b), gradient_after.matrix(b), n * n));
+    }
+  }
+}
+
+TYPED_TEST(SpectralRobustness, TheExecutorDoesNotMatter) {
+  using T = TypeParam;
+  for (const auto& [n, batch] : {std::pair{2, 500}, {5, 90}, {33, 5}}) {
+    Batch<double> m(batch, n);
+    for (std::int64_t b = 0; b < batch; ++b)
+      m.set(b, wishart(n, 2 * n, std::uint64_t(b)).matrix(0));
+    const Solved<T> s = solve(as<T>(m));
+    const Batch<T> c = as<T>(random_matrices(batch, n, 9));
+    const std::vector<std::int64_t> rank = full_rank(batch, (n + 1) / 2);
+    const SpectralFunction f{Kind::inv_sqrt};
+    const Batch<T> forward = spectral(f, s, rank);
+    const Batch<T> gradient = spectral_backward(f, Exact{}, s, rank, c);
+    for (const int count : {2, 3}) {
+      EXPECT_TRUE(bitwise_equal(forward.data, spectral(f, s, rank, threads(count)).data));
+      EXPECT_TRUE(bitwise_equal(gradient.data,
+                                spectral_backward(f, Exact{}, s, rank, c, threads(count)).data));
+    }
+  }
+}
+
+TYPED_TEST(SpectralRobustness, WhiteningMakesTheCovarianceTheIdentity) {
+  using T = TypeParam;
+  const std::int64_t n = 24;
+  const Batch<T> m = as<T>(wishart(n, 20 * n, 10));
+  const Batch<T> w = spectral({Kind::inv_sqrt}, solve(m), {n});
+  double off = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = i == j ? -1 : 0;
+      for (std::int64_t k = 0; k < n; ++k)
+        for (std::int64_t l = 0; l < n; ++l)
+          sum += double(w(0, i, k)) * double(m(0, k, l)) * double(w(0, l, j));
+      off = std::max(off, std::abs(sum));
+    }
+  EXPECT_LE(off, rounding<T>(n, 1));
+}
+
+TYPED_TEST(SpectralRobustness, EmptyShapesAndErrors) {
+  using T = TypeParam;
+  const Solved<T> none{{}, Batch<T>(0, 3), {}}, empty{{}, Batch<T>(2, 0), {}};
+  EXPECT_TRUE(spectral({Kind::sqrt}, none, {}).data.empty());
+  EXPECT_TRUE(spectral({Kind::sqrt}, empty, {0, 0}).data.empty());
+  EXPECT_TRUE(spectral_backward({Kind::sqrt}, Exact{}, empty, {0, 0}, empty.vectors).data.empty());
+  const Solved<T> s = solve(as<T>(random_symmetric(1, 3, 11)));
+  EXPECT_THROW(spectral_backward({Kind::exp}, Exact{}, s, {3}, Batch<T>(1, 4)), Error);
+  EXPECT_THROW(spectral_backward({Kind::exp}, Exact{.terms = 0}, s, {3}, Batch<T>(1, 3)), Error);
+}
+
+}  // namespace
+}  // namespace keel::testing

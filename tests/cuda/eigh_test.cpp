@@ -1,0 +1,185 @@
+// The contract in keel/eigh.h, on the GPU. Needs one to run.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "keel/error.h"
+#include "support/eigen_quality.h"
+#include "support/solve.h"
+#include "support/spectrum_zoo.h"
+#include "support/tolerance.h"
+
+namespace keel::testing {
+namespace {
+
+void check(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
+
+/// Numbers on the device.
+template <typename T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& numbers) : count_(numbers.size()) {
+    check(cudaMalloc(reinterpret_cast<void**>(&data_), sizeof(T) * (count_ + 1)));
+    check(cudaMemcpy(data_, numbers.data(), sizeof(T) * count_, cudaMemcpyHostToDevice));
+  }
+  ~OnDevice() { cudaFree(data_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  T* data() { return data_; }
+  std::vector<T> back() {
+    std::vector<T> numbers(count_);
+    check(cudaMemcpy(numbers.data(), data_, sizeof(T) * count_, cudaMemcpyDeviceToHost));
+    return numbers;
+  }
+
+ private:
+  std::size_t count_;
+  T* data_ = nullptr;
+};
+
+/// Poisons the outputs, so that what is not written shows.
+template <typename T>
+struct Problem {
+  std::int64_t batch, n;
+  OnDevice<T> matrices;
+  OnDevice<T> values{std::vector<T>(std::size_t(batch * n), T(77))};
+  OnDevice<T> vectors{std::vector<T>(std::size_t(batch * n * n), T(77))};
+  OnDevice<EighStatus> status{std::vector<EighStatus>(std::size_t(batch), EighStatus(9))};
+
+  explicit Problem(const Batch<T>& m) : batch(m.batch), n(m.n), matrices(m.data) {}
+  void queue(Stream stream = {}) {
+    cuda::eigh<T>(contiguous<const T>(matrices.data(), batch, n), values.data(),
+                  contiguous(vectors.data(), batch, n), status.data(), stream);
+  }
+  Solved<T> solved() {
+    Solved<T> s{values.back(), Batch<T>(batch, n), status.back()};
+    s.vectors.data = vectors.back();
+    return s;
+  }
+};
+
+template <typename T>
+Solved<T> solve_on_device(const Batch<T>& m) {
+  Problem<T> problem(m);
+  problem.queue();
+  return problem.solved();
+}
+
+template <typename T>
+std::vector<std::int64_t> sizes() {
+  std::vector<std::int64_t> all{1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32};
+  if (sizeof(T) == 4) all.insert(all.end(), {33, 48, 63, 64});
+  return all;
+}
+
+template <typename T>
+class CudaEigh : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CudaEigh, Types);
+
+TYPED_TEST(CudaEigh, EverySizeAndBatch) {
+  for (const std::int64_t n : sizes<TypeParam>())
+    for (const std::int64_t batch : {1, 2, 3, 17, 33, 1500}) {
+      if (batch > 100 && n > 16) continue;
+      SCOPED_TRACE("n = " + std::to_string(n) + ", batch = " + std::to_string(batch));
+      const Batch<TypeParam> m = as<TypeParam>(random_symmetric(batch, n, 7));
+      const Solved<TypeParam> s = solve_on_device(m);
+      for (std::int64_t b = 0; b < batch; ++b) {
+        const TypeParam* values = s.values.data() + b * n;
+        const EigenQuality quality = eigen_quality(n, m.matrix(b), values, s.vectors.matrix(b));
+        ASSERT_LE(quality.residual, rounding<TypeParam>(n, 1)) << "matrix " << b;
+        ASSERT_LE(quality.orthogonality, rounding<TypeParam>(n, 1)) << "matrix " << b;
+        ASSERT_EQ(s.status[std::size_t(b)], EighStatus::converged);
+        for (std::int64_t j = 0; j < n; ++j) {
+          if (j > 0) {
+            ASSERT_GE(values[j - 1], values[j]);
+          }
+          TypeParam peak = 0;
+          for (std::int64_t i = 0; i < n; ++i)
+            if (std::abs(s.vectors(b, i, j)) > std::abs(peak)) peak = s.vectors(b, i, j);
+          ASSERT_GT(peak, 0) << "matrix " << b << ", vector " << j;
+        }
+      }
+    }
+}
+
+TYPED_TEST(CudaEigh, TheZooInOneBatch) {
+  for (const std::int64_t n : {1, 2, 4, 9, 32}) {
+    const auto zoo = spectrum_zoo<TypeParam>(n);
+    Batch<TypeParam> m(std::int64_t(zoo.size()), n);
+    for (std::size_t b = 0; b < zoo.size(); ++b) m.set(std::int64_t(b), zoo[b].matrix.matrix(0));
+    const Solved<TypeParam> s = solve_on_device(m), host = solve(m);
+    for (std::size_t b = 0; b < zoo.size(); ++b) {
+      SCOPED_TRACE(zoo[b].name + ", n = " + std::to_string(n));
+      const std::int64_t at = std::int64_t(b);
+      const EigenQuality quality =
+          eigen_quality(n, m.matrix(at), s.values.data() + at * n, s.vectors.matrix(at));
+      EXPECT_LE(quality.orthogonality, rounding<TypeParam>(n, 1));
+      EXPECT_LE(quality.residual,
+                rounding<TypeParam>(n, 1) + (zoo[b].name == "denormal" ? 1.0 / 32 : 0));
+      const TypeParam size = std::abs(host.values[b * std::size_t(n)]);
+      const TypeParam other = std::abs(host.values[(b + 1) * std::size_t(n) - 1]);
+      const double bound = rounding<TypeParam>(n, std::max(size, other)) +
+                           double(std::numeric_limits<TypeParam>::denorm_min()) * 8;
+      for (std::size_t i = b * std::size_t(n); i < (b + 1) * std::size_t(n); ++i)
+        EXPECT_NEAR(double(s.values[i]), double(host.values[i]), bound);
+    }
+  }
+}
+
+TYPED_TEST(CudaEigh, MatesAndPlaceDoNotMatter) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  for (const std::int64_t n : sizes<TypeParam>()) {
+    SCOPED_TRACE("n = " + std::to_string(n));
+    const Batch<TypeParam> one = as<TypeParam>(random_symmetric(1, n, 3));
+    Batch<TypeParam> calm(7, n), wild(7, n);
+    for (std::int64_t b = 0; b < 7; ++b) {
+      calm.set(b, one.matrix(0));
+      wild.set(b, random_symmetric(1, n, std::uint64_t(40 + b)).matrix(0));
+    }
+    wild(1, n - 1, 0) = TypeParam(kNaN);
+    wild(2, 0, 0) = std::numeric_limits<TypeParam>::infinity();
+    wild.set(3, std::vector<TypeParam>(std::size_t(n * n)).data());
+    wild.set(4, one.matrix(0));
+    const Solved<TypeParam> a = solve_on_device(calm), b = solve_on_device(wild);
+    for (const std::int64_t place : {0, 4, 6}) {
+      EXPECT_TRUE(bitwise_equal(a.values.data() + place * n, b.values.data() + 4 * n, n));
+      EXPECT_TRUE(bitwise_equal(a.vectors.matrix(place), b.vectors.matrix(4), n * n));
+    }
+    for (const std::int64_t broken : {1, 2}) {
+      EXPECT_EQ(b.status[std::size_t(broken)], EighStatus::not_finite);
+      for (std::int64_t k = 0; k < n * n; ++k) EXPECT_TRUE(std::isnan(b.vectors.matrix(broken)[k]));
+    }
+  }
+}
+
+TYPED_TEST(CudaEigh, CanBeCapturedInAGraph) {
+  const Batch<TypeParam> m = as<TypeParam>(random_symmetric(5, 24, 11));
+  Problem<TypeParam> problem(m);
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t runnable = nullptr;
+  check(cudaStreamCreate(&stream));
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  problem.queue({stream});
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&runnable, graph, 0));
+  check(cudaGraphLaunch(runnable, stream));
+  check(cudaStreamSynchronize(stream));
+  EXPECT_TRUE(bitwise_equal(problem.solved().vectors.data, solve_on_device(m).vectors.data));
+  cudaGraphExecDestroy(runnable);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+TEST(CudaEigh, ErrorsAndEmptyShapes) {
+  EXPECT_THROW(solve_on_device(Batch<float>(1, 65)), Error);
+  EXPECT_THROW(solve_on_device(Batch<double>(1, 33)), Error);
+  solve_on_device(Batch<float>(0, 5));
+  solve_on_device(Batch<float>(3, 0));
+}
+
+}  // namespace
+}  // namespace keel::testing

@@ -1,0 +1,167 @@
+#include "support.h"
+
+namespace keel::test {
+namespace {
+
+Tensor rebuilt(const Eigh& eigh) {
+  return eigh.vectors.matmul(torch::diag_embed(eigh.values)).matmul(eigh.vectors.mT());
+}
+
+TEST(Eigh, AgreesWithLinalgInDescendingOrder) {
+  for (const std::int64_t n : {1, 2, 3, 8, 17, 33, 64}) {
+    const Tensor m = random_symmetric({5, n, n}, n);
+    const auto [values, vectors] = eigh(m);
+    const Tensor expected = std::get<0>(torch::linalg_eigh(m)).flip(-1);
+    EXPECT_LT(relative_error(values, expected), 1e-14 * n);
+    EXPECT_LT(relative_error(rebuilt({values, vectors}), m), 1e-14 * n);
+    EXPECT_LT(relative_error(vectors.mT().matmul(vectors), torch::eye(n).to(at::kDouble)), 1e-13);
+  }
+}
+
+TEST(Eigh, TakesAnyLeadingDimensions) {
+  for (const std::vector<std::int64_t>& batch :
+       {std::vector<std::int64_t>{}, {1}, {3}, {2, 3}, {2, 1, 3, 2}, {0}, {2, 0, 3}}) {
+    for (const std::int64_t n : {0, 1, 4}) {
+      std::vector<std::int64_t> shape = batch;
+      shape.push_back(n);
+      const std::vector<std::int64_t> values_shape = shape;
+      shape.push_back(n);
+      const Tensor m = random_symmetric(shape, 3).requires_grad_(true);
+      const auto [values, vectors] = eigh(m);
+      EXPECT_EQ(values.sizes(), values_shape);
+      EXPECT_EQ(vectors.sizes(), shape);
+      EXPECT_TRUE(values.is_contiguous() && vectors.is_contiguous());
+      (values.sum() + vectors.sum()).backward();
+      EXPECT_EQ(m.grad().sizes(), shape);
+      EXPECT_TRUE(all_finite(m.grad()));
+    }
+  }
+}
+
+TEST(Eigh, ReadsTheLowerTriangleOfAnyLayoutAndLeavesItAlone) {
+  // The upper triangle is another matrix: a kernel that read it would be found out.
+  const Tensor m = random({2, 3, 4, 6, 6}, 7);
+  const std::vector<std::pair<const char*, Tensor>> views = {
+      {"contiguous", m},
+      {"transposed matrices", m.mT()},
+      {"transposed batch", m.transpose(0, 2)},
+      {"every other row of the batch", m.slice(1, 0, 3, 2)},
+      {"a corner", m.narrow(-1, 1, 5).narrow(-2, 1, 5)},
+      {"every other column", m.slice(-1, 0, 6, 2).narrow(-2, 0, 3)},
+      {"expanded", m[0][0][0].expand({4, 2, 6, 6})},
+      {"expanded rows", m[0][0][0][0].expand({6, 6})},
+      {"one matrix", m[1][2][3]},
+  };
+  for (const auto& [name, view] : views) {
+    const Tensor before = view.clone();
+    const Tensor lower = view.tril() + view.tril(-1).mT();
+    const auto [values, vectors] = eigh(view);
+    EXPECT_LT(relative_error(rebuilt({values, vectors}), lower), 1e-13) << name;
+    EXPECT_TRUE(torch::equal(view, before)) << name;
+    // Where a tensor lies changes nothing in what comes out.
+    EXPECT_TRUE(torch::equal(values, eigh(before).values)) << name;
+    EXPECT_TRUE(torch::equal(vectors, eigh(before).vectors)) << name;
+  }
+}
+
+TEST(Eigh, ReadsAnImaginaryPartWithALazyMinusSign) {
+  const Tensor z = torch::complex(random_symmetric({4, 4}, 1), random_symmetric({4, 4}, 2));
+  const Tensor m = torch::imag(z.conj());
+  EXPECT_LT(relative_error(rebuilt(eigh(m)), -torch::imag(z)), 1e-13);
+}
+
+TEST(Eigh, KeepsTheInputsType) {
+  const Tensor m = geometric_spectrum(6, 0.5).expand({3, 6, 6});
+  for (const auto& [type, tolerance] : std::vector<std::pair<at::ScalarType, double>>{
+           {at::kDouble, 1e-13}, {at::kFloat, 1e-5}, {at::kHalf, 5e-3}, {at::kBFloat16, 3e-2}}) {
+    const Tensor typed = m.to(type).clone().requires_grad_(true);
+    const auto [values, vectors] = eigh(typed);
+    EXPECT_EQ(values.scalar_type(), type);
+    EXPECT_EQ(vectors.scalar_type(), type);
+    const Tensor weight = random({6, 6}, 5).to(type);
+    (vectors * weight).sum().backward();
+    EXPECT_EQ(typed.grad().scalar_type(), type);
+    // The truth for the matrix as rounded: only the answer's own rounding is left to differ.
+    const Tensor exact = typed.detach().to(at::kDouble);
+    EXPECT_LT(relative_error(values, eigh(exact).values), tolerance);
+    const Tensor expected = gradient(
+        [&](const Tensor& x) { return (eigh(x).vectors * weight.to(at::kDouble)).sum(); }, exact);
+    EXPECT_LT(relative_error(typed.grad(), expected), 4 * tolerance) << type;
+    // No graph, the same answer: the half types take another way through the kernels then.
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(torch::equal(eigh(typed).values, values));
+    EXPECT_TRUE(torch::equal(eigh(typed).vectors, vectors));
+  }
+}
+
+TEST(Eigh, ANaNStaysInItsMatrixForwardAndBackward) {
+  for (const std::int64_t n : {4, 40}) {
+    const Tensor m = random_symmetric({5, n, n}, 11);
+    Tensor bad = m.clone();
+    bad[1][2][1] = std::numeric_limits<double>::quiet_NaN();
+    bad[3][3][3] = std::numeric_limits<double>::infinity();
+    const auto run = [n](Tensor x) {
+      x.requires_grad_(true);
+      const auto [values, vectors] = eigh(x);
+      (values.pow(2).sum() + (vectors * random({n, n}, 3)).sum()).backward();
+      return std::vector<Tensor>{values.detach(), vectors.detach(), x.grad()};
+    };
+    const auto good_run = run(m.clone()), bad_run = run(bad);
+    for (std::size_t k = 0; k < good_run.size(); ++k) {
+      for (const int index : {0, 2, 4})
+        EXPECT_TRUE(torch::equal(good_run[k][index], bad_run[k][index])) << k << " " << index;
+      for (const int index : {1, 3}) EXPECT_TRUE(all_nan(bad_run[k][index])) << k << " " << index;
+    }
+  }
+}
+
+TEST(Eigh, ResultsDoNotDependOnTheNumberOfThreads) {
+  const Tensor m = random_symmetric({37, 12, 12}, 5).to(at::kFloat);
+  const int before = at::get_num_threads();
+  const auto run = [&](int threads) {
+    EXPECT_EQ(use_all_cores(threads), threads);
+    EXPECT_EQ(at::get_num_threads(), threads);
+    Tensor x = m.clone().requires_grad_(true);
+    const auto [values, vectors] = eigh(x, PowerIteration{});
+    (values.sum() + vectors.pow(3).sum()).backward();
+    return std::vector<Tensor>{values.detach(), vectors.detach(), x.grad()};
+  };
+  const auto one = run(1), two = run(2), three = run(3);
+  for (std::size_t k = 0; k < one.size(); ++k) {
+    EXPECT_TRUE(torch::equal(one[k], two[k]));
+    EXPECT_TRUE(torch::equal(one[k], three[k]));
+  }
+  at::set_num_threads(before);
+}
+
+TEST(Eigh, LeavesNoGraphWhereNoneIsAskedFor) {
+  const Tensor m = random_symmetric({4, 4}, 1);
+  EXPECT_FALSE(eigh(m).values.requires_grad());
+  const Tensor leaf = m.clone().requires_grad_(true);
+  {
+    const torch::NoGradGuard no_grad;
+    EXPECT_FALSE(eigh(leaf).values.requires_grad());
+    EXPECT_FALSE(sqrtm(leaf).requires_grad());
+  }
+  {
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(torch::equal(eigh(m).values, eigh(leaf).values));
+  }
+  EXPECT_TRUE(eigh(leaf).values.requires_grad());
+}
+
+TEST(Eigh, MetaTensorsGiveShapes) {
+  const Tensor m = torch::empty({2, 3, 5, 5}, at::TensorOptions(at::kMeta).dtype(at::kHalf))
+                       .requires_grad_(true);
+  const auto [values, vectors] = eigh(m);
+  EXPECT_TRUE(values.is_meta() && vectors.is_meta());
+  EXPECT_EQ(values.sizes(), (std::vector<std::int64_t>{2, 3, 5}));
+  EXPECT_EQ(vectors.sizes(), (std::vector<std::int64_t>{2, 3, 5, 5}));
+  EXPECT_EQ(values.scalar_type(), at::kHalf);
+  (values.sum() + vectors.sum()).backward();
+  EXPECT_TRUE(m.grad().is_meta());
+  EXPECT_EQ(m.grad().sizes(), m.sizes());
+}
+
+}  // namespace
+}  // namespace keel::test

@@ -1,0 +1,244 @@
+// Every layer's forward and backward against finite differences and plain autograd.
+
+#include "layers_support.h"
+
+namespace keel::test {
+namespace {
+
+constexpr std::int64_t kGroups = 2;
+
+struct Gradients {
+  Tensor output, input, weight, bias;
+};
+
+Gradients gradients(const std::function<Tensor(const Tensor&)>& layer, const Tensor& x,
+                    const Tensor& weight, const Tensor& bias, const Tensor& dL_doutput) {
+  const Tensor input = x.detach().clone().requires_grad_(true);
+  const Tensor output = layer(input);
+  const auto grads = torch::autograd::grad({output}, {input, weight, bias}, {dL_doutput});
+  return {output.detach(), grads[0], grads[1], grads[2]};
+}
+
+void expect_same(const Gradients& ours, const Gradients& truth, double tolerance,
+                 const std::string& what) {
+  EXPECT_LT(relative_error(ours.output, truth.output), tolerance) << what << " output";
+  EXPECT_LT(relative_error(ours.input, truth.input), tolerance) << what << " dL_dinput";
+  EXPECT_LT(relative_error(ours.weight, truth.weight), tolerance) << what << " dL_dweight";
+  EXPECT_LT(relative_error(ours.bias, truth.bias), tolerance) << what << " dL_dbias";
+}
+
+void compare_with_plain(const nn::LayerRule& rule, std::int64_t kept, const Decompose& decompose,
+                        double tolerance) {
+  const Tensor x = activations({7, 8, 3, 3}), dL_doutput = random(x.sizes(), 5);
+  nn::WhiteningOptions options{.channels = 8, .groups = kGroups, .rule = rule};
+  options.rank = LeadingCount{kept};
+  for (const Layer& layer : layers(options)) {
+    layer->to(at::kDouble);
+    scramble(layer);
+    const Gradients ours = gradients(layer, x, layer->weight, layer->bias, dL_doutput);
+    const Gradients truth = gradients(
+        [&](const Tensor& y) {
+          return plain_layer(layer.map, y, layer->weight, layer->bias, kGroups, kept, decompose);
+        },
+        x, layer->weight, layer->bias, dL_doutput);
+    expect_same(ours, truth, tolerance,
+                layer.name + " " + nn::to_string(rule) + " kept " + std::to_string(kept));
+  }
+}
+
+/// torch's eigenvectors in keel's signs: the entry of largest magnitude is positive.
+std::pair<Tensor, Tensor> torch_eigh_in_our_signs(const Tensor& m) {
+  const auto [values, vectors] = torch_eigh(m);
+  const Tensor place = vectors.detach().abs().argmax(-2, /*keepdim=*/true);
+  return {values, vectors * vectors.detach().gather(-2, place).sign()};
+}
+
+TEST(LayerGradients, EqualPlainAutogradThroughTorchsEigh) {
+  for (const std::int64_t kept : {4, 2, 1})
+    for (const nn::LayerRule& rule :
+         std::initializer_list<nn::LayerRule>{Exact{5000}, Analytic{}, Masked{}})
+      compare_with_plain(rule, kept, torch_eigh_in_our_signs, 1e-11);
+}
+
+TEST(LayerGradients, EqualPlainAutogradThroughKeelsEighUnderEachRule) {
+  const std::vector<GradientRule> rules{Analytic{}, PowerIteration{}, PowerIteration{3},
+                                        Taylor{},   Lorentzian{0.1},  Masked{}};
+  for (const std::int64_t kept : {4, 2})
+    for (const GradientRule& rule : rules)
+      compare_with_plain(
+          std::visit([](const auto& r) -> nn::LayerRule { return r; }, rule), kept,
+          [&](const Tensor& m) {
+            const auto [values, vectors] = eigh(m, rule);
+            return std::pair(values, vectors);
+          },
+          1e-11);
+}
+
+TEST(LayerGradients, ThePowerMethodConvergesToThem) {
+  // With eigenvalues this far apart and so many steps, the baseline has arrived.
+  const Tensor x = activations({9, 3, 5}), dL_doutput = random(x.sizes(), 5);
+  nn::WhiteningOptions options{.channels = 3, .rule = PowerMethod{.iterations = 400}};
+  options.rank = LeadingCount{2};
+  for (const Layer& layer : layers(options)) {
+    if (layer.name == "pca") continue;  // its signs are those of the random start
+    layer->to(at::kDouble);
+    scramble(layer);
+    const Gradients ours = gradients(layer, x, layer->weight, layer->bias, dL_doutput);
+    const Gradients truth = gradients(
+        [&](const Tensor& y) {
+          return plain_layer(layer.map, y, layer->weight, layer->bias, 1, 2);
+        },
+        x, layer->weight, layer->bias, dL_doutput);
+    expect_same(ours, truth, 1e-10, layer.name);
+    EXPECT_EQ(layer->rank().item<std::int64_t>(), 2);
+  }
+}
+
+TEST(LayerGradients, ThePowerMethodObeysEveryRankPolicy) {
+  const Tensor x = activations({9, 4, 5});
+  const double total =
+      std::get<0>(torch_eigh(covariance_of(x) + 1e-4 * torch::eye(4))).sum().item<double>();
+  const Tensor energy =
+      std::get<0>(torch_eigh(covariance_of(x) + 1e-4 * torch::eye(4))).cumsum(-1) / total;
+  const double two = (energy[0][0].item<double>() + energy[0][1].item<double>()) / 2;
+  for (const auto& [policy, expected] : std::vector<std::pair<RankPolicy, std::int64_t>>{
+           {FullRank{}, 4},
+           {LeadingCount{3}, 3},
+           {LeadingEnergy{two}, 2},
+           {Algorithm1{}, 4},
+           {Algorithm1{.energy = two}, 2},
+           {Algorithm1{.energy = two, .keep_reaching = false}, 1},
+           {Algorithm1{.eps = 1e9}, 1}}) {
+    nn::WhiteningOptions options{.channels = 4, .rule = PowerMethod{.iterations = 300}};
+    options.rank = policy;
+    nn::ZcaWhitening ours(options);
+    ours->to(at::kDouble);
+    options.rule = Exact{};
+    nn::ZcaWhitening exact(options);
+    exact->to(at::kDouble);
+    EXPECT_LT(relative_error(ours(x), exact(x)), 1e-10) << to_string(policy);
+    EXPECT_EQ(ours->rank().item<std::int64_t>(), expected) << to_string(policy);
+    EXPECT_EQ(exact->rank().item<std::int64_t>(), expected) << to_string(policy);
+  }
+}
+
+double slope(const std::function<double(double)>& at, double step) {
+  return (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step);
+}
+
+void expect_differences(const Layer& layer, const Tensor& x, double tolerance) {
+  const Tensor dL_doutput = random(x.sizes(), 5);
+  const Gradients ours = gradients(layer, x, layer->weight, layer->bias, dL_doutput);
+  const torch::NoGradGuard no_grad;
+  const auto check = [&](const Tensor& moved, const Tensor& grad, const char* what) {
+    const Tensor direction = random(moved.sizes(), 9), start = moved.clone();
+    const Tensor input = moved.is_same(x) ? x.clone() : x;
+    const double expected = slope(
+        [&](double t) {
+          if (moved.is_same(x))
+            input.copy_(start + t * direction);
+          else
+            moved.copy_(start + t * direction);
+          return (layer(input) * dL_doutput).sum().item<double>();
+        },
+        1e-4);
+    if (!moved.is_same(x)) moved.copy_(start);
+    const double got = (grad * direction).sum().item<double>();
+    EXPECT_NEAR(got, expected, tolerance * (grad.norm() * direction.norm()).item<double>())
+        << layer.name << ' ' << what;
+  };
+  check(x, ours.input, "input");
+  check(layer->weight, ours.weight, "weight");
+  check(layer->bias, ours.bias, "bias");
+}
+
+TEST(LayerGradients, AgreeWithDifferences) {
+  for (const std::optional<RankPolicy>& rank :
+       {std::optional<RankPolicy>(), std::optional<RankPolicy>(FullRank{}),
+        std::optional<RankPolicy>(LeadingCount{2})})
+    for (const nn::LayerRule& rule : std::initializer_list<nn::LayerRule>{
+             Exact{5000}, Analytic{}, Masked{}, PowerIteration{5000}, Taylor{5000}})
+      for (const Layer& layer :
+           layers({.channels = 6, .groups = kGroups, .rule = rule, .rank = rank})) {
+        layer->to(at::kDouble);
+        scramble(layer);
+        expect_differences(layer, activations({8, 6, 2, 3}), 1e-8);
+      }
+}
+
+TEST(LayerGradients, AgreeWithDifferencesWithoutAnyGap) {
+  // The covariance is the identity to rounding: nothing about the eigenvectors is determined.
+  nn::ZcaWhitening first({.channels = 6, .eps = 0});
+  first->to(at::kDouble);
+  const Tensor x = first(activations({8, 6, 2, 3})).detach();
+  ASSERT_LT(relative_error(covariance_of(x)[0], torch::eye(6, at::kDouble)), 1e-12);
+  const Layer zca = layers({.channels = 6, .rank = FullRank{}})[0];
+  zca->to(at::kDouble);
+  scramble(zca);
+  expect_differences(zca, x, 1e-9);
+}
+
+TEST(LayerGradients, OfEvaluationAgreeWithPlainAutograd) {
+  for (const Layer& layer : layers({.channels = 6, .groups = kGroups})) {
+    layer->to(at::kDouble);
+    scramble(layer);
+    layer(activations({8, 6, 5}, 1));
+    layer(activations({8, 6, 5}, 2));
+    layer->eval();
+    const Tensor x = activations({4, 6, 5}, 3), dL_doutput = random(x.sizes(), 5);
+    const auto plain = [&](const Tensor& y) {
+      Tensor s = layer->running_subspace;
+      if (layer.name == "denoising")
+        s = s * (layer->running_variance + 1e-4).rsqrt().view({kGroups, 1, -1});
+      const Tensor centred = as_columns(y, kGroups) - layer->running_mean.view({kGroups, -1, 1});
+      return like_activations(s.matmul(centred) * layer->weight.view({kGroups, -1, 1}) +
+                                  layer->bias.view({kGroups, -1, 1}),
+                              y);
+    };
+    expect_same(gradients(layer, x, layer->weight, layer->bias, dL_doutput),
+                gradients(plain, x, layer->weight, layer->bias, dL_doutput), 1e-12, layer.name);
+  }
+}
+
+TEST(LayerGradients, ComeTwiceFromOneGraphAndFromTwoStepsInARow) {
+  for (const Layer& layer : layers({.channels = 6, .groups = kGroups})) {
+    const Tensor x = activations({8, 6, 5}, 1, at::kFloat).requires_grad_(true);
+    const Tensor loss = layer(x).square().sum();
+    const Tensor first = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
+    const Tensor second = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
+    EXPECT_TRUE(torch::equal(first, second)) << layer.name;
+    for (const Tensor& buffer : layer->buffers()) {
+      EXPECT_FALSE(buffer.requires_grad()) << layer.name;
+      EXPECT_TRUE(buffer.is_leaf()) << layer.name;
+    }
+    // The buffers have moved on; the graph of the step before does not care.
+    layer(activations({8, 6, 5}, 2, at::kFloat)).sum().backward();
+    EXPECT_TRUE(torch::equal(torch::autograd::grad({loss}, {x})[0], first)) << layer.name;
+  }
+}
+
+TEST(LayerGradients, OfASecondOrderAreANamedError) {
+  nn::ZcaWhitening layer({.channels = 4});
+  const Tensor x = activations({8, 4}, 1, at::kFloat).requires_grad_(true);
+  const Tensor first = torch::autograd::grad({layer(x).square().sum()}, {x}, {}, true, true)[0];
+  EXPECT_TRUE(all_finite(first));
+  EXPECT_TRUE(fails_with("keel::whiten: no second derivative; compose keel::moments",
+                         [&] { first.square().sum().backward(); }));
+}
+
+TEST(LayerGradients, ReachOnlyWhatAsksForThem) {
+  const Tensor x = activations({8, 4}, 1, at::kFloat);
+  nn::ZcaWhitening layer({.channels = 4});
+  layer(x).square().sum().backward();
+  EXPECT_TRUE(layer->weight.grad().defined());
+  nn::ZcaWhitening plain({.channels = 4, .affine = false});
+  EXPECT_FALSE(plain(x).requires_grad());
+  const Tensor y = x.clone().requires_grad_(true);
+  plain(y).pow(3).sum().backward();
+  EXPECT_TRUE(all_finite(y.grad()));
+  const torch::NoGradGuard no_grad;
+  EXPECT_FALSE(layer(y).requires_grad());
+}
+
+}  // namespace
+}  // namespace keel::test

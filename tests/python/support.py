@@ -1,0 +1,76 @@
+"""Layers written again, plainly, in torch operators: the truth the layers are held to."""
+
+import torch
+
+import keel
+
+LAYERS = [keel.nn.ZcaWhitening, keel.nn.PcaDenoising, keel.nn.PcaWhitening]
+
+functional_call = (
+    torch.func.functional_call
+    if hasattr(getattr(torch, "func", None), "functional_call")
+    else __import__("torch.nn.utils.stateless", fromlist=["functional_call"]).functional_call
+)
+
+
+def correlated(*shape, seed=0, dtype=torch.double, mean=0.0):
+    """Activations (N, C, ...) whose channels are mixed; their spectrum is distinct."""
+    generator = torch.Generator().manual_seed(seed)
+    channels = shape[1]
+    mix = torch.randn(channels, channels, generator=generator, dtype=torch.double)
+    mix = mix + 2 * torch.diag(torch.linspace(0.5, 1.5, channels, dtype=torch.double))
+    x = torch.randn(*shape, generator=generator, dtype=torch.double)
+    return (torch.einsum("ij,nj...->ni...", mix, x) + mean).to(dtype)
+
+
+def grouped(x, groups):
+    """(N, C, ...) as (G, d, m)."""
+    return x.transpose(0, 1).reshape(groups, x.shape[1] // groups, -1)
+
+
+def covariance(x, groups=1):
+    """Biased, (G, d, d)."""
+    columns = grouped(x, groups)
+    centred = columns - columns.mean(-1, keepdim=True)
+    return centred @ centred.mT / columns.shape[-1]
+
+
+def leading(matrix, count):
+    """Eigenvalues and eigenvectors, descending, with keel's signs, by torch.linalg.eigh."""
+    values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = values.flip(-1), vectors.flip(-1)
+    largest = vectors.abs().argmax(-2, keepdim=True)
+    vectors = vectors * vectors.gather(-2, largest).sign().detach()
+    return values[..., :count], vectors[..., :count]
+
+
+def composed_subspace(map, cov, eps, count):
+    d = cov.shape[-1]
+    identity = torch.eye(d, dtype=cov.dtype)
+    if map == "pca_denoising":
+        scale = (cov.diagonal(dim1=-2, dim2=-1) + eps).rsqrt()
+        standard = scale.unsqueeze(-1) * cov * scale.unsqueeze(-2)
+        _, v = leading(standard + eps * identity, count)
+        return v @ v.mT * scale.unsqueeze(-2)
+    values, v = leading(cov + eps * identity, count)
+    if map == "zca":
+        return v * values.rsqrt().unsqueeze(-2) @ v.mT
+    result = values.rsqrt().unsqueeze(-1) * v.mT
+    return torch.cat([result, result.new_zeros(*result.shape[:-2], d - count, d)], dim=-2)
+
+
+def composed(layer, x, weight, bias, count):
+    """The layer's training forward."""
+    groups = layer.groups
+    columns = grouped(x, groups)
+    centred = columns - columns.mean(-1, keepdim=True)
+    cov = centred @ centred.mT / columns.shape[-1]
+    output = composed_subspace(layer._map, cov, layer.eps, count) @ centred
+    output = output.reshape(x.shape[1], x.shape[0], *x.shape[2:]).transpose(0, 1)
+    shape = (1, -1) + (1,) * (x.dim() - 2)
+    return output * weight.view(shape) + bias.view(shape)
+
+
+def relative(a, b):
+    """Relative distance in the Frobenius norm."""
+    return ((a - b).norm() / b.norm()).item()

@@ -1,0 +1,58 @@
+"""Every example in docstrings and in the docs runs; figures the docs show are there."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+
+import pytest
+import torch
+
+import keel
+
+MODULES = ["keel"] + [
+    module.name for module in pkgutil.walk_packages(keel.__path__, "keel.")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name):
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, globs={"torch": torch, "keel": keel}, optionflags=flags)
+    assert result.failed == 0
+
+
+def test_every_public_function_and_layer_has_an_example():
+    for owner in (keel, keel.nn):
+        for name in owner.__all__:
+            thing = getattr(owner, name)
+            is_layer = isinstance(thing, type) and issubclass(thing, torch.nn.Module)
+            if name != "nn" and (is_layer or not isinstance(thing, type)):
+                examples = doctest.DocTestFinder().find(thing, name)
+                assert any(test.examples for test in examples), name
+
+
+def pages(root):
+    return sorted((root / "docs" / "layers").glob("*.md")) + [
+        root / "README.md",
+        root / "docs" / "choosing_a_rule.md",
+    ]
+
+
+def test_code_of_the_docs_runs(root):
+    assert len(pages(root)) == 6
+    for page in pages(root):
+        blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+        assert blocks, page
+        space = {}
+        for block in blocks:
+            exec(compile(block, str(page), "exec"), space)
+
+
+def test_links_of_the_docs_lead_somewhere(root):
+    for page in pages(root):
+        prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#]+)", prose):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page}: {target}"

@@ -1,0 +1,48 @@
+"""The layers' operators under torch's own checkers."""
+
+import pytest
+import torch
+
+import keel  # noqa: F401  (registers the operators)
+from support import correlated
+
+ops = torch.ops.keel
+opcheck = getattr(torch.library, "opcheck", None)
+
+
+def samples():
+    x = correlated(5, 6, 4).requires_grad_()
+    last = correlated(3, 6, 2, 4).contiguous(memory_format=torch.channels_last).requires_grad_()
+    half = correlated(5, 6, 4, dtype=torch.float32).bfloat16()
+    numbers = torch.randn(6, dtype=torch.double, requires_grad=True)
+    matrix = torch.randn(2, 3, 3, dtype=torch.double, requires_grad=True)
+    cov = (matrix @ matrix.mT).detach().requires_grad_()
+    for input in (x, last, half):
+        yield ops.moments, (input, 2)
+        yield ops.affine, (input, matrix, numbers, numbers)
+    yield ops.affine, (x, matrix.detach())
+    for map in ("zca", "pca_denoising", "pca_whitening"):
+        yield ops.subspace, (cov, map, 1e-4, "leading_count", [2.0], "taylor", 9.0)
+        for input in (x, last):
+            rank = ("leading_energy", [0.9])
+            yield ops.whiten, (input, numbers, numbers, 2, map, 1e-4, *rank, "exact", None)
+        yield ops.whiten, (half, None, None, 1, map, 1e-4, "full", [], "power_iteration", 19.0)
+
+
+@pytest.mark.skipif(
+    opcheck is None, reason=f"torch {torch.__version__} has no torch.library.opcheck"
+)
+def test_operators_pass_opcheck():
+    for operator, arguments in samples():
+        opcheck(operator.default, arguments)
+
+
+def test_meta_tensors_give_the_shapes_types_and_strides_of_real_ones():
+    for operator, arguments in samples():
+        meta = [a.detach().to("meta") if isinstance(a, torch.Tensor) else a for a in arguments]
+        real, shapes = operator(*arguments), operator(*meta)
+        if isinstance(real, torch.Tensor):
+            real, shapes = (real,), (shapes,)
+        for a, b in zip(real, shapes):
+            assert b.is_meta
+            assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride()), operator

@@ -1,0 +1,120 @@
+"""keel.eigh and the matrix functions, against torch.linalg where that is finite."""
+
+import math
+
+import pytest
+import torch
+
+import keel
+
+FUNCTIONS = {
+    "sqrtm": torch.sqrt,
+    "inv_sqrtm": torch.rsqrt,
+    "invm": torch.reciprocal,
+    "logm": torch.log,
+    "expm": torch.exp,
+}
+
+
+def positive(*batch, n=5):
+    x = torch.randn(*batch, n, 2 * n, dtype=torch.double)
+    return (x @ x.mT / (2 * n) + 0.1 * torch.eye(n, dtype=torch.double)).requires_grad_()
+
+
+def through_torch(matrix, function):
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors * function(values).unsqueeze(-2) @ vectors.mT
+
+
+def test_eigh_is_torchs_in_the_other_order():
+    m = positive(3)
+    ours, theirs = keel.eigh(m), torch.linalg.eigh(m)
+    assert isinstance(ours, keel.Eigh)
+    torch.testing.assert_close(ours.values, theirs[0].flip(-1))
+    rebuilt = ours.vectors * ours.values.unsqueeze(-2) @ ours.vectors.mT
+    torch.testing.assert_close(rebuilt, m)
+
+
+@pytest.mark.parametrize("rule", [keel.Masked(), keel.Analytic(), keel.PowerIteration(4000)])
+def test_eigh_gradients_are_torchs(rule):
+    m = positive(3)
+    weights = torch.randn(3, 5, 5, dtype=torch.double)
+
+    def loss(values, vectors):
+        return (vectors.square() * weights).sum() + values.pow(3).sum()
+
+    (ours,) = torch.autograd.grad(loss(*keel.eigh(m, rule)), m)
+    (theirs,) = torch.autograd.grad(loss(*(x.flip(-1) for x in torch.linalg.eigh(m))), m)
+    torch.testing.assert_close(ours, (theirs + theirs.mT) / 2)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_matrix_functions_are_torchs(name):
+    m = positive(2, 3)
+    direction = torch.randn_like(m)
+    direction = direction + direction.mT
+    ours, theirs = getattr(keel, name)(m), through_torch(m, FUNCTIONS[name])
+    torch.testing.assert_close(ours, theirs)
+    (a,) = torch.autograd.grad(ours, m, direction)
+    (b,) = torch.autograd.grad(theirs, m, direction)
+    torch.testing.assert_close(a, (b + b.mT) / 2)
+
+
+def test_powers():
+    m = positive()
+    torch.testing.assert_close(keel.powm(m, 3), m @ m @ m)
+    torch.testing.assert_close(keel.powm(m, -0.5), keel.inv_sqrtm(m))
+
+
+@pytest.mark.parametrize(
+    "name, derivative",
+    [("sqrtm", 0.5), ("inv_sqrtm", -0.5), ("invm", -1.0), ("logm", 1.0), ("expm", math.e)],
+)
+def test_gradient_at_the_identity_is_exact(name, derivative):
+    m = torch.eye(4, dtype=torch.double, requires_grad=True)
+    (grad,) = torch.autograd.grad(getattr(keel, name)(m)[2, 1], m)
+    expected = torch.zeros_like(grad)
+    expected[2, 1] = expected[1, 2] = derivative / 2
+    torch.testing.assert_close(grad, expected)
+
+
+def test_rules_reach_the_functions():
+    m = torch.eye(3, dtype=torch.double, requires_grad=True)
+    (grad,) = torch.autograd.grad(keel.inv_sqrtm(m, keel.PowerIteration(20))[1, 0], m)
+    assert grad[1, 0].item() == pytest.approx(0.5)  # bounded, and of the wrong sign
+
+
+def test_rank_policies():
+    m = torch.diag(torch.tensor([1.0, 8.0, 0.99, 1e-5]))
+    ranks = {
+        keel.FullRank(): 4,
+        keel.LeadingCount(2): 2,
+        keel.LeadingCount(9): 4,
+        keel.LeadingEnergy(0.8): 1,
+        keel.LeadingEnergy(0.85): 2,
+        keel.Algorithm1(): 3,
+        keel.Algorithm1(eps=0.995, energy=None): 2,
+        keel.Algorithm1(eps=None, rayleigh_tolerance=None, energy=None): 4,
+    }
+    for policy, expected in ranks.items():
+        result = keel.spectral(m, "one", rank=policy)
+        assert int(result.rank) == expected, policy
+        torch.testing.assert_close(result.result, keel.projector(m, policy))
+        assert result.result.trace().item() == pytest.approx(expected)
+
+
+def test_power_method_is_seeded_and_finds_the_values():
+    m = torch.diag(torch.tensor([4.0, 1.0, 0.25], dtype=torch.double))
+    found = keel.power_method(m, iterations=60, seed=3)
+    torch.testing.assert_close(found.values, torch.tensor([4, 1, 0.25], dtype=torch.double))
+    assert torch.equal(found.vectors, keel.power_method(m, 60, 3).vectors)
+    assert not torch.equal(found.vectors, keel.power_method(m, 1, 4).vectors)
+
+
+def test_errors_name_the_operation():
+    with pytest.raises(RuntimeError, match=r"keel::eigh: expected \(..., n, n\), got \(4, 3\)"):
+        keel.eigh(torch.zeros(4, 3))
+    with pytest.raises(ValueError, match="inv_sqrt.*got \"root\""):
+        keel.spectral(torch.eye(2), "root")
+    with pytest.raises(ValueError, match="terms"):
+        keel.eigh(torch.eye(2), keel.Taylor(0))

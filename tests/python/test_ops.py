@@ -1,0 +1,176 @@
+"""The operators as Python sees them: torch.ops.keel.*, against torch's own checkers."""
+
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+LIBRARY = os.environ.get("KEEL_LIBRARY")
+if not LIBRARY:
+    pytest.skip("KEEL_LIBRARY names no libkeel_torch.so", allow_module_level=True)
+torch.ops.load_library(LIBRARY)
+keel = torch.ops.keel
+
+opcheck = getattr(torch.library, "opcheck", None)
+needs_opcheck = pytest.mark.skipif(
+    opcheck is None, reason=f"torch {torch.__version__} has no torch.library.opcheck"
+)
+
+FUNCTIONS = ["sqrtm", "inv_sqrtm", "invm", "logm", "expm"]
+
+
+def symmetric(x):
+    return (x + x.mT) / 2
+
+
+def with_spectrum(*spectra):
+    """One matrix per tuple of eigenvalues, float64, requiring grad."""
+    generator = torch.Generator().manual_seed(3)
+    matrices = []
+    for values in spectra:
+        n = len(values)
+        q = torch.linalg.qr(torch.randn(n, n, dtype=torch.double, generator=generator))[0]
+        matrices.append(q @ torch.diag(torch.tensor(values, dtype=torch.double)) @ q.mT)
+    return symmetric(torch.stack(matrices)).requires_grad_()
+
+
+DISTINCT = ((2.0, 1.3, 0.7, 0.2), (3.0, 1.0, 0.5, 0.25))
+REPEATED = ((2.0, 1.0, 1.0, 0.5), (1.0, 1.0, 1.0, 1.0))
+
+
+def through_eigh(rule, parameter=None):
+    # Squares: the checkers move the matrix, and a vector's sign may turn.
+    def function(m):
+        values, vectors = keel.eigh(symmetric(m), rule, parameter)
+        return values, vectors * vectors
+
+    return function
+
+
+@pytest.mark.parametrize("rule", ["analytic", "masked"])
+def test_eigh_passes_gradcheck_and_gradgradcheck(rule):
+    m = with_spectrum(*DISTINCT)
+    assert torch.autograd.gradcheck(through_eigh(rule), m)
+    assert torch.autograd.gradgradcheck(through_eigh(rule), m)
+
+
+@pytest.mark.parametrize("rule", ["power_iteration", "taylor"])
+def test_series_rules_pass_once_converged(rule):
+    m = with_spectrum((1.0, 0.2, 0.04), (2.0, 0.3, 0.05))
+    assert torch.autograd.gradcheck(through_eigh(rule, 25), m)
+    assert torch.autograd.gradgradcheck(through_eigh(rule, 25), m)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("spectra", [DISTINCT, REPEATED], ids=["distinct", "repeated"])
+def test_matrix_functions_pass_gradcheck_and_gradgradcheck(name, spectra):
+    def function(m):
+        return getattr(keel, name)(symmetric(m))
+
+    m = with_spectrum(*spectra)
+    assert torch.autograd.gradcheck(function, m)
+    assert torch.autograd.gradgradcheck(function, m)
+
+
+@pytest.mark.parametrize("exponent", [0.3, 3, -2])
+def test_powers_pass_gradcheck_and_gradgradcheck(exponent):
+    m = with_spectrum(*REPEATED)
+    assert torch.autograd.gradcheck(lambda x: keel.powm(symmetric(x), exponent), m)
+    assert torch.autograd.gradgradcheck(lambda x: keel.powm(symmetric(x), exponent), m)
+
+
+def test_projector_passes_gradcheck_where_the_cut_is_wide():
+    m = with_spectrum((2.0, 1.5, 0.1, 0.05))
+    assert torch.autograd.gradcheck(
+        lambda x: keel.projector(symmetric(x), "leading_count", [2.0]), m
+    )
+
+
+def test_power_method_passes_gradcheck():
+    m = with_spectrum((1.0, 0.3, 0.1))
+    assert torch.autograd.gradcheck(lambda x: keel.power_method(x, 5, 1), m)
+
+
+def test_defaults_keywords_and_result_shapes():
+    m = with_spectrum(*DISTINCT).detach()
+    values, vectors = keel.eigh(m, rule="power_iteration", parameter=7)
+    assert values.shape == (2, 4) and vectors.shape == (2, 4, 4)
+    result, values, vectors, rank = keel.spectral(
+        m, "inv_sqrt", rank_policy="leading_energy", rank_parameters=[0.8]
+    )
+    assert result.shape == (2, 4, 4) and rank.tolist() == [3, 2]
+    off = float("nan")
+    by_policy = keel.spectral(
+        m, "inv", rank_policy="algorithm1", rank_parameters=[0.6, off, off, 1]
+    )
+    assert by_policy[3].tolist() == [3, 2]
+
+
+def test_errors_are_python_errors_with_names():
+    with pytest.raises(RuntimeError, match=r"keel::eigh: expected \(..., n, n\), got \(4, 3\)"):
+        keel.eigh(torch.zeros(4, 3))
+    with pytest.raises(ValueError, match="keel::eigh: .*power_iteration.*magic"):
+        keel.eigh(torch.eye(3), "magic")
+    with pytest.raises(RuntimeError, match="got Long"):
+        keel.sqrtm(torch.eye(3).long())
+    m = with_spectrum(*DISTINCT)
+    (grad,) = torch.autograd.grad(keel.sqrtm(m, "taylor").sum(), m, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"no second derivative under rule taylor\(terms=9\)"):
+        grad.sum().backward()
+
+
+def test_forward_mode_is_refused_and_not_silently_dropped():
+    forward_ad = torch.autograd.forward_ad
+    m = with_spectrum(*DISTINCT).detach()
+    for function in (keel.eigh, keel.sqrtm):
+        with forward_ad.dual_level():
+            with pytest.raises(RuntimeError, match="jvp is not implemented"):
+                function(forward_ad.make_dual(m, torch.ones_like(m)))
+
+
+def test_half_types_train():
+    for dtype in (torch.half, torch.bfloat16):
+        m = with_spectrum(*DISTINCT).detach().to(dtype).requires_grad_()
+        values, vectors = keel.eigh(m)
+        (values.sum() + keel.inv_sqrtm(m).sum()).backward()
+        assert values.dtype == vectors.dtype == m.grad.dtype == dtype
+        assert m.grad.isfinite().all()
+
+
+def opcheck_samples():
+    m = with_spectrum(*DISTINCT)
+    values, vectors = (x.detach() for x in keel.eigh(m))
+    rank = torch.full((2,), 4)
+    g = torch.randn_like(vectors)
+    yield keel.eigh, (m,)
+    yield keel.eigh, (m.detach().float(), "power_iteration", 19.0)
+    yield keel.eigh_backward, (values, g, values, vectors, "masked", None)
+    yield keel.eigh_backward, (None, g, values, vectors, "taylor", 9.0)
+    yield keel.spectral, (m, "inv_sqrt")
+    yield keel.spectral, (m, "one", 1.0, "leading_count", [2.0])
+    yield keel.spectral_backward, (g, m, values, vectors, rank, "log")
+    yield keel.spectral_second_backward, (g, g.mT.contiguous(), m.detach(), values, vectors, "sqrt")
+    for name in FUNCTIONS:
+        yield getattr(keel, name), (m,)
+    yield keel.powm, (m, 0.3)
+    yield keel.projector, (m, "leading_count", [2.0])
+    yield keel.power_method, (m, 3, 0)
+    yield keel.power_method_starts, (m.detach(), 0)
+
+
+@needs_opcheck
+def test_operators_pass_opcheck():
+    for operator, arguments in opcheck_samples():
+        opcheck(operator.default, arguments)
+
+
+def test_operators_neither_alias_nor_change_their_inputs():
+    for operator, arguments in opcheck_samples():
+        tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+        before = [t.clone() for t in tensors]
+        results = operator(*arguments)
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        assert all(torch.equal(t, b) for t, b in zip(tensors, before)), operator
+        places = {t.data_ptr() for t in tensors}
+        assert not places & {r.data_ptr() for r in results}, operator
+        assert len({r.data_ptr() for r in results}) == len(results), operator

@@ -1,0 +1,208 @@
+"""What the layers compute, forward and backward, against the same written in torch operators."""
+
+import warnings
+
+import pytest
+import torch
+
+import keel
+from support import LAYERS, composed, correlated, covariance, functional_call, relative
+
+SHAPES = [(40, 6), (8, 6, 9), (5, 6, 4, 3), (3, 6, 2, 3, 4)]
+
+
+def make(layer, channels=6, **options):
+    """In float64, with a weight and bias that show."""
+    made = layer(channels, dtype=torch.double, **options)
+    with torch.no_grad():
+        made.weight.uniform_(0.5, 1.5)
+        made.bias.normal_()
+    return made
+
+
+def gradients(output, direction, *inputs):
+    return torch.autograd.grad(output, inputs, direction)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_forward_and_gradients_are_those_of_the_composition(layer, shape):
+    for groups, count in ((1, 6), (1, 4), (2, 3), (3, 1), (6, 1)):
+        # Analytic: at the cut, Exact gives the paper's series and not the derivative.
+        made = make(layer, groups=groups, rank=keel.LeadingCount(count), rule=keel.Analytic())
+        x = correlated(*shape).requires_grad_()
+        ours = made(x)
+        theirs = composed(made, x, made.weight, made.bias, count)
+        assert relative(ours, theirs) < 1e-11
+        direction = torch.randn_like(ours)
+        inputs = (x, made.weight, made.bias)
+        for a, b in zip(gradients(ours, direction, *inputs), gradients(theirs, direction, *inputs)):
+            assert relative(a, b) < 1e-9
+        assert made.rank.tolist() == [count] * groups
+
+
+@pytest.mark.parametrize("rule", [keel.Exact(), keel.Masked()])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_gradcheck(layer, rule):
+    # At full rank there is no cut, and these rules are the derivative.
+    made = make(layer, 4, groups=2, rank=keel.FullRank(), rule=rule)
+    x = correlated(7, 4, 3).requires_grad_()
+
+    def function(x, weight, bias):
+        return functional_call(made, {"weight": weight, "bias": bias}, (x,))
+
+    weight, bias = (p.detach().clone().requires_grad_() for p in (made.weight, made.bias))
+    assert torch.autograd.gradcheck(function, (x, weight, bias))
+
+
+@pytest.mark.parametrize("rule", [keel.PowerIteration(5), keel.Taylor(3), keel.Lorentzian(1e-2)])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_rules_reach_the_gradient(layer, rule):
+    x = correlated(50, 6).requires_grad_()
+    direction = torch.randn(50, 6, dtype=torch.double)
+    rank = keel.LeadingCount(4)
+    inputs = (rule, keel.Analytic())
+    made = [layer(6, dtype=torch.double, rank=rank, rule=r) for r in inputs]
+    ours, textbook = (gradients(m(x), direction, x)[0] for m in made)
+    assert ours.isfinite().all()
+    assert 1e-6 < relative(ours, textbook) < 1.5
+
+
+def test_long_series_tend_to_the_derivative():
+    x = correlated(50, 4).requires_grad_()
+    direction = torch.randn(50, 4, dtype=torch.double)
+    for layer in LAYERS:
+        rank = keel.LeadingCount(3)
+        rules = (keel.Analytic(), keel.PowerIteration(5000), keel.Taylor(5000), keel.Exact(5000))
+        made = [layer(4, dtype=torch.double, rank=rank, rule=rule) for rule in rules]
+        textbook, *others = (gradients(m(x), direction, x)[0] for m in made)
+        assert all(relative(other, textbook) < 1e-8 for other in others)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_zca_output_covariance_is_the_identity(groups):
+    options = {"eps": 1e-12, "rank": keel.FullRank(), "dtype": torch.double}
+    layer = keel.nn.ZcaWhitening(8, groups=groups, **options)
+    cov = covariance(layer(correlated(16, 8, 5, 5, mean=3.0)), groups)
+    torch.testing.assert_close(cov, torch.eye(8 // groups).double().expand_as(cov))
+
+
+def test_algorithm1_cuts_nothing_of_a_good_covariance_and_keeps_one_of_a_bad_one():
+    layer = keel.nn.ZcaWhitening(6, dtype=torch.double)
+    layer(correlated(200, 6))
+    assert layer.rank.tolist() == [6]
+    one_direction = torch.randn(200, 1).double() * torch.ones(1, 6).double() * 1e3
+    assert layer(one_direction).isfinite().all() and layer.rank.tolist() == [1]
+    assert layer(torch.full((200, 6), 5.0).double()).isfinite().all() and layer.rank.tolist() == [1]
+
+
+def test_repeated_eigenvalues_give_finite_gradients():
+    x = torch.eye(6, dtype=torch.double).repeat(4, 1).requires_grad_()
+    for layer in LAYERS:
+        output = layer(6, dtype=torch.double, rank=keel.LeadingCount(3))(x)
+        (grad,) = torch.autograd.grad(output, x, torch.randn_like(output))
+        assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_power_method_agrees_once_converged(layer):
+    x = correlated(200, 3)
+    x = (x * torch.tensor([3.0, 1.0, 0.3]).double()).requires_grad_()
+    direction = torch.randn(200, 3, dtype=torch.double)
+    rank = keel.LeadingCount(2)
+    baseline = make(layer, 3, rule=keel.PowerMethod(400), rank=rank)
+    exact = make(layer, 3, rule=keel.Analytic(), rank=rank)
+    exact.load_state_dict(baseline.state_dict())
+    with torch.no_grad():
+        exact.bias.zero_(), baseline.bias.zero_()
+    ours, theirs = baseline(x), exact(x)
+    if layer is keel.nn.PcaWhitening:  # whose signs are those of the random starts
+        ours, theirs = ours.square(), theirs.square()
+    assert relative(ours, theirs) < 1e-9
+    assert baseline.rank.tolist() == [2]
+    a, b = gradients(ours, direction, x)[0], gradients(theirs, direction, x)[0]
+    assert relative(a, b) < 1e-7
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        keel.FullRank(),
+        keel.LeadingCount(9),
+        keel.LeadingEnergy(0.9),
+        keel.Algorithm1(),
+        keel.Algorithm1(eps=1.0, rayleigh_tolerance=None, energy=None),
+        keel.Algorithm1(eps=None, energy=0.9, keep_reaching=False),
+    ],
+)
+def test_power_method_keeps_what_the_solver_keeps(policy):
+    x = correlated(200, 4) * torch.tensor([30.0, 9.0, 3.0, 1.0]).double()
+    ranks = []
+    for rule in (keel.Exact(), keel.PowerMethod(200)):
+        layer = keel.nn.ZcaWhitening(4, rule=rule, rank=policy, dtype=torch.double)
+        layer(x)
+        ranks.append(layer.rank.tolist())
+    assert ranks[0] == ranks[1]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_channels_last_and_views_give_the_same(layer):
+    made = make(layer, group_size=3).eval()
+    x = correlated(4, 6, 5, 7)
+    last = x.contiguous(memory_format=torch.channels_last)
+    view = x.transpose(2, 3).contiguous().transpose(2, 3)
+    for training in (True, False):
+        made.train(training)
+        plain, other = made(x), made(last)
+        assert other.is_contiguous(memory_format=torch.channels_last)
+        assert relative(other, plain) < 1e-12 and relative(made(view), plain) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_half_activations_with_float_statistics(layer, dtype):
+    made = layer(4)
+    x = correlated(64, 4, 3, dtype=torch.float32).to(dtype).requires_grad_()
+    y = made(x)
+    y.float().square().sum().backward()
+    assert y.dtype == x.grad.dtype == dtype and made.weight.grad.dtype == torch.float32
+    truth = layer(4)(x.detach().float())
+    assert relative(y.float(), truth) < 2 * torch.finfo(dtype).eps
+    for _ in range(200):
+        made(x.detach())
+    made.eval()
+    assert made(x).dtype == dtype
+    assert relative(made(x).float(), truth) < 2 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_mean_far_above_deviation(layer):
+    x = correlated(64, 4, 8, dtype=torch.float32)
+    far = (x.double() + 1e4).float()
+    made, truth = layer(4, momentum=1.0), layer(4, momentum=1.0, dtype=torch.double)
+    error = (made(far).double() - truth(far.double())).abs().max().item()
+    condition = torch.linalg.cond(covariance(far.double())).item()
+    assert relative(made.running_subspace.double(), truth.running_subspace) < 2**-23 * condition
+    # What is left is the mean in float32: off by half a unit in the last place of 1e4.
+    matrix = truth.eval().as_conv1x1().weight.detach().view(4, 4)
+    assert error < 1.1 * 2**-11 * matrix.abs().sum(-1).max().item()
+
+
+def test_few_samples_warn_once_and_work():
+    layer = keel.nn.ZcaWhitening(16, group_size=8)
+    x = torch.randn(5, 16)
+    with pytest.warns(UserWarning, match=r"ZcaWhitening: 5 samples .* of 8 .*of 16.*rank 4"):
+        assert layer(x).isfinite().all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)
+        keel.nn.ZcaWhitening(16, group_size=4)(x)
+
+
+@pytest.mark.parametrize("rule", [keel.Exact(), keel.PowerMethod()])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_one_sample_is_an_error(layer, rule):
+    for x in (torch.randn(1, 4), torch.randn(0, 4, 3), torch.randn(1, 4, 1, 1)):
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            layer(4, rule=rule)(x)
+        layer(4, rule=rule).eval()(x)

@@ -1,0 +1,51 @@
+#pragma once
+
+// How good an eigendecomposition is, without looking at any single entry.
+
+#include <cmath>
+
+#include "batch.h"
+
+namespace keel::testing {
+
+struct EigenQuality {
+  double residual = 0;       ///< |M V - V diag(l)| / |M|, Frobenius, per root n; absolute for M = 0
+  double orthogonality = 0;  ///< |V^T V - I|, likewise
+};
+
+inline double frobenius(const std::vector<double>& entries) {
+  double largest = 0, sum = 0;
+  for (const double x : entries) largest = std::max(largest, std::abs(x));
+  if (largest == 0) return 0;
+  for (const double x : entries) sum += (x / largest) * (x / largest);
+  return largest * std::sqrt(sum);
+}
+
+/// Only the lower triangle of `m` is read.
+template <typename T>
+EigenQuality eigen_quality(std::int64_t n, const T* m, const T* values, const T* vectors) {
+  const auto size = std::size_t(n);
+  std::vector<double> full(size * size), v(size * size), residual(size * size), gram(size * size);
+  for (std::size_t i = 0; i < size; ++i)
+    for (std::size_t j = 0; j < size; ++j) {
+      full[i * size + j] = double(i >= j ? m[i * size + j] : m[j * size + i]);
+      v[i * size + j] = double(vectors[i * size + j]);
+    }
+  const double norm = frobenius(full);
+  const double scale = norm == 0 ? 1 : norm;
+  for (double& x : full) x /= scale;
+  for (std::size_t i = 0; i < size; ++i) {
+    for (std::size_t j = 0; j < size; ++j)
+      residual[i * size + j] = -v[i * size + j] * (double(values[j]) / scale);
+    for (std::size_t k = 0; k < size; ++k)
+      for (std::size_t j = 0; j < size; ++j) {
+        residual[i * size + j] += full[i * size + k] * v[k * size + j];
+        gram[k * size + j] += v[i * size + k] * v[i * size + j];
+      }
+  }
+  for (std::size_t i = 0; i < size; ++i) gram[i * size + i] -= 1;
+  const double root = std::sqrt(double(n > 0 ? n : 1));
+  return {frobenius(residual) / root, frobenius(gram) / root};
+}
+
+}  // namespace keel::testing

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "batch.h"
+
+namespace keel::testing {
+
+/// Seeded and the same on every platform: the standard's distributions are not.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  double uniform() { return (double(engine_() >> 11) + 0.5) * 0x1p-53; }
+  double normal() {
+    return std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform());
+  }
+  std::vector<double> normals(std::int64_t count) {
+    std::vector<double> drawn(static_cast<std::size_t>(count));
+    for (double& x : drawn) x = normal();
+    return drawn;
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+inline Batch<double> random_matrices(std::int64_t batch, std::int64_t n, std::uint64_t seed) {
+  Batch<double> drawn(batch, n);
+  drawn.data = Random(seed).normals(batch * n * n);
+  return drawn;
+}
+
+inline Batch<double> random_symmetric(std::int64_t batch, std::int64_t n, std::uint64_t seed) {
+  Batch<double> drawn = random_matrices(batch, n, seed);
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < i; ++j) drawn(b, j, i) = drawn(b, i, j);
+  return drawn;
+}
+
+/// Orthonormal columns by Gram-Schmidt, twice because once is not enough.
+inline Batch<double> random_orthogonal(std::int64_t n, std::uint64_t seed) {
+  Batch<double> q = random_matrices(1, n, seed);
+  for (std::int64_t row = 0; row < n; ++row) {
+    double* x = q.matrix(0) + row * n;
+    for (int pass = 0; pass < 2; ++pass)
+      for (std::int64_t other = 0; other < row; ++other) {
+        const double* y = q.matrix(0) + other * n;
+        double dot = 0;
+        for (std::int64_t k = 0; k < n; ++k) dot += x[k] * y[k];
+        for (std::int64_t k = 0; k < n; ++k) x[k] -= dot * y[k];
+      }
+    double square = 0;
+    for (std::int64_t k = 0; k < n; ++k) square += x[k] * x[k];
+    for (std::int64_t k = 0; k < n; ++k) x[k] /= std::sqrt(square);
+  }
+  return q;
+}
+
+/// Q diag(values) Q^T, symmetric to the last bit.
+inline Batch<double> with_spectrum(const std::vector<double>& values, std::uint64_t seed) {
+  const std::int64_t n = std::int64_t(values.size());
+  const Batch<double> q = random_orthogonal(n, seed);
+  Batch<double> m(1, n);
+  for (std::int64_t k = 0; k < n; ++k) {
+    if (values[std::size_t(k)] == 0) continue;
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j <= i; ++j)
+        m(0, i, j) += q(0, k, i) * q(0, k, j) * values[std::size_t(k)];
+  }
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < i; ++j) m(0, j, i) = m(0, i, j);
+  return m;
+}
+
+/// The covariance of `samples` draws of n independent normals.
+inline Batch<double> wishart(std::int64_t n, std::int64_t samples, std::uint64_t seed) {
+  Random random(seed);
+  Batch<double> m(1, n);
+  for (std::int64_t s = 0; s < samples; ++s) {
+    const std::vector<double> x = random.normals(n);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        m(0, i, j) += x[std::size_t(i)] * x[std::size_t(j)] / double(samples);
+  }
+  return m;
+}
+
+}  // namespace keel::testing

@@ -1,0 +1,33 @@
+#pragma once
+
+// Every tolerance of the core's tests, scaled by the type's rounding and the size of what is
+// compared.
+
+#include <cstdint>
+#include <limits>
+
+namespace keel::testing {
+
+template <typename T>
+inline constexpr double kEps = double(std::numeric_limits<T>::epsilon());
+
+/// What sums and products over n terms may leave on a quantity of the given magnitude.
+template <typename T>
+double rounding(std::int64_t n, double magnitude) {
+  return 8 * double(n + 2) * kEps<T> * magnitude;
+}
+
+/// Residual and orthogonality of an eigendecomposition against LAPACK's: four times as much, and
+/// four roundings of a unit column where LAPACK happens to make no error at all.
+template <typename T>
+double eigh_bound(double by_lapack) {
+  return 4 * by_lapack + 4 * kEps<T>;
+}
+
+/// Fourth-order central differences in float64 of a smooth function of the given magnitude.
+inline double by_differences(double magnitude) { return 1e-8 * magnitude; }
+
+/// Two float64 evaluations of the same expression in different order.
+inline constexpr double kSameFormula = 1e-12;
+
+}  // namespace keel::testing
