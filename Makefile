@@ -4,13 +4,13 @@
 jobs := $(shell nproc)
 
 help:
-	@echo 'make setup   install what is missing (with apt)'
-	@echo 'make demo    build, and show the gradients of all rules at a degenerate matrix'
-	@echo 'make test    lint, build, all tests; then the core tests under ASan and UBSan'
+	@echo 'make setup     install what is missing (with apt)'
+	@echo 'make demo      build, and show the gradients of all rules at a degenerate matrix'
+	@echo 'make test      lint, build, all tests; then the core tests under ASan and UBSan'
 	@echo 'make test-gpu  build the CUDA twins and run their tests, on a machine with a GPU'
-	@echo 'make bench   build, and time keel against torch.linalg.eigh and Eigen'
-	@echo 'make lint    check the formatting (scripts/lint --fix repairs it)'
-	@echo 'make clean   remove the build folder'
+	@echo 'make bench     build, and time keel against its peers (ARGS=--help)'
+	@echo 'make lint      check the formatting (scripts/lint --fix repairs it)'
+	@echo 'make clean     remove the build folder'
 
 setup:
 	@scripts/setup

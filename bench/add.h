@@ -4,12 +4,20 @@
 
 #include <exception>
 #include <string>
+#include <vector>
 
 namespace keel::bench {
+
+/// The names in the order they were registered; repetitions that take turns end in any order.
+inline std::vector<std::string>& registered() {
+  static std::vector<std::string> names;
+  return names;
+}
 
 /// Registers `body` under `name`; an exception in it fails that benchmark and the run.
 template <typename Body>
 void add(const std::string& name, Body body) {
+  registered().push_back(name);
   benchmark::RegisterBenchmark(name.c_str(),
                                [body](benchmark::State& state) mutable {
                                  try {

@@ -90,6 +90,7 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "keel_bench: no benchmark matches\n");
       return 2;
     }
+    report.sort();
     report.print();
     const auto accuracy_rows =
         accuracy ? keel::bench::eigh_accuracy() : std::vector<std::map<std::string, std::string>>{};

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "add.h"
+
 namespace keel::bench {
 namespace {
 
@@ -57,6 +59,18 @@ void Report::ReportRuns(const std::vector<Run>& runs) {
         run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit) * 1e6;
     if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r{:<72}", full);  // progress
   }
+}
+
+void Report::sort() {
+  const auto place = [](const Row& row) {
+    const auto& names = registered();
+    return std::find_if(
+               names.begin(), names.end(),
+               [&](const std::string& name) { return name.rfind(row.name + "/", 0) == 0; }) -
+           names.begin();
+  };
+  std::sort(rows_.begin(), rows_.end(),
+            [&](const Row& a, const Row& b) { return place(a) < place(b); });
 }
 
 void Report::print() const {

@@ -18,6 +18,8 @@ class Report : public benchmark::BenchmarkReporter {
   bool ReportContext(const Context&) override;
   void ReportRuns(const std::vector<Run>& runs) override;
 
+  /// Puts the rows in the order of registration.
+  void sort();
   /// Ratios peer / keel: above 1 keel is faster. One table per stage and pass.
   void print() const;
   void write_json(const std::string& path, const std::map<std::string, std::string>& context,
