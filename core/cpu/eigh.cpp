@@ -9,6 +9,7 @@
 #include "keel/error.h"
 #include "kernels.h"
 #include "scratch.h"
+#include "shape.h"
 
 namespace keel::cpu {
 namespace {
@@ -115,9 +116,9 @@ template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
           const Executor& executor, EighLimits limits) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
-  require(n >= 0 && batch >= 0, "keel::eigh: expected n >= 0 and batch >= 0");
-  require(vectors.n == n && vectors.batch == batch,
-          "keel::eigh: matrices and vectors differ in n or batch");
+  if (n < 0 || batch < 0)
+    throw Error("keel::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
+  require_same_shape("keel::eigh", "vectors", matrices, vectors);
   if (batch == 0) return;
   std::vector<EighStatus> own_status;
   if (status == nullptr) {

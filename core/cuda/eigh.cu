@@ -47,17 +47,18 @@ template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
           Stream stream) {
   constexpr std::int64_t kLargest = sizeof(T) == 4 ? 64 : 32;
-  require(matrices.n >= 0 && matrices.batch >= 0,
-          "keel::cuda::eigh: expected n >= 0 and batch >= 0");
+  if (matrices.n < 0 || matrices.batch < 0)
+    throw Error("keel::cuda::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
   require_same_shape("keel::cuda::eigh", "vectors", matrices, vectors);
-  require(matrices.n <= kLargest, "keel::cuda::eigh: expected n <= " + text(kLargest) +
-                                      (sizeof(T) == 4 ? " in float32" : " in float64") + ", got " +
-                                      text(matrices.n));
+  if (matrices.n > kLargest)
+    throw Error("keel::cuda::eigh: expected n <= " + text(kLargest) +
+                (sizeof(T) == 4 ? " in float32" : " in float64") + ", got " + text(matrices.n));
   if (matrices.n == 0 || matrices.batch == 0) return;
   const cudaError_t error =
       solve(matrices, values, vectors, status, static_cast<cudaStream_t>(stream.handle));
-  require(error == cudaSuccess,
-          std::string("keel::cuda::eigh: expected to launch, got ") + cudaGetErrorString(error));
+  if (error != cudaSuccess)
+    throw Error(std::string("keel::cuda::eigh: expected to launch, got ") +
+                cudaGetErrorString(error));
 }
 
 template void eigh(Matrices<const float>, float*, Matrices<float>, EighStatus*, Stream);

@@ -1,5 +1,7 @@
 #include "modules/power_method_whiten.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include "activations.h"
 #include "check.h"
 #include "keel/torch/affine.h"
@@ -82,6 +84,8 @@ Whitened power_method_whiten(const Tensor& input, const Tensor& weight, const Te
                     "keel::power_method: expected more than 1 value per channel when training, "
                     "got input size ",
                     ops::shape_of(input));
+  // The d x d work stays in the statistics' type; autocast would take its products to half.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const auto [mean, covariance] = moments(input, groups);
   const Tensor variance = covariance.diagonal(0, -2, -1);
   const double eps = std::visit([](const auto& m) { return m.eps; }, map);
