@@ -101,7 +101,7 @@ def test_errors_change_nothing():
         convert_batchnorm(model, names=["stem.1", "stem.7"])
     with pytest.raises(ValueError, match="a BatchNorm layer to replace, got none of 'stem.1'"):
         convert_batchnorm(model, names=lambda name, m: False)
-    with pytest.raises(ValueError, match="got none of none"):
+    with pytest.raises(ValueError, match="a model with BatchNorm layers, got one without"):
         convert_batchnorm(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="'head.2': .*group_size = 4 and num_features = 5"):
         convert_batchnorm(model, group_size=4)

@@ -75,6 +75,8 @@ def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
         if missing:
             raise ValueError(f"{_HERE}: expected BatchNorm layers ({known}), got {missing}")
         chosen = {name: norms[name] for name in names}
+    if not norms:
+        raise ValueError(f"{_HERE}: expected a model with BatchNorm layers, got one without")
     if not chosen:
         raise ValueError(f"{_HERE}: expected a BatchNorm layer to replace, got none of {known}")
     return chosen
