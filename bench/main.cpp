@@ -15,6 +15,7 @@
 #include "keel/version.h"
 #include "layers.h"
 #include "report.h"
+#include "stages.h"
 
 namespace {
 
@@ -85,6 +86,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     keel::bench::register_eigh();
     keel::bench::register_layers();
+    keel::bench::register_stages();
     keel::bench::Report report;
     if (benchmark::RunSpecifiedBenchmarks(&report) == 0) {
       fmt::print(stderr, "keel_bench: no benchmark matches\n");

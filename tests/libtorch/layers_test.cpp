@@ -1,5 +1,7 @@
 // The layers as torch norm layers: inputs of every kind, running statistics, state, messages.
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <limits>
 #include <sstream>
 
@@ -422,6 +424,21 @@ TEST(Layers, ErrorsNameTheLayerWhatWasExpectedAndWhatCame) {
   layer->eval();
   EXPECT_EQ(layer(torch::zeros({1, 6})).sizes(), (std::vector<std::int64_t>{1, 6}));
   EXPECT_EQ(layer(torch::zeros({0, 6, 3})).numel(), 0);
+}
+
+/// The layers compute in float32 under autocast; the baseline is the one made of torch's products.
+TEST(Layers, AutocastLeavesTheStatisticsAlone) {
+  const Tensor x = activations({8, 6, 4, 4}, 3, at::kFloat);
+  const nn::LayerRule rules[] = {Exact{}, PowerIteration{}, PowerMethod{}};
+  for (const nn::LayerRule& rule : rules) {
+    const Tensor plain = nn::ZcaWhitening({.channels = 6, .rule = rule})(x);
+    c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, false);
+    const bool halves = torch::ones({2, 2}).matmul(torch::ones({2, 2})).scalar_type() != at::kFloat;
+    const Tensor mixed = nn::ZcaWhitening({.channels = 6, .rule = rule})(x);
+    c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, true);
+    EXPECT_TRUE(halves) << "autocast was not on";
+    EXPECT_TRUE(torch::equal(plain, mixed)) << nn::to_string(rule);
+  }
 }
 
 }  // namespace

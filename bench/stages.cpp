@@ -1,0 +1,98 @@
+#include "stages.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <random>
+#include <vector>
+
+#include "add.h"
+#include "keel/affine.h"
+#include "keel/moments.h"
+#include "keel/subspace.h"
+
+namespace keel::bench {
+namespace {
+
+constexpr std::int64_t kBatch = 32, kChannels = 64, kPositions = 32 * 32;
+
+/// A layer's input, the gradient of its output, and all that lies between them.
+struct Layer {
+  std::int64_t d, groups = kChannels / d;
+  std::vector<float> x, dL_dy, out, mean, sum, values, covariance, s, vectors, cross, gradient;
+  std::vector<std::int64_t> rank;
+
+  explicit Layer(std::int64_t size) : d(size) {
+    std::mt19937 generator(7);
+    std::normal_distribution<float> normal;
+    for (auto* activations : {&x, &dL_dy, &out}) {
+      activations->resize(std::size_t(kBatch * kChannels * kPositions));
+      for (float& entry : *activations) entry = normal(generator);
+    }
+    for (auto* numbers : {&mean, &sum, &values}) numbers->resize(std::size_t(kChannels));
+    for (auto* small : {&covariance, &s, &vectors, &cross, &gradient})
+      small->resize(std::size_t(kChannels * d));
+    rank.resize(std::size_t(groups));
+    moments();  // the later stages need something to work on
+    subspace();
+    cross_moments();
+    subspace_backward();
+  }
+
+  static void execute(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+    at::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+  template <typename T>
+  Activations<T> view(std::vector<float>& numbers) const {
+    return {numbers.data(), kBatch, kChannels, kPositions, groups, Order::contiguous};
+  }
+  Matrices<float> small(std::vector<float>& numbers) const {
+    return contiguous(numbers.data(), groups, d);
+  }
+  SubspaceState<float> state() { return {values.data(), small(vectors), rank.data()}; }
+
+  void moments() {
+    cpu::moments<float>(view<const float>(x), mean.data(), small(covariance), execute);
+  }
+  void subspace() { cpu::subspace<float>(Zca{}, small(covariance), small(s), state(), execute); }
+  void affine() {
+    cpu::affine<float>(small(s), mean.data(), nullptr, view<const float>(x), view<float>(out),
+                       execute);
+  }
+  void cross_moments() {
+    cpu::cross_moments<float>(view<const float>(dL_dy), view<const float>(x), mean.data(),
+                              sum.data(), small(cross), execute);
+  }
+  void subspace_backward() {
+    cpu::subspace_backward<float>(Zca{}, Exact{}, small(covariance), state(), small(cross),
+                                  small(gradient), execute);
+  }
+  void affine_backward() {
+    cpu::affine_backward<float>(small(s), view<const float>(dL_dy), small(gradient), sum.data(),
+                                view<const float>(x), mean.data(), view<float>(out), execute);
+  }
+};
+
+}  // namespace
+
+void register_stages() {
+  using Stage = void (Layer::*)();
+  const std::pair<const char*, Stage> stages[] = {
+      {"moments", &Layer::moments},
+      {"subspace", &Layer::subspace},
+      {"affine", &Layer::affine},
+      {"cross_moments", &Layer::cross_moments},
+      {"subspace_backward", &Layer::subspace_backward},
+      {"affine_backward", &Layer::affine_backward},
+  };
+  for (const auto& [name, stage] : stages)
+    add(fmt::format("stage {}/n=64/batch={}/keel", name, kBatch),
+        [stage = stage](benchmark::State& state) {
+          Layer layer(64);
+          for (auto _ : state) (layer.*stage)();
+        });
+}
+
+}  // namespace keel::bench
