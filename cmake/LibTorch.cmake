@@ -94,6 +94,11 @@ set(keel_log_level "${CMAKE_MESSAGE_LOG_LEVEL}")
 if(NOT CMAKE_MESSAGE_LOG_LEVEL)
   set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
 endif()
+# Left alone, it looks for a GPU to choose architectures by. They are chosen already.
+if(CMAKE_CUDA_ARCHITECTURES MATCHES "^[0-9]+$" AND NOT DEFINED TORCH_CUDA_ARCH_LIST
+   AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
+  string(REGEX REPLACE "^(.*)(.)$" "\\1.\\2" TORCH_CUDA_ARCH_LIST ${CMAKE_CUDA_ARCHITECTURES})
+endif()
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 find_package(Torch 1.13 CONFIG QUIET)
 unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
@@ -110,6 +115,14 @@ if(keel_torch_automatic)
   set(KEEL_TORCH_CHOSEN "${Torch_DIR}" CACHE INTERNAL "The same, if nobody asked for it")
 endif()
 message(STATUS "keel: LibTorch ${Torch_VERSION} from ${Torch_DIR}")
+
+# CUDA tensors need both: the core's CUDA twins, and a LibTorch that can make such tensors.
+set(KEEL_TORCH_CUDA OFF CACHE INTERNAL "Whether the LibTorch adapter has CUDA kernels")
+if(KEEL_CUDA AND TARGET torch_cuda)
+  set(KEEL_TORCH_CUDA ON CACHE INTERNAL "Whether the LibTorch adapter has CUDA kernels")
+elseif(KEEL_CUDA)
+  message(STATUS "keel: this LibTorch has no CUDA, so the CUDA twins serve the core alone")
+endif()
 
 # Python tests load keel into a torch: it must be the one keel is linked to, file for file.
 get_target_property(keel_torch_library torch LOCATION)

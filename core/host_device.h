@@ -1,8 +1,10 @@
 #pragma once
 
-// Marks the small formulas that the CPU and CUDA twins share.
+// Marks the small formulas that the CPU and CUDA twins share, and loops worth unrolling on the device.
 #ifdef __CUDACC__
 #define KEEL_HOST_DEVICE __host__ __device__
+#define KEEL_UNROLL_4 _Pragma("unroll 4")
 #else
 #define KEEL_HOST_DEVICE
+#define KEEL_UNROLL_4
 #endif

@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "device.h"
+
 namespace keel::ops {
 
 std::string shape_of(const Tensor& tensor) {
@@ -33,8 +35,13 @@ void check_dense_floating(const char* operation, const Tensor& tensor) {
 }
 
 void check_device(const char* operation, const Tensor& tensor) {
-  TORCH_CHECK(tensor.is_cpu() || tensor.is_meta(), operation,
-              ": expected a tensor on the CPU, got one on ", tensor.device());
+  if (tensor.is_cpu() || tensor.is_meta() || (tensor.is_cuda() && has_cuda())) return;
+  TORCH_CHECK(!tensor.is_cuda(), operation, ": expected a tensor on the CPU, got one on ",
+              tensor.device(),
+              "; this build of keel has no CUDA: configure with -DKEEL_CUDA=ON and a LibTorch with "
+              "CUDA, or move the tensor");
+  TORCH_CHECK(false, operation, ": expected a tensor on ",
+              has_cuda() ? "the CPU or CUDA" : "the CPU", ", got one on ", tensor.device());
 }
 
 }  // namespace
@@ -112,6 +119,19 @@ void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors
                   rank.scalar_type() == at::kLong,
               operation, ": expected rank with one Long per matrix of ", shape_of(vectors),
               ", got ", shape_of(rank), " of type ", c10::toString(rank.scalar_type()));
+  TORCH_CHECK(rank.device() == vectors.device(), operation, ": expected rank on ", vectors.device(),
+              ", got one on ", rank.device());
+}
+
+void check_statistics(const char* operation, const char* name, const Tensor& tensor,
+                      const Tensor& matrices) {
+  const auto type = matrices.scalar_type();
+  TORCH_CHECK(type == compute_type(type), operation, ": expected float32 or float64, got ",
+              c10::toString(type));
+  TORCH_CHECK(tensor.scalar_type() == type, operation, ": expected ", name, " of type ",
+              c10::toString(type), ", got ", c10::toString(tensor.scalar_type()));
+  TORCH_CHECK(tensor.device() == matrices.device(), operation, ": expected ", name, " on ",
+              matrices.device(), ", got one on ", tensor.device());
 }
 
 }  // namespace keel::ops

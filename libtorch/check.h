@@ -20,7 +20,7 @@ void check_like(const char* operation, const char* name, const Tensor& tensor, c
 void check_values(const char* operation, const char* name, const Tensor& values,
                   const Tensor& vectors);
 
-/// `rank` holds one whole number per matrix of `vectors`.
+/// `rank` holds one whole number per matrix of `vectors`, on their device.
 void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors);
 
 /// A defined, dense, floating (N, C, *) tensor with channels that fall into `groups` equal groups, on a
@@ -36,6 +36,10 @@ void check_channels(const char* operation, const char* name, const Tensor& tenso
 /// `matrices` is a floating (G, d, d) tensor with G * d channels of `activations`.
 void check_group_matrices(const char* operation, const char* name, const Tensor& matrices,
                           const Tensor& activations);
+
+/// `tensor` has the type of `matrices`, float32 or float64, and lies where they lie.
+void check_statistics(const char* operation, const char* name, const Tensor& tensor,
+                      const Tensor& matrices);
 
 /// Runs `call`; a keel::Error in it becomes LibTorch's ValueError under the operator's name.
 template <typename Call>

@@ -1,17 +1,18 @@
 #include "keel/eigh.h"
 
-#include "keel/error.h"
+#include "missing.h"
 
 namespace keel::cuda {
 
 template <typename T>
-void eigh(Matrices<const T>, T*, Matrices<T>, EighStatus*, Stream) {
-  throw Error(
-      "keel::cuda::eigh: this build has no CUDA. Configure with -DKEEL_CUDA=ON where nvcc is "
-      "found");
+void eigh(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Stream&) {
+  missing("keel::cuda::eigh");
 }
 
-template void eigh(Matrices<const float>, float*, Matrices<float>, EighStatus*, Stream);
-template void eigh(Matrices<const double>, double*, Matrices<double>, EighStatus*, Stream);
+#define KEEL_INSTANTIATE(T) \
+  template void eigh<T>(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
 
 }  // namespace keel::cuda

@@ -6,6 +6,7 @@
 #include "keel/activations.h"
 #include "keel/executor.h"
 #include "keel/matrices.h"
+#include "keel/stream.h"
 
 namespace keel {
 
@@ -49,5 +50,18 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Activations<const T> input, const Accumulator<T>* mean,
                      Activations<T> dL_dinput, const Executor& executor = serial());
 }  // namespace cpu
+
+namespace cuda {
+template <typename T>
+void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
+            const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
+            const Stream& stream = {});
+
+template <typename T>
+void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T> dL_doutput,
+                     Matrices<const Accumulator<T>> dL_dcovariance, const Accumulator<T>* dL_dmean,
+                     Activations<const T> input, const Accumulator<T>* mean,
+                     Activations<T> dL_dinput, const Stream& stream = {});
+}  // namespace cuda
 
 }  // namespace keel

@@ -28,6 +28,8 @@ enum class EighStatus : std::uint8_t {
 ///   affected.
 /// - Every finite matrix is solved: iterations are bounded, and a Jacobi fallback takes what is
 ///   left.
+/// - A row whose entries beside the diagonal are all exactly zero (a dead channel's) has its diagonal
+///   entry for an eigenvalue, to the last bit, and a unit vector.
 /// - Scale-free: matrices are scaled by a power of two to unit size and scaled back.
 /// - A matrix's result does not depend on its batch-mates, its place in the batch or the
 ///   executor, to the last bit. Another batch size may select another kernel: then results agree
@@ -49,12 +51,12 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
 }  // namespace cpu
 
 namespace cuda {
-/// One-sided Jacobi in registers, one launch for the whole batch. All pointers are the device's, and the
-/// work is queued on the stream: nothing is waited for or allocated, so it can be captured in a graph.
-/// n is at most 64 in float and 32 in double for now. Throws keel::Error in a build without CUDA.
+/// Up to n = 64 one-sided Jacobi in registers, one launch for the whole batch; cuSOLVER beyond. For every
+/// stage in namespace cuda: all pointers are the current device's, the work is queued on the stream and
+/// nothing is waited for, so it can be captured in a graph. Throws keel::Error in a build without CUDA.
 template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status = nullptr,
-          Stream stream = {});
+          const Stream& stream = {});
 }  // namespace cuda
 
 }  // namespace keel

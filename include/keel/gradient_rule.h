@@ -12,6 +12,7 @@
 
 #include "keel/executor.h"
 #include "keel/matrices.h"
+#include "keel/stream.h"
 
 namespace keel {
 
@@ -69,5 +70,12 @@ void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> 
                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
                    const Executor& executor = serial());
 }  // namespace cpu
+
+namespace cuda {
+template <typename T>
+void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
+                   const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
+                   const Stream& stream = {});
+}  // namespace cuda
 
 }  // namespace keel

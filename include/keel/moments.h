@@ -9,6 +9,7 @@
 #include "keel/activations.h"
 #include "keel/executor.h"
 #include "keel/matrices.h"
+#include "keel/stream.h"
 
 namespace keel {
 
@@ -84,5 +85,26 @@ void cross_moments(Activations<const T> left, Activations<const T> right,
                    const Accumulator<T>* center, Accumulator<T>* sum,
                    Matrices<Accumulator<T>> cross, const Executor& executor = serial());
 }  // namespace cpu
+
+namespace cuda {
+/// `moments`' pointers are the device's. Fills shift, sum and second; count is set on the host.
+template <typename T>
+void partial_moments(Activations<const T> input, PartialMoments& moments,
+                     const Stream& stream = {});
+
+template <typename T>
+void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
+             const Stream& stream = {});
+
+template <typename T>
+void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
+                      const Accumulator<T>* dL_dmean, Matrices<const Accumulator<T>> dL_dcovariance,
+                      Activations<T> dL_dinput, const Stream& stream = {});
+
+template <typename T>
+void cross_moments(Activations<const T> left, Activations<const T> right,
+                   const Accumulator<T>* center, Accumulator<T>* sum,
+                   Matrices<Accumulator<T>> cross, const Stream& stream = {});
+}  // namespace cuda
 
 }  // namespace keel

@@ -12,6 +12,7 @@
 #include "keel/executor.h"
 #include "keel/gradient_rule.h"
 #include "keel/matrices.h"
+#include "keel/stream.h"
 
 namespace keel {
 
@@ -119,5 +120,27 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
                               Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
                               Matrices<T> dL2_dmatrix, const Executor& executor = serial());
 }  // namespace cpu
+
+namespace cuda {
+template <typename T>
+void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
+                   Matrices<const T> vectors, std::int64_t* rank, const Stream& stream = {});
+
+template <typename T>
+void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
+              const std::int64_t* rank, Matrices<T> result, const Stream& stream = {});
+
+template <typename T>
+void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
+                       Matrices<const T> vectors, const std::int64_t* rank,
+                       Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
+                       const Stream& stream = {});
+
+template <typename T>
+void spectral_second_backward(const SpectralFunction& function, const T* values,
+                              Matrices<const T> vectors, Matrices<const T> dL_dresult,
+                              Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
+                              Matrices<T> dL2_dmatrix, const Stream& stream = {});
+}  // namespace cuda
 
 }  // namespace keel

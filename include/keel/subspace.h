@@ -10,6 +10,7 @@
 #include "keel/executor.h"
 #include "keel/matrices.h"
 #include "keel/spectral.h"
+#include "keel/stream.h"
 
 namespace keel {
 
@@ -72,5 +73,19 @@ void subspace_backward(const SubspaceMap& map, const SpectralRule& rule,
                        Matrices<const T> dL_dsubspace, Matrices<T> dL_dcovariance,
                        const Executor& executor = serial());
 }  // namespace cpu
+
+namespace cuda {
+/// One launch up to n = 64: eigenvalues, rank and S never leave the chip in between.
+template <typename T>
+void subspace(const SubspaceMap& map, Matrices<const T> covariance, Matrices<T> result,
+              SubspaceState<T> state, const Stream& stream = {});
+
+/// One launch up to n = 64.
+template <typename T>
+void subspace_backward(const SubspaceMap& map, const SpectralRule& rule,
+                       Matrices<const T> covariance, SubspaceState<const T> state,
+                       Matrices<const T> dL_dsubspace, Matrices<T> dL_dcovariance,
+                       const Stream& stream = {});
+}  // namespace cuda
 
 }  // namespace keel

@@ -99,8 +99,13 @@ Whitened power_method_whiten(const Tensor& input, const Tensor& weight, const Te
   const Tensor subspace = std::visit(Assemble{values, vectors, kept, scale}, map);
   const Tensor matrix =
       weight.defined() ? subspace * weight.to(subspace.dtype()).reshape({groups, -1, 1}) : subspace;
-  return {affine(input, matrix, mean, bias), mean.detach(), variance.detach().reshape({-1}),
-          subspace.detach(), kept.sum(-1)};
+  return {affine(input, matrix, mean, bias),
+          mean.detach(),
+          variance.detach().reshape({-1}),
+          subspace.detach(),
+          kept.sum(-1),
+          covariance.detach(),
+          found};
 }
 
 }  // namespace keel::nn

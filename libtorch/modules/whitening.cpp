@@ -6,6 +6,8 @@
 #include "check.h"
 #include "keel/torch/affine.h"
 #include "modules/power_method_whiten.h"
+#include "ops/calls.h"
+#include "ops/whiten.h"
 
 namespace keel::nn {
 namespace {
@@ -53,12 +55,10 @@ Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
         if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, PowerMethod>)
           return power_method_whiten(input, weight, bias, groups, map, chosen);
         else
-          return whiten(input, weight, bias, groups, map, chosen);
+          return ops::whitened(input, weight, bias, groups, map, chosen);
       },
       rule);
 }
-
-Tensor all_finite(const Tensor& tensor) { return tensor.isfinite().all(); }
 
 }  // namespace
 
@@ -123,32 +123,17 @@ Tensor WhiteningImpl::forward(const Tensor& input) {
   }
   Whitened batch = whitened(input, weight, bias, *options.groups, map_, options.rule);
   rank_ = batch.rank;
+  values_ = batch.values;
+  covariance_ = batch.covariance;
   if (is_training() && running_mean.defined()) update_running_stats(batch);
   return batch.output;
 }
 
 void WhiteningImpl::update_running_stats(const Whitened& batch) {
   const torch::NoGradGuard no_grad;
-  const auto type = batch.mean.scalar_type();
-  const Tensor good = all_finite(batch.mean)
-                          .logical_and(all_finite(batch.variance))
-                          .logical_and(all_finite(batch.subspace));
-  num_batches_tracked.add_(good.to(torch::kLong));
-  const Tensor share = options.momentum ? torch::full({}, *options.momentum, batch.mean.options())
-                                        : num_batches_tracked.to(type).reciprocal();
-  const auto take = [&](const Tensor& running, const Tensor& now) {
-    const Tensor old = running.to(type);
-    running.copy_(torch::where(good, old + share * (now - old), old));
-  };
-  take(running_mean, batch.mean);
-  Tensor subspace = batch.subspace;
-  if (running_variance.defined()) {
-    take(running_variance, batch.variance);
-    // Without the standardising factor, the projector remains.
-    const Tensor deviation = (batch.variance + options.eps).sqrt();
-    subspace = subspace * deviation.reshape({*options.groups, 1, -1});
-  }
-  take(running_subspace, subspace);
+  ops::track(running_mean, running_subspace, ops::if_defined(running_variance), num_batches_tracked,
+             batch.mean, batch.covariance, batch.subspace, ops::to_torch(options.momentum),
+             options.eps);
 }
 
 Tensor WhiteningImpl::evaluation_matrix(torch::Dtype type) const {

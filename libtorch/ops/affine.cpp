@@ -3,7 +3,7 @@
 #include "activations.h"
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/torch/affine.h"
 #include "matrices.h"
 #include "ops/calls.h"
@@ -28,8 +28,8 @@ void check_inputs(const Tensor& input, const Tensor& matrix, const Optional<Tens
   check_channels(kAffine, "bias", or_undefined(bias), input);
 }
 
-Tensor affine_cpu(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-                  const Optional<Tensor>& bias) {
+Tensor affine_kernel(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
+                     const Optional<Tensor>& bias) {
   check_inputs(input, matrix, center, bias);
   const Order order = order_of(input);
   const std::int64_t groups = matrix.size(0);
@@ -43,9 +43,9 @@ Tensor affine_cpu(const Tensor& input, const Tensor& matrix, const Optional<Tens
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kAffine, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
-    cpu::affine<T>(matrices<const A>(a), data_or_null<const A>(k), data_or_null<const A>(b),
-                   activations<const T>(x, groups, order), activations<T>(output, groups, order),
-                   libtorch_threads());
+    on_device_of(x, KEEL_TWINS(affine<T>), matrices<const A>(a), data_or_null<const A>(k),
+                 data_or_null<const A>(b), activations<const T>(x, groups, order),
+                 activations<T>(output, groups, order));
   });
   return output;
 }
@@ -111,7 +111,8 @@ Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("affine(Tensor input, Tensor matrix, Tensor? center=None, Tensor? bias=None) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("affine", &affine_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("affine", &affine_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("affine", &affine_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("affine", &affine_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("affine", &affine_autograd); }
 

@@ -1,7 +1,7 @@
 #include "activations.h"
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/affine.h"
 #include "matrices.h"
 #include "ops/calls.h"
@@ -29,9 +29,9 @@ void check_inputs(const Tensor& grad_output, const Tensor& matrix, const Tensor&
   check_channels(kBackward, "mean", mean, input);
 }
 
-Tensor affine_backward_cpu(const Tensor& grad_output, const Tensor& matrix,
-                           const Tensor& grad_covariance, const Tensor& grad_mean,
-                           const Tensor& input, const Tensor& mean) {
+Tensor affine_backward_kernel(const Tensor& grad_output, const Tensor& matrix,
+                              const Tensor& grad_covariance, const Tensor& grad_mean,
+                              const Tensor& input, const Tensor& mean) {
   check_inputs(grad_output, matrix, grad_covariance, grad_mean, input, mean);
   const Order order = order_of(input);
   const std::int64_t groups = matrix.size(0);
@@ -43,10 +43,10 @@ Tensor affine_backward_cpu(const Tensor& grad_output, const Tensor& matrix,
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kBackward, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
-    cpu::affine_backward<T>(matrices<const A>(a), activations<const T>(dL_doutput, groups, order),
-                            matrices<const A>(dL_dcovariance), dL_dmean.data_ptr<A>(),
-                            activations<const T>(x, groups, order), mu.data_ptr<A>(),
-                            activations<T>(dL_dinput, groups, order), libtorch_threads());
+    on_device_of(x, KEEL_TWINS(affine_backward<T>), matrices<const A>(a),
+                 activations<const T>(dL_doutput, groups, order), matrices<const A>(dL_dcovariance),
+                 dL_dmean.data_ptr<A>(), activations<const T>(x, groups, order), mu.data_ptr<A>(),
+                 activations<T>(dL_dinput, groups, order));
   });
   return dL_dinput;
 }
@@ -80,7 +80,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "affine_backward(Tensor grad_output, Tensor matrix, Tensor grad_covariance,"
       " Tensor grad_mean, Tensor input, Tensor mean) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("affine_backward", &affine_backward_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("affine_backward", &affine_backward_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("affine_backward", &affine_backward_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("affine_backward", &affine_backward_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("affine_backward", &affine_backward_autograd); }
 

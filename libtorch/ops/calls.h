@@ -55,6 +55,17 @@ Tensor subspace_backward(const Tensor& grad_subspace, const Tensor& covariance,
                          const Tensor& values, const Tensor& vectors, const Tensor& rank,
                          StringView map, double eps, StringView rule, Optional<double> parameter);
 
+/// The gradients of weight, mean and subspace, and the matrix diag(weight) subspace.
+std::tuple<Tensor, Tensor, Tensor, Tensor> scale_backward(const Optional<Tensor>& weight,
+                                                          const Tensor& subspace, const Tensor& sum,
+                                                          const Tensor& cross);
+
+/// Moves the running statistics, which are written in place, towards the batch's.
+void track(const Tensor& running_mean, const Tensor& running_subspace,
+           const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
+           const Tensor& mean, const Tensor& covariance, const Tensor& subspace,
+           Optional<double> momentum, double eps);
+
 /// output, mean, variance, subspace, rank.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> whiten(
     const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,

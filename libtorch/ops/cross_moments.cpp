@@ -1,7 +1,7 @@
 #include "activations.h"
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/moments.h"
 #include "matrices.h"
 #include "ops/calls.h"
@@ -25,8 +25,9 @@ void check_inputs(const Tensor& left, const Tensor& right, const Optional<Tensor
   check_channels(kCrossMoments, "center", or_undefined(center), left);
 }
 
-std::tuple<Tensor, Tensor> cross_moments_cpu(const Tensor& left, const Tensor& right,
-                                             const Optional<Tensor>& center, std::int64_t groups) {
+std::tuple<Tensor, Tensor> cross_moments_kernel(const Tensor& left, const Tensor& right,
+                                                const Optional<Tensor>& center,
+                                                std::int64_t groups) {
   check_inputs(left, right, center, groups);
   const Order order = order_of(right);
   const Tensor l = in_order(left, order), r = in_order(right, order);
@@ -36,9 +37,9 @@ std::tuple<Tensor, Tensor> cross_moments_cpu(const Tensor& left, const Tensor& r
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, l.scalar_type(), kCrossMoments, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
-    cpu::cross_moments<T>(activations<const T>(l, groups, order),
-                          activations<const T>(r, groups, order), data_or_null<const A>(k),
-                          sum.data_ptr<A>(), matrices<A>(cross), libtorch_threads());
+    on_device_of(l, KEEL_TWINS(cross_moments<T>), activations<const T>(l, groups, order),
+                 activations<const T>(r, groups, order), data_or_null<const A>(k),
+                 sum.data_ptr<A>(), matrices<A>(cross));
   });
   return {sum, cross};
 }
@@ -98,7 +99,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "cross_moments(Tensor left, Tensor right, Tensor? center=None, int groups=1)"
       " -> (Tensor sum, Tensor cross)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("cross_moments", &cross_moments_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("cross_moments", &cross_moments_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("cross_moments", &cross_moments_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("cross_moments", &cross_moments_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("cross_moments", &cross_moments_autograd); }
 

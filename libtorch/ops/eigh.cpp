@@ -2,7 +2,7 @@
 
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/torch/eigh.h"
 #include "matrices.h"
 #include "names.h"
@@ -19,16 +19,16 @@ namespace {
 
 constexpr const char* kEigh = "keel::eigh";
 
-std::tuple<Tensor, Tensor> eigh_cpu(const Tensor& matrix, StringView rule,
-                                    Optional<double> parameter) {
+std::tuple<Tensor, Tensor> eigh_kernel(const Tensor& matrix, StringView rule,
+                                       Optional<double> parameter) {
   check_matrices(kEigh, matrix);
   gradient_rule_of(kEigh, rule, parameter);  // a bad rule is an error now, not in some backward
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigh, [&] {
-    cpu::eigh<scalar_t>(matrices<const scalar_t>(input), values.data_ptr<scalar_t>(),
-                        matrices<scalar_t>(vectors), nullptr, libtorch_threads());
+    on_device_of(input, KEEL_TWINS(eigh<scalar_t>), matrices<const scalar_t>(input),
+                 values.data_ptr<scalar_t>(), matrices<scalar_t>(vectors), nullptr);
   });
   return {values.to(type), vectors.to(type)};
 }
@@ -83,7 +83,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "eigh(Tensor matrix, str rule='masked', float? parameter=None)"
       " -> (Tensor values, Tensor vectors)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh", &eigh_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh", &eigh_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("eigh", &eigh_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("eigh", &eigh_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("eigh", &eigh_autograd); }
 

@@ -2,7 +2,7 @@
 
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "gradient_rule_formula.h"
 #include "matrices.h"
 #include "names.h"
@@ -31,9 +31,9 @@ GradientRule checked_rule(const Optional<Tensor>& grad_values, const Optional<Te
   return gradient_rule_of(kBackward, rule, parameter);
 }
 
-Tensor eigh_backward_cpu(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                         const Tensor& values, const Tensor& vectors, StringView rule,
-                         Optional<double> parameter) {
+Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
+                            const Optional<Tensor>& grad_vectors, const Tensor& values,
+                            const Tensor& vectors, StringView rule, Optional<double> parameter) {
   const GradientRule chosen =
       checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
   const Tensor l = in_compute_type(values).contiguous();
@@ -44,10 +44,9 @@ Tensor eigh_backward_cpu(const Optional<Tensor>& grad_values, const Optional<Ten
   if (dL_dvectors.defined()) dL_dvectors = readable(dL_dvectors);
   const Tensor dL_dmatrix = empty_matrices(v);
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kBackward, [&] {
-    cpu::eigh_backward<scalar_t>(chosen, l.data_ptr<scalar_t>(), matrices<const scalar_t>(v),
-                                 data_or_null<const scalar_t>(dL_dvalues),
-                                 matrices<const scalar_t>(dL_dvectors),
-                                 matrices<scalar_t>(dL_dmatrix), libtorch_threads());
+    on_device_of(v, KEEL_TWINS(eigh_backward<scalar_t>), chosen, l.data_ptr<scalar_t>(),
+                 matrices<const scalar_t>(v), data_or_null<const scalar_t>(dL_dvalues),
+                 matrices<const scalar_t>(dL_dvectors), matrices<scalar_t>(dL_dmatrix));
   });
   return dL_dmatrix.to(vectors.scalar_type());
 }
@@ -81,7 +80,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "eigh_backward(Tensor? grad_values, Tensor? grad_vectors, Tensor values, Tensor vectors,"
       " str rule='masked', float? parameter=None) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh_backward", &eigh_backward_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh_backward", &eigh_backward_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("eigh_backward", &eigh_backward_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("eigh_backward", &eigh_backward_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("eigh_backward", &eigh_backward_autograd); }
 

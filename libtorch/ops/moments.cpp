@@ -3,7 +3,7 @@
 #include "activations.h"
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/torch/moments.h"
 #include "matrices.h"
 #include "ops/calls.h"
@@ -19,15 +19,15 @@ namespace {
 
 constexpr const char* kMoments = "keel::moments";
 
-std::tuple<Tensor, Tensor> moments_cpu(const Tensor& input, std::int64_t groups) {
+std::tuple<Tensor, Tensor> moments_kernel(const Tensor& input, std::int64_t groups) {
   check_activations(kMoments, "input", input, groups);
   const Order order = order_of(input);
   const Tensor x = in_order(input, order);
   const Tensor mean = empty_channels(input), covariance = empty_group_matrices(input, groups);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kMoments, [&] {
     using T = CoreType<scalar_t>;
-    cpu::moments<T>(activations<const T>(x, groups, order), mean.data_ptr<Accumulator<T>>(),
-                    matrices<Accumulator<T>>(covariance), libtorch_threads());
+    on_device_of(x, KEEL_TWINS(moments<T>), activations<const T>(x, groups, order),
+                 mean.data_ptr<Accumulator<T>>(), matrices<Accumulator<T>>(covariance));
   });
   return {mean, covariance};
 }
@@ -77,7 +77,8 @@ std::tuple<Tensor, Tensor> moments_autograd(const Tensor& input, std::int64_t gr
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("moments(Tensor input, int groups=1) -> (Tensor mean, Tensor covariance)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("moments", &moments_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("moments", &moments_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("moments", &moments_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("moments", &moments_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("moments", &moments_autograd); }
 

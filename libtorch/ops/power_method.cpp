@@ -1,6 +1,8 @@
 #include "keel/torch/power_method.h"
 
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <numbers>
 #include <vector>
 
@@ -39,6 +41,18 @@ Tensor power_method_starts(const Tensor& matrix, std::int64_t seed) {
     for (std::int64_t row = 0; row < n; ++row) entries[row * n + i] = normal(stream, row);
   }
   return starts.to(matrix.options());
+}
+
+/// Off the host the numbers are moved once and copied there from then on: a graph that is being captured
+/// cannot wait for the host.
+Tensor power_method_starts_on_device(const Tensor& matrix, std::int64_t seed) {
+  using Key = std::tuple<std::string, at::ScalarType, std::int64_t, std::int64_t>;
+  static std::mutex guard;
+  static auto& known = *new std::map<Key, Tensor>;  // never freed: the device may be gone before it
+  const std::lock_guard<std::mutex> lock(guard);
+  Tensor& starts = known[{matrix.device().str(), matrix.scalar_type(), matrix.size(-1), seed}];
+  if (!starts.defined()) starts = power_method_starts(matrix, seed);
+  return starts.clone();
 }
 
 Tensor power_method_starts_meta(const Tensor& matrix, std::int64_t /*seed*/) {
@@ -86,10 +100,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " -> (Tensor values, Tensor vectors)",
       &power_method);
 }
-// Filled on the host and moved to the matrix's device, whichever it is.
-TORCH_LIBRARY_IMPL(keel, CompositeExplicitAutograd, m) {
-  m.impl("power_method_starts", &power_method_starts);
-}
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("power_method_starts", &power_method_starts); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("power_method_starts", &power_method_starts_on_device); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("power_method_starts", &power_method_starts_meta); }
 
 }  // namespace keel::ops

@@ -2,7 +2,7 @@
 
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/eigh.h"
 #include "keel/torch/spectral.h"
 #include "matrices.h"
@@ -24,9 +24,9 @@ namespace {
 
 constexpr const char* kSpectral = "keel::spectral";
 
-SpectralTensors spectral_cpu(const Tensor& matrix, StringView function, double exponent,
-                             StringView rank_policy, at::ArrayRef<double> rank_parameters,
-                             StringView rule, Optional<double> parameter) {
+SpectralTensors spectral_kernel(const Tensor& matrix, StringView function, double exponent,
+                                StringView rank_policy, at::ArrayRef<double> rank_parameters,
+                                StringView rule, Optional<double> parameter) {
   check_matrices(kSpectral, matrix);
   const SpectralFunction f = spectral_function_of(kSpectral, function, exponent);
   const RankPolicy policy = rank_policy_of(kSpectral, rank_policy, rank_parameters);
@@ -35,15 +35,16 @@ SpectralTensors spectral_cpu(const Tensor& matrix, StringView function, double e
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
   const Tensor result = empty_matrices(input), rank = empty_rank(input);
-  const Executor threads = libtorch_threads();
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kSpectral, [&] {
     const auto m = matrices<const scalar_t>(input);
     const auto v = matrices<scalar_t>(vectors);
     auto* const l = values.data_ptr<scalar_t>();
     auto* const r = rank.data_ptr<std::int64_t>();
-    cpu::eigh<scalar_t>(m, l, v, nullptr, threads);
-    cpu::spectral_rank<scalar_t>(policy, m, l, v, r, threads);
-    cpu::spectral<scalar_t>(f, l, v, r, matrices<scalar_t>(result), threads);
+    on_device_of(input, [&](const auto& where) {
+      KEEL_TWINS(eigh<scalar_t>)(where, m, l, v, nullptr);
+      KEEL_TWINS(spectral_rank<scalar_t>)(where, policy, m, l, v, r);
+      KEEL_TWINS(spectral<scalar_t>)(where, f, l, v, r, matrices<scalar_t>(result));
+    });
   });
   return {result.to(type), values.to(type), vectors.to(type), rank};
 }
@@ -114,7 +115,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " float[] rank_parameters=[], str rule='exact', float? parameter=None)"
       " -> (Tensor result, Tensor values, Tensor vectors, Tensor rank)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral", &spectral_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral", &spectral_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("spectral", &spectral_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("spectral", &spectral_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("spectral", &spectral_autograd); }
 

@@ -1,6 +1,6 @@
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/spectral.h"
 #include "matrices.h"
 #include "names.h"
@@ -30,10 +30,10 @@ void check_inputs(const Tensor& grad_result, const Tensor& matrix, const Tensor&
   check_rank(kBackward, rank, vectors);
 }
 
-Tensor spectral_backward_cpu(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
-                             const Tensor& vectors, const Tensor& rank, StringView function,
-                             double exponent, StringView /*rank_policy*/, StringView rule,
-                             Optional<double> parameter) {
+Tensor spectral_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
+                                const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                StringView function, double exponent, StringView /*rank_policy*/,
+                                StringView rule, Optional<double> parameter) {
   check_inputs(grad_result, matrix, values, vectors, rank);
   const SpectralFunction f = spectral_function_of(kBackward, function, exponent);
   const SpectralRule chosen = spectral_rule_of(kBackward, rule, parameter);
@@ -42,9 +42,9 @@ Tensor spectral_backward_cpu(const Tensor& grad_result, const Tensor& matrix, co
   const Tensor dL_dresult = readable(in_compute_type(grad_result));
   const Tensor dL_dmatrix = empty_matrices(v);
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kBackward, [&] {
-    cpu::spectral_backward<scalar_t>(
-        f, chosen, l.data_ptr<scalar_t>(), matrices<const scalar_t>(v), r.data_ptr<std::int64_t>(),
-        matrices<const scalar_t>(dL_dresult), matrices<scalar_t>(dL_dmatrix), libtorch_threads());
+    on_device_of(v, KEEL_TWINS(spectral_backward<scalar_t>), f, chosen, l.data_ptr<scalar_t>(),
+                 matrices<const scalar_t>(v), r.data_ptr<std::int64_t>(),
+                 matrices<const scalar_t>(dL_dresult), matrices<scalar_t>(dL_dmatrix));
   });
   return dL_dmatrix.to(vectors.scalar_type());
 }
@@ -122,7 +122,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor rank, str function, float exponent=1.0, str rank_policy='full', str rule='exact',"
       " float? parameter=None) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral_backward", &spectral_backward_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral_backward", &spectral_backward_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("spectral_backward", &spectral_backward_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("spectral_backward", &spectral_backward_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("spectral_backward", &spectral_backward_autograd); }
 

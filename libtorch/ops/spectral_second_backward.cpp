@@ -1,6 +1,6 @@
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/spectral.h"
 #include "matrices.h"
 #include "names.h"
@@ -30,11 +30,9 @@ void check_inputs(const Tensor& grad_grad_matrix, const Tensor& grad_result, con
   check_values(kSecond, "values", values, vectors);
 }
 
-std::tuple<Tensor, Tensor> spectral_second_backward_cpu(const Tensor& grad_grad_matrix,
-                                                        const Tensor& grad_result,
-                                                        const Tensor& matrix, const Tensor& values,
-                                                        const Tensor& vectors, StringView function,
-                                                        double exponent) {
+std::tuple<Tensor, Tensor> spectral_second_backward_kernel(
+    const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
+    const Tensor& values, const Tensor& vectors, StringView function, double exponent) {
   check_inputs(grad_grad_matrix, grad_result, matrix, values, vectors);
   const SpectralFunction f = spectral_function_of(kSecond, function, exponent);
   const Tensor l = in_compute_type(values).contiguous();
@@ -43,10 +41,10 @@ std::tuple<Tensor, Tensor> spectral_second_backward_cpu(const Tensor& grad_grad_
   const Tensor dL2_ddL_dmatrix = readable(in_compute_type(grad_grad_matrix));
   const Tensor dL2_ddL_dresult = empty_matrices(v), dL2_dmatrix = empty_matrices(v);
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kSecond, [&] {
-    cpu::spectral_second_backward<scalar_t>(
-        f, l.data_ptr<scalar_t>(), matrices<const scalar_t>(v),
-        matrices<const scalar_t>(dL_dresult), matrices<const scalar_t>(dL2_ddL_dmatrix),
-        matrices<scalar_t>(dL2_ddL_dresult), matrices<scalar_t>(dL2_dmatrix), libtorch_threads());
+    on_device_of(v, KEEL_TWINS(spectral_second_backward<scalar_t>), f, l.data_ptr<scalar_t>(),
+                 matrices<const scalar_t>(v), matrices<const scalar_t>(dL_dresult),
+                 matrices<const scalar_t>(dL2_ddL_dmatrix), matrices<scalar_t>(dL2_ddL_dresult),
+                 matrices<scalar_t>(dL2_dmatrix));
   });
   const auto type = vectors.scalar_type();
   return {dL2_ddL_dresult.to(type), dL2_dmatrix.to(type)};
@@ -106,7 +104,10 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor values, Tensor vectors, str function, float exponent=1.0) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) {
-  m.impl("spectral_second_backward", &spectral_second_backward_cpu);
+  m.impl("spectral_second_backward", &spectral_second_backward_kernel);
+}
+TORCH_LIBRARY_IMPL(keel, CUDA, m) {
+  m.impl("spectral_second_backward", &spectral_second_backward_kernel);
 }
 TORCH_LIBRARY_IMPL(keel, Meta, m) {
   m.impl("spectral_second_backward", &spectral_second_backward_meta);

@@ -2,7 +2,7 @@
 
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/torch/subspace.h"
 #include "matrices.h"
 #include "names.h"
@@ -23,9 +23,9 @@ namespace {
 
 constexpr const char* kSubspace = "keel::subspace";
 
-SubspaceTensors subspace_cpu(const Tensor& covariance, StringView map, double eps, StringView rank,
-                             at::ArrayRef<double> rank_parameters, StringView rule,
-                             Optional<double> parameter) {
+SubspaceTensors subspace_kernel(const Tensor& covariance, StringView map, double eps,
+                                StringView rank, at::ArrayRef<double> rank_parameters,
+                                StringView rule, Optional<double> parameter) {
   check_matrices(kSubspace, covariance);
   const SubspaceMap chosen = subspace_map_of(kSubspace, map, eps, rank, rank_parameters);
   spectral_rule_of(kSubspace, rule, parameter);  // a bad rule is an error now
@@ -34,10 +34,10 @@ SubspaceTensors subspace_cpu(const Tensor& covariance, StringView map, double ep
   const Tensor result = empty_matrices(input), values = empty_values(input);
   const Tensor vectors = empty_matrices(input), found = empty_rank(input);
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kSubspace, [&] {
-    cpu::subspace<scalar_t>(
-        chosen, matrices<const scalar_t>(input), matrices<scalar_t>(result),
-        {values.data_ptr<scalar_t>(), matrices<scalar_t>(vectors), found.data_ptr<std::int64_t>()},
-        libtorch_threads());
+    const SubspaceState<scalar_t> state{values.data_ptr<scalar_t>(), matrices<scalar_t>(vectors),
+                                        found.data_ptr<std::int64_t>()};
+    on_device_of(input, KEEL_TWINS(subspace<scalar_t>), chosen, matrices<const scalar_t>(input),
+                 matrices<scalar_t>(result), state);
   });
   return {result.to(type), values.to(type), vectors.to(type), found};
 }
@@ -105,7 +105,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " float[] rank_parameters=[], str rule='exact', float? parameter=None)"
       " -> (Tensor subspace, Tensor values, Tensor vectors, Tensor rank)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("subspace", &subspace_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("subspace", &subspace_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("subspace", &subspace_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("subspace", &subspace_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("subspace", &subspace_autograd); }
 

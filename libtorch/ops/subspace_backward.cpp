@@ -1,6 +1,6 @@
 #include "autograd.h"
 #include "check.h"
-#include "executor.h"
+#include "device.h"
 #include "keel/subspace.h"
 #include "matrices.h"
 #include "names.h"
@@ -37,10 +37,10 @@ Chosen checked(const Tensor& grad_subspace, const Tensor& covariance, const Tens
           spectral_rule_of(kBackward, rule, parameter)};
 }
 
-Tensor subspace_backward_cpu(const Tensor& grad_subspace, const Tensor& covariance,
-                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                             StringView map, double eps, StringView rule,
-                             Optional<double> parameter) {
+Tensor subspace_backward_kernel(const Tensor& grad_subspace, const Tensor& covariance,
+                                const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                StringView map, double eps, StringView rule,
+                                Optional<double> parameter) {
   const Chosen chosen =
       checked(grad_subspace, covariance, values, vectors, rank, map, eps, rule, parameter);
   const Tensor dL_dsubspace = readable(in_compute_type(grad_subspace));
@@ -48,12 +48,11 @@ Tensor subspace_backward_cpu(const Tensor& grad_subspace, const Tensor& covarian
   const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
   const Tensor v = readable(in_compute_type(vectors)), dL_dcovariance = empty_matrices(v);
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kBackward, [&] {
-    cpu::subspace_backward<scalar_t>(
-        chosen.map, chosen.rule, matrices<const scalar_t>(input),
-        SubspaceState<scalar_t>{l.data_ptr<scalar_t>(), matrices<scalar_t>(v),
-                                r.data_ptr<std::int64_t>()},
-        matrices<const scalar_t>(dL_dsubspace), matrices<scalar_t>(dL_dcovariance),
-        libtorch_threads());
+    const SubspaceState<scalar_t> state{l.data_ptr<scalar_t>(), matrices<scalar_t>(v),
+                                        r.data_ptr<std::int64_t>()};
+    on_device_of(v, KEEL_TWINS(subspace_backward<scalar_t>), chosen.map, chosen.rule,
+                 matrices<const scalar_t>(input), state, matrices<const scalar_t>(dL_dsubspace),
+                 matrices<scalar_t>(dL_dcovariance));
   });
   return dL_dcovariance.to(covariance.scalar_type());
 }
@@ -90,7 +89,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "subspace_backward(Tensor grad_subspace, Tensor covariance, Tensor values, Tensor vectors,"
       " Tensor rank, str map, float eps=1e-4, str rule='exact', float? parameter=None) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("subspace_backward", &subspace_backward_cpu); }
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("subspace_backward", &subspace_backward_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("subspace_backward", &subspace_backward_kernel); }
 TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("subspace_backward", &subspace_backward_meta); }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("subspace_backward", &subspace_backward_autograd); }
 

@@ -1,7 +1,8 @@
 // The training step of every whitening layer: moments -> subspace -> affine. It is made of those
 // operators, so every device that has them has this.
 
-#include "keel/torch/whiten.h"
+#include "ops/whiten.h"
+
 #include "activations.h"
 #include "autograd.h"
 #include "check.h"
@@ -144,20 +145,26 @@ TORCH_LIBRARY_IMPL(keel, CompositeExplicitAutograd, m) {
 }
 TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("whiten_forward", &whiten_forward_autograd); }
 
+Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                  std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule) {
+  check_activations(kWhiten, "input", input, groups);
+  const auto [name, eps, policy] = name_of(map);
+  const auto [rule_name, parameter] = name_of(rule);
+  auto [output, mean, covariance, subspace, values, vectors, rank] =
+      whiten_forward(input, if_defined(weight), if_defined(bias), groups, name, eps, policy.name,
+                     policy.parameters, rule_name, to_torch(parameter));
+  return {output, mean, /*variance=*/{}, subspace, rank, covariance, values};
+}
+
 }  // namespace keel::ops
 
 namespace keel {
 
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                 std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule) {
-  ops::check_activations("keel::whiten", "input", input, groups);
-  const auto [name, eps, policy] = ops::name_of(map);
-  const auto [rule_name, parameter] = ops::name_of(rule);
-  auto [output, mean, variance, subspace, rank] =
-      ops::whiten(input, ops::if_defined(weight), ops::if_defined(bias), groups, name, eps,
-                  policy.name, policy.parameters, rule_name, ops::to_torch(parameter));
-  return {std::move(output), std::move(mean), std::move(variance), std::move(subspace),
-          std::move(rank)};
+  Whitened result = ops::whitened(input, weight, bias, groups, map, rule);
+  result.variance = result.covariance.diagonal(0, -2, -1).reshape({-1});
+  return result;
 }
 
 }  // namespace keel

@@ -38,15 +38,12 @@ Gradients whiten_backward_by_stages(const Tensor& grad_output, const Tensor& inp
   const auto [sum, cross] = cross_moments(dL_doutput, input, if_defined(mean), groups);
 
   const Tensor scale = in_statistics_type(or_undefined(weight), input);
-  const auto scaled = [&](const Tensor& rows) {
-    return scale.defined() ? rows * scale.reshape({groups, -1, 1}) : rows;
-  };
-  const Tensor matrix = scaled(subspace);
-  const Tensor dL_dcovariance = subspace_backward(scaled(cross), covariance, values, vectors, rank,
-                                                  map, eps, rule, parameter);
-  const Tensor dL_dmean = -transposed_times(matrix, sum);
-  return {affine_backward(dL_doutput, matrix, dL_dcovariance, dL_dmean, input, mean),
-          (cross * subspace).sum(-1).reshape({-1}), sum};
+  const auto [dL_dweight, dL_dmean, dL_dsubspace, matrix] =
+      scale_backward(if_defined(scale), subspace, sum, cross);
+  const Tensor dL_dcovariance =
+      subspace_backward(dL_dsubspace, covariance, values, vectors, rank, map, eps, rule, parameter);
+  return {affine_backward(dL_doutput, matrix, dL_dcovariance, dL_dmean, input, mean), dL_dweight,
+          sum};
 }
 
 Gradients whiten_backward_autograd(const Tensor& grad_output, const Tensor& input,

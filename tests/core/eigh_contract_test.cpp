@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "cpu/eigh_limits.h"
@@ -233,6 +234,25 @@ TYPED_TEST(EighContract, ManySmallMatrices) {
   const Solved<TypeParam> s = solve(m, threads(2));
   expect_right(m, s);
   expect_ordered_and_signed(m, s);
+}
+
+TYPED_TEST(EighContract, LonelyRowsKeepTheirEigenvaluesToTheLastBit) {
+  const TypeParam eps = TypeParam(1e-4);
+  for (const std::int64_t n : {2, 4, 7, 16, 33, 64})
+    for (const std::int64_t batch : {1, 40}) {
+      SCOPED_TRACE("n = " + std::to_string(n) + ", batch = " + std::to_string(batch));
+      Batch<TypeParam> m = as<TypeParam>(random_symmetric(batch, n, 5));
+      for (std::int64_t b = 0; b < batch; ++b)
+        for (std::int64_t i = 0; i < n; ++i)
+          for (std::int64_t j = 0; j < n; ++j)
+            if (i % 3 == 1 || j % 3 == 1) m(b, i, j) = i == j ? eps : TypeParam(0);
+      const Solved<TypeParam> s = solve(m);
+      expect_right(m, s);
+      expect_ordered_and_signed(m, s);
+      for (std::int64_t b = 0; b < batch; ++b)
+        EXPECT_GE(std::count(s.values.begin() + b * n, s.values.begin() + (b + 1) * n, eps),
+                  (n + 1) / 3);
+    }
 }
 
 TYPED_TEST(EighContract, StatusMayBeLeftOut) {

@@ -12,6 +12,7 @@
 namespace keel::test {
 
 using torch::Tensor;
+using Tensors = std::vector<Tensor>;
 using Loss = std::function<Tensor(const Tensor&)>;
 
 inline Tensor random(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType type = at::kDouble) {
@@ -86,6 +87,18 @@ testing::AssertionResult fails_with(const std::string& part, Call&& call) {
     return testing::AssertionFailure() << "expected '" << part << "' in: " << message;
   }
   return testing::AssertionFailure() << "no error; expected '" << part << "'";
+}
+
+/// The operator of that name on any arguments.
+template <typename... Arguments>
+Tensors call_operator(const char* name, Arguments&&... arguments) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  torch::jit::Stack stack;
+  torch::jit::push(stack, std::forward<Arguments>(arguments)...);
+  op.callBoxed(&stack);
+  Tensors results;
+  for (const c10::IValue& value : stack) results.push_back(value.toTensor());
+  return results;
 }
 
 }  // namespace keel::test

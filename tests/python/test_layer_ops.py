@@ -37,6 +37,18 @@ def test_operators_pass_opcheck():
         opcheck(operator.default, arguments)
 
 
+@pytest.mark.skipif(
+    opcheck is None, reason=f"torch {torch.__version__} has no torch.library.opcheck"
+)
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_track_passes_opcheck(momentum):
+    batch = torch.randn(6), torch.rand(2, 3, 3), torch.randn(2, 3, 3)
+    count = torch.tensor(3)
+    for variance in (torch.ones(6), None):
+        running = torch.zeros(6), torch.zeros(2, 3, 3), variance
+        opcheck(ops.track.default, (*running, count, *batch, momentum, 1e-4))
+
+
 def test_meta_tensors_give_the_shapes_types_and_strides_of_real_ones():
     for operator, arguments in samples():
         meta = [a.detach().to("meta") if isinstance(a, torch.Tensor) else a for a in arguments]

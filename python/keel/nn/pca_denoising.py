@@ -39,16 +39,6 @@ class PcaDenoising(Whitening):
             with torch.no_grad():
                 self.running_variance.fill_(1)
 
-    def _batch_statistics(self, mean: Tensor, variance: Tensor, subspace: Tensor) -> dict:
-        projector = subspace * self._by_column(variance).sqrt()
-        return {
-            **super()._batch_statistics(mean, variance, projector),
-            "running_variance": variance,
-        }
-
     def _running_matrix(self) -> Tensor:
-        variance = _statistics_type(self.running_variance)
-        return super()._running_matrix() * self._by_column(variance).rsqrt()
-
-    def _by_column(self, variance: Tensor) -> Tensor:
-        return (variance + self.eps).view(self.groups, 1, self.group_size)
+        variance = _statistics_type(self.running_variance) + self.eps
+        return super()._running_matrix() * variance.rsqrt().view(self.groups, 1, self.group_size)

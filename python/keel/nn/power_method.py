@@ -22,7 +22,7 @@ def whiten(
     policy: RankPolicy,
     rule: PowerMethod,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """As ``torch.ops.keel.whiten``: output, mean, variance, subspace, rank."""
+    """Output, mean, covariance, subspace and rank, as of ``torch.ops.keel.whiten_forward``."""
     if input.shape[0] * input.shape[2:].numel() <= 1:
         raise ValueError(
             "keel.power_method: expected more than 1 value per channel when training, "
@@ -37,7 +37,7 @@ def whiten(
         if weight is not None:
             matrix = subspace * weight.to(subspace.dtype).view(groups, -1, 1)
         output = torch.ops.keel.affine(input, matrix, mean, bias)
-    return output, mean.detach(), variance.detach().reshape(-1), subspace.detach(), rank
+    return output, mean.detach(), covariance.detach(), subspace.detach(), rank
 
 
 def _subspace(

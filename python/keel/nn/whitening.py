@@ -92,10 +92,6 @@ class Whitening(nn.Module):
         d = self.group_size
         return {"running_mean": (self.num_features,), "running_subspace": (self.groups, d, d)}
 
-    def _batch_statistics(self, mean: Tensor, variance: Tensor, subspace: Tensor) -> dict:
-        """One batch's value of each running statistic."""
-        return {"running_mean": mean, "running_subspace": subspace}
-
     def _running_matrix(self) -> Tensor:
         """The matrix that evaluation multiplies centred activations by, before ``weight``."""
         return _statistics_type(self.running_subspace)
@@ -184,34 +180,24 @@ class Whitening(nn.Module):
     def _forward_batch(self, input: Tensor) -> Tensor:
         self._warn_of_few_samples(input)
         if isinstance(self.rule, PowerMethod):
-            output, mean, variance, subspace, self.rank = power_method.whiten(
+            output, mean, covariance, subspace, self.rank = power_method.whiten(
                 input, self.weight, self.bias, self.groups, self._map, self.eps,
                 self.rank_policy, self.rule,
             )  # fmt: skip
         else:
             policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
             name, parameter = rules.encode_rule(self._name(), self.rule)
-            output, mean, variance, subspace, self.rank = torch.ops.keel.whiten(
+            output, mean, covariance, subspace, _, _, self.rank = torch.ops.keel.whiten_forward(
                 input, self.weight, self.bias, self.groups, self._map, self.eps,
                 policy, numbers, name, parameter,
             )  # fmt: skip
         if self.training and self.track_running_stats:
-            self._track(self._batch_statistics(mean, variance, subspace))
+            with torch.no_grad():
+                torch.ops.keel.track(
+                    self.running_mean, self.running_subspace, getattr(self, "running_variance", None),
+                    self.num_batches_tracked, mean, covariance, subspace, self.momentum, self.eps,
+                )  # fmt: skip
         return output
-
-    @torch.no_grad()
-    def _track(self, batch: dict) -> None:
-        # A flag on the device and not an `if`: nothing waits for the result.
-        finite = torch.stack([value.isfinite().all() for value in batch.values()]).all()
-        self.num_batches_tracked.add_(finite)
-        for name, new in batch.items():
-            running = getattr(self, name)
-            old = running.to(new.dtype)
-            if self.momentum is None:
-                moved = old + (new - old) / self.num_batches_tracked
-            else:
-                moved = old + (new - old) * self.momentum
-            running.copy_(torch.where(finite, moved, old))
 
     # Checks.
 

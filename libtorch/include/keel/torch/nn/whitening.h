@@ -65,6 +65,9 @@ class WhiteningImpl : public torch::nn::Module {
   /// How many directions of each group the last step on batch statistics kept: (G), int64, where
   /// the input was. Undefined before the first.
   torch::Tensor rank() const { return rank_; }
+  /// Of that step: the eigenvalues (G, d) of the decomposed matrix, and the covariance (G, d, d).
+  torch::Tensor values() const { return values_; }
+  torch::Tensor covariance() const { return covariance_; }
 
   /// Evaluation as a plain layer. The layer must be in eval mode and have running statistics.
   torch::nn::Conv2d as_conv1x1() const;
@@ -115,7 +118,7 @@ class WhiteningImpl : public torch::nn::Module {
   Convolution folded_convolution(const Convolution& before) const;
 
   SubspaceMap map_;
-  torch::Tensor rank_;
+  torch::Tensor rank_, values_, covariance_;
   bool warned_of_few_samples_ = false;
 };
 

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "record.h"
+
+namespace keel::bench {
+
+/// eigh forward, keel (the core, and through the operator) beside cuSOLVER's routines and torch.linalg.eigh;
+/// forward + backward under every rule beside torch's; residual and orthogonality beside cuSOLVER's syevd.
+void measure_eigh(Record& record);
+
+/// The stages of a layer on (128, 64, 32, 32), one by one, with the bytes they move.
+void measure_stages(Record& record);
+
+/// The layers' forward + backward on (128, 64, 32, 32), one call after another and as a captured graph,
+/// beside BatchNorm2d and one keel eigh of that size; peak memory beside BatchNorm2d's.
+void measure_layers(Record& record);
+
+}  // namespace keel::bench

@@ -1,0 +1,22 @@
+#pragma once
+
+// cuSOLVER's eigensolvers on a batch of row-major float matrices in device memory.
+
+#include <torch/types.h>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "timing.h"
+
+namespace keel::bench {
+
+/// Every cuSOLVER routine fit for this batch. Each call copies the matrices first, since they are
+/// overwritten; "copy" among them is that copy alone, to be taken off.
+std::vector<Peer> cusolver_peers(const torch::Tensor& matrices);
+
+/// Values (batch, n) descending and vectors (batch, n, n) in columns, by syevd, one matrix after another.
+std::pair<torch::Tensor, torch::Tensor> by_syevd(const torch::Tensor& matrices);
+
+}  // namespace keel::bench

@@ -1,0 +1,42 @@
+#include "keel/scale.h"
+
+#include "scale_check.h"
+
+namespace keel::cpu {
+
+template <typename T>
+void scale_backward(const T* weight, Matrices<const T> subspace, const T* sum,
+                    Matrices<const T> cross, T* dL_dweight, T* dL_dmean, Matrices<T> dL_dsubspace,
+                    Matrices<T> matrix, const Executor& executor) {
+  check_scale_backward("keel::cpu::scale_backward", subspace, cross, dL_dsubspace, matrix);
+  const std::int64_t d = subspace.n;
+  executor(subspace.batch, [&](std::int64_t g) {
+    T* const column_sums = dL_dmean + g * d;
+    for (std::int64_t j = 0; j < d; ++j) column_sums[j] = 0;
+    for (std::int64_t i = 0; i < d; ++i) {
+      const std::int64_t channel = g * d + i;
+      const T factor = weight ? weight[channel] : T(1), along = factor * sum[channel];
+      const T* const s = subspace[g] + i * subspace.row_stride;
+      const T* const p = cross[g] + i * cross.row_stride;
+      T* const out = dL_dsubspace[g] + i * dL_dsubspace.row_stride;
+      T* const scaled = matrix[g] + i * matrix.row_stride;
+      T product = 0;
+      for (std::int64_t j = 0; j < d; ++j) {
+        product += p[j] * s[j];
+        out[j] = factor * p[j];
+        scaled[j] = factor * s[j];
+        column_sums[j] -= along * s[j];
+      }
+      dL_dweight[channel] = product;
+    }
+  });
+}
+
+#define KEEL_INSTANTIATE(T)                                                                     \
+  template void scale_backward<T>(const T*, Matrices<const T>, const T*, Matrices<const T>, T*, \
+                                  T*, Matrices<T>, Matrices<T>, const Executor&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

@@ -1,0 +1,50 @@
+#include "keel/track.h"
+
+#include <cmath>
+
+#include "track_check.h"
+
+namespace keel::cpu {
+
+template <typename T>
+void track(const std::optional<double>& momentum, double eps, const T* mean,
+           Matrices<const T> covariance, Matrices<const T> subspace, RunningStatistics<T> running,
+           const Executor& executor) {
+  check_track("keel::cpu::track", covariance, subspace, running);
+  const std::int64_t d = covariance.n, groups = covariance.batch;
+  const auto variance = [&](std::int64_t g, std::int64_t i) {
+    return covariance[g][i * covariance.row_stride + i];
+  };
+  // The sum of what is not finite is not finite, and zero times a finite number is zero.
+  T nothing = 0;
+  for (std::int64_t g = 0; g < groups; ++g)
+    for (std::int64_t i = 0; i < d; ++i) {
+      nothing += T(0) * mean[g * d + i] + T(0) * variance(g, i);
+      const T* const row = subspace[g] + i * subspace.row_stride;
+      for (std::int64_t j = 0; j < d; ++j) nothing += T(0) * row[j];
+    }
+  if (!(nothing == 0)) return;
+
+  const std::int64_t batches = ++*running.batches;
+  const T share = momentum ? T(*momentum) : T(1) / T(batches);
+  const auto move = [share](T& old, T now) { old += share * (now - old); };
+  executor(groups, [&](std::int64_t g) {
+    for (std::int64_t i = 0; i < d; ++i) {
+      move(running.mean[g * d + i], mean[g * d + i]);
+      if (running.variance) move(running.variance[g * d + i], variance(g, i));
+      const T* const row = subspace[g] + i * subspace.row_stride;
+      T* const old = running.subspace[g] + i * running.subspace.row_stride;
+      for (std::int64_t j = 0; j < d; ++j)
+        move(old[j], running.variance ? row[j] * std::sqrt(variance(g, j) + T(eps)) : row[j]);
+    }
+  });
+}
+
+#define KEEL_INSTANTIATE(T)                                                                 \
+  template void track<T>(const std::optional<double>&, double, const T*, Matrices<const T>, \
+                         Matrices<const T>, RunningStatistics<T>, const Executor&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

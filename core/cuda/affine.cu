@@ -1,0 +1,108 @@
+#include "keel/affine.h"
+
+#include <algorithm>
+#include <array>
+
+#include "activations_check.h"
+#include "affine_kernel.cuh"
+#include "scratch.h"
+
+namespace keel::cuda {
+namespace {
+
+constexpr std::int64_t kMultiprocessors = 132;     // of an H200; the output does not depend on it
+constexpr std::int64_t kSharedMemory = 227 << 10;  // of each
+
+template <typename T, bool JOINT>
+void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  using A = Accumulator<T>;
+  const Slabs& slabs = task.slabs;
+  const int resident = slabs.parts == 1 ? task.term_count : 1;
+  const int bytes =
+      AffineBlock<T, JOINT>::kBytes + resident * slabs.padded * kSlots * int(sizeof(A));
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>(kSharedMemory / (bytes + 4096), 1, 3) * kMultiprocessors;
+  task.tiles = pieces<std::int64_t>(task.layout.samples, kAffineSamples<A>);
+  task.stride = std::clamp<std::int64_t>(blocks / slabs.count, 1, task.tiles);
+  check(operation, cudaFuncSetAttribute(affine_tiles<T, JOINT>,
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  affine_tiles<T, JOINT>
+      <<<unsigned(slabs.count * task.stride), kAffineThreads, bytes, native(stream)>>>(task);
+  check_launch(operation);
+}
+
+}  // namespace
+
+template <typename T>
+void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
+                Accumulator<T> divisor, const Accumulator<T>* bias, Activations<T> output,
+                const Stream& stream) {
+  require_countable(operation, output);
+  if (output.channels == 0 || output.samples() == 0) return;
+  AffineTask<T> task;
+  task.slabs = Slabs::of(int(output.channels), int(output.group_size()), kPack);
+  for (const AffineInput<T>& input : inputs)
+    task.terms[task.term_count++] = {source(input.activations, task.slabs), input.matrix,
+                                     input.coefficient, input.center};
+  task.divisor = divisor;
+  task.bias = bias;
+  task.output = output.data;
+  task.layout = SampleLayout::of(output);
+  task.output_fours =
+      aligned(output.data, alignof(Pack<T>)) &&
+      (task.layout.channels_last ? task.slabs.even(kPack) : output.positions % kPack == 0);
+  if (task.slabs.padded > kSlots / 2)
+    launch<T, true>(operation, task, stream);
+  else
+    launch<T, false>(operation, task, stream);
+}
+
+template <typename T>
+void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
+            const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
+            const Stream& stream) {
+  require_valid("keel::cuda::affine", "input", input);
+  require_same_shape("keel::cuda::affine", "output", input, output);
+  require_per_group("keel::cuda::affine", "matrix", input, matrix);
+  const std::array<AffineInput<T>, 1> inputs{{{input, matrix, Coefficient::plain, center}}};
+  run_affine<T>("keel::cuda::affine", inputs, 1, bias, output, stream);
+}
+
+template <typename T>
+void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T> dL_doutput,
+                     Matrices<const Accumulator<T>> dL_dcovariance, const Accumulator<T>* dL_dmean,
+                     Activations<const T> input, const Accumulator<T>* mean,
+                     Activations<T> dL_dinput, const Stream& stream) {
+  require_valid("keel::cuda::affine_backward", "dL_doutput", dL_doutput);
+  require_same_shape("keel::cuda::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
+  require_per_group("keel::cuda::affine_backward", "matrix", dL_doutput, matrix);
+  if (dL_dcovariance) {
+    require_same_shape("keel::cuda::affine_backward", "input", dL_doutput, input);
+    require_per_group("keel::cuda::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
+  }
+  const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, dL_doutput.samples()));
+  const std::array<AffineInput<T>, 2> inputs{
+      {{dL_doutput, matrix, Coefficient::transposed, nullptr},
+       {input, dL_dcovariance, Coefficient::symmetric, mean}}};
+  run_affine<T>("keel::cuda::affine_backward",
+                std::span<const AffineInput<T>>(inputs).first(dL_dcovariance ? 2 : 1), divisor,
+                dL_dmean, dL_dinput, stream);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                     \
+  template void run_affine<T>(const char*, std::span<const AffineInput<T>>, Accumulator<T>,     \
+                              const Accumulator<T>*, Activations<T>, const Stream&);            \
+  template void affine<T>(Matrices<const Accumulator<T>>, const Accumulator<T>*,                \
+                          const Accumulator<T>*, Activations<const T>, Activations<T>,          \
+                          const Stream&);                                                       \
+  template void affine_backward<T>(Matrices<const Accumulator<T>>, Activations<const T>,        \
+                                   Matrices<const Accumulator<T>>, const Accumulator<T>*,       \
+                                   Activations<const T>, const Accumulator<T>*, Activations<T>, \
+                                   const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+KEEL_INSTANTIATE(Half)
+KEEL_INSTANTIATE(BFloat16)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

@@ -1,0 +1,44 @@
+#pragma once
+
+// What affine, its backward and that of moments have in common: an output that is the sum of one
+// matrix product for each input, and of a bias.
+
+#include <span>
+
+#include "activations_check.h"
+#include "keel/activations.h"
+#include "keel/matrices.h"
+#include "keel/stream.h"
+
+namespace keel::cuda {
+
+/// What an input is multiplied with, given a matrix.
+enum class Coefficient {
+  plain,       ///< the matrix
+  transposed,  ///< its transpose
+  symmetric,   ///< matrix + transpose, divided
+};
+
+template <typename T>
+struct AffineInput {
+  Activations<const T> activations;
+  Matrices<const Accumulator<T>> matrix;
+  Coefficient coefficient;
+  const Accumulator<T>* center;  ///< null: zeros
+};
+
+/// output = sum over inputs of coefficient (input - center), and bias / divisor. Of none, one or two
+/// inputs. `divisor` is also the one of Coefficient::symmetric.
+template <typename T>
+void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
+                Accumulator<T> divisor, const Accumulator<T>* bias, Activations<T> output,
+                const Stream& stream);
+
+/// Channels are counted in 32 bits on the device.
+template <typename T>
+void require_countable(const char* operation, const Activations<T>& x) {
+  require(x.channels <= 0x3fffffff,
+          std::string(operation) + ": expected at most 2^30 channels, got " + text(x.channels));
+}
+
+}  // namespace keel::cuda

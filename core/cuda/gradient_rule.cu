@@ -1,0 +1,122 @@
+#include "keel/gradient_rule.h"
+
+#include "gradient_rule.cuh"
+#include "large_matrix.cuh"
+#include "shape.h"
+
+namespace keel::cuda {
+
+namespace {
+
+constexpr const char* kOperation = "keel::eigh_backward";
+
+template <typename T>
+struct Arguments {
+  DeviceRule<T> rule;
+  const T* values;
+  Matrices<const T> vectors;
+  const T* dL_dvalues;
+  Matrices<const T> dL_dvectors;
+  Matrices<T> dL_dmatrix;
+
+  __device__ T dL_dvalue(std::int64_t b, std::int64_t i) const {
+    return dL_dvalues != nullptr ? dL_dvalues[b * vectors.n + i] : T(0);
+  }
+};
+
+template <typename T, int N>
+using Memory = small::Storage<T, N, 4, 2>;
+
+template <typename T, int N>
+__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
+    small_kernel(Arguments<T> a) {
+  constexpr int kStride = small::Squad<T, N>::kStride;
+  const small::Squad<T, N> squad(a.vectors.batch, a.vectors.n);
+  auto& shared = small::storage<Memory<T, N>>(squad);
+  T *const v = shared.matrix[0], *const u = shared.matrix[1], *const p = shared.matrix[2],
+           *const q = shared.matrix[3], *const l = shared.vector[0], *const h = shared.vector[1];
+  small::Fetched<T, N> basis = small::fetch(squad, a.vectors), gradient;
+  if (a.dL_dvectors.data != nullptr) gradient = small::fetch(squad, a.dL_dvectors);
+  if (squad.thread < squad.n) {
+    l[squad.thread] = a.values[squad.index * squad.n + squad.thread];
+    h[squad.thread] = a.dL_dvalue(squad.index, squad.thread);
+  }
+  small::put(squad, basis, v);
+  small::put_transposed(squad, basis, u);
+  if (a.dL_dvectors.data != nullptr) small::put(squad, gradient, p);
+  squad.sync();
+  const auto diagonal = [&](int i) { return h[i]; };
+  if (a.dL_dvectors.data != nullptr) {
+    small::multiply(squad, squad.n, u, p, q);
+    small::weigh_pairs(squad, a.rule, l, q, diagonal, p);
+  } else {
+    squad.template for_each_entry<4>(
+        [&](int i, int j) { p[i * kStride + j] = i == j ? diagonal(i) : T(0); });
+    squad.sync();
+  }
+  small::out_of_basis(squad, v, u, p, q);
+  small::store_symmetric(squad, p, a.dL_dmatrix);
+}
+
+template <typename T>
+struct Weigh {
+  Arguments<T> a;
+  Matrices<const T> B;
+  Matrices<T> W;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const std::int64_t n = W.n, first = i < j ? i : j, second = i < j ? j : i;
+    const T* const l = a.values + b * n;
+    T w = 0;
+    if (i == j)
+      w = a.dL_dvalue(b, i);
+    else if (B.data != nullptr)
+      w = a.rule.weight(largest_magnitude(int(n), l), l[first], l[second], B[b][first * n + second],
+                        B[b][second * n + first]);
+    W[b][i * n + j] = w;
+  }
+};
+
+template <typename T>
+void large_backward(const Arguments<T>& a, const Stream& stream) {
+  using namespace large;
+  const std::int64_t batch = a.vectors.batch, n = a.vectors.n, count = batch * n * n;
+  Scratch<T> first(kOperation, stream, count), second(kOperation, stream, count);
+  const auto W = contiguous<T>(first, batch, n), product = contiguous<T>(second, batch, n);
+  Matrices<const T> B;
+  if (a.dL_dvectors) {
+    multiply(kOperation, stream, Transposed<T>{a.vectors}, Plain<T>{a.dL_dvectors}, product);
+    B = product;
+  }
+  for_each_entry(kOperation, stream, batch, n, Weigh<T>{a, B, W});
+  multiply(kOperation, stream, Plain<T>{a.vectors}, Plain<T>{W}, product);
+  multiply<true>(kOperation, stream, Plain<T>{product}, Transposed<T>{a.vectors}, a.dL_dmatrix);
+}
+
+}  // namespace
+
+template <typename T>
+void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
+                   const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
+                   const Stream& stream) {
+  validate(rule);
+  require_same_shape(kOperation, "dL_dvectors", vectors, dL_dvectors);
+  require_same_shape(kOperation, "dL_dmatrix", vectors, dL_dmatrix);
+  if (vectors.n == 0 || vectors.batch == 0) return;
+  const Arguments<T> arguments{
+      device_rule<T>(rule, vectors.n), values, vectors, dL_dvalues, dL_dvectors, dL_dmatrix};
+  if (vectors.n > small::kLargest) return large_backward(arguments, stream);
+  small::by_size(vectors.n, [&](auto size) {
+    constexpr int N = decltype(size)::value;
+    small::launch<T, N, Memory<T, N>>(kOperation, small_kernel<T, N>, vectors.batch, stream,
+                                      arguments);
+  });
+}
+
+#define KEEL_INSTANTIATE(T)                                                               \
+  template void eigh_backward(const GradientRule&, const T*, Matrices<const T>, const T*, \
+                              Matrices<const T>, Matrices<T>, const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

@@ -1,0 +1,179 @@
+#include "keel/moments.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "activations_check.h"
+#include "affine_task.h"
+#include "moments_finish.cuh"
+#include "moments_kernel.cuh"
+#include "scratch.h"
+
+namespace keel::cuda {
+namespace {
+
+constexpr std::int64_t kMultiprocessors = 132;  // of an H200; on any other card, the same sums
+
+/// Numbers of the main launch that depend on the sizes alone, and so does the order of every sum.
+template <typename T>
+void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
+  using A = Accumulator<T>;
+  const int parts = task.slabs.parts, across = task.slabs.padded / R;
+  task.lower = task.shift != nullptr;
+  const int pairs_of_group = parts == 1 ? 1 : task.lower ? parts * (parts + 1) / 2 : parts * parts;
+  task.pairs = task.slabs.count / parts * pairs_of_group;
+  task.tiles = task.slabs.groups_per_slab * (same ? across * (across + 1) / 2 : across * across);
+  task.teams = std::max(1, kMomentsThreads / task.tiles);
+  const int most = same ? kMomentsSamples<A, true> : kMomentsSamples<A, false>;
+  // As many fours of rows for each team, if that leaves no more than an eighth of a tile empty.
+  const int even = most / 4 / task.teams * task.teams * 4 / 8 * 8;
+  task.rows = even * 8 >= most * 7 ? even : most;
+
+  // A set of sums takes less than half the room of the samples that it sums up.
+  const std::int64_t shortest = std::max(128, 4 * task.slabs.group_size);
+  const std::int64_t blocks = kMultiprocessors * blocks_at_once<A>(R);
+  const std::int64_t chunks =
+      std::max<std::int64_t>(1, std::min(blocks / task.pairs, samples / shortest));
+  task.chunk = int(pieces<std::int64_t>(pieces(samples, chunks), 8) * 8);
+  task.chunks = pieces<std::int64_t>(samples, task.chunk);
+  task.set_size = std::int64_t(task.slabs.channels) * (task.slabs.group_size + 1);
+}
+
+template <typename T, int R, bool SAME>
+void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
+  constexpr int kBytes = MomentsBlock<T, R, SAME>::kBytes;
+  check(operation, cudaFuncSetAttribute(sum_products<T, R, SAME>,
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  sum_products<T, R, SAME>
+      <<<unsigned(task.chunks * task.pairs), kMomentsThreads, kBytes, native(stream)>>>(task);
+  check_launch(operation);
+}
+
+/// Sums over chunks of the samples and then over the chunks. `result` is made once it is known where the
+/// shift lies (null where there are no samples, or no shift is wanted).
+template <typename T, int R, typename MakeResult>
+void run(const char* operation, const Activations<const T>& left, const Activations<const T>& right,
+         const Accumulator<T>* center, bool shifted, const MakeResult& make_result,
+         const Stream& stream) {
+  using A = Accumulator<T>;
+  const int channels = int(left.channels), d = int(left.group_size());
+  const std::int64_t samples = left.samples();
+  Scratch<A> shift(operation, stream, shifted && samples > 0 ? channels : 0);
+
+  MomentsTask<T> task;
+  task.slabs = Slabs::of(channels, d, R);
+  task.left = source(left, task.slabs);
+  task.right = source(right, task.slabs);
+  task.center = center;
+  task.shift = shift;
+  const bool same = shifted && task.slabs.parts == 1;
+  if (samples > 0) plan(task, R, same, samples);
+  Scratch<double> sets(operation, stream, task.chunks * task.set_size);
+  task.sets = sets;
+  if (samples > 0) {
+    if (same)
+      launch<T, R, true>(operation, task, stream);
+    else
+      launch<T, R, false>(operation, task, stream);
+  }
+
+  const auto result = make_result(static_cast<const A*>(shift));
+  const std::int64_t entries = std::int64_t(channels) * d;
+  const int shares = int(std::clamp<std::int64_t>(task.chunks, 1, kFinishShares));
+  add_sets<<<unsigned(pieces<std::int64_t>(entries, kFinishEntries)), dim3(kFinishEntries, shares),
+             0, native(stream)>>>(result, task.sets, task.set_size, int(task.chunks), channels, d);
+  check_launch(operation);
+}
+
+template <typename T, typename MakeResult>
+void sum(const char* operation, const Activations<const T>& left, const Activations<const T>& right,
+         const Accumulator<T>* center, bool shifted, const MakeResult& make_result,
+         const Stream& stream) {
+  require_countable(operation, left);
+  if (left.channels == 0) return;
+  // Eight rows and columns of float32 products fill a thread's registers, four of float64 do.
+  if constexpr (sizeof(Accumulator<T>) == 4)
+    if (left.group_size() > 4)
+      return run<T, 8>(operation, left, right, center, shifted, make_result, stream);
+  run<T, 4>(operation, left, right, center, shifted, make_result, stream);
+}
+
+}  // namespace
+
+template <typename T>
+void partial_moments(Activations<const T> input, PartialMoments& moments, const Stream& stream) {
+  require_valid("keel::cuda::moments", "input", input);
+  require(moments.channels == input.channels && moments.groups == input.groups,
+          "keel::cuda::moments: expected moments of " + text(input.channels) + " channels in " +
+              text(input.groups) + " groups, got " + text(moments.channels) + " in " +
+              text(moments.groups));
+  moments.count = input.samples();
+  sum<T>(
+      "keel::cuda::moments", input, input, nullptr, true,
+      [&](const Accumulator<T>* shift) {
+        return PartialResult<Accumulator<T>>{moments, shift};
+      },
+      stream);
+}
+
+template <typename T>
+void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
+             const Stream& stream) {
+  require_valid("keel::cuda::moments", "input", input);
+  require_per_group("keel::cuda::moments", "covariance", input, covariance);
+  const double count =
+      input.samples() > 0 ? double(input.samples()) : std::numeric_limits<double>::quiet_NaN();
+  sum<T>(
+      "keel::cuda::moments", input, input, nullptr, true,
+      [&](const Accumulator<T>* shift) {
+        return MomentsResult<Accumulator<T>>{mean, covariance, shift, count};
+      },
+      stream);
+}
+
+template <typename T>
+void cross_moments(Activations<const T> left, Activations<const T> right,
+                   const Accumulator<T>* center, Accumulator<T>* sums,
+                   Matrices<Accumulator<T>> cross, const Stream& stream) {
+  require_valid("keel::cuda::cross_moments", "left", left);
+  require_same_shape("keel::cuda::cross_moments", "right", left, right);
+  require_per_group("keel::cuda::cross_moments", "cross", left, cross);
+  sum<T>(
+      "keel::cuda::cross_moments", left, right, center, false,
+      [&](const Accumulator<T>*) {
+        return CrossResult<Accumulator<T>>{sums, cross};
+      },
+      stream);
+}
+
+template <typename T>
+void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
+                      const Accumulator<T>* dL_dmean, Matrices<const Accumulator<T>> dL_dcovariance,
+                      Activations<T> dL_dinput, const Stream& stream) {
+  require_valid("keel::cuda::moments_backward", "input", input);
+  require_same_shape("keel::cuda::moments_backward", "dL_dinput", input, dL_dinput);
+  if (dL_dcovariance)
+    require_per_group("keel::cuda::moments_backward", "dL_dcovariance", input, dL_dcovariance);
+  const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, input.samples()));
+  const AffineInput<T> term{input, dL_dcovariance, Coefficient::symmetric, mean};
+  run_affine<T>("keel::cuda::moments_backward", {&term, dL_dcovariance ? 1u : 0u}, divisor,
+                dL_dmean, dL_dinput, stream);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                        \
+  template void partial_moments<T>(Activations<const T>, PartialMoments&, const Stream&);          \
+  template void moments<T>(Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,        \
+                           const Stream&);                                                         \
+  template void moments_backward<T>(Activations<const T>, const Accumulator<T>*,                   \
+                                    const Accumulator<T>*, Matrices<const Accumulator<T>>,         \
+                                    Activations<T>, const Stream&);                                \
+  template void cross_moments<T>(Activations<const T>, Activations<const T>,                       \
+                                 const Accumulator<T>*, Accumulator<T>*, Matrices<Accumulator<T>>, \
+                                 const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+KEEL_INSTANTIATE(Half)
+KEEL_INSTANTIATE(BFloat16)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

@@ -1,0 +1,79 @@
+#include "keel/scale.h"
+
+#include "scale_check.h"
+#include "scratch.h"
+
+namespace keel::cuda {
+namespace {
+
+constexpr int kTile = 32, kWarps = 8;
+
+/// Block (group, tile): the rows of the tile for dL_dweight and dL_dsubspace, a warp a row; its columns
+/// for dL_dmean, a lane a column, the rows dealt out to the warps and summed in their order.
+template <typename T>
+__global__ void scale_backward_kernel(const T* weight, Matrices<const T> subspace, const T* sum,
+                                      Matrices<const T> cross, T* dL_dweight, T* dL_dmean,
+                                      Matrices<T> dL_dsubspace, Matrices<T> matrix, int tiles) {
+  __shared__ T column_sums[kWarps][kTile];
+  const int d = int(subspace.n), lane = threadIdx.x, warp = threadIdx.y;
+  const std::int64_t g = blockIdx.x / unsigned(tiles);
+  const int first = int(blockIdx.x % unsigned(tiles)) * kTile;
+  const T* const s = subspace[g];
+  const T* const p = cross[g];
+  T* const out = dL_dsubspace[g];
+  T* const scaled = matrix[g];
+
+  for (int i = first + warp; i < min(first + kTile, d); i += kWarps) {
+    const T factor = weight ? weight[g * d + i] : T(1);
+    T product = 0;
+    for (int j = lane; j < d; j += kTile) {
+      const T entry = p[i * cross.row_stride + j], own = s[i * subspace.row_stride + j];
+      product += entry * own;
+      out[i * dL_dsubspace.row_stride + j] = factor * entry;
+      scaled[i * matrix.row_stride + j] = factor * own;
+    }
+    for (int step = kTile / 2; step > 0; step /= 2)
+      product += __shfl_xor_sync(0xffffffffu, product, step);
+    if (lane == 0) dL_dweight[g * d + i] = product;
+  }
+
+  const int column = first + lane;
+  T along = 0;
+  if (column < d)
+    for (int i = warp; i < d; i += kWarps) {
+      const T factor = weight ? weight[g * d + i] : T(1);
+      along += factor * sum[g * d + i] * s[i * subspace.row_stride + column];
+    }
+  column_sums[warp][lane] = along;
+  __syncthreads();
+  if (warp == 0 && column < d) {
+    T total = 0;
+    for (int w = 0; w < kWarps; ++w) total += column_sums[w][lane];
+    dL_dmean[g * d + column] = -total;
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void scale_backward(const T* weight, Matrices<const T> subspace, const T* sum,
+                    Matrices<const T> cross, T* dL_dweight, T* dL_dmean, Matrices<T> dL_dsubspace,
+                    Matrices<T> matrix, const Stream& stream) {
+  constexpr const char* kOperation = "keel::cuda::scale_backward";
+  check_scale_backward(kOperation, subspace, cross, dL_dsubspace, matrix);
+  if (subspace.batch == 0 || subspace.n == 0) return;
+  const std::int64_t tiles = (subspace.n + kTile - 1) / kTile;
+  scale_backward_kernel<T>
+      <<<unsigned(subspace.batch * tiles), dim3(kTile, kWarps), 0, native(stream)>>>(
+          weight, subspace, sum, cross, dL_dweight, dL_dmean, dL_dsubspace, matrix, int(tiles));
+  check_launch(kOperation);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                     \
+  template void scale_backward<T>(const T*, Matrices<const T>, const T*, Matrices<const T>, T*, \
+                                  T*, Matrices<T>, Matrices<T>, const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

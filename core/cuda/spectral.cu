@@ -1,0 +1,205 @@
+#include "keel/spectral.h"
+
+#include "device_spectrum.cuh"
+#include "large_matrix.cuh"
+#include "shape.h"
+#include "spectral_rank.cuh"
+#include "spectral_second.cuh"
+
+namespace keel::cuda {
+
+namespace {
+
+constexpr const char *kForward = "keel::spectral", *kBackward = "keel::spectral_backward";
+
+template <typename T, int N>
+using Memory = small::Storage<T, N, 4, 3>;
+
+template <typename T, int N>
+__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
+    small_forward_kernel(SpectralMap<T> map, const T* values, Matrices<const T> vectors,
+                         const std::int64_t* rank, Matrices<T> result) {
+  constexpr int kStride = small::Squad<T, N>::kStride;
+  const small::Squad<T, N> squad(vectors.batch, vectors.n);
+  auto& shared = small::storage<small::Storage<T, N, 3, 3>>(squad);
+  T *const v = shared.matrix[0], *const u = shared.matrix[1], *const p = shared.matrix[2];
+  small::Fetched<T, N> basis = small::fetch(squad, vectors);
+  const auto spectrum = small::read_spectrum<T, N>(squad, map, values, rank, shared.vector);
+  basis.for_each(squad, [&](T entry, int i, int k) { v[i * kStride + k] = entry * spectrum.f[k]; });
+  small::put_transposed(squad, basis, u);
+  squad.sync();
+  small::multiply(squad, squad.n, v, u, p);
+  small::store_symmetric(squad, p, result);
+}
+
+template <typename T>
+struct BackwardArguments {
+  SpectralMap<T> map;
+  DeviceRule<T> rule;
+  const T* values;
+  Matrices<const T> vectors;
+  const std::int64_t* rank;
+  Matrices<const T> dL_dresult;
+  Matrices<T> dL_dmatrix;
+};
+
+template <typename T, int N>
+__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
+    small_backward_kernel(BackwardArguments<T> a) {
+  const small::Squad<T, N> squad(a.vectors.batch, a.vectors.n);
+  auto& shared = small::storage<Memory<T, N>>(squad);
+  T *const v = shared.matrix[0], *const u = shared.matrix[1], *const c = shared.matrix[2],
+           *const p = shared.matrix[3];
+  small::Fetched<T, N> basis = small::fetch(squad, a.vectors),
+                       gradient = small::fetch(squad, a.dL_dresult);
+  const auto spectrum = small::read_spectrum<T, N>(squad, a.map, a.values, a.rank, shared.vector);
+  small::put(squad, basis, v);
+  small::put_transposed(squad, basis, u);
+  small::put(squad, gradient, c);
+  squad.sync();
+  small::spectral_gradient(squad, spectrum, a.rule, v, u, c, p);
+  small::store_symmetric(squad, c, a.dL_dmatrix);
+}
+
+template <typename T>
+void large_forward(const SpectralMap<T>& map, const T* values, Matrices<const T> vectors,
+                   const std::int64_t* rank, Matrices<T> result, const Stream& stream) {
+  const std::int64_t count = vectors.batch * vectors.n;
+  Scratch<T> x(kForward, stream, count), f(kForward, stream, count);
+  queue_spectrum<T>(kForward, stream, map, vectors.batch, vectors.n, values, rank, x, f);
+  large::multiply<true>(kForward, stream, large::ScaledColumns<T>{vectors, f},
+                        large::Transposed<T>{vectors}, result);
+}
+
+/// E <- F o E.
+template <typename T>
+struct ScaleByKernel {
+  BackwardArguments<T> a;
+  T *x, *f;
+  Matrices<T> E;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const std::int64_t n = E.n;
+    const DeviceSpectrum<T> spectrum(a.map, int(n), a.values + b * n, a.rank[b], x + b * n,
+                                     f + b * n);
+    E[b][i * n + j] *= spectrum.kernel(a.rule, int(i), int(j));
+  }
+};
+
+template <typename T>
+void large_backward(const BackwardArguments<T>& a, const Stream& stream) {
+  using namespace large;
+  const std::int64_t batch = a.vectors.batch, n = a.vectors.n;
+  Scratch<T> x(kBackward, stream, batch * n), f(kBackward, stream, batch * n);
+  Scratch<T> first(kBackward, stream, batch * n * n), second(kBackward, stream, batch * n * n);
+  const auto E = contiguous<T>(first, batch, n), product = contiguous<T>(second, batch, n);
+  const Plain<T> V{a.vectors};
+  const Transposed<T> U{a.vectors};
+  queue_spectrum<T>(kBackward, stream, a.map, batch, n, a.values, a.rank, x, f);
+  multiply(kBackward, stream, SymmetricPart<T>{a.dL_dresult}, V, product);
+  multiply(kBackward, stream, U, Plain<T>{product}, E);
+  for_each_entry(kBackward, stream, batch, n, ScaleByKernel<T>{a, x, f, E});
+  multiply(kBackward, stream, V, Plain<T>{E}, product);
+  multiply<true>(kBackward, stream, Plain<T>{product}, U, a.dL_dmatrix);
+}
+
+}  // namespace
+
+template <typename T>
+void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
+                   Matrices<const T> vectors, std::int64_t* rank, const Stream& stream) {
+  validate(policy);
+  if (std::holds_alternative<Algorithm1>(policy))
+    require_same_shape(kSpectralRank, "matrices", vectors, matrices);
+  if (vectors.batch == 0) return;
+  const DeviceRankPolicy plain = device_rank_policy(policy);
+  if (!plain.by_rayleigh || vectors.n == 0)
+    return queue_rank<T>(plain, vectors, values, nullptr, nullptr, rank, stream);
+  if (vectors.n > small::kLargest)
+    return large_rank(plain, matrices, values, vectors, rank, stream);
+  small::by_size(vectors.n, [&](auto size) {
+    constexpr int N = decltype(size)::value;
+    small::launch<T, N, RankMemory<T, N>>(kSpectralRank, small_rank_kernel<T, N>, vectors.batch,
+                                          stream, plain, matrices, values, vectors, rank);
+  });
+}
+
+template <typename T>
+void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
+              const std::int64_t* rank, Matrices<T> result, const Stream& stream) {
+  require_same_shape(kForward, "result", vectors, result);
+  if (vectors.n == 0 || vectors.batch == 0) return;
+  const SpectralMap<T> map(function);
+  if (vectors.n > small::kLargest) return large_forward(map, values, vectors, rank, result, stream);
+  small::by_size(vectors.n, [&](auto size) {
+    constexpr int N = decltype(size)::value;
+    small::launch<T, N, small::Storage<T, N, 3, 3>>(kForward, small_forward_kernel<T, N>,
+                                                    vectors.batch, stream, map, values, vectors,
+                                                    rank, result);
+  });
+}
+
+template <typename T>
+void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
+                       Matrices<const T> vectors, const std::int64_t* rank,
+                       Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix, const Stream& stream) {
+  validate(rule);
+  require_same_shape(kBackward, "dL_dresult", vectors, dL_dresult);
+  require_same_shape(kBackward, "dL_dmatrix", vectors, dL_dmatrix);
+  if (vectors.n == 0 || vectors.batch == 0) return;
+  const BackwardArguments<T> arguments{SpectralMap<T>(function),
+                                       device_rule<T>(rule, vectors.n),
+                                       values,
+                                       vectors,
+                                       rank,
+                                       dL_dresult,
+                                       dL_dmatrix};
+  if (vectors.n > small::kLargest) return large_backward(arguments, stream);
+  small::by_size(vectors.n, [&](auto size) {
+    constexpr int N = decltype(size)::value;
+    small::launch<T, N, Memory<T, N>>(kBackward, small_backward_kernel<T, N>, vectors.batch, stream,
+                                      arguments);
+  });
+}
+
+template <typename T>
+void spectral_second_backward(const SpectralFunction& function, const T* values,
+                              Matrices<const T> vectors, Matrices<const T> dL_dresult,
+                              Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
+                              Matrices<T> dL2_dmatrix, const Stream& stream) {
+  require_same_shape(kSpectralSecond, "dL_dresult", vectors, dL_dresult);
+  require_same_shape(kSpectralSecond, "dL2_ddL_dmatrix", vectors, dL2_ddL_dmatrix);
+  require_same_shape(kSpectralSecond, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
+  require_same_shape(kSpectralSecond, "dL2_dmatrix", vectors, dL2_dmatrix);
+  if (vectors.n == 0 || vectors.batch == 0) return;
+  const SecondArguments<T> arguments{SpectralMap<T>(function),
+                                     device_rule<T>(SpectralRule(Exact{}), vectors.n),
+                                     values,
+                                     vectors,
+                                     dL_dresult,
+                                     dL2_ddL_dmatrix,
+                                     dL2_ddL_dresult,
+                                     dL2_dmatrix};
+  if (vectors.n > small::kLargest) return large_second(arguments, stream);
+  small::by_size(vectors.n, [&](auto size) {
+    constexpr int N = decltype(size)::value;
+    small::launch<T, N, SecondMemory<T, N>>(kSpectralSecond, small_second_kernel<T, N>,
+                                            vectors.batch, stream, arguments);
+  });
+}
+
+#define KEEL_INSTANTIATE(T)                                                                      \
+  template void spectral_rank(const RankPolicy&, Matrices<const T>, const T*, Matrices<const T>, \
+                              std::int64_t*, const Stream&);                                     \
+  template void spectral(const SpectralFunction&, const T*, Matrices<const T>,                   \
+                         const std::int64_t*, Matrices<T>, const Stream&);                       \
+  template void spectral_backward(const SpectralFunction&, const SpectralRule&, const T*,        \
+                                  Matrices<const T>, const std::int64_t*, Matrices<const T>,     \
+                                  Matrices<T>, const Stream&);                                   \
+  template void spectral_second_backward(const SpectralFunction&, const T*, Matrices<const T>,   \
+                                         Matrices<const T>, Matrices<const T>, Matrices<T>,      \
+                                         Matrices<T>, const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

@@ -1,0 +1,277 @@
+#include "keel/subspace.h"
+
+#include "keel/eigh.h"
+#include "large_matrix.cuh"
+#include "shape.h"
+#include "subspace_backward.cuh"
+#include "subspace_fused.cuh"
+#include "subspace_rule.h"
+
+namespace keel::cuda {
+
+namespace {
+
+using Kind = SpectralFunction::Kind;
+constexpr const char *kForward = "keel::subspace", *kBackward = "keel::subspace_backward";
+
+/// M = Cov + eps I, or D Cov D + eps I where the map standardises.
+template <typename T>
+struct Prepare {
+  Matrices<const T> covariance;
+  Matrices<T> M;
+  T eps;
+  bool standardise;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const std::int64_t row = i > j ? i : j, column = i > j ? j : i;
+    T x = covariance[b][row * covariance.row_stride + column];
+    if (standardise)
+      x = x * standard(covariance, b, row, eps) * standard(covariance, b, column, eps);
+    M[b][i * M.row_stride + j] = i == j ? x + eps : x;
+  }
+};
+
+template <typename T>
+struct ClampValues {
+  T* values;
+  std::int64_t n;
+  T eps;
+  __device__ void operator()(std::int64_t b, std::int64_t, std::int64_t i) const {
+    if (values[b * n + i] < eps) values[b * n + i] = eps;  // NaN stays
+  }
+};
+
+/// result <- from diag(standard), entry by entry.
+template <typename T>
+struct Standardise {
+  Matrices<const T> covariance, from;
+  Matrices<T> result;
+  T eps;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    result[b][i * result.row_stride + j] =
+        from[b][i * from.row_stride + j] * standard(covariance, b, j, eps);
+  }
+};
+
+template <typename T>
+struct WhitenedRows {
+  SubspaceState<T> state;
+  Matrices<T> result;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const T length = std::sqrt(state.values[b * result.n + i]);
+    // Dividing by a NaN length keeps a bad group's rows NaN, dropped ones included.
+    result[b][i * result.row_stride + j] =
+        (i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] : T(0)) / length;
+  }
+};
+
+/// The map stage by stage, for what does not fit into one block: subspace_fused.cuh.
+template <typename T>
+struct Forward {
+  Matrices<const T> covariance;
+  Matrices<T> result;
+  SubspaceState<T> state;
+  const Stream& stream;
+
+  void decompose(double eps, const RankPolicy& policy, bool standardise) const {
+    const std::int64_t batch = covariance.batch, n = covariance.n;
+    Scratch<T> memory(kForward, stream, batch * n * n);
+    const auto M = contiguous<T>(memory, batch, n);
+    large::for_each_entry(kForward, stream, batch, n,
+                          Prepare<T>{covariance, M, T(eps), standardise});
+    eigh<T>(M, state.values, state.vectors, nullptr, stream);
+    large::for_each_value(kForward, stream, batch, n, ClampValues<T>{state.values, n, T(eps)});
+    spectral_rank<T>(policy, M, state.values, state.vectors, state.rank, stream);
+  }
+
+  void operator()(const Zca& map) const {
+    decompose(map.eps, map.rank, false);
+    spectral<T>({Kind::inv_sqrt}, state.values, state.vectors, state.rank, result, stream);
+  }
+
+  void operator()(const PcaDenoising& map) const {
+    decompose(map.eps, map.rank, true);
+    spectral<T>({Kind::one}, state.values, state.vectors, state.rank, result, stream);
+    large::for_each_entry(kForward, stream, result.batch, result.n,
+                          Standardise<T>{covariance, result, result, T(map.eps)});
+  }
+
+  void operator()(const PcaWhitening& map) const {
+    decompose(map.eps, map.rank, false);
+    large::for_each_entry(kForward, stream, result.batch, result.n, WhitenedRows<T>{state, result});
+  }
+};
+
+/// dL_dscale of PCA denoising for one channel; dL_dM and the projector are symmetric.
+template <typename T>
+struct ScaleGradient {
+  Matrices<const T> covariance, dL_dsubspace, projector, dL_dM;
+  T* dL_dscale;
+  T eps;
+  __device__ void operator()(std::int64_t b, std::int64_t, std::int64_t i) const {
+    const std::int64_t n = covariance.n;
+    T sum = 0;
+    for (std::int64_t j = 0; j < n; ++j) {
+      const std::int64_t row = i > j ? i : j, column = i > j ? j : i;
+      sum += dL_dsubspace[b][j * dL_dsubspace.row_stride + i] *
+                 projector[b][j * projector.row_stride + i] +
+             2 * dL_dM[b][j * dL_dM.row_stride + i] *
+                 covariance[b][row * covariance.row_stride + column] *
+                 standard(covariance, b, j, eps);
+    }
+    dL_dscale[b * n + i] = sum;
+  }
+};
+
+/// From dL_dM and dL_dscale to dL_dcovariance, in place.
+template <typename T>
+struct BackThroughScale {
+  Matrices<const T> covariance;
+  const T* dL_dscale;
+  Matrices<T> gradient;
+  T eps;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const T s_i = standard(covariance, b, i, eps), s_j = standard(covariance, b, j, eps);
+    T& entry = gradient[b][i * gradient.row_stride + j];
+    entry *= s_i * s_j;
+    if (i == j) entry -= dL_dscale[b * gradient.n + i] * s_i * s_i * s_i / 2;
+  }
+};
+
+/// dL_dvectors of PCA whitening, from S = diag(values)^(-1/2) V^T.
+template <typename T>
+struct VectorGradient {
+  SubspaceState<const T> state;
+  Matrices<const T> dL_dsubspace;
+  Matrices<T> dL_dvectors;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const std::int64_t n = dL_dvectors.n;
+    const T factor = j < state.rank[b] ? T(1) / std::sqrt(state.values[b * n + j]) : T(0);
+    dL_dvectors[b][i * n + j] = dL_dsubspace[b][j * dL_dsubspace.row_stride + i] * factor;
+  }
+};
+template <typename T>
+struct ValueGradient {
+  SubspaceState<const T> state;
+  Matrices<const T> dL_dvectors;
+  T* dL_dvalues;
+  __device__ void operator()(std::int64_t b, std::int64_t, std::int64_t i) const {
+    const std::int64_t n = dL_dvectors.n;
+    T sum = 0;
+    for (std::int64_t j = 0; j < n; ++j)
+      sum += dL_dvectors[b][j * n + i] * state.vectors[b][j * state.vectors.row_stride + i];
+    dL_dvalues[b * n + i] = -sum / (2 * state.values[b * n + i]);
+  }
+};
+
+template <typename T>
+struct Backward {
+  const SpectralRule& rule;
+  Matrices<const T> covariance;
+  SubspaceState<const T> state;
+  Matrices<const T> dL_dsubspace;
+  Matrices<T> dL_dcovariance;
+  const Stream& stream;
+
+  SubspaceGradient<T> plain(const DeviceRule<T>& device_rule, double eps) const {
+    return {device_rule,   T(eps),     covariance,   state.values,
+            state.vectors, state.rank, dL_dsubspace, dL_dcovariance};
+  }
+
+  void operator()(const Zca&) const {
+    spectral_backward<T>({Kind::inv_sqrt}, rule, state.values, state.vectors, state.rank,
+                         dL_dsubspace, dL_dcovariance, stream);
+  }
+
+  void operator()(const PcaDenoising& map) const {
+    const std::int64_t batch = covariance.batch, n = covariance.n;
+    if (batch == 0 || n == 0) return;
+    if (n > small::kLargest) return large_denoising(T(map.eps));
+    const SpectralMap<T> one{SpectralFunction{Kind::one}};
+    const auto arguments = plain(device_rule<T>(rule, n), map.eps);
+    small::by_size(n, [&](auto size) {
+      constexpr int N = decltype(size)::value;
+      small::launch<T, N, small::DenoisingMemory<T, N>>(
+          kBackward, small::denoising_backward_kernel<T, N>, batch, stream, one, arguments);
+    });
+  }
+
+  void operator()(const PcaWhitening& map) const {
+    const std::int64_t batch = covariance.batch, n = covariance.n;
+    if (batch == 0 || n == 0) return;
+    const GradientRule chosen = eigh_rule(rule);
+    if (n > small::kLargest) return large_whitening(chosen);
+    const auto arguments = plain(device_rule<T>(chosen, n), map.eps);
+    small::by_size(n, [&](auto size) {
+      constexpr int N = decltype(size)::value;
+      small::launch<T, N, small::WhiteningMemory<T, N>>(
+          kBackward, small::whitening_backward_kernel<T, N>, batch, stream, arguments);
+    });
+  }
+
+  void large_denoising(T eps) const {
+    const std::int64_t batch = covariance.batch, n = covariance.n;
+    Scratch<T> memory(kBackward, stream, batch * n * n), dL_dscale(kBackward, stream, batch * n);
+    const auto dL_dprojector = contiguous<T>(memory, batch, n);
+    large::for_each_entry(kBackward, stream, batch, n,
+                          Standardise<T>{covariance, dL_dsubspace, dL_dprojector, eps});
+    spectral_backward<T>({Kind::one}, rule, state.values, state.vectors, state.rank, dL_dprojector,
+                         dL_dcovariance, stream);
+    const auto projector = dL_dprojector;  // the gradient has been used
+    spectral<T>({Kind::one}, state.values, state.vectors, state.rank, projector, stream);
+    large::for_each_value(
+        kBackward, stream, batch, n,
+        ScaleGradient<T>{covariance, dL_dsubspace, projector, dL_dcovariance, dL_dscale, eps});
+    large::for_each_entry(kBackward, stream, batch, n,
+                          BackThroughScale<T>{covariance, dL_dscale, dL_dcovariance, eps});
+  }
+
+  void large_whitening(const GradientRule& chosen) const {
+    const std::int64_t batch = covariance.batch, n = covariance.n;
+    Scratch<T> memory(kBackward, stream, batch * n * n), dL_dvalues(kBackward, stream, batch * n);
+    const auto dL_dvectors = contiguous<T>(memory, batch, n);
+    large::for_each_entry(kBackward, stream, batch, n,
+                          VectorGradient<T>{state, dL_dsubspace, dL_dvectors});
+    large::for_each_value(kBackward, stream, batch, n,
+                          ValueGradient<T>{state, dL_dvectors, dL_dvalues});
+    eigh_backward<T>(chosen, state.values, state.vectors, dL_dvalues, dL_dvectors, dL_dcovariance,
+                     stream);
+  }
+};
+
+}  // namespace
+
+template <typename T>
+void subspace(const SubspaceMap& map, Matrices<const T> covariance, Matrices<T> result,
+              SubspaceState<T> state, const Stream& stream) {
+  validate(map);
+  require_same_shape(kForward, "result", covariance, result);
+  require_same_shape(kForward, "state.vectors", covariance, state.vectors);
+  if (covariance.batch == 0 || covariance.n == 0) return;
+  if (covariance.n <= kLargestInBlock<T>)
+    return check(kForward, launch_subspace(map, covariance, result, state, stream));
+  std::visit(Forward<T>{covariance, result, state, stream}, map);
+}
+
+template <typename T>
+void subspace_backward(const SubspaceMap& map, const SpectralRule& rule,
+                       Matrices<const T> covariance, SubspaceState<const T> state,
+                       Matrices<const T> dL_dsubspace, Matrices<T> dL_dcovariance,
+                       const Stream& stream) {
+  validate(map);
+  validate(rule);
+  require_same_shape(kBackward, "dL_dsubspace", covariance, dL_dsubspace);
+  require_same_shape(kBackward, "dL_dcovariance", covariance, dL_dcovariance);
+  std::visit(Backward<T>{rule, covariance, state, dL_dsubspace, dL_dcovariance, stream}, map);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                    \
+  template void subspace(const SubspaceMap&, Matrices<const T>, Matrices<T>, SubspaceState<T>, \
+                         const Stream&);                                                       \
+  template void subspace_backward(const SubspaceMap&, const SpectralRule&, Matrices<const T>,  \
+                                  SubspaceState<const T>, Matrices<const T>, Matrices<T>,      \
+                                  const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

@@ -1,0 +1,38 @@
+#pragma once
+
+// Where an operator's kernel runs: one implementation for both devices, with the core's twins inside it.
+
+#include <functional>
+#include <type_traits>
+
+#include "executor.h"
+#include "keel/stream.h"
+#include "types.h"
+
+namespace keel::ops {
+
+/// Whether this build has kernels for CUDA tensors: KEEL_CUDA and a LibTorch with CUDA.
+bool has_cuda();
+
+/// Calls `body` with LibTorch's current stream on the tensor's device, which is the current device
+/// meanwhile. Scratch memory comes from LibTorch's caching allocator, so all of it can be captured in a graph.
+void on_cuda(const Tensor& tensor, const std::function<void(const Stream&)>& body);
+
+/// A stage's kernels on the CPU and on CUDA as one function of where to run and the stage's arguments.
+#define KEEL_TWINS(...)                                                        \
+  [](const auto& where, const auto&... arguments) {                            \
+    if constexpr (std::is_same_v<std::decay_t<decltype(where)>, keel::Stream>) \
+      keel::cuda::__VA_ARGS__(arguments..., where);                            \
+    else                                                                       \
+      keel::cpu::__VA_ARGS__(arguments..., where);                             \
+  }
+
+/// stage(where, arguments...) with where = the tensor's device: LibTorch's threads or stream.
+template <typename Stage, typename... Arguments>
+void on_device_of(const Tensor& tensor, const Stage& stage, const Arguments&... arguments) {
+  if (!tensor.is_cuda()) return stage(libtorch_threads(), arguments...);
+  const auto queue = [&](const Stream& stream) { stage(stream, arguments...); };
+  on_cuda(tensor, std::ref(queue));
+}
+
+}  // namespace keel::ops

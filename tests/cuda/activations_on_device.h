@@ -1,0 +1,63 @@
+#pragma once
+
+// Activations on the device, and the shapes that its kernels find awkward.
+
+#include <cstring>
+
+#include "on_device.h"
+#include "support/activations.h"
+
+namespace keel::testing {
+
+inline constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
+
+template <typename T>
+class ActivationsOnDevice {
+ public:
+  /// `skip` numbers further on than where the allocator, which aligns, would put them.
+  explicit ActivationsOnDevice(const ActivationBuffer<T>& x, std::size_t skip = 0)
+      : shape_(x.shape), order_(x.order), numbers_(x.data, skip) {}
+  /// Poisoned, so that what is not written shows.
+  ActivationsOnDevice(const ActivationShape& shape, Order order, std::size_t skip = 0)
+      : ActivationsOnDevice(poisoned(shape, order), skip) {}
+  Activations<T> view() {
+    return {numbers_.data(),  shape_.batch,  shape_.channels,
+            shape_.positions, shape_.groups, order_};
+  }
+  ActivationBuffer<T> back() {
+    ActivationBuffer<T> x(shape_, order_);
+    x.data = numbers_.back();
+    return x;
+  }
+
+ private:
+  static ActivationBuffer<T> poisoned(const ActivationShape& shape, Order order) {
+    ActivationBuffer<T> x(shape, order);
+    for (T& entry : x.data) std::memset(&entry, 0xff, sizeof(T));
+    return x;
+  }
+  ActivationShape shape_;
+  Order order_;
+  OnDevice<T> numbers_;
+};
+
+/// Those of the CPU's tests; and slabs full and half full, groups padded, groups of several parts, tiles of
+/// many images and images of many tiles, several chunks.
+inline std::vector<ActivationShape> device_shapes() {
+  std::vector<ActivationShape> shapes = activation_shapes();
+  for (const ActivationShape& shape : std::vector<ActivationShape>{
+           {4, 64, 256, 1},  {4, 64, 256, 4}, {4, 64, 256, 16},  {9, 64, 49, 1},   {9, 64, 49, 16},
+           {2, 128, 196, 2}, {3, 128, 64, 1}, {2, 256, 72, 1},   {2, 136, 40, 34}, {3, 40, 129, 5},
+           {2, 60, 127, 5},  {5, 72, 56, 3},  {2, 66, 64, 66},   {2, 130, 32, 65}, {4, 48, 144, 16},
+           {1, 64, 4099, 2}, {70, 64, 8, 1},  {33, 192, 12, 16}, {2, 320, 20, 2},  {6, 32, 100, 1}})
+    shapes.push_back(shape);
+  return shapes;
+}
+
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), sizeof(T) * a.size()) == 0);
+}
+
+}  // namespace keel::testing

@@ -1,0 +1,459 @@
+// The contract in keel/moments.h, on the GPU. Needs one to run.
+
+#include "keel/moments.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "activations_on_device.h"
+#include "keel/error.h"
+#include "support/tolerance.h"
+
+namespace keel::testing {
+namespace {
+
+/// A number for each channel and a matrix for each group.
+template <typename A>
+struct Moments {
+  std::vector<A> mean, covariance;
+  ActivationShape shape;
+
+  explicit Moments(const ActivationShape& s)
+      : mean(std::size_t(s.channels), A(77)),
+        covariance(std::size_t(s.channels * s.group_size()), A(77)),
+        shape(s) {}
+  Matrices<A> matrices() { return contiguous(covariance.data(), shape.groups, shape.group_size()); }
+  double entry(std::int64_t group, std::int64_t i, std::int64_t j) const {
+    const std::int64_t d = shape.group_size();
+    return double(covariance[std::size_t((group * d + i) * d + j)]);
+  }
+  double deviation(std::int64_t channel) const {
+    const std::int64_t d = shape.group_size();
+    return std::sqrt(entry(channel / d, channel % d, channel % d));
+  }
+};
+
+template <typename A>
+class MomentsOnDevice {
+ public:
+  explicit MomentsOnDevice(const ActivationShape& shape)
+      : shape_(shape), mean_(Moments<A>(shape).mean), covariance_(Moments<A>(shape).covariance) {}
+  A* mean() { return mean_.data(); }
+  Matrices<A> matrices() {
+    return contiguous(covariance_.data(), shape_.groups, shape_.group_size());
+  }
+  Moments<A> back() {
+    Moments<A> m(shape_);
+    m.mean = mean_.back();
+    m.covariance = covariance_.back();
+    return m;
+  }
+
+ private:
+  ActivationShape shape_;
+  OnDevice<A> mean_, covariance_;
+};
+
+template <typename T>
+Moments<Accumulator<T>> by_cuda(const ActivationBuffer<T>& x, std::size_t skip = 0) {
+  ActivationsOnDevice<T> input(x, skip);
+  MomentsOnDevice<Accumulator<T>> result(x.shape);
+  cuda::moments<T>(input.view(), result.mean(), result.matrices());
+  return result.back();
+}
+
+template <typename T>
+Moments<double> by_cpu_in_float64(const ActivationBuffer<T>& x) {
+  const auto exact = converted<double>(x, x.order);
+  Moments<double> result(x.shape);
+  cpu::moments<double>(exact.view(), result.mean.data(), result.matrices());
+  return result;
+}
+
+/// Within a few roundings of the accumulator: of the deviations for products, of the mean for means.
+template <typename A>
+void expect_close(const Moments<A>& got, const Moments<double>& expected) {
+  const ActivationShape& shape = expected.shape;
+  const std::int64_t d = shape.group_size();
+  for (std::int64_t c = 0; c < shape.channels; ++c)
+    ASSERT_NEAR(double(got.mean[std::size_t(c)]), expected.mean[std::size_t(c)],
+                rounding<A>(0, std::abs(expected.mean[std::size_t(c)]) + expected.deviation(c)))
+        << "mean of channel " << c;
+  for (std::int64_t g = 0; g < shape.groups; ++g)
+    for (std::int64_t i = 0; i < d; ++i) {
+      ASSERT_GE(got.entry(g, i, i), 0);
+      for (std::int64_t j = 0; j < d; ++j) {
+        ASSERT_NEAR(got.entry(g, i, j), expected.entry(g, i, j),
+                    rounding<A>(2, expected.deviation(g * d + i) * expected.deviation(g * d + j)))
+            << "covariance " << g << ", " << i << ", " << j;
+        ASSERT_EQ(got.entry(g, i, j), got.entry(g, j, i));
+      }
+    }
+}
+
+template <typename T>
+class CudaMomentsOf : public ::testing::Test {};
+using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
+TYPED_TEST_SUITE(CudaMomentsOf, ElementTypes);
+
+TYPED_TEST(CudaMomentsOf, MatchTheCpuInFloat64) {
+  for (const ActivationShape& shape : device_shapes())
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<TypeParam>(random_activations(shape, 1), order);
+      expect_close(by_cuda(x), by_cpu_in_float64(x));
+    }
+}
+
+TYPED_TEST(CudaMomentsOf, MatchWhereverTheDataStarts) {
+  for (const ActivationShape& shape :
+       {ActivationShape{3, 64, 64, 1}, {3, 64, 64, 16}, {2, 128, 16, 1}})
+    for (const Order order : kOrders)
+      for (const std::size_t skip : {1, 2, 4}) {
+        SCOPED_TRACE(name(shape, order) + ", " + std::to_string(skip) + " further on");
+        const auto x = converted<TypeParam>(random_activations(shape, 2), order);
+        expect_close(by_cuda(x, skip), by_cpu_in_float64(x));
+      }
+}
+
+TYPED_TEST(CudaMomentsOf, CrossMomentsMatchTheCpuInFloat64) {
+  using A = Accumulator<TypeParam>;
+  for (const ActivationShape& shape : device_shapes())
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto left = converted<TypeParam>(random_activations(shape, 3), order);
+      const auto right = converted<TypeParam>(random_activations(shape, 4), order);
+      const std::vector<A> center = converted<A>(Random(5).normals(shape.channels));
+      ActivationsOnDevice<TypeParam> left_there(left), right_there(right);
+      OnDevice<A> center_there(center);
+      MomentsOnDevice<A> result(shape), uncentered(shape);
+      cuda::cross_moments<TypeParam>(left_there.view(), right_there.view(), center_there.data(),
+                                     result.mean(), result.matrices());
+      cuda::cross_moments<TypeParam>(left_there.view(), right_there.view(), nullptr,
+                                     uncentered.mean(), uncentered.matrices());
+
+      auto left_exact = converted<double>(left, order),
+           right_exact = converted<double>(right, order);
+      auto centered = right_exact, size = right_exact;
+      for (std::int64_t k = 0; k < shape.samples(); ++k)
+        for (std::int64_t c = 0; c < shape.channels; ++c)
+          centered.at(k, c) -= double(center[std::size_t(c)]);
+      for (const bool with_center : {true, false}) {
+        const auto& exact = with_center ? centered : right_exact;
+        Moments<double> expected(shape), bound(shape);
+        cpu::cross_moments<double>(left_exact.view(), exact.view(), nullptr, expected.mean.data(),
+                                   expected.matrices());
+        // The size of what was summed: rounding is measured against it, whatever cancelled.
+        auto left_size = left_exact, right_size = exact;
+        for (double& entry : left_size.data) entry = std::abs(entry);
+        for (double& entry : right_size.data) entry = std::abs(entry);
+        cpu::cross_moments<double>(left_size.view(), right_size.view(), nullptr, bound.mean.data(),
+                                   bound.matrices());
+        const Moments<A> got = with_center ? result.back() : uncentered.back();
+        for (std::size_t i = 0; i < got.mean.size(); ++i)
+          ASSERT_NEAR(double(got.mean[i]), expected.mean[i], rounding<A>(2, bound.mean[i]));
+        for (std::size_t i = 0; i < got.covariance.size(); ++i)
+          ASSERT_NEAR(double(got.covariance[i]), expected.covariance[i],
+                      rounding<A>(2, bound.covariance[i]))
+              << i << (with_center ? ", centered" : "");
+      }
+    }
+}
+
+TYPED_TEST(CudaMomentsOf, BackwardMatchesReference) {
+  using A = Accumulator<TypeParam>;
+  for (const ActivationShape& shape : {ActivationShape{3, 8, 25, 8},
+                                       {5, 15, 9, 5},
+                                       {2, 34, 65, 2},
+                                       {9, 12, 1, 2},
+                                       {2, 64, 96, 1},
+                                       {2, 160, 12, 1}})
+    for (const Order order : kOrders)
+      for (const bool with_mean : {true, false})
+        for (const bool with_covariance : {true, false}) {
+          SCOPED_TRACE(name(shape, order));
+          const auto x = converted<TypeParam>(random_activations(shape, 6), order);
+          const auto mean = converted<A>(by_cpu_in_float64(x).mean);
+          const auto dL_dmean = converted<A>(Random(7).normals(shape.channels));
+          Moments<A> gradient(shape);
+          gradient.covariance =
+              converted<A>(Random(8).normals(shape.channels * shape.group_size()));
+
+          ActivationsOnDevice<TypeParam> input(x), dL_dinput(shape, order);
+          OnDevice<A> mean_there(mean), dL_dmean_there(dL_dmean), there(gradient.covariance);
+          cuda::moments_backward<TypeParam>(
+              input.view(), mean_there.data(), with_mean ? dL_dmean_there.data() : nullptr,
+              with_covariance ? contiguous<const A>(there.data(), shape.groups, shape.group_size())
+                              : Matrices<const A>{},
+              dL_dinput.view());
+
+          ActivationBuffer<double> expected(shape, order);
+          const auto exact = converted<double>(x, order);
+          const auto mean_exact = converted<double>(mean);
+          const auto dL_dmean_exact = converted<double>(dL_dmean);
+          Moments<double> gradient_exact(shape);
+          gradient_exact.covariance = converted<double>(gradient.covariance);
+          reference::moments_backward(
+              exact.view(), mean_exact.data(), with_mean ? dL_dmean_exact.data() : nullptr,
+              with_covariance ? gradient_exact.matrices() : Matrices<double>{}, expected.view());
+          const double size = 20 * double(shape.group_size()) / double(shape.samples());
+          const double stored = std::is_same_v<TypeParam, BFloat16> ? 0x1p-8
+                                : std::is_same_v<TypeParam, Half>   ? 0x1p-11
+                                                                    : 0;
+          const auto got = dL_dinput.back();
+          for (std::size_t i = 0; i < got.data.size(); ++i)
+            ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
+                        rounding<A>(0, size) + stored * std::abs(expected.data[i]) +
+                            (stored > 0 ? 0x1p-24 : 0));
+        }
+}
+
+TEST(CudaMoments, AMeanOfTenThousandDeviationsCostsNothing) {
+  for (const ActivationShape& shape : {ActivationShape{16, 32, 81, 2},
+                                       {3, 8, 2000, 2},
+                                       {700, 5, 1, 1},
+                                       {4, 64, 1024, 1},
+                                       {4, 64, 256, 16},
+                                       {4, 128, 196, 1}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<float>(random_activations(shape, 11, 1e4), order);
+      expect_close(by_cuda(x), by_cpu_in_float64(x));
+    }
+}
+
+TEST(CudaMoments, ALayersActivations) {
+  for (const std::int64_t groups : {1, 4, 16}) {
+    const ActivationShape shape{128, 64, 1024, groups};
+    SCOPED_TRACE(name(shape, Order::contiguous));
+    const auto drawn = random_activations(shape, 20);
+    const auto x = converted<float>(drawn, Order::contiguous);
+    expect_close(by_cuda(x), by_cpu_in_float64(x));
+    const auto coarse = converted<BFloat16>(drawn, Order::channels_last);
+    expect_close(by_cuda(coarse), by_cpu_in_float64(coarse));
+  }
+}
+
+TEST(CudaMoments, SamplesFarFromTheOthersCostLittle) {
+  const ActivationShape shape{8, 4, 400, 1};
+  for (const Order order : kOrders) {
+    auto x = converted<float>(random_activations(shape, 12, 1e4), order);
+    for (std::int64_t c = 0; c < shape.channels; ++c) x.at(0, c) = 0;
+    expect_close(by_cuda(x), by_cpu_in_float64(x));
+  }
+}
+
+TEST(CudaMoments, AMillionSamplesLoseNothing) {
+  // Long enough for a block to fold its sums twice.
+  for (const ActivationShape& shape : {ActivationShape{4, 3, 300000, 1}, {4, 8, 300000, 1}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<float>(random_activations(shape, 13), order);
+      const auto got = by_cuda(x);
+      const auto expected = by_cpu_in_float64(x);
+      for (std::int64_t i = 0; i < shape.channels; ++i)
+        for (std::int64_t j = 0; j < shape.channels; ++j)
+          EXPECT_NEAR(got.entry(0, i, j), expected.entry(0, i, j),
+                      2 * kEps<float> * expected.deviation(i) * expected.deviation(j));
+    }
+}
+
+TEST(CudaMoments, TheSameBitsEveryTime) {
+  for (const ActivationShape& shape :
+       {ActivationShape{8, 64, 900, 1}, {8, 64, 900, 16}, {2, 260, 300, 1}, {4, 384, 49, 6}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = converted<float>(random_activations(shape, 14), order);
+      ActivationsOnDevice<float> input(x);
+      const auto once = by_cuda(x);
+      MomentsOnDevice<float> cross_once(shape);
+      cuda::cross_moments<float>(input.view(), input.view(), nullptr, cross_once.mean(),
+                                 cross_once.matrices());
+      for (int repeat = 0; repeat < 4; ++repeat) {
+        const auto again = by_cuda(x);
+        EXPECT_TRUE(same_bits(once.mean, again.mean));
+        EXPECT_TRUE(same_bits(once.covariance, again.covariance));
+        MomentsOnDevice<float> cross(shape);
+        cuda::cross_moments<float>(input.view(), input.view(), nullptr, cross.mean(),
+                                   cross.matrices());
+        EXPECT_TRUE(same_bits(cross_once.back().covariance, cross.back().covariance));
+        EXPECT_TRUE(same_bits(cross_once.back().mean, cross.back().mean));
+      }
+    }
+}
+
+TEST(CudaMoments, ScaleWithTheData) {
+  const ActivationShape shape{3, 20, 100, 2};
+  const auto x = converted<float>(random_activations(shape, 15), Order::contiguous);
+  const auto once = by_cuda(x);
+  for (const int exponent : {-50, 50}) {
+    auto scaled = x;
+    for (float& entry : scaled.data) entry = std::ldexp(entry, exponent);
+    const auto got = by_cuda(scaled);
+    for (std::size_t i = 0; i < once.mean.size(); ++i)
+      EXPECT_EQ(got.mean[i], std::ldexp(once.mean[i], exponent));
+    for (std::size_t i = 0; i < once.covariance.size(); ++i)
+      EXPECT_EQ(got.covariance[i], std::ldexp(once.covariance[i], 2 * exponent));
+  }
+}
+
+TEST(CudaMoments, ConstantChannelsHaveNoDeviation) {
+  for (const ActivationShape& shape : {ActivationShape{5, 6, 77, 1}, {3, 70, 50, 1}})
+    for (const Order order : kOrders) {
+      ActivationBuffer<float> x(shape, order);
+      for (std::int64_t k = 0; k < shape.samples(); ++k)
+        for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) = 0.1f + 1000.0f * float(c);
+      const auto got = by_cuda(x);
+      for (std::int64_t c = 0; c < shape.channels; ++c)
+        EXPECT_EQ(got.mean[std::size_t(c)], 0.1f + 1000.0f * float(c));
+      for (const float entry : got.covariance) EXPECT_EQ(entry, 0);
+    }
+}
+
+TEST(CudaMoments, ABadValueReachesItsOwnChannelOnly) {
+  for (const ActivationShape& shape :
+       {ActivationShape{2, 12, 100, 3}, {2, 15, 99, 5}, {2, 64, 128, 4}, {2, 140, 64, 2}})
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+      for (const Order order : kOrders)
+        for (const std::int64_t sample : {0, 37, 127}) {
+          SCOPED_TRACE(name(shape, order));
+          const std::int64_t d = shape.group_size(), channel = d + 1;  // group 1, place 1
+          auto x = converted<float>(random_activations(shape, 16), order);
+          const auto clean = by_cuda(x);
+          x.at(sample, channel) = bad;
+          const auto got = by_cuda(x);
+          for (std::int64_t c = 0; c < shape.channels; ++c)
+            EXPECT_EQ(std::isfinite(got.mean[std::size_t(c)]), c != channel);
+          for (std::int64_t g = 0; g < shape.groups; ++g)
+            for (std::int64_t i = 0; i < d; ++i)
+              for (std::int64_t j = 0; j < d; ++j) {
+                if (g == 1 && (i == 1 || j == 1))
+                  EXPECT_FALSE(std::isfinite(got.entry(g, i, j)));
+                else
+                  EXPECT_EQ(got.entry(g, i, j), clean.entry(g, i, j));
+              }
+        }
+}
+
+TEST(CudaMoments, CanBeCapturedInAGraph) {
+  for (const Order order : kOrders) {
+    const ActivationShape shape{4, 64, 300, 2};
+    const auto x = converted<float>(random_activations(shape, 17), order);
+    ActivationsOnDevice<float> input(x);
+    MomentsOnDevice<float> result(shape), cross(shape), cross_plain(shape);
+    run_as_graph([&](const Stream& stream) {
+      cuda::moments<float>(input.view(), result.mean(), result.matrices(), stream);
+      cuda::cross_moments<float>(input.view(), input.view(), nullptr, cross.mean(),
+                                 cross.matrices(), stream);
+    });
+    cuda::cross_moments<float>(input.view(), input.view(), nullptr, cross_plain.mean(),
+                               cross_plain.matrices());
+    const auto plain = by_cuda(x);
+    EXPECT_TRUE(same_bits(result.back().mean, plain.mean));
+    EXPECT_TRUE(same_bits(result.back().covariance, plain.covariance));
+    EXPECT_TRUE(same_bits(cross.back().covariance, cross_plain.back().covariance));
+  }
+}
+
+TEST(CudaMoments, TakesScratchFromTheStream) {
+  const ActivationShape shape{2, 8, 30, 2};
+  const auto x = converted<float>(random_activations(shape, 18), Order::contiguous);
+  ActivationsOnDevice<float> input(x);
+  MomentsOnDevice<float> result(shape);
+  int held = 0, taken = 0;
+  Stream stream;
+  stream.allocate = [&](std::size_t bytes) {
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, bytes), cudaSuccess);
+    ++held, ++taken;
+    return memory;
+  };
+  stream.release = [&](void* memory) {
+    --held;
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    cudaFree(memory);
+  };
+  cuda::moments<float>(input.view(), result.mean(), result.matrices(), stream);
+  EXPECT_GT(taken, 0);
+  EXPECT_EQ(held, 0);
+  EXPECT_TRUE(same_bits(result.back().covariance, by_cuda(x).covariance));
+}
+
+TEST(CudaMoments, NothingToAverage) {
+  for (const Order order : kOrders)
+    for (const ActivationShape& shape : {ActivationShape{0, 4, 5, 2}, {3, 4, 0, 1}}) {
+      const ActivationBuffer<float> x(shape, order);
+      const auto got = by_cuda(x);
+      for (const float entry : got.mean) EXPECT_TRUE(std::isnan(entry));
+      for (const float entry : got.covariance) EXPECT_TRUE(std::isnan(entry));
+      ActivationsOnDevice<float> input(x);
+      MomentsOnDevice<float> cross(shape);
+      cuda::cross_moments<float>(input.view(), input.view(), nullptr, cross.mean(),
+                                 cross.matrices());
+      for (const float entry : cross.back().mean) EXPECT_EQ(entry, 0);
+      for (const float entry : cross.back().covariance) EXPECT_EQ(entry, 0);
+    }
+  by_cuda(ActivationBuffer<float>({3, 0, 5, 1}, Order::contiguous));
+}
+
+TEST(CudaMoments, PartialMomentsOfPiecesCombineToTheWhole) {
+  const ActivationShape shape{7, 12, 60, 3};
+  auto x = converted<float>(random_activations(shape, 19, 1e3), Order::contiguous);
+  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have means of their own
+    for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) += 2;
+  ActivationsOnDevice<float> input(x);
+  std::vector<double> shift(12), sum(12), second(48), total_shift(12), total_sum(12),
+      total_second(48);
+  PartialMoments total{12, 3, 0, total_shift.data(), total_sum.data(), total_second.data()};
+  for (const auto& [first, count] : {std::pair<int, int>{0, 3}, {3, 0}, {3, 4}}) {
+    OnDevice<double> shift_there(shift), sum_there(sum), second_there(second);
+    PartialMoments part{12, 3, -1, shift_there.data(), sum_there.data(), second_there.data()};
+    Activations<const float> piece = input.view();
+    piece.data += first * 12 * 60;
+    piece.batch = count;
+    cuda::partial_moments<float>(piece, part);
+    EXPECT_EQ(part.count, count * 60);
+    auto shift_here = shift_there.back(), sum_here = sum_there.back(),
+         second_here = second_there.back();
+    for (std::size_t g = 0; g < 3; ++g)
+      for (std::size_t i = 0; i < 4; ++i)
+        for (std::size_t j = 0; j < 4; ++j)
+          EXPECT_EQ(second_here[(g * 4 + i) * 4 + j], second_here[(g * 4 + j) * 4 + i]);
+    combine(total, {12, 3, part.count, shift_here.data(), sum_here.data(), second_here.data()});
+  }
+  Moments<float> got(shape);
+  mean_and_covariance(total, got.mean.data(), got.matrices());
+  expect_close(got, by_cpu_in_float64(x));
+}
+
+TEST(CudaMoments, ErrorsNameWhatWasExpected) {
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Activations<const float> uneven{nullptr, 2, 10, 3, 4}, even{nullptr, 2, 10, 3, 5};
+  EXPECT_EQ(
+      message([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(nullptr, 4, 2)); }),
+      "keel::cuda::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in "
+      "4 groups");
+  EXPECT_EQ(message([&] { cuda::moments<float>(even, nullptr, contiguous<float>(nullptr, 2, 5)); }),
+            "keel::cuda::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
+  Activations<const float> other = even;
+  other.order = Order::channels_last;
+  EXPECT_EQ(message([&] {
+              cuda::cross_moments<float>(even, other, nullptr, nullptr,
+                                         contiguous<float>(nullptr, 5, 2));
+            }),
+            "keel::cuda::cross_moments: expected right (2, 10, 3) in 5 groups, got (2, 10, 3) "
+            "channels_last in 5 groups");
+}
+
+}  // namespace
+}  // namespace keel::testing

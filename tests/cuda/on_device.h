@@ -1,0 +1,60 @@
+#pragma once
+
+// Numbers on the device, and work queued there, for the tests.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "keel/stream.h"
+
+namespace keel::testing {
+
+inline void check(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
+
+/// A copy of the given numbers. `skip` moves it that many numbers away from where the allocator, which
+/// aligns, would put it.
+template <typename T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& numbers, std::size_t skip = 0)
+      : count_(numbers.size()), skip_(skip) {
+    check(cudaMalloc(reinterpret_cast<void**>(&memory_), sizeof(T) * (count_ + skip + 1)));
+    check(cudaMemcpy(data(), numbers.data(), sizeof(T) * count_, cudaMemcpyHostToDevice));
+  }
+  ~OnDevice() { cudaFree(memory_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  T* data() { return memory_ + skip_; }
+  std::vector<T> back() {
+    std::vector<T> numbers(count_);
+    check(cudaMemcpy(numbers.data(), data(), sizeof(T) * count_, cudaMemcpyDeviceToHost));
+    return numbers;
+  }
+
+ private:
+  std::size_t count_, skip_;
+  T* memory_ = nullptr;
+};
+
+/// Runs what `queue` puts on a stream: captured in a graph, and the graph launched.
+template <typename Queue>
+void run_as_graph(const Queue& queue) {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t runnable = nullptr;
+  check(cudaDeviceSynchronize());  // this stream would not wait for the copies made before
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  queue(Stream{stream});
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&runnable, graph, 0));
+  check(cudaGraphLaunch(runnable, stream));
+  check(cudaStreamSynchronize(stream));
+  cudaGraphExecDestroy(runnable);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+}  // namespace keel::testing

@@ -1,0 +1,199 @@
+// The operators on matrices, CPU against CUDA. Needs a GPU.
+
+#include "cuda_support.h"
+#include "support/eigen_quality.h"
+#include "support/spectrum_zoo.h"
+#include "support/tolerance.h"
+
+namespace keel::test {
+namespace {
+
+const std::vector<GradientRule> kRules = {Analytic{}, PowerIteration{}, Taylor{}, Lorentzian{1e-2},
+                                          Masked{}};
+
+/// A batch of covariances with well-separated eigenvalues: two leading dimensions, odd sizes.
+Tensor covariances(std::int64_t n, std::int64_t batch = 3) {
+  Tensors all;
+  for (std::int64_t b = 0; b < batch; ++b)
+    all.push_back(geometric_spectrum(n, std::pow(0.02, 1.0 / double(std::max<std::int64_t>(n, 2))),
+                                     std::uint64_t(10 * n + b)));
+  return torch::stack(all);
+}
+
+/// The smallest relative gap's inverse, near enough: what gradients of vectors amplify rounding by.
+double condition(std::int64_t n) { return 400.0 * double(n + 1); }
+
+Tensors sign_free(const Eigh& e) {
+  return {e.values, e.vectors.square(),
+          (e.vectors * (1 + e.values.square()).unsqueeze(-2)).matmul(e.vectors.mT())};
+}
+
+TEST(CudaMatrices, EighUnderEveryRule) {
+  for (const std::int64_t n : {1, 2, 3, 4, 5, 8, 16, 17, 31, 32, 33, 48, 64, 65, 100})
+    for (const GradientRule& rule : kRules) {
+      if (n > 17 && rule.index() != 1 && rule.index() != 4) continue;
+      expect_twins(
+          "eigh " + to_string(rule) + " n = " + std::to_string(n),
+          [&](const Tensors& in) { return sign_free(eigh(in[0], rule)); }, {covariances(n)},
+          condition(n));
+    }
+}
+
+TEST(CudaMatrices, EighOfTheZooIsAsGoodAsItsContract) {
+  for (const std::int64_t n : {1, 2, 5, 16, 33, 64}) {
+    const auto zoo = testing::spectrum_zoo<float>(n);
+    Tensors all;
+    for (const auto& specimen : zoo)
+      all.push_back(torch::tensor(specimen.matrix.data).reshape({n, n}));
+    const auto [values, vectors] = eigh(on_cuda(torch::stack(all)));
+    const Tensor l = on_cpu(values), v = on_cpu(vectors);
+    for (std::size_t b = 0; b < zoo.size(); ++b) {
+      SCOPED_TRACE(zoo[b].name + ", n = " + std::to_string(n));
+      const auto at = std::int64_t(b);
+      const auto quality =
+          testing::eigen_quality(n, zoo[b].matrix.matrix(0), l[at].contiguous().data_ptr<float>(),
+                                 v[at].contiguous().data_ptr<float>());
+      EXPECT_LE(quality.orthogonality, testing::rounding<float>(n, 1));
+      EXPECT_LE(quality.residual,
+                testing::rounding<float>(n, 1) + (zoo[b].name == "denormal" ? 1.0 / 32 : 0));
+    }
+  }
+}
+
+TEST(CudaMatrices, NoGradientOfTheZooBlowsUp) {
+  for (const std::int64_t n : {2, 9, 64})
+    for (const auto& specimen : testing::spectrum_zoo<float>(n)) {
+      if (specimen.name == "denormal" || specimen.name == "tiny") continue;  // 1 / l overflows
+      for (const GradientRule& rule : {GradientRule(Masked{}), GradientRule(Lorentzian{})}) {
+        SCOPED_TRACE(specimen.name + ", n = " + std::to_string(n) + ", " + to_string(rule));
+        const Tensor m = torch::tensor(specimen.matrix.data).reshape({n, n});
+        const Tensor leaf = on_cuda(m).requires_grad_(true);
+        const auto [values, vectors] = eigh(leaf, rule);
+        const Tensor gradient = torch::autograd::grad({values.sum() + vectors.sum()}, {leaf})[0];
+        EXPECT_TRUE(all_finite(gradient));
+        EXPECT_TRUE(torch::equal(gradient, gradient.mT()));
+      }
+    }
+}
+
+TEST(CudaMatrices, MatesWithNaNStayAlone) {
+  Tensor m = covariances(9, 5).to(at::kFloat);
+  const auto calm = spectral(on_cuda(m), {SpectralFunction::Kind::inv_sqrt});
+  m[2][5][1] = std::numeric_limits<float>::quiet_NaN();
+  const auto wild = spectral(on_cuda(m), {SpectralFunction::Kind::inv_sqrt});
+  for (const std::int64_t b : {0, 1, 3, 4})
+    EXPECT_TRUE(torch::equal(wild.result[b], calm.result[b]));
+  EXPECT_TRUE(all_nan(wild.result[2]));
+  EXPECT_EQ(wild.rank[2].item<std::int64_t>(), 1);
+}
+
+TEST(CudaMatrices, FunctionsUnderEveryRuleAndPolicy) {
+  const std::vector<SpectralRule> rules = {Exact{}, PowerIteration{}, Taylor{}, Lorentzian{1e-2},
+                                           Masked{}};
+  const std::vector<RankPolicy> policies = {FullRank{}, LeadingCount{2}, LeadingEnergy{0.9},
+                                            Algorithm1{0.05, 0.1, 0.97}};
+  const std::vector<SpectralFunction> functions = {
+      {SpectralFunction::Kind::one},       {SpectralFunction::Kind::sqrt},
+      {SpectralFunction::Kind::inv_sqrt},  {SpectralFunction::Kind::inv},
+      {SpectralFunction::Kind::log},       {SpectralFunction::Kind::exp},
+      {SpectralFunction::Kind::power, 0.3}};
+  for (const std::int64_t n : {1, 3, 8, 20, 64, 70})
+    for (const SpectralFunction& function : functions)
+      for (const RankPolicy& policy : policies)
+        for (const SpectralRule& rule : rules) {
+          if (n > 8 && rule.index() != 0 && policy.index() != 2) continue;
+          // The projector on everything is I: all that such a rule's gradient holds is rounding.
+          if (function.kind == SpectralFunction::Kind::one && rule.index() != 0 &&
+              (policy.index() == 0 || policy.index() == 3))
+            continue;
+          expect_twins(
+              to_string(function) + " " + to_string(policy) + " " + to_string(rule) +
+                  " n = " + std::to_string(n),
+              [&](const Tensors& in) {
+                const Spectral s = spectral(in[0], function, policy, rule);
+                return Tensors{s.result, s.values, s.rank};
+              },
+              {covariances(n, 2)}, condition(n));
+        }
+}
+
+TEST(CudaMatrices, ExactRuleAtRepeatedEigenvalues) {
+  for (const std::int64_t n : {2, 6, 33, 64}) {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < n; ++i) values.push_back(1.5 + double(i / 3));
+    const Tensor repeated = with_spectrum(values, 3), same = 0.7 * torch::eye(n, at::kDouble);
+    for (const auto& function : {sqrtm, inv_sqrtm, invm, logm, expm})
+      for (const Tensor& m : {repeated, same})
+        expect_twins(
+            "n = " + std::to_string(n),
+            [&](const Tensors& in) { return Tensors{function(in[0], Exact{})}; }, {m},
+            condition(n));
+  }
+}
+
+TEST(CudaMatrices, SecondDerivatives) {
+  const Tensor weight = random_symmetric({2, 5, 5}, 4);
+  const auto slope = [&](const Tensor& value, const Tensor& m) {
+    return torch::autograd::grad({(value * weight.to(value.device(), value.scalar_type())).sum()},
+                                 {m}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+  };
+  for (const auto& function : {sqrtm, inv_sqrtm, logm, expm})
+    expect_twins(
+        "function",
+        [&](const Tensors& in) { return Tensors{slope(function(in[0], Exact{}), in[0])}; },
+        {covariances(5, 2)}, 20 * condition(5));
+  for (const GradientRule& rule : kRules)
+    expect_twins(
+        "eigh " + to_string(rule),
+        [&](const Tensors& in) {
+          const auto [values, vectors] = eigh(in[0], rule);
+          return Tensors{slope((vectors * values.exp().unsqueeze(-2)).matmul(vectors.mT()), in[0])};
+        },
+        {covariances(5, 2)}, 20 * condition(5));
+}
+
+TEST(CudaMatrices, ViewsHalvesAndEmptyShapes) {
+  const Tensor wide = random({4, 6, 7}, 1);
+  const auto covariance = [](const Tensor& x) { return x.matmul(x.mT()); };
+  const Tensor m = covariance(wide);
+  expect_twins(
+      "transposed", [&](const Tensors& in) { return sign_free(eigh(in[0].mT())); }, {m}, 1e4);
+  expect_twins(
+      "every other",
+      [&](const Tensors& in) {
+        return Tensors{sqrtm(in[0].slice(0, 0, 4, 2).narrow(1, 1, 4).narrow(2, 1, 4))};
+      },
+      {m}, 1e4);
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    const Tensor half = on_cuda(covariances(4)).to(type).requires_grad_(true);
+    const Tensor root = sqrtm(half);
+    EXPECT_EQ(root.scalar_type(), type);
+    const Tensor gradient = torch::autograd::grad({root.sum()}, {half})[0];
+    EXPECT_EQ(gradient.scalar_type(), type);
+    EXPECT_TRUE(all_finite(gradient));
+  }
+  for (const auto& shape : std::vector<std::vector<std::int64_t>>{{0, 4, 4}, {3, 0, 0}}) {
+    const Tensor nothing = torch::zeros(shape, at::kCUDA);
+    EXPECT_EQ(eigh(nothing).vectors.sizes(), nothing.sizes());
+    EXPECT_EQ(inv_sqrtm(nothing).sizes(), nothing.sizes());
+  }
+}
+
+TEST(CudaMatrices, LargeBatches) {
+  const Tensor x = random({70000, 3, 5}, 1), m = x.matmul(x.mT()) + torch::eye(3, at::kDouble);
+  expect_twins("inv_sqrtm", [](const Tensors& in) { return Tensors{inv_sqrtm(in[0])}; }, {m}, 1e3,
+               {at::kFloat});
+}
+
+TEST(CudaMatrices, PowerMethodStartsFromTheSameVectors) {
+  expect_twins(
+      "power_method",
+      [](const Tensors& in) {
+        const auto [values, vectors] = power_method(in[0], {5, 3});
+        return Tensors{values, vectors};
+      },
+      {covariances(4)}, 1e4);
+}
+
+}  // namespace
+}  // namespace keel::test

@@ -1,0 +1,207 @@
+"""The operators and layers on CUDA tensors, under torch's own checkers."""
+
+import pytest
+import torch
+
+import keel
+from support import LAYERS, correlated, relative
+
+ops = torch.ops.keel
+
+
+def _unavailable():
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    try:
+        ops.eigh(torch.eye(2, device="cuda"))
+    except RuntimeError as error:
+        if "no CUDA" not in str(error):
+            raise
+        return "this build of keel has no CUDA"
+    return None
+
+
+WHY_NOT = _unavailable()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+opcheck = getattr(torch.library, "opcheck", None)
+
+
+def symmetric(x):
+    return (x + x.mT) / 2
+
+
+def matrices(*spectra):
+    """One matrix per tuple of eigenvalues, float64, on CUDA, requiring grad."""
+    generator = torch.Generator().manual_seed(3)
+    made = []
+    for values in spectra:
+        n = len(values)
+        q = torch.linalg.qr(torch.randn(n, n, dtype=torch.double, generator=generator))[0]
+        made.append(q @ torch.diag(torch.tensor(values, dtype=torch.double)) @ q.mT)
+    return symmetric(torch.stack(made)).cuda().requires_grad_()
+
+
+DISTINCT = ((2.0, 1.3, 0.7, 0.2), (3.0, 1.0, 0.5, 0.25))
+REPEATED = ((2.0, 1.0, 1.0, 0.5), (1.0, 1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("rule", ["analytic", "masked"])
+def test_eigh_passes_gradcheck_and_gradgradcheck(rule):
+    def function(m):
+        values, vectors = ops.eigh(symmetric(m), rule, None)
+        return values, vectors * vectors
+
+    assert torch.autograd.gradcheck(function, matrices(*DISTINCT))
+    assert torch.autograd.gradgradcheck(function, matrices(*DISTINCT))
+
+
+@pytest.mark.parametrize("name", ["sqrtm", "inv_sqrtm", "logm", "expm"])
+@pytest.mark.parametrize("spectra", [DISTINCT, REPEATED], ids=["distinct", "repeated"])
+def test_matrix_functions_pass_gradcheck_and_gradgradcheck(name, spectra):
+    def function(m):
+        return getattr(ops, name)(symmetric(m))
+
+    assert torch.autograd.gradcheck(function, matrices(*spectra))
+    assert torch.autograd.gradgradcheck(function, matrices(*spectra))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_pass_gradcheck(layer):
+    made = layer(4, groups=2, rank=keel.FullRank(), dtype=torch.double, device="cuda")
+    x = correlated(7, 4, 3).cuda().requires_grad_()
+    assert torch.autograd.gradcheck(made, (x,))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_steps_as_on_the_cpu(layer, memory_format):
+    host = layer(6, groups=2, eps=1e-2, dtype=torch.double)
+    device = layer(6, groups=2, eps=1e-2, dtype=torch.double, device="cuda")
+    for seed in range(3):
+        x = correlated(8, 6, 5, 5, seed=seed).contiguous(memory_format=memory_format)
+        a, b = x.clone().requires_grad_(), x.cuda().requires_grad_()
+        for leaf, made in ((a, host), (b, device)):
+            made(leaf).pow(3).sum().backward()
+        assert b.grad.is_cuda and relative(b.grad.cpu(), a.grad) < 1e-9
+    for name, value in host.state_dict().items():
+        torch.testing.assert_close(device.state_dict()[name].cpu(), value)
+    x = correlated(8, 6, 5, 5, seed=9)
+    assert relative(device.eval()(x.cuda()).cpu(), host.eval()(x)) < 1e-9
+
+
+def samples():
+    m = matrices(*DISTINCT)
+    values, vectors = (t.detach() for t in ops.eigh(m))
+    rank = torch.full((2,), 4, device="cuda")
+    g = torch.randn_like(vectors)
+    yield ops.eigh, (m,)
+    yield ops.eigh_backward, (values, g, values, vectors, "masked", None)
+    yield ops.spectral, (m, "inv_sqrt")
+    yield ops.spectral_backward, (g, m, values, vectors, rank, "log")
+    yield ops.sqrtm, (m,)
+    x = correlated(5, 6, 4).cuda().requires_grad_()
+    last = correlated(3, 6, 2, 4).contiguous(memory_format=torch.channels_last).cuda()
+    half = correlated(5, 6, 4, dtype=torch.float32).bfloat16().cuda()
+    numbers = torch.randn(6, dtype=torch.double, device="cuda", requires_grad=True)
+    matrix = torch.randn(2, 3, 3, dtype=torch.double, device="cuda", requires_grad=True)
+    for input in (x, last.requires_grad_(), half):
+        yield ops.moments, (input, 2)
+        yield ops.affine, (input, matrix, numbers, numbers)
+    rank = ("leading_energy", [0.9])
+    yield ops.whiten, (x, numbers, numbers, 2, "zca", 1e-4, *rank, "exact", None)
+
+
+@pytest.mark.skipif(
+    opcheck is None, reason=f"torch {torch.__version__} has no torch.library.opcheck"
+)
+def test_operators_pass_opcheck():
+    for operator, arguments in samples():
+        opcheck(operator.default, arguments)
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="no torch.compile")
+@pytest.mark.parametrize("layer, backend", [(LAYERS[0], "inductor"), (LAYERS[1], "aot_eager")])
+def test_training_compiles_without_graph_breaks(layer, backend):
+    torch._dynamo.reset()
+    plain = layer(8, groups=2, device="cuda")
+    twin = layer(8, groups=2, device="cuda")
+    compiled = torch.compile(twin, fullgraph=True, backend=backend)
+    for seed in range(2):
+        x = correlated(8, 8, 5, 5, seed=seed, dtype=torch.float32).cuda()
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        plain(a).pow(3).sum().backward()
+        compiled(b).pow(3).sum().backward()
+        assert relative(b.grad, a.grad) < 1e-4
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(twin.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+
+
+def network(layer):
+    torch.manual_seed(1)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), layer(8, group_size=4), torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 5),
+    ).cuda()  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", LAYERS[:2])
+def test_a_training_step_is_captured_in_a_graph(layer):
+    batches = [torch.randn(16, 3, 8, 8, device="cuda") for _ in range(4)]
+    labels = torch.arange(16, device="cuda") % 5
+
+    def trainer(model):
+        optimiser = torch.optim.SGD(model.parameters(), 0.05)
+
+        def step(x):
+            optimiser.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.cross_entropy(model(x), labels)
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        return step
+
+    eager = network(layer)
+    step = trainer(eager)
+    expected = [step(x).item() for x in batches]
+
+    captured = network(layer)
+    start = {name: value.clone() for name, value in captured.state_dict().items()}
+    step, x = trainer(captured), batches[0].clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step(x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step(x)
+    with torch.no_grad():
+        for name, value in captured.state_dict().items():
+            value.copy_(start[name])
+    for batch, wanted in zip(batches, expected):
+        x.copy_(batch)
+        graph.replay()
+        assert loss.item() == pytest.approx(wanted, rel=1e-4)
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(captured.state_dict()[name], value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_autocast_keeps_statistics_in_float32(layer):
+    model = network(layer)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        features = model[1](model[0](torch.randn(16, 3, 8, 8, device="cuda")))
+    assert features.dtype == torch.bfloat16
+    features.float().pow(2).sum().backward()
+    assert model[1].running_subspace.dtype == torch.float32
+    assert all(p.grad.isfinite().all() for p in model[:2].parameters())
+
+
+def test_mixed_devices_are_named():
+    x = correlated(5, 6, 4).cuda()
+    with pytest.raises(RuntimeError, match="expected matrix on cuda:0, got one on cpu"):
+        ops.affine(x, torch.zeros(2, 3, 3, dtype=torch.double))
+    with pytest.raises(RuntimeError, match="expected weight on cuda:0, got one on cpu"):
+        keel.nn.ZcaWhitening(6, dtype=torch.double)(x)
