@@ -74,8 +74,12 @@ Microseconds in_turns(const std::vector<Peer>& peers) {
     rounds = std::max(rounds, turns[p].wanted);
   }
   for (int round = 0; round < rounds; ++round)
-    for (std::size_t p = 0; p < peers.size(); ++p)
-      if (round < turns[p].wanted) turns[p].times.push_back(watch.microseconds(peers[p].call));
+    for (std::size_t p = 0; p < peers.size(); ++p) {
+      if (round >= turns[p].wanted) continue;
+      // Short calls are bound by the host: each finds its own code in the caches, not its neighbour's.
+      if (turns[p].wanted > 7) peers[p].call();
+      turns[p].times.push_back(watch.microseconds(peers[p].call));
+    }
   Microseconds result;
   for (std::size_t p = 0; p < peers.size(); ++p) result[peers[p].name] = median(turns[p].times);
   return result;

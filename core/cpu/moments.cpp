@@ -143,6 +143,7 @@ struct Sampled {
     if (count == 0) return 0;
     if (low == high) return low;
     const double unit = std::ldexp(1.0, std::ilogb(high - low) - 2);
+    if (unit == 0 || std::isinf(unit)) return low;  // float64 at the ends of its range
     return std::nearbyint(sum / count / unit) * unit;
   }
 };

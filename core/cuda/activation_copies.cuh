@@ -22,4 +22,22 @@ __device__ inline void copy_async(void* to_shared, const void* from) {
 
 __device__ inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+/// A thread's copies since the last close_copies belong together (there may be none).
+__device__ inline void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits for all that was closed but the last OPEN times.
+template <int OPEN>
+__device__ inline void await_copies_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
+}
+
+/// A barrier for some of a block's warps: those that give the same number from 1 to 15.
+template <int WARPS>
+__device__ inline void sync_team(int number) {
+  if constexpr (WARPS == 1)
+    __syncwarp();
+  else
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(WARPS * 32) : "memory");
+}
+
 }  // namespace keel::cuda

@@ -69,13 +69,12 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, T (&row)[Team<T, N
     if (team.lane() == 0) s.p[r] = p_r;
     team.sync();
     team.load(s.p, w);
-    const T half = scale / 2 * team.dot(w, x);
-    const T w_r = p_r - half * x_r;
+    // A - x w^T - w x^T with w = p - (scale / 2) (p . x) x; what needs no sum goes first, while it is made.
+    const T along = scale * team.dot(w, x) * x_r;
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      w[i] -= half * x[i];
-      row[i] -= x_r * w[i] + w_r * x[i];
-    }
+    for (int i = 0; i < kOwn; ++i) row[i] -= x_r * w[i] + p_r * x[i];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) row[i] += along * x[i];
   }
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
@@ -91,7 +90,6 @@ template <typename T, int N>
 __device__ void apply_reflectors(const Team<T, N>& team, int n, T (&vector)[Team<T, N>::kOwn],
                                  const Storage<T, N>& s) {
   constexpr int kOwn = Team<T, N>::kOwn, kRow = Team<T, N>::kRow;
-#pragma unroll 2
   for (int k = n - 3; k >= 0; --k) {
     T v[kOwn];
     team.load(s.reflectors + k * kRow, v);

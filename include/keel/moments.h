@@ -51,7 +51,8 @@ void mean_and_covariance(const PartialMoments& moments, T* mean, Matrices<T> cov
 /// - Results do not depend on the executor, to the last bit. Orders agree to rounding.
 /// - Any C, any d that divides it, N = 0, S = 0 and S = 1 are valid.
 /// - Temporary memory: O(threads * tile), and at most 32 sets of C x d sums in float64, but no
-///   more sets than m / (16 d) (or one).
+///   more sets than m / (16 d) (or one). CUDA: at most 396 sets, and groups of more than 64 channels
+///   are read once for each pair of 64-channel blocks.
 namespace reference {
 void moments(Activations<const double> input, double* mean, Matrices<double> covariance);
 void moments_backward(Activations<const double> input, const double* mean, const double* dL_dmean,

@@ -267,6 +267,15 @@ TEST(Moments, ConstantChannelsHaveNoDeviation) {
   }
 }
 
+TEST(Moments, ASpreadAtTheEndOfTheRangeIsFinite) {
+  constexpr double kTiny = std::numeric_limits<double>::denorm_min();
+  ActivationBuffer<double> x({4, 1, 2, 1}, Order::contiguous);
+  for (std::size_t k = 0; k < x.data.size(); ++k) x.data[k] = k % 2 == 0 ? kTiny : 3 * kTiny;
+  const auto got = by_cpu(x);
+  EXPECT_TRUE(std::isfinite(got.mean[0]));
+  EXPECT_EQ(got.covariance[0], 0);
+}
+
 TEST(Moments, ABadValueReachesItsOwnChannelOnly) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
