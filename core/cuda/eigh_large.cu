@@ -177,10 +177,10 @@ template <typename T>
 void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
                 const Stream& stream) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
+  const cudaStream_t queue = native(stream);
   // Alone, a matrix takes another path in cuSOLVER: slower below this size (bench/NOTES.md).
   constexpr std::int64_t kFastAlone = 192;
   const std::int64_t padded = batch < 2 && (n < kFastAlone || capturing(queue)) ? 2 : batch;
-  const cudaStream_t queue = native(stream);
   const Handle& solver = handle();
   check_solver(cusolverDnSetStream(solver.handle, queue));
   Scratch<T> rows(kName, stream, padded * n * n), ascending(kName, stream, padded * n),
