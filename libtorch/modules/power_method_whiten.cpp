@@ -6,6 +6,7 @@
 #include "check.h"
 #include "keel/torch/affine.h"
 #include "keel/torch/moments.h"
+#include "modules/synchronised_moments.h"
 
 namespace keel::nn {
 namespace {
@@ -75,18 +76,25 @@ struct Assemble {
   }
 };
 
-}  // namespace
-
-Whitened power_method_whiten(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                             std::int64_t groups, const SubspaceMap& map,
-                             const PowerMethod& method) {
+std::tuple<Tensor, Tensor> moments_over(const ProcessGroup& processes, const Tensor& input,
+                                        std::int64_t groups) {
+  if (processes.size() > 1) return synchronised_moments(input, groups, processes);
   TORCH_CHECK_VALUE(ops::samples_of(input) > 1,
                     "keel::power_method: expected more than 1 value per channel when training, "
                     "got input size ",
                     ops::shape_of(input));
+  const Moments found = moments(input, groups);
+  return {found.mean, found.covariance};
+}
+
+}  // namespace
+
+Whitened power_method_whiten(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                             std::int64_t groups, const SubspaceMap& map, const PowerMethod& method,
+                             const ProcessGroup& processes) {
   // The d x d work stays in the statistics' type; autocast would take its products to half.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const auto [mean, covariance] = moments(input, groups);
+  const auto [mean, covariance] = moments_over(processes, input, groups);
   const Tensor variance = covariance.diagonal(0, -2, -1);
   const double eps = std::visit([](const auto& m) { return m.eps; }, map);
   const bool standardised = std::holds_alternative<PcaDenoising>(map);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "keel/torch/nn/process_group.h"
 #include "keel/torch/power_method.h"
 #include "keel/torch/whiten.h"
 
@@ -9,6 +10,6 @@ namespace keel::nn {
 /// Algorithm1's Rayleigh condition reads here: stop where an eigenvalue rises above the one before.
 Whitened power_method_whiten(const torch::Tensor& input, const torch::Tensor& weight,
                              const torch::Tensor& bias, std::int64_t groups, const SubspaceMap& map,
-                             const PowerMethod& method);
+                             const PowerMethod& method, const ProcessGroup& processes);
 
 }  // namespace keel::nn

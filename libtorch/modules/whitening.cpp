@@ -6,6 +6,7 @@
 #include "check.h"
 #include "keel/torch/affine.h"
 #include "modules/power_method_whiten.h"
+#include "modules/synchronised_whiten.h"
 #include "ops/calls.h"
 #include "ops/whiten.h"
 
@@ -49,11 +50,14 @@ WhiteningOptions completed(const std::string& name, WhiteningOptions options,
 }
 
 Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                  std::int64_t groups, const SubspaceMap& map, const LayerRule& rule) {
+                  std::int64_t groups, const SubspaceMap& map, const LayerRule& rule,
+                  const ProcessGroup& processes) {
   return std::visit(
       [&](const auto& chosen) {
         if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, PowerMethod>)
-          return power_method_whiten(input, weight, bias, groups, map, chosen);
+          return power_method_whiten(input, weight, bias, groups, map, chosen, processes);
+        else if (processes.size() > 1)
+          return synchronised_whiten(input, weight, bias, groups, map, chosen, processes);
         else
           return ops::whitened(input, weight, bias, groups, map, chosen);
       },
@@ -113,7 +117,9 @@ Tensor WhiteningImpl::forward(const Tensor& input) {
   if (!is_training() && running_mean.defined())
     return affine(input, evaluation_matrix(ops::compute_type(input.scalar_type())), running_mean,
                   bias);
-  const std::int64_t samples = ops::samples_of(input);
+  // SyncBatchNorm's habit: a layer in evaluation keeps to itself.
+  const ProcessGroup processes = is_training() ? options.process_group : ProcessGroup();
+  const std::int64_t samples = ops::samples_of(input) * processes.size();
   if (samples > 1 && samples < *options.group_size && !warned_of_few_samples_) {
     warned_of_few_samples_ = true;
     TORCH_WARN(name(), ": ", samples, " samples of ", options.channels, " channels in groups of ",
@@ -121,7 +127,7 @@ Tensor WhiteningImpl::forward(const Tensor& input) {
                " at most, and the directions beyond it are eps alone. Use smaller groups or larger "
                "batches.");
   }
-  Whitened batch = whitened(input, weight, bias, *options.groups, map_, options.rule);
+  Whitened batch = whitened(input, weight, bias, *options.groups, map_, options.rule, processes);
   rank_ = batch.rank;
   values_ = batch.values;
   covariance_ = batch.covariance;
@@ -185,8 +191,11 @@ void WhiteningImpl::pretty_print(std::ostream& stream) const {
     stream << "none";
   stream << ", affine=" << flag(options.affine)
          << ", track_running_stats=" << flag(options.track_running_stats)
-         << ", rule=" << to_string(options.rule) << ", rank=" << keel::to_string(*options.rank)
-         << ")";
+         << ", rule=" << to_string(options.rule) << ", rank=" << keel::to_string(*options.rank);
+  if (options.process_group.size() > 1)
+    stream << ", process_group=rank " << options.process_group.rank() << " of "
+           << options.process_group.size();
+  stream << ")";
 }
 
 }  // namespace keel::nn

@@ -34,6 +34,15 @@ std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matr
 
 std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);
 
+/// One float64 tensor (1 + C + C d): count, sum (input - shift), sum (input - shift)(input - shift)^T.
+/// No shift is zero.
+Tensor partial_moments(const Tensor& input, std::int64_t groups, const Optional<Tensor>& shift);
+
+/// Mean and covariance out of such sums, or the sums of such sums.
+std::tuple<Tensor, Tensor> moments_from_partial(const Tensor& partial, std::int64_t channels,
+                                                std::int64_t groups, const Optional<Tensor>& shift,
+                                                Optional<at::ScalarType> type);
+
 /// sum (C) of left, and cross (G, d, d) = sum left (right - center)^T, over all samples.
 std::tuple<Tensor, Tensor> cross_moments(const Tensor& left, const Tensor& right,
                                          const Optional<Tensor>& center, std::int64_t groups);

@@ -11,7 +11,7 @@ from .pca_denoising import PcaDenoising
 from .whitening import Whitening
 from .zca_whitening import ZcaWhitening
 
-_BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _HERE = "keel.nn.convert_batchnorm"
 
 
@@ -23,7 +23,8 @@ def convert_batchnorm(
     copy_statistics: bool = True,
     **options: Any,
 ) -> nn.Module:
-    """Swaps BatchNorm1d, 2d and 3d layers for whitening layers, and returns the model.
+    """Swaps BatchNorm1d, 2d and 3d and SyncBatchNorm layers for whitening layers, and returns the
+    model.
 
     As :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`: the model is changed in place, except
     where it is itself a BatchNorm; then the new layer is returned. Nothing is changed when anything
@@ -39,7 +40,7 @@ def convert_batchnorm(
             batches. The model then computes in evaluation what it computed before, until it is
             trained. (Not for PcaWhitening, whose channels are others.)
         options: passed to the layer. What is not given there is taken from the BatchNorm: momentum,
-            affine and track_running_stats.
+            affine, track_running_stats and, of a SyncBatchNorm, process_group.
 
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16))
     >>> model = keel.nn.convert_batchnorm(model, names=["1"], group_size=8)
@@ -95,6 +96,7 @@ def _replacement(
         "momentum": norm.momentum,
         "affine": norm.affine,
         "track_running_stats": norm.track_running_stats,
+        "process_group": _group(norm),
         "device": None if like is None else like.device,
         "dtype": None if like is None else like.dtype,
         **options,
@@ -108,6 +110,13 @@ def _replacement(
     if copy_statistics and new.track_running_stats and _has_seen_batches(norm):
         _copy_statistics(new, norm)
     return new.train(norm.training)
+
+
+def _group(norm: Any) -> Any:
+    """SyncBatchNorm's None means all processes."""
+    if not isinstance(norm, nn.SyncBatchNorm):
+        return None
+    return norm.process_group or "world"
 
 
 def _has_seen_batches(norm: Any) -> bool:

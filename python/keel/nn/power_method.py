@@ -4,12 +4,13 @@ Composed of differentiable operators. It is there to be measured against: plain,
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from ..rules import Algorithm1, FullRank, LeadingCount, LeadingEnergy, PowerMethod, RankPolicy
+from . import synchronise
 
 
 def whiten(
@@ -21,16 +22,21 @@ def whiten(
     eps: float,
     policy: RankPolicy,
     rule: PowerMethod,
+    group: Any = None,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Output, mean, covariance, subspace and rank, as of ``torch.ops.keel.whiten_forward``."""
-    if input.shape[0] * input.shape[2:].numel() <= 1:
+    """Output, mean, covariance, subspace and rank, as of ``torch.ops.keel.whiten_forward``; with the
+    moments of all processes of a ``group``."""
+    if group is None and input.shape[0] * input.shape[2:].numel() <= 1:
         raise ValueError(
             "keel.power_method: expected more than 1 value per channel when training, "
             f"got input size {tuple(input.shape)}"
         )
     # Autocast would run the iteration's products in half precision.
     with torch.autocast(input.device.type, enabled=False):
-        mean, covariance = torch.ops.keel.moments(input, groups)
+        if group is None:
+            mean, covariance = torch.ops.keel.moments(input, groups)
+        else:
+            mean, covariance = synchronise.moments(input, groups, group)
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         subspace, rank = _subspace(covariance, variance, map, eps, policy, rule)
         matrix = subspace

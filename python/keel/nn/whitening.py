@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import rules
 from ..rules import Exact, LayerRule, PowerMethod, RankPolicy
-from . import inference, power_method
+from . import inference, power_method, synchronise
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -36,6 +36,10 @@ class Whitening(nn.Module):
         track_running_stats: whether running statistics are kept, and used in evaluation.
         rule: how the gradient passes the eigendecomposition.
         rank: which eigenvalues are kept. None stands for the layer's default.
+        process_group: the processes whose batches make up one batch in training: one of
+            ``torch.distributed``'s groups, or "world" for all of them, looked up at every step. All
+            must take every step, forward and backward; some may have no samples. None stands for this
+            process alone. See docs/distributed.md.
 
     A batch whose statistics are not finite gives a NaN output and leaves the running statistics and
     ``num_batches_tracked`` as they were. The attribute ``rank`` says how many eigenvalues of each
@@ -43,6 +47,7 @@ class Whitening(nn.Module):
     """
 
     _map: ClassVar[str]
+    process_group: synchronise.ProcessGroup = None  # of layers pickled before there was one
 
     def __init__(
         self,
@@ -55,6 +60,7 @@ class Whitening(nn.Module):
         track_running_stats: bool = True,
         rule: LayerRule = Exact(),
         rank: Optional[RankPolicy] = None,
+        process_group: synchronise.ProcessGroup = None,
         device: Optional[torch.device] = None,
         dtype: Optional[torch.dtype] = None,
     ) -> None:
@@ -67,6 +73,7 @@ class Whitening(nn.Module):
         self.track_running_stats = track_running_stats
         self.rule = rule
         self.rank_policy = self._default_rank(eps) if rank is None else rank
+        self.process_group = process_group
         self.rank: Optional[Tensor] = None
         self._warned = False
         self._check_options()
@@ -124,12 +131,13 @@ class Whitening(nn.Module):
         return torch.ops.keel.affine(input, matrix, center, bias)
 
     def extra_repr(self) -> str:
+        group = self.process_group
         return (
             f"{self.num_features}, group_size={self.group_size}, eps={self.eps}, "
             f"momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, rule={self.rule}, "
             f"rank={self.rank_policy}"
-        )
+        ) + ("" if group is None else f", process_group={group}")
 
     # Inference.
 
@@ -178,11 +186,20 @@ class Whitening(nn.Module):
         return matrix, _statistics_type(self.running_mean), bias
 
     def _forward_batch(self, input: Tensor) -> Tensor:
-        self._warn_of_few_samples(input)
+        # SyncBatchNorm's habit: a layer in evaluation keeps to itself.
+        own = self.process_group if self.training else None
+        group, processes = synchronise.members(self._name(), own)
+        self._warn_of_few_samples(input, processes)
         if isinstance(self.rule, PowerMethod):
             output, mean, covariance, subspace, self.rank = power_method.whiten(
                 input, self.weight, self.bias, self.groups, self._map, self.eps,
-                self.rank_policy, self.rule,
+                self.rank_policy, self.rule, group if processes > 1 else None,
+            )  # fmt: skip
+        elif processes > 1:
+            output, mean, covariance, subspace, self.rank = synchronise.whiten(
+                input, self.weight, self.bias, self.groups, group, (self._map, self.eps),
+                rules.encode_rank(self._name(), self.rank_policy),
+                rules.encode_rule(self._name(), self.rule),
             )  # fmt: skip
         else:
             policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
@@ -228,6 +245,7 @@ class Whitening(nn.Module):
 
     def _check_options(self) -> None:
         """The operator's own checks, on a tensor without data: a bad option is an error now."""
+        synchronise.check_group(self._name(), self.process_group)
         policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
         if self.momentum is not None and not 0 <= self.momentum <= 1:
             raise ValueError(
@@ -252,10 +270,10 @@ class Whitening(nn.Module):
                 f"{self._name()}: expected (N, {self.num_features}, ...), got {tuple(input.shape)}"
             )
 
-    def _warn_of_few_samples(self, input: Tensor) -> None:
+    def _warn_of_few_samples(self, input: Tensor, processes: int) -> None:
         if self._warned:
             return
-        samples = input.numel() // self.num_features
+        samples = input.numel() // self.num_features * processes
         if 1 < samples < self.group_size:
             self._warned = True
             warnings.warn(

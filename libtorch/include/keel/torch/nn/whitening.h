@@ -17,6 +17,7 @@
 #include <variant>
 
 #include "keel/subspace.h"
+#include "keel/torch/nn/process_group.h"
 #include "keel/torch/power_method.h"
 #include "keel/torch/whiten.h"
 
@@ -44,6 +45,9 @@ struct WhiteningOptions {
   bool track_running_stats = true;  ///< otherwise batch statistics serve evaluation too
   LayerRule rule = Exact{};
   std::optional<RankPolicy> rank = std::nullopt;  ///< empty: the layer's own default
+  /// The processes whose batches make up one batch in training. All of them must take every step,
+  /// forward and backward; some may have no samples. Empty, or of one process: this one alone.
+  ProcessGroup process_group = {};
 };
 
 /// A torch norm layer: (N, C, *) in, the same out, in its type and memory format.
@@ -53,6 +57,9 @@ struct WhiteningOptions {
 /// - Non-finite batch statistics make the output NaN, and the running statistics and
 ///   num_batches_tracked keep their values for that step. This is decided on the device.
 /// - float16 and bfloat16 activations have float32 statistics.
+/// - With a process group, training uses the statistics of all its processes' samples, and each has
+///   the same statistics, running ones too, to the last bit. Evaluation never communicates, not even
+///   without running statistics. Gradients of weight and bias are this process's share of the sum.
 class WhiteningImpl : public torch::nn::Module {
  public:
   torch::Tensor forward(const torch::Tensor& input);

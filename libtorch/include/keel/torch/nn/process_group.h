@@ -1,0 +1,57 @@
+#pragma once
+
+// The processes that share a layer's batch. c10d's own headers are heavy and a LibTorch may lack them,
+// so nothing of c10d is named here: only who passes a group needs to include them.
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace keel::nn {
+
+/// The processes whose batches a layer takes as one, in training:
+///
+///     #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+///     c10::intrusive_ptr<c10d::ProcessGroup> group = ...;
+///     keel::nn::ZcaWhitening layer({.channels = 64, .process_group = group});
+///
+/// A value: copies mean the same processes.
+class ProcessGroup {
+ public:
+  /// Replaces a tensor by its sum over all processes, the same on each to the last bit. For CUDA
+  /// tensors it is enough that the current stream sees it so.
+  using Sum = std::function<void(torch::Tensor&)>;
+
+  /// This process alone.
+  ProcessGroup() = default;
+
+  /// Any of c10d's groups or backends; null is this process alone.
+  template <typename Group>
+  ProcessGroup(const c10::intrusive_ptr<Group>& group) {
+    if (!group) return;
+    *this = ProcessGroup(group->getRank(), group->getSize(), [group](torch::Tensor& tensor) {
+      std::vector<torch::Tensor> tensors{tensor};
+      group->allreduce(tensors)->wait();
+    });
+  }
+
+  /// Any other way to add up.
+  ProcessGroup(std::int64_t rank, std::int64_t size, Sum sum)
+      : rank_(rank), size_(size), sum_(std::move(sum)) {}
+
+  std::int64_t rank() const { return rank_; }
+  std::int64_t size() const { return size_; }
+  void sum(torch::Tensor& tensor) const {
+    if (sum_) sum_(tensor);
+  }
+
+ private:
+  std::int64_t rank_ = 0, size_ = 1;
+  Sum sum_;
+};
+
+}  // namespace keel::nn
