@@ -1,14 +1,15 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu bench lint clean
+.PHONY: help setup demo test test-gpu bench bench-gpu lint clean
 jobs := $(shell nproc)
 
 help:
 	@echo 'make setup     install what is missing (with apt)'
-	@echo 'make demo      build, and show the gradients of all rules at a degenerate matrix'
+	@echo 'make demo      build, train six layers for a few minutes, print a table, write a report'
 	@echo 'make test      lint, build, all tests; then the core tests under ASan and UBSan'
-	@echo 'make test-gpu  build the CUDA twins and run their tests, on a machine with a GPU'
+	@echo 'make test-gpu  all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
 	@echo 'make bench     build, and time keel against its peers (ARGS=--help)'
+	@echo 'make bench-gpu the same on a GPU, with what it has to reach (ARGS=--help)'
 	@echo 'make lint      check the formatting (scripts/lint --fix repairs it)'
 	@echo 'make clean     remove the build folder'
 
@@ -17,8 +18,8 @@ setup:
 
 demo: setup
 	cmake --preset release
-	cmake --build --preset release --target keel_demo
-	build/bin/keel_demo
+	cmake --build --preset release --target keel_cli
+	scripts/demo
 
 test: setup
 	scripts/lint
@@ -30,12 +31,15 @@ test: setup
 	ctest --preset sanitize --parallel $(jobs)
 
 test-gpu:
-	scripts/test-gpu
+	scripts/test-gpu $(ARGS)
 
 bench: setup
 	cmake --preset release
 	cmake --build --preset release --target keel_bench
 	build/bin/keel_bench $(ARGS)
+
+bench-gpu:
+	scripts/bench-gpu $(ARGS)
 
 lint:
 	@scripts/lint

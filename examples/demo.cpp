@@ -1,5 +1,5 @@
 // The gradient of L = <W, M^(-1/2)> under every rule, where eigenvalues repeat or nearly do.
-// Run with `make demo`. Exits non-zero if the exact rule is not exact.
+// Run build/bin/keel_demo. Exits non-zero if the exact rule is not exact.
 
 #include <fmt/core.h>
 #include <torch/torch.h>

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "lab/report/progress.h"
+#include "lab/train/checkpoint.h"
+
+namespace keel::cli {
+
+/// The newest good checkpoint of a run folder, or the one named. Damaged ones are told of on `line`;
+/// none at all throws keel::Error.
+lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLine& line);
+
+}  // namespace keel::cli

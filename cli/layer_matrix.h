@@ -1,0 +1,27 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace keel::cli {
+
+struct LayerMatrixOptions {
+  std::int64_t group = 0;
+  std::optional<double> eps;   ///< empty: the layer's own, 0 for .npy files
+  std::int64_t images = 1024;  ///< checkpoints: how many go through the first convolution
+};
+
+struct LayerMatrix {
+  torch::Tensor matrix;  ///< (n, n) float64: what the layer would decompose
+  std::string description;
+};
+
+/// From a .npy file, from the spectrum.json of a run folder, or from a checkpoint: then the covariance
+/// is computed from the checkpoint's own data. A PCA layer standardises it first.
+LayerMatrix layer_matrix(const std::filesystem::path& where, const LayerMatrixOptions& options);
+
+}  // namespace keel::cli

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lab/train/options.h"
+
+namespace keel::cli {
+
+/// Declares the options of `options` on the app, with help, default and range from the lab's own list:
+/// those named in `only`, or all but the run folder where it is empty. `options` must outlive the
+/// parse.
+void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {});
+
+/// --config FILE: TOML with the options' names (dashes or underscores). The command line wins over the
+/// file. `file`, where not empty, is read if the command line names none.
+void add_config(CLI::App& app, const std::filesystem::path& file = {});
+
+/// `base` with those options replaced that were given on the command line or in the config file.
+lab::TrainOptions overridden(const lab::TrainOptions& base, const lab::TrainOptions& given,
+                             const CLI::App& app);
+
+/// A number in the range; the message says what was expected and what came.
+CLI::Validator within(const lab::Range& range);
+
+/// What reads a data set, and nothing else.
+const std::set<std::string>& data_option_names();
+/// Where and how a network runs.
+const std::set<std::string>& machine_option_names();
+
+/// Throws UsageError.
+void check(const lab::TrainOptions& options);
+
+}  // namespace keel::cli

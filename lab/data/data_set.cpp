@@ -1,0 +1,44 @@
+#include "lab/data/data_set.h"
+
+#include <fmt/format.h>
+
+#include "lab/data/sources.h"
+#include "lab/names.h"
+
+namespace keel::lab {
+
+const std::vector<std::string>& data_sources() {
+  static const std::vector<std::string> names{"synthetic", "cifar10", "cifar100", "folder",
+                                              "packed"};
+  return names;
+}
+
+void validate(const DataOptions& options) {
+  const auto expect = [](bool holds, const char* what, auto got) {
+    require(holds, fmt::format("keel::lab::DataOptions: expected {}, got {}", what, got));
+  };
+  require_one_of("keel::lab::DataOptions", "source", options.source, data_sources());
+  expect(options.size == 0 || (options.size >= 4 && options.size <= 4096),
+         "size from 4 to 4096, or 0", options.size);
+  expect(options.train_limit >= 0, "train_limit >= 0", options.train_limit);
+  expect(options.test_limit >= 0, "test_limit >= 0", options.test_limit);
+  if (options.source == "synthetic")
+    expect(options.size > 0, "size >= 4 of synthetic images", options.size);
+  else
+    require(!options.path.empty(), "keel::lab::DataOptions: expected path, which source " +
+                                       options.source + " needs, got none");
+}
+
+DataSet load(const DataOptions& options, const Progress& progress) {
+  validate(options);
+  try {
+    if (options.source == "synthetic") return load_synthetic(options, progress);
+    if (options.source == "folder") return load_folder(options, progress);
+    if (options.source == "packed") return load_packed(options, progress);
+    return load_cifar(options, progress);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw Error("keel::lab::load: " + error.path1().string() + ": " + error.code().message());
+  }
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,157 @@
+// The packed form is a safetensors file, so Python reads it as it is: the four tensors, and in its
+// metadata the format's name, the data set's name, classes and statistics (as JSON) and a checksum.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "lab/data/load_error.h"
+#include "lab/data/sources.h"
+#include "lab/train/checksum.h"
+#include "lab/train/safetensors.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Metadata = std::map<std::string, std::string>;
+
+const std::string kFormat = "keel data set 1";
+
+std::vector<std::pair<std::string, torch::Tensor*>> parts_of(DataSet& data) {
+  return {{"train.pixels", &data.train.pixels},
+          {"train.labels", &data.train.labels},
+          {"test.pixels", &data.test.pixels},
+          {"test.labels", &data.test.labels}};
+}
+
+/// Over everything: the metadata's other fields and the tensors.
+std::string checksum_of(const Metadata& metadata, DataSet& data) {
+  std::string summary;
+  for (const auto& [name, value] : metadata)
+    if (name != "crc32") summary += name + "=" + value + "\n";
+  for (const auto& [name, tensor] : parts_of(data)) {
+    const std::string_view bytes(static_cast<const char*>(tensor->data_ptr()), tensor->nbytes());
+    summary += fmt::format("{}={:08x}\n", name, crc32(bytes));
+  }
+  return fmt::format("{:08x}", crc32(summary));
+}
+
+void take_tensors(const fs::path& file, const SafeTensors& from, DataSet& data) {
+  for (const auto& [name, tensor] : parts_of(data)) {
+    const auto found = from.tensors.find(name);
+    require_of(file, found != from.tensors.end(), "expected a packed data set, it has no " + name);
+    *tensor = found->second;
+  }
+  for (const auto& [which, images] : {std::pair("train", &data.train), {"test", &data.test}}) {
+    const torch::Tensor &pixels = images->pixels, &labels = images->labels;
+    require_of(file,
+               pixels.scalar_type() == torch::kUInt8 && pixels.dim() == 4 && pixels.numel() > 0 &&
+                   pixels.size(1) == 3,
+               fmt::format("{}.pixels: expected uint8 (N, 3, H, W), got {} ({})", which,
+                           c10::toString(pixels.scalar_type()), fmt::join(pixels.sizes(), ", ")));
+    require_of(file,
+               labels.scalar_type() == torch::kLong && labels.dim() == 1 &&
+                   labels.size(0) == pixels.size(0),
+               fmt::format("{}.labels: expected int64 ({}), a label for each image, got {} ({})",
+                           which, pixels.size(0), c10::toString(labels.scalar_type()),
+                           fmt::join(labels.sizes(), ", ")));
+    const auto* label = labels.data_ptr<std::int64_t>();
+    const auto classes = std::int64_t(data.classes.size());
+    for (std::int64_t i = 0; i < images->count(); ++i)
+      require_of(file, label[i] >= 0 && label[i] < classes,
+                 fmt::format("{}.labels: entry {}: expected a label from 0 to {}, got {}", which, i,
+                             classes - 1, label[i]));
+  }
+  require_of(file, data.train.pixels.sizes().slice(1) == data.test.pixels.sizes().slice(1),
+             "expected test images of the training images' size");
+}
+
+void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data) {
+  const auto field = [&](const std::string& name) {
+    const auto found = metadata.find(name);
+    require_of(file, found != metadata.end(),
+               "expected a packed data set, its metadata have no " + name);
+    return found->second;
+  };
+  const std::string format = field("format");
+  require_of(file, format == kFormat, "expected format '" + kFormat + "', got '" + format + "'");
+  try {
+    data.name = field("name");
+    data.classes = json::parse(field("classes")).get<std::vector<std::string>>();
+    data.mean = json::parse(field("mean")).get<std::array<double, 3>>();
+    data.deviation = json::parse(field("deviation")).get<std::array<double, 3>>();
+  } catch (const json::exception& error) {
+    fail(file, fmt::format("metadata: {}", error.what()));
+  }
+  for (double deviation : data.deviation)
+    require_of(file, deviation > 0, fmt::format("expected deviations > 0, got {}", deviation));
+}
+
+DataSet read(const fs::path& file) {
+  require_of(file, fs::is_regular_file(file), "expected a packed data set, found no file");
+  SafeTensors content;
+  try {
+    content = read_safetensors(file);
+  } catch (const Error& error) {
+    fail(file, fmt::format("expected a packed data set: {}", error.what()));
+  } catch (const std::system_error& error) {
+    fail(file, error.what());
+  }
+  DataSet data;
+  take_metadata(file, content.metadata, data);
+  take_tensors(file, content, data);
+  const std::string expected = content.metadata["crc32"];
+  const std::string got = checksum_of(content.metadata, data);
+  require_of(file, got == expected,
+             fmt::format("damaged: expected checksum {}, got {}", expected, got));
+  return data;
+}
+
+}  // namespace
+
+void pack(const DataSet& given, const fs::path& file, const Progress& progress) {
+  DataSet data = given;
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : parts_of(data)) {
+    require(tensor->defined() && tensor->numel() > 0,
+            "keel::lab::pack: " + file.string() + ": expected training and test images, got no " +
+                name);
+    *tensor = tensor->cpu().contiguous();
+    tensors.emplace_back(name, *tensor);
+  }
+  Metadata metadata{{"format", kFormat},
+                    {"name", data.name},
+                    {"classes", json(data.classes).dump()},
+                    {"mean", json(data.mean).dump()},
+                    {"deviation", json(data.deviation).dump()}};
+  metadata["crc32"] = checksum_of(metadata, data);
+  const std::int64_t count = data.train.count() + data.test.count();
+  const std::string what = "writing " + file.filename().string();
+  if (progress) progress(what, 0, count);
+  try {
+    write_safetensors(file, tensors, metadata);
+  } catch (const std::system_error& error) {
+    throw Error(std::string("keel::lab::pack: ") + error.what());
+  }
+  if (progress) progress(what, count, count);
+}
+
+DataSet load_packed(const DataOptions& options, const Progress& progress) {
+  const std::string what = "reading " + options.path.filename().string();
+  if (progress) progress(what, 0, 1);
+  DataSet data = read(options.path);
+  if (progress) progress(what, 1, 1);
+  const auto fitted = [&](const Images& images, std::int64_t limit) {
+    return resized(limited(images, limit, options.seed), options.size, progress);
+  };
+  data.train = fitted(data.train, options.train_limit);
+  data.test = fitted(data.test, options.test_limit);
+  return data;
+}
+
+}  // namespace keel::lab

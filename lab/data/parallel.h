@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "lab/data/data_set.h"
+
+namespace keel::lab {
+
+/// body(i) for every i in [0, count), on all cores. Where bodies throw, the exception of the lowest i
+/// comes out, whatever the number of threads. `progress` hears of `what` on the calling thread.
+void in_parallel(const std::string& what, std::int64_t count,
+                 const std::function<void(std::int64_t)>& body, const Progress& progress = {});
+
+}  // namespace keel::lab

@@ -1,0 +1,26 @@
+#pragma once
+
+// The sources behind load(), one file each, and what they share.
+
+#include "lab/data/data_set.h"
+
+namespace keel::lab {
+
+DataSet load_synthetic(const DataOptions& options, const Progress& progress);
+DataSet load_cifar(const DataOptions& options, const Progress& progress);
+DataSet load_folder(const DataOptions& options, const Progress& progress);
+DataSet load_packed(const DataOptions& options, const Progress& progress);
+
+/// Which samples a limit leaves: as many of each class as can be, by lot, in their old order.
+/// `limit` 0: all.
+std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,
+                                  std::uint64_t seed);
+Images limited(const Images& images, std::int64_t limit, std::uint64_t seed);
+
+/// Scaled to size x size; 0: as they are.
+Images resized(const Images& images, std::int64_t size, const Progress& progress);
+
+/// Mean and deviation of the training pixels.
+void measure(DataSet& data);
+
+}  // namespace keel::lab

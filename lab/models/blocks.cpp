@@ -1,0 +1,66 @@
+#include "lab/models/blocks.h"
+
+namespace keel::lab {
+namespace {
+
+using torch::Tensor;
+using torch::nn::BatchNorm2d;
+using torch::nn::Conv2d;
+using torch::nn::Sequential;
+
+/// The shortcut of a block that changes the shape; empty where it does not.
+Sequential shortcut(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
+  if (stride == 1 && inputs == outputs) return nullptr;
+  return Sequential(convolution(inputs, outputs, 1, stride), BatchNorm2d(outputs));
+}
+
+Tensor joined(const Tensor& branch, const Tensor& input, Sequential& downsample) {
+  const Tensor straight = downsample.is_empty() ? input : downsample->forward(input);
+  return (branch + straight).relu_();
+}
+
+}  // namespace
+
+Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
+                   std::int64_t stride, bool bias) {
+  Conv2d result(torch::nn::Conv2dOptions(inputs, outputs, kernel)
+                    .stride(stride)
+                    .padding(kernel / 2)
+                    .bias(bias));
+  torch::nn::init::kaiming_normal_(result->weight, 0, torch::kFanOut, torch::kReLU);
+  return result;
+}
+
+BasicBlockImpl::BasicBlockImpl(std::int64_t inputs, std::int64_t width, std::int64_t stride) {
+  conv1_ = register_module("conv1", convolution(inputs, width, 3, stride));
+  bn1_ = register_module("bn1", BatchNorm2d(width));
+  conv2_ = register_module("conv2", convolution(width, width, 3, 1));
+  bn2_ = register_module("bn2", BatchNorm2d(width));
+  downsample_ = shortcut(inputs, width, stride);
+  if (!downsample_.is_empty()) register_module("downsample", downsample_);
+}
+
+Tensor BasicBlockImpl::forward(const Tensor& input) {
+  const Tensor hidden = bn1_(conv1_(input)).relu_();
+  return joined(bn2_(conv2_(hidden)), input, downsample_);
+}
+
+BottleneckImpl::BottleneckImpl(std::int64_t inputs, std::int64_t width, std::int64_t stride) {
+  const std::int64_t outputs = kExpansion * width;
+  conv1_ = register_module("conv1", convolution(inputs, width, 1, 1));
+  bn1_ = register_module("bn1", BatchNorm2d(width));
+  conv2_ = register_module("conv2", convolution(width, width, 3, stride));
+  bn2_ = register_module("bn2", BatchNorm2d(width));
+  conv3_ = register_module("conv3", convolution(width, outputs, 1, 1));
+  bn3_ = register_module("bn3", BatchNorm2d(outputs));
+  downsample_ = shortcut(inputs, outputs, stride);
+  if (!downsample_.is_empty()) register_module("downsample", downsample_);
+}
+
+Tensor BottleneckImpl::forward(const Tensor& input) {
+  Tensor hidden = bn1_(conv1_(input)).relu_();
+  hidden = bn2_(conv2_(hidden)).relu_();
+  return joined(bn3_(conv3_(hidden)), input, downsample_);
+}
+
+}  // namespace keel::lab

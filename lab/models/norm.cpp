@@ -1,0 +1,103 @@
+#include "lab/models/norm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/names.h"
+
+namespace keel::lab {
+namespace {
+
+using torch::nn::BatchNorm2dImpl;
+using torch::nn::IdentityImpl;
+
+bool whitens(const NormOptions& options) { return options.kind == "zca" || options.kind == "pca"; }
+
+keel::nn::WhiteningOptions whitening_options(const NormOptions& options, std::int64_t channels) {
+  keel::nn::WhiteningOptions result{.channels = channels,
+                                    .eps = options.eps,
+                                    .momentum = options.momentum,
+                                    .rule = layer_rule(options.rule, options.parameter)};
+  if (options.group_size > 0) result.group_size = options.group_size;
+  if (options.kind == "pca") {
+    if (options.components > 0)
+      result.rank = LeadingCount{options.components};
+    else
+      result.rank = LeadingEnergy{options.energy};
+  }
+  return result;
+}
+
+}  // namespace
+
+const std::vector<std::string>& norm_kinds() {
+  static const std::vector<std::string> names{"batch", "zca", "pca", "none", "folded"};
+  return names;
+}
+
+const std::vector<std::string>& norm_rules() {
+  static const std::vector<std::string> names{
+      "exact", "power_iteration", "taylor", "lorentzian", "masked", "analytic", "power_method"};
+  return names;
+}
+
+keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
+  require_one_of("keel::lab::NormOptions", "rule", name, norm_rules());
+  if (name == "power_method") {
+    keel::PowerMethod method;
+    if (parameter) {
+      require(*parameter >= 1 && *parameter <= 1e6 && *parameter == std::floor(*parameter),
+              fmt::format("keel::lab::NormOptions: expected parameter (the iterations of "
+                          "power_method) to be a whole number from 1 to 1000000, got {}",
+                          *parameter));
+      method.iterations = std::int64_t(*parameter);
+    }
+    return method;
+  }
+  return std::visit([](const auto& rule) { return keel::nn::LayerRule(rule); },
+                    spectral_rule(name, parameter));
+}
+
+void validate(const NormOptions& options, std::int64_t channels) {
+  const auto expect = [](bool holds, const char* what, auto got) {
+    require(holds, fmt::format("keel::lab::NormOptions: expected {}, got {}", what, got));
+  };
+  require_one_of("keel::lab::NormOptions", "kind", options.kind, norm_kinds());
+  expect(options.momentum >= 0 && options.momentum <= 1, "momentum in [0, 1]", options.momentum);
+  expect(options.group_size >= 0, "group_size >= 0", options.group_size);
+  expect(options.eps > 0 && std::isfinite(options.eps), "eps > 0", options.eps);
+  expect(options.energy > 0 && options.energy <= 1, "energy in (0, 1]", options.energy);
+  expect(options.components >= 0, "components >= 0", options.components);
+  layer_rule(options.rule, options.parameter);
+  if (!whitens(options)) return;
+  const std::int64_t group = options.group_size > 0 ? options.group_size : channels;
+  expect(channels % group == 0,
+         fmt::format("group_size to divide the layer's {} channels", channels).c_str(), group);
+  expect(options.components <= group,
+         fmt::format("components <= {}, the channels of a group", group).c_str(),
+         options.components);
+}
+
+std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::int64_t channels) {
+  validate(options, channels);
+  if (options.kind == "zca")
+    return std::make_shared<keel::nn::ZcaWhiteningImpl>(whitening_options(options, channels));
+  if (options.kind == "pca")
+    return std::make_shared<keel::nn::PcaDenoisingImpl>(whitening_options(options, channels));
+  if (options.kind == "batch")
+    return std::make_shared<BatchNorm2dImpl>(
+        torch::nn::BatchNorm2dOptions(channels).momentum(options.momentum));
+  return std::make_shared<IdentityImpl>();
+}
+
+torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input) {
+  if (auto* whitening = norm.as<keel::nn::WhiteningImpl>()) return whitening->forward(input);
+  if (auto* batch = norm.as<BatchNorm2dImpl>()) return batch->forward(input);
+  require(norm.as<IdentityImpl>() != nullptr,
+          "keel::lab::apply_norm: expected a layer of make_norm, got " + norm.name());
+  return input;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,31 @@
+#pragma once
+
+// Which pictures the page has, and what is in them.
+
+#include <string>
+#include <vector>
+
+#include "lab/report/groups.h"
+#include "lab/report/svg.h"
+
+namespace keel::lab::report {
+
+struct Figure {
+  std::string title, caption;
+  std::string svg;
+};
+
+/// Curves over epochs and steps; those no run has numbers for are left out. A group's colour is its
+/// place among the groups.
+std::vector<Figure> curve_figures(const std::vector<Group>& groups);
+
+/// The last test error of each group, every seed a dot, with mean and deviation.
+Figure final_error_figure(const std::vector<Group>& groups);
+
+/// Eigenvalues of the layer's covariance. Empty svg where no run has any.
+Figure spectrum_figure(const std::vector<Group>& groups);
+
+/// The covariance of one run as a matrix of all channels: blocks where the layer has groups.
+std::vector<std::vector<double>> covariance_of(const Run& run);
+
+}  // namespace keel::lab::report

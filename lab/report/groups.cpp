@@ -1,0 +1,218 @@
+#include "lab/report/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace keel::lab::report {
+namespace {
+
+/// What may differ between runs of one group: the seed, and where and how often things are written.
+const std::set<std::string> kNotOfTheExperiment = {
+    "seed", "run",     "resume",          "log_every", "checkpoint_every",
+    "keep", "threads", "evaluation_batch"};
+
+/// Settings that say nothing when the layer is another: two groups are not set apart by them alone.
+const std::set<std::string> kOfTheLayer = {"norm", "group_size", "rule",      "parameter",
+                                           "eps",  "energy",     "components"};
+
+std::string identity(const Run& run) {
+  std::string text;
+  for (const auto& [name, value] : run.settings)
+    if (!kNotOfTheExperiment.count(name)) text += name + '=' + value + '\n';
+  return text.empty() ? run.folder.string() : text;  // without settings every run stands alone
+}
+
+std::string words(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+
+/// 99.5 for "0.995".
+std::string in_percent(const std::string& fraction) {
+  return fmt::format("{:.4g}", 100 * std::strtod(fraction.c_str(), nullptr));
+}
+
+std::string folder_name(const Run& run) {
+  const auto path = run.folder.lexically_normal();
+  return (path.has_filename() ? path.filename() : path.parent_path().filename()).string();
+}
+
+void label_groups(std::vector<Group>& groups) {
+  const auto differing = differing_settings(groups);
+  std::map<std::string, int> uses;
+  for (Group& group : groups) {
+    const Run& run = group.runs.front();
+    group.label = layer_name([&](const std::string& name) { return run.setting(name); });
+    if (group.label.empty()) group.label = folder_name(run);
+    for (const auto& name : differing)
+      if (!kOfTheLayer.count(name))
+        group.label += fmt::format(", {} {}", words(name), run.setting(name));
+    ++uses[group.label];
+  }
+  for (Group& group : groups) {  // still the same: a layer's setting that its name leaves out
+    if (uses[group.label] == 1) continue;
+    for (const auto& name : differing)
+      if (kOfTheLayer.count(name) && name != "norm" && name != "rule")
+        group.label += fmt::format(", {} {}", words(name), group.runs.front().setting(name));
+  }
+}
+
+struct Sample {
+  double x;
+  std::vector<double> values;  // one for each run that has this x
+};
+
+Trace averaged(const std::vector<Sample>& samples, Average average, std::size_t points,
+               bool several) {
+  Trace trace;
+  const std::size_t block = std::max<std::size_t>(1, (samples.size() + points - 1) / points);
+  for (std::size_t i = 0; i < samples.size(); i += block) {
+    std::vector<double> values;
+    const std::size_t end = std::min(samples.size(), i + block);
+    for (std::size_t j = i; j < end; ++j)
+      values.insert(values.end(), samples[j].values.begin(), samples[j].values.end());
+    if (average == Average::geometric) {
+      std::vector<double> logs;
+      for (const double value : values)
+        if (value > 0) logs.push_back(std::log(value));
+      const Spread s = spread(logs);
+      // Zeros have no logarithm; where there is nothing else the mean is zero.
+      const bool zero = logs.empty() && spread(values).count > 0;
+      trace.y.push_back(zero ? 0 : std::exp(s.mean));
+      trace.low.push_back(zero ? 0 : std::exp(s.least));
+      trace.high.push_back(zero ? 0 : std::exp(s.most));
+    } else {
+      const Spread s = spread(values);
+      const double side = std::isfinite(s.deviation) ? s.deviation : 0;
+      trace.y.push_back(s.mean);
+      // What is never negative has no band below zero.
+      trace.low.push_back(s.least >= 0 ? std::max(0.0, s.mean - side) : s.mean - side);
+      trace.high.push_back(s.mean + side);
+    }
+    trace.x.push_back(samples[end - 1].x);
+  }
+  if (!several) trace.low.clear(), trace.high.clear();
+  return trace;
+}
+
+template <typename Records, typename At, typename Value>
+std::vector<Sample> collected(const Group& group, const Records& records, const At& at,
+                              const Value& value) {
+  std::map<double, std::vector<double>> by_x;
+  for (const Run& run : group.runs)
+    for (const auto& record : run.*records) by_x[at(record)].push_back(value(record));
+  std::vector<Sample> samples;
+  for (auto& [x, values] : by_x) samples.push_back({x, std::move(values)});
+  return samples;
+}
+
+}  // namespace
+
+Spread spread(const std::vector<double>& values) {
+  Spread s;
+  double sum = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    s.least = s.count ? std::min(s.least, value) : value;
+    s.most = s.count ? std::max(s.most, value) : value;
+    sum += value;
+    ++s.count;
+  }
+  if (s.count == 0) return s;
+  s.mean = sum / s.count;
+  if (s.count > 1) {
+    double squares = 0;
+    for (const double value : values)
+      if (std::isfinite(value)) squares += (value - s.mean) * (value - s.mean);
+    s.deviation = std::sqrt(squares / (s.count - 1));
+  }
+  return s;
+}
+
+int Group::failures() const {
+  return int(std::count_if(runs.begin(), runs.end(),
+                           [](const Run& run) { return run.failure.has_value(); }));
+}
+
+Spread Group::test_error() const {
+  std::vector<double> errors;
+  for (const Run& run : runs)
+    if (!run.failure) errors.push_back(run.test_error);
+  return spread(errors);
+}
+
+Spread Group::images_per_second() const {
+  std::vector<double> rates;
+  for (const Run& run : runs)
+    if (run.images_per_second > 0) rates.push_back(run.images_per_second);
+  return spread(rates);
+}
+
+std::vector<Group> grouped(const std::vector<Run>& runs) {
+  std::vector<Group> groups;
+  std::map<std::string, std::size_t> place;
+  for (const Run& run : runs) {
+    const auto [found, fresh] = place.try_emplace(identity(run), groups.size());
+    if (fresh) groups.emplace_back();
+    groups[found->second].runs.push_back(run);
+  }
+  label_groups(groups);
+  return groups;
+}
+
+std::string layer_name(const std::function<std::string(const std::string&)>& setting) {
+  const auto kind = setting("norm");
+  if (kind.empty()) return {};
+  if (kind == "batch") return "BatchNorm";
+  if (kind == "none") return "none";
+  if (kind != "zca" && kind != "pca") return kind;
+  std::string name = kind == "zca" ? "ZCA" : "PCA";
+  if (kind == "pca") {
+    const auto components = setting("components");
+    name += components.empty() || components == "0"
+                ? fmt::format(" {} %", in_percent(setting("energy")))
+                : fmt::format(" e={}", components);
+  }
+  const auto size = setting("group_size");
+  if (!size.empty() && size != "0") name += fmt::format(" d={}", size);
+  if (const auto rule = setting("rule"); !rule.empty()) name += ", " + words(rule);
+  if (const auto parameter = setting("parameter"); !parameter.empty())
+    name += fmt::format(" {}", parameter);
+  return name;
+}
+
+std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const Group& group : groups) {
+    for (const auto& [name, value] : group.runs.front().settings) {
+      if (kNotOfTheExperiment.count(name) || !seen.insert(name).second) continue;
+      const bool same =
+          std::all_of(groups.begin(), groups.end(), [&, &name = name](const Group& g) {
+            return g.runs.front().setting(name) == groups.front().runs.front().setting(name);
+          });
+      if (!same) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+Trace trace(const Group& group, double StepMetrics::*value, Average average, std::size_t points) {
+  const auto samples = collected(
+      group, &Run::steps, [](const StepMetrics& r) { return double(r.step); },
+      [&](const StepMetrics& r) { return r.*value; });
+  return averaged(samples, average, points, group.runs.size() > 1);
+}
+
+Trace trace(const Group& group, double EpochMetrics::*value) {
+  const auto samples = collected(
+      group, &Run::epochs, [](const EpochMetrics& r) { return double(r.epoch + 1); },
+      [&](const EpochMetrics& r) { return r.*value; });
+  return averaged(samples, Average::arithmetic, samples.size() + 1, group.runs.size() > 1);
+}
+
+}  // namespace keel::lab::report

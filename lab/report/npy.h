@@ -1,0 +1,13 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <filesystem>
+
+namespace keel::lab::report {
+
+/// A NumPy .npy file as a float64 tensor: little-endian f2, f4, f8, i4 or i8, in C or Fortran order.
+/// Sizes are checked against the file before anything is read. Throws keel::Error naming the file.
+torch::Tensor read_npy(const std::filesystem::path& file);
+
+}  // namespace keel::lab::report

@@ -1,0 +1,209 @@
+#include "lab/report/page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "lab/report/charts.h"
+#include "lab/report/page_style.h"
+#include "lab/report/svg.h"
+#include "lab/report/table.h"
+#include "lab/report/text.h"
+
+namespace keel::lab::report {
+namespace {
+
+std::string card(const Figure& figure) {
+  return fmt::format(
+      "<figure class='card'><figcaption><h3>{}</h3><p>{}</p></figcaption>{}</figure>\n",
+      escaped(figure.title), escaped(figure.caption), figure.svg);
+}
+
+std::string named(std::size_t index, const std::string& label) {
+  return fmt::format("<span>{}{}</span>", swatch_svg(int(index)), escaped(label));
+}
+
+std::string legend(const std::vector<Group>& groups) {
+  std::string out = "<div class='legend'>";
+  for (std::size_t i = 0; i < groups.size(); ++i) out += named(i, groups[i].label);
+  return out + "</div>\n";
+}
+
+/// The one value all runs have for a setting, or an empty text.
+std::string common(const std::vector<Group>& groups, const std::string& name) {
+  std::set<std::string> values;
+  for (const Group& group : groups)
+    for (const Run& run : group.runs) values.insert(run.setting(name));
+  return values.size() == 1 ? *values.begin() : "";
+}
+
+std::string introduction(const std::vector<Group>& groups) {
+  std::size_t runs = 0;
+  int failures = 0;
+  std::set<std::string> devices;
+  for (const Group& group : groups) {
+    runs += group.runs.size();
+    failures += group.failures();
+    for (const Run& run : group.runs)
+      if (!run.device.empty()) devices.insert(run.device);
+  }
+  std::string text = fmt::format("{} run{}", runs, runs == 1 ? "" : "s");
+  if (const auto model = common(groups, "model"); !model.empty()) text += " of " + model;
+  if (const auto source = common(groups, "source"); !source.empty()) text += " on " + source;
+  if (const auto epochs = common(groups, "epochs"); !epochs.empty())
+    text += fmt::format(", {} epoch{}", epochs, epochs == "1" ? "" : "s");
+  if (devices.size() == 1) text += ", on " + *devices.begin();
+  text += failures == 0 ? ". None failed." : fmt::format(". {} failed.", failures);
+  return escaped(text);
+}
+
+std::string table(const std::vector<Group>& groups) {
+  const Row names = heading();
+  const auto head = [](const std::string& name, const char* kind) {
+    return fmt::format("<th class='{}'>{}</th>", kind, escaped(name));
+  };
+  std::string out = "<div class='card'><table class='cards'><thead><tr>" + head(names.label, "") +
+                    head(names.runs, "n") + head(names.test_error, "n") + head(names.best, "n") +
+                    head(names.speed, "n") + head(names.time, "n") + head(names.failed, "") +
+                    "</tr></thead><tbody>\n";
+  const auto body = rows(groups);
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const Row& row = body[i];
+    const auto cell = [](const std::string& name, const std::string& value) {
+      return fmt::format("<td class='n' data-name='{}'>{}</td>", escaped(name), escaped(value));
+    };
+    out += fmt::format("<tr><td class='label'>{}</td>{}{}{}{}{}", named(i, row.label),
+                       cell(names.runs, row.runs), cell(names.test_error, row.test_error),
+                       cell(names.best, row.best), cell(names.speed, row.speed),
+                       cell(names.time, row.time));
+    out += fmt::format("<td class='words' data-name='{}'><span class='{}'>{}</span></td></tr>\n",
+                       names.failed, groups[i].failures() ? "bad" : "soft", escaped(row.failed));
+  }
+  return out + "</tbody></table></div>\n";
+}
+
+std::string failure_text(const Run& run) {
+  const auto seed = run.setting("seed");
+  return fmt::format("<p>{}</p><p class='soft'>{}</p>", escaped(run.failure->what),
+                     seed.empty() ? escaped(run.folder.string()) : "seed " + escaped(seed));
+}
+
+std::string failures(const std::vector<Group>& groups) {
+  std::string out;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const Group& group = groups[i];
+    if (group.failures() == 0) continue;
+    std::string runs, others;
+    for (const Run& run : group.runs) {
+      if (!run.failure) continue;
+      (runs.empty() ? runs : others) += failure_text(run);
+    }
+    if (!others.empty()) {
+      others = fmt::format("<details><summary>{} more of this layer</summary>{}</details>",
+                           group.failures() - 1, others);
+    }
+    out += fmt::format("<div class='card failure'><h3>{}</h3>{}{}</div>\n", named(i, group.label),
+                       runs, others);
+  }
+  if (out.empty()) return out;
+  return "<h2>What failed, and where</h2>\n<div class='failures'>\n" + out + "</div>\n";
+}
+
+std::string spectra(const std::vector<Group>& groups) {
+  const Figure spectrum = spectrum_figure(groups);
+  if (spectrum.svg.empty()) return {};
+  std::string matrices;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto matrix = covariance_of(groups[i].runs.front());
+    double limit = 0;
+    for (const auto& row : matrix)
+      for (const double value : row)
+        if (std::isfinite(value)) limit = std::max(limit, std::abs(value));
+    if (!(limit > 0)) continue;
+    matrices += fmt::format(
+        "<figure><figcaption class='soft'>{}</figcaption>{}{}</figure>\n",
+        named(i, groups[i].label),
+        matrix_svg(matrix, limit, "Covariance of the layer's input, " + groups[i].label),
+        matrix_key_svg(limit));
+  }
+  std::string out = "<h2>The layer's spectrum</h2>\n<div class='grid spectra'>\n" + card(spectrum);
+  if (!matrices.empty()) {
+    out +=
+        "<div class='card wide'><h3>Covariance of the layer's input</h3><p class='soft'>Channel "
+        "against channel, at the end of the run. Blank rows are channels that are zero "
+        "everywhere.</p><div class='matrices'>\n" +
+        matrices + "</div></div>\n";
+  }
+  return out + "</div>\n";
+}
+
+std::string setting_list(const Run& run, const std::set<std::string>& left_out) {
+  std::string out = "<dl>";
+  for (const auto& [name, value] : run.settings) {
+    if (left_out.count(name)) continue;
+    out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escaped(name),
+                       value.empty() ? "-" : escaped(value));
+  }
+  return out + "</dl>";
+}
+
+std::string settings(const std::vector<Group>& groups) {
+  const auto differing = differing_settings(groups);
+  std::set<std::string> left_out(differing.begin(), differing.end());
+  left_out.insert({"seed", "run", "resume"});
+  std::string out = "<h2>Settings</h2>\n";
+  if (!differing.empty()) {
+    out += "<div class='card scroll'><h3>What differs</h3><table><thead><tr><th></th>";
+    for (const auto& name : differing) out += fmt::format("<th>{}</th>", escaped(name));
+    out += "</tr></thead><tbody>\n";
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      out += fmt::format("<tr><td class='label'>{}</td>", named(i, groups[i].label));
+      for (const auto& name : differing) {
+        const auto value = groups[i].runs.front().setting(name);
+        out += fmt::format("<td>{}</td>", value.empty() ? "-" : escaped(value));
+      }
+      out += "</tr>\n";
+    }
+    out += "</tbody></table></div>\n";
+  }
+  out += fmt::format("<details class='card'><summary>{}</summary>{}</details>\n",
+                     groups.size() > 1 ? "What all runs share" : "All settings",
+                     setting_list(groups.front().runs.front(), left_out));
+  out +=
+      "<details class='card'><summary>Runs and their folders</summary><div class='scroll'><table>"
+      "<thead><tr><th>folder</th><th>seed</th><th>status</th><th class='n'>test error</th></tr>"
+      "</thead><tbody>\n";
+  for (const Group& group : groups) {
+    for (const Run& run : group.runs) {
+      out += fmt::format(
+          "<tr><td><code>{}</code></td><td>{}</td><td>{}</td><td class='n'>{}</td></tr>\n",
+          escaped(run.folder.string()), escaped(run.setting("seed")), escaped(run.status),
+          percent(run.failure ? kUnknown : run.test_error, 2));
+    }
+  }
+  return out + "</tbody></table></div></details>\n";
+}
+
+}  // namespace
+
+std::string page(const std::vector<Group>& groups, const PageOptions& options) {
+  std::string out = fmt::format(
+      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+      "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+      "<meta name='color-scheme' content='light "
+      "dark'>\n<title>{0}</title>\n<style>{1}</style></head>\n"
+      "<body><main>\n<h1>{0}</h1>\n<p>{2}</p>\n",
+      escaped(options.title), kPageStyle, introduction(groups));
+  out += "<h2>Results</h2>\n" + table(groups);
+  out += "<section><h2>Curves</h2>\n" + legend(groups) + "<div class='grid'>\n";
+  if (const Figure final_error = final_error_figure(groups); !final_error.svg.empty())
+    out += card(final_error);
+  for (const Figure& figure : curve_figures(groups)) out += card(figure);
+  out += "</div></section>\n" + failures(groups) + spectra(groups) + settings(groups);
+  if (!options.made_by.empty()) out += "<footer>" + escaped(options.made_by) + "</footer>\n";
+  return out + "</main></body></html>\n";
+}
+
+}  // namespace keel::lab::report

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lab/report/groups.h"
+
+namespace keel::lab::report {
+
+struct PageOptions {
+  std::string title = "Training report";
+  std::string made_by;  ///< a line at the foot: program, version, time
+};
+
+/// One self-contained HTML page about the groups: table, curves, spectra, settings. It loads nothing.
+std::string page(const std::vector<Group>& groups, const PageOptions& options);
+
+}  // namespace keel::lab::report

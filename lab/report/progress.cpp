@@ -1,0 +1,131 @@
+#include "lab/report/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/report/groups.h"
+#include "lab/report/settings.h"
+#include "lab/report/text.h"
+
+namespace keel::lab::report {
+namespace {
+
+constexpr double kSecondsBetweenLines = 10;  // where there is no bar to redraw
+
+/// The first `columns` columns of UTF-8 text.
+std::string cut(const std::string& text, std::size_t limit) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
+    if (count++ == limit) return text.substr(0, i);
+  }
+  return text;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+StatusLine::StatusLine(std::FILE* out) : StatusLine(out, isatty(fileno(out)) != 0, 0) {}
+
+StatusLine::StatusLine(std::FILE* out, bool terminal, std::size_t width)
+    : out_(out), terminal_(terminal), fixed_width_(width) {}
+
+std::size_t StatusLine::width() const {
+  winsize size{};
+  if (fixed_width_ > 0) return fixed_width_;
+  return ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void StatusLine::show(const std::string& text) {
+  if (!terminal_) return;
+  // One column stays free: a full line would wrap on some terminals.
+  fmt::print(out_, "\r\033[K{}", cut(text, width() - 1));
+  std::fflush(out_);
+  shown_ = true;
+}
+
+void StatusLine::print(const std::string& text) {
+  clear();
+  fmt::print(out_, "{}\n", text);
+  std::fflush(out_);
+}
+
+void StatusLine::clear() {
+  if (!shown_) return;
+  fmt::print(out_, "\r\033[K");
+  std::fflush(out_);
+  shown_ = false;
+}
+
+std::string bar(double part, std::size_t width) {
+  const double share = std::isfinite(part) ? std::clamp(part, 0.0, 1.0) : 0;
+  std::string cells(width, '.');
+  std::fill_n(cells.begin(), std::lround(share * double(width)), '#');
+  return fmt::format("[{}]", cells);
+}
+
+void show_loading(StatusLine& line, const std::string& what, std::int64_t done,
+                  std::int64_t total) {
+  line.show(fmt::format("{} {} {} of {}", what,
+                        bar(double(done) / double(std::max<std::int64_t>(total, 1)), 24), done,
+                        total));
+}
+
+void ProgressPrinter::on_start(const RunInfo& info) {
+  info_ = info;
+  start_ = last_line_ = Clock::now();
+  line_.print(fmt::format(
+      "{} ({} parameters), first norm {}, on {}; {} training and {} test images, {} steps",
+      info.options.model.name, info.parameters, layer_name(info.options), info.device,
+      info.train_images, info.test_images, info.steps));
+  if (info.first_step > 0) line_.print(fmt::format("resuming after step {}", info.first_step));
+}
+
+double ProgressPrinter::seconds_left(std::int64_t step) const {
+  const auto done = step - info_.first_step;
+  return done > 0 ? seconds_since(start_) / double(done) * double(info_.steps - step)
+                  : std::nan("");
+}
+
+void ProgressPrinter::on_step(const StepRecord& r) {
+  const auto text =
+      fmt::format("loss {:.3f}  error {}  {:.0f} images/s  {} left", r.loss, percent(r.error),
+                  r.images_per_second, duration(seconds_left(r.step)));
+  const auto epoch = fmt::format("epoch {}/{}", r.epoch + 1, info_.options.epochs);
+  if (line_.terminal()) {
+    line_.show(fmt::format("{} {} {}", epoch, bar(double(r.step) / double(info_.steps), 20), text));
+  } else if (seconds_since(last_line_) >= kSecondsBetweenLines) {
+    last_line_ = Clock::now();
+    line_.print(fmt::format("{}  step {}/{}  {}", epoch, r.step, info_.steps, text));
+  }
+}
+
+void ProgressPrinter::on_epoch(const EpochRecord& r) {
+  last_line_ = Clock::now();
+  line_.print(
+      fmt::format("epoch {}/{}  training loss {:.3f} error {}  test loss {:.3f} error {}  {}",
+                  r.epoch + 1, info_.options.epochs, r.train_loss, percent(r.train_error),
+                  r.test_loss, percent(r.test_error, 2), duration(r.seconds)));
+}
+
+void ProgressPrinter::on_failure(const Failure& failure) { line_.print("failed: " + failure.what); }
+
+void ProgressPrinter::on_message(const std::string& message) { line_.print(message); }
+
+void ProgressPrinter::on_finish(const Result& result) {
+  auto text = fmt::format("{} after {} steps", result.status, result.steps);
+  if (std::isfinite(result.test_error) && result.status != "failed")
+    text += fmt::format(", test error {}", percent(result.test_error, 2));
+  if (result.images_per_second > 0)
+    text += fmt::format(", {:.0f} images/s", result.images_per_second);
+  line_.print(fmt::format("{}, {}", text, duration(result.seconds)));
+}
+
+}  // namespace keel::lab::report

@@ -1,0 +1,137 @@
+#include "lab/report/recorder.h"
+
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "keel/version.h"
+#include "lab/report/settings.h"
+#include "lab/train/checkpoint.h"
+
+namespace keel::lab::report {
+namespace {
+
+double unix_time() {
+  using namespace std::chrono;
+  return duration<double>(system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Recorder::Recorder(std::filesystem::path folder, Say say)
+    : folder_(std::move(folder)), say_(std::move(say)) {}
+
+void Recorder::on_start(const RunInfo& info) {
+  info_ = info;
+  step_ = info.first_step;
+  std::filesystem::create_directories(folder_);
+  write_file("config.toml", toml(info.options));
+  metrics_.emplace(folder_ / "metrics.jsonl", info.first_step > 0 ? info.first_step : -1);
+  events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
+  write({{"kind", "start"},
+         {"step", info.first_step},
+         {"time", unix_time()},
+         {"layer", info.layer},
+         {"device", info.device},
+         {"parameters", info.parameters},
+         {"train_images", info.train_images},
+         {"test_images", info.test_images},
+         {"steps_per_epoch", info.steps_per_epoch},
+         {"steps", info.steps},
+         {"keel", KEEL_VERSION},
+         {"libtorch", TORCH_VERSION}});
+}
+
+void Recorder::on_step(const StepRecord& r) {
+  step_ = r.step;
+  // A layer without eigenvalues has no rank.
+  const Json rank = r.rank > 0 ? Json(r.rank) : Json();
+  write({{"kind", "step"},
+         {"step", r.step},
+         {"epoch", r.epoch},
+         {"loss", r.loss},
+         {"error", r.error},
+         {"learning_rate", r.learning_rate},
+         {"gradient_norm_layer", r.gradient_norm_layer},
+         {"rank", rank},
+         {"smallest_gap", r.smallest_gap},
+         {"images_per_second", r.images_per_second}});
+  scalars(r.step, {{"train/loss", r.loss},
+                   {"train/error", r.error},
+                   {"train/learning_rate", r.learning_rate},
+                   {"train/images_per_second", r.images_per_second},
+                   {"layer/gradient_norm", r.gradient_norm_layer},
+                   {"layer/smallest_gap", r.smallest_gap},
+                   {"layer/rank", r.rank > 0 ? double(r.rank) : std::nan("")}});
+}
+
+void Recorder::on_epoch(const EpochRecord& r) {
+  step_ = r.step;
+  write({{"kind", "epoch"},
+         {"step", r.step},
+         {"epoch", r.epoch},
+         {"train_loss", r.train_loss},
+         {"train_error", r.train_error},
+         {"test_loss", r.test_loss},
+         {"test_error", r.test_error},
+         {"seconds", r.seconds}});
+  scalars(r.step, {{"epoch/train_loss", r.train_loss},
+                   {"epoch/train_error", r.train_error},
+                   {"test/loss", r.test_loss},
+                   {"test/error", r.test_error}});
+}
+
+void Recorder::on_failure(const Failure& f) {
+  write({{"kind", "failure"},
+         {"step", f.step},
+         {"where", f.where},
+         {"layer", f.layer},
+         {"smallest_gap", f.smallest_gap},
+         {"what", f.what}});
+}
+
+void Recorder::on_message(const std::string& message) {
+  write({{"kind", "message"}, {"step", step_}, {"text", message}});
+}
+
+void Recorder::on_finish(const Result& result) {
+  nlohmann::json json = to_json(result);
+  json["device"] = info_.device;
+  json["layer"] = info_.layer;
+  json["parameters"] = info_.parameters;
+  json["keel"] = KEEL_VERSION;
+  json["libtorch"] = TORCH_VERSION;
+  write_file("result.json", json.dump(2) + "\n");
+}
+
+void Recorder::write(Json record) {
+  if (!metrics_) return;
+  metrics_->write(record);
+  if (!metrics_->healthy()) complain("metrics.jsonl");
+}
+
+void Recorder::scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values) {
+  std::erase_if(values, [](const auto& value) { return !std::isfinite(value.second); });
+  if (!events_ || values.empty()) return;
+  events_->scalars(step, values);
+  if (!events_->healthy()) complain(events_->path().filename().string());
+}
+
+void Recorder::write_file(const char* name, const std::string& text) {
+  try {
+    write_file_atomically(folder_ / name, text);
+  } catch (const std::exception& error) {
+    complain(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+void Recorder::complain(const std::string& what) {
+  if (complained_) return;
+  complained_ = true;
+  say_(fmt::format("{} cannot be written in {} (disk full?); the run goes on without", what,
+                   folder_.string()));
+}
+
+}  // namespace keel::lab::report

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/report/metrics.h"
+#include "lab/report/tensorboard.h"
+#include "lab/train/trainer.h"
+
+namespace keel::lab::report {
+
+/// Writes what a run leaves behind beside its checkpoints: config.toml, metrics.jsonl, TensorBoard
+/// events and result.json. A disk that is full or gone is reported once, through `say`; the run goes
+/// on.
+class Recorder : public Observer {
+ public:
+  using Say = std::function<void(const std::string&)>;
+  Recorder(std::filesystem::path folder, Say say);
+
+  void on_start(const RunInfo& info) override;
+  void on_step(const StepRecord& record) override;
+  void on_epoch(const EpochRecord& record) override;
+  void on_failure(const Failure& failure) override;
+  void on_message(const std::string& message) override;
+  void on_finish(const Result& result) override;
+
+ private:
+  void write(Json record);
+  void write_file(const char* name, const std::string& text);
+  void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values);
+  void complain(const std::string& what);
+
+  std::filesystem::path folder_;
+  Say say_;
+  bool complained_ = false;
+  std::int64_t step_ = 0;
+  RunInfo info_;
+  std::optional<MetricsWriter> metrics_;
+  std::optional<EventWriter> events_;
+};
+
+/// Passes everything on to several observers, in their order.
+class Observers : public Observer {
+ public:
+  explicit Observers(std::vector<Observer*> all) : all_(std::move(all)) {}
+
+  void on_start(const RunInfo& info) override {
+    for (auto* one : all_) one->on_start(info);
+  }
+  void on_step(const StepRecord& record) override {
+    for (auto* one : all_) one->on_step(record);
+  }
+  void on_epoch(const EpochRecord& record) override {
+    for (auto* one : all_) one->on_epoch(record);
+  }
+  void on_layer(const LayerState& state, std::int64_t step) override {
+    for (auto* one : all_) one->on_layer(state, step);
+  }
+  void on_failure(const Failure& failure) override {
+    for (auto* one : all_) one->on_failure(failure);
+  }
+  void on_checkpoint(const std::filesystem::path& path, std::int64_t step) override {
+    for (auto* one : all_) one->on_checkpoint(path, step);
+  }
+  void on_message(const std::string& message) override {
+    for (auto* one : all_) one->on_message(message);
+  }
+  void on_finish(const Result& result) override {
+    for (auto* one : all_) one->on_finish(result);
+  }
+
+ private:
+  std::vector<Observer*> all_;
+};
+
+}  // namespace keel::lab::report

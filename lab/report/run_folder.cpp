@@ -1,0 +1,158 @@
+#include "lab/report/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "keel/error.h"
+#include "lab/report/metrics.h"
+
+namespace keel::lab::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A number of the record, or unknown where it is missing or null.
+double number_of(const Json& record, const char* name) {
+  const auto found = record.find(name);
+  return found != record.end() && found->is_number() ? found->get<double>() : kUnknown;
+}
+
+std::int64_t integer_of(const Json& record, const char* name) {
+  const auto found = record.find(name);
+  return found != record.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+std::string text_of(const Json& record, const char* name) {
+  const auto found = record.find(name);
+  return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+Json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  require(json.is_object(), fmt::format("keel::read_run: {} is no JSON object", path.string()));
+  return json;
+}
+
+std::string trimmed(std::string text) {
+  const auto blank = " \t\r";
+  text.erase(0, text.find_first_not_of(blank));
+  text.erase(text.find_last_not_of(blank) + 1);
+  return text;
+}
+
+/// The flat `name = value` lines that the command line writes: all of TOML that a report needs.
+std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    line = trimmed(line);
+    const auto equals = line.find('=');
+    if (line.empty() || line[0] == '#' || line[0] == '[' || equals == std::string::npos) continue;
+    std::string value = trimmed(line.substr(equals + 1));
+    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+        value.back() == value.front()) {
+      value = value.substr(1, value.size() - 2);
+    }
+    settings.emplace_back(trimmed(line.substr(0, equals)), value);
+  }
+  return settings;
+}
+
+StepMetrics step_of(const Json& r) {
+  return {.step = integer_of(r, "step"),
+          .loss = number_of(r, "loss"),
+          .error = number_of(r, "error"),
+          .learning_rate = number_of(r, "learning_rate"),
+          .gradient_norm = number_of(r, "gradient_norm_layer"),
+          .smallest_gap = number_of(r, "smallest_gap"),
+          .rank = number_of(r, "rank"),
+          .images_per_second = number_of(r, "images_per_second")};
+}
+
+EpochMetrics epoch_of(const Json& r) {
+  return {.epoch = integer_of(r, "epoch"),
+          .train_loss = number_of(r, "train_loss"),
+          .train_error = number_of(r, "train_error"),
+          .test_loss = number_of(r, "test_loss"),
+          .test_error = number_of(r, "test_error"),
+          .seconds = number_of(r, "seconds")};
+}
+
+FailureMetrics failure_of(const Json& r) {
+  return {.step = integer_of(r, "step"),
+          .where = text_of(r, "where"),
+          .layer = text_of(r, "layer"),
+          .what = text_of(r, "what"),
+          .smallest_gap = number_of(r, "smallest_gap")};
+}
+
+std::vector<double> row_of(const Json& array) {
+  std::vector<double> row;
+  for (const Json& entry : array) row.push_back(entry.is_number() ? entry.get<double>() : kUnknown);
+  return row;
+}
+
+/// {"values": one list for each group, "covariance": one matrix for each group}.
+std::vector<GroupSpectrum> read_spectrum(const fs::path& path) {
+  const Json json = read_json(path);
+  const Json values = json.value("values", Json()), matrices = json.value("covariance", Json());
+  std::vector<GroupSpectrum> groups;
+  if (!values.is_array()) return groups;  // a layer without a spectrum
+  for (std::size_t g = 0; g < values.size(); ++g) {
+    GroupSpectrum group{row_of(values[g]), {}};
+    if (matrices.is_array() && g < matrices.size())
+      for (const Json& row : matrices[g]) group.covariance.push_back(row_of(row));
+    for (const auto& row : group.covariance) {
+      require(row.size() == group.covariance.size(),
+              fmt::format("keel::read_run: {}: expected square covariances, got a row of {} among "
+                          "{} rows",
+                          path.string(), row.size(), group.covariance.size()));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::string Run::setting(const std::string& name) const {
+  for (const auto& [key, value] : settings)
+    if (key == name) return value;
+  return {};
+}
+
+Run read_run(const fs::path& folder) {
+  const auto metrics = folder / "metrics.jsonl";
+  require(fs::exists(metrics),
+          fmt::format("keel::read_run: expected a run folder with metrics.jsonl, got {}",
+                      folder.string()));
+  Run run;
+  run.folder = folder;
+  run.settings = read_settings(folder / "config.toml");
+  run.status = "unfinished";
+  for (const Json& record : read_metrics(metrics)) {
+    const auto kind = text_of(record, "kind");
+    if (kind == "step") run.steps.push_back(step_of(record));
+    if (kind == "epoch") run.epochs.push_back(epoch_of(record));
+    if (kind == "failure") run.failure = failure_of(record);
+  }
+  run.seconds = 0;
+  for (const EpochMetrics& epoch : run.epochs) run.seconds += epoch.seconds;
+  if (run.failure) run.status = "failed";
+  if (!run.epochs.empty()) run.test_error = run.epochs.back().test_error;
+  if (!run.steps.empty()) run.images_per_second = run.steps.back().images_per_second;
+  if (fs::exists(folder / "result.json")) {
+    const Json result = read_json(folder / "result.json");
+    run.status = text_of(result, "status");
+    run.test_error = number_of(result, "test_error");
+    run.images_per_second = number_of(result, "images_per_second");
+    run.parameters = number_of(result, "parameters");
+    run.device = text_of(result, "device");
+  }
+  if (fs::exists(folder / "spectrum.json")) run.spectrum = read_spectrum(folder / "spectrum.json");
+  return run;
+}
+
+}  // namespace keel::lab::report

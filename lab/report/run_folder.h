@@ -1,0 +1,66 @@
+#pragma once
+
+// What a run left in its folder, read back without LibTorch.
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace keel::lab::report {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = kUnknown, error = kUnknown, learning_rate = kUnknown;
+  double gradient_norm = kUnknown;  ///< at the layer under test
+  double smallest_gap = kUnknown;   ///< between eigenvalues of the layer's covariance
+  double rank = kUnknown;           ///< directions kept, the fewest of any group
+  double images_per_second = kUnknown;
+};
+
+struct EpochMetrics {
+  std::int64_t epoch = 0;  ///< from 0
+  double train_loss = kUnknown, train_error = kUnknown;
+  double test_loss = kUnknown, test_error = kUnknown, seconds = kUnknown;
+};
+
+struct FailureMetrics {
+  std::int64_t step = 0;
+  std::string where, layer, what;
+  double smallest_gap = kUnknown;
+};
+
+/// Of one group of the layer's channels.
+struct GroupSpectrum {
+  std::vector<double> values;                   ///< descending
+  std::vector<std::vector<double>> covariance;  ///< may be empty
+};
+
+struct Run {
+  std::filesystem::path folder;
+  std::vector<std::pair<std::string, std::string>> settings;  ///< of config.toml, in its order
+  std::string status;  ///< finished, failed, interrupted, or unfinished (running, or killed)
+  std::vector<StepMetrics> steps;
+  std::vector<EpochMetrics> epochs;
+  std::optional<FailureMetrics> failure;
+  double test_error = kUnknown;
+  double images_per_second = kUnknown;
+  double seconds = kUnknown;     ///< of all epochs together
+  double parameters = kUnknown;  ///< of the network
+  std::string device;
+  std::vector<GroupSpectrum> spectrum;  ///< empty where the layer has none
+
+  /// The setting of that name, or an empty text.
+  std::string setting(const std::string& name) const;
+};
+
+/// Throws keel::Error naming the file where the folder is no run's or a file in it is damaged. What a
+/// killed run had no time to write is left out.
+Run read_run(const std::filesystem::path& folder);
+
+}  // namespace keel::lab::report

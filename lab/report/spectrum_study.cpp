@@ -1,0 +1,97 @@
+#include "lab/report/spectrum_study.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "keel/error.h"
+#include "keel/torch/keel.h"
+
+namespace keel::lab::report {
+namespace {
+
+using torch::Tensor;
+
+constexpr double kAsymmetry = 1e-5;  // of float32 products of a matrix with its transpose
+
+Tensor symmetric(const Tensor& matrix) {
+  const auto shape =
+      fmt::format("{}", fmt::join(matrix.sizes().begin(), matrix.sizes().end(), ", "));
+  require(matrix.dim() == 2 && matrix.size(0) == matrix.size(1) && matrix.size(0) > 0,
+          fmt::format("keel::study: expected (n, n), got ({})", shape));
+  require(matrix.isfinite().all().item<bool>(),
+          "keel::study: expected finite numbers, got NaN or infinity");
+  const double off = (matrix - matrix.t()).abs().max().item<double>();
+  const double size = matrix.abs().max().item<double>();
+  require(
+      off <= kAsymmetry * size,
+      fmt::format("keel::study: expected a symmetric matrix, got one off by {:.1e} of its largest "
+                  "entry",
+                  off / size));
+  return (matrix + matrix.t()) / 2;
+}
+
+std::vector<SpectralRule> compared_rules(const StudyOptions& options) {
+  PowerIteration power;
+  Taylor taylor;
+  if (options.terms) power.terms = taylor.terms = int(*options.terms);
+  return {Analytic{}, power, taylor, Lorentzian{}, Masked{}};
+}
+
+/// dL/dM of L = sum over draws of <W_k, f(M_k)>, M_k all the same.
+Tensor gradients(const Tensor& matrices, const Tensor& weights, const SpectralFunction& function,
+                 const SpectralRule& rule) {
+  const Tensor m = matrices.clone().requires_grad_();
+  const Tensor loss = (keel::spectral(m, function, FullRank{}, rule).result * weights).sum();
+  return torch::autograd::grad({loss}, {m})[0];
+}
+
+std::int64_t rank_of(const Tensor& matrix, const RankPolicy& policy) {
+  SpectralFunction one{SpectralFunction::Kind::one};
+  return keel::spectral(matrix, one, policy).rank.item<std::int64_t>();
+}
+
+}  // namespace
+
+double table1_terms(double ratio) {
+  if (ratio <= 0) return 1;
+  if (!(ratio < 1)) return std::numeric_limits<double>::infinity();
+  return std::ceil(std::log(0.05) / std::log(ratio));
+}
+
+SpectrumStudy study(const Tensor& given, const StudyOptions& options) {
+  const Tensor matrix = symmetric(given.to(torch::kDouble));
+  SpectrumStudy result;
+  const Tensor values = keel::eigh(matrix).values.contiguous();
+  result.values.assign(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
+  for (std::size_t i = 0; i + 1 < result.values.size(); ++i)
+    result.neighbours.push_back({std::int64_t(i), result.values[i], result.values[i + 1]});
+  result.rank = rank_of(matrix, Algorithm1{});
+  result.energy_count = rank_of(matrix, LeadingEnergy{0.99});
+
+  auto generator = at::detail::createCPUGenerator(options.seed);
+  const auto n = matrix.size(0);
+  const Tensor weights = torch::randn({options.draws, n, n}, generator, torch::kDouble);
+  const Tensor matrices = matrix.expand({options.draws, n, n}).contiguous();
+  const Tensor exact = gradients(matrices, weights, options.function, Exact{});
+  require(exact.isfinite().all().item<bool>(),
+          fmt::format("keel::study: {} is not defined at the smallest eigenvalue {:.3g}: a larger "
+                      "eps helps",
+                      to_string(options.function), result.values.back()));
+  result.exact_norm = exact.norm().item<double>();
+  for (const SpectralRule& rule : compared_rules(options)) {
+    const Tensor g = gradients(matrices, weights, options.function, rule);
+    RuleError row{to_string(rule), g.isfinite().all().item<bool>(), 0, 0};
+    if (row.finite) {
+      row.error = (g - exact).norm().item<double>() / result.exact_norm;
+      row.cosine = ((g * exact).sum() / (g.norm() * exact.norm())).item<double>();
+    }
+    result.rules.push_back(row);
+  }
+  return result;
+}
+
+}  // namespace keel::lab::report

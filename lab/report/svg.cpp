@@ -1,0 +1,157 @@
+#include "lab/report/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/report/text.h"
+
+namespace keel::lab::report {
+namespace {
+
+constexpr double kWidth = 340, kHeight = 220;
+constexpr double kTop = 10, kRight = 330, kBottom = 182;
+constexpr double kLetter = 6.4;  // a generous width of a character at font size 11
+
+std::string stroke(int colour) {
+  static constexpr const char* dashes[] = {"", " stroke-dasharray='6 3'",
+                                           " stroke-dasharray='2 3'"};
+  return fmt::format("stroke='var(--c{})'{}", colour % kColours, dashes[colour / kColours % 3]);
+}
+
+struct Frame {
+  Axis x, y;
+  double left;
+
+  // Inset, so that a cross at the first step does not touch the axis labels.
+  double across(double value) const { return left + 6 + x(value) * (kRight - left - 6); }
+  double up(double value) const { return kBottom - y(value) * (kBottom - kTop); }
+};
+
+Frame frame(const Chart& chart) {
+  std::vector<double> xs, ys;
+  for (const Curve& curve : chart.curves) {
+    for (std::size_t i = 0; i < curve.x.size(); ++i) {
+      xs.push_back(curve.x[i]);
+      ys.push_back(curve.y[i]);
+      if (!curve.low.empty()) ys.insert(ys.end(), {curve.low[i], curve.high[i]});
+    }
+    if (curve.failed_at) xs.push_back(*curve.failed_at);
+  }
+  const Axis x(Axis::Kind::linear, xs, false);
+  const Axis y(chart.y_axis, ys, true, chart.percent);
+  std::size_t longest = 1;
+  for (const Tick& tick : y.ticks(5)) longest = std::max(longest, tick.label.size());
+  return {x, y, 8 + kLetter * double(longest)};
+}
+
+std::string grid(const Chart& chart, const Frame& frame) {
+  std::string out;
+  for (const Tick& tick : frame.y.ticks(5)) {
+    const double y = frame.up(tick.value);
+    out += fmt::format("<line class='grid' x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}'/>",
+                       frame.left, kRight, y, y);
+    out += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", frame.left - 5,
+                       y + 4, tick.label);
+  }
+  for (const Tick& tick : frame.x.ticks(6)) {
+    const double x = frame.across(tick.value);
+    out += fmt::format("<line class='axis' x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}'/>", x, x,
+                       kBottom, kBottom + 4);
+    out += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", x,
+                       kBottom + 16, tick.label);
+  }
+  out += fmt::format("<line class='axis' x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}'/>",
+                     frame.left, kRight, kBottom, kBottom);
+  out += fmt::format("<text class='label' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>",
+                     (frame.left + kRight) / 2, kBottom + 33, escaped(chart.x_label));
+  return out;
+}
+
+/// The stretches of consecutive points that have a place in the chart.
+template <typename Draw>
+void stretches(const Curve& curve, const Frame& frame, const Draw& draw) {
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= curve.x.size(); ++i) {
+    if (i < curve.x.size() && std::isfinite(frame.up(curve.y[i]))) continue;
+    if (i > begin) draw(begin, i);
+    begin = i + 1;
+  }
+}
+
+std::string band(const Curve& curve, const Frame& frame) {
+  if (curve.low.empty()) return {};
+  std::string out;
+  stretches(curve, frame, [&](std::size_t begin, std::size_t end) {
+    // An edge the axis has no place for (a mean minus a deviation below zero) stays at the line.
+    const auto edge = [&](const std::vector<double>& side, std::size_t i) {
+      const double y = frame.up(side[i]);
+      return std::isfinite(y) ? y : frame.up(curve.y[i]);
+    };
+    std::string points;
+    for (std::size_t i = begin; i < end; ++i)
+      points += fmt::format("{:.1f},{:.1f} ", frame.across(curve.x[i]), edge(curve.high, i));
+    for (std::size_t i = end; i-- > begin;)
+      points += fmt::format("{:.1f},{:.1f} ", frame.across(curve.x[i]), edge(curve.low, i));
+    points.pop_back();
+    out += fmt::format("<polygon class='band' fill='var(--c{})' points='{}'/>",
+                       curve.colour % kColours, points);
+  });
+  return out;
+}
+
+std::string line(const Curve& curve, const Frame& frame, bool dots) {
+  std::string out;
+  stretches(curve, frame, [&](std::size_t begin, std::size_t end) {
+    std::string points;
+    for (std::size_t i = begin; i < end; ++i) {
+      const double x = frame.across(curve.x[i]), y = frame.up(curve.y[i]);
+      points += fmt::format("{:.1f},{:.1f} ", x, y);
+      if (dots || end - begin == 1) {
+        out += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='{}' fill='var(--c{})'/>", x, y,
+                           dots ? "2" : "3.5", curve.colour % kColours);
+      }
+    }
+    points.pop_back();
+    out += fmt::format("<polyline class='line' {} points='{}'/>", stroke(curve.colour), points);
+  });
+  return fmt::format("<g><title>{}</title>{}</g>", escaped(curve.label), out);
+}
+
+/// Crosses hang at the top of the chart, each at a height of its own so that runs that failed at the
+/// same step can be told apart.
+std::string cross(const Curve& curve, const Frame& frame, int order) {
+  const double x = frame.across(*curve.failed_at), y = kTop + 7 + 13 * order, r = 4.5;
+  return fmt::format(
+      "<path class='cross' stroke='var(--c{})' d='M{:.1f} {:.1f}L{:.1f} {:.1f}M{:.1f} "
+      "{:.1f}L{:.1f} "
+      "{:.1f}'><title>{} failed at step {:g}</title></path>",
+      curve.colour % kColours, x - r, y - r, x + r, y + r, x - r, y + r, x + r, y - r,
+      escaped(curve.label), *curve.failed_at);
+}
+
+}  // namespace
+
+std::string svg(const Chart& chart) {
+  const Frame axes = frame(chart);
+  std::string out = fmt::format("<svg viewBox='0 0 {:g} {:g}' role='img' aria-label='{}'>", kWidth,
+                                kHeight, escaped(chart.description));
+  out += grid(chart, axes);
+  for (const Curve& curve : chart.curves) out += band(curve, axes);
+  for (const Curve& curve : chart.curves) out += line(curve, axes, chart.points);
+  int crosses = 0;
+  for (const Curve& curve : chart.curves)
+    if (curve.failed_at) out += cross(curve, axes, crosses++);
+  return out + "</svg>";
+}
+
+std::string swatch_svg(int colour) {
+  return fmt::format(
+      "<svg class='swatch' viewBox='0 0 26 10' aria-hidden='true'><line x1='1' x2='25' y1='5' "
+      "y2='5' "
+      "{}/></svg>",
+      stroke(colour));
+}
+
+}  // namespace keel::lab::report

@@ -1,0 +1,39 @@
+#pragma once
+
+// TensorBoard event files: TFRecord frames around protobuf messages, both written by hand, since all
+// that is needed of them is a version string and scalars.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace keel::lab::report {
+
+/// CRC-32C (Castagnoli), as TFRecord masks and stores it.
+std::uint32_t crc32c(const std::string& bytes);
+std::uint32_t masked_crc32c(const std::string& bytes);
+
+class EventWriter {
+ public:
+  /// A new file events.out.tfevents.<seconds>.<host>.<process> in `folder`. With `first_step` > 0 it
+  /// tells TensorBoard to forget what earlier files of the folder hold from that step on: a resumed
+  /// run repeats those steps.
+  explicit EventWriter(const std::filesystem::path& folder, std::int64_t first_step = 0);
+
+  void scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values);
+
+  /// False once a write has failed (a full disk): what follows is dropped.
+  bool healthy() const { return bool(file_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void record(const std::string& event);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace keel::lab::report

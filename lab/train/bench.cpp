@@ -1,0 +1,147 @@
+#include "lab/train/bench.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "keel/torch/threads.h"
+#include "lab/train/operator_time.h"
+#include "lab/train/step.h"
+
+namespace keel::lab {
+namespace {
+
+/// Numbers without meaning: a step takes as long on them as on any others.
+Images random_images(const TrainOptions& options) {
+  const std::int64_t count = 8 * options.batch, size = options.data.size;
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
+  return {torch::randint(0, 256, {count, 3, size, size}, generator, torch::kUInt8),
+          torch::randint(0, options.model.classes, {count}, generator, torch::kLong)};
+}
+
+class Case {
+ public:
+  Case(const TrainOptions& options, const Images& images, torch::Device device)
+      : batch_(options.batch), device_(device) {
+    torch::manual_seed(options.seed);
+    ResNet model(options.model);
+    model->to(device);
+    step_ = std::make_unique<TrainingStep>(model, images, AugmentOptions{}, options, device);
+    step_->start_epoch(0);
+    timing_.name = name_of(options.model);
+    timing_.graph = uses_graph(options, device);
+    run(TrainingStep::kStepsBeforeCapture + 4);  // algorithms chosen, graph captured
+    synchronise(device_);
+    measure_memory();
+  }
+
+  void round(std::int64_t steps) {
+    const auto start = std::chrono::steady_clock::now();
+    run(steps);
+    synchronise(device_);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    rounds_.push_back(1e3 * seconds.count() / double(steps));
+  }
+
+  /// Apart from the rounds: counting takes time as well.
+  void measure_operators(std::int64_t steps) {
+    if (!device_.is_cpu()) return;
+    const auto start = std::chrono::steady_clock::now();
+    const OperatorTime inside;
+    run(steps);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    timing_.outside_operators = 1 - inside.seconds() / seconds.count();
+  }
+
+  StepTiming result() {
+    std::sort(rounds_.begin(), rounds_.end());
+    timing_.least = rounds_.front();
+    timing_.most = rounds_.back();
+    timing_.milliseconds = rounds_[rounds_.size() / 2];
+    timing_.images_per_second = 1e3 * double(batch_) / timing_.milliseconds;
+    return timing_;
+  }
+
+ private:
+  void run(std::int64_t steps) {
+    for (std::int64_t i = 0; i < steps; ++i) step_->run(next_++ % step_->batches(), 0.01);
+  }
+
+  void measure_memory() {
+    if (timing_.graph) return;  // its memory stays reserved: nothing to see from outside
+    reset_peak(device_);
+    const double before = peak_mib(device_);
+    run(1);
+    synchronise(device_);
+    timing_.peak_mib = peak_mib(device_) - before;
+  }
+
+  std::int64_t batch_, next_ = 0;
+  torch::Device device_;
+  std::unique_ptr<TrainingStep> step_;
+  StepTiming timing_;
+  std::vector<double> rounds_;
+};
+
+void check(const BenchOptions& options) {
+  validate(options.train);
+  require(options.steps >= 1 && options.rounds >= 1,
+          fmt::format("keel::lab::bench_train: expected steps and rounds >= 1, got {} and {}",
+                      options.steps, options.rounds));
+  require(options.eager || options.graph,
+          "keel::lab::bench_train: expected eager, graph or both, got neither");
+}
+
+}  // namespace
+
+std::string name_of(const ModelOptions& model) {
+  const NormOptions& norm = model.norm;
+  if (norm.kind != "zca" && norm.kind != "pca") return norm.kind;
+  const std::int64_t d = norm.group_size > 0 ? norm.group_size : first_channels(model);
+  std::string name = fmt::format("{} d={} {}", norm.kind, d, norm.rule);
+  if (norm.kind == "pca")
+    name += norm.components > 0 ? fmt::format(" e={}", norm.components)
+                                : fmt::format(" {:g} %", 100 * norm.energy);
+  return name;
+}
+
+std::vector<StepTiming> bench_train(const BenchOptions& options) {
+  check(options);
+  keel::use_all_cores(int(options.train.threads));
+  const torch::Device device = device_of(options.train);
+  const DeviceScope scope(device);
+  const Precision precision(options.train);
+  const Images images = random_images(options.train).to(device);
+
+  std::vector<NormOptions> norms{NormOptions{}};  // BatchNorm
+  norms.insert(norms.end(), options.norms.begin(), options.norms.end());
+  std::vector<std::unique_ptr<Case>> cases;
+  for (const bool graph : {false, true}) {
+    if (graph ? !options.graph || !device.is_cuda() : !options.eager && device.is_cuda()) continue;
+    for (const NormOptions& norm : norms) {
+      TrainOptions train = options.train;
+      train.model.norm = norm;
+      train.graph = graph;
+      if (graph && !uses_graph(train, device)) continue;
+      cases.push_back(std::make_unique<Case>(train, images, device));
+    }
+  }
+  for (std::int64_t round = 0; round < options.rounds; ++round)
+    for (const auto& one : cases) one->round(options.steps);
+  for (const auto& one : cases) one->measure_operators(options.steps);
+
+  std::vector<StepTiming> timings;
+  for (const auto& one : cases) timings.push_back(one->result());
+  for (StepTiming& timing : timings) {
+    const auto base = std::find_if(timings.begin(), timings.end(), [&](const StepTiming& other) {
+      return other.graph == timing.graph;  // BatchNorm is the first of its kind
+    });
+    timing.ratio = timing.milliseconds / base->milliseconds;
+  }
+  return timings;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/train/options.h"
+
+namespace keel::lab {
+
+/// One way of training, timed: whole steps on random images, augmentation and optimiser included.
+struct StepTiming {
+  std::string name;            ///< e.g. "zca d=64 exact"
+  bool graph = false;          ///< replayed as a CUDA graph
+  double milliseconds = 0;     ///< median of the rounds
+  double least = 0, most = 0;  ///< of the rounds
+  double images_per_second = 0;
+  double ratio = 0;  ///< to BatchNorm's step of the same kind (graph or not)
+  /// CPU: share of the step spent outside operators; empty on CUDA.
+  std::optional<double> outside_operators;
+  /// CUDA without a graph: memory a step takes at most, beyond what stays; otherwise 0.
+  double peak_mib = 0;
+};
+
+struct BenchOptions {
+  TrainOptions train;  ///< model, batch, precision, order, device; norm is set by each case
+  std::vector<NormOptions> norms;   ///< compared with BatchNorm, which is always measured
+  std::int64_t steps = 20;          ///< in a round
+  std::int64_t rounds = 5;          ///< of each case, interleaved
+  bool eager = true, graph = true;  ///< graph: on CUDA only
+};
+
+/// "batch", "zca d=64 exact", "pca d=64 exact 99 %".
+std::string name_of(const ModelOptions& model);
+
+std::vector<StepTiming> bench_train(const BenchOptions& options);
+
+}  // namespace keel::lab

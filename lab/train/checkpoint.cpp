@@ -1,0 +1,176 @@
+#include "lab/train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <set>
+
+#include "lab/train/checksum.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr const char* kPrefix = "step-";
+
+/// Calls visit(name, field) for each number of a position.
+template <typename Place, typename Visit>
+void for_each_number(Place& p, Visit&& visit) {
+  visit("step", p.step);
+  visit("epoch", p.epoch);
+  visit("batch", p.batch);
+  visit("loss_sum", p.loss_sum);
+  visit("error_sum", p.error_sum);
+  visit("steps_summed", p.steps_summed);
+  visit("interval_loss_sum", p.interval_loss_sum);
+  visit("interval_error_sum", p.interval_error_sum);
+  visit("interval_gradient_norm", p.interval_gradient_norm);
+  visit("interval_steps", p.interval_steps);
+  visit("last_train_loss", p.last_train_loss);
+  visit("last_train_error", p.last_train_error);
+  visit("last_test_loss", p.last_test_loss);
+  visit("last_test_error", p.last_test_error);
+  visit("best_test_error", p.best_test_error);
+}
+
+json written(const Position& position) {
+  json result = json::object();
+  // A double is written in as many digits as bring the very same one back; NaN as null.
+  for_each_number(position, [&](const char* name, auto number) { result[name] = number; });
+  return result;
+}
+
+Position read_position(const json& given) {
+  Position result;
+  for_each_number(result, [&](const char* name, auto& number) {
+    const json& value = given.at(name);
+    if constexpr (std::is_same_v<std::decay_t<decltype(number)>, double>)
+      number = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+    else
+      number = value.get<std::int64_t>();
+  });
+  return result;
+}
+
+std::string stem(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+/// The step in "step-00000042.json", nothing for other names.
+std::optional<std::int64_t> step_of(const fs::path& file, const char* extension) {
+  const std::string name = file.filename().string(), prefix = kPrefix;
+  if (file.extension() != extension || name.rfind(prefix, 0) != 0) return {};
+  const char *begin = name.data() + prefix.size(),
+             *end = name.data() + name.size() - std::string(extension).size();
+  std::int64_t step = -1;
+  const auto [stopped, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || stopped != end || step < 0) return {};
+  return step;
+}
+
+/// Newest first.
+std::vector<std::int64_t> steps_in(const fs::path& folder, const char* extension) {
+  std::vector<std::int64_t> steps;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(folder, absent))
+    if (const auto step = step_of(entry.path(), extension)) steps.push_back(*step);
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+void prune(const fs::path& folder, std::int64_t keep) {
+  const auto complete = steps_in(folder, ".json");
+  const std::set<std::int64_t> kept(
+      complete.begin(), complete.begin() + std::min<std::ptrdiff_t>(keep, complete.size()));
+  std::error_code ignored;  // what cannot be removed today is removed next time
+  // The JSON goes first: a checkpoint with one half missing must not look complete.
+  for (const auto step : complete)
+    if (kept.count(step) == 0) fs::remove(folder / (stem(step) + ".json"), ignored);
+  for (const auto step : steps_in(folder, ".safetensors"))
+    if (kept.count(step) == 0) fs::remove(folder / (stem(step) + ".safetensors"), ignored);
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == kUnfinished) fs::remove(entry.path(), ignored);
+}
+
+Checkpoint load_from_json(const fs::path& file) {
+  const json about = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  require(about.is_object(), fmt::format("{} is no JSON object", file.string()));
+  const int format = about.value("format", 0);
+  require(format == kFormat,
+          fmt::format("{} is of format {}, expected {}", file.string(), format, kFormat));
+  Checkpoint result;
+  result.position = read_position(about.at("position"));
+  try {
+    result.options = train_options(about.at("options"));
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", file.string(), error.what()));
+  }
+  result.data = about.at("data").at("name").get<std::string>();
+  result.classes = about.at("data").at("classes").get<std::vector<std::string>>();
+
+  const json& recorded = about.at("tensors");
+  fs::path tensors = file;
+  tensors.replace_extension(".safetensors");
+  const std::string bytes = read_file(tensors);
+  const auto size = recorded.at("bytes").get<std::uint64_t>();
+  require(bytes.size() == size,
+          fmt::format("{} is {} bytes long, expected {}", tensors.string(), bytes.size(), size));
+  const auto sum = recorded.at("crc32").get<std::uint32_t>();
+  require(crc32(bytes) == sum, fmt::format("{} has checksum {:08x}, expected {:08x}",
+                                           tensors.string(), crc32(bytes), sum));
+  result.tensors = parse_safetensors(bytes, tensors.string());
+  return result;
+}
+
+}  // namespace
+
+fs::path save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint,
+                         const NamedTensors& tensors, std::int64_t keep, const WriteFile& write) {
+  fs::create_directories(folder);
+  const std::string name = stem(checkpoint.position.step);
+  const fs::path about_file = folder / (name + ".json");
+  const std::string bytes = safetensors_bytes(tensors, {{"format", "pt"}, {"producer", "keel"}});
+  const json about = {{"format", kFormat},
+                      {"position", written(checkpoint.position)},
+                      {"options", to_json(checkpoint.options)},
+                      {"data", {{"name", checkpoint.data}, {"classes", checkpoint.classes}}},
+                      {"tensors", {{"bytes", bytes.size()}, {"crc32", crc32(bytes)}}}};
+  std::error_code ignored;
+  fs::remove(about_file, ignored);  // one of the same step: incomplete while it is replaced
+  write(folder / (name + ".safetensors"), bytes);
+  write(about_file, about.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  prune(folder, keep);
+  return about_file;
+}
+
+Checkpoint load_checkpoint(const fs::path& file) {
+  fs::path about = file;
+  about.replace_extension(".json");
+  try {
+    return load_from_json(about);
+  } catch (const json::exception& error) {  // knows no file
+    throw Error(fmt::format("keel::lab::load_checkpoint: {}: {}", about.string(), error.what()));
+  } catch (const std::exception& error) {  // of the files, the options, the tensors
+    throw Error("keel::lab::load_checkpoint: " + std::string(error.what()));
+  }
+}
+
+std::optional<Checkpoint> newest_checkpoint(const fs::path& where,
+                                            const std::function<void(const std::string&)>& say) {
+  if (fs::is_regular_file(where)) return load_checkpoint(where);
+  const fs::path folder = fs::is_directory(where / "checkpoints") ? where / "checkpoints" : where;
+  for (const auto step : steps_in(folder, ".json")) {
+    try {
+      return load_checkpoint(folder / (stem(step) + ".json"));
+    } catch (const Error& error) {
+      if (say)
+        say(fmt::format("skipped the damaged checkpoint of step {} ({})", step, error.what()));
+    }
+  }
+  return {};
+}
+
+}  // namespace keel::lab

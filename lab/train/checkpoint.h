@@ -1,0 +1,76 @@
+#pragma once
+
+// A checkpoint is a pair of files: step-00000042.safetensors (parameters and buffers under their
+// torchvision names, momenta as optimiser.NAME, the CPU generator as random.cpu) and step-00000042.json (where the run stood, its
+// options, the size and checksum of the first file). The JSON is written last: with it the
+// checkpoint is complete.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/models/resnet.h"
+#include "lab/train/files.h"
+#include "lab/train/options.h"
+#include "lab/train/safetensors.h"
+
+namespace keel::lab {
+
+/// Where a run stood. Sums are those of the epoch so far and of the records' current interval: with
+/// them, a resumed run logs what the uninterrupted one would have.
+struct Position {
+  std::int64_t step = 0;   ///< steps done
+  std::int64_t epoch = 0;  ///< of the next step
+  std::int64_t batch = 0;  ///< of the next step within the epoch
+  double loss_sum = 0, error_sum = 0;
+  std::int64_t steps_summed = 0;
+  double interval_loss_sum = 0, interval_error_sum = 0, interval_gradient_norm = 0;
+  std::int64_t interval_steps = 0;
+  double last_train_loss = 0, last_train_error = 0;  ///< of the last epoch done, as the next three
+  double last_test_loss = 0, last_test_error = 0, best_test_error = 0;
+};
+
+/// Whether a checkpoint's tensor is the trainer's (momenta, random state) and not the network's.
+inline bool is_of_the_run(const std::string& name) {
+  return name.rfind("optimiser.", 0) == 0 || name.rfind("random.", 0) == 0;
+}
+
+struct Checkpoint {
+  Position position;
+  TrainOptions options;
+  std::string data;                  ///< the data set's name
+  std::vector<std::string> classes;  ///< their names
+  SafeTensors tensors = {};
+};
+
+/// `checkpoint` without its tensors, and those; returns the JSON's path. Older ones beyond `keep`
+/// and what earlier crashes left half-written are removed. Throws std::system_error where the disk
+/// says no; then the older ones are all still there.
+std::filesystem::path save_checkpoint(const std::filesystem::path& folder,
+                                      const Checkpoint& checkpoint, const NamedTensors& tensors,
+                                      std::int64_t keep,
+                                      const WriteFile& write = write_file_atomically);
+
+/// One checkpoint, by either of its files. Throws keel::Error saying what is wrong with it.
+Checkpoint load_checkpoint(const std::filesystem::path& file);
+
+/// The newest good checkpoint of a run folder, of its checkpoints/ folder, or the very one named.
+/// Damaged ones are skipped and `say` is told of each. Nothing there: nothing returned.
+std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& where,
+                                            const std::function<void(const std::string&)>& say);
+
+/// The network of a checkpoint, with its parameters and buffers, in evaluation mode on the CPU.
+/// Throws keel::Error naming what is missing, left over or of another shape.
+ResNet load_model(const Checkpoint& checkpoint);
+
+/// Copies tensors into the module's parameters and buffers of the same names.
+void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
+                const std::string& file);
+/// Parameters, then buffers, by name.
+NamedTensors state_of(const torch::nn::Module& module);
+
+}  // namespace keel::lab

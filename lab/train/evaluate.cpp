@@ -1,0 +1,77 @@
+#include "lab/train/evaluate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "keel/torch/threads.h"
+#include "lab/train/autocast.h"
+#include "lab/train/step.h"
+
+namespace keel::lab {
+
+using torch::Tensor;
+
+void require_labels(const char* who, const Images& images, std::int64_t classes) {
+  if (images.count() == 0) return;
+  const auto least = images.labels.min().item<std::int64_t>(),
+             most = images.labels.max().item<std::int64_t>();
+  require(
+      least >= 0 && most < classes,
+      fmt::format("{}: expected labels from 0 to {}, got {} to {}", who, classes - 1, least, most));
+}
+
+Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
+                          const TrainOptions& options, torch::Device device) {
+  const torch::NoGradGuard no_grad;
+  const auto start = std::chrono::steady_clock::now();
+  const bool was_training = model->is_training();
+  model->eval();
+  AugmentOptions ordered = normalisation;
+  ordered.channels_last = options.channels_last;
+  const std::int64_t count = images.count(), classes = model->options().classes;
+  const auto on_device = torch::TensorOptions(device);
+  Tensor loss_sum = torch::zeros({}, on_device.dtype(torch::kDouble));
+  Tensor confusion = torch::zeros({classes * classes}, on_device.dtype(torch::kLong));
+  for (std::int64_t first = 0; first < count; first += options.evaluation_batch) {
+    const std::int64_t size = std::min(options.evaluation_batch, count - first);
+    const Tensor input = normalise(images.pixels.narrow(0, first, size), ordered);
+    const Tensor labels = images.labels.narrow(0, first, size);
+    Tensor logits;
+    {
+      const Autocast autocast(device, options.precision == "bfloat16");
+      logits = model->forward(input);
+    }
+    logits = logits.to(torch::kFloat);
+    loss_sum.add_(at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
+    const Tensor pair = labels * classes + logits.argmax(1);
+    confusion.add_(torch::bincount(pair, {}, classes * classes));
+  }
+  model->train(was_training);
+
+  Evaluation result;
+  result.images = count;
+  result.confusion = confusion.cpu().reshape({classes, classes});
+  const double right = double(result.confusion.trace().item<std::int64_t>());
+  result.loss = loss_sum.item<double>() / double(count);  // NaN of no images
+  result.error = 1 - right / double(count);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  result.images_per_second = double(count) / seconds.count();
+  return result;
+}
+
+Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
+                    const TrainOptions& options) {
+  validate(options);
+  require_labels("keel::lab::evaluate", images, model->options().classes);
+  keel::use_all_cores(int(options.threads));
+  const torch::Device device = device_of(options);
+  const DeviceScope scope(device);
+  const Precision precision(options);
+  model->to(device);
+  return evaluate_there(model, images.to(device), augment_options(data, options.seed), options,
+                        device);
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "lab/data/augment.h"
+#include "lab/train/trainer.h"
+
+namespace keel::lab {
+
+/// As evaluate(), for a network and images that are on the device already.
+Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
+                          const TrainOptions& options, torch::Device device);
+
+/// Throws keel::Error unless every label is one of the classes.
+void require_labels(const char* who, const Images& images, std::int64_t classes);
+
+}  // namespace keel::lab

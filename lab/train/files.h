@@ -1,0 +1,22 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace keel::lab {
+
+/// The file's new content is on the disk when this returns; until then the old one is. Throws
+/// std::system_error naming the file, and leaves nothing half-written behind.
+void write_file_atomically(const std::filesystem::path& file, const std::string& bytes);
+
+/// What writes a file: the above, or in tests a disk that is full.
+using WriteFile = std::function<void(const std::filesystem::path&, const std::string& bytes)>;
+
+/// Throws std::system_error naming the file.
+std::string read_file(const std::filesystem::path& file);
+
+/// What an interrupted write_file_atomically leaves behind ends in this.
+inline constexpr const char* kUnfinished = ".unfinished";
+
+}  // namespace keel::lab

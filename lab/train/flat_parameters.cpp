@@ -1,0 +1,83 @@
+#include "lab/train/flat_parameters.h"
+
+#include "keel/error.h"
+
+namespace keel::lab {
+
+using torch::Tensor;
+
+FlatParameters::FlatParameters(torch::nn::Module& module, bool channels_last)
+    : channels_last_(channels_last), offsets_{0} {
+  for (const auto& item : module.named_parameters()) {
+    names_.push_back(item.key());
+    parameters_.push_back(item.value());
+    offsets_.push_back(offsets_.back() + item.value().numel());
+  }
+  require(!parameters_.empty(), "keel::lab::FlatParameters: expected a module with parameters");
+  const auto options = parameters_.front().options().requires_grad(false);
+  for (const Tensor& parameter : parameters_)
+    require(parameter.scalar_type() == options.dtype() && parameter.device() == options.device(),
+            "keel::lab::FlatParameters: expected parameters of one type on one device");
+  values = torch::empty({offsets_.back()}, options);
+  gradients = torch::zeros_like(values);
+  momenta = torch::zeros_like(values);
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor view = shaped(values, i);
+    view.copy_(parameters_[i]);
+    parameters_[i].set_data(view);
+  }
+  pieces_.resize(parameters_.size());
+}
+
+Tensor FlatParameters::shaped(const Tensor& flat, std::size_t index) const {
+  const Tensor& parameter = parameters_[index];
+  const Tensor piece = flat.narrow(0, offsets_[index], offsets_[index + 1] - offsets_[index]);
+  if (!in_channels_last_order(parameter)) return piece.view(parameter.sizes());
+  const auto s = parameter.sizes();
+  return piece.view({s[0], s[2], s[3], s[1]}).permute({0, 3, 1, 2});
+}
+
+void FlatParameters::clear_gradients() {
+  for (Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+}
+
+void FlatParameters::gather_gradients() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& gradient = parameters_[i].grad();
+    if (!gradient.defined())
+      pieces_[i] = torch::zeros({parameters_[i].numel()}, values.options());
+    else if (in_channels_last_order(gradient))
+      pieces_[i] = gradient.permute({0, 2, 3, 1}).reshape({-1});
+    else
+      pieces_[i] = gradient.reshape({-1});
+  }
+  at::cat_out(gradients, pieces_);
+  for (Tensor& piece : pieces_) piece.reset();
+  clear_gradients();
+}
+
+Tensor FlatParameters::leading_gradients(std::size_t count) const {
+  return gradients.narrow(0, 0, offsets_[count]);
+}
+
+NamedTensors FlatParameters::named_momenta() const {
+  NamedTensors result;
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    result.emplace_back(names_[i], shaped(momenta, i));
+  return result;
+}
+
+void descend(FlatParameters& parameters, const Tensor& rate, const Tensor& halted, double momentum,
+             double weight_decay) {
+  const torch::NoGradGuard no_grad;
+  // Zero times NaN is NaN: a halted step must have no gradient, not only no rate.
+  parameters.gradients.masked_fill_(halted, 0);
+  if (weight_decay != 0) parameters.gradients.add_(parameters.values, weight_decay);
+  at::add_out(parameters.momenta, parameters.gradients, parameters.momenta, momentum);
+  const Tensor applied = rate.masked_fill(halted, 0);
+  parameters.values.addcmul_(parameters.momenta, applied, -1);
+}
+
+}  // namespace keel::lab

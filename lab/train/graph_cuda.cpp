@@ -1,0 +1,78 @@
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/cuda.h>
+
+#include "lab/train/graph.h"
+
+namespace keel::lab {
+namespace {
+
+class CudaGraph : public StepGraph {
+ public:
+  explicit CudaGraph(const std::function<void()>& step) {
+    c10::cuda::getCurrentCUDAStream().synchronize();
+    graph_.capture_begin();
+    step();
+    graph_.capture_end();
+  }
+  void replay() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+};
+
+c10::DeviceIndex index_of(torch::Device device) {
+  return device.has_index() ? device.index() : c10::cuda::current_device();
+}
+
+}  // namespace
+
+struct DeviceScope::Guards {
+  explicit Guards(torch::Device given)
+      : device(torch::Device(torch::kCUDA, index_of(given))),
+        stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_of(given))) {}
+  c10::cuda::CUDAGuard device;
+  c10::cuda::CUDAStreamGuard stream;
+};
+
+DeviceScope::DeviceScope(torch::Device device) {
+  if (!device.is_cuda()) return;
+  synchronise(device);  // what other streams began is done before ours begins
+  guards_ = std::make_unique<Guards>(device);
+}
+DeviceScope::~DeviceScope() {
+  if (!guards_) return;
+  try {
+    c10::cuda::getCurrentCUDAStream().synchronize();
+  } catch (const std::exception&) {  // the device's error has been thrown elsewhere already
+  }
+}
+
+std::unique_ptr<StepGraph> capture(const std::function<void()>& step) {
+  return std::make_unique<CudaGraph>(step);
+}
+
+bool has_cuda() { return torch::cuda::is_available(); }
+
+void synchronise(torch::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize(index_of(device));
+}
+
+std::string description(torch::Device device) {
+  return device.is_cuda() ? at::cuda::getDeviceProperties(index_of(device))->name : device.str();
+}
+
+double peak_mib(torch::Device device) {
+  if (!device.is_cuda()) return 0;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index_of(device));
+  return double(stats.allocated_bytes[0].peak) / (1 << 20);  // [0]: over all pools
+}
+
+void reset_peak(torch::Device device) {
+  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::resetPeakStats(index_of(device));
+}
+
+}  // namespace keel::lab

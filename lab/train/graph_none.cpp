@@ -1,0 +1,22 @@
+#include "keel/error.h"
+#include "lab/train/graph.h"
+
+namespace keel::lab {
+
+struct DeviceScope::Guards {};
+DeviceScope::DeviceScope(torch::Device device) {
+  require(device.is_cpu(),
+          "keel::lab: expected device cpu, got " + device.str() + ": this LibTorch has no CUDA");
+}
+DeviceScope::~DeviceScope() = default;
+
+std::unique_ptr<StepGraph> capture(const std::function<void()>&) {
+  throw Error("keel::lab::capture: this LibTorch has no CUDA, and so no graphs");
+}
+bool has_cuda() { return false; }
+void synchronise(torch::Device) {}
+std::string description(torch::Device device) { return device.str(); }
+double peak_mib(torch::Device) { return 0; }
+void reset_peak(torch::Device) {}
+
+}  // namespace keel::lab

@@ -1,0 +1,114 @@
+#include "lab/train/options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <concepts>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <type_traits>
+
+#include "lab/names.h"
+
+namespace keel::lab {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kWho = "keel::lab::TrainOptions";
+
+template <typename Number>
+void check(const char* name, const Number& value, const Range& range) {
+  // Written so that NaN fails.
+  if (double(value) >= range.least && double(value) <= range.most) return;
+  throw Error(std::isinf(range.most)
+                  ? fmt::format("{}: expected {} >= {}, got {}", kWho, name, range.least, value)
+                  : fmt::format("{}: expected {} in [{}, {}], got {}", kWho, name, range.least,
+                                range.most, value));
+}
+void check(const char* name, const std::optional<double>& value, const Range& range) {
+  if (value) check(name, *value, range);
+}
+void check(const char* name, const std::string& value, const OneOf& valid) {
+  require_one_of(kWho, name, value, valid.choices);
+}
+template <typename Field>
+void check(const char*, const Field&, const Anything&) {}
+
+template <typename Field>
+json written(const Field& field) {
+  return field;
+}
+json written(const std::filesystem::path& field) { return field.string(); }
+json written(const std::optional<double>& field) { return field ? json(*field) : json(); }
+
+template <typename Field>
+constexpr const char* kind() {
+  if constexpr (std::is_same_v<Field, bool>) return "true or false";
+  if constexpr (std::integral<Field>) return "a whole number";
+  if constexpr (std::is_same_v<Field, double>) return "a number";
+  if constexpr (std::is_same_v<Field, std::optional<double>>) return "a number or null";
+  return "text";
+}
+
+template <typename Field>
+bool fits(const json& value) {
+  if constexpr (std::is_same_v<Field, bool>) return value.is_boolean();
+  if constexpr (std::is_same_v<Field, std::uint64_t>) return value.is_number_unsigned();
+  if constexpr (std::integral<Field>) return value.is_number_integer();
+  if constexpr (std::is_same_v<Field, double>) return value.is_number();
+  if constexpr (std::is_same_v<Field, std::optional<double>>)
+    return value.is_number() || value.is_null();
+  return value.is_string();
+}
+
+template <typename Field>
+void read(const json& value, Field& field) {
+  if constexpr (std::is_same_v<Field, std::optional<double>>)
+    field = value.is_null() ? std::nullopt : std::optional(value.template get<double>());
+  else if constexpr (std::is_same_v<Field, std::filesystem::path>)
+    field = value.template get<std::string>();
+  else
+    field = value.template get<Field>();
+}
+
+}  // namespace
+
+void validate(const TrainOptions& options) {
+  for_each_field(options, [](const char* name, const auto& field, const char*, const auto& valid) {
+    check(name, field, valid);
+  });
+  validate(options.model);
+  validate(options.data);
+  require(!options.resume || !options.run.empty(),
+          fmt::format("{}: expected a run folder to resume, got none", kWho));
+}
+
+json to_json(const TrainOptions& options) {
+  json result = json::object();
+  for_each_field(options, [&](const char* name, const auto& field, const char*, const auto&) {
+    result[name] = written(field);
+  });
+  return result;
+}
+
+TrainOptions train_options(const json& given, TrainOptions result) {
+  require(given.is_object(),
+          fmt::format("{}: expected a JSON object, got {}", kWho,
+                      given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
+  std::set<std::string> known;
+  for_each_field(result, [&](const char* name, auto& field, const char*, const auto&) {
+    using Field = std::decay_t<decltype(field)>;
+    known.insert(name);
+    if (!given.contains(name)) return;
+    require(fits<Field>(given[name]),
+            fmt::format("{}: expected {} to be {}, got {}", kWho, name, kind<Field>(),
+                        given[name].dump(-1, ' ', false, json::error_handler_t::replace)));
+    read(given[name], field);
+  });
+  for (const auto& [name, value] : given.items())
+    require(known.count(name) > 0, fmt::format("{}: no option is called '{}'", kWho, name));
+  return result;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,131 @@
+#pragma once
+
+// Everything a training run can be told, in one place. for_each_field lists each option with its
+// name, meaning and valid values: validation, JSON, the command line and the docs read that list.
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "lab/data/data_set.h"
+#include "lab/models/resnet.h"
+
+namespace keel::lab {
+
+/// The defaults are the paper's recipe, but for the length and the schedule.
+struct TrainOptions {
+  ModelOptions model;
+  DataOptions data;
+
+  std::int64_t batch = 128;
+  std::int64_t epochs = 12;
+  double learning_rate = 0.1;  ///< the highest one of the schedule
+  double momentum = 0.9;
+  double weight_decay = 5e-4;  ///< on all parameters
+  double label_smoothing = 0;
+  std::string schedule = "one_cycle";
+  double warm_up = 0.3;      ///< share of a one-cycle run in which the rate rises
+  bool augmentation = true;  ///< random crop and flip; without, normalisation alone
+
+  std::string precision = "float32";
+  bool channels_last = false;
+  std::string device = "auto";
+  bool graph = true;           ///< CUDA: replay the step as a graph
+  bool deterministic = false;  ///< CUDA: the same bits each time, at some cost; the CPU always is
+  std::int64_t threads = 0;
+
+  std::uint64_t seed = 0;
+  std::int64_t evaluation_batch = 500;
+  std::int64_t log_every = 20;
+  std::int64_t max_steps = 0;
+
+  std::filesystem::path run;  ///< the run folder; empty: nothing is written
+  std::int64_t checkpoint_every = 0;
+  std::int64_t keep = 3;
+  bool resume = false;
+};
+
+/// Valid values of a field.
+struct Anything {};
+struct OneOf {
+  std::vector<std::string> choices;
+};
+struct Range {
+  double least = 0, most = std::numeric_limits<double>::infinity();
+};
+
+/// Calls visit(name, field, help, valid) for every option; `valid` is one of the above.
+/// Fields: std::string, std::int64_t, std::uint64_t, double, bool, std::optional<double>, path.
+template <typename Options, typename Visit>
+void for_each_field(Options& o, Visit&& visit) {
+  const Range positive{1}, count{0}, share{0, 1}, weight{0, 1e6};
+  visit("model", o.model.name, "network", OneOf{model_names()});
+  visit("width", o.model.width, "resnet_small: channels of its first stage", Range{1, 4096});
+  visit("classes", o.model.classes, "classes the network tells apart (training: the data's)",
+        positive);
+  visit("norm", o.model.norm.kind, "layer in place of the first norm", OneOf{norm_kinds()});
+  visit("group_size", o.model.norm.group_size, "channels whitened together; 0: all of them", count);
+  visit("rule", o.model.norm.rule, "how the gradient passes the eigendecomposition",
+        OneOf{norm_rules()});
+  visit("parameter", o.model.norm.parameter,
+        "the rule's parameter (terms, iterations or smoothing); none: the rule's default", weight);
+  visit("eps", o.model.norm.eps, "added to the covariance's diagonal", Range{0, 1});
+  visit("energy", o.model.norm.energy, "pca: share of the energy that is kept", share);
+  visit("components", o.model.norm.components, "pca: directions kept; 0: by energy", count);
+  visit("norm_momentum", o.model.norm.momentum,
+        "weight of the newest batch in the layer's running statistics", share);
+  visit("dead_channels", o.model.dead_channels, "filters of the first convolution that start at 0",
+        count);
+
+  visit("source", o.data.source, "where the images come from", OneOf{data_sources()});
+  visit("path", o.data.path, "file or folder of the images", Anything{});
+  visit("size", o.data.size, "height and width of the images; 0: as they come", Range{0, 1024});
+  visit("train_limit", o.data.train_limit, "use this many training images; 0: all", count);
+  visit("test_limit", o.data.test_limit, "use this many test images; 0: all", count);
+  visit("data_seed", o.data.seed, "seed of synthetic images and of splits", Anything{});
+
+  visit("batch", o.batch, "images in a step; an epoch's last, incomplete batch is dropped",
+        positive);
+  visit("epochs", o.epochs, "passes over the training images", positive);
+  visit("learning_rate", o.learning_rate, "highest learning rate", weight);
+  visit("momentum", o.momentum, "of stochastic gradient descent", share);
+  visit("weight_decay", o.weight_decay, "on all parameters", weight);
+  visit("label_smoothing", o.label_smoothing, "share of each label spread over all classes", share);
+  visit(
+      "schedule", o.schedule,
+      "learning rate over time: paper (x 0.1 at 2/7, 4/7 and 6/7 of the run), one_cycle, constant",
+      OneOf{{"one_cycle", "paper", "constant"}});
+  visit("warm_up", o.warm_up, "share of a one-cycle run in which the rate rises", share);
+  visit("augmentation", o.augmentation, "random crops and flips", Anything{});
+
+  visit("precision", o.precision, "arithmetic of convolutions and products",
+        OneOf{{"float32", "tf32", "bfloat16"}});
+  visit("channels_last", o.channels_last, "memory order of the activations", Anything{});
+  visit("device", o.device, "auto: CUDA where there is one", OneOf{{"auto", "cpu", "cuda"}});
+  visit("graph", o.graph, "CUDA: capture the step in a graph and replay it", Anything{});
+  visit("deterministic", o.deterministic, "CUDA: the same bits each time, at some cost",
+        Anything{});
+  visit("threads", o.threads, "CPU threads; 0: OMP_NUM_THREADS, or all cores", count);
+
+  visit("seed", o.seed, "of the first weights, the order and the augmentation of the images",
+        Anything{});
+  visit("evaluation_batch", o.evaluation_batch, "images at a time in evaluation", positive);
+  visit("log_every", o.log_every, "steps between two records", positive);
+  visit("max_steps", o.max_steps, "stop after this many steps; 0: after the epochs", count);
+  visit("run", o.run, "run folder", Anything{});
+  visit("checkpoint_every", o.checkpoint_every, "steps between checkpoints; 0: each epoch", count);
+  visit("keep", o.keep, "checkpoints kept", positive);
+  visit("resume", o.resume, "go on from the run folder's newest good checkpoint", Anything{});
+}
+
+/// Throws keel::Error, naming the option, what was expected and what came.
+void validate(const TrainOptions& options);
+
+nlohmann::json to_json(const TrainOptions& options);
+/// Fields that are missing keep `otherwise`'s value. Unknown names and wrong types throw keel::Error.
+TrainOptions train_options(const nlohmann::json& json, TrainOptions otherwise = {});
+
+}  // namespace keel::lab

@@ -1,0 +1,71 @@
+#include "lab/train/resume.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <set>
+
+namespace keel::lab {
+namespace {
+
+constexpr const char* kMomentum = "optimiser.";
+constexpr const char* kRandom = "random.cpu";
+
+torch::Tensor random_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(const torch::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
+
+}  // namespace
+
+void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
+                      const DataSet& data) {
+  static const std::set<std::string> free{
+      "run",  "resume", "keep",  "checkpoint_every", "log_every",       "threads",
+      "path", "device", "graph", "deterministic",    "evaluation_batch"};
+  const auto then = to_json(checkpoint.options), now = to_json(options);
+  for (const auto& [name, value] : now.items())
+    require(
+        free.count(name) > 0 || value == then.at(name),
+        fmt::format("keel::lab::train: cannot resume: the checkpoint was made with {} {}, got {}",
+                    name, then.at(name).dump(), value.dump()));
+  require(checkpoint.data == data.name && checkpoint.classes == data.classes,
+          fmt::format("keel::lab::train: cannot resume: the checkpoint was made with other data "
+                      "({}, {} classes), got {}, {} classes",
+                      checkpoint.data, checkpoint.classes.size(), data.name, data.classes.size()));
+}
+
+NamedTensors tensors_of(TrainingStep& training) {
+  NamedTensors result = state_of(*training.model());
+  for (const auto& [name, momentum] : training.parameters().named_momenta())
+    result.emplace_back(kMomentum + name, momentum);
+  result.emplace_back(kRandom, random_state());
+  return result;
+}
+
+void restore_tensors(const SafeTensors& tensors, TrainingStep& training) {
+  std::map<std::string, torch::Tensor> network;
+  for (const auto& [name, tensor] : tensors.tensors)
+    if (!is_of_the_run(name)) network.emplace(name, tensor);
+  load_state(*training.model(), network, "the checkpoint");
+  const torch::NoGradGuard no_grad;
+  for (auto [name, momentum] : training.parameters().named_momenta()) {
+    const auto found = tensors.tensors.find(kMomentum + name);
+    require(
+        found != tensors.tensors.end() && found->second.sizes() == momentum.sizes(),
+        fmt::format("keel::lab::train: cannot resume: expected {}{} of shape {} in the checkpoint",
+                    kMomentum, name, c10::str(momentum.sizes())));
+    momentum.copy_(found->second);
+  }
+  const auto random = tensors.tensors.find(kRandom);
+  if (random != tensors.tensors.end()) set_random_state(random->second);
+}
+
+}  // namespace keel::lab

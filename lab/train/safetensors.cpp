@@ -1,0 +1,238 @@
+#include "lab/train/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "keel/error.h"
+#include "lab/train/files.h"
+
+namespace keel::lab {
+namespace {
+
+using nlohmann::json;
+using torch::Tensor;
+
+static_assert(std::endian::native == std::endian::little, "the format's numbers are little-endian");
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // as the format's own reader has it
+
+struct TypeName {
+  const char* name;
+  torch::Dtype type;
+};
+constexpr std::array<TypeName, 10> kTypes{{{"BOOL", torch::kBool},
+                                           {"U8", torch::kUInt8},
+                                           {"I8", torch::kInt8},
+                                           {"I16", torch::kInt16},
+                                           {"I32", torch::kInt32},
+                                           {"I64", torch::kInt64},
+                                           {"F16", torch::kFloat16},
+                                           {"BF16", torch::kBFloat16},
+                                           {"F32", torch::kFloat32},
+                                           {"F64", torch::kFloat64}}};
+
+const char* name_of(const std::string& tensor, torch::Dtype type) {
+  for (const auto& known : kTypes)
+    if (known.type == type) return known.name;
+  throw Error(fmt::format("keel::lab::safetensors: tensor '{}' has type {}, which the format lacks",
+                          tensor, c10::toString(type)));
+}
+
+/// One tensor as the header has it, checked.
+struct Entry {
+  std::string name;
+  torch::Dtype type{};
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0, end = 0;
+};
+
+class Parser {
+ public:
+  Parser(const std::string& bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+
+  SafeTensors parse() {
+    require_that(bytes_.size() >= kLengthBytes, "it is {} bytes long, too short for a header",
+                 bytes_.size());
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes_.data(), kLengthBytes);
+    require_that(length <= kLongestHeader && length <= bytes_.size() - kLengthBytes,
+                 "its header should be {} bytes long, the file is {}", length, bytes_.size());
+    const json header = parse_header(bytes_.data() + kLengthBytes, length);
+    data_ = kLengthBytes + length;
+
+    SafeTensors result;
+    std::vector<Entry> entries;
+    for (const auto& [name, value] : header.items()) {
+      if (name == "__metadata__")
+        result.metadata = metadata(value);
+      else
+        entries.push_back(entry(name, value));
+    }
+    check_cover(entries);
+    for (const Entry& e : entries) result.tensors.emplace(e.name, tensor(e));
+    return result;
+  }
+
+ private:
+  template <typename... Args>
+  void require_that(bool holds, fmt::format_string<Args...> text, Args&&... args) const {
+    if (!holds)
+      throw Error(fmt::format("keel::lab::safetensors: {} is damaged: {}", file_,
+                              fmt::format(text, std::forward<Args>(args)...)));
+  }
+
+  json parse_header(const char* begin, std::uint64_t length) const {
+    std::set<std::string> seen;
+    bool repeated = false, too_deep = false;
+    const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+      too_deep = too_deep || depth > 4;
+      if (event == json::parse_event_t::key && depth == 1)
+        repeated = !seen.insert(value.get<std::string>()).second || repeated;
+      return !too_deep;
+    };
+    json header = json::parse(begin, begin + length, watch, /*allow_exceptions=*/false);
+    require_that(header.is_object() && !too_deep, "its header is no JSON object");
+    require_that(!repeated, "its header has a name twice");
+    return header;
+  }
+
+  std::map<std::string, std::string> metadata(const json& value) const {
+    require_that(value.is_object(), "its metadata is no object");
+    std::map<std::string, std::string> result;
+    for (const auto& [key, text] : value.items()) {
+      require_that(text.is_string(), "its metadata '{}' is no text", key);
+      result.emplace(key, text.get<std::string>());
+    }
+    return result;
+  }
+
+  Entry entry(const std::string& name, const json& value) const {
+    require_that(value.is_object() && value.size() == 3 && value.contains("dtype") &&
+                     value.contains("shape") && value.contains("data_offsets"),
+                 "tensor '{}' is not described by dtype, shape and data_offsets", name);
+    const json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
+    const auto unsigned_numbers = [](const json& list) {
+      return list.is_array() && std::all_of(list.begin(), list.end(), [](const json& number) {
+               return number.is_number_unsigned();
+             });
+    };
+    Entry result;
+    result.name = name;
+    const auto known = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& type) {
+      return dtype.is_string() && dtype.get<std::string>() == type.name;
+    });
+    require_that(known != kTypes.end(), "tensor '{}' has the unknown type {}", name, dtype.dump());
+    result.type = known->type;
+    require_that(unsigned_numbers(shape) && shape.size() <= 16, "tensor '{}' has no valid shape",
+                 name);
+    require_that(unsigned_numbers(offsets) && offsets.size() == 2,
+                 "tensor '{}' has no valid data_offsets", name);
+    result.begin = offsets[0].get<std::uint64_t>();
+    result.end = offsets[1].get<std::uint64_t>();
+    const std::uint64_t held = bytes_.size() - data_;
+    require_that(result.begin <= result.end && result.end <= held,
+                 "tensor '{}' lies at bytes {} to {} of {}", name, result.begin, result.end, held);
+
+    // In 128 bits with a bound each time: sizes from a file may be anything.
+    unsigned __int128 size = c10::elementSize(result.type);
+    bool empty = false;
+    for (const json& extent : shape) {
+      const auto n = extent.get<std::uint64_t>();
+      require_that(n <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
+                   "tensor '{}' has an extent of {}", name, n);
+      result.shape.push_back(std::int64_t(n));
+      empty = empty || n == 0;
+      size = std::min<unsigned __int128>(size * std::max<std::uint64_t>(n, 1),
+                                         std::numeric_limits<std::uint64_t>::max());
+    }
+    if (empty) size = 0;
+    require_that(size == result.end - result.begin,
+                 "tensor '{}' of type {} and shape {} has {} bytes", name, dtype.dump(),
+                 shape.dump(), result.end - result.begin);
+    return result;
+  }
+
+  /// The tensors lie one after the other and fill the file: nothing hides, nothing overlaps.
+  void check_cover(std::vector<Entry>& entries) const {
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    std::uint64_t reached = 0;
+    for (const Entry& e : entries) {
+      require_that(e.begin == reached, "tensor '{}' begins at byte {}, expected {}", e.name,
+                   e.begin, reached);
+      reached = e.end;
+    }
+    require_that(reached == bytes_.size() - data_, "it has {} bytes of tensors, expected {}",
+                 bytes_.size() - data_, reached);
+  }
+
+  Tensor tensor(const Entry& entry) const {
+    Tensor result = torch::empty(entry.shape, entry.type);
+    if (entry.end > entry.begin)
+      std::memcpy(result.data_ptr(), bytes_.data() + data_ + entry.begin, entry.end - entry.begin);
+    return result;
+  }
+
+  const std::string& bytes_;
+  const std::string& file_;
+  std::size_t data_ = 0;  ///< where the header ends
+};
+
+}  // namespace
+
+std::string safetensors_bytes(const NamedTensors& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  // Types of wide numbers first: every tensor is then aligned to its own size.
+  NamedTensors ordered = tensors;
+  std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return a.second.element_size() > b.second.element_size();
+  });
+  json header = json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t offset = 0;
+  for (const auto& [name, tensor] : ordered) {
+    require(name != "__metadata__" && !header.contains(name),
+            fmt::format("keel::lab::safetensors: '{}' is taken", name));
+    const std::uint64_t end = offset + tensor.numel() * tensor.element_size();
+    header[name] = {{"dtype", name_of(name, tensor.scalar_type())},
+                    {"shape", tensor.sizes().vec()},
+                    {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const std::uint64_t length = text.size();
+  std::string bytes(kLengthBytes, '\0');
+  bytes.reserve(kLengthBytes + length + offset);
+  std::memcpy(bytes.data(), &length, kLengthBytes);
+  bytes += text;
+  for (const auto& [name, tensor] : ordered) {
+    const Tensor here = tensor.detach().to(torch::kCPU).contiguous();
+    if (here.numel() > 0)
+      bytes.append(static_cast<const char*>(here.data_ptr()), here.numel() * here.element_size());
+  }
+  return bytes;
+}
+
+SafeTensors parse_safetensors(const std::string& bytes, const std::string& file) {
+  return Parser(bytes, file).parse();
+}
+
+SafeTensors read_safetensors(const std::filesystem::path& file) {
+  return parse_safetensors(read_file(file), file.string());
+}
+
+void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  write_file_atomically(file, safetensors_bytes(tensors, metadata));
+}
+
+}  // namespace keel::lab

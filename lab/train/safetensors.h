@@ -1,0 +1,36 @@
+#pragma once
+
+// The safetensors format: a length, a JSON header, raw little-endian tensors. Nothing in it executes.
+
+#include <torch/types.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace keel::lab {
+
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+struct SafeTensors {
+  std::map<std::string, torch::Tensor> tensors;  ///< contiguous, on the CPU
+  std::map<std::string, std::string> metadata;
+};
+
+/// The bytes of a file with these tensors (any device, any strides), wide types first.
+/// Throws keel::Error for types the format lacks and for names that repeat.
+std::string safetensors_bytes(const NamedTensors& tensors,
+                              const std::map<std::string, std::string>& metadata = {});
+
+/// Every offset, shape and type is checked against the bytes before anything is made of them.
+/// Throws keel::Error naming `file` and the place.
+SafeTensors parse_safetensors(const std::string& bytes, const std::string& file);
+SafeTensors read_safetensors(const std::filesystem::path& file);
+
+/// Atomic: afterwards the file is there as a whole, or as it was.
+void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace keel::lab

@@ -1,0 +1,50 @@
+// Between a network and named tensors.
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "lab/train/checkpoint.h"
+
+namespace keel::lab {
+
+NamedTensors state_of(const torch::nn::Module& module) {
+  NamedTensors result;
+  for (const auto& item : module.named_parameters()) result.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) result.emplace_back(item.key(), item.value());
+  return result;
+}
+
+void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
+                const std::string& file) {
+  const NamedTensors mine = state_of(module);
+  // Check all of it first: a network is loaded as a whole or left alone.
+  for (const auto& [name, tensor] : mine) {
+    const auto found = state.find(name);
+    require(found != state.end(),
+            fmt::format("keel::lab::load: {} has no tensor '{}'", file, name));
+    require(found->second.sizes() == tensor.sizes(),
+            fmt::format("keel::lab::load: expected '{}' of shape {} in {}, got {}", name,
+                        c10::str(tensor.sizes()), file, c10::str(found->second.sizes())));
+  }
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : mine) known.insert(name);
+  for (const auto& [name, tensor] : state)
+    require(
+        known.count(name) > 0,
+        fmt::format("keel::lab::load: {} has a tensor '{}' that the network lacks", file, name));
+  const torch::NoGradGuard no_grad;
+  for (auto [name, tensor] : mine) tensor.copy_(state.at(name));
+}
+
+ResNet load_model(const Checkpoint& checkpoint) {
+  ResNet model(checkpoint.options.model);
+  std::map<std::string, torch::Tensor> state;
+  for (const auto& [name, tensor] : checkpoint.tensors.tensors)
+    if (!is_of_the_run(name)) state.emplace(name, tensor);
+  load_state(*model, state, "the checkpoint");
+  model->eval();
+  return model;
+}
+
+}  // namespace keel::lab

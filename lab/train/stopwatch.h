@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+
+namespace keel::lab {
+
+/// Time spent in training, pauses left out.
+class Stopwatch {
+ public:
+  void go() {
+    if (!running_) since_ = Clock::now();
+    running_ = true;
+  }
+  void pause() {
+    if (running_) seconds_ += std::chrono::duration<double>(Clock::now() - since_).count();
+    running_ = false;
+  }
+  /// Seconds since the last lap; the next one begins.
+  double lap() {
+    const bool was_running = running_;
+    pause();
+    const double seconds = seconds_;
+    seconds_ = 0;
+    if (was_running) go();
+    return seconds;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point since_{};
+  double seconds_ = 0;
+  bool running_ = false;
+};
+
+/// Images a second over several laps. The first one, in which memory is taken, algorithms are chosen
+/// and graphs are captured, counts only as long as it is alone.
+class Throughput {
+ public:
+  void add(double images, double seconds) {
+    if (laps_++ == 1) images_ = seconds_ = 0;
+    images_ += images;
+    seconds_ += seconds;
+  }
+  double per_second() const { return seconds_ > 0 ? images_ / seconds_ : 0; }
+
+ private:
+  int laps_ = 0;
+  double images_ = 0, seconds_ = 0;
+};
+
+}  // namespace keel::lab

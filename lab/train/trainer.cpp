@@ -1,0 +1,274 @@
+#include "lab/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+
+#include "keel/torch/threads.h"
+#include "lab/train/checkpoint.h"
+#include "lab/train/diagnose.h"
+#include "lab/train/evaluate.h"
+#include "lab/train/resume.h"
+#include "lab/train/schedule.h"
+#include "lab/train/signals.h"
+#include "lab/train/step.h"
+#include "lab/train/stopwatch.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+TrainOptions resolved(TrainOptions options, const DataSet& data) {
+  options.model.classes = std::int64_t(data.classes.size());
+  validate(options);
+  require_labels("keel::lab::train", data.train, options.model.classes);
+  require_labels("keel::lab::train", data.test, options.model.classes);
+  require(data.train.count() >= options.batch,
+          fmt::format("keel::lab::train: expected at least a batch of {} training images, got {}",
+                      options.batch, data.train.count()));
+  options.device = device_of(options).is_cuda() ? "cuda" : "cpu";
+  return options;
+}
+
+ResNet fresh_model(const TrainOptions& options, torch::Device device) {
+  torch::manual_seed(options.seed);  // on the CPU: every device starts from the same weights
+  ResNet model(options.model);
+  model->to(device);
+  return model;
+}
+
+/// One call of train().
+class Run {
+ public:
+  Run(const TrainOptions& options, const DataSet& data, Observer& observer)
+      : options_(options),
+        data_(data),
+        observer_(observer),
+        device_(device_of(options)),
+        scope_(device_),
+        precision_(options_),
+        normalisation_(augment_options(data, options.seed)),
+        test_(data.test.to(device_)),
+        training_(fresh_model(options, device_), data.train.to(device_), normalisation_, options,
+                  device_),
+        per_epoch_(training_.batches()),
+        steps_(options.max_steps > 0 ? std::min(options.max_steps, options.epochs * per_epoch_)
+                                     : options.epochs * per_epoch_) {
+    at_.last_train_loss = at_.last_train_error = at_.last_test_loss = at_.last_test_error =
+        at_.best_test_error = kNone;
+  }
+
+  Result run() {
+    if (options_.resume) resume();
+    announce();
+    while (at_.step < steps_ && result_.status.empty()) epoch();
+    if (result_.status.empty()) result_.status = "finished";
+    return finish();
+  }
+
+ private:
+  void resume() {
+    const auto checkpoint = newest_checkpoint(
+        options_.run, [&](const std::string& text) { observer_.on_message(text); });
+    if (!checkpoint) {
+      observer_.on_message("no checkpoint in " + options_.run.string() + ": starting afresh");
+      return;
+    }
+    require_same_run(*checkpoint, options_, data_);
+    restore_tensors(checkpoint->tensors, training_);
+    at_ = checkpoint->position;
+    training_.restore(
+        {at_.interval_loss_sum, at_.interval_error_sum, at_.interval_gradient_norm, at_.step});
+  }
+
+  void announce() {
+    RunInfo info{.options = options_,
+                 .device = description(device_),
+                 .layer = layer_state(training_.model()).layer,
+                 .parameters = training_.parameters().size(),
+                 .train_images = data_.train.count(),
+                 .test_images = data_.test.count(),
+                 .steps_per_epoch = per_epoch_,
+                 .steps = steps_,
+                 .first_step = at_.step};
+    observer_.on_start(info);
+    if (options_.graph && device_.is_cuda() && !uses_graph(options_, device_))
+      observer_.on_message("the power method's steps cannot be captured: running without a graph");
+  }
+
+  void epoch() {
+    const auto start = std::chrono::steady_clock::now();
+    training_.start_epoch(at_.epoch);
+    watch_.go();
+    while (at_.batch < per_epoch_ && at_.step < steps_) {
+      training_.run(at_.batch, learning_rate(options_, at_.step, steps_));
+      ++at_.step;
+      ++at_.batch;
+      ++at_.interval_steps;
+      ++timed_steps_;
+      const bool last = at_.batch == per_epoch_ || at_.step == steps_;
+      if ((last || at_.step % options_.log_every == 0) && !log()) return;
+      if (last) break;
+      if (signals_.requested()) return interrupt();
+      if (options_.checkpoint_every > 0 && at_.step % options_.checkpoint_every == 0 && !save())
+        return;
+    }
+    watch_.pause();
+    end_epoch(start);
+  }
+
+  /// Evaluation belongs to the epoch: an interruption meanwhile takes effect after it.
+  void end_epoch(std::chrono::steady_clock::time_point start) {
+    const Evaluation test =
+        evaluate_there(training_.model(), test_, normalisation_, options_, device_);
+    const double images = double(at_.steps_summed * options_.batch);
+    at_.last_train_loss = at_.loss_sum / double(at_.steps_summed);
+    at_.last_train_error = at_.error_sum / images;
+    at_.last_test_loss = test.loss;
+    at_.last_test_error = test.error;
+    at_.best_test_error = std::fmin(at_.best_test_error, test.error);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    observer_.on_epoch({at_.epoch, at_.step, at_.last_train_loss, at_.last_train_error, test.loss,
+                        test.error, seconds.count()});
+    show_layer(at_.step);
+    at_.loss_sum = at_.error_sum = 0;
+    at_.steps_summed = 0;
+    if (at_.batch == per_epoch_) {
+      ++at_.epoch;
+      at_.batch = 0;
+    }
+    const bool due = options_.checkpoint_every == 0 || at_.step == steps_ ||
+                     at_.step % options_.checkpoint_every == 0;
+    if (signals_.requested() && at_.step < steps_) return interrupt();
+    if (due) save();
+  }
+
+  /// Reads what the device measured. False: the run has failed.
+  bool log() {
+    const Readings readings = training_.read();
+    if (failed(readings)) return false;
+    const double seconds = watch_.lap();
+    const LayerState layer = layer_state(training_.model());
+    const double steps = double(at_.interval_steps), images = double(options_.batch);
+    observer_.on_step({.step = at_.step,
+                       .epoch = at_.epoch,
+                       .loss = readings.loss_sum / steps,
+                       .error = readings.error_sum / (steps * images),
+                       .learning_rate = learning_rate(options_, at_.step - 1, steps_),
+                       .gradient_norm_layer = readings.gradient_norm,
+                       .images_per_second = double(timed_steps_) * images / seconds,
+                       .rank = layer.smallest_rank(),
+                       .smallest_gap = layer.smallest_gap()});
+    throughput_.add(double(timed_steps_) * images, seconds);
+    at_.loss_sum += readings.loss_sum;
+    at_.error_sum += readings.error_sum;
+    at_.steps_summed += at_.interval_steps;
+    at_.interval_steps = timed_steps_ = 0;
+    training_.start_interval();
+    return true;
+  }
+
+  bool failed(const Readings& readings) {
+    if (readings.good_steps == at_.step) return false;
+    throughput_.add(double(timed_steps_ * options_.batch), watch_.lap());
+    const std::int64_t bad = readings.good_steps;  // counted from 0
+    training_.select(bad % per_epoch_);  // every epoch ends with a look, so it is this one
+    result_.failure = diagnose(training_, bad + 1);
+    result_.status = "failed";
+    observer_.on_failure(*result_.failure);
+    show_layer(bad + 1);
+    return true;
+  }
+
+  void interrupt() {
+    if (!options_.run.empty() && !save()) return;
+    result_.status = "interrupted";
+  }
+
+  /// False: the run turned out to have failed, and nothing was saved.
+  bool save() {
+    if (options_.run.empty()) return true;
+    watch_.pause();
+    const Readings readings = training_.read();
+    if (failed(readings)) return false;
+    at_.interval_loss_sum = readings.loss_sum;
+    at_.interval_error_sum = readings.error_sum;
+    at_.interval_gradient_norm = readings.gradient_norm;
+    try {
+      const fs::path file = save_checkpoint(
+          options_.run / "checkpoints",
+          {.position = at_, .options = options_, .data = data_.name, .classes = data_.classes},
+          tensors_of(training_), options_.keep);
+      observer_.on_checkpoint(file, at_.step);
+    } catch (const std::system_error& error) {
+      observer_.on_message(
+          fmt::format("step {}: no checkpoint ({}); the run goes on", at_.step, error.what()));
+    }
+    watch_.go();
+    return true;
+  }
+
+  void show_layer(std::int64_t step) {
+    const LayerState layer = layer_state(training_.model());
+    observer_.on_layer(layer, step);
+    if (options_.run.empty()) return;
+    try {
+      fs::create_directories(options_.run);
+      write_file_atomically(options_.run / "spectrum.json", to_json(layer, step).dump() + "\n");
+    } catch (const std::system_error& error) {
+      observer_.on_message(
+          fmt::format("step {}: no spectrum.json ({}); the run goes on", step, error.what()));
+    }
+  }
+
+  Result finish() {
+    result_.steps = result_.failure ? result_.failure->step : at_.step;
+    result_.epochs = at_.epoch;
+    result_.train_loss = at_.last_train_loss;
+    result_.train_error = at_.last_train_error;
+    result_.test_loss = at_.last_test_loss;
+    result_.test_error = at_.last_test_error;
+    result_.best_test_error = at_.best_test_error;
+    result_.images_per_second = throughput_.per_second();
+    result_.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+    observer_.on_finish(result_);
+    return result_;
+  }
+
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  const TrainOptions options_;
+  const DataSet& data_;
+  Observer& observer_;
+  const torch::Device device_;
+  const DeviceScope scope_;
+  const Precision precision_;
+  const StopOnSignal signals_;
+  const AugmentOptions normalisation_;
+  const Images test_;
+  TrainingStep training_;
+  const std::int64_t per_epoch_, steps_;
+  Position at_;
+  Result result_;
+  Stopwatch watch_;
+  Throughput throughput_;
+  std::int64_t timed_steps_ = 0;  ///< in this process since the last record
+};
+
+}  // namespace
+
+Result train(const TrainOptions& given, const DataSet& data, Observer& observer) {
+  const TrainOptions options = resolved(given, data);
+  keel::use_all_cores(int(options.threads));
+  return Run(options, data, observer).run();
+}
+
+}  // namespace keel::lab

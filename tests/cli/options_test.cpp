@@ -1,0 +1,80 @@
+#include "cli/program.h"
+#include "keel/version.h"
+
+namespace keel::cli::testing {
+namespace {
+
+TEST(CliOptions, VersionNamesKeelLibTorchAndCuda) {
+  const auto outcome = keel("--version");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(contains(outcome.out, "keel " KEEL_VERSION ", LibTorch ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "CUDA")) << outcome.out;
+}
+
+TEST(CliOptions, HelpIsThereForTheProgramAndEachCommand) {
+  const auto all = keel("--help");
+  EXPECT_EQ(all.code, 0);
+  for (const std::string name : {"train", "eval", "report", "inspect", "fold", "bench", "data"}) {
+    EXPECT_TRUE(contains(all.out, "  " + name)) << name;
+    const auto one = keel(name + " --help");
+    EXPECT_EQ(one.code, 0) << name;
+    EXPECT_TRUE(contains(one.out, "keel " + name)) << one.out;
+  }
+}
+
+TEST(CliOptions, HelpHasDefaultAndRange) {
+  const auto text = keel("train --help").out;
+  for (const char* part : {"--learning-rate", "0.1", "--batch", "128", "at least 1", "one_cycle",
+                           "power_iteration", "--no-graph", "Network", "Data", "Machine"})
+    EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
+}
+
+struct Wrong {
+  const char *arguments, *said;
+};
+
+TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
+  for (const Wrong& wrong :
+       std::vector<Wrong>{{"", "usage"},
+                          {"dance", "dance"},
+                          {"train --no-such-option", "no-such-option"},
+                          {"train --batch 0", "at least 1"},
+                          {"train --batch many", "batch"},
+                          {"train --momentum 1.5", "0 ... 1"},
+                          {"train --learning-rate nan", "learning-rate"},
+                          {"train --norm shiny", "shiny"},
+                          {"train --config /no/such/file", "/no/such/file"},
+                          {"train --resume /no/such/folder", "/no/such/folder"},
+                          {"train --norm zca --group-size 7", "group_size"},
+                          {"report", "runs"},
+                          {"bench --layers zca/x", "zca/x"}}) {
+    const auto outcome = keel(wrong.arguments);
+    EXPECT_EQ(outcome.code, 2) << wrong.arguments << "\n" << outcome.error;
+    EXPECT_TRUE(contains(outcome.error + outcome.out, wrong.said)) << wrong.arguments << "\n"
+                                                                   << outcome.error << outcome.out;
+  }
+}
+
+TEST(CliOptions, InputsThatCannotBeUsedEndWithThree) {
+  for (const Wrong& wrong :
+       std::vector<Wrong>{{"report /no/such/run", "/no/such/run"},
+                          {"eval /no/such/run", "/no/such/run"},
+                          {"fold /no/such/run --out /tmp/x", "/no/such/run"},
+                          {"inspect /no/such/file.npy", "/no/such/file.npy"},
+                          {"data --source cifar10 --path /no/such/folder", "/no/such/folder"}}) {
+    const auto outcome = keel(wrong.arguments);
+    EXPECT_EQ(outcome.code, 3) << wrong.arguments << "\n" << outcome.error;
+    EXPECT_TRUE(contains(outcome.error, wrong.said)) << wrong.arguments << "\n" << outcome.error;
+  }
+}
+
+TEST(CliOptions, AnUnknownNameInTheConfigIsAMistake) {
+  const TemporaryFolder folder;
+  write(folder / "c.toml", "epochs = 1\nlearning_rat = 0.1\n");
+  const auto outcome = keel("train --config " + (folder / "c.toml").string());
+  EXPECT_EQ(outcome.code, 2) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "learning")) << outcome.error;
+}
+
+}  // namespace
+}  // namespace keel::cli::testing

@@ -1,0 +1,119 @@
+#include "cli/program.h"
+
+namespace keel::cli::testing {
+namespace {
+
+/// Step and loss of every record, in order.
+std::vector<std::pair<int, double>> losses(const fs::path& run) {
+  std::vector<std::pair<int, double>> found;
+  std::ifstream lines(run / "metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.at("kind") == "step") found.emplace_back(record.at("step"), record.at("loss"));
+  }
+  return found;
+}
+
+TEST(CliTrain, LeavesTheWholeRunFolder) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  const auto outcome = keel("train" + kTiny + "--norm zca --run " + run.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.out, run.string() + "\n");
+  EXPECT_FALSE(contains(outcome.error, "\r"));  // no terminal, no bar
+  for (const char* name : {"config.toml", "metrics.jsonl", "result.json", "spectrum.json"})
+    EXPECT_TRUE(fs::exists(run / name)) << name;
+  EXPECT_EQ(json(run / "result.json").at("status"), "finished");
+  EXPECT_EQ(json(run / "result.json").at("steps"), 8);
+  EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
+}
+
+TEST(CliTrain, AUsedFolderIsKept) {
+  const TemporaryFolder folder;
+  const auto train = "train" + kTiny + "--max-steps 2 --run " + folder.path().string();
+  ASSERT_EQ(keel(train).code, 0);
+  const auto again = keel(train);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_TRUE(contains(again.error, "--resume")) << again.error;
+  EXPECT_EQ(keel(train + " --overwrite").code, 0);
+}
+
+TEST(CliTrain, TheResolvedConfigGivesTheSameRun) {
+  const TemporaryFolder folder;
+  const auto a = folder / "a", b = folder / "b";
+  ASSERT_EQ(keel("train" + kTiny + "--norm pca --seed 5 --weight-decay 0 --run " + a.string()).code,
+            0);
+  const auto outcome =
+      keel("train --config " + (a / "config.toml").string() + " --run " + b.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(read(a / "config.toml"), read(b / "config.toml"));
+  EXPECT_EQ(json(a / "result.json").at("test_loss"), json(b / "result.json").at("test_loss"));
+}
+
+TEST(CliTrain, TheCommandLineWinsOverTheConfig) {
+  const TemporaryFolder folder;
+  write(folder / "c.toml",
+        "# a file by hand\nmodel = \"resnet_small\"  # small\nepochs = 7\ntrain-limit = 64\n"
+        "test_limit = 20\nbatch = 16\naugmentation = false\ndevice = \"cpu\"\n");
+  const auto run = folder / "run";
+  const auto outcome = keel("train --config " + (folder / "c.toml").string() +
+                            " --epochs 1 --train_limit 32 --run " + run.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto config = read(run / "config.toml");
+  EXPECT_TRUE(contains(config, "\nepochs = 1\n")) << config;
+  EXPECT_TRUE(contains(config, "\ntrain_limit = 32\n")) << config;
+  EXPECT_TRUE(contains(config, "\naugmentation = false\n")) << config;
+  EXPECT_TRUE(contains(config, "\nmodel = \"resnet_small\"\n")) << config;
+}
+
+TEST(CliTrain, ResumeGoesOnToTheSameResult) {
+  const TemporaryFolder folder;
+  const auto whole = folder / "whole", parts = folder / "parts";
+  ASSERT_EQ(keel("train" + kTiny + "--norm zca --checkpoint-every 3 --run " + whole.string()).code,
+            0);
+  // As if it had been killed after its sixth step, in the middle of a line.
+  fs::copy(whole, parts, fs::copy_options::recursive);
+  for (const char* end : {".json", ".safetensors"})
+    ASSERT_TRUE(fs::remove(parts / "checkpoints" / (std::string("step-00000008") + end)));
+  fs::remove(parts / "result.json");
+  std::ofstream(parts / "metrics.jsonl", std::ios::app) << "{\"kind\":\"st";
+  const auto outcome = keel("train --resume " + parts.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "resuming after step 6")) << outcome.error;
+  EXPECT_EQ(json(whole / "result.json").at("test_loss"),
+            json(parts / "result.json").at("test_loss"));
+  EXPECT_EQ(json(parts / "result.json").at("steps"), 8);
+  EXPECT_EQ(losses(whole), losses(parts));
+}
+
+TEST(CliTrain, ToldToStopItWritesACheckpointAndEndsWithFive) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  // The shell stops it once it has written its first step, however long that takes.
+  const std::string script =
+      std::string(KEEL_PROGRAM) + " train" + kTiny + "--epochs 100000 --run " + run.string() +
+      " 2>/dev/null >/dev/null & pid=$!; " + "while ! grep -qs '\"step\",' " +
+      (run / "metrics.jsonl").string() +
+      "; do sleep 0.1; kill -0 $pid || break; done; kill -TERM $pid; wait $pid";
+  const int status = std::system(script.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 5);
+  EXPECT_EQ(json(run / "result.json").at("status"), "interrupted");
+  EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
+}
+
+// Dead filters make eigenvalues equal to the last bit; the textbook gradient divides by their
+// difference. The same run under the exact rule finishes.
+TEST(CliTrain, ARunThatDivergesEndsWithFourAndSaysWhere) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  const auto common = "train" + kTiny + "--norm zca --dead-channels 3 --run " + run.string();
+  const auto outcome = keel(common + " --rule analytic");
+  EXPECT_EQ(outcome.code, 4) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "failed: step 1: ")) << outcome.error;
+  EXPECT_EQ(json(run / "result.json").at("status"), "failed");
+  EXPECT_EQ(keel(common + " --overwrite --rule exact").code, 0);
+}
+
+}  // namespace
+}  // namespace keel::cli::testing

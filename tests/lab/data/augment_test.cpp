@@ -1,0 +1,165 @@
+#include "lab/data/augment.h"
+
+#include <map>
+#include <optional>
+
+namespace keel::lab {
+namespace {
+
+using torch::Tensor;
+
+Tensor random_pixels(std::int64_t count, std::int64_t height, std::int64_t width) {
+  torch::manual_seed(1);
+  return torch::randint(1, 256, {count, 3, height, width}, torch::kUInt8);
+}
+
+Tensor epoch(std::int64_t number) { return torch::tensor(number, torch::kLong); }
+
+struct Move {
+  std::int64_t down, right;
+  bool flipped;
+  bool operator<(const Move& other) const {
+    return std::tie(down, right, flipped) < std::tie(other.down, other.right, other.flipped);
+  }
+};
+
+/// One image padded, cropped at (down, right), mirrored: what torchvision's transforms do.
+Tensor moved(const Tensor& image, std::int64_t padding, const Move& move) {
+  const Tensor padded = torch::constant_pad_nd(image, {padding, padding, padding, padding});
+  const Tensor crop =
+      padded.narrow(1, move.down, image.size(1)).narrow(2, move.right, image.size(2));
+  return move.flipped ? crop.flip(2) : crop;
+}
+
+/// The one move that gives this result; a failure where there is none or more than one.
+std::optional<Move> move_of(const Tensor& image, const Tensor& result, std::int64_t padding) {
+  std::optional<Move> found;
+  for (std::int64_t down = 0; down <= 2 * padding; ++down)
+    for (std::int64_t right = 0; right <= 2 * padding; ++right)
+      for (const bool flipped : {false, true})
+        if (torch::equal(moved(image, padding, {down, right, flipped}), result)) {
+          EXPECT_FALSE(found) << "two moves";
+          found = Move{down, right, flipped};
+        }
+  EXPECT_TRUE(found) << "no move";
+  return found;
+}
+
+/// Back to bytes under the identity normalisation.
+Tensor bytes_of(const Tensor& augmented) { return augmented.mul(255).round().to(torch::kUInt8); }
+
+TEST(Augment, IsACropAndAFlipOfEachSample) {
+  for (const std::int64_t padding : {0, 2, 4})
+    for (const bool flip : {false, true}) {
+      const Tensor pixels = random_pixels(12, 9, 14);
+      const Tensor indices = torch::tensor({7, 0, 11, 3, 3}, torch::kLong);
+      const AugmentOptions options{.seed = 5, .padding = padding, .flip = flip};
+      const Tensor result = bytes_of(augment(pixels, indices, epoch(2), options));
+      ASSERT_EQ(result.sizes(), (std::vector<std::int64_t>{5, 3, 9, 14}));
+      for (std::int64_t b = 0; b < 5; ++b) {
+        const auto move = move_of(pixels[indices[b].item<std::int64_t>()], result[b], padding);
+        EXPECT_TRUE(flip || !move || !move->flipped);
+      }
+    }
+}
+
+TEST(Augment, DependsOnSeedEpochAndSampleAlone) {
+  const Tensor pixels = random_pixels(64, 8, 8);
+  const AugmentOptions options{.seed = 5};
+  const Tensor all = augment(pixels, torch::arange(64), epoch(1), options);
+  const Tensor order = torch::randperm(64, torch::kLong).narrow(0, 0, 20);
+  EXPECT_TRUE(torch::equal(augment(pixels, order, epoch(1), options), all.index_select(0, order)));
+  EXPECT_FALSE(torch::equal(augment(pixels, torch::arange(64), epoch(2), options), all));
+  EXPECT_FALSE(torch::equal(augment(pixels, torch::arange(64), epoch(1), {.seed = 6}), all));
+}
+
+TEST(Augment, MovesAreUniformAndIndependent) {
+  // Pixels that say where they are: the corner of the result names the move.
+  const std::int64_t count = 20'000, side = 16;
+  Tensor pixels = torch::zeros({1, 3, side, side}, torch::kUInt8);
+  pixels.select(1, 0).copy_(torch::arange(1, side + 1).view({-1, 1}).expand({side, side}));
+  pixels.select(1, 1).copy_(torch::arange(1, side + 1).expand({side, side}));
+  pixels = pixels.expand({count, 3, side, side});
+  std::vector<Tensor> keys;
+  for (std::int64_t number = 0; number < 3; ++number) {
+    const Tensor result =
+        bytes_of(augment(pixels, torch::arange(count), epoch(number), {.seed = 9}));
+    const Tensor middle = result.select(2, 8).select(2, 8).to(torch::kLong);
+    const Tensor next = result.select(2, 8).select(2, 9).to(torch::kLong);
+    const Tensor down = middle.select(1, 0) - 5, flipped = (next < middle).select(1, 1);
+    // Column 8 of a flipped image is column 7 of the crop.
+    const Tensor right = middle.select(1, 1) - torch::where(flipped, 4, 5);
+    keys.push_back((down * 9 + right) * 2 + flipped.to(torch::kLong));
+    const Tensor counts = torch::bincount(keys.back(), {}, 162).to(torch::kDouble);
+    ASSERT_EQ(counts.numel(), 162);
+    const double expected = double(count) / 162;
+    const double chi = ((counts - expected).pow(2) / expected).sum().item<double>();
+    EXPECT_LT(chi, 161 + 5 * std::sqrt(2 * 161.0)) << "epoch " << number;
+  }
+  // Neighbours in number and in epoch share a move as often as chance has it.
+  const auto agree = [&](const Tensor& a, const Tensor& b) {
+    return (a == b).to(torch::kDouble).mean().item<double>() * 162;
+  };
+  EXPECT_NEAR(agree(keys[0], keys[1]), 1, 0.5);
+  EXPECT_NEAR(agree(keys[1], keys[2]), 1, 0.5);
+  EXPECT_NEAR(agree(keys[0].slice(0, 1), keys[0].slice(0, 0, -1)), 1, 0.5);
+  EXPECT_NEAR(agree(keys[0].slice(0, 1), keys[1].slice(0, 0, -1)), 1, 0.5);
+}
+
+TEST(Augment, Normalises) {
+  const Tensor pixels = random_pixels(4, 6, 5);
+  const AugmentOptions options{
+      .padding = 0, .flip = false, .mean = {0.5, 0.25, 0.1}, .deviation = {0.2, 0.3, 0.4}};
+  const Tensor result = augment(pixels, torch::arange(4), epoch(0), options);
+  EXPECT_EQ(result.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(torch::equal(result, normalise(pixels, options)));
+  for (std::int64_t c = 0; c < 3; ++c) {
+    const double mean = options.mean[std::size_t(c)], deviation = options.deviation[std::size_t(c)];
+    const Tensor expected = (pixels.select(1, c).to(torch::kDouble) / 255 - mean) / deviation;
+    EXPECT_LT((result.select(1, c) - expected).abs().max().item<double>(), 1e-6);
+  }
+}
+
+TEST(Augment, PadsWithBlackBeforeNormalising) {
+  const AugmentOptions options{.mean = {0.5, 0.5, 0.5}, .deviation = {0.25, 0.25, 0.25}};
+  const Tensor pixels = torch::full({200, 3, 8, 8}, 255, torch::kUInt8);
+  const Tensor result = augment(pixels, torch::arange(200), epoch(0), options);
+  const Tensor black = result == -2, white = result == 2;
+  EXPECT_TRUE(black.logical_or(white).all().item<bool>());
+  EXPECT_TRUE(black.any().item<bool>());
+}
+
+TEST(Augment, KeepsTheMemoryFormatAsked) {
+  const Tensor pixels = random_pixels(4, 8, 8);
+  AugmentOptions options;
+  const Tensor plain = augment(pixels, torch::arange(4), epoch(0), options);
+  EXPECT_TRUE(plain.is_contiguous());
+  options.channels_last = true;
+  const Tensor last = augment(pixels, torch::arange(4), epoch(0), options);
+  EXPECT_TRUE(last.is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(torch::equal(plain, last));
+  EXPECT_TRUE(normalise(pixels, options).is_contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST(Augment, RefusesOtherTensors) {
+  const Tensor pixels = random_pixels(4, 8, 8), indices = torch::arange(4);
+  EXPECT_THROW(augment(pixels.to(torch::kFloat), indices, epoch(0), {}), c10::Error);
+  EXPECT_THROW(augment(pixels, indices.to(torch::kInt), epoch(0), {}), c10::Error);
+  EXPECT_THROW(augment(pixels, indices, torch::zeros({1}, torch::kLong), {}), c10::Error);
+  EXPECT_THROW(augment(pixels, indices, epoch(0), {.padding = -1}), c10::Error);
+  EXPECT_THROW(normalise(pixels[0], {}), c10::Error);
+}
+
+TEST(Augment, GivesTheSameNumbersOnTheGpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU here";
+  const Tensor pixels = random_pixels(64, 32, 32), indices = torch::randperm(64, torch::kLong);
+  const AugmentOptions options{
+      .seed = 5, .mean = {0.4914, 0.4822, 0.4465}, .deviation = {0.2023, 0.1994, 0.2010}};
+  const Tensor on_cpu = augment(pixels, indices, epoch(3), options);
+  const Tensor on_gpu = augment(pixels.cuda(), indices.cuda(), epoch(3).cuda(), options);
+  EXPECT_TRUE(torch::equal(on_gpu.cpu(), on_cpu));
+  EXPECT_TRUE(torch::equal(normalise(pixels.cuda(), options).cpu(), normalise(pixels, options)));
+}
+
+}  // namespace
+}  // namespace keel::lab

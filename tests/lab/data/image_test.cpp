@@ -1,0 +1,172 @@
+#include "lab/data/image.h"
+
+#include <algorithm>
+
+#include "pictures.h"
+#include "support/errors.h"
+#include "support/files.h"
+#include "support/random.h"
+
+namespace keel::lab {
+namespace {
+
+using keel::testing::refuses;
+
+int farthest(const std::vector<std::uint8_t>& a, const std::vector<std::uint8_t>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  int most = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    most = std::max(most, std::abs(int(a[i]) - int(b[i])));
+  return most;
+}
+
+TEST(Image, PngComesBackExactly) {
+  const Image picture = smooth_picture(13, 21);
+  const Image decoded = decode(bytes_of(png(picture)));
+  EXPECT_EQ(decoded.height, 13);
+  EXPECT_EQ(decoded.width, 21);
+  EXPECT_EQ(decoded.pixels, picture.pixels);
+}
+
+TEST(Image, PngOfOtherKindsBecomesRgb) {
+  const std::vector<std::uint8_t> grey{0, 50, 100, 150, 200, 255};
+  const Image from_grey = decode(bytes_of(png(2, 3, PNG_FORMAT_GRAY, grey.data())));
+  const std::vector<std::uint8_t> colours{10, 20, 30, 200, 100, 0};
+  const std::vector<std::uint8_t> places{0, 1, 1, 0, 0, 1};
+  const Image from_map =
+      decode(bytes_of(png(2, 3, PNG_FORMAT_RGB_COLORMAP, places.data(), colours.data(), 2)));
+  for (std::size_t i = 0; i < 6; ++i)
+    for (std::size_t c = 0; c < 3; ++c) {
+      EXPECT_EQ(from_grey.pixels[i * 3 + c], grey[i]);
+      EXPECT_EQ(from_map.pixels[i * 3 + c], colours[places[i] * 3 + c]);
+    }
+  // Opaque, nothing, and half of a black pixel (in linear light: libpng's way).
+  const std::vector<std::uint8_t> clear{10, 20, 30, 255, 10, 20, 30, 0};
+  const Image from_alpha = decode(bytes_of(png(1, 2, PNG_FORMAT_RGBA, clear.data())));
+  EXPECT_EQ(from_alpha.pixels, (std::vector<std::uint8_t>{10, 20, 30, 255, 255, 255}));
+}
+
+TEST(Image, JpegComesBackAsNearAsItsQuality) {
+  const Image picture = smooth_picture(37, 50);
+  const Image decoded = decode(bytes_of(jpeg(picture)));
+  EXPECT_EQ(decoded.height, 37);
+  EXPECT_EQ(decoded.width, 50);
+  EXPECT_LE(farthest(decoded.pixels, picture.pixels), 6);
+}
+
+TEST(Image, GreyAndInkJpegsBecomeRgb) {
+  const Image picture = smooth_picture(24, 24);
+  std::vector<std::uint8_t> grey, inks, from_inks, from_grey;
+  for (std::size_t i = 0; i < 24 * 24; ++i) {
+    const std::uint8_t* at = picture.pixels.data() + i * 3;
+    grey.push_back(at[0]);
+    from_grey.insert(from_grey.end(), 3, at[0]);
+    // An inverted ink is the light it lets through; black lets 200 of 255 through here.
+    inks.insert(inks.end(), {at[0], at[1], at[2], 200});
+    for (int c = 0; c < 3; ++c) from_inks.push_back(std::uint8_t(at[c] * 200 / 255));
+  }
+  EXPECT_LE(farthest(decode(bytes_of(jpeg(24, 24, 1, grey))).pixels, from_grey), 4);
+  EXPECT_LE(farthest(decode(bytes_of(jpeg(24, 24, 4, inks))).pixels, from_inks), 6);
+}
+
+TEST(Image, ACutFileIsAnErrorWhereverItIsCut) {
+  const Image picture = smooth_picture(32, 32);
+  for (const std::string& whole : {jpeg(picture), png(picture)}) {
+    ASSERT_NO_THROW(decode(bytes_of(whole)));
+    // libpng's last chunk and libjpeg's end marker say nothing about pixels.
+    const std::size_t needed = whole.size() - (whole[0] == '\x89' ? 16 : 2);
+    for (std::size_t length = 0; length < needed; length += 1 + length / 16)
+      EXPECT_THROW(decode(bytes_of(whole.substr(0, length))), Error)
+          << "cut to " << length << " of " << whole.size();
+  }
+}
+
+TEST(Image, DamageIsAnErrorOrAnImageAndNothingWorse) {
+  const Image picture = smooth_picture(40, 40);
+  int refused_jpegs = 0, refused_pngs = 0;
+  keel::testing::Random random(1);
+  for (int trial = 0; trial < 400; ++trial)
+    for (const bool as_png : {false, true}) {
+      std::string bytes = as_png ? png(picture) : jpeg(picture);
+      for (int k = 0; k < 3; ++k)
+        bytes[std::size_t(random.uniform() * double(bytes.size()))] = char(random.uniform() * 256);
+      try {
+        const Image decoded = decode(bytes_of(bytes));
+        EXPECT_EQ(decoded.pixels.size(), std::size_t(decoded.height * decoded.width * 3));
+      } catch (const Error&) {
+        ++(as_png ? refused_pngs : refused_jpegs);
+      }
+    }
+  EXPECT_GT(refused_pngs, 380);  // a PNG's chunks have checksums
+  EXPECT_GT(refused_jpegs, 40);  // a JPEG's pixels have none
+}
+
+TEST(Image, DoesNotBelieveAbsurdSizes) {
+  std::string huge = jpeg(smooth_picture(16, 16));
+  const std::size_t frame = huge.find("\xff\xc0");
+  ASSERT_NE(frame, std::string::npos);
+  huge.replace(frame + 5, 4, std::string("\x80\x00\x80\x00", 4));
+  EXPECT_TRUE(refuses({"pixels, got 32768 x 32768"}, [&] { decode(bytes_of(huge)); }));
+}
+
+TEST(Image, ErrorsNameTheFile) {
+  const keel::testing::TemporaryFolder folder;
+  const auto check = [&](const std::string& name, const std::string& bytes,
+                         const std::string& part) {
+    keel::testing::write_bytes(folder / name, bytes);
+    EXPECT_TRUE(refuses({(folder / name).string(), part}, [&] { read_image(folder / name); }));
+  };
+  const std::string whole = jpeg(smooth_picture(32, 32));
+  check("cut.jpg", whole.substr(0, whole.size() / 2), "damaged JPEG: Premature end of JPEG file");
+  check("cut.png", png(smooth_picture(32, 32)).substr(0, 120), "damaged PNG: ");
+  check("text.jpg", "not an image at all", "neither's");
+  check("empty.png", "", "empty file");
+  EXPECT_TRUE(refuses({"none.jpg", "cannot be opened"}, [&] { read_image(folder / "none.jpg"); }));
+}
+
+/// LibTorch's antialiased bilinear interpolation of the square about the centre.
+std::vector<std::uint8_t> by_torch(const Image& image, std::int64_t size) {
+  const auto all = torch::tensor(std::vector<std::uint8_t>(image.pixels), torch::kUInt8)
+                       .view({1, image.height, image.width, 3});
+  const std::int64_t side = std::min(image.height, image.width);
+  const auto square = all.narrow(1, (image.height - side) / 2, side)
+                          .narrow(2, (image.width - side) / 2, side)
+                          .permute({0, 3, 1, 2})
+                          .to(torch::kFloat)
+                          .contiguous();
+  const auto scaled = torch::_upsample_bilinear2d_aa(square, {size, size}, false);
+  const auto rounded =
+      scaled.permute({0, 2, 3, 1}).round().clamp(0, 255).to(torch::kUInt8).contiguous();
+  const auto* first = rounded.data_ptr<std::uint8_t>();
+  return {first, first + rounded.numel()};
+}
+
+TEST(Image, ScalesAsLibTorchDoes) {
+  keel::testing::Random random(2);
+  for (const auto& [height, width, size] : {std::tuple<int, int, int>{64, 64, 32},
+                                            {33, 47, 32},
+                                            {100, 70, 32},
+                                            {20, 28, 32},
+                                            {8, 5, 12}}) {
+    Image image{height, width, {}};
+    for (int i = 0; i < height * width * 3; ++i)
+      image.pixels.push_back(std::uint8_t(random.uniform() * 256));
+    const Image scaled = squared(image, size);
+    EXPECT_EQ(scaled.height, size);
+    EXPECT_EQ(scaled.width, size);
+    EXPECT_LE(farthest(scaled.pixels, by_torch(image, size)), 1) << height << " x " << width;
+  }
+  const Image same = smooth_picture(9, 9);
+  EXPECT_EQ(squared(same, 9).pixels, same.pixels);
+}
+
+TEST(Image, PlanesAndBack) {
+  const Image picture = smooth_picture(5, 7);
+  std::vector<std::uint8_t> planes(5 * 7 * 3);
+  write_planes(picture, planes.data());
+  EXPECT_EQ(planes[2 * 35 + 3 * 7 + 4], picture.pixels[(3 * 7 + 4) * 3 + 2]);
+  EXPECT_EQ(read_planes(planes.data(), 5, 7).pixels, picture.pixels);
+}
+
+}  // namespace
+}  // namespace keel::lab

@@ -1,0 +1,117 @@
+#include <algorithm>
+
+#include "lab/data/data_set.h"
+#include "lab/train/safetensors.h"
+#include "support/errors.h"
+#include "support/files.h"
+#include "support/random.h"
+
+namespace keel::lab {
+namespace {
+
+using keel::testing::read_bytes;
+using keel::testing::refuses;
+using keel::testing::TemporaryFolder;
+using keel::testing::write_bytes;
+
+DataSet some_data() {
+  DataOptions options;
+  options.train_limit = 30;
+  options.test_limit = 20;
+  options.size = 12;
+  return load(options);
+}
+
+DataSet load_from(const std::filesystem::path& file, std::int64_t size = 0) {
+  DataOptions options;
+  options.source = "packed";
+  options.path = file;
+  options.size = size;
+  return load(options);
+}
+
+TEST(Packed, ComesBackAsItWas) {
+  const TemporaryFolder folder;
+  const DataSet data = some_data();
+  pack(data, folder / "shapes.keel");
+  const DataSet again = load_from(folder / "shapes.keel");
+  EXPECT_EQ(again.name, data.name);
+  EXPECT_EQ(again.classes, data.classes);
+  EXPECT_EQ(again.mean, data.mean);
+  EXPECT_EQ(again.deviation, data.deviation);
+  EXPECT_TRUE(torch::equal(again.train.pixels, data.train.pixels));
+  EXPECT_TRUE(torch::equal(again.train.labels, data.train.labels));
+  EXPECT_TRUE(torch::equal(again.test.pixels, data.test.pixels));
+  EXPECT_TRUE(torch::equal(again.test.labels, data.test.labels));
+  EXPECT_EQ(load_from(folder / "shapes.keel", 8).train.pixels.size(3), 8);
+  // One file and nothing left beside it.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Packed, ACutFileIsAnErrorWhereverItIsCut) {
+  const TemporaryFolder folder;
+  pack(some_data(), folder / "whole.keel");
+  const std::string whole = read_bytes(folder / "whole.keel");
+  for (std::size_t length = 0; length < whole.size(); length += 1 + length / 8) {
+    write_bytes(folder / "cut.keel", whole.substr(0, length));
+    EXPECT_TRUE(refuses({"cut.keel"}, [&] { load_from(folder / "cut.keel"); })) << length;
+  }
+  write_bytes(folder / "long.keel", whole + "x");
+  EXPECT_TRUE(refuses({"long.keel"}, [&] { load_from(folder / "long.keel"); }));
+}
+
+TEST(Packed, AnyDamagedByteIsSeen) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "damaged.keel";
+  pack(some_data(), file);
+  const std::string whole = read_bytes(file);
+  keel::testing::Random random(3);
+  for (int trial = 0; trial < 300; ++trial) {
+    std::string bytes = whole;
+    // Half of them in the header, where damage is the more interesting.
+    const double reach = trial % 2 ? double(bytes.size()) : 900;
+    char& byte = bytes[std::size_t(random.uniform() * reach)];
+    const char before = byte;
+    byte = char(byte ^ char(1 << int(random.uniform() * 8)));
+    write_bytes(file, bytes);
+    // Padding and the spelling of JSON carry nothing: there the same data may come back.
+    try {
+      const DataSet data = load_from(file), expected = some_data();
+      EXPECT_TRUE(torch::equal(data.train.pixels, expected.train.pixels)) << int(before);
+      EXPECT_TRUE(torch::equal(data.test.labels, expected.test.labels)) << int(before);
+      EXPECT_EQ(data.classes, expected.classes);
+      EXPECT_EQ(data.mean, expected.mean);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("damaged.keel"), std::string::npos);
+    }
+  }
+  std::string bytes = whole;
+  bytes[bytes.size() - 5000] = char(bytes[bytes.size() - 5000] ^ 4);
+  write_bytes(file, bytes);
+  EXPECT_TRUE(refuses({"damaged: expected checksum"}, [&] { load_from(file); }));
+}
+
+TEST(Packed, RefusesOtherFiles) {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "model.safetensors", {{"weight", torch::zeros({3})}}, {});
+  EXPECT_TRUE(refuses({"model.safetensors", "expected a packed data set", "format"},
+                      [&] { load_from(folder / "model.safetensors"); }));
+  EXPECT_TRUE(refuses({"found no file"}, [&] { load_from(folder.path()); }));
+  EXPECT_TRUE(refuses({"none.keel", "found no file"}, [&] { load_from(folder / "none.keel"); }));
+}
+
+TEST(Packed, ChecksTheLabelsAgainstTheClasses) {
+  const TemporaryFolder folder;
+  DataSet data = some_data();
+  data.test.labels[7] = 10;
+  pack(data, folder / "wrong.keel");
+  EXPECT_TRUE(refuses({"wrong.keel", "test.labels: entry 7: expected a label from 0 to 9, got 10"},
+                      [&] { load_from(folder / "wrong.keel"); }));
+  data.test = {};
+  EXPECT_TRUE(refuses({"keel::lab::pack", "got no test.pixels"},
+                      [&] { pack(data, folder / "none.keel"); }));
+  EXPECT_TRUE(refuses({"/no/such/folder"}, [] { pack(some_data(), "/no/such/folder/x.keel"); }));
+}
+
+}  // namespace
+}  // namespace keel::lab

@@ -1,0 +1,85 @@
+#include "lab/models/norm.h"
+
+#include "support/errors.h"
+
+namespace keel::lab {
+namespace {
+
+using keel::testing::refuses;
+
+const keel::nn::WhiteningOptions& made(const NormOptions& options, std::int64_t channels) {
+  static std::shared_ptr<torch::nn::Module> layer;
+  layer = make_norm(options, channels);
+  return layer->as<keel::nn::WhiteningImpl>()->options;
+}
+
+TEST(Norm, ChoosesTheLayerByName) {
+  EXPECT_TRUE(make_norm({.kind = "zca"}, 8)->as<keel::nn::ZcaWhiteningImpl>());
+  EXPECT_TRUE(make_norm({.kind = "pca"}, 8)->as<keel::nn::PcaDenoisingImpl>());
+  EXPECT_TRUE(make_norm({.kind = "batch"}, 8)->as<torch::nn::BatchNorm2dImpl>());
+  EXPECT_TRUE(make_norm({.kind = "none"}, 8)->as<torch::nn::IdentityImpl>());
+  EXPECT_TRUE(make_norm({.kind = "folded"}, 8)->as<torch::nn::IdentityImpl>());
+}
+
+TEST(Norm, HandsItsOptionsOn) {
+  const auto zca = made({.kind = "zca",
+                         .group_size = 4,
+                         .rule = "taylor",
+                         .parameter = 7,
+                         .eps = 1e-3,
+                         .momentum = 0.25},
+                        8);
+  EXPECT_EQ(*zca.groups, 2);
+  EXPECT_EQ(std::get<Taylor>(zca.rule).terms, 7);
+  EXPECT_EQ(zca.eps, 1e-3);
+  EXPECT_EQ(*zca.momentum, 0.25);
+  EXPECT_EQ(*std::get<Algorithm1>(*zca.rank).eps, 1e-3);
+  EXPECT_EQ(*made({.kind = "zca"}, 8).group_size, 8);
+  EXPECT_EQ(std::get<LeadingEnergy>(*made({.kind = "pca", .energy = 0.8}, 8).rank).fraction, 0.8);
+  EXPECT_EQ(std::get<LeadingCount>(*made({.kind = "pca", .components = 3}, 8).rank).count, 3);
+  const auto batch = make_norm({.kind = "batch", .momentum = 0.3}, 8);
+  EXPECT_EQ(*batch->as<torch::nn::BatchNorm2dImpl>()->options.momentum(), 0.3);
+}
+
+TEST(Norm, KnowsEveryRuleByName) {
+  EXPECT_TRUE(std::holds_alternative<Exact>(layer_rule("exact")));
+  EXPECT_TRUE(std::holds_alternative<Analytic>(layer_rule("analytic")));
+  EXPECT_EQ(std::get<PowerIteration>(layer_rule("power_iteration", 5)).terms, 5);
+  EXPECT_EQ(std::get<Lorentzian>(layer_rule("lorentzian", 1e-3)).width, 1e-3);
+  EXPECT_EQ(std::get<Masked>(layer_rule("masked", 1e-3)).tolerance, 1e-3);
+  EXPECT_EQ(std::get<PowerMethod>(layer_rule("power_method")).iterations, 19);
+  EXPECT_EQ(std::get<PowerMethod>(layer_rule("power_method", 30)).iterations, 30);
+  for (const std::string& name : norm_rules()) EXPECT_NO_THROW(layer_rule(name)) << name;
+}
+
+TEST(Norm, EveryChoiceRunsForwardAndBackward) {
+  torch::manual_seed(1);
+  const auto input = torch::randn({8, 8, 6, 6}, torch::requires_grad());
+  for (const std::string& kind : norm_kinds())
+    for (const std::string& rule : norm_rules()) {
+      const auto norm = make_norm({.kind = kind, .group_size = 4, .rule = rule}, 8);
+      const auto output = apply_norm(*norm, input);
+      EXPECT_EQ(output.sizes(), input.sizes());
+      const auto slope = torch::autograd::grad({(output * output * output).sum()}, {input})[0];
+      EXPECT_TRUE(slope.isfinite().all().item<bool>()) << kind << " " << rule;
+    }
+}
+
+TEST(Norm, RefusesWhatItCannotDo) {
+  const auto check = [](NormOptions options, const std::string& part) {
+    EXPECT_TRUE(refuses({"keel::lab::NormOptions", part}, [&] { validate(options, 64); }));
+  };
+  check({.kind = "layer"}, "expected kind to be one of batch, zca, pca, none, folded, got 'layer'");
+  check({.rule = "fast"}, "expected rule to be one of exact");
+  check({.kind = "zca", .group_size = 7}, "group_size to divide the layer's 64 channels, got 7");
+  check({.kind = "zca", .group_size = -1}, "group_size >= 0, got -1");
+  check({.kind = "pca", .group_size = 4, .components = 5}, "components <= 4");
+  check({.kind = "pca", .energy = 0}, "energy in (0, 1], got 0");
+  check({.kind = "zca", .eps = 0}, "eps > 0, got 0");
+  check({.momentum = 1.5}, "momentum in [0, 1], got 1.5");
+  check({.rule = "power_method", .parameter = 0.5}, "iterations");
+  EXPECT_TRUE(refuses({"terms"}, [] { validate({.rule = "taylor", .parameter = -1}, 64); }));
+}
+
+}  // namespace
+}  // namespace keel::lab

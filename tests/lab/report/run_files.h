@@ -1,0 +1,83 @@
+#pragma once
+
+// Run folders made by hand, for tests of what reads them.
+
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace keel::lab::report::testing {
+
+namespace fs = std::filesystem;
+
+/// A folder that is there for the length of a test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    static std::atomic<int> count = 0;
+    path_ = fs::temp_directory_path() /
+            ("keel_report_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    fs::create_directories(path_);
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+inline void write(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+inline std::string read(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(stream)), {});
+}
+
+/// Two epochs of ten steps each, with a record at steps 10 and 20; the last test error as given.
+inline void write_run(const fs::path& folder, const std::string& settings,
+                      const std::string& test_error) {
+  write(folder / "config.toml", settings);
+  std::string lines = R"({"kind":"start","step":0,"layer":"x"})"
+                      "\n";
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const auto step = std::to_string(10 * (epoch + 1)), e = std::to_string(epoch);
+    lines += R"({"kind":"step","step":)" + step + R"(,"epoch":)" + e +
+             R"(,"loss":1.5,"error":0.5,"learning_rate":0.1,"gradient_norm_layer":2.0,)" +
+             R"("rank":3,"smallest_gap":0.0,"images_per_second":1000})" + "\n";
+    lines += R"({"kind":"epoch","step":)" + step + R"(,"epoch":)" + e +
+             R"(,"train_loss":1.5,"train_error":0.5,"test_loss":1.4,"test_error":)" + test_error +
+             R"(,"seconds":2.5})" + "\n";
+  }
+  write(folder / "metrics.jsonl", lines);
+  write(folder / "result.json", R"({"status":"finished","test_error":)" + test_error +
+                                    R"(,"images_per_second":1000,"device":"cpu"})");
+}
+
+inline void write_failed_run(const fs::path& folder, const std::string& settings, int step) {
+  write(folder / "config.toml", settings);
+  const auto s = std::to_string(step);
+  write(folder / "metrics.jsonl",
+        R"({"kind":"failure","step":)" + s +
+            R"(,"where":"gradient of conv1.weight","layer":"bn1","smallest_gap":0.0,)" +
+            R"("what":"The gradient is <not finite>."})" + "\n");
+  write(folder / "result.json",
+        R"({"status":"failed","test_error":null,"images_per_second":null})");
+}
+
+inline std::string settings(const std::string& norm, const std::string& rule, int seed) {
+  return "# a comment\nmodel = \"resnet_small\"\nnorm = \"" + norm + "\"\nrule = \"" + rule +
+         "\"\ngroup_size = 0\nenergy = 0.99\ncomponents = 0\nepochs = 2\nseed = " +
+         std::to_string(seed) + "\n";
+}
+
+}  // namespace keel::lab::report::testing

@@ -1,0 +1,95 @@
+#include "lab/report/spectrum_study.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "keel/error.h"
+
+namespace keel::lab::report {
+namespace {
+
+using torch::Tensor;
+
+Tensor diagonal(std::vector<double> values) {
+  return torch::diag(torch::tensor(values, torch::kDouble));
+}
+
+const RuleError& rule(const SpectrumStudy& study, const std::string& name) {
+  for (const RuleError& row : study.rules)
+    if (row.rule.rfind(name, 0) == 0) return row;
+  throw std::runtime_error("no rule " + name);
+}
+
+TEST(SpectrumStudy, TermsAreThoseOfThePapersTable) {
+  const std::vector<std::pair<double, double>> table = {
+      {0.1, 2}, {0.3, 3}, {0.5, 5}, {0.8, 14}, {0.85, 19}, {0.9, 29}, {0.95, 59}, {0.99, 299}};
+  for (const auto& [ratio, terms] : table) EXPECT_EQ(table1_terms(ratio), terms) << ratio;
+  EXPECT_TRUE(std::isinf(table1_terms(1)));
+  EXPECT_EQ(table1_terms(0), 1);
+}
+
+TEST(SpectrumStudy, GapsAndRatios) {
+  const auto result = study(diagonal({1, 4, 2}));
+  EXPECT_EQ(result.values, (std::vector<double>{4, 2, 1}));
+  ASSERT_EQ(result.neighbours.size(), 2u);
+  EXPECT_EQ(result.neighbours[0].gap(), 2);
+  EXPECT_EQ(result.neighbours[1].ratio(), 0.5);
+  EXPECT_EQ(result.rank, 3);
+}
+
+TEST(SpectrumStudy, WellApartEveryRuleThatDividesIsExact) {
+  const auto result = study(diagonal({8, 2, 0.5, 0.1}));
+  EXPECT_LT(rule(result, "analytic").error, 1e-12);
+  EXPECT_LT(rule(result, "masked").error, 1e-12);
+  EXPECT_NEAR(rule(result, "analytic").cosine, 1, 1e-12);
+  EXPECT_LT(rule(result, "power_iteration").error, 1e-6);  // 0.25^19
+}
+
+TEST(SpectrumStudy, AtRepeatsTheTextbookRuleIsNotFiniteAndTheSeriesAreBiased) {
+  const auto result = study(diagonal({2, 1, 1, 0.5}));
+  EXPECT_FALSE(rule(result, "analytic").finite);
+  EXPECT_TRUE(rule(result, "power_iteration").finite);
+  EXPECT_GT(rule(result, "power_iteration").error, 0.1);
+  EXPECT_EQ(result.neighbours[1].gap(), 0);
+}
+
+// One pair, eigenvalues 1 and q. With f = 1/sqrt the exact kernel of the pair is
+// -1 / (sqrt(q) (1 + sqrt(q))), and the Taylor rule puts S_T(q) in place of 1 / (1 - q), which scales
+// it by 1 - q^T. Diagonal entries are exact under both.
+TEST(SpectrumStudy, TheErrorOfTheSeriesIsTheOneWorkedOutByHand) {
+  const double q = 0.9;
+  StudyOptions options;
+  options.terms = 5;
+  const auto result = study(diagonal({1, q}), options);
+  auto generator = at::detail::createCPUGenerator(options.seed);
+  const Tensor w = torch::randn({options.draws, 2, 2}, generator, torch::kDouble);
+  const double kernel = -1 / (std::sqrt(q) * (1 + std::sqrt(q)));
+  const Tensor off = (w.select(1, 0).select(1, 1) + w.select(1, 1).select(1, 0)) / 2 * kernel;
+  const Tensor first = w.select(1, 0).select(1, 0) * -0.5;
+  const Tensor second = w.select(1, 1).select(1, 1) * (-0.5 * std::pow(q, -1.5));
+  const double pairs = 2 * off.square().sum().item<double>();
+  const double all = pairs + (first.square() + second.square()).sum().item<double>();
+  const double expected = std::pow(q, 5) * std::sqrt(pairs / all);
+  EXPECT_NEAR(rule(result, "taylor").error, expected, 1e-12);
+}
+
+TEST(SpectrumStudy, MoreTermsComeCloser) {
+  const auto matrix = diagonal({1, 0.8, 0.3});
+  StudyOptions few, many;
+  few.terms = 3;
+  many.terms = 100;
+  EXPECT_GT(rule(study(matrix, few), "power_iteration").error,
+            100 * rule(study(matrix, many), "power_iteration").error);
+}
+
+TEST(SpectrumStudy, WrongMatricesAreNamed) {
+  EXPECT_THROW(study(torch::ones({2, 3}, torch::kDouble)), Error);
+  EXPECT_THROW(study(torch::tensor({{1., 2.}, {3., 4.}}, torch::kDouble)), Error);
+  EXPECT_THROW(study(diagonal({1, std::nan("")})), Error);
+  EXPECT_THROW(study(diagonal({1, -1})), Error);  // no square root there
+}
+
+}  // namespace
+}  // namespace keel::lab::report

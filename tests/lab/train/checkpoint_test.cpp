@@ -1,0 +1,224 @@
+#include "lab/train/checkpoint.h"
+
+#include <fstream>
+#include <system_error>
+
+#include "lab/train/checksum.h"
+#include "lab/train/support.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+
+Checkpoint example(std::int64_t step) {
+  Checkpoint checkpoint;
+  checkpoint.position.step = step;
+  checkpoint.position.loss_sum = 0.1 * double(step) + 1e-17;
+  checkpoint.position.last_test_error = std::nan("");
+  checkpoint.options = test::small_options("zca");
+  checkpoint.data = "small";
+  checkpoint.classes = {"a", "b \"c\""};
+  return checkpoint;
+}
+
+NamedTensors tensors(std::int64_t step) {
+  return {{"weight", torch::full({5}, double(step))}, {"optimiser.weight", torch::ones({5})}};
+}
+
+fs::path save(const fs::path& folder, std::int64_t step, std::int64_t keep = 3) {
+  return save_checkpoint(folder, example(step), tensors(step), keep);
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void change(const fs::path& file, const std::function<void(std::string&)>& how) {
+  std::string bytes = read_file(file);
+  how(bytes);
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+struct Newest {
+  std::optional<Checkpoint> checkpoint;
+  std::vector<std::string> said;
+};
+Newest newest(const fs::path& where) {
+  Newest result;
+  result.checkpoint =
+      newest_checkpoint(where, [&](const std::string& text) { result.said.push_back(text); });
+  return result;
+}
+
+TEST(ChecksumTest, IsTheKnownCrc32) {
+  EXPECT_EQ(crc32(""), 0u);
+  EXPECT_EQ(crc32("123456789"), 0xcbf43926u);  // the check value of its definition
+  EXPECT_EQ(crc32("The quick brown fox jumps over the lazy dog"), 0x414fa339u);
+}
+
+TEST(CheckpointTest, ComesBackWhole) {
+  const test::Folder folder;
+  const fs::path file = save(folder.path, 42);
+  EXPECT_EQ(file.filename(), "step-00000042.json");
+  const Checkpoint back = load_checkpoint(file);
+  EXPECT_EQ(back.position.step, 42);
+  EXPECT_EQ(back.position.loss_sum, example(42).position.loss_sum);
+  EXPECT_TRUE(std::isnan(back.position.last_test_error));
+  EXPECT_EQ(to_json(back.options), to_json(example(42).options));
+  EXPECT_EQ(back.classes, example(42).classes);
+  EXPECT_TRUE(back.tensors.tensors.at("weight").equal(torch::full({5}, 42.0)));
+  EXPECT_EQ(load_checkpoint(folder.path / "step-00000042.safetensors").position.step, 42);
+}
+
+TEST(CheckpointTest, KeepsTheNewestAndClearsWhatACrashLeft) {
+  const test::Folder folder;
+  fs::create_directories(folder.path);
+  std::ofstream(folder.path / "step-00000003.safetensors") << "no JSON beside it";
+  std::ofstream(folder.path / "step-00000009.json.unfinished") << "{";
+  std::ofstream(folder.path / "notes.txt") << "not ours";
+  for (const std::int64_t step : {1, 2, 10, 20}) save(folder.path, step, 2);
+  EXPECT_EQ(
+      names_in(folder.path),
+      (std::vector<std::string>{"notes.txt", "step-00000010.json", "step-00000010.safetensors",
+                                "step-00000020.json", "step-00000020.safetensors"}));
+}
+
+TEST(CheckpointTest, NewestOfARunFolderItsCheckpointsFolderOrTheOneNamed) {
+  const test::Folder folder;
+  const fs::path inner = folder.path / "checkpoints";
+  save(inner, 5);
+  save(inner, 100000000);  // a ninth digit
+  for (const fs::path& where : {folder.path, inner})
+    EXPECT_EQ(newest(where).checkpoint->position.step, 100000000);
+  EXPECT_EQ(newest(inner / "step-00000005.json").checkpoint->position.step, 5);
+  EXPECT_FALSE(newest(folder.path / "nowhere").checkpoint);
+  const test::Folder empty;
+  EXPECT_FALSE(newest(empty.path).checkpoint);
+}
+
+TEST(CheckpointTest, ADamagedOneIsSkippedAndNamed) {
+  const std::vector<std::pair<const char*, std::function<void(const fs::path&)>>> damages{
+      {"a bit of the tensors flips",
+       [](const fs::path& at) {
+         change(at / "step-00000002.safetensors",
+                [](std::string& bytes) { bytes.back() = char(bytes.back() ^ 1); });
+       }},
+      {"the tensors are cut short",
+       [](const fs::path& at) {
+         change(at / "step-00000002.safetensors",
+                [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
+       }},
+      {"the tensors are gone",
+       [](const fs::path& at) { fs::remove(at / "step-00000002.safetensors"); }},
+      {"the JSON is cut short",
+       [](const fs::path& at) {
+         change(at / "step-00000002.json",
+                [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
+       }},
+      {"the JSON is empty",
+       [](const fs::path& at) {
+         change(at / "step-00000002.json", [](std::string& bytes) { bytes.clear(); });
+       }},
+      {"the JSON lacks a field",
+       [](const fs::path& at) {
+         change(at / "step-00000002.json",
+                [](std::string& bytes) { bytes.replace(bytes.find("\"epoch\""), 7, "\"epock\""); });
+       }},
+      {"the JSON is of another format", [](const fs::path& at) {
+         change(at / "step-00000002.json", [](std::string& bytes) {
+           bytes.replace(bytes.find("\"format\": 1"), 11, "\"format\": 9");
+         });
+       }}};
+  for (const auto& [what, damage] : damages) {
+    const test::Folder folder;
+    save(folder.path, 1);
+    save(folder.path, 2);
+    damage(folder.path);
+    const Newest found = newest(folder.path);
+    ASSERT_TRUE(found.checkpoint) << what;
+    EXPECT_EQ(found.checkpoint->position.step, 1) << what;
+    ASSERT_EQ(found.said.size(), 1u) << what;
+    EXPECT_NE(found.said[0].find("skipped the damaged checkpoint of step 2"), std::string::npos)
+        << found.said[0];
+    EXPECT_NE(found.said[0].find("step-00000002"), std::string::npos) << found.said[0];
+    EXPECT_NE(error_of([&] { load_checkpoint(folder.path / "step-00000002.json"); }),
+              "no keel::Error");
+  }
+}
+
+TEST(CheckpointTest, AFullDiskLeavesTheOlderOnes) {
+  const test::Folder folder;
+  save(folder.path, 1, 1);
+  for (const int good_writes : {0, 1}) {
+    int writes = 0;
+    const WriteFile until_full = [&](const fs::path& file, const std::string& bytes) {
+      if (writes++ == good_writes)
+        throw std::system_error(ENOSPC, std::generic_category(), file.string());
+      write_file_atomically(file, bytes);
+    };
+    EXPECT_THROW(save_checkpoint(folder.path, example(2), tensors(2), 1, until_full),
+                 std::system_error);
+    EXPECT_EQ(newest(folder.path).checkpoint->position.step, 1);
+  }
+  save(folder.path, 3, 1);
+  EXPECT_EQ(names_in(folder.path),
+            (std::vector<std::string>{"step-00000003.json", "step-00000003.safetensors"}));
+}
+
+TEST(FilesTest, AWriteThatCannotBeNamesTheFileAndLeavesTheOldOne) {
+  const test::Folder folder;
+  EXPECT_THROW(write_file_atomically(folder.path / "no" / "such" / "folder", "x"),
+               std::system_error);
+  write_file_atomically(folder.path / "file", "old");
+  write_file_atomically(folder.path / "file", "new");
+  EXPECT_EQ(read_file(folder.path / "file"), "new");
+  fs::create_directories(folder.path / "taken" / "inside");
+  EXPECT_THROW(write_file_atomically(folder.path / "taken", "x"), std::system_error);
+  EXPECT_EQ(names_in(folder.path), (std::vector<std::string>{"file", "taken"}));
+  EXPECT_THROW(read_file(folder.path / "absent"), std::system_error);
+}
+
+TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
+  const TrainOptions options = test::small_options("zca");
+  torch::manual_seed(1);
+  ResNet from(options.model), to(options.model);
+  std::map<std::string, torch::Tensor> state;
+  for (const auto& [name, tensor] : state_of(*from)) state.emplace(name, tensor.clone());
+  EXPECT_EQ(state.count("layer2.0.downsample.0.weight"), 1u);
+  EXPECT_EQ(state.count("bn1.running_subspace"), 1u);
+
+  const auto before = to->named_parameters()["conv1.weight"].clone();
+  auto wrong = state;
+  wrong["fc.bias"] = torch::ones({77});
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
+            "keel::lab::load: expected 'fc.bias' of shape [4] in FILE, got [77]");
+  wrong = state;
+  wrong.erase("fc.bias");
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
+            "keel::lab::load: FILE has no tensor 'fc.bias'");
+  wrong = state;
+  wrong["more"] = torch::ones({1});
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
+            "keel::lab::load: FILE has a tensor 'more' that the network lacks");
+  EXPECT_TRUE(to->named_parameters()["conv1.weight"].equal(before));
+
+  Checkpoint checkpoint;
+  checkpoint.options = options;
+  checkpoint.tensors.tensors = state;
+  checkpoint.tensors.tensors["optimiser.fc.bias"] = torch::ones({4});
+  checkpoint.tensors.tensors["random.cpu"] = torch::ones({4});
+  ResNet loaded = load_model(checkpoint);
+  EXPECT_FALSE(loaded->is_training());
+  from->eval();
+  const auto x = torch::randn({2, 3, 8, 8});
+  EXPECT_TRUE(loaded->forward(x).equal(from->forward(x)));
+}
+
+}  // namespace
+}  // namespace keel::lab

@@ -1,0 +1,158 @@
+#include "lab/train/step.h"
+
+#include <limits>
+
+#include "lab/train/support.h"
+
+namespace keel::lab {
+namespace {
+
+using torch::Tensor;
+
+const torch::Device kCpu(torch::kCPU);
+
+ResNet model_of(const TrainOptions& options) {
+  torch::manual_seed(options.seed);
+  return ResNet(options.model);
+}
+
+TrainingStep step_of(const TrainOptions& options, const DataSet& data) {
+  return TrainingStep(model_of(options), data.train, augment_options(data, options.seed), options,
+                      kCpu);
+}
+
+struct Setting {
+  const char* norm;
+  bool channels_last;
+};
+class TrainingStepTest : public ::testing::TestWithParam<Setting> {};
+
+/// The same steps written out with torch's own pieces.
+TEST_P(TrainingStepTest, IsAPlainTrainingLoop) {
+  TrainOptions options = test::small_options(GetParam().norm);
+  options.channels_last = GetParam().channels_last;
+  options.label_smoothing = 0.1;
+  const DataSet data = test::small_data();
+  TrainingStep training = step_of(options, data);
+  training.start_epoch(3);
+
+  ResNet model = model_of(options);
+  torch::optim::SGD sgd(model->parameters(),
+                        torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(5e-4));
+  auto criterion = torch::nn::CrossEntropyLoss(
+      torch::nn::CrossEntropyLossOptions().label_smoothing(options.label_smoothing));
+  double loss_sum = 0, error_sum = 0, norm = 0;
+  for (std::int64_t batch = 0; batch < 4; ++batch) {
+    training.run(batch, 0.05);
+    training.select(batch);
+    sgd.zero_grad();
+    const Batch same = training.selected();
+    const Tensor logits = model->forward(same.images.contiguous());
+    const Tensor loss = criterion(logits, same.labels);
+    loss.backward();
+    norm = std::max(norm, model->named_parameters()["conv1.weight"].grad().norm().item<double>());
+    sgd.step();
+    loss_sum += loss.item<double>();
+    error_sum += double((logits.argmax(1) != same.labels).sum().item<std::int64_t>());
+  }
+  const Readings read = training.read();
+  EXPECT_NEAR(read.loss_sum, loss_sum, 1e-4 * loss_sum);
+  EXPECT_EQ(read.error_sum, error_sum);
+  EXPECT_NEAR(read.gradient_norm, norm, 1e-3 * norm);
+  EXPECT_EQ(read.good_steps, 4);
+  const auto expected = model->named_parameters();
+  for (const auto& item : training.model()->named_parameters())
+    EXPECT_TRUE(torch::allclose(item.value(), expected[item.key()], 1e-3, 1e-4)) << item.key();
+
+  training.start_interval();
+  const Readings after = training.read();
+  EXPECT_EQ(after.loss_sum, 0);
+  EXPECT_EQ(after.good_steps, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, TrainingStepTest,
+                         ::testing::Values(Setting{"batch", false}, Setting{"batch", true},
+                                           Setting{"zca", false}, Setting{"zca", true},
+                                           Setting{"pca", false}, Setting{"none", false}));
+
+TEST(TrainingStepTest, AnEpochsBatchesHoldEveryImageOnceInAnOrderOfItsOwn) {
+  const TrainOptions options = test::small_options();
+  const DataSet data = test::small_data(96 + 5);  // the last five are dropped
+  TrainingStep one = step_of(options, data), other = step_of(options, data);
+  EXPECT_EQ(one.batches(), 6);
+  const auto order = [&](TrainingStep& training, std::int64_t epoch) {
+    training.start_epoch(epoch);
+    std::vector<Tensor> images;
+    for (std::int64_t batch = 0; batch < 6; ++batch) {
+      training.select(batch);
+      images.push_back(training.selected().images);
+    }
+    return torch::cat(images);
+  };
+  const Tensor first = order(one, 0);
+  EXPECT_TRUE(first.equal(order(other, 0)));
+  EXPECT_FALSE(first.equal(order(one, 1)));
+  TrainOptions plain = options;
+  plain.augmentation = false;
+  TrainingStep raw = step_of(plain, data);
+  const Tensor a = order(raw, 0), b = order(raw, 1);
+  EXPECT_FALSE(a.equal(b));
+  EXPECT_EQ(std::get<0>(at::unique_dim(a.flatten(1), 0)).size(0), 96);
+}
+
+TEST(TrainingStepTest, CountsGoodStepsUpToTheFirstNonFiniteOneAndChangesNothingAfter) {
+  for (const double poison :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    const TrainOptions options = test::small_options();
+    TrainingStep training = step_of(options, test::small_data());
+    training.start_epoch(0);
+    training.run(0, 0.1);
+    training.run(1, 0.1);
+    ASSERT_EQ(training.read().good_steps, 2);
+    const torch::NoGradGuard no_grad;
+    Tensor weight = training.model()->named_parameters()["layer3.0.conv2.weight"];
+    const Tensor good = weight.clone();
+    weight[0][0][0][0] = poison;
+    const Tensor before = training.parameters().values.clone();
+    training.run(2, 0.1);
+    training.run(3, 0.1);
+    EXPECT_EQ(training.read().good_steps, 2);
+    const Tensor others = before.isfinite();
+    EXPECT_TRUE(
+        training.parameters().values.masked_select(others).equal(before.masked_select(others)));
+    weight.copy_(good);
+    training.run(4, 0.1);  // once halted, halted
+    EXPECT_EQ(training.read().good_steps, 2);
+  }
+}
+
+TEST(TrainingStepTest, ReadingsAreRestored) {
+  const TrainOptions options = test::small_options();
+  TrainingStep training = step_of(options, test::small_data());
+  training.restore({0.1, 3, 1e-3, 17});
+  const Readings read = training.read();
+  EXPECT_EQ(read.loss_sum, 0.1);
+  EXPECT_EQ(read.error_sum, 3);
+  EXPECT_EQ(read.gradient_norm, 1e-3);
+  EXPECT_EQ(read.good_steps, 17);
+}
+
+TEST(TrainingStepTest, BFloat16StaysNearFloat32) {
+  TrainOptions options = test::small_options("zca");
+  const DataSet data = test::small_data();
+  const auto loss_in = [&](const char* precision) {
+    options.precision = precision;
+    TrainingStep training = step_of(options, data);
+    training.start_epoch(0);
+    for (std::int64_t batch = 0; batch < 3; ++batch) training.run(batch, 0.02);
+    EXPECT_EQ(training.read().good_steps, 3);
+    EXPECT_EQ(training.parameters().values.scalar_type(), torch::kFloat);
+    return training.read().loss_sum / 3;
+  };
+  const double exact = loss_in("float32"), rounded = loss_in("bfloat16");
+  EXPECT_NE(exact, rounded);
+  EXPECT_NEAR(rounded, exact, 0.05 * exact);
+}
+
+}  // namespace
+}  // namespace keel::lab

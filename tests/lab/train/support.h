@@ -1,0 +1,110 @@
+#pragma once
+
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lab/train/trainer.h"
+
+namespace keel::lab::test {
+
+/// Small noisy images whose brightness and stripes tell their class: learnt in a few steps, and
+/// never to the end.
+inline DataSet small_data(std::int64_t train = 96, std::int64_t test = 40,
+                          std::int64_t classes = 4) {
+  const auto images = [classes](std::int64_t count, std::uint64_t seed) {
+    auto generator = at::detail::createCPUGenerator(seed);
+    const auto labels = torch::arange(count, torch::kLong).remainder(classes);
+    auto pixels = torch::randint(0, 120, {count, 3, 8, 8}, generator, torch::kFloat);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto label = labels[i].item<std::int64_t>();
+      pixels[i].add_(double(20 * label));
+      pixels[i][label % 3].slice(0, 0, 8, 2).add_(50);
+    }
+    return Images{pixels.to(torch::kUInt8), labels};
+  };
+  DataSet data{.name = "small",
+               .classes = {},
+               .train = images(train, 1),
+               .test = images(test, 2),
+               .mean = {0.4, 0.4, 0.4},
+               .deviation = {0.2, 0.2, 0.2},
+               .notes = {}};
+  for (std::int64_t i = 0; i < classes; ++i) data.classes.push_back("class " + std::to_string(i));
+  return data;
+}
+
+inline TrainOptions small_options(const std::string& norm = "batch") {
+  TrainOptions options;
+  options.model.name = "resnet_small";
+  options.model.width = 4;
+  options.model.classes = 4;
+  options.model.norm.kind = norm;
+  options.data.size = 8;
+  options.batch = 16;
+  options.epochs = 2;
+  options.device = "cpu";
+  options.log_every = 1;
+  options.threads = 1;  // more would wait for each other on images this small
+  options.seed = 7;
+  return options;
+}
+
+/// A folder that goes with the test.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "keel-train-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::filesystem::path path;
+};
+
+/// Keeps everything it is told.
+struct Recorder : Observer {
+  RunInfo info;
+  std::vector<StepRecord> steps;
+  std::vector<EpochRecord> epochs;
+  std::vector<Failure> failures;
+  std::vector<std::string> messages;
+  std::vector<std::int64_t> checkpoints, layers;
+  LayerState layer;
+  int starts = 0, finishes = 0;
+
+  void on_start(const RunInfo& told) override { info = told, ++starts; }
+  void on_step(const StepRecord& record) override { steps.push_back(record); }
+  void on_epoch(const EpochRecord& record) override { epochs.push_back(record); }
+  void on_layer(const LayerState& state, std::int64_t step) override {
+    layer = state;
+    layers.push_back(step);
+  }
+  void on_failure(const Failure& failure) override { failures.push_back(failure); }
+  void on_checkpoint(const std::filesystem::path&, std::int64_t step) override {
+    checkpoints.push_back(step);
+  }
+  void on_message(const std::string& text) override { messages.push_back(text); }
+  void on_finish(const Result&) override { ++finishes; }
+};
+
+template <typename Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const keel::Error& error) {
+    return error.what();
+  }
+  return "no keel::Error";
+}
+
+}  // namespace keel::lab::test
