@@ -5,6 +5,7 @@
 
 #include "activations_check.h"
 #include "affine_kernel.cuh"
+#include "affine_mma.h"
 #include "scratch.h"
 
 namespace keel::cuda {
@@ -51,6 +52,8 @@ void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
   task.output_fours =
       aligned(output.data, alignof(Pack<T>)) &&
       (task.layout.channels_last ? task.slabs.even(kPack) : output.positions % kPack == 0);
+  if constexpr (sizeof(Accumulator<T>) == 4)
+    if (run_on_full_slabs(operation, task, stream)) return;
   if (task.slabs.padded > kSlots / 2)
     launch<T, true>(operation, task, stream);
   else

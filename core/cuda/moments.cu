@@ -7,6 +7,7 @@
 #include "affine_task.h"
 #include "moments_finish.cuh"
 #include "moments_kernel.cuh"
+#include "moments_mma.h"
 #include "scratch.h"
 
 namespace keel::cuda {
@@ -67,10 +68,14 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   task.center = center;
   task.shift = shift;
   const bool same = shifted && task.slabs.parts == 1;
-  if (samples > 0) plan(task, R, same, samples);
+  bool full_slabs = false;
+  if constexpr (sizeof(A) == 4) full_slabs = samples > 0 && plan_on_full_slabs(task, left, right);
+  if (samples > 0 && !full_slabs) plan(task, R, same, samples);
   Scratch<double> sets(operation, stream, task.chunks * task.set_size);
   task.sets = sets;
-  if (samples > 0) {
+  if (full_slabs) {
+    if constexpr (sizeof(A) == 4) multiply_on_full_slabs(operation, task, stream);
+  } else if (samples > 0) {
     if (same)
       launch<T, R, true>(operation, task, stream);
     else

@@ -79,11 +79,25 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares)
   double product = 0, sum_i = 0, sum_j = 0;
   if (wanted) {
     const double* sums = sets + std::int64_t(channels) * d;
-#pragma unroll 6
-    for (int s = int(threadIdx.y); s < set_count; s += int(blockDim.y)) {
-      product += sets[s * set_size + entry];
-      sum_i += sums[s * set_size + i];
-      if (Result::kSymmetric) sum_j += sums[s * set_size + j];
+    // All loads before the first use, or each would wait for the one before.
+    constexpr int kAtOnce = 9;
+    const int stride = int(blockDim.y);
+    for (int first = int(threadIdx.y); first < set_count; first += kAtOnce * stride) {
+      double parts[3][kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int s = first + k * stride;
+        const bool there = s < set_count;
+        parts[0][k] = there ? sets[s * set_size + entry] : 0;
+        parts[1][k] = there ? sums[s * set_size + i] : 0;
+        parts[2][k] = there && Result::kSymmetric ? sums[s * set_size + j] : 0;
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        product += parts[0][k];
+        sum_i += parts[1][k];
+        sum_j += parts[2][k];
+      }
     }
   }
   room[0][threadIdx.y][threadIdx.x] = product;

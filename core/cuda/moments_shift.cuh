@@ -48,35 +48,50 @@ inline KEEL_HOST_DEVICE std::int64_t sample_for_shift(std::int64_t samples, int 
   return sample < samples ? sample : samples - 1;
 }
 
+/// A thread's samples of the channel in slot threadIdx.x % kSlots.
+template <typename T, int THREADS>
+struct ShiftSamples {
+  static constexpr int kShares = THREADS / kSlots, kEach = kShiftSamples / kShares;
+  double values[kEach];
+
+  /// All loads before the first use, or each would wait for the one before.
+  __device__ void load(const Source<T>& x, int channel) {
+    const int share = int(threadIdx.x) / kSlots;
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {
+      const int q = share + n * kShares;
+      values[n] = INFINITY;  // which is left out
+      if (channel < 0 || q >= x.layout.samples) continue;
+      const auto start = x.layout.start(sample_for_shift(x.layout.samples, q));
+      values[n] = double(widened(x.data[x.layout.offset(start, 0, channel)]));
+    }
+  }
+};
+
 /// Fills center (one for each slot) with the whole block, by way of THREADS SampledChannels of shared
 /// memory. All threads may read center, and no longer need the room, when this returns.
 template <typename T, int THREADS>
-__device__ void choose_shift(const Source<T>& x, const int* channel, SampledChannel* room,
+__device__ void choose_shift(const ShiftSamples<T, THREADS>& samples, SampledChannel* room,
                              Accumulator<T>* center) {
-  constexpr int kShares = THREADS / kSlots;
   const int slot = int(threadIdx.x) % kSlots, share = int(threadIdx.x) / kSlots;
-  const int c = channel[slot];
-  // All loads before the first use, or each would wait for the one before.
-  constexpr int kEach = kShiftSamples / kShares;
-  double values[kEach];
-#pragma unroll
-  for (int n = 0; n < kEach; ++n) {
-    const int q = share + n * kShares;
-    values[n] = INFINITY;  // which is left out
-    if (c < 0 || q >= x.layout.samples) continue;
-    const auto start = x.layout.start(sample_for_shift(x.layout.samples, q));
-    values[n] = double(widened(x.data[x.layout.offset(start, 0, c)]));
-  }
   SampledChannel sampled;
 #pragma unroll
-  for (int n = 0; n < kEach; ++n) sampled.add(values[n]);
+  for (const double value : samples.values) sampled.add(value);
   room[threadIdx.x] = sampled;
   __syncthreads();
   if (share == 0) {
-    for (int other = 1; other < kShares; ++other) sampled.add(room[other * kSlots + slot]);
+    for (int other = 1; other < samples.kShares; ++other) sampled.add(room[other * kSlots + slot]);
     center[slot] = Accumulator<T>(sampled.shift());
   }
   __syncthreads();
+}
+
+template <typename T, int THREADS>
+__device__ void choose_shift(const Source<T>& x, const int* channel, SampledChannel* room,
+                             Accumulator<T>* center) {
+  ShiftSamples<T, THREADS> samples;
+  samples.load(x, channel[threadIdx.x % kSlots]);
+  choose_shift<T, THREADS>(samples, room, center);
 }
 
 }  // namespace keel::cuda

@@ -26,12 +26,26 @@ __device__ inline Split unsplit(float x) { return {__float_as_uint(x), 0}; }
 ///     left   (g, t)  (g + 8, t)  (g, t + 4)  (g + 8, t + 4)
 ///     right  (t, g)  (t + 4, g)
 ///     sums   (g, 2t)  (g, 2t + 1)  (g + 8, 2t)  (g + 8, 2t + 1)
+/// Volatile, so that products stay in the order in which they are written: the next one may wait long for
+/// the sums of this one, and the compiler would have them follow each other.
 __device__ inline void multiply_add(float (&sums)[4], const unsigned (&left)[4],
                                     const unsigned (&right)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
+}
+
+/// The same, from zero.
+__device__ inline void multiply(float (&sums)[4], const unsigned (&left)[4],
+                                const unsigned (&right)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]),
+        "f"(0.0f));
 }
 
 }  // namespace keel::cuda

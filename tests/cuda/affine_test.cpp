@@ -157,8 +157,11 @@ TYPED_TEST(CudaAffineOf, BackwardMatchesTheCpuInFloat64) {
 }
 
 TYPED_TEST(CudaAffineOf, WhereTheDataStartsDoesNotMatter) {
-  for (const ActivationShape& shape :
-       {ActivationShape{3, 64, 64, 1}, {3, 64, 64, 16}, {2, 128, 16, 1}})
+  for (const ActivationShape& shape : {ActivationShape{3, 64, 64, 1},
+                                       {3, 64, 64, 4},
+                                       {3, 64, 64, 8},
+                                       {3, 64, 64, 16},
+                                       {2, 128, 16, 1}})
     for (const Order order : kOrders)
       for (const std::size_t skip : {1, 2, 4}) {
         SCOPED_TRACE(name(shape, order) + ", " + std::to_string(skip) + " further on");
@@ -244,8 +247,14 @@ TEST(CudaAffine, TheSameBitsEveryTime) {
 }
 
 TEST(CudaAffine, ABadValueStaysInItsSampleAndGroup) {
-  for (const ActivationShape& shape :
-       {ActivationShape{2, 12, 50, 3}, {2, 15, 49, 5}, {2, 64, 64, 4}, {2, 140, 40, 2}})
+  for (const ActivationShape& shape : {ActivationShape{2, 12, 50, 3},
+                                       {2, 15, 49, 5},
+                                       {2, 64, 64, 2},
+                                       {2, 64, 64, 4},
+                                       {2, 64, 64, 8},
+                                       {2, 64, 64, 16},
+                                       {2, 128, 64, 2},
+                                       {2, 140, 40, 2}})
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
       for (const Order order : kOrders) {

@@ -246,7 +246,7 @@ TEST(CudaMoments, SamplesFarFromTheOthersCostLittle) {
 }
 
 TEST(CudaMoments, AMillionSamplesLoseNothing) {
-  // Long enough for a block to fold its sums twice.
+  // Long enough for a block to fold its sums twice. (Of full slabs, a layer of many channels does.)
   for (const ActivationShape& shape : {ActivationShape{4, 3, 300000, 1}, {4, 8, 300000, 1}})
     for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
@@ -258,6 +258,20 @@ TEST(CudaMoments, AMillionSamplesLoseNothing) {
           EXPECT_NEAR(got.entry(0, i, j), expected.entry(0, i, j),
                       2 * kEps<float> * expected.deviation(i) * expected.deviation(j));
     }
+}
+
+TEST(CudaMoments, ManyChannelsLoseNothing) {
+  // So many that a block has all samples of some of them, and folds its sums twice.
+  const ActivationShape shape{2, 132 * 64, 2100, 132 * 16};
+  for (const Order order : kOrders) {
+    SCOPED_TRACE(name(shape, order));
+    ActivationBuffer<float> x(shape, order);
+    Random random(22);
+    std::vector<float> drawn(4099);
+    for (float& entry : drawn) entry = float(random.normal());
+    for (std::size_t i = 0; i < x.data.size(); ++i) x.data[i] = drawn[i * 31 % drawn.size()];
+    expect_close(by_cuda(x), by_cpu_in_float64(x));
+  }
 }
 
 TEST(CudaMoments, TheSameBitsEveryTime) {
@@ -285,17 +299,18 @@ TEST(CudaMoments, TheSameBitsEveryTime) {
 }
 
 TEST(CudaMoments, ScaleWithTheData) {
-  const ActivationShape shape{3, 20, 100, 2};
-  const auto x = converted<float>(random_activations(shape, 15), Order::contiguous);
-  const auto once = by_cuda(x);
-  for (const int exponent : {-50, 50}) {
-    auto scaled = x;
-    for (float& entry : scaled.data) entry = std::ldexp(entry, exponent);
-    const auto got = by_cuda(scaled);
-    for (std::size_t i = 0; i < once.mean.size(); ++i)
-      EXPECT_EQ(got.mean[i], std::ldexp(once.mean[i], exponent));
-    for (std::size_t i = 0; i < once.covariance.size(); ++i)
-      EXPECT_EQ(got.covariance[i], std::ldexp(once.covariance[i], 2 * exponent));
+  for (const ActivationShape& shape : {ActivationShape{3, 20, 100, 2}, {3, 64, 100, 1}}) {
+    const auto x = converted<float>(random_activations(shape, 15), Order::contiguous);
+    const auto once = by_cuda(x);
+    for (const int exponent : {-50, 50}) {
+      auto scaled = x;
+      for (float& entry : scaled.data) entry = std::ldexp(entry, exponent);
+      const auto got = by_cuda(scaled);
+      for (std::size_t i = 0; i < once.mean.size(); ++i)
+        EXPECT_EQ(got.mean[i], std::ldexp(once.mean[i], exponent));
+      for (std::size_t i = 0; i < once.covariance.size(); ++i)
+        EXPECT_EQ(got.covariance[i], std::ldexp(once.covariance[i], 2 * exponent));
+    }
   }
 }
 
@@ -313,8 +328,13 @@ TEST(CudaMoments, ConstantChannelsHaveNoDeviation) {
 }
 
 TEST(CudaMoments, ABadValueReachesItsOwnChannelOnly) {
-  for (const ActivationShape& shape :
-       {ActivationShape{2, 12, 100, 3}, {2, 15, 99, 5}, {2, 64, 128, 4}, {2, 140, 64, 2}})
+  for (const ActivationShape& shape : {ActivationShape{2, 12, 100, 3},
+                                       {2, 15, 99, 5},
+                                       {2, 64, 128, 2},
+                                       {2, 64, 128, 4},
+                                       {2, 64, 128, 16},
+                                       {2, 128, 100, 2},
+                                       {2, 140, 64, 2}})
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
       for (const Order order : kOrders)
