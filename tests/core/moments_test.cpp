@@ -8,6 +8,7 @@
 
 #include "keel/error.h"
 #include "support/activations.h"
+#include "support/moments.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
@@ -16,62 +17,23 @@ namespace {
 constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
 
 template <typename A>
-struct Moments {
-  std::vector<A> mean, covariance;
-  ActivationShape shape;
-  double entry(std::int64_t group, std::int64_t i, std::int64_t j) const {
-    const std::int64_t d = shape.group_size();
-    return double(covariance[std::size_t((group * d + i) * d + j)]);
-  }
-  double deviation(std::int64_t channel) const {
-    const std::int64_t d = shape.group_size();
-    return std::sqrt(entry(channel / d, channel % d, channel % d));
-  }
-};
-
-template <typename A>
-Moments<A> room_for(const ActivationShape& shape) {
-  return {std::vector<A>(std::size_t(shape.channels)),
-          std::vector<A>(std::size_t(shape.channels * shape.group_size())), shape};
-}
-
-template <typename A>
 Matrices<A> matrices(std::vector<A>& data, const ActivationShape& shape) {
   return contiguous(data.data(), shape.groups, shape.group_size());
 }
 
 template <typename T>
 Moments<Accumulator<T>> by_cpu(const ActivationBuffer<T>& x, const Executor& executor = serial()) {
-  auto result = room_for<Accumulator<T>>(x.shape);
-  cpu::moments<T>(x.view(), result.mean.data(), matrices(result.covariance, x.shape), executor);
+  Moments<Accumulator<T>> result(x.shape);
+  cpu::moments<T>(x.view(), result.mean.data(), result.matrices(), executor);
   return result;
 }
 
 template <typename T>
 Moments<double> by_reference(const ActivationBuffer<T>& x) {
   const ActivationBuffer<double> exact = converted<double>(x, x.order);
-  auto result = room_for<double>(x.shape);
-  reference::moments(exact.view(), result.mean.data(), matrices(result.covariance, x.shape));
+  Moments<double> result(x.shape);
+  reference::moments(exact.view(), result.mean.data(), result.matrices());
   return result;
-}
-
-/// Within a few roundings of the accumulator: of the deviations for products, of the mean for means.
-template <typename A>
-void expect_close(const Moments<A>& got, const Moments<double>& expected) {
-  const ActivationShape& shape = expected.shape;
-  const std::int64_t d = shape.group_size();
-  for (std::int64_t c = 0; c < shape.channels; ++c)
-    ASSERT_NEAR(double(got.mean[std::size_t(c)]), expected.mean[std::size_t(c)],
-                rounding<A>(0, std::abs(expected.mean[std::size_t(c)]) + expected.deviation(c)))
-        << "mean of channel " << c;
-  for (std::int64_t g = 0; g < shape.groups; ++g)
-    for (std::int64_t i = 0; i < d; ++i)
-      for (std::int64_t j = 0; j < d; ++j) {
-        ASSERT_NEAR(got.entry(g, i, j), expected.entry(g, i, j),
-                    rounding<A>(2, expected.deviation(g * d + i) * expected.deviation(g * d + j)))
-            << "covariance " << g << ", " << i << ", " << j;
-        ASSERT_EQ(got.entry(g, i, j), got.entry(g, j, i));
-      }
 }
 
 template <typename T>
@@ -96,15 +58,15 @@ TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
       const auto left = converted<TypeParam>(random_activations(shape, 2), order);
       const auto right = converted<TypeParam>(random_activations(shape, 3), order);
       const std::vector<A> center = converted<A>(Random(4).normals(shape.channels));
-      auto got = room_for<A>(shape);
+      Moments<A> got(shape);
       cpu::cross_moments<TypeParam>(left.view(), right.view(), center.data(), got.mean.data(),
-                                    matrices(got.covariance, shape));
-      auto expected = room_for<double>(shape), size = room_for<double>(shape);
+                                    got.matrices());
+      Moments<double> expected(shape), size(shape);
       auto left_exact = converted<double>(left, order),
            right_exact = converted<double>(right, order);
       const auto center_exact = converted<double>(center);
       reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
-                               expected.mean.data(), matrices(expected.covariance, shape));
+                               expected.mean.data(), expected.matrices());
       // The size of what was summed: rounding is measured against it, whatever cancelled.
       for (std::int64_t k = 0; k < shape.samples(); ++k)
         for (std::int64_t c = 0; c < shape.channels; ++c) {
@@ -112,7 +74,7 @@ TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
           right_exact.at(k, c) = std::abs(right_exact.at(k, c) - center_exact[std::size_t(c)]);
         }
       reference::cross_moments(left_exact.view(), right_exact.view(), nullptr, size.mean.data(),
-                               matrices(size.covariance, shape));
+                               size.matrices());
       for (std::size_t i = 0; i < got.mean.size(); ++i)
         ASSERT_NEAR(double(got.mean[i]), expected.mean[i], rounding<A>(2, size.mean[i]));
       for (std::size_t i = 0; i < got.covariance.size(); ++i)
@@ -223,16 +185,16 @@ TEST(Moments, TheSameBitsOnAnyNumberOfThreads) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<float>(random_activations(shape, 14), order);
       const auto once = by_cpu(x);
-      auto cross_once = room_for<float>(shape);
+      Moments<float> cross_once(shape);
       cpu::cross_moments<float>(x.view(), x.view(), once.mean.data(), cross_once.mean.data(),
-                                matrices(cross_once.covariance, shape));
+                                cross_once.matrices());
       for (const int count : {2, 5}) {
         const auto again = by_cpu(x, threads(count));
         EXPECT_EQ(once.mean, again.mean);
         EXPECT_EQ(once.covariance, again.covariance);
-        auto cross = room_for<float>(shape);
+        Moments<float> cross(shape);
         cpu::cross_moments<float>(x.view(), x.view(), once.mean.data(), cross.mean.data(),
-                                  matrices(cross.covariance, shape), threads(count));
+                                  cross.matrices(), threads(count));
         EXPECT_EQ(cross_once.mean, cross.mean);
         EXPECT_EQ(cross_once.covariance, cross.covariance);
       }
@@ -307,10 +269,10 @@ TEST(Moments, NothingToAverage) {
       const auto got = by_cpu(x, threads(2));
       for (const float entry : got.mean) EXPECT_TRUE(std::isnan(entry));
       for (const float entry : got.covariance) EXPECT_TRUE(std::isnan(entry));
-      auto cross = room_for<float>(shape);
+      Moments<float> cross(shape);
       const std::vector<float> center(4, 0.0f);
       cpu::cross_moments<float>(x.view(), x.view(), center.data(), cross.mean.data(),
-                                matrices(cross.covariance, shape));
+                                cross.matrices());
       for (const float entry : cross.mean) EXPECT_EQ(entry, 0);
       for (const float entry : cross.covariance) EXPECT_EQ(entry, 0);
     }
@@ -344,13 +306,13 @@ TEST(PartialMoments, PiecesCombineToTheWhole) {
     combine(total.view, part.view);
   }
   EXPECT_EQ(total.view.count, shape.samples());
-  auto got = room_for<float>(shape);
-  mean_and_covariance(total.view, got.mean.data(), matrices(got.covariance, shape));
+  Moments<float> got(shape);
+  mean_and_covariance(total.view, got.mean.data(), got.matrices());
   expect_close(got, by_reference(x));
 
   const std::vector<double> zeros(12, 0.0);
   rebase(total.view, zeros.data());
-  mean_and_covariance(total.view, got.mean.data(), matrices(got.covariance, shape));
+  mean_and_covariance(total.view, got.mean.data(), got.matrices());
   expect_close(got, by_reference(x));
   const auto expected = by_reference(x);
   for (std::size_t c = 0; c < 12; ++c)

@@ -1,12 +1,12 @@
 // The contract in keel/eigh.h, on the GPU. Needs one to run.
 
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "keel/error.h"
+#include "on_device.h"
 #include "support/eigen_quality.h"
 #include "support/solve.h"
 #include "support/spectrum_zoo.h"
@@ -14,31 +14,6 @@
 
 namespace keel::testing {
 namespace {
-
-void check(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
-
-/// Numbers on the device.
-template <typename T>
-class OnDevice {
- public:
-  explicit OnDevice(const std::vector<T>& numbers) : count_(numbers.size()) {
-    check(cudaMalloc(reinterpret_cast<void**>(&data_), sizeof(T) * (count_ + 1)));
-    check(cudaMemcpy(data_, numbers.data(), sizeof(T) * count_, cudaMemcpyHostToDevice));
-  }
-  ~OnDevice() { cudaFree(data_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  T* data() { return data_; }
-  std::vector<T> back() {
-    std::vector<T> numbers(count_);
-    check(cudaMemcpy(numbers.data(), data_, sizeof(T) * count_, cudaMemcpyDeviceToHost));
-    return numbers;
-  }
-
- private:
-  std::size_t count_;
-  T* data_ = nullptr;
-};
 
 /// Poisons the outputs, so that what is not written shows.
 template <typename T>
@@ -50,7 +25,7 @@ struct Problem {
   OnDevice<EighStatus> status{std::vector<EighStatus>(std::size_t(batch), EighStatus(9))};
 
   explicit Problem(const Batch<T>& m) : batch(m.batch), n(m.n), matrices(m.data) {}
-  void queue(Stream stream = {}) {
+  void queue(const Stream& stream = {}) {
     cuda::eigh<T>(contiguous<const T>(matrices.data(), batch, n), values.data(),
                   contiguous(vectors.data(), batch, n), status.data(), stream);
   }
@@ -159,23 +134,11 @@ TYPED_TEST(CudaEigh, MatesAndPlaceDoNotMatter) {
 TYPED_TEST(CudaEigh, CanBeCapturedInAGraph) {
   for (const std::int64_t n : {24, 200}) {
     const Batch<TypeParam> m = as<TypeParam>(random_symmetric(5, n, 11));
+    // First: cuSOLVER makes its handle before the capture.
+    const auto eager = solve_on_device(m).vectors.data;
     Problem<TypeParam> problem(m);
-    const auto eager =
-        solve_on_device(m).vectors.data;  // cuSOLVER makes its handle before the capture
-    cudaStream_t stream = nullptr;
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t runnable = nullptr;
-    check(cudaStreamCreate(&stream));
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    problem.queue({stream});
-    check(cudaStreamEndCapture(stream, &graph));
-    check(cudaGraphInstantiate(&runnable, graph, 0));
-    check(cudaGraphLaunch(runnable, stream));
-    check(cudaStreamSynchronize(stream));
+    run_as_graph([&](const Stream& stream) { problem.queue(stream); });
     EXPECT_TRUE(bitwise_equal(problem.solved().vectors.data, eager));
-    cudaGraphExecDestroy(runnable);
-    cudaGraphDestroy(graph);
-    cudaStreamDestroy(stream);
   }
 }
 

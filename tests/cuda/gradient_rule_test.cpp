@@ -28,10 +28,7 @@ Batch<T> on_device(const GradientRule& rule, const Solved<T>& s, const std::vect
     cuda::eigh_backward<T>(rule, values.data(), vectors.view(), dL_dvalues ? h.data() : nullptr,
                            dL_dvectors ? g.view() : Matrices<T>{}, out.view(), stream);
   };
-  if (in_graph)
-    run_as_graph(queue);
-  else
-    queue({});
+  run(in_graph, queue);
   return out.back();
 }
 

@@ -57,4 +57,13 @@ void run_as_graph(const Queue& queue) {
   cudaStreamDestroy(stream);
 }
 
+/// The same, or queued on the default stream as it is.
+template <typename Queue>
+void run(bool in_graph, const Queue& queue) {
+  if (in_graph)
+    run_as_graph(queue);
+  else
+    queue(Stream{});
+}
+
 }  // namespace keel::testing

@@ -29,20 +29,12 @@ template <typename T>
 struct Device {
   std::int64_t gap = 0;
   bool in_graph = false;
-
-  template <typename Queue>
-  void run(const Queue& queue) const {
-    if (in_graph)
-      run_as_graph(queue);
-    else
-      queue(Stream{});
-  }
   Batch<T> forward(const SpectralFunction& f, const Solved<T>& s, const Ranks& rank) const {
     OnDevice<T> values(s.values);
     OnDevice<std::int64_t> ranks(rank);
     BatchOnDevice<T> vectors(s.vectors, gap),
         out(Batch<T>(s.vectors.batch, s.vectors.n, T(-77)), 2 * gap);
-    run([&](const Stream& stream) {
+    run(in_graph, [&](const Stream& stream) {
       cuda::spectral<T>(f, values.data(), vectors.view(), ranks.data(), out.view(), stream);
     });
     return out.back();
@@ -53,7 +45,7 @@ struct Device {
     OnDevice<std::int64_t> ranks(rank);
     BatchOnDevice<T> vectors(s.vectors, gap), c(dL_dresult, 2 * gap),
         out(Batch<T>(s.vectors.batch, s.vectors.n, T(-77)), 3 * gap);
-    run([&](const Stream& stream) {
+    run(in_graph, [&](const Stream& stream) {
       cuda::spectral_backward<T>(f, rule, values.data(), vectors.view(), ranks.data(), c.view(),
                                  out.view(), stream);
     });

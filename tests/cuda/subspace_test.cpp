@@ -31,20 +31,12 @@ template <typename T>
 struct Device {
   std::int64_t gap = 0;
   bool in_graph = false;
-
-  template <typename Queue>
-  void run(const Queue& queue) const {
-    if (in_graph)
-      run_as_graph(queue);
-    else
-      queue(Stream{});
-  }
   Mapped<T> forward(const SubspaceMap& map, const Batch<T>& covariance) const {
     Mapped<T> m(covariance.batch, covariance.n);
     BatchOnDevice<T> input(covariance, gap), result(m.result, 2 * gap), vectors(m.vectors, 3 * gap);
     OnDevice<T> values(m.values);
     OnDevice<std::int64_t> rank(m.rank);
-    run([&](const Stream& stream) {
+    run(in_graph, [&](const Stream& stream) {
       cuda::subspace<T>(map, input.view(), result.view(),
                         {values.data(), vectors.view(), rank.data()}, stream);
     });
@@ -60,7 +52,7 @@ struct Device {
         gradient(dL_dsubspace, 3 * gap), out(m.result, gap);
     OnDevice<T> values(m.values);
     OnDevice<std::int64_t> rank(m.rank);
-    run([&](const Stream& stream) {
+    run(in_graph, [&](const Stream& stream) {
       const SubspaceState<T> state{values.data(), vectors.view(), rank.data()};
       cuda::subspace_backward<T>(map, rule, input.view(), state, gradient.view(), out.view(),
                                  stream);

@@ -1,0 +1,57 @@
+#pragma once
+
+// What the tests of affine share on every device: what a pass is given, and how far it may be off.
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "keel/activations.h"
+#include "keel/matrices.h"
+#include "support/activations.h"
+#include "support/random.h"
+#include "support/tolerance.h"
+
+namespace keel::testing {
+
+/// Half a unit in the last place of the stored type, relative, and its smallest step.
+template <typename T>
+double storage_error(double magnitude) {
+  if (std::is_same_v<T, BFloat16>) return 0x1p-8 * magnitude;
+  if (std::is_same_v<T, Half>) return 0x1p-11 * magnitude + 0x1p-24;
+  return 0;
+}
+
+/// What adding `terms` products one after the other leaves: roundings of the running sum, of either
+/// sign, on a result of the given size.
+template <typename A>
+double summation_error(std::int64_t terms, double size) {
+  return 2 * (4 + std::sqrt(double(terms))) * kEps<A> * size;
+}
+
+/// Everything a pass is given besides activations.
+template <typename A>
+struct Coefficients {
+  std::vector<A> matrix, gradient, mean, bias;
+  ActivationShape shape;
+  explicit Coefficients(const ActivationShape& s) : shape(s) {
+    const std::int64_t entries = s.channels * s.group_size();
+    matrix = converted<A>(Random(21).normals(entries));
+    gradient = converted<A>(Random(22).normals(entries));
+    mean = converted<A>(Random(23).normals(s.channels));
+    bias = converted<A>(Random(24).normals(s.channels));
+  }
+  template <typename B>
+  explicit Coefficients(const Coefficients<B>& other)
+      : matrix(converted<A>(other.matrix)),
+        gradient(converted<A>(other.gradient)),
+        mean(converted<A>(other.mean)),
+        bias(converted<A>(other.bias)),
+        shape(other.shape) {}
+  Matrices<const A> per_group(const std::vector<A>& data) const {
+    return contiguous(data.data(), shape.groups, shape.group_size());
+  }
+};
+
+}  // namespace keel::testing
