@@ -1,5 +1,6 @@
 """Builds the C++ libraries with CMake, against the torch of this interpreter, and packs them into
-keel/lib. KEEL_BUILD names a build folder to take them from instead of building.
+keel/lib. KEEL_BUILD names a build folder to take them from instead of building. With a CUDA torch and nvcc
+at hand the CUDA kernels are built too; KEEL_CUDA=ON or OFF in the environment decides otherwise.
 
     pip install --no-build-isolation .
 """
@@ -33,17 +34,27 @@ def torch_arguments():
     return [f"-DTorch_DIR={config}"] if (config / "TorchConfig.cmake").is_file() else []
 
 
+def cuda_arguments():
+    import torch
+
+    compiler = shutil.which("nvcc") or Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin/nvcc")
+    there = torch.version.cuda is not None and Path(compiler).is_file()
+    wanted = os.environ.get("KEEL_CUDA", "ON" if there else "OFF")
+    compiler = [f"-DCMAKE_CUDA_COMPILER={compiler}"] if there and "CUDACXX" not in os.environ else []
+    return [f"-DKEEL_CUDA={wanted}", *compiler]
+
+
 class CMakeBuild(build_ext):
     def run(self):
         build = os.environ.get("KEEL_BUILD")
         if build is None:
             build = Path(self.build_temp).resolve() / "cmake"
             generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-            parts = [f"-DKEEL_{part}=OFF" for part in ("TESTS", "BENCH", "EXAMPLES")]
+            parts = [f"-DKEEL_{part}=OFF" for part in ("TESTS", "BENCH", "EXAMPLES", "LAB")]
             path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
             os.environ["PATH"] = path  # so that CMake's python3 is this one
             cmake("-S", ROOT, "-B", build, *generator, "-DCMAKE_BUILD_TYPE=Release",
-                  *parts, *torch_arguments())  # fmt: skip
+                  *parts, *torch_arguments(), *cuda_arguments())  # fmt: skip
             cmake("--build", build, "--target", "keel_torch", "--parallel")
         self._pack(Path(build).resolve())
 

@@ -7,6 +7,7 @@
 #include "keel/scale.h"
 #include "keel/subspace.h"
 #include "keel/track.h"
+#include "keel/whiten.h"
 
 namespace keel::bench {
 namespace {
@@ -91,6 +92,17 @@ struct Layer {
     cuda::affine_backward<T>(small(s), view<const T>(slope[k]), small(gradient), numbers(sum),
                              view<const T>(x[k]), numbers(mean), view<T>(out[k]), stream);
   }
+
+  WhitenState<float> whole() const { return {numbers(mean), small(covariance), small(s), state()}; }
+  void whiten(int k, const Stream& stream) {
+    cuda::whiten<T>(Zca{}, view<const T>(x[k]), numbers(weight), numbers(sum), whole(),
+                    view<T>(out[k]), stream);
+  }
+  void whiten_backward(int k, const Stream& stream) {
+    cuda::whiten_backward<T>(Zca{}, Exact{}, view<const T>(slope[k]), view<const T>(x[k]),
+                             numbers(weight), whole(), view<T>(out[k]), numbers(running_mean),
+                             numbers(sum), stream);
+  }
 };
 
 template <typename T>
@@ -109,22 +121,27 @@ void measure(Record& record, const std::string& label, std::int64_t d, Order ord
                           {"subspace_backward", &Layer<T>::subspace_backward, 0},
                           {"affine_backward", &Layer<T>::affine_backward, 3},
                           {"scale_backward", &Layer<T>::scale_backward, 0}};
+  /// A layer's forward and backward as it calls them, the stages fused.
+  const Named ways[] = {{"whiten", &Layer<T>::whiten, 3},
+                        {"whiten_backward", &Layer<T>::whiten_backward, 5}};
   Layer<T> layer(d, order);
   const Stream stream = current_stream();
-  double sum = 0;
-  for (const Named& stage : stages) {
+  const auto measure_one = [&](const Named& stage) {
     // The first call is the one that counts for the stages after it: they need something to work on.
     (layer.*stage.run)(0, stream);
     const double time =
         back_to_back(3 * kSets, [&](int k) { (layer.*stage.run)(k % kSets, stream); });
-    sum += time;
     const double bytes = double(stage.passes) * double(layer.x[0].nbytes());
     record.add(fmt::format("stage/{}/{}/d={}", stage.name, label, d), {{"keel", time}},
                stage.passes == 0
                    ? ""
                    : fmt::format("{:.1f} MB, {:.2f} TB/s", bytes / 1e6, bytes / time / 1e6));
-  }
+    return time;
+  };
+  double sum = 0;
+  for (const Named& stage : stages) sum += measure_one(stage);
   record.add(fmt::format("stage/sum of all/{}/d={}", label, d), {{"keel", sum}});
+  for (const Named& way : ways) measure_one(way);
 }
 
 }  // namespace

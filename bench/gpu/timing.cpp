@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <random>
 
 namespace keel::bench {
 namespace {
@@ -73,13 +75,20 @@ Microseconds in_turns(const std::vector<Peer>& peers) {
     for (int k = 0; k < 2; ++k) turns[p].wanted = samples(watch.microseconds(peers[p].call));
     rounds = std::max(rounds, turns[p].wanted);
   }
-  for (int round = 0; round < rounds; ++round)
-    for (std::size_t p = 0; p < peers.size(); ++p) {
+  std::vector<std::size_t> order(peers.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::mt19937 random(1);
+  for (int round = 0; round < rounds; ++round) {
+    // Whoever follows a peer with much host code finds the host's caches cold, for more than one call: not
+    // always the same one.
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t p : order) {
       if (round >= turns[p].wanted) continue;
       // Short calls are bound by the host: each finds its own code in the caches, not its neighbour's.
       if (turns[p].wanted > 7) peers[p].call();
       turns[p].times.push_back(watch.microseconds(peers[p].call));
     }
+  }
   Microseconds result;
   for (std::size_t p = 0; p < peers.size(); ++p) result[peers[p].name] = median(turns[p].times);
   return result;

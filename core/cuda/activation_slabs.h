@@ -20,6 +20,13 @@ constexpr KEEL_HOST_DEVICE Integer pieces(Integer count, Integer size) {
   return (count + size - 1) / size;
 }
 
+/// The fewest blocks, of at most `most`, whose `teams` teams each are done with as many tiles each as
+/// they would be with `most`. What is left of the chip is the next kernel's, which may start early.
+inline std::int64_t evenly(std::int64_t tiles, std::int64_t most, std::int64_t teams) {
+  const std::int64_t rounds = std::max<std::int64_t>(1, pieces(tiles, most * teams));
+  return std::max<std::int64_t>(1, pieces(tiles, rounds * teams));
+}
+
 /// Groups of at most 64 channels fill a slab as far as whole groups fit, each padded to `multiple`
 /// slots, so that no pack is shared by two groups. A larger group takes several slabs, its parts.
 struct Slabs {

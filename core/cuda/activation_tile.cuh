@@ -20,6 +20,12 @@ constexpr bool fills_slabs(std::int64_t channels, std::int64_t group_size) {
   return sizeof(Accumulator<T>) == 4 && channels % kSlots == 0 && kSlots % group_size == 0;
 }
 
+/// Whether a mean is so small that little is lost by taking it off a product instead of the numbers that
+/// go into it: up to four deviations, the product's error grows five times at most.
+__device__ inline bool small_mean(float mean, float variance) {
+  return mean * mean <= 16 * variance;
+}
+
 /// A warp reads pairs of neighbours: four from each of eight rows at a time, or eight of four rows
 /// (FOUR_ROWS). The rows are so far apart that these lie in different banks.
 template <typename T, bool LAST, bool FOUR_ROWS>

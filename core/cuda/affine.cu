@@ -6,6 +6,7 @@
 #include "activations_check.h"
 #include "affine_kernel.cuh"
 #include "affine_mma.h"
+#include "layer_stages.h"
 #include "scratch.h"
 
 namespace keel::cuda {
@@ -37,14 +38,15 @@ void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
 template <typename T>
 void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
                 Accumulator<T> divisor, const Accumulator<T>* bias, Activations<T> output,
-                const Stream& stream) {
+                const Stream& stream, bool settled) {
   require_countable(operation, output);
   if (output.channels == 0 || output.samples() == 0) return;
   AffineTask<T> task;
   task.slabs = Slabs::of(int(output.channels), int(output.group_size()), kPack);
   for (const AffineInput<T>& input : inputs)
     task.terms[task.term_count++] = {source(input.activations, task.slabs), input.matrix,
-                                     input.coefficient, input.center};
+                                     input.coefficient, input.center, input.spread};
+  task.settled = settled;
   task.divisor = divisor;
   task.bias = bias;
   task.output = output.data;
@@ -72,6 +74,29 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
 }
 
 template <typename T>
+void affine_about_mean(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* mean,
+                       Matrices<const Accumulator<T>> covariance, const Accumulator<T>* bias,
+                       Activations<const T> input, Activations<T> output, const Stream& stream) {
+  const AffineInput<T> term{input, matrix, Coefficient::plain, mean, covariance};
+  run_affine<T>("keel::cuda::affine", {&term, 1}, 1, bias, output, stream);
+}
+
+template <typename T>
+void affine_backward_about_mean(Matrices<const Accumulator<T>> matrix,
+                                Activations<const T> dL_doutput,
+                                Matrices<const Accumulator<T>> dL_dcovariance,
+                                const Accumulator<T>* dL_dmean, Activations<const T> input,
+                                const Accumulator<T>* mean,
+                                Matrices<const Accumulator<T>> covariance, Activations<T> dL_dinput,
+                                const Stream& stream) {
+  const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, dL_doutput.samples()));
+  const std::array<AffineInput<T>, 2> inputs{
+      {{dL_doutput, matrix, Coefficient::transposed, nullptr},
+       {input, dL_dcovariance, Coefficient::doubled, mean, covariance}}};
+  run_affine<T>("keel::cuda::affine_backward", inputs, divisor, dL_dmean, dL_dinput, stream, true);
+}
+
+template <typename T>
 void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T> dL_doutput,
                      Matrices<const Accumulator<T>> dL_dcovariance, const Accumulator<T>* dL_dmean,
                      Activations<const T> input, const Accumulator<T>* mean,
@@ -94,7 +119,14 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
 
 #define KEEL_INSTANTIATE(T)                                                                     \
   template void run_affine<T>(const char*, std::span<const AffineInput<T>>, Accumulator<T>,     \
-                              const Accumulator<T>*, Activations<T>, const Stream&);            \
+                              const Accumulator<T>*, Activations<T>, const Stream&, bool);      \
+  template void affine_about_mean<T>(Matrices<const Accumulator<T>>, const Accumulator<T>*,     \
+                                     Matrices<const Accumulator<T>>, const Accumulator<T>*,     \
+                                     Activations<const T>, Activations<T>, const Stream&);      \
+  template void affine_backward_about_mean<T>(                                                  \
+      Matrices<const Accumulator<T>>, Activations<const T>, Matrices<const Accumulator<T>>,     \
+      const Accumulator<T>*, Activations<const T>, const Accumulator<T>*,                       \
+      Matrices<const Accumulator<T>>, Activations<T>, const Stream&);                           \
   template void affine<T>(Matrices<const Accumulator<T>>, const Accumulator<T>*,                \
                           const Accumulator<T>*, Activations<const T>, Activations<T>,          \
                           const Stream&);                                                       \

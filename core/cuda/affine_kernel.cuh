@@ -22,6 +22,7 @@ struct AffineTerm {
   Matrices<const A> matrix;
   Coefficient coefficient = Coefficient::plain;
   const A* center = nullptr;
+  Matrices<const A> spread;  ///< covariance about the center, null if not known
 };
 
 template <typename T>
@@ -29,6 +30,7 @@ struct AffineTask {
   using A = Accumulator<T>;
   AffineTerm<T> terms[2];
   int term_count = 0;
+  bool settled = false;  ///< the inputs are older than the kernel before
   A divisor = 1;
   const A* bias = nullptr;
   T* output = nullptr;
@@ -65,6 +67,8 @@ __device__ void load_coefficients(const AffineTask<T>& task, const AffineTerm<T>
       if (term.coefficient == Coefficient::transposed) value = matrix[j * stride + i];
       if (term.coefficient == Coefficient::symmetric)
         value = (matrix[i * stride + j] + matrix[j * stride + i]) / task.divisor;
+      if (term.coefficient == Coefficient::doubled)
+        value = 2 * matrix[i * stride + j] / task.divisor;
     }
     coefficients[CoefficientPlaces::number(row, slot)] = value;
   }

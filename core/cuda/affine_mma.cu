@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "affine_mma.cuh"
+#include "affine_slabs.cuh"
 #include "affine_small.cuh"
 #include "scratch.h"
 
@@ -13,31 +13,38 @@ namespace {
 
 constexpr std::int64_t kMultiprocessors = 132;  // of an H200; the output does not depend on it
 
-/// Shares the tiles of every slab out over at most `blocks` blocks, and returns how many there are.
+/// Shares the tiles of every slab out over at most `blocks` blocks of `teams` that take one at a time, and
+/// returns how many blocks there are.
 template <typename T>
-unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks) {
+unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks, int teams) {
   task.tiles = pieces<std::int64_t>(task.layout.samples, tile);
   task.stride = std::clamp<std::int64_t>(blocks / task.slabs.count, 1, task.tiles);
+  task.stride = evenly(task.tiles, task.stride, teams);
   return unsigned(task.slabs.count * task.stride);
 }
 
 template <typename T, bool LAST, int D>
 void launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
   using Mma = AffineMma<T, LAST, D>;
-  const int bytes =
-      Mma::kRingBytes + task.term_count * CoefficientParts<LAST, D>::kNumbers * int(sizeof(float));
+  constexpr int kBytesOfTerm = CoefficientParts<LAST, D>::kNumbers * int(sizeof(float));
+  static_assert(Mma::kRingBytes + 2 * kBytesOfTerm <= 226 << 10);
+  const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
   check(operation, cudaFuncSetAttribute(affine_slabs<T, LAST, D>,
                                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  const unsigned blocks = share_out(task, kTileSamples, kMultiprocessors);
+  const unsigned blocks = share_out(task, kTileSamples, kMultiprocessors, kTileWarps);
+  // Blocks that wait inside for the one long block of a subspace were slower afterwards than new ones.
+  if (task.settled)
+    return check(operation, launch_early(affine_slabs<T, LAST, D>, blocks, kTileThreads, bytes,
+                                         native(stream), task));
   affine_slabs<T, LAST, D><<<blocks, kTileThreads, bytes, native(stream)>>>(task);
   check_launch(operation);
 }
 
 template <typename T, bool LAST, int D, int TERMS>
 void launch_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  const unsigned blocks = share_out(task, kSmallSamples, kMultiprocessors * kSmallBlocks<TERMS>);
-  affine_small<T, D, LAST, TERMS><<<blocks, kSmallThreads<D>, 0, native(stream)>>>(task);
-  check_launch(operation);
+  const unsigned blocks = share_out(task, kSmallSamples, kMultiprocessors * kSmallBlocks<TERMS>, 1);
+  check(operation, launch_early(affine_small<T, D, LAST, TERMS>, blocks, kSmallThreads<D>, 0,
+                                native(stream), task));
 }
 
 template <typename T, bool LAST, int D>

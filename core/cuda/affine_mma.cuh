@@ -12,6 +12,8 @@
 // Error: the large products of D channels (D / 8 sums of 8) and the small ones are added apart, by cutting
 // off, and then rounded once: at most D / 8 + 2 units in the last place of the largest partial sum.
 
+#include <type_traits>
+
 #include "activation_tile.cuh"
 #include "affine_parts.cuh"
 #include "tensor_core.cuh"
@@ -21,7 +23,7 @@ namespace keel::cuda {
 template <typename T, bool LAST, int D>
 struct AffineMma {
   using Tile = WarpTile<T, LAST, !LAST>;
-  static constexpr int kStages = sizeof(T) == 4 ? 2 : 3;
+  static constexpr int kStages = sizeof(T) == 4 ? 2 : LAST ? 4 : 3;  // as there is room
   static constexpr int kRingBytes = kTileWarps * kStages * Tile::kBytes;
   static constexpr int kSteps = D / 8;  // along the channels that are summed over
   static constexpr int kRows = LAST ? 2 : 4, kColumns = LAST ? 8 : 4;  // in tiles of 16 x 8
@@ -57,6 +59,46 @@ struct AffineMma {
           add_samples_by_channels<EXACT>(tile, centers, parts, group, step);
         else
           add_channels_by_samples<EXACT>(tile, centers, parts, group, step);
+  }
+
+  /// The same for bfloat16 without a center, multiplied as they lie.
+  __device__ void add_bfloat16(const T* tile, const float* words) {
+    using Coefficients = Bfloat16Coefficients;
+    static_assert(LAST && D == kSlots && std::is_same_v<T, BFloat16>);
+    const auto* pairs = reinterpret_cast<const uint4*>(words) + int(threadIdx.x) % 32;
+    const auto* thirds =
+        reinterpret_cast<const uint2*>(words + Coefficients::kThird) + int(threadIdx.x) % 32;
+#pragma unroll 2
+    for (int step = 0; step < Coefficients::kSteps; ++step) {
+      unsigned left[kRows][4];
+#pragma unroll
+      for (int m = 0; m < kRows; ++m)
+#pragma unroll
+        for (int q = 0; q < 4; ++q)
+          left[m][q] = *reinterpret_cast<const unsigned*>(
+              tile + (16 * m + q % 2 * 8 + g) * Tile::kStride + 16 * step + q / 2 * 8 + 2 * t);
+      constexpr int kAtOnce = 4;
+#pragma unroll
+      for (int begin = 0; begin < kColumns; begin += kAtOnce) {
+        unsigned right[3][kAtOnce][2];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          const uint4 two = pairs[((begin + k) * Coefficients::kSteps + step) * 32];
+          const uint2 third = thirds[((begin + k) * Coefficients::kSteps + step) * 32];
+          right[0][k][0] = two.x, right[0][k][1] = two.y;
+          right[1][k][0] = two.z, right[1][k][1] = two.w;
+          right[2][k][0] = third.x, right[2][k][1] = third.y;
+        }
+#pragma unroll
+        for (int part = 2; part >= 0; --part)
+#pragma unroll
+          for (int k = 0; k < kAtOnce; ++k)
+#pragma unroll
+            for (int m = 0; m < kRows; ++m)
+              multiply_add_bfloat16(part == 0 ? large[m][begin + k] : small[m][begin + k], left[m],
+                                    right[part][k]);
+      }
+    }
   }
 
   template <bool EXACT>
@@ -217,76 +259,5 @@ struct AffineMma {
       }
   }
 };
-
-/// A step is one input's part of a tile, as in affine_tiles.
-template <typename T, bool LAST, int D>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    affine_slabs(const __grid_constant__ AffineTask<T> task) {
-  using Mma = AffineMma<T, LAST, D>;
-  using Tile = typename Mma::Tile;
-  using Parts = CoefficientParts<LAST, D>;
-  extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ float center[2][kSlots], bias[kSlots];
-  auto* parts = reinterpret_cast<float*>(memory + Mma::kRingBytes);
-
-  const int thread = int(threadIdx.x), warp = thread / 32, terms = task.term_count;
-  const int slabs = task.slabs.count, channel = int(blockIdx.x % unsigned(slabs)) * kSlots;
-  const std::int64_t first_tile = blockIdx.x / unsigned(slabs) + task.stride * warp;
-  const std::int64_t next_tile = task.stride * kTileWarps;
-  const auto count_of = [&](std::int64_t n) {
-    const std::int64_t left = task.layout.samples - n * kTileSamples;
-    return int(left < kTileSamples ? left : kTileSamples);
-  };
-  const auto place = [&](int stage) {
-    return reinterpret_cast<T*>(memory) + (stage * kTileWarps + warp) * Tile::kNumbers;
-  };
-
-  // What is fetched next: a term of a tile, into a stage.
-  std::int64_t fetched = first_tile;
-  int fetched_term = 0;
-  const auto fetch = [&](int stage) {
-    if (fetched < task.tiles)
-      Tile::fetch(task.terms[fetched_term].input, channel, fetched * kTileSamples,
-                  count_of(fetched), place(stage));
-    close_copies();
-    if (++fetched_term == terms) fetched_term = 0, fetched += next_tile;
-  };
-
-#pragma unroll 1
-  for (int stage = 0; stage < Mma::kStages; ++stage) fetch(stage);
-  typename Parts::Share share[2];
-#pragma unroll
-  for (int term = 0; term < 2; ++term)
-    if (term < terms) share[term].load(task.terms[term], channel);
-#pragma unroll
-  for (int term = 0; term < 2; ++term) {
-    if (term == terms) break;
-    const float* centers = task.terms[term].center;
-    if (thread < kSlots) center[term][thread] = centers != nullptr ? centers[channel + thread] : 0;
-    share[term].store(task.terms[term], task.divisor, parts + term * Parts::kNumbers);
-  }
-  if (thread < kSlots)
-    bias[thread] = task.bias != nullptr ? task.bias[channel + thread] / task.divisor : 0;
-  __syncthreads();
-
-  Mma mma;
-  int stage = 0;
-  for (std::int64_t n = first_tile; n < task.tiles; n += next_tile) {
-    mma.clear();
-    for (int term = 0; term < terms; ++term) {
-      await_copies_but<Mma::kStages - 1>();
-      __syncwarp();
-      const float* of_term = parts + term * Parts::kNumbers;
-      if (sizeof(T) == 2 && task.terms[term].center == nullptr)
-        mma.template add<sizeof(T) == 2>(place(stage), center[term], of_term);
-      else
-        mma.template add<false>(place(stage), center[term], of_term);
-      __syncwarp();
-      fetch(stage);
-      stage = stage + 1 < Mma::kStages ? stage + 1 : 0;
-    }
-    mma.write(task, bias, channel, n * kTileSamples, count_of(n));
-  }
-}
 
 }  // namespace keel::cuda

@@ -32,7 +32,7 @@ struct CoefficientParts {
   /// neighbouring threads read neighbours in memory: along rows, or (transposed) down columns.
   struct Share {
     static constexpr int kEach = kSlots * D / kTileThreads;
-    static constexpr int kRowsAtOnce = kTileThreads / D, kColumnsAtOnce = kTileThreads / kSlots;
+    static constexpr int kRowsAtOnce = kTileThreads / D, kColumnsAtOnce = 4;
     static_assert(D % kRowsAtOnce == 0);
     float at[kEach], mirrored[kEach];
 
@@ -42,7 +42,7 @@ struct CoefficientParts {
       const std::int64_t stride = term.matrix.row_stride, next = term.matrix.batch_stride;
       const float* matrix = term.matrix[channel / D];
       if (term.coefficient == Coefficient::transposed) {
-        const unsigned i = thread % kSlots, j = thread / kSlots;
+        const unsigned i = transposed_i(), j = transposed_j();
         matrix += i / D * next + i % D + j * stride;
 #pragma unroll
         for (int k = 0; k < kEach; ++k) at[k] = matrix[k * kColumnsAtOnce * stride];
@@ -60,30 +60,98 @@ struct CoefficientParts {
         mirrored[k] = mirror[k * kRowsAtOnce / D * next + k * kRowsAtOnce % D];
     }
 
-    template <typename Term>
-    __device__ void store(const Term& term, float divisor, float* parts) {
+    /// A warp takes eight neighbours of four rows: whole sectors of memory, and few of a bank on the way
+    /// into shared memory.
+    static __device__ unsigned transposed_i() { return threadIdx.x % 8 + threadIdx.x / 32 * 8; }
+    static __device__ unsigned transposed_j() { return threadIdx.x % 32 / 8; }
+    static_assert(kTileThreads == 4 * kSlots);
+
+    /// put(i, j, coefficient) for each.
+    template <typename Term, typename Put>
+    __device__ void for_each(const Term& term, float divisor, const Put& put) {
       const unsigned thread = threadIdx.x;
       if (term.coefficient == Coefficient::transposed) {
 #pragma unroll
         for (int k = 0; k < kEach; ++k)
-          put(thread % kSlots, thread / kSlots + k * kColumnsAtOnce, at[k], parts);
+          put(transposed_i(), transposed_j() + k * kColumnsAtOnce, at[k]);
         return;
       }
-      if (term.coefficient == Coefficient::symmetric) {
+      if (term.coefficient == Coefficient::symmetric || term.coefficient == Coefficient::doubled) {
+        const bool mirror = term.coefficient == Coefficient::symmetric;
         const float factor = 1 / divisor;
 #pragma unroll
-        for (int k = 0; k < kEach; ++k) at[k] = (at[k] + mirrored[k]) * factor;
+        for (int k = 0; k < kEach; ++k) at[k] = (at[k] + (mirror ? mirrored[k] : at[k])) * factor;
       }
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) put(thread / D + k * kRowsAtOnce, thread % D, at[k], parts);
+      for (int k = 0; k < kEach; ++k) put(thread / D + k * kRowsAtOnce, thread % D, at[k]);
     }
 
-    static __device__ void put(unsigned i, unsigned j, float value, float* parts) {
-      const Split both = split(value);
-      parts[place(i, j)] = __uint_as_float(both.high);
-      parts[place(i, j) + kToLow] = __uint_as_float(both.low);
+    template <typename Term>
+    __device__ void store(const Term& term, float divisor, float* parts) {
+      for_each(term, divisor, [&](unsigned i, unsigned j, float value) {
+        const Split both = split(value);
+        parts[place(i, j)] = __uint_as_float(both.high);
+        parts[place(i, j) + kToLow] = __uint_as_float(both.low);
+      });
     }
   };
+
+  /// The coefficient of output slot i on input j.
+  static __device__ float value(const float* parts, unsigned i, unsigned j) {
+    return parts[place(i, j)] + parts[place(i, j) + kToLow];
+  }
 };
+
+/// The same for numbers of bfloat16 that are neighbours in memory along the channels, one group of 64: in
+/// three parts of bfloat16, as the right operand. Two of them of four numbers are 16 bytes of a lane, and
+/// the third parts, which follow, 8.
+struct Bfloat16Coefficients {
+  static constexpr int kSteps = kSlots / 16;
+  static constexpr int kWords = kSlots * kSlots / 2 * 3, kThird = kSlots * kSlots;
+  using Words = CoefficientParts<true, kSlots>;
+  static_assert(kWords <= Words::kNumbers);
+
+  /// The word with coefficient j (even) of output slot i in it, and j + 1 in its upper half.
+  static __device__ unsigned place(unsigned i, unsigned j, unsigned part) {
+    const unsigned column = i / 16 * 2 + i % 2, lane = i % 16 / 2 * 4 + j % 8 / 2;
+    const unsigned block = (column * kSteps + j / 16) * 32 + lane, half = j / 8 % 2;
+    return part < 2 ? block * 4 + part * 2 + half : kThird + block * 2 + half;
+  }
+
+  template <typename Term>
+  static __device__ void store(typename Words::Share& share, const Term& term, float divisor,
+                               float* words) {
+    auto* halves = reinterpret_cast<unsigned short*>(words);
+    share.for_each(term, divisor, [&](unsigned i, unsigned j, float value) {
+      const Bfloat16Parts parts = in_bfloat16(value);
+#pragma unroll
+      for (unsigned p = 0; p < 3; ++p) halves[2 * place(i, j, p) + j % 2] = parts.part[p];
+    });
+  }
+
+  static __device__ float value(const float* words, unsigned i, unsigned j) {
+    const auto* halves = reinterpret_cast<const unsigned short*>(words);
+    float sum = 0;
+#pragma unroll
+    for (int p = 2; p >= 0; --p)
+      sum += __uint_as_float(unsigned(halves[2 * place(i, j, unsigned(p)) + j % 2]) << 16);
+    return sum;
+  }
+};
+
+/// from[i] -= the coefficients of slot i on `center`, with all threads, four of them a slot.
+template <typename Coefficients>
+__device__ void subtract_product(const float* parts, const float* center, float* from) {
+  static_assert(kTileThreads == 4 * kSlots);
+  const unsigned i = threadIdx.x / 4;
+  double sum = 0;
+#pragma unroll 4
+  for (unsigned j = threadIdx.x % 4 * 2; j < kSlots; j += 8)
+    sum += double(Coefficients::value(parts, i, j)) * center[j] +
+           double(Coefficients::value(parts, i, j + 1)) * center[j + 1];
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  if (threadIdx.x % 4 == 0) from[i] = float(from[i] - sum);
+}
 
 }  // namespace keel::cuda

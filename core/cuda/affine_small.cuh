@@ -5,6 +5,7 @@
 // four samples of one group. Sums are in the order of affine_tiles, and so the same to the last bit.
 
 #include "affine_kernel.cuh"
+#include "early_start.cuh"
 
 namespace keel::cuda {
 
@@ -58,6 +59,8 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
   const int thread = int(threadIdx.x), slabs = task.slabs.count;
   const int channel = int(blockIdx.x % unsigned(slabs)) * kSlots;
   const int group = LAST ? thread % Small::kGroups : thread / 32;
+  await_previous();
+  let_next_start();
   for (int term = 0; term < TERMS; ++term) {
     const AffineTerm<T>& of = task.terms[term];
     for (int e = thread; e < kSlots * D; e += kSmallThreads<D>) {
@@ -68,6 +71,7 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
       coefficients[term][place * Small::kOfGroup + i * D + j] =
           of.coefficient == Coefficient::plain        ? along
           : of.coefficient == Coefficient::transposed ? down
+          : of.coefficient == Coefficient::doubled    ? 2 * along / task.divisor
                                                       : (along + down) / task.divisor;
     }
     if (thread < kSlots)

@@ -17,6 +17,7 @@ enum class Coefficient {
   plain,       ///< the matrix
   transposed,  ///< its transpose
   symmetric,   ///< matrix + transpose, divided
+  doubled,     ///< the same of a matrix that is symmetric
 };
 
 template <typename T>
@@ -24,15 +25,17 @@ struct AffineInput {
   Activations<const T> activations;
   Matrices<const Accumulator<T>> matrix;
   Coefficient coefficient;
-  const Accumulator<T>* center;  ///< null: zeros
+  const Accumulator<T>* center;                ///< null: zeros
+  Matrices<const Accumulator<T>> spread = {};  ///< covariance about the center, null if not known
 };
 
 /// output = sum over inputs of coefficient (input - center), and bias / divisor. Of none, one or two
-/// inputs. `divisor` is also the one of Coefficient::symmetric.
+/// inputs. `divisor` is also the one of Coefficient::symmetric. `settled`: the inputs are older than the
+/// last kernel on the stream.
 template <typename T>
 void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
                 Accumulator<T> divisor, const Accumulator<T>* bias, Activations<T> output,
-                const Stream& stream);
+                const Stream& stream, bool settled = false);
 
 /// Channels are counted in 32 bits on the device.
 template <typename T>

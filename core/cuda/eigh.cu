@@ -1,5 +1,6 @@
 #include "eigh_block.cuh"
 #include "eigh_large.h"
+#include "eigh_middle.h"
 #include "keel/error.h"
 #include "scratch.h"
 #include "shape.h"
@@ -13,7 +14,9 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
     throw Error("keel::cuda::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
   require_same_shape("keel::cuda::eigh", "vectors", matrices, vectors);
   if (matrices.n == 0 || matrices.batch == 0) return;
-  if (matrices.n > kLargestInBlock<T>) return eigh_large(matrices, values, vectors, status, stream);
+  if (matrices.n > kLargestMiddle<T>) return eigh_large(matrices, values, vectors, status, stream);
+  if (matrices.n > kLargestInBlock<T>)
+    return eigh_middle(matrices, values, vectors, status, stream);
   check("keel::cuda::eigh", by_team<T>(matrices.n, [&](auto size) {
           constexpr int N = decltype(size)::value;
           return launch_teams<T, N, Storage<T, N>>(

@@ -1,7 +1,7 @@
 #pragma once
 
-// Eigenvalues and vectors of a tridiagonal matrix by divide and conquer (Cuppen 1981), torn into single
-// numbers and merged in pairs, all pairs of a level at once. A merge is a rank-one update of a diagonal
+// Eigenvalues and vectors of a tridiagonal matrix by divide and conquer (Cuppen 1981), torn into parts of
+// four and merged two by two, all pairs of a level at once. A merge is a rank-one update of a diagonal
 // matrix: eigh_secular.h.
 
 #include "eigh_team.cuh"
@@ -77,10 +77,11 @@ __device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Stor
 }
 
 /// Sorts the poles, sets those aside that the update does not move, and where two alive ones are too
-/// close to tell apart, turns one of them out of the update.
-template <typename T, int N>
-__device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, Storage<T, N>& s) {
-  constexpr int kRow = Team<T, N>::kRow, kLanes = Team<T, N>::kLanes;
+/// close to tell apart, turns one of them out of the update. entry(j, row) is vector j's.
+template <typename T, int N, typename Entry>
+__device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const Entry& entry,
+                                  MergeStorage<T, N>& s) {
+  constexpr int kLanes = Team<T, N>::kLanes;
   // The whole matrix has unit size: below this a part of it is nothing, and squares would underflow.
   constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
   const int j = team.column(), lane = team.lane();
@@ -95,7 +96,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, Stora
   T own = 0, z = 0;
   if (member) own = s.value[j];
   if (member && joined) {
-    z = j < m.seam ? s.vectors[j * kRow + m.seam - 1] : m.sign * s.vectors[j * kRow + m.seam];
+    z = j < m.seam ? entry(j, m.seam - 1) : m.sign * entry(j, m.seam);
     z *= T(0.70710678118654752);
   }
   int place = 0;
@@ -164,97 +165,119 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, Stora
   return m;
 }
 
-/// The merged values, and the matrix that takes the old vectors to the new.
+/// The root of column team.column(); all roots and the weights that fit them go to s.
 template <typename T, int N>
-__device__ void solve_merge(const Team<T, N>& team, int n, int half, const Merge<T>& m,
-                            Storage<T, N>& s) {
-  constexpr int kRow = Team<T, N>::kRow, kLanes = Team<T, N>::kLanes;
-  const int j = team.column(), lane = team.lane(), i = j - m.base;
-  const bool active = i < m.alive;
+__device__ SecularRoot<T> find_roots(const Team<T, N>& team, const Merge<T>& m,
+                                     MergeStorage<T, N>& s) {
+  const int j = team.column(), i = j - m.base;
+  const bool active = i < m.alive, writes = active && team.lane() == 0;
   const int root_of = active ? i : max(m.alive - 1, 0);
   const T* const pole = s.pole + m.base;
   const SecularRoot<T> root =
       secular_root(team, active, m.alive, root_of, pole, s.weight + m.base, m.rho);
-  if (active && lane == 0) {
+  if (writes) {
     s.origin[j] = root.origin;
     s.offset[j] = root.offset;
   }
   team.sync();
   const T refined = secular_weight(team, m.alive, root_of, pole, s.weight + m.base,
                                    s.origin + m.base, s.offset + m.base);
-  if (active && lane == 0) s.refined[j] = refined;
+  if (writes) s.refined[j] = refined;
   team.sync();
+  return root;
+}
 
-  constexpr int kLargest = TileShape<T, N>::kLargest;
-  const int block = 2 * half > kLargest ? 2 * half : kLargest;
-  T* const column = s.update + j;
-  for (int k = j / block * block + lane, end = j / block * block + block; k < end; k += kLanes)
-    column[k * kRow] = 0;
-  __syncwarp();
+template <typename T, int N>
+__device__ T merged_value(const Merge<T>& m, int j, const SecularRoot<T>& root,
+                          const MergeStorage<T, N>& s) {
+  return j - m.base < m.alive ? s.pole[m.base + root.origin] + root.offset
+                              : s.dropped_pole[j - m.alive];
+}
+
+/// Column j of the matrix that takes the old vectors to the new, on zeros. `lanes` share it; where it
+/// does not exist they only keep company.
+template <typename T, int N, typename Lanes>
+__device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j, bool exists,
+                                   const SecularRoot<T>& root, const MergeStorage<T, N>& s,
+                                   T* column, int stride) {
+  const T* const pole = s.pole + m.base;
+  const bool active = exists && j - m.base < m.alive;
   T squares = 0;
   const T origin = active ? pole[root.origin] : T(0);
   if (active)
 #pragma unroll 4
-    for (int k = lane; k < m.alive; k += kLanes) {
+    for (int k = lanes.lane(); k < m.alive; k += Lanes::lanes()) {
       const T entry = s.refined[m.base + k] / ((pole[k] - origin) - root.offset);
-      column[s.source[m.base + k] * kRow] = entry;
+      column[s.source[m.base + k] * stride] = entry;
       squares += entry * entry;
     }
-  const T scale = 1 / sqrt(team.sum(squares));
+  const T scale = short_inverse_root(lanes.sum(squares));
   if (active)
 #pragma unroll 4
-    for (int k = lane; k < m.alive; k += kLanes) column[s.source[m.base + k] * kRow] *= scale;
-  else if (j < n && lane == 0)
-    column[s.dropped_source[j - m.alive] * kRow] = 1;
+    for (int k = lanes.lane(); k < m.alive; k += Lanes::lanes())
+      column[s.source[m.base + k] * stride] *= scale;
+  else if (exists && lanes.lane() == 0)
+    column[s.dropped_source[j - m.alive] * stride] = 1;
   __syncwarp();
-  if (j < n && lane == 0) {
+  if (exists && lanes.lane() == 0)
     for (int t = m.turns - 1; t >= 0; --t) {
       const SecularTurn<T> turn = s.turn[m.base + t];
-      T& dropped = column[turn.dropped * kRow];
-      T& kept = column[turn.kept * kRow];
+      T& dropped = column[turn.dropped * stride];
+      T& kept = column[turn.kept * stride];
       const T x = dropped, y = kept;
       dropped = turn.c * x - turn.s * y;
       kept = turn.s * x + turn.c * y;
     }
-    s.value[j] = active ? origin + root.offset : s.dropped_pole[j - m.alive];
-  }
+}
+
+/// The merged values, and the matrix that takes the old vectors to the new.
+template <typename T, int N>
+__device__ void solve_merge(const Team<T, N>& team, int n, int half, const Merge<T>& m,
+                            Storage<T, N>& s) {
+  constexpr int kRow = Team<T, N>::kRow, kLargest = TileShape<T, N>::kLargest;
+  const int j = team.column(), block = 2 * half > kLargest ? 2 * half : kLargest;
+  const SecularRoot<T> root = find_roots(team, m, s);
+  T* const column = s.update + j;
+  for (int k = j / block * block + team.lane(), end = j / block * block + block; k < end;
+       k += Team<T, N>::kLanes)
+    column[k * kRow] = 0;
+  __syncwarp();
+  fill_update_column(team, m, j, j < n, root, s, column, kRow);
+  if (j < n && team.lane() == 0) s.value[j] = merged_value(m, j, root, s);
   team.sync();
 }
 
 /// Values of the tridiagonal matrix in no order, and its vectors as columns of s.vectors.
 template <typename T, int N>
 __device__ void divide_and_conquer(const Team<T, N>& team, int n, Storage<T, N>& s) {
-  constexpr int kOwn = Team<T, N>::kOwn;
-  const int j = team.column(), mate = j ^ 1, even = j & ~1;
-  // Pairs by one rotation: (x, y) is column j on rows j and mate.
-  const auto torn = [&](int i) {
-    const int outer = i & 1 ? i : i - 1;  // the coupling that leaves the pair
-    const T cut = outer >= 0 && outer + 1 < n ? fabs(s.coupling[outer]) : T(0);
-    return s.diagonal[i] - cut;
-  };
-  T value = j < n ? torn(j) : T(0), x = 1, y = 0;
-  if (j < n && mate < n) {
-    const T off = s.coupling[even];
-    if (off != 0) {  // both columns from the same angle: at equal values its sign is anybody's
-      const T ratio = (torn(even + 1) - torn(even)) / (2 * off);
-      const T size = 1 / (fabs(ratio) + sqrt(1 + ratio * ratio));
-      const T tangent = (j == even ? T(1) : T(-1)) * copysign(size, ratio);
-      x = 1 / sqrt(1 + tangent * tangent);
-      y = -tangent * x;
-      value -= tangent * off;
-    }
-  }
-  T own[kOwn];
+  constexpr int kOwn = Team<T, N>::kOwn, kRow = Team<T, N>::kRow;
+  const int j = team.column(), base = j & ~3;
+  // Every thread of the four columns solves their quad, each with the row of vectors that it needs.
+  const auto link = [&](int i) { return i >= 0 && i + 1 < n ? s.coupling[i] : T(0); };
+  T diagonal[4], coupling[3];
 #pragma unroll
-  for (int k = 0; k < kOwn; ++k) {
-    const int row = team.element(k);
-    own[k] = row == j ? x : (row == mate ? y : T(0));
+  for (int i = 0; i < 4; ++i) {
+    const T torn = i == 0 ? fabs(link(base - 1)) : (i == 3 ? fabs(link(base + 3)) : T(0));
+    diagonal[i] = base + i < n ? s.diagonal[base + i] - torn : T(0);
+    if (i < 3) coupling[i] = link(base + i);
   }
-  team.store(s.vectors + j * Team<T, N>::kRow, own);
+  Quad<T> quad(diagonal, coupling, team.lane());
+  quad.solve();
+  T own[kOwn] = {}, value = quad.diagonal[0], entry = quad.row[0];
+  team.store(s.vectors + j * kRow, own);
+  __syncwarp();
+#pragma unroll
+  for (int i = 1; i < 4; ++i)
+    if (j == base + i) {
+      value = quad.diagonal[i];
+      entry = quad.row[i];
+    }
+  s.vectors[j * kRow + base + team.lane()] = entry;
   if (team.lane() == 0) s.value[j] = value;
   team.sync();
-  for (int half = 2; half < n; half *= 2) {
-    const Merge<T> merge = prepare_merge(team, n, half, s);
+  for (int half = 4; half < n; half *= 2) {
+    const Merge<T> merge = prepare_merge(
+        team, n, half, [&](int k, int row) { return s.vectors[k * kRow + row]; }, s);
     solve_merge(team, n, half, merge, s);
     multiply_by_update(team, n, half, s);
   }

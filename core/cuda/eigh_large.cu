@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "eigh_orthogonality.cuh"
 #include "keel/error.h"
 #include "scratch.h"
 
@@ -203,11 +204,14 @@ void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eigh
   check_solver(cusolverDnXsyevBatched_bufferSize(solver.handle, solver.parameters, job, triangle, n,
                                                  kType<T>, rows, n, kType<T>, ascending, kType<T>,
                                                  &device_bytes, &host_bytes, padded));
-  Scratch<unsigned char> workspace(kName, stream, std::int64_t(device_bytes));
-  std::vector<unsigned char> host_workspace(host_bytes);
-  check_solver(cusolverDnXsyevBatched(
-      solver.handle, solver.parameters, job, triangle, n, kType<T>, rows, n, kType<T>, ascending,
-      kType<T>, workspace, device_bytes, host_workspace.data(), host_bytes, information, padded));
+  {
+    Scratch<unsigned char> workspace(kName, stream, std::int64_t(device_bytes));
+    std::vector<unsigned char> host_workspace(host_bytes);
+    check_solver(cusolverDnXsyevBatched(
+        solver.handle, solver.parameters, job, triangle, n, kType<T>, rows, n, kType<T>, ascending,
+        kType<T>, workspace, device_bytes, host_workspace.data(), host_bytes, information, padded));
+  }
+  restore_orthogonality<T>(kName, batch, n, rows, stream);
 
   finish_values<T><<<unsigned((batch * n * 32 + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
       batch, n, ascending, rows, exponent, finite, values, sign, status);

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "eigh_secular.h"
+#include "eigh_quad.h"
 
 namespace keel::cuda {
 
@@ -98,20 +98,26 @@ struct Team {
   }
 };
 
+/// What the merges of divide and conquer work on, beside the vectors.
+template <typename T, int N>
+struct MergeStorage {
+  T coupling[N], value[N], sorted_value[N], sorted_weight[N];
+  T pole[N], weight[N], offset[N], refined[N], dropped_pole[N];
+  SecularTurn<T> turn[N];
+  int sorted_source[N], source[N], origin[N], dropped_source[N], alive[N], turns[N];
+};
+
 /// Shared memory of one matrix. Three matrices: the eigenvectors so far, column by column; the update
 /// they are multiplied by; the reflectors.
 template <typename T, int N>
-struct Storage {
+struct Storage : MergeStorage<T, N> {
   static constexpr int kRow = Team<T, N>::kRow;
   alignas(16) T vectors[N * kRow];
   alignas(16) T update[N * kRow];
   alignas(16) T reflectors[N * kRow];
   alignas(16) T p[kRow];
-  T reflector_scale[N], diagonal[N], coupling[N];
-  T value[N], sorted_value[N], sorted_weight[N];
-  T pole[N], weight[N], offset[N], refined[N], dropped_pole[N];
-  SecularTurn<T> turn[N];
-  int order[N], sorted_source[N], source[N], origin[N], dropped_source[N], alive[N], turns[N];
+  T reflector_scale[N], diagonal[N];
+  int order[N];
   T exchange[32];
 };
 

@@ -7,18 +7,6 @@
 
 namespace keel::cuda {
 
-/// 1 / x and sqrt(x) to an ulp or so, in fewer steps than the exact ones.
-__device__ inline float short_inverse(float x) {
-  const float guess = rough_inverse(x);
-  return guess + guess * (1 - x * guess);
-}
-__device__ inline double short_inverse(double x) { return 1 / x; }
-__device__ inline float short_root(float x) {
-  const float inverse = rsqrtf(x), guess = x * inverse;
-  return guess + inverse / 2 * (x - guess * guess);
-}
-__device__ inline double short_root(double x) { return sqrt(x); }
-
 /// `row` is this thread's part of row team.column(). Reflection k is 1 - scale_k x_k x_k^T. Fills diagonal,
 /// coupling, reflectors and their scale.
 template <typename T, int N>

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "activations_check.h"
 #include "affine_task.h"
+#include "layer_stages.h"
 #include "moments_finish.cuh"
 #include "moments_kernel.cuh"
 #include "moments_mma.h"
@@ -54,8 +56,8 @@ void launch(const char* operation, const MomentsTask<T>& task, const Stream& str
 /// shift lies (null where there are no samples, or no shift is wanted).
 template <typename T, int R, typename MakeResult>
 void run(const char* operation, const Activations<const T>& left, const Activations<const T>& right,
-         const Accumulator<T>* center, bool shifted, const MakeResult& make_result,
-         const Stream& stream) {
+         const Accumulator<T>* center, Matrices<const Accumulator<T>> spread, bool shifted,
+         const MakeResult& make_result, const Stream& stream) {
   using A = Accumulator<T>;
   const int channels = int(left.channels), d = int(left.group_size());
   const std::int64_t samples = left.samples();
@@ -67,6 +69,7 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   task.right = source(right, task.slabs);
   task.center = center;
   task.shift = shift;
+  task.spread = spread;
   const bool same = shifted && task.slabs.parts == 1;
   bool full_slabs = false;
   if constexpr (sizeof(A) == 4) full_slabs = samples > 0 && plan_on_full_slabs(task, left, right);
@@ -85,22 +88,23 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   const auto result = make_result(static_cast<const A*>(shift));
   const std::int64_t entries = std::int64_t(channels) * d;
   const int shares = int(std::clamp<std::int64_t>(task.chunks, 1, kFinishShares));
-  add_sets<<<unsigned(pieces<std::int64_t>(entries, kFinishEntries)), dim3(kFinishEntries, shares),
-             0, native(stream)>>>(result, task.sets, task.set_size, int(task.chunks), channels, d);
-  check_launch(operation);
+  check(operation, launch_early(add_sets<std::decay_t<decltype(result)>>,
+                                unsigned(pieces<std::int64_t>(entries, kFinishEntries)),
+                                dim3(kFinishEntries, unsigned(shares)), 0, native(stream), result,
+                                task.sets, task.set_size, int(task.chunks), channels, d));
 }
 
 template <typename T, typename MakeResult>
 void sum(const char* operation, const Activations<const T>& left, const Activations<const T>& right,
-         const Accumulator<T>* center, bool shifted, const MakeResult& make_result,
-         const Stream& stream) {
+         const Accumulator<T>* center, Matrices<const Accumulator<T>> spread, bool shifted,
+         const MakeResult& make_result, const Stream& stream) {
   require_countable(operation, left);
   if (left.channels == 0) return;
   // Eight rows and columns of float32 products fill a thread's registers, four of float64 do.
   if constexpr (sizeof(Accumulator<T>) == 4)
     if (left.group_size() > 4)
-      return run<T, 8>(operation, left, right, center, shifted, make_result, stream);
-  run<T, 4>(operation, left, right, center, shifted, make_result, stream);
+      return run<T, 8>(operation, left, right, center, spread, shifted, make_result, stream);
+  run<T, 4>(operation, left, right, center, spread, shifted, make_result, stream);
 }
 
 }  // namespace
@@ -114,7 +118,7 @@ void partial_moments(Activations<const T> input, PartialMoments& moments, const 
               text(moments.groups));
   moments.count = input.samples();
   sum<T>(
-      "keel::cuda::moments", input, input, nullptr, true,
+      "keel::cuda::moments", input, input, nullptr, {}, true,
       [&](const Accumulator<T>* shift) {
         return PartialResult<Accumulator<T>>{moments, shift};
       },
@@ -129,7 +133,7 @@ void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumula
   const double count =
       input.samples() > 0 ? double(input.samples()) : std::numeric_limits<double>::quiet_NaN();
   sum<T>(
-      "keel::cuda::moments", input, input, nullptr, true,
+      "keel::cuda::moments", input, input, nullptr, {}, true,
       [&](const Accumulator<T>* shift) {
         return MomentsResult<Accumulator<T>>{mean, covariance, shift, count};
       },
@@ -140,11 +144,19 @@ template <typename T>
 void cross_moments(Activations<const T> left, Activations<const T> right,
                    const Accumulator<T>* center, Accumulator<T>* sums,
                    Matrices<Accumulator<T>> cross, const Stream& stream) {
+  cross_moments_about_mean<T>(left, right, center, {}, sums, cross, stream);
+}
+
+template <typename T>
+void cross_moments_about_mean(Activations<const T> left, Activations<const T> right,
+                              const Accumulator<T>* mean, Matrices<const Accumulator<T>> covariance,
+                              Accumulator<T>* sums, Matrices<Accumulator<T>> cross,
+                              const Stream& stream) {
   require_valid("keel::cuda::cross_moments", "left", left);
   require_same_shape("keel::cuda::cross_moments", "right", left, right);
   require_per_group("keel::cuda::cross_moments", "cross", left, cross);
   sum<T>(
-      "keel::cuda::cross_moments", left, right, center, false,
+      "keel::cuda::cross_moments", left, right, mean, covariance, false,
       [&](const Accumulator<T>*) {
         return CrossResult<Accumulator<T>>{sums, cross};
       },
@@ -174,7 +186,10 @@ void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
                                     Activations<T>, const Stream&);                                \
   template void cross_moments<T>(Activations<const T>, Activations<const T>,                       \
                                  const Accumulator<T>*, Accumulator<T>*, Matrices<Accumulator<T>>, \
-                                 const Stream&);
+                                 const Stream&);                                                   \
+  template void cross_moments_about_mean<T>(                                                       \
+      Activations<const T>, Activations<const T>, const Accumulator<T>*,                           \
+      Matrices<const Accumulator<T>>, Accumulator<T>*, Matrices<Accumulator<T>>, const Stream&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 KEEL_INSTANTIATE(Half)

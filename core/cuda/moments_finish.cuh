@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "early_start.cuh"
 #include "keel/matrices.h"
 #include "keel/moments.h"
 
@@ -75,6 +76,8 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares)
   const std::int64_t entry = std::int64_t(blockIdx.x) * kFinishEntries + threadIdx.x;
   const int i = int(entry / d), j = i / d * d + int(entry % d);
   const bool wanted = i < channels && (!Result::kSymmetric || j <= i);
+  await_previous();
+  let_next_start();
 
   double product = 0, sum_i = 0, sum_j = 0;
   if (wanted) {

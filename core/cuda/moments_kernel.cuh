@@ -9,6 +9,7 @@
 // typically sqrt(n) u. Everything after that is float64.
 
 #include "activation_stage.cuh"
+#include "keel/matrices.h"
 #include "moments_shift.cuh"
 
 namespace keel::cuda {
@@ -33,6 +34,7 @@ struct MomentsTask {
   Slabs slabs;
   const A* center = nullptr;  ///< of the right one, null for zeros, if there is no shift
   A* shift = nullptr;         ///< if not null: take this off both, and write it here
+  Matrices<const A> spread;   ///< covariance of the right one about its center, null if not known
   bool lower = false;         ///< of the pairs of parts only those on or below the diagonal
   int pairs = 0;              ///< of slabs
   int tiles = 0;              ///< R x R each, that make up a pair's products

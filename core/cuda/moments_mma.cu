@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "moments_mma.cuh"
+#include "moments_slabs.cuh"
 #include "scratch.h"
 
 namespace keel::cuda {
@@ -17,9 +17,9 @@ void launch(const char* operation, const MomentsTask<T>& task, const Stream& str
   constexpr int kBytes = MomentsMma<T, LAST, SAME, NARROW>::kBytes;
   check(operation, cudaFuncSetAttribute(multiply_slabs<T, LAST, SAME, NARROW>,
                                         cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  multiply_slabs<T, LAST, SAME, NARROW>
-      <<<unsigned(task.chunks * task.pairs), kTileThreads, kBytes, native(stream)>>>(task);
-  check_launch(operation);
+  check(operation,
+        launch_early(multiply_slabs<T, LAST, SAME, NARROW>, unsigned(task.chunks * task.pairs),
+                     kTileThreads, kBytes, native(stream), task));
 }
 
 template <typename T, bool LAST, bool SAME>
@@ -53,6 +53,8 @@ bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
   const std::int64_t shortest = std::max(128, 4 * slabs.group_size);
   task.chunks = std::clamp<std::int64_t>(kMultiprocessors / full.count, 1,
                                          pieces<std::int64_t>(left.samples(), shortest));
+  const std::int64_t tiles = pieces<std::int64_t>(left.samples(), kTileSamples);
+  task.chunks = evenly(tiles, task.chunks, task.shift != nullptr ? kTileWarps : kTileWarps / 2);
   task.set_size = std::int64_t(slabs.channels) * (slabs.group_size + 1);
   return true;
 }

@@ -12,6 +12,8 @@
 //
 // An entry is made of its own two channels' numbers alone: what is not finite stays there.
 
+#include <type_traits>
+
 #include "activation_tile.cuh"
 #include "moments_kernel.cuh"
 #include "moments_shift.cuh"
@@ -22,8 +24,9 @@ namespace keel::cuda {
 inline constexpr int kRunRounds = 16;  // tiles of a warp between two foldings
 
 /// SAME: the products of an activation with itself, of which the lower triangle is made. NARROW: groups of
-/// at most 16 channels, so only products within a pair of blocks are.
-template <typename T, bool LAST, bool SAME, bool NARROW>
+/// at most 16 channels, so only products within a pair of blocks are. EXACT: numbers of 16 bits are
+/// multiplied as they were stored, and the centers taken off the sums.
+template <typename T, bool LAST, bool SAME, bool NARROW, bool EXACT = false>
 struct MomentsMma {
   static constexpr int kTeamWarps = SAME ? 1 : 2;
   static constexpr int kTeams = kTileWarps / kTeamWarps;
@@ -48,6 +51,10 @@ struct MomentsMma {
 
   /// Left operands of 16-bit types are what was stored, and need no splitting.
   static constexpr bool kLeftExact = !SAME && sizeof(T) == 2;
+  static_assert(!EXACT || kLeftExact);
+  /// Multiplied by instructions for bfloat16, which take twice as many samples.
+  static constexpr bool kNative = EXACT && std::is_same_v<T, BFloat16>;
+  static constexpr int kStepSamples = kNative ? 16 : 8;
 
   int g, t, half;            // half: of the team
   float center[kRight * 2];  // of the lane's channel in each block of the right
@@ -66,7 +73,7 @@ struct MomentsMma {
     g = lane / 4, t = lane % 4, half = int(threadIdx.x) / 32 % kTeamWarps;
 #pragma unroll
     for (int b = 0; b < kRight * 2; ++b)
-      center[b] = centers[slot(2 * right_pair(b / 2) + b % 2, g)];
+      center[b] = EXACT ? 0.0f : centers[slot(2 * right_pair(b / 2) + b % 2, g)];
   }
 
   /// Numbers t and t + 4 along the samples of both blocks of a pair.
@@ -89,8 +96,60 @@ struct MomentsMma {
     }
   };
 
-  /// Adds eight samples of a tile that has `count`.
+  /// Sixteen samples of a pair as they lie; those beyond the count are zeros. Returns the lane's sums of both
+  /// blocks.
+  __device__ float2 load_native(const T* tile, int pair, int step, int count, Operands& x) const {
+    const auto word = [&](int row, int column) {
+      return *reinterpret_cast<const unsigned*>(tile + row * Tile::kStride + column);
+    };
+    if constexpr (LAST) {
+      unsigned
+          row[4];  // any four samples of a lane will do, as long as left and right have the same
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        const int sample = 16 * step + t + 4 * q;
+        row[q] = sample < count ? word(sample, 16 * pair + 2 * g) : 0u;
+      }
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        x.high[2 * k] = __byte_perm(row[2 * k], row[2 * k + 1], 0x5410);
+        x.high[2 * k + 1] = __byte_perm(row[2 * k], row[2 * k + 1], 0x7632);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const int sample = 16 * step + 8 * k + 2 * t;
+        const unsigned there =
+            (sample < count ? 0xffffu : 0u) | (sample + 1 < count ? 0xffff0000u : 0u);
+#pragma unroll
+        for (int b = 0; b < 2; ++b) x.high[2 * k + b] = word(16 * pair + 8 * b + g, sample) & there;
+      }
+    }
+    float sum[2];
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+      sum[b] =
+          (__uint_as_float(x.high[b] << 16) + __uint_as_float(x.high[b] & 0xffff0000u)) +
+          (__uint_as_float(x.high[2 + b] << 16) + __uint_as_float(x.high[2 + b] & 0xffff0000u));
+    return {sum[0], sum[1]};
+  }
+
+  __device__ void add_native(const T* left_tile, const T* right_tile, int step, int count) {
+    Operands left[kLeft], right[kRight];
+#pragma unroll
+    for (int p = 0; p < kLeft; ++p) {
+      const float2 sum = load_native(left_tile, left_pair(p), step, count, left[p]);
+      sums[2 * p] += sum.x;
+      sums[2 * p + 1] += sum.y;
+    }
+#pragma unroll
+    for (int p = 0; p < kRight; ++p) load_native(right_tile, right_pair(p), step, count, right[p]);
+    multiply_pairs<0, kRight>(left, right);
+  }
+
+  /// Adds kStepSamples samples of a tile that has `count`.
   __device__ void add(const T* left_tile, const T* right_tile, int step, int count) {
+    if constexpr (kNative) return add_native(left_tile, right_tile, step, count);
     bool there[2];
 #pragma unroll
     for (int k = 0; k < 2; ++k) there[k] = 8 * step + (LAST ? t + 4 * k : 2 * t + k) < count;
@@ -129,7 +188,9 @@ struct MomentsMma {
           for (int b = 0; b < 2; ++b)
 #pragma unroll
             for (int k = 0; k < 2; ++k)
-              right[p].put(b, k, split(there[k] ? x[b][k] - center[2 * p + b] : 0.0f));
+              right[p].put(b, k,
+                           EXACT ? unsplit(there[k] ? x[b][k] : 0.0f)
+                                 : split(there[k] ? x[b][k] - center[2 * p + b] : 0.0f));
         }
         if (two == 0)
           multiply_pairs<0, 2>(left, right);
@@ -146,18 +207,22 @@ struct MomentsMma {
                                  const Operands (&right)[SAME ? kLeft : kRight]) {
     float made[kLeft][END - BEGIN][2][4];
 #pragma unroll
-    for (int kind = 0; kind < 3; ++kind)
+    for (int kind = EXACT ? 2 : kLeftExact ? 1 : 0; kind < 3; ++kind)
 #pragma unroll
       for (int m = 0; m < kLeft; ++m)
 #pragma unroll
         for (int p = BEGIN; p < END; ++p)
 #pragma unroll
           for (int b = 0; b < 2; ++b) {
-            if (!used(m, p) || (kLeftExact && kind == 0)) continue;
+            if (!used(m, p)) continue;
             const unsigned high[2] = {right[p].high[b], right[p].high[2 + b]};
             const unsigned low[2] = {right[p].low[b], right[p].low[2 + b]};
             float(&sum)[4] = made[m][p - BEGIN][b];
-            if (kind == (kLeftExact ? 1 : 0))
+            if (kNative)
+              multiply_bfloat16(sum, left[m].high, high);
+            else if (EXACT)
+              multiply(sum, left[m].high, high);
+            else if (kind == (kLeftExact ? 1 : 0))
               kLeftExact ? multiply(sum, left[m].high, low) : multiply(sum, left[m].low, high);
             else
               multiply_add(sum, left[m].high, kind == 1 ? low : high);
@@ -174,8 +239,9 @@ struct MomentsMma {
   }
 
   /// Adds the warps' sums to the chunk's set, by way of shared memory that no copy is on its way to.
+  /// `centers` and `totals` are of a slab, the latter to be used.
   __device__ void fold(const MomentsTask<T>& task, int channel, double* set, float* room,
-                       bool first) {
+                       const float* centers, double* totals, bool first) {
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
     float* sums_room = room + kTileWarps * kSums * 32;
 #pragma unroll
@@ -192,9 +258,6 @@ struct MomentsMma {
       sums[b] = 0;
     }
     __syncthreads();
-#pragma unroll 4
-    for (int e = int(threadIdx.x); e < kTeamWarps * kSums * 32; e += kTileThreads)
-      fold_product(task, channel, set, room, e, first);
     if (threadIdx.x < kSlots) {
       const int part = int(threadIdx.x) / (kSlots / kTeamWarps);
       double total = 0;
@@ -203,13 +266,19 @@ struct MomentsMma {
       double& entry = set[std::int64_t(task.slabs.channels) * task.slabs.group_size + channel +
                           int(threadIdx.x)];
       entry = first ? total : entry + total;
+      if constexpr (EXACT) totals[threadIdx.x] = total;
     }
+    if constexpr (EXACT) __syncthreads();
+#pragma unroll 4
+    for (int e = int(threadIdx.x); e < kTeamWarps * kSums * 32; e += kTileThreads)
+      fold_product(task, channel, set, room, centers, totals, e, first);
     __syncthreads();
   }
 
   /// Place `e` among the sums of a team.
   static __device__ void fold_product(const MomentsTask<T>& task, int channel, double* set,
-                                      const float* room, int e, bool first) {
+                                      const float* room, const float* centers, const double* totals,
+                                      int e, bool first) {
     const int lane = e % 32, q = e / 32 % kSums, part = e / 32 / kSums, pair = q / 8;
     const Cell cell = NARROW ? Cell{pair, pair}
                       : SAME ? cell_of_triangle(pair)
@@ -222,87 +291,12 @@ struct MomentsMma {
 #pragma unroll
     for (int team = 0; team < kTeams; ++team)
       total += double(room[((team * kTeamWarps + part) * kSums + q) * 32 + lane]);
+    if constexpr (EXACT) total -= totals[i] * double(centers[j]);
     const int d = task.slabs.group_size;  // a power of two
     if ((i ^ j) & ~(d - 1)) return;
     double& entry = set[std::int64_t(channel + i) * d + (j & (d - 1))];
     entry = first ? total : entry + total;
   }
 };
-
-template <typename T, bool LAST, bool SAME, bool NARROW>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    multiply_slabs(const __grid_constant__ MomentsTask<T> task) {
-  using Mma = MomentsMma<T, LAST, SAME, NARROW>;
-  using Tile = typename Mma::Tile;
-  extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ float center[kSlots];
-  __shared__ __align__(16) unsigned char shift_room[Mma::kShiftBytes];
-
-  const int thread = int(threadIdx.x), team = thread / 32 / Mma::kTeamWarps;
-  const int slab = int(blockIdx.x % unsigned(task.pairs)), first_channel = slab * kSlots;
-  const std::int64_t chunk = blockIdx.x / unsigned(task.pairs), samples = task.left.layout.samples;
-  const std::int64_t tiles = pieces<std::int64_t>(samples, kTileSamples);
-  const int rounds = int(pieces<std::int64_t>(pieces(tiles - chunk, task.chunks), Mma::kTeams));
-
-  const auto tile_of = [&](int round) {
-    return chunk + task.chunks * (std::int64_t(round) * Mma::kTeams + team);
-  };
-  const auto count_of = [&](std::int64_t n) {
-    const std::int64_t left = samples - n * kTileSamples;
-    return int(left < kTileSamples ? left : kTileSamples);
-  };
-  const auto place = [&](int stage, int side) {
-    return reinterpret_cast<T*>(memory) +
-           ((stage * Mma::kTeams + team) * Mma::kSides + side) * Tile::kNumbers;
-  };
-  const auto fetch = [&](int round, int end) {
-    const std::int64_t n = tile_of(round);
-    const int side = thread / 32 % Mma::kTeamWarps;
-    if (round < end && n < tiles)
-      Tile::fetch(side == 0 ? task.left : task.right, first_channel, n * kTileSamples, count_of(n),
-                  place(round % Mma::kStages, side));
-    close_copies();
-  };
-
-  // The shift's few samples go first, or they would queue behind the tiles.
-  ShiftSamples<T, kTileThreads> samples_for_shift;
-  if constexpr (SAME) samples_for_shift.load(task.left, first_channel + thread % kSlots);
-  const auto fetch_first = [&](int begin, int end) {
-#pragma unroll 1
-    for (int stage = 0; stage < Mma::kStages; ++stage) fetch(begin + stage, end);
-  };
-  fetch_first(0, rounds < kRunRounds ? rounds : kRunRounds);
-  if constexpr (SAME) {
-    choose_shift<T, kTileThreads>(samples_for_shift, reinterpret_cast<SampledChannel*>(shift_room),
-                                  center);
-    if (chunk == 0 && thread < kSlots) task.shift[first_channel + thread] = center[thread];
-  } else {
-    if (thread < kSlots)
-      center[thread] = task.center != nullptr ? task.center[first_channel + thread] : 0.0f;
-    __syncthreads();
-  }
-
-  Mma mma(center);
-  for (int begin = 0; begin < rounds; begin += kRunRounds) {
-    const int end = rounds - begin < kRunRounds ? rounds : begin + kRunRounds;
-    if (begin > 0) fetch_first(begin, end);
-    for (int round = begin; round < end; ++round) {
-      await_copies_but<Mma::kStages - 1>();
-      sync_team<Mma::kTeamWarps>(team + 1);
-      const std::int64_t n = tile_of(round);
-      if (n < tiles) {
-        const int count = count_of(n), stage = round % Mma::kStages;
-#pragma unroll(SAME && !NARROW ? 1 : 2)  // as registers allow
-        for (int step = 0; step < kTileSamples / 8; ++step)
-          mma.add(place(stage, 0), place(stage, Mma::kSides - 1), step, count);
-      }
-      sync_team<Mma::kTeamWarps>(team + 1);
-      fetch(round + Mma::kStages, end);
-    }
-    __syncthreads();
-    mma.fold(task, first_channel, task.sets + chunk * task.set_size,
-             reinterpret_cast<float*>(memory), begin == 0);
-  }
-}
 
 }  // namespace keel::cuda

@@ -60,21 +60,31 @@ __device__ int rank_by_warp(const DeviceRankPolicy& policy, int n, const T* l, c
   constexpr unsigned kAll = 0xffffffffu;
   const int lane = int(threadIdx.x) % 32;
   double total = 0, reached = 0;
+  // The sums up to this lane's own of the first 64, so that they need not be added once more.
+  constexpr int kKept = 2;
+  double reached_before[kKept] = {}, total_before = 0;
   bool bad = false;
   for (int first = 0; first < n; first += 32) {
     const int i = first + lane;
     const T own = i < n ? l[i] : T(0);
     bad = bad || isnan(own);
-    if (policy.by_energy) total = add_in_order(total, own > 0 ? double(own) : 0.0, reached);
+    if (!policy.by_energy) continue;
+    total = add_in_order(total, own > 0 ? double(own) : 0.0, reached);
+    if (first == 0) reached_before[0] = reached;
+    if (first == 32) reached_before[1] = reached;
+    if (first < 32 * kKept) total_before = total;
   }
   if (__any_sync(kAll, bad)) return n < 1 ? n : 1;
   int kept = policy.count < n ? int(policy.count) : n;
   const double wanted = policy.energy * total;
-  double sum = 0;
+  double sum = total_before;
   for (int first = 0; first < n; first += 32) {
     const int i = first + lane;
     const T own = i < n ? l[i] : T(0);
-    if (policy.by_energy) sum = add_in_order(sum, own > 0 ? double(own) : 0.0, reached);
+    if (policy.by_energy && first >= 32 * kKept)
+      sum = add_in_order(sum, own > 0 ? double(own) : 0.0, reached);
+    else
+      reached = first == 0 ? reached_before[0] : reached_before[1];
     bool before = policy.by_eps && double(own) <= policy.eps;
     // Written so that NaN and eigenvalues that are not positive stop as well.
     if (policy.by_rayleigh && i < n)

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "early_start.cuh"
 #include "four.cuh"
 #include "keel/matrices.h"
 #include "scratch.h"
@@ -234,19 +235,38 @@ void by_size(std::int64_t n, const Launch& launch) {
     launch(std::integral_constant<int, 64>{});
 }
 
-/// Queues a kernel of one Squad<T, N> a matrix, each with an `Own` of shared memory.
+/// The blocks of a kernel of one Squad<T, N> a matrix, each with an `Own` of shared memory, which the
+/// kernel is told of.
+template <typename T, int N, typename Own, typename Kernel>
+unsigned blocks_for(const char* operation, Kernel kernel, std::int64_t batch, int bytes) {
+  if (bytes > 48 * 1024)
+    check(operation,
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  return unsigned((batch + Squad<T, N>::kSquads - 1) / Squad<T, N>::kSquads);
+}
+template <typename T, int N, typename Own>
+inline constexpr int kBytesOf = int(sizeof(Own)) * Squad<T, N>::kSquads;
+
+/// Queues such a kernel.
 template <typename T, int N, typename Own, typename... Parameters>
 void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
             const Stream& stream, std::type_identity_t<Parameters>... arguments) {
-  using S = Squad<T, N>;
-  constexpr int bytes = int(sizeof(Own)) * S::kSquads;
+  constexpr int bytes = kBytesOf<T, N, Own>;
   static_assert(bytes <= 227 * 1024);
-  if constexpr (bytes > 48 * 1024)
-    check(operation,
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  const auto blocks = unsigned((batch + S::kSquads - 1) / S::kSquads);
-  kernel<<<blocks, S::kBlock, bytes, native(stream)>>>(arguments...);
+  const unsigned blocks = blocks_for<T, N, Own>(operation, kernel, batch, bytes);
+  kernel<<<blocks, Squad<T, N>::kBlock, bytes, native(stream)>>>(arguments...);
   check_launch(operation);
+}
+
+/// The same for a kernel that awaits the one before by itself: early_start.cuh.
+template <typename T, int N, typename Own, typename... Parameters>
+void launch_early(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
+                  const Stream& stream, const std::type_identity_t<Parameters>&... arguments) {
+  constexpr int bytes = kBytesOf<T, N, Own>;
+  static_assert(bytes <= 227 * 1024);
+  const unsigned blocks = blocks_for<T, N, Own>(operation, kernel, batch, bytes);
+  check(operation, cuda::launch_early(kernel, blocks, unsigned(Squad<T, N>::kBlock), bytes,
+                                      native(stream), arguments...));
 }
 
 }  // namespace keel::cuda::small

@@ -2,6 +2,7 @@
 
 #include "keel/eigh.h"
 #include "large_matrix.cuh"
+#include "layer_stages.h"
 #include "shape.h"
 #include "subspace_backward.cuh"
 #include "subspace_fused.cuh"
@@ -61,6 +62,18 @@ struct WhitenedRows {
     // Dividing by a NaN length keeps a bad group's rows NaN, dropped ones included.
     result[b][i * result.row_stride + j] =
         (i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] : T(0)) / length;
+  }
+};
+
+/// to <- diag(weight) from.
+template <typename T>
+struct ScaleRows {
+  const T* weight;
+  Matrices<const T> from;
+  Matrices<T> to;
+  __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    const T factor = weight != nullptr ? weight[b * to.n + i] : T(1);
+    to[b][i * to.row_stride + j] = factor * from[b][i * from.row_stride + j];
   }
 };
 
@@ -243,13 +256,23 @@ struct Backward {
 template <typename T>
 void subspace(const SubspaceMap& map, Matrices<const T> covariance, Matrices<T> result,
               SubspaceState<T> state, const Stream& stream) {
+  subspace_and_matrix<T>(map, covariance, nullptr, result, {}, state, stream);
+}
+
+template <typename T>
+void subspace_and_matrix(const SubspaceMap& map, Matrices<const T> covariance, const T* weight,
+                         Matrices<T> result, Matrices<T> matrix, SubspaceState<T> state,
+                         const Stream& stream) {
   validate(map);
   require_same_shape(kForward, "result", covariance, result);
   require_same_shape(kForward, "state.vectors", covariance, state.vectors);
-  if (covariance.batch == 0 || covariance.n == 0) return;
-  if (covariance.n <= kLargestInBlock<T>)
-    return check(kForward, launch_subspace(map, covariance, result, state, stream));
+  const std::int64_t batch = covariance.batch, n = covariance.n;
+  if (batch == 0 || n == 0) return;
+  if (n <= kLargestInBlock<T>)
+    return check(kForward, launch_subspace(map, covariance, weight, result, matrix, state, stream));
   std::visit(Forward<T>{covariance, result, state, stream}, map);
+  if (matrix)
+    large::for_each_entry(kForward, stream, batch, n, ScaleRows<T>{weight, result, matrix});
 }
 
 template <typename T>
@@ -264,12 +287,14 @@ void subspace_backward(const SubspaceMap& map, const SpectralRule& rule,
   std::visit(Backward<T>{rule, covariance, state, dL_dsubspace, dL_dcovariance, stream}, map);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                    \
-  template void subspace(const SubspaceMap&, Matrices<const T>, Matrices<T>, SubspaceState<T>, \
-                         const Stream&);                                                       \
-  template void subspace_backward(const SubspaceMap&, const SpectralRule&, Matrices<const T>,  \
-                                  SubspaceState<const T>, Matrices<const T>, Matrices<T>,      \
-                                  const Stream&);
+#define KEEL_INSTANTIATE(T)                                                                       \
+  template void subspace(const SubspaceMap&, Matrices<const T>, Matrices<T>, SubspaceState<T>,    \
+                         const Stream&);                                                          \
+  template void subspace_backward(const SubspaceMap&, const SpectralRule&, Matrices<const T>,     \
+                                  SubspaceState<const T>, Matrices<const T>, Matrices<T>,         \
+                                  const Stream&);                                                 \
+  template void subspace_and_matrix(const SubspaceMap&, Matrices<const T>, const T*, Matrices<T>, \
+                                    Matrices<T>, SubspaceState<T>, const Stream&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 #undef KEEL_INSTANTIATE

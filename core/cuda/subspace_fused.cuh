@@ -2,6 +2,7 @@
 
 // Covariance -> eigenvalues, rank and S in one launch: nothing leaves the chip in between.
 
+#include "early_start.cuh"
 #include "eigh_block.cuh"
 #include "keel/subspace.h"
 #include "rank.cuh"
@@ -16,7 +17,8 @@ struct SubspaceTask {
   T eps;
   DeviceRankPolicy policy;
   Matrices<const T> covariance;
-  Matrices<T> result;
+  const T* weight;             ///< null: ones
+  Matrices<T> result, matrix;  ///< the latter = diag(weight) result, or null
   SubspaceState<T> state;
 
   static Map of(const Zca&) { return Map::zca; }
@@ -30,63 +32,96 @@ struct SubspaceStorage : Storage<T, N> {
   int rank;
 };
 
-/// s.quotient = the Rayleigh quotients of Algorithm 1 before deflation, and s.vectors = V^T V.
+/// s.quotient = v^T M v of every vector v, by way of s.vectors. Algorithm 1 takes these of M deflated by the
+/// vectors before v. They are orthogonal to rounding here, so that would change a quotient by less than
+/// n l (n u)^2, far below the rounding of the quotient itself.
 template <typename T, int N, typename Entry>
 __device__ void rayleigh_quotients(const Team<T, N>& team, int n, const Entry& entry,
                                    SubspaceStorage<T, N>& s) {
-  constexpr int kRow = Team<T, N>::kRow;
+  using Shape = TileShape<T, N>;
+  constexpr int kRow = Team<T, N>::kRow, kOwn = Team<T, N>::kOwn;
   const int j = team.column();
+  T own[kOwn];
 #pragma unroll
-  for (int k = 0; k < Team<T, N>::kOwn; ++k) {
+  for (int k = 0; k < kOwn; ++k) {
     const int c = team.element(k);
-    if (c <= j && j < n) s.vectors[j * kRow + c] = s.vectors[c * kRow + j] = entry(j, c);
+    own[k] = c <= j && j < n ? entry(j, c) : T(0);
+  }
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) {
+    const int c = team.element(k);
+    if (c <= j && j < n) s.vectors[j * kRow + c] = s.vectors[c * kRow + j] = own[k];
   }
   team.sync();
   Tile<T, N> product(team);
   product.add_products(0, n, s.vectors, s.update);  // M is symmetric: its rows are its columns
-  product.store([&](int row, int column, T x) { s.reflectors[row * kRow + column] = x; });
-  team.sync();
-  T sum = 0;
-  if (j < n)
-#pragma unroll 4
-    for (int r = team.lane(); r < n; r += team.lanes())
-      sum += s.update[r * kRow + j] * s.reflectors[r * kRow + j];
-  sum = team.sum(sum);
-  if (j < n && team.lane() == 0) s.quotient[j] = sum;
-  Tile<T, N> overlaps(team);
-  overlaps.add_products(0, n, s.update, s.update);
-  overlaps.store([&](int row, int column, T x) { s.vectors[row * kRow + column] = x; });
+  T sum[Shape::kColumns] = {};
+#pragma unroll
+  for (int i = 0; i < Shape::kRows; ++i) {
+    const auto v = *reinterpret_cast<const Piece<T, Shape::kColumns>*>(
+        s.update + (product.top + i) * kRow + product.left);
+#pragma unroll
+    for (int k = 0; k < Shape::kColumns; ++k)
+      if (product.top + i < n) sum[k] += v.entry[k] * product.sum[i][k];
+  }
+  // Neighbours have the same columns and other rows.
+#pragma unroll
+  for (int k = 0; k < Shape::kColumns; ++k) {
+#pragma unroll
+    for (int r = 1; r < Tile<T, N>::kAcross; r *= 2) sum[k] += team.near(sum[k], r);
+    if (product.top == 0 && product.left + k < n) s.quotient[product.left + k] = sum[k];
+  }
   team.sync();
 }
 
-/// S of zero-phase whitening or PCA denoising from s.sorted_value, s.update and s.rank.
-template <typename T, int N>
-__device__ void symmetric_map(const Team<T, N>& team, int n, const SubspaceTask<T>& task, T* result,
-                              int writable, SubspaceStorage<T, N>& s) {
-  constexpr int kRow = Team<T, N>::kRow;
-  const bool denoising = task.map == SubspaceTask<T>::Map::pca_denoising;
-  const int r = team.column();
+/// The symmetric S of zero-phase whitening, or the projector of PCA denoising: W W^T with W = V l^(-1/4) or V,
+/// kept columns only, in s.update's place. An entry's sum is its mirror's, term by term. put(row, column, x)
+/// takes each.
+template <typename T, int N, typename Put>
+__device__ void symmetric_map(const Team<T, N>& team, int n, bool whiten, SubspaceStorage<T, N>& s,
+                              const Put& put) {
+  using Members = Team<T, N>;
+  constexpr int kRow = Members::kRow, kOwn = Members::kOwn, kPiece = Members::kPiece;
+  constexpr int kAcross = N < 16 ? N : 16, kDown = Members::kSize / kAcross;
+  constexpr int kColumns = N / kAcross, kRows = N / kDown;  // of a thread
+  for (int i = team.thread; i < n; i += Members::kSize)
+    s.quotient[i] = whiten ? T(1) / sqrt(sqrt(s.sorted_value[i])) : T(1);
+  team.sync();
+  const int rank = s.rank;
+  T own[kOwn];
+  team.load(s.update + team.column() * kRow, own);
 #pragma unroll
-  for (int k = 0; k < Team<T, N>::kOwn; ++k) {
+  for (int k = 0; k < kOwn; ++k) {
     const int c = team.element(k);
-    if (r >= n || c >= n) continue;
-    const T v = s.update[r * kRow + c];
-    s.vectors[c * kRow + r] = v;
-    s.reflectors[c * kRow + r] = denoising ? v : v / sqrt(s.sorted_value[c]);
+    own[k] = c < rank && team.column() < n ? own[k] * s.quotient[c] : T(0);
   }
+  team.store(s.update + team.column() * kRow, own);
   team.sync();
-  Tile<T, N> product(team);
-  product.add_products(0, s.rank, s.vectors, s.reflectors);
-  product.store([&](int row, int column, T x) { s.update[row * kRow + column] = x; });
-  team.sync();
-  if (r < writable)
+
+  using Four = Piece<T, kPiece>;
+  const int left = team.thread % kAcross, top = team.thread / kAcross;
+  T sum[kRows][kColumns] = {};
+#pragma unroll 1
+  for (int k = 0; k < rank; k += kPiece) {
+    Four x[kColumns];
 #pragma unroll
-    for (int k = 0; k < Team<T, N>::kOwn; ++k) {
-      const int c = team.element(k);
-      if (c >= n) continue;
-      const T x = (s.update[r * kRow + c] + s.update[c * kRow + r]) / 2;
-      result[r * task.result.row_stride + c] = denoising ? x * s.standard[c] : x;
+    for (int c = 0; c < kColumns; ++c)
+      x[c] = *reinterpret_cast<const Four*>(s.update + (left + c * kAcross) * kRow + k);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const Four y = *reinterpret_cast<const Four*>(s.update + (top + r * kDown) * kRow + k);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c)
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) sum[r][c] += x[c].entry[e] * y.entry[e];
     }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c)
+      if (top + r * kDown < n && left + c * kAcross < n)
+        put(top + r * kDown, left + c * kAcross, sum[r][c]);
 }
 
 template <typename T, int N>
@@ -105,6 +140,8 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
   const bool exists = index < task.covariance.batch;
   const T* const source = task.covariance[exists ? index : task.covariance.batch - 1];
   const bool denoising = task.map == Map::pca_denoising;
+  await_previous();
+  let_next_start();
   if (denoising)
     for (int i = team.thread; i < n; i += Members::kSize)
       s.standard[i] = T(1) / sqrt(source[i * stride + i] + task.eps);
@@ -128,47 +165,62 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
   if (team.thread < 32)
     for (int t = 0; t < kTeamsInWarp; ++t) {
       SubspaceStorage<T, N>& one = all[slot / kTeamsInWarp * kTeamsInWarp + t];
-      if (task.policy.by_rayleigh) deflate_by_warp(n, one.vectors, Members::kRow, one.quotient);
       const int rank = rank_by_warp(task.policy, n, one.sorted_value, one.quotient);
       if (threadIdx.x % 32 == 0) one.rank = rank;
     }
   team.sync();
   if (exists && team.thread == 0) task.state.rank[index] = s.rank;
-  T* const result = task.result[exists ? index : 0];
-  const int writable = exists ? n : 0;
-  if (task.map != Map::pca_whitening) {
-    symmetric_map(team, n, task, result, writable, s);
-    return;
-  }
+
+  const std::int64_t own = exists ? index : 0;
+  T *const result = task.result[own], *const matrix =
+                                          task.matrix.data != nullptr ? task.matrix[own] : nullptr;
+  const T* const weight = task.weight != nullptr ? task.weight + own * n : nullptr;
+  const auto put = [&](int i, int j, T x) {
+    if (!exists) return;
+    result[i * task.result.row_stride + j] = x;
+    if (matrix != nullptr)
+      matrix[i * task.matrix.row_stride + j] = weight != nullptr ? weight[i] * x : x;
+  };
+  if (task.map != Map::pca_whitening)
+    return symmetric_map(team, n, task.map == Map::zca, s,
+                         [&](int i, int j, T x) { put(i, j, denoising ? x * s.standard[j] : x); });
   const int i = team.column();
-  if (i < writable)
+  if (i >= n) return;
+  const T length = sqrt(s.sorted_value[i]);
 #pragma unroll
-    for (int k = 0; k < Members::kOwn; ++k) {
-      const int j = team.element(k);
-      // Dividing by a NaN length keeps a bad group's rows NaN, dropped ones included.
-      if (j < n)
-        result[i * task.result.row_stride + j] =
-            (i < s.rank ? s.update[j * Members::kRow + i] : T(0)) / sqrt(s.sorted_value[i]);
-    }
+  for (int k = 0; k < Members::kOwn; ++k) {
+    const int j = team.element(k);
+    // Dividing by a NaN length keeps a bad group's rows NaN, dropped ones included.
+    if (j < n) put(i, j, (i < s.rank ? s.update[j * Members::kRow + i] : T(0)) / length);
+  }
 }
 
 template <typename T>
-cudaError_t launch_subspace(const SubspaceMap& map, Matrices<const T> covariance,
-                            Matrices<T> result, SubspaceState<T> state, const Stream& stream) {
+cudaError_t launch_subspace(const SubspaceMap& map, Matrices<const T> covariance, const T* weight,
+                            Matrices<T> result, Matrices<T> matrix, SubspaceState<T> state,
+                            const Stream& stream) {
   const auto task = std::visit(
       [&](const auto& chosen) {
         return SubspaceTask<T>{SubspaceTask<T>::of(chosen),
                                T(chosen.eps),
                                device_rank_policy(chosen.rank),
                                covariance,
+                               weight,
                                result,
+                               matrix,
                                state};
       },
       map);
   return by_team<T>(covariance.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
-    return launch_teams<T, N, SubspaceStorage<T, N>>(subspace_kernel<T, N>, covariance.batch,
-                                                     native(stream), task);
+    constexpr int kBytes = int(sizeof(SubspaceStorage<T, N>)) * kTeams<T, N>;
+    static_assert(kBytes <= 227 * 1024);
+    const cudaError_t error = cudaFuncSetAttribute(
+        subspace_kernel<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    if (error != cudaSuccess) return error;
+    const auto blocks = unsigned((covariance.batch + kTeams<T, N> - 1) / kTeams<T, N>);
+    return launch_early(subspace_kernel<T, N>, blocks, unsigned(Team<T, N>::kSize * kTeams<T, N>),
+                        kBytes, native(stream), task);
   });
 }
 

@@ -1,5 +1,6 @@
 #include "keel/track.h"
 
+#include "early_start.cuh"
 #include "scratch.h"
 #include "track_check.h"
 
@@ -20,36 +21,63 @@ __device__ T variance_of(const Matrices<const T>& covariance, unsigned k) {
   return covariance[k / d][i * (covariance.row_stride + 1)];
 }
 
+/// What a thread has read of the subspace and of the running one, so that both ways are gone at once.
+constexpr int kHeld = 4;
+
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     track_kernel(bool average, T momentum, T eps, const T* mean, Matrices<const T> covariance,
                  Matrices<const T> subspace, RunningStatistics<T> running) {
   const unsigned d = unsigned(covariance.n), channels = unsigned(covariance.batch) * d;
+  const unsigned entries = channels * d;
+  const auto now_at = [&](unsigned k) -> const T& {
+    const unsigned row = k / d;
+    return subspace[row / d][row % d * subspace.row_stride + k % d];
+  };
+  const auto running_at = [&](unsigned k) -> T& {
+    const unsigned row = k / d;
+    return running.subspace[row / d][row % d * running.subspace.row_stride + k % d];
+  };
+  await_previous();
+  let_next_start();
+  T now[kHeld], old[kHeld];
+#pragma unroll
+  for (unsigned h = 0; h < kHeld; ++h) {
+    const unsigned k = threadIdx.x + h * kThreads;
+    now[h] = k < entries ? now_at(k) : T(0);
+    old[h] = k < entries ? running_at(k) : T(0);
+  }
+  const std::int64_t batches = *running.batches + 1;
   bool finite = true;
   for (unsigned k = threadIdx.x; k < channels; k += kThreads)
     finite = finite && isfinite(mean[k]) && isfinite(variance_of(covariance, k));
+#pragma unroll
+  for (unsigned h = 0; h < kHeld; ++h) finite &= bool(isfinite(now[h]));
 #pragma unroll 4
-  for (unsigned k = threadIdx.x; k < channels * d; k += kThreads) {
-    const unsigned row = k / d;
-    finite &= bool(isfinite(subspace[row / d][row % d * subspace.row_stride + k % d]));
-  }
-  if (!__syncthreads_and(finite)) return;
+  for (unsigned k = threadIdx.x + kHeld * kThreads; k < entries; k += kThreads)
+    finite &= bool(isfinite(now_at(k)));
+  if (!__syncthreads_and(finite)) return;  // all have read the count as well
 
-  const std::int64_t batches = *running.batches + 1;
-  __syncthreads();  // all have read it
   if (threadIdx.x == 0) *running.batches = batches;
   const T share = average ? T(1) / T(batches) : momentum;
   for (unsigned k = threadIdx.x; k < channels; k += kThreads) {
     move(share, running.mean[k], mean[k]);
     if (running.variance) move(share, running.variance[k], variance_of(covariance, k));
   }
-#pragma unroll 4
-  for (unsigned k = threadIdx.x; k < channels * d; k += kThreads) {
-    const unsigned row = k / d, g = row / d, i = row % d, j = k % d;
-    T now = subspace[g][i * subspace.row_stride + j];
-    if (running.variance) now *= sqrt(variance_of(covariance, g * d + j) + eps);
-    move(share, running.subspace[g][i * running.subspace.row_stride + j], now);
+  const auto scaled = [&](unsigned k, T x) {
+    if (!running.variance) return x;
+    return x * T(sqrt(variance_of(covariance, k / d / d * d + k % d) + eps));
+  };
+#pragma unroll
+  for (unsigned h = 0; h < kHeld; ++h) {
+    const unsigned k = threadIdx.x + h * kThreads;
+    if (k >= entries) break;
+    move(share, old[h], scaled(k, now[h]));
+    running_at(k) = old[h];
   }
+#pragma unroll 4
+  for (unsigned k = threadIdx.x + kHeld * kThreads; k < entries; k += kThreads)
+    move(share, running_at(k), scaled(k, now_at(k)));
 }
 
 }  // namespace
@@ -63,9 +91,9 @@ void track(const std::optional<double>& momentum, double eps, const T* mean,
   if (covariance.batch * covariance.n * covariance.n > INT32_MAX)
     throw Error(std::string(kOperation) + ": expected fewer than 2^31 numbers, got covariances " +
                 shape(covariance));
-  track_kernel<T><<<1, kThreads, 0, native(stream)>>>(!momentum, T(momentum.value_or(0)), T(eps),
-                                                      mean, covariance, subspace, running);
-  check_launch(kOperation);
+  check(kOperation,
+        launch_early(track_kernel<T>, 1, kThreads, 0, native(stream), !momentum,
+                     T(momentum.value_or(0)), T(eps), mean, covariance, subspace, running));
 }
 
 #define KEEL_INSTANTIATE(T)                                                                 \

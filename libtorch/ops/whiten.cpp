@@ -1,5 +1,5 @@
 // The training step of every whitening layer: moments -> subspace -> affine. It is made of those
-// operators, so every device that has them has this.
+// operators, so every device that has them has this; CUDA has one of its own (whiten_cuda.cpp).
 
 #include "ops/whiten.h"
 
@@ -31,10 +31,10 @@ ForwardTensors whiten_forward(const Tensor& input, const Optional<Tensor>& weigh
 }
 
 namespace {
-
 constexpr const char* kWhiten = "keel::whiten";
+}
 
-void check_inputs(const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
+void check_whiten(const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
                   std::int64_t groups) {
   check_activations(kWhiten, "input", input, groups);
   check_channels(kWhiten, "weight", or_undefined(weight), input);
@@ -44,12 +44,14 @@ void check_inputs(const Tensor& input, const Optional<Tensor>& weight, const Opt
                     shape_of(input));
 }
 
+namespace {
+
 ForwardTensors whiten_forward_by_stages(const Tensor& input, const Optional<Tensor>& weight,
                                         const Optional<Tensor>& bias, std::int64_t groups,
                                         StringView map, double eps, StringView rank,
                                         at::ArrayRef<double> rank_parameters, StringView rule,
                                         Optional<double> parameter) {
-  check_inputs(input, weight, bias, groups);
+  check_whiten(input, weight, bias, groups);
   auto [mean, covariance] = moments(input, groups);
   auto [result, values, vectors, found] =
       subspace(covariance, map, eps, rank, rank_parameters, rule, parameter);
@@ -102,7 +104,7 @@ ForwardTensors whiten_forward_autograd(const Tensor& input, const Optional<Tenso
                                        StringView map, double eps, StringView rank,
                                        at::ArrayRef<double> rank_parameters, StringView rule,
                                        Optional<double> parameter) {
-  check_inputs(input, weight, bias, groups);
+  check_whiten(input, weight, bias, groups);
   // Converting outside the node lets each gradient come back in its own type.
   const Tensor w = in_statistics_type(or_undefined(weight), input),
                b = in_statistics_type(or_undefined(bias), input);

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "names.h"
 #include "ops/calls.h"
+#include "ops/whiten.h"
 
 namespace keel::ops {
 
@@ -19,8 +20,29 @@ Gradients whiten_backward(const Tensor& grad_output, const Tensor& input,
 }
 
 namespace {
-
 constexpr const char* kBackward = "keel::whiten_backward";
+}
+
+std::int64_t check_whiten_backward(const Tensor& grad_output, const Tensor& input,
+                                   const Optional<Tensor>& weight, const Tensor& mean,
+                                   const Tensor& covariance, const Tensor& subspace,
+                                   const Tensor& values, const Tensor& vectors,
+                                   const Tensor& rank) {
+  check_group_matrices(kBackward, "covariance", covariance, input);
+  check_like(kBackward, "subspace", subspace, covariance);
+  check_channels(kBackward, "weight", or_undefined(weight), input);
+  const std::int64_t groups = covariance.sym_size(0).guard_int(__FILE__, __LINE__);
+  check_activations(kBackward, "input", input, groups);
+  check_like(kBackward, "grad_output", grad_output, input);
+  check_channels(kBackward, "mean", mean, input);
+  check_statistics(kBackward, "mean", mean, covariance);
+  check_like(kBackward, "vectors", vectors, covariance);
+  check_values(kBackward, "values", values, vectors);
+  check_rank(kBackward, rank, vectors);
+  return groups;
+}
+
+namespace {
 
 /// One pass over (grad_output, input) for the cross moments, d x d work, one pass for grad_input.
 Gradients whiten_backward_by_stages(const Tensor& grad_output, const Tensor& input,
@@ -29,11 +51,8 @@ Gradients whiten_backward_by_stages(const Tensor& grad_output, const Tensor& inp
                                     const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                     StringView map, double eps, StringView rule,
                                     Optional<double> parameter) {
-  check_group_matrices(kBackward, "covariance", covariance, input);
-  check_like(kBackward, "subspace", subspace, covariance);
-  check_channels(kBackward, "weight", or_undefined(weight), input);
-  const std::int64_t groups = covariance.sym_size(0).guard_int(__FILE__, __LINE__);
-  check_activations(kBackward, "input", input, groups);
+  const std::int64_t groups = check_whiten_backward(grad_output, input, weight, mean, covariance,
+                                                    subspace, values, vectors, rank);
   const Tensor dL_doutput = in_order(grad_output, order_of(input));
   const auto [sum, cross] = cross_moments(dL_doutput, input, if_defined(mean), groups);
 

@@ -155,7 +155,7 @@ TYPED_TEST(Secular, EveryKindOfPolesAndWeights) {
   using T = TypeParam;
   std::mt19937 generator(3);
   std::normal_distribution<double> normal;
-  for (const std::size_t n : {1, 2, 3, 7, 16, 33, 64, 128}) {
+  for (const std::size_t n : {1, 2, 3, 7, 16, 33, 64, 128, 256}) {
     const auto filled = [&](auto entry) {
       std::vector<T> x(n);
       for (std::size_t i = 0; i < n; ++i) x[i] = T(entry(double(i)));

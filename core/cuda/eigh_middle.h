@@ -1,0 +1,16 @@
+#pragma once
+
+#include "keel/eigh.h"
+
+namespace keel::cuda {
+
+/// The largest matrix that eigh_middle takes; the smallest is one beyond half of it.
+template <typename T>
+inline constexpr std::int64_t kLargestMiddle = sizeof(T) == 4 ? 256 : 128;
+
+/// eigh in four kernels, for what fits into one multiprocessor's registers but not into its shared memory.
+template <typename T>
+void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
+                 const Stream& stream);
+
+}  // namespace keel::cuda

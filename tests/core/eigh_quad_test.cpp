@@ -1,0 +1,78 @@
+// Where the CUDA solver's divide and conquer starts, run on the host: tridiagonal matrices of four by four.
+
+#include "cuda/eigh_quad.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "support/eigen_quality.h"
+#include "support/tolerance.h"
+
+namespace keel::testing {
+namespace {
+
+template <typename T>
+struct SolvedQuad {
+  T matrix[16] = {}, values[4], vectors[16];
+
+  SolvedQuad(const T (&diagonal)[4], const T (&coupling)[3]) {
+    for (int i = 0; i < 4; ++i) {
+      matrix[5 * i] = diagonal[i];
+      if (i < 3) matrix[4 * (i + 1) + i] = matrix[4 * i + i + 1] = coupling[i];
+      cuda::Quad<T> quad(diagonal, coupling, i);
+      quad.solve();
+      EXPECT_TRUE(quad.diagonalised());
+      for (int j = 0; j < 4; ++j) {
+        vectors[4 * i + j] = quad.row[j];
+        // Whoever keeps another row has taken the same way.
+        if (i > 0) {
+          EXPECT_EQ(values[j], quad.diagonal[j]);
+        }
+        values[j] = quad.diagonal[j];
+      }
+    }
+  }
+  EigenQuality quality() const { return eigen_quality<T>(4, matrix, values, vectors); }
+};
+
+template <typename T>
+class EighQuad : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(EighQuad, Types);
+
+TYPED_TEST(EighQuad, DiagonalAndOrthogonal) {
+  using T = TypeParam;
+  std::mt19937 generator(5);
+  std::uniform_real_distribution<double> uniform(-1, 1), exponent(-40, 0);
+  for (int trial = 0; trial < 20000; ++trial) {
+    T diagonal[4], coupling[3];
+    const auto draw = [&](int kind) {
+      if (kind == 0) return T(uniform(generator));
+      if (kind == 1) return T(uniform(generator) * std::pow(10.0, exponent(generator)));
+      if (kind == 2) return T(0);
+      return T(0.5);  // equal ones
+    };
+    for (T& x : diagonal) x = draw(trial % 4);
+    for (T& x : coupling) x = draw(trial / 4 % 4);
+    coupling[trial % 3] = 1;  // of unit size
+    const EigenQuality quality = SolvedQuad<T>(diagonal, coupling).quality();
+    // A vector goes through at most fifteen rotations, each wrong by half a rounding.
+    ASSERT_LE(quality.residual, 8 * kEps<T>) << "trial " << trial;
+    ASSERT_LE(quality.orthogonality, 8 * kEps<T>) << "trial " << trial;
+  }
+}
+
+TYPED_TEST(EighQuad, WhatIsNotCoupledStays) {
+  using T = TypeParam;
+  const SolvedQuad<T> solved({T(0.3), T(0.7), T(0.1), T(0.9)}, {T(0.2), T(0), T(0)});
+  EXPECT_EQ(solved.values[2], T(0.1));
+  EXPECT_EQ(solved.values[3], T(0.9));
+  for (int r = 0; r < 4; ++r) {
+    EXPECT_EQ(solved.vectors[4 * r + 2], T(r == 2));
+    EXPECT_EQ(solved.vectors[4 * r + 3], T(r == 3));
+  }
+}
+
+}  // namespace
+}  // namespace keel::testing
