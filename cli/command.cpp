@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include <ATen/Version.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
@@ -18,9 +19,18 @@ const std::vector<Command>& commands() {
       {"inspect", "spectrum of a layer or a matrix, and each gradient rule's error there", inspect},
       {"fold", "a checkpoint with the layer folded into the convolution before it", fold},
       {"bench", "time training steps with each layer", bench},
+      {"reproduce", "run a table or figure of the paper, and compare", reproduce},
       {"data", "summary of a data set, and its packed form", data},
   };
   return all;
+}
+
+std::pair<int, std::string> explained(const std::exception& error) {
+  if (dynamic_cast<const UsageError*>(&error) != nullptr) return {kUsage, error.what()};
+  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, error.what()};
+  if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))
+    return {kUnexpected, torchs->what_without_backtrace()};
+  return {kUnexpected, error.what()};
 }
 
 std::string version() {

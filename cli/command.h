@@ -1,7 +1,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/exit_code.h"
@@ -31,7 +33,11 @@ int inspect(const std::vector<std::string>& arguments);
 int fold(const std::vector<std::string>& arguments);
 int bench(const std::vector<std::string>& arguments);
 int report(const std::vector<std::string>& arguments);
+int reproduce(const std::vector<std::string>& arguments);
 int data(const std::vector<std::string>& arguments);
+
+/// The exit code and the words for what a command threw.
+std::pair<int, std::string> explained(const std::exception& error);
 
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
 std::string version();

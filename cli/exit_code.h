@@ -10,6 +10,7 @@ enum ExitCode : int {
   kInput = 3,        ///< a data set, checkpoint, run folder or matrix cannot be used
   kDiverged = 4,     ///< training met a loss or gradient that is not finite, and stopped
   kInterrupted = 5,  ///< training was told to stop; it goes on with --resume
+  kProcesses = 6,    ///< another process of the run is missing, hangs or was told something else
 };
 
 }  // namespace keel::cli

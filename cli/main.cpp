@@ -31,14 +31,9 @@ int complain(int code, const std::string& what) {
 int run(const Command& command, const std::vector<std::string>& arguments) {
   try {
     return command.run(arguments);
-  } catch (const UsageError& error) {
-    return complain(kUsage, error.what());
-  } catch (const keel::Error& error) {
-    return complain(kInput, error.what());
-  } catch (const c10::Error& error) {
-    return complain(kUnexpected, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return complain(kUnexpected, error.what());
+    const auto [code, words] = explained(error);
+    return complain(code, words);
   }
 }
 

@@ -1,10 +1,16 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <ctime>
+#include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/workers.h"
 #include "lab/data/data_set.h"
+#include "lab/processes/processes.h"
 #include "lab/report/progress.h"
 #include "lab/report/recorder.h"
 #include "lab/report/text.h"
@@ -20,6 +26,8 @@ struct TrainCommand {
   lab::TrainOptions options;
   std::string run, resume;
   bool overwrite = false;
+  std::int64_t workers = 0;  ///< 0: this process, whatever the environment says it is
+  bool distributed = false;
 };
 
 /// The word after --resume, before the real parse: that run's config is where defaults come from.
@@ -52,25 +60,93 @@ void clear_run(const fs::path& folder) {
   fs::remove_all(folder / "checkpoints");
 }
 
-void settle_folder(TrainCommand& command) {
+/// Returns whether the folder holds a run that must go first.
+bool settle_folder(TrainCommand& command) {
   auto& options = command.options;
   if (!command.resume.empty()) {
     if (!command.run.empty()) throw UsageError("keel train: expected --run or --resume, got both");
     options.run = command.resume;
     options.resume = true;
-    return;
+    return false;
   }
   options.run =
       command.run.empty() ? fs::path("runs") / fresh_name(options) : fs::path(command.run);
   const bool used =
       fs::exists(options.run / "metrics.jsonl") || fs::exists(options.run / "checkpoints");
-  if (!used) return;
-  if (!command.overwrite) {
+  if (used && !command.overwrite) {
     throw UsageError(fmt::format(
         "keel train: {} holds a run already: --resume {} goes on with it, --overwrite replaces it",
         options.run.string(), options.run.string()));
   }
-  clear_run(options.run);
+  return used;
+}
+
+/// One of several processes ends there and then on an error: what waits for the others, on a thread or on
+/// a device, may wait for ever, and so may whoever would take it down.
+[[noreturn]] void leave(int code, const std::string& message) {
+  fmt::print(stderr, "keel: {}\n", message);
+  std::fflush(stdout);
+  std::fflush(stderr);
+  _exit(code);
+}
+
+std::optional<lab::Place> place_of_this() {
+  try {
+    return lab::place_from_environment();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+/// Nothing where this process trains alone.
+std::unique_ptr<lab::Processes> join(const TrainCommand& command,
+                                     const std::optional<lab::Place>& place) {
+  if (command.distributed && !place)
+    throw UsageError(
+        "keel train: --distributed asks for RANK and WORLD_SIZE in the environment, as torchrun "
+        "sets "
+        "them");
+  if (!place || (place->size == 1 && !command.distributed)) return nullptr;
+  return std::make_unique<lab::Processes>(
+      *place, lab::JoinOptions{.timeout = std::chrono::milliseconds(
+                                   std::int64_t(1000 * command.options.timeout)),
+                               .lost = [](const std::string& why) { leave(kProcesses, why); }});
+}
+
+int run(TrainCommand& command, lab::Processes* processes, bool first) {
+  StatusLine line(stderr);
+  const lab::DataSet data = lab::load(
+      command.options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
+        if (first) lab::report::show_loading(line, what, done, total);
+      });
+  if (first)
+    for (const auto& note : data.notes) line.print(note);
+  lab::report::ProgressPrinter printer(line);
+  lab::report::Recorder recorder(command.options.run,
+                                 [&](const std::string& message) { line.print(message); });
+  lab::report::Observers observers({&recorder, &printer});
+  const lab::Result result = processes ? lab::train(command.options, data, observers, *processes)
+                                       : lab::train(command.options, data, observers);
+  line.clear();
+  if (first) fmt::print("{}\n", command.options.run.string());
+  if (result.status == "failed") return kDiverged;
+  if (result.status != "interrupted") return kDone;
+  if (first)
+    fmt::print(stderr, "interrupted; `keel train --resume {}` goes on\n",
+               command.options.run.string());
+  return kInterrupted;
+}
+
+void add_processes(CLI::App& app, TrainCommand& command) {
+  app.add_option("--workers", command.workers,
+                 "start this many processes on this machine, which train together")
+      ->check(within({1, 1024}))
+      ->configurable(false)
+      ->group("Processes");
+  app.add_flag("--distributed", command.distributed,
+               "train through c10d even where WORLD_SIZE is 1; above 1 it goes without saying")
+      ->configurable(false)
+      ->group("Processes");
 }
 
 }  // namespace
@@ -96,6 +172,7 @@ int train(const std::vector<std::string>& arguments) {
   if (!resumed.empty() && !fs::exists(resumed / "config.toml"))
     throw UsageError(
         fmt::format("keel train: {} has no config.toml to resume with", resumed.string()));
+  add_processes(*app, command);
   add_config(*app, resumed.empty() ? fs::path() : resumed / "config.toml");
   add_options(*app, command.options);
   try {
@@ -103,27 +180,28 @@ int train(const std::vector<std::string>& arguments) {
   } catch (const CLI::ParseError& error) {
     return app->exit(error) == 0 ? kDone : kUsage;
   }
-  settle_folder(command);
   check(command.options);
-
-  StatusLine line(stderr);
-  const lab::DataSet data = lab::load(
-      command.options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
-        lab::report::show_loading(line, what, done, total);
-      });
-  for (const auto& note : data.notes) line.print(note);
-  lab::report::ProgressPrinter printer(line);
-  lab::report::Recorder recorder(command.options.run,
-                                 [&](const std::string& message) { line.print(message); });
-  lab::report::Observers observers({&recorder, &printer});
-  const lab::Result result = lab::train(command.options, data, observers);
-  line.clear();
-  fmt::print("{}\n", command.options.run.string());
-  if (result.status == "failed") return kDiverged;
-  if (result.status != "interrupted") return kDone;
-  fmt::print(stderr, "interrupted; `keel train --resume {}` goes on\n",
-             command.options.run.string());
-  return kInterrupted;
+  if (command.workers > 0) {
+    TrainCommand as_rank_0 = command;
+    settle_folder(as_rank_0);  // rather one complaint now than one of each worker
+    return train_with_workers(arguments, command.workers, command.options);
+  }
+  const auto place = place_of_this();
+  const bool first = !place || place->rank == 0;
+  const bool replaces = first && settle_folder(command);
+  std::unique_ptr<lab::Processes> processes;
+  try {
+    processes = join(command, place);
+    if (replaces) clear_run(command.options.run);
+    return run(command, processes.get(), first);
+  } catch (const lab::ProcessError& error) {
+    leave(kProcesses, error.what());
+  } catch (const std::exception& error) {
+    if (!processes) throw;
+    const auto [code, words] = explained(error);
+    processes->heart().raise_alarm(fmt::format("rank {} stopped: {}", processes->rank(), words));
+    leave(code, words);
+  }
 }
 
 }  // namespace keel::cli

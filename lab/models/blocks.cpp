@@ -4,14 +4,13 @@ namespace keel::lab {
 namespace {
 
 using torch::Tensor;
-using torch::nn::BatchNorm2d;
 using torch::nn::Conv2d;
 using torch::nn::Sequential;
 
 /// The shortcut of a block that changes the shape; empty where it does not.
 Sequential shortcut(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
   if (stride == 1 && inputs == outputs) return nullptr;
-  return Sequential(convolution(inputs, outputs, 1, stride), BatchNorm2d(outputs));
+  return Sequential(convolution(inputs, outputs, 1, stride), BatchNorm(outputs));
 }
 
 Tensor joined(const Tensor& branch, const Tensor& input, Sequential& downsample) {
@@ -33,9 +32,9 @@ Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kerne
 
 BasicBlockImpl::BasicBlockImpl(std::int64_t inputs, std::int64_t width, std::int64_t stride) {
   conv1_ = register_module("conv1", convolution(inputs, width, 3, stride));
-  bn1_ = register_module("bn1", BatchNorm2d(width));
+  bn1_ = register_module("bn1", BatchNorm(width));
   conv2_ = register_module("conv2", convolution(width, width, 3, 1));
-  bn2_ = register_module("bn2", BatchNorm2d(width));
+  bn2_ = register_module("bn2", BatchNorm(width));
   downsample_ = shortcut(inputs, width, stride);
   if (!downsample_.is_empty()) register_module("downsample", downsample_);
 }
@@ -48,11 +47,11 @@ Tensor BasicBlockImpl::forward(const Tensor& input) {
 BottleneckImpl::BottleneckImpl(std::int64_t inputs, std::int64_t width, std::int64_t stride) {
   const std::int64_t outputs = kExpansion * width;
   conv1_ = register_module("conv1", convolution(inputs, width, 1, 1));
-  bn1_ = register_module("bn1", BatchNorm2d(width));
+  bn1_ = register_module("bn1", BatchNorm(width));
   conv2_ = register_module("conv2", convolution(width, width, 3, stride));
-  bn2_ = register_module("bn2", BatchNorm2d(width));
+  bn2_ = register_module("bn2", BatchNorm(width));
   conv3_ = register_module("conv3", convolution(width, outputs, 1, 1));
-  bn3_ = register_module("bn3", BatchNorm2d(outputs));
+  bn3_ = register_module("bn3", BatchNorm(outputs));
   downsample_ = shortcut(inputs, outputs, stride);
   if (!downsample_.is_empty()) register_module("downsample", downsample_);
 }

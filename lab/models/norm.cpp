@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lab/models/batch_norm.h"
 #include "lab/names.h"
 
 namespace keel::lab {
 namespace {
 
-using torch::nn::BatchNorm2dImpl;
 using torch::nn::IdentityImpl;
 
 bool whitens(const NormOptions& options) { return options.kind == "zca" || options.kind == "pca"; }
@@ -86,15 +86,13 @@ std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::in
     return std::make_shared<keel::nn::ZcaWhiteningImpl>(whitening_options(options, channels));
   if (options.kind == "pca")
     return std::make_shared<keel::nn::PcaDenoisingImpl>(whitening_options(options, channels));
-  if (options.kind == "batch")
-    return std::make_shared<BatchNorm2dImpl>(
-        torch::nn::BatchNorm2dOptions(channels).momentum(options.momentum));
+  if (options.kind == "batch") return std::make_shared<BatchNormImpl>(channels, options.momentum);
   return std::make_shared<IdentityImpl>();
 }
 
 torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input) {
   if (auto* whitening = norm.as<keel::nn::WhiteningImpl>()) return whitening->forward(input);
-  if (auto* batch = norm.as<BatchNorm2dImpl>()) return batch->forward(input);
+  if (auto* batch = norm.as<BatchNormImpl>()) return batch->forward(input);
   require(norm.as<IdentityImpl>() != nullptr,
           "keel::lab::apply_norm: expected a layer of make_norm, got " + norm.name());
   return input;

@@ -41,7 +41,7 @@ void validate(const NormOptions& options, std::int64_t channels);
 
 keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> parameter = {});
 
-/// BatchNorm2d, ZcaWhitening, PcaDenoising or Identity over `channels` channels.
+/// BatchNorm, ZcaWhitening, PcaDenoising or Identity over `channels` channels.
 std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::int64_t channels);
 
 /// Calls whatever make_norm returned.

@@ -25,9 +25,9 @@ const ModelOptions& validated(const ModelOptions& options) {
   return options;
 }
 
-torch::nn::Conv2d folded(const torch::nn::Conv2d& before, const torch::nn::BatchNorm2dImpl& norm) {
+torch::nn::Conv2d folded(const torch::nn::Conv2d& before, const BatchNormImpl& norm) {
   const torch::NoGradGuard no_grad;
-  const auto scale = norm.weight * (norm.running_var + norm.options.eps()).rsqrt();
+  const auto scale = norm.weight * (norm.running_var + norm.eps).rsqrt();
   const auto& shape = before->weight.sizes();
   torch::nn::Conv2d after = convolution(shape[1], shape[0], shape[2], 1, /*bias=*/true);
   after->to(before->weight.device(), before->weight.scalar_type());
@@ -100,7 +100,7 @@ void ResNetImpl::fold_first_norm() {
   torch::nn::Conv2d after{nullptr};
   if (const auto* whitening = bn1_->as<keel::nn::WhiteningImpl>())
     after = whitening->fold_into(conv1_);
-  else if (const auto* batch = bn1_->as<torch::nn::BatchNorm2dImpl>())
+  else if (const auto* batch = bn1_->as<BatchNormImpl>())
     after = folded(conv1_, *batch);
   else
     return;

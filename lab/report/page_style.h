@@ -2,9 +2,9 @@
 
 namespace keel::lab::report {
 
-/// The page's style: light and dark by what the reader's system prefers, one column on a phone. The
-/// eight curve colours stay apart for colour-blind eyes; each has at least 3:1 against its background.
-inline constexpr const char* kPageStyle = R"css(
+/// Colours, light and dark by what the reader's system prefers. The eight of curves stay apart for
+/// colour-blind eyes; each has at least 3:1 against its background.
+inline constexpr const char* kPalette = R"css(
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #1b2430; --soft: #5b6675; --rule: #dfe3e8; --grid: #e8ebef;
@@ -20,6 +20,22 @@ inline constexpr const char* kPageStyle = R"css(
     --c6: #a8b3c2; --c7: #e07a9a; --positive: #ff6b5e; --negative: #5aa9ff; --none: #1f2833;
   }
 }
+)css";
+
+/// What the drawings of svg.h need beside the colours.
+inline constexpr const char* kChartStyle = R"css(
+svg text { font-size: 11px; fill: var(--soft); font-family: inherit; font-variant-numeric: tabular-nums; }
+svg text.name { fill: var(--ink); }
+svg .grid { stroke: var(--grid); stroke-width: 1; }
+svg .axis { stroke: var(--soft); stroke-width: 1; }
+svg .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
+svg .band { opacity: 0.16; }
+svg .cross { fill: none; stroke-width: 2.4; stroke-linecap: round; }
+svg .none { fill: var(--none); }
+)css";
+
+/// The rest of the page's style: one column on a phone.
+inline constexpr const char* kPageStyle = R"css(
 * { box-sizing: border-box; }
 body {
   margin: 0; background: var(--page); color: var(--ink);
@@ -38,14 +54,6 @@ p { margin: 0 0 8px; max-width: 75ch; }
 figure { margin: 0; }
 figcaption { margin-bottom: 8px; }
 figure svg { display: block; width: 100%; height: auto; overflow: visible; }
-svg text { font-size: 11px; fill: var(--soft); font-family: inherit; font-variant-numeric: tabular-nums; }
-svg text.name { fill: var(--ink); }
-svg .grid { stroke: var(--grid); stroke-width: 1; }
-svg .axis { stroke: var(--soft); stroke-width: 1; }
-svg .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
-svg .band { opacity: 0.16; }
-svg .cross { fill: none; stroke-width: 2.4; stroke-linecap: round; }
-svg .none { fill: var(--none); }
 svg.swatch { width: 26px; height: 10px; flex: none; display: inline-block; }
 svg.swatch line { stroke-width: 3; }
 svg.matrix { border: 1px solid var(--rule); border-radius: 4px; }

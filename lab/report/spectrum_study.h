@@ -42,9 +42,12 @@ struct SpectrumStudy {
 };
 
 struct StudyOptions {
-  SpectralFunction function;          ///< the loss is <W, f(M)>
-  std::optional<std::int64_t> terms;  ///< of the series; empty: each rule's own
-  std::int64_t draws = 8;             ///< of random W, over which errors are taken together
+  SpectralFunction function;           ///< the loss is <W, f(M)>
+  std::optional<std::int64_t> terms;   ///< of the series; empty: each rule's own
+  RankPolicy policy = FullRank{};      ///< which eigenvalues f(M) keeps
+  std::vector<SpectralRule> rules;     ///< to compare; empty: the well-known ones
+  torch::Dtype type = torch::kDouble;  ///< what the rules compute in; the truth is float64 always
+  std::int64_t draws = 8;              ///< of random W, over which errors are taken together
   std::uint64_t seed = 0;
 };
 

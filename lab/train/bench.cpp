@@ -125,7 +125,6 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
       TrainOptions train = options.train;
       train.model.norm = norm;
       train.graph = graph;
-      if (graph && !uses_graph(train, device)) continue;
       cases.push_back(std::make_unique<Case>(train, images, device));
     }
   }

@@ -16,26 +16,53 @@ bool finite(const Tensor& tensor) {
   return !tensor.defined() || tensor.detach().isfinite().all().item<bool>();
 }
 
+/// Whether this is so on any of the processes.
+std::vector<bool> anywhere(const TrainingStep& training, const std::vector<bool>& here) {
+  return training.processes() == nullptr ? here
+                                         : training.processes()->any(here, training.device());
+}
+
 bool is_in(const std::string& parameter, const std::string& layer) {
   return parameter.rfind(layer + ".", 0) == 0;
 }
 
+/// The first layer with such an output.
+std::string layer_of_output(const Layers& layers, const TrainingStep& training) {
+  std::vector<bool> bad;
+  for (const auto& [name, output] : layers) bad.push_back(!finite(output));
+  bad = anywhere(training, bad);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    if (bad[i]) return layers[i].first;
+  return "";
+}
+
 /// The last layer whose own gradients or whose input's are not finite while its output's are.
-std::string layer_behind(const Layers& layers, ResNet& model) {
-  for (std::size_t i = layers.size(); i-- > 0;) {
+std::string layer_behind(const Layers& layers, ResNet& model, const TrainingStep& training) {
+  std::vector<bool> bad;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
     bool good = i == 0 || finite(layers[i - 1].second.grad());
     for (const auto& item : model->named_parameters())
       if (is_in(item.key(), layers[i].first)) good = good && finite(item.value().grad());
-    if (!good) return layers[i].first;
+    bad.push_back(!good);
   }
+  bad = anywhere(training, bad);
+  for (std::size_t i = layers.size(); i-- > 0;)
+    if (bad[i]) return layers[i].first;
   return "";
 }
 
 /// The first on the gradient's way.
-std::string parameter_behind(ResNet& model) {
+std::string parameter_behind(ResNet& model, const TrainingStep& training) {
+  std::vector<std::string> names;
+  std::vector<bool> bad;
+  for (const auto& item : model->named_parameters()) {
+    names.push_back(item.key());
+    bad.push_back(!finite(item.value().grad()));
+  }
+  bad = anywhere(training, bad);
   std::string found;
-  for (const auto& item : model->named_parameters())
-    if (!finite(item.value().grad())) found = item.key();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (bad[i]) found = names[i];
   return found;
 }
 
@@ -87,16 +114,15 @@ Failure diagnose(TrainingStep& training, std::int64_t step) {
   Failure failure;
   failure.step = step;
   const Tensor loss = training.loss(layers.back().second, batch.labels);
-  if (!finite(loss)) {
+  if (anywhere(training, {!finite(loss)})[0]) {
     failure.where = "loss";
-    for (const auto& [name, output] : layers)
-      if (failure.layer.empty() && !finite(output)) failure.layer = name;
+    failure.layer = layer_of_output(layers, training);
   } else {
     for (auto& [name, output] : layers) output.retain_grad();
     training.parameters().clear_gradients();
     loss.backward();
-    const std::string parameter = parameter_behind(model);
-    failure.layer = layer_behind(layers, model);
+    const std::string parameter = parameter_behind(model, training);
+    failure.layer = layer_behind(layers, model, training);
     failure.where = parameter.empty() ? "gradient" : "gradient of " + parameter;
     training.parameters().clear_gradients();
   }

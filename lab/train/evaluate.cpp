@@ -23,14 +23,15 @@ void require_labels(const char* who, const Images& images, std::int64_t classes)
 }
 
 Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
-                          const TrainOptions& options, torch::Device device) {
+                          const TrainOptions& options, torch::Device device, Processes* processes) {
   const torch::NoGradGuard no_grad;
   const auto start = std::chrono::steady_clock::now();
   const bool was_training = model->is_training();
   model->eval();
   AugmentOptions ordered = normalisation;
   ordered.channels_last = options.channels_last;
-  const std::int64_t count = images.count(), classes = model->options().classes;
+  std::int64_t count = images.count();
+  const std::int64_t classes = model->options().classes;
   const auto on_device = torch::TensorOptions(device);
   Tensor loss_sum = torch::zeros({}, on_device.dtype(torch::kDouble));
   Tensor confusion = torch::zeros({classes * classes}, on_device.dtype(torch::kLong));
@@ -49,6 +50,11 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
     confusion.add_(torch::bincount(pair, {}, classes * classes));
   }
   model->train(was_training);
+  if (processes != nullptr) {
+    processes->sum(loss_sum);
+    processes->sum(confusion);
+    count = confusion.sum().item<std::int64_t>();
+  }
 
   Evaluation result;
   result.images = count;

@@ -20,8 +20,9 @@ class StepGraph {
 };
 
 /// Records what `step` does without doing it. `step` must have run a few times before, in the same
-/// DeviceScope, and must neither wait for the device nor copy from the host.
-std::unique_ptr<StepGraph> capture(const std::function<void()>& step);
+/// DeviceScope, and must neither wait for the device nor copy from the host. `watched`: other threads
+/// of this process ask the device for its state meanwhile, as NCCL's do.
+std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched = false);
 
 /// While it lives, work goes to this device, on a stream of its own (graphs are not captured on the
 /// default one).
@@ -38,6 +39,7 @@ class DeviceScope {
 };
 
 bool has_cuda();  ///< a usable one, now
+std::int64_t cuda_devices();
 void synchronise(torch::Device device);
 std::string description(torch::Device device);  ///< "cpu", or the GPU's name
 double peak_mib(torch::Device device);          ///< allocated at most since reset_peak; CPU: 0

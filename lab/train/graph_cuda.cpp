@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/cuda.h>
+#include <torch/version.h>
 
 #include "lab/train/graph.h"
 
@@ -12,9 +13,14 @@ namespace {
 
 class CudaGraph : public StepGraph {
  public:
-  explicit CudaGraph(const std::function<void()>& step) {
+  CudaGraph(const std::function<void()>& step, [[maybe_unused]] bool watched) {
     c10::cuda::getCurrentCUDAStream().synchronize();
-    graph_.capture_begin();
+#if TORCH_VERSION_MAJOR >= 2  // before, nothing could be said of other threads
+    if (watched)
+      graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    else
+#endif
+      graph_.capture_begin();
     step();
     graph_.capture_end();
   }
@@ -51,11 +57,12 @@ DeviceScope::~DeviceScope() {
   }
 }
 
-std::unique_ptr<StepGraph> capture(const std::function<void()>& step) {
-  return std::make_unique<CudaGraph>(step);
+std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched) {
+  return std::make_unique<CudaGraph>(step, watched);
 }
 
 bool has_cuda() { return torch::cuda::is_available(); }
+std::int64_t cuda_devices() { return std::int64_t(torch::cuda::device_count()); }
 
 void synchronise(torch::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize(index_of(device));

@@ -10,10 +10,11 @@ DeviceScope::DeviceScope(torch::Device device) {
 }
 DeviceScope::~DeviceScope() = default;
 
-std::unique_ptr<StepGraph> capture(const std::function<void()>&) {
+std::unique_ptr<StepGraph> capture(const std::function<void()>&, bool) {
   throw Error("keel::lab::capture: this LibTorch has no CUDA, and so no graphs");
 }
 bool has_cuda() { return false; }
+std::int64_t cuda_devices() { return 0; }
 void synchronise(torch::Device) {}
 std::string description(torch::Device device) { return device.str(); }
 double peak_mib(torch::Device) { return 0; }

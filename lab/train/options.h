@@ -36,6 +36,8 @@ struct TrainOptions {
   bool graph = true;           ///< CUDA: replay the step as a graph
   bool deterministic = false;  ///< CUDA: the same bits each time, at some cost; the CPU always is
   std::int64_t threads = 0;
+  bool sync_batchnorm = true;  ///< several processes: BatchNorm too is over the whole batch
+  double timeout = 300;        ///< seconds to wait for another process
 
   std::uint64_t seed = 0;
   std::int64_t evaluation_batch = 500;
@@ -87,7 +89,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("test_limit", o.data.test_limit, "use this many test images; 0: all", count);
   visit("data_seed", o.data.seed, "seed of synthetic images and of splits", Anything{});
 
-  visit("batch", o.batch, "images in a step; an epoch's last, incomplete batch is dropped",
+  visit("batch", o.batch,
+        "images in a step, of all processes; an epoch's last, incomplete batch is dropped",
         positive);
   visit("epochs", o.epochs, "passes over the training images", positive);
   visit("learning_rate", o.learning_rate, "highest learning rate", weight);
@@ -109,6 +112,11 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("deterministic", o.deterministic, "CUDA: the same bits each time, at some cost",
         Anything{});
   visit("threads", o.threads, "CPU threads; 0: OMP_NUM_THREADS, or all cores", count);
+
+  visit("sync_batchnorm", o.sync_batchnorm,
+        "several processes: BatchNorm's statistics are those of the whole batch", Anything{});
+  visit("timeout", o.timeout, "several processes: seconds to wait for one that does not come",
+        Range{1, 86400});
 
   visit("seed", o.seed, "of the first weights, the order and the augmentation of the images",
         Anything{});

@@ -9,7 +9,6 @@ namespace keel::lab {
 namespace {
 
 constexpr const char* kMomentum = "optimiser.";
-constexpr const char* kRandom = "random.cpu";
 
 torch::Tensor random_state() {
   auto generator = at::detail::getDefaultCPUGenerator();
@@ -17,19 +16,19 @@ torch::Tensor random_state() {
   return generator.get_state();
 }
 
+}  // namespace
+
 void set_random_state(const torch::Tensor& state) {
   auto generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_state(state);
 }
 
-}  // namespace
-
 void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
                       const DataSet& data) {
   static const std::set<std::string> free{
-      "run",  "resume", "keep",  "checkpoint_every", "log_every",       "threads",
-      "path", "device", "graph", "deterministic",    "evaluation_batch"};
+      "run",  "resume", "keep",  "checkpoint_every", "log_every",        "threads",
+      "path", "device", "graph", "deterministic",    "evaluation_batch", "timeout"};
   const auto then = to_json(checkpoint.options), now = to_json(options);
   for (const auto& [name, value] : now.items())
     require(
@@ -46,7 +45,7 @@ NamedTensors tensors_of(TrainingStep& training) {
   NamedTensors result = state_of(*training.model());
   for (const auto& [name, momentum] : training.parameters().named_momenta())
     result.emplace_back(kMomentum + name, momentum);
-  result.emplace_back(kRandom, random_state());
+  result.emplace_back(kRandomState, random_state());
   return result;
 }
 
@@ -64,7 +63,7 @@ void restore_tensors(const SafeTensors& tensors, TrainingStep& training) {
                     kMomentum, name, c10::str(momentum.sizes())));
     momentum.copy_(found->second);
   }
-  const auto random = tensors.tensors.find(kRandom);
+  const auto random = tensors.tensors.find(kRandomState);
   if (random != tensors.tensors.end()) set_random_state(random->second);
 }
 

@@ -12,6 +12,9 @@ namespace keel::lab {
 void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
                       const DataSet& data);
 
+inline constexpr const char* kRandomState = "random.cpu";
+void set_random_state(const torch::Tensor& state);
+
 /// Everything that a run changes: parameters, buffers, momenta, random state.
 NamedTensors tensors_of(TrainingStep& training);
 void restore_tensors(const SafeTensors& tensors, TrainingStep& training);

@@ -3,6 +3,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include <optional>
+
 #include "lab/train/autocast.h"
 
 namespace keel::lab {
@@ -21,17 +23,18 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch) {
 }  // namespace
 
 bool uses_graph(const TrainOptions& options, torch::Device device) {
-  // The power method draws its starts on the host: no graph can hold that.
-  const bool on_host = options.model.norm.rule == "power_method" &&
-                       (options.model.norm.kind == "zca" || options.model.norm.kind == "pca");
-  return options.graph && device.is_cuda() && !on_host;
+  return options.graph && device.is_cuda();
 }
 
-torch::Device device_of(const TrainOptions& options) {
+torch::Device device_of(const TrainOptions& options, std::int64_t index) {
   const bool there = options.device != "cpu" && has_cuda();
   require(options.device != "cuda" || there,
           "keel::lab: expected a CUDA device, as asked for; LibTorch sees none");
-  return there ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
+  if (!there) return torch::kCPU;
+  require(index < cuda_devices(),
+          "keel::lab: expected a CUDA device for each process of a machine, got LOCAL_RANK " +
+              std::to_string(index) + " and " + std::to_string(cuda_devices()) + " devices");
+  return torch::Device(torch::kCUDA, c10::DeviceIndex(index));
 }
 
 Precision::Precision(const TrainOptions& options) {
@@ -55,26 +58,36 @@ Precision::~Precision() {
 }
 
 TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& augmentation,
-                           const TrainOptions& options, torch::Device device)
+                           const TrainOptions& options, torch::Device device, Processes* processes)
     : model_(std::move(model)),
       images_(std::move(images)),
       augmentation_(augmentation),
       options_(options),
       device_(device),
+      processes_(processes),
+      size_(options.batch),
       parameters_(*model_, options.channels_last),
       use_graph_(uses_graph(options, device)) {
   augmentation_.channels_last = options.channels_last;
   for (const std::string& name : parameters_.names()) before_norm_ += name.rfind("conv1.", 0) == 0;
   const auto whole = torch::TensorOptions(device).dtype(torch::kLong);
   order_ = torch::zeros({images_.count()}, whole);
-  indices_ = torch::zeros({options.batch}, whole);
+  if (processes_ != nullptr) {
+    const auto [begin, end] = processes_->part_of(options.batch);
+    first_ = begin;
+    size_ = end - begin;
+    gradient_sum_ = processes_->gradient_sum(model_->parameters());
+  }
+  indices_ = torch::zeros({size_}, whole);
   epoch_ = torch::zeros({}, whole);
   rate_ = torch::zeros({}, whole.dtype(torch::kFloat));
-  meter_ = torch::zeros({4}, whole.dtype(torch::kDouble));
+  stop_ = torch::zeros({}, whole.dtype(torch::kDouble));
+  meter_ = torch::zeros({5}, whole.dtype(torch::kDouble));
   loss_sum_ = meter_.select(0, 0);
   error_sum_ = meter_.select(0, 1);
   gradient_norm_ = meter_.select(0, 2);
   good_steps_ = meter_.select(0, 3);
+  stops_ = meter_.select(0, 4);
   halted_ = torch::zeros({}, whole.dtype(torch::kBool));
   model_->train();
 }
@@ -87,16 +100,18 @@ void TrainingStep::start_epoch(std::int64_t epoch) {
 }
 
 void TrainingStep::select(std::int64_t batch) {
-  indices_.copy_(order_.narrow(0, batch * options_.batch, options_.batch));
+  indices_.copy_(order_.narrow(0, batch * options_.batch + first_, size_));
 }
 
-void TrainingStep::run(std::int64_t batch, double rate) {
+void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
   select(batch);
   rate_.fill_(rate);
-  if (!use_graph_ || runs_ < kStepsBeforeCapture) {
+  if (processes_ != nullptr) stop_.fill_(stop ? 1 : 0);
+  if (!use_graph_ ||
+      runs_ < (processes_ != nullptr ? kSharedStepsBeforeCapture : kStepsBeforeCapture)) {
     step();
   } else {
-    if (!graph_) graph_ = capture([this] { step(); });
+    if (!graph_) graph_ = capture([this] { step(); }, /*watched=*/processes_ != nullptr);
     graph_->replay();
   }
   ++runs_;
@@ -111,14 +126,17 @@ Batch TrainingStep::selected() const {
 }
 
 Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
-  return at::cross_entropy_loss(logits.to(torch::kFloat), labels, /*weight=*/{},
-                                at::Reduction::Mean,
-                                /*ignore_index=*/-100, options_.label_smoothing);
+  const bool whole = processes_ == nullptr;
+  const Tensor loss = at::cross_entropy_loss(logits.to(torch::kFloat), labels, /*weight=*/{},
+                                             whole ? at::Reduction::Mean : at::Reduction::Sum,
+                                             /*ignore_index=*/-100, options_.label_smoothing);
+  return whole ? loss : loss / double(options_.batch);
 }
 
 void TrainingStep::step() {
   const torch::AutoGradMode with_gradients(true);
   const Batch batch = selected();
+  if (gradient_sum_) gradient_sum_->before_forward();
   Tensor logits;
   {
     const Autocast autocast(device_, options_.precision == "bfloat16");
@@ -126,16 +144,25 @@ void TrainingStep::step() {
   }
   const Tensor loss = this->loss(logits, batch.labels);
   parameters_.clear_gradients();
+  if (gradient_sum_) gradient_sum_->before_backward();
   loss.backward();
   parameters_.gather_gradients();
-  measure(loss.detach(), logits.detach(), batch.labels);
+  measure(loss.detach(), logits.detach().argmax(1).ne(batch.labels).sum());
   descend(parameters_, rate_, halted_, options_.momentum, options_.weight_decay);
 }
 
-void TrainingStep::measure(const Tensor& loss, const Tensor& logits, const Tensor& labels) {
+void TrainingStep::measure(Tensor loss, Tensor errors) {
   const torch::NoGradGuard no_grad;
+  if (processes_ != nullptr) {
+    // All see the same loss, so all halt at the same step; and all learn that one wants to stop.
+    Tensor totals = at::stack({loss.to(torch::kDouble), errors.to(torch::kDouble), stop_});
+    processes_->sum(totals);
+    loss = totals.select(0, 0).to(torch::kFloat);
+    errors = totals.select(0, 1);
+    stops_.add_(totals.select(0, 2));
+  }
   loss_sum_.add_(loss);
-  error_sum_.add_(logits.argmax(1).ne(labels).sum());
+  error_sum_.add_(errors);
   const Tensor norm = at::linalg_vector_norm(parameters_.leading_gradients(before_norm_), 2, {},
                                              /*keepdim=*/false, torch::kDouble);
   at::maximum_out(gradient_norm_, gradient_norm_, norm);
@@ -147,17 +174,20 @@ void TrainingStep::measure(const Tensor& loss, const Tensor& logits, const Tenso
 }
 
 Readings TrainingStep::read() const {
+  // Behind a sum that another process does not join, this waits for ever: let it be seen.
+  std::optional<Heartbeat::Waiting> waiting;
+  if (processes_ != nullptr) waiting.emplace(processes_->heart());
   const Tensor here = meter_.cpu();
   const double* const numbers = here.data_ptr<double>();
-  return {numbers[0], numbers[1], numbers[2], std::int64_t(numbers[3])};
+  return {numbers[0], numbers[1], numbers[2], std::int64_t(numbers[3]), numbers[4] > 0};
 }
 
 void TrainingStep::start_interval() { meter_.narrow(0, 0, 3).zero_(); }
 
 void TrainingStep::restore(const Readings& readings) {
-  meter_.copy_(torch::tensor(
-      {readings.loss_sum, readings.error_sum, readings.gradient_norm, double(readings.good_steps)},
-      torch::kDouble));
+  meter_.copy_(torch::tensor({readings.loss_sum, readings.error_sum, readings.gradient_norm,
+                              double(readings.good_steps), double(readings.stop)},
+                             torch::kDouble));
 }
 
 }  // namespace keel::lab

@@ -7,6 +7,7 @@
 
 #include "lab/data/augment.h"
 #include "lab/models/resnet.h"
+#include "lab/processes/processes.h"
 #include "lab/train/flat_parameters.h"
 #include "lab/train/graph.h"
 #include "lab/train/options.h"
@@ -19,6 +20,7 @@ struct Readings {
   double error_sum = 0;         ///< wrong answers
   double gradient_norm = 0;     ///< the largest, of the parameters before the first norm
   std::int64_t good_steps = 0;  ///< since the run's start, up to the first non-finite one
+  bool stop = false;            ///< several processes: one of them was told to stop
 };
 
 struct Batch {
@@ -31,20 +33,26 @@ struct Batch {
 /// numbers.
 ///
 /// From the first step with a non-finite loss or gradient on, parameters stay as they are.
+///
+/// Of several processes each takes its part of every batch. Gradients, loss and errors are summed, so
+/// that all of them make the same step and read the same numbers: those of one process with the batch.
 class TrainingStep {
  public:
   static constexpr std::int64_t kStepsBeforeCapture = 4;
+  /// c10d's Reducer times its first ten steps, with events that a graph cannot hold.
+  static constexpr std::int64_t kSharedStepsBeforeCapture = 12;
 
   /// `images` and `model` are on `device`. The model's parameters become views (FlatParameters).
+  /// `processes`: those that train together, connected; none: this one alone.
   TrainingStep(ResNet model, Images images, const AugmentOptions& augmentation,
-               const TrainOptions& options, torch::Device device);
+               const TrainOptions& options, torch::Device device, Processes* processes = nullptr);
 
   std::int64_t batches() const { return images_.count() / options_.batch; }
 
   /// Shuffles, by (seed, epoch) alone.
   void start_epoch(std::int64_t epoch);
-  /// One step on the epoch's batch number `batch`.
-  void run(std::int64_t batch, double rate);
+  /// One step on the epoch's batch number `batch`. `stop`: tell the other processes to stop.
+  void run(std::int64_t batch, double rate, bool stop = false);
 
   /// Waits for the device.
   Readings read() const;
@@ -54,29 +62,34 @@ class TrainingStep {
   /// The parts of a step, for whoever looks for the place where it went wrong.
   void select(std::int64_t batch);
   Batch selected() const;
+  /// The mean over the batch; of several processes, this one's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
 
   ResNet& model() { return model_; }
   FlatParameters& parameters() { return parameters_; }
   const TrainOptions& options() const { return options_; }
   torch::Device device() const { return device_; }
+  Processes* processes() const { return processes_; }
 
  private:
   void step();
-  void measure(const torch::Tensor& loss, const torch::Tensor& logits, const torch::Tensor& labels);
+  void measure(torch::Tensor loss, torch::Tensor errors);
 
   ResNet model_;
   Images images_;
   AugmentOptions augmentation_;
   TrainOptions options_;
   torch::Device device_;
+  Processes* processes_;
+  std::int64_t first_ = 0, size_ = 0;  ///< this process's part of a batch
   FlatParameters parameters_;
+  std::unique_ptr<GradientSum> gradient_sum_;
   std::size_t before_norm_ = 0;  ///< parameters
 
   // What the host sets.
-  torch::Tensor order_, indices_, epoch_, rate_;
-  // What it reads: loss, errors, gradient norm, good steps.
-  torch::Tensor meter_, loss_sum_, error_sum_, gradient_norm_, good_steps_;
+  torch::Tensor order_, indices_, epoch_, rate_, stop_;
+  // What it reads: loss, errors, gradient norm, good steps, requests to stop.
+  torch::Tensor meter_, loss_sum_, error_sum_, gradient_norm_, good_steps_, stops_;
   torch::Tensor halted_;
 
   bool use_graph_;
@@ -87,8 +100,9 @@ class TrainingStep {
 /// Whether steps of these options are captured on that device.
 bool uses_graph(const TrainOptions& options, torch::Device device);
 
-/// "auto" is CUDA where there is one. Throws keel::Error where CUDA is asked for and is not there.
-torch::Device device_of(const TrainOptions& options);
+/// "auto" is CUDA where there is one. `index`: which of a machine's, a process's LOCAL_RANK. Throws
+/// keel::Error where CUDA is asked for and is not there.
+torch::Device device_of(const TrainOptions& options, std::int64_t index = 0);
 
 /// LibTorch's settings for a run's precision, as they were before when this goes.
 class Precision {

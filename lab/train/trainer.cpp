@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
 
 #include "keel/torch/threads.h"
+#include "lab/models/batch_norm.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
 #include "lab/train/evaluate.h"
@@ -23,6 +25,7 @@ namespace keel::lab {
 namespace {
 
 namespace fs = std::filesystem;
+using torch::Tensor;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
@@ -38,27 +41,47 @@ TrainOptions resolved(TrainOptions options, const DataSet& data) {
   return options;
 }
 
-ResNet fresh_model(const TrainOptions& options, torch::Device device) {
+ResNet fresh_model(const TrainOptions& options, torch::Device device, Processes* processes) {
   torch::manual_seed(options.seed);  // on the CPU: every device starts from the same weights
   ResNet model(options.model);
   model->to(device);
+  if (processes != nullptr) share_batches(*model, processes->group(), options.sync_batchnorm);
   return model;
+}
+
+/// What must be the same on all processes: everything that changes a number or the order of sums.
+nlohmann::json shared_settings(const TrainOptions& options, const DataSet& data) {
+  nlohmann::json settings = to_json(options);
+  for (const char* own : {"run", "resume", "keep", "path", "threads"}) settings.erase(own);
+  settings["data"] = data.name;
+  settings["training images"] = data.train.count();
+  settings["test images"] = data.test.count();
+  return settings;
+}
+
+/// This process's part of the images.
+Images part_of(const Images& images, const Processes* processes) {
+  if (processes == nullptr) return images;
+  const auto [begin, end] = processes->part_of(images.count());
+  return {images.pixels.narrow(0, begin, end - begin), images.labels.narrow(0, begin, end - begin)};
 }
 
 /// One call of train().
 class Run {
  public:
-  Run(const TrainOptions& options, const DataSet& data, Observer& observer)
+  Run(const TrainOptions& options, const DataSet& data, Observer& observer, Processes* processes)
       : options_(options),
         data_(data),
         observer_(observer),
-        device_(device_of(options)),
+        processes_(processes),
+        device_(device_of(options, processes != nullptr ? processes->local_rank() : 0)),
         scope_(device_),
         precision_(options_),
+        group_(processes, device_),
         normalisation_(augment_options(data, options.seed)),
-        test_(data.test.to(device_)),
-        training_(fresh_model(options, device_), data.train.to(device_), normalisation_, options,
-                  device_),
+        test_(part_of(data.test, processes).to(device_)),
+        training_(fresh_model(options, device_, processes), data.train.to(device_), normalisation_,
+                  options, device_, processes),
         per_epoch_(training_.batches()),
         steps_(options.max_steps > 0 ? std::min(options.max_steps, options.epochs * per_epoch_)
                                      : options.epochs * per_epoch_) {
@@ -67,7 +90,9 @@ class Run {
   }
 
   Result run() {
-    if (options_.resume) resume();
+    if (options_.resume && is_first()) resume();
+    keeps_ = !options_.run.empty();
+    if (processes_ != nullptr) share_start();
     announce();
     while (at_.step < steps_ && result_.status.empty()) epoch();
     if (result_.status.empty()) result_.status = "finished";
@@ -85,6 +110,34 @@ class Run {
     require_same_run(*checkpoint, options_, data_);
     restore_tensors(checkpoint->tensors, training_);
     at_ = checkpoint->position;
+    restore_readings();
+  }
+
+  bool is_first() const { return processes_ == nullptr || processes_->is_first(); }
+
+  /// All start from where rank 0 stands.
+  void share_start() {
+    static_assert(std::is_trivially_copyable_v<Position>);
+    Tensor numbers = torch::from_blob(&at_, {std::int64_t(sizeof at_)}, torch::kByte).clone();
+    numbers = torch::cat({numbers, torch::full({1}, keeps_ ? 1 : 0, torch::kByte)}).to(device_);
+    processes_->broadcast(numbers);
+    numbers = numbers.cpu();
+    std::memcpy(&at_, numbers.data_ptr(), sizeof at_);
+    keeps_ = numbers[-1].item<int>() != 0;
+    const torch::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : tensors_of(training_)) {
+      Tensor there = tensor.to(device_).contiguous();
+      processes_->broadcast(there);
+      if (name == kRandomState)
+        set_random_state(there.cpu());
+      else
+        tensor.detach().copy_(there);
+    }
+    if (at_.step > 0) restore_readings();
+    processes_->at(at_.step);
+  }
+
+  void restore_readings() {
     training_.restore(
         {at_.interval_loss_sum, at_.interval_error_sum, at_.interval_gradient_norm, at_.step});
   }
@@ -98,10 +151,12 @@ class Run {
                  .test_images = data_.test.count(),
                  .steps_per_epoch = per_epoch_,
                  .steps = steps_,
-                 .first_step = at_.step};
+                 .first_step = at_.step,
+                 .processes = processes_ != nullptr ? processes_->size() : 1};
     observer_.on_start(info);
-    if (options_.graph && device_.is_cuda() && !uses_graph(options_, device_))
-      observer_.on_message("the power method's steps cannot be captured: running without a graph");
+    if (processes_ != nullptr)
+      observer_.on_message(fmt::format("{} process{} over {}", processes_->size(),
+                                       processes_->size() > 1 ? "es" : "", processes_->backend()));
   }
 
   void epoch() {
@@ -109,15 +164,16 @@ class Run {
     training_.start_epoch(at_.epoch);
     watch_.go();
     while (at_.batch < per_epoch_ && at_.step < steps_) {
-      training_.run(at_.batch, learning_rate(options_, at_.step, steps_));
+      training_.run(at_.batch, learning_rate(options_, at_.step, steps_), signals_.requested());
       ++at_.step;
+      if (processes_ != nullptr) look_for_stop();
       ++at_.batch;
       ++at_.interval_steps;
       ++timed_steps_;
       const bool last = at_.batch == per_epoch_ || at_.step == steps_;
       if ((last || at_.step % options_.log_every == 0) && !log()) return;
       if (last) break;
-      if (signals_.requested()) return interrupt();
+      if (stop_wanted()) return interrupt();
       if (options_.checkpoint_every > 0 && at_.step % options_.checkpoint_every == 0 && !save())
         return;
     }
@@ -128,7 +184,7 @@ class Run {
   /// Evaluation belongs to the epoch: an interruption meanwhile takes effect after it.
   void end_epoch(std::chrono::steady_clock::time_point start) {
     const Evaluation test =
-        evaluate_there(training_.model(), test_, normalisation_, options_, device_);
+        evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
     const double images = double(at_.steps_summed * options_.batch);
     at_.last_train_loss = at_.loss_sum / double(at_.steps_summed);
     at_.last_train_error = at_.error_sum / images;
@@ -147,13 +203,14 @@ class Run {
     }
     const bool due = options_.checkpoint_every == 0 || at_.step == steps_ ||
                      at_.step % options_.checkpoint_every == 0;
-    if (signals_.requested() && at_.step < steps_) return interrupt();
+    if (stop_wanted() && at_.step < steps_) return interrupt();
     if (due) save();
   }
 
   /// Reads what the device measured. False: the run has failed.
   bool log() {
     const Readings readings = training_.read();
+    stop_agreed_ = readings.stop;
     if (failed(readings)) return false;
     const double seconds = watch_.lap();
     const LayerState layer = layer_state(training_.model());
@@ -188,20 +245,35 @@ class Run {
     return true;
   }
 
+  /// One process alone stops when told to; several when all have seen, in the same step's sums, that one
+  /// was told. On a GPU nobody waits to look before the next record.
+  bool stop_wanted() const { return processes_ == nullptr ? signals_.requested() : stop_agreed_; }
+  void look_for_stop() {
+    processes_->at(at_.step);
+    if (device_.is_cpu()) stop_agreed_ = training_.read().stop;
+  }
+
   void interrupt() {
-    if (!options_.run.empty() && !save()) return;
+    if (keeps_ && !save()) return;
     result_.status = "interrupted";
   }
 
   /// False: the run turned out to have failed, and nothing was saved.
   bool save() {
-    if (options_.run.empty()) return true;
+    if (!keeps_) return true;
     watch_.pause();
     const Readings readings = training_.read();
     if (failed(readings)) return false;
     at_.interval_loss_sum = readings.loss_sum;
     at_.interval_error_sum = readings.error_sum;
     at_.interval_gradient_norm = readings.gradient_norm;
+    if (is_first()) write_checkpoint();
+    if (processes_ != nullptr) processes_->meet();  // a slow disk is no missing process
+    watch_.go();
+    return true;
+  }
+
+  void write_checkpoint() {
     try {
       const fs::path file = save_checkpoint(
           options_.run / "checkpoints",
@@ -212,8 +284,6 @@ class Run {
       observer_.on_message(
           fmt::format("step {}: no checkpoint ({}); the run goes on", at_.step, error.what()));
     }
-    watch_.go();
-    return true;
   }
 
   void show_layer(std::int64_t step) {
@@ -248,10 +318,17 @@ class Run {
   const TrainOptions options_;
   const DataSet& data_;
   Observer& observer_;
+  Processes* const processes_;
   const torch::Device device_;
   const DeviceScope scope_;
   const Precision precision_;
   const StopOnSignal signals_;
+  /// Formed before anything asks for a sum.
+  const struct Group {
+    Group(Processes* processes, torch::Device device) {
+      if (processes != nullptr) processes->connect(device);
+    }
+  } group_;
   const AugmentOptions normalisation_;
   const Images test_;
   TrainingStep training_;
@@ -261,6 +338,8 @@ class Run {
   Stopwatch watch_;
   Throughput throughput_;
   std::int64_t timed_steps_ = 0;  ///< in this process since the last record
+  bool keeps_ = false;            ///< rank 0 writes checkpoints
+  bool stop_agreed_ = false;
 };
 
 }  // namespace
@@ -268,7 +347,33 @@ class Run {
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer) {
   const TrainOptions options = resolved(given, data);
   keel::use_all_cores(int(options.threads));
-  return Run(options, data, observer).run();
+  return Run(options, data, observer, nullptr).run();
+}
+
+Result train(const TrainOptions& given, const DataSet& data, Observer& observer,
+             Processes& processes) {
+  try {
+    TrainOptions options = resolved(given, data);
+    require(options.batch >= processes.size(),
+            fmt::format("keel::lab::train: expected a batch of at least {}, an image for each "
+                        "process, got {}",
+                        processes.size(), options.batch));
+    processes.require_same(shared_settings(options, data));
+    keel::use_all_cores(int(options.threads));
+    Observer nobody;
+    if (!processes.is_first()) {
+      options.run.clear();
+      options.resume = false;
+    }
+    const Result result =
+        Run(options, data, processes.is_first() ? observer : nobody, &processes).run();
+    processes.meet();  // nobody leaves, and takes the store along, while another still reads
+    return result;
+  } catch (const ProcessError&) {
+    throw;
+  } catch (...) {
+    processes.explain(std::current_exception());
+  }
 }
 
 }  // namespace keel::lab

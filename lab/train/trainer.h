@@ -10,6 +10,7 @@
 
 #include "lab/data/data_set.h"
 #include "lab/models/resnet.h"
+#include "lab/processes/processes.h"
 #include "lab/train/layer_state.h"
 #include "lab/train/options.h"
 
@@ -24,6 +25,7 @@ struct RunInfo {
   std::int64_t train_images = 0, test_images = 0;
   std::int64_t steps_per_epoch = 0, steps = 0;  ///< of the whole run
   std::int64_t first_step = 0;                  ///< steps done before: 0, or where the run resumes
+  std::int64_t processes = 1;
 };
 
 /// Written every log_every steps.
@@ -100,6 +102,17 @@ struct Observer {
 /// - A step with a non-finite loss or gradient changes no parameter and ends the run, failed.
 /// - Errors (options, data, memory) are thrown.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer);
+
+/// One of several processes that train together. Each is given the same options (but for those that
+/// change no number) and the same data, and takes its part of every batch; the run is that of one
+/// process with the same options, to rounding.
+///
+/// - Only rank 0's observer is told anything, and only rank 0 writes. The others need neither folder
+///   nor checkpoint: they get the start from rank 0. A run can be resumed with any number of processes.
+/// - A signal to one ends the run on all, after the same step (on a GPU: at the next record).
+/// - ProcessError: another process is gone, hangs or was told something else; the message names it.
+Result train(const TrainOptions& options, const DataSet& data, Observer& observer,
+             Processes& processes);
 
 struct Evaluation {
   double loss = 0, error = 0;

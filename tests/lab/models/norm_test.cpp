@@ -1,5 +1,6 @@
 #include "lab/models/norm.h"
 
+#include "lab/models/batch_norm.h"
 #include "support/errors.h"
 
 namespace keel::lab {
@@ -16,7 +17,7 @@ const keel::nn::WhiteningOptions& made(const NormOptions& options, std::int64_t 
 TEST(Norm, ChoosesTheLayerByName) {
   EXPECT_TRUE(make_norm({.kind = "zca"}, 8)->as<keel::nn::ZcaWhiteningImpl>());
   EXPECT_TRUE(make_norm({.kind = "pca"}, 8)->as<keel::nn::PcaDenoisingImpl>());
-  EXPECT_TRUE(make_norm({.kind = "batch"}, 8)->as<torch::nn::BatchNorm2dImpl>());
+  EXPECT_TRUE(make_norm({.kind = "batch"}, 8)->as<BatchNormImpl>());
   EXPECT_TRUE(make_norm({.kind = "none"}, 8)->as<torch::nn::IdentityImpl>());
   EXPECT_TRUE(make_norm({.kind = "folded"}, 8)->as<torch::nn::IdentityImpl>());
 }
@@ -38,7 +39,7 @@ TEST(Norm, HandsItsOptionsOn) {
   EXPECT_EQ(std::get<LeadingEnergy>(*made({.kind = "pca", .energy = 0.8}, 8).rank).fraction, 0.8);
   EXPECT_EQ(std::get<LeadingCount>(*made({.kind = "pca", .components = 3}, 8).rank).count, 3);
   const auto batch = make_norm({.kind = "batch", .momentum = 0.3}, 8);
-  EXPECT_EQ(*batch->as<torch::nn::BatchNorm2dImpl>()->options.momentum(), 0.3);
+  EXPECT_EQ(batch->as<BatchNormImpl>()->momentum, 0.3);
 }
 
 TEST(Norm, KnowsEveryRuleByName) {

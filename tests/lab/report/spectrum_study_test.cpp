@@ -84,6 +84,28 @@ TEST(SpectrumStudy, MoreTermsComeCloser) {
             100 * rule(study(matrix, many), "power_iteration").error);
 }
 
+TEST(SpectrumStudy, TheRulesAndTheirArithmeticCanBeChosen) {
+  StudyOptions options;
+  options.rules = {Exact{}};
+  const Tensor matrix = diagonal({1, 0.3, 0.02});
+  EXPECT_EQ(study(matrix, options).rules.at(0).error, 0);
+  options.type = torch::kFloat;
+  const double rounding = study(matrix, options).rules.at(0).error;
+  EXPECT_GT(rounding, 1e-9);
+  EXPECT_LT(rounding, 1e-5);
+}
+
+// Across a rank cut 1 / (l_i - l_j) is the truth, and what a series leaves out is (l_j / l_i)^terms.
+TEST(SpectrumStudy, TheTruthAcrossARankCutIsTheWholeSeries) {
+  StudyOptions options;
+  options.function = {SpectralFunction::Kind::one};
+  options.policy = LeadingCount{1};
+  options.rules = {Analytic{}, Exact{.terms = 2}};
+  const auto result = study(diagonal({1, 0.5}), options);
+  EXPECT_LT(rule(result, "analytic").error, 1e-14);
+  EXPECT_NEAR(rule(result, "exact").error, 0.25, 1e-12);
+}
+
 TEST(SpectrumStudy, WrongMatricesAreNamed) {
   EXPECT_THROW(study(torch::ones({2, 3}, torch::kDouble)), Error);
   EXPECT_THROW(study(torch::tensor({{1., 2.}, {3., 4.}}, torch::kDouble)), Error);

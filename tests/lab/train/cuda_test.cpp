@@ -80,14 +80,18 @@ TEST_F(CudaTrainTest, AFailureIsFoundInACapturedStep) {
   EXPECT_EQ(result.failure->smallest_gap, 0);
 }
 
-TEST_F(CudaTrainTest, ThePowerMethodRunsWithoutAGraphAndSaysSo) {
-  TrainOptions baseline = options("zca");
-  baseline.model.norm.rule = "power_method";
-  baseline.max_steps = 6;
-  Recorder told;
-  train(baseline, test::small_data(), told);
-  ASSERT_EQ(told.messages.size(), 1u);
-  EXPECT_NE(told.messages[0].find("without a graph"), std::string::npos);
+TEST_F(CudaTrainTest, ThePowerMethodIsCapturedToo) {
+  TrainOptions captured = options("zca");
+  captured.model.norm.rule = "power_method";
+  captured.max_steps = 8;
+  TrainOptions plain = captured;
+  plain.graph = false;
+  Recorder one, other;
+  train(captured, test::small_data(), one);
+  train(plain, test::small_data(), other);
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i)
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << i;
 }
 
 TEST_F(CudaTrainTest, ResumesToTheSameBits) {

@@ -1,0 +1,31 @@
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <cstdlib>
+
+#include "lab/processes/c10d_backend.h"
+
+namespace keel::lab {
+namespace {
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+}  // namespace
+
+BackendPointer gloo(const Place& place, const StorePointer& store,
+                    std::chrono::milliseconds timeout) {
+  using Gloo = c10d::ProcessGroupGloo;
+  const auto options = Gloo::Options::create(timeout);
+  // The variable torch.distributed reads. A machine's own name may resolve to nothing at all, and is
+  // not needed where all processes are on one.
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"))
+    options->devices = {Gloo::createDeviceForInterface(interface)};
+  else if (is_loopback(place.address))
+    options->devices = {Gloo::createDeviceForHostname("127.0.0.1")};
+  else
+    options->devices = {Gloo::createDefaultDevice()};
+  return c10::make_intrusive<Gloo>(store, int(place.rank), int(place.size), options);
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,106 @@
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "lab/processes/c10d_backend.h"
+#include "lab/processes/c10d_gradient_sum.h"
+#include "lab/processes/collectives.h"
+
+namespace keel::lab {
+namespace {
+
+using torch::Tensor;
+using Bytes = std::vector<std::uint8_t>;
+
+class C10dMailbox : public Mailbox {
+ public:
+  explicit C10dMailbox(StorePointer store) : store_(std::move(store)) {}
+  void set(const std::string& key, const std::string& value) override {
+    store_->set(key, Bytes(value.begin(), value.end()));
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    if (!store_->check({key})) return std::nullopt;  // get() would wait for it
+    const Bytes value = store_->get(key);
+    return std::string(value.begin(), value.end());
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    return store_->add(key, amount);
+  }
+
+ private:
+  StorePointer store_;
+};
+
+class C10dCollectives : public Collectives {
+ public:
+  C10dCollectives(BackendPointer backend, const StorePointer& store, torch::Device device)
+      : backend_(std::move(backend)),
+        group_(group_of(backend_, store, device.type())),
+        on_gpu_(device.is_cuda()) {}
+  ~C10dCollectives() override {
+    if (on_gpu_) shut_down(*backend_);
+  }
+
+  void sum(Tensor& tensor) override {
+    std::vector<Tensor> tensors{tensor};
+    backend_->allreduce(tensors)->wait();
+  }
+  void broadcast(Tensor& tensor) override {
+    std::vector<Tensor> tensors{tensor};
+    backend_->broadcast(tensors)->wait();
+  }
+  std::unique_ptr<GradientSum> gradient_sum(const std::vector<Tensor>& parameters,
+                                            SumWatch watch) override {
+    return make_gradient_sum(parameters, backend_, group_, std::move(watch));
+  }
+  std::string name() const override { return backend_->getBackendName(); }
+
+ private:
+  BackendPointer backend_;
+  GroupPointer group_;
+  bool on_gpu_;
+};
+
+class C10dStore : public Store {
+ public:
+  C10dStore(const Place& place, std::chrono::milliseconds timeout)
+      : place_(place), timeout_(timeout) {
+    keeper_ = connect(place.rank == 0 && !place.store_is_kept);
+    place_.port = keeper_->getPort();  // where any would do, the one it became
+  }
+
+  std::unique_ptr<Mailbox> mailbox() override {
+    return std::make_unique<C10dMailbox>(prefixed(connect(false), "keel"));
+  }
+  std::unique_ptr<Collectives> collectives(const Place& place, torch::Device device,
+                                           std::chrono::milliseconds timeout) override {
+    const StorePointer store = prefixed(keeper_, "keel/group");
+    return std::make_unique<C10dCollectives>(
+        device.is_cuda() ? nccl(place, store, timeout) : gloo(place, store, timeout), store,
+        device);
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::TCPStore> connect(bool keep) const {
+    c10d::TCPStoreOptions options;
+    options.port = std::uint16_t(place_.port);
+    options.isServer = keep;
+    options.waitWorkers = false;  // we wait for them ourselves, to name those who do not come
+    options.timeout = timeout_;
+    return c10::make_intrusive<c10d::TCPStore>(place_.address, options);
+  }
+  StorePointer prefixed(const StorePointer& store, const std::string& prefix) const {
+    return c10::make_intrusive<c10d::PrefixStore>(prefix + "/" + place_.attempt, store);
+  }
+
+  Place place_;
+  std::chrono::milliseconds timeout_;
+  c10::intrusive_ptr<c10d::TCPStore> keeper_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> open_store(const Place& place, std::chrono::milliseconds timeout) {
+  return std::make_unique<C10dStore>(place, timeout);
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,243 @@
+#include "lab/processes/processes.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace keel::lab {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr const char* kWho = "keel::lab::Processes";
+constexpr int kPatience = 10;  ///< timeouts to wait at a meeting for a process that lives
+
+std::string words_of(const std::exception& error) {
+  const auto* torchs = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = torchs != nullptr ? torchs->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+std::string words_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return words_of(known);
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+std::string in_seconds(milliseconds time) {
+  return fmt::format("{:g} s", double(time.count()) / 1e3);
+}
+
+void end_process(const std::string& message) {
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::fflush(stderr);
+  _exit(6);  // the waiting thread cannot be unwound
+}
+
+}  // namespace
+
+Processes::Processes(const Place& place, const JoinOptions& options)
+    : place_(place), options_(options) {
+  if (!options_.lost) options_.lost = end_process;
+  try {
+    store_ = open_store(place_, options_.timeout);
+    mailbox_ = store_->mailbox();
+    const auto lost = [rank = place_.rank, end = options_.lost](const std::string& why) {
+      end(fmt::format("{}: rank {} stops: {}", kWho, rank, why));
+    };
+    heart_ = std::make_unique<Heartbeat>(
+        store_->mailbox(),
+        Heartbeat::Options{.rank = place_.rank,
+                           .size = place_.size,
+                           .timeout = options_.timeout,
+                           .keeper = place_.store_is_kept ? "the agent at " + place_.store()
+                                                          : "rank 0 at " + place_.store(),
+                           .lost = lost});
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ProcessError(
+        place_.rank == 0 && !place_.store_is_kept
+            ? fmt::format(
+                  "{}: rank 0 cannot open the store at {} (MASTER_ADDR, MASTER_PORT; is the "
+                  "port taken?): {}",
+                  kWho, place_.store(), words_of(error))
+            : fmt::format(
+                  "{}: rank {} found no store at {} (MASTER_ADDR, MASTER_PORT) within {}: is "
+                  "rank 0 there? {}",
+                  kWho, place_.rank, place_.store(), in_seconds(options_.timeout),
+                  words_of(error)));
+  }
+  try {
+    join();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ProcessError(
+        fmt::format("{}: rank {} lost the store at {} while joining (is rank 0 gone?): "
+                    "{}",
+                    kWho, place_.rank, place_.store(), words_of(error)));
+  }
+}
+
+Processes::~Processes() = default;
+
+void Processes::join() {
+  const auto joined = [](auto rank) { return fmt::format("joined/{}", rank); };
+  if (mailbox_->add(fmt::format("count/{}", rank()), 1) > 1)
+    fail(fmt::format("two processes say they are rank {} (RANK)", rank()));
+  mailbox_->set(joined(rank()), std::to_string(size()));
+  const auto deadline = Clock::now() + options_.timeout;
+  for (std::int64_t other = 0; other < size();) {
+    const auto told = mailbox_->get(joined(other));
+    if (!told) {
+      if (const auto why = heart_->alarm(); !why.empty()) fail(why);
+      if (Clock::now() < deadline) {
+        std::this_thread::sleep_for(milliseconds(5));
+        continue;
+      }
+      std::string missing;
+      for (std::int64_t i = 0; i < size(); ++i)
+        if (!mailbox_->get(joined(i))) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
+      fail(fmt::format("expected {} processes (WORLD_SIZE) within {}, without rank {}", size(),
+                       in_seconds(options_.timeout), missing));
+    }
+    if (*told != std::to_string(size()))
+      fail(fmt::format("rank {} was told WORLD_SIZE {}, rank {} was told {}", other, *told, rank(),
+                       size()));
+    ++other;
+  }
+}
+
+void Processes::fail(const std::string& why) {
+  heart_->raise_alarm(why);
+  throw ProcessError(fmt::format("{}: rank {} stops: {}", kWho, rank(), why));
+}
+
+std::pair<std::int64_t, std::int64_t> Processes::part_of(std::int64_t count) const {
+  return {count * rank() / size(), count * (rank() + 1) / size()};
+}
+
+void Processes::require_same(const nlohmann::json& settings) {
+  if (is_first()) mailbox_->set("settings", settings.dump());
+  meet();
+  const auto firsts = nlohmann::json::parse(mailbox_->get("settings").value_or("{}"));
+  for (const auto& [name, value] : settings.items())
+    if (!firsts.contains(name) || firsts[name] != value)
+      fail(fmt::format("rank {} was given {} {}, rank 0 {}", rank(), name, value.dump(),
+                       firsts.value(name, nlohmann::json()).dump()));
+  meet();
+}
+
+void Processes::meet() {
+  const Heartbeat::Waiting waiting(*heart_);
+  const std::string here = fmt::format("meeting/{}", ++meetings_), seen = here + "/seen";
+  const auto wait_for = [&](const std::string& key, std::int64_t count) {
+    auto pause = milliseconds(1);
+    auto deadline = Clock::now() + options_.timeout;
+    for (int patience = kPatience; mailbox_->add(key, 0) < count;) {
+      if (const auto why = heart_->alarm(); !why.empty()) fail(why);
+      if (Clock::now() > deadline) {
+        const std::string why = heart_->blame(/*stuck=*/--patience == 0);
+        if (!why.empty()) fail(why);
+        if (patience == 0) fail(fmt::format("not all came to meeting {}", meetings_));
+        deadline = Clock::now() + options_.timeout;
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, milliseconds(20));
+    }
+  };
+  try {
+    mailbox_->add(here, 1);
+    wait_for(here, size());
+    // Rank 0 goes last: it may take the store along.
+    if (is_first())
+      wait_for(seen, size() - 1);
+    else
+      mailbox_->add(seen, 1);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail(heart_->blame(/*stuck=*/false) + " (" + words_of(error) + ")");
+  }
+}
+
+void Processes::connect(torch::Device device) {
+  meet();
+  try {
+    // What is left of the timeout is for finding out who is to blame.
+    collectives_ = store_->collectives(place_, device, options_.timeout - heart_->longest_blame());
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    sum_failed_ = true;
+    explain(std::current_exception());
+  }
+}
+
+void Processes::sum(torch::Tensor& tensor) {
+  const Heartbeat::Waiting waiting(*heart_);
+  heart_->begin_sum();
+  try {
+    collectives_->sum(tensor);
+  } catch (...) {
+    sum_failed_ = true;
+    throw;
+  }
+}
+
+void Processes::broadcast(torch::Tensor& tensor) {
+  const Heartbeat::Waiting waiting(*heart_);
+  heart_->begin_sum();
+  try {
+    collectives_->broadcast(tensor);
+  } catch (...) {
+    sum_failed_ = true;
+    throw;
+  }
+}
+
+std::unique_ptr<GradientSum> Processes::gradient_sum(const std::vector<torch::Tensor>& parameters) {
+  return collectives_->gradient_sum(
+      parameters, {[this] { heart_->begin_sum(); }, [this] { sum_failed_ = true; }});
+}
+
+keel::nn::ProcessGroup Processes::group() {
+  return {rank(), size(), [this](torch::Tensor& tensor) { sum(tensor); }};
+}
+
+std::vector<bool> Processes::any(const std::vector<bool>& here, torch::Device device) {
+  torch::Tensor flags = torch::zeros({std::int64_t(here.size())}, torch::kFloat);
+  for (std::size_t i = 0; i < here.size(); ++i) flags[std::int64_t(i)] = here[i] ? 1.0 : 0.0;
+  flags = flags.to(device);
+  sum(flags);
+  flags = flags.cpu();
+  std::vector<bool> result;
+  for (std::size_t i = 0; i < here.size(); ++i)
+    result.push_back(flags[std::int64_t(i)].item<float>() > 0);
+  return result;
+}
+
+void Processes::explain(std::exception_ptr error) {
+  const std::string what = words_of(error);
+  // Only a collective that failed can be the fault of one who lives and lags.
+  const std::string why = heart_->blame(/*stuck=*/sum_failed_);
+  if (!why.empty()) {
+    heart_->raise_alarm(why);
+    throw ProcessError(fmt::format("{}: rank {} stops after step {}: {}. What it met: {}", kWho,
+                                   rank(), step_, why, what));
+  }
+  heart_->raise_alarm(fmt::format("rank {} stopped after step {}: {}", rank(), step_, what));
+  std::rethrow_exception(error);
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,65 @@
+#include "lab/reproduce/covariances.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "keel/error.h"
+#include "lab/report/text.h"
+#include "lab/reproduce/trial.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+class Watcher : public Observer {
+ public:
+  explicit Watcher(const Measuring& what) : what_(what) {}
+
+  void on_start(const RunInfo& info) override { device = info.device; }
+  void on_epoch(const EpochRecord& record) override {
+    what_.say(
+        fmt::format("step {}: test error {}", record.step, report::percent(record.test_error)));
+  }
+  void on_layer(const LayerState& state, std::int64_t step) override {
+    require(state.covariance.defined() && state.covariance.size(0) == 1,
+            fmt::format("keel reproduce: {}: expected a layer with one covariance, got {}",
+                        what_.recipe.name, state.layer));
+    if (moments.empty() || moments.back().step != step)
+      moments.push_back({step, state.covariance[0]});
+  }
+
+  std::string device;
+  std::vector<Moment> moments;
+
+ private:
+  const Measuring& what_;
+};
+
+}  // namespace
+
+Moments training_moments(const Measuring& what) {
+  TrainOptions options = what.options;
+  options.model.norm.group_size = 0;
+  const DataSet data = load(options.data);
+  Watcher watcher(what);
+  TrainOptions first = options;
+  first.max_steps = 1;
+  train(first, data, watcher);
+  const Result result = train(options, data, watcher);
+  require(result.status == "finished",
+          fmt::format("keel reproduce: {}: the training was {}{}", what.recipe.name, result.status,
+                      result.failure ? ": " + result.failure->what : ""));
+  return {watcher.moments, description_of(data), watcher.device};
+}
+
+std::vector<torch::Tensor> blocks(const Moment& moment, std::int64_t d, double eps) {
+  const std::int64_t channels = moment.covariance.size(0);
+  std::vector<torch::Tensor> found;
+  if (channels % d != 0) return found;
+  for (std::int64_t first = 0; first < channels; first += d) {
+    const auto block = moment.covariance.narrow(0, first, d).narrow(1, first, d);
+    found.push_back(block + eps * torch::eye(d, torch::kDouble));
+  }
+  return found;
+}
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+#include "lab/reproduce/measure.h"
+
+namespace keel::lab::reproduce {
+
+/// The covariance of the first convolution's output at one moment of a training.
+struct Moment {
+  std::int64_t step = 0;
+  torch::Tensor covariance;  ///< (C, C) float64, without eps
+};
+
+struct Moments {
+  std::vector<Moment> moments;
+  Data data;
+  std::string device;
+};
+
+/// Trains as the options say, with all channels in one group, and takes the covariance after the
+/// first step and after each epoch. Loads the data.
+Moments training_moments(const Measuring& what);
+
+/// (C / d, d, d): what groups of d channels see, with eps on the diagonal. Empty where d does not
+/// divide C.
+std::vector<torch::Tensor> blocks(const Moment& moment, std::int64_t d, double eps);
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,245 @@
+// Each rule's gradient of <W, M^(-1/2)> on covariances of a training, against the exact one.
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/report/spectrum_study.h"
+#include "lab/report/text.h"
+#include "lab/reproduce/covariances.h"
+#include "lab/reproduce/markdown.h"
+#include "lab/reproduce/picture.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+using report::number;
+using report::RuleError;
+using report::SpectrumStudy;
+
+struct Compared {
+  std::string name;
+  std::int64_t terms = 0;  ///< 0: the rule has none
+  SpectralRule rule;
+};
+
+std::vector<Compared> series_rules(const Json& terms) {
+  std::vector<Compared> rules;
+  for (const Json& one : terms) {
+    const int k = one.get<int>();
+    rules.push_back({"power_iteration", k, PowerIteration{k}});
+    rules.push_back({"taylor", k, Taylor{k}});
+  }
+  return rules;
+}
+
+std::vector<Compared> other_rules() {
+  return {{"analytic", 0, Analytic{}}, {"masked", 0, Masked{}}, {"lorentzian", 0, Lorentzian{}}};
+}
+
+/// Over all matrices of one size.
+struct Sum {
+  std::int64_t count = 0, not_finite = 0;
+  double error = 0, worst = 0, cosine = 0, least_cosine = 1;
+
+  void add(const RuleError& one) {
+    ++count;
+    if (!one.finite) {
+      ++not_finite;
+      return;
+    }
+    error += one.error;
+    worst = std::max(worst, one.error);
+    cosine += one.cosine;
+    least_cosine = std::min(least_cosine, one.cosine);
+  }
+  Json row(std::int64_t d, const Compared& rule, const std::string& how) const {
+    const double finite = double(count - not_finite);
+    return {{"how", how},
+            {"d", d},
+            {"rule", rule.name},
+            {"terms", rule.terms},
+            {"matrices", count},
+            {"not_finite", not_finite},
+            {"error", rounded(error / finite, 4)},
+            {"worst", rounded(finite > 0 ? worst : NAN, 4)},
+            {"cosine", rounded(cosine / finite, 6)},
+            {"least_cosine", rounded(finite > 0 ? least_cosine : NAN, 6)}};
+  }
+};
+
+/// A way of computing the gradients, and its name in the results.
+struct How {
+  const char* name;
+  torch::Dtype type;
+  RankPolicy policy;
+};
+const How kDouble{"float64", torch::kDouble, FullRank{}};
+const How kSingle{"float32", torch::kFloat, FullRank{}};
+const How kCut{"float64, Algorithm 1", torch::kDouble, Algorithm1{}};
+
+/// The errors of `rules` over the matrices.
+void add_errors(Json& rows, std::int64_t d, const std::vector<torch::Tensor>& matrices,
+                const std::vector<Compared>& rules, const How& how) {
+  report::StudyOptions options;
+  options.type = how.type;
+  options.policy = how.policy;
+  for (const Compared& one : rules) options.rules.push_back(one.rule);
+  std::vector<Sum> sums(rules.size());
+  for (const auto& matrix : matrices) {
+    const SpectrumStudy study = report::study(matrix, options);
+    for (std::size_t i = 0; i < rules.size(); ++i) sums[i].add(study.rules[i]);
+  }
+  for (std::size_t i = 0; i < rules.size(); ++i) rows.push_back(sums[i].row(d, rules[i], how.name));
+}
+
+Json spectrum_row(std::int64_t step, std::int64_t d, const std::vector<torch::Tensor>& matrices) {
+  double ratios = 0, gap = INFINITY, condition = 0, close = 0, rank = 0;
+  std::int64_t pairs = 0;
+  for (const auto& matrix : matrices) {
+    report::StudyOptions none;
+    none.rules = {Exact{}};
+    none.draws = 1;
+    const SpectrumStudy study = report::study(matrix, none);
+    for (const auto& pair : study.neighbours) {
+      ++pairs;
+      ratios += pair.ratio();
+      close += pair.ratio() > 0.945;
+      gap = std::min(gap, pair.gap() / study.values.front());
+    }
+    condition = std::max(condition, study.values.front() / study.values.back());
+    rank += double(study.rank) / double(matrices.size());
+  }
+  return {{"step", step},
+          {"d", d},
+          {"mean_ratio", rounded(ratios / double(pairs), 4)},
+          {"close", rounded(close / double(pairs), 3)},
+          {"smallest_gap", rounded(gap, 3)},
+          {"condition", rounded(condition, 3)},
+          {"rank", rounded(rank, 3)}};
+}
+
+std::string error_text(const Json& row) {
+  const auto bad = row.at("not_finite").get<std::int64_t>();
+  if (bad == row.at("matrices").get<std::int64_t>()) return "not finite";
+  const std::string text = fmt::format("{} ({:.3f})", number(number_or_nan(row.at("error"))),
+                                       number_or_nan(row.at("cosine")));
+  return bad ? fmt::format("{}; {} not finite", text, bad) : text;
+}
+
+std::string rule_text(const Json& row) {
+  const auto terms = row.at("terms").get<std::int64_t>();
+  const std::string name = row.at("rule").get<std::string>();
+  return terms ? fmt::format("`{}`, K = {}", name, terms) : fmt::format("`{}`", name);
+}
+
+/// Rows of rules, columns of d.
+std::string errors_table(const Json& measured, const std::string& how) {
+  std::vector<std::string> heading{how + ": error (cosine)"}, rules;
+  std::vector<std::int64_t> sizes;
+  for (const Json& row : measured.at("errors")) {
+    const auto d = row.at("d").get<std::int64_t>();
+    if (row.at("how") != how) continue;
+    if (std::find(sizes.begin(), sizes.end(), d) == sizes.end()) sizes.push_back(d);
+    if (std::find(rules.begin(), rules.end(), rule_text(row)) == rules.end())
+      rules.push_back(rule_text(row));
+  }
+  for (const auto d : sizes) heading.push_back(fmt::format("d = {}", d));
+  Table table(heading);
+  for (const auto& rule : rules) {
+    std::vector<std::string> line{rule};
+    for (const auto d : sizes)
+      for (const Json& row : measured.at("errors"))
+        if (row.at("how") == how && row.at("d") == d && rule_text(row) == rule)
+          line.push_back(error_text(row));
+    table.add(line);
+  }
+  return table.text();
+}
+
+std::string spectra_table(const Json& measured) {
+  Table table({"step", "d", "mean ratio of neighbours", "pairs above 0.945",
+               "smallest gap / largest eigenvalue", "largest condition", "kept by Algorithm 1"});
+  for (const Json& row : measured.at("spectra"))
+    table.add({row.at("step").dump(), row.at("d").dump(),
+               fmt::format("{:.3f}", row.at("mean_ratio").get<double>()),
+               report::percent(row.at("close").get<double>(), 0),
+               fmt::format("{:.1e}", row.at("smallest_gap").get<double>()),
+               number(row.at("condition").get<double>()), number(row.at("rank").get<double>())});
+  return table.text();
+}
+
+report::Chart chart_of(const Json& measured, const char* rule, const char* how) {
+  report::Chart chart{.description = fmt::format("error of {}, {}", rule, how),
+                      .x_label = "K",
+                      .y_axis = report::Axis::Kind::logarithmic,
+                      .points = true};
+  for (const Json& row : measured.at("errors")) {
+    if (row.at("rule") != rule || row.at("how") != how) continue;
+    const std::string label = fmt::format("d = {}", row.at("d").dump());
+    if (chart.curves.empty() || chart.curves.back().label != label)
+      chart.curves.push_back({label, 0, {}, {}, {}, {}, std::nullopt});
+    chart.curves.back().x.push_back(row.at("terms").get<double>());
+    chart.curves.back().y.push_back(number_or_nan(row.at("error")));
+  }
+  return chart;
+}
+
+}  // namespace
+
+Measured measure_gradient_error(const Measuring& what) {
+  const Json& settings = what.recipe.settings;
+  const Moments found = training_moments(what);
+  const auto series = series_rules(settings.at("terms"));
+  const auto others = other_rules();
+  const double eps = what.options.model.norm.eps;
+  Json spectra = Json::array(), errors = Json::array();
+  for (const Json& size : settings.at("sizes")) {
+    const auto d = size.get<std::int64_t>();
+    std::vector<torch::Tensor> matrices;
+    for (const Moment& moment : found.moments) {
+      const auto some = blocks(moment, d, eps);
+      if (!some.empty()) spectra.push_back(spectrum_row(moment.step, d, some));
+      matrices.insert(matrices.end(), some.begin(), some.end());
+    }
+    if (matrices.empty()) continue;
+    what.say(fmt::format("d = {}: {} matrices", d, matrices.size()));
+    std::vector<Compared> rules = series, single = others, cut = series;
+    single.insert(single.begin(), {"exact", 0, Exact{}});
+    single.push_back({"power_iteration", 19, PowerIteration{19}});
+    cut.push_back({"exact", 19, Exact{19}});
+    cut.insert(cut.end(), others.begin(), others.end());
+    rules.insert(rules.end(), others.begin(), others.end());
+    add_errors(errors, d, matrices, rules, kDouble);
+    add_errors(errors, d, matrices, single, kSingle);
+    add_errors(errors, d, matrices, cut, kCut);
+  }
+  return {.figures = {{"spectra", spectra}, {"errors", errors}},
+          .data = found.data,
+          .device = found.device};
+}
+
+Page gradient_error_page(const Recipe& recipe, const Results& results) {
+  Page page;
+  page.markdown = page_head(recipe, results);
+  if (!results.empty()) {
+    const Json& measured = results.measured;
+    page.pictures["error.svg"] = picture(
+        {{"Power iteration, full rank", chart_of(measured, "power_iteration", kDouble.name)},
+         {"Power iteration, Algorithm 1's rank", chart_of(measured, "power_iteration", kCut.name)},
+         {"Taylor, full rank", chart_of(measured, "taylor", kDouble.name)},
+         {"Taylor, Algorithm 1's rank", chart_of(measured, "taylor", kCut.name)}});
+    page.markdown += "![Relative error against K](error.svg)\n\n## At full rank\n\n" +
+                     errors_table(measured, kDouble.name) + "\n" +
+                     errors_table(measured, kSingle.name) +
+                     "\n## At the rank that Algorithm 1 keeps, as the layer does\n\n" +
+                     errors_table(measured, kCut.name) +
+                     "\n## The spectra they were measured on\n\n" + spectra_table(measured) + "\n";
+  }
+  page.markdown += page_foot(recipe, results);
+  return page;
+}
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "lab/reproduce/results.h"
+
+namespace keel::lab::reproduce {
+
+/// Where and with what this process runs. `device` is for whoever runs something there to say.
+/// The tree is what the environment's KEEL_TREE says, or git.
+Session this_session(const std::string& command, const std::string& device = "cpu");
+
+}  // namespace keel::lab::reproduce

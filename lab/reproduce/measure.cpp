@@ -1,0 +1,40 @@
+#include "lab/reproduce/measure.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "keel/error.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+struct Kind {
+  Measured (*measure)(const Measuring&);
+  Page (*page)(const Recipe&, const Results&);
+};
+
+const Kind& kind_of(const Recipe& recipe) {
+  static const std::map<std::string, Kind> kinds = {
+      {"terms", {measure_terms, terms_page}},
+      {"surface", {measure_surface, surface_page}},
+      {"timing", {measure_timing, timing_page}},
+      {"gradient_error", {measure_gradient_error, gradient_error_page}},
+      {"bounds", {measure_bounds, bounds_page}},
+      {"conditions", {measure_conditions, conditions_page}}};
+  const auto found = kinds.find(recipe.kind);
+  require(found != kinds.end(),
+          fmt::format("keel reproduce: {}: no kind of experiment is called '{}'", recipe.name,
+                      recipe.kind));
+  return found->second;
+}
+
+}  // namespace
+
+Measured measure(const Measuring& what) { return kind_of(what.recipe).measure(what); }
+
+Page measured_page(const Recipe& recipe, const Results& results) {
+  return kind_of(recipe).page(recipe, results);
+}
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,33 @@
+#pragma once
+
+// Drawings of lab/report as files of their own, for Markdown pages.
+
+#include <string>
+#include <vector>
+
+#include "lab/report/svg.h"
+
+namespace keel::lab::reproduce {
+
+struct Panel {
+  std::string title;
+  std::string svg;  ///< as lab/report draws it
+};
+
+struct Key {
+  std::string label;
+  int colour = 0;
+};
+
+/// The panels two abreast, and a key below. Its colours follow the reader's light or dark theme.
+std::string picture(const std::vector<Panel>& panels, const std::vector<Key>& keys = {});
+
+/// One panel a chart, with a key of all their curves; curves of one label have one colour, which is
+/// set here.
+std::string picture(std::vector<std::pair<std::string, report::Chart>> charts);
+
+/// f over [0, 1] x [0, 1] as a grid of lines seen from the side; `left` and `right` name the axes.
+std::string surface_svg(const std::vector<std::vector<double>>& heights, const std::string& left,
+                        const std::string& right, const std::string& description);
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,165 @@
+#include "lab/reproduce/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "keel/error.h"
+#include "lab/train/files.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Takes what it is asked for out of a table; what is left over at the end is a mistake.
+class Taker {
+ public:
+  Taker(const Json& table, std::string where) : table_(table), where_(std::move(where)) {}
+
+  template <typename T>
+  T take(const char* name, T otherwise) {
+    known_.insert(name);
+    if (!table_.contains(name)) return otherwise;
+    try {
+      return table_.at(name).get<T>();
+    } catch (const Json::exception& error) {
+      throw Error(fmt::format("{}: {}: {}", where_, name, error.what()));
+    }
+  }
+  std::optional<double> number(const char* name) {
+    return table_.contains(name) ? std::optional(take(name, 0.0))
+                                 : (known_.insert(name), std::nullopt);
+  }
+  void end() const {
+    for (const auto& [name, value] : table_.items())
+      require(known_.count(name) > 0, fmt::format("{}: '{}' means nothing there", where_, name));
+  }
+
+ private:
+  const Json& table_;
+  std::string where_;
+  std::set<std::string> known_;
+};
+
+PaperFigures paper_figures(const Json& table, const std::string& where) {
+  Taker from(table, where);
+  PaperFigures figures{from.number("min"), from.number("mean"), from.number("std"),
+                       from.number("success")};
+  from.end();
+  return figures;
+}
+
+Cell cell_of(const std::string& name, const Json& table, const std::string& file) {
+  const std::string where = file + ": cells." + name;
+  Taker from(table, where);
+  Cell cell;
+  cell.name = name;
+  cell.row = from.take<std::string>("row", name);
+  cell.column = from.take<std::string>("column", "");
+  cell.panel = from.take<std::string>("panel", "");
+  cell.x = from.number("x");
+  cell.train = from.take<Json>("train", Json::object());
+  cell.paper = paper_figures(from.take<Json>("paper", Json::object()), where + ".paper");
+  cell.same_as = from.take<std::string>("same_as", "");
+  cell.step_milliseconds = from.take("step_milliseconds", kStepMilliseconds);
+  from.end();
+  return cell;
+}
+
+Json merged(Json under, const Json& over) {
+  for (const auto& [name, value] : over.items()) under[name] = value;
+  return under;
+}
+
+}  // namespace
+
+const Cell* Recipe::find(const std::string& cell) const {
+  const auto found =
+      std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.name == cell; });
+  return found == cells.end() ? nullptr : &*found;
+}
+
+Recipe read_recipe(const fs::path& file) {
+  const Json table = parse_toml(read_file(file), file.string());
+  Taker from(table, file.string());
+  Recipe recipe;
+  recipe.name = fs::absolute(file).parent_path().filename().string();
+  recipe.title = from.take<std::string>("title", recipe.name);
+  recipe.kind = from.take<std::string>("kind", "training");
+  recipe.about = from.take<std::string>("about", "");
+  recipe.notes = from.take<std::string>("notes", "");
+  recipe.order = from.take<std::int64_t>("order", 0);
+  recipe.trials = from.take<std::int64_t>("trials", recipe.trains() ? 3 : 0);
+  recipe.results_of = from.take<std::string>("results_of", "");
+  recipe.common = from.take<Json>("common", Json::object());
+  recipe.schedules = from.take<Json>("schedule", Json::object());
+  recipe.settings = from.take<Json>("settings", Json::object());
+  const Json cells = from.take<Json>("cells", Json::object());
+  from.end();
+  for (const auto& [name, cell] : cells.items())
+    recipe.cells.push_back(cell_of(name, cell, file.string()));
+  for (const Cell& cell : recipe.cells)
+    require(cell.same_as.empty() || recipe.find(cell.same_as) != nullptr,
+            fmt::format("{}: cells.{}: no cell is called '{}'", file.string(), cell.name,
+                        cell.same_as));
+  return recipe;
+}
+
+std::vector<Recipe> read_recipes(const fs::path& folder) {
+  require(fs::is_directory(folder),
+          fmt::format("keel reproduce: expected a folder of recipes, {} is none: run it in the "
+                      "source tree, or name the folder with --recipes",
+                      folder.string()));
+  std::vector<Recipe> recipes;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (fs::exists(entry.path() / "recipe.toml"))
+      recipes.push_back(read_recipe(entry.path() / "recipe.toml"));
+  std::sort(recipes.begin(), recipes.end(), [](const Recipe& a, const Recipe& b) {
+    return std::tie(a.order, a.name) < std::tie(b.order, b.name);
+  });
+  return recipes;
+}
+
+Json common_options(const Recipe& recipe, const std::string& schedule, const Json& given) {
+  require(recipe.schedules.empty() || recipe.schedules.contains(schedule),
+          fmt::format("keel reproduce: {} has no schedule '{}'", recipe.name, schedule));
+  const Json scheduled = recipe.schedules.empty() ? Json::object() : recipe.schedules.at(schedule);
+  return merged(merged(recipe.common, scheduled), given);
+}
+
+TrainOptions cell_options(const Recipe& recipe, const Cell& cell, const std::string& schedule,
+                          const Json& given) {
+  const Json all =
+      merged(merged(common_options(recipe, schedule, Json::object()), cell.train), given);
+  try {
+    const TrainOptions options = train_options(nlohmann::json(all));
+    validate(options);
+    return options;
+  } catch (const Error& error) {
+    throw Error(
+        fmt::format("keel reproduce: {}, cell {}: {}", recipe.name, cell.name, error.what()));
+  }
+}
+
+std::string cost(const Recipe& recipe, const std::string& schedule) {
+  if (recipe.settings.contains("cost")) return recipe.settings.at("cost").get<std::string>();
+  if (!recipe.results_of.empty())
+    return fmt::format("nothing where {} has been run", recipe.results_of);
+  const auto options = common_options(recipe, schedule, Json::object());
+  const double epochs = options.value("epochs", 0.0);
+  std::int64_t cells = 0;
+  double minutes = 0;
+  for (const Cell& cell : recipe.cells) {
+    if (!cell.same_as.empty()) continue;
+    ++cells;
+    minutes +=
+        double(recipe.trials) * epochs * double(kStepsPerEpoch) * cell.step_milliseconds / 6e4;
+  }
+  return fmt::format("{} trials ({} cells x {}) of {:g} epochs, about {:.0f} GPU minutes",
+                     cells * recipe.trials, cells, recipe.trials, epochs, minutes);
+}
+
+}  // namespace keel::lab::reproduce

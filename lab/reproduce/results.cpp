@@ -1,0 +1,268 @@
+#include "lab/reproduce/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "keel/error.h"
+#include "lab/train/files.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::set<std::string> kOfTheMachine = {"path",
+                                             "source",
+                                             "device",
+                                             "threads",
+                                             "graph",
+                                             "seed",
+                                             "run",
+                                             "resume",
+                                             "keep",
+                                             "log_every",
+                                             "classes",
+                                             "deterministic",
+                                             "evaluation_batch",
+                                             "checkpoint_every"};
+
+Json list_of(const std::vector<double>& values, int digits) {
+  Json list = Json::array();
+  for (const double value : values) list.push_back(rounded(value, digits));
+  return list;
+}
+
+std::vector<double> numbers_of(const Json& list) {
+  std::vector<double> values;
+  for (const Json& value : list) values.push_back(number_or_nan(value));
+  return values;
+}
+
+Failure failure_of(const Json& json) {
+  return {.step = json.at("step").get<std::int64_t>(),
+          .where = json.at("where").get<std::string>(),
+          .layer = json.at("layer").get<std::string>(),
+          .smallest_gap = number_or_nan(json.at("smallest_gap")),
+          .what = json.at("what").get<std::string>()};
+}
+
+/// Lists one item a line: changes can be read.
+std::string one_item_a_line(const Json& object) {
+  std::string out = "{";
+  for (const auto& [name, value] : object.items()) {
+    out += fmt::format("{}\n{}: ", out.size() > 1 ? "," : "", Json(name).dump());
+    if (!value.is_array() || value.empty() || !value.front().is_structured()) {
+      out += value.dump();
+      continue;
+    }
+    out += "[";
+    for (std::size_t i = 0; i < value.size(); ++i) out += (i ? ",\n " : "\n ") + value[i].dump();
+    out += "\n]";
+  }
+  return out + "\n}\n";
+}
+
+std::string text_of(const Json& value) { return value.is_null() ? "nothing" : value.dump(); }
+
+void require_equal(const Results& results, const std::string& where, const Json& recorded,
+                   const Json& wanted) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : recorded.items()) names.insert(name);
+  for (const auto& [name, value] : wanted.items()) names.insert(name);
+  for (const auto& name : names) {
+    const Json before = recorded.value(name, Json()), now = wanted.value(name, Json());
+    if (before == now) continue;
+    throw Error(fmt::format(
+        "keel reproduce: {}: the results that are there were made with {} = {}{}, this call asks "
+        "for {}: give the same options to go on with them, --fresh to start again, or another "
+        "--out",
+        results.experiment, name, text_of(before), where, text_of(now)));
+  }
+}
+
+}  // namespace
+
+bool Session::same_as(const Session& other) const {
+  return std::tie(command, tree, keel, libtorch, cuda, device, processor, cores) ==
+         std::tie(other.command, other.tree, other.keel, other.libtorch, other.cuda, other.device,
+                  other.processor, other.cores);
+}
+
+std::string Data::text() const {
+  return fmt::format("{} ({} classes, {} training and {} test images)", name, classes, train, test);
+}
+
+const Trial* Results::find(const std::string& cell, std::uint64_t seed) const {
+  for (const Trial& trial : trials)
+    if (trial.cell == cell && trial.seed == seed) return &trial;
+  return nullptr;
+}
+
+std::vector<const Trial*> Results::of(const Cell& cell) const {
+  const std::string& name = cell.same_as.empty() ? cell.name : cell.same_as;
+  std::vector<const Trial*> found;
+  for (const Trial& trial : trials)
+    if (trial.cell == name) found.push_back(&trial);
+  std::sort(found.begin(), found.end(),
+            [](const Trial* a, const Trial* b) { return a->seed < b->seed; });
+  return found;
+}
+
+std::int64_t Results::place(const Session& session) {
+  const auto found = std::find_if(sessions.begin(), sessions.end(),
+                                  [&](const Session& s) { return s.same_as(session); });
+  if (found != sessions.end()) return found - sessions.begin();
+  sessions.push_back(session);
+  return std::int64_t(sessions.size()) - 1;
+}
+
+Json rounded(double value, int digits) {
+  if (!std::isfinite(value)) return nullptr;
+  const double kept = std::stod(fmt::format("{:.{}g}", value, digits));
+  // A whole number needs no decimal point.
+  if (std::abs(kept) < 1e9 && kept == std::floor(kept)) return std::int64_t(kept);
+  return kept;
+}
+
+double number_or_nan(const Json& value) {
+  return value.is_number() ? value.get<double>() : Trial::kNone;
+}
+
+Json to_json(const Trial& t) {
+  Json json = {{"cell", t.cell},
+               {"seed", t.seed},
+               {"status", t.status},
+               {"error", rounded(t.error)},
+               {"best_error", rounded(t.best_error)},
+               {"train_loss", rounded(t.train_loss)},
+               {"steps", t.steps},
+               {"epochs", t.epochs},
+               {"seconds", rounded(t.seconds, 4)},
+               {"images_per_second", rounded(t.images_per_second)},
+               {"session", t.session},
+               {"at", list_of(t.at, 9)},
+               {"loss", list_of(t.loss, 4)},
+               {"gradient", list_of(t.gradient, 3)},
+               {"test_errors", list_of(t.test_errors, 4)}};
+  if (t.failure) {
+    json["failure"] = lab::to_json(*t.failure);
+    json["failure"]["smallest_gap"] = rounded(t.failure->smallest_gap, 4);
+  }
+  return json;
+}
+
+Trial trial_of(const Json& json) {
+  Trial t{.cell = json.at("cell").get<std::string>(),
+          .seed = json.at("seed").get<std::uint64_t>(),
+          .status = json.at("status").get<std::string>(),
+          .error = number_or_nan(json.at("error")),
+          .best_error = number_or_nan(json.at("best_error")),
+          .train_loss = number_or_nan(json.at("train_loss")),
+          .steps = json.at("steps").get<std::int64_t>(),
+          .epochs = json.at("epochs").get<std::int64_t>(),
+          .seconds = number_or_nan(json.at("seconds")),
+          .images_per_second = number_or_nan(json.at("images_per_second")),
+          .session = json.at("session").get<std::int64_t>(),
+          .at = numbers_of(json.at("at")),
+          .loss = numbers_of(json.at("loss")),
+          .gradient = numbers_of(json.at("gradient")),
+          .test_errors = numbers_of(json.at("test_errors"))};
+  if (json.contains("failure")) t.failure = failure_of(json.at("failure"));
+  return t;
+}
+
+Json to_json(const Data& data) {
+  return {
+      {"name", data.name}, {"classes", data.classes}, {"train", data.train}, {"test", data.test}};
+}
+
+Data data_of(const Json& json) {
+  return {json.at("name").get<std::string>(), json.at("classes").get<std::int64_t>(),
+          json.at("train").get<std::int64_t>(), json.at("test").get<std::int64_t>()};
+}
+
+Json to_json(const Session& s) {
+  return {{"date", s.date},     {"command", s.command},     {"tree", s.tree},
+          {"keel", s.keel},     {"libtorch", s.libtorch},   {"cuda", s.cuda},
+          {"device", s.device}, {"processor", s.processor}, {"cores", s.cores}};
+}
+
+Session session_of(const Json& json) {
+  const auto text = [&](const char* name) { return json.at(name).get<std::string>(); };
+  return {text("date"),   text("command"),   text("tree"),
+          text("keel"),   text("libtorch"),  text("cuda"),
+          text("device"), text("processor"), json.at("cores").get<std::int64_t>()};
+}
+
+Results read_results(const fs::path& file) {
+  Results results;
+  if (!fs::exists(file)) return results;
+  try {
+    const Json json = Json::parse(read_file(file));
+    results.experiment = json.at("experiment").get<std::string>();
+    results.schedule = json.at("schedule").get<std::string>();
+    results.options = json.at("options");
+    results.cells = json.value("cells", Json::object());
+    if (json.contains("data")) results.data = data_of(json.at("data"));
+    for (const Json& one : json.at("sessions")) results.sessions.push_back(session_of(one));
+    if (json.contains("trials"))
+      for (const Json& one : json.at("trials")) results.trials.push_back(trial_of(one));
+    results.measured = json.value("measured", Json());
+    for (const Trial& trial : results.trials)
+      require(trial.session >= 0 && trial.session < std::int64_t(results.sessions.size()),
+              fmt::format("no session {}", trial.session));
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("keel reproduce: {}: {}", file.string(), error.what()));
+  }
+  return results;
+}
+
+void write_results(const fs::path& file, const Results& results) {
+  Json json = {{"experiment", results.experiment},
+               {"schedule", results.schedule},
+               {"options", results.options}};
+  if (results.data) json["data"] = to_json(*results.data);
+  json["sessions"] = Json::array();
+  for (const Session& session : results.sessions) json["sessions"].push_back(to_json(session));
+  if (!results.cells.empty()) json["cells"] = results.cells;
+  if (!results.trials.empty()) json["trials"] = Json::array();
+  for (const Trial& trial : results.trials) json["trials"].push_back(to_json(trial));
+  std::string text = one_item_a_line(json);
+  if (!results.measured.is_null()) {  // its own lists too
+    text.resize(text.size() - 3);
+    text += ",\n\"measured\": " + one_item_a_line(results.measured);
+    text += "}\n";
+  }
+  fs::create_directories(fs::absolute(file).parent_path());
+  write_file_atomically(file, text);
+}
+
+Json identity(const Json& options) {
+  Json kept = Json::object();
+  for (const auto& [name, value] : options.items())
+    if (!kOfTheMachine.count(name)) kept[name] = value;
+  return kept;
+}
+
+void require_same(const Results& results, const Recipe& recipe, const std::string& schedule,
+                  const Json& given) {
+  if (results.empty()) return;
+  if (results.schedule != schedule)
+    require_equal(results, "", {{"schedule", results.schedule}}, {{"schedule", schedule}});
+  require_equal(results, "", results.options, identity(common_options(recipe, schedule, given)));
+  for (const auto& [name, train] : results.cells.items()) {
+    const Cell* cell = recipe.find(name);
+    require(
+        cell != nullptr,
+        fmt::format("keel reproduce: {}: the results that are there have a cell '{}', the recipe "
+                    "has none: --fresh starts again",
+                    results.experiment, name));
+    require_equal(results, " in cell " + name, train, cell->train);
+  }
+}
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,96 @@
+#pragma once
+
+// experiments/NAME/results.json: every trial, where it ran, and with what.
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/reproduce/recipe.h"
+#include "lab/train/trainer.h"
+
+namespace keel::lab::reproduce {
+
+/// One call of the program, on one machine.
+struct Session {
+  std::string date, command;
+  std::string tree;  ///< git describe
+  std::string keel, libtorch, cuda;
+  std::string device;  ///< the GPU, or "cpu"
+  std::string processor;
+  std::int64_t cores = 0;
+
+  /// But for the date, the same.
+  bool same_as(const Session& other) const;
+};
+
+struct Data {
+  std::string name;
+  std::int64_t classes = 0, train = 0, test = 0;
+
+  bool operator==(const Data&) const = default;
+  std::string text() const;
+};
+
+struct Trial {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+  std::string cell;
+  std::uint64_t seed = 0;
+  std::string status;                        ///< finished or failed
+  double error = kNone, best_error = kNone;  ///< on the test images, in [0, 1]
+  double train_loss = kNone;
+  std::int64_t steps = 0, epochs = 0;
+  double seconds = 0, images_per_second = 0;
+  std::optional<Failure> failure = std::nullopt;
+  std::int64_t session = 0;
+  /// Over the run, up to the steps `at`: mean loss, and largest gradient norm behind the layer.
+  std::vector<double> at = {}, loss = {}, gradient = {};
+  std::vector<double> test_errors =
+      {};  ///< after epochs: all, or equally spaced ones up to the last
+};
+
+struct Results {
+  std::string experiment, schedule;
+  Json options = Json::object();  ///< common to the cells, without what belongs to a machine
+  Json cells = Json::object();    ///< of each cell with trials: its own options
+  std::optional<Data> data = std::nullopt;
+  std::vector<Session> sessions = {};
+  std::vector<Trial> trials = {};
+  Json measured = {};  ///< of measurements
+
+  bool empty() const { return trials.empty() && measured.is_null(); }
+  const Trial* find(const std::string& cell, std::uint64_t seed) const;
+  std::vector<const Trial*> of(const Cell& cell) const;
+  /// The session's place in the list, where it is put if it is not there.
+  std::int64_t place(const Session& session);
+};
+
+/// Empty results where there is no file.
+Results read_results(const std::filesystem::path& file);
+/// All or nothing, one trial a line.
+void write_results(const std::filesystem::path& file, const Results& results);
+
+Json to_json(const Trial& trial);
+Trial trial_of(const Json& json);
+Json to_json(const Data& data);
+Data data_of(const Json& json);
+Json to_json(const Session& session);
+Session session_of(const Json& json);
+
+/// Without what may differ between machines and calls: paths, devices, threads, seeds, logging.
+Json identity(const Json& options);
+
+/// Throws keel::Error that names what differs, where trials with `schedule` and these options cannot
+/// be put beside those of `results`.
+void require_same(const Results& results, const Recipe& recipe, const std::string& schedule,
+                  const Json& given);
+
+/// As many digits as are worth keeping; null where not finite.
+Json rounded(double value, int digits = 5);
+double number_or_nan(const Json& value);
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,238 @@
+#include "lab/reproduce/run.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <list>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "keel/error.h"
+#include "lab/report/text.h"
+#include "lab/reproduce/child.h"
+#include "lab/reproduce/machine.h"
+#include "lab/reproduce/trial.h"
+#include "lab/train/files.h"
+#include "lab/train/signals.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+struct Wanted {
+  const Cell* cell;
+  std::uint64_t seed;
+
+  std::string name() const { return fmt::format("{}-{}", cell->name, seed); }
+};
+
+struct Running {
+  Wanted wanted;
+  fs::path request;
+  Clock::time_point since;
+  std::unique_ptr<Child> child;
+
+  fs::path beside(const char* suffix) const { return request.string() + suffix; }
+};
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string last_lines(const fs::path& log) {
+  std::string text = fs::exists(log) ? read_file(log) : "";
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (text.size() > 600) text = "..." + text.substr(text.size() - 600);
+  return text.empty() ? "it said nothing" : text;
+}
+
+std::string outcome_text(const Trial& trial) {
+  if (trial.failure) return "failed: " + trial.failure->what;
+  return "test error " + report::percent(trial.error, 2);
+}
+
+/// A folder for the notes between parent and children.
+class Exchange {
+ public:
+  Exchange() : path_(fs::temp_directory_path() / fmt::format("keel-reproduce-{}", ::getpid())) {
+    fs::create_directories(path_);
+  }
+  ~Exchange() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// Trials of one experiment, `jobs` at a time.
+class Queue {
+ public:
+  Queue(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer)
+      : recipe_(recipe),
+        options_(options),
+        printer_(printer),
+        session_(this_session(options.command)) {
+    if (!options.fresh) results_ = read_results(options.results);
+    require_same(results_, recipe, options.schedule, options.given);
+    results_.experiment = recipe.name;
+    results_.schedule = options.schedule;
+    results_.options = identity(common_options(recipe, options.schedule, options.given));
+    fill();
+  }
+
+  RunOutcome run() {
+    total_ = std::int64_t(waiting_.size());
+    while (!waiting_.empty() || !running_.empty()) {
+      if (should_stop()) stop();
+      while (!outcome_.stopped && !waiting_.empty() &&
+             std::int64_t(running_.size()) < options_.jobs)
+        begin();
+      for (auto one = running_.begin(); one != running_.end();)
+        one = one->child->ended() ? (end(*one), running_.erase(one)) : std::next(one);
+      show();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return outcome_;
+  }
+
+ private:
+  /// Seed by seed, so that a run cut short has something of every cell.
+  void fill() {
+    const std::int64_t trials = options_.trials > 0 ? options_.trials : recipe_.trials;
+    bool any = false;
+    for (std::int64_t seed = 1; seed <= trials; ++seed) {
+      for (const Cell& cell : recipe_.cells) {
+        if (!cell.same_as.empty() || !matches(options_.cells, cell.name)) continue;
+        any = true;
+        cell_options(recipe_, cell, options_.schedule, options_.given);  // a mistake shows now
+        if (!results_.find(cell.name, std::uint64_t(seed)))
+          waiting_.push_back({&cell, std::uint64_t(seed)});
+      }
+    }
+    require(any,
+            fmt::format("keel reproduce: no cell of {} fits '{}'", recipe_.name, options_.cells));
+  }
+
+  void begin() {
+    const Wanted wanted = waiting_.front();
+    waiting_.pop_front();
+    TrainOptions train = cell_options(recipe_, *wanted.cell, options_.schedule, options_.given);
+    train.seed = wanted.seed;
+    if (train.threads == 0 && options_.jobs > 1)
+      train.threads = std::max<std::int64_t>(1, session_.cores / options_.jobs);
+    if (!options_.runs.empty())
+      train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
+    const fs::path request = exchange_.path() / wanted.name();
+    Json note = {{"cell", wanted.cell->name}};
+    note["options"] = lab::to_json(train);
+    write_file_atomically(request, note.dump());
+    Running one{wanted, request, Clock::now(), nullptr};
+    one.child = std::make_unique<Child>(
+        this_program(),
+        std::vector<std::string>{"reproduce", recipe_.name, "--trial", request.string()},
+        one.beside(".log"));
+    running_.push_back(std::move(one));
+  }
+
+  void end(Running& one) {
+    const int code = *one.child->ended();
+    const std::string who = fmt::format("[{}/{}] {} {} seed {}", ++ended_, total_, recipe_.name,
+                                        one.wanted.cell->name, one.wanted.seed);
+    if (!fs::exists(one.beside(".done"))) {
+      if (outcome_.stopped) return;
+      ++outcome_.crashed;
+      printer_.line(
+          fmt::format("{}: ended with code {} and no result; the next call tries it again. {}", who,
+                      code, last_lines(one.beside(".log"))));
+      return;
+    }
+    TrialOutcome found = outcome_of(Json::parse(read_file(one.beside(".done"))));
+    if (found.trial.status == "interrupted") return stop();
+    record(found);
+    printer_.line(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
+                              report::duration(seconds_since(one.since)),
+                              found.trial.images_per_second));
+  }
+
+  void record(TrialOutcome& found) {
+    require(
+        !results_.data || *results_.data == found.data,
+        fmt::format("keel reproduce: {}: the results that are there are of {}, this call's data "
+                    "are {}: --fresh starts again",
+                    recipe_.name, results_.data ? results_.data->text() : "", found.data.text()));
+    results_.data = found.data;
+    session_.device = found.device;
+    found.trial.session = results_.place(session_);
+    results_.cells[found.trial.cell] = recipe_.find(found.trial.cell)->train;
+    results_.trials.push_back(found.trial);
+    write_results(options_.results, results_);
+    ++outcome_.ran;
+    outcome_.failed += found.trial.failure.has_value();
+  }
+
+  bool should_stop() const {
+    return signals_.requested() || (options_.budget > 0 && seconds_since(begun_) > options_.budget);
+  }
+
+  void stop() {
+    if (outcome_.stopped) return;
+    outcome_.stopped = true;
+    waiting_.clear();
+    for (Running& one : running_) one.child->stop();
+  }
+
+  void show() const {
+    std::string names;
+    for (const Running& one : running_)
+      names += fmt::format("{}{} ({:.0f} s)", names.empty() ? "" : ", ", one.wanted.name(),
+                           seconds_since(one.since));
+    printer_.status(fmt::format("{} of {}: {}", ended_, total_, names));
+  }
+
+  const Recipe& recipe_;
+  const RunOptions& options_;
+  const RunPrinter& printer_;
+  const StopOnSignal signals_;
+  const Clock::time_point begun_ = Clock::now();
+  const Exchange exchange_;
+  Session session_;
+  Results results_;
+  RunOutcome outcome_;
+  std::deque<Wanted> waiting_;
+  std::list<Running> running_;
+  std::int64_t total_ = 0, ended_ = 0;
+};
+
+}  // namespace
+
+bool matches(const std::string& patterns, const std::string& name) {
+  if (patterns.empty()) return true;
+  std::stringstream stream(patterns);
+  for (std::string one; std::getline(stream, one, ',');)
+    if (::fnmatch(one.c_str(), name.c_str(), 0) == 0) return true;
+  return false;
+}
+
+RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer) {
+  return Queue(recipe, options, printer).run();
+}
+
+void run_requested_trial(const fs::path& request) {
+  const Json note = Json::parse(read_file(request));
+  const TrialOutcome outcome = run_trial(note.at("cell").get<std::string>(),
+                                         train_options(nlohmann::json(note.at("options"))));
+  write_file_atomically(request.string() + ".done", to_json(outcome).dump());
+}
+
+}  // namespace keel::lab::reproduce

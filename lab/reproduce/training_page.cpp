@@ -1,0 +1,238 @@
+// Tables of trainings: the paper's figures, and ours.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "lab/report/charts.h"
+#include "lab/report/text.h"
+#include "lab/reproduce/markdown.h"
+#include "lab/reproduce/page.h"
+#include "lab/reproduce/picture.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+using report::Chart;
+using report::Curve;
+using report::Spread;
+using Trials = std::vector<const Trial*>;
+
+Spread errors_of(const Trials& trials) {
+  std::vector<double> errors;
+  for (const Trial* trial : trials)
+    if (!trial->failure) errors.push_back(trial->error);
+  return report::spread(errors);
+}
+
+std::int64_t failures_of(const Trials& trials) {
+  return std::count_if(trials.begin(), trials.end(),
+                       [](const Trial* trial) { return trial->failure.has_value(); });
+}
+
+std::string mean_text(double mean, double deviation) {
+  if (!std::isfinite(mean)) return "-";
+  return std::isfinite(deviation) ? fmt::format("{:.2f} ± {:.2f}", mean, deviation)
+                                  : fmt::format("{:.2f}", mean);
+}
+
+std::vector<std::string> paper_columns(const PaperFigures& paper) {
+  if (!paper.any()) return {"", "", ""};
+  return {paper.least ? fmt::format("{:.2f}", *paper.least) : "-",
+          paper.mean ? mean_text(*paper.mean, paper.deviation.value_or(Trial::kNone)) : "-",
+          paper.success ? fmt::format("{:g} %", *paper.success) : ""};
+}
+
+std::vector<std::string> our_columns(const Trials& trials) {
+  if (trials.empty()) return {"not run", "", "", ""};
+  const Spread error = errors_of(trials);
+  const auto failures = failures_of(trials), count = std::int64_t(trials.size());
+  std::string steps;
+  for (const Trial* trial : trials)
+    if (trial->failure)
+      steps += fmt::format("{}{}", steps.empty() ? "" : ", ", trial->failure->step);
+  return {error.count ? fmt::format("{:.2f}", 100 * error.least) : "-",
+          mean_text(100 * error.mean, 100 * error.deviation),
+          fmt::format("{} of {}", count - failures, count), steps};
+}
+
+std::string table_text(const Recipe& recipe, const Results& results) {
+  const auto any = [&](auto has) {
+    return std::any_of(recipe.cells.begin(), recipe.cells.end(), has);
+  };
+  const bool columns = any([](const Cell& cell) { return !cell.column.empty(); });
+  const bool paper = any([](const Cell& cell) { return cell.paper.any(); });
+  std::vector<std::string> heading{"method"};
+  if (columns) heading.push_back("");
+  if (paper) heading.insert(heading.end(), {"paper: min", "mean", "success"});
+  heading.insert(heading.end(), {"ours: min", "mean", "success", "failed at step"});
+  Table table(heading, columns ? 2 : 1);
+  std::string row;
+  for (const Cell& cell : recipe.cells) {
+    std::vector<std::string> line{cell.row == row ? "" : cell.row};
+    row = cell.row;
+    if (columns) line.push_back(cell.column);
+    if (paper)
+      for (const auto& text : paper_columns(cell.paper)) line.push_back(text);
+    for (const auto& text : our_columns(results.of(cell))) line.push_back(text);
+    table.add(line);
+  }
+  return table.text();
+}
+
+/// Each failed trial in words.
+std::string failures_text(const Recipe& recipe, const Results& results) {
+  std::string text;
+  for (const Cell& cell : recipe.cells) {
+    if (!cell.same_as.empty()) continue;
+    for (const Trial* trial : results.of(cell))
+      if (trial->failure)
+        text += fmt::format("- {}, seed {}: {}\n", cell.label(), trial->seed, trial->failure->what);
+  }
+  return text.empty() ? text : "## Failures\n\n" + text + "\n";
+}
+
+std::string not_run_text(const Recipe& recipe, const Results& results) {
+  std::string text;
+  for (const Cell& cell : recipe.cells)
+    if (results.of(cell).empty())
+      text += fmt::format("{}{}", text.empty() ? "" : "; ", cell.label());
+  return text.empty() || results.empty() ? "" : "Not run: " + text + ".\n\n";
+}
+
+/// Errors over x, one curve a method; a method without an x is a line across.
+Chart chart_of(const std::vector<const Cell*>& cells, const Results& results) {
+  Chart chart{.description = "test error", .x_label = "", .percent = true, .points = true};
+  double low = INFINITY, high = -INFINITY;
+  std::map<std::string, std::size_t> place;
+  for (const Cell* cell : cells)
+    if (cell->x) low = std::min(low, *cell->x), high = std::max(high, *cell->x);
+  for (const Cell* cell : cells) {
+    const Trials trials = results.of(*cell);
+    const Spread error = errors_of(trials);
+    if (trials.empty()) continue;
+    const auto [found, fresh] = place.try_emplace(cell->row, chart.curves.size());
+    if (fresh)
+      chart.curves.push_back(
+          {.label = cell->row, .x = {}, .y = {}, .low = {}, .high = {}, .failed_at = {}});
+    Curve& curve = chart.curves[found->second];
+    const double side = std::isfinite(error.deviation) ? error.deviation : 0;
+    for (const double x : cell->x ? std::vector{*cell->x} : std::vector{low, high}) {
+      curve.x.push_back(x);
+      curve.y.push_back(error.mean);
+      curve.low.push_back(error.mean - side);
+      curve.high.push_back(error.mean + side);
+    }
+  }
+  return chart;
+}
+
+report::Group group_of(const Cell& cell, const Trials& trials) {
+  report::Group group{cell.label(), {}};
+  for (const Trial* trial : trials) {
+    report::Run run;
+    run.test_error = trial->error;
+    if (trial->failure) run.failure.emplace().step = trial->failure->step;
+    group.runs.push_back(run);
+  }
+  return group;
+}
+
+/// A picture for each panel: over x where the cells have one, else a line for each cell.
+std::string errors_picture(const Recipe& recipe, const Results& results) {
+  std::vector<std::string> panels;
+  for (const Cell& cell : recipe.cells)
+    if (std::find(panels.begin(), panels.end(), cell.panel) == panels.end())
+      panels.push_back(cell.panel);
+  std::vector<std::pair<std::string, Chart>> charts;
+  std::vector<report::Group> groups;
+  for (const std::string& panel : panels) {
+    std::vector<const Cell*> cells;
+    bool over_x = false;
+    for (const Cell& cell : recipe.cells) {
+      if (cell.panel != panel) continue;
+      cells.push_back(&cell);
+      over_x |= cell.x.has_value();
+    }
+    if (over_x) {
+      Chart chart = chart_of(cells, results);
+      chart.x_label = panel.empty() ? recipe.settings.value("x_label", "") : panel;
+      if (!chart.curves.empty())
+        charts.emplace_back(panel.empty() ? "Test error" : "Test error: " + panel, chart);
+    } else {
+      for (const Cell* cell : cells)
+        if (const Trials trials = results.of(*cell); !trials.empty())
+          groups.push_back(group_of(*cell, trials));
+    }
+  }
+  if (!charts.empty()) return picture(charts);
+  if (groups.empty()) return {};
+  const report::Figure figure = report::final_error_figure(groups);
+  return figure.svg.empty() ? "" : picture(std::vector<Panel>{{figure.title, figure.svg}});
+}
+
+}  // namespace
+
+Page training_page(const Recipe& recipe, const Results& results) {
+  Page page;
+  page.markdown = page_head(recipe, results);
+  page.markdown +=
+      "Test error in percent; mean and standard deviation over the trials that succeeded, and how "
+      "many "
+      "did. A trial fails at the first step whose loss or gradient is not finite.\n\n";
+  page.markdown += table_text(recipe, results) + "\n" + not_run_text(recipe, results);
+  if (const auto svg = errors_picture(recipe, results); !svg.empty()) {
+    page.pictures["errors.svg"] = svg;
+    page.markdown += "![Test errors](errors.svg)\n\n";
+  }
+  page.markdown += failures_text(recipe, results) + page_foot(recipe, results);
+  return page;
+}
+
+Page curves_page(const Recipe& recipe, const Results& results) {
+  std::vector<std::pair<std::string, Chart>> losses, gradients;
+  for (const Cell& cell : recipe.cells) {
+    const auto trials = results.of(cell);
+    if (trials.empty()) continue;
+    for (auto* charts : {&losses, &gradients}) {
+      if (charts->empty() || charts->back().first != cell.panel)
+        charts->push_back({cell.panel,
+                           {.description = cell.panel,
+                            .x_label = "step",
+                            .y_axis = charts == &losses ? report::Axis::Kind::linear
+                                                        : report::Axis::Kind::logarithmic}});
+      for (const Trial* trial : trials) {
+        Curve curve{.label = cell.row,
+                    .x = trial->at,
+                    .y = charts == &losses ? trial->loss : trial->gradient,
+                    .low = {},
+                    .high = {},
+                    .failed_at = {}};
+        if (trial->failure) curve.failed_at = double(trial->failure->step);
+        charts->back().second.curves.push_back(curve);
+      }
+    }
+  }
+  Page page;
+  page.markdown = page_head(recipe, results);
+  if (!losses.empty()) {
+    page.pictures["loss.svg"] = picture(losses);
+    page.pictures["gradient.svg"] = picture(gradients);
+    page.markdown +=
+        "Training loss, a line for each trial; a cross marks where a trial failed.\n\n"
+        "![Training loss](loss.svg)\n\n"
+        "Norm of the gradient behind the layer (of the first convolution's weights), the largest "
+        "of "
+        "each interval: where the layer's gradient is unsteady, this shows it first.\n\n"
+        "![Gradient norm](gradient.svg)\n\n";
+    page.markdown +=
+        fmt::format("The trials are those of [{0}](../{0}/README.md).\n\n", recipe.results_of);
+  }
+  page.markdown += page_foot(recipe, results);
+  return page;
+}
+
+}  // namespace keel::lab::reproduce

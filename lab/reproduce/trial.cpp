@@ -1,0 +1,111 @@
+#include "lab/reproduce/trial.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "lab/report/recorder.h"
+#include "lab/report/run_folder.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+constexpr std::int64_t kPoints = 60;       // of the curves that are kept
+constexpr std::int64_t kCheckpoints = 20;  // in the length of a run
+
+class Curves : public Observer {
+ public:
+  void on_start(const RunInfo& info) override { device = info.device; }
+  void on_step(const StepRecord& record) override {
+    at.push_back(double(record.step));
+    loss.push_back(record.loss);
+    gradient.push_back(record.gradient_norm_layer);
+  }
+  void on_epoch(const EpochRecord& record) override { test_errors.push_back(record.test_error); }
+
+  std::string device;
+  std::vector<double> at, loss, gradient, test_errors;
+};
+
+std::int64_t steps_of(const TrainOptions& options, const DataSet& data) {
+  const std::int64_t steps = options.epochs * (data.train.count() / options.batch);
+  return options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
+}
+
+/// Every k-th and the last, so that no more than kPoints are left.
+std::vector<double> thinned(const std::vector<double>& values) {
+  const std::size_t step = (values.size() + kPoints - 1) / kPoints;
+  if (step <= 1) return values;
+  std::vector<double> kept;
+  for (std::size_t i = values.size(); i > 0; i = i > step ? i - step : 0)
+    kept.push_back(values[i - 1]);
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+/// A run that was resumed has its beginning in its folder alone.
+void read_beginning(Curves& curves, const std::filesystem::path& folder) {
+  const report::Run run = report::read_run(folder);
+  curves.at.clear(), curves.loss.clear(), curves.gradient.clear(), curves.test_errors.clear();
+  for (const auto& step : run.steps) {
+    curves.at.push_back(double(step.step));
+    curves.loss.push_back(step.loss);
+    curves.gradient.push_back(step.gradient_norm);
+  }
+  for (const auto& epoch : run.epochs) curves.test_errors.push_back(epoch.test_error);
+}
+
+}  // namespace
+
+Data description_of(const DataSet& data) {
+  return {data.name, std::int64_t(data.classes.size()), data.train.count(), data.test.count()};
+}
+
+TrialOutcome run_trial(const std::string& cell, TrainOptions options) {
+  const DataSet data = load(options.data);
+  const std::int64_t steps = steps_of(options, data);
+  options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
+  Curves curves;
+  std::vector<Observer*> all{&curves};
+  std::unique_ptr<report::Recorder> recorder;
+  if (!options.run.empty()) {
+    options.resume = true;
+    options.keep = 2;
+    options.checkpoint_every = std::max<std::int64_t>(1, steps / kCheckpoints);
+    recorder = std::make_unique<report::Recorder>(
+        options.run, [](const std::string& text) { fprintf(stderr, "%s\n", text.c_str()); });
+    all.push_back(recorder.get());
+  }
+  report::Observers observers(all);
+  const Result result = train(options, data, observers);
+  if (recorder) read_beginning(curves, options.run);
+  return {.trial = {.cell = cell,
+                    .seed = options.seed,
+                    .status = result.status,
+                    .error = result.status == "finished" ? result.test_error : Trial::kNone,
+                    .best_error = result.best_test_error,
+                    .train_loss = result.train_loss,
+                    .steps = result.steps,
+                    .epochs = result.epochs,
+                    .seconds = result.seconds,
+                    .images_per_second = result.images_per_second,
+                    .failure = result.failure,
+                    .at = thinned(curves.at),
+                    .loss = thinned(curves.loss),
+                    .gradient = thinned(curves.gradient),
+                    .test_errors = thinned(curves.test_errors)},
+          .data = description_of(data),
+          .device = curves.device};
+}
+
+Json to_json(const TrialOutcome& outcome) {
+  return {{"trial", to_json(outcome.trial)},
+          {"data", to_json(outcome.data)},
+          {"device", outcome.device}};
+}
+
+TrialOutcome outcome_of(const Json& json) {
+  return {trial_of(json.at("trial")), data_of(json.at("data")),
+          json.at("device").get<std::string>()};
+}
+
+}  // namespace keel::lab::reproduce

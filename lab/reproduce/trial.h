@@ -1,0 +1,24 @@
+#pragma once
+
+#include "lab/data/data_set.h"
+#include "lab/reproduce/results.h"
+
+namespace keel::lab::reproduce {
+
+/// One training: what is recorded of it, and where it ran.
+struct TrialOutcome {
+  Trial trial;
+  Data data;
+  std::string device;
+};
+
+/// Loads the data and trains, in this process. With options.run a run folder is written, and a run
+/// that is in it already goes on; a trial that was interrupted has that status.
+TrialOutcome run_trial(const std::string& cell, TrainOptions options);
+
+Json to_json(const TrialOutcome& outcome);
+TrialOutcome outcome_of(const Json& json);
+
+Data description_of(const DataSet& data);
+
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,143 @@
+// Processes that die, hang, never come or were told something else: an error that names them, in time.
+
+#include "distributed/train_support.h"
+
+namespace keel::test {
+namespace {
+
+constexpr int kUsage = 2, kInterrupted = 5, kProcesses = 6;
+constexpr auto kInTime = 30s;  ///< of a timeout of 6 s, on a machine that is busy
+
+class FaultsTest : public TrainTest {
+ protected:
+  const std::string endless_ = kSmall + "--epochs 100000 --checkpoint-every 5 --timeout " +
+                               kSeconds + " --run " + (folder / "run").string();
+
+  /// Both ranks, some steps on their way.
+  void set_off() {
+    for (int rank = 0; rank < 2; ++rank) ranks.push_back(start_rank(rank, 2, endless_));
+    wait_for_step(folder / "run", 8, *ranks[0]);
+  }
+  void expect_blamed(int survivor, const std::string& words) {
+    EXPECT_EQ(ranks[std::size_t(survivor)]->wait(kInTime), kProcesses)
+        << ranks[std::size_t(survivor)]->log();
+    EXPECT_TRUE(contains(ranks[std::size_t(survivor)]->log(), words))
+        << ranks[std::size_t(survivor)]->log();
+  }
+
+  std::vector<Running> ranks;
+};
+
+TEST_F(FaultsTest, AKilledRankIsNamedAndTheRunGoesOn) {
+  set_off();
+  ranks[1]->send(SIGKILL);
+  expect_blamed(0, "rank 1 gives no sign of life");
+  const int reached = losses(folder / "run").rbegin()->first;
+
+  // Its last checkpoint is whole. A signal to one rank is enough to stop both, after the same step.
+  port = free_port();
+  const std::string resume = "--resume " + (folder / "run").string();
+  const Running first = start_rank(0, 2, resume), second = start_rank(1, 2, resume);
+  wait_for_step(folder / "run", reached + 5, *first);
+  second->send(SIGTERM);
+  EXPECT_EQ(first->wait(kInTime), kInterrupted) << first->log();
+  EXPECT_EQ(second->wait(kInTime), kInterrupted) << second->log();
+  EXPECT_TRUE(contains(first->log(), "resuming after step")) << first->log();
+  EXPECT_EQ(result(folder / "run").at("status"), "interrupted");
+  const int last = result(folder / "run").at("steps");
+  EXPECT_TRUE(fs::exists(folder / "run" / "checkpoints" /
+                         ("step-" + std::string(8 - std::to_string(last).size(), '0') +
+                          std::to_string(last) + ".json")));
+}
+
+TEST_F(FaultsTest, AHangingRankIsNamed) {
+  set_off();
+  ranks[1]->send(SIGSTOP);
+  expect_blamed(0, "rank 1 gives no sign of life");
+}
+
+TEST_F(FaultsTest, ARankThatHangsWithTheStoreIsNamed) {
+  set_off();
+  ranks[0]->send(SIGSTOP);
+  expect_blamed(1, "rank 0 at 127.0.0.1");
+}
+
+TEST_F(FaultsTest, ARankThatDiesWithTheStoreIsNamed) {
+  set_off();
+  ranks[0]->send(SIGKILL);
+  expect_blamed(1, "rank 0 at 127.0.0.1");
+}
+
+TEST_F(FaultsTest, OptionsMustBeTheSame) {
+  const std::string options = kSmall + "--timeout 20 --run " + (folder / "run").string();
+  const Running first = start_rank(0, 2, options);
+  const Running second = start_rank(1, 2, options + " --weight-decay 0.001");
+  for (Program* one : {first.get(), second.get()}) {
+    EXPECT_EQ(one->wait(kInTime), kProcesses) << one->log();
+    EXPECT_TRUE(contains(one->log(), "rank 1 was given weight_decay 0.001, rank 0 0.0005"))
+        << one->log();
+  }
+}
+
+TEST_F(FaultsTest, AnErrorOfOneIsToldToAll) {
+  const std::string options = kSmall + "--timeout 20 --run " + (folder / "run").string();
+  const Running first = start_rank(0, 2, options);
+  const Running second = start_rank(1, 2, options + " --source cifar10 --path /nowhere");
+  EXPECT_EQ(second->wait(kInTime), 3) << second->log();
+  EXPECT_EQ(first->wait(kInTime), kProcesses) << first->log();
+  EXPECT_TRUE(contains(first->log(), "rank 1 stopped: ")) << first->log();
+  EXPECT_TRUE(contains(first->log(), "/nowhere")) << first->log();
+}
+
+TEST_F(FaultsTest, TheirNumberMustBeTheSame) {
+  const Running first = start_rank(0, 2, kSmall + "--timeout 20 --run " + (folder / "r").string());
+  const Running second = start_rank(1, 3, kSmall + "--timeout 20");
+  EXPECT_EQ(first->wait(kInTime), kProcesses) << first->log();
+  EXPECT_EQ(second->wait(kInTime), kProcesses) << second->log();
+  EXPECT_TRUE(contains(first->log() + second->log(), "was told WORLD_SIZE 3")) << first->log();
+}
+
+TEST_F(FaultsTest, WhoNeverComesIsNamed) {
+  const std::string options = kSmall + "--timeout 2 --run " + (folder / "run").string();
+  const Running alone = start_rank(0, 3, options);
+  EXPECT_EQ(alone->wait(kInTime), kProcesses) << alone->log();
+  EXPECT_TRUE(
+      contains(alone->log(), "expected 3 processes (WORLD_SIZE) within 2 s, without rank 1, 2"))
+      << alone->log();
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+TEST_F(FaultsTest, AMasterThatIsNotThereIsNamed) {
+  const Running lost = start_rank(1, 2, kSmall + "--timeout 2");
+  EXPECT_EQ(lost->wait(kInTime), kProcesses) << lost->log();
+  EXPECT_TRUE(contains(lost->log(), "rank 1 found no store at 127.0.0.1:" + std::to_string(port)))
+      << lost->log();
+}
+
+TEST_F(FaultsTest, HalfAnEnvironmentIsAWrongCommandLine) {
+  const Running one = start(kSmall, {{"RANK", "1"}});
+  EXPECT_EQ(one->wait(kInTime), kUsage);
+  EXPECT_TRUE(contains(one->log(), "WORLD_SIZE")) << one->log();
+  const Running other = start(kSmall + "--distributed");
+  EXPECT_EQ(other->wait(kInTime), kUsage);
+}
+
+TEST_F(FaultsTest, WorkersAreWatchedOver) {
+  const Running all = start(endless_ + " --workers 2");
+  wait_for_step(folder / "run", 3, *all);
+  const std::string children = "/proc/" + std::to_string(all->process()) + "/task/" +
+                               std::to_string(all->process()) + "/children";
+  pid_t first = 0, second = 0;
+  std::ifstream(children) >> first >> second;
+  ASSERT_GT(second, 0);
+  kill(second, SIGKILL);
+  EXPECT_EQ(all->wait(kInTime), kProcesses) << all->log();
+  EXPECT_TRUE(
+      contains(all->log(), "rank 1 (process " + std::to_string(second) + ") was ended by signal 9"))
+      << all->log();
+  EXPECT_TRUE(contains(all->log(), "rank 1 gives no sign of life")) << all->log();
+  EXPECT_NE(kill(first, 0), 0);
+}
+
+}  // namespace
+}  // namespace keel::test

@@ -1,0 +1,166 @@
+// Hearts of several ranks in one process, around a store that is a map.
+
+#include "lab/processes/heartbeat.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace keel::lab {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Board {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::string> words;
+  bool gone = false, hangs = false;
+};
+
+class BoardMailbox : public Mailbox {
+ public:
+  explicit BoardMailbox(std::shared_ptr<Board> board) : board_(std::move(board)) {}
+  void set(const std::string& key, const std::string& value) override {
+    const auto lock = open();
+    board_->words[key] = value;
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    const auto lock = open();
+    const auto found = board_->words.find(key);
+    return found == board_->words.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::int64_t add(const std::string&, std::int64_t) override { return 0; }
+
+ private:
+  std::unique_lock<std::mutex> open() {
+    std::unique_lock lock(board_->mutex);
+    board_->changed.wait(lock, [&] { return !board_->hangs; });
+    if (board_->gone) throw std::runtime_error("connection reset");
+    return lock;
+  }
+  std::shared_ptr<Board> board_;
+};
+
+class HeartbeatTest : public testing::Test {
+ protected:
+  ~HeartbeatTest() override { set(board_->hangs, false); }
+
+  std::unique_ptr<Heartbeat> heart(std::int64_t rank,
+                                   std::function<void(const std::string&)> lost = {}) {
+    return std::make_unique<Heartbeat>(std::make_unique<BoardMailbox>(board_),
+                                       Heartbeat::Options{.rank = rank,
+                                                          .size = 3,
+                                                          .timeout = timeout_,
+                                                          .keeper = "rank 0 at here:1",
+                                                          .lost = std::move(lost)});
+  }
+  void set(bool& flag, bool value) {
+    const std::lock_guard lock(board_->mutex);
+    flag = value;
+    board_->changed.notify_all();
+  }
+  void start_all() {
+    for (int rank = 0; rank < 3; ++rank) hearts_.push_back(heart(rank));
+    std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  }
+
+  std::chrono::milliseconds timeout_ = 2s;
+  std::shared_ptr<Board> board_ = std::make_shared<Board>();
+  std::vector<std::unique_ptr<Heartbeat>> hearts_;
+};
+
+TEST_F(HeartbeatTest, NobodyIsBlamedWhereAllLive) {
+  timeout_ = 12s;  // beats long enough for a busy machine not to miss any
+  start_all();
+  hearts_[0]->begin_sum();  // ahead of the others, who simply are not there yet
+  EXPECT_EQ(hearts_[0]->blame(/*stuck=*/false), "");
+}
+
+TEST_F(HeartbeatTest, WhoIsSilentIsNamedWithItsLastStep) {
+  start_all();
+  hearts_[2]->at(17);
+  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  hearts_[2].reset();
+  EXPECT_EQ(hearts_[0]->blame(false), "rank 2 gives no sign of life (last at step 17)");
+}
+
+TEST_F(HeartbeatTest, WhoNeverCameIsNamed) {
+  hearts_.push_back(heart(0));
+  EXPECT_EQ(hearts_[0]->blame(false),
+            "rank 1 has never given a sign of life; rank 2 has never given a sign of life");
+}
+
+TEST_F(HeartbeatTest, WhoLivesButDoesNotMoveIsNamedByThoseWhoWaited) {
+  start_all();
+  for (const int rank : {0, 1})
+    for (int i = 0; i < 5; ++i) hearts_[std::size_t(rank)]->begin_sum();
+  hearts_[0]->at(4);
+  hearts_[2]->at(3);
+  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  EXPECT_EQ(hearts_[0]->blame(/*stuck=*/true),
+            "rank 2 lives but does not move (step 3, sum 0; this one: step 4, sum 5)");
+}
+
+TEST_F(HeartbeatTest, AnAlarmIsWhatAllOthersSay) {
+  start_all();
+  hearts_[1]->raise_alarm("rank 1 stopped: the disk is full");
+  hearts_[1].reset();
+  hearts_[2]->raise_alarm("something later");
+  for (const int rank : {0, 2})
+    EXPECT_EQ(hearts_[std::size_t(rank)]->blame(false), "rank 1 stopped: the disk is full");
+  set(board_->gone, true);  // with the store gone, what was read before is still known
+  EXPECT_EQ(hearts_[0]->blame(false), "rank 1 stopped: the disk is full");
+}
+
+TEST_F(HeartbeatTest, AStoreThatIsGoneOrHangsIsItsKeepersFault) {
+  start_all();
+  set(board_->hangs, true);
+  EXPECT_EQ(hearts_[1]->blame(false), "rank 0 at here:1, which keeps the store, does not answer");
+  set(board_->gone, true);
+  set(board_->hangs, false);
+  std::this_thread::sleep_for(3 * hearts_[2]->beat());
+  EXPECT_EQ(hearts_[2]->blame(false), "rank 0 at here:1, which keeps the store, is gone");
+}
+
+TEST_F(HeartbeatTest, WhoWaitsInVainAndCannotWakeIsEnded) {
+  std::atomic<int> ended = 0;
+  std::string why;
+  hearts_.push_back(heart(0, [&](const std::string& words) {
+    why = words;
+    ++ended;
+  }));
+  hearts_.push_back(heart(1));
+  hearts_.push_back(heart(2));
+  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  {
+    const Heartbeat::Waiting waiting(*hearts_[0]);
+    std::this_thread::sleep_for(1s);
+    EXPECT_EQ(ended, 0);
+    hearts_[2].reset();
+    for (int i = 0; i < 100 && ended == 0; ++i) std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(why, "rank 2 gives no sign of life (last at step 0)");
+}
+
+TEST_F(HeartbeatTest, ALongWaitForThoseWhoLiveIsNoFault) {
+  timeout_ = 4s;
+  std::atomic<int> ended = 0;
+  hearts_.push_back(heart(0, [&](const std::string&) { ++ended; }));
+  hearts_.push_back(heart(1));
+  hearts_.push_back(heart(2));
+  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  const Heartbeat::Waiting waiting(*hearts_[0]);
+  std::this_thread::sleep_for(6s);
+  EXPECT_EQ(ended, 0);
+}
+
+}  // namespace
+}  // namespace keel::lab
