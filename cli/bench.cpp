@@ -7,7 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 namespace keel::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cli/command.h"
 #include "lab/report/table.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 namespace keel::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "lab/reproduce/machine.h"
 #include "lab/reproduce/measure.h"
 #include "lab/reproduce/run.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 namespace keel::cli {
 namespace {
@@ -171,7 +171,7 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
   results.schedule = options.schedule;
   results.options = identity(common);
   results.data = measured.data;
-  results.place(this_session(options.command, measured.device));
+  results.place(this_origin(options.command, measured.device));
   results.measured = measured.figures;
   write_results(options.results, results);
   return kDone;

@@ -10,8 +10,8 @@
 
 #include "lab/data/load_error.h"
 #include "lab/data/sources.h"
-#include "lab/train/checksum.h"
-#include "lab/train/safetensors.h"
+#include "lab/storage/checksum.h"
+#include "lab/storage/safetensors.h"
 
 namespace keel::lab {
 namespace {

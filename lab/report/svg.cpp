@@ -40,7 +40,7 @@ Frame frame(const Chart& chart) {
     if (curve.failed_at) xs.push_back(*curve.failed_at);
   }
   const Axis x(Axis::Kind::linear, xs, false);
-  const Axis y(chart.y_axis, ys, true, chart.percent);
+  const Axis y(chart.y_axis, ys, chart.from_zero, chart.percent);
   std::size_t longest = 1;
   for (const Tick& tick : y.ticks(5)) longest = std::max(longest, tick.label.size());
   return {x, y, 8 + kLetter * double(longest)};

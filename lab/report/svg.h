@@ -28,6 +28,7 @@ struct Chart {
   std::string x_label;
   Axis::Kind y_axis = Axis::Kind::linear;
   bool percent = false;            ///< y are fractions, written in percent
+  bool from_zero = true;           ///< the y axis starts at 0 where no value is negative
   bool points = false;             ///< dots on the line, for spectra
   std::vector<Curve> curves = {};  ///< drawn in this order, the last on top
 };

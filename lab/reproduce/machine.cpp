@@ -50,7 +50,7 @@ std::string cuda() {
 
 }  // namespace
 
-Session this_session(const std::string& command, const std::string& device) {
+Origin this_origin(const std::string& command, const std::string& device) {
   return {.date = today(),
           .command = command,
           .tree = tree(),

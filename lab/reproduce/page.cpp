@@ -5,7 +5,7 @@
 #include "lab/report/text.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -28,7 +28,7 @@ std::string options_text(const Json& options) {
   return text;
 }
 
-std::string session_text(const Session& s) {
+std::string origin_text(const Origin& s) {
   const std::string where =
       s.device == "cpu" ? fmt::format("{} ({} cores)", s.processor, s.cores) : s.device;
   return fmt::format("- {}: {}; LibTorch {}, CUDA {}, keel {} at {}; `{}`\n", s.date, where,
@@ -41,7 +41,7 @@ std::string provenance(const Results& results) {
   if (!results.options.empty())
     text += fmt::format("Options in common: {}.\n", options_text(results.options));
   if (results.data || !results.options.empty()) text += "\n";
-  for (const Session& session : results.sessions) text += session_text(session);
+  for (const Origin& origin : results.origins) text += origin_text(origin);
   return text;
 }
 

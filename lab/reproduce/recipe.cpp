@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "keel/error.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 namespace keel::lab::reproduce {
 namespace {

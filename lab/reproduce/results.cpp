@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "keel/error.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -86,7 +86,7 @@ void require_equal(const Results& results, const std::string& where, const Json&
 
 }  // namespace
 
-bool Session::same_as(const Session& other) const {
+bool Origin::same_as(const Origin& other) const {
   return std::tie(command, tree, keel, libtorch, cuda, device, processor, cores) ==
          std::tie(other.command, other.tree, other.keel, other.libtorch, other.cuda, other.device,
                   other.processor, other.cores);
@@ -112,12 +112,12 @@ std::vector<const Trial*> Results::of(const Cell& cell) const {
   return found;
 }
 
-std::int64_t Results::place(const Session& session) {
-  const auto found = std::find_if(sessions.begin(), sessions.end(),
-                                  [&](const Session& s) { return s.same_as(session); });
-  if (found != sessions.end()) return found - sessions.begin();
-  sessions.push_back(session);
-  return std::int64_t(sessions.size()) - 1;
+std::int64_t Results::place(const Origin& origin) {
+  const auto found = std::find_if(origins.begin(), origins.end(),
+                                  [&](const Origin& s) { return s.same_as(origin); });
+  if (found != origins.end()) return found - origins.begin();
+  origins.push_back(origin);
+  return std::int64_t(origins.size()) - 1;
 }
 
 Json rounded(double value, int digits) {
@@ -143,7 +143,7 @@ Json to_json(const Trial& t) {
                {"epochs", t.epochs},
                {"seconds", rounded(t.seconds, 4)},
                {"images_per_second", rounded(t.images_per_second)},
-               {"session", t.session},
+               {"origin", t.origin},
                {"at", list_of(t.at, 9)},
                {"loss", list_of(t.loss, 4)},
                {"gradient", list_of(t.gradient, 3)},
@@ -166,7 +166,7 @@ Trial trial_of(const Json& json) {
           .epochs = json.at("epochs").get<std::int64_t>(),
           .seconds = number_or_nan(json.at("seconds")),
           .images_per_second = number_or_nan(json.at("images_per_second")),
-          .session = json.at("session").get<std::int64_t>(),
+          .origin = json.at("origin").get<std::int64_t>(),
           .at = numbers_of(json.at("at")),
           .loss = numbers_of(json.at("loss")),
           .gradient = numbers_of(json.at("gradient")),
@@ -185,13 +185,13 @@ Data data_of(const Json& json) {
           json.at("train").get<std::int64_t>(), json.at("test").get<std::int64_t>()};
 }
 
-Json to_json(const Session& s) {
+Json to_json(const Origin& s) {
   return {{"date", s.date},     {"command", s.command},     {"tree", s.tree},
           {"keel", s.keel},     {"libtorch", s.libtorch},   {"cuda", s.cuda},
           {"device", s.device}, {"processor", s.processor}, {"cores", s.cores}};
 }
 
-Session session_of(const Json& json) {
+Origin origin_of(const Json& json) {
   const auto text = [&](const char* name) { return json.at(name).get<std::string>(); };
   return {text("date"),   text("command"),   text("tree"),
           text("keel"),   text("libtorch"),  text("cuda"),
@@ -208,13 +208,13 @@ Results read_results(const fs::path& file) {
     results.options = json.at("options");
     results.cells = json.value("cells", Json::object());
     if (json.contains("data")) results.data = data_of(json.at("data"));
-    for (const Json& one : json.at("sessions")) results.sessions.push_back(session_of(one));
+    for (const Json& one : json.at("origins")) results.origins.push_back(origin_of(one));
     if (json.contains("trials"))
       for (const Json& one : json.at("trials")) results.trials.push_back(trial_of(one));
     results.measured = json.value("measured", Json());
     for (const Trial& trial : results.trials)
-      require(trial.session >= 0 && trial.session < std::int64_t(results.sessions.size()),
-              fmt::format("no session {}", trial.session));
+      require(trial.origin >= 0 && trial.origin < std::int64_t(results.origins.size()),
+              fmt::format("no origin {}", trial.origin));
   } catch (const std::exception& error) {
     throw Error(fmt::format("keel reproduce: {}: {}", file.string(), error.what()));
   }
@@ -226,8 +226,8 @@ void write_results(const fs::path& file, const Results& results) {
                {"schedule", results.schedule},
                {"options", results.options}};
   if (results.data) json["data"] = to_json(*results.data);
-  json["sessions"] = Json::array();
-  for (const Session& session : results.sessions) json["sessions"].push_back(to_json(session));
+  json["origins"] = Json::array();
+  for (const Origin& origin : results.origins) json["origins"].push_back(to_json(origin));
   if (!results.cells.empty()) json["cells"] = results.cells;
   if (!results.trials.empty()) json["trials"] = Json::array();
   for (const Trial& trial : results.trials) json["trials"].push_back(to_json(trial));

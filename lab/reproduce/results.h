@@ -15,7 +15,7 @@
 namespace keel::lab::reproduce {
 
 /// One call of the program, on one machine.
-struct Session {
+struct Origin {
   std::string date, command;
   std::string tree;  ///< git describe
   std::string keel, libtorch, cuda;
@@ -24,7 +24,7 @@ struct Session {
   std::int64_t cores = 0;
 
   /// But for the date, the same.
-  bool same_as(const Session& other) const;
+  bool same_as(const Origin& other) const;
 };
 
 struct Data {
@@ -46,7 +46,7 @@ struct Trial {
   std::int64_t steps = 0, epochs = 0;
   double seconds = 0, images_per_second = 0;
   std::optional<Failure> failure = std::nullopt;
-  std::int64_t session = 0;
+  std::int64_t origin = 0;
   /// Over the run, up to the steps `at`: mean loss, and largest gradient norm behind the layer.
   std::vector<double> at = {}, loss = {}, gradient = {};
   std::vector<double> test_errors =
@@ -58,15 +58,15 @@ struct Results {
   Json options = Json::object();  ///< common to the cells, without what belongs to a machine
   Json cells = Json::object();    ///< of each cell with trials: its own options
   std::optional<Data> data = std::nullopt;
-  std::vector<Session> sessions = {};
+  std::vector<Origin> origins = {};
   std::vector<Trial> trials = {};
   Json measured = {};  ///< of measurements
 
   bool empty() const { return trials.empty() && measured.is_null(); }
   const Trial* find(const std::string& cell, std::uint64_t seed) const;
   std::vector<const Trial*> of(const Cell& cell) const;
-  /// The session's place in the list, where it is put if it is not there.
-  std::int64_t place(const Session& session);
+  /// The origin's place in the list, where it is put if it is not there.
+  std::int64_t place(const Origin& origin);
 };
 
 /// Empty results where there is no file.
@@ -78,8 +78,8 @@ Json to_json(const Trial& trial);
 Trial trial_of(const Json& json);
 Json to_json(const Data& data);
 Data data_of(const Json& json);
-Json to_json(const Session& session);
-Session session_of(const Json& json);
+Json to_json(const Origin& origin);
+Origin origin_of(const Json& json);
 
 /// Without what may differ between machines and calls: paths, devices, threads, seeds, logging.
 Json identity(const Json& options);

@@ -18,7 +18,7 @@
 #include "lab/reproduce/child.h"
 #include "lab/reproduce/machine.h"
 #include "lab/reproduce/trial.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 #include "lab/train/signals.h"
 
 namespace keel::lab::reproduce {
@@ -82,7 +82,7 @@ class Queue {
       : recipe_(recipe),
         options_(options),
         printer_(printer),
-        session_(this_session(options.command)) {
+        origin_(this_origin(options.command)) {
     if (!options.fresh) results_ = read_results(options.results);
     require_same(results_, recipe, options.schedule, options.given);
     results_.experiment = recipe.name;
@@ -130,7 +130,7 @@ class Queue {
     TrainOptions train = cell_options(recipe_, *wanted.cell, options_.schedule, options_.given);
     train.seed = wanted.seed;
     if (train.threads == 0 && options_.jobs > 1)
-      train.threads = std::max<std::int64_t>(1, session_.cores / options_.jobs);
+      train.threads = std::max<std::int64_t>(1, origin_.cores / options_.jobs);
     if (!options_.runs.empty())
       train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
     const fs::path request = exchange_.path() / wanted.name();
@@ -172,8 +172,8 @@ class Queue {
                     "are {}: --fresh starts again",
                     recipe_.name, results_.data ? results_.data->text() : "", found.data.text()));
     results_.data = found.data;
-    session_.device = found.device;
-    found.trial.session = results_.place(session_);
+    origin_.device = found.device;
+    found.trial.origin = results_.place(origin_);
     results_.cells[found.trial.cell] = recipe_.find(found.trial.cell)->train;
     results_.trials.push_back(found.trial);
     write_results(options_.results, results_);
@@ -206,7 +206,7 @@ class Queue {
   const StopOnSignal signals_;
   const Clock::time_point begun_ = Clock::now();
   const Exchange exchange_;
-  Session session_;
+  Origin origin_;
   Results results_;
   RunOutcome outcome_;
   std::deque<Wanted> waiting_;

@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "lab/train/checksum.h"
+#include "lab/storage/checksum.h"
 
 namespace keel::lab {
 namespace {

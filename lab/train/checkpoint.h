@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "lab/models/resnet.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
+#include "lab/storage/safetensors.h"
 #include "lab/train/options.h"
-#include "lab/train/safetensors.h"
 
 namespace keel::lab {
 

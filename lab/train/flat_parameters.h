@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/train/safetensors.h"
+#include "lab/storage/safetensors.h"
 
 namespace keel::lab {
 

@@ -33,8 +33,8 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
   auto results = json(out / "results.json");
   ASSERT_EQ(results.at("trials").size(), 2u);
   EXPECT_EQ(results.at("data").at("train"), 64);
-  EXPECT_EQ(results.at("sessions").size(), 1u);
-  EXPECT_EQ(results.at("sessions")[0].at("device"), "cpu");
+  EXPECT_EQ(results.at("origins").size(), 1u);
+  EXPECT_EQ(results.at("origins")[0].at("device"), "cpu");
   for (const auto& trial : results.at("trials")) {
     EXPECT_EQ(trial.at("status"), "finished");
     EXPECT_EQ(trial.at("steps"), 8);

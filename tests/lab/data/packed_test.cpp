@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "lab/data/data_set.h"
-#include "lab/train/safetensors.h"
+#include "lab/storage/safetensors.h"
 #include "support/errors.h"
 #include "support/files.h"
 #include "support/random.h"

@@ -88,7 +88,7 @@ TEST(Measure, GradientErrorFallsWithTheTerms) {
   const Page drawn = measured_page(recipe, Results{.experiment = "gradient-error",
                                                    .schedule = "short",
                                                    .data = got.data,
-                                                   .sessions = {},
+                                                   .origins = {},
                                                    .trials = {},
                                                    .measured = got.figures});
   EXPECT_EQ(drawn.pictures.size(), 1u);

@@ -40,7 +40,7 @@ Results results() {
   one.schedule = "short";
   one.options = {{"epochs", 6}};
   one.data = Data{"shapes", 10, 1000, 100};
-  one.sessions = {
+  one.origins = {
       {"2026-01-01", "keel reproduce table", "abc", "0.1", "2.0", "13.0", "GPU", "CPU", 4}};
   one.trials = {trial("svd", 2, 0), trial("ours", 1, 0.10), trial("ours", 2, 0.12),
                 trial("svd", 1, 0.2)};

@@ -46,7 +46,7 @@ Results results() {
   one.options = identity(common_options(recipe(), "short", Json::object()));
   one.cells = {{"svd", {{"rule", "analytic"}}}};
   one.data = Data{"shapes", 10, 100, 20};
-  one.sessions = {{"2026-01-01", "keel reproduce", "abc", "0.1", "2.0", "13.0", "GPU", "CPU", 4}};
+  one.origins = {{"2026-01-01", "keel reproduce", "abc", "0.1", "2.0", "13.0", "GPU", "CPU", 4}};
   one.trials = {failed_trial()};
   return one;
 }
@@ -80,7 +80,7 @@ TEST(Results, WhatIsWrittenIsRead) {
   EXPECT_EQ(trial.failure->what, "step 33: not finite");
   EXPECT_TRUE(std::isnan(trial.failure->smallest_gap));
   EXPECT_EQ(got.data, results().data);
-  EXPECT_TRUE(got.sessions[0].same_as(results().sessions[0]));
+  EXPECT_TRUE(got.origins[0].same_as(results().origins[0]));
   // Written again it is the same, byte for byte.
   write_results(folder / "again.json", got);
   EXPECT_EQ(read(folder / "again.json"), read(file / "results.json"));
@@ -128,15 +128,15 @@ TEST(Results, OtherOptionsAreAnError) {
   EXPECT_NE(complaint(results(), other, "short", Json::object()).find("has a cell"), 0u);
 }
 
-TEST(Results, SessionsAreListedOnce) {
+TEST(Results, OriginsAreListedOnce) {
   Results one = results();
-  Session same = one.sessions[0], other = same;
+  Origin same = one.origins[0], other = same;
   same.date = "2026-02-02";
   other.tree = "def";
   EXPECT_EQ(one.place(same), 0);
   EXPECT_EQ(one.place(other), 1);
   EXPECT_EQ(one.place(same), 0);
-  EXPECT_EQ(one.sessions.size(), 2u);
+  EXPECT_EQ(one.origins.size(), 2u);
 }
 
 TEST(Results, CellsByPattern) {

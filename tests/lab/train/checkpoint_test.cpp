@@ -3,7 +3,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "lab/train/checksum.h"
+#include "lab/storage/checksum.h"
 #include "lab/train/support.h"
 
 namespace keel::lab {

@@ -1,9 +1,9 @@
-#include "lab/train/safetensors.h"
+#include "lab/storage/safetensors.h"
 
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 #include "lab/train/support.h"
 
 namespace keel::lab {

@@ -1,4 +1,4 @@
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 #include <fcntl.h>
 #include <unistd.h>

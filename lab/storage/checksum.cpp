@@ -1,4 +1,4 @@
-#include "lab/train/checksum.h"
+#include "lab/storage/checksum.h"
 
 #include <array>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "lab/train/safetensors.h"
+#include "lab/storage/safetensors.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 
 #include "keel/error.h"
-#include "lab/train/files.h"
+#include "lab/storage/files.h"
 
 namespace keel::lab {
 namespace {
