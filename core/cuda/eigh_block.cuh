@@ -1,12 +1,13 @@
 #pragma once
 
 // One symmetric matrix, n <= 128, start to end in one block (or part of a warp): load and scale,
-// tridiagonalise, divide and conquer, back. Whoever includes this says where entries come from and
-// where the result goes.
+// tridiagonalise, divide and conquer, back; up to n = 4 by rotations alone. Whoever includes this says
+// where entries come from and where the result goes.
 
 #include <type_traits>
 
 #include "eigh_divide.cuh"
+#include "eigh_sign.cuh"
 #include "eigh_tridiagonal.cuh"
 #include "keel/eigh.h"
 
@@ -47,15 +48,31 @@ __device__ void order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   team.sync();
 }
 
-/// entry(r, c), c <= r, gives the lower triangle. Leaves the eigenvalues in s.sorted_value, descending,
-/// and the vectors in the rows and columns of s.update. False where an entry was not finite: then all
-/// are NaN.
+/// The power of two that brings a matrix to unit size, and whether it is finite.
+template <typename T>
+struct UnitScale {
+  bool finite;
+  int exponent = 0;
+  __device__ explicit UnitScale(T largest) : finite(largest <= std::numeric_limits<T>::max()) {
+    if (finite) frexp(largest, &exponent);
+  }
+  __device__ T down(T x) const { return ldexp(x, -exponent); }
+  __device__ T up(T x) const { return ldexp(x, exponent); }
+  /// A magnitude that fmax does not lose where x is NaN.
+  __device__ static T magnitude(T x) {
+    x = fabs(x);
+    return x <= std::numeric_limits<T>::max() ? x : std::numeric_limits<T>::infinity();
+  }
+};
+
+/// Leaves the values in s.value, in no order, and in `own` this thread's part of vector team.column(),
+/// whose k-th entry belongs to row s.order[k].
 template <typename T, int N, typename Entry>
-__device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Storage<T, N>& s) {
+__device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const Entry& entry,
+                                           Storage<T, N>& s, T (&own)[Team<T, N>::kOwn]) {
   using Members = Team<T, N>;
   constexpr int kOwn = Members::kOwn, kRow = Members::kRow;
   const int j = team.column();
-  T own[kOwn];
   T size = 0;
 #pragma unroll
   for (int k = 0; k < kOwn; ++k) {
@@ -66,61 +83,82 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   for (int k = 0; k < kOwn; ++k) {
     const int c = team.element(k);
     if (c <= j && j < n) s.vectors[j * kRow + c] = s.vectors[c * kRow + j] = own[k];
-    // NaN would vanish in fmax.
-    const T magnitude = fabs(own[k]);
-    size =
-        fmax(size, magnitude <= std::numeric_limits<T>::max() ? magnitude
-                                                              : std::numeric_limits<T>::infinity());
+    size = fmax(size, UnitScale<T>::magnitude(own[k]));
   }
-  size = largest_of_all(team, size, s.exchange);
-  const bool finite = size <= std::numeric_limits<T>::max();
-  int exponent = 0;
-  if (finite) frexp(size, &exponent);
+  const UnitScale<T> scale(largest_of_all(team, size, s.exchange));
   team.sync();
   order_rows(team, n, s);
 
 #pragma unroll
   for (int k = 0; k < kOwn; ++k) {
     const int c = team.element(k);
-    own[k] = finite && j < n && c < n ? ldexp(s.vectors[s.order[j] * kRow + s.order[c]], -exponent)
-                                      : T(0);
+    own[k] = scale.finite && j < n && c < n ? scale.down(s.vectors[s.order[j] * kRow + s.order[c]])
+                                            : T(0);
   }
   team.sync();
   tridiagonalise(team, n, own, s);
   divide_and_conquer(team, n, s);
   team.load(s.vectors + j * kRow, own);
   apply_reflectors(team, n, own, s);
+  return scale;
+}
 
+/// The same for n <= 4. All threads work the whole matrix, each with the row of the vectors that it needs.
+template <typename T, typename Entry>
+__device__ UnitScale<T> decompose_by_rotations(const Team<T, 4>& team, int n, const Entry& entry,
+                                               Storage<T, 4>& s, T (&own)[1]) {
+  Quad<T> quad([&](int r, int c) { return c < n ? entry(c, r) : T(0); }, team.lane());
+  T size = 0;
+  quad.for_each([&](T& x) { size = fmax(size, UnitScale<T>::magnitude(x)); });
+  const UnitScale<T> scale(size);
+  quad.for_each([&](T& x) { x = scale.finite ? scale.down(x) : T(0); });
+  quad.solve();
+  const int j = team.column();
+  own[0] = quad.row_entry(j);
+  if (team.lane() == 0) {
+    s.value[j] = quad.value(j);
+    s.order[j] = j;
+  }
+  team.sync();
+  return scale;
+}
+
+/// entry(r, c), c <= r, gives the lower triangle. Leaves the eigenvalues in s.sorted_value, descending,
+/// and the vectors in the rows and columns of s.update. False where an entry was not finite: then all
+/// are NaN.
+template <typename T, int N, typename Entry>
+__device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Storage<T, N>& s) {
+  using Members = Team<T, N>;
+  constexpr int kOwn = Members::kOwn;
+  T own[kOwn];
+  const UnitScale<T> scale = [&] {
+    if constexpr (N == 4)
+      return decompose_by_rotations(team, n, entry, s, own);
+    else
+      return decompose_by_parts(team, n, entry, s, own);
+  }();
+
+  const int j = team.column();
   int place = 0;
   const T value = j < n ? s.value[j] : T(0);
   for (int k = team.lane(); k < n; k += team.lanes())
     place += s.value[k] > value || (s.value[k] == value && k < j);
   place = team.sum(place);
-  // The entry of largest magnitude, the first such one, is positive.
-  T top = -1, peak = 1;
-  int top_row = N;
-  const auto offer = [&](T magnitude, T x, int row) {
-    if (magnitude > top || (magnitude == top && row < top_row)) {
-      top = magnitude;
-      peak = x;
-      top_row = row;
-    }
-  };
+  LargestEntry<T> largest;
 #pragma unroll
   for (int k = 0; k < kOwn; ++k)
-    if (team.element(k) < n) offer(fabs(own[k]), own[k], s.order[team.element(k)]);
-  for (int r = 1; r < Members::kLanes; r *= 2)
-    offer(team.near(top, r), team.near(peak, r), team.near(top_row, r));
+    if (team.element(k) < n) largest.offer(own[k], s.order[team.element(k)]);
+  largest.share(Members::kLanes);
   if (j < n) {
-    if (team.lane() == 0) s.sorted_value[place] = finite ? ldexp(value, exponent) : T(NAN);
+    if (team.lane() == 0) s.sorted_value[place] = scale.finite ? scale.up(value) : T(NAN);
 #pragma unroll
     for (int k = 0; k < kOwn; ++k)
       if (team.element(k) < n)
-        s.update[s.order[team.element(k)] * kRow + place] =
-            finite ? (peak < 0 ? -own[k] : own[k]) + T(0) : T(NAN);
+        s.update[s.order[team.element(k)] * Members::kRow + place] =
+            scale.finite ? largest.with_sign(own[k]) : T(NAN);
   }
   team.sync();
-  return finite;
+  return scale.finite;
 }
 
 /// The result, row by row, to where the caller wants it.

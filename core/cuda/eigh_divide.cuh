@@ -254,26 +254,19 @@ __device__ void divide_and_conquer(const Team<T, N>& team, int n, Storage<T, N>&
   const int j = team.column(), base = j & ~3;
   // Every thread of the four columns solves their quad, each with the row of vectors that it needs.
   const auto link = [&](int i) { return i >= 0 && i + 1 < n ? s.coupling[i] : T(0); };
-  T diagonal[4], coupling[3];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const T torn = i == 0 ? fabs(link(base - 1)) : (i == 3 ? fabs(link(base + 3)) : T(0));
-    diagonal[i] = base + i < n ? s.diagonal[base + i] - torn : T(0);
-    if (i < 3) coupling[i] = link(base + i);
-  }
-  Quad<T> quad(diagonal, coupling, team.lane());
+  Quad<T> quad(
+      [&](int r, int c) {
+        if (r != c) return c == r + 1 ? link(base + r) : T(0);
+        const T torn = r == 0 ? fabs(link(base - 1)) : (r == 3 ? fabs(link(base + 3)) : T(0));
+        return base + r < n ? s.diagonal[base + r] - torn : T(0);
+      },
+      team.lane());
   quad.solve();
-  T own[kOwn] = {}, value = quad.diagonal[0], entry = quad.row[0];
+  const T own[kOwn] = {};
   team.store(s.vectors + j * kRow, own);
   __syncwarp();
-#pragma unroll
-  for (int i = 1; i < 4; ++i)
-    if (j == base + i) {
-      value = quad.diagonal[i];
-      entry = quad.row[i];
-    }
-  s.vectors[j * kRow + base + team.lane()] = entry;
-  if (team.lane() == 0) s.value[j] = value;
+  s.vectors[j * kRow + base + team.lane()] = quad.row_entry(j - base);
+  if (team.lane() == 0) s.value[j] = quad.value(j - base);
   team.sync();
   for (int half = 4; half < n; half *= 2) {
     const Merge<T> merge = prepare_merge(

@@ -5,6 +5,7 @@
 // shared memory.
 
 #include "eigh_middle_parts.cuh"
+#include "eigh_sign.cuh"
 
 namespace keel::cuda {
 
@@ -207,34 +208,20 @@ struct Finisher {
     if constexpr (SQUARE > 0) apply_all<SQUARE - 1>();
   }
 
-  /// In each vector the entry of largest magnitude, the first such one, becomes positive.
   __device__ __forceinline__ void store(T* result, std::int64_t row_stride) {
     const bool finite = parts.finite;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      T top = -1, peak = 1;
-      int top_row = N;
-      const auto offer = [&](T magnitude, T x, int row) {
-        if (magnitude > top || (magnitude == top && row < top_row)) {
-          top = magnitude;
-          peak = x;
-          top_row = row;
-        }
-      };
+      LargestEntry<T> largest;
 #pragma unroll
       for (int j = 0; j < kSquares; ++j)
-        if (lane + 32 * j < n) offer(fabs(vector[i][j]), vector[i][j], s.order[lane + 32 * j]);
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const T their_top = __shfl_xor_sync(0xffffffffu, top, distance);
-        const T their_peak = __shfl_xor_sync(0xffffffffu, peak, distance);
-        offer(their_top, their_peak, __shfl_xor_sync(0xffffffffu, top_row, distance));
-      }
+        if (lane + 32 * j < n) largest.offer(vector[i][j], s.order[lane + 32 * j]);
+      largest.share(32);
 #pragma unroll
       for (int j = 0; j < kSquares; ++j)
         if (lane + 32 * j < n)
           s.panel[s.order[lane + 32 * j] * Storage::kPanelRow + kOwn * warp + i] =
-              finite ? (peak < 0 ? -vector[i][j] : vector[i][j]) + T(0) : T(NAN);
+              finite ? largest.with_sign(vector[i][j]) : T(NAN);
     }
     __syncthreads();
     const int count = min(kPanel, n - first);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Four by four, where divide and conquer starts: cyclic Jacobi in registers, two rotations at a time.
+// Four by four, where divide and conquer starts and where small matrices end: cyclic Jacobi in registers, two
+// rotations at a time.
 
 #include "eigh_secular.h"
 
@@ -12,21 +13,30 @@ KEEL_HOST_DEVICE inline float short_inverse(float x) {
   return guess + guess * (1 - x * guess);
 }
 KEEL_HOST_DEVICE inline double short_inverse(double x) { return 1 / x; }
-KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
+/// 1 / sqrt(x) to a few ulps, where what is lost is mended later; x is not subnormal.
+KEEL_HOST_DEVICE inline float rough_inverse_root(float x) {
 #ifdef __CUDA_ARCH__
-  const float guess = rsqrtf(x);
+  float inverse;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
 #else
-  const float guess = 1 / std::sqrt(x);
+  return 1 / std::sqrt(x);
 #endif
+}
+KEEL_HOST_DEVICE inline double rough_inverse_root(double x) {
+#ifdef __CUDA_ARCH__
+  return rsqrt(x);
+#else
+  return 1 / std::sqrt(x);
+#endif
+}
+KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
+  const float guess = rough_inverse_root(x);
   return guess + guess / 2 * (1 - x * guess * guess);
 }
 KEEL_HOST_DEVICE inline double short_inverse_root(double x) { return 1 / std::sqrt(x); }
 KEEL_HOST_DEVICE inline float short_root(float x) {
-#ifdef __CUDA_ARCH__
-  const float inverse = rsqrtf(x);
-#else
-  const float inverse = 1 / std::sqrt(x);
-#endif
+  const float inverse = rough_inverse_root(x);
   const float guess = x * inverse;
   return guess + inverse / 2 * (x - guess * guess);
 }
@@ -42,25 +52,45 @@ struct Quad {
   T off[4][4];  ///< above the diagonal
   T row[4];
 
-  KEEL_HOST_DEVICE Quad(const T (&d)[4], const T (&coupling)[3], int which) {
+  /// entry(i, j), i <= j, is the matrix; the row kept is number `which`.
+  template <typename Entry>
+  KEEL_HOST_DEVICE Quad(const Entry& entry, int which) {
+    KEEL_UNROLL_4
     for (int i = 0; i < 4; ++i) {
-      diagonal[i] = d[i];
+      diagonal[i] = entry(i, i);
       row[i] = i == which ? T(1) : T(0);
-      for (int j = i + 1; j < 4; ++j) off[i][j] = j == i + 1 ? coupling[i] : T(0);
+      KEEL_UNROLL_4
+      for (int j = i + 1; j < 4; ++j) off[i][j] = entry(i, j);
     }
   }
 
   /// An entry this small changes no eigenvalue of its pair by more than rounding, nor a matrix of unit size.
   KEEL_HOST_DEVICE bool negligible(int p, int q) const {
-    constexpr T tiny = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
-    constexpr T relative = std::numeric_limits<T>::epsilon() / 4;
+    constexpr T epsilon = std::numeric_limits<T>::epsilon(), tiny = epsilon * epsilon;
     return std::abs(off[p][q]) <=
-           std::fmax(relative * (std::abs(diagonal[p]) + std::abs(diagonal[q])), tiny);
+           std::fmax(epsilon / 4 * (std::abs(diagonal[p]) + std::abs(diagonal[q])), tiny);
   }
   KEEL_HOST_DEVICE bool diagonalised() const {
     return negligible(0, 1) & negligible(0, 2) & negligible(0, 3) & negligible(1, 2) &
            negligible(1, 3) & negligible(2, 3);
   }
+
+  /// body(x) for each entry of the matrix, those above the diagonal once.
+  template <typename Body>
+  KEEL_HOST_DEVICE void for_each(const Body& body) {
+    KEEL_UNROLL_4
+    for (int i = 0; i < 4; ++i) {
+      body(diagonal[i]);
+      KEEL_UNROLL_4
+      for (int j = i + 1; j < 4; ++j) body(off[i][j]);
+    }
+  }
+  /// Entries chosen at run time, which would otherwise move the array from registers to memory.
+  KEEL_HOST_DEVICE static T chosen(const T (&all)[4], int i) {
+    return i < 2 ? (i == 0 ? all[0] : all[1]) : (i == 2 ? all[2] : all[3]);
+  }
+  KEEL_HOST_DEVICE T value(int i) const { return chosen(diagonal, i); }
+  KEEL_HOST_DEVICE T row_entry(int i) const { return chosen(row, i); }
 
   struct Rotation {
     T c, s;
@@ -71,16 +101,24 @@ struct Quad {
     y = r.s * old + r.c * y;
   }
 
-  /// Makes entry (p, q) zero. Of the others this changes only the diagonal.
+  /// Makes entry (p, q) zero, nearly; of the others this changes only the diagonal. The angle may be rough, since
+  /// the next sweep mends it and what it leaves is kept; that c^2 + s^2 = 1 may not.
   KEEL_HOST_DEVICE Rotation annihilate(int p, int q) {
-    if (negligible(p, q)) return {1, 0};
-    const T ratio = (diagonal[q] - diagonal[p]) * short_inverse(2 * off[p][q]);
-    const T size = short_inverse(std::abs(ratio) + short_root(1 + ratio * ratio));
-    const T tangent = std::copysign(size, ratio), c = short_inverse_root(1 + tangent * tangent);
-    diagonal[p] -= tangent * off[p][q];
-    diagonal[q] += tangent * off[p][q];
-    off[p][q] = 0;
-    return {c, tangent * c};
+    const T gap = diagonal[q] - diagonal[p], twice = 2 * off[p][q];
+    const T inverse = rough_inverse_root(gap * gap + twice * twice);
+    const T square = T(0.5) + T(0.5) * std::abs(gap) * inverse;
+    const T inverse_c = rough_inverse_root(square);
+    T c = square * inverse_c, s = T(0.5) * twice * inverse * inverse_c;
+    const T mended = T(1.5) - T(0.5) * (c * c + s * s);
+    // No branch: a pair's rotations are worked side by side.
+    const bool stays = negligible(p, q);
+    c = stays ? T(1) : c * mended;
+    s = stays ? T(0) : s * (gap < 0 ? -mended : mended);
+    const T moved = s * (c * twice - s * gap);
+    diagonal[p] -= moved;
+    diagonal[q] += moved;
+    off[p][q] = (c * c - s * s) * off[p][q] - c * s * gap;
+    return {c, s};
   }
 
   /// Rotates (p, q) and (u, v), which with p < q, u < v and p < u are all four.
