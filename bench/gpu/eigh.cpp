@@ -41,7 +41,10 @@ void measure_forward(Record& record, const Cell& cell) {
   const torch::Tensor values = torch::empty({cell.batch, cell.n}, m.options());
   const torch::Tensor vectors = torch::empty_like(m);
   std::vector<Peer> peers = cusolver_peers(m);
+  // cuSOLVER overwrites its input: all solvers stand behind a copy, whose own time is taken off below.
+  const auto copy_input = peers.front().call;
   peers.push_back({"keel", [&] {
+                     copy_input();
                      cuda::eigh<float>(
                          contiguous<const float>(m.data_ptr<float>(), cell.batch, cell.n),
                          values.data_ptr<float>(),
@@ -54,11 +57,9 @@ void measure_forward(Record& record, const Cell& cell) {
   const double copy = times["copy"];
   times.erase("copy");
   double best = std::numeric_limits<double>::infinity();
+  times["keel"] -= copy;
   for (auto& [peer, time] : times)
-    if (peer.find("syev") != std::string::npos || peer.rfind("Xsyev", 0) == 0) {
-      time -= copy;
-      best = std::min(best, time);
-    }
+    if (peer.find("syev") != std::string::npos) best = std::min(best, time -= copy);
   const std::string name = cell.name("forward");
   record.add(name, times);
   const double over_cusolver = cell.n <= 32 ? 2 : cell.n == 64 ? 1.5 : 1;

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "eigh_divide.cuh"
+#include "eigh_scale.cuh"
 #include "eigh_sign.cuh"
 #include "eigh_tridiagonal.cuh"
 #include "keel/eigh.h"
@@ -47,23 +48,6 @@ __device__ void order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   if (team.lane() == 0 && r < n) s.order[lonely ? busy + r - before : before] = r;
   team.sync();
 }
-
-/// The power of two that brings a matrix to unit size, and whether it is finite.
-template <typename T>
-struct UnitScale {
-  bool finite;
-  int exponent = 0;
-  __device__ explicit UnitScale(T largest) : finite(largest <= std::numeric_limits<T>::max()) {
-    if (finite) frexp(largest, &exponent);
-  }
-  __device__ T down(T x) const { return ldexp(x, -exponent); }
-  __device__ T up(T x) const { return ldexp(x, exponent); }
-  /// A magnitude that fmax does not lose where x is NaN.
-  __device__ static T magnitude(T x) {
-    x = fabs(x);
-    return x <= std::numeric_limits<T>::max() ? x : std::numeric_limits<T>::infinity();
-  }
-};
 
 /// Leaves the values in s.value, in no order, and in `own` this thread's part of vector team.column(),
 /// whose k-th entry belongs to row s.order[k].

@@ -6,6 +6,7 @@
 // is touched once a column. Every warp makes the reflection for itself: a column costs two barriers.
 
 #include "eigh_middle_parts.cuh"
+#include "eigh_scale.cuh"
 #include "eigh_tridiagonal.cuh"
 
 namespace keel::cuda {
@@ -52,7 +53,6 @@ struct Reducer {
   /// The lower triangle into shared memory; the largest magnitude, infinity where an entry is not finite.
   template <typename Entry>
   __device__ __forceinline__ T load(const Entry& matrix) {
-    constexpr T infinity = std::numeric_limits<T>::infinity();
     for (int c = threadIdx.x; c < N; c += kThreads) s.alive[c] = 0;
     __syncthreads();
     T size = 0;
@@ -75,8 +75,7 @@ struct Reducer {
         for (int j = 0; j < kSquares; ++j) {
           const int c = lane + 32 * j;
           if (r < n && c <= r) s.triangle[r * (r + 1) / 2 + c] = x[i][j];
-          const T magnitude = fabs(x[i][j]);  // NaN would vanish in fmax
-          size = fmax(size, magnitude <= std::numeric_limits<T>::max() ? magnitude : infinity);
+          size = fmax(size, UnitScale<T>::magnitude(x[i][j]));
           if (c < r && x[i][j] != 0) {
             neighbour = true;
             neighbours |= 1u << j;
@@ -113,10 +112,8 @@ struct Reducer {
     if (r < n) parts.order[r] = s.order[r];
   }
 
-  /// Takes the triangle into registers, in that order and scaled by a power of two.
-  __device__ __forceinline__ void take(bool finite, int exponent) {
-    // One factor would not always be a number.
-    const T once = ldexp(T(1), -exponent / 2), again = ldexp(T(1), -exponent - -exponent / 2);
+  /// Takes the triangle into registers, in that order and scaled.
+  __device__ __forceinline__ void take(const UnitScale<T>& scale) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int r = warp + kWarps * i, row = r < n ? s.order[r] : 0;
@@ -124,8 +121,8 @@ struct Reducer {
       for (int j = 0; j <= i / kRowsInSquare; ++j) {
         const int c = lane + 32 * j, column = c < n ? s.order[c] : 0;
         const int low = max(row, column), high = min(row, column);
-        const bool exists = finite && r < n && c < n;
-        entry[i][j] = exists ? s.triangle[low * (low + 1) / 2 + high] * once * again : T(0);
+        const bool exists = scale.finite && r < n && c < n;
+        entry[i][j] = exists ? scale.down(s.triangle[low * (low + 1) / 2 + high]) : T(0);
         if (j == 0 && lane == 0) s.pending[r] = {T(0), T(0), entry[i][0]};
       }
     }
@@ -273,16 +270,14 @@ __global__ void __launch_bounds__(Reducer<T, N>::kThreads, 1)
   MiddleParts<T, N>& parts = all[blockIdx.x];
   const T* const source = matrices[first + blockIdx.x];
   Reducer<T, N> reducer(*reinterpret_cast<ReduceStorage<T, N>*>(memory), parts, int(matrices.n));
-  const T size = reducer.load([&](int r, int c) { return source[r * matrices.row_stride + c]; });
-  const bool finite = size <= std::numeric_limits<T>::max();
-  int exponent = 0;
-  if (finite) frexp(size, &exponent);
+  const UnitScale<T> scale(
+      reducer.load([&](int r, int c) { return source[r * matrices.row_stride + c]; }));
   if (threadIdx.x == 0) {
-    parts.exponent = exponent;
-    parts.finite = finite;
+    parts.exponent = scale.exponent;
+    parts.finite = scale.finite;
   }
   reducer.order_rows();
-  reducer.take(finite, exponent);
+  reducer.take(scale);
   reducer.work_all();
 }
 

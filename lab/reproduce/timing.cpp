@@ -17,6 +17,7 @@ Measured measure_timing(const Measuring& what) {
   options.train = what.options;
   options.steps = settings.at("steps").get<std::int64_t>();
   options.rounds = settings.at("rounds").get<std::int64_t>();
+  options.longest_round = settings.at("longest_round").get<double>();
   options.graph = what.options.graph;
   std::vector<std::string> names;
   for (const Cell& cell : what.recipe.cells) {

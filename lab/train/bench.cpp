@@ -36,24 +36,21 @@ class Case {
     run(TrainingStep::kStepsBeforeCapture + 4);  // algorithms chosen, graph captured
     synchronise(device_);
     measure_memory();
+    seconds_a_step_ = seconds_of(2) / 2;
   }
 
-  void round(std::int64_t steps) {
-    const auto start = std::chrono::steady_clock::now();
-    run(steps);
-    synchronise(device_);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    rounds_.push_back(1e3 * seconds.count() / double(steps));
+  /// Of that many steps, or as many as take `longest` seconds.
+  void round(std::int64_t steps, double longest) {
+    while (steps > 1 && double(steps) * seconds_a_step_ > longest) --steps;
+    rounds_.push_back(1e3 * seconds_of(steps) / double(steps));
   }
 
   /// Apart from the rounds: counting takes time as well.
   void measure_operators(std::int64_t steps) {
     if (!device_.is_cpu()) return;
-    const auto start = std::chrono::steady_clock::now();
     const OperatorTime inside;
-    run(steps);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    timing_.outside_operators = 1 - inside.seconds() / seconds.count();
+    const double seconds = seconds_of(steps);
+    timing_.outside_operators = 1 - inside.seconds() / seconds;
   }
 
   StepTiming result() {
@@ -66,6 +63,13 @@ class Case {
   }
 
  private:
+  double seconds_of(std::int64_t steps) {
+    const auto start = std::chrono::steady_clock::now();
+    run(steps);
+    synchronise(device_);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
   void run(std::int64_t steps) {
     for (std::int64_t i = 0; i < steps; ++i) step_->run(next_++ % step_->batches(), 0.01);
   }
@@ -80,6 +84,7 @@ class Case {
   }
 
   std::int64_t batch_, next_ = 0;
+  double seconds_a_step_ = 0;
   torch::Device device_;
   std::unique_ptr<TrainingStep> step_;
   StepTiming timing_;
@@ -129,7 +134,7 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
     }
   }
   for (std::int64_t round = 0; round < options.rounds; ++round)
-    for (const auto& one : cases) one->round(options.steps);
+    for (const auto& one : cases) one->round(options.steps, options.longest_round);
   for (const auto& one : cases) one->measure_operators(options.steps);
 
   std::vector<StepTiming> timings;

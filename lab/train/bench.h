@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,9 +26,11 @@ struct StepTiming {
 
 struct BenchOptions {
   TrainOptions train;  ///< model, batch, precision, order, device; norm is set by each case
-  std::vector<NormOptions> norms;   ///< compared with BatchNorm, which is always measured
-  std::int64_t steps = 20;          ///< in a round
-  std::int64_t rounds = 5;          ///< of each case, interleaved
+  std::vector<NormOptions> norms;  ///< compared with BatchNorm, which is always measured
+  std::int64_t steps = 20;         ///< in a round
+  std::int64_t rounds = 5;         ///< of each case, interleaved
+  /// Seconds; a round of slower steps has fewer of them.
+  double longest_round = std::numeric_limits<double>::infinity();
   bool eager = true, graph = true;  ///< graph: on CUDA only
 };
 
