@@ -46,9 +46,9 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
   app.add_flag(
       "--page", command.page,
       "run nothing: write the experiment's page from its results (without a name: all pages)");
-  app.add_option("--schedule", run.schedule, "paper (350 epochs) or short (one cycle)")
-      ->check(CLI::IsMember({"paper", "short"}))
-      ->capture_default_str();
+  app.add_option("--schedule", run.schedule,
+                 "paper (350 epochs) or short (one cycle) [the recipe's: short, but for full]")
+      ->check(CLI::IsMember({"paper", "short"}));
   app.add_option("--trials", run.trials, "of each cell, with seeds from 1 [the recipe's]")
       ->check(within({1, 1000}));
   app.add_option("--cells", run.cells,
@@ -102,8 +102,10 @@ Recipe recipe_named(const fs::path& recipes, const std::string& name) {
 
 void print_list(const ReproduceCommand& command) {
   for (const Recipe& recipe : read_recipes(command.recipes)) {
-    fmt::print("{:<15} {}\n{:<15} {}", recipe.name, recipe.title, "", cost(recipe, "short"));
-    if (recipe.schedules.contains("paper") && !recipe.settings.contains("cost"))
+    fmt::print("{:<15} {}\n{:<15} {}", recipe.name, recipe.title, "",
+               cost(recipe, recipe.default_schedule));
+    if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
+        !recipe.settings.contains("cost"))
       fmt::print("; paper: {}", cost(recipe, "paper"));
     fmt::print("\n");
   }
@@ -180,6 +182,7 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
 int run_experiment(ReproduceCommand& command, StatusLine& line) {
   const Recipe recipe = recipe_named(command.recipes, command.name);
   command.run.results = results_file(recipe, command.folder());
+  if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
   if (!recipe.trains()) return run_measurement(recipe, command.run, line);
   if (recipe.results_of.empty()) return run_training(recipe, command.run, line);
   if (command.run.cells.empty())

@@ -91,11 +91,11 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
       "made "
       "of both, with the paper's figures beside ours. [How to](../docs/reproduce.md); "
       "[what we learned](../docs/what_we_learned.md).\n\n";
-  Table table({"experiment", "what", "run so far", "data", "cost of the short schedule"}, 5);
+  Table table({"experiment", "what", "run so far", "data", "cost"}, 5);
   for (std::size_t i = 0; i < recipes.size(); ++i) {
     table.add({fmt::format("[{0}]({0}/README.md)", recipes[i].name), recipes[i].title,
                state_text(recipes[i], results[i]), results[i].data ? results[i].data->name : "",
-               cost(recipes[i], kDefaultSchedule)});
+               cost(recipes[i], recipes[i].default_schedule)});
   }
   text += table.text();
   text += fmt::format(

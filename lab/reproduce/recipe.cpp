@@ -96,6 +96,7 @@ Recipe read_recipe(const fs::path& file) {
   recipe.results_of = from.take<std::string>("results_of", "");
   recipe.common = from.take<Json>("common", Json::object());
   recipe.schedules = from.take<Json>("schedule", Json::object());
+  recipe.default_schedule = from.take<std::string>("default_schedule", "short");
   recipe.settings = from.take<Json>("settings", Json::object());
   const Json cells = from.take<Json>("cells", Json::object());
   from.end();
@@ -105,6 +106,9 @@ Recipe read_recipe(const fs::path& file) {
     require(cell.same_as.empty() || recipe.find(cell.same_as) != nullptr,
             fmt::format("{}: cells.{}: no cell is called '{}'", file.string(), cell.name,
                         cell.same_as));
+  require(recipe.schedules.empty() || recipe.schedules.contains(recipe.default_schedule),
+          fmt::format("{}: default_schedule: no schedule is called '{}'", file.string(),
+                      recipe.default_schedule));
   return recipe;
 }
 

@@ -45,6 +45,7 @@ struct Recipe {
   std::string results_of;           ///< curves: the experiment whose trials are drawn
   Json common = Json::object();     ///< options of keel train for every cell
   Json schedules = Json::object();  ///< by name: options of keel train
+  std::string default_schedule;     ///< what it is run with where the command line names none
   Json settings = Json::object();   ///< of measurements
   std::vector<Cell> cells;
 
@@ -55,7 +56,6 @@ struct Recipe {
 /// What the costs in the list are computed with.
 constexpr double kStepMilliseconds = 3.1;  ///< ResNet18, batch 128, bfloat16, graph, H200
 constexpr std::int64_t kStepsPerEpoch = 391;
-inline constexpr const char* kDefaultSchedule = "short";
 
 /// Throws keel::Error naming the file, and what is wrong with it.
 Recipe read_recipe(const std::filesystem::path& file);

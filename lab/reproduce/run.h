@@ -12,7 +12,7 @@
 namespace keel::lab::reproduce {
 
 struct RunOptions {
-  std::string schedule = kDefaultSchedule;
+  std::string schedule;         ///< empty: the recipe's default
   Json given = Json::object();  ///< options of keel train that the command line names
   std::int64_t trials = 0;      ///< of each cell; 0: as many as the recipe says
   std::string cells;            ///< patterns with * and ?, separated by commas; empty: all

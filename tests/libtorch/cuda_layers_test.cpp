@@ -212,11 +212,17 @@ std::int64_t peak(const std::function<Tensor(const Tensor&)>& layer, const Tenso
   namespace allocator = c10::cuda::CUDACachingAllocator;
   const Tensor x = input.detach().requires_grad_(true), slope = torch::ones_like(input);
   torch::autograd::grad({layer(x)}, {x}, {slope});  // what happens once happens here
-  torch::cuda::synchronize();
-  allocator::resetPeakStats(0);
-  const std::int64_t before = allocator::getDeviceStats(0).allocated_bytes[0].current;
-  const Tensor gradient = torch::autograd::grad({layer(x)}, {x}, {slope})[0];
-  return allocator::getDeviceStats(0).allocated_bytes[0].peak - before;
+  std::int64_t largest = 0;
+  // LibTorch's backward thread may let go of a tensor of the last call only after `before` is read: then a
+  // call seems to take less than it does, never more.
+  for (int call = 0; call < 5; ++call) {
+    torch::cuda::synchronize();
+    allocator::resetPeakStats(0);
+    const std::int64_t before = allocator::getDeviceStats(0).allocated_bytes[0].current;
+    const Tensor gradient = torch::autograd::grad({layer(x)}, {x}, {slope})[0];
+    largest = std::max(largest, allocator::getDeviceStats(0).allocated_bytes[0].peak - before);
+  }
+  return largest;
 }
 
 TEST(CudaLayers, PeakMemoryIsBatchNorms) {

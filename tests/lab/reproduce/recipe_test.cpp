@@ -32,7 +32,7 @@ TEST(Recipe, EveryCommittedCellIsATraining) {
   std::int64_t cells = 0;
   for (const Recipe& one : read_recipes(kExperiments)) {
     if (one.kind != "training") continue;
-    EXPECT_TRUE(one.schedules.contains(kDefaultSchedule)) << one.name;
+    EXPECT_TRUE(one.schedules.contains(one.default_schedule)) << one.name;
     for (const Cell& cell : one.cells) {
       for (const auto& [schedule, options] : one.schedules.items())
         EXPECT_NO_THROW(cell_options(one, cell, schedule, kData)) << one.name << " " << cell.name;
@@ -104,6 +104,14 @@ TEST(Recipe, MistakesAreNamed) {
   const Recipe wrong = recipe("[cells.a]\ntrain = { rule = \"svd\" }\n[schedule.short]\n");
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "short", Json::object()), Error);
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "paper", Json::object()), Error);
+}
+
+TEST(Recipe, IsRunWithTheScheduleItNames) {
+  EXPECT_EQ(recipe("[schedule.short]\n[cells.a]\n").default_schedule, "short");
+  EXPECT_EQ(recipe("default_schedule = \"paper\"\n[schedule.paper]\n").default_schedule, "paper");
+  EXPECT_NE(message_of("default_schedule = \"long\"\n[schedule.short]\n")
+                .find("no schedule is called 'long'"),
+            std::string::npos);
 }
 
 TEST(Recipe, CostCountsEachTrialOnce) {
