@@ -21,6 +21,7 @@ keel::nn::WhiteningOptions whitening_options(const NormOptions& options, std::in
                                     .momentum = options.momentum,
                                     .rule = layer_rule(options.rule, options.parameter)};
   if (options.group_size > 0) result.group_size = options.group_size;
+  if (options.kind == "zca" && options.rank == "full") result.rank = FullRank{};
   if (options.kind == "pca") {
     if (options.components > 0)
       result.rank = LeadingCount{options.components};
@@ -40,6 +41,11 @@ const std::vector<std::string>& norm_kinds() {
 const std::vector<std::string>& norm_rules() {
   static const std::vector<std::string> names{
       "exact", "power_iteration", "taylor", "lorentzian", "masked", "analytic", "power_method"};
+  return names;
+}
+
+const std::vector<std::string>& norm_ranks() {
+  static const std::vector<std::string> names{"algorithm1", "full"};
   return names;
 }
 
@@ -65,6 +71,7 @@ void validate(const NormOptions& options, std::int64_t channels) {
     require(holds, fmt::format("keel::lab::NormOptions: expected {}, got {}", what, got));
   };
   require_one_of("keel::lab::NormOptions", "kind", options.kind, norm_kinds());
+  require_one_of("keel::lab::NormOptions", "rank", options.rank, norm_ranks());
   expect(options.momentum >= 0 && options.momentum <= 1, "momentum in [0, 1]", options.momentum);
   expect(options.group_size >= 0, "group_size >= 0", options.group_size);
   expect(options.eps > 0 && std::isfinite(options.eps), "eps > 0", options.eps);

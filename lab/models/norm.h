@@ -26,6 +26,8 @@ struct NormOptions {
   std::string rule = "exact";
   /// The rule's one number (terms, iterations, width or tolerance); empty: its own default.
   std::optional<double> parameter = std::nullopt;
+  /// Directions that are whitened: algorithm1 (those the paper's rule keeps) or full (all of them). zca.
+  std::string rank = "algorithm1";
   double eps = 1e-4;            ///< added to the covariance's diagonal, > 0. zca, pca.
   double energy = 0.99;         ///< share of the variance kept, in (0, 1]. pca with components 0.
   std::int64_t components = 0;  ///< directions kept of each group; 0: as many as energy asks. pca.
@@ -35,6 +37,7 @@ struct NormOptions {
 /// The names NormOptions takes, in the order to show them in.
 const std::vector<std::string>& norm_kinds();
 const std::vector<std::string>& norm_rules();
+const std::vector<std::string>& norm_ranks();
 
 /// Throws keel::Error naming the option, what was expected and what came.
 void validate(const NormOptions& options, std::int64_t channels);

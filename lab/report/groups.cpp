@@ -16,8 +16,8 @@ const std::set<std::string> kNotOfTheExperiment = {
     "keep", "threads", "evaluation_batch", "timeout"};
 
 /// Settings that say nothing when the layer is another: two groups are not set apart by them alone.
-const std::set<std::string> kOfTheLayer = {"norm", "group_size", "rule",      "parameter",
-                                           "eps",  "energy",     "components"};
+const std::set<std::string> kOfTheLayer = {"norm", "group_size", "rule",   "parameter",
+                                           "rank", "eps",        "energy", "components"};
 
 std::string identity(const Run& run) {
   std::string text;
@@ -177,6 +177,7 @@ std::string layer_name(const std::function<std::string(const std::string&)>& set
                 ? fmt::format(" {} %", in_percent(setting("energy")))
                 : fmt::format(" e={}", components);
   }
+  if (kind == "zca" && setting("rank") == "full") name += " of full rank";
   const auto size = setting("group_size");
   if (!size.empty() && size != "0") name += fmt::format(" d={}", size);
   if (const auto rule = setting("rule"); !rule.empty()) name += ", " + words(rule);

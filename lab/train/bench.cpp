@@ -110,6 +110,7 @@ std::string name_of(const ModelOptions& model) {
   if (norm.kind == "pca")
     name += norm.components > 0 ? fmt::format(" e={}", norm.components)
                                 : fmt::format(" {:g} %", 100 * norm.energy);
+  if (norm.kind == "zca" && norm.rank == "full") name += " full rank";
   return name;
 }
 

@@ -74,6 +74,9 @@ void for_each_field(Options& o, Visit&& visit) {
         OneOf{norm_rules()});
   visit("parameter", o.model.norm.parameter,
         "the rule's parameter (terms, iterations or smoothing); none: the rule's default", weight);
+  visit("rank", o.model.norm.rank,
+        "zca: directions that are whitened: those the paper's Algorithm 1 keeps, or all",
+        OneOf{norm_ranks()});
   visit("eps", o.model.norm.eps, "added to the covariance's diagonal", Range{0, 1});
   visit("energy", o.model.norm.energy, "pca: share of the energy that is kept", share);
   visit("components", o.model.norm.components, "pca: directions kept; 0: by energy", count);

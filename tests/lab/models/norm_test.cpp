@@ -36,6 +36,7 @@ TEST(Norm, HandsItsOptionsOn) {
   EXPECT_EQ(*zca.momentum, 0.25);
   EXPECT_EQ(*std::get<Algorithm1>(*zca.rank).eps, 1e-3);
   EXPECT_EQ(*made({.kind = "zca"}, 8).group_size, 8);
+  EXPECT_TRUE(std::holds_alternative<FullRank>(*made({.kind = "zca", .rank = "full"}, 8).rank));
   EXPECT_EQ(std::get<LeadingEnergy>(*made({.kind = "pca", .energy = 0.8}, 8).rank).fraction, 0.8);
   EXPECT_EQ(std::get<LeadingCount>(*made({.kind = "pca", .components = 3}, 8).rank).count, 3);
   const auto batch = make_norm({.kind = "batch", .momentum = 0.3}, 8);
@@ -72,6 +73,7 @@ TEST(Norm, RefusesWhatItCannotDo) {
   };
   check({.kind = "layer"}, "expected kind to be one of batch, zca, pca, none, folded, got 'layer'");
   check({.rule = "fast"}, "expected rule to be one of exact");
+  check({.rank = "most"}, "expected rank to be one of algorithm1, full, got 'most'");
   check({.kind = "zca", .group_size = 7}, "group_size to divide the layer's 64 channels, got 7");
   check({.kind = "zca", .group_size = -1}, "group_size >= 0, got -1");
   check({.kind = "pca", .group_size = 4, .components = 5}, "components <= 4");
