@@ -6,45 +6,15 @@
 #include <torch/version.h>
 
 #include <cstring>
-#include <ctime>
-#include <fstream>
 #include <thread>
 
 #include "eigh.h"
 #include "keel/torch/keel.h"
 #include "keel/version.h"
+#include "lab/machine.h"
 #include "layers.h"
 #include "report.h"
 #include "stages.h"
-
-namespace {
-
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
-
-std::string command_output(const char* command) {
-  std::string out;
-  if (FILE* pipe = popen(command, "r")) {
-    char buffer[256];
-    while (fgets(buffer, sizeof(buffer), pipe)) out += buffer;
-    pclose(pipe);
-  }
-  while (!out.empty() && out.back() == '\n') out.pop_back();
-  return out.empty() ? "unknown" : out;
-}
-
-std::string now() {
-  char text[32];
-  const std::time_t time = std::time(nullptr);
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&time));
-  return text;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   std::string json;
@@ -75,12 +45,12 @@ int main(int argc, char** argv) {
     keel::use_all_cores();
     const std::map<std::string, std::string> context{
         {"keel", KEEL_VERSION},
-        {"tree", command_output("git describe --always --dirty 2>/dev/null")},
+        {"tree", keel::lab::source_tree()},
         {"libtorch", TORCH_VERSION},
-        {"processor", processor()},
+        {"processor", keel::lab::processor()},
         {"cores", std::to_string(std::thread::hardware_concurrency())},
         {"threads", std::to_string(at::get_num_threads())},
-        {"time", now()},
+        {"time", keel::lab::utc()},
     };
     for (const auto& [key, value] : context) fmt::print("{}: {}\n", key, value);
     std::fflush(stdout);

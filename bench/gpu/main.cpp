@@ -5,19 +5,12 @@
 #include <torch/torch.h>
 
 #include <cstring>
-#include <ctime>
 
 #include "cases.h"
 #include "keel/version.h"
+#include "lab/machine.h"
 
 namespace {
-
-std::string now() {
-  char text[32];
-  const std::time_t time = std::time(nullptr);
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&time));
-  return text;
-}
 
 std::string version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
 
@@ -34,7 +27,7 @@ std::map<std::string, std::string> context(const std::string& tree) {
           {"multiprocessors", std::to_string(properties.multiProcessorCount)},
           {"cuda runtime", version(runtime)},
           {"cuda driver", version(driver)},
-          {"time", now()}};
+          {"time", keel::lab::utc()}};
 }
 
 }  // namespace

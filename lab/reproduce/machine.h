@@ -7,7 +7,6 @@
 namespace keel::lab::reproduce {
 
 /// Where and with what this process runs. `device` is for whoever runs something there to say.
-/// The tree is what the environment's KEEL_TREE says, or git.
 Origin this_origin(const std::string& command, const std::string& device = "cpu");
 
 }  // namespace keel::lab::reproduce

@@ -127,7 +127,9 @@ TEST(Measure, ConditionsTellTheRulesApart) {
   recipe.settings["rules"] = {"exact", "analytic"};
   const Json rows = measure({recipe, tiny()}).figures.at("rows");
   for (const Json& one : rows)
-    if (one.at("rule") == "exact") EXPECT_EQ(one.at("not_finite"), 0) << one.dump();
+    if (one.at("rule") == "exact") {
+      EXPECT_EQ(one.at("not_finite"), 0) << one.dump();
+    }
   const Json& plain = row(rows, {{"condition", "as a convolution gives them"}, {"rule", "exact"}});
   EXPECT_LT(plain.at("gradient_error").get<double>(), 1e-3);
   const Json& constant = row(rows, {{"condition", "constant activations"}, {"rule", "analytic"}});
