@@ -13,23 +13,6 @@ KEEL_HOST_DEVICE inline float short_inverse(float x) {
   return guess + guess * (1 - x * guess);
 }
 KEEL_HOST_DEVICE inline double short_inverse(double x) { return 1 / x; }
-/// 1 / sqrt(x) to a few ulps, where what is lost is mended later; x is not subnormal.
-KEEL_HOST_DEVICE inline float rough_inverse_root(float x) {
-#ifdef __CUDA_ARCH__
-  float inverse;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
-  return inverse;
-#else
-  return 1 / std::sqrt(x);
-#endif
-}
-KEEL_HOST_DEVICE inline double rough_inverse_root(double x) {
-#ifdef __CUDA_ARCH__
-  return rsqrt(x);
-#else
-  return 1 / std::sqrt(x);
-#endif
-}
 KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
   const float guess = rough_inverse_root(x);
   return guess + guess / 2 * (1 - x * guess * guess);

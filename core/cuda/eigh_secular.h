@@ -29,7 +29,7 @@ struct SecularValue {
   T left, left_slope, right, right_slope;
 };
 
-/// About 1 / x and sqrt(x), where the next step mends what is lost.
+/// About 1 / x, sqrt(x) and 1 / sqrt(x), where the next step mends what is lost; x is not subnormal.
 KEEL_HOST_DEVICE inline float rough_inverse(float x) {
 #ifdef __CUDA_ARCH__
   float inverse;
@@ -48,8 +48,24 @@ KEEL_HOST_DEVICE inline float rough_root(float x) {
   return std::sqrt(x);
 #endif
 }
+KEEL_HOST_DEVICE inline float rough_inverse_root(float x) {
+#ifdef __CUDA_ARCH__
+  float inverse;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+#else
+  return 1 / std::sqrt(x);
+#endif
+}
 KEEL_HOST_DEVICE inline double rough_inverse(double x) { return 1.0 / x; }
 KEEL_HOST_DEVICE inline double rough_root(double x) { return std::sqrt(x); }
+KEEL_HOST_DEVICE inline double rough_inverse_root(double x) {
+#ifdef __CUDA_ARCH__
+  return rsqrt(x);
+#else
+  return 1 / std::sqrt(x);
+#endif
+}
 
 template <typename T, typename Team>
 KEEL_HOST_DEVICE SecularValue<T> secular_value(const Team& team, int count, int split,
