@@ -13,7 +13,7 @@ namespace {
 /// What may differ between runs of one group: the seed, and where and how often things are written.
 const std::set<std::string> kNotOfTheExperiment = {
     "seed", "run",     "resume",           "log_every", "checkpoint_every",
-    "keep", "threads", "evaluation_batch", "timeout"};
+    "keep", "threads", "evaluation_batch", "timeout",   "evaluate_every"};
 
 /// Settings that say nothing when the layer is another: two groups are not set apart by them alone.
 const std::set<std::string> kOfTheLayer = {"norm", "group_size", "rule",   "parameter",
@@ -210,9 +210,11 @@ Trace trace(const Group& group, double StepMetrics::*value, Average average, std
 }
 
 Trace trace(const Group& group, double EpochMetrics::*value) {
-  const auto samples = collected(
+  auto samples = collected(
       group, &Run::epochs, [](const EpochMetrics& r) { return double(r.epoch + 1); },
       [&](const EpochMetrics& r) { return r.*value; });
+  // Not every epoch need end with an evaluation: the curve goes on to the next that did.
+  std::erase_if(samples, [](const Sample& sample) { return spread(sample.values).count == 0; });
   return averaged(samples, Average::arithmetic, samples.size() + 1, group.runs.size() > 1);
 }
 

@@ -109,10 +109,12 @@ void ProgressPrinter::on_step(const StepRecord& r) {
 
 void ProgressPrinter::on_epoch(const EpochRecord& r) {
   last_line_ = Clock::now();
-  line_.print(
-      fmt::format("epoch {}/{}  training loss {:.3f} error {}  test loss {:.3f} error {}  {}",
-                  r.epoch + 1, info_.options.epochs, r.train_loss, percent(r.train_error),
-                  r.test_loss, percent(r.test_error, 2), duration(r.seconds)));
+  const auto test = std::isnan(r.test_error) ? std::string()
+                                             : fmt::format("test loss {:.3f} error {}  ",
+                                                           r.test_loss, percent(r.test_error, 2));
+  line_.print(fmt::format("epoch {}/{}  training loss {:.3f} error {}  {}{}", r.epoch + 1,
+                          info_.options.epochs, r.train_loss, percent(r.train_error), test,
+                          duration(r.seconds)));
 }
 
 void ProgressPrinter::on_failure(const Failure& failure) { line_.print("failed: " + failure.what); }

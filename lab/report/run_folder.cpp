@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "keel/error.h"
@@ -139,9 +140,11 @@ Run read_run(const fs::path& folder) {
     if (kind == "failure") run.failure = failure_of(record);
   }
   run.seconds = 0;
-  for (const EpochMetrics& epoch : run.epochs) run.seconds += epoch.seconds;
+  for (const EpochMetrics& epoch : run.epochs) {
+    run.seconds += epoch.seconds;
+    if (!std::isnan(epoch.test_error)) run.test_error = epoch.test_error;
+  }
   if (run.failure) run.status = "failed";
-  if (!run.epochs.empty()) run.test_error = run.epochs.back().test_error;
   if (!run.steps.empty()) run.images_per_second = run.steps.back().images_per_second;
   if (fs::exists(folder / "result.json")) {
     const Json result = read_json(folder / "result.json");

@@ -15,20 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::set<std::string> kOfTheMachine = {"path",
-                                             "source",
-                                             "device",
-                                             "threads",
-                                             "graph",
-                                             "seed",
-                                             "run",
-                                             "resume",
-                                             "keep",
-                                             "log_every",
-                                             "classes",
-                                             "deterministic",
-                                             "evaluation_batch",
-                                             "checkpoint_every"};
+const std::set<std::string> kOfTheMachine = {
+    "path",    "source",        "device",           "threads",        "graph",
+    "seed",    "run",           "resume",           "keep",           "log_every",
+    "classes", "deterministic", "evaluation_batch", "evaluate_every", "checkpoint_every"};
 
 Json list_of(const std::vector<double>& values, int digits) {
   Json list = Json::array();

@@ -1,6 +1,7 @@
 #include "lab/reproduce/trial.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "lab/report/recorder.h"
@@ -20,7 +21,11 @@ class Curves : public Observer {
     loss.push_back(record.loss);
     gradient.push_back(record.gradient_norm_layer);
   }
-  void on_epoch(const EpochRecord& record) override { test_errors.push_back(record.test_error); }
+  void on_epoch(const EpochRecord& record) override { evaluated(record.test_error); }
+
+  void evaluated(double test_error) {
+    if (!std::isnan(test_error)) test_errors.push_back(test_error);
+  }
 
   std::string device;
   std::vector<double> at, loss, gradient, test_errors;
@@ -51,7 +56,7 @@ void read_beginning(Curves& curves, const std::filesystem::path& folder) {
     curves.loss.push_back(step.loss);
     curves.gradient.push_back(step.gradient_norm);
   }
-  for (const auto& epoch : run.epochs) curves.test_errors.push_back(epoch.test_error);
+  for (const auto& epoch : run.epochs) curves.evaluated(epoch.test_error);
 }
 
 }  // namespace
@@ -64,6 +69,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options) {
   const DataSet data = load(options.data);
   const std::int64_t steps = steps_of(options, data);
   options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
+  options.evaluate_every = (options.epochs + kPoints - 1) / kPoints;
   Curves curves;
   std::vector<Observer*> all{&curves};
   std::unique_ptr<report::Recorder> recorder;

@@ -47,7 +47,8 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
     logits = logits.to(torch::kFloat);
     loss_sum.add_(at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
     const Tensor pair = labels * classes + logits.argmax(1);
-    confusion.add_(torch::bincount(pair, {}, classes * classes));
+    // bincount() would wait for the device to learn its result's size.
+    confusion.index_add_(0, pair, torch::ones_like(pair));
   }
   model->train(was_training);
   if (processes != nullptr) {

@@ -40,6 +40,7 @@ struct TrainOptions {
   double timeout = 300;        ///< seconds to wait for another process
 
   std::uint64_t seed = 0;
+  std::int64_t evaluate_every = 1;
   std::int64_t evaluation_batch = 500;
   std::int64_t log_every = 20;
   std::int64_t max_steps = 0;
@@ -123,6 +124,9 @@ void for_each_field(Options& o, Visit&& visit) {
 
   visit("seed", o.seed, "of the first weights, the order and the augmentation of the images",
         Anything{});
+  visit("evaluate_every", o.evaluate_every,
+        "epochs from one evaluation on the test images to the next, counted back from the last",
+        positive);
   visit("evaluation_batch", o.evaluation_batch, "images at a time in evaluation", positive);
   visit("log_every", o.log_every, "steps between two records", positive);
   visit("max_steps", o.max_steps, "stop after this many steps; 0: after the epochs", count);

@@ -183,14 +183,19 @@ class Run {
 
   /// Evaluation belongs to the epoch: an interruption meanwhile takes effect after it.
   void end_epoch(std::chrono::steady_clock::time_point start) {
-    const Evaluation test =
-        evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
+    Evaluation test{.loss = kNone, .error = kNone};
+    // Counted back from the end, so that the last epoch is one of those evenly spaced.
+    const std::int64_t epochs_left = options_.epochs - 1 - at_.epoch;
+    if (epochs_left % options_.evaluate_every == 0 || at_.step == steps_) {
+      test =
+          evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
+      at_.last_test_loss = test.loss;
+      at_.last_test_error = test.error;
+      at_.best_test_error = std::fmin(at_.best_test_error, test.error);
+    }
     const double images = double(at_.steps_summed * options_.batch);
     at_.last_train_loss = at_.loss_sum / double(at_.steps_summed);
     at_.last_train_error = at_.error_sum / images;
-    at_.last_test_loss = test.loss;
-    at_.last_test_error = test.error;
-    at_.best_test_error = std::fmin(at_.best_test_error, test.error);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     observer_.on_epoch({at_.epoch, at_.step, at_.last_train_loss, at_.last_train_error, test.loss,
                         test.error, seconds.count()});

@@ -47,8 +47,8 @@ struct EpochRecord {
   std::int64_t epoch = 0;  ///< from 0
   std::int64_t step = 0;   ///< steps done
   double train_loss = 0, train_error = 0;
-  double test_loss = 0, test_error = 0;
-  double seconds = 0;  ///< training and evaluation
+  double test_loss = 0, test_error = 0;  ///< NaN: not evaluated after this one
+  double seconds = 0;                    ///< training and evaluation
 };
 
 /// Where a run went wrong for good.
@@ -65,7 +65,7 @@ struct Result {
   std::int64_t steps = 0;  ///< done; of a failed run, up to the failure
   std::int64_t epochs = 0;
   double train_loss = 0, train_error = 0;  ///< of the last epoch done; NaN before the first
-  double test_loss = 0, test_error = 0;
+  double test_loss = 0, test_error = 0;    ///< of the last evaluation
   double best_test_error = 0;
   double images_per_second = 0;  ///< of the training steps of this process, evaluation left out
   double seconds = 0;            ///< of this process

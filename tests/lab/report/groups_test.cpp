@@ -118,6 +118,20 @@ TEST(Groups, TracesAverageOverSeeds) {
   EXPECT_TRUE(trace(groups[0], &EpochMetrics::test_error).low.empty());  // one seed, no band
 }
 
+TEST(Groups, ATraceGoesOnOverEpochsWithoutAnEvaluation) {
+  Group group;
+  group.runs.emplace_back();
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    EpochMetrics metrics;
+    metrics.epoch = epoch;
+    if (epoch % 2 == 1) metrics.test_error = 0.1 * epoch;
+    group.runs[0].epochs.push_back(metrics);
+  }
+  const Trace errors = trace(group, &EpochMetrics::test_error);
+  EXPECT_EQ(errors.x, (std::vector<double>{2, 4}));
+  EXPECT_EQ(errors.y, (std::vector<double>{0.1 * 1, 0.1 * 3}));
+}
+
 TEST(Groups, LongTracesAreThinnedByAveraging) {
   Group group;
   group.runs.emplace_back();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 
 namespace keel::lab::report {
@@ -60,7 +61,12 @@ TEST(Progress, ALogSeesPlainLinesOnly) {
     EpochRecord epoch;
     epoch.test_error = 0.125;
     printer.on_epoch(epoch);
+    epoch.epoch = 1;
+    epoch.test_error = std::nan("");
+    printer.on_epoch(epoch);
   });
+  EXPECT_EQ(text.find("test loss"), text.rfind("test loss")) << text;  // not of the second
+  EXPECT_NE(text.find("epoch 2/2"), std::string::npos) << text;
   EXPECT_EQ(text.find('\r'), std::string::npos);
   EXPECT_EQ(text.find('\033'), std::string::npos);
   EXPECT_NE(text.find("epoch 1/2"), std::string::npos) << text;

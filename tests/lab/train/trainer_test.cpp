@@ -57,6 +57,28 @@ TEST(TrainerTest, LearnsAndTells) {
   EXPECT_TRUE(told.checkpoints.empty());
 }
 
+TEST(TrainerTest, EvaluatesAsOftenAsAskedAndAtTheEnd) {
+  TrainOptions options = test::small_options("zca");
+  options.epochs = 5;
+  Recorder each, some;
+  const Result result = train(options, test::small_data(), each);
+  options.evaluate_every = 2;
+  const Result sparing = train(options, test::small_data(), some);
+  ASSERT_EQ(some.epochs.size(), 5u);
+  for (const std::size_t epoch : {0, 2, 4}) {
+    EXPECT_EQ(some.epochs[epoch].test_error, each.epochs[epoch].test_error);
+    EXPECT_EQ(some.epochs[epoch].test_loss, each.epochs[epoch].test_loss);
+  }
+  for (const std::size_t epoch : {1, 3}) {
+    EXPECT_TRUE(std::isnan(some.epochs[epoch].test_error));
+    EXPECT_TRUE(std::isnan(some.epochs[epoch].test_loss));
+    EXPECT_EQ(some.epochs[epoch].train_loss, each.epochs[epoch].train_loss);
+  }
+  EXPECT_EQ(sparing.test_error, result.test_error);  // an evaluation leaves training as it is
+  EXPECT_EQ(sparing.best_test_error,
+            std::min({each.epochs[0].test_error, each.epochs[2].test_error, result.test_error}));
+}
+
 TEST(TrainerTest, TheSameSeedGivesTheSameNumbersAndAnotherOneOthers) {
   const DataSet data = test::small_data();
   TrainOptions options = test::small_options("pca");
