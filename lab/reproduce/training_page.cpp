@@ -179,6 +179,42 @@ std::string errors_picture(const Recipe& recipe, const Results& results) {
   return figure.svg.empty() ? "" : picture(std::vector<Panel>{{figure.title, figure.svg}});
 }
 
+constexpr std::size_t kManyEvaluations = 30;
+
+/// The epochs, from 1, whose test errors a trial's record holds: evenly spaced up to the last.
+std::vector<double> evaluated_epochs(const Trial& trial) {
+  const auto count = std::int64_t(trial.test_errors.size());
+  const std::int64_t spacing = (trial.epochs + count - 1) / count;
+  std::vector<double> epochs;
+  for (std::int64_t i = 0; i < count; ++i)
+    epochs.push_back(double(trial.epochs - (count - 1 - i) * spacing));
+  return epochs;
+}
+
+/// Of long runs, a line for each: the test error over the whole run, and over its last third by itself.
+std::string course_picture(const Recipe& recipe, const Results& results) {
+  Chart whole{.description = "test error over the run", .x_label = "epoch", .percent = true};
+  Chart last = whole;
+  last.from_zero = false;
+  for (const Cell& cell : recipe.cells)
+    for (const Trial* trial : results.of(cell)) {
+      if (trial->failure || trial->test_errors.size() < kManyEvaluations) continue;
+      Curve curve{.label = cell.label(),
+                  .x = evaluated_epochs(*trial),
+                  .y = trial->test_errors,
+                  .low = {},
+                  .high = {},
+                  .failed_at = {}};
+      whole.curves.push_back(curve);
+      const auto early = std::ptrdiff_t(2 * curve.x.size() / 3);
+      curve.x.erase(curve.x.begin(), curve.x.begin() + early);
+      curve.y.erase(curve.y.begin(), curve.y.begin() + early);
+      last.curves.push_back(curve);
+    }
+  if (whole.curves.empty()) return {};
+  return picture({{"Test error", whole}, {"Test error, the last third", last}});
+}
+
 }  // namespace
 
 Page training_page(const Recipe& recipe, const Results& results) {
@@ -192,6 +228,10 @@ Page training_page(const Recipe& recipe, const Results& results) {
   if (const auto svg = errors_picture(recipe, results); !svg.empty()) {
     page.pictures["errors.svg"] = svg;
     page.markdown += "![Test errors](errors.svg)\n\n";
+  }
+  if (const auto svg = course_picture(recipe, results); !svg.empty()) {
+    page.pictures["course.svg"] = svg;
+    page.markdown += "![Test error over the epochs](course.svg)\n\n";
   }
   page.markdown += failures_text(recipe, results) + page_foot(recipe, results);
   return page;

@@ -70,6 +70,20 @@ TEST(Pages, ATableHasThePapersFiguresBesideOurs) {
   EXPECT_TRUE(has(got.pictures.at("errors.svg"), ">Ours<"));
 }
 
+TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
+  Results long_run = results();
+  Trial& trial = long_run.trials[1];
+  trial.epochs = 350;
+  trial.test_errors.assign(59, 0.1);  // after epochs 2, 8, ... 350
+  const Page got = page(recipe(), long_run);
+  ASSERT_EQ(got.pictures.count("course.svg"), 1u);
+  const std::string& svg = got.pictures.at("course.svg");
+  EXPECT_TRUE(has(svg, ">Ours, d = 4<"));
+  EXPECT_FALSE(has(svg, ">SVD, d = 4<"));  // its record holds no test errors
+  EXPECT_TRUE(has(svg, ">300<")) << svg;   // of the axis
+  EXPECT_EQ(page(recipe(), results()).pictures.count("course.svg"), 0u);
+}
+
 TEST(Pages, NothingRunIsSaid) {
   const Page got = page(recipe(), Results());
   EXPECT_TRUE(has(got.markdown, "| SVD | d = 4 | 4.59 | 4.54 ± 0.08 | 46.7 % | not run |"));
