@@ -1,5 +1,7 @@
+#include <c10/core/AutogradState.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <limits>
@@ -99,6 +101,21 @@ void measure_backward(Record& record, const Cell& cell) {
   record.at_least(name + ", every rule, times torch's", times.at("torch") / slowest, 4);
 }
 
+/// How much of a short call is LibTorch's handing of the backward to the device's thread, and back.
+void measure_hand_over([[maybe_unused]] Record& record, [[maybe_unused]] const Cell& cell) {
+#if TORCH_VERSION_MAJOR >= 2  // before, a backward on CUDA always had a thread of its own
+  auto& state = c10::AutogradState::get_tls_state();
+  const bool before = state.get_multithreading_enabled();
+  const torch::Tensor m = covariances(cell.batch, cell.n);
+  state.set_multithreading_enabled(false);
+  record.add(cell.name("forward+backward, all on the calling thread"),
+             in_turns({{"torch",
+                        step(m, [](const torch::Tensor& x) { return torch::linalg_eigh(x, "L"); })},
+                       {"masked", step(m, [](const torch::Tensor& x) { return keel::eigh(x); })}}));
+  state.set_multithreading_enabled(before);
+#endif
+}
+
 void measure_accuracy(Record& record, std::int64_t n) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor m = covariances(16, n), exact = m.to(at::kDouble);
@@ -137,6 +154,8 @@ void measure_eigh(Record& record) {
   record.write();
   record.section("eigh forward + backward, float32, us");
   for (const Cell& cell : cells()) measure_backward(record, cell);
+  for (const Cell& cell : cells())
+    if (cell.n <= 16 && cell.batch <= 256) measure_hand_over(record, cell);
   record.write();
 }
 
