@@ -34,12 +34,13 @@ void print_summary(const lab::DataSet& data) {
 }  // namespace
 
 int data(const std::vector<std::string>& arguments) {
-  std::string packed;
+  std::string packed, name;
   lab::TrainOptions options;
   const auto app = make_app("data",
                             "Reads a data set whole, says what is in it, and writes its packed "
                             "form: one file that loads at once.");
   app->add_option("--pack", packed, "write the packed form to this file")->type_name("FILE");
+  app->add_option("--name", name, "what the set is called from then on [its own name]");
   add_options(*app, options, data_option_names());
   try {
     parse(*app, arguments);
@@ -52,8 +53,9 @@ int data(const std::vector<std::string>& arguments) {
                                      std::int64_t total) {
     lab::report::show_loading(line, what, done, total);
   };
-  const lab::DataSet set = lab::load(options.data, progress);
+  lab::DataSet set = lab::load(options.data, progress);
   line.clear();
+  if (!name.empty()) set.name = name;
   print_summary(set);
   if (packed.empty()) return kDone;
   lab::pack(set, packed, progress);

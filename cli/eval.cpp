@@ -8,6 +8,7 @@
 #include "keel/torch/threads.h"
 #include "lab/report/progress.h"
 #include "lab/report/text.h"
+#include "lab/train/evaluate.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {
@@ -55,14 +56,12 @@ int evaluate(const std::vector<std::string>& arguments) {
   const lab::Checkpoint checkpoint = open_checkpoint(where, line);
   lab::TrainOptions options = overridden(checkpoint.options, given, *app);
   keel::use_all_cores(int(options.threads));
-  const lab::DataSet data =
+  lab::DataSet data =
       lab::load(options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
         lab::report::show_loading(line, what, done, total);
       });
   line.clear();
-  require(data.classes.size() <= std::size_t(options.model.classes),
-          fmt::format("keel eval: expected at most the network's {} classes, got {} in {}",
-                      options.model.classes, data.classes.size(), data.name));
+  lab::as_trained_on(data, checkpoint);
   const lab::Evaluation result = lab::evaluate(
       lab::load_model(checkpoint), split == "test" ? data.test : data.train, data, options);
   if (json) {
@@ -80,7 +79,7 @@ int evaluate(const std::vector<std::string>& arguments) {
   fmt::print("{} {} images of {}, step {}: error {}, loss {:.4f}, {:.0f} images/s\n", result.images,
              split, data.name, checkpoint.position.step, percent(result.error, 2), result.loss,
              result.images_per_second);
-  if (classes) print_classes(result, data.classes);
+  if (classes) print_classes(result, checkpoint.classes);
   return kDone;
 }
 

@@ -13,7 +13,8 @@ namespace {
 double difference(lab::ResNet& before, lab::ResNet& after, std::int64_t size) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(0);
-  const auto images = torch::randn({16, 3, size, size});
+  const std::int64_t side = size > 0 ? size : 32;  // 0: as the images came
+  const auto images = torch::randn({16, 3, side, side});
   const auto expected = before->forward(images);
   return ((after->forward(images) - expected).abs().max() / expected.abs().max()).item<double>();
 }
@@ -56,6 +57,9 @@ int fold(const std::vector<std::string>& arguments) {
     return kUnexpected;
   }
   checkpoint.options.model = after->options();
+  require(
+      !lab::has_checkpoints(out),
+      fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
   const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
   fmt::print("{}: the layer is folded into conv1, outputs differ by {:.1e}\n",
              std::filesystem::path(file).replace_extension(".safetensors").string(), off);

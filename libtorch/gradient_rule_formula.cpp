@@ -82,7 +82,7 @@ Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
 }
 
 Tensor weights(const Masked& rule, const Pairs& pairs) {
-  const bool single = pairs.b.scalar_type() == at::kFloat;
+  const bool single = pairs.row.scalar_type() == at::kFloat;
   const double epsilon = single ? double(std::numeric_limits<float>::epsilon())
                                 : std::numeric_limits<double>::epsilon();
   const double n = double(pairs.b.sym_size(-1).guard_int(__FILE__, __LINE__));

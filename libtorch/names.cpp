@@ -1,5 +1,6 @@
 #include "names.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -95,7 +96,9 @@ RankPolicy rank_policy_of(const char* operation, StringView name, at::ArrayRef<d
     expect(1, "[count]");
     TORCH_CHECK_VALUE(parameters[0] == std::floor(parameters[0]), operation,
                       ": rank policy 'leading_count' expected a whole number, got ", parameters[0]);
-    result = LeadingCount{std::int64_t(parameters[0])};
+    // Numbers travel as double: the largest counts, and infinity, mean all there are.
+    constexpr double kMost = 0x1p62;
+    result = LeadingCount{std::int64_t(std::min(std::max(parameters[0], -kMost), kMost))};
   } else if (policy == "leading_energy") {
     expect(1, "[fraction]");
     result = LeadingEnergy{parameters[0]};

@@ -79,9 +79,10 @@ struct Forward {
               [&](auto b, auto i, auto j) { return entry(b, i, j); });
     for_each_entry(result.batch, result.n, executor, [&](auto b, auto i, auto j) {
       const T length = std::sqrt(state.values[b * result.n + i]);
-      // Dividing by a NaN length keeps a bad group's rows NaN, dropped ones included.
+      // Times a NaN length a bad group's rows stay NaN, dropped ones included.
       result[b][i * result.row_stride + j] =
-          (i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] : T(0)) / length;
+          i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] / length
+                            : T(0) * length;
     });
   }
 };
@@ -144,13 +145,15 @@ struct Backward {
     executor(batch, [&](std::int64_t b) {
       for (std::int64_t i = 0; i < n; ++i) {
         const T value = state.values[b * n + i];
-        const T factor = i < state.rank[b] ? T(1) / std::sqrt(value) : T(0);
+        const bool kept = i < state.rank[b];
+        const T factor = kept ? T(1) / std::sqrt(value) : T(0);
         T sum = 0;
         for (std::int64_t j = 0; j < n; ++j) {
           sum += dS(b, i, j) * state.vectors[b][j * state.vectors.row_stride + i];
           dL_dvectors[b][j * n + i] = dS(b, i, j) * factor;
         }
-        dL_dvalues[b * n + i] = -sum * factor / (2 * value);
+        // Dropped values may be 0.
+        dL_dvalues[b * n + i] = -sum * factor / (kept ? 2 * value : T(1));
       }
     });
     eigh_backward<T>(eigh_rule(rule), state.values, state.vectors, dL_dvalues, dL_dvectors,

@@ -13,7 +13,14 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
   if (matrices.n < 0 || matrices.batch < 0)
     throw Error("keel::cuda::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
   require_same_shape("keel::cuda::eigh", "vectors", matrices, vectors);
-  if (matrices.n == 0 || matrices.batch == 0) return;
+  if (matrices.batch == 0) return;
+  if (matrices.n == 0) {
+    static_assert(sizeof(EighStatus) == 1 && int(EighStatus::converged) == 0);
+    if (status != nullptr)
+      check("keel::cuda::eigh",
+            cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
+    return;
+  }
   if (matrices.n > kLargestMiddle<T>) return eigh_large(matrices, values, vectors, status, stream);
   if (matrices.n > kLargestInBlock<T>)
     return eigh_middle(matrices, values, vectors, status, stream);

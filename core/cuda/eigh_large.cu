@@ -115,8 +115,8 @@ __global__ void prepare(Matrices<const T> matrices, int slices, const Bits<T>* l
 /// first such one, positive; and the values in descending order and at their own size. A warp a vector.
 template <typename T>
 __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascending, const T* rows,
-                              const int* exponent, const bool* finite, T* values, T* sign,
-                              EighStatus* status) {
+                              const int* exponent, const bool* finite, const int* information,
+                              T* values, T* sign, EighStatus* status) {
   const std::int64_t at = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (at >= batch * n) return;
@@ -142,11 +142,13 @@ __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascen
     }
   }
   if (lane != 0) return;
-  const bool good = finite[index];
+  const bool converged = information[index] == 0, good = finite[index] && converged;
   sign[at] = !good ? T(NAN) : (peak < 0 ? T(-1) : T(1));
   values[index * n + n - 1 - i] = good ? ldexp(ascending[at], exponent[index]) : T(NAN);
   if (i == 0 && status != nullptr)
-    status[index] = good ? EighStatus::converged : EighStatus::not_finite;
+    status[index] = good        ? EighStatus::converged
+                    : converged ? EighStatus::not_finite
+                                : EighStatus::not_converged;
 }
 
 /// vectors = rows, signed, transposed and in descending order.
@@ -214,7 +216,7 @@ void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eigh
   restore_orthogonality<T>(kName, batch, n, rows, stream);
 
   finish_values<T><<<unsigned((batch * n * 32 + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
-      batch, n, ascending, rows, exponent, finite, values, sign, status);
+      batch, n, ascending, rows, exponent, finite, information, values, sign, status);
   check_launch(kName);
   const std::int64_t tiles = (n + kTile - 1) / kTile;
   finish_vectors<T>

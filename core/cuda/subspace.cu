@@ -59,9 +59,10 @@ struct WhitenedRows {
   Matrices<T> result;
   __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
     const T length = std::sqrt(state.values[b * result.n + i]);
-    // Dividing by a NaN length keeps a bad group's rows NaN, dropped ones included.
+    // Times a NaN length a bad group's rows stay NaN, dropped ones included.
     result[b][i * result.row_stride + j] =
-        (i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] : T(0)) / length;
+        i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] / length
+                          : T(0) * length;
   }
 };
 
@@ -172,7 +173,8 @@ struct ValueGradient {
     T sum = 0;
     for (std::int64_t j = 0; j < n; ++j)
       sum += dL_dvectors[b][j * n + i] * state.vectors[b][j * state.vectors.row_stride + i];
-    dL_dvalues[b * n + i] = -sum / (2 * state.values[b * n + i]);
+    // Dropped values may be 0.
+    dL_dvalues[b * n + i] = -sum / (i < state.rank[b] ? 2 * state.values[b * n + i] : T(1));
   }
 };
 
@@ -267,7 +269,10 @@ void subspace_and_matrix(const SubspaceMap& map, Matrices<const T> covariance, c
   require_same_shape(kForward, "result", covariance, result);
   require_same_shape(kForward, "state.vectors", covariance, state.vectors);
   const std::int64_t batch = covariance.batch, n = covariance.n;
-  if (batch == 0 || n == 0) return;
+  if (batch == 0) return;
+  if (n == 0)
+    return check(kForward, cudaMemsetAsync(state.rank, 0, std::size_t(batch) * sizeof *state.rank,
+                                           native(stream)));
   if (n <= kLargestInBlock<T>)
     return check(kForward, launch_subspace(map, covariance, weight, result, matrix, state, stream));
   std::visit(Forward<T>{covariance, result, state, stream}, map);

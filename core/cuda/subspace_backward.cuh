@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   squad.sync();
   multiply(squad, squad.n, u, p, q);
   // The factor's own share: d factor / d value = -factor / (2 value), and q_ii holds v_i . dS_i factor.
-  const auto diagonal = [&](int i) { return -q[i * kStride + i] / (2 * l[i]); };
+  // Dropped values may be 0.
+  const auto diagonal = [&](int i) { return -q[i * kStride + i] / (i < rank ? 2 * l[i] : T(1)); };
   weigh_pairs(squad, a.rule, l, q, diagonal, p);
   out_of_basis(squad, v, u, p, q);
   store_symmetric(squad, p, a.dL_dcovariance);

@@ -190,8 +190,8 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
 #pragma unroll
   for (int k = 0; k < Members::kOwn; ++k) {
     const int j = team.element(k);
-    // Dividing by a NaN length keeps a bad group's rows NaN, dropped ones included.
-    if (j < n) put(i, j, (i < s.rank ? s.update[j * Members::kRow + i] : T(0)) / length);
+    // Times a NaN length a bad group's rows stay NaN, dropped ones included.
+    if (j < n) put(i, j, i < s.rank ? s.update[j * Members::kRow + i] / length : T(0) * length);
   }
 }
 

@@ -12,8 +12,9 @@ namespace keel {
 
 enum class EighStatus : std::uint8_t {
   converged = 0,
-  not_finite = 1,   ///< the matrix held NaN or infinity: its values and vectors are NaN
-  by_fallback = 2,  ///< the fast solver hit its bound, the Jacobi solver answered instead
+  not_finite = 1,     ///< the matrix held NaN or infinity: its values and vectors are NaN
+  by_fallback = 2,    ///< the fast solver hit its bound, the Jacobi solver answered instead
+  not_converged = 3,  ///< cuSOLVER did not say it converged: values and vectors are NaN
 };
 
 /// Batched symmetric eigendecomposition M = V diag(values) V^T. The contract, for every backend:
@@ -27,9 +28,10 @@ enum class EighStatus : std::uint8_t {
 /// - A matrix with NaN or infinity in its lower triangle gives NaN, and no other matrix is
 ///   affected.
 /// - Every finite matrix is solved: iterations are bounded, and a Jacobi fallback takes what is
-///   left.
+///   left. (Not where cuSOLVER solves, see cuda::eigh.)
 /// - A row whose entries beside the diagonal are all exactly zero (a dead channel's) has its diagonal
-///   entry for an eigenvalue, to the last bit, and a unit vector.
+///   entry for an eigenvalue, to the last bit, and a unit vector. (Where cuSOLVER solves, to rounding;
+///   on CUDA an entry under 2^-126 of the largest, in float64 2^-1022, may become 0.)
 /// - Scale-free: matrices are scaled by a power of two to unit size and scaled back.
 /// - A matrix's result does not depend on its batch-mates, its place in the batch or the
 ///   executor, to the last bit. Another batch size may select another kernel: then results agree
@@ -52,7 +54,8 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
 
 namespace cuda {
 /// Tridiagonalisation and divide and conquer: one launch for the whole batch up to n = 128 (float64: 64),
-/// four up to twice that (for every 528 matrices); cuSOLVER beyond. For every
+/// four up to twice that (for every 528 matrices); cuSOLVER beyond, where a matrix that it gives up is NaN,
+/// by itself, and not_converged. For every
 /// stage in namespace cuda: all pointers are the current device's, the work is queued on the stream and
 /// nothing is waited for, so it can be captured in a graph. Throws keel::Error in a build without CUDA.
 template <typename T>

@@ -75,7 +75,7 @@ void subspace_backward(const SubspaceMap& map, const SpectralRule& rule,
 }  // namespace cpu
 
 namespace cuda {
-/// One launch up to n = 64: eigenvalues, rank and S never leave the chip in between.
+/// One launch up to n = 128 (float64: 64): eigenvalues, rank and S never leave the chip in between.
 template <typename T>
 void subspace(const SubspaceMap& map, Matrices<const T> covariance, Matrices<T> result,
               SubspaceState<T> state, const Stream& stream = {});

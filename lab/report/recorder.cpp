@@ -27,6 +27,9 @@ void Recorder::on_start(const RunInfo& info) {
   info_ = info;
   step_ = info.first_step;
   std::filesystem::create_directories(folder_);
+  std::error_code
+      absent;  // of a run that is gone on with: what ended it then is not its result now
+  std::filesystem::remove(folder_ / "result.json", absent);
   write_file("config.toml", toml(info.options));
   metrics_.emplace(folder_ / "metrics.jsonl", info.first_step > 0 ? info.first_step : -1);
   events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);

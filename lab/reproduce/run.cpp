@@ -1,16 +1,21 @@
 #include "lab/reproduce/run.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <deque>
 #include <list>
 #include <memory>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "keel/error.h"
@@ -62,17 +67,44 @@ std::string outcome_text(const Trial& trial) {
 /// A folder for the notes between parent and children.
 class Exchange {
  public:
-  Exchange() : path_(fs::temp_directory_path() / fmt::format("keel-reproduce-{}", ::getpid())) {
-    fs::create_directories(path_);
+  Exchange() {
+    std::string name = (fs::temp_directory_path() / "keel-reproduce-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      throw std::system_error(errno, std::generic_category(), "cannot create " + name);
+    path_ = name;
   }
   ~Exchange() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
   const fs::path& path() const { return path_; }
 
  private:
   fs::path path_;
+};
+
+/// The folder of an experiment's results, for one call alone: each rewrites the file whole, from what it
+/// read at its start.
+class Claim {
+ public:
+  explicit Claim(const fs::path& folder) {
+    fs::create_directories(folder);
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+      return;
+    ::close(descriptor_);
+    throw Error(fmt::format("keel reproduce: another call is at work on {}", folder.string()));
+  }
+  ~Claim() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+ private:
+  int descriptor_ = -1;
 };
 
 /// Trials of one experiment, `jobs` at a time.
@@ -82,6 +114,7 @@ class Queue {
       : recipe_(recipe),
         options_(options),
         printer_(printer),
+        claim_(fs::absolute(options.results).parent_path()),
         origin_(this_origin(options.command)) {
     if (!options.fresh) results_ = read_results(options.results);
     require_same(results_, recipe, options.schedule, options.given);
@@ -131,11 +164,14 @@ class Queue {
     train.seed = wanted.seed;
     if (train.threads == 0 && options_.jobs > 1)
       train.threads = std::max<std::int64_t>(1, origin_.cores / options_.jobs);
-    if (!options_.runs.empty())
+    if (!options_.runs.empty()) {
       train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
+      if (options_.fresh) fs::remove_all(train.run);  // else it would go on with what was forgotten
+    }
     const fs::path request = exchange_.path() / wanted.name();
     Json note = {{"cell", wanted.cell->name}};
     note["options"] = lab::to_json(train);
+    if (results_.data) note["data"] = to_json(*results_.data);
     write_file_atomically(request, note.dump());
     Running one{wanted, request, Clock::now(), nullptr};
     one.child = std::make_unique<Child>(
@@ -206,6 +242,7 @@ class Queue {
   const StopOnSignal signals_;
   const Clock::time_point begun_ = Clock::now();
   const Exchange exchange_;
+  const Claim claim_;
   Origin origin_;
   Results results_;
   RunOutcome outcome_;
@@ -230,8 +267,11 @@ RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const Run
 
 void run_requested_trial(const fs::path& request) {
   const Json note = Json::parse(read_file(request));
-  const TrialOutcome outcome = run_trial(note.at("cell").get<std::string>(),
-                                         train_options(nlohmann::json(note.at("options"))));
+  std::optional<Data> expected;
+  if (note.contains("data")) expected = data_of(note.at("data"));
+  const TrialOutcome outcome =
+      run_trial(note.at("cell").get<std::string>(),
+                train_options(nlohmann::json(note.at("options"))), expected);
   write_file_atomically(request.string() + ".done", to_json(outcome).dump());
 }
 

@@ -199,6 +199,7 @@ std::string course_picture(const Recipe& recipe, const Results& results) {
   for (const Cell& cell : recipe.cells)
     for (const Trial* trial : results.of(cell)) {
       if (trial->failure || trial->test_errors.size() < kManyEvaluations) continue;
+      if (trial->epochs != results.options.value("epochs", trial->epochs)) continue;  // cut short
       Curve curve{.label = cell.label(),
                   .x = evaluated_epochs(*trial),
                   .y = trial->test_errors,

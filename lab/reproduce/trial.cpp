@@ -65,8 +65,13 @@ Data description_of(const DataSet& data) {
   return {data.name, std::int64_t(data.classes.size()), data.train.count(), data.test.count()};
 }
 
-TrialOutcome run_trial(const std::string& cell, TrainOptions options) {
+TrialOutcome run_trial(const std::string& cell, TrainOptions options,
+                       const std::optional<Data>& expected) {
   const DataSet data = load(options.data);
+  if (expected && !(*expected == description_of(data)))
+    return {.trial = {.cell = cell, .seed = options.seed, .status = "other data"},
+            .data = description_of(data),
+            .device = ""};
   const std::int64_t steps = steps_of(options, data);
   options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
   options.evaluate_every = (options.epochs + kPoints - 1) / kPoints;

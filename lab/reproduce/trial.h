@@ -13,8 +13,10 @@ struct TrialOutcome {
 };
 
 /// Loads the data and trains, in this process. With options.run a run folder is written, and a run
-/// that is in it already goes on; a trial that was interrupted has that status.
-TrialOutcome run_trial(const std::string& cell, TrainOptions options);
+/// that is in it already goes on; a trial that was interrupted has that status. Where the data are not
+/// those `expected`, nothing is trained: the outcome says which they are.
+TrialOutcome run_trial(const std::string& cell, TrainOptions options,
+                       const std::optional<Data>& expected = {});
 
 Json to_json(const TrialOutcome& outcome);
 TrialOutcome outcome_of(const Json& json);

@@ -81,10 +81,13 @@ std::vector<std::int64_t> steps_in(const fs::path& folder, const char* extension
   return steps;
 }
 
-void prune(const fs::path& folder, std::int64_t keep) {
+/// Keeps the one just written and the newest before it. Those after it a run has fallen back from,
+/// because they are damaged: counted in, they would push out the good ones.
+void prune(const fs::path& folder, std::int64_t keep, std::int64_t written) {
   const auto complete = steps_in(folder, ".json");
-  const std::set<std::int64_t> kept(
-      complete.begin(), complete.begin() + std::min<std::ptrdiff_t>(keep, complete.size()));
+  std::set<std::int64_t> kept;
+  for (const auto step : complete)
+    if (step <= written && std::int64_t(kept.size()) < keep) kept.insert(step);
   std::error_code ignored;  // what cannot be removed today is removed next time
   // The JSON goes first: a checkpoint with one half missing must not look complete.
   for (const auto step : complete)
@@ -110,6 +113,10 @@ Checkpoint load_from_json(const fs::path& file) {
   }
   result.data = about.at("data").at("name").get<std::string>();
   result.classes = about.at("data").at("classes").get<std::vector<std::string>>();
+  if (about.at("data").contains("mean")) {  // older files do not say
+    about.at("data").at("mean").get_to(result.mean);
+    about.at("data").at("deviation").get_to(result.deviation);
+  }
 
   const json& recorded = about.at("tensors");
   fs::path tensors = file;
@@ -136,14 +143,22 @@ fs::path save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint,
   const json about = {{"format", kFormat},
                       {"position", written(checkpoint.position)},
                       {"options", to_json(checkpoint.options)},
-                      {"data", {{"name", checkpoint.data}, {"classes", checkpoint.classes}}},
+                      {"data",
+                       {{"name", checkpoint.data},
+                        {"classes", checkpoint.classes},
+                        {"mean", checkpoint.mean},
+                        {"deviation", checkpoint.deviation}}},
                       {"tensors", {{"bytes", bytes.size()}, {"crc32", crc32(bytes)}}}};
   std::error_code ignored;
   fs::remove(about_file, ignored);  // one of the same step: incomplete while it is replaced
   write(folder / (name + ".safetensors"), bytes);
   write(about_file, about.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-  prune(folder, keep);
+  prune(folder, keep, checkpoint.position.step);
   return about_file;
+}
+
+bool has_checkpoints(const fs::path& folder) {
+  return !steps_in(folder, ".json").empty() || !steps_in(folder, ".safetensors").empty();
 }
 
 Checkpoint load_checkpoint(const fs::path& file) {

@@ -44,6 +44,8 @@ struct Checkpoint {
   TrainOptions options;
   std::string data;                  ///< the data set's name
   std::vector<std::string> classes;  ///< their names
+  /// What the network's input was normalised by. A deviation of 0: an older file, which does not say.
+  std::array<double, 3> mean{}, deviation{};
   SafeTensors tensors = {};
 };
 
@@ -54,6 +56,9 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& folder,
                                       const Checkpoint& checkpoint, const NamedTensors& tensors,
                                       std::int64_t keep,
                                       const WriteFile& write = write_file_atomically);
+
+/// Whether a folder holds any, whole or damaged.
+bool has_checkpoints(const std::filesystem::path& folder);
 
 /// One checkpoint, by either of its files. Throws keel::Error saying what is wrong with it.
 Checkpoint load_checkpoint(const std::filesystem::path& file);

@@ -1,6 +1,7 @@
 #include "lab/train/evaluate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -66,6 +67,26 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   result.images_per_second = double(count) / seconds.count();
   return result;
+}
+
+void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
+  const auto& known = checkpoint.classes;
+  std::vector<std::int64_t> place;
+  for (const std::string& name : data.classes) {
+    const auto found = std::find(known.begin(), known.end(), name);
+    require(
+        found != known.end(),
+        fmt::format("keel::lab::as_trained_on: {} has a class '{}', the network was trained on {}",
+                    data.name, name, fmt::join(known, ", ")));
+    place.push_back(found - known.begin());
+  }
+  const Tensor places = torch::tensor(place, torch::kLong);
+  for (Images* images : {&data.train, &data.test})
+    images->labels = places.index_select(0, images->labels.to(torch::kLong));
+  data.classes = known;
+  if (checkpoint.deviation[0] == 0) return;
+  data.mean = checkpoint.mean;
+  data.deviation = checkpoint.deviation;
 }
 
 Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,

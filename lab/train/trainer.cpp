@@ -183,7 +183,8 @@ class Run {
 
   /// Evaluation belongs to the epoch: an interruption meanwhile takes effect after it.
   void end_epoch(std::chrono::steady_clock::time_point start) {
-    Evaluation test{.loss = kNone, .error = kNone};
+    Evaluation test;
+    test.loss = test.error = kNone;
     // Counted back from the end, so that the last epoch is one of those evenly spaced.
     const std::int64_t epochs_left = options_.epochs - 1 - at_.epoch;
     if (epochs_left % options_.evaluate_every == 0 || at_.step == steps_) {
@@ -280,10 +281,14 @@ class Run {
 
   void write_checkpoint() {
     try {
-      const fs::path file = save_checkpoint(
-          options_.run / "checkpoints",
-          {.position = at_, .options = options_, .data = data_.name, .classes = data_.classes},
-          tensors_of(training_), options_.keep);
+      const fs::path file = save_checkpoint(options_.run / "checkpoints",
+                                            {.position = at_,
+                                             .options = options_,
+                                             .data = data_.name,
+                                             .classes = data_.classes,
+                                             .mean = data_.mean,
+                                             .deviation = data_.deviation},
+                                            tensors_of(training_), options_.keep);
       observer_.on_checkpoint(file, at_.step);
     } catch (const std::system_error& error) {
       observer_.on_message(

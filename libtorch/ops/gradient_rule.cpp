@@ -68,6 +68,8 @@ Tensor eigh_backward_autograd(const Optional<Tensor>& grad_values,
   }
   const GradientRule chosen =
       checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
+  // Autocast would take the formula's products to half, whose rounding no mask knows of.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   return gradient_rule_formula(chosen, in_compute_type(values), in_compute_type(vectors),
                                in_compute_type(dL_dvalues), in_compute_type(dL_dvectors))
       .to(vectors.scalar_type());

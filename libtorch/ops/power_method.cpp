@@ -70,6 +70,8 @@ std::tuple<Tensor, Tensor> power_method(const Tensor& matrix, std::int64_t itera
   const Tensor input = in_compute_type(matrix);
   const std::int64_t n = input.sym_size(-1).guard_int(__FILE__, __LINE__);
   if (n == 0) return {input.sum(-1).to(type), input.clone().to(type)};
+  // Autocast would take its products to half.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
 
   const Tensor starts = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;  // constants: nothing to record

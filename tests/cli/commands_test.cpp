@@ -41,6 +41,10 @@ TEST_F(CliCommands, EvalRepeatsTheRunsTestError) {
   EXPECT_EQ(result.at("images"), 20);
   EXPECT_DOUBLE_EQ(result.at("error").get<double>(),
                    json(run() + "/result.json").at("test_error").get<double>());
+  // Other training images have other statistics, but the network was trained with its own.
+  const auto fewer = keel("eval " + run() + " --train-limit 20 --json");
+  ASSERT_EQ(fewer.code, 0) << fewer.error;
+  EXPECT_EQ(nlohmann::json::parse(fewer.out).at("loss"), result.at("loss"));
   const auto words = keel("eval " + run() + " --split train --classes");
   EXPECT_TRUE(contains(words.out, "64 train images")) << words.out;
 }
@@ -55,6 +59,11 @@ TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
   EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-4);
   EXPECT_EQ(after.at("error"), before.at("error"));
   EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
+  // A run's own checkpoints are not what a fold replaces.
+  const auto over = keel("fold " + run() + " --out " + run() + "/checkpoints");
+  EXPECT_EQ(over.code, 3);
+  EXPECT_TRUE(contains(over.error, "expected a folder without checkpoints")) << over.error;
+  EXPECT_TRUE(fs::exists(checkpoint()));
 }
 
 TEST_F(CliCommands, InspectShowsTheRunsRepeatedEigenvalues) {

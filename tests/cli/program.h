@@ -25,9 +25,8 @@ struct Outcome {
 
 inline Outcome keel(const std::string& arguments) {
   const TemporaryFolder folder;
-  const std::string command = std::string(KEEL_PROGRAM) + " " + arguments + " >" +
-                              (folder / "out").string() + " 2>" + (folder / "error").string() +
-                              " </dev/null";
+  const std::string command = "'" KEEL_PROGRAM "' " + arguments + " >" + (folder / "out").string() +
+                              " 2>" + (folder / "error").string() + " </dev/null";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(folder / "out"),
           read(folder / "error")};

@@ -1,9 +1,13 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "cli/program.h"
 
 namespace keel::cli::testing {
 namespace {
 
-const std::string kRecipes = std::string(KEEL_SOURCE) + "/experiments";
+const std::string kRecipes = "'" KEEL_SOURCE "/experiments'";
 /// Trials that take a second.
 const std::string kTinyTrials =
     " --source synthetic --model resnet_small --train-limit 64 --test-limit 20 --size 8 --batch 16 "
@@ -56,9 +60,11 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
   const auto alone = folder / "alone";
   ASSERT_EQ(keel(reproduce("table2", alone) + "--cells bn --trials 1").code, 0);
   const auto trial = json(alone / "results.json").at("trials")[0];
-  for (const auto& other : more.at("trials"))
-    if (other.at("cell") == "bn" && other.at("seed") == 1)
+  for (const auto& other : more.at("trials")) {
+    if (other.at("cell") == "bn" && other.at("seed") == 1) {
       EXPECT_EQ(other.at("loss"), trial.at("loss"));
+    }
+  }
 }
 
 TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
@@ -86,7 +92,9 @@ TEST(CliReproduce, AFailedTrialIsAResult) {
   for (const auto& trial : json(out / "results.json").at("trials")) {
     const bool analytic = trial.at("cell") == "dead-analytic";
     EXPECT_EQ(trial.at("status"), analytic ? "failed" : "finished");
-    if (analytic) EXPECT_EQ(trial.at("failure").at("step"), 1);
+    if (analytic) {
+      EXPECT_EQ(trial.at("failure").at("step"), 1);
+    }
   }
   const auto page = read(out / "README.md");
   EXPECT_TRUE(contains(page, "| analytic | - | - | 0 of 1 | 1 |")) << page;
@@ -110,6 +118,50 @@ TEST(CliReproduce, TheBudgetEndsItAndTheNextCallGoesOn) {
   const auto stopped = keel(common + "--epochs 100000 --budget 1");
   EXPECT_EQ(stopped.code, 5) << stopped.error;
   EXPECT_FALSE(fs::exists(out / "results.json"));
+  const auto next = keel(common + "--epochs 1");
+  EXPECT_EQ(next.code, 0) << next.error;
+  EXPECT_EQ(json(out / "results.json").at("trials").size(), 2u);
+}
+
+TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  const auto runs = folder / "runs";
+  const auto common = reproduce("table2", out) + "--cells bn --runs " + runs.string() + " ";
+  ASSERT_EQ(keel(common + "--trials 1").code, 0);
+  // As if the recorded trial had been of another set.
+  auto results = json(out / "results.json");
+  results["data"]["name"] = "photographs";
+  write(out / "results.json", results.dump());
+  const auto refused = keel(common + "--trials 2");
+  EXPECT_NE(refused.code, 0);
+  EXPECT_TRUE(contains(refused.error, "are of photographs")) << refused.error;
+  EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
+  EXPECT_EQ(json(out / "results.json").at("trials").size(), 1u);
+}
+
+TEST(CliReproduce, AFreshStartForgetsTheRunFoldersToo) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  const auto common =
+      reproduce("table2", out) + "--cells bn --trials 1 --runs " + (folder / "runs").string() + " ";
+  ASSERT_EQ(keel(common).code, 0);
+  ASSERT_EQ(keel(common + "--fresh").code, 0);
+  // A run that is gone on with where it had ended takes no step: no images a second.
+  EXPECT_GT(json(out / "results.json").at("trials")[0].at("images_per_second").get<double>(), 0);
+}
+
+TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  fs::create_directories(out);
+  const int held = ::open(out.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  const auto second = keel(reproduce("table2", out) + "--cells bn --trials 1");
+  EXPECT_NE(second.code, 0);
+  EXPECT_TRUE(contains(second.error, "another call is at work on " + out.string())) << second.error;
+  ::close(held);
+  EXPECT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
 }
 
 TEST(CliReproduce, RunFoldersAreKeptAndGoneOnWith) {

@@ -113,9 +113,9 @@ struct RankOneUpdate {
       double along = 0;
       for (std::size_t r = 0; r < n; ++r) along += double(z[r]) * double(vectors[r * n + c]);
       for (std::size_t r = 0; r < n; ++r)
-        worst = std::max(worst,
-                         std::abs((double(d[r]) - double(values[c])) * double(vectors[r * n + c]) +
-                                  double(rho) * double(z[r]) * along));
+        worst =
+            larger(worst, std::abs((double(d[r]) - double(values[c])) * double(vectors[r * n + c]) +
+                                   double(rho) * double(z[r]) * along));
     }
     return norm > 0 ? worst / norm : worst;
   }
@@ -128,7 +128,7 @@ struct RankOneUpdate {
         double sum = a == b ? -1 : 0;
         for (std::size_t r = 0; r < n; ++r)
           sum += double(vectors[r * n + a]) * double(vectors[r * n + b]);
-        worst = std::max(worst, std::abs(sum));
+        worst = larger(worst, std::abs(sum));
       }
     return worst;
   }

@@ -170,7 +170,7 @@ TYPED_TEST(SpectralRobustness, WhiteningMakesTheCovarianceTheIdentity) {
       for (std::int64_t k = 0; k < n; ++k)
         for (std::int64_t l = 0; l < n; ++l)
           sum += double(w(0, i, k)) * double(m(0, k, l)) * double(w(0, l, j));
-      off = std::max(off, std::abs(sum));
+      off = larger(off, std::abs(sum));
     }
   EXPECT_LE(off, rounding<T>(n, 1));
 }

@@ -259,6 +259,28 @@ TEST(Subspace, DegenerateCovariancesGiveFiniteResultsAndGradients) {
   expect_finite_on_degenerate_covariances<double>();
 }
 
+TEST(Subspace, WithoutEpsADroppedDirectionOfNoVarianceIsStillARowOfZeros) {
+  for (const std::int64_t n : {2, 5, 40}) {
+    Batch<double> covariance(1, n);
+    covariance(0, 0, 0) = 4;
+    const Batch<double> weight = random_matrices(1, n, 4);
+    for (const SubspaceMap& map :
+         {SubspaceMap(PcaWhitening{0, LeadingCount{1}}), SubspaceMap(Zca{0, LeadingCount{1}})}) {
+      SCOPED_TRACE(to_string(map));
+      const Mapped<double> m = mapped(map, covariance),
+                           exact = mapped_by_reference(map, covariance);
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          EXPECT_EQ(m.result(0, i, j), i == 0 && j == 0 ? 0.5 : 0.0) << i << ' ' << j;
+      const Batch<double> got = gradient(map, Exact{}, covariance, m, weight);
+      EXPECT_TRUE(all_finite(got));
+      EXPECT_LE(
+          largest_difference(got, gradient_by_reference(map, Exact{}, covariance, exact, weight)),
+          rounding<double>(n, largest_entry(got)));
+    }
+  }
+}
+
 TEST(Subspace, ConstantActivationsGiveTheScaledIdentity) {
   const Mapped<double> m = mapped<double>(Zca{1e-4, FullRank{}}, Batch<double>(1, 3));
   for (std::int64_t i = 0; i < 3; ++i)

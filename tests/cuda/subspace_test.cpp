@@ -202,6 +202,26 @@ TYPED_TEST(CudaSubspace, DegenerateCovariancesGiveFiniteResultsAndGradients) {
     }
 }
 
+TYPED_TEST(CudaSubspace, WithoutEpsADroppedDirectionOfNoVarianceIsStillARowOfZeros) {
+  using T = TypeParam;
+  for (const std::int64_t n : {2, 5, 40, 70, 130}) {
+    Batch<T> covariance(1, n);
+    covariance(0, 0, 0) = 4;
+    const Batch<T> weight = as<T>(random_matrices(1, n, 4));
+    for (const SubspaceMap& map :
+         {SubspaceMap(PcaWhitening{0, LeadingCount{1}}), SubspaceMap(Zca{0, LeadingCount{1}})}) {
+      SCOPED_TRACE(to_string(map) + ", n = " + std::to_string(n));
+      const Mapped<T> m = Device<T>{}.forward(map, covariance);
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          ASSERT_NEAR(double(m.result(0, i, j)), i == 0 && j == 0 ? 0.5 : 0.0, rounding<T>(1, 1));
+      const Batch<T> got = Device<T>{}.backward(map, Exact{}, covariance, m, weight);
+      EXPECT_LE(largest_difference(got, gradient_by_reference(map, Exact{}, covariance, m, weight)),
+                rounding<T>(n, largest_entry(got)));
+    }
+  }
+}
+
 /// Covariances of different seeds.
 template <typename T>
 Batch<T> crowd(std::int64_t batch, std::int64_t n) {
@@ -291,6 +311,7 @@ TYPED_TEST(CudaSubspace, EmptyShapesAndErrors) {
     for (const Batch<T>& nothing : {Batch<T>(0, 5), Batch<T>(3, 0)}) {
       const Mapped<T> m = Device<T>{}.forward(map, nothing);
       EXPECT_TRUE(m.result.data.empty());
+      for (const std::int64_t rank : m.rank) EXPECT_EQ(rank, 0);
       EXPECT_TRUE(Device<T>{}.backward(map, Exact{}, nothing, m, nothing).data.empty());
     }
   const Batch<T> covariance(2, 3);

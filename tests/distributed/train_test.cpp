@@ -9,8 +9,10 @@ namespace {
 
 double largest_difference(const std::map<int, double>& a, const std::map<int, double>& b) {
   double largest = a.size() == b.size() ? 0 : INFINITY;
-  for (const auto& [step, loss] : a)
-    if (b.count(step)) largest = std::max(largest, std::abs(loss - b.at(step)));
+  for (const auto& [step, loss] : a) {
+    const double difference = b.count(step) ? std::abs(loss - b.at(step)) : INFINITY;
+    if (!std::isnan(largest) && !(difference <= largest)) largest = difference;  // NaN stays
+  }
   return largest;
 }
 

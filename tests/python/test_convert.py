@@ -92,6 +92,8 @@ def test_a_shared_layer_stays_shared():
     norm = nn.BatchNorm2d(8)
     model = convert_batchnorm(nn.Sequential(norm, nn.ReLU(), nn.Sequential(norm)))
     assert model[0] is model[2][0] and isinstance(model[0], keel.nn.ZcaWhitening)
+    twice = convert_batchnorm(nn.Sequential(norm, nn.ReLU(), norm))
+    assert twice[0] is twice[2] and isinstance(twice[0], keel.nn.ZcaWhitening)
 
 
 def test_errors_change_nothing():

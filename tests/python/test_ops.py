@@ -54,6 +54,23 @@ def test_eigh_passes_gradcheck_and_gradgradcheck(rule):
     assert torch.autograd.gradgradcheck(through_eigh(rule), m)
 
 
+@pytest.mark.parametrize("rule", ["masked", "power_iteration"])
+def test_autocast_leaves_the_gradient_in_its_type(rule):
+    m = with_spectrum((2.0,) * 4 + (1.0,) * 4).detach().float().requires_grad_()
+    generator = torch.Generator().manual_seed(1)
+    weight = symmetric(torch.randn(1, 8, 8, generator=generator))
+
+    def gradient(create_graph):
+        values, vectors = keel.eigh(m, rule)
+        # Blind to the basis inside an eigenspace, so that it has a gradient.
+        loss = torch.einsum("bij,bj,bkj,bik->", vectors, values.square(), vectors, weight)
+        return torch.autograd.grad(loss, m, create_graph=create_graph)[0].detach()
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain, differentiable = gradient(False), gradient(True)
+    assert torch.allclose(plain, differentiable, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("rule", ["power_iteration", "taylor"])
 def test_series_rules_pass_once_converged(rule):
     m = with_spectrum((1.0, 0.2, 0.04), (2.0, 0.3, 0.05))

@@ -5,6 +5,7 @@
 #include "keel/gradient_rule.h"
 #include "reference/pair_weight.h"
 #include "solve.h"
+#include "tolerance.h"
 
 namespace keel::testing {
 
@@ -49,7 +50,7 @@ inline double kernel_bound(const GradientRule& rule, const std::vector<double>& 
 template <typename T>
 double largest_entry(const Batch<T>& m) {
   double largest = 0;
-  for (const T x : m.data) largest = std::max(largest, std::abs(double(x)));
+  for (const T x : m.data) largest = larger(largest, std::abs(double(x)));
   return largest;
 }
 
@@ -57,8 +58,7 @@ template <typename T>
 double largest_difference(const Batch<T>& a, const Batch<double>& b) {
   double largest = 0;
   for (std::size_t k = 0; k < a.data.size(); ++k) {
-    const double difference = std::abs(double(a.data[k]) - b.data[k]);
-    if (!(difference <= largest)) largest = difference;  // NaN stays
+    largest = larger(largest, std::abs(double(a.data[k]) - b.data[k]));
   }
   return largest;
 }

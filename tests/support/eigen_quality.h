@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "batch.h"
+#include "tolerance.h"
 
 namespace keel::testing {
 
@@ -15,7 +16,7 @@ struct EigenQuality {
 
 inline double frobenius(const std::vector<double>& entries) {
   double largest = 0, sum = 0;
-  for (const double x : entries) largest = std::max(largest, std::abs(x));
+  for (const double x : entries) largest = larger(largest, std::abs(x));
   if (largest == 0) return 0;
   for (const double x : entries) sum += (x / largest) * (x / largest);
   return largest * std::sqrt(sum);

@@ -3,10 +3,14 @@
 // Every tolerance of the core's tests, scaled by the type's rounding and the size of what is
 // compared.
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
 namespace keel::testing {
+
+/// The larger of the two; NaN where one is, so that a bound on it fails.
+inline double larger(double a, double b) { return std::isnan(a) || b <= a ? a : b; }
 
 template <typename T>
 inline constexpr double kEps = double(std::numeric_limits<T>::epsilon());

@@ -56,7 +56,8 @@ def convert_batchnorm(
         return new[model]
     # By parent and attribute, not by name: a module shared between places is replaced in each.
     for parent in list(model.modules()):
-        for attribute, child in parent.named_children():
+        # named_children() would name a child that a parent has twice only once.
+        for attribute, child in list(parent._modules.items()):
             if child in new:
                 setattr(parent, attribute, new[child])
     return model

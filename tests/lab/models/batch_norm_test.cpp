@@ -57,7 +57,7 @@ Tensor images(std::int64_t count, torch::Dtype type) {
 
 TEST(BatchNorm, OverSeveralProcessesIsTorchsOverTheWholeBatch) {
   const std::vector<std::int64_t> begin{0, 5, 6, 13};
-  for (const auto [type, bound] : {std::pair(torch::kDouble, 1e-12), {torch::kFloat, 2e-5}})
+  for (const auto& [type, bound] : {std::pair(torch::kDouble, 1e-12), {torch::kFloat, 2e-5}})
     for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
       const Tensor x = images(13, type), along = torch::randn_like(x);
       auto whole = scrambled(torch::nn::BatchNorm2d(kChannels), x.options());

@@ -72,6 +72,7 @@ TEST(Pages, ATableHasThePapersFiguresBesideOurs) {
 
 TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   Results long_run = results();
+  long_run.options["epochs"] = 350;
   Trial& trial = long_run.trials[1];
   trial.epochs = 350;
   trial.test_errors.assign(59, 0.1);  // after epochs 2, 8, ... 350
@@ -82,6 +83,9 @@ TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   EXPECT_FALSE(has(svg, ">SVD, d = 4<"));  // its record holds no test errors
   EXPECT_TRUE(has(svg, ">300<")) << svg;   // of the axis
   EXPECT_EQ(page(recipe(), results()).pictures.count("course.svg"), 0u);
+  trial.epochs =
+      333;  // stopped by --max-steps: its last evaluation is not one of the evenly spaced
+  EXPECT_EQ(page(recipe(), long_run).pictures.count("course.svg"), 0u);
 }
 
 TEST(Pages, NothingRunIsSaid) {

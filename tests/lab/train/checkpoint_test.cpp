@@ -20,6 +20,8 @@ Checkpoint example(std::int64_t step) {
   checkpoint.options = test::small_options("zca");
   checkpoint.data = "small";
   checkpoint.classes = {"a", "b \"c\""};
+  checkpoint.mean = {0.1, 0.2, 1 / 3.0};
+  checkpoint.deviation = {0.4, 0.5, 0.6};
   return checkpoint;
 }
 
@@ -72,6 +74,8 @@ TEST(CheckpointTest, ComesBackWhole) {
   EXPECT_TRUE(std::isnan(back.position.last_test_error));
   EXPECT_EQ(to_json(back.options), to_json(example(42).options));
   EXPECT_EQ(back.classes, example(42).classes);
+  EXPECT_EQ(back.mean, example(42).mean);
+  EXPECT_EQ(back.deviation, example(42).deviation);
   EXPECT_TRUE(back.tensors.tensors.at("weight").equal(torch::full({5}, 42.0)));
   EXPECT_EQ(load_checkpoint(folder.path / "step-00000042.safetensors").position.step, 42);
 }
@@ -87,6 +91,18 @@ TEST(CheckpointTest, KeepsTheNewestAndClearsWhatACrashLeft) {
       names_in(folder.path),
       (std::vector<std::string>{"notes.txt", "step-00000010.json", "step-00000010.safetensors",
                                 "step-00000020.json", "step-00000020.safetensors"}));
+}
+
+TEST(CheckpointTest, DamagedNewerOnesDoNotPushOutWhatIsWritten) {
+  const test::Folder folder;
+  for (const std::int64_t step : {50, 100}) save(folder.path, step, 2);
+  change(folder.path / "step-00000100.safetensors", [](std::string& bytes) { bytes.clear(); });
+  for (const std::int64_t step : {60, 70}) {  // what a run does that has fallen back to step 50
+    save(folder.path, step, 1);
+    EXPECT_EQ(newest(folder.path).checkpoint->position.step, step);
+  }
+  EXPECT_EQ(names_in(folder.path),
+            (std::vector<std::string>{"step-00000070.json", "step-00000070.safetensors"}));
 }
 
 TEST(CheckpointTest, NewestOfARunFolderItsCheckpointsFolderOrTheOneNamed) {

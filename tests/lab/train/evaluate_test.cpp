@@ -1,3 +1,5 @@
+#include "lab/train/evaluate.h"
+
 #include "lab/data/augment.h"
 #include "lab/train/support.h"
 #include "lab/train/trainer.h"
@@ -34,6 +36,32 @@ TEST(EvaluateTest, IsThePlainEvaluationWhateverTheBatch) {
           1;
     EXPECT_EQ(result.confusion.abs().sum().item<std::int64_t>(), 0);
   }
+}
+
+TEST(EvaluateTest, ClassesGoByTheirNamesAndPixelsByWhatTheNetworkSaw) {
+  DataSet data = test::small_data(8, 8);
+  data.classes = {"cat", "dog", "emu", "fox"};
+  Checkpoint checkpoint;
+  checkpoint.classes = {"ant", "fox", "cat", "dog", "emu"};
+  checkpoint.mean = {0.1, 0.2, 0.3};
+  checkpoint.deviation = {0.5, 0.6, 0.7};
+  const auto labels = data.test.labels.clone();
+  as_trained_on(data, checkpoint);
+  const std::int64_t place[] = {2, 3, 4, 1};
+  for (std::int64_t i = 0; i < 8; ++i)
+    EXPECT_EQ(data.test.labels[i].item<std::int64_t>(), place[labels[i].item<std::int64_t>()]);
+  EXPECT_EQ(data.classes, checkpoint.classes);
+  EXPECT_EQ(data.mean, checkpoint.mean);
+  EXPECT_EQ(data.deviation, checkpoint.deviation);
+
+  DataSet other = test::small_data(8, 8);
+  other.classes = {"cat", "dog", "emu", "yak"};
+  EXPECT_NE(test::error_of([&] { as_trained_on(other, checkpoint); }).find("'yak'"),
+            std::string::npos);
+  other.classes[3] = "fox";
+  checkpoint.deviation = {};  // a file that does not say
+  as_trained_on(other, checkpoint);
+  EXPECT_EQ(other.mean, test::small_data().mean);
 }
 
 TEST(EvaluateTest, RefusesLabelsTheNetworkDoesNotHave) {
