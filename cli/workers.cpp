@@ -124,8 +124,8 @@ class Workers {
       }
       if (Clock::now() - *bad_since > kMoment + kLastMoment) signal_all(SIGKILL);
     }
-    listen(milliseconds(0));
-    for (const Worker& worker : all_)  // rank 0 first
+    while (listen(milliseconds(0))) continue;  // all that is left in the pipes
+    for (const Worker& worker : all_)          // rank 0 first
       if (worker.code() != kDone) return worker.code();
     return kDone;
   }
@@ -163,7 +163,8 @@ class Workers {
   }
 
   /// Passes on what the workers say, line by line.
-  void listen(milliseconds limit) {
+  /// False: there was nothing to hear.
+  bool listen(milliseconds limit) {
     std::vector<pollfd> pipes;
     std::vector<Worker*> owners;
     for (Worker& worker : all_)
@@ -171,7 +172,7 @@ class Workers {
         pipes.push_back({worker.errors, POLLIN, 0});
         owners.push_back(&worker);
       }
-    if (poll(pipes.data(), pipes.size(), int(limit.count())) <= 0) return;
+    if (poll(pipes.data(), pipes.size(), int(limit.count())) <= 0) return false;
     for (std::size_t i = 0; i < pipes.size(); ++i) {
       if (pipes[i].revents == 0) continue;
       char bytes[4096];
@@ -187,6 +188,7 @@ class Workers {
       for (std::size_t end; (end = line.find('\n')) != std::string::npos; line.erase(0, end + 1))
         say(*owners[i], line.substr(0, end));
     }
+    return true;
   }
 
   static void say(const Worker& worker, const std::string& text) {

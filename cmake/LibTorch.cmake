@@ -16,7 +16,9 @@ function(keel_torch_refusal config_dir result)
     set(reason "is built for libstdc++'s old ABI (PyTorch's wheels from 2.7 on are not)")
   endif()
   if(EXISTS ${config_dir}/../../../lib/libtorch_cuda.so)
-    find_program(KEEL_NVCC nvcc HINTS ${CMAKE_CUDA_COMPILER} ENV CUDACXX
+    set(named "${CMAKE_CUDA_COMPILER}" "$ENV{CUDACXX}")
+    list(TRANSFORM named REPLACE "/[^/]*$" "")
+    find_program(KEEL_NVCC nvcc HINTS ${named}
                  PATHS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin DOC "CUDA compiler")
     mark_as_advanced(KEEL_NVCC)
     if(NOT KEEL_NVCC)
@@ -80,7 +82,10 @@ endif()
 # What TorchConfig.cmake caches about one LibTorch must not leak into the use of another.
 if(NOT keel_torch_dir STREQUAL "${KEEL_TORCH_LAST}")
   foreach(variable Torch_DIR Caffe2_DIR ATen_DIR TORCH_LIBRARY c10_LIBRARY C10_LIBRARY
-                   C10_CUDA_LIBRARY kineto_LIBRARY CAFFE2_NVRTC_LIBRARY LIBNVTOOLSEXT)
+                   C10_CUDA_LIBRARY kineto_LIBRARY CAFFE2_NVRTC_LIBRARY LIBNVTOOLSEXT
+                   # What keel itself found in it or beside it.
+                   KEEL_C10D_INCLUDE KEEL_C10D_CONTEXT_INCLUDE KEEL_LAB_GLOO_INCLUDE KEEL_GLOO_INCLUDE
+                   KEEL_LAB_GLOO KEEL_NCCL_INCLUDE KEEL_NCCL_LIBRARY)
     unset(${variable} CACHE)
   endforeach()
 endif()

@@ -117,8 +117,10 @@ KEEL_HOST_DEVICE inline LorentzianWeight<T> pair_weight(const Lorentzian& rule, 
 }
 template <typename T>
 KEEL_HOST_DEVICE inline MaskedWeight<T> pair_weight(const Masked& rule, std::int64_t n, T largest) {
-  const T tolerance = rule.tolerance.has_value() ? T(*rule.tolerance)
-                                                 : T(10 * n) * std::numeric_limits<T>::epsilon();
+  // Rounding splits equal eigenvalues by about sqrt(n) epsilons of the largest.
+  const T tolerance = rule.tolerance.has_value()
+                          ? T(*rule.tolerance)
+                          : 10 * std::sqrt(T(n)) * std::numeric_limits<T>::epsilon();
   return {tolerance * largest};
 }
 

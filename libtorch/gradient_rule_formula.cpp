@@ -1,5 +1,6 @@
 #include "gradient_rule_formula.h"
 
+#include <cmath>
 #include <limits>
 
 namespace keel::ops {
@@ -86,7 +87,7 @@ Tensor weights(const Masked& rule, const Pairs& pairs) {
   const double epsilon = single ? double(std::numeric_limits<float>::epsilon())
                                 : std::numeric_limits<double>::epsilon();
   const double n = double(pairs.b.sym_size(-1).guard_int(__FILE__, __LINE__));
-  const double tolerance = rule.tolerance.value_or(10 * n * epsilon);
+  const double tolerance = rule.tolerance.value_or(10 * std::sqrt(n) * epsilon);
   const Tensor gap = pairs.row - pairs.column;
   const Tensor kept = pairs.distinct.logical_and(gap.abs() > tolerance * pairs.largest);
   return divide_where(kept, pairs.b.mT() - pairs.b, 2 * gap);

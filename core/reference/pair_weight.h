@@ -39,7 +39,7 @@ struct PairWeight {
 
   double operator()(const Masked& rule) const {
     const double tolerance =
-        rule.tolerance.value_or(10 * double(n) * std::numeric_limits<double>::epsilon());
+        rule.tolerance.value_or(10 * std::sqrt(double(n)) * std::numeric_limits<double>::epsilon());
     const double gap = l_i - l_j;
     return gap <= tolerance * largest ? 0 : (b_ji - b_ij) / 2 / gap;
   }

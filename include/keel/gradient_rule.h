@@ -39,7 +39,7 @@ struct Lorentzian {
 
 /// The textbook rule with pairs closer than tolerance * largest |eigenvalue| left out: exact for every
 /// loss that sees an eigenspace only through its projector and the sum of its eigenvalues. (A function
-/// of the matrix splits eigenspaces as well: spectral.h's exact rule.) Empty means 10 n epsilons.
+/// of the matrix splits eigenspaces as well: spectral.h's exact rule.) Empty means 10 sqrt(n) epsilons.
 struct Masked {
   std::optional<double> tolerance = std::nullopt;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
@@ -44,11 +45,23 @@ bool named_as_image(const fs::path& file) {
 }
 
 /// Names of the folders in a folder, sorted: a class's number must not depend on the disk's order.
+bool is_utf8(const std::string& text) {
+  try {
+    nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
 std::vector<std::string> folders_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.is_directory() && !hidden(entry)) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
+  // Names are written to JSON, in checkpoints too, and must come back as they were.
+  for (const std::string& name : names)
+    require_of(folder / name, is_utf8(name), "expected a name in UTF-8");
   return names;
 }
 

@@ -38,7 +38,12 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t las
     out.close();
     std::error_code failed;
     if (out) std::filesystem::rename(fresh, path, failed);
-    if (!out || failed) std::filesystem::remove(fresh, failed);
+    if (!out || failed) {
+      std::filesystem::remove(fresh, failed);
+      // Behind a line that was cut off, appended records would make the file unreadable.
+      file_.setstate(std::ios::failbit);
+      return;
+    }
     file_.open(path, std::ios::app);
   } else {
     file_.open(path, std::ios::trunc);

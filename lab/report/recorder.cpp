@@ -18,6 +18,9 @@ double unix_time() {
   return duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
+/// Gone on with where it had ended: nothing is left to do, and its result is there.
+bool is_over(const RunInfo& info) { return info.first_step > 0 && info.first_step == info.steps; }
+
 }  // namespace
 
 Recorder::Recorder(std::filesystem::path folder, Say say)
@@ -27,9 +30,10 @@ void Recorder::on_start(const RunInfo& info) {
   info_ = info;
   step_ = info.first_step;
   std::filesystem::create_directories(folder_);
-  std::error_code
-      absent;  // of a run that is gone on with: what ended it then is not its result now
-  std::filesystem::remove(folder_ / "result.json", absent);
+  if (!is_over(info)) {  // what ended the run before is not its result now
+    std::error_code absent;
+    std::filesystem::remove(folder_ / "result.json", absent);
+  }
   write_file("config.toml", toml(info.options));
   metrics_.emplace(folder_ / "metrics.jsonl", info.first_step > 0 ? info.first_step : -1);
   events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
@@ -100,6 +104,7 @@ void Recorder::on_message(const std::string& message) {
 }
 
 void Recorder::on_finish(const Result& result) {
+  if (is_over(info_) && std::filesystem::exists(folder_ / "result.json")) return;
   nlohmann::json json = to_json(result);
   json["device"] = info_.device;
   json["layer"] = info_.layer;

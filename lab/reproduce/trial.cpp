@@ -87,8 +87,13 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
     all.push_back(recorder.get());
   }
   report::Observers observers(all);
-  const Result result = train(options, data, observers);
-  if (recorder) read_beginning(curves, options.run);
+  Result result = train(options, data, observers);
+  if (recorder) {
+    read_beginning(curves, options.run);
+    // Of a run that had ended before, and was not recorded: its speed is in its folder.
+    if (result.images_per_second == 0)
+      result.images_per_second = report::read_run(options.run).images_per_second;
+  }
   return {.trial = {.cell = cell,
                     .seed = options.seed,
                     .status = result.status,

@@ -15,7 +15,8 @@ class CudaGraph : public StepGraph {
  public:
   CudaGraph(const std::function<void()>& step, [[maybe_unused]] bool watched) {
     c10::cuda::getCurrentCUDAStream().synchronize();
-#if TORCH_VERSION_MAJOR >= 2  // before, nothing could be said of other threads
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
+    // Before 2.1 nothing could be said of other threads.
     if (watched)
       graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     else

@@ -110,6 +110,12 @@ class Run {
     require_same_run(*checkpoint, options_, data_);
     restore_tensors(checkpoint->tensors, training_);
     at_ = checkpoint->position;
+    require(
+        at_.step == at_.epoch * per_epoch_ + at_.batch,
+        fmt::format(
+            "keel::lab::train: cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
+            "but these data make {} batches an epoch",
+            at_.step, at_.batch, at_.epoch + 1, per_epoch_));
     restore_readings();
   }
 

@@ -59,9 +59,9 @@ class Spectral(NamedTuple):
 def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
     """Symmetric eigendecomposition, with the gradient of ``rule``.
 
-    The default rule equals :func:`torch.linalg.eigh`'s gradient wherever that one is finite, and
-    stays right at repeated eigenvalues for losses that do not depend on the basis inside an
-    eigenspace. Differentiable to any order.
+    The default rule equals :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
+    than 10 sqrt(n) machine epsilons of the largest, and stays right at repeated eigenvalues for losses
+    that do not depend on the basis inside an eigenspace. Differentiable to any order.
 
     >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
     >>> values, vectors = keel.eigh(M, keel.PowerIteration(terms=19))

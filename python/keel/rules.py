@@ -59,7 +59,7 @@ class Lorentzian:
 @dataclass(frozen=True)
 class Masked:
     """The textbook rule without the pairs closer than ``tolerance`` * largest abs(eigenvalue):
-    exact for losses that see a group of equal eigenvalues only as a whole. None means 10 n machine
+    exact for losses that see a group of equal eigenvalues only as a whole. None means 10 sqrt(n) machine
     epsilons."""
 
     tolerance: Optional[float] = None

@@ -249,9 +249,12 @@ TYPED_TEST(EighContract, LonelyRowsKeepTheirEigenvaluesToTheLastBit) {
       const Solved<TypeParam> s = solve(m);
       expect_right(m, s);
       expect_ordered_and_signed(m, s);
-      for (std::int64_t b = 0; b < batch; ++b)
+      for (std::int64_t b = 0; b < batch; ++b) {
         EXPECT_GE(std::count(s.values.begin() + b * n, s.values.begin() + (b + 1) * n, eps),
                   (n + 1) / 3);
+        EXPECT_EQ(unit_columns(s.vectors, b, [](std::int64_t i) { return i % 3 == 1; }),
+                  (n + 1) / 3);
+      }
     }
 }
 

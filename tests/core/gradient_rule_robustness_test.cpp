@@ -35,6 +35,29 @@ TYPED_TEST(GradientRuleRobustness, FiniteOnTheZoo) {
     }
 }
 
+TYPED_TEST(GradientRuleRobustness, TheDefaultMaskTakesEqualEigenvaluesAndLeavesCloseOnes) {
+  using T = TypeParam;
+  const std::int64_t n = 256;
+  const Batch<T> g = as<T>(random_matrices(1, n, 75));
+  // The closest of a covariance's 255 neighbours are some 1e-4 of the largest apart: none is left out.
+  const Solved<T> apart = solve(as<T>(wishart(n, 4 * n, 76)));
+  EXPECT_TRUE(bitwise_equal(backward<T>(Masked{}, apart, nullptr, &g).data,
+                            backward<T>(Analytic{}, apart, nullptr, &g).data));
+  // Two eigenvalues 128 times each, equal but for rounding, and a loss that sees whole eigenspaces.
+  const Solved<T> s =
+      solve(as<T>(with_spectrum(spectrum(n, [](double i) { return i < 128 ? 2 : 1; }), 77)));
+  const Batch<double> weight = random_symmetric(1, n, 78), v = as<double>(s.vectors);
+  Batch<double> along(1, n);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < 128; ++j)
+      for (std::int64_t k = 0; k < n; ++k) along(0, i, j) += 2 * weight(0, i, k) * v(0, k, j);
+  const Batch<T> direction = as<T>(along);
+  const Batch<double> got = as<double>(backward<T>(Masked{}, s, nullptr, &direction));
+  // The projector's gradient: kept against dropped, over a gap of 1.
+  const Batch<double> exact = backward_by_reference(Masked{1e-3}, as<double>(s), nullptr, &along);
+  EXPECT_LE(largest_difference(got, exact), rounding<T>(n, largest_entry(exact)));
+}
+
 TYPED_TEST(GradientRuleRobustness, ThePapersBoundHolds) {
   // |dL/dM| <= n K / eps |dL/dV|, every eigenvalue being at least eps.
   using T = TypeParam;

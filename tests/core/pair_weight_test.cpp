@@ -120,10 +120,10 @@ TEST(PairWeight, ScalesAsOneOverTheEigenvalue) {
     }
 }
 
-TEST(PairWeight, TheDefaultMaskIsTenRoundingsPerRow) {
+TEST(PairWeight, TheDefaultMaskIsTenRoundingsTimesTheRootOfN) {
   const float eps = std::numeric_limits<float>::epsilon();
-  EXPECT_EQ(weight<float>(Masked{}, 8, 1, 1, 1 - 79 * eps, 0, 1), 0);
-  EXPECT_GT(weight<float>(Masked{}, 8, 1, 1, 1 - 81 * eps, 0, 1), 0);
+  EXPECT_EQ(weight<float>(Masked{}, 16, 1, 1, 1 - 39 * eps, 0, 1), 0);
+  EXPECT_GT(weight<float>(Masked{}, 16, 1, 1, 1 - 41 * eps, 0, 1), 0);
 }
 
 }  // namespace

@@ -111,7 +111,11 @@ TEST(Subspace, CpuAgreesWithTheReferenceOnLargeCovariances) {
       const Mapped<double> truth = mapped_by_reference(map, covariance);
       const Mapped<double> ours = mapped(map, covariance);
       const Mapped<float> single = mapped(map, as<float>(covariance));
-      const double bad = amplification(truth), size = largest_entry(truth.result);
+      // A whole ZCA is a function of the matrix: its gaps do not matter, only how far its values spread.
+      const bool of_gaps = !std::holds_alternative<Zca>(map) || truth.rank[0] < n;
+      const double bad =
+                       of_gaps ? amplification(truth) : truth.values.front() / truth.values.back(),
+                   size = largest_entry(truth.result);
       EXPECT_EQ(single.rank, truth.rank);
       EXPECT_LT(largest_difference(ours.result, truth.result), rounding<double>(n, size) * bad);
       EXPECT_LT(largest_difference(single.result, truth.result), rounding<float>(n, size) * bad);

@@ -162,6 +162,21 @@ TYPED_TEST(CudaEigh, LonelyRowsKeepTheirEigenvaluesToTheLastBit) {
     const Solved<TypeParam> s = solve_on_device(m);
     const auto equal = std::count(s.values.begin(), s.values.end(), eps);
     EXPECT_GE(equal, (n + 1) / 3) << "n = " << n;
+    EXPECT_EQ(unit_columns(s.vectors, 0, [](std::int64_t i) { return i % 3 == 1; }), (n + 1) / 3);
+  }
+}
+
+TYPED_TEST(CudaEigh, ReadsTheLowerTriangleOnly) {
+  for (const std::int64_t n : sizes<TypeParam>()) {
+    Batch<TypeParam> m = as<TypeParam>(random_symmetric(2, n, 9));
+    const Solved<TypeParam> before = solve_on_device(m);
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = i + 1; j < n; ++j)
+          m(b, i, j) = std::numeric_limits<TypeParam>::quiet_NaN();
+    const Solved<TypeParam> after = solve_on_device(m);
+    EXPECT_TRUE(bitwise_equal(before.values, after.values)) << n;
+    EXPECT_TRUE(bitwise_equal(before.vectors.data, after.vectors.data)) << n;
   }
 }
 

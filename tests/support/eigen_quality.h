@@ -22,6 +22,20 @@ inline double frobenius(const std::vector<double>& entries) {
   return largest * std::sqrt(sum);
 }
 
+/// Columns of matrix `b` that are unit vectors exactly, along an axis that `wanted` says yes to.
+template <typename T, typename Wanted>
+std::int64_t unit_columns(const Batch<T>& vectors, std::int64_t b, const Wanted& wanted) {
+  std::int64_t count = 0;
+  for (std::int64_t j = 0; j < vectors.n; ++j)
+    for (std::int64_t axis = 0; axis < vectors.n; ++axis) {
+      bool unit = wanted(axis);
+      for (std::int64_t i = 0; i < vectors.n; ++i)
+        unit = unit && vectors(b, i, j) == (i == axis ? T(1) : T(0));
+      count += unit;
+    }
+  return count;
+}
+
 /// Only the lower triangle of `m` is read.
 template <typename T>
 EigenQuality eigen_quality(std::int64_t n, const T* m, const T* values, const T* vectors) {

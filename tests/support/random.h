@@ -15,7 +15,8 @@ class Random {
   explicit Random(std::uint64_t seed) : engine_(seed) {}
   double uniform() { return (double(engine_() >> 11) + 0.5) * 0x1p-53; }
   double normal() {
-    return std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform());
+    const double first = uniform(), second = uniform();  // in this order, whatever the compiler
+    return std::sqrt(-2 * std::log(first)) * std::cos(6.283185307179586 * second);
   }
   std::vector<double> normals(std::int64_t count) {
     std::vector<double> drawn(static_cast<std::size_t>(count));

@@ -41,7 +41,7 @@ class Whitening(nn.Module):
             must take every step, forward and backward; some may have no samples. None stands for this
             process alone. See docs/distributed.md.
 
-    A batch whose statistics are not finite gives a NaN output and leaves the running statistics and
+    A batch whose statistics are not finite gives NaN in the groups concerned and leaves the running statistics and
     ``num_batches_tracked`` as they were. The attribute ``rank`` says how many eigenvalues of each
     group the last step on batch statistics kept, as an int64 tensor that nothing has waited for.
     """

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -91,21 +92,30 @@ TEST(Settings, EveryOptionIsThereOnceUnderAComment) {
   options.learning_rate = 1;
   options.data.path = "/some where/x";
   const auto text = toml(options);
-  std::multiset<std::string> lines;
+  std::vector<std::string> lines;
   std::size_t begin = 0;
   for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    lines.insert(text.substr(begin, end - begin));
+    lines.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
-  EXPECT_EQ(lines.count("learning_rate = 1.0"), 1u);
-  EXPECT_EQ(lines.count("path = \"/some where/x\""), 1u);
-  EXPECT_EQ(lines.count("graph = true"), 1u);
-  EXPECT_EQ(lines.count("# parameter ="), 1u);  // unset: left to the rule
+  const auto count = [&](const std::string& line) {
+    return std::count(lines.begin(), lines.end(), line);
+  };
+  EXPECT_EQ(count("learning_rate = 1.0"), 1);
+  EXPECT_EQ(count("path = \"/some where/x\""), 1);
+  EXPECT_EQ(count("graph = true"), 1);
+  EXPECT_EQ(count("# parameter ="), 1);  // unset: left to the rule
   EXPECT_EQ(text.find("\nrun ="), std::string::npos);
   EXPECT_EQ(text.find("\nresume ="), std::string::npos);
   for_each_field(options, [&](const std::string& name, const auto&, const auto&, const auto&) {
     if (name == "run" || name == "resume") return;
-    EXPECT_NE(text.find(name + " ="), std::string::npos) << name;
+    int found = 0;
+    for (std::size_t i = 1; i < lines.size(); ++i)
+      if (lines[i].rfind(name + " =", 0) == 0 || lines[i].rfind("# " + name + " =", 0) == 0) {
+        ++found;
+        EXPECT_EQ(lines[i - 1].rfind("# ", 0), 0u) << name;
+      }
+    EXPECT_EQ(found, 1) << name;
   });
 }
 

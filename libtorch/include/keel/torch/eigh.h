@@ -17,7 +17,8 @@ struct Eigh {
 ///
 /// - The lower triangle is read. The gradient is the symmetric dL/dM, as torch::linalg_eigh gives
 ///   it.
-/// - The default rule equals torch::linalg_eigh's gradient wherever that one is finite. At
+/// - The default rule equals torch::linalg_eigh's gradient where no two eigenvalues are closer than
+///   10 sqrt(n) machine epsilons of the largest. At
 ///   repeated eigenvalues it stays exact for losses that see an eigenspace only as a whole: its
 ///   projector, its eigenvalue. Functions of matrices ask for more there; keel::spectral has it.
 /// - float16 and bfloat16 are computed in float32 and come back in the input's type.
