@@ -22,7 +22,7 @@ inline double frobenius(const std::vector<double>& entries) {
   return largest * std::sqrt(sum);
 }
 
-/// Columns of matrix `b` that are unit vectors exactly, along an axis that `wanted` says yes to.
+/// Columns of matrix `b` that are unit vectors along an axis that `wanted` says yes to.
 template <typename T, typename Wanted>
 std::int64_t unit_columns(const Batch<T>& vectors, std::int64_t b, const Wanted& wanted) {
   std::int64_t count = 0;
@@ -30,7 +30,7 @@ std::int64_t unit_columns(const Batch<T>& vectors, std::int64_t b, const Wanted&
     for (std::int64_t axis = 0; axis < vectors.n; ++axis) {
       bool unit = wanted(axis);
       for (std::int64_t i = 0; i < vectors.n; ++i)
-        unit = unit && vectors(b, i, j) == (i == axis ? T(1) : T(0));
+        unit = unit && std::abs(double(vectors(b, i, j)) - (i == axis)) <= rounding<T>(1, 1);
       count += unit;
     }
   return count;
