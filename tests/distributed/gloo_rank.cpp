@@ -54,9 +54,12 @@ TEST(Ranks, EqualOneProcess) {
 }
 
 TEST(Ranks, AreCountedByTheLayers) {
-  nn::ProcessGroup group = connect();
+  const auto gloo = connect();
+  nn::ProcessGroup group = gloo;
   EXPECT_EQ(group.rank(), rank());
   EXPECT_EQ(group.size(), size());
+  // Leaving while the other still connects would be an error there.
+  expect_same_on_all_ranks(*gloo, torch::ones({1}));
   group = c10::intrusive_ptr<Gloo>();  // none is this process alone
   EXPECT_EQ(group.size(), 1);
 }

@@ -148,6 +148,11 @@ TEST(ResumeTest, RefusesOtherOptionsAndOtherData) {
   DataSet other = test::small_data();
   other.name = "other";
   EXPECT_NE(error_of([&] { train(options, other, told); }), "no keel::Error");
+  // The same name and classes, but half the images: no step of the run would be what it was.
+  EXPECT_NE(error_of([&] {
+              train(options, test::small_data(48), told);
+            }).find("these data make 3 batches an epoch"),
+            std::string::npos);
 }
 
 /// The training program, in a process that can be killed.
