@@ -1,6 +1,7 @@
 // keel on CUDA and its peers on the same inputs in one run: medians, ratios, targets, JSON. See --help.
 
 #include <cuda_runtime_api.h>
+#include <cusolverDn.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -16,10 +17,13 @@ std::string version(int number) { return fmt::format("{}.{}", number / 1000, num
 
 std::map<std::string, std::string> context(const std::string& tree) {
   cudaDeviceProp properties{};
-  int runtime = 0, driver = 0;
+  int runtime = 0, driver = 0, solver[3] = {};
   cudaGetDeviceProperties(&properties, 0);
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);
+  cusolverGetProperty(MAJOR_VERSION, &solver[0]);
+  cusolverGetProperty(MINOR_VERSION, &solver[1]);
+  cusolverGetProperty(PATCH_LEVEL, &solver[2]);
   return {{"keel", KEEL_VERSION},
           {"tree", tree},
           {"libtorch", TORCH_VERSION},
@@ -27,6 +31,7 @@ std::map<std::string, std::string> context(const std::string& tree) {
           {"multiprocessors", std::to_string(properties.multiProcessorCount)},
           {"cuda runtime", version(runtime)},
           {"cuda driver", version(driver)},
+          {"cusolver", fmt::format("{}.{}.{}", solver[0], solver[1], solver[2])},
           {"time", keel::lab::utc()}};
 }
 

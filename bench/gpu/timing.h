@@ -16,9 +16,13 @@ struct Peer {
 
 using Microseconds = std::map<std::string, double>;  ///< by peer
 
+/// What a call's time holds: also what the host does meanwhile, as a user waits for it, or the device's work
+/// alone, launches queued while the card is kept busy.
+enum class Host { counts, is_ahead };
+
 /// Median time of each peer's call between two events on the current stream, the peers taking turns, so that
 /// a card that slows down slows all. A call of more than a second is made once.
-Microseconds in_turns(const std::vector<Peer>& peers);
+Microseconds in_turns(const std::vector<Peer>& peers, Host host = Host::counts);
 
 /// Time per call of `count` calls queued one after another: launches hide behind the work before them.
 /// Median of several such runs.
