@@ -82,23 +82,28 @@ Processes::Processes(const Place& place, const JoinOptions& options)
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw ProcessError(
-        fmt::format("{}: rank {} lost the store at {} while joining (is rank 0 gone?): "
-                    "{}",
-                    kWho, place_.rank, place_.store(), words_of(error)));
+    fail_at_store(words_of(error));
   }
 }
 
 Processes::~Processes() = default;
 
 void Processes::join() {
-  const auto joined = [](auto rank) { return fmt::format("joined/{}", rank); };
-  if (mailbox_->add(fmt::format("count/{}", rank()), 1) > 1)
+  // Whoever has not come yet gives no sign of life and is not lost for it. A store that does not answer is:
+  // so the heart watches over each question by itself.
+  const auto ask = [&](const auto& question) {
+    const Heartbeat::Waiting waiting(*heart_);
+    return question();
+  };
+  const auto key = [](auto rank) { return fmt::format("joined/{}", rank); };
+  const auto told_by = [&](auto rank) { return ask([&] { return mailbox_->get(key(rank)); }); };
+
+  if (ask([&] { return mailbox_->add(fmt::format("count/{}", rank()), 1); }) > 1)
     fail(fmt::format("two processes say they are rank {} (RANK)", rank()));
-  mailbox_->set(joined(rank()), std::to_string(size()));
+  ask([&] { mailbox_->set(key(rank()), std::to_string(size())); });
   const auto deadline = Clock::now() + options_.timeout;
   for (std::int64_t other = 0; other < size();) {
-    const auto told = mailbox_->get(joined(other));
+    const auto told = told_by(other);
     if (!told) {
       if (const auto why = heart_->alarm(); !why.empty()) fail(why);
       if (Clock::now() < deadline) {
@@ -107,7 +112,7 @@ void Processes::join() {
       }
       std::string missing;
       for (std::int64_t i = 0; i < size(); ++i)
-        if (!mailbox_->get(joined(i))) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
+        if (!told_by(i)) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
       fail(fmt::format("expected {} processes (WORLD_SIZE) within {}, without rank {}", size(),
                        in_seconds(options_.timeout), missing));
     }
@@ -121,6 +126,12 @@ void Processes::join() {
 void Processes::fail(const std::string& why) {
   heart_->raise_alarm(why);
   throw ProcessError(fmt::format("{}: rank {} stops: {}", kWho, rank(), why));
+}
+
+void Processes::fail_at_store(const std::string& what) {
+  const std::string why = heart_->blame(/*stuck=*/false);
+  fail(fmt::format("{} ({})", why.empty() ? "the store at " + place_.store() + " failed" : why,
+                   what));
 }
 
 std::pair<std::int64_t, std::int64_t> Processes::part_of(std::int64_t count) const {
@@ -167,7 +178,7 @@ void Processes::meet() {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail(heart_->blame(/*stuck=*/false) + " (" + words_of(error) + ")");
+    fail_at_store(words_of(error));
   }
 }
 

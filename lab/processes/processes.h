@@ -81,6 +81,7 @@ class Processes {
  private:
   void join();
   [[noreturn]] void fail(const std::string& why);
+  [[noreturn]] void fail_at_store(const std::string& what);
 
   Place place_;
   JoinOptions options_;

@@ -1,5 +1,7 @@
 // Processes that die, hang, never come or were told something else: an error that names them, in time.
 
+#include <algorithm>
+
 #include "distributed/train_support.h"
 
 namespace keel::test {
@@ -17,6 +19,13 @@ class FaultsTest : public TrainTest {
   void set_off() {
     for (int rank = 0; rank < 2; ++rank) ranks.push_back(start_rank(rank, 2, endless_));
     wait_for_step(folder / "run", 8, *ranks[0]);
+  }
+  static std::ptrdiff_t sockets_of(const Program& program) {
+    const fs::path open = "/proc/" + std::to_string(program.process()) + "/fd";
+    std::error_code gone;
+    return std::count_if(fs::directory_iterator(open, gone), {}, [&](const auto& file) {
+      return contains(fs::read_symlink(file, gone).string(), "socket:");
+    });
   }
   void expect_blamed(int survivor, const std::string& words) {
     EXPECT_EQ(ranks[std::size_t(survivor)]->wait(kInTime), kProcesses)
@@ -58,6 +67,17 @@ TEST_F(FaultsTest, AHangingRankIsNamed) {
 
 TEST_F(FaultsTest, ARankThatHangsWithTheStoreIsNamed) {
   set_off();
+  ranks[0]->send(SIGSTOP);
+  expect_blamed(1, "rank 0 at 127.0.0.1");
+}
+
+TEST_F(FaultsTest, ARankThatHangsWithTheStoreWhileOthersJoinIsNamed) {
+  for (int rank = 0; rank < 2; ++rank) ranks.push_back(start_rank(rank, 3, endless_));
+  // The store's client, and the mailboxes of the main thread and of the heart: what is left is to wait for rank 2.
+  for (const auto deadline = Clock::now() + kInTime; sockets_of(*ranks[1]) < 3;) {
+    ASSERT_LT(Clock::now(), deadline) << ranks[1]->log();
+    std::this_thread::sleep_for(10ms);
+  }
   ranks[0]->send(SIGSTOP);
   expect_blamed(1, "rank 0 at 127.0.0.1");
 }
