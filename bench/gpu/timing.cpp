@@ -20,7 +20,7 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 
 cudaStream_t native() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
-/// Half a millisecond and more: every call measured with it is queued by then, unless it waits for the device.
+/// Half a millisecond and more: a short call is queued by then, unless it waits for the device itself.
 constexpr std::int64_t kCyclesAhead = 1'000'000;
 
 /// One stretch of the current stream, timed on the device.

@@ -78,6 +78,7 @@ TEST_F(FaultsTest, ARankThatHangsWithTheStoreWhileOthersJoinIsNamed) {
     ASSERT_LT(Clock::now(), deadline) << ranks[1]->log();
     std::this_thread::sleep_for(10ms);
   }
+  std::this_thread::sleep_for(500ms);  // the last of them is open, not yet greeted
   ranks[0]->send(SIGSTOP);
   expect_blamed(1, "rank 0 at 127.0.0.1");
 }
