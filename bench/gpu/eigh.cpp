@@ -1,8 +1,6 @@
 #include <ATen/cuda/Sleep.h>
-#include <c10/core/AutogradState.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,6 +9,7 @@
 #include "cusolver_peer.h"
 #include "keel/eigh.h"
 #include "keel/torch/keel.h"
+#include "one_core.h"
 
 namespace keel::bench {
 namespace {
@@ -80,14 +79,23 @@ void measure_forward(Record& record, const Cell& cell) {
   if (cell.n == 64 && cell.batch == 1) record.at_most(name + ", us (a goal)", times["keel"], 200);
 }
 
+/// Forward and backward of `copies` calls that one backward pass goes through, as through a network's layers.
 template <typename Decompose>
-std::function<void()> step(const torch::Tensor& matrices, const Decompose& decompose) {
-  const torch::Tensor m = matrices.detach().requires_grad_(true);
-  const torch::Tensor along_values = torch::randn({m.size(0), m.size(1)}, m.options()),
-                      along_vectors = torch::randn_like(matrices);
+std::function<void()> step(const torch::Tensor& matrices, int copies, const Decompose& decompose) {
+  std::vector<torch::Tensor> inputs, along;
+  for (int k = 0; k < copies; ++k) {
+    inputs.push_back(matrices.detach().clone().requires_grad_(true));
+    along.push_back(torch::randn({matrices.size(0), matrices.size(1)}, matrices.options()));
+    along.push_back(torch::randn_like(matrices));
+  }
   return [=] {
-    const auto [values, vectors] = decompose(m);
-    torch::autograd::grad({values, vectors}, {m}, {along_values, along_vectors});
+    std::vector<torch::Tensor> outputs;
+    for (const torch::Tensor& input : inputs) {
+      const auto [values, vectors] = decompose(input);
+      outputs.push_back(values);
+      outputs.push_back(vectors);
+    }
+    torch::autograd::grad(outputs, inputs, along);
   };
 }
 
@@ -113,29 +121,31 @@ struct Nothing : torch::autograd::Function<Nothing> {
   }
 };
 
-Peer peer_torch(const torch::Tensor& m) {
-  return {"torch", step(m, [](const torch::Tensor& x) { return torch::linalg_eigh(x, "L"); })};
+Peer peer_torch(const torch::Tensor& m, int copies = 1) {
+  return {"torch",
+          step(m, copies, [](const torch::Tensor& x) { return torch::linalg_eigh(x, "L"); })};
 }
 
-Peer peer_nothing(const torch::Tensor& m) {
-  return {"nothing", step(m, [](const torch::Tensor& x) {
+Peer peer_nothing(const torch::Tensor& m, int copies = 1) {
+  return {"nothing", step(m, copies, [](const torch::Tensor& x) {
             const auto outputs = Nothing::apply(x);
             return std::pair(outputs[0], outputs[1]);
           })};
 }
 
-Peer peer_keel(const torch::Tensor& m, const GradientRule& rule) {
-  return {to_string(rule), step(m, [=](const torch::Tensor& x) { return keel::eigh(x, rule); })};
+Peer peer_keel(const torch::Tensor& m, const GradientRule& rule, int copies = 1) {
+  return {to_string(rule),
+          step(m, copies, [=](const torch::Tensor& x) { return keel::eigh(x, rule); })};
 }
 
-void measure_backward(Record& record, const Cell& cell) {
+void measure_backward(Record& record, const Cell& cell, const std::string& pass) {
   const torch::Tensor m = covariances(cell.batch, cell.n);
   std::vector<Peer> peers{peer_torch(m), peer_nothing(m)};
   for (const GradientRule& rule : std::initializer_list<GradientRule>{
            Analytic{}, PowerIteration{}, Taylor{}, Lorentzian{}, Masked{}})
     peers.push_back(peer_keel(m, rule));
   const Microseconds times = in_turns(peers);
-  const std::string name = cell.name("forward+backward");
+  const std::string name = cell.name(pass);
   record.add(name, times);
   double slowest = 0;
   for (const auto& [peer, time] : times)
@@ -143,19 +153,18 @@ void measure_backward(Record& record, const Cell& cell) {
   record.at_least(name + ", every rule, times torch's", times.at("torch") / slowest, 4);
 }
 
-/// Where the time of a short call goes: without LibTorch's handing of the backward to the device's thread and
-/// back, and where the host is ahead, as in a training.
-void measure_host_share(Record& record, const Cell& cell) {
+/// The same where it is part of something: with one backward pass through eight, and behind other work, where
+/// the host is ahead.
+void measure_as_a_part(Record& record, const Cell& cell) {
   const torch::Tensor m = covariances(cell.batch, cell.n);
-  const std::vector<Peer> peers{peer_torch(m), peer_nothing(m), peer_keel(m, Masked{})};
-  record.add(cell.name("forward+backward, behind other work"), in_turns(peers, Host::is_ahead));
-#if TORCH_VERSION_MAJOR >= 2  // before, a backward on CUDA always had a thread of its own
-  auto& state = c10::AutogradState::get_tls_state();
-  const bool before = state.get_multithreading_enabled();
-  state.set_multithreading_enabled(false);
-  record.add(cell.name("forward+backward, all on the calling thread"), in_turns(peers));
-  state.set_multithreading_enabled(before);
-#endif
+  const auto peers = [&](int copies) -> std::vector<Peer> {
+    return {peer_torch(m, copies), peer_nothing(m, copies), peer_keel(m, Masked{}, copies)};
+  };
+  constexpr int kLayers = 8;
+  Microseconds each = in_turns(peers(kLayers));
+  for (auto& [peer, time] : each) time /= kLayers;
+  record.add(cell.name("forward+backward, one of eight in a graph"), each);
+  record.add(cell.name("forward+backward, behind other work"), in_turns(peers(1), Host::is_ahead));
 }
 
 void measure_accuracy(Record& record, std::int64_t n) {
@@ -196,9 +205,16 @@ void measure_eigh(Record& record) {
   for (const Cell& cell : cells()) measure_forward(record, cell);
   record.write();
   record.section("eigh forward + backward, float32, us");
-  for (const Cell& cell : cells()) measure_backward(record, cell);
+  for (const Cell& cell : cells()) measure_backward(record, cell, "forward+backward");
+  record.section("the same, all threads on one core");
+  {
+    const OnOneCore one_core;
+    for (const Cell& cell : cells())
+      measure_backward(record, cell, "forward+backward, on one core");
+  }
+  record.section("the same as a part of something, threads anywhere");
   for (const Cell& cell : cells())
-    if (cell.n <= 16 && cell.batch <= 256) measure_host_share(record, cell);
+    if (cell.n <= 32) measure_as_a_part(record, cell);
   record.write();
 }
 

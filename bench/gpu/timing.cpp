@@ -60,7 +60,7 @@ double median(std::vector<double> times) {
 }
 
 /// How many samples a call of that many microseconds is worth.
-int samples(double time) { return time > 50e3 ? 3 : time > 5e3 ? 7 : 25; }
+int samples(double time) { return time > 50e3 ? 3 : time > 5e3 ? 7 : time > 1e3 ? 25 : 101; }
 
 }  // namespace
 
