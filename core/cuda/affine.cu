@@ -8,26 +8,27 @@
 #include "affine_mma.h"
 #include "layer_stages.h"
 #include "scratch.h"
+#include "shared_memory.h"
 
 namespace keel::cuda {
 namespace {
 
-constexpr std::int64_t kMultiprocessors = 132;     // of an H200; the output does not depend on it
-constexpr std::int64_t kSharedMemory = 227 << 10;  // of each
+constexpr std::int64_t kMultiprocessors = 132;  // of an H200; the output does not depend on it
 
 template <typename T, bool JOINT>
 void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
   using A = Accumulator<T>;
   const Slabs& slabs = task.slabs;
-  const int resident = slabs.parts == 1 ? task.term_count : 1;
-  const int bytes =
-      AffineBlock<T, JOINT>::kBytes + resident * slabs.padded * kSlots * int(sizeof(A));
+  constexpr int kBytes = AffineBlock<T, JOINT>::kBytes;
+  const int bytes_of_term = slabs.padded * kSlots * int(sizeof(A));
+  task.stays = slabs.parts == 1 &&
+               fits_a_block_of<affine_tiles<T, JOINT>>(kBytes + task.term_count * bytes_of_term);
+  const int bytes = kBytes + (task.stays ? task.term_count : 1) * bytes_of_term;
   const std::int64_t blocks =
-      std::clamp<std::int64_t>(kSharedMemory / (bytes + 4096), 1, 3) * kMultiprocessors;
+      std::clamp(shared_memory_of_a_block() / (bytes + 4096), 1, 3) * kMultiprocessors;
   task.tiles = pieces<std::int64_t>(task.layout.samples, kAffineSamples<A>);
   task.stride = std::clamp<std::int64_t>(blocks / slabs.count, 1, task.tiles);
-  check(operation, cudaFuncSetAttribute(affine_tiles<T, JOINT>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  allow_shared_memory(operation, affine_tiles<T, JOINT>, bytes);
   affine_tiles<T, JOINT>
       <<<unsigned(slabs.count * task.stride), kAffineThreads, bytes, native(stream)>>>(task);
   check_launch(operation);

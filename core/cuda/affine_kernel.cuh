@@ -39,6 +39,7 @@ struct AffineTask {
   Slabs slabs;
   std::int64_t tiles = 0;   ///< of samples
   std::int64_t stride = 0;  ///< blocks that share a slab
+  bool stays = false;       ///< tables and coefficients are loaded once, one for each term
 };
 
 /// Rows are what is summed over (channels of the input), columns the channels of the output.
@@ -237,7 +238,7 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
   const int slab = int(blockIdx.x % unsigned(slabs.count)), parts = slabs.parts;
   const int first_slab = slab / parts * parts;  // of the group, if it has several
   const int steps = task.term_count * parts;
-  const bool stays = parts == 1;  // then tables and coefficients are loaded once, one for each term
+  const bool stays = task.stays;
   const int coefficient_count = slabs.padded * kSlots;
 
   const auto load_tables = [&](int term, int from, int which) {

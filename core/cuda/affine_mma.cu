@@ -7,6 +7,7 @@
 #include "affine_slabs.cuh"
 #include "affine_small.cuh"
 #include "scratch.h"
+#include "shared_memory.h"
 
 namespace keel::cuda {
 namespace {
@@ -24,20 +25,23 @@ unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks, int teams
 }
 
 template <typename T, bool LAST, int D>
-void launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
+bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
   using Mma = AffineMma<T, LAST, D>;
   constexpr int kBytesOfTerm = CoefficientParts<LAST, D>::kNumbers * int(sizeof(float));
   static_assert(Mma::kRingBytes + 2 * kBytesOfTerm <= 226 << 10);
   const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
-  check(operation, cudaFuncSetAttribute(affine_slabs<T, LAST, D>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  if (!fits_a_block_of<affine_slabs<T, LAST, D>>(bytes)) return false;
+  allow_shared_memory(operation, affine_slabs<T, LAST, D>, bytes);
   const unsigned blocks = share_out(task, kTileSamples, kMultiprocessors, kTileWarps);
   // Blocks that wait inside for the one long block of a subspace were slower afterwards than new ones.
-  if (task.settled)
-    return check(operation, launch_early(affine_slabs<T, LAST, D>, blocks, kTileThreads, bytes,
-                                         native(stream), task));
-  affine_slabs<T, LAST, D><<<blocks, kTileThreads, bytes, native(stream)>>>(task);
-  check_launch(operation);
+  if (task.settled) {
+    check(operation, launch_early(affine_slabs<T, LAST, D>, blocks, kTileThreads, bytes,
+                                  native(stream), task));
+  } else {
+    affine_slabs<T, LAST, D><<<blocks, kTileThreads, bytes, native(stream)>>>(task);
+    check_launch(operation);
+  }
+  return true;
 }
 
 template <typename T, bool LAST, int D, int TERMS>
@@ -68,11 +72,11 @@ bool run(const char* operation, AffineTask<T>& task, const Stream& stream) {
     case 8:
       return run_small<T, LAST, 8>(operation, task, stream);
     case 16:
-      return launch_mma<T, LAST, 16>(operation, task, stream), true;
+      return run_mma<T, LAST, 16>(operation, task, stream);
     case 32:
-      return launch_mma<T, LAST, 32>(operation, task, stream), true;
+      return run_mma<T, LAST, 32>(operation, task, stream);
     case 64:
-      return launch_mma<T, LAST, 64>(operation, task, stream), true;
+      return run_mma<T, LAST, 64>(operation, task, stream);
     default:
       return false;
   }

@@ -8,6 +8,11 @@
 namespace keel::cuda {
 
 template <typename T>
+bool is_large(std::int64_t n) {
+  return !fits_in_block<T, Storage>(n) && !is_middle<T>(n);
+}
+
+template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
           const Stream& stream) {
   if (matrices.n < 0 || matrices.batch < 0)
@@ -21,16 +26,19 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
             cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
-  if (matrices.n > kLargestMiddle<T>) return eigh_large(matrices, values, vectors, status, stream);
-  if (matrices.n > kLargestInBlock<T>)
-    return eigh_middle(matrices, values, vectors, status, stream);
-  check("keel::cuda::eigh", by_team<T>(matrices.n, [&](auto size) {
-          constexpr int N = decltype(size)::value;
-          return launch_teams<T, N, Storage<T, N>>(
-              eigh_kernel<T, N>, matrices.batch, native(stream), matrices, values, vectors, status);
-        }));
+  if (is_large<T>(matrices.n)) return eigh_large(matrices, values, vectors, status, stream);
+  if (is_middle<T>(matrices.n)) return eigh_middle(matrices, values, vectors, status, stream);
+  by_team<T>(matrices.n, [&](auto size) {
+    constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
+    allow_shared_memory("keel::cuda::eigh", eigh_kernel<T, N>, kBytes);
+    eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
+                        kBytes, native(stream)>>>(matrices, values, vectors, status);
+  });
+  check_launch("keel::cuda::eigh");
 }
 
+template bool is_large<float>(std::int64_t);
+template bool is_large<double>(std::int64_t);
 template void eigh(Matrices<const float>, float*, Matrices<float>, EighStatus*, const Stream&);
 template void eigh(Matrices<const double>, double*, Matrices<double>, EighStatus*, const Stream&);
 

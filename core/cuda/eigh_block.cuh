@@ -11,6 +11,7 @@
 #include "eigh_sign.cuh"
 #include "eigh_tridiagonal.cuh"
 #include "keel/eigh.h"
+#include "shared_memory.h"
 
 namespace keel::cuda {
 
@@ -182,23 +183,16 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
     status[index] = finite ? EighStatus::converged : EighStatus::not_finite;
 }
 
-/// Sets up and queues a kernel of blocks of kTeams teams, a STORAGE each, for `batch` matrices.
-template <typename T, int N, typename STORAGE, typename... Parameters, typename... Arguments>
-cudaError_t launch_teams(void (*kernel)(Parameters...), std::int64_t batch, cudaStream_t stream,
-                         Arguments... arguments) {
-  constexpr int kBytes = int(sizeof(STORAGE)) * kTeams<T, N>;
-  static_assert(kBytes <= 227 * 1024);
-  if constexpr (kBytes > 48 * 1024) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    if (error != cudaSuccess) return error;
-  }
-  const auto blocks = unsigned((batch + kTeams<T, N> - 1) / kTeams<T, N>);
-  kernel<<<blocks, Team<T, N>::kSize * kTeams<T, N>, kBytes, stream>>>(arguments...);
-  return cudaGetLastError();
+/// Shared memory of a block whose teams have a STORAGE each.
+template <typename T, int N, typename STORAGE>
+inline constexpr int kBytesOfTeams = int(sizeof(STORAGE)) * kTeams<T, N>;
+
+template <typename T, int N>
+unsigned blocks_of_teams(std::int64_t batch) {
+  return unsigned((batch + kTeams<T, N> - 1) / kTeams<T, N>);
 }
 
-/// What fits into one multiprocessor's shared memory.
+/// What fits into one multiprocessor's shared memory, where that is 227 KB.
 template <typename T>
 inline constexpr std::int64_t kLargestInBlock = sizeof(T) == 4 ? 128 : 64;
 
@@ -212,6 +206,15 @@ auto by_team(std::int64_t n, const Body& body) {
   if constexpr (kLargestInBlock < T >> 64)
     if (n > 64) return body(std::integral_constant<int, 128>{});
   return body(std::integral_constant<int, 64>{});
+}
+
+/// Whether a block of this device holds a matrix of that size, in a STORAGE.
+template <typename T, template <typename, int> typename STORAGE>
+bool fits_in_block(std::int64_t n) {
+  return n <= kLargestInBlock<T> && by_team<T>(n, [](auto size) {
+           constexpr int N = decltype(size)::value;
+           return fits_a_block(kBytesOfTeams<T, N, STORAGE<T, N>>);
+         });
 }
 
 }  // namespace keel::cuda

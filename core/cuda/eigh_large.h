@@ -4,7 +4,11 @@
 
 namespace keel::cuda {
 
-/// eigh by cuSOLVER's batched solver, for what does not fit on one multiprocessor. Vectors that it does not
+/// Whether eigh leaves matrices of that size to cuSOLVER on this device.
+template <typename T>
+bool is_large(std::int64_t n);
+
+/// eigh by cuSOLVER's batched solver, for what does not fit on one of this device's multiprocessors. Vectors that it does not
 /// return orthonormal are mended.
 template <typename T>
 void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,

@@ -6,6 +6,7 @@
 #include "eigh_join.cuh"
 #include "eigh_reduce.cuh"
 #include "scratch.h"
+#include "shared_memory.h"
 
 namespace keel::cuda {
 
@@ -21,13 +22,20 @@ void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, cud
             Arguments... arguments) {
   constexpr int kBytes = int(sizeof(STORAGE));
   static_assert(kBytes <= 227 * 1024);
-  if constexpr (kBytes > 48 * 1024)
-    check(kName, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  allow_shared_memory(kName, kernel, kBytes);
   kernel<<<unsigned(blocks), threads, kBytes, queue>>>(arguments...);
   check_launch(kName);
 }
 
 }  // namespace
+
+template <typename T>
+bool is_middle(std::int64_t n) {
+  constexpr int N = int(kLargestMiddle<T>);
+  constexpr std::size_t kMost = std::max({sizeof(ReduceStorage<T, N>), sizeof(Storage<T, N / 2>),
+                                          sizeof(MergeStorage<T, N>), sizeof(FinishStorage<T, N>)});
+  return n > N / 2 && n <= N && fits_a_block(int(kMost));
+}
 
 template <typename T>
 void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
@@ -52,6 +60,8 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
   }
 }
 
+template bool is_middle<float>(std::int64_t);
+template bool is_middle<double>(std::int64_t);
 template void eigh_middle(Matrices<const float>, float*, Matrices<float>, EighStatus*,
                           const Stream&);
 template void eigh_middle(Matrices<const double>, double*, Matrices<double>, EighStatus*,

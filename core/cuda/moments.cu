@@ -11,6 +11,7 @@
 #include "moments_kernel.cuh"
 #include "moments_mma.h"
 #include "scratch.h"
+#include "shared_memory.h"
 
 namespace keel::cuda {
 namespace {
@@ -45,8 +46,7 @@ void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
 template <typename T, int R, bool SAME>
 void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
   constexpr int kBytes = MomentsBlock<T, R, SAME>::kBytes;
-  check(operation, cudaFuncSetAttribute(sum_products<T, R, SAME>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  allow_shared_memory(operation, sum_products<T, R, SAME>, kBytes);
   sum_products<T, R, SAME>
       <<<unsigned(task.chunks * task.pairs), kMomentsThreads, kBytes, native(stream)>>>(task);
   check_launch(operation);

@@ -3,9 +3,11 @@
 #include "moments_mma.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "moments_slabs.cuh"
 #include "scratch.h"
+#include "shared_memory.h"
 
 namespace keel::cuda {
 namespace {
@@ -13,29 +15,27 @@ namespace {
 constexpr std::int64_t kMultiprocessors = 132;  // of an H200; on any other card, the same sums
 
 template <typename T, bool LAST, bool SAME, bool NARROW>
-void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
-  constexpr int kBytes = MomentsMma<T, LAST, SAME, NARROW>::kBytes;
-  check(operation, cudaFuncSetAttribute(multiply_slabs<T, LAST, SAME, NARROW>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  check(operation,
-        launch_early(multiply_slabs<T, LAST, SAME, NARROW>, unsigned(task.chunks * task.pairs),
-                     kTileThreads, kBytes, native(stream), task));
+struct Kernel {
+  static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW>;
+  static constexpr int kBytes = MomentsMma<T, LAST, SAME, NARROW>::kBytes;
+};
+
+template <typename Body>
+auto by_flag(bool flag, const Body& body) {
+  return flag ? body(std::true_type{}) : body(std::false_type{});
 }
 
-template <typename T, bool LAST, bool SAME>
-void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
-  if (task.slabs.group_size <= 16)
-    launch<T, LAST, SAME, true>(operation, task, stream);
-  else
-    launch<T, LAST, SAME, false>(operation, task, stream);
-}
-
-template <typename T, bool LAST>
-void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
-  if (task.shift != nullptr)
-    launch<T, LAST, true>(operation, task, stream);
-  else
-    launch<T, LAST, false>(operation, task, stream);
+/// Calls body with the Kernel that the task's layout, products and groups want.
+template <typename T, typename Body>
+auto by_kernel(const MomentsTask<T>& task, const Body& body) {
+  return by_flag(task.left.layout.channels_last, [&](auto last) {
+    return by_flag(task.shift != nullptr, [&](auto same) {
+      return by_flag(task.slabs.group_size <= 16, [&](auto narrow) {
+        return body(
+            Kernel<T, decltype(last)::value, decltype(same)::value, decltype(narrow)::value>{});
+      });
+    });
+  });
 }
 
 }  // namespace
@@ -45,6 +45,8 @@ bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
                         const Activations<const T>& right) {
   const Slabs& slabs = task.slabs;
   if (!fills_slabs<T>(slabs.channels, slabs.group_size)) return false;
+  if (!by_kernel(task, [](auto kernel) { return fits_a_block_of<kernel.run>(kernel.kBytes); }))
+    return false;
   const Slabs full = Slabs::of(slabs.channels, kSlots, kPack);
   task.left = source(left, full);
   task.right = source(right, full);
@@ -62,10 +64,11 @@ bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
 template <typename T>
 void multiply_on_full_slabs(const char* operation, const MomentsTask<T>& task,
                             const Stream& stream) {
-  if (task.left.layout.channels_last)
-    launch<T, true>(operation, task, stream);
-  else
-    launch<T, false>(operation, task, stream);
+  by_kernel(task, [&](auto kernel) {
+    allow_shared_memory(operation, kernel.run, kernel.kBytes);
+    check(operation, launch_early(kernel.run, unsigned(task.chunks * task.pairs), kTileThreads,
+                                  kernel.kBytes, native(stream), task));
+  });
 }
 
 #define KEEL_INSTANTIATE(T)                                                         \

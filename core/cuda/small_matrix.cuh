@@ -11,6 +11,7 @@
 #include "four.cuh"
 #include "keel/matrices.h"
 #include "scratch.h"
+#include "shared_memory.h"
 
 namespace keel::cuda::small {
 
@@ -224,37 +225,40 @@ __device__ void out_of_basis(const Squad<T, N>& squad, const T* v, const T* u, T
   multiply(squad, squad.n, v, p, a);
 }
 
-/// Calls launch(std::integral_constant<int, N>) with the smallest N that n fits in.
-template <typename Launch>
-void by_size(std::int64_t n, const Launch& launch) {
-  if (n <= 16)
-    launch(std::integral_constant<int, 16>{});
-  else if (n <= 32)
-    launch(std::integral_constant<int, 32>{});
-  else
-    launch(std::integral_constant<int, 64>{});
+/// Calls body(std::integral_constant<int, N>) with the smallest N that n <= kLargest fits in.
+template <typename Body>
+auto by_size(std::int64_t n, const Body& body) {
+  if (n <= 16) return body(std::integral_constant<int, 16>{});
+  if (n <= 32) return body(std::integral_constant<int, 32>{});
+  return body(std::integral_constant<int, 64>{});
 }
 
-/// The blocks of a kernel of one Squad<T, N> a matrix, each with an `Own` of shared memory, which the
-/// kernel is told of.
-template <typename T, int N, typename Own, typename Kernel>
-unsigned blocks_for(const char* operation, Kernel kernel, std::int64_t batch, int bytes) {
-  if (bytes > 48 * 1024)
-    check(operation,
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  return unsigned((batch + Squad<T, N>::kSquads - 1) / Squad<T, N>::kSquads);
-}
 template <typename T, int N, typename Own>
 inline constexpr int kBytesOf = int(sizeof(Own)) * Squad<T, N>::kSquads;
 
-/// Queues such a kernel.
+/// Whether a block of this device holds matrices of that size, with a MEMORY for each.
+template <typename T, template <typename, int> typename MEMORY>
+bool fits(std::int64_t n) {
+  return n <= kLargest && by_size(n, [](auto size) {
+           constexpr int N = decltype(size)::value;
+           return fits_a_block(kBytesOf<T, N, MEMORY<T, N>>);
+         });
+}
+
+/// The blocks of a kernel of one Squad<T, N> a matrix.
+template <typename T, int N>
+unsigned blocks_for(std::int64_t batch) {
+  return unsigned((batch + Squad<T, N>::kSquads - 1) / Squad<T, N>::kSquads);
+}
+
+/// Queues such a kernel, each squad with an `Own` of shared memory.
 template <typename T, int N, typename Own, typename... Parameters>
 void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
             const Stream& stream, std::type_identity_t<Parameters>... arguments) {
   constexpr int bytes = kBytesOf<T, N, Own>;
   static_assert(bytes <= 227 * 1024);
-  const unsigned blocks = blocks_for<T, N, Own>(operation, kernel, batch, bytes);
-  kernel<<<blocks, Squad<T, N>::kBlock, bytes, native(stream)>>>(arguments...);
+  allow_shared_memory(operation, kernel, bytes);
+  kernel<<<blocks_for<T, N>(batch), Squad<T, N>::kBlock, bytes, native(stream)>>>(arguments...);
   check_launch(operation);
 }
 
@@ -264,9 +268,10 @@ void launch_early(const char* operation, void (*kernel)(Parameters...), std::int
                   const Stream& stream, const std::type_identity_t<Parameters>&... arguments) {
   constexpr int bytes = kBytesOf<T, N, Own>;
   static_assert(bytes <= 227 * 1024);
-  const unsigned blocks = blocks_for<T, N, Own>(operation, kernel, batch, bytes);
-  check(operation, cuda::launch_early(kernel, blocks, unsigned(Squad<T, N>::kBlock), bytes,
-                                      native(stream), arguments...));
+  allow_shared_memory(operation, kernel, bytes);
+  check(operation,
+        cuda::launch_early(kernel, blocks_for<T, N>(batch), unsigned(Squad<T, N>::kBlock), bytes,
+                           native(stream), arguments...));
 }
 
 }  // namespace keel::cuda::small

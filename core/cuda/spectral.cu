@@ -13,6 +13,8 @@ namespace {
 constexpr const char *kForward = "keel::spectral", *kBackward = "keel::spectral_backward";
 
 template <typename T, int N>
+using ForwardMemory = small::Storage<T, N, 3, 3>;
+template <typename T, int N>
 using Memory = small::Storage<T, N, 4, 3>;
 
 template <typename T, int N>
@@ -21,7 +23,7 @@ __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>
                          const std::int64_t* rank, Matrices<T> result) {
   constexpr int kStride = small::Squad<T, N>::kStride;
   const small::Squad<T, N> squad(vectors.batch, vectors.n);
-  auto& shared = small::storage<small::Storage<T, N, 3, 3>>(squad);
+  auto& shared = small::storage<ForwardMemory<T, N>>(squad);
   T *const v = shared.matrix[0], *const u = shared.matrix[1], *const p = shared.matrix[2];
   small::Fetched<T, N> basis = small::fetch(squad, vectors);
   const auto spectrum = small::read_spectrum<T, N>(squad, map, values, rank, shared.vector);
@@ -114,7 +116,7 @@ void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T
   const DeviceRankPolicy plain = device_rank_policy(policy);
   if (!plain.by_rayleigh || vectors.n == 0)
     return queue_rank<T>(plain, vectors, values, nullptr, nullptr, rank, stream);
-  if (vectors.n > small::kLargest)
+  if (!small::fits<T, RankMemory>(vectors.n))
     return large_rank(plain, matrices, values, vectors, rank, stream);
   small::by_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
@@ -129,12 +131,12 @@ void spectral(const SpectralFunction& function, const T* values, Matrices<const 
   require_same_shape(kForward, "result", vectors, result);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const SpectralMap<T> map(function);
-  if (vectors.n > small::kLargest) return large_forward(map, values, vectors, rank, result, stream);
+  if (!small::fits<T, ForwardMemory>(vectors.n))
+    return large_forward(map, values, vectors, rank, result, stream);
   small::by_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
-    small::launch<T, N, small::Storage<T, N, 3, 3>>(kForward, small_forward_kernel<T, N>,
-                                                    vectors.batch, stream, map, values, vectors,
-                                                    rank, result);
+    small::launch<T, N, ForwardMemory<T, N>>(kForward, small_forward_kernel<T, N>, vectors.batch,
+                                             stream, map, values, vectors, rank, result);
   });
 }
 
@@ -153,7 +155,7 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                                        rank,
                                        dL_dresult,
                                        dL_dmatrix};
-  if (vectors.n > small::kLargest) return large_backward(arguments, stream);
+  if (!small::fits<T, Memory>(vectors.n)) return large_backward(arguments, stream);
   small::by_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, Memory<T, N>>(kBackward, small_backward_kernel<T, N>, vectors.batch, stream,
@@ -179,7 +181,7 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
                                      dL2_ddL_dmatrix,
                                      dL2_ddL_dresult,
                                      dL2_dmatrix};
-  if (vectors.n > small::kLargest) return large_second(arguments, stream);
+  if (!small::fits<T, SecondMemory>(vectors.n)) return large_second(arguments, stream);
   small::by_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, SecondMemory<T, N>>(kSpectralSecond, small_second_kernel<T, N>,

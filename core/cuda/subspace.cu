@@ -200,7 +200,7 @@ struct Backward {
   void operator()(const PcaDenoising& map) const {
     const std::int64_t batch = covariance.batch, n = covariance.n;
     if (batch == 0 || n == 0) return;
-    if (n > small::kLargest) return large_denoising(T(map.eps));
+    if (!small::fits<T, small::DenoisingMemory>(n)) return large_denoising(T(map.eps));
     const SpectralMap<T> one{SpectralFunction{Kind::one}};
     const auto arguments = plain(device_rule<T>(rule, n), map.eps);
     small::by_size(n, [&](auto size) {
@@ -214,7 +214,7 @@ struct Backward {
     const std::int64_t batch = covariance.batch, n = covariance.n;
     if (batch == 0 || n == 0) return;
     const GradientRule chosen = eigh_rule(rule);
-    if (n > small::kLargest) return large_whitening(chosen);
+    if (!small::fits<T, small::WhiteningMemory>(n)) return large_whitening(chosen);
     const auto arguments = plain(device_rule<T>(chosen, n), map.eps);
     small::by_size(n, [&](auto size) {
       constexpr int N = decltype(size)::value;
@@ -273,8 +273,8 @@ void subspace_and_matrix(const SubspaceMap& map, Matrices<const T> covariance, c
   if (n == 0)
     return check(kForward, cudaMemsetAsync(state.rank, 0, std::size_t(batch) * sizeof *state.rank,
                                            native(stream)));
-  if (n <= kLargestInBlock<T>)
-    return check(kForward, launch_subspace(map, covariance, weight, result, matrix, state, stream));
+  if (fits_in_block<T, SubspaceStorage>(n))
+    return launch_subspace(kForward, map, covariance, weight, result, matrix, state, stream);
   std::visit(Forward<T>{covariance, result, state, stream}, map);
   if (matrix)
     large::for_each_entry(kForward, stream, batch, n, ScaleRows<T>{weight, result, matrix});

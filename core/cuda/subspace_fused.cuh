@@ -196,9 +196,9 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
 }
 
 template <typename T>
-cudaError_t launch_subspace(const SubspaceMap& map, Matrices<const T> covariance, const T* weight,
-                            Matrices<T> result, Matrices<T> matrix, SubspaceState<T> state,
-                            const Stream& stream) {
+void launch_subspace(const char* operation, const SubspaceMap& map, Matrices<const T> covariance,
+                     const T* weight, Matrices<T> result, Matrices<T> matrix,
+                     SubspaceState<T> state, const Stream& stream) {
   const auto task = std::visit(
       [&](const auto& chosen) {
         return SubspaceTask<T>{SubspaceTask<T>::of(chosen),
@@ -211,16 +211,13 @@ cudaError_t launch_subspace(const SubspaceMap& map, Matrices<const T> covariance
                                state};
       },
       map);
-  return by_team<T>(covariance.n, [&](auto size) {
-    constexpr int N = decltype(size)::value;
-    constexpr int kBytes = int(sizeof(SubspaceStorage<T, N>)) * kTeams<T, N>;
+  by_team<T>(covariance.n, [&](auto size) {
+    constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, SubspaceStorage<T, N>>;
     static_assert(kBytes <= 227 * 1024);
-    const cudaError_t error = cudaFuncSetAttribute(
-        subspace_kernel<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    if (error != cudaSuccess) return error;
-    const auto blocks = unsigned((covariance.batch + kTeams<T, N> - 1) / kTeams<T, N>);
-    return launch_early(subspace_kernel<T, N>, blocks, unsigned(Team<T, N>::kSize * kTeams<T, N>),
-                        kBytes, native(stream), task);
+    allow_shared_memory(operation, subspace_kernel<T, N>, kBytes);
+    check(operation,
+          launch_early(subspace_kernel<T, N>, blocks_of_teams<T, N>(covariance.batch),
+                       unsigned(Team<T, N>::kSize * kTeams<T, N>), kBytes, native(stream), task));
   });
 }
 

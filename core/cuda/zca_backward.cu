@@ -14,7 +14,7 @@ void matrix_backward(const SubspaceMap& map, const SpectralRule& rule, Matrices<
                      Matrices<T> dL_dcovariance, Matrices<T> matrix, const Stream& stream) {
   constexpr const char* kOperation = "keel::subspace_backward";
   const std::int64_t batch = covariance.batch, n = covariance.n;
-  if (n > small::kLargest || !std::holds_alternative<Zca>(map)) {
+  if (!small::fits<T, small::ZcaMemory>(n) || !std::holds_alternative<Zca>(map)) {
     Scratch<T> memory(kOperation, stream, batch * n * n);
     const auto dL_dsubspace = contiguous<T>(memory, batch, n);
     scale_backward<T>(weight, subspace, sum, cross, dL_dweight, dL_dmean, dL_dsubspace, matrix,

@@ -1,0 +1,45 @@
+// What a card's blocks can hold decides which way a stage goes. All tests here run once more as on smaller
+// cards (KEEL_SHARED_MEMORY_KB): a stage that takes too much there throws.
+
+#include "cuda/shared_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "keel/error.h"
+
+namespace keel::cuda {
+namespace {
+
+TEST(CudaSharedMemory, IsTheCardsOrTheLimitOfTheEnvironment) {
+  const int bytes = shared_memory_of_a_block();
+  EXPECT_GE(bytes, 48 << 10);
+  int device = 0, most = 0;
+  ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
+  ASSERT_EQ(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+            cudaSuccess);
+  const char* const limit = std::getenv("KEEL_SHARED_MEMORY_KB");
+  EXPECT_EQ(bytes, limit == nullptr ? most : std::min(most, std::atoi(limit) << 10));
+}
+
+TEST(CudaSharedMemory, MoreThanTheCardHasIsAnErrorThatSaysHowMuch) {
+  try {
+    allow_shared_memory("keel::cuda::some_stage", static_cast<const void*>(nullptr),
+                        shared_memory_of_a_block() + 1024);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("keel::cuda::some_stage: expected a GPU whose blocks can have"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("have " + std::to_string(shared_memory_of_a_block() >> 10)),
+              std::string::npos)
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace keel::cuda
