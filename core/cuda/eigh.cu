@@ -30,6 +30,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
   if (is_middle<T>(matrices.n)) return eigh_middle(matrices, values, vectors, status, stream);
   by_team<T>(matrices.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
+    static_assert(kBytes <= 227 * 1024);
     allow_shared_memory("keel::cuda::eigh", eigh_kernel<T, N>, kBytes);
     eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
                         kBytes, native(stream)>>>(matrices, values, vectors, status);

@@ -8,7 +8,7 @@ namespace keel::cuda {
 template <typename T>
 bool is_large(std::int64_t n);
 
-/// eigh by cuSOLVER's batched solver, for what does not fit on one of this device's multiprocessors. Vectors that it does not
+/// eigh by cuSOLVER's batched solver, for what does not fit on one multiprocessor. Vectors that it does not
 /// return orthonormal are mended.
 template <typename T>
 void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,

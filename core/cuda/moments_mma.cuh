@@ -147,9 +147,7 @@ struct MomentsMma {
     multiply_pairs<0, kRight>(left, right);
   }
 
-  /// Adds kStepSamples samples of a tile that has `count`.
-  __device__ void add(const T* left_tile, const T* right_tile, int step, int count) {
-    if constexpr (kNative) return add_native(left_tile, right_tile, step, count);
+  __device__ void add_split(const T* left_tile, const T* right_tile, int step, int count) {
     bool there[2];
 #pragma unroll
     for (int k = 0; k < 2; ++k) there[k] = 8 * step + (LAST ? t + 4 * k : 2 * t + k) < count;
@@ -198,6 +196,14 @@ struct MomentsMma {
           multiply_pairs<kRight - 2, kRight>(left, right);
       }
     }
+  }
+
+  /// Adds kStepSamples samples of a tile that has `count`.
+  __device__ void add(const T* left_tile, const T* right_tile, int step, int count) {
+    if constexpr (kNative)
+      add_native(left_tile, right_tile, step, count);
+    else
+      add_split(left_tile, right_tile, step, count);
   }
 
   /// The products with the right pairs BEGIN to END: one kind of all tiles after another, so that none has

@@ -48,8 +48,8 @@ int declared_shared_memory(const void* kernel) {
 }
 
 void allow_shared_memory(const char* operation, const void* kernel, int bytes) {
-  if (bytes <= 32 * 1024)
-    return;  // with what the kernel declares itself, under the 48 that need no asking
+  // With what the kernel declares itself, less than the 48 that need no asking.
+  if (bytes <= 32 * 1024) return;
   if (!fits_a_block(bytes))
     throw Error(std::string(operation) + ": expected a GPU whose blocks can have " +
                 std::to_string(bytes / 1024) + " KB of shared memory, this one's have " +
