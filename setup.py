@@ -41,10 +41,7 @@ def cuda_arguments():
     there = torch.version.cuda is not None and Path(compiler).is_file()
     wanted = os.environ.get("KEEL_CUDA", "ON" if there else "OFF")
     compiler = [f"-DCMAKE_CUDA_COMPILER={compiler}"] if there and "CUDACXX" not in os.environ else []
-    chip = []
-    if there and "CUDAARCHS" not in os.environ and torch.cuda.is_available():
-        chip = ["-DCMAKE_CUDA_ARCHITECTURES={}{}".format(*torch.cuda.get_device_capability())]
-    return [f"-DKEEL_CUDA={wanted}", *compiler, *chip]
+    return [f"-DKEEL_CUDA={wanted}", *compiler]
 
 
 class CMakeBuild(build_ext):

@@ -12,7 +12,7 @@ if(KEEL_NVIDIA_SMI)
   list(FILTER keel_old_gpus INCLUDE REGEX "^[0-7][.]")
   if(keel_old_gpus)
     message(FATAL_ERROR "keel: a GPU here has compute capability ${keel_old_gpus}; the kernels take 8.0 or later.\n"
-      "  Configure with -DKEEL_CUDA=OFF, or with -DCMAKE_CUDA_ARCHITECTURES=<80 or later> for other GPUs.")
+      "  Configure with -DKEEL_CUDA=OFF (pip: KEEL_CUDA=OFF in the environment), or with -DCMAKE_CUDA_ARCHITECTURES=<80 or later> for other GPUs.")
   endif()
   if(keel_gpus)
     string(REPLACE "." "" CMAKE_CUDA_ARCHITECTURES "${keel_gpus}")
