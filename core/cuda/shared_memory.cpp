@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "scratch.h"
 
@@ -17,10 +19,12 @@ constexpr const char* kName = "keel::cuda";
 int limit_of_environment() {
   const char* const given = std::getenv("KEEL_SHARED_MEMORY_KB");
   if (given == nullptr) return std::numeric_limits<int>::max();
-  const int kilobytes = std::atoi(given);
-  if (kilobytes < 48 || kilobytes > 1024)
-    throw Error(std::string("keel::cuda: expected KEEL_SHARED_MEMORY_KB from 48 to 1024, got ") +
-                given);
+  const std::string_view text = given;
+  const char* const end = text.data() + text.size();
+  int kilobytes = 0;
+  if (std::from_chars(text.data(), end, kilobytes).ptr != end || kilobytes < 48 || kilobytes > 1024)
+    throw Error("keel::cuda: expected KEEL_SHARED_MEMORY_KB from 48 to 1024, got '" +
+                std::string(text) + "'");
   return kilobytes * 1024;
 }
 
