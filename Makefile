@@ -8,7 +8,7 @@ help:
 	@echo 'make demo      build, train six layers for a few minutes, print a table, write a report'
 	@echo 'make test      lint, build, all tests; then the core tests under ASan and UBSan'
 	@echo 'make test-gpu  all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
-	@echo 'make bench     build, and time keel against its peers (ARGS=--help)'
+	@echo 'make bench     build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
 	@echo 'make bench-gpu the same on a GPU, with what it has to reach (ARGS=--help)'
 	@echo 'make lint      check the formatting (scripts/lint --fix repairs it)'
 	@echo 'make clean     remove the build folder'
@@ -26,6 +26,7 @@ test: setup
 	cmake --preset release
 	cmake --build --preset release
 	ctest --preset release --parallel $(jobs)
+	scripts/build-cuda
 	cmake --preset sanitize
 	cmake --build --preset sanitize
 	ctest --preset sanitize --parallel $(jobs)

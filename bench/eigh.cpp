@@ -67,7 +67,9 @@ void register_backward(std::int64_t n, std::int64_t batch, const GradientRule& r
   });
 }
 
-bool fits(std::int64_t n, std::int64_t batch) { return batch * n * n <= 4096 * 64 * 64; }
+bool fits(std::int64_t n, std::int64_t batch) {
+  return batch * n * n <= (effort().full ? 4096 : 256) * 64 * 64;
+}
 
 }  // namespace
 
@@ -76,7 +78,9 @@ void register_eigh() {
     for (const std::int64_t batch : {1, 16, 256, 4096})
       if (fits(n, batch)) register_forward(n, batch);
   for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256})
-    for (const std::int64_t batch : {1, 16, 256}) register_backward(n, batch, PowerIteration{});
+    for (const std::int64_t batch : {1, 16, 256})
+      if (fits(n, batch)) register_backward(n, batch, PowerIteration{});
+  if (!effort().full) return;
   for (const GradientRule& rule :
        std::initializer_list<GradientRule>{Analytic{}, Taylor{}, Lorentzian{}, Masked{}})
     for (const std::int64_t n : {4, 8, 16, 32, 64}) register_backward(n, 256, rule);

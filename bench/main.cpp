@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "add.h"
 #include "eigh.h"
 #include "keel/torch/keel.h"
 #include "keel/version.h"
@@ -27,11 +28,15 @@ int main(int argc, char** argv) {
       json = argv[i] + 7;
     } else if (!std::strcmp(argv[i], "--no-accuracy")) {
       accuracy = false;
+    } else if (!std::strcmp(argv[i], "--full")) {
+      keel::bench::effort().full = true;
     } else if (!std::strcmp(argv[i], "--help")) {
       fmt::print(
-          "usage: keel_bench [--json=FILE] [--no-accuracy] [--benchmark_filter=REGEX] ...\n"
+          "usage: keel_bench [--full] [--json=FILE] [--no-accuracy] [--benchmark_filter=REGEX] "
+          "...\n"
           "Times keel and its peers (torch.linalg.eigh, Eigen; BatchNorm2d and a layer of torch's\n"
-          "operators) on the same inputs and threads, and prints medians and ratios. Other\n"
+          "operators) on the same inputs and threads, and prints medians and ratios. Takes two\n"
+          "minutes; with --full every cell is timed, longer and more often, for the record. Other\n"
           "--benchmark_* options go to Google Benchmark.\n");
       return 0;
     } else {

@@ -57,7 +57,6 @@ void Report::ReportRuns(const std::vector<Run>& runs) {
     if (row == rows_.end()) row = rows_.insert(row, Row{name, {}});
     row->microseconds[peer] =
         run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit) * 1e6;
-    if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r{:<72}", full);  // progress
   }
 }
 
@@ -74,7 +73,7 @@ void Report::sort() {
 }
 
 void Report::print() const {
-  if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r{:<72}\r", "");
+  if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r{:<78}\r", "");
   std::string section;
   for (const Row& row : rows_) {
     const auto keel = row.microseconds.find("keel");

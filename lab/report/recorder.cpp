@@ -15,7 +15,7 @@ namespace {
 
 double unix_time() {
   using namespace std::chrono;
-  return duration<double>(system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
 /// Gone on with where it had ended: nothing is left to do, and its result is there.

@@ -58,7 +58,7 @@ std::string field_bytes(std::uint32_t field, const std::string& bytes) {
 
 double now() {
   using namespace std::chrono;
-  return duration<double>(system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
 std::string host() {

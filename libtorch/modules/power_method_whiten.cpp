@@ -64,14 +64,14 @@ struct Assemble {
     const Tensor safe = torch::where(kept, values, torch::ones_like(values));
     return safe.rsqrt() * kept.to(values.dtype());
   }
-  Tensor operator()(const Zca&) const {
+  Tensor operator()(const keel::Zca&) const {
     return (vectors * inverse_lengths().unsqueeze(-2)).matmul(vectors.mT());
   }
-  Tensor operator()(const PcaDenoising&) const {
+  Tensor operator()(const keel::PcaDenoising&) const {
     const Tensor mask = kept.to(values.dtype());
     return (vectors * mask.unsqueeze(-2)).matmul(vectors.mT()) * scale.unsqueeze(-2);
   }
-  Tensor operator()(const PcaWhitening&) const {
+  Tensor operator()(const keel::PcaWhitening&) const {
     return (vectors * inverse_lengths().unsqueeze(-2)).mT();
   }
 };
@@ -97,7 +97,7 @@ Whitened power_method_whiten(const Tensor& input, const Tensor& weight, const Te
   const auto [mean, covariance] = moments_over(processes, input, groups);
   const Tensor variance = covariance.diagonal(0, -2, -1);
   const double eps = std::visit([](const auto& m) { return m.eps; }, map);
-  const bool standardised = std::holds_alternative<PcaDenoising>(map);
+  const bool standardised = std::holds_alternative<keel::PcaDenoising>(map);
   const Tensor scale = standardised ? (variance + eps).rsqrt() : torch::ones_like(variance);
   const Tensor identity = torch::eye(covariance.size(-1), covariance.options());
   const Tensor m = covariance * scale.unsqueeze(-1) * scale.unsqueeze(-2) + eps * identity;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kAffine = "keel::affine";
 
-void check_inputs(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
+void check_affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
                   const Optional<Tensor>& bias) {
   check_activations(kAffine, "input", input, /*groups=*/1);
   check_group_matrices(kAffine, "matrix", matrix, input);
@@ -30,7 +30,7 @@ void check_inputs(const Tensor& input, const Tensor& matrix, const Optional<Tens
 
 Tensor affine_kernel(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
                      const Optional<Tensor>& bias) {
-  check_inputs(input, matrix, center, bias);
+  check_affine(input, matrix, center, bias);
   const Order order = order_of(input);
   const std::int64_t groups = matrix.size(0);
   const Tensor x = in_order(input, order), output = empty_activations(input, order);
@@ -52,7 +52,7 @@ Tensor affine_kernel(const Tensor& input, const Tensor& matrix, const Optional<T
 
 Tensor affine_meta(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
                    const Optional<Tensor>& bias) {
-  check_inputs(input, matrix, center, bias);
+  check_affine(input, matrix, center, bias);
   return empty_activations(input, order_of(input));
 }
 
@@ -94,7 +94,7 @@ struct AffineNode : torch::autograd::Function<AffineNode> {
 
 Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
                        const Optional<Tensor>& bias) {
-  check_inputs(input, matrix, center, bias);
+  check_affine(input, matrix, center, bias);
   // Converting outside the node lets each gradient come back in its own type.
   const Tensor a = in_statistics_type(matrix, input),
                k = in_statistics_type(or_undefined(center), input),

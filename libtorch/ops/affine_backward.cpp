@@ -17,22 +17,23 @@ Tensor affine_backward(const Tensor& grad_output, const Tensor& matrix,
 
 namespace {
 
-constexpr const char* kBackward = "keel::affine_backward";
+constexpr const char* kAffineBackward = "keel::affine_backward";
 
-void check_inputs(const Tensor& grad_output, const Tensor& matrix, const Tensor& grad_covariance,
-                  const Tensor& grad_mean, const Tensor& input, const Tensor& mean) {
-  check_activations(kBackward, "input", input, /*groups=*/1);
-  check_like(kBackward, "grad_output", grad_output, input);
-  check_group_matrices(kBackward, "matrix", matrix, input);
-  check_like(kBackward, "grad_covariance", grad_covariance, matrix);
-  check_channels(kBackward, "grad_mean", grad_mean, input);
-  check_channels(kBackward, "mean", mean, input);
+void check_affine_backward(const Tensor& grad_output, const Tensor& matrix,
+                           const Tensor& grad_covariance, const Tensor& grad_mean,
+                           const Tensor& input, const Tensor& mean) {
+  check_activations(kAffineBackward, "input", input, /*groups=*/1);
+  check_like(kAffineBackward, "grad_output", grad_output, input);
+  check_group_matrices(kAffineBackward, "matrix", matrix, input);
+  check_like(kAffineBackward, "grad_covariance", grad_covariance, matrix);
+  check_channels(kAffineBackward, "grad_mean", grad_mean, input);
+  check_channels(kAffineBackward, "mean", mean, input);
 }
 
 Tensor affine_backward_kernel(const Tensor& grad_output, const Tensor& matrix,
                               const Tensor& grad_covariance, const Tensor& grad_mean,
                               const Tensor& input, const Tensor& mean) {
-  check_inputs(grad_output, matrix, grad_covariance, grad_mean, input, mean);
+  check_affine_backward(grad_output, matrix, grad_covariance, grad_mean, input, mean);
   const Order order = order_of(input);
   const std::int64_t groups = matrix.size(0);
   const Tensor x = in_order(input, order), dL_doutput = in_order(grad_output, order);
@@ -40,7 +41,7 @@ Tensor affine_backward_kernel(const Tensor& grad_output, const Tensor& matrix,
   const Tensor a = prepared(matrix), dL_dcovariance = prepared(grad_covariance),
                dL_dmean = prepared(grad_mean), mu = prepared(mean);
   const Tensor dL_dinput = empty_activations(input, order);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kBackward, [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kAffineBackward, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
     on_device_of(x, KEEL_TWINS(affine_backward<T>), matrices<const A>(a),
@@ -54,7 +55,7 @@ Tensor affine_backward_kernel(const Tensor& grad_output, const Tensor& matrix,
 Tensor affine_backward_meta(const Tensor& grad_output, const Tensor& matrix,
                             const Tensor& grad_covariance, const Tensor& grad_mean,
                             const Tensor& input, const Tensor& mean) {
-  check_inputs(grad_output, matrix, grad_covariance, grad_mean, input, mean);
+  check_affine_backward(grad_output, matrix, grad_covariance, grad_mean, input, mean);
   return empty_activations(input, order_of(input));
 }
 
@@ -68,7 +69,7 @@ Tensor affine_backward_autograd(const Tensor& grad_output, const Tensor& matrix,
   if (!needs_graph({grad_output, matrix, grad_covariance, grad_mean, input, mean}))
     return compute();
   return WithoutDerivative::apply(
-      std::string(kBackward) + ": no derivative; use keel::affine, whose own has one",
+      std::string(kAffineBackward) + ": no derivative; use keel::affine, whose own has one",
       std::function<variable_list()>([&] { return variable_list{compute()}; }), grad_output, matrix,
       grad_covariance, grad_mean, input, mean)[0];
 }

@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* kCrossMoments = "keel::cross_moments";
 
-void check_inputs(const Tensor& left, const Tensor& right, const Optional<Tensor>& center,
-                  std::int64_t groups) {
+void check_cross_moments(const Tensor& left, const Tensor& right, const Optional<Tensor>& center,
+                         std::int64_t groups) {
   check_activations(kCrossMoments, "left", left, groups);
   check_like(kCrossMoments, "right", right, left);
   check_channels(kCrossMoments, "center", or_undefined(center), left);
@@ -28,7 +28,7 @@ void check_inputs(const Tensor& left, const Tensor& right, const Optional<Tensor
 std::tuple<Tensor, Tensor> cross_moments_kernel(const Tensor& left, const Tensor& right,
                                                 const Optional<Tensor>& center,
                                                 std::int64_t groups) {
-  check_inputs(left, right, center, groups);
+  check_cross_moments(left, right, center, groups);
   const Order order = order_of(right);
   const Tensor l = in_order(left, order), r = in_order(right, order);
   Tensor k = in_statistics_type(or_undefined(center), left);
@@ -46,7 +46,7 @@ std::tuple<Tensor, Tensor> cross_moments_kernel(const Tensor& left, const Tensor
 
 std::tuple<Tensor, Tensor> cross_moments_meta(const Tensor& left, const Tensor& right,
                                               const Optional<Tensor>& center, std::int64_t groups) {
-  check_inputs(left, right, center, groups);
+  check_cross_moments(left, right, center, groups);
   return {empty_channels(left), empty_group_matrices(left, groups)};
 }
 
@@ -82,7 +82,7 @@ struct CrossMomentsNode : torch::autograd::Function<CrossMomentsNode> {
 std::tuple<Tensor, Tensor> cross_moments_autograd(const Tensor& left, const Tensor& right,
                                                   const Optional<Tensor>& center,
                                                   std::int64_t groups) {
-  check_inputs(left, right, center, groups);
+  check_cross_moments(left, right, center, groups);
   const Tensor k = in_statistics_type(or_undefined(center), left);
   if (!needs_graph({left, right, k})) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;

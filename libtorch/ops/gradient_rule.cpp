@@ -19,16 +19,16 @@ Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>
 
 namespace {
 
-constexpr const char* kBackward = "keel::eigh_backward";
+constexpr const char* kEighBackward = "keel::eigh_backward";
 
 GradientRule checked_rule(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
                           const Tensor& values, const Tensor& vectors, StringView rule,
                           Optional<double> parameter) {
-  check_matrices(kBackward, vectors);
-  check_values(kBackward, "values", values, vectors);
-  check_values(kBackward, "grad_values", or_undefined(grad_values), vectors);
-  check_like(kBackward, "grad_vectors", or_undefined(grad_vectors), vectors);
-  return gradient_rule_of(kBackward, rule, parameter);
+  check_matrices(kEighBackward, vectors);
+  check_values(kEighBackward, "values", values, vectors);
+  check_values(kEighBackward, "grad_values", or_undefined(grad_values), vectors);
+  check_like(kEighBackward, "grad_vectors", or_undefined(grad_vectors), vectors);
+  return gradient_rule_of(kEighBackward, rule, parameter);
 }
 
 Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
@@ -43,7 +43,7 @@ Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
   Tensor dL_dvectors = in_compute_type(or_undefined(grad_vectors));
   if (dL_dvectors.defined()) dL_dvectors = readable(dL_dvectors);
   const Tensor dL_dmatrix = empty_matrices(v);
-  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kBackward, [&] {
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kEighBackward, [&] {
     on_device_of(v, KEEL_TWINS(eigh_backward<scalar_t>), chosen, l.data_ptr<scalar_t>(),
                  matrices<const scalar_t>(v), data_or_null<const scalar_t>(dL_dvalues),
                  matrices<const scalar_t>(dL_dvectors), matrices<scalar_t>(dL_dmatrix));

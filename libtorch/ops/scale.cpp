@@ -19,31 +19,31 @@ ScaleGradients scale_backward(const Optional<Tensor>& weight, const Tensor& subs
 
 namespace {
 
-constexpr const char* kBackward = "keel::scale_backward";
+constexpr const char* kScaleBackward = "keel::scale_backward";
 
-void check_inputs(const Optional<Tensor>& weight, const Tensor& subspace, const Tensor& sum,
-                  const Tensor& cross) {
-  check_matrices(kBackward, subspace);
-  check_like(kBackward, "cross", cross, subspace);
+void check_scale(const Optional<Tensor>& weight, const Tensor& subspace, const Tensor& sum,
+                 const Tensor& cross) {
+  check_matrices(kScaleBackward, subspace);
+  check_like(kScaleBackward, "cross", cross, subspace);
   TORCH_CHECK(subspace.dim() == 3 && sum.dim() == 1 &&
                   sum.sym_size(0) == subspace.sym_size(0) * subspace.sym_size(1),
-              kBackward, ": expected subspace (G, d, d) and sum (G * d), got ", shape_of(subspace),
-              " and ", shape_of(sum));
-  check_statistics(kBackward, "sum", sum, subspace);
-  check_like(kBackward, "weight", or_undefined(weight), sum);
+              kScaleBackward, ": expected subspace (G, d, d) and sum (G * d), got ",
+              shape_of(subspace), " and ", shape_of(sum));
+  check_statistics(kScaleBackward, "sum", sum, subspace);
+  check_like(kScaleBackward, "weight", or_undefined(weight), sum);
 }
 
 Tensor empty_like_sum(const Tensor& sum) { return sum.new_empty_symint(sum.sym_sizes()); }
 
 ScaleGradients scale_backward_kernel(const Optional<Tensor>& weight, const Tensor& subspace,
                                      const Tensor& sum, const Tensor& cross) {
-  check_inputs(weight, subspace, sum, cross);
+  check_scale(weight, subspace, sum, cross);
   Tensor w = or_undefined(weight);
   if (w.defined()) w = w.contiguous();
   const Tensor s = readable(subspace), totals = sum.contiguous(), p = readable(cross);
   const Tensor dL_dweight = empty_like_sum(sum), dL_dmean = empty_like_sum(sum);
   const Tensor dL_dsubspace = empty_matrices(s), matrix = empty_matrices(s);
-  AT_DISPATCH_FLOATING_TYPES(s.scalar_type(), kBackward, [&] {
+  AT_DISPATCH_FLOATING_TYPES(s.scalar_type(), kScaleBackward, [&] {
     on_device_of(s, KEEL_TWINS(scale_backward<scalar_t>), data_or_null<const scalar_t>(w),
                  matrices<const scalar_t>(s), totals.data_ptr<scalar_t>(),
                  matrices<const scalar_t>(p), dL_dweight.data_ptr<scalar_t>(),
@@ -55,7 +55,7 @@ ScaleGradients scale_backward_kernel(const Optional<Tensor>& weight, const Tenso
 
 ScaleGradients scale_backward_meta(const Optional<Tensor>& weight, const Tensor& subspace,
                                    const Tensor& sum, const Tensor& cross) {
-  check_inputs(weight, subspace, sum, cross);
+  check_scale(weight, subspace, sum, cross);
   return {empty_like_sum(sum), empty_like_sum(sum), empty_matrices(subspace),
           empty_matrices(subspace)};
 }
@@ -68,7 +68,7 @@ ScaleGradients scale_backward_autograd(const Optional<Tensor>& weight, const Ten
   };
   if (!needs_graph({or_undefined(weight), subspace, sum, cross})) return compute();
   const variable_list out = WithoutDerivative::apply(
-      std::string(kBackward) + ": no derivative; compose torch's operators, which have one",
+      std::string(kScaleBackward) + ": no derivative; compose torch's operators, which have one",
       std::function<variable_list()>([&] {
         auto [grad_weight, grad_mean, grad_subspace, matrix] = compute();
         return variable_list{grad_weight, grad_mean, grad_subspace, matrix};

@@ -19,29 +19,29 @@ Tensor spectral_backward(const Tensor& grad_result, const Tensor& matrix, const 
 
 namespace {
 
-constexpr const char* kBackward = "keel::spectral_backward";
+constexpr const char* kSpectralBackward = "keel::spectral_backward";
 
-void check_inputs(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
-                  const Tensor& vectors, const Tensor& rank) {
-  check_matrices(kBackward, vectors);
-  check_like(kBackward, "grad_result", grad_result, vectors);
-  check_like(kBackward, "matrix", matrix, vectors);
-  check_values(kBackward, "values", values, vectors);
-  check_rank(kBackward, rank, vectors);
+void check_spectral_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
+                             const Tensor& vectors, const Tensor& rank) {
+  check_matrices(kSpectralBackward, vectors);
+  check_like(kSpectralBackward, "grad_result", grad_result, vectors);
+  check_like(kSpectralBackward, "matrix", matrix, vectors);
+  check_values(kSpectralBackward, "values", values, vectors);
+  check_rank(kSpectralBackward, rank, vectors);
 }
 
 Tensor spectral_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
                                 const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                 StringView function, double exponent, StringView /*rank_policy*/,
                                 StringView rule, Optional<double> parameter) {
-  check_inputs(grad_result, matrix, values, vectors, rank);
-  const SpectralFunction f = spectral_function_of(kBackward, function, exponent);
-  const SpectralRule chosen = spectral_rule_of(kBackward, rule, parameter);
+  check_spectral_backward(grad_result, matrix, values, vectors, rank);
+  const SpectralFunction f = spectral_function_of(kSpectralBackward, function, exponent);
+  const SpectralRule chosen = spectral_rule_of(kSpectralBackward, rule, parameter);
   const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   const Tensor dL_dresult = readable(in_compute_type(grad_result));
   const Tensor dL_dmatrix = empty_matrices(v);
-  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kBackward, [&] {
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kSpectralBackward, [&] {
     on_device_of(v, KEEL_TWINS(spectral_backward<scalar_t>), f, chosen, l.data_ptr<scalar_t>(),
                  matrices<const scalar_t>(v), r.data_ptr<std::int64_t>(),
                  matrices<const scalar_t>(dL_dresult), matrices<scalar_t>(dL_dmatrix));
@@ -53,9 +53,9 @@ Tensor spectral_backward_meta(const Tensor& grad_result, const Tensor& matrix, c
                               const Tensor& vectors, const Tensor& rank, StringView function,
                               double exponent, StringView /*rank_policy*/, StringView rule,
                               Optional<double> parameter) {
-  check_inputs(grad_result, matrix, values, vectors, rank);
-  spectral_function_of(kBackward, function, exponent);
-  spectral_rule_of(kBackward, rule, parameter);
+  check_spectral_backward(grad_result, matrix, values, vectors, rank);
+  spectral_function_of(kSpectralBackward, function, exponent);
+  spectral_rule_of(kSpectralBackward, rule, parameter);
   return empty_matrices(vectors);
 }
 
@@ -85,7 +85,7 @@ struct SpectralBackwardNode : torch::autograd::Function<SpectralBackwardNode> {
     const std::string rule = data["rule"].toStringRef();
     TORCH_CHECK(
         policy == "full" && rule == "exact", "keel::spectral: no second derivative under rule ",
-        to_string(spectral_rule_of(kBackward, rule, loaded(data["parameter"]))),
+        to_string(spectral_rule_of(kSpectralBackward, rule, loaded(data["parameter"]))),
         " with rank policy ", policy,
         "; use rule exact with rank policy full, or build the function from keel::eigh, whose "
         "rules differentiate to any order");
@@ -106,7 +106,7 @@ Tensor spectral_backward_autograd(const Tensor& grad_result, const Tensor& matri
     return spectral_backward(grad_result, matrix, values, vectors, rank, function, exponent,
                              rank_policy, rule, parameter);
   }
-  check_inputs(grad_result, matrix, values, vectors, rank);
+  check_spectral_backward(grad_result, matrix, values, vectors, rank);
   return SpectralBackwardNode::apply(in_compute_type(grad_result), in_compute_type(matrix),
                                      in_compute_type(values), in_compute_type(vectors), rank,
                                      text(function), exponent, text(rank_policy), text(rule),

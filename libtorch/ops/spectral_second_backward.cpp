@@ -21,8 +21,9 @@ namespace {
 
 constexpr const char* kSecond = "keel::spectral_second_backward";
 
-void check_inputs(const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
-                  const Tensor& values, const Tensor& vectors) {
+void check_spectral_second_backward(const Tensor& grad_grad_matrix, const Tensor& grad_result,
+                                    const Tensor& matrix, const Tensor& values,
+                                    const Tensor& vectors) {
   check_matrices(kSecond, vectors);
   check_like(kSecond, "grad_grad_matrix", grad_grad_matrix, vectors);
   check_like(kSecond, "grad_result", grad_result, vectors);
@@ -33,7 +34,7 @@ void check_inputs(const Tensor& grad_grad_matrix, const Tensor& grad_result, con
 std::tuple<Tensor, Tensor> spectral_second_backward_kernel(
     const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
     const Tensor& values, const Tensor& vectors, StringView function, double exponent) {
-  check_inputs(grad_grad_matrix, grad_result, matrix, values, vectors);
+  check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
   const SpectralFunction f = spectral_function_of(kSecond, function, exponent);
   const Tensor l = in_compute_type(values).contiguous();
   const Tensor v = readable(in_compute_type(vectors));
@@ -55,7 +56,7 @@ std::tuple<Tensor, Tensor> spectral_second_backward_meta(const Tensor& grad_grad
                                                          const Tensor& matrix, const Tensor& values,
                                                          const Tensor& vectors, StringView function,
                                                          double exponent) {
-  check_inputs(grad_grad_matrix, grad_result, matrix, values, vectors);
+  check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
   spectral_function_of(kSecond, function, exponent);
   return {empty_matrices(vectors), empty_matrices(vectors)};
 }

@@ -17,7 +17,7 @@ Tensor subspace_backward(const Tensor& grad_subspace, const Tensor& covariance,
 
 namespace {
 
-constexpr const char* kBackward = "keel::subspace_backward";
+constexpr const char* kSubspaceBackward = "keel::subspace_backward";
 
 struct Chosen {
   SubspaceMap map;
@@ -27,14 +27,14 @@ struct Chosen {
 Chosen checked(const Tensor& grad_subspace, const Tensor& covariance, const Tensor& values,
                const Tensor& vectors, const Tensor& rank, StringView map, double eps,
                StringView rule, Optional<double> parameter) {
-  check_matrices(kBackward, covariance);
-  check_like(kBackward, "grad_subspace", grad_subspace, covariance);
-  check_like(kBackward, "vectors", vectors, covariance);
-  check_values(kBackward, "values", values, vectors);
-  check_rank(kBackward, rank, vectors);
+  check_matrices(kSubspaceBackward, covariance);
+  check_like(kSubspaceBackward, "grad_subspace", grad_subspace, covariance);
+  check_like(kSubspaceBackward, "vectors", vectors, covariance);
+  check_values(kSubspaceBackward, "values", values, vectors);
+  check_rank(kSubspaceBackward, rank, vectors);
   // What the policy said is in `rank`.
-  return {subspace_map_of(kBackward, map, eps, "full", {}),
-          spectral_rule_of(kBackward, rule, parameter)};
+  return {subspace_map_of(kSubspaceBackward, map, eps, "full", {}),
+          spectral_rule_of(kSubspaceBackward, rule, parameter)};
 }
 
 Tensor subspace_backward_kernel(const Tensor& grad_subspace, const Tensor& covariance,
@@ -47,7 +47,7 @@ Tensor subspace_backward_kernel(const Tensor& grad_subspace, const Tensor& covar
   const Tensor input = readable(in_compute_type(covariance));
   const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
   const Tensor v = readable(in_compute_type(vectors)), dL_dcovariance = empty_matrices(v);
-  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kBackward, [&] {
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kSubspaceBackward, [&] {
     const SubspaceState<scalar_t> state{l.data_ptr<scalar_t>(), matrices<scalar_t>(v),
                                         r.data_ptr<std::int64_t>()};
     on_device_of(v, KEEL_TWINS(subspace_backward<scalar_t>), chosen.map, chosen.rule,

@@ -29,10 +29,10 @@ void check_running(const char* name, const Tensor& running, const Tensor& batch)
               batch.device(), ", got one on ", running.device());
 }
 
-void check_inputs(const Tensor& running_mean, const Tensor& running_subspace,
-                  const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
-                  const Tensor& mean, const Tensor& covariance, const Tensor& subspace,
-                  Optional<double> momentum) {
+void check_track(const Tensor& running_mean, const Tensor& running_subspace,
+                 const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
+                 const Tensor& mean, const Tensor& covariance, const Tensor& subspace,
+                 Optional<double> momentum) {
   check_matrices(kTrack, covariance);
   check_like(kTrack, "subspace", subspace, covariance);
   TORCH_CHECK(covariance.dim() == 3 && mean.dim() == 1 &&
@@ -73,8 +73,8 @@ void track_kernel(const Tensor& running_mean, const Tensor& running_subspace,
                   const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
                   const Tensor& mean, const Tensor& covariance, const Tensor& subspace,
                   Optional<double> momentum, double eps) {
-  check_inputs(running_mean, running_subspace, running_variance, num_batches_tracked, mean,
-               covariance, subspace, momentum);
+  check_track(running_mean, running_subspace, running_variance, num_batches_tracked, mean,
+              covariance, subspace, momentum);
   const auto type = mean.scalar_type();
   const InPlace means(running_mean, type), subspaces(running_subspace, type),
       variances(or_undefined(running_variance), type), count(num_batches_tracked, at::kLong);
@@ -94,8 +94,8 @@ void track_meta(const Tensor& running_mean, const Tensor& running_subspace,
                 const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
                 const Tensor& mean, const Tensor& covariance, const Tensor& subspace,
                 Optional<double> momentum, double /*eps*/) {
-  check_inputs(running_mean, running_subspace, running_variance, num_batches_tracked, mean,
-               covariance, subspace, momentum);
+  check_track(running_mean, running_subspace, running_variance, num_batches_tracked, mean,
+              covariance, subspace, momentum);
 }
 
 void track_autograd(const Tensor& running_mean, const Tensor& running_subspace,

@@ -20,7 +20,7 @@ Gradients whiten_backward(const Tensor& grad_output, const Tensor& input,
 }
 
 namespace {
-constexpr const char* kBackward = "keel::whiten_backward";
+constexpr const char* kWhitenBackward = "keel::whiten_backward";
 }
 
 std::int64_t check_whiten_backward(const Tensor& grad_output, const Tensor& input,
@@ -28,17 +28,17 @@ std::int64_t check_whiten_backward(const Tensor& grad_output, const Tensor& inpu
                                    const Tensor& covariance, const Tensor& subspace,
                                    const Tensor& values, const Tensor& vectors,
                                    const Tensor& rank) {
-  check_group_matrices(kBackward, "covariance", covariance, input);
-  check_like(kBackward, "subspace", subspace, covariance);
-  check_channels(kBackward, "weight", or_undefined(weight), input);
+  check_group_matrices(kWhitenBackward, "covariance", covariance, input);
+  check_like(kWhitenBackward, "subspace", subspace, covariance);
+  check_channels(kWhitenBackward, "weight", or_undefined(weight), input);
   const std::int64_t groups = covariance.sym_size(0).guard_int(__FILE__, __LINE__);
-  check_activations(kBackward, "input", input, groups);
-  check_like(kBackward, "grad_output", grad_output, input);
-  check_channels(kBackward, "mean", mean, input);
-  check_statistics(kBackward, "mean", mean, covariance);
-  check_like(kBackward, "vectors", vectors, covariance);
-  check_values(kBackward, "values", values, vectors);
-  check_rank(kBackward, rank, vectors);
+  check_activations(kWhitenBackward, "input", input, groups);
+  check_like(kWhitenBackward, "grad_output", grad_output, input);
+  check_channels(kWhitenBackward, "mean", mean, input);
+  check_statistics(kWhitenBackward, "mean", mean, covariance);
+  check_like(kWhitenBackward, "vectors", vectors, covariance);
+  check_values(kWhitenBackward, "values", values, vectors);
+  check_rank(kWhitenBackward, rank, vectors);
   return groups;
 }
 

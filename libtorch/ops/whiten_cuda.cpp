@@ -11,7 +11,7 @@
 namespace keel::ops {
 namespace {
 
-constexpr const char *kWhiten = "keel::whiten", *kBackward = "keel::whiten_backward";
+constexpr const char *kForwardCuda = "keel::whiten", *kBackwardCuda = "keel::whiten_backward";
 
 /// A number per channel, as the core reads it.
 Tensor prepared(const Tensor& numbers, const Tensor& input) {
@@ -23,8 +23,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forwar
     std::int64_t groups, StringView map, double eps, StringView rank,
     at::ArrayRef<double> rank_parameters, StringView rule, Optional<double> parameter) {
   check_whiten(input, weight, bias, groups);
-  const SubspaceMap chosen = subspace_map_of(kWhiten, map, eps, rank, rank_parameters);
-  spectral_rule_of(kWhiten, rule, parameter);  // a bad rule is an error now
+  const SubspaceMap chosen = subspace_map_of(kForwardCuda, map, eps, rank, rank_parameters);
+  spectral_rule_of(kForwardCuda, rule, parameter);  // a bad rule is an error now
   const Order order = order_of(input);
   const Tensor x = in_order(input, order);
   const Tensor w = prepared(or_undefined(weight), input), b = prepared(or_undefined(bias), input);
@@ -32,7 +32,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forwar
                subspace = empty_matrices(covariance), values = empty_values(covariance),
                vectors = empty_matrices(covariance), found = empty_rank(covariance);
   Tensor output;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kWhiten, [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kForwardCuda, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
     const WhitenState<A> state{
@@ -62,8 +62,8 @@ std::tuple<Tensor, Tensor, Tensor> whiten_backward_cuda(
   const std::int64_t groups = check_whiten_backward(grad_output, input, weight, mean, covariance,
                                                     subspace, values, vectors, rank);
   // What the policy said is in `rank`.
-  const SubspaceMap chosen = subspace_map_of(kBackward, map, eps, "full", {});
-  const SpectralRule by = spectral_rule_of(kBackward, rule, parameter);
+  const SubspaceMap chosen = subspace_map_of(kBackwardCuda, map, eps, "full", {});
+  const SpectralRule by = spectral_rule_of(kBackwardCuda, rule, parameter);
   const Order order = order_of(input);
   const Tensor x = in_order(input, order), dL_doutput = in_order(grad_output, order);
   const Tensor w = prepared(or_undefined(weight), input), mu = prepared(mean, input);
@@ -71,7 +71,7 @@ std::tuple<Tensor, Tensor, Tensor> whiten_backward_cuda(
                l = values.contiguous(), r = rank.contiguous();
   const Tensor dL_dweight = empty_channels(input), dL_dbias = empty_channels(input);
   Tensor dL_dinput;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kBackward, [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kBackwardCuda, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
     const WhitenState<const A> state{
