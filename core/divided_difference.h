@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "eigenvalue_noise.h"
 #include "host_device.h"
 #include "keel/spectral.h"
 
@@ -30,7 +31,7 @@ struct SpectralMap {
   /// neighbourhood: they count as zero. `largest` is the largest |eigenvalue|.
   KEEL_HOST_DEVICE T noise(std::int64_t n, T largest) const {
     const bool root = kind == Kind::sqrt || (kind == Kind::power && exponent > 0 && !whole);
-    return root ? T(10 * n) * std::numeric_limits<T>::epsilon() * largest : T(0);
+    return root ? eigenvalue_noise<T>(n) * largest : T(0);
   }
 
   /// f(x), NaN outside the domain.

@@ -6,6 +6,7 @@
 
 #include "dense.h"
 #include "divided_difference.h"
+#include "eigenvalue_noise.h"
 #include "pair_weight.h"
 #include "shape.h"
 
@@ -53,7 +54,7 @@ struct Spectrum {
         function.kind == Kind::sqrt ||
         (function.kind == Kind::power && function.exponent > 0 && !is_whole(function.exponent));
     for (std::size_t i = 0; i < l.size(); ++i) {
-      const double noise = 10 * double(n) * std::numeric_limits<double>::epsilon() * largest;
+      const double noise = eigenvalue_noise<double>(n) * largest;
       if (root && std::abs(l[i]) <= noise) x[i] = 0;
       if (std::int64_t(i) >= rank) continue;
       if (std::isnan(l[i]) || !in_domain(function, double(x[i]))) defined = false;

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "divided_difference.h"
 #include "keel/error.h"
 #include "support/spectral.h"
 #include "support/spectrum_zoo.h"
@@ -73,8 +74,8 @@ TYPED_TEST(SpectralRobustness, RootsOfTheZooAreFiniteWithTheirGradients) {
   for (const std::int64_t n : {1, 2, 5, 16})
     for (const auto& [name, m] : spectrum_zoo<T>(n)) {
       const Solved<T> s = solve(m);
-      const double noise = 10 * double(n) * kEps<T> * double(std::abs(s.values[0]));
-      if (double(s.values.back()) < -noise) continue;  // indefinite
+      const T noise = SpectralMap<T>({Kind::sqrt}).noise(n, std::abs(s.values[0]));
+      if (s.values.back() < -noise) continue;  // indefinite
       const Batch<T> c = as<T>(random_symmetric(1, n, 5));
       EXPECT_TRUE(all_finite(spectral({Kind::sqrt}, s, {n}))) << name << ", n = " << n;
       EXPECT_TRUE(all_finite(spectral_backward({Kind::sqrt}, Exact{}, s, {n}, c)))
@@ -82,6 +83,79 @@ TYPED_TEST(SpectralRobustness, RootsOfTheZooAreFiniteWithTheirGradients) {
       // A projector needs nothing but an order.
       EXPECT_TRUE(all_finite(spectral({Kind::one}, s, {(n + 1) / 2}))) << name << ", n = " << n;
     }
+}
+
+/// a b a^T.
+Batch<double> conjugated(const Batch<double>& a, const Batch<double>& b) {
+  const std::int64_t n = a.n;
+  Batch<double> half(1, n), whole(1, n);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t k = 0; k < n; ++k)
+      for (std::int64_t j = 0; j < n; ++j) half(0, i, j) += a(0, i, k) * b(0, k, j);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::int64_t k = 0; k < n; ++k) whole(0, i, j) += half(0, i, k) * a(0, j, k);
+  return whole;
+}
+
+double frobenius(const Batch<double>& a) {
+  double square = 0;
+  for (const double x : a.data) square += x * x;
+  return std::sqrt(square);
+}
+
+TYPED_TEST(SpectralRobustness, RootsOfPositiveDefiniteMatricesAreRight) {
+  using T = TypeParam;
+  const std::int64_t n = 256;
+  // As badly conditioned as a matrix of this type may be before its smallest eigenvalue is noise.
+  const double noise = eigenvalue_noise<T>(n), smallest = 8 * noise;
+  const std::vector<double> l =
+      spectrum(n, [&](double i) { return std::pow(smallest, i / double(n - 1)); });
+  const Batch<double> q = random_orthogonal(n, 12);  // as with_spectrum has it: vectors are rows
+  Batch<double> vectors(1, n), roots(1, n);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) vectors(0, i, j) = q(0, j, i);
+  const Solved<T> s = solve(as<T>(with_spectrum(l, 12)));
+
+  // Rounding moves M by `noise`, and so its root by noise / (2 sqrt(smallest)) at most.
+  for (std::int64_t i = 0; i < n; ++i) roots(0, i, i) = std::sqrt(l[std::size_t(i)]);
+  Batch<double> off = conjugated(vectors, roots);
+  const Batch<T> root = spectral({Kind::sqrt}, s, {n});
+  for (std::size_t k = 0; k < off.data.size(); ++k) off.data[k] -= double(root.data[k]);
+  EXPECT_LE(largest_entry(off), noise / (2 * std::sqrt(smallest)));
+
+  // 1 / (sqrt(x) + sqrt(y)) moves by at most noise / smallest of itself.
+  const Batch<double> c = random_symmetric(1, n, 13);
+  Batch<double> truth = conjugated(q, c);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) truth(0, i, j) /= roots(0, i, i) + roots(0, j, j);
+  truth = conjugated(vectors, truth);
+  const Batch<T> gradient = spectral_backward({Kind::sqrt}, Exact{}, s, {n}, as<T>(c));
+  off = truth;
+  for (std::size_t k = 0; k < off.data.size(); ++k) off.data[k] -= double(gradient.data[k]);
+  EXPECT_LE(frobenius(off), noise / smallest * frobenius(truth));
+}
+
+TYPED_TEST(SpectralRobustness, ZerosComeOutWithinTheNoise) {
+  using T = TypeParam;
+  for (const std::int64_t n : {2, 3, 8, 33, 64, 128, 256})
+    for (const std::uint64_t seed : {1, 2})
+      for (const std::int64_t rank : {std::int64_t(1), (n + 1) / 2, n - 1}) {
+        const auto at = [&](double top) {
+          return with_spectrum(spectrum(n, [&](double i) { return i < double(rank) ? top : 0; }),
+                               seed);
+        };
+        Batch<double> alike(1, n, 1.0);  // of rank one, and all roundings go one way
+        for (const Batch<double>& m : {wishart(n, rank, seed), at(1.0), alike})
+          for (const std::int64_t batch : {1, n <= 64 ? 32 : 1}) {
+            Batch<T> copies(batch, n);
+            for (std::int64_t b = 0; b < batch; ++b) copies.set(b, m.matrix(0));
+            const Solved<T> s = solve(copies);
+            for (std::int64_t i = rank; i < n; ++i)
+              EXPECT_LE(std::abs(s.values[std::size_t(i)]), eigenvalue_noise<T>(n) * s.values[0])
+                  << "n = " << n << ", rank = " << rank << ", batch = " << batch;
+          }
+      }
 }
 
 TYPED_TEST(SpectralRobustness, ScalesAsTheFunctionDoes) {
