@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "running_average.h"
 #include "track_check.h"
 
 namespace keel::cpu {
@@ -27,7 +28,7 @@ void track(const std::optional<double>& momentum, double eps, const T* mean,
 
   const std::int64_t batches = ++*running.batches;
   const T share = momentum ? T(*momentum) : T(1) / T(batches);
-  const auto move = [share](T& old, T now) { old += share * (now - old); };
+  const auto move = [share](T& old, T now) { old = running_average(share, old, now); };
   executor(groups, [&](std::int64_t g) {
     for (std::int64_t i = 0; i < d; ++i) {
       move(running.mean[g * d + i], mean[g * d + i]);

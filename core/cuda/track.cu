@@ -1,6 +1,7 @@
 #include "keel/track.h"
 
 #include "early_start.cuh"
+#include "running_average.h"
 #include "scratch.h"
 #include "track_check.h"
 
@@ -11,7 +12,7 @@ constexpr unsigned kThreads = 1024;
 
 template <typename T>
 __device__ void move(T share, T& old, T now) {
-  old += share * (now - old);
+  old = running_average(share, old, now);
 }
 
 /// Number k of the covariance's diagonal, all groups' in a row.

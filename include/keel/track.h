@@ -20,9 +20,10 @@ struct RunningStatistics {
   std::int64_t* batches = nullptr;  ///< one number: the batches tracked so far
 };
 
-/// Moves each running statistic by a share of its distance to the batch's:
-///     running += share * (batch - running)
+/// Mixes the batch's statistics into the running ones:
+///     running = (1 - share) * running + share * batch
 ///
+/// - A share of 1 leaves the batch's statistics, and a share of 0 the running ones, exactly.
 /// - The share is `momentum`, or 1 / batches (this one counted) where that is empty: the plain average.
 /// - The batch's variance is the diagonal of `covariance`. With running.variance, column j of
 ///   `subspace` is taken times sqrt(variance_j + eps) first: without the standardising factor the

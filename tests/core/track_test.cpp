@@ -105,6 +105,32 @@ TYPED_TEST(Track, OnlyTheCovariancesDiagonalIsRead) {
   EXPECT_TRUE(bitwise_equal(t.subspace.data, clean.subspace.data));
 }
 
+TYPED_TEST(Track, AShareOfOneIsTheBatchToTheLastBit) {
+  // What was there before, however large, leaves no trace; nor does a batch whose share is nothing.
+  for (const std::optional<double> momentum :
+       {std::optional<double>(), std::optional(1.0), std::optional(0.0)}) {
+    Tracked<TypeParam> t(2, 3, true);
+    for (std::size_t c = 0; c < t.mean.size(); ++c) {
+      t.mean[c] *= TypeParam(1e8);
+      t.variance[c] *= TypeParam(1e16);
+    }
+    for (TypeParam& x : t.subspace.data) x *= TypeParam(1e8);
+    const Tracked<TypeParam> before = t;
+    t.track(momentum, 0);
+    EXPECT_TRUE(bitwise_equal(t.mean, momentum == 0.0 ? before.mean : t.batch_mean));
+    for (std::int64_t g = 0; g < 2; ++g)
+      for (std::int64_t i = 0; i < 3; ++i) {
+        const TypeParam batch = t.covariance(g, i, i);
+        const auto channel = std::size_t(g * 3 + i);
+        EXPECT_EQ(t.variance[channel], momentum == 0.0 ? before.variance[channel] : batch);
+        for (std::int64_t j = 0; j < 3; ++j) {
+          const TypeParam scaled = t.batch_subspace(g, i, j) * std::sqrt(t.covariance(g, j, j));
+          EXPECT_EQ(t.subspace(g, i, j), momentum == 0.0 ? before.subspace(g, i, j) : scaled);
+        }
+      }
+  }
+}
+
 TYPED_TEST(Track, LargeNumbersAreFinite) {
   Tracked<TypeParam> t(1, 2, false);
   t.batch_mean = {std::numeric_limits<TypeParam>::max(), std::numeric_limits<TypeParam>::max()};

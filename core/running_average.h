@@ -1,0 +1,14 @@
+#pragma once
+
+#include "host_device.h"
+
+namespace keel {
+
+/// A running statistic after a batch's. At shares 0 and 1 it is one of the two, exactly, which
+/// old + share * (now - old) is not: next to a large old one the difference loses the new one's digits.
+template <typename T>
+KEEL_HOST_DEVICE inline T running_average(T share, T old, T now) {
+  return (1 - share) * old + share * now;
+}
+
+}  // namespace keel
