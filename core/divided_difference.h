@@ -75,8 +75,9 @@ struct SpectralMap {
       case Kind::log:
         return log_difference(x, y);
       case Kind::exp: {
-        const T high = x > y ? x : y, gap = std::abs(x - y);
-        return gap == 0 ? std::exp(high) : std::exp(high) * (-std::expm1(-gap) / gap);
+        // The root of e^high is a number even where e^high / gap only just is.
+        const T root = std::exp((x > y ? x : y) / 2), gap = std::abs(x - y);
+        return root * (gap == 0 ? T(1) : -std::expm1(-gap) / gap) * root;
       }
       case Kind::power:
         return power_difference(x, y);
@@ -95,14 +96,16 @@ struct SpectralMap {
       }
       case Kind::inv_sqrt: {
         const T a = std::sqrt(x), b = std::sqrt(y), c = std::sqrt(z);
-        return (1 / a) * (1 / b) * (1 / c) * ((a + b + c) / (a + b)) / (b + c) / (a + c);
+        return (1 / a) * (1 / c) * (1 / b) * ((a + b + c) / (a + b)) / (b + c) / (a + c);
       }
       case Kind::inv:
-        return (1 / x) * (1 / y) / z;
+        return product(1 / x, 1 / y, 1 / z);
       case Kind::log:
       case Kind::exp:
-      case Kind::power:
         return close(x, z) ? second_difference_series(x, y, z) : (f_xy - f_yz) / (x - z);
+      case Kind::power:
+        return close(x, z) ? second_difference_series(x, y, z)
+                           : second_power_difference(x, y, z, f_xy, f_yz);
     }
     return std::numeric_limits<T>::quiet_NaN();
   }
@@ -117,22 +120,76 @@ struct SpectralMap {
     return (overflow ? std::log(high) - std::log(low) : std::log(ratio)) / gap;
   }
 
+  /// a b c. The largest and the smallest go first: their product over- or underflows only if the
+  /// whole does.
+  KEEL_HOST_DEVICE static T product(T a, T b, T c) {
+    const T size_a = std::abs(a), size_b = std::abs(b), size_c = std::abs(c);
+    const bool b_between = (size_a <= size_b) == (size_b <= size_c);
+    const bool a_between = (size_b <= size_a) == (size_a <= size_c);
+    return b_between ? a * c * b : a_between ? b * c * a : a * b * c;
+  }
+
+  /// With |base| >= |other|, q = other / base and `lead` the one of them whose power is larger,
+  ///     f[x, y] = sign(p) lead^p / base * (1 - q^|p|) / (1 - q)
+  /// in which the last factor is of size |p| or less, and where signs agree free of cancellation.
   KEEL_HOST_DEVICE T power_difference(T x, T y) const {
     const bool x_leads = std::abs(x) >= std::abs(y);
-    const T base = x_leads ? x : y, other = x_leads ? y : x;
-    if (base == 0) {
+    const T base = x_leads ? x : y, other = x_leads ? y : x, p = std::abs(exponent);
+    if (p == 0) return 0;
+    if (base == 0 || (other == 0 && exponent < 0)) {
       if (exponent < 0) return std::numeric_limits<T>::quiet_NaN();
       return exponent == 1 ? T(1) : T(0);
     }
-    const T gap = other - base;
-    if (gap == 0) return exponent * value(base) / base;
-    const T relative = gap / base;  // in [-2, 0]; above -1 when the signs agree
-    // f(other) - f(base) = f(base) ((other / base)^p - 1); the plain difference only loses digits
-    // when that power is near one.
-    if (relative >= T(-0.5)) return value(base) * std::expm1(exponent * std::log1p(relative)) / gap;
-    if (relative > -1 && other != 0 && std::abs(exponent) < T(0.5))
-      return value(base) * std::expm1(exponent * std::log(other / base)) / gap;
-    return (value(other) - value(base)) / gap;
+    const bool same_sign = (base < 0) == (other < 0);
+    const T size = std::abs(base), less = (size - std::abs(other)) / size;  // 1 - |q|
+    T factor = p;                                                           // (1 - q^p) / (1 - q)
+    if (less > 0 || !same_sign) {
+      const T missing = -std::expm1(p * log_ratio(less, std::abs(other), size));  // 1 - |q|^p
+      factor = same_sign ? missing / less : (odd_exponent() ? 2 - missing : missing) / (2 - less);
+    }
+    const T lead = exponent > 0 ? base : other;
+    const bool minus = ((exponent < 0) != (base < 0)) != (lead < 0 && odd_exponent());
+    if (minus) factor = -factor;
+    const T power = std::pow(std::abs(lead), exponent);
+    if (well_inside(power) && well_inside(power / size)) return factor * (power / size);
+    // Both factors are geometric means of what is representable: the argument and the result.
+    const T root = std::pow(std::abs(lead), exponent / 2);
+    return factor * (root / size) * root;
+  }
+
+  /// Whether x may still be multiplied by a number of moderate size.
+  KEEL_HOST_DEVICE static bool well_inside(T x) {
+    constexpr T margin = std::numeric_limits<T>::epsilon();
+    return x >= std::numeric_limits<T>::min() / margin &&
+           x <= std::numeric_limits<T>::max() * margin;
+  }
+
+  /// log(other / size) with no more error than its own rounding; `less` is what the quotient lacks to 1.
+  KEEL_HOST_DEVICE static T log_ratio(T less, T other, T size) {
+    if (less <= T(0.5)) return std::log1p(-less);
+    const T ratio = other / size;
+    return ratio >= std::numeric_limits<T>::min() ? std::log(ratio)
+                                                  : std::log(other) - std::log(size);
+  }
+
+  KEEL_HOST_DEVICE bool odd_exponent() const {
+    return whole && std::abs(std::fmod(exponent, T(2))) == 1;
+  }
+
+  /// x^(p - 2) times the given factor: negative where x is and p is odd.
+  KEEL_HOST_DEVICE T times_bend_of_power(T factor, T x) const {
+    const T root = std::pow(std::abs(x), exponent / 2 - 1);
+    return root * (x < 0 && odd_exponent() ? -factor : factor) * root;
+  }
+
+  /// f[x, y, z] of arguments that are apart. The slopes, of degree p - 1, may underflow where the
+  /// bend, of degree p - 2, does not: then all is done at unit size.
+  KEEL_HOST_DEVICE T second_power_difference(T x, T y, T z, T f_xy, T f_yz) const {
+    constexpr T tiny = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
+    if (std::abs(f_xy) >= tiny || std::abs(f_yz) >= tiny) return (f_xy - f_yz) / (x - z);
+    const T unit = std::abs(x) > std::abs(z) ? std::abs(x) : std::abs(z);
+    const T a = x / unit, b = y / unit, c = z / unit;
+    return times_bend_of_power((power_difference(a, b) - power_difference(b, c)) / (a - c), unit);
   }
 
   /// Near enough for the series to converge fast; beyond, the quotient loses a few bits at most.
@@ -149,13 +206,13 @@ struct SpectralMap {
     if (middle == 0 && kind != Kind::exp) return exponent == 2 ? T(1) : T(0);
     const T unit = kind == Kind::exp ? T(1) : middle;
     const T a = (x - middle) / unit, b = (y - middle) / unit, c = (z - middle) / unit;
-    T coefficient;  // f^(k+2)(m) unit^(k+2) / (k+2)!
+    T coefficient;  // f^(k+2)(m) unit^(k+2) / (k+2)!, of a power over m^p
     if (kind == Kind::exp) {
       coefficient = std::exp(middle) / 2;
     } else if (kind == Kind::log) {
       coefficient = T(-0.5);
     } else {
-      coefficient = value(middle) * exponent * (exponent - 1) / 2;
+      coefficient = exponent * (exponent - 1) / 2;
     }
     T of_a = 1, of_ab = 1, of_abc = 1;  // h_k of the first one, two, three offsets
     T sum = coefficient;
@@ -175,7 +232,7 @@ struct SpectralMap {
       const T bound = std::abs(coefficient * of_a) * T((k + 1) * (k + 2) / 2);
       if (bound <= std::numeric_limits<T>::epsilon() / 4 * std::abs(sum)) break;
     }
-    return sum / unit / unit;
+    return kind == Kind::power ? times_bend_of_power(sum, middle) : sum / unit / unit;
   }
 };
 

@@ -34,6 +34,11 @@ Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor&
   return at::where(chosen, numerator / safe, at::zeros_like(numerator));
 }
 
+double smallest_normal(const Tensor& of) {
+  return of.scalar_type() == at::kFloat ? double(std::numeric_limits<float>::min())
+                                        : std::numeric_limits<double>::min();
+}
+
 /// S_count(q) = 1 + q + ... + q^(count - 1), by doubling: no division, exact at q = 1.
 Tensor geometric_sum(const Tensor& q, int count) {
   Tensor sum = at::zeros_like(q), power = at::ones_like(q);  // S_t(q) and q^t
@@ -78,8 +83,15 @@ Tensor weights(const Taylor& rule, const Pairs& pairs) {
 
 Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
   const Tensor gap = (pairs.row - pairs.column) / pairs.largest;
-  const Tensor numerator = (pairs.b.mT() - pairs.b) * gap / (2 * pairs.largest);
-  return divide_where(pairs.distinct, numerator, gap * gap + rule.width * rule.width);
+  const Tensor numerator = (pairs.b.mT() - pairs.b) / (2 * pairs.largest);
+  const double width = rule.width;
+  if (width * width >= smallest_normal(gap))
+    return divide_where(pairs.distinct, numerator * gap, gap * gap + width * width);
+  // The square is no number of this type, and neither is 1 / width^2, the rule's slope where two
+  // eigenvalues meet: as the rule itself, it counts as zero there.
+  const Tensor apart = pairs.distinct.logical_and(gap != 0);
+  const Tensor safe = at::where(apart, gap, at::ones_like(gap));
+  return divide_where(apart, numerator, safe + width * (width / safe));
 }
 
 Tensor weights(const Masked& rule, const Pairs& pairs) {

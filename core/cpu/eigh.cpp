@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "eigh_limits.h"
-#include "eigh_lonely_rows.h"
+#include "eigh_parts.h"
 #include "in_chunks.h"
 #include "keel/error.h"
 #include "kernels.h"
@@ -154,12 +154,12 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
       solve_one(solver, index, serial());
     });
   }
-  const auto solve_again_without_lonely_rows = [&](std::int64_t index) {
+  const auto solve_again_by_parts = [&](std::int64_t index) {
     const T* const matrix = matrices[index];
-    const auto busy = busy_rows(matrix, n, matrices.row_stride);
-    if (std::int64_t(busy.size()) == n) return;
-    status[index] = solve_without_lonely_rows(
-        matrix, n, matrices.row_stride, busy, values + index * n, vectors[index],
+    const auto parts = parts_of(matrix, n, matrices.row_stride);
+    if (parts.size() == 1) return;
+    status[index] = solve_by_parts(
+        matrix, n, matrices.row_stride, parts, values + index * n, vectors[index],
         vectors.row_stride, [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
           return OneSolver<T>(m, limits.max_sweeps)
               .solve(part, m, part_values, part_vectors, m, serial());
@@ -168,8 +168,8 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
   in_chunks(batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t index = first; index < last; ++index)
       if (status[index] != EighStatus::not_finite &&
-          may_have_lonely_rows(matrices[index], n, matrices.row_stride))
-        solve_again_without_lonely_rows(index);
+          may_have_parts(matrices[index], n, matrices.row_stride))
+        solve_again_by_parts(index);
   });
   if (std::find(status, status + batch, EighStatus::by_fallback) == status + batch) return;
   executor(batch, [&](std::int64_t index) {

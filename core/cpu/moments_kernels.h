@@ -10,6 +10,22 @@ namespace keel::cpu::KEEL_ISA {
 
 inline constexpr std::int64_t kMomentsTile = 256;  // samples summed in the accumulator's own type
 
+template <typename A>
+inline bool is_finite(A x) {
+  return x - x == 0;
+}
+
+/// sum left right over `count` samples, in float64: for sums that overflow in float32 though their mean
+/// need not. With NaN or infinity among the samples it is not finite either.
+template <typename A>
+inline double sum_in_double(std::int64_t count, const A* left, std::int64_t left_stride,
+                            const A* right, std::int64_t right_stride) {
+  double sum = 0;
+  for (std::int64_t k = 0; k < count; ++k)
+    sum += double(left[k * left_stride]) * double(right[k * right_stride]);
+  return sum;
+}
+
 template <typename A, int ROWS, int VECTORS>
 inline void gram_tile(std::int64_t count, const A* left, std::int64_t left_stride, const A* right,
                       std::int64_t right_stride, A* out, std::int64_t out_stride) {
@@ -86,8 +102,11 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
     for (std::int64_t c = 0; c < block.left_width; c += lanes) {
       Vec<A> total = {};
       for (std::int64_t k = 0; k < count; ++k) total += load(left + k * left_stride + c);
+      const A one = 1;
       for (std::int64_t r = 0; r < smaller(lanes, block.left_width - c); ++r)
-        sum[block.left + c + r] += double(total[r]);
+        sum[block.left + c + r] += is_finite(total[r])
+                                       ? double(total[r])
+                                       : sum_in_double(count, left + c + r, left_stride, &one, 0);
     }
 
   if (block.symmetric) {
@@ -99,6 +118,14 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
                     right_stride, out, right_stride);
   }
 
+  Vec<A> nothing = {};  // what is not finite is NaN here
+  for (std::int64_t r = 0; r < block.left_width; ++r)
+    for (std::int64_t c = 0; c < (block.symmetric ? r + 1 : right_stride); c += lanes) {
+      const Vec<A> some = load(out + r * right_stride + c);
+      nothing += some - some;
+    }
+  const bool finite = sum_lanes<A>(nothing) == 0;
+
   // Of several small groups in one block only the products within each group are wanted.
   for (std::int64_t r = 0; r < block.left_width; ++r) {
     const std::int64_t channel = block.left + r;
@@ -108,7 +135,15 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
     if (block.symmetric) end = smaller(end, channel + 1);
     const A* from = out + r * right_stride + (begin - block.right);
     double* to = second + channel * task.group_size + (begin - group);
-    for (std::int64_t c = 0; c < end - begin; ++c) to[c] += double(from[c]);
+    if (finite) [[likely]] {
+      for (std::int64_t c = 0; c < end - begin; ++c) to[c] += double(from[c]);
+    } else {
+      const A* const columns = right + (begin - block.right);
+      for (std::int64_t c = 0; c < end - begin; ++c)
+        to[c] += is_finite(from[c])
+                     ? double(from[c])
+                     : sum_in_double(count, left + r, left_stride, columns + c, right_stride);
+    }
   }
 }
 

@@ -52,11 +52,11 @@ void fill_kernel(const Exact& rule, const Spectrum<T>& s, T* F) {
     for (std::int64_t j = i; j < s.rank; ++j)
       F[i * stride + j] = F[j * stride + i] = s.map.difference(s.x[i], s.x[j]);
     for (std::int64_t j = s.rank; j < n; ++j)
-      F[i * stride + j] = F[j * stride + i] = series(s.l[i], s.l[j], T(0), 2 * s.f[i]);
+      F[i * stride + j] = F[j * stride + i] = 2 * series(s.l[i], s.l[j], T(0), s.f[i]);
   }
 }
 
-/// F of a rule for eigh: with g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j.
+/// F of a rule for eigh: with g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j. (Twice f may be no number.)
 template <typename T, typename Rule>
 void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
   const std::int64_t n = s.n, stride = padded<T>(n);
@@ -64,7 +64,7 @@ void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
   for (std::int64_t i = 0; i < n; ++i) {
     F[i * stride + i] = i < s.rank ? s.map.difference(s.x[i], s.x[i]) : T(0);
     for (std::int64_t j = i + 1; j < n; ++j)
-      F[i * stride + j] = F[j * stride + i] = weight(s.l[i], s.l[j], 2 * s.f[j], 2 * s.f[i]);
+      F[i * stride + j] = F[j * stride + i] = 2 * weight(s.l[i], s.l[j], s.f[j], s.f[i]);
   }
 }
 

@@ -43,11 +43,11 @@ struct DeviceSpectrum {
     if (rule.kind == DeviceRule<T>::Kind::exact) {
       if (a >= rank) return 0;
       if (b < rank) return map.difference(x[a], x[b]);
-      return TaylorWeight<T>{rule.terms}(l[a], l[b], T(0), 2 * f[a]);
+      return 2 * TaylorWeight<T>{rule.terms}(l[a], l[b], T(0), f[a]);
     }
     if (a == b) return a < rank ? map.difference(x[a], x[a]) : T(0);
     // With g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j.
-    return rule.weight(largest, l[a], l[b], 2 * f[b], 2 * f[a]);
+    return 2 * rule.weight(largest, l[a], l[b], f[b], f[a]);
   }
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int kMaxSweeps = 40;           // seven to ten suffice in practice
-constexpr double kNegligible = 0x1p-60;  // of a matrix scaled to unit size
+constexpr double kNegligible = 0x1p-60;  // of the diagonal entries in its row and column
 
 /// The matrix being diagonalised, and the eigenvectors as rows.
 struct Jacobi {
@@ -50,7 +50,7 @@ struct Jacobi {
     bool turned = false;
     for (std::int64_t p = 0; p < n; ++p)
       for (std::int64_t q = p + 1; q < n; ++q)
-        if (std::abs(at(p, q)) > kNegligible) {
+        if (std::abs(at(p, q)) > kNegligible * (std::abs(at(p, p)) + std::abs(at(q, q)))) {
           rotate(p, q);
           turned = true;
         }

@@ -34,7 +34,8 @@ struct PairWeight {
   double operator()(const Lorentzian& rule) const {
     if (largest == 0) return 0;
     const double gap = l_i / largest - l_j / largest;
-    return (b_ji - b_ij) / 2 * gap / (gap * gap + rule.width * rule.width) / largest;
+    const double root = std::hypot(gap, rule.width);  // its square may underflow
+    return (b_ji - b_ij) / 2 * (gap / root) / root / largest;
   }
 
   double operator()(const Masked& rule) const {

@@ -46,6 +46,9 @@ void mean_and_covariance(const PartialMoments& moments, T* mean, Matrices<T> cov
 /// - Sums are taken about a shift found from a few samples of the data, so |mean| >> deviation
 ///   costs no accuracy; in A over short runs of samples and in float64 across them, so large m
 ///   costs none.
+/// - Range: on the CPU, float32 sums that overflow are taken again in float64, so that a mean or covariance
+///   that fits in A is found. (In float64 m times it has to fit.) On CUDA the squares of up to 4096
+///   deviations have to sum up to a number of A: in float32, deviations of 1e17 and more may overflow.
 /// - NaN or infinity in a channel leaves nothing finite in that channel's mean and its row and
 ///   column of the covariance, and reaches no other entry.
 /// - Results do not depend on the executor, to the last bit. Orders agree to rounding.

@@ -114,6 +114,46 @@ TYPED_TEST(DividedDifference, NothingOverflowsOnTheWay) {
   EXPECT_NEAR(exp.difference(T(80), T(-100)) / (std::exp(80.0) / 180), 1, 200 * kEps<T>);
 }
 
+TYPED_TEST(DividedDifference, PowersOverOrUnderflowOnlyWhereTheResultDoes) {
+  using T = TypeParam;
+  using Real = reference::Real;
+  using Limits = std::numeric_limits<T>;
+  // A few bits from the ends, where a unit in the last place is still one.
+  const Real least = Real(Limits::min()) * 64, most = Real(Limits::max()) / 64;
+  int first_count = 0, second_count = 0;
+  for (const double p : {2.0, 3.0, 20.0, 1.0 / 3, 0.01, 1.5, -0.25, -1.0, -2.0, -5.5}) {
+    const SpectralFunction f = in_type<T>({Kind::power, p});
+    const SpectralMap<T> map(f);
+    const bool whole = std::floor(p) == p;
+    for (int k = Limits::min_exponent; k < Limits::max_exponent; k += 5) {
+      const T x = std::ldexp(T(1.1), k - 1);
+      for (const double factor : {1.0, 0.999, 0.3, 1e-9, 0.0, -0.3}) {
+        const T y = T(factor) * x;
+        if ((factor < 0 && !whole) || (std::abs(y) < Limits::min() && factor != 0) ||
+            (y == 0 && p < 0))
+          continue;
+        const Real slope = reference::divided_difference(f, {x, y});
+        if (!(std::abs(slope) <= most)) continue;
+        if (std::abs(slope) >= least) {
+          ++first_count;
+          EXPECT_NEAR(double(map.difference(x, y) / slope), 1, 16 * kEps<T>)
+              << "p = " << p << " at " << x << ", " << y;
+        }
+        if (factor == 0) continue;  // where powers below 2 have no bend
+        const Real bend = reference::divided_difference(f, {x, x, y});
+        const Real size = std::abs(bend) + std::abs(slope) / x;
+        if (!(std::abs(bend) >= least && size <= most)) continue;
+        ++second_count;
+        const T got = map.second_difference(x, x, y, map.difference(x, x), map.difference(x, y));
+        EXPECT_NEAR(double((got - bend) / size), 0, 64 * kEps<T>)
+            << "p = " << p << " at " << x << " twice, " << y;
+      }
+    }
+  }
+  EXPECT_GT(first_count, 300);
+  EXPECT_GT(second_count, 300);
+}
+
 TYPED_TEST(DividedDifference, OutsideTheDomainThereIsNoValue) {
   using T = TypeParam;
   const auto value = [](Kind kind, double x, double p = 1) {

@@ -108,6 +108,47 @@ TYPED_TEST(EighAccuracy, ValuesOfTheReference) {
   }
 }
 
+/// diag(B, factor B), its rows dealt out in turn.
+Batch<double> two_sizes(const Batch<double>& block, double factor) {
+  Batch<double> m(1, 2 * block.n);
+  for (std::int64_t i = 0; i < block.n; ++i)
+    for (std::int64_t j = 0; j < block.n; ++j) {
+      m(0, 2 * i, 2 * j) = block(0, i, j);
+      m(0, 2 * i + 1, 2 * j + 1) = factor * block(0, i, j);
+    }
+  return m;
+}
+
+TYPED_TEST(EighAccuracy, SmallPartsKeepTheirOwnAccuracy) {
+  using T = TypeParam;
+  const double least = std::numeric_limits<T>::min();
+  for (const std::int64_t n : {2, 5, 16, 70})
+    for (const double factor : {1e-8, 1e-17, least * 1e6}) {
+      SCOPED_TRACE(::testing::Message() << "n = " << n << ", factor = " << factor);
+      const Batch<T> block = as<T>(with_spectrum(spectrum(n, [](double i) { return 1 + i; }), 3));
+      const Batch<T> m = as<T>(two_sizes(as<double>(block), factor));
+      const Solved<double> large = solve_by_reference(as<double>(block));
+      Batch<T> copies(20, 2 * n);
+      for (std::int64_t b = 0; b < 20; ++b) copies.set(b, m.matrix(0));
+      for (const Solved<T>& s : {solve(m), solve(copies)}) {
+        EXPECT_EQ(s.status[0], EighStatus::converged);
+        for (std::int64_t i = 0; i < n; ++i) {
+          const double truth = large.values[std::size_t(i)], size = large.values[0];
+          EXPECT_NEAR(s.values[std::size_t(i)], truth, rounding<T>(4, size));
+          EXPECT_NEAR(s.values[std::size_t(n + i)], factor * truth, rounding<T>(4, factor * size));
+          for (std::int64_t r = 0; r < n; ++r) {  // a vector lives in its part alone
+            EXPECT_EQ(s.vectors(0, 2 * r + 1, i), 0);
+            EXPECT_EQ(s.vectors(0, 2 * r, n + i), 0);
+          }
+        }
+      }
+      const Solved<double> reference = solve_by_reference(as<double>(m));
+      for (std::int64_t i = 0; i < n; ++i)
+        EXPECT_NEAR(reference.values[std::size_t(n + i)], factor * large.values[std::size_t(i)],
+                    rounding<T>(1, factor * large.values[0]));
+    }
+}
+
 TYPED_TEST(EighAccuracy, KnownSpectraAreFound) {
   for (const std::int64_t n : {3, 16, 40}) {
     const std::vector<double> values = spectrum(n, [](double i) { return i < 2 ? 5.0 : 1.0; });

@@ -114,6 +114,35 @@ TYPED_TEST(MomentsOf, BackwardMatchesReference) {
     }
 }
 
+template <typename T>
+void expect_close_near_the_end_of_the_range() {
+  // Squares of 1e37, of which 34 sum up to more than float32 holds; their mean it holds.
+  for (const ActivationShape& shape :
+       {ActivationShape{300, 8, 3, 2}, {3, 15, 150, 5}, {2, 200, 150, 1}, {700, 1, 1, 1}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      ActivationBuffer<double> wide = random_activations(shape, 1);
+      for (double& x : wide.data) x *= 2e18;
+      const auto x = converted<T>(wide, order);
+      expect_close(by_cpu(x), by_reference(x));
+      // The mean fits wherever the activations do.
+      for (double& y : wide.data) y *= 1e18;
+      const auto huge = converted<T>(wide, order);
+      const auto got = by_cpu(huge);
+      const auto expected = by_reference(huge);
+      for (std::size_t c = 0; c < got.mean.size(); ++c)
+        ASSERT_NEAR(
+            double(got.mean[c]), expected.mean[c],
+            rounding<float>(0, std::abs(expected.mean[c]) + expected.deviation(std::int64_t(c))));
+    }
+}
+TEST(Moments, FloatCovariancesThatFitDoNotOverflow) {
+  expect_close_near_the_end_of_the_range<float>();
+}
+TEST(Moments, BFloat16CovariancesThatFitDoNotOverflow) {
+  expect_close_near_the_end_of_the_range<BFloat16>();
+}
+
 TEST(Moments, BackwardIsTheDerivative) {
   for (const Order order : kOrders) {
     const ActivationShape shape{3, 6, 5, 2};

@@ -109,6 +109,22 @@ TEST(PairWeight, AtARepeatedEigenvalue) {
     }
 }
 
+TEST(PairWeight, WidthsWhoseSquareUnderflows) {
+  for (const double width : {1e-170, 1e-300})
+    for (const double gap : {0.0, width / 2, width, 0.5}) {
+      // 1 / gap / (1 + (width / gap)^2), half of it times B_ji - B_ij = 1
+      const double truth = gap == 0 ? 0 : 0.5 / (gap + width * (width / gap));
+      const double l_j = gap == 0.5 ? 0.5 : -gap, l_i = gap == 0.5 ? 1 : 0;
+      const reference::PairWeight pair{2, 1, l_i, l_j, 0, 1};
+      EXPECT_NEAR(pair(Lorentzian{.width = width}), truth, rounding<double>(2, truth)) << gap;
+      EXPECT_NEAR(weight<double>(Lorentzian{.width = width}, 2, 1, l_i, l_j, 0, 1), truth,
+                  rounding<double>(2, truth))
+          << gap;
+    }
+  for (const float gap : {0.0f, 1e-30f, 0.5f})
+    EXPECT_TRUE(std::isfinite(weight<float>(Lorentzian{.width = 1e-30}, 2, 1, gap, 0, 0, 1)));
+}
+
 TEST(PairWeight, ScalesAsOneOverTheEigenvalue) {
   for (const GradientRule& rule : kRules)
     for (const float c : {1e-20f, 1e-10f, 1e10f, 1e19f}) {

@@ -186,6 +186,18 @@ TYPED_TEST(SpectralRobustness, ScalesAsTheFunctionDoes) {
       }
 }
 
+TYPED_TEST(SpectralRobustness, RulesForEighReachTheEndOfTheRange) {
+  // f(M) = M: every factor F is 1, also where twice an eigenvalue is no number.
+  using T = TypeParam;
+  const T most = std::numeric_limits<T>::max();
+  const Solved<T> s{{most, most / 2}, as<T>(diagonal({1, 1})), {}};
+  Batch<T> c(1, 2, T(1));
+  for (const SpectralRule& rule : {SpectralRule(Analytic{}), SpectralRule(Masked{})}) {
+    const Batch<T> gradient = spectral_backward({Kind::power, 1}, rule, s, {2}, c);
+    EXPECT_LE(largest_difference(gradient, as<double>(c)), rounding<T>(2, 1)) << to_string(rule);
+  }
+}
+
 TYPED_TEST(SpectralRobustness, NaNStaysInItsMatrix) {
   using T = TypeParam;
   const std::int64_t n = 4, batch = 80;

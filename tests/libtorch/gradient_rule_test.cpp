@@ -9,7 +9,7 @@ const std::vector<GradientRule> kAllRules = {Analytic{}, PowerIteration{}, Taylo
 /// A loss of values and vectors that does not see an eigenvector's sign.
 Tensor smooth_loss(const Tensor& values, const Tensor& vectors) {
   const std::int64_t n = values.size(-1);
-  const Tensor weight = random({n, n}, 21);
+  const Tensor weight = random({n, n}, 21).to(values.scalar_type());
   return (values.pow(3) * weight[0]).sum() + (vectors.pow(2) * weight).sum() +
          (vectors.mT().matmul(weight).matmul(vectors)).pow(2).sum();
 }
@@ -188,6 +188,20 @@ TEST(GradientRule, TheFormulaForGraphsEqualsTheKernel) {
       EXPECT_LT(relative_error(formula, kernel), 1e-9) << to_string(rule) << "\n" << m;
     }
   }
+}
+
+TEST(GradientRule, LorentziansWhoseSquareUnderflowsHaveGraphsWithoutNaN) {
+  for (const auto& [type, width] :
+       {std::pair(at::kFloat, 1e-30), std::pair(at::kFloat, 1e-60), std::pair(at::kDouble, 1e-200)})
+    for (const Tensor& m : {torch::eye(4, at::kDouble), torch::diag(torch::tensor({2.0, 1.0, 1.0})),
+                            with_spectrum({2, 1, 0.5, 0.25})}) {
+      const Tensor x = m.to(type).requires_grad_(true);
+      const Tensor loss = loss_under(Lorentzian{width})(x);
+      const Tensor kernel = torch::autograd::grad({loss}, {x}, {}, true)[0];
+      const Tensor formula = torch::autograd::grad({loss}, {x}, {}, true, /*create_graph=*/true)[0];
+      EXPECT_LT(relative_error(formula.to(at::kDouble), kernel.to(at::kDouble)), 1e-5) << width;
+      EXPECT_TRUE(all_finite(torch::autograd::grad({formula.square().sum()}, {x})[0])) << width;
+    }
 }
 
 /// The gradient of <dL/dM, direction> by double backward, and by differences of dL/dM.
