@@ -235,13 +235,21 @@ TEST(Affine, ABadValueStaysInItsSampleAndGroup) {
 
 TEST(Affine, NothingToDo) {
   for (const ActivationShape& shape : {ActivationShape{0, 4, 5, 2}, {3, 4, 0, 1}, {3, 0, 5, 1}}) {
+    SCOPED_TRACE(name(shape, Order::contiguous));
     const Coefficients<float> given(shape);
     const ActivationBuffer<float> x(shape, Order::contiguous);
-    ActivationBuffer<float> y(shape, Order::contiguous);
-    cpu::affine<float>(given.per_group(given.matrix), nullptr, nullptr, x.view(), y.view());
-    cpu::affine_backward<float>(given.per_group(given.matrix), x.view(),
-                                given.per_group(given.gradient), given.bias.data(), x.view(),
-                                given.mean.data(), y.view());
+    // Outputs of no size in the middle of memory that is someone else's.
+    const std::vector<float> poison(64, -77.0f);
+    std::vector<float> memory = poison;
+    Activations<float> y = ActivationBuffer<float>(shape, Order::contiguous).view();
+    y.data = memory.data() + 32;
+    EXPECT_NO_THROW(
+        cpu::affine<float>(given.per_group(given.matrix), nullptr, nullptr, x.view(), y));
+    EXPECT_TRUE(bitwise_equal(memory, poison));
+    EXPECT_NO_THROW(cpu::affine_backward<float>(given.per_group(given.matrix), x.view(),
+                                                given.per_group(given.gradient), given.bias.data(),
+                                                x.view(), given.mean.data(), y));
+    EXPECT_TRUE(bitwise_equal(memory, poison));
   }
 }
 

@@ -261,10 +261,23 @@ TEST(CudaAffine, CanBeCapturedInAGraph) {
 
 TEST(CudaAffine, NothingToDo) {
   for (const ActivationShape& shape : {ActivationShape{0, 4, 5, 2}, {3, 4, 0, 1}, {3, 0, 5, 1}}) {
+    SCOPED_TRACE(name(shape, Order::contiguous));
     const Coefficients<float> given(shape);
+    CoefficientsOnDevice<float> there(given);
     const ActivationBuffer<float> x(shape, Order::contiguous);
-    forward(given, x);
-    backward(given, x, x);
+    ActivationsOnDevice<float> input(x);
+    // Outputs of no size in the middle of memory that is someone else's.
+    const std::vector<float> poison(64, -77.0f);
+    OnDevice<float> memory(poison);
+    Activations<float> y = input.view();
+    y.data = memory.data() + 32;
+    EXPECT_NO_THROW(
+        cuda::affine<float>(there.per_group(there.matrix), nullptr, nullptr, input.view(), y));
+    EXPECT_TRUE(same_bits(memory.back(), poison));
+    EXPECT_NO_THROW(cuda::affine_backward<float>(there.per_group(there.matrix), input.view(),
+                                                 there.per_group(there.gradient), there.bias.data(),
+                                                 input.view(), there.mean.data(), y));
+    EXPECT_TRUE(same_bits(memory.back(), poison));
   }
 }
 
