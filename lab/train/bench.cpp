@@ -119,7 +119,7 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
   keel::use_all_cores(int(options.train.threads));
   const torch::Device device = device_of(options.train);
   const DeviceScope scope(device);
-  const Precision precision(options.train);
+  const Precision precision(options.train, device);
   const Images images = random_images(options.train).to(device);
 
   std::vector<NormOptions> norms{NormOptions{}};  // BatchNorm

@@ -96,7 +96,7 @@ Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
   keel::use_all_cores(int(options.threads));
   const torch::Device device = device_of(options);
   const DeviceScope scope(device);
-  const Precision precision(options);
+  const Precision precision(options, device);
   model->to(device);
   return evaluate_there(model, images.to(device), augment_options(data, options.seed), options,
                         device);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lab/train/autocast.h"
+#include "lab/train/bfloat16_cpu.h"
 
 namespace keel::lab {
 namespace {
@@ -37,7 +38,9 @@ torch::Device device_of(const TrainOptions& options, std::int64_t index) {
   return torch::Device(torch::kCUDA, c10::DeviceIndex(index));
 }
 
-Precision::Precision(const TrainOptions& options) {
+Precision::Precision(const TrainOptions& options, torch::Device device) {
+  if (options.precision == "bfloat16" && device.is_cpu())
+    require(bfloat16_cpu().fault.empty(), bfloat16_cpu().fault);
   auto& context = at::globalContext();
   tf32_products_ = context.allowTF32CuBLAS();
   tf32_convolutions_ = context.allowTF32CuDNN();

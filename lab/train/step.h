@@ -104,10 +104,11 @@ bool uses_graph(const TrainOptions& options, torch::Device device);
 /// keel::Error where CUDA is asked for and is not there.
 torch::Device device_of(const TrainOptions& options, std::int64_t index = 0);
 
-/// LibTorch's settings for a run's precision, as they were before when this goes.
+/// LibTorch's settings for a run's precision, as they were before when this goes. Throws keel::Error where the device
+/// cannot compute in it.
 class Precision {
  public:
-  explicit Precision(const TrainOptions& options);
+  Precision(const TrainOptions& options, torch::Device device);
   ~Precision();
   Precision(const Precision&) = delete;
   Precision& operator=(const Precision&) = delete;

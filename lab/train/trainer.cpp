@@ -12,6 +12,7 @@
 
 #include "keel/torch/threads.h"
 #include "lab/models/batch_norm.h"
+#include "lab/train/bfloat16_cpu.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
 #include "lab/train/evaluate.h"
@@ -76,7 +77,7 @@ class Run {
         processes_(processes),
         device_(device_of(options, processes != nullptr ? processes->local_rank() : 0)),
         scope_(device_),
-        precision_(options_),
+        precision_(options_, device_),
         group_(processes, device_),
         normalisation_(augment_options(data, options.seed)),
         test_(part_of(data.test, processes).to(device_)),
@@ -160,6 +161,8 @@ class Run {
                  .first_step = at_.step,
                  .processes = processes_ != nullptr ? processes_->size() : 1};
     observer_.on_start(info);
+    if (options_.precision == "bfloat16" && device_.is_cpu() && !bfloat16_cpu().note.empty())
+      observer_.on_message(bfloat16_cpu().note);
     if (processes_ != nullptr)
       observer_.on_message(fmt::format("{} process{} over {}", processes_->size(),
                                        processes_->size() > 1 ? "es" : "", processes_->backend()));

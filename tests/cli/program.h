@@ -23,10 +23,12 @@ struct Outcome {
   std::string out, error;
 };
 
-inline Outcome keel(const std::string& arguments) {
+/// `variables`: of its environment, as a shell takes them.
+inline Outcome keel(const std::string& arguments, const std::string& variables = "") {
   const TemporaryFolder folder;
-  const std::string command = "'" KEEL_PROGRAM "' " + arguments + " >" + (folder / "out").string() +
-                              " 2>" + (folder / "error").string() + " </dev/null";
+  const std::string command = variables + " '" KEEL_PROGRAM "' " + arguments + " >" +
+                              (folder / "out").string() + " 2>" + (folder / "error").string() +
+                              " </dev/null";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(folder / "out"),
           read(folder / "error")};

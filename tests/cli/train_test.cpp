@@ -102,6 +102,20 @@ TEST(CliTrain, ToldToStopItWritesACheckpointAndEndsWithFive) {
   EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
 }
 
+// Held to AVX2, LibTorch 1.13 has no bfloat16 for convolutions; later ones have a slow one.
+TEST(CliTrain, WhereTheCpuHasNoBfloat16ItSaysSoBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  const auto outcome =
+      keel("train" + kTiny + "--max-steps 1 --precision bfloat16 --run " + run.string(),
+           "ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2");
+  if (outcome.code == 0) return;
+  EXPECT_EQ(outcome.code, 3) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "expected a CPU that computes in bfloat16")) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "AVX-512")) << outcome.error;
+  EXPECT_FALSE(fs::exists(run / "metrics.jsonl"));
+}
+
 // Dead filters make eigenvalues equal to the last bit; the textbook gradient divides by their
 // difference. The same run under the exact rule finishes.
 TEST(CliTrain, ARunThatDivergesEndsWithFourAndSaysWhere) {
