@@ -29,6 +29,47 @@ struct Setting {
 class TrainingStepTest : public ::testing::TestWithParam<Setting> {};
 
 /// The same steps written out with torch's own pieces.
+struct PlainLoop {
+  double loss_sum = 0, error_sum = 0, norm = 0;
+  Tensor values;  ///< all parameters
+
+  /// `move`: of the first weights, by 16 units in the last place, to either side of each.
+  PlainLoop(const TrainOptions& options, const std::vector<Batch>& batches, int move = 0) {
+    ResNet model = model_of(options);
+    torch::manual_seed(std::uint64_t(std::abs(move)));
+    for (Tensor& weight : model->parameters())
+      weight.data() *= 1 + (move > 0   ? 1
+                            : move < 0 ? -1
+                                       : 0) *
+                               0x1p-19 * torch::randint_like(weight, 2).mul(2).sub(1);
+    torch::optim::SGD sgd(model->parameters(),
+                          torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(5e-4));
+    auto criterion = torch::nn::CrossEntropyLoss(
+        torch::nn::CrossEntropyLossOptions().label_smoothing(options.label_smoothing));
+    for (const Batch& batch : batches) {
+      sgd.zero_grad();
+      const Tensor logits = model->forward(batch.images.contiguous());
+      const Tensor loss = criterion(logits, batch.labels);
+      loss.backward();
+      norm = std::max(norm, model->named_parameters()["conv1.weight"].grad().norm().item<double>());
+      sgd.step();
+      loss_sum += loss.item<double>();
+      error_sum += double((logits.argmax(1) != batch.labels).sum().item<std::int64_t>());
+    }
+    values = flat(*model);
+  }
+
+  static Tensor flat(const torch::nn::Module& model) {
+    std::vector<Tensor> all;
+    for (const auto& item : model.named_parameters())
+      all.push_back(item.value().detach().contiguous().flatten());
+    return torch::cat(all);
+  }
+};
+
+// A ReLU whose input is within a rounding of zero may be on in one loop and off in the other: the gradient then jumps. So
+// what is allowed is what the plain loop itself makes of roundings: two moves and their opposites, one of which switches
+// such a ReLU, and up to four times as much, for several may switch.
 TEST_P(TrainingStepTest, IsAPlainTrainingLoop) {
   TrainOptions options = test::small_options(GetParam().norm);
   options.channels_last = GetParam().channels_last;
@@ -36,34 +77,29 @@ TEST_P(TrainingStepTest, IsAPlainTrainingLoop) {
   const DataSet data = test::small_data();
   TrainingStep training = step_of(options, data);
   training.start_epoch(3);
-
-  ResNet model = model_of(options);
-  torch::optim::SGD sgd(model->parameters(),
-                        torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(5e-4));
-  auto criterion = torch::nn::CrossEntropyLoss(
-      torch::nn::CrossEntropyLossOptions().label_smoothing(options.label_smoothing));
-  double loss_sum = 0, error_sum = 0, norm = 0;
+  std::vector<Batch> batches;
   for (std::int64_t batch = 0; batch < 4; ++batch) {
     training.run(batch, 0.05);
     training.select(batch);
-    sgd.zero_grad();
-    const Batch same = training.selected();
-    const Tensor logits = model->forward(same.images.contiguous());
-    const Tensor loss = criterion(logits, same.labels);
-    loss.backward();
-    norm = std::max(norm, model->named_parameters()["conv1.weight"].grad().norm().item<double>());
-    sgd.step();
-    loss_sum += loss.item<double>();
-    error_sum += double((logits.argmax(1) != same.labels).sum().item<std::int64_t>());
+    batches.push_back(training.selected());
+  }
+  const PlainLoop plain(options, batches);
+  double loss = 0, norm = 0, values = 0;
+  for (const int move : {-2, -1, 1, 2}) {
+    const PlainLoop moved(options, batches, move);
+    loss = std::max(loss, std::abs(moved.loss_sum - plain.loss_sum));
+    norm = std::max(norm, std::abs(moved.norm - plain.norm));
+    values = std::max(values, (moved.values - plain.values).norm().item<double>());
   }
   const Readings read = training.read();
-  EXPECT_NEAR(read.loss_sum, loss_sum, 1e-4 * loss_sum);
-  EXPECT_EQ(read.error_sum, error_sum);
-  EXPECT_NEAR(read.gradient_norm, norm, 1e-3 * norm);
+  EXPECT_NEAR(read.loss_sum, plain.loss_sum, 4 * loss + 0x1p-20 * plain.loss_sum);
+  EXPECT_EQ(read.error_sum, plain.error_sum);
+  EXPECT_NEAR(read.gradient_norm, plain.norm, 4 * norm + 0x1p-20 * plain.norm);
   EXPECT_EQ(read.good_steps, 4);
-  const auto expected = model->named_parameters();
-  for (const auto& item : training.model()->named_parameters())
-    EXPECT_TRUE(torch::allclose(item.value(), expected[item.key()], 1e-3, 1e-4)) << item.key();
+  const Tensor found = PlainLoop::flat(*training.model());
+  EXPECT_LT((found - plain.values).norm().item<double>(), 4 * values);
+  // The bounds are no more than rounding is worth.
+  EXPECT_LT(values, 1e-3 * plain.values.norm().item<double>());
 
   training.start_interval();
   const Readings after = training.read();
