@@ -3,7 +3,15 @@
 from .convert import convert_batchnorm
 from .pca_denoising import PcaDenoising
 from .pca_whitening import PcaWhitening
+from .recalibrate import recalibrate
 from .whitening import Whitening
 from .zca_whitening import ZcaWhitening
 
-__all__ = ["PcaDenoising", "PcaWhitening", "Whitening", "ZcaWhitening", "convert_batchnorm"]
+__all__ = [
+    "PcaDenoising",
+    "PcaWhitening",
+    "Whitening",
+    "ZcaWhitening",
+    "convert_batchnorm",
+    "recalibrate",
+]

@@ -50,6 +50,8 @@ struct WhiteningOptions {
   ProcessGroup process_group = {};
 };
 
+class Recalibration;
+
 /// A torch norm layer: (N, C, *) in, the same out, in its type and memory format.
 ///
 /// - Training (and evaluation without running statistics) uses the batch's statistics, evaluation
@@ -114,6 +116,7 @@ class WhiteningImpl : public torch::nn::Module {
   }
 
  private:
+  friend class Recalibration;  // which puts back what the last step left
   void take_state(const WhiteningImpl& from, const OptionalDevice& device);
   void update_running_stats(const Whitened& batch);
   torch::Tensor evaluation_matrix(torch::Dtype type) const;

@@ -1,0 +1,119 @@
+#include "keel/torch/nn/recalibrate.h"
+
+#include <torch/nn/modules/batchnorm.h>
+
+#include <list>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "keel/torch/nn/whitening.h"
+
+namespace keel::nn {
+
+using torch::Tensor;
+using torch::nn::Module;
+
+/// One norm while its statistics are made again. Whatever is not kept is as it was when this goes.
+class Recalibration {
+ public:
+  Recalibration(Module& module, const RecalibrateOptions& options) {
+    for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
+      if (!buffer.value().defined()) continue;
+      if (buffer.key() == "num_batches_tracked") count_ = buffer.value();
+      before_.emplace_back(buffer.value(), buffer.value().clone());
+    }
+    if (!count_.defined()) return;
+    if (auto* layer = module.as<WhiteningImpl>()) {
+      take(layer->options.momentum);
+      whitening_ = layer;
+      rank_ = layer->rank_, values_ = layer->values_, covariance_ = layer->covariance_;
+    } else if (std::optional<double>* own =
+                   options.momentum_of ? options.momentum_of(module) : nullptr) {
+      take(*own);
+    } else if (options.batch_norms) {
+      take_of(module.as<torch::nn::BatchNorm1dImpl>());
+      take_of(module.as<torch::nn::BatchNorm2dImpl>());
+      take_of(module.as<torch::nn::BatchNorm3dImpl>());
+    }
+    if (!is_norm()) return;
+    // The first batch has all the weight. Zeros, so that not even a NaN is left of what was there.
+    for (auto& [buffer, value] : before_) buffer.zero_();
+    module.train();
+  }
+  Recalibration(const Recalibration&) = delete;
+  Recalibration& operator=(const Recalibration&) = delete;
+  ~Recalibration() {
+    if (!is_norm()) return;
+    restore_momentum_();
+    if (whitening_ != nullptr)
+      whitening_->rank_ = rank_, whitening_->values_ = values_,
+      whitening_->covariance_ = covariance_;
+    if (!kept_)
+      for (auto& [buffer, value] : before_) buffer.copy_(value);
+  }
+
+  bool is_norm() const { return bool(restore_momentum_); }
+  /// The new statistics are good, where there are any.
+  void keep() { kept_ = count_.item<std::int64_t>() > 0; }
+
+ private:
+  /// An optional of LibTorch's own, or of the standard library: that depends on its version.
+  template <typename Optional>
+  void take(Optional& momentum) {
+    restore_momentum_ = [&momentum, before = momentum] { momentum = before; };
+    momentum.reset();
+  }
+  template <typename Layer>
+  void take_of(Layer* layer) {
+    if (layer != nullptr) take(layer->options.momentum());
+  }
+
+  std::vector<std::pair<Tensor, Tensor>> before_;  ///< buffers, and what they held
+  Tensor count_;
+  std::function<void()> restore_momentum_;
+  WhiteningImpl* whitening_ = nullptr;
+  Tensor rank_, values_, covariance_;
+  bool kept_ = false;
+};
+
+namespace {
+
+/// Who was training, parents before their children: each call of train() reaches those below.
+class Modes {
+ public:
+  explicit Modes(Module& model) : modes_{{&model, model.is_training()}} {
+    for (const auto& module : model.modules(/*include_self=*/false))
+      modes_.emplace_back(module.get(), module->is_training());
+  }
+  Modes(const Modes&) = delete;
+  Modes& operator=(const Modes&) = delete;
+  ~Modes() {
+    for (const auto& [module, training] : modes_) module->train(training);
+  }
+
+  std::set<Module*> modules() const {  // each once, wherever it is used
+    std::set<Module*> all;
+    for (const auto& mode : modes_) all.insert(mode.first);
+    return all;
+  }
+
+ private:
+  std::vector<std::pair<Module*, bool>> modes_;
+};
+
+}  // namespace
+
+void recalibrate(Module& model, const std::function<void()>& run,
+                 const RecalibrateOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const Modes modes(model);
+  model.eval();
+  std::list<Recalibration> norms;
+  for (Module* module : modes.modules())
+    if (!norms.emplace_back(*module, options).is_norm()) norms.pop_back();
+  run();
+  for (Recalibration& norm : norms) norm.keep();
+}
+
+}  // namespace keel::nn

@@ -1,0 +1,89 @@
+"""Running statistics made again at frozen weights."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Iterable, List, Optional
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from .whitening import Whitening
+
+
+def recalibrate(
+    model: nn.Module,
+    batches: Iterable[Any],
+    count: Optional[int] = None,
+    device: Optional[torch.device] = None,
+    batch_norms: bool = True,
+) -> None:
+    """Makes the running statistics of a model's norms again, as plain averages over batches at the
+    weights as they are.
+
+    While a model trains, its running statistics lag behind the weights, and whitening multiplies
+    what lags by up to 1/sqrt(eps) in directions of little variance. Do this before an evaluation,
+    before ``fold_into``, and for averaged weights (``torch.optim.swa_utils.update_bn`` knows
+    BatchNorm alone).
+
+    Args:
+        model: called with each batch, without gradients, its norms in training mode and all else in
+            evaluation: no dropout, no random numbers.
+        batches: what the model takes, or lists and tuples that begin with it: a data loader.
+        count: at most this many of them; None for all.
+        device: where to move each batch; None to leave it where it is.
+        batch_norms: also BatchNorm1d, 2d, 3d and SyncBatchNorm, not only whitening layers.
+
+    Afterwards modes and momenta are as they were, and ``layer.rank`` too. A norm that saw no batch keeps
+    its statistics; if a batch raises, all of them do. Layers over several processes communicate as in
+    training: all processes must take the same number of batches.
+
+    >>> model = torch.nn.Sequential(keel.nn.ZcaWhitening(8), torch.nn.BatchNorm1d(8))
+    >>> keel.nn.recalibrate(model, [torch.randn(64, 8) for _ in range(5)])
+    >>> model[0].num_batches_tracked, model[1].num_batches_tracked
+    (tensor(5), tensor(5))
+    """
+    kinds = (Whitening, _BatchNorm) if batch_norms else (Whitening,)
+    norms = [m for m in model.modules() if isinstance(m, kinds) and m.num_batches_tracked is not None]
+    modes = [(module, module.training) for module in model.modules()]
+    saved = [_Saved(norm) for norm in norms]
+    done = False
+    try:
+        with torch.no_grad():
+            model.eval()
+            for norm in norms:
+                norm.train()
+                norm.momentum = None
+                for buffer in norm.buffers(recurse=False):
+                    buffer.zero_()  # so that not even a NaN is left of what was there
+            for batch in islice(batches, count):
+                if isinstance(batch, (list, tuple)):
+                    batch = batch[0]
+                model(batch if device is None else batch.to(device))
+        done = True
+    finally:
+        for before in saved:
+            before.restore(done)
+        for module, training in modes:
+            module.training = training
+
+
+class _Saved:
+    """What one norm was before."""
+
+    def __init__(self, norm: Any) -> None:
+        self.norm = norm
+        self.momentum = norm.momentum
+        self.rank = norm.rank if isinstance(norm, Whitening) else None
+        self.buffers: List[Tensor] = [b.detach().clone() for b in norm.buffers(recurse=False)]
+
+    def restore(self, keep_statistics: bool) -> None:
+        self.norm.momentum = self.momentum
+        if isinstance(self.norm, Whitening):
+            self.norm.rank = self.rank
+        if keep_statistics and self.norm.num_batches_tracked > 0:
+            return
+        with torch.no_grad():
+            for buffer, before in zip(self.norm.buffers(recurse=False), self.buffers):
+                buffer.copy_(before)
