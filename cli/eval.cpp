@@ -35,6 +35,7 @@ void print_classes(const lab::Evaluation& result, const std::vector<std::string>
 int evaluate(const std::vector<std::string>& arguments) {
   std::string where, split = "test";
   bool json = false, classes = false;
+  std::int64_t recalibrate = 0;
   lab::TrainOptions given;
   const auto app = make_app(
       "eval", "Test error of a checkpoint. Data and machine options default to the run's.");
@@ -42,6 +43,10 @@ int evaluate(const std::vector<std::string>& arguments) {
   app->add_option("--split", split, "which images")
       ->check(CLI::IsMember({"test", "train"}))
       ->capture_default_str();
+  app->add_option("--recalibrate", recalibrate,
+                  "evaluate a second time, with running statistics made again from this many "
+                  "training batches")
+      ->check(within({1, 1e9}));
   app->add_flag("--classes", classes, "the error of each class too");
   app->add_flag("--json", json, "print JSON");
   std::set<std::string> names = data_option_names();
@@ -62,23 +67,39 @@ int evaluate(const std::vector<std::string>& arguments) {
       });
   line.clear();
   lab::as_trained_on(data, checkpoint);
-  const lab::Evaluation result = lab::evaluate(
-      lab::load_model(checkpoint), split == "test" ? data.test : data.train, data, options);
+  options.recalibrate = recalibrate;
+  const lab::ResNet model = lab::load_model(checkpoint);
+  const lab::Images& images = split == "test" ? data.test : data.train;
+  const lab::Evaluation result = lab::evaluate(model, images, data, options);
+  lab::Evaluation again;
+  if (recalibrate > 0)
+    again = lab::evaluate_recalibrated(model, images, data, options, checkpoint.position.step);
   if (json) {
-    fmt::print("{}\n", nlohmann::json{{"checkpoint", where},
-                                      {"step", checkpoint.position.step},
-                                      {"data", data.name},
-                                      {"split", split},
-                                      {"images", result.images},
-                                      {"loss", result.loss},
-                                      {"error", result.error},
-                                      {"images_per_second", result.images_per_second}}
-                           .dump(2));
+    nlohmann::json printed{{"checkpoint", where},
+                           {"step", checkpoint.position.step},
+                           {"recalibrated", checkpoint.recalibrated},
+                           {"data", data.name},
+                           {"split", split},
+                           {"images", result.images},
+                           {"loss", result.loss},
+                           {"error", result.error},
+                           {"images_per_second", result.images_per_second}};
+    if (recalibrate > 0) {
+      printed["recalibrated_loss"] = again.loss;
+      printed["recalibrated_error"] = again.error;
+    }
+    fmt::print("{}\n", printed.dump(2));
     return kDone;
   }
   fmt::print("{} {} images of {}, step {}: error {}, loss {:.4f}, {:.0f} images/s\n", result.images,
              split, data.name, checkpoint.position.step, percent(result.error, 2), result.loss,
              result.images_per_second);
+  if (checkpoint.recalibrated > 0)
+    fmt::print("the checkpoint's running statistics were made again from {} training batches\n",
+               checkpoint.recalibrated);
+  if (recalibrate > 0)
+    fmt::print("made again from {} training batches: error {}, loss {:.4f}\n", recalibrate,
+               percent(again.error, 2), again.loss);
   if (classes) print_classes(result, checkpoint.classes);
   return kDone;
 }

@@ -115,19 +115,27 @@ Tensor BatchNormImpl::forward(const Tensor& input) {
               "keel::lab::BatchNorm: expected (N, ", weight.size(0), ", H, W), got ",
               input.sizes());
   if (is_training()) num_batches_tracked.add_(1);
+  // As torch's: the plain average waits for the device.
+  const double share = momentum        ? *momentum
+                       : is_training() ? 1 / num_batches_tracked.item<double>()
+                                       : 0;
   if (processes.size() <= 1 || !is_training())
-    return torch::batch_norm(input, weight, bias, running_mean, running_var, is_training(),
-                             momentum, eps, at::globalContext().userEnabledCuDNN());
+    return torch::batch_norm(input, weight, bias, running_mean, running_var, is_training(), share,
+                             eps, at::globalContext().userEnabledCuDNN());
   const variable_list out = SharedBatchNorm::apply(input, weight, bias, processes, eps);
   const torch::NoGradGuard no_grad;
   const Tensor &mean = out[1], &variance = out[2], &count = out[3];
-  running_mean.lerp_(mean.to(running_mean.scalar_type()), momentum);
-  running_var.lerp_((variance * (count / (count - 1))).to(running_var.scalar_type()), momentum);
+  running_mean.lerp_(mean.to(running_mean.scalar_type()), share);
+  running_var.lerp_((variance * (count / (count - 1))).to(running_var.scalar_type()), share);
   return out[0];
 }
 
 void BatchNormImpl::pretty_print(std::ostream& stream) const {
-  stream << name() << "(" << weight.size(0) << ", eps=" << eps << ", momentum=" << momentum << ")";
+  stream << name() << "(" << weight.size(0) << ", eps=" << eps << ", momentum=";
+  if (momentum)
+    stream << *momentum << ")";
+  else
+    stream << "none)";
 }
 
 void share_batches(torch::nn::Module& network, const ProcessGroup& processes, bool batch_norms) {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "keel/torch/nn/process_group.h"
 
@@ -20,7 +21,8 @@ class BatchNormImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
-  const double momentum, eps;
+  std::optional<double> momentum;  ///< empty: running statistics are plain averages of all batches
+  const double eps;
   torch::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   keel::nn::ProcessGroup processes;
 };

@@ -12,8 +12,9 @@ namespace {
 
 /// What may differ between runs of one group: the seed, and where and how often things are written.
 const std::set<std::string> kNotOfTheExperiment = {
-    "seed", "run",     "resume",           "log_every", "checkpoint_every",
-    "keep", "threads", "evaluation_batch", "timeout",   "evaluate_every"};
+    "seed",       "run",     "resume",           "log_every", "checkpoint_every",
+    "keep",       "threads", "evaluation_batch", "timeout",   "evaluate_every",
+    "recalibrate"};
 
 /// Settings that say nothing when the layer is another: two groups are not set apart by them alone.
 const std::set<std::string> kOfTheLayer = {"norm", "group_size", "rule",   "parameter",

@@ -109,9 +109,11 @@ void ProgressPrinter::on_step(const StepRecord& r) {
 
 void ProgressPrinter::on_epoch(const EpochRecord& r) {
   last_line_ = Clock::now();
-  const auto test = std::isnan(r.test_error) ? std::string()
-                                             : fmt::format("test loss {:.3f} error {}  ",
-                                                           r.test_loss, percent(r.test_error, 2));
+  auto test = std::isnan(r.test_error) ? std::string()
+                                       : fmt::format("test loss {:.3f} error {}  ", r.test_loss,
+                                                     percent(r.test_error, 2));
+  if (!std::isnan(r.recalibrated_test_error))
+    test += fmt::format("recalibrated {}  ", percent(r.recalibrated_test_error, 2));
   line_.print(fmt::format("epoch {}/{}  training loss {:.3f} error {}  {}{}", r.epoch + 1,
                           info_.options.epochs, r.train_loss, percent(r.train_error), test,
                           duration(r.seconds)));
@@ -125,6 +127,8 @@ void ProgressPrinter::on_finish(const Result& result) {
   auto text = fmt::format("{} after {} steps", result.status, result.steps);
   if (std::isfinite(result.test_error) && result.status != "failed")
     text += fmt::format(", test error {}", percent(result.test_error, 2));
+  if (std::isfinite(result.recalibrated_test_error) && result.status != "failed")
+    text += fmt::format(", recalibrated {}", percent(result.recalibrated_test_error, 2));
   if (result.images_per_second > 0)
     text += fmt::format(", {:.0f} images/s", result.images_per_second);
   line_.print(fmt::format("{}, {}", text, duration(result.seconds)));

@@ -76,18 +76,25 @@ void Recorder::on_step(const StepRecord& r) {
 
 void Recorder::on_epoch(const EpochRecord& r) {
   step_ = r.step;
-  write({{"kind", "epoch"},
-         {"step", r.step},
-         {"epoch", r.epoch},
-         {"train_loss", r.train_loss},
-         {"train_error", r.train_error},
-         {"test_loss", r.test_loss},
-         {"test_error", r.test_error},
-         {"seconds", r.seconds}});
+  Json record = {{"kind", "epoch"},
+                 {"step", r.step},
+                 {"epoch", r.epoch},
+                 {"train_loss", r.train_loss},
+                 {"train_error", r.train_error},
+                 {"test_loss", r.test_loss},
+                 {"test_error", r.test_error},
+                 {"seconds", r.seconds}};
+  if (!std::isnan(r.recalibration_seconds)) {
+    record["recalibrated_test_loss"] = r.recalibrated_test_loss;
+    record["recalibrated_test_error"] = r.recalibrated_test_error;
+    record["recalibration_seconds"] = r.recalibration_seconds;
+  }
+  write(std::move(record));
   scalars(r.step, {{"epoch/train_loss", r.train_loss},
                    {"epoch/train_error", r.train_error},
                    {"test/loss", r.test_loss},
-                   {"test/error", r.test_error}});
+                   {"test/error", r.test_error},
+                   {"test/recalibrated_error", r.recalibrated_test_error}});
 }
 
 void Recorder::on_failure(const Failure& f) {

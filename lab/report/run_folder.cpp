@@ -78,7 +78,8 @@ EpochMetrics epoch_of(const Json& r) {
           .train_error = number_of(r, "train_error"),
           .test_loss = number_of(r, "test_loss"),
           .test_error = number_of(r, "test_error"),
-          .seconds = number_of(r, "seconds")};
+          .seconds = number_of(r, "seconds"),
+          .recalibrated_test_error = number_of(r, "recalibrated_test_error")};
 }
 
 FailureMetrics failure_of(const Json& r) {
@@ -142,7 +143,9 @@ Run read_run(const fs::path& folder) {
   run.seconds = 0;
   for (const EpochMetrics& epoch : run.epochs) {
     run.seconds += epoch.seconds;
-    if (!std::isnan(epoch.test_error)) run.test_error = epoch.test_error;
+    if (std::isnan(epoch.test_error)) continue;
+    run.test_error = epoch.test_error;
+    run.recalibrated_test_error = epoch.recalibrated_test_error;
   }
   if (run.failure) run.status = "failed";
   if (!run.steps.empty()) run.images_per_second = run.steps.back().images_per_second;
@@ -150,6 +153,7 @@ Run read_run(const fs::path& folder) {
     const Json result = read_json(folder / "result.json");
     run.status = text_of(result, "status");
     run.test_error = number_of(result, "test_error");
+    run.recalibrated_test_error = number_of(result, "recalibrated_test_error");
     run.images_per_second = number_of(result, "images_per_second");
     run.parameters = number_of(result, "parameters");
     run.device = text_of(result, "device");

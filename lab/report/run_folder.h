@@ -27,6 +27,7 @@ struct EpochMetrics {
   std::int64_t epoch = 0;  ///< from 0
   double train_loss = kUnknown, train_error = kUnknown;
   double test_loss = kUnknown, test_error = kUnknown, seconds = kUnknown;
+  double recalibrated_test_error = kUnknown;  ///< with running statistics made again
 };
 
 struct FailureMetrics {
@@ -48,7 +49,7 @@ struct Run {
   std::vector<StepMetrics> steps;
   std::vector<EpochMetrics> epochs;
   std::optional<FailureMetrics> failure;
-  double test_error = kUnknown;
+  double test_error = kUnknown, recalibrated_test_error = kUnknown;
   double images_per_second = kUnknown;
   double seconds = kUnknown;     ///< of all epochs together
   double parameters = kUnknown;  ///< of the network

@@ -36,6 +36,7 @@ void for_each_number(Place& p, Visit&& visit) {
   visit("last_test_loss", p.last_test_loss);
   visit("last_test_error", p.last_test_error);
   visit("best_test_error", p.best_test_error);
+  visit("last_recalibrated_test_error", p.last_recalibrated_test_error);
 }
 
 json written(const Position& position) {
@@ -45,7 +46,8 @@ json written(const Position& position) {
   return result;
 }
 
-Position read_position(const json& given) {
+Position read_position(json given) {
+  given.emplace("last_recalibrated_test_error", nullptr);  // older files do not say
   Position result;
   for_each_number(result, [&](const char* name, auto& number) {
     const json& value = given.at(name);
@@ -118,6 +120,7 @@ Checkpoint load_from_json(const fs::path& file) {
     about.at("data").at("deviation").get_to(result.deviation);
   }
 
+  result.recalibrated = about.value("recalibrated", std::int64_t(0));
   const json& recorded = about.at("tensors");
   fs::path tensors = file;
   tensors.replace_extension(".safetensors");
@@ -139,10 +142,14 @@ fs::path save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint,
   fs::create_directories(folder);
   const std::string name = stem(checkpoint.position.step);
   const fs::path about_file = folder / (name + ".json");
-  const std::string bytes = safetensors_bytes(tensors, {{"format", "pt"}, {"producer", "keel"}});
+  std::map<std::string, std::string> metadata{{"format", "pt"}, {"producer", "keel"}};
+  if (checkpoint.recalibrated > 0)
+    metadata["recalibrated"] = fmt::format("{} batches", checkpoint.recalibrated);
+  const std::string bytes = safetensors_bytes(tensors, metadata);
   const json about = {{"format", kFormat},
                       {"position", written(checkpoint.position)},
                       {"options", to_json(checkpoint.options)},
+                      {"recalibrated", checkpoint.recalibrated},
                       {"data",
                        {{"name", checkpoint.data},
                         {"classes", checkpoint.classes},

@@ -30,8 +30,9 @@ struct Position {
   std::int64_t steps_summed = 0;
   double interval_loss_sum = 0, interval_error_sum = 0, interval_gradient_norm = 0;
   std::int64_t interval_steps = 0;
-  double last_train_loss = 0, last_train_error = 0;  ///< of the last epoch done, as the next three
+  double last_train_loss = 0, last_train_error = 0;  ///< of the last epoch done, as the next four
   double last_test_loss = 0, last_test_error = 0, best_test_error = 0;
+  double last_recalibrated_test_error = 0;
 };
 
 /// Whether a checkpoint's tensor is the trainer's (momenta, random state) and not the network's.
@@ -46,6 +47,8 @@ struct Checkpoint {
   std::vector<std::string> classes;  ///< their names
   /// What the network's input was normalised by. A deviation of 0: an older file, which does not say.
   std::array<double, 3> mean{}, deviation{};
+  /// From how many batches its running statistics were made again; 0: they are those of training.
+  std::int64_t recalibrated = 0;
   SafeTensors tensors = {};
 };
 

@@ -8,6 +8,7 @@
 
 #include "keel/torch/threads.h"
 #include "lab/train/autocast.h"
+#include "lab/train/recalibrate.h"
 #include "lab/train/step.h"
 
 namespace keel::lab {
@@ -89,8 +90,12 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   data.deviation = checkpoint.deviation;
 }
 
-Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
-                    const TrainOptions& options) {
+namespace {
+
+/// With a model that is on the device, under the options' settings.
+template <typename Work>
+Evaluation on_device(ResNet& model, const Images& images, const TrainOptions& options,
+                     const Work& work) {
   validate(options);
   require_labels("keel::lab::evaluate", images, model->options().classes);
   keel::use_all_cores(int(options.threads));
@@ -98,8 +103,26 @@ Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
   const DeviceScope scope(device);
   const Precision precision(options, device);
   model->to(device);
-  return evaluate_there(model, images.to(device), augment_options(data, options.seed), options,
-                        device);
+  return work(device);
+}
+
+}  // namespace
+
+Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
+                    const TrainOptions& options) {
+  return on_device(model, images, options, [&](torch::Device device) {
+    return evaluate_there(model, images.to(device), augment_options(data, options.seed), options,
+                          device);
+  });
+}
+
+Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataSet& data,
+                                 const TrainOptions& options, std::int64_t step) {
+  return on_device(model, images, options, [&](torch::Device device) {
+    const AugmentOptions normalisation = augment_options(data, options.seed);
+    recalibrate(model, data.train.to(device), normalisation, options, step);
+    return evaluate_there(model, images.to(device), normalisation, options, device);
+  });
 }
 
 }  // namespace keel::lab

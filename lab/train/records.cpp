@@ -12,16 +12,18 @@ nlohmann::json to_json(const Failure& failure) {
 }
 
 nlohmann::json to_json(const Result& result) {
-  nlohmann::json json = {{"status", result.status},
-                         {"steps", result.steps},
-                         {"epochs", result.epochs},
-                         {"train_loss", finite_or_null(result.train_loss)},
-                         {"train_error", finite_or_null(result.train_error)},
-                         {"test_loss", finite_or_null(result.test_loss)},
-                         {"test_error", finite_or_null(result.test_error)},
-                         {"best_test_error", finite_or_null(result.best_test_error)},
-                         {"images_per_second", result.images_per_second},
-                         {"seconds", result.seconds}};
+  nlohmann::json json = {
+      {"status", result.status},
+      {"steps", result.steps},
+      {"epochs", result.epochs},
+      {"train_loss", finite_or_null(result.train_loss)},
+      {"train_error", finite_or_null(result.train_error)},
+      {"test_loss", finite_or_null(result.test_loss)},
+      {"test_error", finite_or_null(result.test_error)},
+      {"best_test_error", finite_or_null(result.best_test_error)},
+      {"recalibrated_test_error", finite_or_null(result.recalibrated_test_error)},
+      {"images_per_second", result.images_per_second},
+      {"seconds", result.seconds}};
   json["failure"] = result.failure ? to_json(*result.failure) : nlohmann::json();
   return json;
 }

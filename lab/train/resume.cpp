@@ -27,9 +27,9 @@ void set_random_state(const torch::Tensor& state) {
 void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
                       const DataSet& data) {
   static const std::set<std::string> free{
-      "run",           "resume",           "keep",   "checkpoint_every", "log_every",
-      "threads",       "evaluate_every",   "path",   "device",           "graph",
-      "deterministic", "evaluation_batch", "timeout"};
+      "run",           "resume",           "keep",    "checkpoint_every", "log_every",
+      "threads",       "evaluate_every",   "path",    "device",           "graph",
+      "deterministic", "evaluation_batch", "timeout", "recalibrate"};
   const auto then = to_json(checkpoint.options), now = to_json(options);
   for (const auto& [name, value] : now.items())
     require(

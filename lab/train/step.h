@@ -66,6 +66,7 @@ class TrainingStep {
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
 
   ResNet& model() { return model_; }
+  const Images& images() const { return images_; }
   FlatParameters& parameters() { return parameters_; }
   const TrainOptions& options() const { return options_; }
   torch::Device device() const { return device_; }

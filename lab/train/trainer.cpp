@@ -16,6 +16,7 @@
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
 #include "lab/train/evaluate.h"
+#include "lab/train/recalibrate.h"
 #include "lab/train/resume.h"
 #include "lab/train/schedule.h"
 #include "lab/train/signals.h"
@@ -29,6 +30,10 @@ namespace fs = std::filesystem;
 using torch::Tensor;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 TrainOptions resolved(TrainOptions options, const DataSet& data) {
   options.model.classes = std::int64_t(data.classes.size());
@@ -87,7 +92,7 @@ class Run {
         steps_(options.max_steps > 0 ? std::min(options.max_steps, options.epochs * per_epoch_)
                                      : options.epochs * per_epoch_) {
     at_.last_train_loss = at_.last_train_error = at_.last_test_loss = at_.last_test_error =
-        at_.best_test_error = kNone;
+        at_.best_test_error = at_.last_recalibrated_test_error = kNone;
   }
 
   Result run() {
@@ -192,23 +197,22 @@ class Run {
 
   /// Evaluation belongs to the epoch: an interruption meanwhile takes effect after it.
   void end_epoch(std::chrono::steady_clock::time_point start) {
-    Evaluation test;
-    test.loss = test.error = kNone;
+    EpochRecord record{.epoch = at_.epoch, .step = at_.step};
+    record.test_loss = record.test_error = kNone;
     // Counted back from the end, so that the last epoch is one of those evenly spaced.
     const std::int64_t epochs_left = options_.epochs - 1 - at_.epoch;
     if (epochs_left % options_.evaluate_every == 0 || at_.step == steps_) {
-      test =
-          evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
-      at_.last_test_loss = test.loss;
-      at_.last_test_error = test.error;
+      const Evaluation test = evaluate_now();
+      record.test_loss = at_.last_test_loss = test.loss;
+      record.test_error = at_.last_test_error = test.error;
       at_.best_test_error = std::fmin(at_.best_test_error, test.error);
+      if (options_.recalibrate > 0) evaluate_recalibrated(record);
     }
     const double images = double(at_.steps_summed * options_.batch);
-    at_.last_train_loss = at_.loss_sum / double(at_.steps_summed);
-    at_.last_train_error = at_.error_sum / images;
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    observer_.on_epoch({at_.epoch, at_.step, at_.last_train_loss, at_.last_train_error, test.loss,
-                        test.error, seconds.count()});
+    record.train_loss = at_.last_train_loss = at_.loss_sum / double(at_.steps_summed);
+    record.train_error = at_.last_train_error = at_.error_sum / images;
+    record.seconds = seconds_since(start);
+    observer_.on_epoch(record);
     show_layer(at_.step);
     at_.loss_sum = at_.error_sum = 0;
     at_.steps_summed = 0;
@@ -220,6 +224,29 @@ class Run {
                      at_.step % options_.checkpoint_every == 0;
     if (stop_wanted() && at_.step < steps_) return interrupt();
     if (due) save();
+  }
+
+  Evaluation evaluate_now() {
+    return evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
+  }
+
+  /// With statistics made again. Training goes on with its own; where it is over, the new ones stay, for
+  /// the last checkpoint.
+  void evaluate_recalibrated(EpochRecord& record) {
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<std::pair<Tensor, Tensor>> own;
+    for (const Tensor& buffer : training_.model()->buffers())
+      own.emplace_back(buffer, buffer.clone());
+    const std::int64_t batches = recalibrate(training_.model(), training_.images(), normalisation_,
+                                             options_, at_.step, processes_);
+    const Evaluation test = evaluate_now();
+    record.recalibrated_test_loss = test.loss;
+    record.recalibrated_test_error = at_.last_recalibrated_test_error = test.error;
+    if (at_.step == steps_)
+      recalibrated_ = batches;
+    else
+      for (auto& [buffer, value] : own) buffer.copy_(value);
+    record.recalibration_seconds = seconds_since(start);
   }
 
   /// Reads what the device measured. False: the run has failed.
@@ -296,7 +323,8 @@ class Run {
                                              .data = data_.name,
                                              .classes = data_.classes,
                                              .mean = data_.mean,
-                                             .deviation = data_.deviation},
+                                             .deviation = data_.deviation,
+                                             .recalibrated = recalibrated_},
                                             tensors_of(training_), options_.keep);
       observer_.on_checkpoint(file, at_.step);
     } catch (const std::system_error& error) {
@@ -326,9 +354,9 @@ class Run {
     result_.test_loss = at_.last_test_loss;
     result_.test_error = at_.last_test_error;
     result_.best_test_error = at_.best_test_error;
+    result_.recalibrated_test_error = at_.last_recalibrated_test_error;
     result_.images_per_second = throughput_.per_second();
-    result_.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+    result_.seconds = seconds_since(started_);
     observer_.on_finish(result_);
     return result_;
   }
@@ -359,6 +387,8 @@ class Run {
   std::int64_t timed_steps_ = 0;  ///< in this process since the last record
   bool keeps_ = false;            ///< rank 0 writes checkpoints
   bool stop_agreed_ = false;
+  std::int64_t recalibrated_ =
+      0;  ///< batches that made the statistics the model ends with; 0: training's
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -43,12 +44,18 @@ struct StepRecord {
   double smallest_gap = 0;  ///< between eigenvalues of one group; NaN: no such thing
 };
 
+constexpr double kNotDone = std::numeric_limits<double>::quiet_NaN();
+
 struct EpochRecord {
   std::int64_t epoch = 0;  ///< from 0
   std::int64_t step = 0;   ///< steps done
   double train_loss = 0, train_error = 0;
   double test_loss = 0, test_error = 0;  ///< NaN: not evaluated after this one
   double seconds = 0;                    ///< training and evaluation
+  /// With running statistics made again (options.recalibrate), and the seconds that this took: making
+  /// them and evaluating a second time. NaN: not done.
+  double recalibrated_test_loss = kNotDone, recalibrated_test_error = kNotDone;
+  double recalibration_seconds = kNotDone;
 };
 
 /// Where a run went wrong for good.
@@ -67,6 +74,7 @@ struct Result {
   double train_loss = 0, train_error = 0;  ///< of the last epoch done; NaN before the first
   double test_loss = 0, test_error = 0;    ///< of the last evaluation
   double best_test_error = 0;
+  double recalibrated_test_error = kNotDone;  ///< of the last evaluation, where options.recalibrate
   double images_per_second = 0;  ///< of the training steps of this process, evaluation left out
   double seconds = 0;            ///< of this process
   std::optional<Failure> failure;
@@ -99,6 +107,9 @@ struct Observer {
 ///   process. The handlers are there only while this function runs.
 /// - options.resume: goes on from the newest good checkpoint, or from the start where there is none.
 ///   On the CPU the result is, to the last bit, that of a run never interrupted.
+/// - options.recalibrate: each evaluation is made twice, with the running statistics as training left them and with
+///   statistics made again. Training goes on with its own, to the last bit as without; the last checkpoint
+///   has the new ones, and says so.
 /// - A step with a non-finite loss or gradient changes no parameter and ends the run, failed.
 /// - Errors (options, data, memory) are thrown.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer);
@@ -126,5 +137,10 @@ struct Evaluation {
 /// normalise by.
 Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
                     const TrainOptions& options);
+
+/// The same with running statistics made again first, from options.recalibrate batches of the data's
+/// training images: a stream of their own for each `step`. The model keeps them.
+Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataSet& data,
+                                 const TrainOptions& options, std::int64_t step);
 
 }  // namespace keel::lab

@@ -103,6 +103,31 @@ TEST(BatchNorm, AloneAndInEvaluationItIsTorchs) {
   EXPECT_TRUE(torch::equal(theirs(x), ours(x)));
 }
 
+TEST(BatchNorm, WithoutAMomentumStatisticsAreThePlainAverage) {
+  const Tensor x = images(12, torch::kDouble);
+  auto theirs = scrambled(torch::nn::BatchNorm2d(kChannels), x.options());
+  auto ours = scrambled(BatchNorm(kChannels), x.options());
+  theirs->options.momentum().reset();
+  ours->momentum.reset();
+  ThreadGroup group(2);
+  std::vector<Tensor> means(2), variances(2);
+  for (int step = 0; step < 3; ++step) theirs(x * (1 + step)), ours(x * (1 + step));
+  as_processes(group, 2, [&](std::int64_t rank, const nn::ProcessGroup& member) {
+    auto half = scrambled(BatchNorm(kChannels), x.options());
+    half->momentum.reset();
+    half->processes = member;
+    for (int step = 0; step < 3; ++step) half(x.narrow(0, 6 * rank, 6) * (1 + step));
+    means[std::size_t(rank)] = half->running_mean, variances[std::size_t(rank)] = half->running_var;
+  });
+  EXPECT_TRUE(torch::equal(theirs->running_mean, ours->running_mean));
+  EXPECT_TRUE(torch::equal(theirs->running_var, ours->running_var));
+  EXPECT_LT(error_of(means[0], theirs->running_mean), 1e-12);
+  EXPECT_LT(error_of(variances[1], theirs->running_var), 1e-12);
+  ours->eval();
+  theirs->eval();
+  EXPECT_TRUE(torch::equal(ours(x), theirs(x)));
+}
+
 /// A group whose members all have this process's batch: a sum over them is a product.
 nn::ProcessGroup all_alike(std::int64_t size) {
   return {0, size, [size](Tensor& tensor) { tensor.mul_(double(size)); }};

@@ -51,6 +51,30 @@ TEST_F(CudaTrainTest, TheCapturedStepGivesTheNumbersOfThePlainOne) {
     }
 }
 
+TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
+  const DataSet data = test::small_data();
+  for (const char* norm : {"batch", "zca"}) {
+    TrainOptions plain = options(norm);
+    plain.precision = "bfloat16";
+    plain.channels_last = true;
+    TrainOptions twice = plain;
+    twice.recalibrate = 3;
+    Recorder one, other;
+    train(plain, data, one);
+    const Result result = train(twice, data, other);
+    EXPECT_TRUE(std::isfinite(result.recalibrated_test_error));
+    ASSERT_EQ(one.steps.size(), other.steps.size());
+    for (std::size_t i = 0; i < one.steps.size(); ++i) {
+      EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << norm << " " << i;
+      // What the layer says of its last step is still what the graph writes.
+      if (one.steps[i].rank > 0) {
+        EXPECT_EQ(one.steps[i].smallest_gap, other.steps[i].smallest_gap) << i;
+      }
+    }
+    EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss) << norm;
+  }
+}
+
 TEST_F(CudaTrainTest, StartsAsTheCpuDoes) {
   const DataSet data = test::small_data();
   for (const char* norm : {"batch", "zca", "pca"}) {
