@@ -42,6 +42,7 @@ struct Trial {
   std::uint64_t seed = 0;
   std::string status;                        ///< finished or failed
   double error = kNone, best_error = kNone;  ///< on the test images, in [0, 1]
+  double recalibrated_error = kNone;         ///< with running statistics made again
   double train_loss = kNone;
   std::int64_t steps = 0, epochs = 0;
   double seconds = 0, images_per_second = 0;
@@ -49,8 +50,8 @@ struct Trial {
   std::int64_t origin = 0;
   /// Over the run, up to the steps `at`: mean loss, and largest gradient norm behind the layer.
   std::vector<double> at = {}, loss = {}, gradient = {};
-  std::vector<double> test_errors =
-      {};  ///< after epochs: all, or equally spaced ones up to the last
+  /// After epochs: all, or equally spaced ones up to the last.
+  std::vector<double> test_errors = {}, recalibrated_errors = {};
 };
 
 struct Results {

@@ -61,7 +61,10 @@ std::string last_lines(const fs::path& log) {
 
 std::string outcome_text(const Trial& trial) {
   if (trial.failure) return "failed: " + trial.failure->what;
-  return "test error " + report::percent(trial.error, 2);
+  std::string text = "test error " + report::percent(trial.error, 2);
+  if (std::isfinite(trial.recalibrated_error))
+    text += ", recalibrated " + report::percent(trial.recalibrated_error, 2);
+  return text;
 }
 
 /// A folder for the notes between parent and children.

@@ -21,10 +21,10 @@ using report::Curve;
 using report::Spread;
 using Trials = std::vector<const Trial*>;
 
-Spread errors_of(const Trials& trials) {
+Spread errors_of(const Trials& trials, double Trial::*which = &Trial::error) {
   std::vector<double> errors;
   for (const Trial* trial : trials)
-    if (!trial->failure) errors.push_back(trial->error);
+    if (!trial->failure) errors.push_back(trial->*which);
   return report::spread(errors);
 }
 
@@ -46,6 +46,17 @@ std::vector<std::string> paper_columns(const PaperFigures& paper) {
           paper.success ? fmt::format("{:g} %", *paper.success) : ""};
 }
 
+bool is_recalibrated(const Results& results) {
+  return std::any_of(results.trials.begin(), results.trials.end(),
+                     [](const Trial& trial) { return !trial.recalibrated_errors.empty(); });
+}
+
+/// With statistics made again, where trials were evaluated so.
+std::string recalibrated_text(const Trials& trials) {
+  const Spread error = errors_of(trials, &Trial::recalibrated_error);
+  return error.count ? mean_text(100 * error.mean, 100 * error.deviation) : "";
+}
+
 std::vector<std::string> our_columns(const Trials& trials) {
   if (trials.empty()) return {"not run", "", "", ""};
   const Spread error = errors_of(trials);
@@ -64,11 +75,13 @@ std::string table_text(const Recipe& recipe, const Results& results) {
     return std::any_of(recipe.cells.begin(), recipe.cells.end(), has);
   };
   const bool columns = any([](const Cell& cell) { return !cell.column.empty(); });
+  const bool recalibrated = is_recalibrated(results);
   const bool paper = any([](const Cell& cell) { return cell.paper.any(); });
   std::vector<std::string> heading{"method"};
   if (columns) heading.push_back("");
   if (paper) heading.insert(heading.end(), {"paper: min", "mean", "success"});
   heading.insert(heading.end(), {"ours: min", "mean", "success", "failed at step"});
+  if (recalibrated) heading.push_back("recalibrated: mean");
   Table table(heading, columns ? 2 : 1);
   std::string row;
   for (const Cell& cell : recipe.cells) {
@@ -78,9 +91,20 @@ std::string table_text(const Recipe& recipe, const Results& results) {
     if (paper)
       for (const auto& text : paper_columns(cell.paper)) line.push_back(text);
     for (const auto& text : our_columns(results.of(cell))) line.push_back(text);
+    if (recalibrated) line.push_back(recalibrated_text(results.of(cell)));
     table.add(line);
   }
   return table.text();
+}
+
+std::string recalibration_text(const Results& results) {
+  if (!is_recalibrated(results)) return "";
+  const auto batches = results.options.value("recalibrate", TrainOptions().recalibrate);
+  return fmt::format(
+      "Recalibrated: evaluated with running statistics made again, at the same weights, from {} "
+      "training batches; "
+      "the other columns are with those that training left, as in the paper.\n\n",
+      batches);
 }
 
 /// Each failed trial in words.
@@ -191,29 +215,54 @@ std::vector<double> evaluated_epochs(const Trial& trial) {
   return epochs;
 }
 
-/// Of long runs, a line for each: the test error over the whole run, and over its last third by itself.
+/// A cell's errors over the epochs: the mean of its long trials, from the least to the most of them. Empty where it has
+/// none, or only such as were cut short.
+Curve course_of(const Cell& cell, const Results& results, std::vector<double> Trial::*errors) {
+  Trials trials = results.of(cell);
+  std::erase_if(trials, [&](const Trial* trial) {
+    return trial->failure || (trial->*errors).size() < kManyEvaluations ||
+           trial->epochs != results.options.value("epochs", trial->epochs);
+  });
+  Curve curve{.label = cell.label(), .x = {}, .y = {}, .low = {}, .high = {}, .failed_at = {}};
+  if (trials.empty()) return curve;
+  curve.x = evaluated_epochs(*trials[0]);
+  for (std::size_t i = 0; i < curve.x.size(); ++i) {
+    std::vector<double> there;
+    for (const Trial* trial : trials)
+      if (i < (trial->*errors).size()) there.push_back((trial->*errors)[i]);
+    const Spread spread = report::spread(there);
+    curve.y.push_back(spread.mean);
+    if (trials.size() == 1) continue;
+    curve.low.push_back(spread.least);
+    curve.high.push_back(spread.most);
+  }
+  return curve;
+}
+
+/// Of long runs, a line for each cell: the test error over the whole run, and over its last third by itself; and the same
+/// with statistics made again.
 std::string course_picture(const Recipe& recipe, const Results& results) {
-  Chart whole{.description = "test error over the run", .x_label = "epoch", .percent = true};
-  Chart last = whole;
-  last.from_zero = false;
-  for (const Cell& cell : recipe.cells)
-    for (const Trial* trial : results.of(cell)) {
-      if (trial->failure || trial->test_errors.size() < kManyEvaluations) continue;
-      if (trial->epochs != results.options.value("epochs", trial->epochs)) continue;  // cut short
-      Curve curve{.label = cell.label(),
-                  .x = evaluated_epochs(*trial),
-                  .y = trial->test_errors,
-                  .low = {},
-                  .high = {},
-                  .failed_at = {}};
+  std::vector<std::pair<std::string, Chart>> charts;
+  for (const auto& [name, errors] :
+       {std::pair("Test error", &Trial::test_errors),
+        std::pair("Test error, recalibrated", &Trial::recalibrated_errors)}) {
+    Chart whole{.description = "test error over the run", .x_label = "epoch", .percent = true};
+    Chart last = whole;
+    last.from_zero = false;
+    for (const Cell& cell : recipe.cells) {
+      Curve curve = course_of(cell, results, errors);
+      if (curve.x.empty()) continue;
       whole.curves.push_back(curve);
       const auto early = std::ptrdiff_t(2 * curve.x.size() / 3);
-      curve.x.erase(curve.x.begin(), curve.x.begin() + early);
-      curve.y.erase(curve.y.begin(), curve.y.begin() + early);
+      for (auto* list : {&curve.x, &curve.y, &curve.low, &curve.high})
+        if (!list->empty()) list->erase(list->begin(), list->begin() + early);
       last.curves.push_back(curve);
     }
-  if (whole.curves.empty()) return {};
-  return picture({{"Test error", whole}, {"Test error, the last third", last}});
+    if (whole.curves.empty()) continue;
+    charts.emplace_back(name, whole);
+    charts.emplace_back(std::string(name) + ", the last third", last);
+  }
+  return charts.empty() ? "" : picture(charts);
 }
 
 }  // namespace
@@ -225,6 +274,7 @@ Page training_page(const Recipe& recipe, const Results& results) {
       "Test error in percent; mean and standard deviation over the trials that succeeded, and how "
       "many "
       "did. A trial fails at the first step whose loss or gradient is not finite.\n\n";
+  page.markdown += recalibration_text(results);
   page.markdown += table_text(recipe, results) + "\n" + not_run_text(recipe, results);
   if (const auto svg = errors_picture(recipe, results); !svg.empty()) {
     page.pictures["errors.svg"] = svg;

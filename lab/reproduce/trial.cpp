@@ -21,14 +21,17 @@ class Curves : public Observer {
     loss.push_back(record.loss);
     gradient.push_back(record.gradient_norm_layer);
   }
-  void on_epoch(const EpochRecord& record) override { evaluated(record.test_error); }
+  void on_epoch(const EpochRecord& record) override {
+    evaluated(record.test_error, record.recalibrated_test_error);
+  }
 
-  void evaluated(double test_error) {
+  void evaluated(double test_error, double recalibrated) {
     if (!std::isnan(test_error)) test_errors.push_back(test_error);
+    if (!std::isnan(recalibrated)) recalibrated_errors.push_back(recalibrated);
   }
 
   std::string device;
-  std::vector<double> at, loss, gradient, test_errors;
+  std::vector<double> at, loss, gradient, test_errors, recalibrated_errors;
 };
 
 std::int64_t steps_of(const TrainOptions& options, const DataSet& data) {
@@ -50,13 +53,16 @@ std::vector<double> thinned(const std::vector<double>& values) {
 /// A run that was resumed has its beginning in its folder alone.
 void read_beginning(Curves& curves, const std::filesystem::path& folder) {
   const report::Run run = report::read_run(folder);
-  curves.at.clear(), curves.loss.clear(), curves.gradient.clear(), curves.test_errors.clear();
+  for (auto* curve : {&curves.at, &curves.loss, &curves.gradient, &curves.test_errors,
+                      &curves.recalibrated_errors})
+    curve->clear();
   for (const auto& step : run.steps) {
     curves.at.push_back(double(step.step));
     curves.loss.push_back(step.loss);
     curves.gradient.push_back(step.gradient_norm);
   }
-  for (const auto& epoch : run.epochs) curves.evaluated(epoch.test_error);
+  for (const auto& epoch : run.epochs)
+    curves.evaluated(epoch.test_error, epoch.recalibrated_test_error);
 }
 
 }  // namespace
@@ -99,6 +105,8 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                     .status = result.status,
                     .error = result.status == "finished" ? result.test_error : Trial::kNone,
                     .best_error = result.best_test_error,
+                    .recalibrated_error =
+                        result.status == "finished" ? result.recalibrated_test_error : Trial::kNone,
                     .train_loss = result.train_loss,
                     .steps = result.steps,
                     .epochs = result.epochs,
@@ -108,7 +116,8 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                     .at = thinned(curves.at),
                     .loss = thinned(curves.loss),
                     .gradient = thinned(curves.gradient),
-                    .test_errors = thinned(curves.test_errors)},
+                    .test_errors = thinned(curves.test_errors),
+                    .recalibrated_errors = thinned(curves.recalibrated_errors)},
           .data = description_of(data),
           .device = curves.device};
 }

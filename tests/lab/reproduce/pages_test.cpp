@@ -70,6 +70,20 @@ TEST(Pages, ATableHasThePapersFiguresBesideOurs) {
   EXPECT_TRUE(has(got.pictures.at("errors.svg"), ">Ours<"));
 }
 
+TEST(Pages, StatisticsMadeAgainHaveAColumn) {
+  EXPECT_FALSE(has(page(recipe(), results()).markdown, "ecalibrated"));
+  Results twice = results();
+  twice.options["recalibrate"] = 50;
+  for (Trial& one : twice.trials)
+    if (one.cell == "ours")
+      one.recalibrated_error = one.error / 2, one.recalibrated_errors = {0.05};
+  const std::string markdown = page(recipe(), twice).markdown;
+  EXPECT_TRUE(has(markdown, "| failed at step | recalibrated: mean |")) << markdown;
+  EXPECT_TRUE(has(markdown, "| 10.00 | 11.00 ± 1.41 | 2 of 2 |  | 5.50 ± 0.71 |")) << markdown;
+  EXPECT_TRUE(has(markdown, "| 20.00 | 20.00 | 1 of 2 | 33 |  |")) << markdown;
+  EXPECT_TRUE(has(markdown, "from 50 training batches")) << markdown;
+}
+
 TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   Results long_run = results();
   long_run.options["epochs"] = 350;

@@ -24,6 +24,7 @@ Trial failed_trial() {
   trial.at = {20, 33};
   trial.loss = {2.3, NAN};
   trial.gradient = {0.5, INFINITY};
+  trial.recalibrated_errors = {0.25};
   return trial;
 }
 
@@ -71,6 +72,8 @@ TEST(Results, WhatIsWrittenIsRead) {
   EXPECT_EQ(trial.cell, "svd");
   EXPECT_EQ(trial.seed, 2u);
   EXPECT_TRUE(std::isnan(trial.error));
+  EXPECT_TRUE(std::isnan(trial.recalibrated_error));
+  EXPECT_EQ(trial.recalibrated_errors, (std::vector<double>{0.25}));
   EXPECT_EQ(trial.seconds, 1.25);
   EXPECT_EQ(trial.at, (std::vector<double>{20, 33}));
   EXPECT_EQ(trial.loss[0], 2.3);
