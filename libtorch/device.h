@@ -18,6 +18,15 @@ bool has_cuda();
 /// meanwhile. Scratch memory comes from LibTorch's caching allocator, so all of it can be captured in a graph.
 void on_cuda(const Tensor& tensor, const std::function<void(const Stream&)>& body);
 
+/// Whether a graph is being captured from the current stream of the tensor's device.
+bool capturing_on_cuda(const Tensor& tensor);
+
+/// Whether the tensor's numbers can be looked at: not while a CUDA graph is captured, nor under vmap.
+inline bool can_be_waited_for(const Tensor& tensor) {
+  if (tensor.key_set().has(c10::DispatchKey::FuncTorchBatched)) return false;
+  return !(tensor.is_cuda() && capturing_on_cuda(tensor));
+}
+
 /// A stage's kernels on the CPU and on CUDA as one function of where to run and the stage's arguments.
 #define KEEL_TWINS(...)                                                        \
   [](const auto& where, const auto&... arguments) {                            \

@@ -94,18 +94,31 @@ Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
   return divide_where(apart, numerator, safe + width * (width / safe));
 }
 
+double tolerance_of(const Masked& rule, const Tensor& values) {
+  const double n = double(values.sym_size(-1).guard_int(__FILE__, __LINE__));
+  return rule.tolerance.value_or(10 * std::sqrt(n) * epsilon_of(values));
+}
+
 Tensor weights(const Masked& rule, const Pairs& pairs) {
-  const bool single = pairs.row.scalar_type() == at::kFloat;
-  const double epsilon = single ? double(std::numeric_limits<float>::epsilon())
-                                : std::numeric_limits<double>::epsilon();
-  const double n = double(pairs.b.sym_size(-1).guard_int(__FILE__, __LINE__));
-  const double tolerance = rule.tolerance.value_or(10 * std::sqrt(n) * epsilon);
+  const double tolerance = tolerance_of(rule, pairs.b);
   const Tensor gap = pairs.row - pairs.column;
   const Tensor kept = pairs.distinct.logical_and(gap.abs() > tolerance * pairs.largest);
   return divide_where(kept, pairs.b.mT() - pairs.b, 2 * gap);
 }
 
 }  // namespace
+
+double epsilon_of(const Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat ? double(std::numeric_limits<float>::epsilon())
+                                            : std::numeric_limits<double>::epsilon();
+}
+
+Tensor masked_pairs(const Masked& rule, const Tensor& values) {
+  const Tensor gap = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs();
+  const Tensor largest = values.abs().amax(-1, /*keepdim=*/true).unsqueeze(-1);
+  const Tensor upper = (gap <= tolerance_of(rule, values) * largest).triu(1);
+  return upper.logical_or(upper.mT());
+}
 
 Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, const Tensor& vectors,
                              const Tensor& dL_dvalues, const Tensor& dL_dvectors) {

@@ -10,4 +10,10 @@ namespace keel::ops {
 Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, const Tensor& vectors,
                              const Tensor& dL_dvalues, const Tensor& dL_dvectors);
 
+/// Which pairs i != j of (..., n) eigenvalues the rule leaves out: (..., n, n).
+Tensor masked_pairs(const Masked& rule, const Tensor& values);
+
+/// Machine epsilon of the tensor's type, float32 or float64.
+double epsilon_of(const Tensor& tensor);
+
 }  // namespace keel::ops

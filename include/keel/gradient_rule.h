@@ -38,8 +38,9 @@ struct Lorentzian {
 };
 
 /// The textbook rule with pairs closer than tolerance * largest |eigenvalue| left out: exact for every
-/// loss that sees an eigenspace only through its projector and the sum of its eigenvalues. (A function
-/// of the matrix splits eigenspaces as well: spectral.h's exact rule.) Empty means 10 sqrt(n) epsilons.
+/// loss that sees an eigenspace only through its projector and symmetric functions of its eigenvalues. A
+/// function of the matrix, V f(l) V^T, sees more, also where it is V diag(l) V^T: what it has inside an
+/// eigenspace is left out (spectral.h's exact rule has it). Empty means 10 sqrt(n) epsilons.
 struct Masked {
   std::optional<double> tolerance = std::nullopt;
 };

@@ -1,12 +1,18 @@
 #include "device.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 namespace keel::ops {
 
 bool has_cuda() { return true; }
+
+bool capturing_on_cuda(const Tensor& tensor) {
+  const c10::cuda::CUDAGuard guard(tensor.device());
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
 
 void on_cuda(const Tensor& tensor, const std::function<void(const Stream&)>& body) {
   namespace allocator = c10::cuda::CUDACachingAllocator;

@@ -7,6 +7,7 @@
 #include "matrices.h"
 #include "names.h"
 #include "ops/calls.h"
+#include "second_at_repeats.h"
 
 namespace keel::ops {
 
@@ -48,17 +49,24 @@ struct EighNode : torch::autograd::Function<EighNode> {
     ctx->set_materialize_grads(false);
     ctx->saved_data["rule"] = rule;
     ctx->saved_data["parameter"] = saved(parameter);
-    ctx->save_for_backward({values, vectors});
-    return {values, vectors};
+    // Of the matrix's shape and without memory: its gradient goes straight to the matrix.
+    const Tensor tie = matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
+    ctx->save_for_backward({values, vectors, tie});
+    return {values, vectors, tie};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined() && !grads[1].defined()) return {Tensor(), Tensor(), Tensor()};
+    if (!grads[0].defined() && !grads[1].defined()) return {grads[2], Tensor(), Tensor()};
     const variable_list outputs = ctx->get_saved_variables();
     const std::string rule = ctx->saved_data["rule"].toStringRef();
-    return {eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0], outputs[1], rule,
-                          loaded(ctx->saved_data["parameter"])),
-            Tensor(), Tensor()};
+    const Optional<double> parameter = loaded(ctx->saved_data["parameter"]);
+    Tensor dL_dmatrix = eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0],
+                                      outputs[1], rule, parameter);
+    if (rule == "masked" && dL_dmatrix.requires_grad())
+      dL_dmatrix = with_second_at_repeats({to_std(parameter)}, dL_dmatrix, outputs[2], outputs[0],
+                                          outputs[1], grads[0], grads[1]);
+    if (grads[2].defined()) dL_dmatrix = dL_dmatrix + grads[2];
+    return {dL_dmatrix, Tensor(), Tensor()};
   }
 };
 

@@ -88,7 +88,7 @@ struct SpectralBackwardNode : torch::autograd::Function<SpectralBackwardNode> {
         to_string(spectral_rule_of(kSpectralBackward, rule, loaded(data["parameter"]))),
         " with rank policy ", policy,
         "; use rule exact with rank policy full, or build the function from keel::eigh, whose "
-        "rules differentiate to any order");
+        "rules differentiate to any order where no eigenvalues repeat");
     const variable_list tensors = ctx->get_saved_variables();
     std::tie(input_grads[0], input_grads[1]) =
         spectral_second_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3],

@@ -80,7 +80,7 @@ struct SpectralSecondBackwardNode : torch::autograd::Function<SpectralSecondBack
     TORCH_CHECK(false, "keel::spectral: no third derivative of ",
                 ctx->saved_data["function"].toStringRef(),
                 " under rule exact; build the function from keel::eigh, whose rules differentiate "
-                "to any order");
+                "to any order where no eigenvalues repeat");
   }
 };
 

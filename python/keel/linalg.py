@@ -60,8 +60,14 @@ def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
     """Symmetric eigendecomposition, with the gradient of ``rule``.
 
     The default rule equals :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
-    than 10 sqrt(n) machine epsilons of the largest, and stays right at repeated eigenvalues for losses
-    that do not depend on the basis inside an eigenspace. Differentiable to any order.
+    than 10 sqrt(n) machine epsilons of the largest. At repeated eigenvalues it stays right for losses
+    that see an eigenspace only as a whole: its projector, symmetric functions of its eigenvalues.
+    Functions of matrices V f(l) V^T, also V diag(l) V^T itself, ask for more there, and what they ask
+    for is left out, without an error; :func:`spectral` and its named functions have it.
+
+    Differentiable to any order. At repeated eigenvalues the default rule's second derivatives are
+    right where its first ones are, and an error for other losses (NaN while a CUDA graph is captured
+    and under vmap); third ones are an error.
 
     >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
     >>> values, vectors = keel.eigh(M, keel.PowerIteration(terms=19))

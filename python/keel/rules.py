@@ -59,8 +59,9 @@ class Lorentzian:
 @dataclass(frozen=True)
 class Masked:
     """The textbook rule without the pairs closer than ``tolerance`` * largest abs(eigenvalue):
-    exact for losses that see a group of equal eigenvalues only as a whole. None means 10 sqrt(n) machine
-    epsilons."""
+    exact for losses that see a group of equal eigenvalues only as a whole (its projector, symmetric
+    functions of its eigenvalues). What a function of the matrix, V f(l) V^T, has inside such a group is
+    left out. None means 10 sqrt(n) machine epsilons."""
 
     tolerance: Optional[float] = None
 

@@ -78,6 +78,25 @@ def test_gradient_at_the_identity_is_exact(name, derivative):
     torch.testing.assert_close(grad, expected)
 
 
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_second_derivatives_of_eigh_at_repeated_eigenvalues(vectorize):
+    q = torch.linalg.qr(torch.randn(3, 3, dtype=torch.double))[0]
+    m = q * torch.tensor([2.0, 2.0, 1.0], dtype=torch.double) @ q.mT
+    m = (m + m.mT) / 2
+    k = torch.tensor([[1.0, 2.0, 3.0], [2.0, -1.0, 0.5], [3.0, 0.5, 4.0]], dtype=torch.double)
+    hessian = torch.autograd.functional.hessian
+
+    ours = hessian(lambda x: keel.eigh(x).values.pow(3).sum(), m, vectorize=vectorize)
+    torch.testing.assert_close((ours * k).sum((-2, -1)), 3 * (m @ k + k @ m))
+
+    def rebuilt(x):
+        values, vectors = keel.eigh(x)
+        return (vectors * values.log() @ vectors.mT * k).sum()
+
+    with pytest.raises(RuntimeError, match="no second derivative under rule masked.*keel::spectral"):
+        hessian(rebuilt, m, vectorize=vectorize)
+
+
 def test_rules_reach_the_functions():
     m = torch.eye(3, dtype=torch.double, requires_grad=True)
     (grad,) = torch.autograd.grad(keel.inv_sqrtm(m, keel.PowerIteration(20))[1, 0], m)

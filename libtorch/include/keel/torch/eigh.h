@@ -20,10 +20,15 @@ struct Eigh {
 /// - The default rule equals torch::linalg_eigh's gradient where no two eigenvalues are closer than
 ///   10 sqrt(n) machine epsilons of the largest. At
 ///   repeated eigenvalues it stays exact for losses that see an eigenspace only as a whole: its
-///   projector, its eigenvalue. Functions of matrices ask for more there; keel::spectral has it.
+///   projector, symmetric functions of its eigenvalues. Functions of matrices V f(l) V^T ask for more
+///   there, and what they ask for is left out, without an error; keel::spectral has it.
 /// - float16 and bfloat16 are computed in float32 and come back in the input's type.
 /// - Differentiable to any order: a backward pass that builds a graph states the rule's own
 ///   formula in differentiable operations, so the rule is applied to its own backward.
+/// - At repeated eigenvalues the default rule's second derivatives are exact where its first ones
+///   are, and an error for other losses (NaN while a CUDA graph is captured and under vmap); third
+///   ones are an error. Finding out costs a few more passes through the loss's graph and, on CUDA,
+///   a wait. Only a second backward pass does so.
 /// - A matrix with NaN or infinity gives NaN values, vectors and gradients, for itself alone.
 Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
 

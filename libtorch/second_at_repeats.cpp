@@ -1,0 +1,199 @@
+#include "second_at_repeats.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "autograd.h"
+#include "device.h"
+#include "gradient_rule_formula.h"
+
+namespace keel::ops {
+namespace {
+
+/// A backward pass as the rule sees it. Values, vectors and gradients carry the loss's graph.
+struct Seen {
+  Tensor values, vectors;          ///< (..., n) and (..., n, n)
+  Tensor dL_dvalues, dL_dvectors;  ///< of the loss; either may be undefined
+  Tensor masked;                   ///< the pairs left out
+  Tensor largest;                  ///< largest |l|, (...)
+};
+
+/// The gradients of <weights, output> by `inputs`, undefined where it does not depend on them.
+variable_list pull(const Tensor& output, const Tensor& weights, const variable_list& inputs,
+                   bool create_graph) {
+  if (!output.defined() || !output.requires_grad()) return variable_list(inputs.size());
+  return torch::autograd::grad({output}, inputs, {weights}, /*retain_graph=*/true, create_graph,
+                               /*allow_unused=*/true);
+}
+
+/// Entry (i, j): the derivative along v_i -> v_i + t v_j, v_j -> v_j - t v_i, given that by V.
+Tensor by_rotations(const Tensor& vectors, const Tensor& by_vectors) {
+  const Tensor z = vectors.mT().matmul(by_vectors);
+  return z.mT() - z;
+}
+
+/// Largest |entry| of each matrix, or of each row of values: (...).
+Tensor size_of(const Tensor& tensor, std::int64_t dims) {
+  return dims == 1 ? tensor.abs().amax(-1) : tensor.abs().amax({-2, -1});
+}
+
+/// Weights without a pattern: a sum that vanishes under them has vanishing terms.
+Tensor uneven(const Tensor& like) {
+  const Tensor i = at::arange(like.size(-1), like.options());
+  return (1 + i.unsqueeze(-1) + std::sqrt(2.0) * i).cos();
+}
+
+/// 0, 1, 2, ...
+Tensor ramp(const Tensor& values) {
+  return at::arange(values.size(-1), values.options()).expand_as(values);
+}
+
+/// How large, for each matrix, are <weights, B> 's derivatives (B = V^T dL_dvectors): the first ones
+/// along rotations and along eigenvalues, and those of the latter. In units of B.
+struct Slopes {
+  Tensor first, second;
+};
+
+Slopes slopes_of(const Seen& seen, const Tensor& b, const Tensor& weights) {
+  const variable_list inputs = {seen.values, seen.vectors};
+  Slopes slopes{at::zeros_like(seen.largest), at::zeros_like(seen.largest)};
+  const auto grow = [&](Tensor& slope, const variable_list& by, const Tensor& unit) {
+    if (by[0].defined())
+      slope = at::maximum(slope, unit * seen.largest * size_of(by[0].detach(), 1));
+    if (by[1].defined())
+      slope = at::maximum(slope, unit * size_of(by_rotations(seen.vectors, by[1]).detach(), 2));
+  };
+  const variable_list first = pull(b, weights, inputs, /*create_graph=*/true);
+  grow(slopes.first, first, at::ones_like(seen.largest));
+  if (first[0].defined())
+    grow(slopes.second, pull(first[0], ramp(seen.values) + 1, inputs, false), seen.largest);
+  return slopes;
+}
+
+/// Whether a matrix's loss has no second derivative that the masked rule can give: it prefers one of
+/// two equal eigenvalues, or its eigenvectors' basis, now or as soon as the two part. What has to
+/// vanish for that not to be so is held against rounding, and against the terms that cancel in it.
+Tensor not_blind(const Seen& seen) {
+  const double epsilon = 16 * double(seen.values.size(-1)) * epsilon_of(seen.values);
+  const double cancelled = std::sqrt(epsilon_of(seen.values));
+  Tensor refused = at::zeros_like(seen.largest, seen.largest.options().dtype(at::kBool));
+  if (seen.dL_dvalues.defined()) {
+    const Tensor h = seen.dL_dvalues.detach();
+    Tensor size = size_of(h, 1);
+    const Tensor curvature =
+        pull(seen.dL_dvalues, ramp(seen.values) + 1, {seen.values}, /*create_graph=*/false)[0];
+    if (curvature.defined()) size = size + seen.largest * size_of(curvature, 1);
+    const Tensor row = h.unsqueeze(-1), column = h.unsqueeze(-2);
+    const Tensor bound =
+        cancelled * (row.abs() + column.abs()) + epsilon * size.unsqueeze(-1).unsqueeze(-1);
+    refused = ((row - column).abs() > bound).logical_and(seen.masked).flatten(-2).any(-1);
+  }
+  if (seen.dL_dvectors.defined()) {
+    const Tensor b = seen.vectors.mT().matmul(seen.dL_dvectors), numbers = b.detach();
+    const Tensor mask = seen.masked.to(b.scalar_type());
+    const Tensor all = uneven(b).expand_as(b), inside = mask * all;
+    const Slopes turned = slopes_of(seen, b, inside - inside.mT());
+    const Slopes terms = slopes_of(seen, b, inside), scale = slopes_of(seen, b, all);
+    const Tensor first = size_of(numbers, 2) + scale.first, second = first + scale.second;
+    const auto exceeds = [&](const Tensor& number, const Tensor& made_of, const Tensor& rounded) {
+      refused = refused.logical_or(number > cancelled * made_of + epsilon * rounded);
+    };
+    exceeds(size_of(mask * (numbers - numbers.mT()), 2), size_of(mask * numbers, 2), first);
+    exceeds(turned.first, terms.first, first);
+    exceeds(turned.second, terms.second, second);
+  }
+  return refused;
+}
+
+/// What the second derivative <grad_grad_matrix, d dL_dmatrix> has inside the masked pairs, in the
+/// basis of the matrix. Turning the basis inside an eigenspace moves the part of a symmetric matrix
+/// beside the diagonal onto it, and the diagonal is known: it is the derivative by the eigenvalues.
+Tensor inside_masked_pairs(const Masked& rule, const Seen& seen, const Tensor& grad_grad_matrix) {
+  const Tensor dL_dmatrix =
+      gradient_rule_formula(rule, seen.values, seen.vectors, seen.dL_dvalues, seen.dL_dvectors);
+  // The derivative of dL_dmatrix along eigenvalues that move by 0, 1, 2, ...: that of a linear function
+  // of `any` by it. So grad_grad_matrix, which may be vmap's, meets autograd only at the end.
+  const Tensor weights = ramp(seen.values);
+  const Tensor any = at::zeros_like(dL_dmatrix).requires_grad_(true);
+  const Tensor by_values = pull(dL_dmatrix, any, {seen.values}, true)[0];
+  const Tensor along = pull(by_values, weights, {any}, true)[0];
+  const Tensor by_vectors = pull(along, grad_grad_matrix, {seen.vectors}, false)[0];
+  if (!by_vectors.defined()) return Tensor();
+  const at::NoGradGuard no_graph;
+  const Tensor apart = weights.unsqueeze(-1) - weights.unsqueeze(-2);
+  const Tensor turned = by_rotations(seen.vectors, by_vectors);
+  const Tensor middle =
+      at::where(seen.masked, turned / (2 * at::where(seen.masked, apart, at::ones_like(apart))),
+                at::zeros_like(turned));
+  const Tensor inside = seen.vectors.matmul(middle).matmul(seen.vectors.mT());
+  return (inside + inside.mT()) / 2;
+}
+
+/// The gradient of `tie`, or undefined where there is none.
+Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_matrix) {
+  if (seen.values.numel() == 0 || seen.values.is_meta()) return Tensor();
+  const Tensor values = seen.values.detach();
+  seen.masked = masked_pairs(rule, values);
+  seen.largest = size_of(values, 1);
+  const bool waits = can_be_waited_for(values);
+  if (waits && !seen.masked.any().item<bool>()) return Tensor();
+  const at::AutoGradMode with_graph(true);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const Tensor refused = not_blind(seen);
+  TORCH_CHECK(
+      !waits || !refused.any().item<bool>(), "keel::eigh: no second derivative under rule ",
+      to_string(GradientRule(rule)),
+      " at repeated eigenvalues of a loss that depends on the basis inside their eigenspace or "
+      "weighs eigenvectors by a function of their eigenvalues, as V f(l) V^T does; expected one "
+      "that sees the eigenspace as a whole. keel::spectral and its named functions (sqrtm, "
+      "inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
+  const Tensor inside = inside_masked_pairs(rule, seen, grad_grad_matrix);
+  if (waits) return inside;
+  const Tensor poison =
+      at::where(refused, at::full_like(seen.largest, NAN), at::zeros_like(seen.largest));
+  const Tensor poisoned = poison.unsqueeze(-1).unsqueeze(-1).expand_as(seen.vectors);
+  return inside.defined() ? inside + poisoned : poisoned;
+}
+
+struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& dL_dmatrix, const Tensor& /*tie*/,
+                        const Tensor& values, const Tensor& vectors,
+                        const Optional<Tensor>& dL_dvalues, const Optional<Tensor>& dL_dvectors,
+                        const std::optional<double>& tolerance) {
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["tolerance"] = saved(tolerance);
+    ctx->save_for_backward({values, vectors, or_undefined(dL_dvalues), or_undefined(dL_dvectors)});
+    return dL_dmatrix;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    variable_list input_grads(7);
+    if (!grads[0].defined()) return input_grads;
+    const variable_list tensors = ctx->get_saved_variables();
+    const Masked rule{to_std(loaded(ctx->saved_data["tolerance"]))};
+    input_grads[0] = grads[0];
+    const Tensor inside =
+        second_at_repeats(rule, {tensors[0], tensors[1], tensors[2], tensors[3], {}, {}}, grads[0]);
+    if (inside.defined() && at::GradMode::is_enabled())
+      input_grads[1] = WithoutDerivative::apply(
+          std::string("keel::eigh: no third derivative under rule masked at repeated eigenvalues"),
+          std::function<variable_list()>([&] { return variable_list{inside}; }), grads[0],
+          tensors[0], tensors[1])[0];
+    else
+      input_grads[1] = inside;
+    return input_grads;
+  }
+};
+
+}  // namespace
+
+Tensor with_second_at_repeats(const Masked& rule, const Tensor& dL_dmatrix, const Tensor& tie,
+                              const Tensor& values, const Tensor& vectors, const Tensor& dL_dvalues,
+                              const Tensor& dL_dvectors) {
+  return SecondAtRepeats::apply(dL_dmatrix, tie, values, vectors, if_defined(dL_dvalues),
+                                if_defined(dL_dvectors), rule.tolerance);
+}
+
+}  // namespace keel::ops
