@@ -3,6 +3,7 @@
 // out = bias + matrix x on channel-major panels, for one input or the sum over two.
 
 #include "activation_tiles.h"
+#include "scratch_gap.h"
 #include "tile_sizes.h"
 
 namespace keel::cpu::KEEL_ISA {
@@ -59,7 +60,8 @@ constexpr std::int64_t affine_tile_size(std::int64_t width) {
 
 template <typename T>
 std::int64_t affine_scratch(int inputs, std::int64_t width) {
-  return (inputs + 1) * affine_tile_size<Accumulator<T>>(width);
+  using A = Accumulator<T>;
+  return (inputs + 1) * with_gap<A>(affine_tile_size<A>(width));
 }
 
 template <typename T>
@@ -70,11 +72,11 @@ void affine(const AffineTask<T>& task, std::int64_t channel, std::int64_t width,
   static_assert(kAffineTile % panel_samples == 0);
   A* tile[2];
   for (int input = 0; input < task.inputs; ++input) {
-    tile[input] = scratch + input * affine_tile_size<A>(width);
+    tile[input] = take(scratch, affine_tile_size<A>(width));
     pack_channel_major<panel_samples, T>(task.input[input], task.center[input], channel, width,
                                          first, count, tile[input]);
   }
-  A* const out = scratch + task.inputs * affine_tile_size<A>(width);
+  A* const out = take(scratch, affine_tile_size<A>(width));
   const std::int64_t depth = task.group_size;
   for (std::int64_t k = 0; k < count; k += panel_samples)
     for (std::int64_t c = 0; c < width; c += depth) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "eigh_limits.h"
@@ -11,6 +10,7 @@
 #include "keel/error.h"
 #include "kernels.h"
 #include "scratch.h"
+#include "scratch_gap.h"
 #include "shape.h"
 
 namespace keel::cpu {
@@ -37,19 +37,19 @@ class OneSolver {
         stride_(padded<T>(n)),
         blocks_((n + kBlockRows<T> - 1) / kBlockRows<T>),
         max_sweeps_(max_sweeps),
-        memory_((2 * n + 4 + 3 + 2 * n) * stride_ + blocks_ * n * kBlockRows<T>),
+        memory_(with_gap<T>(blocks_ * n * kBlockRows<T>) + 4 * with_gap<T>(n * stride_) +
+                with_gap<T>(4 * stride_) + 3 * with_gap<T>(stride_)),
         sweeps_(2 * n + 1) {
     T* next = memory_;
-    const auto take = [&](std::int64_t count) { return std::exchange(next, next + count); };
-    vectors_ = take(blocks_ * n * kBlockRows<T>);
-    matrix_ = take(n * stride_);
-    reflectors_ = take(n * stride_);
-    rows_ = take(4 * stride_);
-    diagonal_ = take(stride_);
-    off_diagonal_ = take(stride_);
-    tau_ = take(stride_);
-    cosine_ = take(n * stride_);
-    sine_ = take(n * stride_);
+    vectors_ = take(next, blocks_ * n * kBlockRows<T>);
+    matrix_ = take(next, n * stride_);
+    reflectors_ = take(next, n * stride_);
+    rows_ = take(next, 4 * stride_);
+    diagonal_ = take(next, stride_);
+    off_diagonal_ = take(next, stride_);
+    tau_ = take(next, stride_);
+    cosine_ = take(next, n * stride_);
+    sine_ = take(next, n * stride_);
   }
 
   EighStatus solve(const T* matrix, std::int64_t row_stride, T* values, T* vectors,

@@ -6,6 +6,7 @@
 
 #include "eigh_scaling.h"
 #include "kernels.h"
+#include "scratch_gap.h"
 #include "simd.h"
 
 namespace keel::cpu::KEEL_ISA {
@@ -18,19 +19,21 @@ class LaneSolver {
   static constexpr int kWidth = kLanes<T>;
 
  public:
-  static std::int64_t scratch_size(std::int64_t n) { return (2 * n * n + 7 * n) * kWidth; }
+  static std::int64_t scratch_size(std::int64_t n) {
+    return 2 * with_gap<T>(n * n * kWidth) + 7 * with_gap<T>(n * kWidth);
+  }
 
   LaneSolver(std::int64_t n, T* scratch)
       : n_(n),
-        a_(reinterpret_cast<V*>(scratch)),
-        z_(a_ + n * n),
-        diagonal_(z_ + n * n),
-        off_(diagonal_ + n),
-        tau_(off_ + n),
-        cosine_(tau_ + n),
-        sine_(cosine_ + n),
-        v_(sine_ + n),
-        w_(v_ + n) {}
+        a_(take_vectors(scratch, n * n)),
+        z_(take_vectors(scratch, n * n)),
+        diagonal_(take_vectors(scratch, n)),
+        off_(take_vectors(scratch, n)),
+        tau_(take_vectors(scratch, n)),
+        cosine_(take_vectors(scratch, n)),
+        sine_(take_vectors(scratch, n)),
+        v_(take_vectors(scratch, n)),
+        w_(take_vectors(scratch, n)) {}
 
   void solve(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
              Matrices<T> vectors, EighStatus* status, int max_sweeps) {
@@ -50,6 +53,9 @@ class LaneSolver {
   }
 
  private:
+  static V* take_vectors(T*& next, std::int64_t count) {
+    return reinterpret_cast<V*>(take(next, count * kWidth));
+  }
   V& a(std::int64_t i, std::int64_t j) { return a_[i * n_ + j]; }
   V& z(std::int64_t i, std::int64_t j) { return z_[i * n_ + j]; }
 

@@ -4,6 +4,7 @@
 #include "padded_matrix.h"
 #include "pair_weight.h"
 #include "scratch.h"
+#include "scratch_gap.h"
 #include "shape.h"
 
 namespace keel::cpu {
@@ -31,8 +32,10 @@ void backward_chunk(std::int64_t first, std::int64_t last, const Rule& rule, con
                     Matrices<T> dL_dmatrix) {
   const std::int64_t n = vectors.n, size = n * padded<T>(n);
   const auto multiply = kernels<T>().multiply;
-  Scratch<T> scratch(4 * size);
-  T *const v = scratch, *const u = v + size, *const p = u + size, *const q = p + size;
+  Scratch<T> scratch(4 * with_gap<T>(size));
+  T* next = scratch;
+  T *const v = take(next, size), *const u = take(next, size), *const p = take(next, size),
+           *const q = take(next, size);
   clear_padding(n, v);
   clear_padding(n, u);
   for (std::int64_t b = first; b < last; ++b) {

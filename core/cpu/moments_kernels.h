@@ -4,6 +4,7 @@
 // float64.
 
 #include "activation_tiles.h"
+#include "scratch_gap.h"
 #include "tile_sizes.h"
 
 namespace keel::cpu::KEEL_ISA {
@@ -78,7 +79,8 @@ std::int64_t moments_scratch(const MomentBlock& block) {
   using A = Accumulator<T>;
   const std::int64_t left = whole_vectors<A>(block.left_width);
   const std::int64_t right = whole_vectors<A>(block.right_width);
-  return kMomentsTile * (left + (block.symmetric ? 0 : right)) + left * right;
+  return with_gap<A>(kMomentsTile * left) +
+         (block.symmetric ? 0 : with_gap<A>(kMomentsTile * right)) + with_gap<A>(left * right);
 }
 
 template <typename T>
@@ -88,9 +90,9 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
   constexpr std::int64_t lanes = kLanes<A>;
   const std::int64_t left_stride = whole_vectors<A>(block.left_width);
   const std::int64_t right_stride = whole_vectors<A>(block.right_width);
-  A* const left = scratch;
-  A* const right = block.symmetric ? left : left + kMomentsTile * left_stride;
-  A* const out = right + kMomentsTile * right_stride;
+  A* const left = take(scratch, kMomentsTile * left_stride);
+  A* const right = block.symmetric ? left : take(scratch, kMomentsTile * right_stride);
+  A* const out = take(scratch, left_stride * right_stride);
 
   pack_sample_major<T>(task.left, task.left_center, block.left, block.left_width, first, count,
                        left, left_stride);

@@ -8,6 +8,7 @@
 #include "padded_matrix.h"
 #include "pair_weight.h"
 #include "scratch.h"
+#include "scratch_gap.h"
 #include "shape.h"
 
 namespace keel::cpu {
@@ -73,8 +74,9 @@ template <typename T>
 class Basis {
  public:
   Basis(std::int64_t n, std::int64_t extra)
-      : n_(n), size_(n * padded<T>(n)), scratch_((3 + extra) * size_) {
-    for (std::int64_t k = 0; k < 3 + extra; ++k) clear_padding(n, scratch_ + k * size_);
+      : n_(n), size_(with_gap<T>(n * padded<T>(n))), scratch_((3 + extra) * size_) {
+    T* next = scratch_;
+    for (std::int64_t k = 0; k < 3 + extra; ++k) clear_padding(n, take(next, n * padded<T>(n)));
   }
   T* v() const { return scratch_; }
   T* u() const { return scratch_ + size_; }
@@ -141,8 +143,10 @@ struct RankFinder {
   /// l~_i = v_i^T M v_i - sum_{k<i} l~_k (v_k . v_i)^2: what deflating M by the earlier vectors
   /// leaves, to second order in their loss of orthogonality.
   std::vector<T> rayleigh_quotients(std::int64_t b) {
-    const std::int64_t stride = padded<T>(n), size = n * stride;
-    T *const v = scratch, *const u = v + size, *const m = u + size, *const p = m + size;
+    const std::int64_t stride = padded<T>(n);
+    T* next = scratch;
+    T *const v = take(next, n * stride), *const u = take(next, n * stride),
+             *const m = take(next, n * stride), *const p = take(next, n * stride);
     for (T* each : {v, m}) clear_padding(n, each);
     load(n, vectors[b], vectors.row_stride, v);
     transpose(n, v, u);
@@ -209,7 +213,8 @@ void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T
   if (by_algorithm1) require_same_shape("keel::spectral_rank", "matrices", vectors, matrices);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
-    RankFinder<T> find{n, matrices, vectors, Scratch<T>(by_algorithm1 ? 4 * n * padded<T>(n) : 0)};
+    RankFinder<T> find{n, matrices, vectors,
+                       Scratch<T>(by_algorithm1 ? 4 * with_gap<T>(n * padded<T>(n)) : 0)};
     for (std::int64_t b = first; b < last; ++b) {
       const T* l = values + b * n;
       const bool bad = std::any_of(l, l + n, [](T x) { return std::isnan(x); });

@@ -1,4 +1,5 @@
-// What eigh allocates while it runs, counted under the allocator its scratch comes from.
+// What eigh allocates while it runs, counted under the allocator its scratch comes from. A program of its own:
+// counting takes the place of AddressSanitizer's allocator, which guards scratch in all other tests.
 
 #include <gtest/gtest.h>
 
