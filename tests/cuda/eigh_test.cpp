@@ -8,6 +8,7 @@
 #include "batch_on_device.h"
 #include "cuda/eigh_large.h"
 #include "cuda/eigh_middle.h"
+#include "eigenvalue_noise.h"
 #include "keel/error.h"
 #include "on_device.h"
 #include "support/eigen_quality.h"
@@ -59,6 +60,25 @@ template <typename T>
 class CudaEigh : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(CudaEigh, Types);
+
+TYPED_TEST(CudaEigh, ZerosComeOutWithinTheNoise) {
+  using T = TypeParam;
+  for (const std::int64_t n : {2, 3, 8, 33, 64, 128, 129, 257, 512})
+    for (const std::int64_t rank : {std::int64_t(1), (n + 1) / 2, n - 1}) {
+      const Batch<double> alike(1, n, 1.0);  // of rank one, and all roundings go one way
+      const Batch<double> projector =
+          with_spectrum(spectrum(n, [&](double i) { return i < double(rank) ? 1.0 : 0.0; }), 1);
+      for (const Batch<double>& m : {wishart(n, rank, 1), projector, alike})
+        for (const std::int64_t batch : {1, 3}) {
+          Batch<T> copies(batch, n);
+          for (std::int64_t b = 0; b < batch; ++b) copies.set(b, m.matrix(0));
+          const Solved<T> s = solve_on_device(copies);
+          for (std::int64_t i = rank; i < n; ++i)
+            EXPECT_LE(std::abs(s.values[std::size_t(i)]), eigenvalue_noise<T>(n) * s.values[0])
+                << "n = " << n << ", rank = " << rank << ", batch = " << batch;
+        }
+    }
+}
 
 TYPED_TEST(CudaEigh, EverySizeAndBatch) {
   for (const std::int64_t n : sizes<TypeParam>())
