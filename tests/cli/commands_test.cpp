@@ -49,6 +49,19 @@ TEST_F(CliCommands, EvalRepeatsTheRunsTestError) {
   EXPECT_TRUE(contains(words.out, "64 train images")) << words.out;
 }
 
+TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
+  const auto outcome = keel("eval " + run() + " --recalibrate 2 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto result = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(result.at("recalibrated"), 0);
+  EXPECT_DOUBLE_EQ(result.at("error").get<double>(),
+                   json(run() + "/result.json").at("test_error").get<double>());
+  EXPECT_NE(result.at("recalibrated_loss"), result.at("loss"));
+  EXPECT_TRUE(contains(keel("eval " + run() + " --recalibrate 2").out,
+                       "made again from 2 training batches: error"));
+  EXPECT_EQ(keel("eval " + run() + " --recalibrate 0").code, 2);
+}
+
 TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
   const auto outcome = keel("fold " + run() + " --out " + in("folded"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
