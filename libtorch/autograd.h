@@ -23,6 +23,14 @@ inline bool needs_graph(std::initializer_list<Tensor> inputs) {
   return false;
 }
 
+/// For the forward of a torch::autograd::Function: what is called here is not recorded by this layer of
+/// autograd. The layers below it may: those of an outer functorch.grad are, and Function::apply has
+/// switched grad mode off for all of them, so they would take every output for a constant.
+struct BelowAutograd {
+  const at::AutoDispatchBelowADInplaceOrView keys;
+  const at::AutoGradMode graph_of_outer_layers{true};
+};
+
 inline c10::IValue saved(const std::optional<double>& value) {
   return value ? c10::IValue(*value) : c10::IValue();
 }
@@ -37,7 +45,7 @@ struct WithoutDerivative : torch::autograd::Function<WithoutDerivative> {
   template <typename... Inputs>
   static variable_list forward(AutogradContext* ctx, const std::string& message,
                                const std::function<variable_list()>& compute, const Inputs&...) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     ctx->saved_data["message"] = message;
     return compute();
   }

@@ -8,6 +8,7 @@
 #include "autograd.h"
 #include "device.h"
 #include "gradient_rule_formula.h"
+#include "keel/gradient_rule.h"
 
 namespace keel::ops {
 namespace {
@@ -110,9 +111,8 @@ Tensor not_blind(const Seen& seen) {
 /// What the second derivative <grad_grad_matrix, d dL_dmatrix> has inside the masked pairs, in the
 /// basis of the matrix. Turning the basis inside an eigenspace moves the part of a symmetric matrix
 /// beside the diagonal onto it, and the diagonal is known: it is the derivative by the eigenvalues.
-Tensor inside_masked_pairs(const Masked& rule, const Seen& seen, const Tensor& grad_grad_matrix) {
-  const Tensor dL_dmatrix =
-      gradient_rule_formula(rule, seen.values, seen.vectors, seen.dL_dvalues, seen.dL_dvectors);
+Tensor inside_masked_pairs(const Seen& seen, const Tensor& dL_dmatrix,
+                           const Tensor& grad_grad_matrix) {
   // The derivative of dL_dmatrix along eigenvalues that move by 0, 1, 2, ...: that of a linear function
   // of `any` by it. So grad_grad_matrix, which may be vmap's, meets autograd only at the end.
   const Tensor weights = ramp(seen.values);
@@ -141,6 +141,14 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
   if (waits && !seen.masked.any().item<bool>()) return Tensor();
   const at::AutoGradMode with_graph(true);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const Tensor dL_dmatrix =
+      gradient_rule_formula(rule, seen.values, seen.vectors, seen.dL_dvalues, seen.dL_dvectors);
+  // Tensors of a layer that functorch has left have no graph any more.
+  TORCH_CHECK(
+      dL_dmatrix.requires_grad(),
+      "keel::eigh: no second derivative at repeated eigenvalues by functorch.vjp, jacrev or "
+      "hessian, which leave their layer before its backward pass; nest functorch.grad, or "
+      "use torch.autograd.functional.hessian");
   const Tensor refused = not_blind(seen);
   TORCH_CHECK(
       !waits || !refused.any().item<bool>(), "keel::eigh: no second derivative under rule ",
@@ -149,7 +157,7 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
       "weighs eigenvectors by a function of their eigenvalues, as V f(l) V^T does; expected one "
       "that sees the eigenspace as a whole. keel::spectral and its named functions (sqrtm, "
       "inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
-  const Tensor inside = inside_masked_pairs(rule, seen, grad_grad_matrix);
+  const Tensor inside = inside_masked_pairs(seen, dL_dmatrix, grad_grad_matrix);
   if (waits) return inside;
   const Tensor poison =
       at::where(refused, at::full_like(seen.largest, NAN), at::zeros_like(seen.largest));
@@ -158,14 +166,16 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
 }
 
 struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& dL_dmatrix, const Tensor& /*tie*/,
+  static Tensor forward(AutogradContext* ctx, const Tensor& dL_dmatrix, const Tensor& tie,
                         const Tensor& values, const Tensor& vectors,
                         const Optional<Tensor>& dL_dvalues, const Optional<Tensor>& dL_dvectors,
                         const std::optional<double>& tolerance) {
+    const BelowAutograd below_autograd;
     ctx->set_materialize_grads(false);
     ctx->saved_data["tolerance"] = saved(tolerance);
     ctx->save_for_backward({values, vectors, or_undefined(dL_dvalues), or_undefined(dL_dvectors)});
-    return dL_dmatrix;
+    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors,
+                                  to_torch(tolerance));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -187,13 +197,42 @@ struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
   }
 };
 
+Tensor copied(const Tensor& dL_dmatrix, const Tensor&, const Tensor&, const Tensor&,
+              const Optional<Tensor>&, const Optional<Tensor>&, Optional<double>) {
+  return dL_dmatrix.clone();
+}
+
+Tensor tied(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
+            const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
+            const Optional<Tensor>& dL_dvectors, Optional<double> tolerance) {
+  if (!needs_graph({dL_dmatrix})) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors,
+                                  tolerance);
+  }
+  return SecondAtRepeats::apply(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors,
+                                to_std(tolerance));
+}
+
 }  // namespace
 
-Tensor with_second_at_repeats(const Masked& rule, const Tensor& dL_dmatrix, const Tensor& tie,
-                              const Tensor& values, const Tensor& vectors, const Tensor& dL_dvalues,
-                              const Tensor& dL_dvectors) {
-  return SecondAtRepeats::apply(dL_dmatrix, tie, values, vectors, if_defined(dL_dvalues),
-                                if_defined(dL_dvectors), rule.tolerance);
+Tensor with_second_at_repeats(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
+                              const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
+                              const Optional<Tensor>& dL_dvectors, Optional<double> tolerance) {
+  static const auto op =
+      operator_named<decltype(with_second_at_repeats)>("keel::with_second_at_repeats");
+  return op.call(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, tolerance);
 }
+
+// An operator, so that each layer of nested functorch.grad has its own node of it.
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "with_second_at_repeats(Tensor grad_matrix, Tensor tie, Tensor values, Tensor vectors,"
+      " Tensor? grad_values, Tensor? grad_vectors, float? tolerance) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("with_second_at_repeats", &copied); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("with_second_at_repeats", &copied); }
+TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("with_second_at_repeats", &copied); }
+TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("with_second_at_repeats", &tied); }
 
 }  // namespace keel::ops

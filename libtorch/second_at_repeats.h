@@ -1,6 +1,5 @@
 #pragma once
 
-#include "keel/gradient_rule.h"
 #include "types.h"
 
 namespace keel::ops {
@@ -8,10 +7,10 @@ namespace keel::ops {
 /// Behind a backward pass of eigh under the masked rule that builds a graph: `dL_dmatrix` again, with
 /// what the rule's own backward leaves out at repeated eigenvalues added to its second derivative
 /// (docs/mathematics.md, section 3). `tie` is an output of eigh whose gradient goes straight to the
-/// matrix. A loss that has no second derivative there, or one that the rule cannot give, is an error; in
+/// matrix; `tolerance` is the rule's. A loss that has no second derivative there, or one that the rule cannot give, is an error; in
 /// a CUDA graph's capture and under vmap, where nothing can be waited for, its matrix gets NaN.
-Tensor with_second_at_repeats(const Masked& rule, const Tensor& dL_dmatrix, const Tensor& tie,
-                              const Tensor& values, const Tensor& vectors, const Tensor& dL_dvalues,
-                              const Tensor& dL_dvectors);
+Tensor with_second_at_repeats(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
+                              const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
+                              const Optional<Tensor>& dL_dvectors, Optional<double> tolerance);
 
 }  // namespace keel::ops

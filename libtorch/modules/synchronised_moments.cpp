@@ -28,7 +28,7 @@ void sum_over(const ProcessGroup& group, Tensor& tensor) {
 struct SynchronisedMomentsNode : torch::autograd::Function<SynchronisedMomentsNode> {
   static variable_list forward(AutogradContext* ctx, const Tensor& input, std::int64_t groups,
                                const ProcessGroup& group) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const ops::BelowAutograd below_autograd;
     auto [mean, covariance, count] = global_moments(input, groups, group);
     ctx->saved_data["group"] = hold(group);
     ctx->save_for_backward({input, mean, count});

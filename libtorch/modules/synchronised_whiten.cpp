@@ -77,7 +77,7 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
   static variable_list forward(AutogradContext* ctx, const Tensor& input,
                                const Optional<Tensor>& weight, const Optional<Tensor>& bias,
                                const Settings& set) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const ops::BelowAutograd below_autograd;
     const Tensor w = ops::or_undefined(weight), b = ops::or_undefined(bias);
     const Step out = step(input, w, b, set);
     ctx->set_materialize_grads(false);

@@ -60,7 +60,7 @@ Tensor affine_meta(const Tensor& input, const Tensor& matrix, const Optional<Ten
 struct AffineNode : torch::autograd::Function<AffineNode> {
   static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& matrix,
                         const Optional<Tensor>& center, const Optional<Tensor>& bias) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     ctx->set_materialize_grads(false);
     const auto wanted = [](const Tensor& x) { return x.defined() && x.requires_grad(); };
     const Tensor k = or_undefined(center), b = or_undefined(bias);

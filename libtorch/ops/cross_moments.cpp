@@ -54,7 +54,7 @@ std::tuple<Tensor, Tensor> cross_moments_meta(const Tensor& left, const Tensor& 
 struct CrossMomentsNode : torch::autograd::Function<CrossMomentsNode> {
   static variable_list forward(AutogradContext* ctx, const Tensor& left, const Tensor& right,
                                const Optional<Tensor>& center, std::int64_t groups) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     auto [sum, cross] = cross_moments(left, right, center, groups);
     ctx->set_materialize_grads(false);
     ctx->save_for_backward({left, right, or_undefined(center), sum});

@@ -44,13 +44,18 @@ std::tuple<Tensor, Tensor> eigh_meta(const Tensor& matrix, StringView rule,
 struct EighNode : torch::autograd::Function<EighNode> {
   static variable_list forward(AutogradContext* ctx, const Tensor& matrix, const std::string& rule,
                                const std::optional<double>& parameter) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     auto [values, vectors] = eigh(matrix, rule, to_torch(parameter));
     ctx->set_materialize_grads(false);
     ctx->saved_data["rule"] = rule;
     ctx->saved_data["parameter"] = saved(parameter);
-    // Of the matrix's shape and without memory: its gradient goes straight to the matrix.
-    const Tensor tie = matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
+    // Of the matrix's shape: its gradient goes straight to the matrix. Without memory, except where
+    // an outer functorch.grad has to find the way to the matrix too.
+    using c10::DispatchKey;
+    const bool layered =
+        c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode);
+    const Tensor tie =
+        layered ? matrix.view_as(matrix) : matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
     ctx->save_for_backward({values, vectors, tie});
     return {values, vectors, tie};
   }
@@ -62,9 +67,9 @@ struct EighNode : torch::autograd::Function<EighNode> {
     const Optional<double> parameter = loaded(ctx->saved_data["parameter"]);
     Tensor dL_dmatrix = eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0],
                                       outputs[1], rule, parameter);
-    if (rule == "masked" && dL_dmatrix.requires_grad())
-      dL_dmatrix = with_second_at_repeats({to_std(parameter)}, dL_dmatrix, outputs[2], outputs[0],
-                                          outputs[1], grads[0], grads[1]);
+    if (rule == "masked" && at::GradMode::is_enabled())
+      dL_dmatrix = with_second_at_repeats(dL_dmatrix, outputs[2], outputs[0], outputs[1],
+                                          if_defined(grads[0]), if_defined(grads[1]), parameter);
     if (grads[2].defined()) dL_dmatrix = dL_dmatrix + grads[2];
     return {dL_dmatrix, Tensor(), Tensor()};
   }

@@ -40,7 +40,7 @@ std::tuple<Tensor, Tensor> moments_meta(const Tensor& input, std::int64_t groups
 /// The way back is an affine map of the input, so derivatives go to any order.
 struct MomentsNode : torch::autograd::Function<MomentsNode> {
   static variable_list forward(AutogradContext* ctx, const Tensor& input, std::int64_t groups) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     auto [mean, covariance] = moments(input, groups);
     ctx->set_materialize_grads(false);
     ctx->save_for_backward({input, mean});

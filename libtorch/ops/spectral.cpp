@@ -65,7 +65,7 @@ struct SpectralNode : torch::autograd::Function<SpectralNode> {
                                const std::string& rank_policy,
                                const std::vector<double>& rank_parameters, const std::string& rule,
                                const std::optional<double>& parameter) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     auto [result, values, vectors, rank] = spectral(matrix, function, exponent, rank_policy,
                                                     rank_parameters, rule, to_torch(parameter));
     ctx->set_materialize_grads(false);

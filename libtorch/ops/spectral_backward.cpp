@@ -65,7 +65,7 @@ struct SpectralBackwardNode : torch::autograd::Function<SpectralBackwardNode> {
                         const std::string& function, double exponent,
                         const std::string& rank_policy, const std::string& rule,
                         const std::optional<double>& parameter) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     ctx->set_materialize_grads(false);
     ctx->saved_data["function"] = function;
     ctx->saved_data["exponent"] = exponent;

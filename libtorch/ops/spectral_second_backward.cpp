@@ -67,7 +67,7 @@ struct SpectralSecondBackwardNode : torch::autograd::Function<SpectralSecondBack
                                const Tensor& grad_result, const Tensor& matrix,
                                const Tensor& values, const Tensor& vectors,
                                const std::string& function, double exponent) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     ctx->set_materialize_grads(false);
     ctx->saved_data["function"] = function;
     auto [dL2_ddL_dresult, dL2_dmatrix] = spectral_second_backward(

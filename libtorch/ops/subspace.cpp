@@ -57,7 +57,7 @@ struct SubspaceNode : torch::autograd::Function<SubspaceNode> {
                                const std::string& map, double eps, const std::string& rank,
                                const std::vector<double>& rank_parameters, const std::string& rule,
                                const std::optional<double>& parameter) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     auto [result, values, vectors, found] =
         subspace(covariance, map, eps, rank, rank_parameters, rule, to_torch(parameter));
     ctx->set_materialize_grads(false);

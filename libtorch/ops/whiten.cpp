@@ -67,7 +67,7 @@ struct WhitenNode : torch::autograd::Function<WhitenNode> {
                                std::int64_t groups, const std::string& map, double eps,
                                const std::string& rank, const std::vector<double>& rank_parameters,
                                const std::string& rule, const std::optional<double>& parameter) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     auto [output, mean, covariance, result, values, vectors, found] = whiten_forward(
         input, weight, bias, groups, map, eps, rank, rank_parameters, rule, to_torch(parameter));
     ctx->set_materialize_grads(false);

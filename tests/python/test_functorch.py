@@ -1,0 +1,147 @@
+"""Function transforms: nested ones differentiate again, or say that they cannot."""
+
+import pytest
+import torch
+
+import keel
+
+if torch.__version__.startswith("1."):
+    functorch = pytest.importorskip("functorch")
+    NESTS = True
+else:
+    functorch = torch.func
+    NESTS = False  # there torch refuses operators with a backward in C++ under every such transform
+
+needs_nesting = pytest.mark.skipif(
+    not NESTS, reason=f"torch {torch.__version__} refuses operators in C++ under transforms"
+)
+
+DISTINCT, REPEATED = (2.0, 1.3, 0.7, 0.2), (2.0, 1.0, 1.0, 0.5)
+
+
+def with_spectrum(values):
+    q = torch.linalg.qr(torch.randn(len(values), len(values), dtype=torch.double))[0]
+    m = q * torch.tensor(values, dtype=torch.double) @ q.mT
+    return (m + m.mT) / 2
+
+
+def through_eigh(m):
+    values, vectors = keel.eigh(m)
+    leading = vectors[:, :1] @ vectors[:, :1].mT
+    return (leading * weights(m)).sum() + values.pow(3).sum()
+
+
+def weights(m):
+    n = m.shape[-1]
+    return torch.linspace(-1, 2, n * n, dtype=m.dtype).reshape(n, n).cos()
+
+
+LOSSES = {
+    name: lambda m, f=getattr(keel, name): (f(m) * weights(m)).sum()
+    for name in ("sqrtm", "inv_sqrtm", "invm", "logm", "expm")
+}
+LOSSES["powm"] = lambda m: (keel.powm(m, 0.3) * weights(m)).sum()
+LOSSES["eigh"] = through_eigh
+LOSSES["moments"] = lambda x: (torch.ops.keel.moments(x)[1].pow(3) * weights(x)).sum()
+LOSSES["affine"] = lambda m: (
+    torch.ops.keel.affine(m, (m * m).unsqueeze(0), m[0], m[1]).pow(3) * weights(m)
+).sum()
+
+
+def second(loss, m, direction):
+    """By two backward passes."""
+    x = m.clone().requires_grad_()
+    (g,) = torch.autograd.grad(loss(x), x, create_graph=True)
+    return torch.autograd.grad((g * direction).sum(), x)[0]
+
+
+@pytest.mark.skipif(NESTS, reason="here they work")
+@pytest.mark.parametrize("name", LOSSES)
+def test_refused_by_torch(name):
+    with pytest.raises(RuntimeError, match="functorch"):
+        functorch.grad(LOSSES[name])(with_spectrum(DISTINCT))
+
+
+@needs_nesting
+def test_nested_gradients_of_a_number():
+    def loss(x):
+        return keel.expm(x.reshape(1, 1)).sum()
+
+    x = torch.tensor(0.5, dtype=torch.double)
+    for order in (1, 2):
+        loss = functorch.grad(loss)
+        torch.testing.assert_close(loss(x), x.exp(), msg=f"derivative {order}")
+    with pytest.raises(RuntimeError, match="keel::spectral: no third derivative of exp"):
+        functorch.grad(loss)(x)
+
+
+@needs_nesting
+@pytest.mark.parametrize("spectrum", [DISTINCT, REPEATED], ids=["distinct", "repeated"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_nested_gradients_are_those_of_two_backward_passes(name, spectrum):
+    m, direction = with_spectrum(spectrum), with_spectrum(DISTINCT)
+    loss = LOSSES[name]
+    expected = second(loss, m, direction)
+    assert expected.abs().max() > 0.01
+
+    nested = functorch.grad(lambda x: (functorch.grad(loss)(x) * direction).sum())(m)
+    torch.testing.assert_close(nested, expected)
+    twice = functorch.jacrev(functorch.jacrev(loss))
+    if name == "eigh" and spectrum is REPEATED:
+        with pytest.raises(RuntimeError, match="no second derivative at repeated .*functorch.vjp"):
+            twice(m)
+    else:
+        torch.testing.assert_close((twice(m) * direction[..., None, None]).sum((0, 1)), expected)
+
+
+@needs_nesting
+def test_transforms_that_do_not_differentiate_twice_work_as_ever():
+    batch = torch.stack([with_spectrum(DISTINCT), with_spectrum(REPEATED)])
+    for loss in (LOSSES["logm"], through_eigh):
+        one_by_one = torch.stack([second_free(loss, m) for m in batch])
+        torch.testing.assert_close(functorch.vmap(functorch.grad(loss))(batch), one_by_one)
+        torch.testing.assert_close(functorch.grad(loss)(batch[0]), one_by_one[0])
+        values = torch.stack([loss(m) for m in batch])
+        torch.testing.assert_close(functorch.vmap(loss)(batch), values)
+
+
+def second_free(loss, m):
+    x = m.clone().requires_grad_()
+    return torch.autograd.grad(loss(x), x)[0]
+
+
+@needs_nesting
+def test_nested_gradients_of_a_layer_are_refused():
+    x = torch.randn(9, 3, dtype=torch.double)
+
+    def loss(x):
+        output = torch.ops.keel.whiten(x, None, None, 1, "zca", 1e-4, "full", [], "exact", None)[0]
+        return output.pow(3).sum()
+
+    assert functorch.grad(loss)(x).abs().max() > 0.01
+    with pytest.raises(RuntimeError, match="keel::whiten: no second derivative"):
+        functorch.grad(lambda x: functorch.grad(loss)(x).pow(2).sum())(x)
+
+
+@needs_nesting
+def test_no_grad_inside_a_transform_stays_one():
+    def loss(m):
+        with torch.no_grad():
+            return keel.expm(m).sum()
+
+    m = with_spectrum(DISTINCT)
+    assert not functorch.grad(loss)(m).any()
+    assert not functorch.grad(lambda m: functorch.grad(loss)(m).sum())(m).any()
+
+
+@needs_nesting
+def test_second_derivatives_that_are_not_there_are_an_error_or_nan():
+    m = with_spectrum(REPEATED)
+
+    def rebuilt(m):
+        values, vectors = keel.eigh(m)
+        return (vectors * values.log() @ vectors.mT * weights(m)).sum()
+
+    inner = functorch.grad(rebuilt)
+    with pytest.raises(RuntimeError, match="keel::eigh: no second derivative under rule masked"):
+        functorch.grad(lambda m: inner(m).pow(2).sum())(m)
