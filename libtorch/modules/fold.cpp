@@ -1,5 +1,7 @@
 // Evaluation without a layer: A (x - mean) + bias joins the linear layer before it.
 
+#include <typeinfo>
+
 #include "check.h"
 #include "keel/torch/nn/whitening.h"
 
@@ -11,6 +13,23 @@ void WhiteningImpl::require_evaluation(const char* what) const {
   TORCH_CHECK(!is_training() && running_mean.defined(), name(), "::", what,
               ": expected a layer in eval mode with running statistics, got one ",
               is_training() ? "in training mode" : "without running statistics");
+}
+
+/// `before` is a `Plain` and nothing more: what else a layer holds or derives may change its output.
+template <typename Plain>
+void require_plain(const std::string& name, const Plain& before, const char* kind) {
+  const auto refuse = [&](const std::string& got) {
+    TORCH_CHECK_VALUE(false, name, "::fold_into: expected a plain ", kind, ", got one with ", got);
+  };
+  if (typeid(before) != typeid(Plain)) refuse("a class of its own, " + before.name());
+  for (const auto& item : before.named_parameters(/*recurse=*/false))
+    if (item.key() != "weight" && item.key() != "bias") refuse("parameter " + item.key());
+  for (const auto& item : before.named_buffers(/*recurse=*/false)) refuse("buffer " + item.key());
+  for (const auto& item : before.named_children()) refuse("submodule " + item.key());
+  if (!before.weight.defined()) refuse("no weight");
+  TORCH_CHECK_VALUE(before.weight.is_floating_point(), name,
+                    "::fold_into: expected real floating-point parameters, got ",
+                    before.weight.scalar_type());
 }
 
 /// Fills `after`, which is like the layer before with a bias, in float64.
@@ -35,6 +54,7 @@ Layer WhiteningImpl::folded(Layer after, const Tensor& before_weight,
 template <std::size_t dimensions, typename Convolution>
 Convolution WhiteningImpl::folded_convolution(const Convolution& before) const {
   require_evaluation("fold_into");
+  require_plain(name(), *before, "convolution");
   const auto& like = before->options;
   const std::int64_t out = like.out_channels(), cuts = like.groups(), d = *options.group_size;
   TORCH_CHECK_VALUE(out == options.channels, name(), "::fold_into: expected a convolution to ",
@@ -65,6 +85,7 @@ torch::nn::Conv3d WhiteningImpl::fold_into(const torch::nn::Conv3d& before) cons
 
 torch::nn::Linear WhiteningImpl::fold_into(const torch::nn::Linear& before) const {
   require_evaluation("fold_into");
+  require_plain(name(), *before, "linear layer");
   auto like = before->options;
   TORCH_CHECK_VALUE(like.out_features() == options.channels, name(),
                     "::fold_into: expected a linear layer to ", options.channels,

@@ -96,5 +96,36 @@ TEST(Fold, RefusesWhatWouldNotBeTheSame) {
   EXPECT_TRUE(fails_with("got one without running statistics", [&] { untracked->as_conv1x1(); }));
 }
 
+struct DoubledImpl : torch::nn::Conv2dImpl {
+  using torch::nn::Conv2dImpl::Conv2dImpl;
+  Tensor forward(const Tensor& x) { return 2 * torch::nn::Conv2dImpl::forward(x); }
+};
+
+TEST(Fold, RefusesLayersThatAreMoreThanTheirWeightAndBias) {
+  const Layer layer = trained({.channels = 8, .group_size = 4}, at::kFloat)[0];
+  using namespace torch::nn;
+  const auto options = Conv2dOptions(3, 8, 3);
+  EXPECT_TRUE(fails_with(
+      "::fold_into: expected a plain convolution, got one with a class of its own",
+      [&] { layer->fold_into(Conv2d(std::shared_ptr<Conv2dImpl>(new DoubledImpl(options)))); }));
+  const auto refused = [&](const std::string& part, auto&& change) {
+    Conv2d convolution(options);
+    change(convolution);
+    EXPECT_TRUE(fails_with("keel::nn::ZcaWhitening::fold_into: expected a plain convolution, got " +
+                               std::string("one with ") + part,
+                           [&] { layer->fold_into(convolution); }));
+  };
+  refused("parameter weight_g",
+          [](Conv2d& c) { c->register_parameter("weight_g", torch::ones(8)); });
+  refused("buffer weight_mask",
+          [](Conv2d& c) { c->register_buffer("weight_mask", torch::ones(8)); });
+  refused("submodule norm", [](Conv2d& c) { c->register_module("norm", Linear(8, 8)); });
+  refused("no weight", [](Conv2d& c) { c->weight = Tensor(); });
+  Linear complex(3, 8);
+  complex->to(torch::kComplexFloat);
+  EXPECT_TRUE(fails_with("expected real floating-point parameters, got ComplexFloat",
+                         [&] { layer->fold_into(complex); }));
+}
+
 }  // namespace
 }  // namespace keel::test

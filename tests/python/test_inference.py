@@ -6,6 +6,7 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import keel
 from support import LAYERS, correlated, relative
@@ -73,6 +74,78 @@ def test_what_cannot_be_folded_is_an_error():
         made.train().fold_into(nn.Linear(4, 6))
     with pytest.raises(RuntimeError, match="got track_running_stats=False"):
         keel.nn.ZcaWhitening(6, track_running_stats=False).eval().as_conv1x1()
+
+
+class Doubled(nn.Conv2d):
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+class Padded(nn.Conv2d):
+    def _conv_forward(self, input, weight, bias):
+        return super()._conv_forward(input, weight, bias) + 1
+
+
+class Renamed(nn.Conv2d):
+    """A subclass that computes what its base does."""
+
+
+def hooked(layer, hook):
+    register = layer.register_forward_hook if hook == "after" else layer.register_forward_pre_hook
+    register(lambda module, *arguments: None)
+    return layer
+
+
+def replaced(layer):
+    plain = layer.forward
+    layer.forward = lambda x: plain(x) + 1
+    return layer
+
+
+def untied(layer):
+    weight = layer.weight
+    del layer.weight
+    layer.weight = weight.detach() * 2  # no parameter any more
+    return layer
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: nn.utils.weight_norm(nn.Conv2d(4, 6, 3)), r"Conv2d with .*pre-hooks \(WeightNorm"),
+        (lambda: nn.utils.spectral_norm(nn.Linear(4, 6)), r"Linear with .*\(SpectralNorm"),
+        (
+            lambda: prune.l1_unstructured(nn.Conv1d(4, 6, 3), "weight", amount=0.5),
+            r"Conv1d with forward pre-hooks \(L1Unstructured",
+        ),
+        (lambda: hooked(nn.Conv2d(4, 6, 3), "after"), "Conv2d with forward hooks"),
+        (lambda: hooked(nn.Conv2d(4, 6, 3), "before"), "Conv2d with forward pre-hooks"),
+        (lambda: Doubled(4, 6, 3), "what Conv2d does, got Doubled with a forward of its own"),
+        (lambda: Padded(4, 6, 3), "got Padded with a _conv_forward of its own"),
+        (lambda: replaced(nn.Conv3d(4, 6, 3)), "got Conv3d with a forward of its own"),
+        (lambda: untied(nn.Conv2d(4, 6, 3)), "expected weight and bias to be parameters"),
+        (lambda: nn.LazyConv2d(6, 3), "LazyConv2d"),
+    ],
+)
+def test_layers_that_do_something_else_are_not_folded(make, message):
+    made = trained(keel.nn.ZcaWhitening, group_size=3)
+    with pytest.raises(ValueError, match=message):
+        made.fold_into(make())
+
+
+def test_complex_layers_are_not_folded():
+    with pytest.raises(TypeError, match="expected real floating-point parameters, got torch.complex"):
+        trained(keel.nn.ZcaWhitening).fold_into(nn.Linear(4, 6, dtype=torch.cfloat))
+
+
+def test_what_is_left_of_them_is_folded():
+    made, x = trained(keel.nn.ZcaWhitening, group_size=3), torch.randn(2, 4, 5, 5).double()
+    normed = nn.utils.weight_norm(nn.Conv2d(4, 6, 3)).double()
+    for before in (nn.utils.remove_weight_norm(normed), Renamed(4, 6, 3).double()):
+        before.register_full_backward_hook(lambda *arguments: None)  # forward is what counts
+        folded = made.fold_into(before)
+        assert type(folded) is type(before)
+        assert relative(folded(x), made(before(x))) < 1e-13
 
 
 @pytest.mark.parametrize("affine", [True, False])

@@ -4,7 +4,7 @@ and foldable into the convolution or linear layer before it."""
 from __future__ import annotations
 
 import copy
-from typing import Optional
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,32 @@ def fold_into(name: str, layer: nn.Module, matrix: Tensor, shift: Tensor) -> nn.
     return folded
 
 
+def _given(layer: nn.Module) -> Tuple[str, ...]:
+    return ("weight",) if getattr(layer, "bias", None) is None else ("weight", "bias")
+
+
+def _what_else_it_does(layer: nn.Module, kind: type) -> Optional[str]:
+    """What makes the layer's output other than its kind's with these parameters, in words."""
+    # weight_norm, spectral_norm and prune compute the weight in a hook before forward.
+    for what, hooks in (
+        ("forward hooks", layer._forward_hooks),
+        ("forward pre-hooks", layer._forward_pre_hooks),
+    ):
+        if hooks:
+            kinds = ", ".join(_name_of(hook) for hook in hooks.values())
+            return f"{what} ({kinds}): remove them first"
+    for method in ("forward", "_conv_forward", "__call__", "_call_impl"):
+        theirs = getattr(type(layer), method, None)
+        if method in vars(layer) or theirs is not getattr(kind, method, None):
+            return f"a {method} of its own"
+    return None
+
+
+def _name_of(hook: Callable[..., Any]) -> str:
+    kind = type(hook).__name__
+    return getattr(hook, "__name__", kind) if kind in ("function", "method") else kind
+
+
 def _check_foldable(name: str, layer: nn.Module, matrix: Tensor) -> None:
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
     groups, d, _ = matrix.shape
@@ -85,6 +111,23 @@ def _check_foldable(name: str, layer: nn.Module, matrix: Tensor) -> None:
         raise ValueError(
             f"{name}.fold_into: expected plain parameters, got {type(layer).__name__}; "
             "remove its parametrizations first"
+        )
+    kind = next(kind for kind in kinds if isinstance(layer, kind))
+    other = _what_else_it_does(layer, kind)
+    if other is not None:
+        raise ValueError(
+            f"{name}.fold_into: expected a layer that does what {kind.__name__} does, "
+            f"got {type(layer).__name__} with {other}"
+        )
+    if not all(isinstance(layer._parameters.get(p), nn.Parameter) for p in _given(layer)):
+        raise ValueError(
+            f"{name}.fold_into: expected weight and bias to be parameters of the layer, "
+            f"got {type(layer).__name__} with {', '.join(layer._parameters) or 'none'}"
+        )
+    if not all(getattr(layer, p).is_floating_point() for p in _given(layer)):
+        raise TypeError(
+            f"{name}.fold_into: expected real floating-point parameters, "
+            f"got {layer.weight.dtype} in {type(layer).__name__}"
         )
     channels = layer.weight.shape[0]
     if channels != groups * d:

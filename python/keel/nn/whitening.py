@@ -144,6 +144,10 @@ class Whitening(nn.Module):
     def fold_into(self, layer: nn.Module) -> nn.Module:
         """A copy of the convolution or linear layer before this one, with this one inside.
 
+        The layer before must compute what its parameters ``weight`` and ``bias`` say: one with forward
+        hooks, parametrizations (also old-style weight_norm, spectral_norm, prune) or a forward of its
+        own is an error.
+
         >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
         >>> x = torch.randn(4, 3, 9, 9)
         >>> _ = norm(conv(x))  # a training step

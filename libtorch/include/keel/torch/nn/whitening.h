@@ -81,7 +81,8 @@ class WhiteningImpl : public torch::nn::Module {
   /// Evaluation as a plain layer. The layer must be in eval mode and have running statistics.
   torch::nn::Conv2d as_conv1x1() const;
   /// A copy of `before` that does this layer's evaluation as well. A convolution's groups must not
-  /// cut through this layer's.
+  /// cut through this layer's. `before` must be that very class, with weight and bias and nothing
+  /// else: what derives from it or holds more may compute something else, and is an error.
   torch::nn::Conv1d fold_into(const torch::nn::Conv1d& before) const;
   torch::nn::Conv2d fold_into(const torch::nn::Conv2d& before) const;
   torch::nn::Conv3d fold_into(const torch::nn::Conv3d& before) const;
