@@ -46,6 +46,8 @@ RuleName name_of(const SpectralRule& rule) {
   return std::visit([](const auto& r) { return name(r); }, rule);
 }
 PolicyName name_of(const RankPolicy& policy) {
+  // NaN stands for a condition that is off: one that is NaN must not pass for it.
+  with_torch_errors("keel::RankPolicy", [&] { validate(policy); });
   return std::visit([](const auto& p) { return name(p); }, policy);
 }
 

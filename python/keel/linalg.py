@@ -6,7 +6,7 @@ bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN for it
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from .rules import (
     SpectralRule,
     encode_rank,
     encode_rule,
+    finite,
+    whole,
 )
 
 __all__ = [
@@ -54,6 +56,18 @@ class Spectral(NamedTuple):
     values: Tensor
     vectors: Tensor
     rank: Tensor
+
+
+def _exponent(operation: str, exponent: Any) -> float:
+    if isinstance(exponent, Tensor):
+        if exponent.requires_grad:
+            raise TypeError(
+                f"{operation}: expected an exponent that needs no gradient, got {exponent!r}: a power "
+                "is differentiated by its matrix alone; detach() the exponent if that is meant"
+            )
+        if exponent.numel() == 1:
+            exponent = exponent.item()
+    return finite(operation, "exponent", exponent)
 
 
 def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
@@ -106,7 +120,8 @@ def spectral(
     policy, numbers = encode_rank("keel.spectral", rank)
     name, parameter = encode_rule("keel.spectral", rule)
     operator = torch.ops.keel.spectral
-    return Spectral(*operator(matrix, function, float(exponent), policy, numbers, name, parameter))
+    number = _exponent("keel.spectral", exponent)
+    return Spectral(*operator(matrix, function, number, policy, numbers, name, parameter))
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -163,13 +178,14 @@ def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
-    """A real power.
+    """A real power. The exponent is a number: a tensor that requires a gradient is an error.
 
     >>> keel.powm(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3).round(decimals=3)
     tensor([[2., 0.],
             [0., 3.]])
     """
-    return torch.ops.keel.powm(matrix, float(exponent), *encode_rule("keel.powm", rule))
+    number = _exponent("keel.powm", exponent)
+    return torch.ops.keel.powm(matrix, number, *encode_rule("keel.powm", rule))
 
 
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
@@ -192,4 +208,6 @@ def power_method(matrix: Tensor, iterations: int = 19, seed: int = 0) -> Eigh:
     >>> values.round(decimals=3)
     tensor([9., 1.])
     """
+    iterations = whole("keel.power_method", "iterations", iterations, 1)
+    seed = whole("keel.power_method", "seed", seed, -(2**63), 2**63 - 1)
     return Eigh(*torch.ops.keel.power_method(matrix, iterations, seed))

@@ -94,6 +94,13 @@ TEST(Spectral, SecondDerivativesReachTheIncomingGradient) {
               1e-13 * std::abs(along.item<double>()));
 }
 
+TEST(Spectral, AConditionThatIsNaNIsNoneThatIsOff) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(fails_with("keel::Algorithm1: expected a finite eps >= 0, got nan", [&] {
+    spectral(torch::eye(3), {SpectralFunction::Kind::inv}, Algorithm1{.eps = nan});
+  }));
+}
+
 TEST(Spectral, DerivativesThatAreNotThereAreNamedErrors) {
   const Tensor m = with_spectrum({3, 2, 1}).requires_grad_(true);
   const auto first = [&](const Tensor& result) {

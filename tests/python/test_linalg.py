@@ -66,6 +66,20 @@ def test_powers():
     torch.testing.assert_close(keel.powm(m, -0.5), keel.inv_sqrtm(m))
 
 
+def test_exponents_are_numbers():
+    m = positive()
+    torch.testing.assert_close(keel.powm(m, torch.tensor(3)), m @ m @ m)
+    for power in (lambda p: keel.powm(m, p), lambda p: keel.spectral(m, "power", p)):
+        with pytest.raises(TypeError, match="expected an exponent that needs no gradient, got tensor"):
+            power(torch.tensor(0.5, requires_grad=True))
+        for wrong in ("0.5", True, None, torch.ones(2), 1j):
+            with pytest.raises(TypeError, match="expected exponent to be a number"):
+                power(wrong)
+        for wrong in (math.nan, math.inf):
+            with pytest.raises(ValueError, match="expected a finite exponent"):
+                power(wrong)
+
+
 @pytest.mark.parametrize(
     "name, derivative",
     [("sqrtm", 0.5), ("inv_sqrtm", -0.5), ("invm", -1.0), ("logm", 1.0), ("expm", math.e)],
@@ -122,6 +136,22 @@ def test_rank_policies():
         assert result.result.trace().item() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [3, 16, 33, 70, 130])
+def test_results_do_not_depend_on_what_batch_mates_hold_or_on_the_place(n, dtype):
+    """To the last bit; between batch sizes to rounding, as another kernel may be chosen."""
+    batch = positive(9, n=n).detach().to(dtype)
+    others = positive(9, n=n).detach().to(dtype)
+    others[4] = batch[0]
+    for function in (keel.eigh, lambda m: (keel.inv_sqrtm(m),)):
+        for ours, theirs in zip(function(batch), function(others)):
+            assert torch.equal(ours[0], theirs[4])
+    for size in (1, 3):
+        values = keel.eigh(batch[:size]).values[0]
+        bound = 16 * n * torch.finfo(dtype).eps * values[0]  # Weyl, for two stable solvers
+        assert (values - keel.eigh(batch).values[0]).abs().max() < bound
+
+
 def test_power_method_is_seeded_and_finds_the_values():
     m = torch.diag(torch.tensor([4.0, 1.0, 0.25], dtype=torch.double))
     found = keel.power_method(m, iterations=60, seed=3)
@@ -137,3 +167,5 @@ def test_errors_name_the_operation():
         keel.spectral(torch.eye(2), "root")
     with pytest.raises(ValueError, match="terms"):
         keel.eigh(torch.eye(2), keel.Taylor(0))
+    with pytest.raises(TypeError, match="keel.power_method: expected iterations .*got 2.5"):
+        keel.power_method(torch.eye(2), 2.5)

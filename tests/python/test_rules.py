@@ -5,6 +5,7 @@ import math
 import pickle
 
 import pytest
+import torch
 
 import keel
 from keel import rules
@@ -44,6 +45,81 @@ def test_a_condition_that_is_off_is_nan():
     numbers = rules.encode_rank("here", keel.Algorithm1(None, 0.2, None, False))[1]
     assert math.isnan(numbers[0]) and math.isnan(numbers[2])
     assert numbers[1] == 0.2 and numbers[3] == 0.0
+
+
+WHOLE = [
+    (keel.PowerIteration, "terms"),
+    (keel.Taylor, "terms"),
+    (keel.Exact, "terms"),
+    (keel.LeadingCount, "count"),
+    (keel.PowerMethod, "iterations"),
+]
+REAL = [
+    (keel.Lorentzian, "width"),
+    (keel.Masked, "tolerance"),
+    (keel.LeadingEnergy, "fraction"),
+    (keel.Algorithm1, "eps"),
+    (keel.Algorithm1, "rayleigh_tolerance"),
+    (keel.Algorithm1, "energy"),
+]
+
+
+@pytest.mark.parametrize("kind, field", WHOLE + [(keel.PowerMethod, "seed")])
+@pytest.mark.parametrize("value", ["5", 5.0, 2.5, True, math.nan, torch.tensor(5), None])
+def test_what_is_no_whole_number_is_an_error(kind, field, value):
+    with pytest.raises(TypeError, match=f"keel.{kind.__name__}: expected {field} to be a whole number"):
+        kind(**{field: value})
+
+
+@pytest.mark.parametrize("kind, field", WHOLE)
+def test_whole_numbers_have_a_range(kind, field):
+    for value in (0, -1):
+        with pytest.raises(ValueError, match=f"keel.{kind.__name__}: expected {field} >= 1.*{value}"):
+            kind(**{field: value})
+    kind(**{field: 7})
+    if field == "terms":
+        with pytest.raises(ValueError, match="<= 2147483647"):
+            kind(2**31)
+
+
+@pytest.mark.parametrize("kind, field", REAL)
+@pytest.mark.parametrize("value", ["0.5", True, torch.tensor(0.5), 1j])
+def test_what_is_no_number_is_an_error(kind, field, value):
+    with pytest.raises(TypeError, match=f"keel.{kind.__name__}: expected {field} to be a number"):
+        kind(**{field: value})
+
+
+@pytest.mark.parametrize("kind, field", REAL)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.5])
+def test_numbers_have_a_range(kind, field, value):
+    with pytest.raises(ValueError, match=f"keel.{kind.__name__}: expected .*{field}.*got"):
+        kind(**{field: value})
+    kind(**{field: 1})
+
+
+def test_ends_of_ranges():
+    keel.Masked(0), keel.Algorithm1(eps=0)
+    for bad in (
+        lambda: keel.Lorentzian(0),
+        lambda: keel.LeadingEnergy(0),
+        lambda: keel.LeadingEnergy(1.5),
+        lambda: keel.Algorithm1(rayleigh_tolerance=0),
+        lambda: keel.Algorithm1(energy=0.0),
+    ):
+        with pytest.raises(ValueError):
+            bad()
+    with pytest.raises(TypeError, match="keep_reaching to be True or False, got 1"):
+        keel.Algorithm1(keep_reaching=1)
+
+
+def test_a_wrong_rule_gets_the_list_of_all_that_would_do():
+    every = ["Analytic", "PowerIteration", "Taylor", "Lorentzian", "Masked", "Exact", "PowerMethod"]
+    with pytest.raises(TypeError) as error:
+        keel.nn.ZcaWhitening(4, rule="exact")
+    assert all(name in str(error.value) for name in every)
+    with pytest.raises(TypeError) as error:
+        keel.sqrtm(torch.eye(2), keel.PowerMethod())
+    assert all(name in str(error.value) for name in every[:-1])
 
 
 def test_wrong_kinds_are_errors_that_name_what_came():

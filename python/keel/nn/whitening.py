@@ -230,10 +230,11 @@ class Whitening(nn.Module):
     def _grouping(
         cls, channels: int, group_size: Optional[int], groups: Optional[int]
     ) -> Tuple[int, int]:
-        if channels < 1:
-            raise ValueError(f"{cls._name()}: expected num_features >= 1, got {channels}")
+        rules.whole(cls._name(), "num_features", channels, 1)
         for name, given in (("group_size", group_size), ("groups", groups)):
-            if given is not None and (given < 1 or channels % given != 0):
+            if given is None:
+                continue
+            if rules.whole(cls._name(), name, given, 1) and channels % given != 0:
                 raise ValueError(
                     f"{cls._name()}: expected {name} to divide num_features, "
                     f"got {name} = {given} and num_features = {channels}"
@@ -251,18 +252,18 @@ class Whitening(nn.Module):
         """The operator's own checks, on a tensor without data: a bad option is an error now."""
         synchronise.check_group(self._name(), self.process_group)
         policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
-        if self.momentum is not None and not 0 <= self.momentum <= 1:
-            raise ValueError(
-                f"{self._name()}: expected a momentum in [0, 1] or None, got {self.momentum}"
-            )
-        if isinstance(self.rule, PowerMethod):
-            if self.rule.iterations < 1:
+        rules.finite(self._name(), "eps", self.eps)
+        if self.momentum is not None:
+            if not 0 <= rules.finite(self._name(), "momentum", self.momentum) <= 1:
                 raise ValueError(
-                    f"{self._name()}: expected iterations >= 1, got {self.rule.iterations}"
+                    f"{self._name()}: expected a momentum in [0, 1] or None, got {self.momentum}"
                 )
+        rules.flag(self._name(), "affine", self.affine)
+        rules.flag(self._name(), "track_running_stats", self.track_running_stats)
+        if isinstance(self.rule, PowerMethod):
             name, parameter = "exact", None
         else:
-            name, parameter = rules.encode_rule(self._name(), self.rule)
+            name, parameter = rules.encode_rule(self._name(), self.rule, with_power_method=True)
         nothing = torch.empty(1, 1, 1, device="meta")
         torch.ops.keel.subspace(nothing, self._map, self.eps, policy, numbers, name, parameter)
 
