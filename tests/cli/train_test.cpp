@@ -116,6 +116,15 @@ TEST(CliTrain, WhereTheCpuHasNoBfloat16ItSaysSoBeforeTheFirstStep) {
   EXPECT_FALSE(fs::exists(run / "metrics.jsonl"));
 }
 
+// Where oneDNN 2.6 writes past a buffer, unless it is spared the stride of a 1x1 convolution.
+TEST(CliTrain, ANarrowNetworkTrainsInChannelsLastOrderWithAvx2) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      keel("train" + kTiny + "--width 4 --channels-last --run " + (folder / "run").string(),
+           "ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2 timeout 300");
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+}
+
 // Dead filters make eigenvalues equal to the last bit; the textbook gradient divides by their
 // difference. The same run under the exact rule finishes.
 TEST(CliTrain, ARunThatDivergesEndsWithFourAndSaysWhere) {
