@@ -1,12 +1,13 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu bench bench-gpu lint clean
+.PHONY: help setup demo test test-machines test-gpu bench bench-gpu lint clean
 jobs := $(shell nproc)
 
 help:
 	@echo 'make setup     install what is missing (with apt)'
 	@echo 'make demo      build, train six layers for a few minutes, print a table, write a report'
 	@echo 'make test      lint, build, all tests; then the core tests under ASan and UBSan'
+	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
 	@echo 'make test-gpu  all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
 	@echo 'make bench     build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
 	@echo 'make bench-gpu the same on a GPU, with what it has to reach (ARGS=--help)'
@@ -26,10 +27,16 @@ test: setup
 	cmake --preset release
 	cmake --build --preset release
 	ctest --preset release --parallel $(jobs)
+	scripts/test-machines --quick
 	scripts/build-cuda
 	cmake --preset sanitize
 	cmake --build --preset sanitize
 	ctest --preset sanitize --parallel $(jobs)
+
+test-machines: setup
+	cmake --preset release
+	cmake --build --preset release
+	scripts/test-machines $(ARGS)
 
 test-gpu:
 	scripts/test-gpu $(ARGS)
