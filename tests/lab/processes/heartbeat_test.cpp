@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -21,6 +23,7 @@ struct Board {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::string> words;
+  std::map<std::string, int> reads;
   bool gone = false, hangs = false;
 };
 
@@ -30,9 +33,12 @@ class BoardMailbox : public Mailbox {
   void set(const std::string& key, const std::string& value) override {
     const auto lock = open();
     board_->words[key] = value;
+    board_->changed.notify_all();
   }
   std::optional<std::string> get(const std::string& key) override {
     const auto lock = open();
+    ++board_->reads[key];
+    board_->changed.notify_all();
     const auto found = board_->words.find(key);
     return found == board_->words.end() ? std::nullopt : std::optional(found->second);
   }
@@ -66,9 +72,23 @@ class HeartbeatTest : public testing::Test {
     flag = value;
     board_->changed.notify_all();
   }
-  void start_all() {
-    for (int rank = 0; rank < 3; ++rank) hearts_.push_back(heart(rank));
-    std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  /// Waits until something is so on the board, however long that takes on a busy machine.
+  void wait_until(const std::function<bool()>& so) {
+    std::unique_lock lock(board_->mutex);
+    board_->changed.wait(lock, so);
+  }
+  void wait_for_step(int rank, int step) {
+    wait_until([&] {
+      const auto written = board_->words.find("beat/" + std::to_string(rank));
+      if (written == board_->words.end()) return false;
+      std::istringstream sign(written->second);
+      int beats = -1, found = -1;
+      return bool(sign >> beats >> found) && found == step;
+    });
+  }
+  void start_all(std::function<void(const std::string&)> lost = {}) {
+    for (int rank = 0; rank < 3; ++rank) hearts_.push_back(heart(rank, rank == 0 ? lost : nullptr));
+    for (int rank = 0; rank < 3; ++rank) wait_for_step(rank, 0);
   }
 
   std::chrono::milliseconds timeout_ = 2s;
@@ -86,7 +106,7 @@ TEST_F(HeartbeatTest, NobodyIsBlamedWhereAllLive) {
 TEST_F(HeartbeatTest, WhoIsSilentIsNamedWithItsLastStep) {
   start_all();
   hearts_[2]->at(17);
-  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  wait_for_step(2, 17);
   hearts_[2].reset();
   EXPECT_EQ(hearts_[0]->blame(false), "rank 2 gives no sign of life (last at step 17)");
 }
@@ -103,7 +123,7 @@ TEST_F(HeartbeatTest, WhoLivesButDoesNotMoveIsNamedByThoseWhoWaited) {
     for (int i = 0; i < 5; ++i) hearts_[std::size_t(rank)]->begin_sum();
   hearts_[0]->at(4);
   hearts_[2]->at(3);
-  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  wait_for_step(2, 3);
   EXPECT_EQ(hearts_[0]->blame(/*stuck=*/true),
             "rank 2 lives but does not move (step 3, sum 0; this one: step 4, sum 5)");
 }
@@ -132,13 +152,10 @@ TEST_F(HeartbeatTest, AStoreThatIsGoneOrHangsIsItsKeepersFault) {
 TEST_F(HeartbeatTest, WhoWaitsInVainAndCannotWakeIsEnded) {
   std::atomic<int> ended = 0;
   std::string why;
-  hearts_.push_back(heart(0, [&](const std::string& words) {
+  start_all([&](const std::string& words) {
     why = words;
     ++ended;
-  }));
-  hearts_.push_back(heart(1));
-  hearts_.push_back(heart(2));
-  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  });
   {
     const Heartbeat::Waiting waiting(*hearts_[0]);
     std::this_thread::sleep_for(1s);
@@ -153,12 +170,10 @@ TEST_F(HeartbeatTest, WhoWaitsInVainAndCannotWakeIsEnded) {
 TEST_F(HeartbeatTest, ALongWaitForThoseWhoLiveIsNoFault) {
   timeout_ = 4s;
   std::atomic<int> ended = 0;
-  hearts_.push_back(heart(0, [&](const std::string&) { ++ended; }));
-  hearts_.push_back(heart(1));
-  hearts_.push_back(heart(2));
-  std::this_thread::sleep_for(3 * hearts_[0]->beat());
+  start_all([&](const std::string&) { ++ended; });
   const Heartbeat::Waiting waiting(*hearts_[0]);
-  std::this_thread::sleep_for(6s);
+  wait_until([&] { return board_->reads["beat/1"] >= 2; });  // a look at the others, and a second
+  std::this_thread::sleep_for(3 * hearts_[0]->beat());       // what came of it would be there now
   EXPECT_EQ(ended, 0);
 }
 
