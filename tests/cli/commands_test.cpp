@@ -1,5 +1,6 @@
 // The commands that read what training left. One run serves all.
 
+#include <gtest/gtest.h>
 #include <cstring>
 
 #include "cli/program.h"

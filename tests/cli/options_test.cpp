@@ -1,4 +1,6 @@
 #include "cli/program.h"
+
+#include <gtest/gtest.h>
 #include "keel/version.h"
 
 namespace keel::cli::testing {

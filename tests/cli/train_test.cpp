@@ -1,5 +1,7 @@
 #include "cli/program.h"
 
+#include <gtest/gtest.h>
+
 namespace keel::cli::testing {
 namespace {
 

@@ -1,6 +1,8 @@
 // The rank policies of keel/spectral.h, on the GPU. Needs one to run.
 
 #include "batch_on_device.h"
+
+#include <gtest/gtest.h>
 #include "keel/error.h"
 #include "support/solve.h"
 #include "support/spectral.h"

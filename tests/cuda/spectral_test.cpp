@@ -2,6 +2,8 @@
 
 #include "keel/spectral.h"
 
+#include <gtest/gtest.h>
+
 #include "batch_on_device.h"
 #include "keel/error.h"
 #include "support/spectral.h"

@@ -1,5 +1,6 @@
 // Processes that die, hang, never come or were told something else: an error that names them, in time.
 
+#include <gtest/gtest.h>
 #include <algorithm>
 
 #include "distributed/train_support.h"

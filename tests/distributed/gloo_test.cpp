@@ -1,5 +1,6 @@
 // Starts the processes of gloo_rank.cpp and waits for them, but not for ever.
 
+#include <gtest/gtest.h>
 #include <memory>
 
 #include "distributed/program.h"

@@ -2,6 +2,8 @@
 
 #include "libtorch/layers_support.h"
 
+#include <gtest/gtest.h>
+
 namespace keel::test {
 namespace {
 

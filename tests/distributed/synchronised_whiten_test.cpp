@@ -1,6 +1,8 @@
 // Layers over several processes, which are threads here: no network, and every case is cheap.
 
 #include "one_process.h"
+
+#include <gtest/gtest.h>
 #include "threads_as_processes.h"
 
 namespace keel::test {

@@ -2,6 +2,8 @@
 
 #include "distributed/drift.h"
 
+#include <gtest/gtest.h>
+
 namespace keel::test {
 namespace {
 

@@ -1,6 +1,8 @@
 // The operators on matrices, CPU against CUDA. Needs a GPU.
 
 #include "cuda_support.h"
+
+#include <gtest/gtest.h>
 #include "support/eigen_quality.h"
 #include "support/spectrum_zoo.h"
 #include "support/tolerance.h"

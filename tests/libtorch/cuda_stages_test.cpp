@@ -1,6 +1,8 @@
 // The operators a layer is made of, CPU against CUDA. Needs a GPU.
 
 #include "cuda_support.h"
+
+#include <gtest/gtest.h>
 #include "support/spectrum_zoo.h"
 
 namespace keel::test {

@@ -2,6 +2,8 @@
 
 #include "layers_support.h"
 
+#include <gtest/gtest.h>
+
 namespace keel::test {
 namespace {
 

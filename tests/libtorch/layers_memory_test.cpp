@@ -1,5 +1,6 @@
 // What a layer allocates and keeps, counted under the allocator, against BatchNorm2d.
 
+#include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <algorithm>

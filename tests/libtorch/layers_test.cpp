@@ -1,6 +1,7 @@
 // The layers as torch norm layers: inputs of every kind, running statistics, state, messages.
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <gtest/gtest.h>
 
 #include <limits>
 #include <sstream>

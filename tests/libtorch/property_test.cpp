@@ -8,6 +8,7 @@
 // sup |f''| |C|_F |E|_F, as its divided differences are f'' / 2. Evaluating adds 8 n eps of what is summed.
 // Suprema are over [l_min - eta, l_max + eta], where f' and f'' are monotone: they lie at its ends.
 
+#include <gtest/gtest.h>
 #include <algorithm>
 #include <cstdlib>
 #include <functional>

@@ -2,6 +2,8 @@
 
 #include "keel/torch/nn/recalibrate.h"
 
+#include <gtest/gtest.h>
+
 #include <limits>
 #include <map>
 

@@ -1,5 +1,7 @@
 #include "lab/data/augment.h"
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <optional>
 

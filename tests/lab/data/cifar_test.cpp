@@ -1,4 +1,6 @@
 #include "lab/data/data_set.h"
+
+#include <gtest/gtest.h>
 #include "support/errors.h"
 #include "support/files.h"
 

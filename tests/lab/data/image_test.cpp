@@ -1,5 +1,7 @@
 #include "lab/data/image.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 
 #include "pictures.h"

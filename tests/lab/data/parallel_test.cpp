@@ -1,5 +1,7 @@
 #include "lab/data/parallel.h"
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <chrono>
 #include <stdexcept>

@@ -1,5 +1,7 @@
 #include "lab/data/data_set.h"
 
+#include <gtest/gtest.h>
+
 namespace keel::lab {
 namespace {
 

@@ -1,5 +1,7 @@
 #include "lab/models/batch_norm.h"
 
+#include <gtest/gtest.h>
+
 #include "distributed/threads_as_processes.h"
 #include "lab/models/resnet.h"
 #include "lab/train/graph.h"

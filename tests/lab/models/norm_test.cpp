@@ -1,5 +1,7 @@
 #include "lab/models/norm.h"
 
+#include <gtest/gtest.h>
+
 #include "lab/models/batch_norm.h"
 #include "support/errors.h"
 

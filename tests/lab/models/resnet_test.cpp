@@ -1,5 +1,7 @@
 #include "lab/models/resnet.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <map>
 #include <set>

@@ -1,5 +1,7 @@
 #include "lab/storage/safetensors.h"
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <nlohmann/json.hpp>
 

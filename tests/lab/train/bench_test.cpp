@@ -1,5 +1,7 @@
 #include "lab/train/bench.h"
 
+#include <gtest/gtest.h>
+
 #include "lab/train/support.h"
 
 namespace keel::lab {

@@ -1,5 +1,7 @@
 #include "lab/train/checkpoint.h"
 
+#include <gtest/gtest.h>
+
 #include <fstream>
 #include <system_error>
 

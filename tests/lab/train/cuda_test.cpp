@@ -1,5 +1,6 @@
 // What differs on a GPU: the captured step, and the CPU as its twin. Skipped where there is none.
 
+#include <gtest/gtest.h>
 #include <csignal>
 
 #include "lab/train/bench.h"

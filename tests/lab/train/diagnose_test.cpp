@@ -1,5 +1,7 @@
 #include "lab/train/diagnose.h"
 
+#include <gtest/gtest.h>
+
 #include <limits>
 #include <nlohmann/json.hpp>
 

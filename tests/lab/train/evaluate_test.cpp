@@ -1,5 +1,7 @@
 #include "lab/train/evaluate.h"
 
+#include <gtest/gtest.h>
+
 #include "lab/data/augment.h"
 #include "lab/train/support.h"
 #include "lab/train/trainer.h"

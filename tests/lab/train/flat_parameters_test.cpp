@@ -1,5 +1,7 @@
 #include "lab/train/flat_parameters.h"
 
+#include <gtest/gtest.h>
+
 #include <limits>
 
 #include "lab/train/support.h"

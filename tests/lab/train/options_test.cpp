@@ -1,5 +1,7 @@
 #include "lab/train/options.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,7 @@
 #include "lab/train/recalibrate.h"
 
+#include <gtest/gtest.h>
+
 #include <csignal>
 
 #include "lab/train/checkpoint.h"

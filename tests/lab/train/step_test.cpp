@@ -1,5 +1,7 @@
 #include "lab/train/step.h"
 
+#include <gtest/gtest.h>
+
 #include <limits>
 
 #include "lab/train/bfloat16_cpu.h"

@@ -1,5 +1,7 @@
 #include "lab/train/trainer.h"
 
+#include <gtest/gtest.h>
+
 #include <sys/resource.h>
 
 #include <csignal>
