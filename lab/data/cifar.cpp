@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <fstream>
+#include <sstream>
 
 #include "lab/data/load_error.h"
 #include "lab/data/sources.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab {
 namespace {
@@ -39,14 +40,7 @@ Format format_of(const std::string& source) {
           {"train.bin"}, {"test.bin"},       {20, 100}};
 }
 
-std::vector<char> read_records(const fs::path& file, const Format& format) {
-  std::ifstream stream(file, std::ios::binary | std::ios::ate);
-  require_of(file, stream && fs::is_regular_file(file),
-             fmt::format("expected a binary file of {}, cannot open it", format.name));
-  std::vector<char> bytes(std::size_t(stream.tellg()));
-  stream.seekg(0);
-  require_of(file, bool(stream.read(bytes.data(), std::streamsize(bytes.size()))),
-             "cannot be read");
+Images parse_records(const std::string& bytes, const Format& format, const fs::path& file) {
   const std::int64_t size = std::int64_t(bytes.size()), record = format.record();
   require_of(file, size > 0,
              fmt::format("expected records of {} bytes, got an empty file", record));
@@ -54,31 +48,32 @@ std::vector<char> read_records(const fs::path& file, const Format& format) {
              fmt::format("expected whole records of {} bytes, got {} bytes: record {} is cut short "
                          "after {} bytes",
                          record, size, size / record, size % record));
-  return bytes;
+  const std::int64_t count = size / record;
+  Images images{torch::empty({count, 3, kSide, kSide}, torch::kUInt8),
+                torch::empty({count}, torch::kLong)};
+  for (std::int64_t r = 0; r < count; ++r) {
+    const char* at = bytes.data() + r * record;
+    for (std::int64_t k = 0; k < format.label_bytes(); ++k) {
+      const std::int64_t label = static_cast<unsigned char>(at[k]);
+      const std::int64_t most = format.labels[std::size_t(k)] - 1;
+      require_of(file, label <= most,
+                 fmt::format("record {} (byte {}): expected a label from 0 to {}, got {}", r,
+                             r * record + k, most, label));
+      images.labels.data_ptr<std::int64_t>()[r] = label;
+    }
+    std::memcpy(images.pixels.data_ptr<std::uint8_t>() + r * kPixels, at + format.label_bytes(),
+                std::size_t(kPixels));
+  }
+  return images;
 }
 
 Images read_images(const fs::path& folder, const std::vector<std::string>& files,
                    const Format& format, const Progress& progress) {
   std::vector<torch::Tensor> pixels, labels;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const fs::path file = folder / files[i];
-    const std::vector<char> bytes = read_records(file, format);
-    const std::int64_t record = format.record(), count = std::int64_t(bytes.size()) / record;
-    pixels.push_back(torch::empty({count, 3, kSide, kSide}, torch::kUInt8));
-    labels.push_back(torch::empty({count}, torch::kLong));
-    for (std::int64_t r = 0; r < count; ++r) {
-      const char* at = bytes.data() + r * record;
-      for (std::int64_t k = 0; k < format.label_bytes(); ++k) {
-        const std::int64_t label = static_cast<unsigned char>(at[k]);
-        const std::int64_t most = format.labels[std::size_t(k)] - 1;
-        require_of(file, label <= most,
-                   fmt::format("record {} (byte {}): expected a label from 0 to {}, got {}", r,
-                               r * record + k, most, label));
-        labels.back().data_ptr<std::int64_t>()[r] = label;
-      }
-      std::memcpy(pixels.back().data_ptr<std::uint8_t>() + r * kPixels, at + format.label_bytes(),
-                  std::size_t(kPixels));
-    }
+    const Images images = parse_records(content_of(folder / files[i]), format, folder / files[i]);
+    pixels.push_back(images.pixels);
+    labels.push_back(images.labels);
     if (progress) progress("reading " + files[i], std::int64_t(i) + 1, std::int64_t(files.size()));
   }
   return {torch::cat(pixels), torch::cat(labels)};
@@ -87,11 +82,12 @@ Images read_images(const fs::path& folder, const std::vector<std::string>& files
 /// The names' file goes with the data but nothing depends on it: without it classes have numbers.
 std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
   std::vector<std::string> names;
-  std::ifstream stream(file);
+  std::stringstream stream(fs::exists(file) ? content_of(file) : "");
   for (std::string line; std::getline(stream, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (!line.empty()) names.push_back(line);
   }
+  for (const std::string& name : names) require_of(file, is_utf8(name), "expected names in UTF-8");
   if (names.empty())
     for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
   require_of(file, std::int64_t(names.size()) == count,
@@ -100,6 +96,10 @@ std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
 }
 
 }  // namespace
+
+Images parse_cifar(const std::string& bytes, const std::string& source, const fs::path& file) {
+  return parse_records(bytes, format_of(source), file);
+}
 
 DataSet load_cifar(const DataOptions& options, const Progress& progress) {
   const Format format = format_of(options.source);

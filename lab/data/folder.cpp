@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
@@ -13,6 +12,7 @@
 #include "lab/data/parallel.h"
 #include "lab/data/random.h"
 #include "lab/data/sources.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab {
 namespace {
@@ -45,15 +45,6 @@ bool named_as_image(const fs::path& file) {
 }
 
 /// Names of the folders in a folder, sorted: a class's number must not depend on the disk's order.
-bool is_utf8(const std::string& text) {
-  try {
-    nlohmann::json(text).dump();
-    return true;
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
-}
-
 std::vector<std::string> folders_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -170,6 +161,7 @@ DataSet load_folder(const DataOptions& options, const Progress& progress) {
 
   DataSet data;
   data.name = fs::canonical(folder).filename().string();
+  require_of(folder, is_utf8(data.name), "expected a name in UTF-8");
   Listing train, test;
   Skipped skipped;
   if (const std::string held_out = test_folder(names); !held_out.empty()) {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
 #include "lab/data/load_error.h"
 
 namespace keel::lab {
 namespace {
 
-constexpr std::uint64_t kLongestSide = 1 << 16, kMostPixels = 1 << 27;
+constexpr std::uint64_t kLongestSide = 1 << 16, kMostPixels = 1 << 27, kLongestFile = 1 << 30;
 
 /// The share each old pixel from `first` on has in a new one.
 struct Taps {
@@ -61,14 +60,9 @@ Image decode(std::span<const std::uint8_t> bytes) {
 }
 
 Image read_image(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary | std::ios::ate);
-  require_of(file, stream && std::filesystem::is_regular_file(file), "cannot be opened");
-  std::vector<std::uint8_t> bytes(std::size_t(std::max<std::streamoff>(0, stream.tellg())));
-  stream.seekg(0);
-  require_of(file, bool(stream.read(reinterpret_cast<char*>(bytes.data()), bytes.size())),
-             "cannot be read");
+  const std::string bytes = content_of(file, kLongestFile);
   try {
-    return decode(bytes);
+    return decode({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
   } catch (const Error& error) {
     fail(file, error.what());
   }

@@ -11,6 +11,7 @@
 #include "lab/data/load_error.h"
 #include "lab/data/sources.h"
 #include "lab/storage/checksum.h"
+#include "lab/storage/json.h"
 #include "lab/storage/safetensors.h"
 
 namespace keel::lab {
@@ -78,38 +79,23 @@ void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data
                "expected a packed data set, its metadata have no " + name);
     return found->second;
   };
+  const auto take = [&](const char* name, auto& into) {
+    const auto where = fmt::format("keel::lab::load: {}: its metadata's {}", file.string(), name);
+    const json value = parse_json(field(name), where);
+    try {
+      value.get_to(into);
+    } catch (const json::exception& error) {
+      throw Error(fmt::format("{}: {}", where, error.what()));
+    }
+  };
   const std::string format = field("format");
   require_of(file, format == kFormat, "expected format '" + kFormat + "', got '" + format + "'");
-  try {
-    data.name = field("name");
-    data.classes = json::parse(field("classes")).get<std::vector<std::string>>();
-    data.mean = json::parse(field("mean")).get<std::array<double, 3>>();
-    data.deviation = json::parse(field("deviation")).get<std::array<double, 3>>();
-  } catch (const json::exception& error) {
-    fail(file, fmt::format("metadata: {}", error.what()));
-  }
+  data.name = field("name");
+  take("classes", data.classes);
+  take("mean", data.mean);
+  take("deviation", data.deviation);
   for (double deviation : data.deviation)
     require_of(file, deviation > 0, fmt::format("expected deviations > 0, got {}", deviation));
-}
-
-DataSet read(const fs::path& file) {
-  require_of(file, fs::is_regular_file(file), "expected a packed data set, found no file");
-  SafeTensors content;
-  try {
-    content = read_safetensors(file);
-  } catch (const Error& error) {
-    fail(file, fmt::format("expected a packed data set: {}", error.what()));
-  } catch (const std::system_error& error) {
-    fail(file, error.what());
-  }
-  DataSet data;
-  take_metadata(file, content.metadata, data);
-  take_tensors(file, content, data);
-  const std::string expected = content.metadata["crc32"];
-  const std::string got = checksum_of(content.metadata, data);
-  require_of(file, got == expected,
-             fmt::format("damaged: expected checksum {}, got {}", expected, got));
-  return data;
 }
 
 }  // namespace
@@ -124,6 +110,8 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
     *tensor = tensor->cpu().contiguous();
     tensors.emplace_back(name, *tensor);
   }
+  require(is_utf8(data.name),
+          "keel::lab::pack: " + file.string() + ": expected the set's name in UTF-8");
   Metadata metadata{{"format", kFormat},
                     {"name", data.name},
                     {"classes", json(data.classes).dump()},
@@ -141,10 +129,27 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
   if (progress) progress(what, count, count);
 }
 
+DataSet parse_packed(const std::string& bytes, const fs::path& file) {
+  SafeTensors content;
+  try {
+    content = parse_safetensors(bytes, file.string());
+  } catch (const Error& error) {
+    fail(file, fmt::format("expected a packed data set: {}", error.what()));
+  }
+  DataSet data;
+  take_metadata(file, content.metadata, data);
+  take_tensors(file, content, data);
+  const std::string expected = content.metadata["crc32"];
+  const std::string got = checksum_of(content.metadata, data);
+  require_of(file, got == expected,
+             fmt::format("damaged: expected checksum {}, got {}", expected, got));
+  return data;
+}
+
 DataSet load_packed(const DataOptions& options, const Progress& progress) {
   const std::string what = "reading " + options.path.filename().string();
   if (progress) progress(what, 0, 1);
-  DataSet data = read(options.path);
+  DataSet data = parse_packed(content_of(options.path), options.path);
   if (progress) progress(what, 1, 1);
   const auto fitted = [&](const Images& images, std::int64_t limit) {
     return resized(limited(images, limit, options.seed), options.size, progress);

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "lab/storage/json.h"
+
 namespace keel::lab {
 namespace {
 
@@ -141,7 +143,7 @@ std::pair<std::int64_t, std::int64_t> Processes::part_of(std::int64_t count) con
 void Processes::require_same(const nlohmann::json& settings) {
   if (is_first()) mailbox_->set("settings", settings.dump());
   meet();
-  const auto firsts = nlohmann::json::parse(mailbox_->get("settings").value_or("{}"));
+  const auto firsts = parse_json(mailbox_->get("settings").value_or("{}"), "what rank 0 was told");
   for (const auto& [name, value] : settings.items())
     if (!firsts.contains(name) || firsts[name] != value)
       fail(fmt::format("rank {} was given {} {}, rank 0 {}", rank(), name, value.dump(),

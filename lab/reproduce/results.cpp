@@ -9,6 +9,7 @@
 
 #include "keel/error.h"
 #include "lab/storage/files.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -200,7 +201,7 @@ Results read_results(const fs::path& file) {
   Results results;
   if (!fs::exists(file)) return results;
   try {
-    const Json json = Json::parse(read_file(file));
+    const Json json = parse_ordered_json(read_file(file), "it");
     results.experiment = json.at("experiment").get<std::string>();
     results.schedule = json.at("schedule").get<std::string>();
     results.options = json.at("options");

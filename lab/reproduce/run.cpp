@@ -24,6 +24,7 @@
 #include "lab/reproduce/machine.h"
 #include "lab/reproduce/trial.h"
 #include "lab/storage/files.h"
+#include "lab/storage/json.h"
 #include "lab/train/signals.h"
 
 namespace keel::lab::reproduce {
@@ -47,6 +48,8 @@ struct Running {
 
   fs::path beside(const char* suffix) const { return request.string() + suffix; }
 };
+
+Json json_file(const fs::path& file) { return parse_ordered_json(read_file(file), file.string()); }
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -196,7 +199,7 @@ class Queue {
                       code, last_lines(one.beside(".log"))));
       return;
     }
-    TrialOutcome found = outcome_of(Json::parse(read_file(one.beside(".done"))));
+    TrialOutcome found = outcome_of(json_file(one.beside(".done")));
     if (found.trial.status == "interrupted") return stop();
     record(found);
     printer_.line(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
@@ -269,7 +272,7 @@ RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const Run
 }
 
 void run_requested_trial(const fs::path& request) {
-  const Json note = Json::parse(read_file(request));
+  const Json note = json_file(request);
   std::optional<Data> expected;
   if (note.contains("data")) expected = data_of(note.at("data"));
   const TrialOutcome outcome =

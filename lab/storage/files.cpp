@@ -1,13 +1,17 @@
 #include "lab/storage/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
+#include <cstring>
+#include <new>
 #include <system_error>
 #include <utility>
+
+#include "keel/error.h"
 
 namespace keel::lab {
 namespace {
@@ -37,6 +41,13 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+std::string kind(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
 
 bool write_all(int descriptor, const std::string& bytes) {
   constexpr std::size_t kMost = std::size_t{1} << 30;  // Linux writes no more than 2 GiB at once
@@ -73,20 +84,38 @@ void write_file_atomically(const std::filesystem::path& file, const std::string&
   if (entries.opened()) ::fsync(entries.number());  // some file systems cannot; the data is safe
 }
 
-std::string read_file(const std::filesystem::path& file) {
-  const Descriptor in(file, O_RDONLY);
-  if (!in.opened()) fail("cannot open ", file, errno);
-  std::string bytes;
-  std::error_code unknown;
-  const auto size = std::filesystem::file_size(file, unknown);
-  if (!unknown) bytes.reserve(size);
-  std::string piece(std::size_t{1} << 20, '\0');
-  while (true) {
-    const ssize_t now = ::read(in.number(), piece.data(), piece.size());
-    if (now < 0 && errno == EINTR) continue;
-    if (now < 0) fail("cannot read ", file, errno);
-    if (now == 0) return bytes;
-    bytes.append(piece, 0, std::size_t(now));
+std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
+  const auto cannot = [&](const std::string& doing, const std::string& why) {
+    return Error(doing + file.string() + ": " + why);
+  };
+  const Descriptor in(file, O_RDONLY | O_NONBLOCK);  // else opening a pipe waits for a writer
+  if (!in.opened()) throw cannot("cannot open ", std::strerror(errno));
+  struct stat about {};
+  if (::fstat(in.number(), &about) != 0) throw cannot("cannot open ", std::strerror(errno));
+  if (!S_ISREG(about.st_mode))
+    throw cannot("cannot read ", "expected a regular file, got " + kind(about.st_mode));
+  const auto too_long = [&](std::uintmax_t size) {
+    return cannot("cannot read ", "expected at most " + std::to_string(most) + " bytes, got " +
+                                      std::to_string(size));
+  };
+  if (std::uintmax_t(about.st_size) > most) throw too_long(std::uintmax_t(about.st_size));
+  try {
+    std::string bytes(std::size_t(about.st_size) + 1, '\0');  // one more: to see the end at once
+    std::size_t done = 0;
+    while (true) {
+      if (done == bytes.size()) bytes.resize(2 * done);  // it has grown meanwhile
+      const ssize_t now = ::read(in.number(), bytes.data() + done, bytes.size() - done);
+      if (now < 0 && errno == EINTR) continue;
+      if (now < 0) throw cannot("cannot read ", std::strerror(errno));
+      done += std::size_t(now);
+      if (done > most) throw too_long(done);
+      if (now > 0) continue;
+      bytes.resize(done);
+      return bytes;
+    }
+  } catch (const std::bad_alloc&) {
+    throw cannot("cannot read ",
+                 "memory does not hold its " + std::to_string(about.st_size) + " bytes");
   }
 }
 

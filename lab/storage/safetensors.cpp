@@ -7,10 +7,10 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "keel/error.h"
 #include "lab/storage/files.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab {
 namespace {
@@ -64,7 +64,7 @@ class Parser {
     std::memcpy(&length, bytes_.data(), kLengthBytes);
     require_that(length <= kLongestHeader && length <= bytes_.size() - kLengthBytes,
                  "its header should be {} bytes long, the file is {}", length, bytes_.size());
-    const json header = parse_header(bytes_.data() + kLengthBytes, length);
+    const json header = parse_header(std::string_view(bytes_).substr(kLengthBytes, length));
     data_ = kLengthBytes + length;
 
     SafeTensors result;
@@ -88,18 +88,14 @@ class Parser {
                               fmt::format(text, std::forward<Args>(args)...)));
   }
 
-  json parse_header(const char* begin, std::uint64_t length) const {
-    std::set<std::string> seen;
-    bool repeated = false, too_deep = false;
-    const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-      too_deep = too_deep || depth > 4;
-      if (event == json::parse_event_t::key && depth == 1)
-        repeated = !seen.insert(value.get<std::string>()).second || repeated;
-      return !too_deep;
-    };
-    json header = json::parse(begin, begin + length, watch, /*allow_exceptions=*/false);
-    require_that(header.is_object() && !too_deep, "its header is no JSON object");
-    require_that(!repeated, "its header has a name twice");
+  json parse_header(std::string_view text) const {
+    json header;
+    try {
+      header = parse_json(text, "its header");
+    } catch (const Error& error) {
+      require_that(false, "{}", error.what());
+    }
+    require_that(header.is_object(), "its header is no JSON object");
     return header;
   }
 
@@ -140,18 +136,19 @@ class Parser {
     require_that(result.begin <= result.end && result.end <= held,
                  "tensor '{}' lies at bytes {} to {} of {}", name, result.begin, result.end, held);
 
-    // In 128 bits with a bound each time: sizes from a file may be anything.
+    // In 128 bits with a bound each time: sizes from a file may be anything. Beside an extent of 0 the
+    // others count too, LibTorch multiplies them for its strides.
     unsigned __int128 size = c10::elementSize(result.type);
     bool empty = false;
     for (const json& extent : shape) {
       const auto n = extent.get<std::uint64_t>();
-      require_that(n <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
-                   "tensor '{}' has an extent of {}", name, n);
       result.shape.push_back(std::int64_t(n));
       empty = empty || n == 0;
       size = std::min<unsigned __int128>(size * std::max<std::uint64_t>(n, 1),
                                          std::numeric_limits<std::uint64_t>::max());
     }
+    require_that(size <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
+                 "tensor '{}' has shape {}, too large for any memory", name, shape.dump());
     if (empty) size = 0;
     require_that(size == result.end - result.begin,
                  "tensor '{}' of type {} and shape {} has {} bytes", name, dtype.dump(),

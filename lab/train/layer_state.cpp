@@ -1,10 +1,10 @@
 #include "lab/train/layer_state.h"
 
-#include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lab/train/json_number.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab {
 namespace {

@@ -1,4 +1,6 @@
-#include "lab/train/json_number.h"
+#include <nlohmann/json.hpp>
+
+#include "lab/storage/json.h"
 #include "lab/train/trainer.h"
 
 namespace keel::lab {

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "lab/data/data_set.h"
 
 #include <gtest/gtest.h>
@@ -114,7 +116,15 @@ TEST(Cifar, ErrorsNameFileAndPlace) {
   check("test_batch.bin", [](const auto& file) { write_bytes(file, ""); },
         {"test_batch.bin", "an empty file"});
   check("data_batch_5.bin", [](const auto& file) { std::filesystem::remove(file); },
-        {"data_batch_5.bin", "expected a binary file of CIFAR-10, cannot open it"});
+        {"data_batch_5.bin", "cannot open", "No such file"});
+  check("data_batch_4.bin",
+        [](const auto& file) {
+          std::filesystem::remove(file);
+          ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+        },
+        {"data_batch_4.bin", "got a pipe"});
+  check("batches.meta.txt", [](const auto& file) { write_bytes(file, "caf\xe9\n"); },
+        {"batches.meta.txt", "names in UTF-8"});
   check("batches.meta.txt", [](const auto& file) { write_bytes(file, "cat\ndog\n"); },
         {"batches.meta.txt", "names of 10 classes, got 2"});
   EXPECT_TRUE(refuses({"/no/such/folder", "expected the folder with CIFAR-10's binary files"},

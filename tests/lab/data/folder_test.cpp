@@ -1,4 +1,9 @@
+<<<<<<< HEAD
 #include <gtest/gtest.h>
+=======
+#include <sys/stat.h>
+
+>>>>>>> bc9b742 (lab: one way to open a file, one bounded way to read JSON)
 #include <algorithm>
 
 #include "lab/data/data_set.h"
@@ -137,6 +142,8 @@ TEST(Folder, ErrorsNameFileAndPlace) {
         {"train/bee/102.JPG", "damaged JPEG"});
   check([&](const fs::path& f) { write_bytes(f / "test/cat/x.png", "hello"); },
         {"test/cat/x.png", "neither's"});
+  check([](const fs::path& f) { ASSERT_EQ(::mkfifo((f / "test/bee/pipe.png").c_str(), 0600), 0); },
+        {"test/bee/pipe.png", "expected a regular file, got a pipe"});
   // Of two bad files it is always the first that is named.
   check(
       [&](const fs::path& f) {
@@ -164,6 +171,10 @@ TEST(Folder, ErrorsNameFileAndPlace) {
       {"found no folders"});
   EXPECT_TRUE(refuses({"/no/such/folder", "expected a folder of classes"},
                       [] { load(options_for("/no/such/folder")); }));
+  const TemporaryFolder outer;
+  const fs::path latin = outer / "caf\xe9";  // the set's name is written to JSON
+  write_classes(latin, {"ant", "bee"}, 2);
+  EXPECT_TRUE(refuses({"caf\xe9", "name in UTF-8"}, [&] { load(options_for(latin)); }));
   const TemporaryFolder one;
   write_bytes(one / "ant/1.png", png(picture_of(0, 0)));
   EXPECT_TRUE(

@@ -123,7 +123,7 @@ TEST(Image, ErrorsNameTheFile) {
   check("cut.png", png(smooth_picture(32, 32)).substr(0, 120), "damaged PNG: ");
   check("text.jpg", "not an image at all", "neither's");
   check("empty.png", "", "empty file");
-  EXPECT_TRUE(refuses({"none.jpg", "cannot be opened"}, [&] { read_image(folder / "none.jpg"); }));
+  EXPECT_TRUE(refuses({"none.jpg", "cannot open"}, [&] { read_image(folder / "none.jpg"); }));
 }
 
 /// LibTorch's antialiased bilinear interpolation of the square about the centre.

@@ -97,8 +97,28 @@ TEST(Packed, RefusesOtherFiles) {
   write_safetensors(folder / "model.safetensors", {{"weight", torch::zeros({3})}}, {});
   EXPECT_TRUE(refuses({"model.safetensors", "expected a packed data set", "format"},
                       [&] { load_from(folder / "model.safetensors"); }));
-  EXPECT_TRUE(refuses({"found no file"}, [&] { load_from(folder.path()); }));
-  EXPECT_TRUE(refuses({"none.keel", "found no file"}, [&] { load_from(folder / "none.keel"); }));
+  EXPECT_TRUE(
+      refuses({"expected a regular file, got a folder"}, [&] { load_from(folder.path()); }));
+  EXPECT_TRUE(refuses({"none.keel", "cannot open"}, [&] { load_from(folder / "none.keel"); }));
+}
+
+TEST(Packed, MetadataAreReadWithCare) {
+  const TemporaryFolder folder;
+  const auto with = [&](const std::string& name, const std::string& value) {
+    pack(some_data(), folder / "good.keel");
+    SafeTensors content = read_safetensors(folder / "good.keel");
+    content.metadata[name] = value;
+    const NamedTensors tensors(content.tensors.begin(), content.tensors.end());
+    write_safetensors(folder / "bad.keel", tensors, content.metadata);
+    return refuses({"bad.keel", name}, [&] { load_from(folder / "bad.keel"); });
+  };
+  for (const std::string name : {"classes", "mean", "deviation"})
+    for (const std::string& value :
+         {std::string(200'000, '['), std::string("[1,"), std::string("{}"), std::string("7")})
+      EXPECT_TRUE(with(name, value)) << name << " " << value.substr(0, 10);
+  DataSet data = some_data();
+  data.name = "caf\xe9";  // Latin-1
+  EXPECT_TRUE(refuses({"name in UTF-8"}, [&] { pack(data, folder / "x.keel"); }));
 }
 
 TEST(Packed, ChecksTheLabelsAgainstTheClasses) {

@@ -189,19 +189,6 @@ TEST(CheckpointTest, AFullDiskLeavesTheOlderOnes) {
             (std::vector<std::string>{"step-00000003.json", "step-00000003.safetensors"}));
 }
 
-TEST(FilesTest, AWriteThatCannotBeNamesTheFileAndLeavesTheOldOne) {
-  const test::Folder folder;
-  EXPECT_THROW(write_file_atomically(folder.path / "no" / "such" / "folder", "x"),
-               std::system_error);
-  write_file_atomically(folder.path / "file", "old");
-  write_file_atomically(folder.path / "file", "new");
-  EXPECT_EQ(read_file(folder.path / "file"), "new");
-  fs::create_directories(folder.path / "taken" / "inside");
-  EXPECT_THROW(write_file_atomically(folder.path / "taken", "x"), std::system_error);
-  EXPECT_EQ(names_in(folder.path), (std::vector<std::string>{"file", "taken"}));
-  EXPECT_THROW(read_file(folder.path / "absent"), std::system_error);
-}
-
 TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
   const TrainOptions options = test::small_options("zca");
   torch::manual_seed(1);

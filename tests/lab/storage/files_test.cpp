@@ -1,0 +1,64 @@
+#include "lab/storage/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <system_error>
+#include <vector>
+
+#include "support/errors.h"
+#include "support/files.h"
+
+namespace keel::lab {
+namespace {
+
+using keel::testing::refuses;
+using keel::testing::TemporaryFolder;
+
+TEST(Files, AWriteThatCannotBeNamesTheFileAndLeavesTheOldOne) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(write_file_atomically(folder / "no/such/folder", "x"), std::system_error);
+  write_file_atomically(folder / "file", "old");
+  write_file_atomically(folder / "file", "new");
+  EXPECT_EQ(read_file(folder / "file"), "new");
+  std::filesystem::create_directories(folder / "taken/inside");
+  EXPECT_THROW(write_file_atomically(folder / "taken", "x"), std::system_error);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
+}
+
+TEST(Files, WhatIsReadIsWhatWasWritten) {
+  const TemporaryFolder folder;
+  for (const std::size_t size : {0, 1, 4095, 4096, 3'000'000}) {
+    std::string bytes(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) bytes[i] = char(i * 7 + i / 251);
+    write_file_atomically(folder / "file", bytes);
+    EXPECT_EQ(read_file(folder / "file"), bytes) << size;
+  }
+}
+
+// A pipe that nobody writes to would be waited for without end, /dev/zero has no end.
+TEST(Files, OnlyRegularFilesAreRead) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(refuses({"pipe", "expected a regular file, got a pipe"},
+                      [&] { read_file(folder / "pipe"); }));
+  EXPECT_TRUE(refuses({folder.path().string(), "expected a regular file, got a folder"},
+                      [&] { read_file(folder.path()); }));
+  EXPECT_TRUE(refuses({"/dev/zero", "got a device"}, [&] { read_file("/dev/zero"); }));
+  EXPECT_TRUE(refuses({"absent", "No such file"}, [&] { read_file(folder / "absent"); }));
+  std::filesystem::create_symlink(folder / "pipe", folder / "link");
+  EXPECT_TRUE(refuses({"link", "got a pipe"}, [&] { read_file(folder / "link"); }));
+}
+
+TEST(Files, AFileLongerThanAskedForIsNotRead) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "file", "12345");
+  EXPECT_EQ(read_file(folder / "file", 5), "12345");
+  EXPECT_TRUE(refuses({"expected at most 4 bytes, got 5"}, [&] { read_file(folder / "file", 4); }));
+  // Its size is a claim: no byte of it is on the disk, and none is asked for in memory.
+  std::filesystem::resize_file(folder / "file", std::uintmax_t{1} << 40);
+  EXPECT_TRUE(refuses({"expected at most 1000 bytes"}, [&] { read_file(folder / "file", 1000); }));
+}
+
+}  // namespace
+}  // namespace keel::lab
