@@ -31,6 +31,16 @@ void on_message(j_common_ptr decoder, int level) {
   if (level < 0 && decoder->err->msg_code != JWRN_EXTRANEOUS_DATA) give_up(decoder);
 }
 
+/// A few bytes can ask for one more pass over all pixels, and a file has room for many such requests.
+void count_scans(j_common_ptr common) {
+  constexpr int kMostScans = 100;  // encoders make about ten
+  auto* decoder = reinterpret_cast<j_decompress_ptr>(common);
+  if (decoder->input_scan_number <= kMostScans) return;
+  auto* reporter = reinterpret_cast<Reporter*>(decoder->err);
+  std::snprintf(reporter->message, sizeof reporter->message, "more than %d scans", kMostScans);
+  std::longjmp(reporter->back, 1);
+}
+
 bool start(jpeg_decompress_struct& decoder, Reporter& reporter,
            std::span<const std::uint8_t> bytes) {
   if (setjmp(reporter.back)) return false;
@@ -81,9 +91,12 @@ Image decode_jpeg(std::span<const std::uint8_t> bytes) {
   decoder.err = jpeg_std_error(&reporter.base);
   reporter.base.error_exit = give_up;
   reporter.base.emit_message = on_message;
+  jpeg_progress_mgr watch{};
+  watch.progress_monitor = count_scans;
   const auto damaged = [&] { return Error(std::string("damaged JPEG: ") + reporter.message); };
 
   if (!start(decoder, reporter, bytes)) throw damaged();
+  decoder.progress = &watch;
   require_sane_size(decoder.output_height, decoder.output_width);
   const bool inks = decoder.out_color_space == JCS_CMYK;
   Image image{std::int64_t(decoder.output_height), std::int64_t(decoder.output_width), {}};

@@ -111,6 +111,22 @@ TEST(Image, DoesNotBelieveAbsurdSizes) {
   EXPECT_TRUE(refuses({"pixels, got 32768 x 32768"}, [&] { decode(bytes_of(huge)); }));
 }
 
+/// Each scan passes over all pixels, however few bytes it has.
+TEST(Image, DoesNotFollowAFileThroughHundredsOfScans) {
+  const Image picture = smooth_picture(16, 16);
+  const auto with_scans = [&](int frequencies_a_scan) {
+    std::vector<jpeg_scan_info> scans{{3, {0, 1, 2, 0}, 0, 0, 0, 0}};
+    for (int c = 0; c < 3; ++c)
+      for (int k = 1; k < 64; k += frequencies_a_scan)
+        scans.push_back({1, {c, 0, 0, 0}, k, std::min(63, k + frequencies_a_scan - 1), 0, 0});
+    return jpeg(16, 16, 3, picture.pixels, 98, scans);
+  };
+  const Image few = decode(bytes_of(with_scans(8)));  // 25 of them
+  EXPECT_EQ(few.pixels, decode(bytes_of(jpeg(picture))).pixels);
+  EXPECT_TRUE(
+      refuses({"damaged JPEG: more than 100 scans"}, [&] { decode(bytes_of(with_scans(1))); }));
+}
+
 TEST(Image, ErrorsNameTheFile) {
   const keel::testing::TemporaryFolder folder;
   const auto check = [&](const std::string& name, const std::string& bytes,

@@ -33,9 +33,10 @@ inline Image smooth_picture(std::int64_t height, std::int64_t width, double phas
   return image;
 }
 
-/// `channels` 1 (grey), 3 (RGB) or 4 (CMYK as Adobe's programs invert it).
+/// `channels` 1 (grey), 3 (RGB) or 4 (CMYK as Adobe's programs invert it). `scans`: of a progressive one.
 inline std::string jpeg(std::int64_t height, std::int64_t width, int channels,
-                        const std::vector<std::uint8_t>& pixels, int quality = 98) {
+                        const std::vector<std::uint8_t>& pixels, int quality = 98,
+                        const std::vector<jpeg_scan_info>& scans = {}) {
   jpeg_compress_struct encoder{};
   jpeg_error_mgr reporter;
   encoder.err = jpeg_std_error(&reporter);
@@ -52,6 +53,10 @@ inline std::string jpeg(std::int64_t height, std::int64_t width, int channels,
   jpeg_set_quality(&encoder, quality, TRUE);
   for (int c = 0; c < channels; ++c)
     encoder.comp_info[c].h_samp_factor = encoder.comp_info[c].v_samp_factor = 1;
+  if (!scans.empty()) {
+    encoder.scan_info = scans.data();
+    encoder.num_scans = int(scans.size());
+  }
   jpeg_start_compress(&encoder, TRUE);
   while (encoder.next_scanline < encoder.image_height) {
     JSAMPROW row = const_cast<JSAMPROW>(pixels.data() + encoder.next_scanline * width * channels);
