@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <vector>
 
 #include "keel/error.h"
+#include "lab/storage/files.h"
 
 namespace keel::lab::report {
 namespace {
@@ -20,6 +21,9 @@ const std::map<std::string, torch::Dtype> kTypes = {{"<f2", torch::kHalf},
                                                     {"<f8", torch::kDouble},
                                                     {"<i4", torch::kInt},
                                                     {"<i8", torch::kLong}};
+
+constexpr std::size_t kMostAxes = 32;  // as NumPy has it
+constexpr double kMostBytes = 0x1p62;
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& what) {
   throw Error(fmt::format("keel::read_npy: {}: {}", file.string(), what));
@@ -58,10 +62,7 @@ std::vector<std::int64_t> shape_of(const std::filesystem::path& file, const std:
 
 }  // namespace
 
-torch::Tensor read_npy(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) fail(file, "cannot be opened");
-  const std::string bytes((std::istreambuf_iterator<char>(stream)), {});
+torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& file) {
   if (bytes.size() < 10 || bytes.compare(0, 6, "\x93NUMPY") != 0) fail(file, "is no .npy file");
   const auto byte = [&](std::size_t i) {
     return std::size_t(static_cast<unsigned char>(bytes[i]));
@@ -80,11 +81,19 @@ torch::Tensor read_npy(const std::filesystem::path& file) {
   if (type == kTypes.end())
     fail(file, fmt::format("expected type <f2, <f4, <f8, <i4 or <i8, got {}", kind));
   auto shape = shape_of(file, entry(file, header, "shape"));
-  const bool fortran = entry(file, header, "fortran_order") == "True";
+  if (shape.size() > kMostAxes)
+    fail(file, fmt::format("expected at most {} axes, got {}", kMostAxes, shape.size()));
+  const auto order = entry(file, header, "fortran_order");
+  if (order != "True" && order != "False")
+    fail(file, fmt::format("expected fortran_order True or False, got {}", order));
+  const bool fortran = order == "True";
   if (fortran) std::reverse(shape.begin(), shape.end());
-  // In floating point: a product of absurd sizes must not wrap round.
+  // In floating point: a product of absurd sizes must not wrap round. Beside a size of 0 the others
+  // count too, LibTorch multiplies them for its strides.
   double expected = double(torch::elementSize(type->second));
-  for (const auto size : shape) expected *= double(size);
+  for (const auto size : shape) expected *= double(std::max<std::int64_t>(size, 1));
+  if (expected > kMostBytes) fail(file, fmt::format("has {:.3g} bytes of numbers", expected));
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) expected = 0;
   const std::size_t rest = bytes.size() - start - length;
   if (expected != double(rest))
     fail(file, fmt::format("expected {:.0f} bytes of numbers, got {}", expected, rest));
@@ -96,6 +105,16 @@ torch::Tensor read_npy(const std::filesystem::path& file) {
     tensor = tensor.permute(backward);
   }
   return tensor.to(torch::kDouble).contiguous();
+}
+
+torch::Tensor read_npy(const std::filesystem::path& file) {
+  std::string bytes;
+  try {
+    bytes = read_file(file);
+  } catch (const Error& error) {
+    throw Error(fmt::format("keel::read_npy: {}", error.what()));
+  }
+  return parse_npy(bytes, file);
 }
 
 }  // namespace keel::lab::report

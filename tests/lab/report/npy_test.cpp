@@ -55,6 +55,14 @@ TEST(Npy, WhatIsNotThereIsNotRead) {
     EXPECT_THROW(through(good.substr(0, size)), Error) << size;
   EXPECT_THROW(through(good + "x"), Error);
   EXPECT_THROW(through(npy("<f8", "False", "9999999, 9999999, 9999999", "")), Error);
+  // None of these has a number, and LibTorch would multiply the sizes all the same.
+  EXPECT_THROW(through(npy("<f8", "False", "0, 9999999, 9999999, 9999999", "")), Error);
+  EXPECT_THROW(through(npy("<f8", "True", "9999999, 9999999, 0, 9999999", "")), Error);
+  EXPECT_EQ(through(npy("<f8", "False", "3, 0", "")).numel(), 0);
+  std::string axes;
+  for (int i = 0; i < 3000; ++i) axes += "1, ";
+  EXPECT_THROW(through(npy("<f8", "False", axes, bytes<double>({1}))), Error);
+  EXPECT_THROW(through(npy("<f8", "Maybe", "1", bytes<double>({1}))), Error);
   EXPECT_THROW(through(npy("<f8", "False", "-1, 2", "")), Error);
   EXPECT_THROW(through(npy(">f8", "False", "1", bytes<double>({1}))), Error);
   EXPECT_THROW(through(npy("|O", "False", "1", bytes<double>({1}))), Error);  // pickled objects
