@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lab/storage/checksum.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab {
 namespace {
@@ -46,16 +48,27 @@ json written(const Position& position) {
   return result;
 }
 
+/// Numbers that no run has been at would have it go on for ever, or be over before its end.
+void check(const Position& p) {
+  require(
+      p.epoch <= p.step && p.batch <= p.step && p.steps_summed <= p.batch &&
+          p.interval_steps <= p.batch,
+      fmt::format("its position cannot be: step {}, batch {} of epoch {}, {} and {} steps summed",
+                  p.step, p.batch, p.epoch, p.steps_summed, p.interval_steps));
+}
+
 Position read_position(json given) {
   given.emplace("last_recalibrated_test_error", nullptr);  // older files do not say
   Position result;
   for_each_number(result, [&](const char* name, auto& number) {
-    const json& value = given.at(name);
-    if constexpr (std::is_same_v<std::decay_t<decltype(number)>, double>)
+    if constexpr (std::is_same_v<std::decay_t<decltype(number)>, double>) {
+      const json& value = given.at(name);
       number = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-    else
-      number = value.get<std::int64_t>();
+    } else {
+      number = whole_number(given, name);
+    }
   });
+  check(result);
   return result;
 }
 
@@ -101,15 +114,21 @@ void prune(const fs::path& folder, std::int64_t keep, std::int64_t written) {
 }
 
 Checkpoint load_from_json(const fs::path& file) {
-  const json about = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const json about = parse_json(read_file(file), file.string());
   require(about.is_object(), fmt::format("{} is no JSON object", file.string()));
-  const int format = about.value("format", 0);
+  const json format = about.value("format", json());
   require(format == kFormat,
-          fmt::format("{} is of format {}, expected {}", file.string(), format, kFormat));
+          fmt::format("{} is of format {}, expected {}", file.string(), format.dump(), kFormat));
   Checkpoint result;
-  result.position = read_position(about.at("position"));
+  std::uint64_t size = 0, sum = 0;
   try {
+    result.position = read_position(about.at("position"));
     result.options = train_options(about.at("options"));
+    validate(result.options);
+    size = std::uint64_t(whole_number(about.at("tensors"), "bytes"));
+    sum = std::uint64_t(whole_number(about.at("tensors"), "crc32"));
+    if (about.contains("recalibrated"))  // older files do not say
+      result.recalibrated = whole_number(about, "recalibrated");
   } catch (const Error& error) {
     throw Error(fmt::format("{}: {}", file.string(), error.what()));
   }
@@ -120,15 +139,11 @@ Checkpoint load_from_json(const fs::path& file) {
     about.at("data").at("deviation").get_to(result.deviation);
   }
 
-  result.recalibrated = about.value("recalibrated", std::int64_t(0));
-  const json& recorded = about.at("tensors");
   fs::path tensors = file;
   tensors.replace_extension(".safetensors");
   const std::string bytes = read_file(tensors);
-  const auto size = recorded.at("bytes").get<std::uint64_t>();
   require(bytes.size() == size,
           fmt::format("{} is {} bytes long, expected {}", tensors.string(), bytes.size(), size));
-  const auto sum = recorded.at("crc32").get<std::uint32_t>();
   require(crc32(bytes) == sum, fmt::format("{} has checksum {:08x}, expected {:08x}",
                                            tensors.string(), crc32(bytes), sum));
   result.tensors = parse_safetensors(bytes, tensors.string());

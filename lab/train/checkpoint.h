@@ -5,10 +5,10 @@
 // options, the size and checksum of the first file). The JSON is written last: with it the
 // checkpoint is complete.
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 namespace keel::lab {

@@ -116,12 +116,14 @@ class Run {
     require_same_run(*checkpoint, options_, data_);
     restore_tensors(checkpoint->tensors, training_);
     at_ = checkpoint->position;
+    // Bounds first: the product of any two numbers from a file may not fit.
     require(
-        at_.step == at_.epoch * per_epoch_ + at_.batch,
+        at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
+            at_.step == at_.epoch * per_epoch_ + at_.batch,
         fmt::format(
             "keel::lab::train: cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
-            "but these data make {} batches an epoch",
-            at_.step, at_.batch, at_.epoch + 1, per_epoch_));
+            "but these data make {} batches an epoch and {} steps in all",
+            at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_));
     restore_readings();
   }
 

@@ -1,9 +1,6 @@
-<<<<<<< HEAD
 #include <gtest/gtest.h>
-=======
 #include <sys/stat.h>
 
->>>>>>> bc9b742 (lab: one way to open a file, one bounded way to read JSON)
 #include <algorithm>
 
 #include "lab/data/data_set.h"

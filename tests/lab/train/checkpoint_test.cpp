@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "lab/storage/checksum.h"
 #include "lab/train/support.h"
@@ -187,6 +189,52 @@ TEST(CheckpointTest, AFullDiskLeavesTheOlderOnes) {
   save(folder.path, 3, 1);
   EXPECT_EQ(names_in(folder.path),
             (std::vector<std::string>{"step-00000003.json", "step-00000003.safetensors"}));
+}
+
+// Each would make a run go on for ever or be over at once, or wrap round in a product.
+TEST(CheckpointTest, APositionThatCannotBeIsDamage) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"step", "-1"},
+                                                        {"step", "1e300"},
+                                                        {"step", "2.5"},
+                                                        {"step", "true"},
+                                                        {"step", "18446744073709551615"},
+                                                        {"epoch", "3"},
+                                                        {"epoch", "-9223372036854775808"},
+                                                        {"batch", "9223372036854775807"},
+                                                        {"batch", "-5"},
+                                                        {"steps_summed", "-1"},
+                                                        {"steps_summed", "3"},
+                                                        {"interval_steps", "3"}}) {
+    const test::Folder folder;
+    save(folder.path, 1);
+    save(folder.path, 2);
+    change(folder.path / "step-00000002.json", [&](std::string& bytes) {
+      const auto at =
+          bytes.find("\"" + name + "\": ", bytes.find("\"position\"")) + name.size() + 4;
+      bytes.replace(at, bytes.find_first_of(",\n", at) - at, value);
+    });
+    const Newest found = newest(folder.path);
+    ASSERT_TRUE(found.checkpoint) << name << " " << value;
+    EXPECT_EQ(found.checkpoint->position.step, 1) << name << " " << value;
+    ASSERT_EQ(found.said.size(), 1u);
+    EXPECT_NE(found.said[0].find("step-00000002.json"), std::string::npos) << found.said[0];
+  }
+}
+
+// A network of a million classes, or a batch of none, is no checkpoint's either.
+TEST(CheckpointTest, OptionsOutOfRangeAreDamage) {
+  const test::Folder folder;
+  save(folder.path, 1);
+  change(folder.path / "step-00000001.json", [](std::string& bytes) {
+    const auto at = bytes.find("\"batch\": 16");
+    ASSERT_NE(at, std::string::npos);
+    bytes.replace(at, 11, "\"batch\": 0");
+  });
+  EXPECT_NE(error_of([&] {
+              load_checkpoint(folder.path / "step-00000001.json");
+            }).find("expected batch >= 1, got 0"),
+            std::string::npos);
 }
 
 TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <random>
+#include <tuple>
 
 #include "lab/train/checkpoint.h"
 #include "lab/train/support.h"
@@ -154,6 +155,33 @@ TEST(ResumeTest, RefusesOtherOptionsAndOtherData) {
               train(options, test::small_data(48), told);
             }).find("these data make 3 batches an epoch"),
             std::string::npos);
+}
+
+TEST(ResumeTest, RefusesAPositionBeyondTheRun) {
+  const test::Folder folder;
+  TrainOptions options = test::small_options();
+  options.run = folder.path;
+  Recorder told;
+  train(options, test::small_data(), told);
+  const fs::path file = folder.path / "checkpoints" / "step-00000012.json";
+  const std::string good = read_file(file);
+  options.resume = true;
+  // Two epochs of six batches. Consistent, and yet: beyond the end; a batch that an epoch does not have.
+  for (const auto& [step, epoch, batch] : {std::tuple(600, 100, 0), {12, 1, 6}, {13, 2, 1}}) {
+    std::string bytes = good;
+    for (const auto& [name, value] :
+         {std::pair("step", step), {"epoch", epoch}, {"batch", batch}}) {
+      const std::string key = "\"" + std::string(name) + "\": ";
+      const auto at = bytes.find(key, bytes.find("\"position\"")) + key.size();
+      bytes.replace(at, bytes.find_first_of(",\n", at) - at, std::to_string(value));
+    }
+    write_file_atomically(file, bytes);
+    EXPECT_NE(error_of([&] {
+                train(options, test::small_data(), told);
+              }).find("these data make 6 batches an epoch and 12 steps in all"),
+              std::string::npos)
+        << step;
+  }
 }
 
 /// The training program, in a process that can be killed.
