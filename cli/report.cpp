@@ -58,7 +58,10 @@ int report(const std::vector<std::string>& arguments) {
   }
   std::vector<lab::report::Run> runs;
   for (const auto& one : where)
-    for (const auto& folder : run_folders(one)) runs.push_back(lab::report::read_run(folder));
+    for (const auto& folder : run_folders(one)) {
+      runs.push_back(lab::report::read_run(folder));
+      for (const auto& note : runs.back().notes) fmt::print(stderr, "{}\n", note);
+    }
   const auto groups = lab::report::grouped(runs);
   const auto made_by = fmt::format("Made by {}, {}.", version(), today());
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());

@@ -2,39 +2,59 @@
 
 #include <fmt/format.h>
 
-#include <string>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "keel/error.h"
+#include "lab/storage/files.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab::report {
 
-std::vector<Json> read_metrics(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  require(bool(file), fmt::format("keel::read_metrics: cannot open {}", path.string()));
+namespace {
+
+std::int64_t step_of(const Json& record) {
+  const auto found = record.find("step");
+  return found != record.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+}  // namespace
+
+std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
+                                const Say& say) {
   std::vector<Json> records;
-  std::string line;
-  for (std::int64_t number = 1; std::getline(file, line); ++number) {
+  std::size_t begin = 0;
+  for (std::int64_t number = 1; begin < text.size(); ++number) {
+    const std::size_t end = text.find('\n', begin);
+    const bool whole = end != std::string::npos;  // if not, the writer was killed here
+    const std::string line = text.substr(begin, whole ? end - begin : end);
+    begin = whole ? end + 1 : text.size();
     if (line.empty()) continue;
-    Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) {
-      // getline reached the end of the file without a newline: the writer was killed here.
-      if (file.eof()) break;
-      throw Error(fmt::format("keel::read_metrics: expected a JSON object in {}, line {}, got {}",
-                              path.string(), number, line.substr(0, 40)));
+    try {
+      Json record = parse_ordered_json(line, fmt::format("{}, line {}", path.string(), number));
+      require(record.is_object(),
+              fmt::format("{}, line {} is no JSON object", path.string(), number));
+      records.push_back(std::move(record));
+    } catch (const Error& error) {
+      if (whole && say) say(fmt::format("{}; it is left out", error.what()));
     }
-    records.push_back(std::move(record));
   }
   return records;
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t last_step) {
+std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say) {
+  return parse_metrics(read_file(path), path, say);
+}
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t last_step,
+                             const Say& say) {
   if (last_step >= 0 && std::filesystem::exists(path)) {
-    const auto records = read_metrics(path);
+    const auto records = read_metrics(path, say);
     auto fresh = path;
     fresh += ".new";  // renamed over the old one: a kill in between loses nothing
     std::ofstream out(fresh);
     for (const Json& record : records)
-      if (record.value("step", std::int64_t(0)) <= last_step) out << record.dump() << '\n';
+      if (step_of(record) <= last_step) out << record.dump() << '\n';
     out.close();
     std::error_code failed;
     if (out) std::filesystem::rename(fresh, path, failed);

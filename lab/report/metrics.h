@@ -6,18 +6,23 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 namespace keel::lab::report {
 
 using Json = nlohmann::ordered_json;
+/// Told of what was left out, a sentence each.
+using Say = std::function<void(const std::string&)>;
 
 class MetricsWriter {
  public:
-  /// Appends to `path`. Lines of steps after `last_step`, which a resumed run repeats, and a line cut
-  /// off by a kill go first; `last_step` < 0 starts afresh.
-  explicit MetricsWriter(const std::filesystem::path& path, std::int64_t last_step = -1);
+  /// Appends to `path`. Lines of steps after `last_step`, which a resumed run repeats, and lines that
+  /// cannot be read go first (see read_metrics); `last_step` < 0 starts afresh.
+  explicit MetricsWriter(const std::filesystem::path& path, std::int64_t last_step = -1,
+                         const Say& say = {});
 
   /// One line, on disk (or in the system's hands) when this returns.
   void write(const Json& record);
@@ -29,8 +34,11 @@ class MetricsWriter {
   std::ofstream file_;
 };
 
-/// The records of a file in their order. The last line may be cut off: it is left out. Any other line
-/// that is no JSON object throws keel::Error naming file and line.
-std::vector<Json> read_metrics(const std::filesystem::path& path);
+/// The records of a file in their order. A line that is no JSON object is left out: without a word
+/// where it is the last one, cut off by a kill; otherwise `say` is told of file and line.
+std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
+                                const Say& say = {});
+/// Throws keel::Error where the file cannot be read.
+std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say = {});
 
 }  // namespace keel::lab::report

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "keel/version.h"
 #include "lab/report/settings.h"
@@ -35,7 +36,7 @@ void Recorder::on_start(const RunInfo& info) {
     std::filesystem::remove(folder_ / "result.json", absent);
   }
   write_file("config.toml", toml(info.options));
-  metrics_.emplace(folder_ / "metrics.jsonl", info.first_step > 0 ? info.first_step : -1);
+  metrics_.emplace(folder_ / "metrics.jsonl", info.first_step > 0 ? info.first_step : -1, say_);
   events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
   write({{"kind", "start"},
          {"step", info.first_step},

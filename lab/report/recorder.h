@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,11 +12,10 @@
 namespace keel::lab::report {
 
 /// Writes what a run leaves behind beside its checkpoints: config.toml, metrics.jsonl, TensorBoard
-/// events and result.json. A disk that is full or gone is reported once, through `say`; the run goes
-/// on.
+/// events and result.json. A disk that is full or gone is reported once, through `say`, as are lines of
+/// an earlier metrics.jsonl that cannot be read; the run goes on.
 class Recorder : public Observer {
  public:
-  using Say = std::function<void(const std::string&)>;
   Recorder(std::filesystem::path folder, Say say);
 
   void on_start(const RunInfo& info) override;

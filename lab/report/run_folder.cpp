@@ -4,9 +4,12 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "keel/error.h"
 #include "lab/report/metrics.h"
+#include "lab/storage/files.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab::report {
 namespace {
@@ -30,8 +33,7 @@ std::string text_of(const Json& record, const char* name) {
 }
 
 Json read_json(const fs::path& path) {
-  std::ifstream file(path);
-  const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_ordered_json(read_file(path), path.string());
   require(json.is_object(), fmt::format("keel::read_run: {} is no JSON object", path.string()));
   return json;
 }
@@ -134,7 +136,8 @@ Run read_run(const fs::path& folder) {
   run.folder = folder;
   run.settings = read_settings(folder / "config.toml");
   run.status = "unfinished";
-  for (const Json& record : read_metrics(metrics)) {
+  const auto note = [&](const std::string& text) { run.notes.push_back(text); };
+  for (const Json& record : read_metrics(metrics, note)) {
     const auto kind = text_of(record, "kind");
     if (kind == "step") run.steps.push_back(step_of(record));
     if (kind == "epoch") run.epochs.push_back(epoch_of(record));

@@ -55,13 +55,14 @@ struct Run {
   double parameters = kUnknown;  ///< of the network
   std::string device;
   std::vector<GroupSpectrum> spectrum;  ///< empty where the layer has none
+  std::vector<std::string> notes;  ///< what could not be read and was left out, a sentence each
 
   /// The setting of that name, or an empty text.
   std::string setting(const std::string& name) const;
 };
 
 /// Throws keel::Error naming the file where the folder is no run's or a file in it is damaged. What a
-/// killed run had no time to write is left out.
+/// killed run had no time to write is left out; damaged lines of metrics.jsonl are too, with a note.
 Run read_run(const std::filesystem::path& folder);
 
 }  // namespace keel::lab::report

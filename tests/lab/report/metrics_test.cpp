@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
-#include "keel/error.h"
 #include "lab/report/run_files.h"
 
 namespace keel::lab::report {
@@ -60,17 +60,33 @@ TEST(Metrics, AFreshRunStartsAFreshFile) {
   EXPECT_EQ(steps(file), (std::vector<std::int64_t>{1}));
 }
 
-TEST(Metrics, ADamagedLineIsNamed) {
+TEST(Metrics, DamagedLinesAreLeftOutAndNamed) {
   const TemporaryFolder folder;
   const auto file = folder / "metrics.jsonl";
-  testing::write(file, "{\"step\":5}\nrubbish\n{\"step\":6}\n");
-  try {
-    read_metrics(file);
-    FAIL() << "expected an error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("line 2"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find(file.string()), std::string::npos) << error.what();
+  const std::string deep(200'000, '[');
+  testing::write(file, "{\"step\":5}\nrubbish\n\n{\"step\":6}\n[1]\n" + deep +
+                           "\n{\"step\":7,\"step\":8}\n{\"step\":9}\n{\"step\":");
+  std::vector<std::string> said;
+  std::vector<std::int64_t> found;
+  for (const Json& record : read_metrics(file, [&](const auto& text) { said.push_back(text); }))
+    found.push_back(record.at("step"));
+  EXPECT_EQ(found, (std::vector<std::int64_t>{5, 6, 9}));
+  ASSERT_EQ(said.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const int line[] = {2, 5, 6, 7};
+    EXPECT_EQ(said[i].rfind(file.string() + ", line " + std::to_string(line[i]), 0), 0u) << said[i];
   }
+}
+
+TEST(Metrics, ARunGoesOnBehindDamagedLinesWithoutThem) {
+  const TemporaryFolder folder;
+  const auto file = folder / "metrics.jsonl";
+  testing::write(file, "{\"step\":5}\nrubbish\n{\"step\":\"7\"}\n{\"step\":11}\n");
+  int said = 0;
+  MetricsWriter writer(file, /*last_step=*/10, [&](const std::string&) { ++said; });
+  writer.write({{"step", 11}, {"again", true}});
+  EXPECT_EQ(said, 1);
+  EXPECT_EQ(testing::read(file), "{\"step\":5}\n{\"step\":\"7\"}\n{\"step\":11,\"again\":true}\n");
 }
 
 TEST(Metrics, AFullDiskIsNoticedAndDoesNotThrow) {
