@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <charconv>
+
 #include "cli/checkpoint.h"
 #include "keel/torch/moments.h"
 #include "lab/data/augment.h"
@@ -52,11 +54,18 @@ LayerMatrix from_run(const std::filesystem::path& folder, const LayerMatrixOptio
   require_group(options.group, groups, folder.string());
   const auto& rows = run.spectrum[std::size_t(options.group)].covariance;
   const auto n = std::int64_t(rows.size());
+  require(n > 0, fmt::format("keel inspect: {} has no covariance of group {}",
+                             (folder / "spectrum.json").string(), options.group));
   Tensor covariance = torch::empty({n, n}, torch::kDouble);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
   const auto recorded = run.setting("eps");
-  const double eps = options.eps.value_or(recorded.empty() ? 1e-4 : std::stod(recorded));
+  double eps = 1e-4;
+  const char* last = recorded.data() + recorded.size();
+  require(recorded.empty() || std::from_chars(recorded.data(), last, eps).ptr == last,
+          fmt::format("keel inspect: expected eps in {} to be a number, got '{}'",
+                      (folder / "config.toml").string(), recorded));
+  eps = options.eps.value_or(eps);
   return {shifted(covariance, run.setting("norm") == "pca", eps),
           fmt::format("{}: the layer's matrix at its last step{}, eps {:g}", folder.string(),
                       of_group(options.group, groups), eps)};

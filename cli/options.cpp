@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "cli/command.h"
 #include "lab/report/settings.h"
+#include "lab/storage/files.h"
+#include "lab/storage/toml.h"
 
 namespace keel::cli {
 namespace {
@@ -55,26 +56,6 @@ CLI::Option* declare(CLI::App& app, const std::string& name, Field& field,
   }
 }
 
-/// CLI11's TOML, and names as the lab writes them. Comments behind a value are taken off first.
-class Toml : public CLI::ConfigBase {
- public:
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::stringstream plain;
-    for (std::string line; std::getline(input, line);) {
-      char quote = 0;
-      for (std::size_t i = 0; i < line.size(); ++i) {
-        if (quote ? line[i] == quote : line[i] == '"' || line[i] == '\'')
-          quote = quote ? 0 : line[i];
-        if (!quote && line[i] == '#') line.resize(i);
-      }
-      plain << line << '\n';
-    }
-    auto items = ConfigBase::from_config(plain);
-    for (CLI::ConfigItem& item : items) std::replace(item.name.begin(), item.name.end(), '_', '-');
-    return items;
-  }
-};
-
 }  // namespace
 
 CLI::Validator within(const Range& range) {
@@ -103,12 +84,30 @@ void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::
   });
 }
 
-void add_config(CLI::App& app, const std::filesystem::path& file) {
-  app.config_formatter(std::make_shared<Toml>());
-  app.allow_config_extras(CLI::config_extras_mode::error);
-  app.set_config("--config", file.string(), "TOML file with options of the same names",
-                 !file.empty())
-      ->type_name("FILE");
+void read_config(const CLI::App& app, const std::filesystem::path& file,
+                 lab::TrainOptions& options) {
+  try {
+    lab::TomlLines lines;
+    const auto table = lab::parse_toml(lab::read_file(file), file.string(), &lines);
+    std::set<std::string> seen;
+    for (const auto& [key, value] : table.items()) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '-', '_');
+      const auto place = fmt::format("{}, line {}: ", file.string(), lines.at(key));
+      const CLI::Option* option = app.get_option_no_throw(flag(name));
+      require(option != nullptr && option->get_configurable(),
+              fmt::format("{}no option is called '{}'", place, key));
+      require(seen.insert(name).second, fmt::format("{}'{}' is there twice", place, name));
+      try {
+        const auto with = lab::train_options({{name, nlohmann::json(value)}}, options);
+        if (option->count() == 0) options = with;  // the command line wins
+      } catch (const Error& error) {
+        throw Error(place + error.what());
+      }
+    }
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
 }
 
 lab::TrainOptions overridden(const lab::TrainOptions& base, const lab::TrainOptions& given,

@@ -15,9 +15,11 @@ namespace keel::cli {
 /// parse.
 void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {});
 
-/// --config FILE: TOML with the options' names (dashes or underscores). The command line wins over the
-/// file. `file`, where not empty, is read if the command line names none.
-void add_config(CLI::App& app, const std::filesystem::path& file = {});
+/// Takes from a TOML file those options that the command line did not give; names have dashes or underscores.
+/// Throws UsageError with file, line and name: for what is no TOML, no option of the app, not of its type
+/// or out of its range.
+void read_config(const CLI::App& app, const std::filesystem::path& file,
+                 lab::TrainOptions& options);
 
 /// `base` with those options replaced that were given on the command line or in the config file.
 lab::TrainOptions overridden(const lab::TrainOptions& base, const lab::TrainOptions& given,

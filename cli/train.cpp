@@ -24,7 +24,7 @@ using lab::report::StatusLine;
 
 struct TrainCommand {
   lab::TrainOptions options;
-  std::string run, resume;
+  std::string run, resume, config;
   bool overwrite = false;
   std::int64_t workers = 0;  ///< 0: this process, whatever the environment says it is
   bool distributed = false;
@@ -173,13 +173,18 @@ int train(const std::vector<std::string>& arguments) {
     throw UsageError(
         fmt::format("keel train: {} has no config.toml to resume with", resumed.string()));
   add_processes(*app, command);
-  add_config(*app, resumed.empty() ? fs::path() : resumed / "config.toml");
+  app->add_option("--config", command.config, "TOML file with options of the same names")
+      ->type_name("FILE")
+      ->configurable(false);
   add_options(*app, command.options);
   try {
     parse(*app, arguments);
   } catch (const CLI::ParseError& error) {
     return app->exit(error) == 0 ? kDone : kUsage;
   }
+  if (command.config.empty() && !resumed.empty())
+    command.config = (resumed / "config.toml").string();
+  if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
   if (command.workers > 0) {
     TrainCommand as_rank_0 = command;

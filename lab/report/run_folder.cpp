@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "keel/error.h"
 #include "lab/report/metrics.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
+#include "lab/storage/toml.h"
 
 namespace keel::lab::report {
 namespace {
@@ -38,28 +38,13 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
-std::string trimmed(std::string text) {
-  const auto blank = " \t\r";
-  text.erase(0, text.find_first_not_of(blank));
-  text.erase(text.find_last_not_of(blank) + 1);
-  return text;
-}
-
-/// The flat `name = value` lines that the command line writes: all of TOML that a report needs.
+/// Each option's value as text. A folder without the file has none.
 std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> settings;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    line = trimmed(line);
-    const auto equals = line.find('=');
-    if (line.empty() || line[0] == '#' || line[0] == '[' || equals == std::string::npos) continue;
-    std::string value = trimmed(line.substr(equals + 1));
-    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
-        value.back() == value.front()) {
-      value = value.substr(1, value.size() - 2);
-    }
-    settings.emplace_back(trimmed(line.substr(0, equals)), value);
-  }
+  if (!fs::exists(path)) return settings;
+  const Json table = parse_toml(read_file(path), path.string());
+  for (const auto& [name, value] : table.items())
+    settings.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
   return settings;
 }
 

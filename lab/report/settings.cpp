@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "keel/version.h"
 #include "lab/report/groups.h"
+#include "lab/storage/toml.h"
 
 namespace keel::lab::report {
 namespace {
@@ -17,17 +19,16 @@ const std::set<std::string> kOfOneCall = {"run", "resume"};
 
 std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(std::int64_t value) { return fmt::format("{}", value); }
-std::string value_text(std::uint64_t value) { return fmt::format("{}", value); }
+std::string value_text(std::uint64_t value) {
+  const std::string digits = fmt::format("{}", value);
+  return std::in_range<std::int64_t>(value) ? digits : toml_text(digits);  // TOML's end there
+}
 std::string value_text(double value) {
   std::string text = fmt::format("{}", value);  // the shortest that reads back the same
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
-std::string value_text(const std::string& value) {
-  // Literal strings know no escapes; a value that needs one is none we could read back.
-  const char quote = value.find('"') == std::string::npos ? '"' : '\'';
-  return fmt::format("{0}{1}{0}", quote, value);
-}
+std::string value_text(const std::string& value) { return toml_text(value); }
 std::string value_text(const std::filesystem::path& value) { return value_text(value.string()); }
 std::string value_text(const std::optional<double>& value) {
   return value ? value_text(*value) : std::string();

@@ -5,29 +5,58 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "keel/error.h"
 #include "lab/storage/files.h"
+#include "lab/storage/toml.h"
 
 namespace keel::lab::reproduce {
 namespace {
 
 namespace fs = std::filesystem;
 
+/// Where a table stands, for messages: "recipe.toml, line 7: cells.bn".
+struct Place {
+  const std::string& file;
+  const TomlLines& lines;
+  std::string table = {};
+
+  Place inside(const std::string& name) const {
+    return {file, lines, table.empty() ? name : table + "." + name};
+  }
+  std::string text() const {
+    const auto found = lines.find(table);
+    const std::string line =
+        found == lines.end() ? "" : fmt::format(", line {}: {}", found->second, table);
+    return file + line;
+  }
+};
+
 /// Takes what it is asked for out of a table; what is left over at the end is a mistake.
 class Taker {
  public:
-  Taker(const Json& table, std::string where) : table_(table), where_(std::move(where)) {}
+  Taker(const Json& table, Place place) : table_(table), place_(std::move(place)) {
+    require(table.is_object(), fmt::format("{}: expected a table", place_.text()));
+  }
 
   template <typename T>
   T take(const char* name, T otherwise) {
     known_.insert(name);
     if (!table_.contains(name)) return otherwise;
-    try {
-      return table_.at(name).get<T>();
-    } catch (const Json::exception& error) {
-      throw Error(fmt::format("{}: {}: {}", where_, name, error.what()));
-    }
+    const Json& value = table_.at(name);
+    const auto expect = [&](bool fits, const char* kind) {
+      require(fits, fmt::format("{}: expected {}, got {}", place_.inside(name).text(), kind,
+                                value.dump().substr(0, 40)));
+    };
+    // A plain get<> would make a number of another kind, or of true, without a word.
+    if constexpr (std::is_same_v<T, std::string>) expect(value.is_string(), "text");
+    if constexpr (std::is_same_v<T, double>) expect(value.is_number(), "a number");
+    if constexpr (std::is_same_v<T, std::int64_t>)
+      expect(value.is_number_integer(), "a whole number");
+    if constexpr (std::is_same_v<T, Json>) expect(value.is_object(), "a table");
+    return value.get<T>();
   }
   std::optional<double> number(const char* name) {
     return table_.contains(name) ? std::optional(take(name, 0.0))
@@ -35,26 +64,26 @@ class Taker {
   }
   void end() const {
     for (const auto& [name, value] : table_.items())
-      require(known_.count(name) > 0, fmt::format("{}: '{}' means nothing there", where_, name));
+      require(known_.count(name) > 0,
+              fmt::format("{}: '{}' means nothing there", place_.inside(name).text(), name));
   }
 
  private:
   const Json& table_;
-  std::string where_;
+  const Place place_;
   std::set<std::string> known_;
 };
 
-PaperFigures paper_figures(const Json& table, const std::string& where) {
-  Taker from(table, where);
+PaperFigures paper_figures(const Json& table, const Place& place) {
+  Taker from(table, place);
   PaperFigures figures{from.number("min"), from.number("mean"), from.number("std"),
                        from.number("success")};
   from.end();
   return figures;
 }
 
-Cell cell_of(const std::string& name, const Json& table, const std::string& file) {
-  const std::string where = file + ": cells." + name;
-  Taker from(table, where);
+Cell cell_of(const std::string& name, const Json& table, const Place& place) {
+  Taker from(table, place);
   Cell cell;
   cell.name = name;
   cell.row = from.take<std::string>("row", name);
@@ -62,7 +91,7 @@ Cell cell_of(const std::string& name, const Json& table, const std::string& file
   cell.panel = from.take<std::string>("panel", "");
   cell.x = from.number("x");
   cell.train = from.take<Json>("train", Json::object());
-  cell.paper = paper_figures(from.take<Json>("paper", Json::object()), where + ".paper");
+  cell.paper = paper_figures(from.take<Json>("paper", Json::object()), place.inside("paper"));
   cell.same_as = from.take<std::string>("same_as", "");
   cell.step_milliseconds = from.take("step_milliseconds", kStepMilliseconds);
   from.end();
@@ -83,8 +112,11 @@ const Cell* Recipe::find(const std::string& cell) const {
 }
 
 Recipe read_recipe(const fs::path& file) {
-  const Json table = parse_toml(read_file(file), file.string());
-  Taker from(table, file.string());
+  const std::string name = file.string();
+  TomlLines lines;
+  const Json table = parse_toml(read_file(file), name, &lines);
+  const Place place{name, lines};
+  Taker from(table, place);
   Recipe recipe;
   recipe.name = fs::absolute(file).parent_path().filename().string();
   recipe.title = from.take<std::string>("title", recipe.name);
@@ -100,8 +132,8 @@ Recipe read_recipe(const fs::path& file) {
   recipe.settings = from.take<Json>("settings", Json::object());
   const Json cells = from.take<Json>("cells", Json::object());
   from.end();
-  for (const auto& [name, cell] : cells.items())
-    recipe.cells.push_back(cell_of(name, cell, file.string()));
+  for (const auto& [cell, content] : cells.items())
+    recipe.cells.push_back(cell_of(cell, content, place.inside("cells").inside(cell)));
   for (const Cell& cell : recipe.cells)
     require(cell.same_as.empty() || recipe.find(cell.same_as) != nullptr,
             fmt::format("{}: cells.{}: no cell is called '{}'", file.string(), cell.name,

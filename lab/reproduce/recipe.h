@@ -4,14 +4,17 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "lab/reproduce/toml.h"
 #include "lab/train/options.h"
 
 namespace keel::lab::reproduce {
+
+/// Everything this folder reads and writes keeps its order.
+using Json = nlohmann::ordered_json;
 
 /// What the paper printed for a cell, in percent. Empty: it printed nothing.
 struct PaperFigures {
@@ -57,7 +60,7 @@ struct Recipe {
 constexpr double kStepMilliseconds = 3.1;  ///< ResNet18, batch 128, bfloat16, graph, H200
 constexpr std::int64_t kStepsPerEpoch = 390;
 
-/// Throws keel::Error naming the file, and what is wrong with it.
+/// Throws keel::Error naming the file, the line, and what is wrong with it.
 Recipe read_recipe(const std::filesystem::path& file);
 
 /// All of a folder's, in their order.

@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <type_traits>
+#include <utility>
 
 #include "lab/names.h"
+#include "lab/storage/json.h"
 
 namespace keel::lab {
 namespace {
@@ -32,8 +36,15 @@ void check(const char* name, const std::optional<double>& value, const Range& ra
 void check(const char* name, const std::string& value, const OneOf& valid) {
   require_one_of(kWho, name, value, valid.choices);
 }
+void check_text(const char* name, const std::string& value) {
+  require(is_utf8(value) && value.find('\0') == std::string::npos,
+          fmt::format("{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'",
+                      kWho, name, value));
+}
 template <typename Field>
-void check(const char*, const Field&, const Anything&) {}
+void check(const char* name, const Field& value, const Anything&) {
+  if constexpr (std::is_same_v<Field, std::filesystem::path>) check_text(name, value.string());
+}
 
 template <typename Field>
 json written(const Field& field) {
@@ -51,11 +62,25 @@ constexpr const char* kind() {
   return "text";
 }
 
+/// The digits of a number beyond TOML's, which end at 2^63 - 1: there it is written as text.
+std::optional<std::uint64_t> number_in(const json& value) {
+  const auto* text = value.get_ptr<const std::string*>();
+  std::uint64_t number = 0;
+  if (text == nullptr || text->empty()) return {};
+  const char *first = text->data(), *last = first + text->size();
+  const auto [end, error] = std::from_chars(first, last, number);
+  if (error != std::errc() || end != last) return {};
+  return number;
+}
+
 template <typename Field>
 bool fits(const json& value) {
   if constexpr (std::is_same_v<Field, bool>) return value.is_boolean();
-  if constexpr (std::is_same_v<Field, std::uint64_t>) return value.is_number_unsigned();
-  if constexpr (std::integral<Field>) return value.is_number_integer();
+  if constexpr (std::is_same_v<Field, std::uint64_t>)
+    return value.is_number_unsigned() || number_in(value);
+  if constexpr (std::is_same_v<Field, std::int64_t>)  // a larger one would come out negative
+    return value.is_number_integer() &&
+           (!value.is_number_unsigned() || std::in_range<Field>(value.get<std::uint64_t>()));
   if constexpr (std::is_same_v<Field, double>) return value.is_number();
   if constexpr (std::is_same_v<Field, std::optional<double>>)
     return value.is_number() || value.is_null();
@@ -68,6 +93,8 @@ void read(const json& value, Field& field) {
     field = value.is_null() ? std::nullopt : std::optional(value.template get<double>());
   else if constexpr (std::is_same_v<Field, std::filesystem::path>)
     field = value.template get<std::string>();
+  else if constexpr (std::is_same_v<Field, std::uint64_t>)
+    field = number_in(value) ? *number_in(value) : value.template get<std::uint64_t>();
   else
     field = value.template get<Field>();
 }
@@ -97,7 +124,7 @@ TrainOptions train_options(const json& given, TrainOptions result) {
           fmt::format("{}: expected a JSON object, got {}", kWho,
                       given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
   std::set<std::string> known;
-  for_each_field(result, [&](const char* name, auto& field, const char*, const auto&) {
+  for_each_field(result, [&](const char* name, auto& field, const char*, const auto& valid) {
     using Field = std::decay_t<decltype(field)>;
     known.insert(name);
     if (!given.contains(name)) return;
@@ -105,6 +132,7 @@ TrainOptions train_options(const json& given, TrainOptions result) {
             fmt::format("{}: expected {} to be {}, got {}", kWho, name, kind<Field>(),
                         given[name].dump(-1, ' ', false, json::error_handler_t::replace)));
     read(given[name], field);
+    check(name, field, valid);
   });
   for (const auto& [name, value] : given.items())
     require(known.count(name) > 0, fmt::format("{}: no option is called '{}'", kWho, name));

@@ -145,7 +145,8 @@ void for_each_field(Options& o, Visit&& visit) {
 void validate(const TrainOptions& options);
 
 nlohmann::json to_json(const TrainOptions& options);
-/// Fields that are missing keep `otherwise`'s value. Unknown names and wrong types throw keel::Error.
+/// Fields that are missing keep `otherwise`'s value. Unknown names, wrong types and values outside their own
+/// range throw keel::Error.
 TrainOptions train_options(const nlohmann::json& json, TrainOptions otherwise = {});
 
 }  // namespace keel::lab

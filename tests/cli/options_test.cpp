@@ -70,6 +70,32 @@ TEST(CliOptions, InputsThatCannotBeUsedEndWithThree) {
   }
 }
 
+// Each was read as something else, or by one reader as this and by another as that.
+TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
+  const TemporaryFolder folder;
+  const auto file = (folder / "c.toml").string();
+  for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
+           {"\nlearning_rate = 0,5\n", "line 2: "},
+           {"epochs = 1\nepochs = 2\n", "line 2: "},
+           {"train_limit = 64\ntrain-limit = 32\n", "line 2: 'train_limit' is there twice"},
+           {"epochs = 1\nbatch = \"16\"\n", "line 2: "},
+           {"epochs = 1\nbatch = 0\n", "line 2: "},
+           {"epochs = 1\nmomentum = 1.5\n", "line 2: "},
+           {"epochs = 1\naugmentation = 3\n", "line 2: "},
+           {"epochs = 1\nnorm = \"shiny\"\n", "line 2: "},
+           {"epochs = 1\nlearning_rate = 1e999\n", "line 2: "},
+           {"epochs = 1\n[batch]\nbatch = 3\n", "line 2: "},
+           {"epochs = 1\nbatch = [16]\n", "line 2: "},
+           {"epochs = 1\nrun = \"x\"\n", "line 2: no option is called 'run'"},
+           {"epochs = 1\nworkers = 2\n", "line 2: no option is called 'workers'"},
+           {"epochs = 1\npath = \"x\n", "line 2: "}}) {
+    write(file, text);
+    const auto outcome = keel("train --config " + file + " --run " + (folder / "run").string());
+    EXPECT_EQ(outcome.code, 2) << text << outcome.error;
+    EXPECT_TRUE(contains(outcome.error, file + ", " + said)) << text << outcome.error;
+  }
+}
+
 TEST(CliOptions, AnUnknownNameInTheConfigIsAMistake) {
   const TemporaryFolder folder;
   write(folder / "c.toml", "epochs = 1\nlearning_rat = 0.1\n");

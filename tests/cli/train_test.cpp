@@ -52,6 +52,28 @@ TEST(CliTrain, TheResolvedConfigGivesTheSameRun) {
   EXPECT_EQ(json(a / "result.json").at("test_loss"), json(b / "result.json").at("test_loss"));
 }
 
+/// Names that a config.toml could not hold: such a run trained, and could not be resumed.
+TEST(CliTrain, ARunOnDataOfAnyNameCanBeResumed) {
+  const TemporaryFolder folder;
+  for (const std::string name : {"a # b.keel", "two\nlines.keel", "\"x\" back\\slash \x01.keel"}) {
+    const auto quoted = [](const std::string& word) { return "'" + word + "'"; };
+    const auto pack = quoted((folder / name).string()), run = (folder / "run").string();
+    ASSERT_EQ(keel("data --train-limit 64 --test-limit 20 --pack " + pack).code, 0);
+    const auto outcome =
+        keel("train" + kTiny + "--max-steps 2 --overwrite --source packed --path " + pack +
+             " --run " + run);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    const auto again = keel("train --resume " + run);
+    EXPECT_EQ(again.code, 0) << name << again.error;
+    EXPECT_EQ(keel("report " + run + " --out " + (folder / "page.html").string()).code, 0);
+  }
+  const auto latin =
+      keel("train" + kTiny + "--source packed --path caf\xe9 --run " + (folder / "other").string());
+  EXPECT_EQ(latin.code, 2);
+  EXPECT_TRUE(contains(latin.error, "expected path in UTF-8")) << latin.error;
+  EXPECT_FALSE(fs::exists(folder / "other"));
+}
+
 TEST(CliTrain, TheCommandLineWinsOverTheConfig) {
   const TemporaryFolder folder;
   write(folder / "c.toml",

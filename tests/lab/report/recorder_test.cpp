@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lab/report/run_files.h"
 #include "lab/report/run_folder.h"
 #include "lab/report/settings.h"
+#include "lab/storage/toml.h"
 
 namespace keel::lab::report {
 namespace {
@@ -117,6 +119,24 @@ TEST(Settings, EveryOptionIsThereOnceUnderAComment) {
       }
     EXPECT_EQ(found, 1) << name;
   });
+}
+
+// Each of these trained, and could not be resumed.
+TEST(Settings, EveryOptionComesBack) {
+  for (const std::string path :
+       {"/data/a # b", "two\nlines", "tab\t \"quoted\" 'twice'", "C:\\new\\table", "\x01\x7f\r",
+        "[a, b]", "{x}", "\xc3\xa9t\xc3\xa9", " blanks ", "true"}) {
+    TrainOptions options;
+    options.data.path = path;
+    options.seed = 0xffffffffffffffffu;
+    options.data.seed = 0x7fffffffffffffffu;
+    options.learning_rate = 0.1 + 0.2;
+    options.weight_decay = 1e-300;
+    options.model.norm.parameter = 19;
+    EXPECT_NO_THROW(validate(options));
+    const nlohmann::json table = parse_toml(toml(options), "config.toml");
+    EXPECT_EQ(to_json(train_options(table)), to_json(options)) << path;
+  }
 }
 
 TEST(Settings, RangesInWords) {

@@ -95,12 +95,20 @@ TEST(Recipe, TheCommandLineWinsOverTheCellOverTheScheduleOverCommon) {
 
 TEST(Recipe, MistakesAreNamed) {
   EXPECT_NE(message_of("titel = \"x\"").find("'titel' means nothing"), std::string::npos);
-  EXPECT_NE(message_of("[cells.a]\nrule = \"x\"").find("cells.a: 'rule' means nothing"),
+  EXPECT_NE(message_of("[cells.a]\nrule = \"x\"").find("cells.a.rule: 'rule' means nothing"),
             std::string::npos);
   EXPECT_NE(message_of("[cells.a]\npaper = { mena = 1 }").find("'mena'"), std::string::npos);
   EXPECT_NE(message_of("[cells.a]\nsame_as = \"b\"").find("no cell is called 'b'"),
             std::string::npos);
-  EXPECT_NE(message_of("trials = \"x\"").find("trials"), std::string::npos);
+  for (const char* text : {"\ntrials = \"x\"", "\ntrials = 1.5", "\ntrials = true",
+                           "\ntrials = 1e999", "\ntrials = 3,5", "trials = 3\ntrials = 4"})
+    for (const char* part : {"recipe.toml, line 2: ", "trials"})
+      EXPECT_NE(message_of(text).find(part), std::string::npos) << message_of(text);
+  EXPECT_NE(message_of("[cells]\na = 1").find("line 2: cells.a: expected a table"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of("[cells.a]\nx = true").find("line 2: cells.a.x: expected a number, got true"),
+      std::string::npos);
   const Recipe wrong = recipe("[cells.a]\ntrain = { rule = \"svd\" }\n[schedule.short]\n");
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "short", Json::object()), Error);
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "paper", Json::object()), Error);

@@ -54,6 +54,35 @@ TEST(TrainOptionsTest, NamesWhatIsWrongInJson) {
   EXPECT_NE(error_of([] { train_options(json::array()); }), "no keel::Error");
 }
 
+TEST(TrainOptionsTest, NumbersOutOfRangeAreNotTurnedIntoOthers) {
+  EXPECT_EQ(error_of([] {
+              train_options({{"group_size", 18446744073709551615u}});
+            }),
+            "keel::lab::TrainOptions: expected group_size to be a whole number, got "
+            "18446744073709551615");
+  EXPECT_EQ(error_of([] {
+              train_options({{"batch", 0}});
+            }),
+            "keel::lab::TrainOptions: expected batch >= 1, got 0");
+  EXPECT_EQ(train_options({{"seed", "18446744073709551615"}}).seed, 0xffffffffffffffffu);
+  for (const char* text : {"", "-1", "1x", "18446744073709551616", " 1"})
+    EXPECT_NE(error_of([&] { train_options({{"seed", text}}); }), "no keel::Error") << text;
+}
+
+// What a run is told is written to config.toml and to checkpoints, and must come back the same.
+TEST(TrainOptionsTest, PathsAreUtf8) {
+  for (const std::string& path : {std::string("caf\xe9"), std::string("a\0b", 3)}) {
+    TrainOptions options = test::small_options();
+    options.data.path = path;
+    EXPECT_NE(error_of([&] { validate(options); }).find("expected path in UTF-8"),
+              std::string::npos);
+    options.data.path = "";
+    options.run = path;
+    EXPECT_NE(error_of([&] { validate(options); }).find("expected run in UTF-8"),
+              std::string::npos);
+  }
+}
+
 TEST(TrainOptionsTest, DefaultsAreValid) {
   EXPECT_NO_THROW(validate(TrainOptions{}));
   EXPECT_NO_THROW(validate(test::small_options("pca")));

@@ -1,0 +1,148 @@
+#include "lab/storage/toml.h"
+
+#define TOML_HEADER_ONLY 1
+#define TOML_ENABLE_FORMATTERS 0
+#define TOML_MAX_NESTED_VALUES 32
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "keel/error.h"
+#include "lab/storage/json.h"
+
+namespace keel::lab {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void fail(std::string_view text, const std::string& file, std::int64_t line,
+                       std::string_view what) {
+  std::size_t begin = 0;
+  for (std::int64_t i = 1; i < line && begin < text.size(); ++i)
+    begin = std::min(text.size(), text.find('\n', begin)) + 1;
+  const auto rest = text.substr(std::min(begin, text.size()));
+  const auto shown = rest.substr(0, std::min<std::size_t>(rest.find_first_of("\r\n"), 80));
+  throw Error(fmt::format("{}, line {}: {} in '{}'", file, line, what, shown));
+}
+
+/// toml++ bounds how deep values nest but not names: a.a.a. ... = 1 makes a table for each dot, and takes
+/// them down with a function that calls itself. Nothing is checked here but the number of dots in a name.
+void bound_names(std::string_view text, const std::string& file) {
+  constexpr int kMostDots = 8;
+  std::int64_t line = 1;
+  int dots = 0;
+  const auto starts = [&](std::size_t i, std::string_view what) {
+    return i < text.size() && text.substr(i, what.size()) == what;
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {  // skip the string
+      const std::string quote(starts(i, std::string(3, c)) ? 3 : 1, c);
+      for (i += quote.size(); i < text.size() && !starts(i, quote); ++i) {
+        if (c == '"' && text[i] == '\\') ++i;
+        if (i < text.size() && text[i] == '\n') {
+          if (quote.size() == 1) return;  // an error, for toml++ to tell
+          ++line;
+        }
+      }
+      i += quote.size() - 1;
+      // Two of the quotes that end a text of several lines may be its own.
+      for (int k = 0; quote.size() == 3 && k < 2 && starts(i + 1, std::string(1, c)); ++k) ++i;
+    } else if (c == '#') {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+    } else if (c == '.') {
+      if (++dots > kMostDots) fail(text, file, line, "a name has too many parts");
+    } else if (c == '\n' || c == '=' || c == ',' || c == '{' || c == '[') {
+      dots = 0;
+      line += c == '\n';
+    }
+  }
+}
+
+class Converter {
+ public:
+  Converter(std::string_view text, const std::string& file, TomlLines* lines)
+      : text_(text), file_(file), lines_(lines) {}
+
+  /// toml++ sorts names; where they stand in the file gives their order back.
+  Json table(const toml::table& from, const std::string& path) const {
+    std::vector<std::pair<const toml::key*, const toml::node*>> entries;
+    for (const auto& [key, node] : from) entries.emplace_back(&key, &node);
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+      const auto& p = a.first->source().begin;
+      const auto& q = b.first->source().begin;
+      return std::tie(p.line, p.column) < std::tie(q.line, q.column);
+    });
+    Json::object_t object;  // filled from behind: assigning by name looks at all before it
+    for (const auto& [key, node] : entries) {
+      const std::string name(key->str()), whole = path.empty() ? name : path + "." + name;
+      if (lines_ != nullptr) lines_->emplace(whole, std::int64_t(key->source().begin.line));
+      object.push_back({name, value(*node, whole)});
+    }
+    return object;
+  }
+
+ private:
+  Json value(const toml::node& node, const std::string& path) const {
+    if (const auto* table_node = node.as_table()) return table(*table_node, path);
+    if (const auto* list = node.as_array()) {
+      Json items = Json::array();
+      for (const auto& item : *list) items.push_back(value(item, path));
+      return items;
+    }
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* flag = node.as_boolean()) return flag->get();
+    if (const auto* whole = node.as_integer()) {
+      if (whole->get() >= 0) return std::uint64_t(whole->get());
+      return whole->get();
+    }
+    const auto* real = node.as_floating_point();
+    if (real != nullptr && std::isfinite(real->get())) return real->get();
+    fail(text_, file_, std::int64_t(node.source().begin.line),
+         real != nullptr ? "expected a finite number" : "expected no date or time");
+  }
+
+  const std::string_view text_;
+  const std::string& file_;
+  TomlLines* const lines_;
+};
+
+}  // namespace
+
+Json parse_toml(std::string_view text, const std::string& file, TomlLines* lines) {
+  bound_names(text, file);
+  toml::table root;
+  try {
+    root = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    fail(text, file, std::int64_t(error.source().begin.line), error.description());
+  }
+  return Converter(text, file, lines).table(root, "");
+}
+
+std::string toml_text(std::string_view text) {
+  require(is_utf8(text), fmt::format("TOML: expected text in UTF-8, got '{}'", text));
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      out += {'\\', c};
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (code < 0x20 || code == 0x7f)
+      out += fmt::format("\\u{:04X}", code);
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+}  // namespace keel::lab
