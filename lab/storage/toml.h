@@ -13,8 +13,8 @@ namespace keel::lab {
 /// The line each name stands in: "cells.bn.train".
 using TomlLines = std::map<std::string, std::int64_t>;
 
-/// A TOML text as JSON, names in their order. Throws keel::Error with the file, the line and the line's
-/// text: for what is no TOML (a name twice, a number out of range), dates, inf and nan, which JSON lacks, and
+/// A TOML text as JSON, names in their order. Throws keel::Error with the file, and in all but the oddest
+/// cases the line and its text: for what is no TOML (a name twice, a number out of range), dates, inf and nan, which JSON lacks, and
 /// what is nested beyond any use.
 nlohmann::ordered_json parse_toml(std::string_view text, const std::string& file,
                                   TomlLines* lines = nullptr);

@@ -77,6 +77,12 @@ TEST(Toml, SaysWhereItIsWrong) {
   EXPECT_TRUE(wrong("a = \"\xff\"", "1", "utf-8"));
 }
 
+// toml++ takes for granted that a name follows the bracket, and goes on from there.
+TEST(Toml, ABracketWithoutANameIsAnError) {
+  for (const std::string text : {"[}", "[[{1", "a = 1\n[=", "[#]", "[\\]", "[[[a]]]"})
+    EXPECT_TRUE(refuses({"r.toml"}, [&] { parse_toml(text, "r.toml"); })) << text;
+}
+
 // Tables are taken down by functions that call themselves.
 TEST(Toml, NoDepthOverflowsTheStack) {
   for (const std::string& text :
