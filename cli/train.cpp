@@ -14,6 +14,7 @@
 #include "lab/report/progress.h"
 #include "lab/report/recorder.h"
 #include "lab/report/text.h"
+#include "lab/storage/folder_claim.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {
@@ -60,25 +61,40 @@ void clear_run(const fs::path& folder) {
   fs::remove_all(folder / "checkpoints");
 }
 
-/// Returns whether the folder holds a run that must go first.
-bool settle_folder(TrainCommand& command) {
+bool holds_run(const fs::path& folder) {
+  return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / "checkpoints");
+}
+
+/// Which folder, as far as the command line says; and whether that one may be written to.
+void settle_folder(TrainCommand& command) {
   auto& options = command.options;
   if (!command.resume.empty()) {
     if (!command.run.empty()) throw UsageError("keel train: expected --run or --resume, got both");
     options.run = command.resume;
     options.resume = true;
-    return false;
+  } else if (!command.run.empty()) {
+    options.run = command.run;
+    if (holds_run(options.run) && !command.overwrite)
+      throw UsageError(fmt::format(
+          "keel train: {} holds a run already: --resume {} goes on with it, --overwrite replaces "
+          "it",
+          command.run, command.run));
   }
-  options.run =
-      command.run.empty() ? fs::path("runs") / fresh_name(options) : fs::path(command.run);
-  const bool used =
-      fs::exists(options.run / "metrics.jsonl") || fs::exists(options.run / "checkpoints");
-  if (used && !command.overwrite) {
-    throw UsageError(fmt::format(
-        "keel train: {} holds a run already: --resume {} goes on with it, --overwrite replaces it",
-        options.run.string(), options.run.string()));
+}
+
+/// The run's folder, for this process alone as long as it trains.
+lab::FolderClaim claim_folder(TrainCommand& command) {
+  fs::path& run = command.options.run;
+  if (run.empty()) {
+    auto claim = lab::FolderClaim::on_new(fs::path("runs") / fresh_name(command.options));
+    run = claim.path();
+    return claim;
   }
-  return used;
+  lab::FolderClaim claim(run, fmt::format("keel train: {} is in use: another process trains there "
+                                          "now",
+                                          run.string()));
+  settle_folder(command);  // once more: another run may have come and gone since
+  return claim;
 }
 
 /// One of several processes ends there and then on an error: what waits for the others, on a thread or on
@@ -187,22 +203,28 @@ int train(const std::vector<std::string>& arguments) {
   if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
   if (command.workers > 0) {
+    // Claimed, and given up again: rather one complaint now than one of each worker.
     TrainCommand as_rank_0 = command;
-    settle_folder(as_rank_0);  // rather one complaint now than one of each worker
+    settle_folder(as_rank_0);
+    claim_folder(as_rank_0);
     return train_with_workers(arguments, command.workers, command.options);
   }
   const auto place = place_of_this();
   const bool first = !place || place->rank == 0;
-  const bool replaces = first && settle_folder(command);
+  if (first) settle_folder(command);
   std::unique_ptr<lab::Processes> processes;
+  std::optional<lab::FolderClaim> folder;
   try {
     processes = join(command, place);
-    if (replaces) clear_run(command.options.run);
+    if (first) folder.emplace(claim_folder(command));
+    if (first && command.overwrite) clear_run(command.options.run);
     return run(command, processes.get(), first);
   } catch (const lab::ProcessError& error) {
+    folder.reset();
     leave(kProcesses, error.what());
   } catch (const std::exception& error) {
     if (!processes) throw;
+    folder.reset();
     const auto [code, words] = explained(error);
     processes->heart().raise_alarm(fmt::format("rank {} stopped: {}", processes->rank(), words));
     leave(code, words);

@@ -1,9 +1,7 @@
 #include "lab/reproduce/run.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +22,7 @@
 #include "lab/reproduce/machine.h"
 #include "lab/reproduce/trial.h"
 #include "lab/storage/files.h"
+#include "lab/storage/folder_claim.h"
 #include "lab/storage/json.h"
 #include "lab/train/signals.h"
 
@@ -50,6 +49,8 @@ struct Running {
 };
 
 Json json_file(const fs::path& file) { return parse_ordered_json(read_file(file), file.string()); }
+
+fs::path folder_of(const fs::path& file) { return fs::absolute(file).parent_path(); }
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -91,28 +92,6 @@ class Exchange {
   fs::path path_;
 };
 
-/// The folder of an experiment's results, for one call alone: each rewrites the file whole, from what it
-/// read at its start.
-class Claim {
- public:
-  explicit Claim(const fs::path& folder) {
-    fs::create_directories(folder);
-    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-      return;
-    ::close(descriptor_);
-    throw Error(fmt::format("keel reproduce: another call is at work on {}", folder.string()));
-  }
-  ~Claim() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Claim(const Claim&) = delete;
-  Claim& operator=(const Claim&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
-
 /// Trials of one experiment, `jobs` at a time.
 class Queue {
  public:
@@ -120,7 +99,8 @@ class Queue {
       : recipe_(recipe),
         options_(options),
         printer_(printer),
-        claim_(fs::absolute(options.results).parent_path()),
+        claim_(folder_of(options.results), "keel reproduce: another call is at work on " +
+                                               folder_of(options.results).string()),
         origin_(this_origin(options.command)) {
     if (!options.fresh) results_ = read_results(options.results);
     require_same(results_, recipe, options.schedule, options.given);
@@ -248,7 +228,7 @@ class Queue {
   const StopOnSignal signals_;
   const Clock::time_point begun_ = Clock::now();
   const Exchange exchange_;
-  const Claim claim_;
+  const FolderClaim claim_;  ///< each call rewrites the results whole, from what it read at its start
   Origin origin_;
   Results results_;
   RunOutcome outcome_;

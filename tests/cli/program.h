@@ -23,15 +23,27 @@ struct Outcome {
   std::string out, error;
 };
 
-/// `variables`: of its environment, as a shell takes them.
-inline Outcome keel(const std::string& arguments, const std::string& variables = "") {
+/// A script for the shell, to which the program is known as $keel.
+inline Outcome shell(const std::string& script) {
   const TemporaryFolder folder;
-  const std::string command = variables + " '" KEEL_PROGRAM "' " + arguments + " >" +
+  write(folder / "script", "keel='" KEEL_PROGRAM "'\n" + script + "\n");
+  const std::string command = "bash " + (folder / "script").string() + " >" +
                               (folder / "out").string() + " 2>" + (folder / "error").string() +
                               " </dev/null";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(folder / "out"),
           read(folder / "error")};
+}
+
+/// `variables`: of its environment, as a shell takes them.
+inline Outcome keel(const std::string& arguments, const std::string& variables = "") {
+  return shell(variables + " exec $keel " + arguments);
+}
+
+/// For scripts: waits until the run in the background (process $pid) has written its first step.
+inline std::string wait_for_first_step(const fs::path& run) {
+  return "while ! grep -qs '\"step\",' " + (run / "metrics.jsonl").string() +
+         "; do sleep 0.05; kill -0 $pid || break; done\n";
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

@@ -40,6 +40,45 @@ TEST(CliTrain, AUsedFolderIsKept) {
   EXPECT_EQ(keel(train + " --overwrite").code, 0);
 }
 
+TEST(CliTrain, AFolderInWhichARunTrainsIsRefused) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run", config = run / "config.toml", before = folder / "before";
+  const auto again =
+      "$keel train" + kTiny + "--max-steps 2 --run " + run.string() + " --overwrite ";
+  const auto outcome = shell(
+      "$keel train" + kTiny + "--epochs 100000 --run " + run.string() + " 2>/dev/null & pid=$!\n" +
+      wait_for_first_step(run) + "cp " + config.string() + " " + before.string() + "\n" +
+      "$keel train --resume " + run.string() + "; echo $?\n" + again + "; echo $?\n" + again +
+      "--workers 2; echo $?\n" + "cmp " + config.string() + " " + before.string() + "; echo $?\n" +
+      "kill -KILL $pid; wait $pid\n" + again + "2>/dev/null; echo $?");
+  EXPECT_EQ(outcome.out, "3\n3\n3\n0\n" + run.string() + "\n0\n") << outcome.error;
+  const std::string words =
+      "keel: keel train: " + run.string() + " is in use: another process trains there now\n";
+  EXPECT_EQ(outcome.error.substr(0, 3 * words.size()), words + words + words);
+}
+
+// Both would begin in the same second, and take the same name.
+TEST(CliTrain, RunsStartedTogetherHaveFoldersOfTheirOwn) {
+  const TemporaryFolder folder;
+  const auto train = "$keel train" + kTiny + "--max-steps 2 2>/dev/null & ";
+  const auto outcome = shell("cd " + folder.path().string() + "; " + train + train + train + "wait");
+  int runs = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "runs")) {
+    ++runs;
+    EXPECT_EQ(json(entry.path() / "result.json").at("status"), "finished");
+    EXPECT_TRUE(contains(outcome.out, "runs/" + entry.path().filename().string() + "\n"));
+  }
+  EXPECT_EQ(runs, 3) << outcome.out;
+}
+
+TEST(CliTrain, ARunThatCannotStartLeavesNoFolder) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      keel("train --source cifar10 --path /no/such/folder --run " + (folder / "run").string());
+  EXPECT_EQ(outcome.code, 3) << outcome.error;
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
 TEST(CliTrain, TheResolvedConfigGivesTheSameRun) {
   const TemporaryFolder folder;
   const auto a = folder / "a", b = folder / "b";
@@ -113,15 +152,10 @@ TEST(CliTrain, ResumeGoesOnToTheSameResult) {
 TEST(CliTrain, ToldToStopItWritesACheckpointAndEndsWithFive) {
   const TemporaryFolder folder;
   const auto run = folder / "run";
-  // The shell stops it once it has written its first step, however long that takes.
-  const std::string script =
-      std::string(KEEL_PROGRAM) + " train" + kTiny + "--epochs 100000 --run " + run.string() +
-      " 2>/dev/null >/dev/null & pid=$!; " + "while ! grep -qs '\"step\",' " +
-      (run / "metrics.jsonl").string() +
-      "; do sleep 0.1; kill -0 $pid || break; done; kill -TERM $pid; wait $pid";
-  const int status = std::system(script.c_str());
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 5);
+  const auto outcome =
+      shell("$keel train" + kTiny + "--epochs 100000 --run " + run.string() + " & pid=$!\n" +
+            wait_for_first_step(run) + "kill -TERM $pid; wait $pid");
+  EXPECT_EQ(outcome.code, 5) << outcome.error;
   EXPECT_EQ(json(run / "result.json").at("status"), "interrupted");
   EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
 }

@@ -1,0 +1,86 @@
+#include "lab/storage/folder_claim.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "keel/error.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& folder, int error) {
+  throw Error(fmt::format("keel: expected a folder to write to, got {}: {}", folder.string(),
+                          std::strerror(error)));
+}
+
+/// "a/b/" and "a/./b" as "a/b": the last name is what is made.
+fs::path plain(const fs::path& folder) {
+  const fs::path normal = folder.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+/// False: it was there.
+bool make(const fs::path& folder) {
+  std::error_code error;
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+  if (error) fail(folder, error.value());
+  if (::mkdir(folder.c_str(), 0777) == 0) return true;
+  if (errno != EEXIST) fail(folder, errno);
+  return false;
+}
+
+bool is_the_same(int descriptor, const fs::path& folder) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(folder.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+}  // namespace
+
+FolderClaim::FolderClaim(const fs::path& folder, const std::string& refusal) : FolderClaim() {
+  folder_ = plain(folder);
+  // Whoever had it before may have taken it away between our looking and our locking.
+  do made_ = make(folder_);
+  while (!lock(refusal));
+}
+
+FolderClaim FolderClaim::on_new(const fs::path& folder) {
+  for (int number = 1;; ++number) {
+    FolderClaim claim;
+    claim.folder_ = plain(folder);
+    if (number > 1) claim.folder_ += fmt::format("-{}", number);
+    claim.made_ = make(claim.folder_);
+    if (claim.made_ && claim.lock(claim.folder_.string() + " is in use")) return claim;
+  }
+}
+
+bool FolderClaim::lock(const std::string& refusal) {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0 && errno == ENOENT) return false;
+  if (descriptor_ < 0) fail(folder_, errno);
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) throw Error(refusal);
+  return is_the_same(descriptor_, folder_);
+}
+
+FolderClaim::FolderClaim(FolderClaim&& other) noexcept
+    : folder_(std::move(other.folder_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      made_(std::exchange(other.made_, false)) {}
+
+FolderClaim::~FolderClaim() {
+  if (made_) ::rmdir(folder_.c_str());  // refused where anything is in it
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+}  // namespace keel::lab
