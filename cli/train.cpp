@@ -51,15 +51,24 @@ std::string fresh_name(const lab::TrainOptions& options) {
                      ruled ? "-" + norm.rule : "", options.seed);
 }
 
-/// An earlier run's files must not be mixed with a new one's.
-void clear_run(const fs::path& folder) {
-  for (const char* name : {"config.toml", "metrics.jsonl", "result.json", "spectrum.json"})
-    fs::remove(folder / name);
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
-      fs::remove(entry.path());
-  fs::remove_all(folder / "checkpoints");
-}
+/// Takes away the run that was in the folder, whose files must not be mixed with a new one's. Only when
+/// the new one is about to take its first step: data read, options checked, network built.
+class Replacing : public lab::Observer {
+ public:
+  explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
+
+  void on_start(const lab::RunInfo&) override {
+    fs::remove_all(folder_ / "checkpoints");
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
+        fs::remove(entry.path());
+    for (const char* name : {"metrics.jsonl", "result.json", "spectrum.json", "config.toml"})
+      fs::remove(folder_ / name);
+  }
+
+ private:
+  fs::path folder_;
+};
 
 bool holds_run(const fs::path& folder) {
   return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / "checkpoints");
@@ -140,7 +149,10 @@ int run(TrainCommand& command, lab::Processes* processes, bool first) {
   lab::report::ProgressPrinter printer(line);
   lab::report::Recorder recorder(command.options.run,
                                  [&](const std::string& message) { line.print(message); });
-  lab::report::Observers observers({&recorder, &printer});
+  Replacing replacing(command.options.run);
+  std::vector<lab::Observer*> all{&recorder, &printer};
+  if (command.overwrite && !command.options.resume) all.insert(all.begin(), &replacing);
+  lab::report::Observers observers(all);
   const lab::Result result = processes ? lab::train(command.options, data, observers, *processes)
                                        : lab::train(command.options, data, observers);
   line.clear();
@@ -217,7 +229,6 @@ int train(const std::vector<std::string>& arguments) {
   try {
     processes = join(command, place);
     if (first) folder.emplace(claim_folder(command));
-    if (first && command.overwrite) clear_run(command.options.run);
     return run(command, processes.get(), first);
   } catch (const lab::ProcessError& error) {
     folder.reset();

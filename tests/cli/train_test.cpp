@@ -1,3 +1,5 @@
+#include <map>
+
 #include "cli/program.h"
 
 #include <gtest/gtest.h>
@@ -69,6 +71,30 @@ TEST(CliTrain, RunsStartedTogetherHaveFoldersOfTheirOwn) {
     EXPECT_TRUE(contains(outcome.out, "runs/" + entry.path().filename().string() + "\n"));
   }
   EXPECT_EQ(runs, 3) << outcome.out;
+}
+
+/// Names and contents of all files below a folder.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) all[entry.path().string()] = read(entry.path());
+  return all;
+}
+
+TEST(CliTrain, TheOldRunIsThereUntilTheNewOneStarts) {
+  const TemporaryFolder folder;
+  const auto train = "train" + kTiny + "--max-steps 2 --overwrite --run " + folder.path().string();
+  ASSERT_EQ(keel(train).code, 0);
+  const auto before = contents(folder.path());
+  for (const char* wrong : {" --source cifar10 --path /no/such/folder", " --batch 65",
+                            " --norm zca --group-size 7", " --workers 2 --source cifar10 --path /no"}) {
+    EXPECT_NE(keel(train + wrong).code, 0) << wrong;
+    EXPECT_EQ(contents(folder.path()), before) << wrong;
+  }
+  ASSERT_EQ(keel(train + " --seed 3").code, 0);
+  const auto after = contents(folder.path());
+  EXPECT_EQ(after.size(), before.size());
+  EXPECT_NE(after, before);
 }
 
 TEST(CliTrain, ARunThatCannotStartLeavesNoFolder) {
