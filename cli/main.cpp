@@ -6,10 +6,12 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "lab/report/put.h"
 
 namespace {
 
 using namespace keel::cli;
+using keel::lab::report::put;
 
 std::string help() {
   std::string text =
@@ -24,25 +26,13 @@ std::string help() {
 }
 
 int complain(int code, const std::string& what) {
-  fmt::print(stderr, "keel: {}\n", what);
+  put(stderr, fmt::format("keel: {}\n", what));
   return code;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
-  try {
-    return command.run(arguments);
-  } catch (const std::exception& error) {
-    const auto [code, words] = explained(error);
-    return complain(code, words);
-  }
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
+int run(const std::vector<std::string>& words) {
   if (words.empty()) {
-    fmt::print(stderr, "{}", help());
+    put(stderr, help());
     return kUsage;
   }
   if (words[0] == "--version" || words[0] == "-V") {
@@ -54,6 +44,22 @@ int main(int argc, char** argv) {
     return kDone;
   }
   for (const Command& command : commands())
-    if (words[0] == command.name) return run(command, {words.begin() + 1, words.end()});
+    if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
   return complain(kUsage, fmt::format("no command is called '{}'\n{}", words[0], help()));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int code = kDone;
+  try {
+    code = run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    const auto [number, words] = explained(error);
+    code = complain(number, words);
+  }
+  // What was to be read there has not arrived.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == kDone)
+    code = complain(kUnexpected, "standard output cannot be written to (disk full?)");
+  return code;
 }

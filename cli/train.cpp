@@ -12,6 +12,7 @@
 #include "lab/data/data_set.h"
 #include "lab/processes/processes.h"
 #include "lab/report/progress.h"
+#include "lab/report/put.h"
 #include "lab/report/recorder.h"
 #include "lab/report/text.h"
 #include "lab/storage/folder_claim.h"
@@ -21,6 +22,7 @@ namespace keel::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using lab::report::put;
 using lab::report::StatusLine;
 
 struct TrainCommand {
@@ -109,9 +111,8 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
 /// One of several processes ends there and then on an error: what waits for the others, on a thread or on
 /// a device, may wait for ever, and so may whoever would take it down.
 [[noreturn]] void leave(int code, const std::string& message) {
-  fmt::print(stderr, "keel: {}\n", message);
+  put(stderr, fmt::format("keel: {}\n", message));
   std::fflush(stdout);
-  std::fflush(stderr);
   _exit(code);
 }
 
@@ -156,12 +157,23 @@ int run(TrainCommand& command, lab::Processes* processes, bool first) {
   const lab::Result result = processes ? lab::train(command.options, data, observers, *processes)
                                        : lab::train(command.options, data, observers);
   line.clear();
-  if (first) fmt::print("{}\n", command.options.run.string());
+  const std::string folder = command.options.run.string();
+  if (first) put(stdout, folder + "\n");
   if (result.status == "failed") return kDiverged;
+  if (!result.unsaved.empty()) {
+    put(stderr, fmt::format("keel: what step {} came to is lost, for its checkpoint could not be "
+                            "written ({}); `keel train --resume {}` goes on from the one before\n",
+                            result.steps, result.unsaved, folder));
+    return kUnexpected;
+  }
+  if (first && !recorder.has_result()) {
+    put(stderr, fmt::format("keel: result.json could not be written; `keel train --resume {}` "
+                            "does\n",
+                            folder));
+    return kUnexpected;
+  }
   if (result.status != "interrupted") return kDone;
-  if (first)
-    fmt::print(stderr, "interrupted; `keel train --resume {}` goes on\n",
-               command.options.run.string());
+  if (first) put(stderr, fmt::format("interrupted; `keel train --resume {}` goes on\n", folder));
   return kInterrupted;
 }
 

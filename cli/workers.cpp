@@ -20,11 +20,13 @@
 #include <thread>
 
 #include "cli/exit_code.h"
+#include "lab/report/put.h"
 
 namespace keel::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using lab::report::put;
 using std::chrono::milliseconds;
 
 // How long the rest may go on without one of them, and then to obey.
@@ -192,7 +194,7 @@ class Workers {
   }
 
   static void say(const Worker& worker, const std::string& text) {
-    fmt::print(stderr, "rank {}: {}\n", worker.rank, text);
+    put(stderr, fmt::format("rank {}: {}\n", worker.rank, text));
   }
 
   static void reap(Worker& worker) {
@@ -200,10 +202,12 @@ class Workers {
     if (worker.status || waitpid(worker.process, &status, WNOHANG) != worker.process) return;
     worker.status = status;
     if (WIFSIGNALED(status))
-      fmt::print(stderr, "keel: rank {} (process {}) was ended by signal {} ({})\n", worker.rank,
-                 worker.process, WTERMSIG(status), strsignal(WTERMSIG(status)));
+      put(stderr,
+          fmt::format("keel: rank {} (process {}) was ended by signal {} ({})\n", worker.rank,
+                      worker.process, WTERMSIG(status), strsignal(WTERMSIG(status))));
     else if (WEXITSTATUS(status) != kDone)
-      fmt::print(stderr, "keel: rank {} ended with code {}\n", worker.rank, WEXITSTATUS(status));
+      put(stderr,
+          fmt::format("keel: rank {} ended with code {}\n", worker.rank, WEXITSTATUS(status)));
   }
 
   void signal_all(int number) {

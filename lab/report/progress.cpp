@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "lab/report/groups.h"
+#include "lab/report/put.h"
 #include "lab/report/settings.h"
 #include "lab/report/text.h"
 
@@ -46,21 +47,18 @@ std::size_t StatusLine::width() const {
 void StatusLine::show(const std::string& text) {
   if (!terminal_) return;
   // One column stays free: a full line would wrap on some terminals.
-  fmt::print(out_, "\r\033[K{}", cut(text, width() - 1));
-  std::fflush(out_);
+  put(out_, "\r\033[K" + cut(text, width() - 1));
   shown_ = true;
 }
 
 void StatusLine::print(const std::string& text) {
   clear();
-  fmt::print(out_, "{}\n", text);
-  std::fflush(out_);
+  put(out_, text + "\n");
 }
 
 void StatusLine::clear() {
   if (!shown_) return;
-  fmt::print(out_, "\r\033[K");
-  std::fflush(out_);
+  put(out_, "\r\033[K");
   shown_ = false;
 }
 

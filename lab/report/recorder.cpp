@@ -112,14 +112,15 @@ void Recorder::on_message(const std::string& message) {
 }
 
 void Recorder::on_finish(const Result& result) {
-  if (is_over(info_) && std::filesystem::exists(folder_ / "result.json")) return;
+  has_result_ = is_over(info_) && std::filesystem::exists(folder_ / "result.json");
+  if (has_result_) return;
   nlohmann::json json = to_json(result);
   json["device"] = info_.device;
   json["layer"] = info_.layer;
   json["parameters"] = info_.parameters;
   json["keel"] = KEEL_VERSION;
   json["libtorch"] = TORCH_VERSION;
-  write_file("result.json", json.dump(2) + "\n");
+  has_result_ = write_file("result.json", json.dump(2) + "\n");
 }
 
 void Recorder::write(Json record) {
@@ -135,11 +136,13 @@ void Recorder::scalars(std::int64_t step, std::vector<std::pair<std::string, dou
   if (!events_->healthy()) complain(events_->path().filename().string());
 }
 
-void Recorder::write_file(const char* name, const std::string& text) {
+bool Recorder::write_file(const char* name, const std::string& text) {
   try {
     write_file_atomically(folder_ / name, text);
+    return true;
   } catch (const std::exception& error) {
     complain(fmt::format("{}: {}", name, error.what()));
+    return false;
   }
 }
 

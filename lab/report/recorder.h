@@ -25,15 +25,19 @@ class Recorder : public Observer {
   void on_message(const std::string& message) override;
   void on_finish(const Result& result) override;
 
+  /// Whether the run has ended and result.json says how.
+  bool has_result() const { return has_result_; }
+
  private:
   void write(Json record);
-  void write_file(const char* name, const std::string& text);
+  /// False: it could not be written.
+  bool write_file(const char* name, const std::string& text);
   void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values);
   void complain(const std::string& what);
 
   std::filesystem::path folder_;
   Say say_;
-  bool complained_ = false;
+  bool complained_ = false, has_result_ = false;
   std::int64_t step_ = 0;
   RunInfo info_;
   std::optional<MetricsWriter> metrics_;

@@ -27,6 +27,7 @@ nlohmann::json to_json(const Result& result) {
       {"images_per_second", result.images_per_second},
       {"seconds", result.seconds}};
   json["failure"] = result.failure ? to_json(*result.failure) : nlohmann::json();
+  if (!result.unsaved.empty()) json["unsaved"] = result.unsaved;
   return json;
 }
 

@@ -328,8 +328,10 @@ class Run {
                                              .deviation = data_.deviation,
                                              .recalibrated = recalibrated_},
                                             tensors_of(training_), options_.keep);
+      unsaved_.clear();
       observer_.on_checkpoint(file, at_.step);
     } catch (const std::system_error& error) {
+      unsaved_ = error.what();
       observer_.on_message(
           fmt::format("step {}: no checkpoint ({}); the run goes on", at_.step, error.what()));
     }
@@ -357,6 +359,7 @@ class Run {
     result_.test_error = at_.last_test_error;
     result_.best_test_error = at_.best_test_error;
     result_.recalibrated_test_error = at_.last_recalibrated_test_error;
+    if (!result_.failure) result_.unsaved = unsaved_;
     result_.images_per_second = throughput_.per_second();
     result_.seconds = seconds_since(started_);
     observer_.on_finish(result_);
@@ -391,6 +394,7 @@ class Run {
   bool stop_agreed_ = false;
   std::int64_t recalibrated_ =
       0;  ///< batches that made the statistics the model ends with; 0: training's
+  std::string unsaved_;  ///< why the newest checkpoint could not be written
 };
 
 }  // namespace

@@ -78,6 +78,9 @@ struct Result {
   double images_per_second = 0;  ///< of the training steps of this process, evaluation left out
   double seconds = 0;            ///< of this process
   std::optional<Failure> failure;
+  /// Why the last checkpoint, with what the run has come to, is not on the disk. Empty: it is, or none
+  /// was asked for.
+  std::string unsaved;
 };
 
 /// Numbers that are not finite are null.

@@ -97,6 +97,40 @@ TEST(CliTrain, TheOldRunIsThereUntilTheNewOneStarts) {
   EXPECT_NE(after, before);
 }
 
+TEST(CliTrain, ALogOnAFullDiskEndsNoRun) {
+  const TemporaryFolder folder;
+  const auto train = "train" + kTiny + "--run " + (folder / "run").string() + " --overwrite";
+  EXPECT_EQ(shell("$keel " + train + " 2>/dev/full").code, 0);
+  EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
+  // The run is whole, but whoever reads its name has read nothing.
+  EXPECT_EQ(shell("$keel " + train + " >/dev/full 2>/dev/full").code, 1);
+  EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
+  for (const char* other : {"--version", "train --no-such-option 2>/dev/full", "dance 2>/dev/full",
+                            "data --train-limit 20 --test-limit 20"}) {
+    const auto outcome = shell("$keel " + std::string(other) + " >/dev/full");
+    EXPECT_TRUE(outcome.code == 1 || outcome.code == 2) << other << outcome.code;
+  }
+}
+
+// No file may grow beyond 20 KiB: config, records and result fit, the network does not.
+TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run", whole = folder / "whole";
+  const auto full =
+      shell("trap '' XFSZ; ulimit -f 20; exec $keel train" + kTiny + "--run " + run.string());
+  EXPECT_EQ(full.code, 1) << full.error;
+  EXPECT_TRUE(contains(full.error, "keel: what step 8 came to is lost, for its checkpoint could "
+                                   "not be written (cannot write "))
+      << full.error;
+  EXPECT_TRUE(contains(json(run / "result.json").at("unsaved"), "step-00000008"));
+  // With room on the disk it comes to the same end as if nothing had been.
+  ASSERT_EQ(keel("train" + kTiny + "--run " + whole.string()).code, 0);
+  ASSERT_EQ(keel("train --resume " + run.string()).code, 0);
+  const std::string last = "checkpoints/step-00000008.safetensors";
+  EXPECT_EQ(read(run / last), read(whole / last));
+  EXPECT_FALSE(json(run / "result.json").contains("unsaved"));
+}
+
 TEST(CliTrain, ARunThatCannotStartLeavesNoFolder) {
   const TemporaryFolder folder;
   const auto outcome =

@@ -32,6 +32,20 @@ std::size_t event_files(const std::filesystem::path& folder) {
   return count;
 }
 
+TEST(Recorder, KnowsWhetherTheResultIsOnTheDisk) {
+  const TemporaryFolder folder;
+  int said = 0;
+  Recorder recorder(folder / "run", [&](const std::string&) { ++said; });
+  recorder.on_start({});
+  EXPECT_FALSE(recorder.has_result());
+  recorder.on_finish({});
+  EXPECT_TRUE(recorder.has_result());
+  std::filesystem::remove_all(folder / "run");
+  recorder.on_finish({});
+  EXPECT_FALSE(recorder.has_result());
+  EXPECT_EQ(said, 1);
+}
+
 TEST(Recorder, LeavesARunFolderThatTheReportReads) {
   const TemporaryFolder folder;
   std::vector<std::string> said;

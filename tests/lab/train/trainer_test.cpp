@@ -194,12 +194,15 @@ TEST(TrainerTest, AFullDiskIsReportedAndTheRunGoesOn) {
     const Result result = train(options, test::small_data(), told);
     EXPECT_EQ(result.status, "finished");
     EXPECT_EQ(result.steps, 12);
+    EXPECT_NE(result.unsaved.find("cannot write"), std::string::npos) << result.unsaved;
+    EXPECT_EQ(to_json(result)["unsaved"], result.unsaved);
   }
   EXPECT_TRUE(told.checkpoints.empty());
   ASSERT_EQ(told.messages.size(), 4u);  // a spectrum and a checkpoint for each epoch
   EXPECT_NE(told.messages[1].find("step 6: no checkpoint (cannot write"), std::string::npos)
       << told.messages[1];
   EXPECT_TRUE(fs::is_empty(folder.path / "checkpoints"));
+  EXPECT_EQ(train(options, test::small_data(), told).unsaved, "");  // a disk with room again
 }
 
 TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
