@@ -85,7 +85,8 @@ class Workers {
  public:
   Workers(const std::vector<std::string>& arguments, std::int64_t count,
           const lab::TrainOptions& options)
-      : words_(without_workers(arguments)) {
+      : words_(without_workers(arguments)),
+        grace_(milliseconds(std::int64_t(1000 * options.timeout)) + kLastMoment) {
     words_.insert(words_.begin(), {"keel", "train"});
     const auto cores = std::int64_t(std::thread::hardware_concurrency());
     const std::string threads = std::to_string(std::max<std::int64_t>(1, cores / count));
@@ -107,19 +108,21 @@ class Workers {
   }
 
   int wait() {
-    std::optional<Clock::time_point> bad_since;
-    bool told = false, passed_on = false;
+    std::optional<Clock::time_point> bad_since, passed_on;
+    bool told = false;
     while (std::any_of(all_.begin(), all_.end(), [](const Worker& w) { return !w.status; })) {
       listen(milliseconds(50));
       if (stop_requested && !passed_on) {
         signal_all(SIGTERM);
-        passed_on = true;
+        signal_all(SIGCONT);  // one that was stopped would not hear of it
+        passed_on = Clock::now();
       }
+      if (passed_on && Clock::now() - *passed_on > grace_) signal_all(SIGKILL);
       for (Worker& worker : all_) reap(worker);
       const bool bad = std::any_of(all_.begin(), all_.end(),
                                    [](const Worker& w) { return w.status && !w.ended_with_all(); });
       if (bad && !bad_since) bad_since = Clock::now();
-      if (!bad_since || passed_on) continue;
+      if (!bad_since) continue;
       if (Clock::now() - *bad_since > kMoment && !told) {
         signal_all(SIGTERM);
         told = true;
@@ -216,6 +219,7 @@ class Workers {
   }
 
   std::vector<std::string> words_;
+  const milliseconds grace_;  ///< to end together when told to
   std::vector<Worker> all_;
 };
 

@@ -14,7 +14,8 @@ namespace keel::cli {
 /// given a moment to say what they saw of it, and then ended.
 ///
 /// Returns rank 0's exit code, or that of the first that has one where rank 0's is 0; kProcesses for
-/// one that was killed. SIGINT and SIGTERM are passed on as SIGTERM.
+/// one that was killed. SIGINT and SIGTERM are passed on as SIGTERM; a worker that has not ended a
+/// moment after options.timeout is killed.
 int train_with_workers(const std::vector<std::string>& arguments, std::int64_t workers,
                        const lab::TrainOptions& options);
 

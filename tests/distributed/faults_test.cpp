@@ -28,6 +28,14 @@ class FaultsTest : public TrainTest {
       return contains(fs::read_symlink(file, gone).string(), "socket:");
     });
   }
+  static std::pair<pid_t, pid_t> workers_of(const Program& program) {
+    const std::string process = std::to_string(program.process());
+    std::pair<pid_t, pid_t> found{0, 0};
+    std::ifstream("/proc/" + process + "/task/" + process + "/children") >> found.first >>
+        found.second;
+    EXPECT_GT(found.second, 0);
+    return found;
+  }
   void expect_blamed(int survivor, const std::string& words) {
     EXPECT_EQ(ranks[std::size_t(survivor)]->wait(kInTime), kProcesses)
         << ranks[std::size_t(survivor)]->log();
@@ -144,14 +152,34 @@ TEST_F(FaultsTest, HalfAnEnvironmentIsAWrongCommandLine) {
   EXPECT_EQ(other->wait(kInTime), kUsage);
 }
 
+TEST_F(FaultsTest, AStoppedWorkerIsWokenToEnd) {
+  const Running all = start(endless_ + " --workers 2");
+  wait_for_step(folder / "run", 3, *all);
+  const auto [first, second] = workers_of(*all);
+  kill(second, SIGSTOP);
+  all->send(SIGTERM);
+  EXPECT_EQ(all->wait(kInTime), kInterrupted) << all->log();
+  EXPECT_EQ(result(folder / "run").at("status"), "interrupted");
+}
+
+TEST_F(FaultsTest, WorkersThatDoNotEndAreKilled) {
+  const Running all = start(endless_ + " --workers 2");
+  wait_for_step(folder / "run", 3, *all);
+  const auto [first, second] = workers_of(*all);
+  all->send(SIGTERM);
+  for (const auto deadline = Clock::now() + kInTime;
+       all->poll() == Program::kRunning && Clock::now() < deadline;) {
+    for (const pid_t worker : {first, second}) kill(worker, SIGSTOP);  // woken, it stops again
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(all->poll(), kProcesses) << all->log();
+  EXPECT_TRUE(contains(all->log(), "was ended by signal 9")) << all->log();
+}
+
 TEST_F(FaultsTest, WorkersAreWatchedOver) {
   const Running all = start(endless_ + " --workers 2");
   wait_for_step(folder / "run", 3, *all);
-  const std::string children = "/proc/" + std::to_string(all->process()) + "/task/" +
-                               std::to_string(all->process()) + "/children";
-  pid_t first = 0, second = 0;
-  std::ifstream(children) >> first >> second;
-  ASSERT_GT(second, 0);
+  const auto [first, second] = workers_of(*all);
   kill(second, SIGKILL);
   EXPECT_EQ(all->wait(kInTime), kProcesses) << all->log();
   EXPECT_TRUE(
