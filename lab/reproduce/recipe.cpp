@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 #include <tuple>
 #include <type_traits>
@@ -82,7 +83,19 @@ PaperFigures paper_figures(const Json& table, const Place& place) {
   return figures;
 }
 
+/// Trials' folders and files are called by it: it must not lead out of theirs.
+bool is_plain(const std::string& name) {
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  return !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
+    return is_letter(c) || c == '-' || c == '_' || c == '.';
+  });
+}
+
 Cell cell_of(const std::string& name, const Json& table, const Place& place) {
+  require(is_plain(name),
+          fmt::format("{}: expected a cell's name of letters, digits, '-', '_' and '.', with a "
+                      "letter or digit in front, got '{}'",
+                      place.text(), name));
   Taker from(table, place);
   Cell cell;
   cell.name = name;

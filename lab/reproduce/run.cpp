@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <fnmatch.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <list>
@@ -99,8 +101,8 @@ class Queue {
       : recipe_(recipe),
         options_(options),
         printer_(printer),
-        claim_(folder_of(options.results), "keel reproduce: another call is at work on " +
-                                               folder_of(options.results).string()),
+        claim_(folder_of(options.results),
+               "keel reproduce: another call is at work on " + folder_of(options.results).string()),
         origin_(this_origin(options.command)) {
     if (!options.fresh) results_ = read_results(options.results);
     require_same(results_, recipe, options.schedule, options.given);
@@ -152,10 +154,13 @@ class Queue {
       train.threads = std::max<std::int64_t>(1, origin_.cores / options_.jobs);
     if (!options_.runs.empty()) {
       train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
-      if (options_.fresh) fs::remove_all(train.run);  // else it would go on with what was forgotten
+      if (options_.fresh) {  // else it would go on with what was forgotten
+        const FolderClaim alone(train.run, in_use(train.run));
+        fs::remove_all(train.run);
+      }
     }
     const fs::path request = exchange_.path() / wanted.name();
-    Json note = {{"cell", wanted.cell->name}};
+    Json note = {{"cell", wanted.cell->name}, {"parent", ::getpid()}};
     note["options"] = lab::to_json(train);
     if (results_.data) note["data"] = to_json(*results_.data);
     write_file_atomically(request, note.dump());
@@ -228,7 +233,8 @@ class Queue {
   const StopOnSignal signals_;
   const Clock::time_point begun_ = Clock::now();
   const Exchange exchange_;
-  const FolderClaim claim_;  ///< each call rewrites the results whole, from what it read at its start
+  /// Each call rewrites the results whole, from what it read at its start.
+  const FolderClaim claim_;
   Origin origin_;
   Results results_;
   RunOutcome outcome_;
@@ -253,6 +259,10 @@ RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const Run
 
 void run_requested_trial(const fs::path& request) {
   const Json note = json_file(request);
+  // A trial that nobody waits for would be in the next call's way.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  require(::getppid() == note.at("parent").get<pid_t>(),
+          "keel reproduce: the call that asked for this trial is gone");
   std::optional<Data> expected;
   if (note.contains("data")) expected = data_of(note.at("data"));
   const TrialOutcome outcome =

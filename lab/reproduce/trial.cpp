@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "lab/report/recorder.h"
 #include "lab/report/run_folder.h"
+#include "lab/storage/folder_claim.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -71,8 +73,14 @@ Data description_of(const DataSet& data) {
   return {data.name, std::int64_t(data.classes.size()), data.train.count(), data.test.count()};
 }
 
+std::string in_use(const std::filesystem::path& run) {
+  return "keel reproduce: " + run.string() + " is in use: another process trains there now";
+}
+
 TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                        const std::optional<Data>& expected) {
+  std::optional<FolderClaim> alone;
+  if (!options.run.empty()) alone.emplace(options.run, in_use(options.run));
   const DataSet data = load(options.data);
   if (expected && !(*expected == description_of(data)))
     return {.trial = {.cell = cell, .seed = options.seed, .status = "other data"},

@@ -12,8 +12,12 @@ struct TrialOutcome {
   std::string device;
 };
 
+/// That another process trains in the folder.
+std::string in_use(const std::filesystem::path& run);
+
 /// Loads the data and trains, in this process. With options.run a run folder is written, and a run
-/// that is in it already goes on; a trial that was interrupted has that status. Where the data are not
+/// that is in it already goes on; a trial that was interrupted has that status. Throws keel::Error where
+/// another process trains in that folder. Where the data are not
 /// those `expected`, nothing is trained: the outcome says which they are.
 TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                        const std::optional<Data>& expected = {});

@@ -166,6 +166,36 @@ TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {
   EXPECT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
 }
 
+TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForIt) {
+  const TemporaryFolder folder;
+  const auto run = folder / "runs/table2-bn-1";
+  const auto outcome = shell(
+      "$keel " + reproduce("table2", folder / "out") + "--cells bn --trials 1 --epochs 100000 " +
+      "--runs " + (folder / "runs").string() + " & pid=$!\n" + wait_for_first_step(run) +
+      "read trial rest </proc/$pid/task/$pid/children\n[ -d /proc/$trial ] || exit 2\n" +
+      "kill -KILL $pid; wait $pid\n" +
+      "for i in $(seq 200); do [ -d /proc/$trial ] || exit 0; sleep 0.05; done; kill $trial; exit "
+      "1");
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+}
+
+TEST(CliReproduce, ARunFolderInUseIsLeftAlone) {
+  const TemporaryFolder folder;
+  const auto run = folder / "runs/table2-bn-1";
+  fs::create_directories(run);
+  const int held = ::open(run.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  const auto common = reproduce("table2", folder / "out") + "--cells bn --trials 1 --runs " +
+                      (folder / "runs").string();
+  for (const char* more : {"", " --fresh"}) {
+    const auto outcome = keel(common + more);
+    EXPECT_NE(outcome.code, 0);
+    EXPECT_TRUE(contains(outcome.error, run.string() + " is in use")) << outcome.error;
+    EXPECT_TRUE(fs::is_empty(run));
+  }
+  ::close(held);
+}
+
 TEST(CliReproduce, RunFoldersAreKeptAndGoneOnWith) {
   const TemporaryFolder folder;
   const auto runs = folder / "runs", out = folder / "out";

@@ -51,6 +51,14 @@ TEST(Recipe, AllTablesAndFiguresAreThere) {
   EXPECT_EQ(names, wanted);
 }
 
+TEST(Recipe, ACellsNameStaysInItsFolder) {
+  for (const std::string name : {"../../x", "..", "a/b", ".hidden", "", "a\tb"})
+    EXPECT_NE(message_of("[cells.\"" + name + "\"]\n").find("expected a cell's name"),
+              std::string::npos)
+        << name;
+  EXPECT_EQ(message_of("[cells.\"v1.5-a_b\"]\n[schedule.short]\n"), "no error");
+}
+
 // As printed in the paper.
 TEST(Recipe, ThePapersFigures) {
   const Recipe table2 = read_recipe(kExperiments / "table2" / "recipe.toml");
