@@ -3,16 +3,9 @@
 #include <cstdlib>
 
 #include "lab/processes/c10d_backend.h"
+#include "lab/processes/loopback.h"
 
 namespace keel::lab {
-namespace {
-
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
-}
-
-}  // namespace
-
 BackendPointer gloo(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout) {
   using Gloo = c10d::ProcessGroupGloo;

@@ -86,7 +86,10 @@ class C10dStore : public Store {
     options.isServer = keep;
     options.waitWorkers = false;  // we wait for them ourselves, to name those who do not come
     options.timeout = timeout_;
-    return c10::make_intrusive<c10d::TCPStore>(place_.address, options);
+    // Where all are on one machine, no other need reach the store.
+    return keep && is_loopback(place_.address)
+               ? local_store<c10d::TCPStore>(place_.address, options)
+               : c10::make_intrusive<c10d::TCPStore>(place_.address, options);
   }
   StorePointer prefixed(const StorePointer& store, const std::string& prefix) const {
     return c10::make_intrusive<c10d::PrefixStore>(prefix + "/" + place_.attempt, store);

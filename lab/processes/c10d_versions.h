@@ -1,7 +1,7 @@
 #pragma once
 
-// Where c10d differs between LibTorch 1.13 and 2.x: groups became holders of backends, and the Reducer's
-// constructor has been rearranged.
+// Where c10d differs between LibTorch 1.13 and 2.x: groups became holders of backends, the Reducer's
+// constructor has been rearranged, and a store can be handed the socket it listens on.
 
 #include <torch/version.h>
 
@@ -17,6 +17,9 @@
 #include <type_traits>
 #include <unordered_map>
 #include <vector>
+
+#include "lab/processes/bind_to.h"
+#include "lab/processes/loopback.h"
 
 namespace keel::lab {
 
@@ -49,6 +52,22 @@ inline GroupPointer group_of(const BackendPointer& backend, const StorePointer&,
   return backend;
 }
 #endif
+
+/// A store kept here that listens on a loopback address alone. A template, so that the option is named
+/// only where it exists.
+template <typename Store, typename Options>
+c10::intrusive_ptr<Store> local_store(const std::string& address, Options options) {
+  if constexpr (requires { options.masterListenFd; }) {
+    options.masterListenFd = bound_socket(address, options.port);  // the store's from here on
+    options.port = port_of(*options.masterListenFd);
+    // The other server takes no socket before 2.8.
+    if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
+    return c10::make_intrusive<Store>(address, options);
+  } else {
+    const BindTo this_one(address);
+    return c10::make_intrusive<Store>(address, options);
+  }
+}
 
 /// Lets go of what a backend holds on the device, where it knows how to.
 template <typename Backend>

@@ -152,6 +152,37 @@ TEST_F(FaultsTest, HalfAnEnvironmentIsAWrongCommandLine) {
   EXPECT_EQ(other->wait(kInTime), kUsage);
 }
 
+/// Local addresses, in /proc's hexadecimal, on which a process listens.
+std::vector<std::string> listening(pid_t process) {
+  const std::string folder = "/proc/" + std::to_string(process);
+  std::string sockets;
+  for (const auto& file : fs::directory_iterator(folder + "/fd"))
+    sockets += fs::read_symlink(file).string() + " ";
+  std::vector<std::string> addresses;
+  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
+    std::ifstream lines(folder + table);
+    std::string line;
+    for (std::getline(lines, line); std::getline(lines, line);) {
+      const auto words = split(line);  // number, local address, remote address, state, ..., inode
+      if (words.size() > 9 && words[3] == "0A" && contains(sockets, "socket:[" + words[9] + "]"))
+        addresses.push_back(words[1].substr(0, words[1].find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST_F(FaultsTest, WorkersOfOneMachineAreNotToBeReachedFromAnother) {
+  const Running all = start(endless_ + " --workers 2");
+  wait_for_step(folder / "run", 3, *all);
+  const auto [first, second] = workers_of(*all);
+  for (const pid_t process : {all->process(), first, second})
+    for (const std::string& address : listening(process))
+      EXPECT_TRUE(contains(address, "0100007F")) << address;  // 127.0.0.1, also as IPv6 writes it
+  EXPECT_FALSE(listening(first).empty());                     // the store, and Gloo
+  all->send(SIGTERM);
+  EXPECT_EQ(all->wait(kInTime), kInterrupted) << all->log();
+}
+
 TEST_F(FaultsTest, AStoppedWorkerIsWokenToEnd) {
   const Running all = start(endless_ + " --workers 2");
   wait_for_step(folder / "run", 3, *all);
