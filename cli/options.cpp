@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -37,6 +38,22 @@ void restrict_to(CLI::Option* option, const OneOf& choice) {
 }
 void restrict_to(CLI::Option*, const Anything&) {}
 
+/// Digits and nothing else, which CLI11 does not insist on: it takes -1 for 2^64 - 1, and nothing for 0.
+template <typename Number>
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](std::string& given) {
+        Number value = 0;
+        const char* const end = given.data() + given.size();
+        const auto [stopped, error] = std::from_chars(given.data(), end, value);
+        if (error == std::errc() && stopped == end) return std::string();
+        const std::string most =
+            std::is_signed_v<Number> ? "" : fmt::format(" from 0 to {}", std::uint64_t(-1));
+        return fmt::format("expected a whole number{}, got '{}'", most, given);
+      },
+      "");
+}
+
 template <typename Field>
 CLI::Option* declare(CLI::App& app, const std::string& name, Field& field,
                      const std::string& help) {
@@ -52,7 +69,9 @@ CLI::Option* declare(CLI::App& app, const std::string& name, Field& field,
     return app.add_option_function<double>(
         flag(name), [&field](double value) { field = value; }, help);
   } else {
-    return app.add_option(flag(name), field, help)->capture_default_str();
+    CLI::Option* option = app.add_option(flag(name), field, help)->capture_default_str();
+    if constexpr (std::is_integral_v<Field>) option->check(whole_number<Field>());
+    return option;
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "lab/data/sources.h"
 #include "lab/names.h"
 
@@ -29,13 +31,34 @@ void validate(const DataOptions& options) {
                                        options.source + " needs, got none");
 }
 
+namespace {
+
+DataSet loaded(const DataOptions& options, const Progress& progress) {
+  if (options.source == "synthetic") return load_synthetic(options, progress);
+  if (options.source == "folder") return load_folder(options, progress);
+  if (options.source == "packed") return load_packed(options, progress);
+  return load_cifar(options, progress);
+}
+
+/// Other data's classes are found by their names.
+void require_different(const DataOptions& options, const std::vector<std::string>& classes) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const auto [first, is_new] = places.emplace(classes[i], i);
+    require(is_new, fmt::format("keel::lab::load: {}: expected classes of different names, got "
+                                "'{}' for classes {} and {}",
+                                options.path.string(), classes[i], first->second, i));
+  }
+}
+
+}  // namespace
+
 DataSet load(const DataOptions& options, const Progress& progress) {
   validate(options);
   try {
-    if (options.source == "synthetic") return load_synthetic(options, progress);
-    if (options.source == "folder") return load_folder(options, progress);
-    if (options.source == "packed") return load_packed(options, progress);
-    return load_cifar(options, progress);
+    DataSet data = loaded(options, progress);
+    require_different(options, data.classes);
+    return data;
   } catch (const std::filesystem::filesystem_error& error) {
     throw Error("keel::lab::load: " + error.path1().string() + ": " + error.code().message());
   }

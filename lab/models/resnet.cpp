@@ -45,6 +45,12 @@ const std::vector<std::string>& model_names() {
 
 std::int64_t first_channels(const ModelOptions& options) { return architecture(options).width; }
 
+std::int64_t last_size(const ModelOptions& options, std::int64_t size) {
+  const std::size_t stages = architecture(options).blocks.size();
+  for (std::size_t stage = 1; stage < stages; ++stage) size = (size + 1) / 2;
+  return size;
+}
+
 void validate(const ModelOptions& options) {
   const auto expect = [](bool holds, const std::string& what, std::int64_t got) {
     require(holds, fmt::format("keel::lab::ModelOptions: expected {}, got {}", what, got));

@@ -32,6 +32,9 @@ const std::vector<std::string>& model_names();
 /// Channels of the first norm.
 std::int64_t first_channels(const ModelOptions& options);
 
+/// Height (or width) of the last stage's activations, where the images' is `size`.
+std::int64_t last_size(const ModelOptions& options, std::int64_t size);
+
 /// Throws keel::Error naming the option, what was expected and what came.
 void validate(const ModelOptions& options);
 

@@ -109,8 +109,12 @@ Figure final_error_figure(const std::vector<Group>& groups) {
     std::string note;
     if (group.failures() > 0)
       note = fmt::format(" · {} of {} failed", group.failures(), group.runs.size());
-    out += fmt::format("<text class='name' x='{:g}' y='{:.1f}'>{}{}</text>", left, y - 10,
-                       escaped(group.label), note);
+    // Text in a drawing does not wrap: what does not fit is in its tooltip.
+    const auto room = std::size_t((right - left) / kLetter) - columns(note);
+    const auto label =
+        columns(group.label) <= room ? group.label : cut(group.label, room - 1) + "…";
+    out += fmt::format("<text class='name' x='{:g}' y='{:.1f}'><title>{}</title>{}{}</text>", left,
+                       y - 10, escaped(group.label), escaped(label), note);
     if (error.count > 1) {
       out += fmt::format(
           "<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' stroke='{}' stroke-width='2.5'/>",

@@ -212,7 +212,7 @@ Trace trace(const Group& group, double StepMetrics::*value, Average average, std
 
 Trace trace(const Group& group, double EpochMetrics::*value) {
   auto samples = collected(
-      group, &Run::epochs, [](const EpochMetrics& r) { return double(r.epoch + 1); },
+      group, &Run::epochs, [](const EpochMetrics& r) { return double(r.epoch) + 1; },
       [&](const EpochMetrics& r) { return r.*value; });
   // Not every epoch need end with an evaluation: the curve goes on to the next that did.
   std::erase_if(samples, [](const Sample& sample) { return spread(sample.values).count == 0; });

@@ -42,12 +42,14 @@ body {
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
 }
 main { max-width: 1200px; margin: 0 auto; padding: 28px 20px 60px; }
+h1, h3, p, figcaption, .legend, td.label { overflow-wrap: anywhere; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 4px; letter-spacing: -0.01em; }
 h2 { font-size: 1.15rem; margin: 36px 0 12px; }
 h3 { font-size: 0.95rem; margin: 0; }
 p { margin: 0 0 8px; max-width: 75ch; }
 .soft, figcaption p { color: var(--soft); font-size: 0.85rem; margin: 0; }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 14px 16px; }
+.grid > *, .matrices > *, .failures > * { min-width: 0; }
 .grid { display: grid; gap: 16px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); }
 .matrices { display: grid; gap: 16px; align-items: end; grid-template-columns: repeat(auto-fill, minmax(120px, 1fr)); }
 @media (min-width: 780px) { .spectra .wide { grid-column: span 2; } }
@@ -70,7 +72,7 @@ th { text-align: left; color: var(--soft); font-weight: 600; font-size: 0.8rem; 
 th, td { padding: 8px 14px 8px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.label { font-weight: 600; }
+td.label { font-weight: 600; min-width: 14ch; }
 .bad { color: var(--bad); font-weight: 600; }
 .failure { border-left: 4px solid var(--bad); background: var(--bad-soft); }
 .failures { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); }

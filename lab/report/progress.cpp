@@ -17,16 +17,6 @@ namespace {
 
 constexpr double kSecondsBetweenLines = 10;  // where there is no bar to redraw
 
-/// The first `columns` columns of UTF-8 text.
-std::string cut(const std::string& text, std::size_t limit) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
-    if (count++ == limit) return text.substr(0, i);
-  }
-  return text;
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kWidth = 340, kHeight = 220;
 constexpr double kTop = 10, kRight = 330, kBottom = 182;
-constexpr double kLetter = 6.4;  // a generous width of a character at font size 11
 
 std::string stroke(int colour) {
   static constexpr const char* dashes[] = {"", " stroke-dasharray='6 3'",

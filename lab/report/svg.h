@@ -44,6 +44,8 @@ std::string matrix_svg(const std::vector<std::vector<double>>& matrix, double li
 /// The key of matrix_svg: a strip from -limit to limit.
 std::string matrix_key_svg(double limit);
 
+constexpr double kLetter = 6.4;  ///< a generous width of a character at font size 11
+
 /// The line of a curve as it is drawn, for the legend.
 std::string swatch_svg(int colour);
 

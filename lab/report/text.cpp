@@ -66,6 +66,15 @@ std::string duration(double seconds) {
                    : fmt::format("{}:{:02}", minutes, rest);
 }
 
+std::string cut(const std::string& text, std::size_t limit) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
+    if (count++ == limit) return text.substr(0, i);
+  }
+  return text;
+}
+
 std::size_t columns(const std::string& text) {
   std::size_t count = 0;
   for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;

@@ -21,6 +21,9 @@ std::string percent(double fraction, int digits = 1);
 /// 5.0 s, 2:05, 1:02:05; "-" where not finite.
 std::string duration(double seconds);
 
+/// The first `limit` columns of UTF-8 text.
+std::string cut(const std::string& text, std::size_t limit);
+
 /// How many columns a terminal needs for UTF-8 text (every character taken as one column).
 std::size_t columns(const std::string& text);
 

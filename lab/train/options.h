@@ -65,7 +65,8 @@ struct Range {
 /// Fields: std::string, std::int64_t, std::uint64_t, double, bool, std::optional<double>, path.
 template <typename Options, typename Visit>
 void for_each_field(Options& o, Visit&& visit) {
-  const Range positive{1}, count{0}, share{0, 1}, weight{0, 1e6};
+  // Whole numbers end where their products still fit 64 bits.
+  const Range positive{1, 1e9}, count{0, 1e9}, share{0, 1}, weight{0, 1e6};
   visit("model", o.model.name, "network", OneOf{model_names()});
   visit("width", o.model.width, "resnet_small: channels of its first stage", Range{1, 4096});
   visit("classes", o.model.classes, "classes the network tells apart (training: the data's)",
@@ -116,7 +117,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("graph", o.graph, "CUDA: capture the step in a graph and replay it", Anything{});
   visit("deterministic", o.deterministic, "CUDA: the same bits each time, at some cost",
         Anything{});
-  visit("threads", o.threads, "CPU threads; 0: OMP_NUM_THREADS, or all cores", count);
+  visit("threads", o.threads, "CPU threads; 0: OMP_NUM_THREADS, or all cores", Range{0, 65536});
 
   visit("sync_batchnorm", o.sync_batchnorm,
         "several processes: BatchNorm's statistics are those of the whole batch", Anything{});
@@ -134,7 +135,8 @@ void for_each_field(Options& o, Visit&& visit) {
         count);
   visit("evaluation_batch", o.evaluation_batch, "images at a time in evaluation", positive);
   visit("log_every", o.log_every, "steps between two records", positive);
-  visit("max_steps", o.max_steps, "stop after this many steps; 0: after the epochs", count);
+  visit("max_steps", o.max_steps, "stop after this many steps; 0: after the epochs",
+        Range{0, 1e15});
   visit("run", o.run, "run folder", Anything{});
   visit("checkpoint_every", o.checkpoint_every, "steps between checkpoints; 0: each epoch", count);
   visit("keep", o.keep, "checkpoints kept", positive);

@@ -35,7 +35,18 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-TrainOptions resolved(TrainOptions options, const DataSet& data) {
+/// Of one value there is no variance. The first norm has more: its images are no smaller than 4 x 4.
+void require_variance(const TrainOptions& options, const DataSet& data, std::int64_t processes) {
+  const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
+                     width = last_size(options.model, data.train.pixels.size(3)),
+                     images = options.sync_batchnorm ? options.batch : options.batch / processes;
+  require(images * height * width >= 2,
+          fmt::format("keel::lab::train: expected at least 2 values of a channel for the norms of "
+                      "the last stage, got 1: {} image{} of {} x {} there (batch, size)",
+                      images, images == 1 ? "" : "s", height, width));
+}
+
+TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t processes) {
   options.model.classes = std::int64_t(data.classes.size());
   validate(options);
   require_labels("keel::lab::train", data.train, options.model.classes);
@@ -43,6 +54,11 @@ TrainOptions resolved(TrainOptions options, const DataSet& data) {
   require(data.train.count() >= options.batch,
           fmt::format("keel::lab::train: expected at least a batch of {} training images, got {}",
                       options.batch, data.train.count()));
+  require(options.batch >= processes,
+          fmt::format("keel::lab::train: expected a batch of at least {}, an image for each "
+                      "process, got {}",
+                      processes, options.batch));
+  require_variance(options, data, processes);
   options.device = device_of(options).is_cuda() ? "cuda" : "cpu";
   return options;
 }
@@ -400,7 +416,7 @@ class Run {
 }  // namespace
 
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer) {
-  const TrainOptions options = resolved(given, data);
+  const TrainOptions options = resolved(given, data, /*processes=*/1);
   keel::use_all_cores(int(options.threads));
   return Run(options, data, observer, nullptr).run();
 }
@@ -408,11 +424,7 @@ Result train(const TrainOptions& given, const DataSet& data, Observer& observer)
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer,
              Processes& processes) {
   try {
-    TrainOptions options = resolved(given, data);
-    require(options.batch >= processes.size(),
-            fmt::format("keel::lab::train: expected a batch of at least {}, an image for each "
-                        "process, got {}",
-                        processes.size(), options.batch));
+    TrainOptions options = resolved(given, data, processes.size());
     processes.require_same(shared_settings(options, data));
     keel::use_all_cores(int(options.threads));
     Observer nobody;

@@ -26,8 +26,9 @@ TEST(CliOptions, HelpIsThereForTheProgramAndEachCommand) {
 
 TEST(CliOptions, HelpHasDefaultAndRange) {
   const auto text = keel("train --help").out;
-  for (const char* part : {"--learning-rate", "0.1", "--batch", "128", "at least 1", "one_cycle",
-                           "power_iteration", "--no-graph", "Network", "Data", "Machine"})
+  for (const char* part :
+       {"--learning-rate", "0.1", "--batch", "128", "1 ... 1000000000", "one_cycle",
+        "power_iteration", "--no-graph", "Network", "Data", "Machine"})
     EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
 }
 
@@ -57,7 +58,18 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
        std::vector<Wrong>{{"", "usage"},
                           {"dance", "dance"},
                           {"train --no-such-option", "no-such-option"},
-                          {"train --batch 0", "at least 1"},
+                          {"train --batch 0", "expected 1 ... 1000000000, got 0"},
+                          {"train --epochs 9223372036854775807",
+                           "--epochs: expected 1 ... 1000000000, got 9223372036854775807"},
+                          {"train --epochs 99999999999999999999", "expected a whole number, got"},
+                          {"train --epochs ''", "--epochs: expected a whole number, got ''"},
+                          {"train --epochs 1.5", "--epochs: expected a whole number, got '1.5'"},
+                          {"train --threads 4294967296", "--threads: expected 0 ... 65536, got"},
+                          {"train --seed -1",
+                           "--seed: expected a whole number from 0 to 18446744073709551615, got "
+                           "'-1'"},
+                          {"train --seed ''", "--seed: expected a whole number from 0 to"},
+                          {"train --data-seed -1", "--data-seed: expected a whole number from"},
                           {"train --batch many", "batch"},
                           {"train --momentum 1.5", "0 ... 1"},
                           {"train --learning-rate nan", "learning-rate"},

@@ -63,7 +63,8 @@ TEST(CliTrain, AFolderInWhichARunTrainsIsRefused) {
 TEST(CliTrain, RunsStartedTogetherHaveFoldersOfTheirOwn) {
   const TemporaryFolder folder;
   const auto train = "$keel train" + kTiny + "--max-steps 2 2>/dev/null & ";
-  const auto outcome = shell("cd " + folder.path().string() + "; " + train + train + train + "wait");
+  const auto outcome =
+      shell("cd " + folder.path().string() + "; " + train + train + train + "wait");
   int runs = 0;
   for (const auto& entry : fs::directory_iterator(folder / "runs")) {
     ++runs;
@@ -86,8 +87,9 @@ TEST(CliTrain, TheOldRunIsThereUntilTheNewOneStarts) {
   const auto train = "train" + kTiny + "--max-steps 2 --overwrite --run " + folder.path().string();
   ASSERT_EQ(keel(train).code, 0);
   const auto before = contents(folder.path());
-  for (const char* wrong : {" --source cifar10 --path /no/such/folder", " --batch 65",
-                            " --norm zca --group-size 7", " --workers 2 --source cifar10 --path /no"}) {
+  for (const char* wrong :
+       {" --source cifar10 --path /no/such/folder", " --batch 65", " --norm zca --group-size 7",
+        " --workers 2 --source cifar10 --path /no"}) {
     EXPECT_NE(keel(train + wrong).code, 0) << wrong;
     EXPECT_EQ(contents(folder.path()), before) << wrong;
   }
@@ -112,6 +114,15 @@ TEST(CliTrain, ALogOnAFullDiskEndsNoRun) {
   }
 }
 
+TEST(CliTrain, WhatIsPrintedToNowhereLandsInNoFile) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  EXPECT_EQ(shell("$keel train" + kTiny + "--run " + run.string() + " <&- >&- 2>&-").code, 0);
+  for (const auto& [name, text] : contents(run))
+    for (const char* printed : {"training images,", "finished after"})
+      EXPECT_FALSE(contains(text, printed)) << name;
+}
+
 // No file may grow beyond 20 KiB: config, records and result fit, the network does not.
 TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
   const TemporaryFolder folder;
@@ -119,8 +130,9 @@ TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
   const auto full =
       shell("trap '' XFSZ; ulimit -f 20; exec $keel train" + kTiny + "--run " + run.string());
   EXPECT_EQ(full.code, 1) << full.error;
-  EXPECT_TRUE(contains(full.error, "keel: what step 8 came to is lost, for its checkpoint could "
-                                   "not be written (cannot write "))
+  EXPECT_TRUE(contains(full.error,
+                       "keel: what step 8 came to is lost, for its checkpoint could "
+                       "not be written (cannot write "))
       << full.error;
   EXPECT_TRUE(contains(json(run / "result.json").at("unsaved"), "step-00000008"));
   // With room on the disk it comes to the same end as if nothing had been.

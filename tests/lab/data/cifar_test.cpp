@@ -46,6 +46,17 @@ DataOptions options_for(const std::string& source, const std::filesystem::path& 
   return options;
 }
 
+// Other data's labels are found by the names of their classes.
+TEST(Cifar, TwoClassesOfOneNameAreRefused) {
+  const TemporaryFolder folder;
+  write_cifar10(folder.path());
+  write_bytes(folder / "batches.meta.txt",
+              "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\ncat\nship\ntruck\n");
+  EXPECT_TRUE(refuses({folder.path().string(),
+                       "expected classes of different names, got 'cat' for classes 3 and 7"},
+                      [&] { load(options_for("cifar10", folder.path())); }));
+}
+
 TEST(Cifar, ReadsTheRecordsInOrder) {
   const TemporaryFolder folder;
   write_cifar10(folder / "cifar-10-batches-bin");

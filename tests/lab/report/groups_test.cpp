@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "keel/error.h"
 #include "lab/report/run_files.h"
@@ -22,6 +23,16 @@ std::vector<Run> example(const TemporaryFolder& folder) {
   std::vector<Run> runs;
   for (const char* name : {"a", "b", "c", "d"}) runs.push_back(read_run(folder / name));
   return runs;
+}
+
+// A damaged file may say anything; a number that grows past its type would be undefined.
+TEST(Groups, TheLargestEpochHasAPlace) {
+  Group group;
+  group.runs.emplace_back();
+  group.runs[0].epochs.emplace_back();
+  group.runs[0].epochs[0].epoch = std::numeric_limits<std::int64_t>::max();
+  group.runs[0].epochs[0].test_error = 0.5;
+  EXPECT_EQ(trace(group, &EpochMetrics::test_error).x, std::vector<double>{0x1p63});
 }
 
 TEST(RunFolder, HoldsWhatTheRunWrote) {

@@ -5,7 +5,9 @@
 #include <regex>
 #include <stack>
 
+#include "lab/report/page_style.h"
 #include "lab/report/run_files.h"
+#include "lab/report/text.h"
 
 namespace keel::lab::report {
 namespace {
@@ -47,6 +49,27 @@ std::string first_unbalanced(const std::string& html) {
 TEST(Page, IsWellFormed) {
   const TemporaryFolder folder;
   EXPECT_EQ(first_unbalanced(example(folder)), "");
+}
+
+// A run without settings goes by its folder's name, which may be long and have no blank to break it at.
+TEST(Page, ALongLabelStaysInItsCard) {
+  const TemporaryFolder folder;
+  const std::string name(200, 'w');
+  testing::write_run(folder / name, "", "0.20");
+  testing::write_run(folder / "other", settings("batch", "exact", 0), "0.10");
+  const auto html = page(grouped({read_run(folder / name), read_run(folder / "other")}), {});
+  // In drawings it is cut: 316 units have room for 49 letters.
+  const std::regex text("<text class='name'[^>]*>(<title>[^<]*</title>)?([^<]*)</text>");
+  int names = 0;
+  for (std::sregex_iterator i(html.begin(), html.end(), text), end; i != end; ++i, ++names)
+    EXPECT_LE(columns((*i)[2]), 49u) << (*i)[2];
+  EXPECT_EQ(names, 2);
+  // Everywhere else it is broken, and lets what holds it be as narrow as it must.
+  const std::string style = kPageStyle;
+  EXPECT_NE(style.find("h1, h3, p, figcaption, .legend, td.label { overflow-wrap: anywhere; }"),
+            std::string::npos);
+  EXPECT_NE(style.find(".grid > *, .matrices > *, .failures > * { min-width: 0; }"),
+            std::string::npos);
 }
 
 TEST(Page, LoadsNothing) {

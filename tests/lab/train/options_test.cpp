@@ -95,7 +95,7 @@ TEST(TrainOptionsTest, ValidateNamesTheOptionAndTheRange) {
     return error_of([&] { validate(options); });
   };
   EXPECT_EQ(with([](auto& o) { o.batch = 0; }),
-            "keel::lab::TrainOptions: expected batch >= 1, got 0");
+            "keel::lab::TrainOptions: expected batch in [1, 1000000000], got 0");
   EXPECT_EQ(with([](auto& o) { o.momentum = 1.5; }),
             "keel::lab::TrainOptions: expected momentum in [0, 1], got 1.5");
   EXPECT_EQ(with([](auto& o) { o.learning_rate = std::nan(""); }),

@@ -211,6 +211,14 @@ TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
   const DataSet few = test::small_data(10);
   EXPECT_EQ(error_of([&] { train(options, few, told); }),
             "keel::lab::train: expected at least a batch of 16 training images, got 10");
+  options.batch = 1;
+  DataSet tiny = test::small_data();
+  for (Images* images : {&tiny.train, &tiny.test})
+    images->pixels = images->pixels.slice(2, 0, 4).slice(3, 0, 4).contiguous();
+  EXPECT_EQ(error_of([&] { train(options, tiny, told); }),
+            "keel::lab::train: expected at least 2 values of a channel for the norms of the last "
+            "stage, got 1: 1 image of 1 x 1 there (batch, size)");
+  options.batch = 16;
   DataSet wrong = test::small_data();
   wrong.train.labels[3] = 4;
   EXPECT_EQ(error_of([&] { train(options, wrong, told); }),
@@ -221,6 +229,10 @@ TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
               "keel::lab: expected a CUDA device, as asked for; LibTorch sees none");
   }
   EXPECT_EQ(told.starts, 0);
+  options = test::small_options();
+  options.batch = 2;  // the fewest that have a variance
+  options.max_steps = 4;
+  EXPECT_TRUE(std::isfinite(train(options, tiny, told).test_loss));
 }
 
 }  // namespace
