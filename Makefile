@@ -1,18 +1,19 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-machines test-gpu bench bench-gpu lint clean
+.PHONY: help setup demo test test-machines test-kills test-gpu bench bench-gpu lint clean
 jobs := $(shell nproc)
 
 help:
-	@echo 'make setup     install what is missing (with apt)'
-	@echo 'make demo      build, train six layers for a few minutes, print a table, write a report'
-	@echo 'make test      lint, build, all tests; then the core tests under ASan and UBSan'
+	@echo 'make setup          install what is missing (with apt)'
+	@echo 'make demo           build, train six layers for a few minutes, print a table, write a report'
+	@echo 'make test           lint, build, all tests; then the core tests under ASan and UBSan'
 	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
-	@echo 'make test-gpu  all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
-	@echo 'make bench     build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
-	@echo 'make bench-gpu the same on a GPU, with what it has to reach (ARGS=--help)'
-	@echo 'make lint      check the formatting (scripts/lint --fix repairs it)'
-	@echo 'make clean     remove the build folder'
+	@echo 'make test-kills     kill training 100 times in three ways, and compare bit by bit (ARGS=--help)'
+	@echo 'make test-gpu       all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
+	@echo 'make bench          build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
+	@echo 'make bench-gpu      the same on a GPU, with what it has to reach (ARGS=--help)'
+	@echo 'make lint           check the formatting (scripts/lint --fix repairs it)'
+	@echo 'make clean          remove the build folder'
 
 setup:
 	@scripts/setup
@@ -37,6 +38,11 @@ test-machines: setup
 	cmake --preset release
 	cmake --build --preset release
 	scripts/test-machines $(ARGS)
+
+test-kills: setup
+	cmake --preset release
+	cmake --build --preset release --target keel_cli
+	python3 tests/cli/kills.py build/bin/keel $(ARGS)
 
 test-gpu:
 	scripts/test-gpu $(ARGS)
