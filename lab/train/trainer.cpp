@@ -409,7 +409,7 @@ class Run {
   bool keeps_ = false;            ///< rank 0 writes checkpoints
   bool stop_agreed_ = false;
   std::int64_t recalibrated_ =
-      0;  ///< batches that made the statistics the model ends with; 0: training's
+      0;                 ///< batches that made the statistics the model ends with; 0: training's
   std::string unsaved_;  ///< why the newest checkpoint could not be written
 };
 
