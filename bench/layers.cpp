@@ -8,11 +8,10 @@
 
 #include "add.h"
 #include "keel/torch/keel.h"
+#include "layer_shape.h"
 
 namespace keel::bench {
 namespace {
-
-constexpr std::int64_t kBatch = 32, kChannels = 64, kSide = 32;
 
 /// Channels that are correlated, as a convolution's are. Made once: the threads of the BLAS spin on
 /// for some 30 ms after a product, on the cores of whatever is timed next.

@@ -10,11 +10,12 @@
 #include "keel/affine.h"
 #include "keel/moments.h"
 #include "keel/subspace.h"
+#include "layer_shape.h"
 
 namespace keel::bench {
 namespace {
 
-constexpr std::int64_t kBatch = 32, kChannels = 64, kPositions = 32 * 32;
+constexpr std::int64_t kPositions = kSide * kSide;
 
 /// A layer's input, the gradient of its output, and all that lies between them.
 struct Layer {

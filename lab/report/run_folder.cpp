@@ -48,7 +48,7 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
   return settings;
 }
 
-StepMetrics step_of(const Json& r) {
+StepMetrics step_metrics(const Json& r) {
   return {.step = integer_of(r, "step"),
           .loss = number_of(r, "loss"),
           .error = number_of(r, "error"),
@@ -124,7 +124,7 @@ Run read_run(const fs::path& folder) {
   const auto note = [&](const std::string& text) { run.notes.push_back(text); };
   for (const Json& record : read_metrics(metrics, note)) {
     const auto kind = text_of(record, "kind");
-    if (kind == "step") run.steps.push_back(step_of(record));
+    if (kind == "step") run.steps.push_back(step_metrics(record));
     if (kind == "epoch") run.epochs.push_back(epoch_of(record));
     if (kind == "failure") run.failure = failure_of(record);
   }

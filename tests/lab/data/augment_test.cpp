@@ -48,7 +48,7 @@ std::optional<Move> move_of(const Tensor& image, const Tensor& result, std::int6
 }
 
 /// Back to bytes under the identity normalisation.
-Tensor bytes_of(const Tensor& augmented) { return augmented.mul(255).round().to(torch::kUInt8); }
+Tensor pixels_of(const Tensor& augmented) { return augmented.mul(255).round().to(torch::kUInt8); }
 
 TEST(Augment, IsACropAndAFlipOfEachSample) {
   for (const std::int64_t padding : {0, 2, 4})
@@ -56,7 +56,7 @@ TEST(Augment, IsACropAndAFlipOfEachSample) {
       const Tensor pixels = random_pixels(12, 9, 14);
       const Tensor indices = torch::tensor({7, 0, 11, 3, 3}, torch::kLong);
       const AugmentOptions options{.seed = 5, .padding = padding, .flip = flip};
-      const Tensor result = bytes_of(augment(pixels, indices, epoch(2), options));
+      const Tensor result = pixels_of(augment(pixels, indices, epoch(2), options));
       ASSERT_EQ(result.sizes(), (std::vector<std::int64_t>{5, 3, 9, 14}));
       for (std::int64_t b = 0; b < 5; ++b) {
         const auto move = move_of(pixels[indices[b].item<std::int64_t>()], result[b], padding);
@@ -85,7 +85,7 @@ TEST(Augment, MovesAreUniformAndIndependent) {
   std::vector<Tensor> keys;
   for (std::int64_t number = 0; number < 3; ++number) {
     const Tensor result =
-        bytes_of(augment(pixels, torch::arange(count), epoch(number), {.seed = 9}));
+        pixels_of(augment(pixels, torch::arange(count), epoch(number), {.seed = 9}));
     const Tensor middle = result.select(2, 8).select(2, 8).to(torch::kLong);
     const Tensor next = result.select(2, 8).select(2, 9).to(torch::kLong);
     const Tensor down = middle.select(1, 0) - 5, flipped = (next < middle).select(1, 1);

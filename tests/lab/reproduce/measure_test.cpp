@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "experiments.h"
+
 namespace keel::lab::reproduce {
 namespace {
-
-const std::filesystem::path kExperiments = KEEL_EXPERIMENTS;
 
 Recipe committed(const std::string& name) {
   return read_recipe(kExperiments / name / "recipe.toml");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "experiments.h"
 #include "lab/report/run_files.h"
 
 namespace keel::lab::reproduce {
@@ -11,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using report::testing::read;
-
-const fs::path kExperiments = KEEL_EXPERIMENTS;
 
 Recipe recipe() {
   Recipe one;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "experiments.h"
 #include "lab/report/run_files.h"
 
 namespace keel::lab::reproduce {
@@ -10,7 +11,6 @@ namespace {
 using report::testing::TemporaryFolder;
 using report::testing::write;
 
-const std::filesystem::path kExperiments = KEEL_EXPERIMENTS;
 const Json kData = {{"source", "packed"}, {"path", "data.pack"}};
 
 Recipe recipe(const std::string& text) {

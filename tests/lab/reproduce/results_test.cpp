@@ -28,7 +28,7 @@ Trial failed_trial() {
   return trial;
 }
 
-Recipe recipe() {
+Recipe small_recipe() {
   Recipe one;
   one.name = "table";
   one.common = {{"batch", 128}, {"path", "here"}};
@@ -40,11 +40,11 @@ Recipe recipe() {
   return one;
 }
 
-Results results() {
+Results small_results() {
   Results one;
   one.experiment = "table";
   one.schedule = "short";
-  one.options = identity(common_options(recipe(), "short", Json::object()));
+  one.options = identity(common_options(small_recipe(), "short", Json::object()));
   one.cells = {{"svd", {{"rule", "analytic"}}}};
   one.data = Data{"shapes", 10, 100, 20};
   one.origins = {{"2026-01-01", "keel reproduce", "abc", "0.1", "2.0", "13.0", "GPU", "CPU", 4}};
@@ -65,7 +65,7 @@ std::string complaint(const Results& there, const Recipe& wanted, const std::str
 TEST(Results, WhatIsWrittenIsRead) {
   const TemporaryFolder folder;
   const auto file = folder / "deep";
-  write_results(file / "results.json", results());
+  write_results(file / "results.json", small_results());
   const Results got = read_results(file / "results.json");
   ASSERT_EQ(got.trials.size(), 1u);
   const Trial& trial = got.trials[0];
@@ -82,8 +82,8 @@ TEST(Results, WhatIsWrittenIsRead) {
   EXPECT_EQ(trial.failure->step, 33);
   EXPECT_EQ(trial.failure->what, "step 33: not finite");
   EXPECT_TRUE(std::isnan(trial.failure->smallest_gap));
-  EXPECT_EQ(got.data, results().data);
-  EXPECT_TRUE(got.origins[0].same_as(results().origins[0]));
+  EXPECT_EQ(got.data, small_results().data);
+  EXPECT_TRUE(got.origins[0].same_as(small_results().origins[0]));
   // Written again it is the same, byte for byte.
   write_results(folder / "again.json", got);
   EXPECT_EQ(read(folder / "again.json"), read(file / "results.json"));
@@ -91,7 +91,7 @@ TEST(Results, WhatIsWrittenIsRead) {
 
 TEST(Results, MeasurementsToo) {
   const TemporaryFolder folder;
-  Results one = results();
+  Results one = small_results();
   one.trials.clear();
   one.measured = {{"rows", {{{"a", 1}}, {{"a", 2.5}}}}, {"note", "x"}};
   write_results(folder / "r.json", one);
@@ -114,26 +114,27 @@ TEST(Results, ADamagedFileIsNamed) {
 }
 
 TEST(Results, OtherOptionsAreAnError) {
-  EXPECT_EQ(complaint(results(), recipe(), "short", Json::object()), "");
+  EXPECT_EQ(complaint(small_results(), small_recipe(), "short", Json::object()), "");
   // Where the data lie, and on what it runs, makes no other experiment.
-  EXPECT_EQ(complaint(results(), recipe(), "short", {{"path", "elsewhere"}, {"device", "cuda"}}),
+  EXPECT_EQ(complaint(small_results(), small_recipe(), "short",
+                      {{"path", "elsewhere"}, {"device", "cuda"}}),
             "");
-  const auto epochs = complaint(results(), recipe(), "short", {{"epochs", 12}});
+  const auto epochs = complaint(small_results(), small_recipe(), "short", {{"epochs", 12}});
   EXPECT_NE(epochs.find("made with epochs = 6, this call asks for 12"), std::string::npos)
       << epochs;
-  const auto schedule = complaint(results(), recipe(), "paper", Json::object());
+  const auto schedule = complaint(small_results(), small_recipe(), "paper", Json::object());
   EXPECT_NE(schedule.find("schedule = \"short\""), std::string::npos) << schedule;
-  Recipe other = recipe();
+  Recipe other = small_recipe();
   other.cells[0].train["rule"] = "exact";
-  const auto cell = complaint(results(), other, "short", Json::object());
+  const auto cell = complaint(small_results(), other, "short", Json::object());
   EXPECT_NE(cell.find("rule = \"analytic\" in cell svd"), std::string::npos) << cell;
   other.cells.clear();
-  const auto gone = complaint(results(), other, "short", Json::object());
+  const auto gone = complaint(small_results(), other, "short", Json::object());
   EXPECT_NE(gone.find("have a cell 'svd'"), std::string::npos) << gone;
 }
 
 TEST(Results, OriginsAreListedOnce) {
-  Results one = results();
+  Results one = small_results();
   Origin same = one.origins[0], other = same;
   same.date = "2026-02-02";
   other.tree = "def";
