@@ -1,14 +1,15 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-machines test-kills test-gpu bench bench-gpu lint clean
+.PHONY: help setup demo test test-machines test-kills test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
 
 help:
 	@echo 'make setup          install what is missing (with apt)'
 	@echo 'make demo           build, train six layers for a few minutes, print a table, write a report'
-	@echo 'make test           lint, build, all tests; then the core tests under ASan and UBSan'
+	@echo 'make test           lint, build, all tests, the readers fuzzed for 30 seconds; then the core tests under ASan and UBSan'
 	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
 	@echo 'make test-kills     kill training 100 times in three ways, and compare bit by bit (ARGS=--help)'
+	@echo 'make fuzz           attack each reader for SECONDS=60 (ARGS=name attacks one)'
 	@echo 'make test-gpu       all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
 	@echo 'make bench          build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
 	@echo 'make bench-gpu      the same on a GPU, with what it has to reach (ARGS=--help)'
@@ -43,6 +44,12 @@ test-kills: setup
 	cmake --preset release
 	cmake --build --preset release --target keel_cli
 	python3 tests/cli/kills.py build/bin/keel $(ARGS)
+
+SECONDS := 60
+fuzz: setup
+	cmake --preset release
+	cmake --build --preset release --target keel_fuzz
+	scripts/fuzz $(SECONDS) $(ARGS)
 
 test-gpu:
 	scripts/test-gpu $(ARGS)

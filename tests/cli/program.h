@@ -35,9 +35,9 @@ inline Outcome shell(const std::string& script) {
           read(folder / "error")};
 }
 
-/// `variables`: of its environment, as a shell takes them.
-inline Outcome keel(const std::string& arguments, const std::string& variables = "") {
-  return shell(variables + " exec $keel " + arguments);
+/// `before`: variables of its environment, or a command that starts it, as a shell takes them.
+inline Outcome keel(const std::string& arguments, const std::string& before = "") {
+  return shell(before + " $keel " + arguments);
 }
 
 /// For scripts: waits until the run in the background (process $pid) has written its first step.

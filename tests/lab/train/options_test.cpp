@@ -63,7 +63,7 @@ TEST(TrainOptionsTest, NumbersOutOfRangeAreNotTurnedIntoOthers) {
   EXPECT_EQ(error_of([] {
               train_options({{"batch", 0}});
             }),
-            "keel::lab::TrainOptions: expected batch >= 1, got 0");
+            "keel::lab::TrainOptions: expected batch in [1, 1000000000], got 0");
   EXPECT_EQ(train_options({{"seed", "18446744073709551615"}}).seed, 0xffffffffffffffffu);
   for (const char* text : {"", "-1", "1x", "18446744073709551616", " 1"})
     EXPECT_NE(error_of([&] { train_options({{"seed", text}}); }), "no keel::Error") << text;
