@@ -39,7 +39,8 @@ using Json = nlohmann::ordered_json;
 }
 
 /// toml++ bounds how deep values nest but not names: a.a.a. ... = 1 makes a table for each dot, and takes
-/// them down with a function that calls itself. Nothing is checked here but the number of dots in a name.
+/// them down with a function that calls itself. And where it looks for blanks, a letter beyond ASCII takes it to a line that it
+/// tells the compiler is never reached. Nothing is checked here but the number of dots in a name, and such letters.
 void bound_names(std::string_view text, const std::string& file) {
   constexpr int kMostDots = 8;
   std::int64_t line = 1;
@@ -47,12 +48,20 @@ void bound_names(std::string_view text, const std::string& file) {
   const auto starts = [&](std::size_t i, std::string_view what) {
     return i < text.size() && text.substr(i, what.size()) == what;
   };
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  const auto beyond_ascii = [&](std::size_t i) {
+    return static_cast<unsigned char>(text[i]) >= 0x80;
+  };
+  for (std::size_t i = starts(0, "\xef\xbb\xbf") ? 3 : 0; i < text.size(); ++i) {
     const char c = text[i];
+    if (beyond_ascii(i)) fail(text, file, line, "expected letters beyond ASCII in quotes");
     if (c == '"' || c == '\'') {  // skip the string
       const std::string quote(starts(i, std::string(3, c)) ? 3 : 1, c);
       for (i += quote.size(); i < text.size() && !starts(i, quote); ++i) {
-        if (c == '"' && text[i] == '\\') ++i;
+        if (c == '"' && text[i] == '\\') {
+          const auto next = text.find_first_not_of(" \t\r\n", ++i);
+          if (next != std::string_view::npos && beyond_ascii(next))
+            fail(text, file, line, "expected ASCII behind a backslash");
+        }
         if (i < text.size() && text[i] == '\n') {
           if (quote.size() == 1) return;  // an error, for toml++ to tell
           ++line;

@@ -51,6 +51,19 @@ TEST(Toml, KnowsTheLineOfEachName) {
   EXPECT_EQ(lines, expected);
 }
 
+// Outside of texts and comments toml++ has undefined behaviour with them.
+TEST(Toml, LettersBeyondAsciiAreInQuotes) {
+  const std::string e = "\xc3\xa9";
+  EXPECT_EQ(parse_toml("\xef\xbb\xbf'" + e + "' = \"" + e + "\\n" + e + "\" # " + e, "r.toml"),
+            Json({{e, e + "\n" + e}}));
+  const auto wrong = [](const std::string& text, const std::string& line) {
+    return refuses({"r.toml, line " + line + ": ", "ASCII"}, [&] { parse_toml(text, "r.toml"); });
+  };
+  EXPECT_TRUE(wrong("a = 1\n" + e + " = 2\n", "2"));
+  EXPECT_TRUE(wrong("a = 1" + e + "\n", "1"));
+  EXPECT_TRUE(wrong("a = \"\"\"\nb\\\n " + e + "\"\"\"", "2"));
+}
+
 // The file, the line, and the line's text with the name in it.
 TEST(Toml, SaysWhereItIsWrong) {
   const auto wrong = [](const std::string& text, const std::string& line, const std::string& part) {
