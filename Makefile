@@ -1,6 +1,6 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-machines test-kills test-gpu fuzz bench bench-gpu lint clean
+.PHONY: help setup demo test test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
 
 help:
@@ -9,6 +9,7 @@ help:
 	@echo 'make test           lint, build, all tests, the readers fuzzed for 30 seconds; then the core tests under ASan and UBSan'
 	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
 	@echo 'make test-kills     kill training 100 times in three ways, and compare bit by bit (ARGS=--help)'
+	@echo 'make test-sanitize  all C++ tests under ASan and UBSan; LibTorch itself is not'
 	@echo 'make fuzz           attack each reader for SECONDS=60 (ARGS=name attacks one)'
 	@echo 'make test-gpu       all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
 	@echo 'make bench          build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
@@ -44,6 +45,11 @@ test-kills: setup
 	cmake --preset release
 	cmake --build --preset release --target keel_cli
 	python3 tests/cli/kills.py build/bin/keel $(ARGS)
+
+test-sanitize: setup
+	cmake --preset sanitize-all
+	cmake --build --preset sanitize-all
+	ctest --preset sanitize-all --parallel $(jobs)
 
 SECONDS := 60
 fuzz: setup
