@@ -54,7 +54,7 @@ test-sanitize: setup
 SECONDS := 60
 fuzz: setup
 	cmake --preset release
-	cmake --build --preset release --target keel_fuzz
+	cmake --build --preset release
 	scripts/fuzz $(SECONDS) $(ARGS)
 
 test-gpu:

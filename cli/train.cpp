@@ -60,11 +60,12 @@ class Replacing : public lab::Observer {
   explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
 
   void on_start(const lab::RunInfo&) override {
+    fs::remove(folder_ / "config.toml");  // first: what is half gone cannot be resumed
     fs::remove_all(folder_ / "checkpoints");
     for (const auto& entry : fs::directory_iterator(folder_))
       if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
         fs::remove(entry.path());
-    for (const char* name : {"metrics.jsonl", "result.json", "spectrum.json", "config.toml"})
+    for (const char* name : {"metrics.jsonl", "result.json", "spectrum.json"})
       fs::remove(folder_ / name);
   }
 

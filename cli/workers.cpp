@@ -15,6 +15,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -67,6 +69,14 @@ std::vector<std::string> without_workers(const std::vector<std::string>& argumen
   return rest;
 }
 
+/// Whether the process was stopped (SIGSTOP): the letter behind its name in parentheses.
+bool is_stopped(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string line((std::istreambuf_iterator<char>(file)), {});
+  const auto name_ends = line.rfind(") ");
+  return name_ends != std::string::npos && line.compare(name_ends + 2, 1, "T") == 0;
+}
+
 struct Worker {
   std::int64_t rank = 0;
   pid_t process = -1;
@@ -117,7 +127,12 @@ class Workers {
         signal_all(SIGCONT);  // one that was stopped would not hear of it
         passed_on = Clock::now();
       }
-      if (passed_on && Clock::now() - *passed_on > grace_) signal_all(SIGKILL);
+      if (passed_on)
+        for (const Worker& worker : all_) {
+          // One that works may have an evaluation to end, or a checkpoint to write.
+          const auto patience = is_stopped(worker.process) ? grace_ : 10 * grace_;
+          if (!worker.status && Clock::now() - *passed_on > patience) kill(worker.process, SIGKILL);
+        }
       for (Worker& worker : all_) reap(worker);
       const bool bad = std::any_of(all_.begin(), all_.end(),
                                    [](const Worker& w) { return w.status && !w.ended_with_all(); });

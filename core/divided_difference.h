@@ -27,11 +27,13 @@ struct SpectralMap {
         exponent(T(function.exponent)),
         whole(std::floor(function.exponent) == function.exponent) {}
 
-  /// Eigenvalues up to this magnitude are rounding noise around a zero where f has no two-sided
-  /// neighbourhood: they count as zero. `largest` is the largest |eigenvalue|.
-  KEEL_HOST_DEVICE T noise(std::int64_t n, T largest) const {
+  /// The eigenvalue x, or 0 where it is rounding noise around a zero at which f has no two-sided
+  /// neighbourhood. `largest` is the largest |eigenvalue|. Below zero there is nothing to lose, and the
+  /// matrix itself may have been rounded: more counts as noise there.
+  KEEL_HOST_DEVICE T without_noise(T x, std::int64_t n, T largest) const {
     const bool root = kind == Kind::sqrt || (kind == Kind::power && exponent > 0 && !whole);
-    return root ? eigenvalue_noise<T>(n) * largest : T(0);
+    if (!root) return x;
+    return x <= eigenvalue_noise<T>(n) * largest && x >= -negative_noise<T>(n) * largest ? T(0) : x;
   }
 
   /// f(x), NaN outside the domain.
@@ -125,7 +127,7 @@ struct SpectralMap {
   KEEL_HOST_DEVICE static T product(T a, T b, T c) {
     const T size_a = std::abs(a), size_b = std::abs(b), size_c = std::abs(c);
     const bool b_between = (size_a <= size_b) == (size_b <= size_c);
-    const bool a_between = (size_b <= size_a) == (size_a <= size_c);
+    const bool a_between = (size_b < size_a) == (size_a <= size_c);
     return b_between ? a * c * b : a_between ? b * c * a : a * b * c;
   }
 

@@ -17,4 +17,11 @@ KEEL_HOST_DEVICE inline T eigenvalue_noise(std::int64_t n) {
   return 4 * std::sqrt(T(n)) * std::numeric_limits<T>::epsilon();
 }
 
+/// How far below zero an eigenvalue of a positive semidefinite matrix may lie whose entries were rounded on
+/// the way as well, such as a covariance added up in T: n times the error of an entry.
+template <typename T>
+KEEL_HOST_DEVICE inline T negative_noise(std::int64_t n) {
+  return 10 * T(n) * std::numeric_limits<T>::epsilon();
+}
+
 }  // namespace keel

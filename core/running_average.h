@@ -8,6 +8,7 @@ namespace keel {
 /// old + share * (now - old) is not: next to a large old one the difference loses the new one's digits.
 template <typename T>
 KEEL_HOST_DEVICE inline T running_average(T share, T old, T now) {
+  if (share == 1) return now;  // whatever the old one is, NaN too
   return (1 - share) * old + share * now;
 }
 

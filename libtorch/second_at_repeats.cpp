@@ -51,7 +51,7 @@ Tensor ramp(const Tensor& values) {
   return at::arange(values.size(-1), values.options()).expand_as(values);
 }
 
-/// How large, for each matrix, are <weights, B> 's derivatives (B = V^T dL_dvectors): the first ones
+/// How large the derivatives of <weights, B> are for each matrix (B = V^T dL_dvectors): the first ones
 /// along rotations and along eigenvalues, and those of the latter. In units of B.
 struct Slopes {
   Tensor first, second;

@@ -120,13 +120,19 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
                     right_stride, out, right_stride);
   }
 
-  Vec<A> nothing = {};  // what is not finite is NaN here
-  for (std::int64_t r = 0; r < block.left_width; ++r)
-    for (std::int64_t c = 0; c < (block.symmetric ? r + 1 : right_stride); c += lanes) {
-      const Vec<A> some = load(out + r * right_stride + c);
-      nothing += some - some;
+  bool finite = true;
+  if constexpr (!std::is_same_v<A, double>) {  // a double's sum is no better the second time
+    Vec<A> nothing = {};                       // what is not finite is NaN here
+    for (std::int64_t r = 0; r < block.left_width; ++r) {
+      Vec<A> row = {};  // a chain of additions each, so that rows overlap
+      for (std::int64_t c = 0; c < (block.symmetric ? r + 1 : right_stride); c += lanes) {
+        const Vec<A> some = load(out + r * right_stride + c);
+        row += some - some;
+      }
+      nothing += row;
     }
-  const bool finite = sum_lanes<A>(nothing) == 0;
+    finite = sum_lanes<A>(nothing) == 0;
+  }
 
   // Of several small groups in one block only the products within each group are wanted.
   for (std::int64_t r = 0; r < block.left_width; ++r) {

@@ -32,10 +32,9 @@ struct Spectrum {
     l = values;
     rank = kept;
     largest = largest_magnitude(n, values);
-    const T noise = map.noise(n, largest);
     bool defined = true;
     for (std::size_t i = 0; i < f.size(); ++i) {
-      x[i] = std::abs(l[i]) <= noise ? T(0) : l[i];
+      x[i] = map.without_noise(l[i], n, largest);
       f[i] = std::int64_t(i) < rank ? map.value(x[i]) : T(0);
       defined = defined && !std::isnan(f[i]);
     }

@@ -30,7 +30,7 @@ struct DeviceSpectrum {
 
   /// Finds x and f of eigenvalue i; false where f is not defined there.
   __device__ bool read(int i) const {
-    x[i] = fabs(l[i]) <= map.noise(n, largest) ? T(0) : l[i];
+    x[i] = map.without_noise(l[i], n, largest);
     f[i] = i < rank ? map.value(x[i]) : T(0);
     return !isnan(f[i]);
   }

@@ -54,8 +54,9 @@ struct Spectrum {
         function.kind == Kind::sqrt ||
         (function.kind == Kind::power && function.exponent > 0 && !is_whole(function.exponent));
     for (std::size_t i = 0; i < l.size(); ++i) {
-      const double noise = eigenvalue_noise<double>(n) * largest;
-      if (root && std::abs(l[i]) <= noise) x[i] = 0;
+      if (root && l[i] <= eigenvalue_noise<double>(n) * largest &&
+          l[i] >= -negative_noise<double>(n) * largest)
+        x[i] = 0;
       if (std::int64_t(i) >= rank) continue;
       if (std::isnan(l[i]) || !in_domain(function, double(x[i]))) defined = false;
       if (defined) f[i] = double(divided_difference(function, {x[i]}));

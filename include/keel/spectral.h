@@ -71,8 +71,9 @@ SpectralRule spectral_rule(const std::string& name, std::optional<double> parame
 
 /// Where f is not defined at a kept eigenvalue (log or a square root of a negative one, the inverse of
 /// zero), the matrix's result is NaN. Under `sqrt` and positive fractional powers, eigenvalues within
-/// 4 sqrt(n) machine epsilons of zero, relative to the largest, count as zero: that is where rounding
-/// puts the zeros of a singular covariance, on either side. Between two such zeros no gradient flows (the
+/// 4 sqrt(n) machine epsilons above zero, relative to the largest, count as zero: that is where rounding
+/// puts the zeros of a singular covariance. So do those within 10 n epsilons below zero, where a covariance
+/// that was itself added up with roundings may put them. Between two such zeros no gradient flows (the
 /// slope is infinite).
 ///
 /// `rank` holds one number per matrix and is never null. Matrices whose values are NaN give rank 1

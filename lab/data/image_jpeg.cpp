@@ -78,16 +78,16 @@ std::vector<std::uint8_t> from_inks(const std::vector<std::uint8_t>& cmyk, bool 
   return rgb;
 }
 
-struct Decoder : jpeg_decompress_struct {
-  Decoder() : jpeg_decompress_struct{} {}
-  ~Decoder() { jpeg_destroy_decompress(this); }
+struct JpegDecoder : jpeg_decompress_struct {
+  JpegDecoder() : jpeg_decompress_struct{} {}
+  ~JpegDecoder() { jpeg_destroy_decompress(this); }
 };
 
 }  // namespace
 
 Image decode_jpeg(std::span<const std::uint8_t> bytes) {
   Reporter reporter{};
-  Decoder decoder;
+  JpegDecoder decoder;
   decoder.err = jpeg_std_error(&reporter.base);
   reporter.base.error_exit = give_up;
   reporter.base.emit_message = on_message;

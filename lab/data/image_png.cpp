@@ -8,18 +8,18 @@
 namespace keel::lab {
 namespace {
 
-struct Decoder : png_image {
-  Decoder() {
+struct PngDecoder : png_image {
+  PngDecoder() {
     std::memset(static_cast<png_image*>(this), 0, sizeof(png_image));
     version = PNG_IMAGE_VERSION;
   }
-  ~Decoder() { png_image_free(this); }
+  ~PngDecoder() { png_image_free(this); }
 };
 
 }  // namespace
 
 Image decode_png(std::span<const std::uint8_t> bytes) {
-  Decoder decoder;
+  PngDecoder decoder;
   const auto damaged = [&] { return Error(std::string("damaged PNG: ") + decoder.message); };
   if (!png_image_begin_read_from_memory(&decoder, bytes.data(), bytes.size())) throw damaged();
   require_sane_size(decoder.height, decoder.width);

@@ -69,8 +69,13 @@ bool FolderClaim::lock(const std::string& refusal) {
   descriptor_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0 && errno == ENOENT) return false;
   if (descriptor_ < 0) fail(folder_, errno);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) throw Error(refusal);
-  return is_the_same(descriptor_, folder_);
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    made_ = false;  // whoever was quicker with the lock has it now, empty or not
+    throw Error(refusal);
+  }
+  if (is_the_same(descriptor_, folder_)) return true;
+  made_ = false;
+  return false;
 }
 
 FolderClaim::FolderClaim(FolderClaim&& other) noexcept

@@ -20,7 +20,10 @@ class Recalibration {
   Recalibration(Module& module, const RecalibrateOptions& options) {
     for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
       if (!buffer.value().defined()) continue;
-      if (buffer.key() == "num_batches_tracked") count_ = buffer.value();
+      if (buffer.key() == "num_batches_tracked")
+        count_ = buffer.value();
+      else if (buffer.key().rfind("running_", 0) != 0)
+        continue;  // no statistic
       before_.emplace_back(buffer.value(), buffer.value().clone());
     }
     if (!count_.defined()) return;
@@ -49,8 +52,11 @@ class Recalibration {
     if (whitening_ != nullptr)
       whitening_->rank_ = rank_, whitening_->values_ = values_,
       whitening_->covariance_ = covariance_;
-    if (!kept_)
+    if (kept_) return;
+    try {
       for (auto& [buffer, value] : before_) buffer.copy_(value);
+    } catch (const c10::Error&) {  // the device is gone, as the error on its way says
+    }
   }
 
   bool is_norm() const { return bool(restore_momentum_); }

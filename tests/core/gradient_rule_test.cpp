@@ -13,7 +13,7 @@
 namespace keel::testing {
 namespace {
 
-const GradientRule kRules[] = {
+const GradientRule kGradientRules[] = {
     Analytic{},          PowerIteration{}, PowerIteration{.terms = 1}, Taylor{},
     Taylor{.terms = 30}, Lorentzian{},     Lorentzian{.width = 0.1},   Masked{.tolerance = 1e-3}};
 
@@ -29,7 +29,7 @@ TYPED_TEST(GradientRuleOf, IsTheReference) {
     const Solved<T> s = solve(as<T>(m));
     const Batch<T> g = as<T>(random_matrices(1, n, 22));
     const std::vector<T> h = as<T>(Random(23).normals(n));
-    for (const GradientRule& rule : kRules) {
+    for (const GradientRule& rule : kGradientRules) {
       SCOPED_TRACE(to_string(rule) + ", n = " + std::to_string(n));
       const Solved<double> s64 = as<double>(s);
       const Batch<double> g64 = as<double>(g);
@@ -49,7 +49,7 @@ TYPED_TEST(GradientRuleOf, EitherGradientMayBeNull) {
   const Solved<T> s = solve(as<T>(random_symmetric(3, n, 24)));
   const Batch<T> g = as<T>(random_matrices(3, n, 25));
   const std::vector<T> h = as<T>(Random(26).normals(3 * n)), no_h(h.size(), T(0));
-  for (const GradientRule& rule : kRules) {
+  for (const GradientRule& rule : kGradientRules) {
     SCOPED_TRACE(to_string(rule));
     EXPECT_TRUE(bitwise_equal(backward<T>(rule, s, nullptr, &g).data,
                               backward<T>(rule, s, &no_h, &g).data));
@@ -194,7 +194,7 @@ TEST(EveryRule, IsExactForALossOfEigenvaluesOnly) {
   for (std::int64_t i = 0; i < 6; ++i)
     for (std::int64_t j = 0; j < 6; ++j)
       for (std::int64_t k = 0; k < 6; ++k) truth(0, i, j) += 3 * m(0, i, k) * m(0, k, j);
-  for (const GradientRule& rule : kRules)
+  for (const GradientRule& rule : kGradientRules)
     EXPECT_LE(largest_difference(backward<double>(rule, s, &h, nullptr), truth),
               rounding<double>(6, 12))
         << to_string(rule);
@@ -205,7 +205,7 @@ TEST(EveryRule, TheSimpleVectorOfDiag411IsExact) {
   const Solved<double> s = solve(m);
   Batch<double> g(1, 3);
   g(0, 0, 0) = 0.3, g(0, 1, 0) = -2, g(0, 2, 0) = 5;  // of the first vector only
-  for (const GradientRule& rule : kRules) {
+  for (const GradientRule& rule : kGradientRules) {
     if (std::holds_alternative<Analytic>(rule)) continue;  // 0/0 inside the pair, as documented
     const Batch<double> gradient = backward<double>(rule, s, nullptr, &g);
     // What the series leave out, q^terms with q = 1/4, and what the Lorentzian takes away.

@@ -14,7 +14,7 @@
 namespace keel::testing {
 namespace {
 
-constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
+constexpr Order kMomentOrders[] = {Order::contiguous, Order::channels_last};
 
 template <typename A>
 Matrices<A> matrices(std::vector<A>& data, const ActivationShape& shape) {
@@ -43,7 +43,7 @@ TYPED_TEST_SUITE(MomentsOf, ElementTypes);
 
 TYPED_TEST(MomentsOf, MatchReference) {
   for (const ActivationShape& shape : activation_shapes())
-    for (const Order order : kOrders) {
+    for (const Order order : kMomentOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<TypeParam>(random_activations(shape, 1), order);
       expect_close(by_cpu(x), by_reference(x));
@@ -53,7 +53,7 @@ TYPED_TEST(MomentsOf, MatchReference) {
 TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
   using A = Accumulator<TypeParam>;
   for (const ActivationShape& shape : activation_shapes())
-    for (const Order order : kOrders) {
+    for (const Order order : kMomentOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto left = converted<TypeParam>(random_activations(shape, 2), order);
       const auto right = converted<TypeParam>(random_activations(shape, 3), order);
@@ -87,7 +87,7 @@ TYPED_TEST(MomentsOf, BackwardMatchesReference) {
   using A = Accumulator<TypeParam>;
   for (const ActivationShape& shape :
        {ActivationShape{3, 8, 25, 8}, {5, 15, 9, 5}, {2, 34, 65, 2}, {9, 12, 1, 2}})
-    for (const Order order : kOrders) {
+    for (const Order order : kMomentOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<TypeParam>(random_activations(shape, 5), order);
       const Moments<double> moments = by_reference(x);
@@ -119,7 +119,7 @@ void expect_close_near_the_end_of_the_range() {
   // Squares of 1e37, of which 34 sum up to more than float32 holds; their mean it holds.
   for (const ActivationShape& shape :
        {ActivationShape{300, 8, 3, 2}, {3, 15, 150, 5}, {2, 200, 150, 1}, {700, 1, 1, 1}})
-    for (const Order order : kOrders) {
+    for (const Order order : kMomentOrders) {
       SCOPED_TRACE(name(shape, order));
       ActivationBuffer<double> wide = random_activations(shape, 1);
       for (double& x : wide.data) x *= 2e18;
@@ -144,7 +144,7 @@ TEST(Moments, BFloat16CovariancesThatFitDoNotOverflow) {
 }
 
 TEST(Moments, BackwardIsTheDerivative) {
-  for (const Order order : kOrders) {
+  for (const Order order : kMomentOrders) {
     const ActivationShape shape{3, 6, 5, 2};
     auto x = converted<double>(random_activations(shape, 8), order);
     const auto dL_dmean = Random(9).normals(shape.channels);
@@ -177,7 +177,7 @@ TEST(Moments, BackwardIsTheDerivative) {
 TEST(Moments, AMeanOfTenThousandDeviationsCostsNothing) {
   for (const ActivationShape& shape :
        {ActivationShape{16, 32, 81, 2}, {3, 8, 2000, 2}, {700, 5, 1, 1}})
-    for (const Order order : kOrders) {
+    for (const Order order : kMomentOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<float>(random_activations(shape, 11, 1e4), order);
       expect_close(by_cpu(x), by_reference(x));
@@ -187,7 +187,7 @@ TEST(Moments, AMeanOfTenThousandDeviationsCostsNothing) {
 TEST(Moments, AnUnluckyFirstSampleCostsLittle) {
   // Borders and corners far from everything else, as zero padding makes them.
   const ActivationShape shape{8, 4, 400, 1};
-  for (const Order order : kOrders) {
+  for (const Order order : kMomentOrders) {
     auto x = converted<float>(random_activations(shape, 12, 1e4), order);
     for (std::int64_t c = 0; c < shape.channels; ++c) x.at(0, c) = 0;
     expect_close(by_cpu(x), by_reference(x));
@@ -196,7 +196,7 @@ TEST(Moments, AnUnluckyFirstSampleCostsLittle) {
 
 TEST(Moments, AMillionSamplesLoseNothing) {
   const ActivationShape shape{4, 3, 250000, 1};
-  for (const Order order : kOrders) {
+  for (const Order order : kMomentOrders) {
     const auto x = converted<float>(random_activations(shape, 13), order);
     const auto got = by_cpu(x, threads(2));
     const auto expected = by_reference(x);
@@ -210,7 +210,7 @@ TEST(Moments, AMillionSamplesLoseNothing) {
 TEST(Moments, TheSameBitsOnAnyNumberOfThreads) {
   for (const ActivationShape& shape :
        {ActivationShape{8, 64, 900, 1}, {8, 64, 900, 16}, {2, 260, 300, 1}, {4, 384, 49, 6}})
-    for (const Order order : kOrders) {
+    for (const Order order : kMomentOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<float>(random_activations(shape, 14), order);
       const auto once = by_cpu(x);
@@ -247,7 +247,7 @@ TEST(Moments, ScaleWithTheData) {
 
 TEST(Moments, ConstantChannelsHaveNoDeviation) {
   const ActivationShape shape{5, 6, 77, 1};
-  for (const Order order : kOrders) {
+  for (const Order order : kMomentOrders) {
     ActivationBuffer<float> x(shape, order);
     for (std::int64_t k = 0; k < shape.samples(); ++k)
       for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) = 0.1f + 1000.0f * float(c);
@@ -270,7 +270,7 @@ TEST(Moments, ASpreadAtTheEndOfTheRangeIsFinite) {
 TEST(Moments, ABadValueReachesItsOwnChannelOnly) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-    for (const Order order : kOrders)
+    for (const Order order : kMomentOrders)
       for (const std::int64_t sample : {0, 37, 199}) {
         const ActivationShape shape{2, 12, 100, 3};
         auto x = converted<float>(random_activations(shape, 16), order);
@@ -292,7 +292,7 @@ TEST(Moments, ABadValueReachesItsOwnChannelOnly) {
 }
 
 TEST(Moments, NothingToAverage) {
-  for (const Order order : kOrders)
+  for (const Order order : kMomentOrders)
     for (const ActivationShape& shape : {ActivationShape{0, 4, 5, 2}, {3, 4, 0, 1}}) {
       const ActivationBuffer<float> x(shape, order);
       const auto got = by_cpu(x, threads(2));

@@ -53,7 +53,7 @@ TEST(Leader, IsTheLargerMagnitudeAndTheFirstAtATie) {
   EXPECT_EQ(negative.ratio, -0.25);
 }
 
-const GradientRule kRules[] = {
+const GradientRule kPairRules[] = {
     Analytic{},         PowerIteration{}, PowerIteration{.terms = 1}, Taylor{},
     Taylor{.terms = 2}, Lorentzian{},     Lorentzian{.width = 0.3},   Masked{.tolerance = 0.01}};
 
@@ -65,7 +65,7 @@ T weight(const GradientRule& rule, std::int64_t n, T largest, T l_i, T l_j, T b_
 
 template <typename T>
 void expect_reference_weights() {
-  for (const GradientRule& rule : kRules)
+  for (const GradientRule& rule : kPairRules)
     for (const auto& [l_i, l_j] : {std::pair{3.0, 1.0},
                                    {3.0, 2.875},
                                    {3.0, -1.0},
@@ -103,7 +103,7 @@ TEST(PairWeight, AtARepeatedEigenvalue) {
   EXPECT_EQ(weight<double>(Lorentzian{}, 2, 2, 2, 2, 1, 0), 0);
   EXPECT_EQ(weight<double>(Masked{}, 2, 2, 2, 2, 1, 0), 0);
   EXPECT_TRUE(std::isinf(weight<double>(Analytic{}, 2, 2, 2, 2, 1, 0)));
-  for (const GradientRule& rule : kRules)
+  for (const GradientRule& rule : kPairRules)
     if (!std::holds_alternative<Analytic>(rule)) {
       EXPECT_EQ(weight<double>(rule, 2, 0, 0, 0, 1, -1), 0) << to_string(rule) << " at two zeros";
     }
@@ -126,7 +126,7 @@ TEST(PairWeight, WidthsWhoseSquareUnderflows) {
 }
 
 TEST(PairWeight, ScalesAsOneOverTheEigenvalue) {
-  for (const GradientRule& rule : kRules)
+  for (const GradientRule& rule : kPairRules)
     for (const float c : {1e-20f, 1e-10f, 1e10f, 1e19f}) {
       const float l_i = 3, l_j = 2.5f;
       const double once = weight<float>(rule, 2, l_i, l_i, l_j, 0.5f, -2.0f);

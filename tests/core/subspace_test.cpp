@@ -63,8 +63,8 @@ Batch<double> gradient_by_reference(const SubspaceMap& map, const SpectralRule& 
 
 const RankPolicy kPolicies[] = {FullRank{}, LeadingCount{2}, LeadingEnergy{0.8}, Algorithm1{},
                                 Algorithm1{.energy = 0.8}};
-const SpectralRule kRules[] = {Exact{},  Analytic{},   PowerIteration{},
-                               Taylor{}, Lorentzian{}, Masked{}};
+const SpectralRule kLayerRules[] = {Exact{},  Analytic{},   PowerIteration{},
+                                    Taylor{}, Lorentzian{}, Masked{}};
 
 std::vector<SubspaceMap> maps(const RankPolicy& rank, double eps = 1e-4) {
   return {Zca{eps, rank}, PcaDenoising{eps, rank}, PcaWhitening{eps, rank}};
@@ -133,7 +133,7 @@ TEST(Subspace, EveryRulesGradientAgreesWithTheReference) {
   for (const std::int64_t n : {1, 2, 6})
     for (const RankPolicy& policy : kPolicies)
       for (const SubspaceMap& map : maps(policy))
-        for (const SpectralRule& rule : kRules) {
+        for (const SpectralRule& rule : kLayerRules) {
           const Batch<double> covariance = spread_covariance(n), weight = random_matrices(1, n, 4);
           const Mapped<double> m = mapped_by_reference(map, covariance);
           const Batch<double> truth = gradient_by_reference(map, rule, covariance, m, weight);

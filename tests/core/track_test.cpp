@@ -105,6 +105,16 @@ TYPED_TEST(Track, OnlyTheCovariancesDiagonalIsRead) {
   EXPECT_TRUE(bitwise_equal(t.subspace.data, clean.subspace.data));
 }
 
+TYPED_TEST(Track, AShareOfOneMendsStatisticsThatAreNaN) {
+  Tracked<TypeParam> t(1, 3, true), clean(1, 3, true);
+  t.mean[1] = t.variance[2] = t.subspace(0, 1, 2) = std::numeric_limits<TypeParam>::quiet_NaN();
+  t.track(1.0, 1e-4);
+  clean.track(1.0, 1e-4);
+  EXPECT_TRUE(bitwise_equal(t.mean, clean.mean));
+  EXPECT_TRUE(bitwise_equal(t.variance, clean.variance));
+  EXPECT_TRUE(bitwise_equal(t.subspace.data, clean.subspace.data));
+}
+
 TYPED_TEST(Track, AShareOfOneIsTheBatchToTheLastBit) {
   // What was there before, however large, leaves no trace; nor does a batch whose share is nothing.
   for (const std::optional<double> momentum :

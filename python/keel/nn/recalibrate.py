@@ -55,8 +55,9 @@ def recalibrate(
             for norm in norms:
                 norm.train()
                 norm.momentum = None
-                for buffer in norm.buffers(recurse=False):
-                    buffer.zero_()  # so that not even a NaN is left of what was there
+                for name, buffer in norm.named_buffers(recurse=False):
+                    if name == "num_batches_tracked" or name.startswith("running_"):
+                        buffer.zero_()  # so that not even a NaN is left of what was there
             for batch in islice(batches, count):
                 if isinstance(batch, (list, tuple)):
                     batch = batch[0]

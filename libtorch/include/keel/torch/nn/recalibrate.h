@@ -14,7 +14,8 @@ namespace keel::nn {
 struct RecalibrateOptions {
   bool batch_norms = true;  ///< torch's BatchNorm1d, 2d and 3d too; false: whitening layers alone
   /// For norms of your own: where such a module keeps its momentum, null for any other module. Empty there
-  /// must mean the plain average of all batches since num_batches_tracked was 0.
+  /// must mean the plain average of all batches since num_batches_tracked was 0. Its statistics are that
+  /// buffer and those called running_*.
   std::function<std::optional<double>*(torch::nn::Module&)> momentum_of = {};
 };
 
