@@ -98,7 +98,7 @@ class Life:
             time.sleep(0.001)
 
     def end(self):
-        code = self.process.wait(timeout=120)
+        code = self.process.wait(timeout=600)
         self.log.seek(0)
         return code, self.log.read()
 
@@ -153,9 +153,11 @@ class Workers(Alone):
 
 
 def is_of(process, session):
+    """Whether the process lives and is of the session. Its parent may leave a dead one unburied."""
     try:
-        return os.getsid(process) == session
-    except ProcessLookupError:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
+        return state not in "ZX" and os.getsid(process) == session
+    except (OSError, IndexError):
         return False
 
 
