@@ -44,7 +44,7 @@ test-machines: setup
 test-kills: setup
 	cmake --preset release
 	cmake --build --preset release --target keel_cli
-	python3 tests/cli/kills.py build/bin/keel $(ARGS)
+	python3 lab/tests/cli/kills.py build/bin/keel $(ARGS)
 
 test-sanitize: setup
 	cmake --preset sanitize-all

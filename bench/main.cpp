@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "add.h"
+#include "bench/machine.h"
 #include "eigh.h"
 #include "keel/torch/keel.h"
 #include "keel/version.h"
-#include "lab/machine.h"
 #include "layers.h"
 #include "report.h"
 #include "stages.h"
@@ -50,12 +50,12 @@ int main(int argc, char** argv) {
     keel::use_all_cores();
     const std::map<std::string, std::string> context{
         {"keel", KEEL_VERSION},
-        {"tree", keel::lab::source_tree()},
+        {"tree", keel::machine::source_tree()},
         {"libtorch", TORCH_VERSION},
-        {"processor", keel::lab::processor()},
+        {"processor", keel::machine::processor()},
         {"cores", std::to_string(std::thread::hardware_concurrency())},
         {"threads", std::to_string(at::get_num_threads())},
-        {"time", keel::lab::utc()},
+        {"time", keel::machine::utc()},
     };
     for (const auto& [key, value] : context) fmt::print("{}: {}\n", key, value);
     std::fflush(stdout);

@@ -7,9 +7,9 @@
 
 #include <cstring>
 
+#include "bench/machine.h"
 #include "cases.h"
 #include "keel/version.h"
-#include "lab/machine.h"
 
 namespace {
 
@@ -32,7 +32,7 @@ std::map<std::string, std::string> context(const std::string& tree) {
           {"cuda runtime", version(runtime)},
           {"cuda driver", version(driver)},
           {"cusolver", fmt::format("{}.{}.{}", solver[0], solver[1], solver[2])},
-          {"time", keel::lab::utc()}};
+          {"time", keel::machine::utc()}};
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include <thread>
 
+#include "bench/machine.h"
 #include "keel/version.h"
-#include "lab/machine.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -23,14 +23,14 @@ std::string cuda() {
 }  // namespace
 
 Origin this_origin(const std::string& command, const std::string& device) {
-  return {.date = utc("%Y-%m-%d"),
+  return {.date = machine::utc("%Y-%m-%d"),
           .command = command,
-          .tree = source_tree(),
+          .tree = machine::source_tree(),
           .keel = KEEL_VERSION,
           .libtorch = TORCH_VERSION,
           .cuda = cuda(),
           .device = device,
-          .processor = processor(),
+          .processor = machine::processor(),
           .cores = std::int64_t(std::thread::hardware_concurrency())};
 }
 

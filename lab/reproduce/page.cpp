@@ -89,8 +89,8 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
       "Eigendecomposition\" (NeurIPS 2019), as recipes that run with one command, `keel reproduce "
       "NAME`, and measurements of our own. Each folder holds the recipe, our results and a page "
       "made "
-      "of both, with the paper's figures beside ours. [How to](../docs/reproduce.md); "
-      "[what we learned](../docs/what_we_learned.md).\n\n";
+      "of both, with the paper's figures beside ours. [How to](../../docs/reproduce.md); "
+      "[what we learned](../../docs/what_we_learned.md).\n\n";
   Table table({"experiment", "what", "run so far", "data", "cost"}, 5);
   for (std::size_t i = 0; i < recipes.size(); ++i) {
     table.add({fmt::format("[{0}]({0}/README.md)", recipes[i].name), recipes[i].title,

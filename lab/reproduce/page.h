@@ -1,6 +1,6 @@
 #pragma once
 
-// experiments/NAME/README.md: what the recipe and the results say, and nothing else.
+// lab/experiments/NAME/README.md: what the recipe and the results say, and nothing else.
 
 #include <filesystem>
 #include <map>
@@ -19,7 +19,7 @@ struct Page {
 /// `results` are those of recipe.results_of where the recipe draws another's trials.
 Page page(const Recipe& recipe, const Results& results);
 
-/// experiments/README.md.
+/// lab/experiments/README.md.
 std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Results>& results);
 
 /// Of the experiment whose folder this is, or whose trials it draws.

@@ -1,6 +1,6 @@
 #pragma once
 
-// experiments/NAME/recipe.toml: what an experiment runs, and the paper's figures for it.
+// lab/experiments/NAME/recipe.toml: what an experiment runs, and the paper's figures for it.
 
 #include <cstdint>
 #include <filesystem>

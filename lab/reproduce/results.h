@@ -1,6 +1,6 @@
 #pragma once
 
-// experiments/NAME/results.json: every trial, where it ran, and with what.
+// lab/experiments/NAME/results.json: every trial, where it ran, and with what.
 
 #include <cstdint>
 #include <filesystem>

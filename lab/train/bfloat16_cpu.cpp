@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "lab/machine.h"
+#include "bench/machine.h"
 
 namespace keel::lab {
 namespace {
@@ -73,7 +73,7 @@ Bfloat16Cpu find_out_bfloat16(const std::function<Ending()>& trial) {
   const auto does_not = [](const std::string& why) {
     return fmt::format(
         "keel::lab: expected a CPU that computes in bfloat16, got {}: {}; use float32, or a GPU",
-        processor(), why);
+        machine::processor(), why);
   };
   Bfloat16Cpu found;
   Ending ending = trial();
@@ -84,7 +84,7 @@ Bfloat16Cpu find_out_bfloat16(const std::function<Ending()>& trial) {
     ending = trial();
     found.note =
         fmt::format("bfloat16: {} shows instructions that do not run here; {}={} does without them",
-                    processor(), kCap, cap);
+                    machine::processor(), kCap, cap);
   }
   if (ending.signal == SIGILL)
     found.fault = does_not(fmt::format(

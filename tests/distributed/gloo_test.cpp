@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 
-#include "distributed/program.h"
+#include "support/program.h"
 
 namespace keel::test {
 namespace {

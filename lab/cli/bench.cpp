@@ -1,0 +1,112 @@
+#include "lab/train/bench.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lab/cli/command.h"
+#include "lab/cli/options.h"
+#include "lab/storage/files.h"
+
+namespace keel::cli {
+namespace {
+
+/// KIND[/GROUP_SIZE[/RULE]]: zca, zca/16, zca/16/power_iteration.
+lab::NormOptions layer(const std::string& text) {
+  std::vector<std::string> words;
+  std::stringstream stream(text);
+  for (std::string word; std::getline(stream, word, '/');) words.push_back(word);
+  lab::NormOptions norm;
+  try {
+    if (words.empty() || words.size() > 3) throw Error("wrong number of parts");
+    norm.kind = words[0];
+    if (words.size() > 1) norm.group_size = std::stoll(words[1]);
+    if (words.size() > 2) norm.rule = words[2];
+  } catch (const std::exception&) {
+    throw UsageError(fmt::format(
+        "keel bench: expected KIND[/GROUP_SIZE[/RULE]], such as zca/16/exact, got '{}'", text));
+  }
+  return norm;
+}
+
+nlohmann::json to_json(const lab::StepTiming& timing) {
+  return {{"name", timing.name},
+          {"graph", timing.graph},
+          {"milliseconds", timing.milliseconds},
+          {"least", timing.least},
+          {"most", timing.most},
+          {"images_per_second", timing.images_per_second},
+          {"ratio", timing.ratio},
+          {"outside_operators",
+           timing.outside_operators ? nlohmann::json(*timing.outside_operators) : nlohmann::json()},
+          {"peak_mib", timing.peak_mib}};
+}
+
+void print(const std::vector<lab::StepTiming>& timings) {
+  fmt::print("{:<32} {:<6} {:>9} {:>17} {:>9} {:>9} {:>8}\n", "layer", "step", "ms",
+             "least ... most", "images/s", "to batch", "outside");
+  for (const auto& t : timings) {
+    fmt::print("{:<32} {:<6} {:>9.3f} {:>17} {:>9.0f} {:>8.3f}x {:>8}\n", t.name,
+               t.graph ? "graph" : "eager", t.milliseconds,
+               fmt::format("{:.3f} ... {:.3f}", t.least, t.most), t.images_per_second, t.ratio,
+               t.outside_operators ? fmt::format("{:.1f} %", 100 * *t.outside_operators) : "-");
+  }
+}
+
+}  // namespace
+
+int bench(const std::vector<std::string>& arguments) {
+  lab::BenchOptions options;
+  std::string what = "train", file;
+  std::vector<std::string> layers = {"zca", "zca/0/power_iteration", "pca"};
+  const auto app = make_app("bench",
+                            "Times whole training steps on random images: augmentation, forward, "
+                            "backward, optimiser. BatchNorm is always among the layers.");
+  app->add_option("what", what, "what to time")
+      ->check(CLI::IsMember({"train"}))
+      ->capture_default_str();
+  app->add_option("--layers", layers, "layers, each KIND[/GROUP_SIZE[/RULE]]")
+      ->capture_default_str();
+  app->add_option("--steps", options.steps, "steps in a round")
+      ->check(within({1, 1000000}))
+      ->capture_default_str();
+  app->add_option("--rounds", options.rounds, "rounds of each layer; they take turns")
+      ->check(within({1, 1000000}))
+      ->capture_default_str();
+  app->add_flag("--eager,!--no-eager", options.eager, "steps launched one operator at a time [on]");
+  app->add_option("--json", file, "write the figures to this file")->type_name("FILE");
+  add_options(*app, options.train,
+              {"model", "classes", "dead_channels", "batch", "size", "precision", "channels_last",
+               "device", "graph", "threads", "seed"});
+  try {
+    parse(*app, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app->exit(error) == 0 ? kDone : kUsage;
+  }
+  options.graph = options.train.graph;
+  for (const auto& text : layers) {
+    options.norms.push_back(layer(text));
+    lab::TrainOptions one = options.train;
+    one.model.norm = options.norms.back();
+    check(one);
+  }
+  const auto timings = lab::bench_train(options);
+  fmt::print("{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,
+             options.train.precision, options.train.channels_last ? ", channels_last" : "");
+  print(timings);
+  if (!file.empty()) {
+    nlohmann::json rows = nlohmann::json::array();
+    for (const auto& timing : timings) rows.push_back(to_json(timing));
+    lab::write_file_atomically(file, nlohmann::json{{"version", version()},
+                                                    {"options", lab::to_json(options.train)},
+                                                    {"steps", options.steps},
+                                                    {"rounds", options.rounds},
+                                                    {"timings", rows}}
+                                             .dump(2) +
+                                         "\n");
+  }
+  return kDone;
+}
+
+}  // namespace keel::cli

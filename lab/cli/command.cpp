@@ -1,0 +1,64 @@
+#include "lab/cli/command.h"
+
+#include <ATen/Version.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <algorithm>
+
+#include "keel/version.h"
+#include "lab/cli/layout.h"
+
+namespace keel::cli {
+const std::vector<Command>& commands() {
+  static const std::vector<Command> all = {
+      {"train", "train a network, or go on with a run", train},
+      {"eval", "test error of a checkpoint on a data set", evaluate},
+      {"report", "one HTML page and a table from run folders", report},
+      {"inspect", "spectrum of a layer or a matrix, and each gradient rule's error there", inspect},
+      {"fold", "a checkpoint with the layer folded into the convolution before it", fold},
+      {"bench", "time training steps with each layer", bench},
+      {"reproduce", "run a table or figure of the paper, and compare", reproduce},
+      {"data", "summary of a data set, and its packed form", data},
+  };
+  return all;
+}
+
+std::pair<int, std::string> explained(const std::exception& error) {
+  if (dynamic_cast<const UsageError*>(&error) != nullptr) return {kUsage, error.what()};
+  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, error.what()};
+  if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))
+    return {kUnexpected, torchs->what_without_backtrace()};
+  return {kUnexpected, error.what()};
+}
+
+std::string version() {
+  // Every LibTorch with CUDA says so in its configuration, whatever device this machine has.
+  const std::string config = at::show_config(), mark = "CUDA Runtime ";
+  std::string cuda = "no CUDA";
+  if (const auto found = config.find(mark); found != std::string::npos) {
+    const auto begin = found + mark.size();
+    cuda = "CUDA " + config.substr(begin, config.find_first_not_of("0123456789.", begin) - begin);
+  }
+  return fmt::format("keel {}, LibTorch {}, {}", KEEL_VERSION, TORCH_VERSION, cuda);
+}
+
+std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description) {
+  auto app = std::make_unique<CLI::App>(description, "keel " + name);
+  app->formatter(std::make_shared<Layout>());
+  app->set_help_flag("-h,--help", "this text");
+  return app;
+}
+
+void parse(CLI::App& app, const std::vector<std::string>& arguments) {
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  for (std::string& word : reversed) {
+    if (word.rfind("--", 0) != 0) continue;
+    std::replace(word.begin(), word.begin() + std::ptrdiff_t(std::min(word.find('='), word.size())),
+                 '_', '-');
+  }
+  app.parse(std::move(reversed));
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "keel/error.h"
+#include "lab/cli/exit_code.h"
+
+namespace keel::cli {
+
+/// Wrong options; ends with kUsage.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// One word after `keel`: its options are declared and parsed by `run`, which returns the exit code.
+struct Command {
+  const char* name;
+  const char* description;
+  int (*run)(const std::vector<std::string>& arguments);
+};
+
+/// In the order of the help.
+const std::vector<Command>& commands();
+
+int train(const std::vector<std::string>& arguments);
+int evaluate(const std::vector<std::string>& arguments);
+int inspect(const std::vector<std::string>& arguments);
+int fold(const std::vector<std::string>& arguments);
+int bench(const std::vector<std::string>& arguments);
+int report(const std::vector<std::string>& arguments);
+int reproduce(const std::vector<std::string>& arguments);
+int data(const std::vector<std::string>& arguments);
+
+/// The exit code and the words for what a command threw.
+std::pair<int, std::string> explained(const std::exception& error);
+
+/// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
+std::string version();
+
+/// An app for `keel NAME` with the house's help layout.
+std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description);
+/// Underscores in option names are taken for dashes. Throws CLI::ParseError.
+void parse(CLI::App& app, const std::vector<std::string>& arguments);
+
+}  // namespace keel::cli

@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "keel/torch/threads.h"
+#include "lab/cli/command.h"
+#include "lab/cli/options.h"
+#include "lab/data/data_set.h"
+#include "lab/report/progress.h"
+#include "lab/report/text.h"
+
+namespace keel::cli {
+namespace {
+
+void print_summary(const lab::DataSet& data) {
+  const auto& pixels = data.train.pixels;
+  fmt::print("{}: {} training and {} test images of {} x {}, {} classes\n", data.name,
+             data.train.count(), data.test.count(), pixels.size(2), pixels.size(3),
+             data.classes.size());
+  fmt::print("mean {:.4f} {:.4f} {:.4f}, deviation {:.4f} {:.4f} {:.4f}\n", data.mean[0],
+             data.mean[1], data.mean[2], data.deviation[0], data.deviation[1], data.deviation[2]);
+  for (const auto& note : data.notes) fmt::print("{}\n", note);
+  const auto classes = std::int64_t(data.classes.size());
+  const auto train = torch::bincount(data.train.labels, {}, classes);
+  const auto test = torch::bincount(data.test.labels, {}, classes);
+  std::size_t width = 5;
+  for (const auto& name : data.classes) width = std::max(width, lab::report::columns(name));
+  fmt::print("\n{:<{}}  {:>8}  {:>8}\n", "class", width, "training", "test");
+  for (std::int64_t i = 0; i < classes; ++i) {
+    fmt::print("{:<{}}  {:>8}  {:>8}\n", data.classes[std::size_t(i)], width,
+               train[i].item<std::int64_t>(), test[i].item<std::int64_t>());
+  }
+}
+
+}  // namespace
+
+int data(const std::vector<std::string>& arguments) {
+  std::string packed, name;
+  lab::TrainOptions options;
+  const auto app = make_app("data",
+                            "Reads a data set whole, says what is in it, and writes its packed "
+                            "form: one file that loads at once.");
+  app->add_option("--pack", packed, "write the packed form to this file")->type_name("FILE");
+  app->add_option("--name", name, "what the set is called from then on [its own name]");
+  add_options(*app, options, data_option_names());
+  try {
+    parse(*app, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app->exit(error) == 0 ? kDone : kUsage;
+  }
+  keel::use_all_cores();
+  lab::report::StatusLine line(stderr);
+  const lab::Progress progress = [&](const std::string& what, std::int64_t done,
+                                     std::int64_t total) {
+    lab::report::show_loading(line, what, done, total);
+  };
+  lab::DataSet set = lab::load(options.data, progress);
+  line.clear();
+  if (!name.empty()) set.name = name;
+  print_summary(set);
+  if (packed.empty()) return kDone;
+  lab::pack(set, packed, progress);
+  line.clear();
+  fmt::print("\n{}: {} bytes; `keel train --source packed --path {}` reads it\n", packed,
+             std::filesystem::file_size(packed), packed);
+  return kDone;
+}
+
+}  // namespace keel::cli

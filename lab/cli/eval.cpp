@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "keel/torch/threads.h"
+#include "lab/cli/checkpoint.h"
+#include "lab/cli/command.h"
+#include "lab/cli/options.h"
+#include "lab/report/progress.h"
+#include "lab/report/text.h"
+#include "lab/train/evaluate.h"
+#include "lab/train/trainer.h"
+
+namespace keel::cli {
+namespace {
+
+using lab::report::percent;
+
+void print_classes(const lab::Evaluation& result, const std::vector<std::string>& classes) {
+  std::size_t width = 5;
+  for (const auto& name : classes) width = std::max(width, lab::report::columns(name));
+  fmt::print("\n{:<{}}  {:>8}  {:>8}\n", "class", width, "images", "error");
+  const auto counts = result.confusion.accessor<std::int64_t, 2>();
+  for (std::size_t i = 0; i < classes.size() && std::int64_t(i) < counts.size(0); ++i) {
+    std::int64_t images = 0;
+    for (std::int64_t j = 0; j < counts.size(1); ++j) images += counts[i][j];
+    const double error = 1 - double(counts[i][i]) / double(std::max<std::int64_t>(images, 1));
+    fmt::print("{:<{}}  {:>8}  {:>8}\n", classes[i], width, images,
+               images > 0 ? percent(error) : "-");
+  }
+}
+
+}  // namespace
+
+int evaluate(const std::vector<std::string>& arguments) {
+  std::string where, split = "test";
+  bool json = false, classes = false;
+  std::int64_t recalibrate = 0;
+  lab::TrainOptions given;
+  const auto app = make_app(
+      "eval", "Test error of a checkpoint. Data and machine options default to the run's.");
+  app->add_option("checkpoint", where, "run folder, or one checkpoint's file")->required();
+  app->add_option("--split", split, "which images")
+      ->check(CLI::IsMember({"test", "train"}))
+      ->capture_default_str();
+  app->add_option("--recalibrate", recalibrate,
+                  "evaluate a second time, with running statistics made again from this many "
+                  "training batches")
+      ->check(within({1, 1e9}));
+  app->add_flag("--classes", classes, "the error of each class too");
+  app->add_flag("--json", json, "print JSON");
+  std::set<std::string> names = data_option_names();
+  names.insert(machine_option_names().begin(), machine_option_names().end());
+  add_options(*app, given, names);
+  try {
+    parse(*app, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app->exit(error) == 0 ? kDone : kUsage;
+  }
+  lab::report::StatusLine line(stderr);
+  const lab::Checkpoint checkpoint = open_checkpoint(where, line);
+  lab::TrainOptions options = overridden(checkpoint.options, given, *app);
+  keel::use_all_cores(int(options.threads));
+  lab::DataSet data =
+      lab::load(options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
+        lab::report::show_loading(line, what, done, total);
+      });
+  line.clear();
+  lab::as_trained_on(data, checkpoint);
+  options.recalibrate = recalibrate;
+  const lab::ResNet model = lab::load_model(checkpoint);
+  const lab::Images& images = split == "test" ? data.test : data.train;
+  const lab::Evaluation result = lab::evaluate(model, images, data, options);
+  lab::Evaluation again;
+  if (recalibrate > 0)
+    again = lab::evaluate_recalibrated(model, images, data, options, checkpoint.position.step);
+  if (json) {
+    nlohmann::json printed{{"checkpoint", where},
+                           {"step", checkpoint.position.step},
+                           {"recalibrated", checkpoint.recalibrated},
+                           {"data", data.name},
+                           {"split", split},
+                           {"images", result.images},
+                           {"loss", result.loss},
+                           {"error", result.error},
+                           {"images_per_second", result.images_per_second}};
+    if (recalibrate > 0) {
+      printed["recalibrated_loss"] = again.loss;
+      printed["recalibrated_error"] = again.error;
+    }
+    fmt::print("{}\n", printed.dump(2));
+    return kDone;
+  }
+  fmt::print("{} {} images of {}, step {}: error {}, loss {:.4f}, {:.0f} images/s\n", result.images,
+             split, data.name, checkpoint.position.step, percent(result.error, 2), result.loss,
+             result.images_per_second);
+  if (checkpoint.recalibrated > 0)
+    fmt::print("the checkpoint's running statistics were made again from {} training batches\n",
+               checkpoint.recalibrated);
+  if (recalibrate > 0)
+    fmt::print("made again from {} training batches: error {}, loss {:.4f}\n", recalibrate,
+               percent(again.error, 2), again.loss);
+  if (classes) print_classes(result, checkpoint.classes);
+  return kDone;
+}
+
+}  // namespace keel::cli

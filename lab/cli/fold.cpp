@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "keel/torch/threads.h"
+#include "lab/cli/checkpoint.h"
+#include "lab/cli/command.h"
+#include "lab/cli/options.h"
+
+namespace keel::cli {
+namespace {
+
+/// The networks' largest difference on random images, relative to the largest output.
+double difference(lab::ResNet& before, lab::ResNet& after, std::int64_t size) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(0);
+  const std::int64_t side = size > 0 ? size : 32;  // 0: as the images came
+  const auto images = torch::randn({16, 3, side, side});
+  const auto expected = before->forward(images);
+  return ((after->forward(images) - expected).abs().max() / expected.abs().max()).item<double>();
+}
+
+}  // namespace
+
+int fold(const std::vector<std::string>& arguments) {
+  std::string where, out;
+  double tolerance = 1e-3;
+  const auto app = make_app(
+      "fold",
+      "Writes a checkpoint whose first convolution does the layer's evaluation as well: nothing of "
+      "the layer is left at inference. `keel eval` reads the result.");
+  app->add_option("checkpoint", where, "run folder, or one checkpoint's file")->required();
+  app->add_option("--out", out, "folder for the new checkpoint")->required()->type_name("FOLDER");
+  app->add_option("--tolerance", tolerance,
+                  "largest difference of the outputs, relative to the largest output")
+      ->check(within({0.0, 1.0}))
+      ->capture_default_str();
+  try {
+    parse(*app, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app->exit(error) == 0 ? kDone : kUsage;
+  }
+  keel::use_all_cores();
+  lab::report::StatusLine line(stderr);
+  lab::Checkpoint checkpoint = open_checkpoint(where, line);
+  const auto& kind = checkpoint.options.model.norm.kind;
+  require(kind != "none" && kind != "folded",
+          fmt::format("keel fold: expected a layer to fold, {} has {}", where,
+                      kind == "none" ? "none" : "one that is folded already"));
+  lab::ResNet before = lab::load_model(checkpoint), after = lab::load_model(checkpoint);
+  after->eval();
+  before->eval();
+  after->fold_first_norm();
+  const double off = difference(before, after, checkpoint.options.data.size);
+  if (!(off <= tolerance)) {
+    fmt::print(stderr, "keel fold: the outputs differ by {:.1e}, expected at most {:.1e}\n", off,
+               tolerance);
+    return kUnexpected;
+  }
+  checkpoint.options.model = after->options();
+  require(
+      !lab::has_checkpoints(out),
+      fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
+  const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
+  fmt::print("{}: the layer is folded into conv1, outputs differ by {:.1e}\n",
+             std::filesystem::path(file).replace_extension(".safetensors").string(), off);
+  return kDone;
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,112 @@
+#include "lab/cli/layer_matrix.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <charconv>
+
+#include "keel/torch/moments.h"
+#include "lab/cli/checkpoint.h"
+#include "lab/data/augment.h"
+#include "lab/report/npy.h"
+#include "lab/report/run_folder.h"
+
+namespace keel::cli {
+namespace {
+
+using torch::Tensor;
+
+/// M of the layer: its covariance, standardised for PCA, with eps on the diagonal.
+Tensor shifted(Tensor covariance, bool standardise, double eps) {
+  if (standardise) {
+    const Tensor d = (covariance.diagonal() + eps).rsqrt();
+    covariance = d.unsqueeze(1) * covariance * d.unsqueeze(0);
+  }
+  return covariance + eps * torch::eye(covariance.size(0), torch::kDouble);
+}
+
+void require_group(std::int64_t group, std::int64_t groups, const std::string& where) {
+  require(group < groups, fmt::format("keel inspect: expected a group from 0 to {}, got {} ({})",
+                                      groups - 1, group, where));
+}
+
+std::string of_group(std::int64_t group, std::int64_t groups) {
+  return groups > 1 ? fmt::format(", group {} of {}", group, groups) : "";
+}
+
+LayerMatrix from_npy(const std::filesystem::path& file, const LayerMatrixOptions& options) {
+  Tensor all = lab::report::read_npy(file);
+  if (all.dim() == 2) all = all.unsqueeze(0);
+  require(all.dim() == 3 && all.size(1) == all.size(2),
+          fmt::format("keel inspect: expected (n, n) or (groups, n, n) in {}", file.string()));
+  require_group(options.group, all.size(0), file.string());
+  const double eps = options.eps.value_or(0);
+  return {shifted(all[options.group], false, eps),
+          fmt::format("{}{}, eps {:g}", file.string(), of_group(options.group, all.size(0)), eps)};
+}
+
+LayerMatrix from_run(const std::filesystem::path& folder, const LayerMatrixOptions& options) {
+  const auto run = lab::report::read_run(folder);
+  const auto groups = std::int64_t(run.spectrum.size());
+  require(groups > 0, fmt::format("keel inspect: the layer of {} has no spectrum; its checkpoint's "
+                                  "file gives the covariance of its input",
+                                  folder.string()));
+  require_group(options.group, groups, folder.string());
+  const auto& rows = run.spectrum[std::size_t(options.group)].covariance;
+  const auto n = std::int64_t(rows.size());
+  require(n > 0, fmt::format("keel inspect: {} has no covariance of group {}",
+                             (folder / "spectrum.json").string(), options.group));
+  Tensor covariance = torch::empty({n, n}, torch::kDouble);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
+  const auto recorded = run.setting("eps");
+  double eps = 1e-4;
+  const char* last = recorded.data() + recorded.size();
+  require(recorded.empty() || std::from_chars(recorded.data(), last, eps).ptr == last,
+          fmt::format("keel inspect: expected eps in {} to be a number, got '{}'",
+                      (folder / "config.toml").string(), recorded));
+  eps = options.eps.value_or(eps);
+  return {shifted(covariance, run.setting("norm") == "pca", eps),
+          fmt::format("{}: the layer's matrix at its last step{}, eps {:g}", folder.string(),
+                      of_group(options.group, groups), eps)};
+}
+
+LayerMatrix from_checkpoint(const std::filesystem::path& file, const LayerMatrixOptions& options) {
+  lab::report::StatusLine line(stderr);
+  const lab::Checkpoint checkpoint = open_checkpoint(file.string(), line);
+  const auto& norm = checkpoint.options.model.norm;
+  const lab::DataSet data = lab::load(
+      checkpoint.options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
+        lab::report::show_loading(line, what, done, total);
+      });
+  line.clear();
+  const torch::NoGradGuard no_grad;
+  lab::ResNet model = lab::load_model(checkpoint);
+  model->eval();
+  const auto count = std::min(options.images, data.train.count());
+  const Tensor input =
+      lab::normalise(data.train.pixels.narrow(0, 0, count), lab::augment_options(data, 0));
+  torch::nn::Conv2d convolution = model->first_convolution();
+  const Tensor activations = convolution->forward(input);
+  const auto channels = activations.size(1);
+  const auto groups = norm.group_size > 0 ? channels / norm.group_size : 1;
+  require_group(options.group, groups, file.string());
+  const double eps = options.eps.value_or(norm.eps);
+  const Tensor covariance = keel::moments(activations.to(torch::kDouble), groups).covariance;
+  return {shifted(covariance[options.group], norm.kind == "pca", eps),
+          fmt::format("{}: step {}, the layer's matrix over {} images of {}{}, eps {:g}",
+                      file.string(), checkpoint.position.step, count, data.name,
+                      of_group(options.group, groups), eps)};
+}
+
+}  // namespace
+
+LayerMatrix layer_matrix(const std::filesystem::path& where, const LayerMatrixOptions& options) {
+  require(std::filesystem::exists(where),
+          fmt::format("keel inspect: {} is not there", where.string()));
+  if (where.extension() == ".npy") return from_npy(where, options);
+  if (std::filesystem::exists(where / "spectrum.json")) return from_run(where, options);
+  return from_checkpoint(where, options);
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,163 @@
+#include "lab/cli/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lab/cli/command.h"
+#include "lab/report/settings.h"
+#include "lab/storage/files.h"
+#include "lab/storage/toml.h"
+
+namespace keel::cli {
+namespace {
+
+using lab::Anything;
+using lab::OneOf;
+using lab::Range;
+
+/// `--learning-rate` for learning_rate.
+std::string flag(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+/// Headings of the help, by the first option below each.
+const std::map<std::string, std::string> kHeadings = {{"model", "Network"},
+                                                      {"source", "Data"},
+                                                      {"batch", "Training"},
+                                                      {"precision", "Machine"},
+                                                      {"seed", "Run"}};
+
+void restrict_to(CLI::Option* option, const Range& range) { option->check(within(range)); }
+void restrict_to(CLI::Option* option, const OneOf& choice) {
+  option->check(CLI::IsMember(choice.choices));
+}
+void restrict_to(CLI::Option*, const Anything&) {}
+
+/// Digits and nothing else, which CLI11 does not insist on: it takes -1 for 2^64 - 1, and nothing for 0.
+template <typename Number>
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](std::string& given) {
+        Number value = 0;
+        const char* const end = given.data() + given.size();
+        const auto [stopped, error] = std::from_chars(given.data(), end, value);
+        if (error == std::errc() && stopped == end) return std::string();
+        const std::string most =
+            std::is_signed_v<Number> ? "" : fmt::format(" from 0 to {}", std::uint64_t(-1));
+        return fmt::format("expected a whole number{}, got '{}'", most, given);
+      },
+      "");
+}
+
+template <typename Field>
+CLI::Option* declare(CLI::App& app, const std::string& name, Field& field,
+                     const std::string& help) {
+  if constexpr (std::is_same_v<Field, bool>) {
+    return app.add_flag(fmt::format("{},!--no-{}", flag(name), flag(name).substr(2)), field,
+                        fmt::format("{} [{}]", help, field ? "on" : "off"));
+  } else if constexpr (std::is_same_v<Field, std::filesystem::path>) {
+    return app
+        .add_option_function<std::string>(
+            flag(name), [&field](const std::string& text) { field = text; }, help)
+        ->type_name("PATH");
+  } else if constexpr (std::is_same_v<Field, std::optional<double>>) {
+    return app.add_option_function<double>(
+        flag(name), [&field](double value) { field = value; }, help);
+  } else {
+    CLI::Option* option = app.add_option(flag(name), field, help)->capture_default_str();
+    if constexpr (std::is_integral_v<Field>) option->check(whole_number<Field>());
+    return option;
+  }
+}
+
+}  // namespace
+
+CLI::Validator within(const Range& range) {
+  const auto text = lab::report::valid_text(range);
+  return CLI::Validator(
+      [range, text](std::string& given) {
+        double value = 0;
+        // Written so that NaN and what is no number fail.
+        if (CLI::detail::lexical_cast(given, value) && value >= range.least && value <= range.most)
+          return std::string();
+        return fmt::format("expected {}, got {}", text, given);
+      },
+      text);
+}
+
+void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only) {
+  std::string heading;
+  lab::for_each_field(options, [&](const std::string& name, auto& field, const std::string& help,
+                                   const auto& valid) {
+    if (const auto found = kHeadings.find(name); found != kHeadings.end()) heading = found->second;
+    // Which folder a run lives in, and whether it resumes, is for the command to ask.
+    if (only.empty() ? name == "run" || name == "resume" : !only.count(name)) return;
+    CLI::Option* option = declare(app, name, field, help);
+    restrict_to(option, valid);
+    option->group(heading)->take_last();  // a script may append to what it was given
+  });
+}
+
+void read_config(const CLI::App& app, const std::filesystem::path& file,
+                 lab::TrainOptions& options) {
+  try {
+    lab::TomlLines lines;
+    const auto table = lab::parse_toml(lab::read_file(file), file.string(), &lines);
+    std::set<std::string> seen;
+    for (const auto& [key, value] : table.items()) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '-', '_');
+      const auto place = fmt::format("{}, line {}: ", file.string(), lines.at(key));
+      const CLI::Option* option = app.get_option_no_throw(flag(name));
+      require(option != nullptr && option->get_configurable(),
+              fmt::format("{}no option is called '{}'", place, key));
+      require(seen.insert(name).second, fmt::format("{}'{}' is there twice", place, name));
+      try {
+        const auto with = lab::train_options({{name, nlohmann::json(value)}}, options);
+        if (option->count() == 0) options = with;  // the command line wins
+      } catch (const Error& error) {
+        throw Error(place + error.what());
+      }
+    }
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+lab::TrainOptions overridden(const lab::TrainOptions& base, const lab::TrainOptions& given,
+                             const CLI::App& app) {
+  auto merged = to_json(base);
+  const auto wanted = to_json(given);
+  for (const auto& [name, value] : wanted.items()) {
+    const CLI::Option* option = app.get_option_no_throw(flag(name));
+    if (option != nullptr && option->count() > 0) merged[name] = value;
+  }
+  return lab::train_options(merged);
+}
+
+const std::set<std::string>& data_option_names() {
+  static const std::set<std::string> names = {"source",      "path",       "size",
+                                              "train_limit", "test_limit", "data_seed"};
+  return names;
+}
+
+const std::set<std::string>& machine_option_names() {
+  static const std::set<std::string> names = {"precision", "channels_last", "device", "threads",
+                                              "evaluation_batch"};
+  return names;
+}
+
+void check(const lab::TrainOptions& options) {
+  try {
+    validate(options);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace keel::cli

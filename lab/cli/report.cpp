@@ -1,0 +1,73 @@
+#include "lab/report/page.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "lab/cli/command.h"
+#include "lab/report/table.h"
+#include "lab/storage/files.h"
+
+namespace keel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_run(const fs::path& folder) { return fs::exists(folder / "metrics.jsonl"); }
+
+/// A run's folder, or the runs in a folder of runs, by name.
+std::vector<fs::path> run_folders(const fs::path& where) {
+  if (is_run(where)) return {where};
+  std::vector<fs::path> found;
+  if (fs::is_directory(where)) {
+    for (const auto& entry : fs::directory_iterator(where))
+      if (entry.is_directory() && is_run(entry.path())) found.push_back(entry.path());
+  }
+  require(!found.empty(), fmt::format("keel report: expected a run folder, or a folder of them; {} "
+                                      "has no metrics.jsonl",
+                                      where.string()));
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string today() {
+  char text[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", std::localtime(&now));
+  return text;
+}
+
+}  // namespace
+
+int report(const std::vector<std::string>& arguments) {
+  std::vector<std::string> where;
+  std::string out = "report.html", title = "Training report";
+  const auto app = make_app(
+      "report",
+      "Prints a table of runs and writes one HTML page about them, which loads nothing from "
+      "elsewhere. Runs that differ only in their seed are one entry.");
+  app->add_option("runs", where, "run folders, or folders of run folders")->required();
+  app->add_option("--out", out, "the page")->type_name("FILE")->capture_default_str();
+  app->add_option("--title", title, "its title")->capture_default_str();
+  try {
+    parse(*app, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app->exit(error) == 0 ? kDone : kUsage;
+  }
+  std::vector<lab::report::Run> runs;
+  for (const auto& one : where)
+    for (const auto& folder : run_folders(one)) {
+      runs.push_back(lab::report::read_run(folder));
+      for (const auto& note : runs.back().notes) fmt::print(stderr, "{}\n", note);
+    }
+  const auto groups = lab::report::grouped(runs);
+  const auto made_by = fmt::format("Made by {}, {}.", version(), today());
+  if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
+  lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
+  fmt::print("{}\n{}\n", lab::report::text_table(groups), out);
+  return kDone;
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,234 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "lab/cli/command.h"
+#include "lab/cli/options.h"
+#include "lab/report/progress.h"
+#include "lab/reproduce/machine.h"
+#include "lab/reproduce/measure.h"
+#include "lab/reproduce/run.h"
+#include "lab/storage/files.h"
+
+namespace keel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace keel::lab::reproduce;
+using lab::report::StatusLine;
+
+struct ReproduceCommand {
+  std::string name, out, trial;
+  fs::path recipes = "lab/experiments";
+  bool list = false, page = false;
+  RunOptions run;
+  lab::TrainOptions train;
+
+  fs::path folder() const { return out.empty() ? recipes / name : fs::path(out); }
+};
+
+/// What may be said of every cell at once.
+const std::set<std::string>& train_option_names() {
+  static const std::set<std::string> names = {
+      "source",    "path",          "size",   "train_limit", "test_limit",    "data_seed",
+      "model",     "width",         "batch",  "epochs",      "learning_rate", "max_steps",
+      "precision", "channels_last", "device", "graph",       "threads"};
+  return names;
+}
+
+void add_own_options(CLI::App& app, ReproduceCommand& command) {
+  RunOptions& run = command.run;
+  app.add_option("name", command.name, "the experiment: see --list");
+  app.add_flag("--list", command.list, "say what there is, and what it costs");
+  app.add_flag(
+      "--page", command.page,
+      "run nothing: write the experiment's page from its results (without a name: all pages)");
+  app.add_option("--schedule", run.schedule,
+                 "paper (350 epochs) or short (one cycle) [the recipe's: short, but for full]")
+      ->check(CLI::IsMember({"paper", "short"}));
+  app.add_option("--trials", run.trials, "of each cell, with seeds from 1 [the recipe's]")
+      ->check(within({1, 1000}));
+  app.add_option("--cells", run.cells,
+                 "only cells whose name fits one of these patterns: 'ours-*,bn'");
+  app.add_option("--jobs", run.jobs, "trials side by side, each a process of its own")
+      ->check(within({1, 256}))
+      ->capture_default_str();
+  app.add_option("--budget", run.budget,
+                 "seconds after which it stops; the next call goes on [none]")
+      ->check(within({1, 1e9}));
+  app.add_option("--out", command.out, "folder of the results [lab/experiments/NAME]")
+      ->type_name("FOLDER");
+  app.add_option("--recipes", command.recipes, "folder of the recipes")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  app.add_option("--runs", run.runs,
+                 "keep each trial's run folder in this one, and go on with trials cut off midway")
+      ->type_name("FOLDER");
+  app.add_flag("--fresh", run.fresh, "forget the results that are there");
+  app.add_option("--trial", command.trial)->group("");  // for its own child processes
+}
+
+/// Those options of keel train that the command line names.
+Json given_options(const CLI::App& app, const lab::TrainOptions& options) {
+  const auto all = lab::to_json(options);
+  Json given = Json::object();
+  for (const auto& name : train_option_names()) {
+    std::string flag = "--" + name;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (app.get_option(flag)->count() > 0) given[name] = all.at(name);
+  }
+  return given;
+}
+
+std::string command_text(const std::vector<std::string>& arguments) {
+  std::string text = "keel reproduce";
+  for (const auto& word : arguments)
+    text += word.find_first_of(" *?'\"") == std::string::npos ? " " + word : " '" + word + "'";
+  return text;
+}
+
+Recipe recipe_named(const fs::path& recipes, const std::string& name) {
+  const auto all = read_recipes(recipes);
+  std::string names;
+  for (const Recipe& recipe : all) {
+    if (recipe.name == name) return recipe;
+    names += (names.empty() ? "" : ", ") + recipe.name;
+  }
+  throw UsageError(fmt::format("keel reproduce: expected one of {}, got '{}'", names, name));
+}
+
+void print_list(const ReproduceCommand& command) {
+  for (const Recipe& recipe : read_recipes(command.recipes)) {
+    fmt::print("{:<15} {}\n{:<15} {}", recipe.name, recipe.title, "",
+               cost(recipe, recipe.default_schedule));
+    if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
+        !recipe.settings.contains("cost"))
+      fmt::print("; paper: {}", cost(recipe, "paper"));
+    fmt::print("\n");
+  }
+  fmt::print(
+      "\nGPU minutes are counted at {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on "
+      "an\n"
+      "H200; {} steps an epoch) where the recipe says nothing else; without a graph a step takes\n"
+      "about 9 ms.\n",
+      kStepMilliseconds, kStepsPerEpoch);
+}
+
+void write_page_of(const Recipe& recipe, const fs::path& folder) {
+  write_page(folder, page(recipe, read_results(results_file(recipe, folder))));
+}
+
+void write_index(const fs::path& recipes) {
+  const auto all = read_recipes(recipes);
+  std::vector<Results> results;
+  for (const Recipe& recipe : all)
+    results.push_back(read_results(results_file(recipe, recipes / recipe.name)));
+  lab::write_file_atomically(recipes / "README.md", index_page(all, results));
+}
+
+/// The recipe's page, those that draw its results, and the index.
+void write_pages(const ReproduceCommand& command) {
+  if (!command.out.empty())
+    return write_page_of(recipe_named(command.recipes, command.name), command.out);
+  const auto all = read_recipes(command.recipes);
+  std::string source;  // whose trials the experiment draws
+  for (const Recipe& recipe : all)
+    if (recipe.name == command.name)
+      source = recipe.results_of.empty() ? recipe.name : recipe.results_of;
+  for (const Recipe& recipe : all)
+    if (command.name.empty() || recipe.name == command.name || recipe.name == source ||
+        (!source.empty() && recipe.results_of == source))
+      write_page_of(recipe, command.recipes / recipe.name);
+  write_index(command.recipes);
+}
+
+int run_training(const Recipe& recipe, const RunOptions& options, StatusLine& line) {
+  const RunPrinter printer{[&](const std::string& text) { line.print(text); },
+                           [&](const std::string& text) { line.show(text); }};
+  const RunOutcome outcome = run_trials(recipe, options, printer);
+  line.print(fmt::format("{}: {} trials run, {} of them failed, {} without a result{}", recipe.name,
+                         outcome.ran, outcome.failed, outcome.crashed,
+                         outcome.stopped ? "; stopped, the same command goes on" : ""));
+  if (outcome.stopped) return kInterrupted;
+  return outcome.crashed > 0 ? kUnexpected : kDone;
+}
+
+int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine& line) {
+  Results results = options.fresh ? Results() : read_results(options.results);
+  require_same(results, recipe, options.schedule, options.given);
+  if (!results.empty()) {
+    line.print(fmt::format("{}: done already; --fresh measures again", recipe.name));
+    return kDone;
+  }
+  const Json common = common_options(recipe, options.schedule, options.given);
+  const Measuring what{
+      .recipe = recipe,
+      .options = lab::train_options(nlohmann::json(common)),
+      .say = [&](const std::string& text) { line.print(recipe.name + ": " + text); }};
+  const Measured measured = measure(what);
+  results.experiment = recipe.name;
+  results.schedule = options.schedule;
+  results.options = identity(common);
+  results.data = measured.data;
+  results.place(this_origin(options.command, measured.device));
+  results.measured = measured.figures;
+  write_results(options.results, results);
+  return kDone;
+}
+
+int run_experiment(ReproduceCommand& command, StatusLine& line) {
+  const Recipe recipe = recipe_named(command.recipes, command.name);
+  command.run.results = results_file(recipe, command.folder());
+  if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
+  if (!recipe.trains()) return run_measurement(recipe, command.run, line);
+  if (recipe.results_of.empty()) return run_training(recipe, command.run, line);
+  if (command.run.cells.empty())
+    for (const Cell& cell : recipe.cells)
+      command.run.cells += (command.run.cells.empty() ? "" : ",") + cell.name;
+  return run_training(recipe_named(command.recipes, recipe.results_of), command.run, line);
+}
+
+}  // namespace
+
+int reproduce(const std::vector<std::string>& arguments) {
+  ReproduceCommand command;
+  const auto app =
+      make_app("reproduce",
+               "Runs an experiment of the paper, or of ours, from its recipe, and writes "
+               "results and a page with the paper's figures beside them. What is there "
+               "already is not run again.");
+  add_own_options(*app, command);
+  add_options(*app, command.train, train_option_names());
+  try {
+    parse(*app, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app->exit(error) == 0 ? kDone : kUsage;
+  }
+  if (!command.trial.empty()) {
+    run_requested_trial(command.trial);
+    return kDone;
+  }
+  if (command.list) {
+    print_list(command);
+    return kDone;
+  }
+  if (command.page) {
+    write_pages(command);
+    return kDone;
+  }
+  if (command.name.empty())
+    throw UsageError("keel reproduce: expected the name of an experiment: --list has them");
+  command.run.given = given_options(*app, command.train);
+  command.run.command = command_text(arguments);
+  StatusLine line(stderr);
+  const int code = run_experiment(command, line);
+  line.clear();
+  write_pages(command);
+  fmt::print("{}\n", (command.folder() / "README.md").string());
+  return code;
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,258 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <optional>
+
+#include "lab/cli/command.h"
+#include "lab/cli/options.h"
+#include "lab/cli/workers.h"
+#include "lab/data/data_set.h"
+#include "lab/processes/processes.h"
+#include "lab/report/progress.h"
+#include "lab/report/put.h"
+#include "lab/report/recorder.h"
+#include "lab/report/text.h"
+#include "lab/storage/folder_claim.h"
+#include "lab/train/trainer.h"
+
+namespace keel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using lab::report::put;
+using lab::report::StatusLine;
+
+struct TrainCommand {
+  lab::TrainOptions options;
+  std::string run, resume, config;
+  bool overwrite = false;
+  std::int64_t workers = 0;  ///< 0: this process, whatever the environment says it is
+  bool distributed = false;
+};
+
+/// The word after --resume, before the real parse: that run's config is where defaults come from.
+std::string resumed_folder(const std::vector<std::string>& arguments) {
+  const std::string name = "--resume";
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == name && i + 1 < arguments.size()) return arguments[i + 1];
+    if (arguments[i].rfind(name + "=", 0) == 0) return arguments[i].substr(name.size() + 1);
+  }
+  return {};
+}
+
+std::string fresh_name(const lab::TrainOptions& options) {
+  char day[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(day, sizeof(day), "%Y%m%d-%H%M%S", std::localtime(&now));
+  const auto& norm = options.model.norm;
+  const bool ruled = norm.kind == "zca" || norm.kind == "pca";
+  return fmt::format("{}-{}-{}{}-seed{}", day, options.model.name, norm.kind,
+                     ruled ? "-" + norm.rule : "", options.seed);
+}
+
+/// Takes away the run that was in the folder, whose files must not be mixed with a new one's. Only when
+/// the new one is about to take its first step: data read, options checked, network built.
+class Replacing : public lab::Observer {
+ public:
+  explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
+
+  void on_start(const lab::RunInfo&) override {
+    fs::remove(folder_ / "config.toml");  // first: what is half gone cannot be resumed
+    fs::remove_all(folder_ / "checkpoints");
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
+        fs::remove(entry.path());
+    for (const char* name : {"metrics.jsonl", "result.json", "spectrum.json"})
+      fs::remove(folder_ / name);
+  }
+
+ private:
+  fs::path folder_;
+};
+
+bool holds_run(const fs::path& folder) {
+  return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / "checkpoints");
+}
+
+/// Which folder, as far as the command line says; and whether that one may be written to.
+void settle_folder(TrainCommand& command) {
+  auto& options = command.options;
+  if (!command.resume.empty()) {
+    if (!command.run.empty()) throw UsageError("keel train: expected --run or --resume, got both");
+    options.run = command.resume;
+    options.resume = true;
+  } else if (!command.run.empty()) {
+    options.run = command.run;
+    if (holds_run(options.run) && !command.overwrite)
+      throw UsageError(fmt::format(
+          "keel train: {} holds a run already: --resume {} goes on with it, --overwrite replaces "
+          "it",
+          command.run, command.run));
+  }
+}
+
+/// The run's folder, for this process alone as long as it trains.
+lab::FolderClaim claim_folder(TrainCommand& command) {
+  fs::path& run = command.options.run;
+  if (run.empty()) {
+    auto claim = lab::FolderClaim::on_new(fs::path("runs") / fresh_name(command.options));
+    run = claim.path();
+    return claim;
+  }
+  lab::FolderClaim claim(run, fmt::format("keel train: {} is in use: another process trains there "
+                                          "now",
+                                          run.string()));
+  settle_folder(command);  // once more: another run may have come and gone since
+  return claim;
+}
+
+/// One of several processes ends there and then on an error: what waits for the others, on a thread or on
+/// a device, may wait for ever, and so may whoever would take it down.
+[[noreturn]] void leave(int code, const std::string& message) {
+  put(stderr, fmt::format("keel: {}\n", message));
+  std::fflush(stdout);
+  _exit(code);
+}
+
+std::optional<lab::Place> place_of_this() {
+  try {
+    return lab::place_from_environment();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+/// Nothing where this process trains alone.
+std::unique_ptr<lab::Processes> join(const TrainCommand& command,
+                                     const std::optional<lab::Place>& place) {
+  if (command.distributed && !place)
+    throw UsageError(
+        "keel train: --distributed asks for RANK and WORLD_SIZE in the environment, as torchrun "
+        "sets "
+        "them");
+  if (!place || (place->size == 1 && !command.distributed)) return nullptr;
+  return std::make_unique<lab::Processes>(
+      *place, lab::JoinOptions{.timeout = std::chrono::milliseconds(
+                                   std::int64_t(1000 * command.options.timeout)),
+                               .lost = [](const std::string& why) { leave(kProcesses, why); }});
+}
+
+int run(TrainCommand& command, lab::Processes* processes, bool first) {
+  StatusLine line(stderr);
+  const lab::DataSet data = lab::load(
+      command.options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
+        if (first) lab::report::show_loading(line, what, done, total);
+      });
+  if (first)
+    for (const auto& note : data.notes) line.print(note);
+  lab::report::ProgressPrinter printer(line);
+  lab::report::Recorder recorder(command.options.run,
+                                 [&](const std::string& message) { line.print(message); });
+  Replacing replacing(command.options.run);
+  std::vector<lab::Observer*> all{&recorder, &printer};
+  if (command.overwrite && !command.options.resume) all.insert(all.begin(), &replacing);
+  lab::report::Observers observers(all);
+  const lab::Result result = processes ? lab::train(command.options, data, observers, *processes)
+                                       : lab::train(command.options, data, observers);
+  line.clear();
+  const std::string folder = command.options.run.string();
+  if (first) put(stdout, folder + "\n");
+  if (result.status == "failed") return kDiverged;
+  if (!result.unsaved.empty()) {
+    put(stderr, fmt::format("keel: what step {} came to is lost, for its checkpoint could not be "
+                            "written ({}); `keel train --resume {}` goes on from the one before\n",
+                            result.steps, result.unsaved, folder));
+    return kUnexpected;
+  }
+  if (first && !recorder.has_result()) {
+    put(stderr, fmt::format("keel: result.json could not be written; `keel train --resume {}` "
+                            "does\n",
+                            folder));
+    return kUnexpected;
+  }
+  if (result.status != "interrupted") return kDone;
+  if (first) put(stderr, fmt::format("interrupted; `keel train --resume {}` goes on\n", folder));
+  return kInterrupted;
+}
+
+void add_processes(CLI::App& app, TrainCommand& command) {
+  app.add_option("--workers", command.workers,
+                 "start this many processes on this machine, which train together")
+      ->check(within({1, 1024}))
+      ->configurable(false)
+      ->group("Processes");
+  app.add_flag("--distributed", command.distributed,
+               "train through c10d even where WORLD_SIZE is 1; above 1 it goes without saying")
+      ->configurable(false)
+      ->group("Processes");
+}
+
+}  // namespace
+
+int train(const std::vector<std::string>& arguments) {
+  TrainCommand command;
+  const auto app = make_app("train", "Trains a network and writes a run folder.");
+  app->add_option("--run", command.run, "folder to write to [runs/ and a name with the date]")
+      ->type_name("FOLDER")
+      ->configurable(false)
+      ->group("Run folder");
+  app->add_option("--resume", command.resume,
+                  "go on with the run in this folder, from its newest good checkpoint and with its "
+                  "config.toml")
+      ->type_name("FOLDER")
+      ->check(CLI::ExistingDirectory)
+      ->configurable(false)
+      ->group("Run folder");
+  app->add_flag("--overwrite", command.overwrite, "replace a run that is in the folder already")
+      ->configurable(false)
+      ->group("Run folder");
+  const fs::path resumed = resumed_folder(arguments);
+  if (!resumed.empty() && !fs::exists(resumed / "config.toml"))
+    throw UsageError(
+        fmt::format("keel train: {} has no config.toml to resume with", resumed.string()));
+  add_processes(*app, command);
+  app->add_option("--config", command.config, "TOML file with options of the same names")
+      ->type_name("FILE")
+      ->configurable(false);
+  add_options(*app, command.options);
+  try {
+    parse(*app, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app->exit(error) == 0 ? kDone : kUsage;
+  }
+  if (command.config.empty() && !resumed.empty())
+    command.config = (resumed / "config.toml").string();
+  if (!command.config.empty()) read_config(*app, command.config, command.options);
+  check(command.options);
+  if (command.workers > 0) {
+    // Claimed, and given up again: rather one complaint now than one of each worker.
+    TrainCommand as_rank_0 = command;
+    settle_folder(as_rank_0);
+    claim_folder(as_rank_0);
+    return train_with_workers(arguments, command.workers, command.options);
+  }
+  const auto place = place_of_this();
+  const bool first = !place || place->rank == 0;
+  if (first) settle_folder(command);
+  std::unique_ptr<lab::Processes> processes;
+  std::optional<lab::FolderClaim> folder;
+  try {
+    processes = join(command, place);
+    if (first) folder.emplace(claim_folder(command));
+    return run(command, processes.get(), first);
+  } catch (const lab::ProcessError& error) {
+    folder.reset();
+    leave(kProcesses, error.what());
+  } catch (const std::exception& error) {
+    if (!processes) throw;
+    folder.reset();
+    const auto [code, words] = explained(error);
+    processes->heart().raise_alarm(fmt::format("rank {} stopped: {}", processes->rank(), words));
+    leave(code, words);
+  }
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,254 @@
+#include "lab/cli/workers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "lab/cli/exit_code.h"
+#include "lab/report/put.h"
+
+namespace keel::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using lab::report::put;
+using std::chrono::milliseconds;
+
+// How long the rest may go on without one of them, and then to obey.
+constexpr auto kMoment = milliseconds(8000), kLastMoment = milliseconds(5000);
+
+volatile std::sig_atomic_t stop_requested = 0;
+extern "C" void keel_cli_pass_on(int) { stop_requested = 1; }
+
+[[noreturn]] void fail(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+/// One that nobody listens on now.
+int free_port() {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) fail("keel train: socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const plain = reinterpret_cast<sockaddr*>(&address);
+  if (bind(probe, plain, size) != 0 || getsockname(probe, plain, &size) != 0) {
+    close(probe);
+    fail("keel train: no free port on loopback");
+  }
+  close(probe);
+  return ntohs(address.sin_port);
+}
+
+std::vector<std::string> without_workers(const std::vector<std::string>& arguments) {
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--workers")
+      ++i;
+    else if (arguments[i].rfind("--workers=", 0) != 0)
+      rest.push_back(arguments[i]);
+  }
+  return rest;
+}
+
+/// Whether the process was stopped (SIGSTOP): the letter behind its name in parentheses.
+bool is_stopped(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string line((std::istreambuf_iterator<char>(file)), {});
+  const auto name_ends = line.rfind(") ");
+  return name_ends != std::string::npos && line.compare(name_ends + 2, 1, "T") == 0;
+}
+
+struct Worker {
+  std::int64_t rank = 0;
+  pid_t process = -1;
+  int errors = -1;   ///< what it writes to stderr; -1: our own
+  std::string line;  ///< of that, as far as it has come
+  std::optional<int> status;
+
+  /// All workers come to these ends together.
+  bool ended_with_all() const {
+    return status && (code() == kDone || code() == kDiverged || code() == kInterrupted);
+  }
+  int code() const { return WIFEXITED(*status) ? WEXITSTATUS(*status) : int(kProcesses); }
+};
+
+class Workers {
+ public:
+  Workers(const std::vector<std::string>& arguments, std::int64_t count,
+          const lab::TrainOptions& options)
+      : words_(without_workers(arguments)),
+        grace_(milliseconds(std::int64_t(1000 * options.timeout)) + kLastMoment) {
+    words_.insert(words_.begin(), {"keel", "train"});
+    const auto cores = std::int64_t(std::thread::hardware_concurrency());
+    const std::string threads = std::to_string(std::max<std::int64_t>(1, cores / count));
+    // Workers that each take all cores would wait for each other.
+    if (options.threads == 0) setenv("OMP_NUM_THREADS", threads.c_str(), /*overwrite=*/0);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", std::to_string(free_port()).c_str(), 1);
+    setenv("WORLD_SIZE", std::to_string(count).c_str(), 1);
+    // A store of torchrun's, or a restart of its, is not ours.
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    unsetenv("TORCHELASTIC_RESTART_COUNT");
+    for (std::int64_t rank = 0; rank < count; ++rank) start(rank);
+  }
+
+  ~Workers() {
+    signal_all(SIGKILL);
+    for (Worker& worker : all_)
+      if (!worker.status) waitpid(worker.process, nullptr, 0);
+  }
+
+  int wait() {
+    std::optional<Clock::time_point> bad_since, passed_on;
+    bool told = false;
+    while (std::any_of(all_.begin(), all_.end(), [](const Worker& w) { return !w.status; })) {
+      listen(milliseconds(50));
+      if (stop_requested && !passed_on) {
+        signal_all(SIGTERM);
+        signal_all(SIGCONT);  // one that was stopped would not hear of it
+        passed_on = Clock::now();
+      }
+      if (passed_on)
+        for (const Worker& worker : all_) {
+          // One that works may have an evaluation to end, or a checkpoint to write.
+          const auto patience = is_stopped(worker.process) ? grace_ : 10 * grace_;
+          if (!worker.status && Clock::now() - *passed_on > patience) kill(worker.process, SIGKILL);
+        }
+      for (Worker& worker : all_) reap(worker);
+      const bool bad = std::any_of(all_.begin(), all_.end(),
+                                   [](const Worker& w) { return w.status && !w.ended_with_all(); });
+      if (bad && !bad_since) bad_since = Clock::now();
+      if (!bad_since) continue;
+      if (Clock::now() - *bad_since > kMoment && !told) {
+        signal_all(SIGTERM);
+        told = true;
+      }
+      if (Clock::now() - *bad_since > kMoment + kLastMoment) signal_all(SIGKILL);
+    }
+    while (listen(milliseconds(0))) continue;  // all that is left in the pipes
+    for (const Worker& worker : all_)          // rank 0 first
+      if (worker.code() != kDone) return worker.code();
+    return kDone;
+  }
+
+ private:
+  void start(std::int64_t rank) {
+    Worker worker;
+    worker.rank = rank;
+    int ends[2] = {-1, -1};
+    if (rank > 0 && pipe2(ends, O_CLOEXEC) != 0) fail("keel train: pipe");
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+    std::vector<char*> pointers;
+    for (std::string& word : words_) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    const pid_t parent = getpid();
+    worker.process = fork();
+    if (worker.process < 0) fail("keel train: fork");
+    if (worker.process == 0) {  // only calls that are safe here
+      prctl(PR_SET_PDEATHSIG, SIGTERM);
+      if (getppid() != parent) _exit(kProcesses);
+      if (rank > 0) {
+        const int nowhere = open("/dev/null", O_WRONLY);
+        dup2(nowhere, STDOUT_FILENO);
+        dup2(ends[1], STDERR_FILENO);
+      }
+      execv("/proc/self/exe", pointers.data());
+      _exit(127);
+    }
+    if (rank > 0) {
+      close(ends[1]);
+      worker.errors = ends[0];
+    }
+    all_.push_back(std::move(worker));
+  }
+
+  /// Passes on what the workers say, line by line.
+  /// False: there was nothing to hear.
+  bool listen(milliseconds limit) {
+    std::vector<pollfd> pipes;
+    std::vector<Worker*> owners;
+    for (Worker& worker : all_)
+      if (worker.errors >= 0) {
+        pipes.push_back({worker.errors, POLLIN, 0});
+        owners.push_back(&worker);
+      }
+    if (poll(pipes.data(), pipes.size(), int(limit.count())) <= 0) return false;
+    for (std::size_t i = 0; i < pipes.size(); ++i) {
+      if (pipes[i].revents == 0) continue;
+      char bytes[4096];
+      const ssize_t count = read(pipes[i].fd, bytes, sizeof bytes);
+      if (count <= 0) {
+        if (count < 0 && errno == EINTR) continue;
+        if (!owners[i]->line.empty()) say(*owners[i], owners[i]->line);
+        close(owners[i]->errors);
+        owners[i]->errors = -1;
+        continue;
+      }
+      std::string& line = owners[i]->line += std::string(bytes, std::size_t(count));
+      for (std::size_t end; (end = line.find('\n')) != std::string::npos; line.erase(0, end + 1))
+        say(*owners[i], line.substr(0, end));
+    }
+    return true;
+  }
+
+  static void say(const Worker& worker, const std::string& text) {
+    put(stderr, fmt::format("rank {}: {}\n", worker.rank, text));
+  }
+
+  static void reap(Worker& worker) {
+    int status = 0;
+    if (worker.status || waitpid(worker.process, &status, WNOHANG) != worker.process) return;
+    worker.status = status;
+    if (WIFSIGNALED(status))
+      put(stderr,
+          fmt::format("keel: rank {} (process {}) was ended by signal {} ({})\n", worker.rank,
+                      worker.process, WTERMSIG(status), strsignal(WTERMSIG(status))));
+    else if (WEXITSTATUS(status) != kDone)
+      put(stderr,
+          fmt::format("keel: rank {} ended with code {}\n", worker.rank, WEXITSTATUS(status)));
+  }
+
+  void signal_all(int number) {
+    for (const Worker& worker : all_)
+      if (!worker.status) kill(worker.process, number);
+  }
+
+  std::vector<std::string> words_;
+  const milliseconds grace_;  ///< to end together when told to
+  std::vector<Worker> all_;
+};
+
+}  // namespace
+
+int train_with_workers(const std::vector<std::string>& arguments, std::int64_t workers,
+                       const lab::TrainOptions& options) {
+  Workers all(arguments, workers, options);
+  struct sigaction action {};
+  action.sa_handler = keel_cli_pass_on;
+  action.sa_flags = SA_RESETHAND;  // the second one ends this process, and with it the workers
+  sigemptyset(&action.sa_mask);
+  for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
+  return all.wait();
+}
+
+}  // namespace keel::cli

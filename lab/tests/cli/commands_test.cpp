@@ -1,0 +1,151 @@
+// The commands that read what training left. One run serves all.
+
+#include <gtest/gtest.h>
+#include <cstring>
+
+#include "lab/tests/cli/program.h"
+
+namespace keel::cli::testing {
+namespace {
+
+class CliCommands : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    const auto outcome = keel("train" + kTiny + "--norm zca --dead-channels 2 --run " + run());
+    trained_ = outcome.code == 0;
+    EXPECT_TRUE(trained_) << outcome.error;
+  }
+  static void TearDownTestSuite() { delete folder_; }
+  void SetUp() override {
+    if (!trained_) GTEST_FAIL() << "no run to look at";
+  }
+
+  static std::string run() { return (*folder_ / "run").string(); }
+  static std::string in(const std::string& name) { return (*folder_ / name).string(); }
+  static std::string checkpoint() {
+    for (const auto& entry : fs::directory_iterator(fs::path(run()) / "checkpoints"))
+      if (entry.path().extension() == ".safetensors") return entry.path().string();
+    return "none";
+  }
+
+  static TemporaryFolder* folder_;
+  static bool trained_;
+};
+TemporaryFolder* CliCommands::folder_ = nullptr;
+bool CliCommands::trained_ = false;
+
+TEST_F(CliCommands, EvalRepeatsTheRunsTestError) {
+  const auto outcome = keel("eval " + run() + " --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto result = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(result.at("images"), 20);
+  EXPECT_DOUBLE_EQ(result.at("error").get<double>(),
+                   json(run() + "/result.json").at("test_error").get<double>());
+  // Other training images have other statistics, but the network was trained with its own.
+  const auto fewer = keel("eval " + run() + " --train-limit 20 --json");
+  ASSERT_EQ(fewer.code, 0) << fewer.error;
+  EXPECT_EQ(nlohmann::json::parse(fewer.out).at("loss"), result.at("loss"));
+  const auto words = keel("eval " + run() + " --split train --classes");
+  EXPECT_TRUE(contains(words.out, "64 train images")) << words.out;
+}
+
+TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
+  const auto outcome = keel("eval " + run() + " --recalibrate 2 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto result = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(result.at("recalibrated"), 0);
+  EXPECT_DOUBLE_EQ(result.at("error").get<double>(),
+                   json(run() + "/result.json").at("test_error").get<double>());
+  EXPECT_NE(result.at("recalibrated_loss"), result.at("loss"));
+  EXPECT_TRUE(contains(keel("eval " + run() + " --recalibrate 2").out,
+                       "made again from 2 training batches: error"));
+  EXPECT_EQ(keel("eval " + run() + " --recalibrate 0").code, 2);
+}
+
+TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
+  const auto outcome = keel("fold " + run() + " --out " + in("folded"));
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto before = nlohmann::json::parse(keel("eval " + run() + " --json").out);
+  const auto folded = keel("eval " + in("folded") + " --json");
+  ASSERT_EQ(folded.code, 0) << folded.error;
+  const auto after = nlohmann::json::parse(folded.out);
+  EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-4);
+  EXPECT_EQ(after.at("error"), before.at("error"));
+  EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
+  // A run's own checkpoints are not what a fold replaces.
+  const auto over = keel("fold " + run() + " --out " + run() + "/checkpoints");
+  EXPECT_EQ(over.code, 3);
+  EXPECT_TRUE(contains(over.error, "expected a folder without checkpoints")) << over.error;
+  EXPECT_TRUE(fs::exists(checkpoint()));
+}
+
+TEST_F(CliCommands, InspectShowsTheRunsRepeatedEigenvalues) {
+  const auto outcome = keel("inspect " + run() + " --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto result = nlohmann::json::parse(outcome.out);
+  const auto values = result.at("values").get<std::vector<double>>();
+  ASSERT_EQ(values.size(), 8u);
+  EXPECT_EQ(values[6], values[7]);  // two dead channels: eps and eps
+  EXPECT_DOUBLE_EQ(values[7], 1e-4);
+  EXPECT_EQ(result.at("rules").at(0).at("rule"), "analytic");
+  EXPECT_FALSE(result.at("rules").at(0).at("finite").get<bool>());
+}
+
+TEST_F(CliCommands, InspectComputesACheckpointsMatrixFromImages) {
+  const auto outcome = keel("inspect " + checkpoint() + " --images 64 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out).at("values").size(), 8u);
+}
+
+TEST_F(CliCommands, InspectReadsNpy) {
+  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }";
+  header.resize(53 + 64, ' ');
+  header.back() = '\n';
+  const double numbers[] = {1, 0, 0, 0.85};
+  std::string bytes(reinterpret_cast<const char*>(numbers), sizeof(numbers));
+  write(in("m.npy"),
+        std::string("\x93NUMPY\x01\x00", 8) + char(header.size()) + '\0' + header + bytes);
+  const auto outcome = keel("inspect " + in("m.npy"));
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "0.850000         19")) << outcome.out;  // the paper's K
+  EXPECT_TRUE(contains(outcome.out, "power_iteration")) << outcome.out;
+}
+
+TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
+  const auto outcome = keel("report " + run() + " --title 'A & B' --out " + in("r.html"));
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "ZCA, exact")) << outcome.out;
+  EXPECT_TRUE(contains(read(in("r.html")), "A &amp; B"));
+  EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
+}
+
+TEST_F(CliCommands, DataPacksAndReadsItsOwnPack) {
+  const auto packed = in("d.pack");
+  const auto outcome = keel("data --train-limit 40 --test-limit 20 --pack " + packed);
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.out, "40 training and 20 test images of 32 x 32, 10 classes"))
+      << outcome.out;
+  const auto again = keel("data --source packed --path " + packed);
+  ASSERT_EQ(again.code, 0) << again.error;
+  EXPECT_TRUE(contains(again.out, "40 training and 20 test images")) << again.out;
+  fs::resize_file(packed, fs::file_size(packed) / 2);
+  const auto damaged = keel("data --source packed --path " + packed);
+  EXPECT_EQ(damaged.code, 3);
+  EXPECT_TRUE(contains(damaged.error, packed)) << damaged.error;
+}
+
+TEST_F(CliCommands, BenchTimesEveryLayer) {
+  const auto outcome = keel(
+      "bench train --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca "
+      "pca "
+      "--json " +
+      in("bench.json"));
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto timings = json(in("bench.json")).at("timings");
+  EXPECT_EQ(timings.size(), 3u);
+  for (const auto& timing : timings) EXPECT_GT(timing.at("milliseconds").get<double>(), 0);
+}
+
+}  // namespace
+}  // namespace keel::cli::testing

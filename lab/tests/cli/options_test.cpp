@@ -1,0 +1,137 @@
+#include "lab/tests/cli/program.h"
+
+#include <gtest/gtest.h>
+#include "keel/version.h"
+
+namespace keel::cli::testing {
+namespace {
+
+TEST(CliOptions, VersionNamesKeelLibTorchAndCuda) {
+  const auto outcome = keel("--version");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(contains(outcome.out, "keel " KEEL_VERSION ", LibTorch ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "CUDA")) << outcome.out;
+}
+
+TEST(CliOptions, HelpIsThereForTheProgramAndEachCommand) {
+  const auto all = keel("--help");
+  EXPECT_EQ(all.code, 0);
+  for (const std::string name : {"train", "eval", "report", "inspect", "fold", "bench", "data"}) {
+    EXPECT_TRUE(contains(all.out, "  " + name)) << name;
+    const auto one = keel(name + " --help");
+    EXPECT_EQ(one.code, 0) << name;
+    EXPECT_TRUE(contains(one.out, "keel " + name)) << one.out;
+  }
+}
+
+TEST(CliOptions, HelpHasDefaultAndRange) {
+  const auto text = keel("train --help").out;
+  for (const char* part :
+       {"--learning-rate", "0.1", "--batch", "128", "1 ... 1000000000", "one_cycle",
+        "power_iteration", "--no-graph", "Network", "Data", "Machine"})
+    EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
+}
+
+// Threads that spin while they wait take the cores of other runs.
+TEST(CliOptions, OpenMpWaitsAsAskedAndElseWithoutSpinning) {
+  const auto spins = [](const std::string& environment) {
+    const auto said = shell(environment + " OMP_DISPLAY_ENV=verbose $keel --version").error;
+    const std::string name = "GOMP_SPINCOUNT = '";
+    const auto at = said.rfind(name);
+    if (at == std::string::npos) return std::string("not said");
+    return said.substr(at + name.size(), said.find('\'', at + name.size()) - at - name.size());
+  };
+  const std::string unset = "unset OMP_WAIT_POLICY GOMP_SPINCOUNT; ";
+  const auto asked = spins(unset + "OMP_WAIT_POLICY=active");
+  if (asked == "not said") GTEST_SKIP() << "another OpenMP than GCC's";
+  EXPECT_NE(asked, "0");
+  EXPECT_EQ(spins(unset), "0");
+  EXPECT_EQ(spins(unset + "GOMP_SPINCOUNT=77"), "77");
+}
+
+struct Wrong {
+  const char *arguments, *said;
+};
+
+TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
+  for (const Wrong& wrong :
+       std::vector<Wrong>{{"", "usage"},
+                          {"dance", "dance"},
+                          {"train --no-such-option", "no-such-option"},
+                          {"train --batch 0", "expected 1 ... 1000000000, got 0"},
+                          {"train --epochs 9223372036854775807",
+                           "--epochs: expected 1 ... 1000000000, got 9223372036854775807"},
+                          {"train --epochs 99999999999999999999", "expected a whole number, got"},
+                          {"train --epochs ''", "--epochs: expected a whole number, got ''"},
+                          {"train --epochs 1.5", "--epochs: expected a whole number, got '1.5'"},
+                          {"train --threads 4294967296", "--threads: expected 0 ... 65536, got"},
+                          {"train --seed -1",
+                           "--seed: expected a whole number from 0 to 18446744073709551615, got "
+                           "'-1'"},
+                          {"train --seed ''", "--seed: expected a whole number from 0 to"},
+                          {"train --data-seed -1", "--data-seed: expected a whole number from"},
+                          {"train --batch many", "batch"},
+                          {"train --momentum 1.5", "0 ... 1"},
+                          {"train --learning-rate nan", "learning-rate"},
+                          {"train --norm shiny", "shiny"},
+                          {"train --config /no/such/file", "/no/such/file"},
+                          {"train --resume /no/such/folder", "/no/such/folder"},
+                          {"train --norm zca --group-size 7", "group_size"},
+                          {"report", "runs"},
+                          {"bench --layers zca/x", "zca/x"}}) {
+    const auto outcome = keel(wrong.arguments);
+    EXPECT_EQ(outcome.code, 2) << wrong.arguments << "\n" << outcome.error;
+    EXPECT_TRUE(contains(outcome.error + outcome.out, wrong.said)) << wrong.arguments << "\n"
+                                                                   << outcome.error << outcome.out;
+  }
+}
+
+TEST(CliOptions, InputsThatCannotBeUsedEndWithThree) {
+  for (const Wrong& wrong :
+       std::vector<Wrong>{{"report /no/such/run", "/no/such/run"},
+                          {"eval /no/such/run", "/no/such/run"},
+                          {"fold /no/such/run --out /tmp/x", "/no/such/run"},
+                          {"inspect /no/such/file.npy", "/no/such/file.npy"},
+                          {"data --source cifar10 --path /no/such/folder", "/no/such/folder"}}) {
+    const auto outcome = keel(wrong.arguments);
+    EXPECT_EQ(outcome.code, 3) << wrong.arguments << "\n" << outcome.error;
+    EXPECT_TRUE(contains(outcome.error, wrong.said)) << wrong.arguments << "\n" << outcome.error;
+  }
+}
+
+// Each was read as something else, or by one reader as this and by another as that.
+TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
+  const TemporaryFolder folder;
+  const auto file = (folder / "c.toml").string();
+  for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
+           {"\nlearning_rate = 0,5\n", "line 2: "},
+           {"epochs = 1\nepochs = 2\n", "line 2: "},
+           {"train_limit = 64\ntrain-limit = 32\n", "line 2: 'train_limit' is there twice"},
+           {"epochs = 1\nbatch = \"16\"\n", "line 2: "},
+           {"epochs = 1\nbatch = 0\n", "line 2: "},
+           {"epochs = 1\nmomentum = 1.5\n", "line 2: "},
+           {"epochs = 1\naugmentation = 3\n", "line 2: "},
+           {"epochs = 1\nnorm = \"shiny\"\n", "line 2: "},
+           {"epochs = 1\nlearning_rate = 1e999\n", "line 2: "},
+           {"epochs = 1\n[batch]\nbatch = 3\n", "line 2: "},
+           {"epochs = 1\nbatch = [16]\n", "line 2: "},
+           {"epochs = 1\nrun = \"x\"\n", "line 2: no option is called 'run'"},
+           {"epochs = 1\nworkers = 2\n", "line 2: no option is called 'workers'"},
+           {"epochs = 1\npath = \"x\n", "line 2: "}}) {
+    write(file, text);
+    const auto outcome = keel("train --config " + file + " --run " + (folder / "run").string());
+    EXPECT_EQ(outcome.code, 2) << text << outcome.error;
+    EXPECT_TRUE(contains(outcome.error, file + ", " + said)) << text << outcome.error;
+  }
+}
+
+TEST(CliOptions, AnUnknownNameInTheConfigIsAMistake) {
+  const TemporaryFolder folder;
+  write(folder / "c.toml", "epochs = 1\nlearning_rat = 0.1\n");
+  const auto outcome = keel("train --config " + (folder / "c.toml").string());
+  EXPECT_EQ(outcome.code, 2) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "learning")) << outcome.error;
+}
+
+}  // namespace
+}  // namespace keel::cli::testing

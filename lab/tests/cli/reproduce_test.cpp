@@ -1,0 +1,287 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "lab/tests/cli/program.h"
+
+namespace keel::cli::testing {
+namespace {
+
+const std::string kRecipes = "'" KEEL_SOURCE "/lab/experiments'";
+/// Trials that take a second.
+const std::string kTinyTrials =
+    " --source synthetic --model resnet_small --train-limit 64 --test-limit 20 --size 8 --batch 16 "
+    "--epochs 2 --precision float32 --no-channels-last --device cpu --threads 1 ";
+
+std::string reproduce(const std::string& name, const fs::path& out) {
+  return "reproduce " + name + " --recipes " + kRecipes + " --out " + out.string() + kTinyTrials;
+}
+
+TEST(CliReproduce, TheListSaysWhatItCosts) {
+  const auto outcome = keel("reproduce --list --recipes " + kRecipes);
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  for (const char* name : {"table1", "figure1", "table2", "figure2", "table3", "table4", "table5",
+                           "figure3", "timing", "gradient-error", "bounds"})
+    EXPECT_TRUE(contains(outcome.out, "\n" + std::string(name)) || outcome.out.rfind(name, 0) == 0)
+        << name;
+  EXPECT_TRUE(contains(outcome.out, "63 trials (21 cells x 3) of 6 epochs")) << outcome.out;
+}
+
+TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  const auto common = reproduce("table2", out) + "--cells 'ours-d4,bn' ";
+  const auto first = keel(common + "--trials 1 --jobs 2");
+  ASSERT_EQ(first.code, 0) << first.error;
+  EXPECT_TRUE(contains(first.error, "2 trials run, 0 of them failed")) << first.error;
+  auto results = json(out / "results.json");
+  ASSERT_EQ(results.at("trials").size(), 2u);
+  EXPECT_EQ(results.at("data").at("train"), 64);
+  EXPECT_EQ(results.at("origins").size(), 1u);
+  EXPECT_EQ(results.at("origins")[0].at("device"), "cpu");
+  for (const auto& trial : results.at("trials")) {
+    EXPECT_EQ(trial.at("status"), "finished");
+    EXPECT_EQ(trial.at("steps"), 8);
+    EXPECT_EQ(trial.at("seed"), 1);
+    EXPECT_FALSE(trial.at("loss").empty());
+    EXPECT_EQ(trial.at("test_errors").size(), 2u);
+  }
+  // One more trial of each: the first ones stay.
+  const auto second = keel(common + "--trials 2");
+  ASSERT_EQ(second.code, 0) << second.error;
+  EXPECT_TRUE(contains(second.error, "2 trials run")) << second.error;
+  const auto more = json(out / "results.json");
+  ASSERT_EQ(more.at("trials").size(), 4u);
+  EXPECT_EQ(more.at("trials")[0], results.at("trials")[0]);
+  const auto page = read(out / "README.md");
+  EXPECT_TRUE(contains(page, "| Ours | d = 4 | 4.59 | 4.71 ± 0.11 | 100 % |")) << page;
+  EXPECT_TRUE(contains(page, "Not run: SVD, d = 4;")) << page;
+  // The same seed is the same trial, beside others or alone.
+  const auto alone = folder / "alone";
+  ASSERT_EQ(keel(reproduce("table2", alone) + "--cells bn --trials 1").code, 0);
+  const auto trial = json(alone / "results.json").at("trials")[0];
+  for (const auto& other : more.at("trials")) {
+    if (other.at("cell") == "bn" && other.at("seed") == 1) {
+      EXPECT_EQ(other.at("loss"), trial.at("loss"));
+    }
+  }
+}
+
+TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
+  const TemporaryFolder folder;
+  const auto common = reproduce("table2", folder / "out") + "--cells bn --trials 1 ";
+  ASSERT_EQ(keel(common).code, 0);
+  const auto other = keel(common + "--epochs 1");
+  EXPECT_EQ(other.code, 3);
+  EXPECT_TRUE(contains(other.error, "epochs = 2, this call asks for 1")) << other.error;
+  ASSERT_EQ(keel(common + "--epochs 1 --fresh").code, 0);
+  EXPECT_EQ(json(folder / "out/results.json").at("trials")[0].at("steps"), 4);
+}
+
+// Filters at zero make eigenvalues equal to the last bit: the textbook gradient divides by zero.
+TEST(CliReproduce, AFailedTrialIsAResult) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  const auto outcome = keel(
+      "reproduce failures --recipes " + kRecipes + " --out " + out.string() +
+      " --cells 'dead-analytic,dead-exact' --trials 1 --train-limit 64 --test-limit 20 --batch 16 "
+      "--epochs 1 --device cpu --threads 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "failed: step 1: ")) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "2 trials run, 1 of them failed")) << outcome.error;
+  for (const auto& trial : json(out / "results.json").at("trials")) {
+    const bool analytic = trial.at("cell") == "dead-analytic";
+    EXPECT_EQ(trial.at("status"), analytic ? "failed" : "finished");
+    if (analytic) {
+      EXPECT_EQ(trial.at("failure").at("step"), 1);
+    }
+  }
+  const auto page = read(out / "README.md");
+  EXPECT_TRUE(contains(page, "| analytic | - | - | 0 of 1 | 1 |")) << page;
+}
+
+TEST(CliReproduce, ACrashLosesOneTrial) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      keel("reproduce table2 --recipes " + kRecipes + " --out " + (folder / "out").string() +
+           " --cells bn --trials 1 --source packed --path /nowhere.pack");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(contains(outcome.error, "no result; the next call tries it again")) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "/nowhere.pack")) << outcome.error;
+  EXPECT_FALSE(fs::exists(folder / "out/results.json"));
+}
+
+TEST(CliReproduce, TheBudgetEndsItAndTheNextCallGoesOn) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  const auto common = reproduce("table2", out) + "--cells 'bn,exact-d4' --trials 1 ";
+  const auto stopped = keel(common + "--epochs 100000 --budget 1");
+  EXPECT_EQ(stopped.code, 5) << stopped.error;
+  EXPECT_FALSE(fs::exists(out / "results.json"));
+  const auto next = keel(common + "--epochs 1");
+  EXPECT_EQ(next.code, 0) << next.error;
+  EXPECT_EQ(json(out / "results.json").at("trials").size(), 2u);
+}
+
+TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  const auto runs = folder / "runs";
+  const auto common = reproduce("table2", out) + "--cells bn --runs " + runs.string() + " ";
+  ASSERT_EQ(keel(common + "--trials 1").code, 0);
+  // As if the recorded trial had been of another set.
+  auto results = json(out / "results.json");
+  results["data"]["name"] = "photographs";
+  write(out / "results.json", results.dump());
+  const auto refused = keel(common + "--trials 2");
+  EXPECT_NE(refused.code, 0);
+  EXPECT_TRUE(contains(refused.error, "are of photographs")) << refused.error;
+  EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
+  EXPECT_EQ(json(out / "results.json").at("trials").size(), 1u);
+}
+
+TEST(CliReproduce, AFreshStartForgetsTheRunFoldersToo) {
+  const TemporaryFolder folder;
+  const auto runs = folder / "runs";
+  const auto common =
+      reproduce("table2", folder / "out") + "--cells bn --trials 1 --runs " + runs.string() + " ";
+  ASSERT_EQ(keel(common).code, 0);
+  write(runs / "table2-bn-1" / "of the first call", "");
+  ASSERT_EQ(keel(common + "--fresh").code, 0);
+  EXPECT_TRUE(fs::exists(runs / "table2-bn-1" / "metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(runs / "table2-bn-1" / "of the first call"));
+}
+
+TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  fs::create_directories(out);
+  const int held = ::open(out.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  const auto second = keel(reproduce("table2", out) + "--cells bn --trials 1");
+  EXPECT_NE(second.code, 0);
+  EXPECT_TRUE(contains(second.error, "another call is at work on " + out.string())) << second.error;
+  ::close(held);
+  EXPECT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
+}
+
+TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForIt) {
+  const TemporaryFolder folder;
+  const auto run = folder / "runs/table2-bn-1";
+  const auto outcome = shell(
+      "$keel " + reproduce("table2", folder / "out") + "--cells bn --trials 1 --epochs 100000 " +
+      "--runs " + (folder / "runs").string() + " & pid=$!\n" + wait_for_first_step(run) +
+      "read trial rest </proc/$pid/task/$pid/children\n[ -d /proc/$trial ] || exit 2\n" +
+      "kill -KILL $pid; wait $pid\n" +
+      "for i in $(seq 200); do grep -qs '^State:.[^ZX]' /proc/$trial/status || exit 0; sleep 0.05; "
+      "done; kill $trial; exit "
+      "1");
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+}
+
+TEST(CliReproduce, ARunFolderInUseIsLeftAlone) {
+  const TemporaryFolder folder;
+  const auto run = folder / "runs/table2-bn-1";
+  fs::create_directories(run);
+  const int held = ::open(run.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  const auto common = reproduce("table2", folder / "out") + "--cells bn --trials 1 --runs " +
+                      (folder / "runs").string();
+  for (const char* more : {"", " --fresh"}) {
+    const auto outcome = keel(common + more);
+    EXPECT_NE(outcome.code, 0);
+    EXPECT_TRUE(contains(outcome.error, run.string() + " is in use")) << outcome.error;
+    EXPECT_TRUE(fs::is_empty(run));
+  }
+  ::close(held);
+}
+
+TEST(CliReproduce, RunFoldersAreKeptAndGoneOnWith) {
+  const TemporaryFolder folder;
+  const auto runs = folder / "runs", out = folder / "out";
+  const auto common =
+      reproduce("table2", out) + "--cells bn --trials 1 --runs " + runs.string() + " ";
+  ASSERT_EQ(keel(common).code, 0);
+  const auto loss = json(out / "results.json").at("trials")[0].at("loss");
+  EXPECT_TRUE(fs::exists(runs / "table2-bn-1" / "metrics.jsonl"));
+  // As if it had been killed after its first epoch, before anything was recorded.
+  fs::remove(out / "results.json");
+  for (const auto& entry : fs::directory_iterator(runs / "table2-bn-1" / "checkpoints"))
+    if (contains(entry.path().string(), "step-00000008")) fs::remove(entry.path());
+  ASSERT_EQ(keel(common).code, 0);
+  EXPECT_EQ(json(out / "results.json").at("trials")[0].at("loss"), loss);
+}
+
+TEST(CliReproduce, AFigureRunsWhatItDraws) {
+  const TemporaryFolder folder;
+  const auto out = folder / "figure2";
+  const auto outcome =
+      keel(reproduce("figure2", out) + "--cells 'pi-d4,ours-d4' --trials 1 --epochs 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(json(folder / "table2/results.json").at("trials").size(), 2u);
+  EXPECT_TRUE(fs::exists(out / "loss.svg"));
+  EXPECT_TRUE(contains(read(out / "README.md"), "(loss.svg)"));
+}
+
+/// Labels and pixels at random, in CIFAR-100's binary format.
+void write_cifar100(const fs::path& folder) {
+  std::uint32_t state = 1;
+  const auto byte = [&](int below) {
+    state = state * 1664525u + 1013904223u;
+    return char(int(state >> 16) % below);
+  };
+  for (const auto& [name, count] : {std::pair("train.bin", 200), {"test.bin", 100}}) {
+    std::string bytes;
+    for (int i = 0; i < count; ++i) {
+      bytes += byte(20);
+      bytes += char(i % 100);
+      for (int pixel = 0; pixel < 3072; ++pixel) bytes += byte(256);
+    }
+    write(folder / name, bytes);
+  }
+  std::string names;
+  for (int i = 0; i < 100; ++i) names += "class" + std::to_string(i) + "\n";
+  write(folder / "fine_label_names.txt", names);
+}
+
+TEST(CliReproduce, Table3ReadsCifar100sFormat) {
+  const TemporaryFolder folder;
+  write_cifar100(folder / "data");
+  const auto out = folder / "out";
+  const auto outcome =
+      keel("reproduce table3 --recipes " + kRecipes + " --out " + out.string() + " --path " +
+           (folder / "data").string() +
+           " --cells 'resnet18-bn,resnet50-d8' --trials 1 --model resnet_small "
+           "--max-steps 2 --batch 32 --precision float32 --device cpu --threads 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto results = json(out / "results.json");
+  EXPECT_EQ(results.at("data").at("classes"), 100);
+  EXPECT_EQ(results.at("trials").size(), 2u);
+  EXPECT_TRUE(contains(read(out / "README.md"), "not run this on the real images"));
+}
+
+TEST(CliReproduce, AMeasurementIsDoneOnce) {
+  const TemporaryFolder folder;
+  const auto common = "reproduce table1 --recipes " + kRecipes + " --out " + folder.path().string();
+  ASSERT_EQ(keel(common).code, 0);
+  const auto before = read(folder / "results.json");
+  const auto again = keel(common);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_TRUE(contains(again.error, "done already")) << again.error;
+  EXPECT_EQ(read(folder / "results.json"), before);
+}
+
+TEST(CliReproduce, MistakesAreSaid) {
+  EXPECT_EQ(keel("reproduce --recipes " + kRecipes).code, 2);
+  const auto unknown = keel("reproduce table9 --recipes " + kRecipes);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_TRUE(contains(unknown.error, "expected one of table1, figure1,")) << unknown.error;
+  const auto cells = keel(reproduce("table2", "/tmp") + "--cells 'none-*'");
+  EXPECT_EQ(cells.code, 3);
+  EXPECT_TRUE(contains(cells.error, "no cell of table2 fits 'none-*'")) << cells.error;
+  EXPECT_EQ(keel("reproduce --list --recipes /nowhere").code, 3);
+}
+
+}  // namespace
+}  // namespace keel::cli::testing

@@ -1,0 +1,272 @@
+#include <map>
+
+#include "lab/tests/cli/program.h"
+
+#include <gtest/gtest.h>
+
+namespace keel::cli::testing {
+namespace {
+
+/// Step and loss of every record, in order.
+std::vector<std::pair<int, double>> losses(const fs::path& run) {
+  std::vector<std::pair<int, double>> found;
+  std::ifstream lines(run / "metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.at("kind") == "step") found.emplace_back(record.at("step"), record.at("loss"));
+  }
+  return found;
+}
+
+TEST(CliTrain, LeavesTheWholeRunFolder) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  const auto outcome = keel("train" + kTiny + "--norm zca --run " + run.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.out, run.string() + "\n");
+  EXPECT_FALSE(contains(outcome.error, "\r"));  // no terminal, no bar
+  for (const char* name : {"config.toml", "metrics.jsonl", "result.json", "spectrum.json"})
+    EXPECT_TRUE(fs::exists(run / name)) << name;
+  EXPECT_EQ(json(run / "result.json").at("status"), "finished");
+  EXPECT_EQ(json(run / "result.json").at("steps"), 8);
+  EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
+}
+
+TEST(CliTrain, AUsedFolderIsKept) {
+  const TemporaryFolder folder;
+  const auto train = "train" + kTiny + "--max-steps 2 --run " + folder.path().string();
+  ASSERT_EQ(keel(train).code, 0);
+  const auto again = keel(train);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_TRUE(contains(again.error, "--resume")) << again.error;
+  EXPECT_EQ(keel(train + " --overwrite").code, 0);
+}
+
+TEST(CliTrain, AFolderInWhichARunTrainsIsRefused) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run", config = run / "config.toml", before = folder / "before";
+  const auto again =
+      "$keel train" + kTiny + "--max-steps 2 --run " + run.string() + " --overwrite ";
+  const auto outcome = shell(
+      "$keel train" + kTiny + "--epochs 100000 --run " + run.string() + " 2>/dev/null & pid=$!\n" +
+      wait_for_first_step(run) + "cp " + config.string() + " " + before.string() + "\n" +
+      "$keel train --resume " + run.string() + "; echo $?\n" + again + "; echo $?\n" + again +
+      "--workers 2; echo $?\n" + "cmp " + config.string() + " " + before.string() + "; echo $?\n" +
+      "kill -KILL $pid; wait $pid\n" + again + "2>/dev/null; echo $?");
+  EXPECT_EQ(outcome.out, "3\n3\n3\n0\n" + run.string() + "\n0\n") << outcome.error;
+  const std::string words =
+      "keel: keel train: " + run.string() + " is in use: another process trains there now\n";
+  EXPECT_EQ(outcome.error.substr(0, 3 * words.size()), words + words + words);
+}
+
+// Both would begin in the same second, and take the same name.
+TEST(CliTrain, RunsStartedTogetherHaveFoldersOfTheirOwn) {
+  const TemporaryFolder folder;
+  const auto train = "$keel train" + kTiny + "--max-steps 2 2>/dev/null & ";
+  const auto outcome =
+      shell("cd " + folder.path().string() + "; " + train + train + train + "wait");
+  int runs = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "runs")) {
+    ++runs;
+    EXPECT_EQ(json(entry.path() / "result.json").at("status"), "finished");
+    EXPECT_TRUE(contains(outcome.out, "runs/" + entry.path().filename().string() + "\n"));
+  }
+  EXPECT_EQ(runs, 3) << outcome.out;
+}
+
+/// Names and contents of all files below a folder.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) all[entry.path().string()] = read(entry.path());
+  return all;
+}
+
+TEST(CliTrain, TheOldRunIsThereUntilTheNewOneStarts) {
+  const TemporaryFolder folder;
+  const auto train = "train" + kTiny + "--max-steps 2 --overwrite --run " + folder.path().string();
+  ASSERT_EQ(keel(train).code, 0);
+  const auto before = contents(folder.path());
+  for (const char* wrong :
+       {" --source cifar10 --path /no/such/folder", " --batch 65", " --norm zca --group-size 7",
+        " --workers 2 --source cifar10 --path /no"}) {
+    EXPECT_NE(keel(train + wrong).code, 0) << wrong;
+    EXPECT_EQ(contents(folder.path()), before) << wrong;
+  }
+  ASSERT_EQ(keel(train + " --seed 3").code, 0);
+  const auto after = contents(folder.path());
+  EXPECT_EQ(after.size(), before.size());
+  EXPECT_NE(after, before);
+}
+
+TEST(CliTrain, ALogOnAFullDiskEndsNoRun) {
+  const TemporaryFolder folder;
+  const auto train = "train" + kTiny + "--run " + (folder / "run").string() + " --overwrite";
+  EXPECT_EQ(shell("$keel " + train + " 2>/dev/full").code, 0);
+  EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
+  // The run is whole, but whoever reads its name has read nothing.
+  EXPECT_EQ(shell("$keel " + train + " >/dev/full 2>/dev/full").code, 1);
+  EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
+  for (const char* other : {"--version", "train --no-such-option 2>/dev/full", "dance 2>/dev/full",
+                            "data --train-limit 20 --test-limit 20"}) {
+    const auto outcome = shell("$keel " + std::string(other) + " >/dev/full");
+    EXPECT_TRUE(outcome.code == 1 || outcome.code == 2) << other << outcome.code;
+  }
+}
+
+TEST(CliTrain, WhatIsPrintedToNowhereLandsInNoFile) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  EXPECT_EQ(shell("$keel train" + kTiny + "--run " + run.string() + " <&- >&- 2>&-").code, 0);
+  for (const auto& [name, text] : contents(run))
+    for (const char* printed : {"training images,", "finished after"})
+      EXPECT_FALSE(contains(text, printed)) << name;
+}
+
+// No file may grow beyond 20 KiB: config, records and result fit, the network does not.
+TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run", whole = folder / "whole";
+  const auto full =
+      shell("trap '' XFSZ; ulimit -f 20; exec $keel train" + kTiny + "--run " + run.string());
+  EXPECT_EQ(full.code, 1) << full.error;
+  EXPECT_TRUE(contains(full.error,
+                       "keel: what step 8 came to is lost, for its checkpoint could "
+                       "not be written (cannot write "))
+      << full.error;
+  EXPECT_TRUE(contains(json(run / "result.json").at("unsaved"), "step-00000008"));
+  // With room on the disk it comes to the same end as if nothing had been.
+  ASSERT_EQ(keel("train" + kTiny + "--run " + whole.string()).code, 0);
+  ASSERT_EQ(keel("train --resume " + run.string()).code, 0);
+  const std::string last = "checkpoints/step-00000008.safetensors";
+  EXPECT_EQ(read(run / last), read(whole / last));
+  EXPECT_FALSE(json(run / "result.json").contains("unsaved"));
+}
+
+TEST(CliTrain, ARunThatCannotStartLeavesNoFolder) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      keel("train --source cifar10 --path /no/such/folder --run " + (folder / "run").string());
+  EXPECT_EQ(outcome.code, 3) << outcome.error;
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+TEST(CliTrain, TheResolvedConfigGivesTheSameRun) {
+  const TemporaryFolder folder;
+  const auto a = folder / "a", b = folder / "b";
+  ASSERT_EQ(keel("train" + kTiny + "--norm pca --seed 5 --weight-decay 0 --run " + a.string()).code,
+            0);
+  const auto outcome =
+      keel("train --config " + (a / "config.toml").string() + " --run " + b.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(read(a / "config.toml"), read(b / "config.toml"));
+  EXPECT_EQ(json(a / "result.json").at("test_loss"), json(b / "result.json").at("test_loss"));
+}
+
+/// Names that a config.toml could not hold: such a run trained, and could not be resumed.
+TEST(CliTrain, ARunOnDataOfAnyNameCanBeResumed) {
+  const TemporaryFolder folder;
+  for (const std::string name : {"a # b.keel", "two\nlines.keel", "\"x\" back\\slash \x01.keel"}) {
+    const auto quoted = [](const std::string& word) { return "'" + word + "'"; };
+    const auto pack = quoted((folder / name).string()), run = (folder / "run").string();
+    ASSERT_EQ(keel("data --train-limit 64 --test-limit 20 --pack " + pack).code, 0);
+    const auto outcome =
+        keel("train" + kTiny + "--max-steps 2 --overwrite --source packed --path " + pack +
+             " --run " + run);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    const auto again = keel("train --resume " + run);
+    EXPECT_EQ(again.code, 0) << name << again.error;
+    EXPECT_EQ(keel("report " + run + " --out " + (folder / "page.html").string()).code, 0);
+  }
+  const auto latin =
+      keel("train" + kTiny + "--source packed --path caf\xe9 --run " + (folder / "other").string());
+  EXPECT_EQ(latin.code, 2);
+  EXPECT_TRUE(contains(latin.error, "expected path in UTF-8")) << latin.error;
+  EXPECT_FALSE(fs::exists(folder / "other"));
+}
+
+TEST(CliTrain, TheCommandLineWinsOverTheConfig) {
+  const TemporaryFolder folder;
+  write(folder / "c.toml",
+        "# a file by hand\nmodel = \"resnet_small\"  # small\nepochs = 7\ntrain-limit = 64\n"
+        "test_limit = 20\nbatch = 16\naugmentation = false\ndevice = \"cpu\"\n");
+  const auto run = folder / "run";
+  const auto outcome = keel("train --config " + (folder / "c.toml").string() +
+                            " --epochs 1 --train_limit 32 --run " + run.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const auto config = read(run / "config.toml");
+  EXPECT_TRUE(contains(config, "\nepochs = 1\n")) << config;
+  EXPECT_TRUE(contains(config, "\ntrain_limit = 32\n")) << config;
+  EXPECT_TRUE(contains(config, "\naugmentation = false\n")) << config;
+  EXPECT_TRUE(contains(config, "\nmodel = \"resnet_small\"\n")) << config;
+}
+
+TEST(CliTrain, ResumeGoesOnToTheSameResult) {
+  const TemporaryFolder folder;
+  const auto whole = folder / "whole", parts = folder / "parts";
+  ASSERT_EQ(keel("train" + kTiny + "--norm zca --checkpoint-every 3 --run " + whole.string()).code,
+            0);
+  // As if it had been killed after its sixth step, in the middle of a line.
+  fs::copy(whole, parts, fs::copy_options::recursive);
+  for (const char* end : {".json", ".safetensors"})
+    ASSERT_TRUE(fs::remove(parts / "checkpoints" / (std::string("step-00000008") + end)));
+  fs::remove(parts / "result.json");
+  std::ofstream(parts / "metrics.jsonl", std::ios::app) << "{\"kind\":\"st";
+  const auto outcome = keel("train --resume " + parts.string());
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "resuming after step 6")) << outcome.error;
+  EXPECT_EQ(json(whole / "result.json").at("test_loss"),
+            json(parts / "result.json").at("test_loss"));
+  EXPECT_EQ(json(parts / "result.json").at("steps"), 8);
+  EXPECT_EQ(losses(whole), losses(parts));
+}
+
+TEST(CliTrain, ToldToStopItWritesACheckpointAndEndsWithFive) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  const auto outcome =
+      shell("$keel train" + kTiny + "--epochs 100000 --run " + run.string() + " & pid=$!\n" +
+            wait_for_first_step(run) + "kill -TERM $pid; wait $pid");
+  EXPECT_EQ(outcome.code, 5) << outcome.error;
+  EXPECT_EQ(json(run / "result.json").at("status"), "interrupted");
+  EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
+}
+
+// Held to AVX2, LibTorch 1.13 has no bfloat16 for convolutions; later ones have a slow one.
+TEST(CliTrain, WhereTheCpuHasNoBfloat16ItSaysSoBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  const auto outcome =
+      keel("train" + kTiny + "--max-steps 1 --precision bfloat16 --run " + run.string(),
+           "ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2");
+  if (outcome.code == 0) return;
+  EXPECT_EQ(outcome.code, 3) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "expected a CPU that computes in bfloat16")) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "AVX-512")) << outcome.error;
+  EXPECT_FALSE(fs::exists(run / "metrics.jsonl"));
+}
+
+// Where oneDNN 2.6 writes past a buffer, unless it is spared the stride of a 1x1 convolution.
+TEST(CliTrain, ANarrowNetworkTrainsInChannelsLastOrderWithAvx2) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      keel("train" + kTiny + "--width 4 --channels-last --run " + (folder / "run").string(),
+           "ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2 timeout 300");
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+}
+
+// Dead filters make eigenvalues equal to the last bit; the textbook gradient divides by their
+// difference. The same run under the exact rule finishes.
+TEST(CliTrain, ARunThatDivergesEndsWithFourAndSaysWhere) {
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  const auto common = "train" + kTiny + "--norm zca --dead-channels 3 --run " + run.string();
+  const auto outcome = keel(common + " --rule analytic");
+  EXPECT_EQ(outcome.code, 4) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "failed: step 1: ")) << outcome.error;
+  EXPECT_EQ(json(run / "result.json").at("status"), "failed");
+  EXPECT_EQ(keel(common + " --overwrite --rule exact").code, 0);
+}
+
+}  // namespace
+}  // namespace keel::cli::testing

@@ -1,0 +1,177 @@
+#include "lab/report/groups.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "keel/error.h"
+#include "lab/report/table.h"
+#include "lab/tests/report/run_files.h"
+
+namespace keel::lab::report {
+namespace {
+
+using testing::settings;
+using testing::TemporaryFolder;
+
+std::vector<Run> example(const TemporaryFolder& folder) {
+  testing::write_run(folder / "a", settings("batch", "exact", 0), "0.20");
+  testing::write_run(folder / "b", settings("zca", "power_iteration", 0), "0.10");
+  testing::write_run(folder / "c", settings("zca", "power_iteration", 1), "0.14");
+  testing::write_failed_run(folder / "d", settings("zca", "analytic", 0), 3);
+  std::vector<Run> runs;
+  for (const char* name : {"a", "b", "c", "d"}) runs.push_back(read_run(folder / name));
+  return runs;
+}
+
+// A damaged file may say anything; a number that grows past its type would be undefined.
+TEST(Groups, TheLargestEpochHasAPlace) {
+  Group group;
+  group.runs.emplace_back();
+  group.runs[0].epochs.emplace_back();
+  group.runs[0].epochs[0].epoch = std::numeric_limits<std::int64_t>::max();
+  group.runs[0].epochs[0].test_error = 0.5;
+  EXPECT_EQ(trace(group, &EpochMetrics::test_error).x, std::vector<double>{0x1p63});
+}
+
+TEST(RunFolder, HoldsWhatTheRunWrote) {
+  const TemporaryFolder folder;
+  const auto run = example(folder)[1];
+  EXPECT_EQ(run.status, "finished");
+  EXPECT_EQ(run.setting("norm"), "zca");
+  EXPECT_EQ(run.setting("energy"), "0.99");
+  EXPECT_EQ(run.setting("no such thing"), "");
+  ASSERT_EQ(run.steps.size(), 2u);
+  EXPECT_EQ(run.steps[1].step, 20);
+  EXPECT_EQ(run.steps[1].smallest_gap, 0);
+  ASSERT_EQ(run.epochs.size(), 2u);
+  EXPECT_EQ(run.seconds, 5);
+  EXPECT_EQ(run.test_error, 0.10);
+  EXPECT_FALSE(run.failure);
+}
+
+TEST(RunFolder, ARunThatIsStillGoingIsUnfinished) {
+  const TemporaryFolder folder;
+  testing::write_run(folder / "a", settings("batch", "exact", 0), "0.3");
+  std::filesystem::remove(folder / "a" / "result.json");
+  const auto run = read_run(folder / "a");
+  EXPECT_EQ(run.status, "unfinished");
+  EXPECT_EQ(run.test_error, 0.3);
+}
+
+TEST(RunFolder, SpectraAndTheirAbsence) {
+  const TemporaryFolder folder;
+  testing::write_run(folder / "a", settings("zca", "exact", 0), "0.3");
+  testing::write(folder / "a" / "spectrum.json",
+                 R"({"values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]})");
+  const auto run = read_run(folder / "a");
+  ASSERT_EQ(run.spectrum.size(), 2u);
+  EXPECT_EQ(run.spectrum[1].values, (std::vector<double>{3, 0.5}));
+  EXPECT_TRUE(std::isnan(run.spectrum[1].covariance[1][1]));
+
+  testing::write(folder / "a" / "spectrum.json", R"({"values":null,"covariance":null})");
+  EXPECT_TRUE(read_run(folder / "a").spectrum.empty());
+  testing::write(folder / "a" / "spectrum.json",
+                 R"({"values":[[2,1]],"covariance":[[[2,0],[0]]]})");
+  EXPECT_THROW(read_run(folder / "a"), Error);
+}
+
+TEST(RunFolder, AnotherFolderIsNamed) {
+  const TemporaryFolder folder;
+  try {
+    read_run(folder / "nothing");
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("nothing"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Groups, RunsThatDifferInTheirSeedAloneAreOne) {
+  const TemporaryFolder folder;
+  const auto groups = grouped(example(folder));
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups[0].label, "BatchNorm");
+  EXPECT_EQ(groups[1].label, "ZCA, power iteration");
+  EXPECT_EQ(groups[1].runs.size(), 2u);
+  EXPECT_EQ(groups[2].failures(), 1);
+  EXPECT_EQ(differing_settings(groups), (std::vector<std::string>{"norm", "rule"}));
+}
+
+TEST(Groups, LabelsSayWhatElseDiffers) {
+  const TemporaryFolder folder;
+  testing::write_run(folder / "a", settings("zca", "exact", 0) + "learning_rate = 0.1\n", "0.2");
+  testing::write_run(folder / "b", settings("zca", "exact", 0) + "learning_rate = 0.5\n", "0.2");
+  const auto groups = grouped({read_run(folder / "a"), read_run(folder / "b")});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].label, "ZCA, exact, learning rate 0.1");
+  EXPECT_EQ(groups[1].label, "ZCA, exact, learning rate 0.5");
+}
+
+TEST(Groups, TheSpreadIsASamples) {
+  const Spread s = spread({0.10, 0.14, std::nan("")});
+  EXPECT_EQ(s.count, 2);
+  EXPECT_DOUBLE_EQ(s.mean, 0.12);
+  EXPECT_NEAR(s.deviation, 0.02 * std::sqrt(2.0), 1e-15);
+  EXPECT_EQ(s.least, 0.10);
+  EXPECT_EQ(s.most, 0.14);
+  EXPECT_TRUE(std::isnan(spread({0.5}).deviation));
+  EXPECT_EQ(spread({}).count, 0);
+}
+
+TEST(Groups, TracesAverageOverSeeds) {
+  const TemporaryFolder folder;
+  const auto groups = grouped(example(folder));
+  const Trace errors = trace(groups[1], &EpochMetrics::test_error);
+  EXPECT_EQ(errors.x, (std::vector<double>{1, 2}));
+  EXPECT_DOUBLE_EQ(errors.y[1], 0.12);
+  EXPECT_NEAR(errors.high[1] - errors.y[1], 0.02 * std::sqrt(2.0), 1e-12);
+  EXPECT_TRUE(trace(groups[0], &EpochMetrics::test_error).low.empty());  // one seed, no band
+}
+
+TEST(Groups, ATraceGoesOnOverEpochsWithoutAnEvaluation) {
+  Group group;
+  group.runs.emplace_back();
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    EpochMetrics metrics;
+    metrics.epoch = epoch;
+    if (epoch % 2 == 1) metrics.test_error = 0.1 * epoch;
+    group.runs[0].epochs.push_back(metrics);
+  }
+  const Trace errors = trace(group, &EpochMetrics::test_error);
+  EXPECT_EQ(errors.x, (std::vector<double>{2, 4}));
+  EXPECT_EQ(errors.y, (std::vector<double>{0.1 * 1, 0.1 * 3}));
+}
+
+TEST(Groups, LongTracesAreThinnedByAveraging) {
+  Group group;
+  group.runs.emplace_back();
+  for (int step = 1; step <= 1000; ++step) {
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.loss = step % 2;
+    metrics.smallest_gap = step <= 500 ? 0 : std::pow(10, -(step % 2));
+    group.runs.back().steps.push_back(metrics);
+  }
+  const Trace loss = trace(group, &StepMetrics::loss, Average::arithmetic, 100);
+  ASSERT_EQ(loss.y.size(), 100u);
+  for (const double y : loss.y) EXPECT_DOUBLE_EQ(y, 0.5);
+  EXPECT_EQ(loss.x.back(), 1000);
+  const Trace gap = trace(group, &StepMetrics::smallest_gap, Average::geometric, 100);
+  EXPECT_EQ(gap.y.front(), 0);  // zeros stay zeros
+  EXPECT_NEAR(gap.y.back(), std::sqrt(0.1), 1e-12);
+}
+
+TEST(Table, SaysWhatCountsAndLinesUp) {
+  const TemporaryFolder folder;
+  const auto text = text_table(grouped(example(folder)));
+  EXPECT_NE(text.find("12.00 ± 2.83 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("20.00 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("at step 3"), std::string::npos) << text;
+  std::size_t lines = 0;
+  for (const char c : text) lines += c == '\n';
+  EXPECT_EQ(lines, 5u);
+}
+
+}  // namespace
+}  // namespace keel::lab::report

@@ -1,0 +1,114 @@
+#include "lab/report/page.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <stack>
+
+#include "lab/report/page_style.h"
+#include "lab/report/text.h"
+#include "lab/tests/report/run_files.h"
+
+namespace keel::lab::report {
+namespace {
+
+using testing::settings;
+using testing::TemporaryFolder;
+
+std::string example(const TemporaryFolder& folder) {
+  testing::write_run(folder / "a", settings("batch", "exact", 0), "0.20");
+  testing::write_run(folder / "b", settings("zca", "exact", 0), "0.10");
+  testing::write_run(folder / "c", settings("zca", "exact", 1), "0.14");
+  testing::write_failed_run(folder / "d", settings("zca", "analytic", 0), 3);
+  testing::write(folder / "b" / "spectrum.json",
+                 R"({"values":[[2,0.0001,0.0001]],"covariance":[[[2,0,0],[0,0,0],[0,0,0]]]})");
+  std::vector<Run> runs;
+  for (const char* name : {"a", "b", "c", "d"}) runs.push_back(read_run(folder / name));
+  return page(grouped(runs), {"A <title>", "made & tested"});
+}
+
+/// Empty where every element is closed in its turn.
+std::string first_unbalanced(const std::string& html) {
+  static const std::set<std::string> empty = {"meta", "br", "!doctype"};
+  std::stack<std::string> open;
+  const std::regex tag("<(/?)([a-zA-Z!][a-zA-Z0-9]*)((?:[^>'\"]|'[^']*'|\"[^\"]*\")*)>");
+  for (std::sregex_iterator i(html.begin(), html.end(), tag), end; i != end; ++i) {
+    const std::string name = (*i)[2], rest = (*i)[3];
+    if (empty.count(name) || (!rest.empty() && rest.back() == '/')) continue;
+    if ((*i)[1].length() == 0) {
+      open.push(name);
+    } else if (open.empty() || open.top() != name) {
+      return "</" + name + "> closes " + (open.empty() ? "nothing" : open.top());
+    } else {
+      open.pop();
+    }
+  }
+  return open.empty() ? "" : open.top() + " stays open";
+}
+
+TEST(Page, IsWellFormed) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(first_unbalanced(example(folder)), "");
+}
+
+// A run without settings goes by its folder's name, which may be long and have no blank to break it at.
+TEST(Page, ALongLabelStaysInItsCard) {
+  const TemporaryFolder folder;
+  const std::string name(200, 'w');
+  testing::write_run(folder / name, "", "0.20");
+  testing::write_run(folder / "other", settings("batch", "exact", 0), "0.10");
+  const auto html = page(grouped({read_run(folder / name), read_run(folder / "other")}), {});
+  // In drawings it is cut: 316 units have room for 49 letters.
+  const std::regex text("<text class='name'[^>]*>(<title>[^<]*</title>)?([^<]*)</text>");
+  int names = 0;
+  for (std::sregex_iterator i(html.begin(), html.end(), text), end; i != end; ++i, ++names)
+    EXPECT_LE(columns((*i)[2]), 49u) << (*i)[2];
+  EXPECT_EQ(names, 2);
+  // Everywhere else it is broken, and lets what holds it be as narrow as it must.
+  const std::string style = kPageStyle;
+  EXPECT_NE(style.find("h1, h3, p, figcaption, .legend, td.label { overflow-wrap: anywhere; }"),
+            std::string::npos);
+  EXPECT_NE(style.find(".grid > *, .matrices > *, .failures > * { min-width: 0; }"),
+            std::string::npos);
+}
+
+TEST(Page, LoadsNothing) {
+  const TemporaryFolder folder;
+  const auto html = example(folder);
+  for (const char* word : {"http:", "https:", "src=", "href=", "url(", "@import", "<script"})
+    EXPECT_EQ(html.find(word), std::string::npos) << word;
+}
+
+TEST(Page, ShowsWhatItShould) {
+  const TemporaryFolder folder;
+  const auto html = example(folder);
+  for (const char* word :
+       {"A &lt;title&gt;", "made &amp; tested", "12.00 ± 2.83 %", "ZCA, analytic", "at step 3",
+        "The gradient is &lt;not finite&gt;.", "Gradient norm", "Smallest gap", "Eigenvalues",
+        "Covariance", "What differs", "prefers-color-scheme: dark", "width=device-width"})
+    EXPECT_NE(html.find(word), std::string::npos) << word;
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+}
+
+TEST(Page, EveryColourItUsesIsDefinedInBothThemes) {
+  const TemporaryFolder folder;
+  const auto html = example(folder);
+  const auto dark = html.find("prefers-color-scheme: dark");
+  const std::regex use("var\\((--[a-z0-9-]+)\\)");
+  for (std::sregex_iterator i(html.begin(), html.end(), use), end; i != end; ++i) {
+    const std::string definition = (*i)[1].str() + ":";
+    EXPECT_LT(html.find(definition), dark) << definition;
+    EXPECT_NE(html.find(definition, dark), std::string::npos) << definition;
+  }
+}
+
+TEST(Page, ARunWithNothingButItsStartHasAPage) {
+  const TemporaryFolder folder;
+  testing::write(folder / "a" / "metrics.jsonl", "{\"kind\":\"start\",\"step\":0}\n");
+  const auto html = page(grouped({read_run(folder / "a")}), {});
+  EXPECT_EQ(first_unbalanced(html), "");
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace keel::lab::report

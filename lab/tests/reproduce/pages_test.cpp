@@ -1,0 +1,169 @@
+#include "lab/reproduce/page.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "experiments.h"
+#include "lab/tests/report/run_files.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+namespace fs = std::filesystem;
+using report::testing::read;
+
+Recipe recipe() {
+  Recipe one;
+  one.name = "table";
+  one.title = "A table";
+  one.kind = "training";
+  Cell svd, ours, more;
+  svd.name = "svd", svd.row = "SVD", svd.column = "d = 4", svd.x = 4;
+  svd.paper = {4.59, 4.54, 0.08, 46.7};
+  ours.name = "ours", ours.row = "Ours", ours.column = "d = 4", ours.x = 4;
+  more.name = "more", more.row = "Ours", more.column = "d = 8", more.x = 8;
+  one.cells = {svd, ours, more};
+  return one;
+}
+
+Trial trial(const std::string& cell, std::uint64_t seed, double error) {
+  Trial one{.cell = cell, .seed = seed, .status = "finished", .error = error};
+  one.at = {10, 20}, one.loss = {2, 1}, one.gradient = {1, 1};
+  return one;
+}
+
+Results results() {
+  Results one;
+  one.experiment = "table";
+  one.schedule = "short";
+  one.options = {{"epochs", 6}};
+  one.data = Data{"shapes", 10, 1000, 100};
+  one.origins = {
+      {"2026-01-01", "keel reproduce table", "abc", "0.1", "2.0", "13.0", "GPU", "CPU", 4}};
+  one.trials = {trial("svd", 2, 0), trial("ours", 1, 0.10), trial("ours", 2, 0.12),
+                trial("svd", 1, 0.2)};
+  one.trials[0].status = "failed";
+  one.trials[0].failure =
+      Failure{.step = 33, .where = "", .layer = "", .what = "step 33: it broke"};
+  return one;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Pages, ATableHasThePapersFiguresBesideOurs) {
+  const Page got = page(recipe(), results());
+  EXPECT_TRUE(has(got.markdown,
+                  "| SVD | d = 4 | 4.59 | 4.54 ± 0.08 | 46.7 % | 20.00 | 20.00 | 1 of 2 | 33 |"))
+      << got.markdown;
+  // Mean of 10 and 12 with the deviation of a sample, sqrt(2).
+  EXPECT_TRUE(has(got.markdown, "| Ours | d = 4 |  |  |  | 10.00 | 11.00 ± 1.41 | 2 of 2 |  |"));
+  EXPECT_TRUE(has(got.markdown, "Not run: Ours, d = 8."));
+  EXPECT_TRUE(has(got.markdown, "SVD, d = 4, seed 2: step 33: it broke"));
+  EXPECT_TRUE(has(got.markdown, "shapes (10 classes, 1000 training and 100 test images)"));
+  EXPECT_TRUE(
+      has(got.markdown, "GPU; LibTorch 2.0, CUDA 13.0, keel 0.1 at abc; `keel reproduce table`"));
+  ASSERT_EQ(got.pictures.count("errors.svg"), 1u);
+  EXPECT_TRUE(has(got.pictures.at("errors.svg"), ">Ours<"));
+}
+
+TEST(Pages, StatisticsMadeAgainHaveAColumn) {
+  EXPECT_FALSE(has(page(recipe(), results()).markdown, "ecalibrated"));
+  Results twice = results();
+  twice.options["recalibrate"] = 50;
+  for (Trial& one : twice.trials)
+    if (one.cell == "ours")
+      one.recalibrated_error = one.error / 2, one.recalibrated_errors = {0.05};
+  const std::string markdown = page(recipe(), twice).markdown;
+  EXPECT_TRUE(has(markdown, "| failed at step | recalibrated: mean |")) << markdown;
+  EXPECT_TRUE(has(markdown, "| 10.00 | 11.00 ± 1.41 | 2 of 2 |  | 5.50 ± 0.71 |")) << markdown;
+  EXPECT_TRUE(has(markdown, "| 20.00 | 20.00 | 1 of 2 | 33 |  |")) << markdown;
+  EXPECT_TRUE(has(markdown, "from 50 training batches")) << markdown;
+}
+
+TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
+  Results long_run = results();
+  long_run.options["epochs"] = 350;
+  Trial& trial = long_run.trials[1];
+  trial.epochs = 350;
+  trial.test_errors.assign(59, 0.1);  // after epochs 2, 8, ... 350
+  const Page got = page(recipe(), long_run);
+  ASSERT_EQ(got.pictures.count("course.svg"), 1u);
+  const std::string& svg = got.pictures.at("course.svg");
+  EXPECT_TRUE(has(svg, ">Ours, d = 4<"));
+  EXPECT_FALSE(has(svg, ">SVD, d = 4<"));  // its record holds no test errors
+  EXPECT_TRUE(has(svg, ">300<")) << svg;   // of the axis
+  EXPECT_EQ(page(recipe(), results()).pictures.count("course.svg"), 0u);
+  trial.epochs =
+      333;  // stopped by --max-steps: its last evaluation is not one of the evenly spaced
+  EXPECT_EQ(page(recipe(), long_run).pictures.count("course.svg"), 0u);
+}
+
+TEST(Pages, NothingRunIsSaid) {
+  const Page got = page(recipe(), Results());
+  EXPECT_TRUE(has(got.markdown, "| SVD | d = 4 | 4.59 | 4.54 ± 0.08 | 46.7 % | not run |"));
+  EXPECT_TRUE(has(got.markdown, "**Not run yet**"));
+  EXPECT_TRUE(got.pictures.empty());
+}
+
+TEST(Pages, ACellCanShareAnothersTrials) {
+  Recipe one = recipe();
+  one.cells[2].same_as = "ours";
+  EXPECT_TRUE(
+      has(page(one, results()).markdown, "| d = 8 |  |  |  | 10.00 | 11.00 ± 1.41 | 2 of 2 |"));
+}
+
+// Every page in the tree is what its recipe and results give: nobody has changed one and forgotten the
+// other. `keel reproduce --page` writes them.
+TEST(Pages, TheCommittedOnesAreUpToDate) {
+  const auto recipes = read_recipes(kExperiments);
+  std::vector<Results> all;
+  for (const Recipe& one : recipes) {
+    const fs::path folder = kExperiments / one.name;
+    all.push_back(read_results(results_file(one, folder)));
+    const Page wanted = page(one, all.back());
+    EXPECT_EQ(read(folder / "README.md"), wanted.markdown) << folder;
+    std::vector<std::string> drawn;
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.path().extension() == ".svg") drawn.push_back(entry.path().filename().string());
+    EXPECT_EQ(drawn.size(), wanted.pictures.size()) << folder;
+    for (const auto& [name, svg] : wanted.pictures)
+      EXPECT_EQ(read(folder / name), svg) << folder / name;
+  }
+  EXPECT_EQ(read(kExperiments / "README.md"), index_page(recipes, all));
+}
+
+TEST(Pages, TheCommittedFilesAreLight) {
+  for (const auto& entry : fs::recursive_directory_iterator(kExperiments)) {
+    if (entry.path().extension() == ".svg") {
+      EXPECT_LT(entry.file_size(), 60'000u) << entry.path();
+    } else if (entry.path().extension() == ".json") {
+      EXPECT_LT(entry.file_size(), 200'000u) << entry.path();
+    }
+  }
+}
+
+// A picture is one piece of XML: every element is closed, and none is left open.
+TEST(Pages, PicturesAreWellFormed) {
+  const std::string svg = page(recipe(), results()).pictures.at("errors.svg");
+  std::vector<std::string> open;
+  for (std::size_t at = svg.find('<'); at != std::string::npos; at = svg.find('<', at + 1)) {
+    const std::size_t end = svg.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    const std::string tag = svg.substr(at + 1, end - at - 1);
+    const std::string name = tag.substr(0, tag.find_first_of(" \n"));
+    if (tag[0] == '/') {
+      ASSERT_FALSE(open.empty());
+      EXPECT_EQ(open.back(), tag.substr(1));
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      open.push_back(name);
+    }
+  }
+  EXPECT_TRUE(open.empty());
+}
+
+}  // namespace
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,142 @@
+#include "lab/reproduce/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include "experiments.h"
+#include "lab/tests/report/run_files.h"
+
+namespace keel::lab::reproduce {
+namespace {
+
+using report::testing::TemporaryFolder;
+using report::testing::write;
+
+const Json kData = {{"source", "packed"}, {"path", "data.pack"}};
+
+Recipe recipe(const std::string& text) {
+  const TemporaryFolder folder;
+  write(folder / "recipe.toml", text);
+  return read_recipe(folder / "recipe.toml");
+}
+
+std::string message_of(const std::string& text) {
+  try {
+    recipe(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Recipe, EveryCommittedCellIsATraining) {
+  std::int64_t cells = 0;
+  for (const Recipe& one : read_recipes(kExperiments)) {
+    if (one.kind != "training") continue;
+    EXPECT_TRUE(one.schedules.contains(one.default_schedule)) << one.name;
+    for (const Cell& cell : one.cells) {
+      for (const auto& [schedule, options] : one.schedules.items())
+        EXPECT_NO_THROW(cell_options(one, cell, schedule, kData)) << one.name << " " << cell.name;
+      cells += cell.same_as.empty();
+    }
+  }
+  EXPECT_GT(cells, 70);
+}
+
+TEST(Recipe, AllTablesAndFiguresAreThere) {
+  std::vector<std::string> names;
+  for (const Recipe& one : read_recipes(kExperiments)) names.push_back(one.name);
+  const std::vector<std::string> wanted = {
+      "table1",  "figure1", "table2", "figure2",        "table3", "table4",     "table5",
+      "figure3", "full",    "timing", "gradient-error", "bounds", "conditions", "failures"};
+  EXPECT_EQ(names, wanted);
+}
+
+TEST(Recipe, ACellsNameStaysInItsFolder) {
+  for (const std::string name : {"../../x", "..", "a/b", ".hidden", "", "a\tb"})
+    EXPECT_NE(message_of("[cells.\"" + name + "\"]\n").find("expected a cell's name"),
+              std::string::npos)
+        << name;
+  EXPECT_EQ(message_of("[cells.\"v1.5-a_b\"]\n[schedule.short]\n"), "no error");
+}
+
+// As printed in the paper.
+TEST(Recipe, ThePapersFigures) {
+  const Recipe table2 = read_recipe(kExperiments / "table2" / "recipe.toml");
+  const auto* svd = table2.find("svd-d4");
+  ASSERT_NE(svd, nullptr);
+  EXPECT_EQ(svd->paper.least, 4.59);
+  EXPECT_EQ(svd->paper.mean, 4.54);
+  EXPECT_EQ(svd->paper.success, 46.7);
+  EXPECT_EQ(table2.find("pi-d8")->paper.success, 6.7);
+  EXPECT_EQ(table2.find("pi-d64")->paper.success, 0);
+  EXPECT_EQ(table2.find("ours-d64")->paper.mean, 4.59);
+  EXPECT_FALSE(table2.find("exact-d64")->paper.any());
+  const TrainOptions options = cell_options(table2, *table2.find("ours-d16"), "paper", kData);
+  EXPECT_EQ(options.model.norm.kind, "zca");
+  EXPECT_EQ(options.model.norm.group_size, 16);
+  EXPECT_EQ(options.model.norm.rule, "power_iteration");
+  EXPECT_EQ(options.model.norm.parameter, 19);
+  EXPECT_EQ(options.epochs, 350);
+  EXPECT_EQ(options.schedule, "paper");
+}
+
+TEST(Recipe, FiguresDrawCellsThatAreRun) {
+  for (const Recipe& one : read_recipes(kExperiments)) {
+    if (one.results_of.empty()) continue;
+    const Recipe source = read_recipe(kExperiments / one.results_of / "recipe.toml");
+    for (const Cell& cell : one.cells)
+      EXPECT_NE(source.find(cell.name), nullptr) << one.name << " " << cell.name;
+  }
+}
+
+TEST(Recipe, TheCommandLineWinsOverTheCellOverTheScheduleOverCommon) {
+  const Recipe one = recipe(
+      "[common]\nbatch = 1\nepochs = 1\nseed = 1\nmomentum = 0.5\n[schedule.short]\nepochs = "
+      "2\nbatch = 2\n"
+      "seed = 2\n[cells.a]\ntrain = { batch = 3, seed = 3 }\n");
+  const auto options = cell_options(one, one.cells[0], "short", {{"seed", 4u}});
+  EXPECT_EQ(options.momentum, 0.5);
+  EXPECT_EQ(options.epochs, 2);
+  EXPECT_EQ(options.batch, 3);
+  EXPECT_EQ(options.seed, 4u);
+}
+
+TEST(Recipe, MistakesAreNamed) {
+  EXPECT_NE(message_of("titel = \"x\"").find("'titel' means nothing"), std::string::npos);
+  EXPECT_NE(message_of("[cells.a]\nrule = \"x\"").find("cells.a.rule: 'rule' means nothing"),
+            std::string::npos);
+  EXPECT_NE(message_of("[cells.a]\npaper = { mena = 1 }").find("'mena'"), std::string::npos);
+  EXPECT_NE(message_of("[cells.a]\nsame_as = \"b\"").find("no cell is called 'b'"),
+            std::string::npos);
+  for (const char* text : {"\ntrials = \"x\"", "\ntrials = 1.5", "\ntrials = true",
+                           "\ntrials = 1e999", "\ntrials = 3,5", "trials = 3\ntrials = 4"})
+    for (const char* part : {"recipe.toml, line 2: ", "trials"})
+      EXPECT_NE(message_of(text).find(part), std::string::npos) << message_of(text);
+  EXPECT_NE(message_of("[cells]\na = 1").find("line 2: cells.a: expected a table"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of("[cells.a]\nx = true").find("line 2: cells.a.x: expected a number, got true"),
+      std::string::npos);
+  const Recipe wrong = recipe("[cells.a]\ntrain = { rule = \"svd\" }\n[schedule.short]\n");
+  EXPECT_THROW(cell_options(wrong, wrong.cells[0], "short", Json::object()), Error);
+  EXPECT_THROW(cell_options(wrong, wrong.cells[0], "paper", Json::object()), Error);
+}
+
+TEST(Recipe, IsRunWithTheScheduleItNames) {
+  EXPECT_EQ(recipe("[schedule.short]\n[cells.a]\n").default_schedule, "short");
+  EXPECT_EQ(recipe("default_schedule = \"paper\"\n[schedule.paper]\n").default_schedule, "paper");
+  EXPECT_NE(message_of("default_schedule = \"long\"\n[schedule.short]\n")
+                .find("no schedule is called 'long'"),
+            std::string::npos);
+}
+
+TEST(Recipe, CostCountsEachTrialOnce) {
+  const Recipe one = recipe(
+      "trials = 5\n[schedule.short]\nepochs = 10\n[cells.a]\n[cells.b]\nstep_milliseconds = 6.2\n"
+      "[cells.c]\nsame_as = \"a\"\n");
+  // 5 trials x 10 epochs x 390 steps x (3.1 + 6.2) ms = 3.02 minutes.
+  EXPECT_EQ(cost(one, "short"), "10 trials (2 cells x 5) of 10 epochs, about 3 GPU minutes");
+}
+
+}  // namespace
+}  // namespace keel::lab::reproduce

@@ -1,0 +1,277 @@
+#include "lab/train/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "lab/storage/checksum.h"
+#include "lab/tests/train/support.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+
+Checkpoint example(std::int64_t step) {
+  Checkpoint checkpoint;
+  checkpoint.position.step = step;
+  checkpoint.position.loss_sum = 0.1 * double(step) + 1e-17;
+  checkpoint.position.last_test_error = std::nan("");
+  checkpoint.options = test::small_options("zca");
+  checkpoint.data = "small";
+  checkpoint.classes = {"a", "b \"c\""};
+  checkpoint.mean = {0.1, 0.2, 1 / 3.0};
+  checkpoint.deviation = {0.4, 0.5, 0.6};
+  return checkpoint;
+}
+
+NamedTensors tensors(std::int64_t step) {
+  return {{"weight", torch::full({5}, double(step))}, {"optimiser.weight", torch::ones({5})}};
+}
+
+fs::path save(const fs::path& folder, std::int64_t step, std::int64_t keep = 3) {
+  return save_checkpoint(folder, example(step), tensors(step), keep);
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void change(const fs::path& file, const std::function<void(std::string&)>& how) {
+  std::string bytes = read_file(file);
+  how(bytes);
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+struct Newest {
+  std::optional<Checkpoint> checkpoint;
+  std::vector<std::string> said;
+};
+Newest newest(const fs::path& where) {
+  Newest result;
+  result.checkpoint =
+      newest_checkpoint(where, [&](const std::string& text) { result.said.push_back(text); });
+  return result;
+}
+
+TEST(ChecksumTest, IsTheKnownCrc32) {
+  EXPECT_EQ(crc32(""), 0u);
+  EXPECT_EQ(crc32("123456789"), 0xcbf43926u);  // the check value of its definition
+  EXPECT_EQ(crc32("The quick brown fox jumps over the lazy dog"), 0x414fa339u);
+}
+
+TEST(CheckpointTest, ComesBackWhole) {
+  const test::Folder folder;
+  const fs::path file = save(folder.path, 42);
+  EXPECT_EQ(file.filename(), "step-00000042.json");
+  const Checkpoint back = load_checkpoint(file);
+  EXPECT_EQ(back.position.step, 42);
+  EXPECT_EQ(back.position.loss_sum, example(42).position.loss_sum);
+  EXPECT_TRUE(std::isnan(back.position.last_test_error));
+  EXPECT_EQ(to_json(back.options), to_json(example(42).options));
+  EXPECT_EQ(back.classes, example(42).classes);
+  EXPECT_EQ(back.mean, example(42).mean);
+  EXPECT_EQ(back.deviation, example(42).deviation);
+  EXPECT_TRUE(back.tensors.tensors.at("weight").equal(torch::full({5}, 42.0)));
+  EXPECT_EQ(load_checkpoint(folder.path / "step-00000042.safetensors").position.step, 42);
+}
+
+TEST(CheckpointTest, KeepsTheNewestAndClearsWhatACrashLeft) {
+  const test::Folder folder;
+  fs::create_directories(folder.path);
+  std::ofstream(folder.path / "step-00000003.safetensors") << "no JSON beside it";
+  std::ofstream(folder.path / "step-00000009.json.unfinished") << "{";
+  std::ofstream(folder.path / "notes.txt") << "not ours";
+  for (const std::int64_t step : {1, 2, 10, 20}) save(folder.path, step, 2);
+  EXPECT_EQ(
+      names_in(folder.path),
+      (std::vector<std::string>{"notes.txt", "step-00000010.json", "step-00000010.safetensors",
+                                "step-00000020.json", "step-00000020.safetensors"}));
+}
+
+TEST(CheckpointTest, DamagedNewerOnesDoNotPushOutWhatIsWritten) {
+  const test::Folder folder;
+  for (const std::int64_t step : {50, 100}) save(folder.path, step, 2);
+  change(folder.path / "step-00000100.safetensors", [](std::string& bytes) { bytes.clear(); });
+  for (const std::int64_t step : {60, 70}) {  // what a run does that has fallen back to step 50
+    save(folder.path, step, 1);
+    EXPECT_EQ(newest(folder.path).checkpoint->position.step, step);
+  }
+  EXPECT_EQ(names_in(folder.path),
+            (std::vector<std::string>{"step-00000070.json", "step-00000070.safetensors"}));
+}
+
+TEST(CheckpointTest, NewestOfARunFolderItsCheckpointsFolderOrTheOneNamed) {
+  const test::Folder folder;
+  const fs::path inner = folder.path / "checkpoints";
+  save(inner, 5);
+  save(inner, 100000000);  // a ninth digit
+  for (const fs::path& where : {folder.path, inner})
+    EXPECT_EQ(newest(where).checkpoint->position.step, 100000000);
+  EXPECT_EQ(newest(inner / "step-00000005.json").checkpoint->position.step, 5);
+  EXPECT_FALSE(newest(folder.path / "nowhere").checkpoint);
+  const test::Folder empty;
+  EXPECT_FALSE(newest(empty.path).checkpoint);
+}
+
+TEST(CheckpointTest, ADamagedOneIsSkippedAndNamed) {
+  const std::vector<std::pair<const char*, std::function<void(const fs::path&)>>> damages{
+      {"a bit of the tensors flips",
+       [](const fs::path& at) {
+         change(at / "step-00000002.safetensors",
+                [](std::string& bytes) { bytes.back() = char(bytes.back() ^ 1); });
+       }},
+      {"the tensors are cut short",
+       [](const fs::path& at) {
+         change(at / "step-00000002.safetensors",
+                [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
+       }},
+      {"the tensors are gone",
+       [](const fs::path& at) { fs::remove(at / "step-00000002.safetensors"); }},
+      {"the JSON is cut short",
+       [](const fs::path& at) {
+         change(at / "step-00000002.json",
+                [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
+       }},
+      {"the JSON is empty",
+       [](const fs::path& at) {
+         change(at / "step-00000002.json", [](std::string& bytes) { bytes.clear(); });
+       }},
+      {"the JSON lacks a field",
+       [](const fs::path& at) {
+         change(at / "step-00000002.json",
+                [](std::string& bytes) { bytes.replace(bytes.find("\"epoch\""), 7, "\"epock\""); });
+       }},
+      {"the JSON is of another format", [](const fs::path& at) {
+         change(at / "step-00000002.json", [](std::string& bytes) {
+           bytes.replace(bytes.find("\"format\": 1"), 11, "\"format\": 9");
+         });
+       }}};
+  for (const auto& [what, damage] : damages) {
+    const test::Folder folder;
+    save(folder.path, 1);
+    save(folder.path, 2);
+    damage(folder.path);
+    const Newest found = newest(folder.path);
+    ASSERT_TRUE(found.checkpoint) << what;
+    EXPECT_EQ(found.checkpoint->position.step, 1) << what;
+    ASSERT_EQ(found.said.size(), 1u) << what;
+    EXPECT_NE(found.said[0].find("skipped the damaged checkpoint of step 2"), std::string::npos)
+        << found.said[0];
+    EXPECT_NE(found.said[0].find("step-00000002"), std::string::npos) << found.said[0];
+    EXPECT_NE(error_of([&] { load_checkpoint(folder.path / "step-00000002.json"); }),
+              "no keel::Error");
+  }
+}
+
+TEST(CheckpointTest, AFullDiskLeavesTheOlderOnes) {
+  const test::Folder folder;
+  save(folder.path, 1, 1);
+  for (const int good_writes : {0, 1}) {
+    int writes = 0;
+    const WriteFile until_full = [&](const fs::path& file, const std::string& bytes) {
+      if (writes++ == good_writes)
+        throw std::system_error(ENOSPC, std::generic_category(), file.string());
+      write_file_atomically(file, bytes);
+    };
+    EXPECT_THROW(save_checkpoint(folder.path, example(2), tensors(2), 1, until_full),
+                 std::system_error);
+    EXPECT_EQ(newest(folder.path).checkpoint->position.step, 1);
+  }
+  save(folder.path, 3, 1);
+  EXPECT_EQ(names_in(folder.path),
+            (std::vector<std::string>{"step-00000003.json", "step-00000003.safetensors"}));
+}
+
+// Each would make a run go on for ever or be over at once, or wrap round in a product.
+TEST(CheckpointTest, APositionThatCannotBeIsDamage) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"step", "-1"},
+                                                        {"step", "1e300"},
+                                                        {"step", "2.5"},
+                                                        {"step", "true"},
+                                                        {"step", "18446744073709551615"},
+                                                        {"epoch", "3"},
+                                                        {"epoch", "-9223372036854775808"},
+                                                        {"batch", "9223372036854775807"},
+                                                        {"batch", "-5"},
+                                                        {"steps_summed", "-1"},
+                                                        {"steps_summed", "3"},
+                                                        {"interval_steps", "3"}}) {
+    const test::Folder folder;
+    save(folder.path, 1);
+    save(folder.path, 2);
+    change(folder.path / "step-00000002.json", [&](std::string& bytes) {
+      const auto at =
+          bytes.find("\"" + name + "\": ", bytes.find("\"position\"")) + name.size() + 4;
+      bytes.replace(at, bytes.find_first_of(",\n", at) - at, value);
+    });
+    const Newest found = newest(folder.path);
+    ASSERT_TRUE(found.checkpoint) << name << " " << value;
+    EXPECT_EQ(found.checkpoint->position.step, 1) << name << " " << value;
+    ASSERT_EQ(found.said.size(), 1u);
+    EXPECT_NE(found.said[0].find("step-00000002.json"), std::string::npos) << found.said[0];
+  }
+}
+
+// A network of a million classes, or a batch of none, is no checkpoint's either.
+TEST(CheckpointTest, OptionsOutOfRangeAreDamage) {
+  const test::Folder folder;
+  save(folder.path, 1);
+  change(folder.path / "step-00000001.json", [](std::string& bytes) {
+    const auto at = bytes.find("\"batch\": 16");
+    ASSERT_NE(at, std::string::npos);
+    bytes.replace(at, 11, "\"batch\": 0");
+  });
+  EXPECT_NE(error_of([&] {
+              load_checkpoint(folder.path / "step-00000001.json");
+            }).find("expected batch in [1, 1000000000], got 0"),
+            std::string::npos);
+}
+
+TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
+  const TrainOptions options = test::small_options("zca");
+  torch::manual_seed(1);
+  ResNet from(options.model), to(options.model);
+  std::map<std::string, torch::Tensor> state;
+  for (const auto& [name, tensor] : state_of(*from)) state.emplace(name, tensor.clone());
+  EXPECT_EQ(state.count("layer2.0.downsample.0.weight"), 1u);
+  EXPECT_EQ(state.count("bn1.running_subspace"), 1u);
+
+  const auto before = to->named_parameters()["conv1.weight"].clone();
+  auto wrong = state;
+  wrong["fc.bias"] = torch::ones({77});
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
+            "keel::lab::load: expected 'fc.bias' of shape [4] in FILE, got [77]");
+  wrong = state;
+  wrong.erase("fc.bias");
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
+            "keel::lab::load: FILE has no tensor 'fc.bias'");
+  wrong = state;
+  wrong["more"] = torch::ones({1});
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
+            "keel::lab::load: FILE has a tensor 'more' that the network lacks");
+  EXPECT_TRUE(to->named_parameters()["conv1.weight"].equal(before));
+
+  Checkpoint checkpoint;
+  checkpoint.options = options;
+  checkpoint.tensors.tensors = state;
+  checkpoint.tensors.tensors["optimiser.fc.bias"] = torch::ones({4});
+  checkpoint.tensors.tensors["random.cpu"] = torch::ones({4});
+  ResNet loaded = load_model(checkpoint);
+  EXPECT_FALSE(loaded->is_training());
+  from->eval();
+  const auto x = torch::randn({2, 3, 8, 8});
+  EXPECT_TRUE(loaded->forward(x).equal(from->forward(x)));
+}
+
+}  // namespace
+}  // namespace keel::lab

@@ -1,0 +1,155 @@
+// What differs on a GPU: the captured step, and the CPU as its twin. Skipped where there is none.
+
+#include <gtest/gtest.h>
+#include <csignal>
+
+#include "lab/tests/train/support.h"
+#include "lab/train/bench.h"
+#include "lab/train/checkpoint.h"
+#include "lab/train/graph.h"
+
+namespace keel::lab {
+namespace {
+
+using test::Recorder;
+
+class CudaTrainTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
+  }
+
+  static TrainOptions options(const std::string& norm) {
+    TrainOptions options = test::small_options(norm);
+    options.epochs = 3;
+    options.device = "cuda";
+    options.deterministic = true;
+    options.log_every = 2;
+    return options;
+  }
+};
+
+TEST_F(CudaTrainTest, TheCapturedStepGivesTheNumbersOfThePlainOne) {
+  const DataSet data = test::small_data();
+  for (const char* norm : {"batch", "zca", "pca"})
+    for (const char* precision : {"float32", "bfloat16"}) {
+      TrainOptions captured = options(norm);
+      captured.precision = precision;
+      captured.channels_last = true;
+      TrainOptions plain = captured;
+      plain.graph = false;
+      Recorder one, other;
+      EXPECT_EQ(train(captured, data, one).status, "finished") << norm;
+      EXPECT_EQ(train(plain, data, other).status, "finished") << norm;
+      ASSERT_EQ(one.steps.size(), other.steps.size());
+      for (std::size_t i = 0; i < one.steps.size(); ++i) {
+        EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << norm << " " << precision << " " << i;
+        if (one.steps[i].rank > 0) {
+          EXPECT_EQ(one.steps[i].smallest_gap, other.steps[i].smallest_gap);
+        }
+      }
+      EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss);
+    }
+}
+
+TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
+  const DataSet data = test::small_data();
+  for (const char* norm : {"batch", "zca"}) {
+    TrainOptions plain = options(norm);
+    plain.precision = "bfloat16";
+    plain.channels_last = true;
+    TrainOptions twice = plain;
+    twice.recalibrate = 3;
+    Recorder one, other;
+    train(plain, data, one);
+    const Result result = train(twice, data, other);
+    EXPECT_TRUE(std::isfinite(result.recalibrated_test_error));
+    ASSERT_EQ(one.steps.size(), other.steps.size());
+    for (std::size_t i = 0; i < one.steps.size(); ++i) {
+      EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << norm << " " << i;
+      // What the layer says of its last step is still what the graph writes.
+      if (one.steps[i].rank > 0) {
+        EXPECT_EQ(one.steps[i].smallest_gap, other.steps[i].smallest_gap) << i;
+      }
+    }
+    EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss) << norm;
+  }
+}
+
+TEST_F(CudaTrainTest, StartsAsTheCpuDoes) {
+  const DataSet data = test::small_data();
+  for (const char* norm : {"batch", "zca", "pca"}) {
+    TrainOptions there = options(norm), here = options(norm);
+    there.log_every = here.log_every = 1;
+    there.max_steps = here.max_steps = 3;
+    here.device = "cpu";
+    Recorder one, other;
+    train(there, data, one);
+    train(here, data, other);
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(one.steps[i].loss, other.steps[i].loss, 2e-3 * other.steps[i].loss) << norm << i;
+  }
+}
+
+TEST_F(CudaTrainTest, AFailureIsFoundInACapturedStep) {
+  TrainOptions bad = options("zca");
+  bad.model.norm.rule = "analytic";
+  bad.model.dead_channels = 2;
+  bad.log_every = 6;
+  Recorder told;
+  const Result result = train(bad, test::small_data(), told);
+  EXPECT_EQ(result.status, "failed");
+  ASSERT_TRUE(result.failure);
+  EXPECT_EQ(result.failure->layer, "bn1");
+  EXPECT_EQ(result.failure->where, "gradient of conv1.weight");
+  EXPECT_EQ(result.failure->smallest_gap, 0);
+}
+
+TEST_F(CudaTrainTest, ThePowerMethodIsCapturedToo) {
+  TrainOptions captured = options("zca");
+  captured.model.norm.rule = "power_method";
+  captured.max_steps = 8;
+  TrainOptions plain = captured;
+  plain.graph = false;
+  Recorder one, other;
+  train(captured, test::small_data(), one);
+  train(plain, test::small_data(), other);
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i)
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << i;
+}
+
+TEST_F(CudaTrainTest, ResumesToTheSameBits) {
+  const DataSet data = test::small_data();
+  const test::Folder whole, parts;
+  TrainOptions o = options("zca");
+  o.run = whole.path;
+  Recorder told;
+  const Result expected = train(o, data, told);
+  o.run = parts.path;
+  o.resume = true;
+  struct Interrupter : Recorder {
+    void on_step(const StepRecord& record) override {
+      if (record.step == 8) std::raise(SIGTERM);
+    }
+  } interrupter;
+  EXPECT_EQ(train(o, data, interrupter).status, "interrupted");
+  const Result result = train(o, data, told);
+  EXPECT_EQ(result.status, "finished");
+  EXPECT_EQ(result.test_loss, expected.test_loss);
+}
+
+TEST_F(CudaTrainTest, BenchMeasuresBothKinds) {
+  BenchOptions bench;
+  bench.train = options("batch");
+  bench.norms = {NormOptions{.kind = "zca"}};
+  bench.steps = bench.rounds = 2;
+  const auto timings = bench_train(bench);
+  ASSERT_EQ(timings.size(), 4u);
+  EXPECT_FALSE(timings[1].graph);
+  EXPECT_GT(timings[1].peak_mib, 0);
+  EXPECT_TRUE(timings[3].graph);
+}
+
+}  // namespace
+}  // namespace keel::lab

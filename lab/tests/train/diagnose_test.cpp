@@ -1,0 +1,119 @@
+#include "lab/train/diagnose.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "lab/tests/train/support.h"
+
+namespace keel::lab {
+namespace {
+
+using torch::Tensor;
+
+TrainingStep training_of(const TrainOptions& options) {
+  const DataSet data = test::small_data();
+  torch::manual_seed(options.seed);
+  TrainingStep training(ResNet(options.model), data.train, augment_options(data, 0), options,
+                        torch::kCPU);
+  training.start_epoch(0);
+  training.select(0);
+  return training;
+}
+
+/// Puts a value into a parameter.
+void poison(TrainingStep& training, const std::string& parameter, double value) {
+  const torch::NoGradGuard no_grad;
+  training.model()->named_parameters()[parameter].view(-1)[0] = value;
+}
+
+class ForwardByLayersTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ForwardByLayersTest, EndsInTheNetworksOwnOutput) {
+  for (const char* norm : {"batch", "zca", "none"}) {
+    ModelOptions options = test::small_options(norm).model;
+    options.name = GetParam();
+    ResNet model(options);
+    model->eval();
+    const torch::NoGradGuard no_grad;
+    const Tensor x = torch::randn({2, 3, 16, 16});
+    const auto layers = forward_by_layers(model, x);
+    EXPECT_TRUE(layers.back().second.equal(model->forward(x)));
+    EXPECT_EQ(layers[0].first, "conv1");
+    EXPECT_EQ(layers[1].first, "bn1");
+    EXPECT_EQ(layers[2].first, "layer1.0");
+    EXPECT_EQ(layers.back().first, "fc");
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Models, ForwardByLayersTest,
+                         ::testing::Values("resnet_small", "resnet18", "resnet50"));
+
+TEST(DiagnoseTest, ANonFiniteLossBeginsInTheFirstLayerWithSuchAnOutput) {
+  TrainingStep training = training_of(test::small_options());
+  poison(training, "layer2.0.conv1.weight", std::numeric_limits<double>::quiet_NaN());
+  const Failure failure = diagnose(training, 12);
+  EXPECT_EQ(failure.where, "loss");
+  EXPECT_EQ(failure.layer, "layer2.0");
+  EXPECT_EQ(failure.step, 12);
+  EXPECT_TRUE(std::isnan(failure.smallest_gap));
+  EXPECT_EQ(failure.what, "step 12: the loss is not finite, beginning in layer2.0");
+}
+
+TEST(DiagnoseTest, ANonFiniteGradientBeginsInTheLayerThatMadeIt) {
+  // Repeated eigenvalues under the analytic rule: finite forward, non-finite backward.
+  TrainOptions options = test::small_options("zca");
+  options.model.norm.rule = "analytic";
+  options.model.dead_channels = 2;
+  TrainingStep training = training_of(options);
+  const Tensor before = training.parameters().values.clone();
+  const Failure failure = diagnose(training, 1);
+  EXPECT_EQ(failure.where, "gradient of conv1.weight");
+  EXPECT_EQ(failure.layer, "bn1");
+  EXPECT_EQ(failure.smallest_gap, 0);
+  EXPECT_EQ(failure.what,
+            "step 1: the gradient of conv1.weight is not finite, beginning in bn1 (closest "
+            "eigenvalues 0 apart)");
+  EXPECT_TRUE(training.parameters().values.equal(before));
+}
+
+TEST(DiagnoseTest, AHealthyStepHasNoLayerToBlame) {
+  TrainingStep training = training_of(test::small_options("zca"));
+  const Failure failure = diagnose(training, 1);
+  EXPECT_EQ(failure.where, "gradient");
+  EXPECT_EQ(failure.layer, "");
+  EXPECT_GT(failure.smallest_gap, 0);
+}
+
+TEST(LayerStateTest, IsTheLayersSpectrum) {
+  TrainOptions options = test::small_options("zca");
+  options.model.norm.group_size = 2;
+  options.model.norm.eps = 1e-3;
+  TrainingStep training = training_of(options);
+  EXPECT_FALSE(layer_state(training.model()).values.defined());
+  const Tensor images = training.selected().images;
+  training.run(0, 0.0);
+  const LayerState state = layer_state(training.model());
+  // From the activations, with torch's own operations.
+  const torch::NoGradGuard no_grad;
+  const Tensor x = training.model()->first_convolution().ptr()->forward(images).to(torch::kDouble);
+  const Tensor samples = x.transpose(0, 1).flatten(1);
+  ASSERT_EQ(state.covariance.sizes(), (std::vector<std::int64_t>{2, 2, 2}));
+  for (std::int64_t group = 0; group < 2; ++group) {
+    const Tensor centred =
+        samples.narrow(0, 2 * group, 2) - samples.narrow(0, 2 * group, 2).mean(1, /*keepdim=*/true);
+    const Tensor covariance = centred.matmul(centred.t()) / double(centred.size(1));
+    EXPECT_TRUE(torch::allclose(state.covariance[group], covariance, 1e-4, 1e-6));
+    const Tensor values = torch::linalg_eigvalsh(covariance, "L").flip(0) + 1e-3;
+    EXPECT_TRUE(torch::allclose(state.values[group], values, 1e-4, 1e-6));
+  }
+  const double gap = (state.values.select(1, 0) - state.values.select(1, 1)).min().item<double>();
+  EXPECT_EQ(state.smallest_gap(), gap);
+  EXPECT_EQ(state.smallest_rank(), state.rank.min().item<std::int64_t>());
+  const auto json = to_json(state, 5);
+  EXPECT_EQ(json["values"][1][0].get<double>(), state.values[1][0].item<double>());
+  EXPECT_EQ(json["step"], 5);
+}
+
+}  // namespace
+}  // namespace keel::lab

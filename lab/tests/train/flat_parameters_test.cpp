@@ -1,0 +1,113 @@
+#include "lab/train/flat_parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "lab/tests/train/support.h"
+
+namespace keel::lab {
+namespace {
+
+using torch::Tensor;
+
+/// Convolution, norm and linear layer in float64, from a seed.
+torch::nn::Sequential network() {
+  torch::manual_seed(3);
+  torch::nn::Sequential layers(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 5, 3)),
+                               torch::nn::BatchNorm2d(5), torch::nn::ReLU(),
+                               torch::nn::Conv2d(torch::nn::Conv2dOptions(5, 4, 1)),
+                               torch::nn::Flatten(), torch::nn::Linear(4 * 4 * 4, 2));
+  layers->to(torch::kDouble);
+  return layers;
+}
+
+Tensor input(std::int64_t step) {
+  auto generator = at::detail::createCPUGenerator(100 + step);
+  return torch::randn({8, 3, 6, 6}, generator, torch::kDouble);
+}
+
+class DescendTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(DescendTest, IsPyTorchsSgd) {
+  auto mine = network(), theirs = network();
+  FlatParameters flat(*mine, /*channels_last=*/GetParam());
+  torch::optim::SGD sgd(theirs->parameters(),
+                        torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-2));
+  const Tensor rate = torch::zeros({}, torch::kDouble), halted = torch::zeros({}, torch::kBool);
+  for (std::int64_t step = 0; step < 6; ++step) {
+    const double now = 0.05 / double(1 + step);
+    rate.fill_(now);
+    static_cast<torch::optim::SGDOptions&>(sgd.param_groups()[0].options()).lr(now);
+    const Tensor x =
+        GetParam() ? input(step).contiguous(at::MemoryFormat::ChannelsLast) : input(step);
+    flat.clear_gradients();
+    mine->forward(x).square().mean().backward();
+    flat.gather_gradients();
+    descend(flat, rate, halted, 0.9, 1e-2);
+    sgd.zero_grad();
+    theirs->forward(input(step)).square().mean().backward();
+    sgd.step();
+  }
+  const auto expected = theirs->named_parameters();
+  for (const auto& item : mine->named_parameters())
+    EXPECT_TRUE(torch::allclose(item.value(), expected[item.key()], 1e-11, 1e-13)) << item.key();
+}
+
+TEST_P(DescendTest, HaltedKeepsEveryBitWhateverTheGradient) {
+  auto mine = network();
+  FlatParameters flat(*mine, GetParam());
+  flat.momenta.fill_(0.5);
+  const Tensor before = flat.values.clone();
+  flat.gradients[0] = std::numeric_limits<double>::quiet_NaN();
+  flat.gradients[1] = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 3; ++i)
+    descend(flat, torch::full({}, 0.1, torch::kDouble), torch::ones({}, torch::kBool), 0.9, 1e-2);
+  EXPECT_TRUE(flat.values.equal(before));
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, DescendTest, ::testing::Bool());
+
+TEST(FlatParametersTest, ParametersAreViewsWithTheirOldValuesAndShapes) {
+  auto plain = network();
+  for (const bool channels_last : {false, true}) {
+    auto module = network();
+    FlatParameters flat(*module, channels_last);
+    const auto expected = plain->named_parameters();
+    for (const auto& item : module->named_parameters()) {
+      EXPECT_TRUE(item.value().equal(expected[item.key()])) << item.key();
+      EXPECT_TRUE(item.value().is_leaf() && item.value().requires_grad());
+    }
+    const auto weight = module->named_parameters()["0.weight"];
+    EXPECT_EQ(weight.is_contiguous(at::MemoryFormat::ChannelsLast), channels_last);
+    flat.values.fill_(2);
+    EXPECT_TRUE(weight.equal(torch::full_like(weight, 2)));
+    EXPECT_EQ(flat.size(), 3 * 5 * 9 + 5 + 5 + 5 + 5 * 4 + 4 + 64 * 2 + 2);
+  }
+}
+
+TEST(FlatParametersTest, GathersGradientsInTheParametersPlaces) {
+  auto module = network();
+  FlatParameters flat(*module, /*channels_last=*/true);
+  module->forward(input(0)).square().mean().backward();
+  std::map<std::string, Tensor> gradients;
+  for (const auto& item : module->named_parameters())
+    gradients[item.key()] = item.value().grad().clone();
+  flat.gather_gradients();
+  flat.momenta.copy_(flat.gradients);
+  for (const auto& [name, momentum] : flat.named_momenta())
+    EXPECT_TRUE(momentum.equal(gradients.at(name))) << name;
+  EXPECT_FALSE(module->parameters()[0].grad().defined());
+  EXPECT_EQ(flat.leading_gradients(2).numel(), 3 * 5 * 9 + 5);
+}
+
+TEST(FlatParametersTest, AMissingGradientIsZero) {
+  auto module = network();
+  FlatParameters flat(*module, false);
+  flat.gradients.fill_(3);
+  flat.gather_gradients();
+  EXPECT_EQ(flat.gradients.abs().sum().item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace keel::lab

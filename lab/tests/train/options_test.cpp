@@ -1,0 +1,124 @@
+#include "lab/train/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lab/tests/train/support.h"
+
+namespace keel::lab {
+namespace {
+
+using nlohmann::json;
+using test::error_of;
+
+TEST(TrainOptionsTest, GoThroughJson) {
+  TrainOptions options = test::small_options("zca");
+  options.model.norm.parameter = 0.1 + 0.2;  // not a short decimal
+  options.data.path = "some/folder";
+  options.seed = 0xffffffffffffffffu;
+  options.weight_decay = 1e-300;
+  const json written = to_json(options);
+  EXPECT_EQ(to_json(train_options(json::parse(written.dump()))), written);
+  const TrainOptions back = train_options(written);
+  EXPECT_EQ(back.seed, options.seed);
+  EXPECT_EQ(*back.model.norm.parameter, 0.1 + 0.2);
+  EXPECT_EQ(back.model.width, 4);
+  EXPECT_FALSE(train_options(to_json(TrainOptions{})).model.norm.parameter);
+}
+
+TEST(TrainOptionsTest, MissingFieldsKeepTheirValue) {
+  const TrainOptions options = train_options({{"batch", 3}}, test::small_options());
+  EXPECT_EQ(options.batch, 3);
+  EXPECT_EQ(options.seed, 7u);
+}
+
+TEST(TrainOptionsTest, NamesWhatIsWrongInJson) {
+  EXPECT_EQ(error_of([] {
+              train_options({{"batch", "many"}});
+            }),
+            "keel::lab::TrainOptions: expected batch to be a whole number, got \"many\"");
+  EXPECT_EQ(error_of([] {
+              train_options({{"batch", 1.5}});
+            }),
+            "keel::lab::TrainOptions: expected batch to be a whole number, got 1.5");
+  EXPECT_EQ(error_of([] {
+              train_options({{"seed", -1}});
+            }),
+            "keel::lab::TrainOptions: expected seed to be a whole number, got -1");
+  EXPECT_EQ(error_of([] {
+              train_options({{"batches", 1}});
+            }),
+            "keel::lab::TrainOptions: no option is called 'batches'");
+  EXPECT_NE(error_of([] { train_options(json::array()); }), "no keel::Error");
+}
+
+TEST(TrainOptionsTest, NumbersOutOfRangeAreNotTurnedIntoOthers) {
+  EXPECT_EQ(error_of([] {
+              train_options({{"group_size", 18446744073709551615u}});
+            }),
+            "keel::lab::TrainOptions: expected group_size to be a whole number, got "
+            "18446744073709551615");
+  EXPECT_EQ(error_of([] {
+              train_options({{"batch", 0}});
+            }),
+            "keel::lab::TrainOptions: expected batch in [1, 1000000000], got 0");
+  EXPECT_EQ(train_options({{"seed", "18446744073709551615"}}).seed, 0xffffffffffffffffu);
+  for (const char* text : {"", "-1", "1x", "18446744073709551616", " 1"})
+    EXPECT_NE(error_of([&] { train_options({{"seed", text}}); }), "no keel::Error") << text;
+}
+
+// What a run is told is written to config.toml and to checkpoints, and must come back the same.
+TEST(TrainOptionsTest, PathsAreUtf8) {
+  for (const std::string& path : {std::string("caf\xe9"), std::string("a\0b", 3)}) {
+    TrainOptions options = test::small_options();
+    options.data.path = path;
+    EXPECT_NE(error_of([&] { validate(options); }).find("expected path in UTF-8"),
+              std::string::npos);
+    options.data.path = "";
+    options.run = path;
+    EXPECT_NE(error_of([&] { validate(options); }).find("expected run in UTF-8"),
+              std::string::npos);
+  }
+}
+
+TEST(TrainOptionsTest, DefaultsAreValid) {
+  EXPECT_NO_THROW(validate(TrainOptions{}));
+  EXPECT_NO_THROW(validate(test::small_options("pca")));
+}
+
+TEST(TrainOptionsTest, ValidateNamesTheOptionAndTheRange) {
+  const auto with = [](auto change) {
+    TrainOptions options = test::small_options();
+    change(options);
+    return error_of([&] { validate(options); });
+  };
+  EXPECT_EQ(with([](auto& o) { o.batch = 0; }),
+            "keel::lab::TrainOptions: expected batch in [1, 1000000000], got 0");
+  EXPECT_EQ(with([](auto& o) { o.momentum = 1.5; }),
+            "keel::lab::TrainOptions: expected momentum in [0, 1], got 1.5");
+  EXPECT_EQ(with([](auto& o) { o.learning_rate = std::nan(""); }),
+            "keel::lab::TrainOptions: expected learning_rate in [0, 1000000], got nan");
+  EXPECT_EQ(with([](auto& o) { o.schedule = "cosine"; }),
+            "keel::lab::TrainOptions: expected schedule to be one of one_cycle, paper, constant, "
+            "got 'cosine'");
+  EXPECT_EQ(with([](auto& o) { o.resume = true; }),
+            "keel::lab::TrainOptions: expected a run folder to resume, got none");
+  EXPECT_NE(with([](auto& o) { o.model.norm.kind = "layer"; }), "no keel::Error");
+  EXPECT_NE(with([](auto& o) { o.model.norm.eps = -1; }), "no keel::Error");
+  EXPECT_NE(with([](auto& o) { o.log_every = 0; }), "no keel::Error");
+}
+
+TEST(TrainOptionsTest, EveryFieldHasANameOfItsOwnAndHelp) {
+  TrainOptions options;
+  std::set<std::string> names;
+  for_each_field(options, [&](const std::string& name, auto&, const std::string& help, auto) {
+    EXPECT_TRUE(names.insert(name).second) << name;
+    EXPECT_FALSE(help.empty()) << name;
+  });
+  EXPECT_GT(names.size(), 35u);
+}
+
+}  // namespace
+}  // namespace keel::lab

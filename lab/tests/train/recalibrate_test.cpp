@@ -1,0 +1,173 @@
+#include "lab/train/recalibrate.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "lab/tests/train/support.h"
+#include "lab/train/checkpoint.h"
+#include "lab/train/trainer.h"
+
+namespace keel::lab {
+namespace {
+
+using test::Recorder;
+using torch::Tensor;
+
+bool is_statistic(const std::string& name) {
+  return name.find("running_") != std::string::npos ||
+         name.find("num_batches_tracked") != std::string::npos;
+}
+
+Checkpoint at(const std::filesystem::path& run, std::int64_t step) {
+  return load_checkpoint(run / "checkpoints" / ("step-000000" + std::to_string(step) + ".json"));
+}
+
+TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
+  const DataSet data = test::small_data();
+  for (const char* norm : {"batch", "zca", "pca"}) {
+    const test::Folder without, with;
+    TrainOptions options = test::small_options(norm);
+    options.epochs = 3;
+    Recorder plain, twice;
+    options.run = without.path;
+    const Result expected = train(options, data, plain);
+    options.run = with.path;
+    options.recalibrate = 4;
+    const Result result = train(options, data, twice);
+
+    EXPECT_TRUE(std::isnan(expected.recalibrated_test_error));
+    EXPECT_TRUE(std::isfinite(result.recalibrated_test_error)) << norm;
+    EXPECT_EQ(result.test_error, expected.test_error) << norm;
+    ASSERT_EQ(twice.steps.size(), plain.steps.size());
+    for (std::size_t i = 0; i < plain.steps.size(); ++i) {
+      EXPECT_EQ(twice.steps[i].loss, plain.steps[i].loss) << norm << i;
+      EXPECT_EQ(twice.steps[i].gradient_norm_layer, plain.steps[i].gradient_norm_layer) << norm;
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(twice.epochs[i].test_loss, plain.epochs[i].test_loss) << norm << i;
+      EXPECT_GT(twice.epochs[i].recalibration_seconds, 0);
+      EXPECT_TRUE(std::isnan(plain.epochs[i].recalibration_seconds));
+    }
+    EXPECT_EQ(twice.epochs[2].recalibrated_test_error, result.recalibrated_test_error);
+    // The spectrum is that of the last training step.
+    if (twice.layer.values.defined()) {
+      EXPECT_TRUE(twice.layer.values.equal(plain.layer.values));
+      EXPECT_TRUE(twice.layer.covariance.equal(plain.layer.covariance));
+    }
+
+    // Within the run checkpoints are training's; the last one has its statistics made again.
+    EXPECT_EQ(read_file(with.path / "checkpoints/step-00000012.safetensors"),
+              read_file(without.path / "checkpoints/step-00000012.safetensors"));
+    EXPECT_EQ(at(with.path, 12).recalibrated, 0);
+    const Checkpoint last = at(with.path, 18), plain_last = at(without.path, 18);
+    EXPECT_EQ(last.recalibrated, 4);
+    EXPECT_EQ(last.tensors.metadata.at("recalibrated"), "4 batches");
+    EXPECT_EQ(plain_last.tensors.metadata.count("recalibrated"), 0u);
+    for (const auto& [name, tensor] : last.tensors.tensors)
+      EXPECT_EQ(tensor.equal(plain_last.tensors.tensors.at(name)), !is_statistic(name)) << name;
+    options.run.clear();
+    EXPECT_EQ(evaluate(load_model(last), data.test, data, options).error,
+              result.recalibrated_test_error);
+  }
+}
+
+TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
+  struct Interrupter : Recorder {
+    void on_step(const StepRecord& record) override {
+      if (record.step == 8) std::raise(SIGTERM);
+    }
+  };
+  const DataSet data = test::small_data();
+  const test::Folder whole, parts;
+  TrainOptions options = test::small_options("zca");
+  options.recalibrate = 3;
+  options.run = whole.path;
+  Recorder told;
+  const Result expected = train(options, data, told);
+  options.run = parts.path;
+  options.resume = true;
+  Interrupter interrupter;
+  EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
+  Recorder again;
+  const Result result = train(options, data, again);
+  EXPECT_EQ(result.recalibrated_test_error, expected.recalibrated_test_error);
+  const char* last = "checkpoints/step-00000012.safetensors";
+  EXPECT_EQ(read_file(parts.path / last), read_file(whole.path / last));
+  // Of a run that is over its record says it.
+  EXPECT_EQ(train(options, data, again).recalibrated_test_error, expected.recalibrated_test_error);
+}
+
+/// The statistics of the first norm's input over all training images, as they are.
+std::pair<Tensor, Tensor> moments_before_norm(ResNet& model, const DataSet& data) {
+  const torch::NoGradGuard no_grad;
+  const Tensor weight = model->named_parameters()["conv1.weight"];
+  const Tensor x = torch::conv2d(normalise(data.train.pixels, augment_options(data, 0)), weight, {},
+                                 /*stride=*/1, /*padding=*/1)
+                       .to(torch::kDouble);
+  return {x.mean({0, 2, 3}), x.var(std::vector<std::int64_t>{0, 2, 3}, /*unbiased=*/true)};
+}
+
+TEST(RecalibrateTest, OneBatchOfAllImagesGivesTheirStatistics) {
+  const DataSet data = test::small_data(32);
+  TrainOptions options = test::small_options("batch");
+  options.batch = 32;
+  options.augmentation = false;
+  options.recalibrate = 50;
+  torch::manual_seed(3);
+  ResNet model(options.model);
+  model->eval();
+  EXPECT_EQ(recalibrate(model, data.train, augment_options(data, 1), options, 7), 1);  // an epoch
+  EXPECT_FALSE(model->is_training());
+  const auto [mean, variance] = moments_before_norm(model, data);
+  // Float32 sums of 32 * 64 numbers of order 1, in another order.
+  EXPECT_TRUE(
+      model->named_buffers()["bn1.running_mean"].to(torch::kDouble).allclose(mean, 1e-4, 1e-5));
+  EXPECT_TRUE(
+      model->named_buffers()["bn1.running_var"].to(torch::kDouble).allclose(variance, 1e-4, 1e-5));
+  EXPECT_EQ(model->named_buffers()["bn1.num_batches_tracked"].item<std::int64_t>(), 1);
+}
+
+TEST(RecalibrateTest, SeedAndStepChooseTheImages) {
+  const DataSet data = test::small_data();
+  TrainOptions options = test::small_options("zca");
+  options.recalibrate = 2;
+  torch::manual_seed(3);
+  ResNet model(options.model);
+  const auto statistics = [&](std::uint64_t seed, std::int64_t step) {
+    options.seed = seed;
+    recalibrate(model, data.train, augment_options(data, 1), options, step);
+    return model->named_buffers()["bn1.running_mean"].clone();
+  };
+  torch::manual_seed(9);
+  const Tensor first = statistics(1, 5), drawn = torch::rand({4});
+  EXPECT_TRUE(statistics(1, 5).equal(first));
+  EXPECT_FALSE(statistics(1, 6).equal(first));
+  EXPECT_FALSE(statistics(2, 5).equal(first));
+  torch::manual_seed(9);
+  EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of these
+}
+
+TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
+  const DataSet data = test::small_data();
+  TrainOptions options = test::small_options("zca");
+  options.epochs = 6;
+  options.augmentation = false;
+  options.learning_rate = 0.05;
+  const test::Folder folder;
+  options.run = folder.path;
+  Recorder told;
+  train(options, data, told);
+  ResNet model = load_model(*newest_checkpoint(folder.path, {}));
+  for (Tensor& buffer : model->buffers()) buffer.zero_();
+  options.recalibrate = 6;
+  EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // by chance: 0.75
+  EXPECT_LT(evaluate_recalibrated(model, data.test, data, options, 36).error, 0.4);
+  EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // it keeps them
+  DataSet few = test::small_data(8);
+  EXPECT_EQ(test::error_of([&] { evaluate_recalibrated(model, few.test, few, options, 36); }),
+            "keel::lab::recalibrate: expected at least a batch of 16 training images, got 8");
+}
+
+}  // namespace
+}  // namespace keel::lab

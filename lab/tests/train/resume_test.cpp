@@ -1,0 +1,252 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdio>
+#include <random>
+#include <tuple>
+
+#include "lab/tests/train/support.h"
+#include "lab/train/checkpoint.h"
+#include "lab/train/trainer.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using test::Recorder;
+
+/// Sends a signal to its own process after some steps, as a user or a scheduler would.
+struct Interrupter : Recorder {
+  std::int64_t at;
+  int signal;
+  Interrupter(std::int64_t step, int number) : at(step), signal(number) {}
+  void on_step(const StepRecord& record) override {
+    Recorder::on_step(record);
+    if (record.step == at) std::raise(signal);
+  }
+};
+
+std::string final_tensors(const fs::path& run, std::int64_t step) {
+  char name[64];
+  std::snprintf(name, sizeof name, "step-%08lld.safetensors", static_cast<long long>(step));
+  return read_file(run / "checkpoints" / name);
+}
+
+TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
+  const DataSet data = test::small_data();
+  for (const char* norm : {"batch", "zca"}) {
+    const test::Folder whole, parts;
+    TrainOptions options = test::small_options(norm);
+    options.epochs = 3;
+    options.log_every = 4;
+    options.run = whole.path;
+    Recorder undisturbed;
+    const Result expected = train(options, data, undisturbed);
+
+    // Inside an epoch, at its end (step 12), and by either signal.
+    options.run = parts.path;
+    options.resume = true;
+    std::vector<StepRecord> steps;
+    std::vector<EpochRecord> epochs;
+    Result result;
+    for (const auto& [at, signal] : {std::pair(4, SIGTERM), {8, SIGINT}, {12, SIGTERM}, {99, 0}}) {
+      Interrupter told(at, signal);
+      result = train(options, data, told);
+      EXPECT_EQ(result.status, at < 99 ? "interrupted" : "finished");
+      if (at < 99) {
+        EXPECT_EQ(result.steps, at);
+      }
+      EXPECT_EQ(told.info.first_step, steps.empty() ? 0 : steps.back().step);
+      steps.insert(steps.end(), told.steps.begin(), told.steps.end());
+      epochs.insert(epochs.end(), told.epochs.begin(), told.epochs.end());
+    }
+    EXPECT_EQ(final_tensors(parts.path, 18), final_tensors(whole.path, 18)) << norm;
+    EXPECT_EQ(result.test_error, expected.test_error);
+    EXPECT_EQ(result.best_test_error, expected.best_test_error);
+    ASSERT_EQ(steps.size(), undisturbed.steps.size());
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      EXPECT_EQ(steps[i].step, undisturbed.steps[i].step);
+      EXPECT_EQ(steps[i].loss, undisturbed.steps[i].loss) << i;
+      EXPECT_EQ(steps[i].gradient_norm_layer, undisturbed.steps[i].gradient_norm_layer) << i;
+      EXPECT_EQ(steps[i].learning_rate, undisturbed.steps[i].learning_rate);
+    }
+    ASSERT_EQ(epochs.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(epochs[i].train_loss, undisturbed.epochs[i].train_loss);
+      EXPECT_EQ(epochs[i].test_loss, undisturbed.epochs[i].test_loss);
+    }
+
+    // Resumed once more, a finished run is finished.
+    Recorder again;
+    const Result same = train(options, data, again);
+    EXPECT_EQ(same.status, "finished");
+    EXPECT_EQ(same.test_error, expected.test_error);
+    EXPECT_TRUE(again.steps.empty());
+  }
+}
+
+TEST(ResumeTest, ASignalWithoutARunFolderEndsTheRunAsWell) {
+  Interrupter told(3, SIGTERM);
+  const Result result = train(test::small_options(), test::small_data(), told);
+  EXPECT_EQ(result.status, "interrupted");
+  EXPECT_EQ(result.steps, 3);
+}
+
+TEST(ResumeTest, HandlersAreThereOnlyWhileTraining) {
+  const auto mine = [](int) {};
+  std::signal(SIGTERM, mine);
+  Recorder told;
+  train(test::small_options(), test::small_data(), told);
+  EXPECT_EQ(std::signal(SIGTERM, SIG_DFL), +mine);
+}
+
+TEST(ResumeTest, FallsBackToThePreviousCheckpointAndSaysSo) {
+  const test::Folder folder;
+  const DataSet data = test::small_data();
+  TrainOptions options = test::small_options("zca");
+  options.run = folder.path;
+  options.checkpoint_every = 5;
+  Recorder first, second;
+  train(options, data, first);
+  const std::string expected = final_tensors(folder.path, 12);
+  std::string damaged = expected;
+  damaged[damaged.size() / 2] = char(damaged[damaged.size() / 2] ^ 4);
+  write_file_atomically(folder.path / "checkpoints" / "step-00000012.safetensors", damaged);
+  options.resume = true;
+  const Result result = train(options, data, second);
+  EXPECT_EQ(result.status, "finished");
+  ASSERT_EQ(second.messages.size(), 1u);
+  EXPECT_NE(second.messages[0].find("step 12"), std::string::npos) << second.messages[0];
+  EXPECT_EQ(second.info.first_step, 10);
+  EXPECT_EQ(final_tensors(folder.path, 12), expected);
+}
+
+TEST(ResumeTest, WithoutACheckpointItStartsAfreshAndSaysSo) {
+  const test::Folder folder;
+  TrainOptions options = test::small_options();
+  options.run = folder.path / "new";
+  options.resume = true;
+  Recorder told;
+  EXPECT_EQ(train(options, test::small_data(), told).status, "finished");
+  ASSERT_EQ(told.messages.size(), 1u);
+  EXPECT_NE(told.messages[0].find("starting afresh"), std::string::npos);
+}
+
+TEST(ResumeTest, RefusesOtherOptionsAndOtherData) {
+  const test::Folder folder;
+  TrainOptions options = test::small_options();
+  options.run = folder.path;
+  Recorder told;
+  train(options, test::small_data(), told);
+  options.resume = true;
+  options.learning_rate = 0.2;
+  EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
+            "keel::lab::train: cannot resume: the checkpoint was made with learning_rate 0.1, got "
+            "0.2");
+  options.learning_rate = 0.1;
+  DataSet other = test::small_data();
+  other.name = "other";
+  EXPECT_NE(error_of([&] { train(options, other, told); }), "no keel::Error");
+  // The same name and classes, but half the images: no step of the run would be what it was.
+  EXPECT_NE(error_of([&] {
+              train(options, test::small_data(48), told);
+            }).find("these data make 3 batches an epoch"),
+            std::string::npos);
+}
+
+TEST(ResumeTest, RefusesAPositionBeyondTheRun) {
+  const test::Folder folder;
+  TrainOptions options = test::small_options();
+  options.run = folder.path;
+  Recorder told;
+  train(options, test::small_data(), told);
+  const fs::path file = folder.path / "checkpoints" / "step-00000012.json";
+  const std::string good = read_file(file);
+  options.resume = true;
+  // Two epochs of six batches. Consistent, and yet: beyond the end; a batch that an epoch does not have.
+  for (const auto& [step, epoch, batch] : {std::tuple(600, 100, 0), {12, 1, 6}, {13, 2, 1}}) {
+    std::string bytes = good;
+    for (const auto& [name, value] :
+         {std::pair("step", step), {"epoch", epoch}, {"batch", batch}}) {
+      const std::string key = "\"" + std::string(name) + "\": ";
+      const auto at = bytes.find(key, bytes.find("\"position\"")) + key.size();
+      bytes.replace(at, bytes.find_first_of(",\n", at) - at, std::to_string(value));
+    }
+    write_file_atomically(file, bytes);
+    EXPECT_NE(error_of([&] {
+                train(options, test::small_data(), told);
+              }).find("these data make 6 batches an epoch and 12 steps in all"),
+              std::string::npos)
+        << step;
+  }
+}
+
+/// The training program, in a process that can be killed.
+class Child {
+ public:
+  explicit Child(const fs::path& run) {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      execl(KEEL_TRAIN_CHILD, KEEL_TRAIN_CHILD, run.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    close(ends[1]);
+    lines_ = fdopen(ends[0], "r");
+  }
+  ~Child() { fclose(lines_); }
+
+  /// Lets it write that many lines, or all.
+  int wait_for_lines(int count) {
+    char line[256];
+    int seen = 0;
+    while (seen < count && fgets(line, sizeof line, lines_) != nullptr) ++seen;
+    return seen;
+  }
+  void kill() { ::kill(pid_, SIGKILL); }
+  int status() {
+    int status = -1;
+    waitpid(pid_, &status, 0);
+    return status;
+  }
+
+ private:
+  pid_t pid_;
+  FILE* lines_;
+};
+
+TEST(ResumeTest, KilledAtRandomMomentsItReachesTheSameBits) {
+  const test::Folder whole, killed;
+  {
+    Child child(whole.path);
+    child.wait_for_lines(1 << 20);
+    ASSERT_EQ(child.status(), 0);
+  }
+  std::mt19937 random(2024);
+  int kills = 0;
+  for (bool finished = false; !finished;) {
+    ASSERT_LT(kills, 40);
+    Child child(killed.path);
+    // A line is written at a step's record and at each checkpoint; the microseconds put the kill
+    // anywhere between two, into the writing of files too.
+    child.wait_for_lines(1 + int(random() % 9));
+    usleep(random() % 4000);
+    child.kill();
+    const int status = child.status();
+    finished = WIFEXITED(status);
+    if (finished) {
+      ASSERT_EQ(WEXITSTATUS(status), 0);
+    }
+    kills += !finished;
+  }
+  EXPECT_GE(kills, 3);
+  EXPECT_EQ(final_tensors(killed.path, 24), final_tensors(whole.path, 24));
+}
+
+}  // namespace
+}  // namespace keel::lab

@@ -1,0 +1,239 @@
+#include "lab/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "lab/tests/train/support.h"
+#include "lab/train/checkpoint.h"
+
+namespace keel::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using test::Recorder;
+
+TEST(TrainerTest, LearnsAndTells) {
+  TrainOptions options = test::small_options("zca");
+  options.epochs = 6;
+  options.augmentation = false;
+  options.log_every = 4;
+  options.learning_rate = 0.05;
+  Recorder told;
+  const Result result = train(options, test::small_data(), told);
+  EXPECT_EQ(result.status, "finished");
+  EXPECT_EQ(result.steps, 36);
+  EXPECT_EQ(result.epochs, 6);
+  EXPECT_LT(result.test_error, 0.4);  // by chance: 0.75
+  EXPECT_LE(result.best_test_error, result.test_error);
+  EXPECT_GT(result.images_per_second, 0);
+  EXPECT_EQ(told.starts, 1);
+  EXPECT_EQ(told.finishes, 1);
+  EXPECT_EQ(told.info.steps, 36);
+  EXPECT_EQ(told.info.steps_per_epoch, 6);
+  EXPECT_EQ(told.info.device, "cpu");
+  EXPECT_EQ(told.info.parameters, 5112);
+  EXPECT_NE(told.info.layer.find("ZcaWhitening(4"), std::string::npos) << told.info.layer;
+
+  std::vector<std::int64_t> logged;
+  for (const StepRecord& record : told.steps) logged.push_back(record.step);
+  EXPECT_EQ(logged, (std::vector<std::int64_t>{4, 6, 8, 12, 16, 18, 20, 24, 28, 30, 32, 36}));
+  for (const StepRecord& record : told.steps) {
+    EXPECT_GT(record.loss, 0);
+    EXPECT_GT(record.gradient_norm_layer, 0);
+    EXPECT_GT(record.smallest_gap, 0);
+    EXPECT_GE(record.rank, 1);
+    EXPECT_LE(record.rank, 4);
+    EXPECT_EQ(record.epoch, (record.step - 1) / 6);
+  }
+  ASSERT_EQ(told.epochs.size(), 6u);
+  // An epoch's mean is that of its records, 4 and 2 steps long.
+  EXPECT_NEAR(told.epochs[0].train_loss, (4 * told.steps[0].loss + 2 * told.steps[1].loss) / 6,
+              1e-12);
+  EXPECT_LT(told.epochs.back().train_loss, told.epochs.front().train_loss);
+  EXPECT_EQ(told.layers, (std::vector<std::int64_t>{6, 12, 18, 24, 30, 36}));
+  EXPECT_TRUE(told.checkpoints.empty());
+}
+
+TEST(TrainerTest, EvaluatesAsOftenAsAskedAndAtTheEnd) {
+  TrainOptions options = test::small_options("zca");
+  options.epochs = 5;
+  Recorder each, some;
+  const Result result = train(options, test::small_data(), each);
+  options.evaluate_every = 2;
+  const Result sparing = train(options, test::small_data(), some);
+  ASSERT_EQ(some.epochs.size(), 5u);
+  for (const std::size_t epoch : {0, 2, 4}) {
+    EXPECT_EQ(some.epochs[epoch].test_error, each.epochs[epoch].test_error);
+    EXPECT_EQ(some.epochs[epoch].test_loss, each.epochs[epoch].test_loss);
+  }
+  for (const std::size_t epoch : {1, 3}) {
+    EXPECT_TRUE(std::isnan(some.epochs[epoch].test_error));
+    EXPECT_TRUE(std::isnan(some.epochs[epoch].test_loss));
+    EXPECT_EQ(some.epochs[epoch].train_loss, each.epochs[epoch].train_loss);
+  }
+  EXPECT_EQ(sparing.test_error, result.test_error);  // an evaluation leaves training as it is
+  EXPECT_EQ(sparing.best_test_error,
+            std::min({each.epochs[0].test_error, each.epochs[2].test_error, result.test_error}));
+}
+
+TEST(TrainerTest, TheSameSeedGivesTheSameNumbersAndAnotherOneOthers) {
+  const DataSet data = test::small_data();
+  TrainOptions options = test::small_options("pca");
+  Recorder first, second, third;
+  train(options, data, first);
+  train(options, data, second);
+  options.seed = 8;
+  train(options, data, third);
+  for (std::size_t i = 0; i < first.steps.size(); ++i)
+    EXPECT_EQ(first.steps[i].loss, second.steps[i].loss) << i;
+  EXPECT_NE(first.steps[0].loss, third.steps[0].loss);
+}
+
+TEST(TrainerTest, StopsAtAFailureAndSaysWhereItBegan) {
+  TrainOptions options = test::small_options("zca");
+  options.model.dead_channels = 2;
+  options.log_every = 5;  // seen at the fifth step, begun at the first
+  const test::Folder folder;
+  options.run = folder.path;
+  options.checkpoint_every = 3;
+  const DataSet data = test::small_data();
+  Recorder healthy;
+  EXPECT_EQ(train(options, data, healthy).status, "finished");
+  EXPECT_TRUE(healthy.failures.empty());
+
+  fs::remove_all(folder.path / "checkpoints");
+  options.model.norm.rule = "analytic";
+  Recorder told;
+  const Result result = train(options, data, told);
+  EXPECT_EQ(result.status, "failed");
+  ASSERT_TRUE(result.failure);
+  EXPECT_EQ(result.failure->step, 1);
+  EXPECT_EQ(result.steps, 1);
+  EXPECT_GT(result.images_per_second, 0);
+  EXPECT_EQ(result.failure->where, "gradient of conv1.weight");
+  EXPECT_EQ(result.failure->layer, "bn1");
+  EXPECT_EQ(result.failure->smallest_gap, 0);
+  ASSERT_EQ(told.failures.size(), 1u);
+  EXPECT_EQ(told.finishes, 1);
+  EXPECT_TRUE(told.steps.empty());
+  EXPECT_TRUE(told.checkpoints.empty());
+  EXPECT_FALSE(fs::exists(folder.path / "checkpoints"));
+  const auto spectrum = nlohmann::json::parse(read_file(folder.path / "spectrum.json"));
+  EXPECT_EQ(spectrum["step"], 1);
+  EXPECT_EQ(spectrum["smallest_gap"], 0.0);
+  EXPECT_EQ(spectrum["values"][0].size(), 4u);
+  EXPECT_EQ(to_json(result)["failure"]["layer"], "bn1");
+  EXPECT_TRUE(to_json(result)["test_error"].is_null());
+}
+
+TEST(TrainerTest, WritesCheckpointsAndTheSpectrum) {
+  const test::Folder folder;
+  TrainOptions options = test::small_options("zca");
+  options.run = folder.path / "deeper" / "run";
+  options.checkpoint_every = 4;
+  options.keep = 2;
+  Recorder told;
+  const Result result = train(options, test::small_data(), told);
+  EXPECT_EQ(told.checkpoints, (std::vector<std::int64_t>{4, 8, 12}));
+  const auto newest = newest_checkpoint(options.run, {});
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->position.step, 12);
+  EXPECT_EQ(newest->position.epoch, 2);
+  EXPECT_EQ(newest->position.last_test_error, result.test_error);
+  EXPECT_FALSE(fs::exists(options.run / "checkpoints" / "step-00000004.json"));
+  // The network in it is the one that was evaluated.
+  const DataSet data = test::small_data();
+  const Evaluation again = evaluate(load_model(*newest), data.test, data, options);
+  EXPECT_EQ(again.error, result.test_error);
+  EXPECT_NEAR(again.loss, result.test_loss, 1e-6);
+  EXPECT_EQ(nlohmann::json::parse(read_file(options.run / "spectrum.json"))["step"], 12);
+}
+
+TEST(TrainerTest, MaxStepsEndsTheRunAndItsSchedule) {
+  TrainOptions options = test::small_options();
+  options.max_steps = 8;
+  Recorder told;
+  const Result result = train(options, test::small_data(), told);
+  EXPECT_EQ(result.status, "finished");
+  EXPECT_EQ(result.steps, 8);
+  EXPECT_EQ(told.epochs.size(), 2u);
+  EXPECT_LT(told.steps.back().learning_rate, 1e-5);
+}
+
+/// Makes every file longer than `bytes` fail, as a full disk would.
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~SmallFiles() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(TrainerTest, AFullDiskIsReportedAndTheRunGoesOn) {
+  const test::Folder folder;
+  TrainOptions options = test::small_options("zca");
+  options.run = folder.path;
+  Recorder told;
+  {
+    const SmallFiles limit(100);
+    const Result result = train(options, test::small_data(), told);
+    EXPECT_EQ(result.status, "finished");
+    EXPECT_EQ(result.steps, 12);
+    EXPECT_NE(result.unsaved.find("cannot write"), std::string::npos) << result.unsaved;
+    EXPECT_EQ(to_json(result)["unsaved"], result.unsaved);
+  }
+  EXPECT_TRUE(told.checkpoints.empty());
+  ASSERT_EQ(told.messages.size(), 4u);  // a spectrum and a checkpoint for each epoch
+  EXPECT_NE(told.messages[1].find("step 6: no checkpoint (cannot write"), std::string::npos)
+      << told.messages[1];
+  EXPECT_TRUE(fs::is_empty(folder.path / "checkpoints"));
+  EXPECT_EQ(train(options, test::small_data(), told).unsaved, "");  // a disk with room again
+}
+
+TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
+  TrainOptions options = test::small_options();
+  Recorder told;
+  const DataSet few = test::small_data(10);
+  EXPECT_EQ(error_of([&] { train(options, few, told); }),
+            "keel::lab::train: expected at least a batch of 16 training images, got 10");
+  options.batch = 1;
+  DataSet tiny = test::small_data();
+  for (Images* images : {&tiny.train, &tiny.test})
+    images->pixels = images->pixels.slice(2, 0, 4).slice(3, 0, 4).contiguous();
+  EXPECT_EQ(error_of([&] { train(options, tiny, told); }),
+            "keel::lab::train: expected at least 2 values of a channel for the norms of the last "
+            "stage, got 1: 1 image of 1 x 1 there (batch, size)");
+  options.batch = 16;
+  DataSet wrong = test::small_data();
+  wrong.train.labels[3] = 4;
+  EXPECT_EQ(error_of([&] { train(options, wrong, told); }),
+            "keel::lab::train: expected labels from 0 to 3, got 0 to 4");
+  if (!torch::cuda::is_available()) {
+    options.device = "cuda";
+    EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
+              "keel::lab: expected a CUDA device, as asked for; LibTorch sees none");
+  }
+  EXPECT_EQ(told.starts, 0);
+  options = test::small_options();
+  options.batch = 2;  // the fewest that have a variance
+  options.max_steps = 4;
+  EXPECT_TRUE(std::isfinite(train(options, tiny, told).test_loss));
+}
+
+}  // namespace
+}  // namespace keel::lab
