@@ -6,15 +6,27 @@ import math
 from pathlib import Path
 from typing import Callable, List, Sequence, Tuple
 
-INK, GRID = "#333333", "#dddddd"
+PAPER, INK, GRID = "white", "#333333", "#dddddd"
 COLOURS = ["#0b62a4", "#c4421a", "#2e8b57", "#7a4fa3", "#8a6d1d", "#555555"]
+# What stands for these colours where the reader's system is dark. Squares of a matrix keep theirs.
+DARK = {PAPER: "#0d1117", INK: "#d1d7e0", GRID: "#30363d"}
+DARK.update(zip(COLOURS, ["#58a6ff", "#ff7b54", "#4cc38a", "#b392f0", "#d4a72c", "#9198a1"]))
+
+
+def dark_style() -> str:
+    rules = [
+        f'[{use}="{light}"] {{ {use}: {dark}; }}'
+        for light, dark in DARK.items()
+        for use in ("fill", "stroke")
+    ]
+    return "<style>@media (prefers-color-scheme: dark) { " + " ".join(rules) + " }</style>"
 
 
 class Drawing:
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
         self.parts: List[str] = []
-        self.rectangle(0, 0, width, height, "#ffffff")
+        self.rectangle(0, 0, width, height, PAPER)
 
     def rectangle(self, x: float, y: float, w: float, h: float, fill: str, stroke="") -> None:
         outline = f' stroke="{stroke}"' if stroke else ""
@@ -30,6 +42,9 @@ class Drawing:
             f'stroke-width="{width}"{dashes}/>'
         )
 
+    def circle(self, x: float, y: float, radius: float, fill: str) -> None:
+        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}"/>')
+
     def text(self, x: float, y: float, words: str, anchor="middle", size=11, fill=INK) -> None:
         safe = words.replace("&", "&amp;").replace("<", "&lt;")
         self.parts.append(
@@ -43,7 +58,7 @@ class Drawing:
             f'width="{self.width:g}" height="{self.height:g}" font-family="sans-serif">'
         )
         note = f"<!-- made by: {made_by} -->"
-        path.write_text("\n".join([head, note, *self.parts, "</svg>"]) + "\n")
+        path.write_text("\n".join([head, note, dark_style(), *self.parts, "</svg>"]) + "\n")
         print(f"wrote {path}")
 
 
