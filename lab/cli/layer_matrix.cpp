@@ -1,4 +1,5 @@
 #include "lab/cli/layer_matrix.h"
+#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -55,7 +56,7 @@ LayerMatrix from_run(const std::filesystem::path& folder, const LayerMatrixOptio
   const auto& rows = run.spectrum[std::size_t(options.group)].covariance;
   const auto n = std::int64_t(rows.size());
   require(n > 0, fmt::format("keel inspect: {} has no covariance of group {}",
-                             (folder / "spectrum.json").string(), options.group));
+                             (folder / lab::run_files::kSpectrum).string(), options.group));
   Tensor covariance = torch::empty({n, n}, torch::kDouble);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
@@ -64,7 +65,7 @@ LayerMatrix from_run(const std::filesystem::path& folder, const LayerMatrixOptio
   const char* last = recorded.data() + recorded.size();
   require(recorded.empty() || std::from_chars(recorded.data(), last, eps).ptr == last,
           fmt::format("keel inspect: expected eps in {} to be a number, got '{}'",
-                      (folder / "config.toml").string(), recorded));
+                      (folder / lab::run_files::kConfig).string(), recorded));
   eps = options.eps.value_or(eps);
   return {shifted(covariance, run.setting("norm") == "pca", eps),
           fmt::format("{}: the layer's matrix at its last step{}, eps {:g}", folder.string(),
@@ -105,7 +106,7 @@ LayerMatrix layer_matrix(const std::filesystem::path& where, const LayerMatrixOp
   require(std::filesystem::exists(where),
           fmt::format("keel inspect: {} is not there", where.string()));
   if (where.extension() == ".npy") return from_npy(where, options);
-  if (std::filesystem::exists(where / "spectrum.json")) return from_run(where, options);
+  if (std::filesystem::exists(where / lab::run_files::kSpectrum)) return from_run(where, options);
   return from_checkpoint(where, options);
 }
 

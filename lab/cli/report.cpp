@@ -1,4 +1,5 @@
 #include "lab/report/page.h"
+#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_run(const fs::path& folder) { return fs::exists(folder / "metrics.jsonl"); }
+bool is_run(const fs::path& folder) { return fs::exists(folder / lab::run_files::kMetrics); }
 
 /// A run's folder, or the runs in a folder of runs, by name.
 std::vector<fs::path> run_folders(const fs::path& where) {

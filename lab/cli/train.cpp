@@ -16,6 +16,7 @@
 #include "lab/report/recorder.h"
 #include "lab/report/text.h"
 #include "lab/storage/folder_claim.h"
+#include "lab/storage/run_files.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {
@@ -60,12 +61,13 @@ class Replacing : public lab::Observer {
   explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
 
   void on_start(const lab::RunInfo&) override {
-    fs::remove(folder_ / "config.toml");  // first: what is half gone cannot be resumed
-    fs::remove_all(folder_ / "checkpoints");
+    fs::remove(folder_ / lab::run_files::kConfig);  // first: what is half gone cannot be resumed
+    fs::remove_all(folder_ / lab::run_files::kCheckpoints);
     for (const auto& entry : fs::directory_iterator(folder_))
-      if (entry.path().filename().string().rfind("events.out.tfevents.", 0) == 0)
+      if (entry.path().filename().string().rfind(lab::run_files::kEvents, 0) == 0)
         fs::remove(entry.path());
-    for (const char* name : {"metrics.jsonl", "result.json", "spectrum.json"})
+    for (const char* name :
+         {lab::run_files::kMetrics, lab::run_files::kResult, lab::run_files::kSpectrum})
       fs::remove(folder_ / name);
   }
 
@@ -74,7 +76,8 @@ class Replacing : public lab::Observer {
 };
 
 bool holds_run(const fs::path& folder) {
-  return fs::exists(folder / "metrics.jsonl") || fs::exists(folder / "checkpoints");
+  return fs::exists(folder / lab::run_files::kMetrics) ||
+         fs::exists(folder / lab::run_files::kCheckpoints);
 }
 
 /// Which folder, as far as the command line says; and whether that one may be written to.
@@ -210,7 +213,7 @@ int train(const std::vector<std::string>& arguments) {
       ->configurable(false)
       ->group("Run folder");
   const fs::path resumed = resumed_folder(arguments);
-  if (!resumed.empty() && !fs::exists(resumed / "config.toml"))
+  if (!resumed.empty() && !fs::exists(resumed / lab::run_files::kConfig))
     throw UsageError(
         fmt::format("keel train: {} has no config.toml to resume with", resumed.string()));
   add_processes(*app, command);
@@ -224,7 +227,7 @@ int train(const std::vector<std::string>& arguments) {
     return app->exit(error) == 0 ? kDone : kUsage;
   }
   if (command.config.empty() && !resumed.empty())
-    command.config = (resumed / "config.toml").string();
+    command.config = (resumed / lab::run_files::kConfig).string();
   if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
   if (command.workers > 0) {

@@ -1,4 +1,5 @@
 #include "lab/report/recorder.h"
+#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 #include <torch/version.h>
@@ -33,10 +34,10 @@ void Recorder::on_start(const RunInfo& info) {
   std::filesystem::create_directories(folder_);
   if (!is_over(info)) {  // what ended the run before is not its result now
     std::error_code absent;
-    std::filesystem::remove(folder_ / "result.json", absent);
+    std::filesystem::remove(folder_ / run_files::kResult, absent);
   }
-  write_file("config.toml", toml(info.options));
-  metrics_.emplace(folder_ / "metrics.jsonl", info.first_step > 0 ? info.first_step : -1, say_);
+  write_file(run_files::kConfig, toml(info.options));
+  metrics_.emplace(folder_ / run_files::kMetrics, info.first_step > 0 ? info.first_step : -1, say_);
   events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
   write({{"kind", "start"},
          {"step", info.first_step},
@@ -112,7 +113,7 @@ void Recorder::on_message(const std::string& message) {
 }
 
 void Recorder::on_finish(const Result& result) {
-  has_result_ = is_over(info_) && std::filesystem::exists(folder_ / "result.json");
+  has_result_ = is_over(info_) && std::filesystem::exists(folder_ / run_files::kResult);
   if (has_result_) return;
   nlohmann::json json = to_json(result);
   json["device"] = info_.device;
@@ -120,13 +121,13 @@ void Recorder::on_finish(const Result& result) {
   json["parameters"] = info_.parameters;
   json["keel"] = KEEL_VERSION;
   json["libtorch"] = TORCH_VERSION;
-  has_result_ = write_file("result.json", json.dump(2) + "\n");
+  has_result_ = write_file(run_files::kResult, json.dump(2) + "\n");
 }
 
 void Recorder::write(Json record) {
   if (!metrics_) return;
   metrics_->write(record);
-  if (!metrics_->healthy()) complain("metrics.jsonl");
+  if (!metrics_->healthy()) complain(run_files::kMetrics);
 }
 
 void Recorder::scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values) {

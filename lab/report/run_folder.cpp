@@ -1,4 +1,5 @@
 #include "lab/report/run_folder.h"
+#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 
@@ -113,13 +114,13 @@ std::string Run::setting(const std::string& name) const {
 }
 
 Run read_run(const fs::path& folder) {
-  const auto metrics = folder / "metrics.jsonl";
+  const auto metrics = folder / run_files::kMetrics;
   require(fs::exists(metrics),
           fmt::format("keel::read_run: expected a run folder with metrics.jsonl, got {}",
                       folder.string()));
   Run run;
   run.folder = folder;
-  run.settings = read_settings(folder / "config.toml");
+  run.settings = read_settings(folder / run_files::kConfig);
   run.status = "unfinished";
   const auto note = [&](const std::string& text) { run.notes.push_back(text); };
   for (const Json& record : read_metrics(metrics, note)) {
@@ -137,8 +138,8 @@ Run read_run(const fs::path& folder) {
   }
   if (run.failure) run.status = "failed";
   if (!run.steps.empty()) run.images_per_second = run.steps.back().images_per_second;
-  if (fs::exists(folder / "result.json")) {
-    const Json result = read_json(folder / "result.json");
+  if (fs::exists(folder / run_files::kResult)) {
+    const Json result = read_json(folder / run_files::kResult);
     run.status = text_of(result, "status");
     run.test_error = number_of(result, "test_error");
     run.recalibrated_test_error = number_of(result, "recalibrated_test_error");
@@ -146,7 +147,8 @@ Run read_run(const fs::path& folder) {
     run.parameters = number_of(result, "parameters");
     run.device = text_of(result, "device");
   }
-  if (fs::exists(folder / "spectrum.json")) run.spectrum = read_spectrum(folder / "spectrum.json");
+  if (fs::exists(folder / run_files::kSpectrum))
+    run.spectrum = read_spectrum(folder / run_files::kSpectrum);
   return run;
 }
 

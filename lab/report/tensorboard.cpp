@@ -1,4 +1,5 @@
 #include "lab/report/tensorboard.h"
+#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -68,7 +69,7 @@ std::string host() {
 
 /// Two writers of one second, host and process must not share a file.
 std::filesystem::path free_name(const std::filesystem::path& folder) {
-  const auto stem = fmt::format("events.out.tfevents.{:010}.{}.{}", std::int64_t(now()), host(),
+  const auto stem = fmt::format("{}{:010}.{}.{}", run_files::kEvents, std::int64_t(now()), host(),
                                 std::int64_t(getpid()));
   for (int i = 0;; ++i) {
     auto path = folder / fmt::format("{}.{}", stem, i);

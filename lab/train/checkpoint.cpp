@@ -1,4 +1,5 @@
 #include "lab/train/checkpoint.h"
+#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 
@@ -198,7 +199,8 @@ Checkpoint load_checkpoint(const fs::path& file) {
 std::optional<Checkpoint> newest_checkpoint(const fs::path& where,
                                             const std::function<void(const std::string&)>& say) {
   if (fs::is_regular_file(where)) return load_checkpoint(where);
-  const fs::path folder = fs::is_directory(where / "checkpoints") ? where / "checkpoints" : where;
+  const fs::path folder =
+      fs::is_directory(where / run_files::kCheckpoints) ? where / run_files::kCheckpoints : where;
   for (const auto step : steps_in(folder, ".json")) {
     try {
       return load_checkpoint(folder / (stem(step) + ".json"));

@@ -1,4 +1,5 @@
 #include "lab/train/trainer.h"
+#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 
@@ -335,7 +336,7 @@ class Run {
 
   void write_checkpoint() {
     try {
-      const fs::path file = save_checkpoint(options_.run / "checkpoints",
+      const fs::path file = save_checkpoint(options_.run / run_files::kCheckpoints,
                                             {.position = at_,
                                              .options = options_,
                                              .data = data_.name,
@@ -359,7 +360,8 @@ class Run {
     if (options_.run.empty()) return;
     try {
       fs::create_directories(options_.run);
-      write_file_atomically(options_.run / "spectrum.json", to_json(layer, step).dump() + "\n");
+      write_file_atomically(options_.run / run_files::kSpectrum,
+                            to_json(layer, step).dump() + "\n");
     } catch (const std::system_error& error) {
       observer_.on_message(
           fmt::format("step {}: no spectrum.json ({}); the run goes on", step, error.what()));
