@@ -6,7 +6,7 @@
 #include "lab/cli/options.h"
 #include "lab/data/data_set.h"
 #include "lab/report/progress.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::cli {
 namespace {

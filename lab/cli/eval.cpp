@@ -7,7 +7,7 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/train/evaluate.h"
 #include "lab/train/trainer.h"
 

@@ -10,7 +10,7 @@
 #include "lab/cli/layer_matrix.h"
 #include "lab/cli/options.h"
 #include "lab/report/spectrum_study.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
-#include "lab/reproduce/machine.h"
 #include "lab/reproduce/measure.h"
+#include "lab/reproduce/origin.h"
 #include "lab/reproduce/run.h"
 #include "lab/storage/files.h"
 

@@ -14,7 +14,7 @@
 #include "lab/report/progress.h"
 #include "lab/report/put.h"
 #include "lab/report/recorder.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/run_files.h"
 #include "lab/train/trainer.h"

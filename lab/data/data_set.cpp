@@ -5,7 +5,7 @@
 #include <map>
 
 #include "lab/data/sources.h"
-#include "lab/names.h"
+#include "lab/one_of.h"
 
 namespace keel::lab {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "lab/models/batch_norm.h"
-#include "lab/names.h"
+#include "lab/one_of.h"
 
 namespace keel::lab {
 namespace {

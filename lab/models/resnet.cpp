@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "lab/models/blocks.h"
-#include "lab/names.h"
+#include "lab/one_of.h"
 
 namespace keel::lab {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "lab/report/svg.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::lab::report {
 namespace {

@@ -10,7 +10,7 @@
 #include "lab/report/page_style.h"
 #include "lab/report/svg.h"
 #include "lab/report/table.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::lab::report {
 namespace {

@@ -10,7 +10,7 @@
 #include "lab/report/groups.h"
 #include "lab/report/put.h"
 #include "lab/report/settings.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::lab::report {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::lab::report {
 namespace {

@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "keel/torch/keel.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/covariances.h"
 #include "lab/reproduce/markdown.h"
 

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "lab/models/norm.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 

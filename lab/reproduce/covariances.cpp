@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "keel/error.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/trial.h"
 
 namespace keel::lab::reproduce {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "lab/report/spectrum_study.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/covariances.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/picture.h"

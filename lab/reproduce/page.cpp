@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 #include "lab/storage/files.h"

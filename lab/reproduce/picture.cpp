@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "lab/report/page_style.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::lab::reproduce {
 namespace {

@@ -19,9 +19,9 @@
 #include <thread>
 
 #include "keel/error.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/child.h"
-#include "lab/reproduce/machine.h"
+#include "lab/reproduce/origin.h"
 #include "lab/reproduce/trial.h"
 #include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"

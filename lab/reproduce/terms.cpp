@@ -7,7 +7,7 @@
 
 #include "keel/torch/keel.h"
 #include "lab/report/spectrum_study.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 #include "lab/reproduce/picture.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "lab/report/charts.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/page.h"
 #include "lab/reproduce/picture.h"

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "lab/names.h"
+#include "lab/one_of.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {

@@ -6,7 +6,7 @@
 #include <stack>
 
 #include "lab/report/page_style.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/tests/report/run_files.h"
 
 namespace keel::lab::report {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <regex>
 
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 namespace keel::lab::report {
 namespace {

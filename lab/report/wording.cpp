@@ -1,4 +1,4 @@
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "lab/reproduce/machine.h"
+#include "lab/reproduce/origin.h"
 
 #include <ATen/Version.h>
 #include <torch/version.h>
