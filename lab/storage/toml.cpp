@@ -38,32 +38,42 @@ using Json = nlohmann::ordered_json;
   throw Error(fmt::format("{}, line {}: {} in '{}'", file, line, what, shown));
 }
 
-/// toml++ bounds how deep values nest but not names: a.a.a. ... = 1 makes a table for each dot, and takes
-/// them down with a function that calls itself. And where it looks for blanks, a letter beyond ASCII takes it to a line that it
-/// tells the compiler is never reached. Nothing is checked here but the number of dots in a name, and such letters.
-void bound_names(std::string_view text, const std::string& file) {
+/// What toml++ must not see. It bounds how deep values nest but not names: a.a.a. ... = 1 makes a table for each dot, and
+/// takes them down with a function that calls itself. And wherever it looks for the end of a word, a letter beyond ASCII
+/// takes it to a line that it tells the compiler is never reached. So names have a few dots at most, such letters stand
+/// in quotes and comments alone, and quotes stand where a name or a value begins: elsewhere toml++ takes them, and what
+/// they hold, for part of a word.
+void check_letters(std::string_view text, const std::string& file) {
   constexpr int kMostDots = 8;
   std::int64_t line = 1;
   int dots = 0;
+  char before = '\n';  // the last character that is no blank
   const auto starts = [&](std::size_t i, std::string_view what) {
     return i < text.size() && text.substr(i, what.size()) == what;
   };
   const auto beyond_ascii = [&](std::size_t i) {
     return static_cast<unsigned char>(text[i]) >= 0x80;
   };
+  const auto is_control = [](char c) {
+    return (c >= 0 && c < ' ' && c != '\t' && c != '\n' && c != '\r') || c == '\x7f';
+  };
   for (std::size_t i = starts(0, "\xef\xbb\xbf") ? 3 : 0; i < text.size(); ++i) {
     const char c = text[i];
     if (beyond_ascii(i)) fail(text, file, line, "expected letters beyond ASCII in quotes");
+    if (is_control(c)) fail(text, file, line, "expected no control character");
     if (c == '"' || c == '\'') {  // skip the string
+      if (std::string_view("\n=,[{.").find(before) == std::string_view::npos)
+        fail(text, file, line, "expected quotes where a name or a value begins");
       const std::string quote(starts(i, std::string(3, c)) ? 3 : 1, c);
       for (i += quote.size(); i < text.size() && !starts(i, quote); ++i) {
+        if (is_control(text[i])) fail(text, file, line, "expected no control character");
         if (c == '"' && text[i] == '\\') {
           const auto next = text.find_first_not_of(" \t\r\n", ++i);
           if (next != std::string_view::npos && beyond_ascii(next))
             fail(text, file, line, "expected ASCII behind a backslash");
         }
         if (i < text.size() && text[i] == '\n') {
-          if (quote.size() == 1) return;  // an error, for toml++ to tell
+          if (quote.size() == 1) fail(text, file, line, "expected the quotes to end on their line");
           ++line;
         }
       }
@@ -72,12 +82,14 @@ void bound_names(std::string_view text, const std::string& file) {
       for (int k = 0; quote.size() == 3 && k < 2 && starts(i + 1, std::string(1, c)); ++k) ++i;
     } else if (c == '#') {
       i = std::min(text.find('\n', i), text.size()) - 1;
+      continue;
     } else if (c == '.') {
       if (++dots > kMostDots) fail(text, file, line, "a name has too many parts");
     } else if (c == '\n' || c == '=' || c == ',' || c == '{' || c == '[') {
       dots = 0;
       line += c == '\n';
     }
+    if (c != ' ' && c != '\t' && c != '\r') before = c;
   }
 }
 
@@ -132,7 +144,7 @@ class Converter {
 }  // namespace
 
 Json parse_toml(std::string_view text, const std::string& file, TomlLines* lines) {
-  bound_names(text, file);
+  check_letters(text, file);
   toml::table root;
   try {
     root = toml::parse(text);

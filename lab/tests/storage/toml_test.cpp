@@ -64,6 +64,23 @@ TEST(Toml, LettersBeyondAsciiAreInQuotes) {
   EXPECT_TRUE(wrong("a = \"\"\"\nb\\\n " + e + "\"\"\"", "2"));
 }
 
+// Quotes behind the beginning of a word are part of it for toml++, and so is the letter that they hold.
+TEST(Toml, QuotesStandWhereANameOrAValueBegins) {
+  const std::string e = "\xc3\xa9";
+  const auto wrong = [](const std::string& text, const std::string& part) {
+    return refuses({"r.toml, line 2: ", part}, [&] { parse_toml("a = 1\n" + text, "r.toml"); });
+  };
+  for (const std::string& text :
+       {"b = 0'" + e + "'", "b = 0 '" + e + "'", "b\"" + e + "\" = 1", "b = 'c' '" + e + "'"})
+    EXPECT_TRUE(wrong(text, "expected quotes where a name or a value begins")) << text;
+  EXPECT_TRUE(wrong("b = 'c\nd = '" + e + "'", "expected the quotes to end on their line"));
+  using namespace std::string_literals;
+  EXPECT_TRUE(wrong("b = 0\0\0'\0"s + e + "\n", "expected no control character"));
+  EXPECT_TRUE(wrong("b = '\x7f'", "expected no control character"));
+  EXPECT_EQ(parse_toml("b.'" + e + "'.\"c\" = [ # d\n 'x', {'" + e + "' = '''y''''}]", "r.toml"),
+            Json::parse(R"({"b": {"\u00e9": {"c": ["x", {"\u00e9": "y'"}]}}})"));
+}
+
 // The file, the line, and the line's text with the name in it.
 TEST(Toml, SaysWhereItIsWrong) {
   const auto wrong = [](const std::string& text, const std::string& line, const std::string& part) {
