@@ -4,11 +4,11 @@
 #include <array>
 
 #include "activations_check.h"
-#include "affine_kernel.cuh"
-#include "affine_mma.h"
-#include "layer_stages.h"
-#include "scratch.h"
-#include "shared_memory.h"
+#include "cuda/affine/kernel.cuh"
+#include "cuda/affine/mma.h"
+#include "cuda/launch/scratch.h"
+#include "cuda/launch/shared_memory.h"
+#include "cuda/whiten/stages.h"
 
 namespace keel::cuda {
 namespace {

@@ -1,8 +1,8 @@
-#include "eigh_block.cuh"
-#include "eigh_large.h"
-#include "eigh_middle.h"
+#include "cuda/eigh/block.cuh"
+#include "cuda/eigh/large.h"
+#include "cuda/eigh/middle.h"
+#include "cuda/launch/scratch.h"
 #include "keel/error.h"
-#include "scratch.h"
 #include "shape.h"
 
 namespace keel::cuda {

@@ -1,7 +1,7 @@
 #include "keel/gradient_rule.h"
 
-#include "gradient_rule.cuh"
-#include "large_matrix.cuh"
+#include "cuda/gradient_rule/kernel.cuh"
+#include "cuda/matrix/large.cuh"
 #include "shape.h"
 
 namespace keel::cuda {

@@ -5,13 +5,13 @@
 #include <type_traits>
 
 #include "activations_check.h"
-#include "affine_task.h"
-#include "layer_stages.h"
-#include "moments_finish.cuh"
-#include "moments_kernel.cuh"
-#include "moments_mma.h"
-#include "scratch.h"
-#include "shared_memory.h"
+#include "cuda/affine/task.h"
+#include "cuda/launch/scratch.h"
+#include "cuda/launch/shared_memory.h"
+#include "cuda/moments/finish.cuh"
+#include "cuda/moments/kernel.cuh"
+#include "cuda/moments/mma.h"
+#include "cuda/whiten/stages.h"
 
 namespace keel::cuda {
 namespace {

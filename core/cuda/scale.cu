@@ -1,7 +1,7 @@
 #include "keel/scale.h"
 
+#include "cuda/launch/scratch.h"
 #include "scale_check.h"
-#include "scratch.h"
 
 namespace keel::cuda {
 namespace {

@@ -1,10 +1,10 @@
 #include "keel/spectral.h"
 
-#include "device_spectrum.cuh"
-#include "large_matrix.cuh"
+#include "cuda/matrix/large.cuh"
+#include "cuda/spectral/device_spectrum.cuh"
+#include "cuda/spectral/rank.cuh"
+#include "cuda/spectral/second.cuh"
 #include "shape.h"
-#include "spectral_rank.cuh"
-#include "spectral_second.cuh"
 
 namespace keel::cuda {
 

@@ -1,11 +1,11 @@
 #include "keel/subspace.h"
 
+#include "cuda/matrix/large.cuh"
+#include "cuda/subspace/backward.cuh"
+#include "cuda/subspace/fused.cuh"
+#include "cuda/whiten/stages.h"
 #include "keel/eigh.h"
-#include "large_matrix.cuh"
-#include "layer_stages.h"
 #include "shape.h"
-#include "subspace_backward.cuh"
-#include "subspace_fused.cuh"
 #include "subspace_rule.h"
 
 namespace keel::cuda {

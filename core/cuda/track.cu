@@ -1,8 +1,8 @@
 #include "keel/track.h"
 
-#include "early_start.cuh"
+#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/scratch.h"
 #include "running_average.h"
-#include "scratch.h"
 #include "track_check.h"
 
 namespace keel::cuda {

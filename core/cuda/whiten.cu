@@ -1,9 +1,9 @@
 #include "keel/whiten.h"
 
 #include "activations_check.h"
+#include "cuda/launch/scratch.h"
+#include "cuda/whiten/stages.h"
 #include "keel/moments.h"
-#include "layer_stages.h"
-#include "scratch.h"
 
 namespace keel::cuda {
 

@@ -1,6 +1,6 @@
 // Where the CUDA solver's divide and conquer starts, run on the host: matrices of four by four.
 
-#include "cuda/eigh_quad.h"
+#include "cuda/eigh/quad.h"
 
 #include <gtest/gtest.h>
 

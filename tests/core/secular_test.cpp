@@ -1,7 +1,7 @@
 // The arithmetic of the CUDA solver's divide and conquer, run on the host with teams of one: every merge
 // must leave values and vectors as good as LAPACK's.
 
-#include "cuda/eigh_secular.h"
+#include "cuda/eigh/secular.h"
 
 #include <gtest/gtest.h>
 

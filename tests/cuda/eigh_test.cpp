@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "batch_on_device.h"
-#include "cuda/eigh_large.h"
-#include "cuda/eigh_middle.h"
+#include "cuda/eigh/large.h"
+#include "cuda/eigh/middle.h"
 #include "eigenvalue_noise.h"
 #include "keel/error.h"
 #include "on_device.h"

@@ -1,0 +1,171 @@
+#pragma once
+
+// The way of a tile from memory into shared memory, in two steps: `fetch` starts to copy a thread's units
+// into a place of its own, while the previous tile is worked on; `settle` widens them, subtracts the
+// centers and puts them into the tile, transposed if need be.
+
+#include "cuda/activations/copies.cuh"
+#include "cuda/activations/elements.cuh"
+#include "cuda/activations/slabs.h"
+
+namespace keel::cuda {
+
+template <typename T>
+struct Source {
+  const T* data = nullptr;
+  SampleLayout layout;
+  bool vectors = false;  ///< 16 bytes can be moved at a time
+};
+
+template <typename T>
+inline constexpr int kUnitWidth = 16 / int(sizeof(T));
+
+template <typename T>
+bool aligned(const T* data, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
+}
+
+template <typename T>
+Source<T> source(const Activations<const T>& x, const Slabs& slabs) {
+  const SampleLayout layout = SampleLayout::of(x);
+  constexpr int kWidth = kUnitWidth<T>;
+  const bool even = layout.channels_last ? slabs.even(kWidth) : x.positions % kWidth == 0;
+  return {x.data, layout, even && aligned(x.data, 16)};
+}
+
+/// The slab that is staged: a channel (or -1) and a center for each slot, in shared memory.
+template <typename A>
+struct Staged {
+  const int* channel;
+  const A* center;
+};
+
+template <typename T>
+struct alignas(16) RawUnit {
+  T at[kUnitWidth<T>];
+};
+
+/// UNROLL: units in hand at a time, as registers allow.
+template <typename T, int THREADS, int SAMPLES, int UNROLL>
+struct Stage {
+  using A = Accumulator<T>;
+  static constexpr int kWidth = kUnitWidth<T>;
+  static constexpr int kUnits = SAMPLES * kSlots / kWidth / THREADS;  // of each thread
+  static constexpr int kRawBytes = kUnits * THREADS * 16;
+  static_assert(SAMPLES % (8 * kWidth) == 0 && SAMPLES <= kLongestTile);
+  static_assert(kUnits * kWidth * THREADS == SAMPLES * kSlots);
+
+  /// Starts to copy the first `count` samples from `start` on.
+  static __device__ void fetch(const Source<T>& x, const int* channel, SampleLayout::Start start,
+                               int count, RawUnit<T>* raw) {
+    if (x.layout.channels_last) {
+      if (x.vectors)
+        fetch<true, true>(x, channel, start, count, raw);
+      else
+        fetch<true, false>(x, channel, start, count, raw);
+    } else {
+      if (x.vectors)
+        fetch<false, true>(x, channel, start, count, raw);
+      else
+        fetch<false, false>(x, channel, start, count, raw);
+    }
+  }
+
+  /// Fills the tile's samples [0, count) and, with zeros, up to the next multiple of 8. Rows of the tile
+  /// are samples, or slots.
+  template <bool ROWS_ARE_SAMPLES, typename Places>
+  static __device__ void settle(const Source<T>& x, const Staged<A>& slab, int count,
+                                const RawUnit<T>* raw, A* tile) {
+    if (x.layout.channels_last) {
+      if (x.vectors)
+        settle<ROWS_ARE_SAMPLES, Places, true, true>(slab, count, raw, tile);
+      else
+        settle<ROWS_ARE_SAMPLES, Places, true, false>(slab, count, raw, tile);
+    } else {
+      if (x.vectors)
+        settle<ROWS_ARE_SAMPLES, Places, false, true>(slab, count, raw, tile);
+      else
+        settle<ROWS_ARE_SAMPLES, Places, false, false>(slab, count, raw, tile);
+    }
+  }
+
+ private:
+  template <bool ALONG_CHANNELS>
+  static __device__ Unit unit(int n) {
+    return ALONG_CHANNELS ? unit_along_channels<kWidth>(n) : unit_along_samples<kWidth>(n);
+  }
+
+  template <bool ALONG_CHANNELS, bool VECTORS>
+  static __device__ void fetch(const Source<T>& x, const int* channel, SampleLayout::Start start,
+                               int count, RawUnit<T>* raw) {
+#pragma unroll(VECTORS ? UNROLL : 1)
+    for (int n = int(threadIdx.x); n < kUnits * THREADS; n += THREADS) {
+      const Unit u = unit<ALONG_CHANNELS>(n);
+      if (u.sample >= count) continue;
+      if constexpr (VECTORS) {
+        const int c = channel[u.slot];
+        if (c >= 0) copy_async<16>(raw + n, x.data + x.layout.offset(start, u.sample, c));
+      } else {
+#pragma unroll
+        for (int v = 0; v < kWidth; ++v) {
+          const int sample = u.sample + (ALONG_CHANNELS ? 0 : v);
+          const int c = channel[u.slot + (ALONG_CHANNELS ? v : 0)];
+          if (c < 0 || sample >= count) continue;
+          const T* from = x.data + x.layout.offset(start, sample, c);
+          T* to = raw[n].at + v;
+          if constexpr (sizeof(T) >= 4)
+            copy_async<sizeof(T)>(to, from);
+          else
+            *to = *from;
+        }
+      }
+    }
+  }
+
+  template <bool ROWS_ARE_SAMPLES, typename Places, bool ALONG_CHANNELS, bool VECTORS>
+  static __device__ void settle(const Staged<A>& slab, int count, const RawUnit<T>* raw, A* tile) {
+    const int end = pieces(count, 8) * 8;
+#pragma unroll(VECTORS ? UNROLL : 1)
+    for (int n = int(threadIdx.x); n < kUnits * THREADS; n += THREADS) {
+      const Unit u = unit<ALONG_CHANNELS>(n);
+      if (u.sample >= end) continue;
+      const RawUnit<T> stored = raw[n];
+      A numbers[kWidth];
+      const bool whole = slab.channel[u.slot] >= 0 && u.sample < count;  // a vector's fate is one
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) {
+        const int slot = u.slot + (ALONG_CHANNELS ? v : 0);
+        const int sample = u.sample + (ALONG_CHANNELS ? 0 : v);
+        const bool there = VECTORS ? whole : slab.channel[slot] >= 0 && sample < count;
+        numbers[v] = there ? widened(stored.at[v]) - slab.center[slot] : A(0);
+      }
+      const int row = ROWS_ARE_SAMPLES ? u.sample : u.slot;
+      const int column = ROWS_ARE_SAMPLES ? u.slot : u.sample;
+      if constexpr (ROWS_ARE_SAMPLES == ALONG_CHANNELS)
+        put_along<Places>(numbers, row, column, tile);
+      else
+        put_down<Places>(numbers, row, column, tile);
+    }
+  }
+
+  template <typename Places>
+  static __device__ void put_along(const A (&numbers)[kWidth], int row, int column, A* tile) {
+    if constexpr (kWidth < kPack) {
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) tile[Places::number(row, column + v)] = numbers[v];
+    } else {
+#pragma unroll
+      for (int v = 0; v < kWidth; v += kPack)
+        *reinterpret_cast<Pack<A>*>(tile + Places::pack(row, (column + v) / kPack)) = {
+            numbers[v], numbers[v + 1], numbers[v + 2], numbers[v + 3]};
+    }
+  }
+
+  template <typename Places>
+  static __device__ void put_down(const A (&numbers)[kWidth], int row, int column, A* tile) {
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) tile[Places::number(row + v, column)] = numbers[v];
+  }
+};
+
+}  // namespace keel::cuda

@@ -1,0 +1,99 @@
+#pragma once
+
+// A warp's tile in shared memory: 32 samples of 64 neighbouring channels as they lie in memory, [sample]
+// [channel] or [channel][sample], copied there without a stop in registers. Tensor cores take either; the
+// center is taken off when a number is read.
+
+#include "cuda/activations/copies.cuh"
+#include "cuda/activations/elements.cuh"
+#include "cuda/activations/stage.cuh"
+
+namespace keel::cuda {
+
+inline constexpr int kTileSamples = 32;
+inline constexpr int kTileWarps = 8;  // of a block, each with tiles of its own or shared by two
+inline constexpr int kTileThreads = kTileWarps * 32;
+
+/// Whether the channels are made up of slabs of 64 that hold whole groups.
+template <typename T>
+constexpr bool fills_slabs(std::int64_t channels, std::int64_t group_size) {
+  return sizeof(Accumulator<T>) == 4 && channels % kSlots == 0 && kSlots % group_size == 0;
+}
+
+/// Whether a mean is so small that little is lost by taking it off a product instead of the numbers that
+/// go into it: up to four deviations, the product's error grows five times at most.
+__device__ inline bool small_mean(float mean, float variance) {
+  return mean * mean <= 16 * variance;
+}
+
+/// A warp reads pairs of neighbours: four from each of eight rows at a time, or eight of four rows
+/// (FOUR_ROWS). The rows are so far apart that these lie in different banks.
+template <typename T, bool LAST, bool FOUR_ROWS>
+struct WarpTile {
+  static constexpr int kRows = LAST ? kTileSamples : kSlots;
+  static constexpr int kColumns = LAST ? kSlots : kTileSamples;
+  static constexpr int kGap = (sizeof(T) == 4 || FOUR_ROWS ? 32 : 16) / int(sizeof(T));
+  static constexpr int kStride = kColumns + kGap;
+  static constexpr int kNumbers = kRows * kStride;
+  static constexpr int kBytes = kNumbers * int(sizeof(T));
+  static_assert(kBytes % 16 == 0 && kStride * sizeof(T) % 16 == 0);
+
+  struct alignas(2 * sizeof(T)) Pair {
+    T at[2];
+  };
+  static __device__ float2 pair(const T* tile, int row, int column) {
+    const Pair two = *reinterpret_cast<const Pair*>(tile + row * kStride + column);
+    return {widened(two.at[0]), widened(two.at[1])};
+  }
+
+  /// One warp starts to copy `count` samples from `first` on of the channels from `channel` on. What lies
+  /// beyond the count is left as it was.
+  static __device__ void fetch(const Source<T>& x, int channel, std::int64_t first, int count,
+                               T* tile) {
+    if (x.vectors)
+      fetch_vectors(x, channel, first, count, tile);
+    else
+      fetch_numbers(x, channel, first, count, tile);
+  }
+
+ private:
+  static __device__ void fetch_vectors(const Source<T>& x, int channel, std::int64_t first,
+                                       int count, T* tile) {
+    constexpr int kWidth = kUnitWidth<T>, kAcross = kColumns / kWidth, kDown = 32 / kAcross;
+    const int lane = int(threadIdx.x) % 32;
+    const int row = lane / kAcross, column = lane % kAcross * kWidth;
+    T* to = tile + row * kStride + column;
+    if constexpr (LAST) {
+      const T* from = x.data + (first + row) * x.layout.channels + channel + column;
+#pragma unroll
+      for (int k = 0; k < kRows / kDown; ++k)
+        if (row + k * kDown < count)
+          copy_async<16>(to + k * kDown * kStride, from + k * kDown * x.layout.channels);
+    } else {
+      if (column >= count) return;
+      const T* from = x.data + x.layout.offset(x.layout.start(first + column), 0, channel + row);
+#pragma unroll
+      for (int k = 0; k < kRows / kDown; ++k)
+        copy_async<16>(to + k * kDown * kStride, from + k * kDown * x.layout.positions);
+    }
+  }
+
+  static __device__ void fetch_numbers(const Source<T>& x, int channel, std::int64_t first,
+                                       int count, T* tile) {
+    const auto start = x.layout.start(first);
+#pragma unroll 1
+    for (int n = int(threadIdx.x) % 32; n < kRows * kColumns; n += 32) {
+      const int row = n / kColumns, column = n % kColumns;
+      const int sample = LAST ? row : column, slot = LAST ? column : row;
+      if (sample >= count) continue;
+      const T* from = x.data + x.layout.offset(start, sample, channel + slot);
+      T* to = tile + row * kStride + column;
+      if constexpr (sizeof(T) == 4)
+        copy_async<4>(to, from);
+      else
+        *to = *from;
+    }
+  }
+};
+
+}  // namespace keel::cuda

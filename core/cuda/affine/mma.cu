@@ -1,0 +1,99 @@
+// The passes of affine over channels that fill slabs of 64, which reach the speed of the memory.
+
+#include "cuda/affine/mma.h"
+
+#include <algorithm>
+
+#include "cuda/affine/slabs.cuh"
+#include "cuda/affine/small.cuh"
+#include "cuda/launch/scratch.h"
+#include "cuda/launch/shared_memory.h"
+
+namespace keel::cuda {
+namespace {
+
+constexpr std::int64_t kMultiprocessors = 132;  // of an H200; the output does not depend on it
+
+/// Shares the tiles of every slab out over at most `blocks` blocks of `teams` that take one at a time, and
+/// returns how many blocks there are.
+template <typename T>
+unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks, int teams) {
+  task.tiles = pieces<std::int64_t>(task.layout.samples, tile);
+  task.stride = std::clamp<std::int64_t>(blocks / task.slabs.count, 1, task.tiles);
+  task.stride = evenly(task.tiles, task.stride, teams);
+  return unsigned(task.slabs.count * task.stride);
+}
+
+template <typename T, bool LAST, int D>
+bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  using Mma = AffineMma<T, LAST, D>;
+  constexpr int kBytesOfTerm = CoefficientParts<LAST, D>::kNumbers * int(sizeof(float));
+  static_assert(Mma::kRingBytes + 2 * kBytesOfTerm <= 226 << 10);
+  const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
+  if (!fits_a_block_of<affine_slabs<T, LAST, D>>(bytes)) return false;
+  allow_shared_memory(operation, affine_slabs<T, LAST, D>, bytes);
+  const unsigned blocks = share_out(task, kTileSamples, kMultiprocessors, kTileWarps);
+  // Blocks that wait inside for the one long block of a subspace were slower afterwards than new ones.
+  if (task.settled) {
+    check(operation, launch_early(affine_slabs<T, LAST, D>, blocks, kTileThreads, bytes,
+                                  native(stream), task));
+  } else {
+    affine_slabs<T, LAST, D><<<blocks, kTileThreads, bytes, native(stream)>>>(task);
+    check_launch(operation);
+  }
+  return true;
+}
+
+template <typename T, bool LAST, int D, int TERMS>
+void launch_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  const unsigned blocks = share_out(task, kSmallSamples, kMultiprocessors * kSmallBlocks<TERMS>, 1);
+  check(operation, launch_early(affine_small<T, D, LAST, TERMS>, blocks, kSmallThreads<D>, 0,
+                                native(stream), task));
+}
+
+template <typename T, bool LAST, int D>
+bool run_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  // Numbers that cannot be moved 16 bytes at a time are left to the general kernel.
+  if (!task.output_fours || !aligned(task.output, 16)) return false;
+  for (int term = 0; term < task.term_count; ++term)
+    if (!task.terms[term].input.vectors) return false;
+  if (task.term_count == 1)
+    launch_small<T, LAST, D, 1>(operation, task, stream);
+  else
+    launch_small<T, LAST, D, 2>(operation, task, stream);
+  return true;
+}
+
+template <typename T, bool LAST>
+bool run(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  switch (task.slabs.group_size) {
+    case 4:
+      return run_small<T, LAST, 4>(operation, task, stream);
+    case 8:
+      return run_small<T, LAST, 8>(operation, task, stream);
+    case 16:
+      return run_mma<T, LAST, 16>(operation, task, stream);
+    case 32:
+      return run_mma<T, LAST, 32>(operation, task, stream);
+    case 64:
+      return run_mma<T, LAST, 64>(operation, task, stream);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+template <typename T>
+bool run_on_full_slabs(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  if (task.term_count == 0 || !fills_slabs<T>(task.slabs.channels, task.slabs.group_size))
+    return false;
+  return task.layout.channels_last ? run<T, true>(operation, task, stream)
+                                   : run<T, false>(operation, task, stream);
+}
+
+template bool run_on_full_slabs<float>(const char*, AffineTask<float>&, const Stream&);
+template bool run_on_full_slabs<Half>(const char*, AffineTask<Half>&, const Stream&);
+template bool run_on_full_slabs<BFloat16>(const char*, AffineTask<BFloat16>&, const Stream&);
+
+}  // namespace keel::cuda

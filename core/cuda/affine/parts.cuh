@@ -1,0 +1,157 @@
+#pragma once
+
+// The coefficients of a slab for tensor cores: split, and in the order in which lanes need them, so that
+// each reads 16 bytes next to its neighbour's.
+
+#include "cuda/activations/tile.cuh"
+#include "cuda/affine/kernel.cuh"
+#include "cuda/matrix/tensor_core.cuh"
+
+namespace keel::cuda {
+
+/// Groups of D channels. LAST: as the right operand (two numbers of a lane, and their low parts), or else
+/// as the left one (four numbers, and 32 lanes on their low parts).
+template <bool LAST, int D>
+struct CoefficientParts {
+  static constexpr int kNumbers = kSlots * D * 2;
+  static constexpr int kSteps = D / 8;  // along the channels that are summed over
+
+  /// Where the coefficient of output slot i on its group's input j has its high part, and how far on its
+  /// low one is.
+  static constexpr int kToLow = LAST ? 2 : 128;
+  static __device__ unsigned place(unsigned i, unsigned j) {
+    if (LAST) {
+      const unsigned column = i / 16 * 2 + i % 2, lane = i % 16 / 2 * 4 + j % 8 / 2;
+      return ((column * kSteps + j / 8) * 32 + lane) * 4 + j % 2;
+    }
+    const unsigned lane = i % 8 * 4 + j % 4;
+    return ((i / 16 * kSteps + j / 8) * 2 * 32 + lane) * 4 + i / 8 % 2 + j / 4 % 2 * 2;
+  }
+
+  /// A thread's share of the coefficients. All are on their way before the first is used, and
+  /// neighbouring threads read neighbours in memory: along rows, or (transposed) down columns.
+  struct Share {
+    static constexpr int kEach = kSlots * D / kTileThreads;
+    static constexpr int kRowsAtOnce = kTileThreads / D, kColumnsAtOnce = 4;
+    static_assert(D % kRowsAtOnce == 0);
+    float at[kEach], mirrored[kEach];
+
+    template <typename Term>
+    __device__ void load(const Term& term, int channel) {
+      const unsigned thread = threadIdx.x;
+      const std::int64_t stride = term.matrix.row_stride, next = term.matrix.batch_stride;
+      const float* matrix = term.matrix[channel / D];
+      if (term.coefficient == Coefficient::transposed) {
+        const unsigned i = transposed_i(), j = transposed_j();
+        matrix += i / D * next + i % D + j * stride;
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) at[k] = matrix[k * kColumnsAtOnce * stride];
+        return;
+      }
+      const unsigned i = thread / D, j = thread % D;
+      const float* mirror = matrix + j * stride + i;
+      matrix += i * stride + j;
+#pragma unroll
+      for (int k = 0; k < kEach; ++k)
+        at[k] = matrix[k * kRowsAtOnce / D * next + k * kRowsAtOnce % D * stride];
+      if (term.coefficient != Coefficient::symmetric) return;
+#pragma unroll
+      for (int k = 0; k < kEach; ++k)
+        mirrored[k] = mirror[k * kRowsAtOnce / D * next + k * kRowsAtOnce % D];
+    }
+
+    /// A warp takes eight neighbours of four rows: whole sectors of memory, and few of a bank on the way
+    /// into shared memory.
+    static __device__ unsigned transposed_i() { return threadIdx.x % 8 + threadIdx.x / 32 * 8; }
+    static __device__ unsigned transposed_j() { return threadIdx.x % 32 / 8; }
+    static_assert(kTileThreads == 4 * kSlots);
+
+    /// put(i, j, coefficient) for each.
+    template <typename Term, typename Put>
+    __device__ void for_each(const Term& term, float divisor, const Put& put) {
+      const unsigned thread = threadIdx.x;
+      if (term.coefficient == Coefficient::transposed) {
+#pragma unroll
+        for (int k = 0; k < kEach; ++k)
+          put(transposed_i(), transposed_j() + k * kColumnsAtOnce, at[k]);
+        return;
+      }
+      if (term.coefficient == Coefficient::symmetric || term.coefficient == Coefficient::doubled) {
+        const bool mirror = term.coefficient == Coefficient::symmetric;
+        const float factor = 1 / divisor;
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) at[k] = (at[k] + (mirror ? mirrored[k] : at[k])) * factor;
+      }
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) put(thread / D + k * kRowsAtOnce, thread % D, at[k]);
+    }
+
+    template <typename Term>
+    __device__ void store(const Term& term, float divisor, float* parts) {
+      for_each(term, divisor, [&](unsigned i, unsigned j, float value) {
+        const Split both = split(value);
+        parts[place(i, j)] = __uint_as_float(both.high);
+        parts[place(i, j) + kToLow] = __uint_as_float(both.low);
+      });
+    }
+  };
+
+  /// The coefficient of output slot i on input j.
+  static __device__ float value(const float* parts, unsigned i, unsigned j) {
+    return parts[place(i, j)] + parts[place(i, j) + kToLow];
+  }
+};
+
+/// The same for numbers of bfloat16 that are neighbours in memory along the channels, one group of 64: in
+/// three parts of bfloat16, as the right operand. Two of them of four numbers are 16 bytes of a lane, and
+/// the third parts, which follow, 8.
+struct Bfloat16Coefficients {
+  static constexpr int kSteps = kSlots / 16;
+  static constexpr int kWords = kSlots * kSlots / 2 * 3, kThird = kSlots * kSlots;
+  using Words = CoefficientParts<true, kSlots>;
+  static_assert(kWords <= Words::kNumbers);
+
+  /// The word with coefficient j (even) of output slot i in it, and j + 1 in its upper half.
+  static __device__ unsigned place(unsigned i, unsigned j, unsigned part) {
+    const unsigned column = i / 16 * 2 + i % 2, lane = i % 16 / 2 * 4 + j % 8 / 2;
+    const unsigned block = (column * kSteps + j / 16) * 32 + lane, half = j / 8 % 2;
+    return part < 2 ? block * 4 + part * 2 + half : kThird + block * 2 + half;
+  }
+
+  template <typename Term>
+  static __device__ void store(typename Words::Share& share, const Term& term, float divisor,
+                               float* words) {
+    auto* halves = reinterpret_cast<unsigned short*>(words);
+    share.for_each(term, divisor, [&](unsigned i, unsigned j, float value) {
+      const Bfloat16Parts parts = in_bfloat16(value);
+#pragma unroll
+      for (unsigned p = 0; p < 3; ++p) halves[2 * place(i, j, p) + j % 2] = parts.part[p];
+    });
+  }
+
+  static __device__ float value(const float* words, unsigned i, unsigned j) {
+    const auto* halves = reinterpret_cast<const unsigned short*>(words);
+    float sum = 0;
+#pragma unroll
+    for (int p = 2; p >= 0; --p)
+      sum += __uint_as_float(unsigned(halves[2 * place(i, j, unsigned(p)) + j % 2]) << 16);
+    return sum;
+  }
+};
+
+/// from[i] -= the coefficients of slot i on `center`, with all threads, four of them a slot.
+template <typename Coefficients>
+__device__ void subtract_product(const float* parts, const float* center, float* from) {
+  static_assert(kTileThreads == 4 * kSlots);
+  const unsigned i = threadIdx.x / 4;
+  double sum = 0;
+#pragma unroll 4
+  for (unsigned j = threadIdx.x % 4 * 2; j < kSlots; j += 8)
+    sum += double(Coefficients::value(parts, i, j)) * center[j] +
+           double(Coefficients::value(parts, i, j + 1)) * center[j + 1];
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  if (threadIdx.x % 4 == 0) from[i] = float(from[i] - sum);
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,220 @@
+#pragma once
+
+// One symmetric matrix, n <= 128, start to end in one block (or part of a warp): load and scale,
+// tridiagonalise, divide and conquer, back; up to n = 4 by rotations alone. Whoever includes this says
+// where entries come from and where the result goes.
+
+#include <type_traits>
+
+#include "cuda/eigh/divide.cuh"
+#include "cuda/eigh/scale.cuh"
+#include "cuda/eigh/sign.cuh"
+#include "cuda/eigh/tridiagonal.cuh"
+#include "cuda/launch/shared_memory.h"
+#include "keel/eigh.h"
+
+namespace keel::cuda {
+
+template <typename T, int N>
+__device__ T largest_of_all(const Team<T, N>& team, T value, T* exchange) {
+  constexpr int kWarp = Team<T, N>::kBlock ? 32 : Team<T, N>::kSize;
+  for (int r = 1; r < kWarp; r *= 2) value = fmax(value, team.near(value, r));
+  if constexpr (Team<T, N>::kBlock) {
+    if (team.thread % 32 == 0) exchange[team.thread / 32] = value;
+    __syncthreads();
+    value = exchange[0];
+    for (int warp = 1; warp < Team<T, N>::kSize / 32; ++warp) value = fmax(value, exchange[warp]);
+  }
+  return value;
+}
+
+/// The order the rows are worked in: those without a neighbour (a dead channel's) last, where no
+/// reflection touches them and their eigenvalues stay what they are to the last bit.
+template <typename T, int N>
+__device__ void order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
+  const int r = team.column();
+  T neighbour = 0;
+  for (int c = team.lane(); c < n; c += team.lanes())
+    if (c != r) neighbour = fmax(neighbour, fabs(s.vectors[r * Team<T, N>::kRow + c]));
+  const bool lonely = !(team.largest(neighbour) > 0);
+  if (team.lane() == 0) s.alive[r] = !lonely;
+  team.sync();
+  int before = 0, busy = 0;
+  for (int k = team.lane(); k < n; k += team.lanes()) {
+    busy += s.alive[k];
+    before += s.alive[k] && k < r;
+  }
+  before = team.sum(before);
+  busy = team.sum(busy);
+  if (team.lane() == 0 && r < n) s.order[lonely ? busy + r - before : before] = r;
+  team.sync();
+}
+
+/// Leaves the values in s.value, in no order, and in `own` this thread's part of vector team.column(),
+/// whose k-th entry belongs to row s.order[k].
+template <typename T, int N, typename Entry>
+__device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const Entry& entry,
+                                           Storage<T, N>& s, T (&own)[Team<T, N>::kOwn]) {
+  using Members = Team<T, N>;
+  constexpr int kOwn = Members::kOwn, kRow = Members::kRow;
+  const int j = team.column();
+  T size = 0;
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) {
+    const int c = team.element(k);
+    own[k] = c <= j && j < n ? entry(j, c) : T(0);
+  }
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) {
+    const int c = team.element(k);
+    if (c <= j && j < n) s.vectors[j * kRow + c] = s.vectors[c * kRow + j] = own[k];
+    size = fmax(size, UnitScale<T>::magnitude(own[k]));
+  }
+  const UnitScale<T> scale(largest_of_all(team, size, s.exchange));
+  team.sync();
+  order_rows(team, n, s);
+
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) {
+    const int c = team.element(k);
+    own[k] = scale.finite && j < n && c < n ? scale.down(s.vectors[s.order[j] * kRow + s.order[c]])
+                                            : T(0);
+  }
+  team.sync();
+  tridiagonalise(team, n, own, s);
+  divide_and_conquer(team, n, s);
+  team.load(s.vectors + j * kRow, own);
+  apply_reflectors(team, n, own, s);
+  return scale;
+}
+
+/// The same for n <= 4. All threads work the whole matrix, each with the row of the vectors that it needs.
+template <typename T, typename Entry>
+__device__ UnitScale<T> decompose_by_rotations(const Team<T, 4>& team, int n, const Entry& entry,
+                                               Storage<T, 4>& s, T (&own)[1]) {
+  Quad<T> quad([&](int r, int c) { return c < n ? entry(c, r) : T(0); }, team.lane());
+  T size = 0;
+  quad.for_each([&](T& x) { size = fmax(size, UnitScale<T>::magnitude(x)); });
+  const UnitScale<T> scale(size);
+  quad.for_each([&](T& x) { x = scale.finite ? scale.down(x) : T(0); });
+  quad.solve();
+  const int j = team.column();
+  own[0] = quad.row_entry(j);
+  if (team.lane() == 0) {
+    s.value[j] = quad.value(j);
+    s.order[j] = j;
+  }
+  team.sync();
+  return scale;
+}
+
+/// entry(r, c), c <= r, gives the lower triangle. Leaves the eigenvalues in s.sorted_value, descending,
+/// and the vectors in the rows and columns of s.update. False where an entry was not finite: then all
+/// are NaN.
+template <typename T, int N, typename Entry>
+__device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Storage<T, N>& s) {
+  using Members = Team<T, N>;
+  constexpr int kOwn = Members::kOwn;
+  T own[kOwn];
+  const UnitScale<T> scale = [&] {
+    if constexpr (N == 4)
+      return decompose_by_rotations(team, n, entry, s, own);
+    else
+      return decompose_by_parts(team, n, entry, s, own);
+  }();
+
+  const int j = team.column();
+  int place = 0;
+  const T value = j < n ? s.value[j] : T(0);
+  for (int k = team.lane(); k < n; k += team.lanes())
+    place += s.value[k] > value || (s.value[k] == value && k < j);
+  place = team.sum(place);
+  LargestEntry<T> largest;
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k)
+    if (team.element(k) < n) largest.offer(own[k], s.order[team.element(k)]);
+  largest.share(Members::kLanes);
+  if (j < n) {
+    if (team.lane() == 0) s.sorted_value[place] = scale.finite ? scale.up(value) : T(NAN);
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k)
+      if (team.element(k) < n)
+        s.update[s.order[team.element(k)] * Members::kRow + place] =
+            scale.finite ? largest.with_sign(own[k]) : T(NAN);
+  }
+  team.sync();
+  return scale.finite;
+}
+
+/// The result, row by row, to where the caller wants it.
+template <typename T, int N>
+__device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
+                                    T* values, T* vectors, std::int64_t row_stride) {
+  for (int at = team.thread; at < n; at += Team<T, N>::kSize) values[at] = s.sorted_value[at];
+  const int r = team.column();
+  if (r >= n) return;
+#pragma unroll
+  for (int k = 0; k < Team<T, N>::kOwn; ++k) {
+    const int c = team.element(k);
+    if (c < n) vectors[r * row_stride + c] = s.update[r * Team<T, N>::kRow + c];
+  }
+}
+
+/// Matrices to a block: teams smaller than a warp share blocks of four warps.
+template <typename T, int N>
+inline constexpr int kTeams = Team<T, N>::kBlock ? 1 : 128 / Team<T, N>::kSize;
+
+template <typename T, int N>
+__global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
+    eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;
+  const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
+  const Team<T, N> team{int(threadIdx.x) % Team<T, N>::kSize};
+  auto& shared = reinterpret_cast<Storage<T, N>*>(memory)[slot];
+  // Teams without a matrix work on a neighbour's, since a warp runs in step, and write nothing.
+  const bool exists = index < matrices.batch;
+  const T* const source = matrices[exists ? index : matrices.batch - 1];
+  const bool finite = decompose(
+      team, n, [&](int r, int c) { return source[r * matrices.row_stride + c]; }, shared);
+  if (!exists) return;
+  store_decomposition(team, n, shared, values + index * n, vectors[index], vectors.row_stride);
+  if (team.thread == 0 && status != nullptr)
+    status[index] = finite ? EighStatus::converged : EighStatus::not_finite;
+}
+
+/// Shared memory of a block whose teams have a STORAGE each.
+template <typename T, int N, typename STORAGE>
+inline constexpr int kBytesOfTeams = int(sizeof(STORAGE)) * kTeams<T, N>;
+
+template <typename T, int N>
+unsigned blocks_of_teams(std::int64_t batch) {
+  return unsigned((batch + kTeams<T, N> - 1) / kTeams<T, N>);
+}
+
+/// What fits into one multiprocessor's shared memory, where that is 227 KB.
+template <typename T>
+inline constexpr std::int64_t kLargestInBlock = sizeof(T) == 4 ? 128 : 64;
+
+/// Calls body with the smallest N that n <= kLargestInBlock fits into, as a type.
+template <typename T, typename Body>
+auto by_team(std::int64_t n, const Body& body) {
+  if (n <= 4) return body(std::integral_constant<int, 4>{});
+  if (n <= 8) return body(std::integral_constant<int, 8>{});
+  if (n <= 16) return body(std::integral_constant<int, 16>{});
+  if (n <= 32) return body(std::integral_constant<int, 32>{});
+  if constexpr (kLargestInBlock < T >> 64)
+    if (n > 64) return body(std::integral_constant<int, 128>{});
+  return body(std::integral_constant<int, 64>{});
+}
+
+/// Whether a block of this device holds a matrix of that size, in a STORAGE.
+template <typename T, template <typename, int> typename STORAGE>
+bool fits_in_block(std::int64_t n) {
+  return n <= kLargestInBlock<T> && by_team<T>(n, [](auto size) {
+           constexpr int N = decltype(size)::value;
+           return fits_a_block(kBytesOfTeams<T, N, STORAGE<T, N>>);
+         });
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,279 @@
+#pragma once
+
+// Eigenvalues and vectors of a tridiagonal matrix by divide and conquer (Cuppen 1981), torn into parts of
+// four and merged two by two, all pairs of a level at once. A merge is a rank-one update of a diagonal
+// matrix: eigh_secular.h.
+
+#include "cuda/eigh/team.cuh"
+
+namespace keel::cuda {
+
+/// One merge as its members see it: [base, base + count) joined at `seam`.
+template <typename T>
+struct Merge {
+  int base, count, seam;
+  T rho;      ///< the update is rho z z^T
+  T sign;     ///< of the torn coupling
+  int alive;  ///< poles that the update moves
+  int turns;
+};
+
+/// Products of whole matrices give each thread this much.
+template <typename T, int N>
+struct TileShape {
+  static constexpr int kEntries = N / Team<T, N>::kLanes;
+  static constexpr int kRows = kEntries >= 32 ? 8 : (kEntries >= 4 ? 4 : kEntries);
+  static constexpr int kColumns = kEntries / kRows;
+  static constexpr int kLargest = kRows > kColumns ? kRows : kColumns;
+};
+
+/// This thread's tile of sum_k a_k b_k^T, a_k and b_k being rows k of two matrices in shared memory.
+template <typename T, int N>
+struct Tile {
+  using Shape = TileShape<T, N>;
+  static constexpr int kRow = Team<T, N>::kRow, kAcross = N / Shape::kRows;
+  int top, left;
+  T sum[Shape::kRows][Shape::kColumns] = {};
+
+  __device__ explicit Tile(const Team<T, N>& team)
+      : top(team.thread % kAcross * Shape::kRows), left(team.thread / kAcross * Shape::kColumns) {}
+
+  __device__ void add_products(int begin, int end, const T* a, const T* b) {
+#pragma unroll 4
+    for (int k = begin; k < end; ++k) {
+      const auto x = *reinterpret_cast<const Piece<T, Shape::kRows>*>(a + k * kRow + top);
+      const auto y = *reinterpret_cast<const Piece<T, Shape::kColumns>*>(b + k * kRow + left);
+#pragma unroll
+      for (int i = 0; i < Shape::kRows; ++i)
+#pragma unroll
+        for (int j = 0; j < Shape::kColumns; ++j) sum[i][j] += x.entry[i] * y.entry[j];
+    }
+  }
+  /// put(row, column, value) for each entry.
+  template <typename Put>
+  __device__ void store(const Put& put) const {
+#pragma unroll
+    for (int j = 0; j < Shape::kColumns; ++j)
+#pragma unroll
+      for (int i = 0; i < Shape::kRows; ++i) put(top + i, left + j, sum[i][j]);
+  }
+};
+
+/// Vectors times update, within the diagonal blocks of the merges.
+template <typename T, int N>
+__device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Storage<T, N>& s) {
+  constexpr int kLargest = TileShape<T, N>::kLargest;
+  Tile<T, N> tile(team);
+  const int block = 2 * half > kLargest ? 2 * half : kLargest;
+  const bool inside = tile.top / block == tile.left / block;
+  // A row has entries only in the columns of its own half.
+  const int reach = half >= kLargest ? half : block;
+  const int begin = tile.top / reach * reach, end = min(begin + reach, n);
+  if (inside) tile.add_products(begin, end, s.vectors, s.update);
+  team.sync();
+  if (inside)
+    tile.store([&](int row, int column, T x) { s.vectors[column * Tile<T, N>::kRow + row] = x; });
+  team.sync();
+}
+
+/// Sorts the poles, sets those aside that the update does not move, and where two alive ones are too
+/// close to tell apart, turns one of them out of the update. entry(j, row) is vector j's.
+template <typename T, int N, typename Entry>
+__device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const Entry& entry,
+                                  MergeStorage<T, N>& s) {
+  constexpr int kLanes = Team<T, N>::kLanes;
+  // The whole matrix has unit size: below this a part of it is nothing, and squares would underflow.
+  constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
+  const int j = team.column(), lane = team.lane();
+  Merge<T> m;
+  m.base = j / (2 * half) * (2 * half);
+  m.count = max(0, min(2 * half, n - m.base));
+  m.seam = m.base + half;
+  const bool member = j < n, joined = m.seam < n;
+  const T link = joined ? s.coupling[m.seam - 1] : T(0);
+  m.rho = 2 * fabs(link);
+  m.sign = copysign(T(1), link);
+  T own = 0, z = 0;
+  if (member) own = s.value[j];
+  if (member && joined) {
+    z = j < m.seam ? entry(j, m.seam - 1) : m.sign * entry(j, m.seam);
+    z *= T(0.70710678118654752);
+  }
+  int place = 0;
+  T size = m.rho;
+#pragma unroll 4
+  for (int k = m.base + lane; k < m.base + m.count; k += kLanes) {
+    const T other = s.value[k];
+    place += other < own || (other == own && k < j);
+    size = fmax(size, fabs(other));
+  }
+  place = team.sum(place);
+  size = team.largest(size);
+  const T tolerance = fmax(2 * kEpsilon<T> * size, tiny);
+  if (member && lane == 0) {
+    const int at = m.base + place;
+    s.sorted_value[at] = own;
+    s.sorted_weight[at] = z;
+    s.sorted_source[at] = m.rho * fabs(z) > tolerance ? j : ~j;
+  }
+  team.sync();
+
+  // From here on j is a place in that order.
+  int before = 0, alive = 0;
+#pragma unroll 4
+  for (int k = m.base + lane; k < m.base + m.count; k += kLanes) {
+    const bool moves = s.sorted_source[k] >= 0;
+    alive += moves;
+    before += moves && k < j;
+  }
+  before = team.sum(before);
+  m.alive = team.sum(alive);
+  m.turns = 0;
+  if (member && lane == 0) {
+    const int source = s.sorted_source[j];
+    if (source >= 0) {
+      s.pole[m.base + before] = s.sorted_value[j];
+      s.weight[m.base + before] = s.sorted_weight[j];
+      s.source[m.base + before] = source;
+    } else {
+      s.dropped_pole[j - before] = s.sorted_value[j];
+      s.dropped_source[j - before] = ~source;
+    }
+  }
+  team.sync();
+
+  bool close = false;
+  if (lane == 0 && j - m.base + 1 < m.alive) {
+    const T x = s.weight[j], y = s.weight[j + 1];
+    close = fabs((s.pole[j + 1] - s.pole[j]) * x * y) <= tolerance * (x * x + y * y);
+  }
+  if (Team<T, N>::anyone(close)) {
+    if (lane == 0 && j == m.base && member) {
+      int kept = m.alive, dropped = m.count - m.alive, turns = 0;
+      if (kept > 1)
+        drop_close_poles(tolerance, kept, s.pole + j, s.weight + j, s.source + j, dropped,
+                         s.dropped_pole + j, s.dropped_source + j, turns, s.turn + j);
+      s.alive[j] = kept;
+      s.turns[j] = turns;
+    }
+    team.sync();
+    if (m.count > 0) {  // those who only keep company must know as well
+      m.alive = s.alive[m.base];
+      m.turns = s.turns[m.base];
+    }
+  }
+  return m;
+}
+
+/// The root of column team.column(); all roots and the weights that fit them go to s.
+template <typename T, int N>
+__device__ SecularRoot<T> find_roots(const Team<T, N>& team, const Merge<T>& m,
+                                     MergeStorage<T, N>& s) {
+  const int j = team.column(), i = j - m.base;
+  const bool active = i < m.alive, writes = active && team.lane() == 0;
+  const int root_of = active ? i : max(m.alive - 1, 0);
+  const T* const pole = s.pole + m.base;
+  const SecularRoot<T> root =
+      secular_root(team, active, m.alive, root_of, pole, s.weight + m.base, m.rho);
+  if (writes) {
+    s.origin[j] = root.origin;
+    s.offset[j] = root.offset;
+  }
+  team.sync();
+  const T refined = secular_weight(team, m.alive, root_of, pole, s.weight + m.base,
+                                   s.origin + m.base, s.offset + m.base);
+  if (writes) s.refined[j] = refined;
+  team.sync();
+  return root;
+}
+
+template <typename T, int N>
+__device__ T merged_value(const Merge<T>& m, int j, const SecularRoot<T>& root,
+                          const MergeStorage<T, N>& s) {
+  return j - m.base < m.alive ? s.pole[m.base + root.origin] + root.offset
+                              : s.dropped_pole[j - m.alive];
+}
+
+/// Column j of the matrix that takes the old vectors to the new, on zeros. `lanes` share it; where it
+/// does not exist they only keep company.
+template <typename T, int N, typename Lanes>
+__device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j, bool exists,
+                                   const SecularRoot<T>& root, const MergeStorage<T, N>& s,
+                                   T* column, int stride) {
+  const T* const pole = s.pole + m.base;
+  const bool active = exists && j - m.base < m.alive;
+  T squares = 0;
+  const T origin = active ? pole[root.origin] : T(0);
+  if (active)
+#pragma unroll 4
+    for (int k = lanes.lane(); k < m.alive; k += Lanes::lanes()) {
+      const T entry = s.refined[m.base + k] / ((pole[k] - origin) - root.offset);
+      column[s.source[m.base + k] * stride] = entry;
+      squares += entry * entry;
+    }
+  const T scale = short_inverse_root(lanes.sum(squares));
+  if (active)
+#pragma unroll 4
+    for (int k = lanes.lane(); k < m.alive; k += Lanes::lanes())
+      column[s.source[m.base + k] * stride] *= scale;
+  else if (exists && lanes.lane() == 0)
+    column[s.dropped_source[j - m.alive] * stride] = 1;
+  __syncwarp();
+  if (exists && lanes.lane() == 0)
+    for (int t = m.turns - 1; t >= 0; --t) {
+      const SecularTurn<T> turn = s.turn[m.base + t];
+      T& dropped = column[turn.dropped * stride];
+      T& kept = column[turn.kept * stride];
+      const T x = dropped, y = kept;
+      dropped = turn.c * x - turn.s * y;
+      kept = turn.s * x + turn.c * y;
+    }
+}
+
+/// The merged values, and the matrix that takes the old vectors to the new.
+template <typename T, int N>
+__device__ void solve_merge(const Team<T, N>& team, int n, int half, const Merge<T>& m,
+                            Storage<T, N>& s) {
+  constexpr int kRow = Team<T, N>::kRow, kLargest = TileShape<T, N>::kLargest;
+  const int j = team.column(), block = 2 * half > kLargest ? 2 * half : kLargest;
+  const SecularRoot<T> root = find_roots(team, m, s);
+  T* const column = s.update + j;
+  for (int k = j / block * block + team.lane(), end = j / block * block + block; k < end;
+       k += Team<T, N>::kLanes)
+    column[k * kRow] = 0;
+  __syncwarp();
+  fill_update_column(team, m, j, j < n, root, s, column, kRow);
+  if (j < n && team.lane() == 0) s.value[j] = merged_value(m, j, root, s);
+  team.sync();
+}
+
+/// Values of the tridiagonal matrix in no order, and its vectors as columns of s.vectors.
+template <typename T, int N>
+__device__ void divide_and_conquer(const Team<T, N>& team, int n, Storage<T, N>& s) {
+  constexpr int kOwn = Team<T, N>::kOwn, kRow = Team<T, N>::kRow;
+  const int j = team.column(), base = j & ~3;
+  // Every thread of the four columns solves their quad, each with the row of vectors that it needs.
+  const auto link = [&](int i) { return i >= 0 && i + 1 < n ? s.coupling[i] : T(0); };
+  Quad<T> quad(
+      [&](int r, int c) {
+        if (r != c) return c == r + 1 ? link(base + r) : T(0);
+        const T torn = r == 0 ? fabs(link(base - 1)) : (r == 3 ? fabs(link(base + 3)) : T(0));
+        return base + r < n ? s.diagonal[base + r] - torn : T(0);
+      },
+      team.lane());
+  quad.solve();
+  const T own[kOwn] = {};
+  team.store(s.vectors + j * kRow, own);
+  __syncwarp();
+  s.vectors[j * kRow + base + team.lane()] = quad.row_entry(j - base);
+  if (team.lane() == 0) s.value[j] = quad.value(j - base);
+  team.sync();
+  for (int half = 4; half < n; half *= 2) {
+    const Merge<T> merge = prepare_merge(
+        team, n, half, [&](int k, int row) { return s.vectors[k * kRow + row]; }, s);
+    solve_merge(team, n, half, merge, s);
+    multiply_by_update(team, n, half, s);
+  }
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,70 @@
+#include "cuda/eigh/middle.h"
+
+#include <algorithm>
+
+#include "cuda/eigh/finish.cuh"
+#include "cuda/eigh/join.cuh"
+#include "cuda/eigh/reduce.cuh"
+#include "cuda/launch/scratch.h"
+#include "cuda/launch/shared_memory.h"
+
+namespace keel::cuda {
+
+namespace {
+
+constexpr const char* kName = "keel::cuda::eigh";
+
+/// Matrices under way at once: what is kept for each is 1.6 times its size, and 132 fill the card.
+constexpr std::int64_t kAtOnce = 528;
+
+template <typename STORAGE, typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, cudaStream_t queue,
+            Arguments... arguments) {
+  constexpr int kBytes = int(sizeof(STORAGE));
+  static_assert(kBytes <= 227 * 1024);
+  allow_shared_memory(kName, kernel, kBytes);
+  kernel<<<unsigned(blocks), threads, kBytes, queue>>>(arguments...);
+  check_launch(kName);
+}
+
+}  // namespace
+
+template <typename T>
+bool is_middle(std::int64_t n) {
+  constexpr int N = int(kLargestMiddle<T>);
+  constexpr std::size_t kMost = std::max({sizeof(ReduceStorage<T, N>), sizeof(Storage<T, N / 2>),
+                                          sizeof(MergeStorage<T, N>), sizeof(FinishStorage<T, N>)});
+  return n > N / 2 && n <= N && fits_a_block(int(kMost));
+}
+
+template <typename T>
+void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
+                 const Stream& stream) {
+  constexpr int N = int(kLargestMiddle<T>);
+  const cudaStream_t queue = native(stream);
+  const int n = int(matrices.n);
+  constexpr int kPanel = Finisher<T, N>::kPanel;
+  const int panels = (n + kPanel - 1) / kPanel;
+  const Scratch<MiddleParts<T, N>> scratch(kName, stream, std::min(matrices.batch, kAtOnce));
+  MiddleParts<T, N>* const parts = scratch;
+  for (std::int64_t first = 0; first < matrices.batch; first += kAtOnce) {
+    const std::int64_t count = std::min(kAtOnce, matrices.batch - first);
+    launch<ReduceStorage<T, N>>(reduce_kernel<T, N>, count, Reducer<T, N>::kThreads, queue,
+                                matrices, first, parts);
+    launch<Storage<T, N / 2>>(halves_kernel<T, N>, 2 * count, Team<T, N / 2>::kSize, queue, n,
+                              parts);
+    launch<MergeStorage<T, N>>(join_kernel<T, N>, count, Team<T, N>::kSize, queue, n, first, parts,
+                               values, status);
+    launch<FinishStorage<T, N>>(finish_kernel<T, N>, panels * count, Finisher<T, N>::kThreads,
+                                queue, panels, first, parts, vectors);
+  }
+}
+
+template bool is_middle<float>(std::int64_t);
+template bool is_middle<double>(std::int64_t);
+template void eigh_middle(Matrices<const float>, float*, Matrices<float>, EighStatus*,
+                          const Stream&);
+template void eigh_middle(Matrices<const double>, double*, Matrices<double>, EighStatus*,
+                          const Stream&);
+
+}  // namespace keel::cuda

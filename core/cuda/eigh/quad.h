@@ -1,0 +1,132 @@
+#pragma once
+
+// Four by four, where divide and conquer starts and where small matrices end: cyclic Jacobi in registers, two
+// rotations at a time.
+
+#include "cuda/eigh/secular.h"
+
+namespace keel::cuda {
+
+/// 1 / x, sqrt(x) and 1 / sqrt(x) to an ulp or so, in fewer steps than the exact ones.
+KEEL_HOST_DEVICE inline float short_inverse(float x) {
+  const float guess = rough_inverse(x);
+  return guess + guess * (1 - x * guess);
+}
+KEEL_HOST_DEVICE inline double short_inverse(double x) { return 1 / x; }
+KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
+  const float guess = rough_inverse_root(x);
+  return guess + guess / 2 * (1 - x * guess * guess);
+}
+KEEL_HOST_DEVICE inline double short_inverse_root(double x) { return 1 / std::sqrt(x); }
+KEEL_HOST_DEVICE inline float short_root(float x) {
+  const float inverse = rough_inverse_root(x);
+  const float guess = x * inverse;
+  return guess + inverse / 2 * (x - guess * guess);
+}
+KEEL_HOST_DEVICE inline double short_root(double x) { return std::sqrt(x); }
+
+inline constexpr int kMaxQuadSweeps = 12;
+
+/// A symmetric 4 x 4 matrix of unit size or less on its way to diagonal form, and one row of the product of
+/// the rotations. Whoever needs all four rows keeps four of these: they take the same way.
+template <typename T>
+struct Quad {
+  T diagonal[4];
+  T off[4][4];  ///< above the diagonal
+  T row[4];
+
+  /// entry(i, j), i <= j, is the matrix; the row kept is number `which`.
+  template <typename Entry>
+  KEEL_HOST_DEVICE Quad(const Entry& entry, int which) {
+    KEEL_UNROLL_4
+    for (int i = 0; i < 4; ++i) {
+      diagonal[i] = entry(i, i);
+      row[i] = i == which ? T(1) : T(0);
+      KEEL_UNROLL_4
+      for (int j = i + 1; j < 4; ++j) off[i][j] = entry(i, j);
+    }
+  }
+
+  /// An entry this small changes no eigenvalue of its pair by more than rounding, nor a matrix of unit size.
+  KEEL_HOST_DEVICE bool negligible(int p, int q) const {
+    constexpr T epsilon = std::numeric_limits<T>::epsilon(), tiny = epsilon * epsilon;
+    return std::abs(off[p][q]) <=
+           std::fmax(epsilon / 4 * (std::abs(diagonal[p]) + std::abs(diagonal[q])), tiny);
+  }
+  KEEL_HOST_DEVICE bool diagonalised() const {
+    return negligible(0, 1) & negligible(0, 2) & negligible(0, 3) & negligible(1, 2) &
+           negligible(1, 3) & negligible(2, 3);
+  }
+
+  /// body(x) for each entry of the matrix, those above the diagonal once.
+  template <typename Body>
+  KEEL_HOST_DEVICE void for_each(const Body& body) {
+    KEEL_UNROLL_4
+    for (int i = 0; i < 4; ++i) {
+      body(diagonal[i]);
+      KEEL_UNROLL_4
+      for (int j = i + 1; j < 4; ++j) body(off[i][j]);
+    }
+  }
+  /// Entries chosen at run time, which would otherwise move the array from registers to memory.
+  KEEL_HOST_DEVICE static T chosen(const T (&all)[4], int i) {
+    return i < 2 ? (i == 0 ? all[0] : all[1]) : (i == 2 ? all[2] : all[3]);
+  }
+  KEEL_HOST_DEVICE T value(int i) const { return chosen(diagonal, i); }
+  KEEL_HOST_DEVICE T row_entry(int i) const { return chosen(row, i); }
+
+  struct Rotation {
+    T c, s;
+  };
+  KEEL_HOST_DEVICE static void turn(const Rotation& r, T& x, T& y) {
+    const T old = x;
+    x = r.c * old - r.s * y;
+    y = r.s * old + r.c * y;
+  }
+
+  /// Makes entry (p, q) zero, nearly; of the others this changes only the diagonal. The angle may be rough, since
+  /// the next sweep mends it and what it leaves is kept; that c^2 + s^2 = 1 may not.
+  KEEL_HOST_DEVICE Rotation annihilate(int p, int q) {
+    const T gap = diagonal[q] - diagonal[p], twice = 2 * off[p][q];
+    const T inverse = rough_inverse_root(gap * gap + twice * twice);
+    const T square = T(0.5) + T(0.5) * std::abs(gap) * inverse;
+    const T inverse_c = rough_inverse_root(square);
+    T c = square * inverse_c, s = T(0.5) * twice * inverse * inverse_c;
+    const T mended = T(1.5) - T(0.5) * (c * c + s * s);
+    // No branch: a pair's rotations are worked side by side.
+    const bool stays = negligible(p, q);
+    c = stays ? T(1) : c * mended;
+    s = stays ? T(0) : s * (gap < 0 ? -mended : mended);
+    const T moved = s * (c * twice - s * gap);
+    diagonal[p] -= moved;
+    diagonal[q] += moved;
+    off[p][q] = (c * c - s * s) * off[p][q] - c * s * gap;
+    return {c, s};
+  }
+
+  /// Rotates (p, q) and (u, v), which with p < q, u < v and p < u are all four.
+  template <int p, int q, int u, int v>
+  KEEL_HOST_DEVICE void rotate_pairs() {
+    const Rotation first = annihilate(p, q), second = annihilate(u, v);
+    T& pu = off[p][u];
+    T& pv = off[p][v];
+    T& qu = q < u ? off[q][u] : off[u][q];
+    T& qv = q < v ? off[q][v] : off[v][q];
+    turn(first, pu, qu);
+    turn(first, pv, qv);
+    turn(second, pu, pv);
+    turn(second, qu, qv);
+    turn(first, row[p], row[q]);
+    turn(second, row[u], row[v]);
+  }
+
+  KEEL_HOST_DEVICE void solve() {
+    for (int sweep = 0; sweep < kMaxQuadSweeps && !diagonalised(); ++sweep) {
+      rotate_pairs<0, 1, 2, 3>();
+      rotate_pairs<0, 2, 1, 3>();
+      rotate_pairs<0, 3, 1, 2>();
+    }
+  }
+};
+
+}  // namespace keel::cuda

@@ -1,0 +1,124 @@
+#pragma once
+
+// The threads that share one matrix, and the memory they share. Four threads (lanes) to a row or column,
+// each holding every fourth 16-byte piece of it in registers, so that sums along it take two shuffles.
+
+#include <cstdint>
+
+#include "cuda/eigh/quad.h"
+
+namespace keel::cuda {
+
+template <typename T>
+inline constexpr T kEpsilon = sizeof(T) == 4 ? T(1.1920928955078125e-07) : T(2.220446049250313e-16);
+
+/// Numbers read or written at once.
+template <typename T, int COUNT>
+struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) Piece {
+  T entry[COUNT];
+};
+
+/// N is a power of two, 4 at least; matrices are n <= N.
+template <typename T, int N>
+struct Team {
+  static constexpr int kLanes = 4, kSize = N * kLanes, kOwn = N / kLanes;
+  static constexpr int kPiece = kOwn * int(sizeof(T)) < 16 ? kOwn : 16 / int(sizeof(T));
+  static constexpr int kRow =
+      N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< rows are off the banks' period
+  static constexpr bool kBlock = kSize > 32;  ///< a block of its own; otherwise part of a warp
+  int thread;                                 // 0 .. kSize - 1
+
+  __device__ int column() const { return thread / kLanes; }
+  __device__ int lane() const { return thread % kLanes; }
+  __device__ static constexpr int lanes() { return kLanes; }
+  /// Where in its row this thread's k-th number is.
+  __device__ int element(int k) const {
+    return (k / kPiece * kLanes + lane()) * kPiece + k % kPiece;
+  }
+
+  __device__ void load(const T* row, T (&own)[kOwn]) const {
+#pragma unroll
+    for (int k = 0; k < kOwn; k += kPiece) {
+      const auto piece = *reinterpret_cast<const Piece<T, kPiece>*>(row + element(k));
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i) own[k + i] = piece.entry[i];
+    }
+  }
+  __device__ void store(T* row, const T (&own)[kOwn]) const {
+#pragma unroll
+    for (int k = 0; k < kOwn; k += kPiece) {
+      Piece<T, kPiece> piece;
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i) piece.entry[i] = own[k + i];
+      *reinterpret_cast<Piece<T, kPiece>*>(row + element(k)) = piece;
+    }
+  }
+
+  __device__ void sync() const {
+    if constexpr (kBlock)
+      __syncthreads();
+    else
+      __syncwarp();
+  }
+  /// Whether any thread of this block, or of this warp where it holds whole teams, says so.
+  __device__ static bool anyone(bool flag) {
+    if constexpr (kBlock)
+      return __syncthreads_or(flag);
+    else
+      return __any_sync(0xffffffffu, flag);
+  }
+  /// Whether all teams that run in step say so.
+  __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
+
+  template <typename U>
+  __device__ static U near(U value, int distance) {
+    return __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  template <typename U>
+  __device__ U sum(U value) const {
+    value += near(value, 1);
+    return value + near(value, 2);
+  }
+  __device__ T product(T value) const {
+    value *= near(value, 1);
+    return value * near(value, 2);
+  }
+  __device__ T largest(T value) const {
+    value = fmax(value, near(value, 1));
+    return fmax(value, near(value, 2));
+  }
+  __device__ T dot(const T (&x)[kOwn], const T (&y)[kOwn]) const {
+    constexpr int kSums = kOwn < 4 ? kOwn : 4;
+    T partial[kSums] = {};
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) partial[k % kSums] += x[k] * y[k];
+#pragma unroll
+    for (int k = 1; k < kSums; ++k) partial[0] += partial[k];
+    return sum(partial[0]);
+  }
+};
+
+/// What the merges of divide and conquer work on, beside the vectors.
+template <typename T, int N>
+struct MergeStorage {
+  T coupling[N], value[N], sorted_value[N], sorted_weight[N];
+  T pole[N], weight[N], offset[N], refined[N], dropped_pole[N];
+  SecularTurn<T> turn[N];
+  int sorted_source[N], source[N], origin[N], dropped_source[N], alive[N], turns[N];
+};
+
+/// Shared memory of one matrix. Three matrices: the eigenvectors so far, column by column; the update
+/// they are multiplied by; the reflectors.
+template <typename T, int N>
+struct Storage : MergeStorage<T, N> {
+  static constexpr int kRow = Team<T, N>::kRow;
+  alignas(16) T vectors[N * kRow];
+  alignas(16) T update[N * kRow];
+  alignas(16) T reflectors[N * kRow];
+  alignas(16) T p[kRow];
+  T reflector_scale[N], diagonal[N];
+  int order[N];
+  T exchange[32];
+};
+
+}  // namespace keel::cuda

@@ -1,0 +1,26 @@
+#pragma once
+
+// The middle of eigh_backward for n <= 64: from B to W, shared with PCA whitening's way back.
+
+#include "cuda/gradient_rule/device_rule.cuh"
+#include "cuda/matrix/small.cuh"
+
+namespace keel::cuda::small {
+
+/// w = W of the rule, its diagonal diagonal(i); b = V^T dL_dvectors.
+template <typename T, int N, typename Diagonal>
+__device__ void weigh_pairs(const Squad<T, N>& squad, const DeviceRule<T>& rule, const T* l,
+                            const T* b, const Diagonal& diagonal, T* w) {
+  constexpr int kStride = Squad<T, N>::kStride;
+  const T largest = largest_magnitude(squad.n, l);
+  squad.template for_each_entry<1>([&](int i, int j) {
+    const int first = i < j ? i : j, second = i < j ? j : i;
+    w[i * kStride + j] =
+        i == j ? diagonal(i)
+               : rule.weight(largest, l[first], l[second], b[first * kStride + second],
+                             b[second * kStride + first]);
+  });
+  squad.sync();
+}
+
+}  // namespace keel::cuda::small

@@ -1,0 +1,154 @@
+#pragma once
+
+// Batches of matrices of any size in global memory: products in tiles of 64 x 64, and passes over all
+// entries. What a product reads is described by small structs, so that a transpose, a symmetric part or
+// a scaling costs no pass of its own.
+
+#include <cstdint>
+
+#include "cuda/launch/scratch.h"
+#include "cuda/matrix/four.cuh"
+#include "keel/matrices.h"
+
+namespace keel::cuda::large {
+
+template <typename T>
+struct Plain {
+  static constexpr bool kAlongRows = true;  ///< neighbours in a row are neighbours in memory
+  Matrices<const T> m;
+  __device__ T operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return m[b][i * m.row_stride + j];
+  }
+};
+template <typename T>
+struct Transposed {
+  static constexpr bool kAlongRows = false;
+  Matrices<const T> m;
+  __device__ T operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return m[b][j * m.row_stride + i];
+  }
+};
+template <typename T>
+struct SymmetricPart {
+  static constexpr bool kAlongRows = true;
+  Matrices<const T> m;
+  __device__ T operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return T(0.5) * m[b][i * m.row_stride + j] + T(0.5) * m[b][j * m.row_stride + i];
+  }
+};
+template <typename T>
+struct FromLower {
+  static constexpr bool kAlongRows = true;
+  Matrices<const T> m;
+  __device__ T operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return i >= j ? m[b][i * m.row_stride + j] : m[b][j * m.row_stride + i];
+  }
+};
+template <typename T>
+struct ScaledColumns {
+  static constexpr bool kAlongRows = true;
+  Matrices<const T> m;
+  const T* factors;  ///< batch x n
+  __device__ T operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return m[b][i * m.row_stride + j] * factors[b * m.n + j];
+  }
+};
+
+inline constexpr int kTile = 64, kDepth = 16, kThreads = 256;
+
+/// One tile of `out` a block, 4 x 4 entries a thread. A symmetric product is worked out on and below the
+/// diagonal and written to both sides.
+template <bool SYMMETRIC, typename T, typename Left, typename Right>
+__global__ void __launch_bounds__(kThreads)
+    product_kernel(int across, int tiles, Left left, Right right, Matrices<T> out) {
+  __shared__ __align__(16) T a[kDepth][kTile + 4];
+  __shared__ __align__(16) T b[kDepth][kTile + 4];
+  const std::int64_t index = blockIdx.x / unsigned(tiles), n = out.n;
+  int tile = int(blockIdx.x % unsigned(tiles)), tile_row = 0;
+  if constexpr (SYMMETRIC) {
+    for (; tile > tile_row; ++tile_row) tile -= tile_row + 1;
+  } else {
+    tile_row = tile / across;
+    tile %= across;
+  }
+  const std::int64_t row = std::int64_t(tile_row) * kTile, column = std::int64_t(tile) * kTile;
+  const int thread = int(threadIdx.x), i = thread / 16 * 4, j = thread % 16 * 4;
+  T sum[4][4] = {};
+  for (std::int64_t first = 0; first < n; first += kDepth) {
+#pragma unroll
+    for (int e = thread; e < kTile * kDepth; e += kThreads) {
+      const int r = Left::kAlongRows ? e / kDepth : e % kTile;
+      const int k = Left::kAlongRows ? e % kDepth : e / kTile;
+      a[k][r] = row + r < n && first + k < n ? left(index, row + r, first + k) : T(0);
+    }
+#pragma unroll
+    for (int e = thread; e < kTile * kDepth; e += kThreads) {
+      const int c = Right::kAlongRows ? e % kTile : e / kDepth;
+      const int k = Right::kAlongRows ? e / kTile : e % kDepth;
+      b[k][c] = column + c < n && first + k < n ? right(index, first + k, column + c) : T(0);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      const Four<T> x = four(&a[k][i]), y = four(&b[k][j]);
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+#pragma unroll
+        for (int s = 0; s < 4; ++s) sum[r][s] += x.at[r] * y.at[s];
+    }
+    __syncthreads();
+  }
+  T* const target = out[index];
+#pragma unroll
+  for (int r = 0; r < 4; ++r)
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      const std::int64_t to_row = row + i + r, to_column = column + j + s;
+      if (to_row >= n || to_column >= n) continue;
+      if (SYMMETRIC && to_column > to_row) continue;
+      target[to_row * out.row_stride + to_column] = sum[r][s];
+      if (SYMMETRIC) target[to_column * out.row_stride + to_row] = sum[r][s];
+    }
+}
+
+/// out = left right.
+template <bool SYMMETRIC = false, typename T, typename Left, typename Right>
+void multiply(const char* operation, const Stream& stream, const Left& left, const Right& right,
+              Matrices<T> out) {
+  const auto across = int((out.n + kTile - 1) / kTile);
+  const int tiles = SYMMETRIC ? across * (across + 1) / 2 : across * across;
+  product_kernel<SYMMETRIC, T><<<unsigned(out.batch * tiles), kThreads, 0, native(stream)>>>(
+      across, tiles, left, right, out);
+  check_launch(operation);
+}
+
+template <typename Body>
+__global__ void __launch_bounds__(kThreads)
+    entries_kernel(std::int64_t count, std::int64_t rows, std::int64_t columns, Body body) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < count) body(at / (rows * columns), at / columns % rows, at % columns);
+}
+
+/// body(b, i, j) for i below `rows` and j below `columns` of every matrix.
+template <typename Body>
+void for_each(const char* operation, const Stream& stream, std::int64_t batch, std::int64_t rows,
+              std::int64_t columns, const Body& body) {
+  const std::int64_t count = batch * rows * columns;
+  if (count == 0) return;
+  entries_kernel<<<unsigned((count + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+      count, rows, columns, body);
+  check_launch(operation);
+}
+template <typename Body>
+void for_each_entry(const char* operation, const Stream& stream, std::int64_t batch, std::int64_t n,
+                    const Body& body) {
+  for_each(operation, stream, batch, n, n, body);
+}
+/// body(b, 0, i) for every i below n.
+template <typename Body>
+void for_each_value(const char* operation, const Stream& stream, std::int64_t batch, std::int64_t n,
+                    const Body& body) {
+  for_each(operation, stream, batch, 1, n, body);
+}
+
+}  // namespace keel::cuda::large

@@ -1,0 +1,83 @@
+// The passes of moments over channels that fill slabs of 64, which reach the speed of the memory.
+
+#include "cuda/moments/mma.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "cuda/launch/scratch.h"
+#include "cuda/launch/shared_memory.h"
+#include "cuda/moments/slabs.cuh"
+
+namespace keel::cuda {
+namespace {
+
+constexpr std::int64_t kMultiprocessors = 132;  // of an H200; on any other card, the same sums
+
+template <typename T, bool LAST, bool SAME, bool NARROW>
+struct Kernel {
+  static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW>;
+  static constexpr int kBytes = MomentsMma<T, LAST, SAME, NARROW>::kBytes;
+};
+
+template <typename Body>
+auto by_flag(bool flag, const Body& body) {
+  return flag ? body(std::true_type{}) : body(std::false_type{});
+}
+
+/// Calls body with the Kernel that the task's layout, products and groups want.
+template <typename T, typename Body>
+auto by_kernel(const MomentsTask<T>& task, const Body& body) {
+  return by_flag(task.left.layout.channels_last, [&](auto last) {
+    return by_flag(task.shift != nullptr, [&](auto same) {
+      return by_flag(task.slabs.group_size <= 16, [&](auto narrow) {
+        return body(
+            Kernel<T, decltype(last)::value, decltype(same)::value, decltype(narrow)::value>{});
+      });
+    });
+  });
+}
+
+}  // namespace
+
+template <typename T>
+bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
+                        const Activations<const T>& right) {
+  const Slabs& slabs = task.slabs;
+  if (!fills_slabs<T>(slabs.channels, slabs.group_size)) return false;
+  if (!by_kernel(task, [](auto kernel) { return fits_a_block_of<kernel.run>(kernel.kBytes); }))
+    return false;
+  const Slabs full = Slabs::of(slabs.channels, kSlots, kPack);
+  task.left = source(left, full);
+  task.right = source(right, full);
+  task.pairs = full.count;
+  // A set of sums takes about half the room of the samples that it sums up, at most.
+  const std::int64_t shortest = std::max(128, 4 * slabs.group_size);
+  task.chunks = std::clamp<std::int64_t>(kMultiprocessors / full.count, 1,
+                                         pieces<std::int64_t>(left.samples(), shortest));
+  const std::int64_t tiles = pieces<std::int64_t>(left.samples(), kTileSamples);
+  task.chunks = evenly(tiles, task.chunks, task.shift != nullptr ? kTileWarps : kTileWarps / 2);
+  task.set_size = std::int64_t(slabs.channels) * (slabs.group_size + 1);
+  return true;
+}
+
+template <typename T>
+void multiply_on_full_slabs(const char* operation, const MomentsTask<T>& task,
+                            const Stream& stream) {
+  by_kernel(task, [&](auto kernel) {
+    allow_shared_memory(operation, kernel.run, kernel.kBytes);
+    check(operation, launch_early(kernel.run, unsigned(task.chunks * task.pairs), kTileThreads,
+                                  kernel.kBytes, native(stream), task));
+  });
+}
+
+#define KEEL_INSTANTIATE(T)                                                         \
+  template bool plan_on_full_slabs<T>(MomentsTask<T>&, const Activations<const T>&, \
+                                      const Activations<const T>&);                 \
+  template void multiply_on_full_slabs<T>(const char*, const MomentsTask<T>&, const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(Half)
+KEEL_INSTANTIATE(BFloat16)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

@@ -1,0 +1,106 @@
+#pragma once
+
+// One matrix's eigenvalues as f sees them, and the kernel F of spectral_backward, on the device. The
+// numbers lie in shared memory (n <= 64) or in global memory.
+
+#include "cuda/gradient_rule/device_rule.cuh"
+#include "cuda/matrix/small.cuh"
+#include "divided_difference.h"
+
+namespace keel::cuda {
+
+template <typename T>
+struct DeviceSpectrum {
+  SpectralMap<T> map;
+  int n, rank;
+  T largest;
+  const T* l;  ///< as they came
+  T* x;        ///< noise around zero set to zero
+  T* f;        ///< f(x), 0 where dropped
+
+  __device__ DeviceSpectrum(const SpectralMap<T>& function, int size, const T* values,
+                            std::int64_t kept, T* points, T* images)
+      : map(function),
+        n(size),
+        rank(int(kept < size ? kept : size)),
+        largest(largest_magnitude(size, values)),
+        l(values),
+        x(points),
+        f(images) {}
+
+  /// Finds x and f of eigenvalue i; false where f is not defined there.
+  __device__ bool read(int i) const {
+    x[i] = map.without_noise(l[i], n, largest);
+    f[i] = i < rank ? map.value(x[i]) : T(0);
+    return !isnan(f[i]);
+  }
+  /// For a matrix one of whose kept eigenvalues is outside f's domain: all that is made of it is NaN.
+  __device__ void spoil(int i) const { x[i] = f[i] = std::numeric_limits<T>::quiet_NaN(); }
+
+  /// F_ij, so that dL_dmatrix = V (F o V^T C V) V^T.
+  __device__ T kernel(const DeviceRule<T>& rule, int i, int j) const {
+    const int a = i < j ? i : j, b = i < j ? j : i;
+    if (rule.kind == DeviceRule<T>::Kind::exact) {
+      if (a >= rank) return 0;
+      if (b < rank) return map.difference(x[a], x[b]);
+      return 2 * TaylorWeight<T>{rule.terms}(l[a], l[b], T(0), f[a]);
+    }
+    if (a == b) return a < rank ? map.difference(x[a], x[a]) : T(0);
+    // With g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j.
+    return 2 * rule.weight(largest, l[a], l[b], f[b], f[a]);
+  }
+};
+
+namespace small {
+
+/// The spectrum of the squad's matrix, in three vectors of shared memory. A null `rank` keeps all.
+template <typename T, int N>
+__device__ DeviceSpectrum<T> read_spectrum(const Squad<T, N>& squad, const SpectralMap<T>& map,
+                                           const T* values, const std::int64_t* rank,
+                                           T (*vectors)[N]) {
+  const std::int64_t kept = rank != nullptr ? rank[squad.index] : squad.n;
+  const bool mine = squad.thread < squad.n;
+  if (mine) vectors[0][squad.thread] = values[squad.index * squad.n + squad.thread];
+  squad.sync();
+  const DeviceSpectrum<T> spectrum(map, squad.n, vectors[0], kept, vectors[1], vectors[2]);
+  const bool undefined = squad.any(mine && !spectrum.read(squad.thread));
+  if (undefined && mine) spectrum.spoil(squad.thread);
+  squad.sync();
+  return spectrum;
+}
+
+/// c <- V (F o V^T sym(c) V) V^T, by way of p.
+template <typename T, int N>
+__device__ void spectral_gradient(const Squad<T, N>& squad, const DeviceSpectrum<T>& spectrum,
+                                  const DeviceRule<T>& rule, const T* v, const T* u, T* c, T* p) {
+  into_basis(squad, v, u, c, p);
+  squad.template for_each_entry<1>(
+      [&](int i, int j) { c[i * Squad<T, N>::kStride + j] *= spectrum.kernel(rule, i, j); });
+  squad.sync();
+  out_of_basis(squad, v, u, c, p);
+}
+
+}  // namespace small
+
+/// x and f of every matrix of a batch, in global memory. A block a matrix.
+template <typename T>
+__global__ void __launch_bounds__(256) spectrum_kernel(SpectralMap<T> map, int n, const T* values,
+                                                       const std::int64_t* rank, T* x, T* f) {
+  const std::int64_t b = blockIdx.x;
+  const DeviceSpectrum<T> spectrum(map, n, values + b * n, rank != nullptr ? rank[b] : n, x + b * n,
+                                   f + b * n);
+  bool undefined = false;
+  for (int i = int(threadIdx.x); i < n; i += 256) undefined = !spectrum.read(i) || undefined;
+  if (__syncthreads_or(undefined))
+    for (int i = int(threadIdx.x); i < n; i += 256) spectrum.spoil(i);
+}
+
+template <typename T>
+void queue_spectrum(const char* operation, const Stream& stream, const SpectralMap<T>& map,
+                    std::int64_t batch, std::int64_t n, const T* values, const std::int64_t* rank,
+                    T* x, T* f) {
+  spectrum_kernel<<<unsigned(batch), 256, 0, native(stream)>>>(map, int(n), values, rank, x, f);
+  check_launch(operation);
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,155 @@
+#pragma once
+
+// The rank policies on the device. What walks down the spectrum is one warp; the numbers it reads lie in
+// shared or in global memory.
+
+#include <cstdint>
+#include <limits>
+#include <variant>
+
+#include "cuda/matrix/small.cuh"
+#include "keel/spectral.h"
+
+namespace keel::cuda {
+
+/// A RankPolicy as a kernel takes it: LeadingEnergy is Algorithm1 with one condition.
+struct DeviceRankPolicy {
+  std::int64_t count = std::numeric_limits<std::int64_t>::max();
+  bool by_eps = false, by_rayleigh = false, by_energy = false, keep_reaching = true;
+  double eps = 0, rayleigh_tolerance = 0, energy = 0;
+
+  struct From {
+    DeviceRankPolicy operator()(const FullRank&) const { return {}; }
+    DeviceRankPolicy operator()(const LeadingCount& policy) const {
+      return {.count = policy.count};
+    }
+    DeviceRankPolicy operator()(const LeadingEnergy& policy) const {
+      return {.by_energy = true, .energy = policy.fraction};
+    }
+    DeviceRankPolicy operator()(const Algorithm1& policy) const {
+      return {.by_eps = policy.eps.has_value(),
+              .by_rayleigh = policy.rayleigh_tolerance.has_value(),
+              .by_energy = policy.energy.has_value(),
+              .keep_reaching = policy.keep_reaching,
+              .eps = policy.eps.value_or(0),
+              .rayleigh_tolerance = policy.rayleigh_tolerance.value_or(0),
+              .energy = policy.energy.value_or(0)};
+    }
+  };
+};
+
+inline DeviceRankPolicy device_rank_policy(const RankPolicy& policy) {
+  return std::visit(DeviceRankPolicy::From{}, policy);
+}
+
+/// sum + the terms of lanes 0, 1, ..., 31, added one after another as the CPU does. `reached` is the sum
+/// up to this lane's own.
+__device__ inline double add_in_order(double sum, double term, double& reached) {
+  const int lane = int(threadIdx.x) % 32;
+#pragma unroll 8
+  for (int k = 0; k < 32; ++k) {
+    sum += __shfl_sync(0xffffffffu, term, k);
+    if (k == lane) reached = sum;
+  }
+  return sum;
+}
+
+/// The policy's answer, in every lane of the calling warp. `quotients` are read by_rayleigh only.
+template <typename T>
+__device__ int rank_by_warp(const DeviceRankPolicy& policy, int n, const T* l, const T* quotients) {
+  constexpr unsigned kAll = 0xffffffffu;
+  const int lane = int(threadIdx.x) % 32;
+  double total = 0, reached = 0;
+  // The sums up to this lane's own of the first 64, so that they need not be added once more.
+  constexpr int kKept = 2;
+  double reached_before[kKept] = {}, total_before = 0;
+  bool bad = false;
+  for (int first = 0; first < n; first += 32) {
+    const int i = first + lane;
+    const T own = i < n ? l[i] : T(0);
+    bad = bad || isnan(own);
+    if (!policy.by_energy) continue;
+    total = add_in_order(total, own > 0 ? double(own) : 0.0, reached);
+    if (first == 0) reached_before[0] = reached;
+    if (first == 32) reached_before[1] = reached;
+    if (first < 32 * kKept) total_before = total;
+  }
+  if (__any_sync(kAll, bad)) return n < 1 ? n : 1;
+  int kept = policy.count < n ? int(policy.count) : n;
+  const double wanted = policy.energy * total;
+  double sum = total_before;
+  for (int first = 0; first < n; first += 32) {
+    const int i = first + lane;
+    const T own = i < n ? l[i] : T(0);
+    if (policy.by_energy && first >= 32 * kKept)
+      sum = add_in_order(sum, own > 0 ? double(own) : 0.0, reached);
+    else
+      reached = first == 0 ? reached_before[0] : reached_before[1];
+    bool before = policy.by_eps && double(own) <= policy.eps;
+    // Written so that NaN and eigenvalues that are not positive stop as well.
+    if (policy.by_rayleigh && i < n)
+      before =
+          before || !(double(fabs(quotients[i] - own)) < policy.rayleigh_tolerance * double(own));
+    const bool here = before || (policy.by_energy && reached >= wanted);
+    const unsigned stops = __ballot_sync(kAll, i < n && here);
+    if (stops == 0) continue;
+    const int stop = __ffs(int(stops)) - 1;
+    const bool drop_it = __shfl_sync(kAll, int(before), stop) || !policy.keep_reaching;
+    kept = first + stop + (drop_it ? 0 : 1);
+    break;
+  }
+  return kept < 1 ? (n < 1 ? n : 1) : kept;
+}
+
+/// quotients[i] -= sum_{k<i} quotients[k] (v_k . v_i)^2, in place and in this order, by the calling warp:
+/// from v_i^T M v_i to what deflating M by the earlier vectors leaves. `overlaps` is V^T V.
+template <typename T>
+__device__ void deflate_by_warp(int n, const T* overlaps, std::int64_t stride, T* quotients) {
+  const int lane = int(threadIdx.x) % 32;
+  for (int first = 0; first < n; first += 32) {
+    const int i = first + lane;
+    T own = i < n ? quotients[i] : T(0);
+    if (i < n)
+#pragma unroll 4
+      for (int k = 0; k < first; ++k) {
+        const T overlap = overlaps[k * stride + i];
+        own -= quotients[k] * overlap * overlap;
+      }
+    __syncwarp();
+#pragma unroll 4
+    for (int k = 0; k < 32; ++k) {
+      const T earlier = __shfl_sync(0xffffffffu, own, k);
+      if (k < lane && i < n) {
+        const T overlap = overlaps[(first + k) * stride + i];
+        own -= earlier * overlap * overlap;
+      }
+    }
+    if (i < n) quotients[i] = own;
+    __syncwarp();
+  }
+}
+
+namespace small {
+
+/// quotients = the Rayleigh quotients of Algorithm 1. m = M in full, v = V, u = V^T; p is overwritten.
+template <typename T, int N>
+__device__ void rayleigh_quotients(const Squad<T, N>& squad, const T* m, const T* v, const T* u,
+                                   T* p, T* quotients) {
+  constexpr int kStride = Squad<T, N>::kStride;
+  multiply(squad, squad.n, m, v, p);
+  if (squad.thread < squad.n) {
+    T sum = 0;
+#pragma unroll 8
+    for (int r = 0; r < squad.n; ++r)
+      sum += v[r * kStride + squad.thread] * p[r * kStride + squad.thread];
+    quotients[squad.thread] = sum;
+  }
+  squad.sync();
+  multiply(squad, squad.n, u, v, p);
+  if (squad.thread < 32) deflate_by_warp(squad.n, p, kStride, quotients);
+  squad.sync();
+}
+
+}  // namespace small
+
+}  // namespace keel::cuda
