@@ -7,7 +7,6 @@
 
 #include "activation_columns.h"
 #include "activations_check.h"
-#include "keel/affine.h"
 
 namespace keel::cpu {
 namespace {
@@ -166,44 +165,74 @@ void choose_shift(const Activations<const T>& x, Accumulator<T>* shift) {
     shift[c] = Accumulator<T>(channels[std::size_t(c)].shift());
 }
 
+/// Partial moments about a shift near the data, which is found here; the lower triangles alone.
+template <typename T>
+void sum_about_own_shift(const Activations<const T>& input, double* shift, double* sums,
+                         const Executor& executor) {
+  const PerChannel<Accumulator<T>> own(input.channels, nullptr);
+  choose_shift(input, own.data());
+  std::copy_n(own.data(), input.channels, shift);
+  sums[0] = double(input.samples());
+  const Columns<const T> x = columns(input);
+  sum_products(MomentsTask<T>{x, x, own.data(), own.data(), input.group_size()}, input, true,
+               sums + 1, sums + 1 + input.channels, executor);
+}
+
 }  // namespace
 
 template <typename T>
-void partial_moments(Activations<const T> input, PartialMoments& moments,
+void partial_moments(Activations<const T> input, const double* shift, double* sums,
                      const Executor& executor) {
-  require_valid("keel::moments", "input", input);
-  require(moments.channels == input.channels && moments.groups == input.groups,
-          "keel::moments: expected moments of " + text(input.channels) + " channels in " +
-              text(input.groups) + " groups, got " + text(moments.channels) + " in " +
-              text(moments.groups));
-  using A = Accumulator<T>;
+  require_valid("keel::partial_moments", "input", input);
   const std::int64_t channels = input.channels, d = input.group_size();
-  moments.count = input.samples();
   if (channels == 0) return;
-  PerChannel<A> shift(channels, nullptr);
-  choose_shift(input, shift.data());
-  std::copy_n(shift.data(), channels, moments.shift);
-
-  const Columns<const T> x = columns(input);
-  sum_products(MomentsTask<T>{x, x, shift.data(), shift.data(), d}, input, true, moments.sum,
-               moments.second, executor);
+  Scratch<double> move(channels);
+  sum_about_own_shift(input, move, sums, executor);
+  if (shift != nullptr)
+    for (std::int64_t i = 0; i < channels; ++i) move[i] -= shift[i];
+  const double count = sums[0];
+  double *const sum = sums + 1, *const second = sum + channels;
   for (std::int64_t i = 0; i < channels; ++i) {
     const std::int64_t group = i / d * d;
-    for (std::int64_t j = group; j < i; ++j)
-      moments.second[j * d + i - group] = moments.second[i * d + j - group];
+    for (std::int64_t j = group; j <= i; ++j) {
+      double& entry = second[i * d + j - group];
+      entry += sum[i] * move[j] + move[i] * sum[j] + count * (move[i] * move[j]);
+      second[j * d + i - group] = entry;
+    }
+  }
+  for (std::int64_t i = 0; i < channels; ++i) sum[i] += count * move[i];
+}
+
+template <typename A>
+void moments_from_partial(const double* sums, const double* shift, A* mean,
+                          Matrices<A> covariance) {
+  const std::int64_t d = covariance.n, channels = covariance.batch * d;
+  const double count = sums[0], *const sum = sums + 1, *const second = sum + channels;
+  for (std::int64_t i = 0; i < channels; ++i) {
+    const std::int64_t group = i / d * d;
+    A* const matrix = covariance[i / d];
+    const double off_i = sum[i] / count;
+    mean[i] = A((shift != nullptr ? shift[i] : 0) + off_i);
+    for (std::int64_t j = group; j <= i; ++j) {
+      double entry = second[i * d + j - group] / count - off_i * (sum[j] / count);
+      if (i == j && entry < 0) entry = 0;
+      matrix[(i - group) * covariance.row_stride + j - group] = A(entry);
+      matrix[(j - group) * covariance.row_stride + i - group] = A(entry);
+    }
   }
 }
+template void moments_from_partial(const double*, const double*, float*, Matrices<float>);
+template void moments_from_partial(const double*, const double*, double*, Matrices<double>);
 
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Executor& executor) {
   require_valid("keel::moments", "input", input);
   require_per_group("keel::moments", "covariance", input, covariance);
-  const std::int64_t channels = input.channels;
-  Scratch<double> shift(channels), sum(channels), second(channels * input.group_size());
-  PartialMoments partial{channels, input.groups, 0, shift, sum, second};
-  partial_moments(input, partial, executor);
-  if (channels > 0) mean_and_covariance(partial, mean, covariance);
+  if (input.channels == 0) return;
+  Scratch<double> shift(input.channels), sums(partial_moments_size(input.channels, input.groups));
+  sum_about_own_shift(input, shift, sums, executor);
+  moments_from_partial<Accumulator<T>>(sums, shift, mean, covariance);
 }
 
 template <typename T>
@@ -228,40 +257,12 @@ void cross_moments(Activations<const T> left, Activations<const T> right,
   }
 }
 
-template <typename T>
-void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
-                      const Accumulator<T>* dL_dmean, Matrices<const Accumulator<T>> dL_dcovariance,
-                      Activations<T> dL_dinput, const Executor& executor) {
-  require_valid("keel::moments_backward", "input", input);
-  require_same_shape("keel::moments_backward", "dL_dinput", input, dL_dinput);
-  if (dL_dcovariance)
-    require_per_group("keel::moments_backward", "dL_dcovariance", input, dL_dcovariance);
-  using A = Accumulator<T>;
-  const std::int64_t channels = input.channels, d = input.group_size();
-  const A m = A(std::max<std::int64_t>(1, input.samples()));
-  Scratch<A> matrix(channels * d), bias(channels);
-  for (std::int64_t i = 0; i < channels; ++i) {
-    bias[i] = dL_dmean != nullptr ? dL_dmean[i] / m : A(0);
-    for (std::int64_t j = 0; j < d; ++j) {
-      const auto entry = [&](std::int64_t row, std::int64_t column) {
-        return dL_dcovariance ? dL_dcovariance[i / d][row * dL_dcovariance.row_stride + column]
-                              : A(0);
-      };
-      matrix[i * d + j] = (entry(i % d, j) + entry(j, i % d)) / m;
-    }
-  }
-  affine<T>(contiguous<const A>(matrix, input.groups, d), mean, bias, input, dL_dinput, executor);
-}
-
 #define KEEL_INSTANTIATE(T)                                                                      \
-  template void partial_moments(Activations<const T>, PartialMoments&, const Executor&);         \
+  template void partial_moments(Activations<const T>, const double*, double*, const Executor&);  \
   template void moments(Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,         \
                         const Executor&);                                                        \
   template void cross_moments(Activations<const T>, Activations<const T>, const Accumulator<T>*, \
-                              Accumulator<T>*, Matrices<Accumulator<T>>, const Executor&);       \
-  template void moments_backward(Activations<const T>, const Accumulator<T>*,                    \
-                                 const Accumulator<T>*, Matrices<const Accumulator<T>>,          \
-                                 Activations<T>, const Executor&);
+                              Accumulator<T>*, Matrices<Accumulator<T>>, const Executor&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 KEEL_INSTANTIATE(Half)

@@ -1,5 +1,7 @@
 #include "keel/scale.h"
 
+#include <algorithm>
+
 #include "scale_check.h"
 
 namespace keel::cpu {
@@ -11,23 +13,29 @@ void scale_backward(const T* weight, Matrices<const T> subspace, const T* sum,
   check_scale_backward("keel::cpu::scale_backward", subspace, cross, dL_dsubspace, matrix);
   const std::int64_t d = subspace.n;
   executor(subspace.batch, [&](std::int64_t g) {
-    T* const column_sums = dL_dmean + g * d;
-    for (std::int64_t j = 0; j < d; ++j) column_sums[j] = 0;
+    T* const column_sums = dL_dmean != nullptr ? dL_dmean + g * d : nullptr;
+    if (column_sums != nullptr) std::fill_n(column_sums, d, T(0));
     for (std::int64_t i = 0; i < d; ++i) {
       const std::int64_t channel = g * d + i;
-      const T factor = weight ? weight[channel] : T(1), along = factor * sum[channel];
+      const T factor = weight != nullptr ? weight[channel] : T(1);
       const T* const s = subspace[g] + i * subspace.row_stride;
       const T* const p = cross[g] + i * cross.row_stride;
-      T* const out = dL_dsubspace[g] + i * dL_dsubspace.row_stride;
-      T* const scaled = matrix[g] + i * matrix.row_stride;
-      T product = 0;
-      for (std::int64_t j = 0; j < d; ++j) {
-        product += p[j] * s[j];
-        out[j] = factor * p[j];
-        scaled[j] = factor * s[j];
-        column_sums[j] -= along * s[j];
+      if (dL_dweight != nullptr) {
+        T product = 0;
+        for (std::int64_t j = 0; j < d; ++j) product += p[j] * s[j];
+        dL_dweight[channel] = product;
       }
-      dL_dweight[channel] = product;
+      if (column_sums != nullptr) {
+        const T along = factor * sum[channel];
+        for (std::int64_t j = 0; j < d; ++j) column_sums[j] -= along * s[j];
+      }
+      const auto write = [&](Matrices<T> to, const T* from) {
+        if (!to) return;
+        T* const row = to[g] + i * to.row_stride;
+        for (std::int64_t j = 0; j < d; ++j) row[j] = factor * from[j];
+      };
+      write(dL_dsubspace, p);
+      write(matrix, s);
     }
   });
 }

@@ -110,20 +110,32 @@ void sum(const char* operation, const Activations<const T>& left, const Activati
 }  // namespace
 
 template <typename T>
-void partial_moments(Activations<const T> input, PartialMoments& moments, const Stream& stream) {
-  require_valid("keel::cuda::moments", "input", input);
-  require(moments.channels == input.channels && moments.groups == input.groups,
-          "keel::cuda::moments: expected moments of " + text(input.channels) + " channels in " +
-              text(input.groups) + " groups, got " + text(moments.channels) + " in " +
-              text(moments.groups));
-  moments.count = input.samples();
+void partial_moments(Activations<const T> input, const double* wanted, double* sums,
+                     const Stream& stream) {
+  require_valid("keel::cuda::partial_moments", "input", input);
   sum<T>(
-      "keel::cuda::moments", input, input, nullptr, {}, true,
+      "keel::cuda::partial_moments", input, input, nullptr, {}, true,
       [&](const Accumulator<T>* shift) {
-        return PartialResult<Accumulator<T>>{moments, shift};
+        return PartialResult<Accumulator<T>>{sums, wanted, shift, double(input.samples()),
+                                             int(input.channels)};
       },
       stream);
 }
+
+template <typename A>
+void moments_from_partial(const double* sums, const double* shift, A* mean, Matrices<A> covariance,
+                          const Stream& stream) {
+  constexpr std::int64_t kThreads = 128;
+  const std::int64_t entries = covariance.batch * covariance.n * covariance.n;
+  if (entries == 0) return;
+  finish_partial<A><<<unsigned(pieces(entries, kThreads)), kThreads, 0, native(stream)>>>(
+      sums, shift, mean, covariance);
+  check_launch("keel::cuda::moments_from_partial");
+}
+template void moments_from_partial(const double*, const double*, float*, Matrices<float>,
+                                   const Stream&);
+template void moments_from_partial(const double*, const double*, double*, Matrices<double>,
+                                   const Stream&);
 
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
@@ -163,27 +175,10 @@ void cross_moments_about_mean(Activations<const T> left, Activations<const T> ri
       stream);
 }
 
-template <typename T>
-void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
-                      const Accumulator<T>* dL_dmean, Matrices<const Accumulator<T>> dL_dcovariance,
-                      Activations<T> dL_dinput, const Stream& stream) {
-  require_valid("keel::cuda::moments_backward", "input", input);
-  require_same_shape("keel::cuda::moments_backward", "dL_dinput", input, dL_dinput);
-  if (dL_dcovariance)
-    require_per_group("keel::cuda::moments_backward", "dL_dcovariance", input, dL_dcovariance);
-  const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, input.samples()));
-  const AffineInput<T> term{input, dL_dcovariance, Coefficient::symmetric, mean};
-  run_affine<T>("keel::cuda::moments_backward", {&term, dL_dcovariance ? 1u : 0u}, divisor,
-                dL_dmean, dL_dinput, stream);
-}
-
 #define KEEL_INSTANTIATE(T)                                                                        \
-  template void partial_moments<T>(Activations<const T>, PartialMoments&, const Stream&);          \
+  template void partial_moments<T>(Activations<const T>, const double*, double*, const Stream&);   \
   template void moments<T>(Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,        \
                            const Stream&);                                                         \
-  template void moments_backward<T>(Activations<const T>, const Accumulator<T>*,                   \
-                                    const Accumulator<T>*, Matrices<const Accumulator<T>>,         \
-                                    Activations<T>, const Stream&);                                \
   template void cross_moments<T>(Activations<const T>, Activations<const T>,                       \
                                  const Accumulator<T>*, Accumulator<T>*, Matrices<Accumulator<T>>, \
                                  const Stream&);                                                   \

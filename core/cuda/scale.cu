@@ -20,8 +20,8 @@ __global__ void scale_backward_kernel(const T* weight, Matrices<const T> subspac
   const int first = int(blockIdx.x % unsigned(tiles)) * kTile;
   const T* const s = subspace[g];
   const T* const p = cross[g];
-  T* const out = dL_dsubspace[g];
-  T* const scaled = matrix[g];
+  T* const out = dL_dsubspace.data != nullptr ? dL_dsubspace[g] : nullptr;
+  T* const scaled = matrix.data != nullptr ? matrix[g] : nullptr;
 
   for (int i = first + warp; i < min(first + kTile, d); i += kWarps) {
     const T factor = weight ? weight[g * d + i] : T(1);
@@ -29,13 +29,14 @@ __global__ void scale_backward_kernel(const T* weight, Matrices<const T> subspac
     for (int j = lane; j < d; j += kTile) {
       const T entry = p[i * cross.row_stride + j], own = s[i * subspace.row_stride + j];
       product += entry * own;
-      out[i * dL_dsubspace.row_stride + j] = factor * entry;
-      scaled[i * matrix.row_stride + j] = factor * own;
+      if (out != nullptr) out[i * dL_dsubspace.row_stride + j] = factor * entry;
+      if (scaled != nullptr) scaled[i * matrix.row_stride + j] = factor * own;
     }
     for (int step = kTile / 2; step > 0; step /= 2)
       product += __shfl_xor_sync(0xffffffffu, product, step);
-    if (lane == 0) dL_dweight[g * d + i] = product;
+    if (lane == 0 && dL_dweight != nullptr) dL_dweight[g * d + i] = product;
   }
+  if (dL_dmean == nullptr) return;
 
   const int column = first + lane;
   T along = 0;

@@ -1,73 +1,169 @@
 #include "keel/whiten.h"
 
-#include "activations_check.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/whiten/stages.h"
 #include "keel/moments.h"
+#include "keel/scale.h"
+#include "whiten_check.h"
 
 namespace keel::cuda {
+namespace {
+
+/// From the state's mean and covariance, which the last kernel on the stream writes, to the output.
+template <typename T>
+void apply(const char* operation, const SubspaceMap& map, Activations<const T> input,
+           const Accumulator<T>* weight, const Accumulator<T>* bias,
+           const WhitenState<Accumulator<T>>& state, const Destination<T>& destination,
+           const Stream& stream) {
+  using A = Accumulator<T>;
+  const std::int64_t groups = input.groups, d = input.group_size();
+  Scratch<A> scaled(operation, stream, weight != nullptr ? groups * d * d : 0);
+  const Matrices<A> matrix = weight != nullptr ? contiguous<A>(scaled, groups, d) : Matrices<A>{};
+  subspace_and_matrix<A>(map, state.covariance, weight, state.subspace, matrix, state.spectrum,
+                         stream);
+  const Activations<T> output = destination.get();
+  require_same_shape(operation, "output", input, output);
+  affine_about_mean<T>(matrix ? matrix : state.subspace, state.mean, state.covariance, bias, input,
+                       output, stream);
+}
+
+/// What apply_backward needs besides.
+template <typename T>
+std::int64_t room_of_backward(const Activations<const T>& input) {
+  return input.channels * (1 + 2 * input.group_size());
+}
+
+/// From backward's sums, which the last kernel on the stream writes, to dL_dinput and dL_dweight.
+template <typename T>
+void apply_backward(const char* operation, const SubspaceMap& map, const SpectralRule& rule,
+                    Activations<const T> dL_doutput, Activations<const T> input,
+                    const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
+                    const Accumulator<T>* sum, const Accumulator<T>* cross,
+                    const Destination<T>& destination, Accumulator<T>* dL_dweight,
+                    Accumulator<T>* room, const Stream& stream) {
+  using A = Accumulator<T>;
+  const std::int64_t channels = input.channels, d = input.group_size();
+  const auto per_group = [&](auto* data) { return contiguous(data, input.groups, d); };
+  const auto matrix = per_group(room), dL_dcovariance = per_group(room + channels * d);
+  A* const dL_dmean = room + 2 * channels * d;
+  matrix_backward<A>(map, rule, state.covariance, state.spectrum, state.subspace, weight, sum,
+                     per_group(cross), dL_dweight, dL_dmean, dL_dcovariance, matrix, stream);
+  const Activations<T> dL_dinput = destination.get();
+  require_same_shape(operation, "dL_dinput", dL_doutput, dL_dinput);
+  affine_backward_about_mean<T>(matrix, dL_doutput, dL_dcovariance, dL_dmean, input, state.mean,
+                                state.covariance, dL_dinput, stream);
+}
+
+/// to <- from samples / count.
+template <typename A>
+__global__ void take_share(const A* from, std::int64_t size, double samples, const double* count,
+                           A* to) {
+  const std::int64_t k = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (k < size) to[k] = from[k] * A(samples / *count);
+}
+
+}  // namespace
 
 template <typename T>
 void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
-            const Destination<T>& destination, const Stream& stream) {
-  using A = Accumulator<T>;
+            const Destination<T>& output, const Stream& stream) {
   constexpr const char* kOperation = "keel::cuda::whiten";
-  require_valid(kOperation, "input", input);
-  require_per_group(kOperation, "covariance", input, state.covariance);
-  require_per_group(kOperation, "subspace", input, state.subspace);
-  require_per_group(kOperation, "vectors", input, state.spectrum.vectors);
-  const std::int64_t groups = input.groups, d = input.group_size();
-  Scratch<A> scaled(kOperation, stream, weight != nullptr ? groups * d * d : 0);
-  const Matrices<A> matrix = weight != nullptr ? contiguous<A>(scaled, groups, d) : Matrices<A>{};
+  check_whiten(kOperation, input, state);
   moments<T>(input, state.mean, state.covariance, stream);
-  subspace_and_matrix<A>(map, state.covariance, weight, state.subspace, matrix, state.spectrum,
-                         stream);
-  const Activations<T> output = destination.get();
-  require_same_shape(kOperation, "output", input, output);
-  affine_about_mean<T>(matrix ? matrix : state.subspace, state.mean, state.covariance, bias, input,
-                       output, stream);
+  apply<T>(kOperation, map, input, weight, bias, state, output, stream);
+}
+
+template <typename T>
+void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+                  const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
+                  const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
+                  const Stream& stream) {
+  constexpr const char* kOperation = "keel::cuda::whiten_apply";
+  check_whiten(kOperation, input, state);
+  moments_from_partial<Accumulator<T>>(sums, shift, state.mean, state.covariance, stream);
+  apply<T>(kOperation, map, input, weight, bias, state, output, stream);
 }
 
 template <typename T>
 void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
                      Activations<const T> dL_doutput, Activations<const T> input,
                      const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
-                     const Destination<T>& destination, Accumulator<T>* dL_dweight,
+                     const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Stream& stream) {
   using A = Accumulator<T>;
   constexpr const char* kOperation = "keel::cuda::whiten_backward";
-  require_valid(kOperation, "dL_doutput", dL_doutput);
-  require_same_shape(kOperation, "input", dL_doutput, input);
-  require_per_group(kOperation, "covariance", input, state.covariance);
-  require_per_group(kOperation, "subspace", input, state.subspace);
-  require_per_group(kOperation, "vectors", input, state.spectrum.vectors);
-  const std::int64_t groups = input.groups, d = input.group_size(), entries = groups * d * d;
-  // One piece: cross moments, diag(weight) S and the two gradients.
-  Scratch<A> memory(kOperation, stream, 3 * entries + input.channels);
-  A* const numbers = memory;
-  const auto cross = contiguous<A>(numbers, groups, d),
-             matrix = contiguous<A>(numbers + entries, groups, d),
-             dL_dcovariance = contiguous<A>(numbers + 2 * entries, groups, d);
-  A* const dL_dmean = numbers + 3 * entries;
-  cross_moments_about_mean<T>(dL_doutput, input, state.mean, state.covariance, dL_dbias, cross,
-                              stream);
-  matrix_backward<A>(map, rule, state.covariance, state.spectrum, state.subspace, weight, dL_dbias,
-                     cross, dL_dweight, dL_dmean, dL_dcovariance, matrix, stream);
-  const Activations<T> dL_dinput = destination.get();
-  require_same_shape(kOperation, "dL_dinput", dL_doutput, dL_dinput);
-  affine_backward_about_mean<T>(matrix, dL_doutput, dL_dcovariance, dL_dmean, input, state.mean,
-                                state.covariance, dL_dinput, stream);
+  check_whiten_backward(kOperation, dL_doutput, input, state);
+  const std::int64_t entries = input.channels * input.group_size();
+  Scratch<A> memory(kOperation, stream, entries + room_of_backward(input));
+  A* const cross = memory;
+  cross_moments_about_mean<T>(dL_doutput, input, state.mean, state.covariance, dL_dbias,
+                              contiguous<A>(cross, input.groups, input.group_size()), stream);
+  apply_backward<T>(kOperation, map, rule, dL_doutput, input, weight, state, dL_dbias, cross,
+                    dL_dinput, dL_dweight, cross + entries, stream);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                   \
-  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,    \
-                          const Accumulator<T>*, const WhitenState<Accumulator<T>>&,          \
-                          const Destination<T>&, const Stream&);                              \
-  template void whiten_backward<T>(                                                           \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,    \
-      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&, \
-      Accumulator<T>*, Accumulator<T>*, const Stream&);
+template <typename T>
+void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> input,
+                          const WhitenState<const Accumulator<T>>& state, Accumulator<T>* sums,
+                          Accumulator<T>* dL_dweight, Accumulator<T>* dL_dbias,
+                          const Stream& stream) {
+  using A = Accumulator<T>;
+  constexpr const char* kOperation = "keel::cuda::whiten_backward_sums";
+  check_whiten_backward(kOperation, dL_doutput, input, state);
+  if (input.channels == 0) return;
+  const auto cross = contiguous<A>(sums + input.channels, input.groups, input.group_size());
+  cross_moments_about_mean<T>(dL_doutput, input, state.mean, state.covariance, sums, cross, stream);
+  scale_backward<A>(nullptr, state.subspace, nullptr, cross, dL_dweight, nullptr, {}, {}, stream);
+  check(kOperation, cudaMemcpyAsync(dL_dbias, sums, std::size_t(input.channels) * sizeof(A),
+                                    cudaMemcpyDeviceToDevice, native(stream)));
+}
+
+template <typename T>
+void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+                           Activations<const T> dL_doutput, Activations<const T> input,
+                           const Accumulator<T>* weight,
+                           const WhitenState<const Accumulator<T>>& state,
+                           const Accumulator<T>* sums, const double* count,
+                           const Destination<T>& dL_dinput, const Stream& stream) {
+  using A = Accumulator<T>;
+  constexpr const char* kOperation = "keel::cuda::whiten_backward_apply";
+  check_whiten_backward(kOperation, dL_doutput, input, state);
+  const std::int64_t channels = input.channels, size = channels * (1 + input.group_size());
+  // The sums, the weights' gradient, which is that of all processes and nobody's, and the rest.
+  Scratch<A> memory(kOperation, stream, size + channels + room_of_backward(input));
+  A *const own = memory, *const dL_dweight = own + size;
+  // affine_backward divides by the samples it is given, and it should be those of all. This comes first
+  // because what follows asks for a kernel that is younger than the state.
+  constexpr std::int64_t kThreads = 128;
+  if (size > 0) {
+    take_share<A><<<unsigned((size + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+        sums, size, double(input.samples()), count, own);
+    check_launch(kOperation);
+  }
+  apply_backward<T>(kOperation, map, rule, dL_doutput, input, weight, state, own, own + channels,
+                    dL_dinput, dL_dweight, dL_dweight + channels, stream);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                        \
+  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,         \
+                          const Accumulator<T>*, const WhitenState<Accumulator<T>>&,               \
+                          const Destination<T>&, const Stream&);                                   \
+  template void whiten_apply<T>(const SubspaceMap&, Activations<const T>, const double*,           \
+                                const double*, const Accumulator<T>*, const Accumulator<T>*,       \
+                                const WhitenState<Accumulator<T>>&, const Destination<T>&,         \
+                                const Stream&);                                                    \
+  template void whiten_backward<T>(                                                                \
+      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&,      \
+      Accumulator<T>*, Accumulator<T>*, const Stream&);                                            \
+  template void whiten_backward_sums<T>(Activations<const T>, Activations<const T>,                \
+                                        const WhitenState<const Accumulator<T>>&, Accumulator<T>*, \
+                                        Accumulator<T>*, Accumulator<T>*, const Stream&);          \
+  template void whiten_backward_apply<T>(                                                          \
+      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,      \
+      const double*, const Destination<T>&, const Stream&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 KEEL_INSTANTIATE(Half)

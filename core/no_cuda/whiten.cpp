@@ -11,6 +11,13 @@ void whiten(const SubspaceMap&, Activations<const T>, const Accumulator<T>*, con
 }
 
 template <typename T>
+void whiten_apply(const SubspaceMap&, Activations<const T>, const double*, const double*,
+                  const Accumulator<T>*, const Accumulator<T>*, const WhitenState<Accumulator<T>>&,
+                  const Destination<T>&, const Stream&) {
+  missing("keel::cuda::whiten_apply");
+}
+
+template <typename T>
 void whiten_backward(const SubspaceMap&, const SpectralRule&, Activations<const T>,
                      Activations<const T>, const Accumulator<T>*,
                      const WhitenState<const Accumulator<T>>&, const Destination<T>&,
@@ -18,14 +25,40 @@ void whiten_backward(const SubspaceMap&, const SpectralRule&, Activations<const 
   missing("keel::cuda::whiten_backward");
 }
 
-#define KEEL_INSTANTIATE(T)                                                                   \
-  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,    \
-                          const Accumulator<T>*, const WhitenState<Accumulator<T>>&,          \
-                          const Destination<T>&, const Stream&);                              \
-  template void whiten_backward<T>(                                                           \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,    \
-      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&, \
-      Accumulator<T>*, Accumulator<T>*, const Stream&);
+template <typename T>
+void whiten_backward_sums(Activations<const T>, Activations<const T>,
+                          const WhitenState<const Accumulator<T>>&, Accumulator<T>*,
+                          Accumulator<T>*, Accumulator<T>*, const Stream&) {
+  missing("keel::cuda::whiten_backward_sums");
+}
+
+template <typename T>
+void whiten_backward_apply(const SubspaceMap&, const SpectralRule&, Activations<const T>,
+                           Activations<const T>, const Accumulator<T>*,
+                           const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,
+                           const double*, const Destination<T>&, const Stream&) {
+  missing("keel::cuda::whiten_backward_apply");
+}
+
+#define KEEL_INSTANTIATE(T)                                                                        \
+  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,         \
+                          const Accumulator<T>*, const WhitenState<Accumulator<T>>&,               \
+                          const Destination<T>&, const Stream&);                                   \
+  template void whiten_apply<T>(const SubspaceMap&, Activations<const T>, const double*,           \
+                                const double*, const Accumulator<T>*, const Accumulator<T>*,       \
+                                const WhitenState<Accumulator<T>>&, const Destination<T>&,         \
+                                const Stream&);                                                    \
+  template void whiten_backward<T>(                                                                \
+      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&,      \
+      Accumulator<T>*, Accumulator<T>*, const Stream&);                                            \
+  template void whiten_backward_sums<T>(Activations<const T>, Activations<const T>,                \
+                                        const WhitenState<const Accumulator<T>>&, Accumulator<T>*, \
+                                        Accumulator<T>*, Accumulator<T>*, const Stream&);          \
+  template void whiten_backward_apply<T>(                                                          \
+      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,      \
+      const double*, const Destination<T>&, const Stream&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 KEEL_INSTANTIATE(Half)

@@ -1,7 +1,6 @@
 #include "keel/affine.h"
 
 #include "activations_check.h"
-#include "keel/moments.h"
 
 namespace keel::reference {
 
@@ -31,15 +30,28 @@ void affine_backward(Matrices<const double> matrix, Activations<const double> dL
   require_valid("keel::reference::affine_backward", "dL_doutput", dL_doutput);
   require_same_shape("keel::reference::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
   require_per_group("keel::reference::affine_backward", "matrix", dL_doutput, matrix);
-  // Without dL_dcovariance the input is not read: any activations of that shape stand in for it.
-  moments_backward(dL_dcovariance ? input : dL_doutput, mean, dL_dmean, dL_dcovariance, dL_dinput);
+  if (dL_dcovariance) {
+    require_same_shape("keel::reference::affine_backward", "input", dL_doutput, input);
+    require_per_group("keel::reference::affine_backward", "dL_dcovariance", dL_doutput,
+                      dL_dcovariance);
+  }
   const std::int64_t d = dL_doutput.group_size();
+  const double m = double(dL_doutput.samples());
   for (std::int64_t k = 0; k < dL_doutput.samples(); ++k)
-    for (std::int64_t c = 0; c < dL_doutput.channels; ++c)
-      for (std::int64_t j = 0; j < d; ++j)
-        dL_dinput.data[dL_dinput.index(k, c)] +=
-            matrix[c / d][j * matrix.row_stride + c % d] *
-            dL_doutput.data[dL_doutput.index(k, c / d * d + j)];
+    for (std::int64_t c = 0; c < dL_doutput.channels; ++c) {
+      const std::int64_t group = c / d, i = c % d;
+      double gradient = dL_dmean != nullptr ? dL_dmean[c] / m : 0;
+      for (std::int64_t j = 0; j < d; ++j) {
+        const std::int64_t channel = group * d + j;
+        gradient += matrix[group][j * matrix.row_stride + i] *
+                    dL_doutput.data[dL_doutput.index(k, channel)];
+        if (dL_dcovariance)
+          gradient += (dL_dcovariance[group][i * dL_dcovariance.row_stride + j] +
+                       dL_dcovariance[group][j * dL_dcovariance.row_stride + i]) /
+                      m * (input.data[input.index(k, channel)] - mean[channel]);
+      }
+      dL_dinput.data[dL_dinput.index(k, c)] = gradient;
+    }
 }
 
 }  // namespace keel::reference

@@ -31,26 +31,6 @@ void moments(Activations<const double> input, double* mean, Matrices<double> cov
   }
 }
 
-void moments_backward(Activations<const double> input, const double* mean, const double* dL_dmean,
-                      Matrices<const double> dL_dcovariance, Activations<double> dL_dinput) {
-  require_valid("keel::reference::moments_backward", "input", input);
-  require_same_shape("keel::reference::moments_backward", "dL_dinput", input, dL_dinput);
-  const std::int64_t d = input.group_size();
-  const double m = double(input.samples());
-  for (std::int64_t k = 0; k < input.samples(); ++k)
-    for (std::int64_t c = 0; c < input.channels; ++c) {
-      const std::int64_t group = c / d, i = c % d;
-      double gradient = dL_dmean != nullptr ? dL_dmean[c] / m : 0;
-      for (std::int64_t j = 0; dL_dcovariance && j < d; ++j) {
-        const std::int64_t channel = group * d + j;
-        gradient += (dL_dcovariance[group][i * dL_dcovariance.row_stride + j] +
-                     dL_dcovariance[group][j * dL_dcovariance.row_stride + i]) /
-                    m * (input.data[input.index(k, channel)] - mean[channel]);
-      }
-      dL_dinput.data[dL_dinput.index(k, c)] = gradient;
-    }
-}
-
 void cross_moments(Activations<const double> left, Activations<const double> right,
                    const double* center, double* sum, Matrices<double> cross) {
   require_valid("keel::reference::cross_moments", "left", left);

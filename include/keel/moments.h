@@ -1,8 +1,8 @@
 #pragma once
 
-// Stage: activations -> mean, covariance of each group. Back: dL_dmean, dL_dcovariance ->
-// dL_dinput. cross_moments is the same pass over two activations: what a layer's backward starts
-// with.
+// Stage: activations -> mean, covariance of each group; or their sums, for processes to add up. Its way
+// back is part of affine_backward. cross_moments is the same pass over two activations: what a layer's
+// backward starts with.
 
 #include <cstdint>
 
@@ -13,30 +13,13 @@
 
 namespace keel {
 
-/// Sums over some of the samples, about a shift k of each channel, in float64:
-///     sum = sum (x - k)        second = sum (x - k)(x - k)^T   (per group, both triangles)
-/// Two of them about the same shift add up entry by entry, so this is what a distributed layer
-/// reduces across ranks (after `rebase` to a shift all ranks share). A view: it owns nothing.
-struct PartialMoments {
-  std::int64_t channels = 0;
-  std::int64_t groups = 1;
-  std::int64_t count = 0;
-  double* shift = nullptr;   ///< channels
-  double* sum = nullptr;     ///< channels
-  double* second = nullptr;  ///< groups x d x d, d = channels / groups
-};
-
-/// The same sums about another shift.
-void rebase(PartialMoments& moments, const double* shift);
-
-/// into += from, each about its own shift; `into` keeps its own. An empty `into` takes `from`'s
-/// shift.
-void combine(PartialMoments& into, const PartialMoments& from);
-
-/// mean (channels) and covariance (groups of d x d, divided by count) out of the sums. No samples
-/// give NaN. The covariance is symmetric to the last bit and its diagonal is never negative.
-template <typename T>
-void mean_and_covariance(const PartialMoments& moments, T* mean, Matrices<T> covariance);
+/// The numbers of partial moments: sums over some of the samples, about a shift k of each channel, in
+/// float64 and one after another,
+///     count,   sum (x - k) of each channel,   sum (x - k)(x - k)^T of each group, both triangles.
+/// Those of several processes about the same shift add up number by number to those of all samples.
+constexpr std::int64_t partial_moments_size(std::int64_t channels, std::int64_t groups) {
+  return 1 + channels + channels * (channels / groups);
+}
 
 /// The contract of the stage, for every backend, with A = Accumulator<T>:
 ///
@@ -58,28 +41,26 @@ void mean_and_covariance(const PartialMoments& moments, T* mean, Matrices<T> cov
 ///   are read once for each pair of 64-channel blocks.
 namespace reference {
 void moments(Activations<const double> input, double* mean, Matrices<double> covariance);
-void moments_backward(Activations<const double> input, const double* mean, const double* dL_dmean,
-                      Matrices<const double> dL_dcovariance, Activations<double> dL_dinput);
 void cross_moments(Activations<const double> left, Activations<const double> right,
                    const double* center, double* sum, Matrices<double> cross);
 }  // namespace reference
 
 namespace cpu {
-/// Fills shift, sum, second and count.
-template <typename T>
-void partial_moments(Activations<const T> input, PartialMoments& moments,
-                     const Executor& executor = serial());
-
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Executor& executor = serial());
 
-/// dL_dinput = (2/m) sym(dL_dcovariance) (input - mean) + (1/m) dL_dmean. Either gradient may be
-/// null. A layer does this and the backward of affine in one pass: see affine_backward.
+/// The sums about `shift` (channels; null: zero), which are taken about one near the data and moved in
+/// float64. Of no channels nothing is written.
 template <typename T>
-void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
-                      const Accumulator<T>* dL_dmean, Matrices<const Accumulator<T>> dL_dcovariance,
-                      Activations<T> dL_dinput, const Executor& executor = serial());
+void partial_moments(Activations<const T> input, const double* shift, double* sums,
+                     const Executor& executor = serial());
+
+/// mean (channels) and covariance (groups of d x d, divided by the count) out of sums about `shift`. Reads
+/// the lower triangles. No samples give NaN. The covariance is symmetric to the last bit and its diagonal
+/// is never negative.
+template <typename A>
+void moments_from_partial(const double* sums, const double* shift, A* mean, Matrices<A> covariance);
 
 /// cross = sum left (right - center)^T per group, and sum (channels) = sum left, over all samples,
 /// in one pass over both. With left = dL_doutput these are the gradients of affine's matrix and
@@ -91,19 +72,19 @@ void cross_moments(Activations<const T> left, Activations<const T> right,
 }  // namespace cpu
 
 namespace cuda {
-/// `moments`' pointers are the device's. Fills shift, sum and second; count is set on the host.
-template <typename T>
-void partial_moments(Activations<const T> input, PartialMoments& moments,
-                     const Stream& stream = {});
-
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Stream& stream = {});
 
+/// Sums and shift lie on the device.
 template <typename T>
-void moments_backward(Activations<const T> input, const Accumulator<T>* mean,
-                      const Accumulator<T>* dL_dmean, Matrices<const Accumulator<T>> dL_dcovariance,
-                      Activations<T> dL_dinput, const Stream& stream = {});
+void partial_moments(Activations<const T> input, const double* shift, double* sums,
+                     const Stream& stream = {});
+
+/// One launch.
+template <typename A>
+void moments_from_partial(const double* sums, const double* shift, A* mean, Matrices<A> covariance,
+                          const Stream& stream = {});
 
 template <typename T>
 void cross_moments(Activations<const T> left, Activations<const T> right,

@@ -17,6 +17,7 @@ namespace keel {
 ///
 /// - `weight`, `sum`, `dL_dweight` and `dL_dmean` hold one number per channel, the groups' channels
 ///   one after another. A null weight is one.
+/// - Null outputs are not wanted. Without dL_dmean `sum` is not read.
 /// - NaN in a group stays in it. Sums are taken in a fixed order: results do not depend on the
 ///   executor or the run, to the last bit.
 /// - No groups and d = 0 are valid. Outputs must not overlap inputs.

@@ -1,14 +1,21 @@
 #pragma once
 
-// A whitening layer's training step as one call: moments -> subspace -> scale -> affine, and the way back.
-// The stages and their contracts are those of the headers below; a device that gains from knowing what
-// follows what has them fused here.
+// A whitening layer's training step, one call a direction: moments -> subspace -> scale -> affine, and the
+// way back. Where several processes share a batch it is two calls a direction, and between them the
+// numbers that the first one wrote are summed over the processes:
+//
+//     partial_moments       | sum |  whiten_apply
+//     whiten_backward_sums  | sum |  whiten_backward_apply
+//
+// The stages' contracts are those of their headers; a device that gains from knowing what follows what has
+// them fused here.
 
 #include <concepts>
 #include <functional>
 #include <utility>
 
 #include "keel/activations.h"
+#include "keel/executor.h"
 #include "keel/matrices.h"
 #include "keel/stream.h"
 #include "keel/subspace.h"
@@ -37,10 +44,68 @@ struct Destination {
   std::function<Activations<T>()> get;
 };
 
-namespace cuda {
-/// output = diag(weight) S (input - mean) + bias. Fills the state. Weight and bias hold one number per
-/// channel; null ones are one and zero.
+/// The contract of every backend, with A = Accumulator<T>:
 ///
+///     output = diag(weight) S (input - mean) + bias
+///
+/// - Forward fills the state, and backward reads it. `weight` and `bias` hold one number per channel; null
+///   ones are one and zero. So do `dL_dweight` and `dL_dbias`, which are written either way.
+/// - NaN in a group stays in it.
+///
+/// Over several processes:
+///
+/// - Mean and covariance are those of all samples, of which a process may have none. The state is the same on
+///   all to the last bit, if the sums given to whiten_apply are.
+/// - dL_dinput is the gradient of the sum of all processes' losses. dL_dweight and dL_dbias are this process's
+///   share of theirs.
+/// - `sums` of forward are those of partial_moments, about `shift`, of all processes. Backward's are sum
+///   dL_doutput of each channel and sum dL_doutput (input - mean)^T of each group, one after another: C + C d
+///   numbers of type A. `count`, the first of forward's sums, is the number of all samples.
+namespace reference {
+void whiten(const SubspaceMap& map, Activations<const double> input, const double* weight,
+            const double* bias, const WhitenState<double>& state, Activations<double> output);
+
+void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
+                     Activations<const double> dL_doutput, Activations<const double> input,
+                     const double* weight, const WhitenState<const double>& state,
+                     Activations<double> dL_dinput, double* dL_dweight, double* dL_dbias);
+}  // namespace reference
+
+namespace cpu {
+template <typename T>
+void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulator<T>* weight,
+            const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
+            const Destination<T>& output, const Executor& executor = serial());
+
+template <typename T>
+void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+                  const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
+                  const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
+                  const Executor& executor = serial());
+
+template <typename T>
+void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
+                     Activations<const T> dL_doutput, Activations<const T> input,
+                     const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
+                     const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
+                     Accumulator<T>* dL_dbias, const Executor& executor = serial());
+
+template <typename T>
+void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> input,
+                          const WhitenState<const Accumulator<T>>& state, Accumulator<T>* sums,
+                          Accumulator<T>* dL_dweight, Accumulator<T>* dL_dbias,
+                          const Executor& executor = serial());
+
+template <typename T>
+void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+                           Activations<const T> dL_doutput, Activations<const T> input,
+                           const Accumulator<T>* weight,
+                           const WhitenState<const Accumulator<T>>& state,
+                           const Accumulator<T>* sums, const double* count,
+                           const Destination<T>& dL_dinput, const Executor& executor = serial());
+}  // namespace cpu
+
+namespace cuda {
 /// Activations of 16 bits whose every mean is at most four deviations are multiplied as they are stored and
 /// the mean's product is taken off the sum, in groups of 64: this costs no more than a factor of five in
 /// the rounding of a float32 product.
@@ -49,13 +114,33 @@ void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulato
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
             const Destination<T>& output, const Stream& stream = {});
 
-/// dL_dinput, and dL_dweight and dL_dbias of a number per channel.
+/// Nothing is waited for: sums, shift and count lie on the device.
+template <typename T>
+void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+                  const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
+                  const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
+                  const Stream& stream = {});
+
 template <typename T>
 void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
                      Activations<const T> dL_doutput, Activations<const T> input,
                      const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
                      const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Stream& stream = {});
+
+template <typename T>
+void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> input,
+                          const WhitenState<const Accumulator<T>>& state, Accumulator<T>* sums,
+                          Accumulator<T>* dL_dweight, Accumulator<T>* dL_dbias,
+                          const Stream& stream = {});
+
+template <typename T>
+void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+                           Activations<const T> dL_doutput, Activations<const T> input,
+                           const Accumulator<T>* weight,
+                           const WhitenState<const Accumulator<T>>& state,
+                           const Accumulator<T>* sums, const double* count,
+                           const Destination<T>& dL_dinput, const Stream& stream = {});
 }  // namespace cuda
 
 }  // namespace keel

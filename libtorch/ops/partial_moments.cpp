@@ -6,6 +6,7 @@
 #include "check.h"
 #include "device.h"
 #include "keel/moments.h"
+#include "matrices.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
@@ -53,44 +54,20 @@ void check_partial_inputs(const Tensor& input, std::int64_t groups, const Option
   check_channels(kPartial, "shift", or_undefined(shift), input);
 }
 
-/// The same sums about another shift, which lies `move` below. Symmetric to the last bit.
-void rebase(const Packed& sums, double samples, const Tensor& move) {
-  const std::int64_t groups = sums.second.size(0), d = sums.second.size(1);
-  const Tensor s = sums.sum.view({groups, d, 1}), k = move.view({groups, d, 1});
-  const Tensor mixed = s * k.mT();
-  sums.second.add_(mixed + mixed.mT()).add_((k * k.mT()).mul_(samples));
-  sums.sum.add_(move * samples);
-}
-
 Tensor partial_moments_kernel(const Tensor& input, std::int64_t groups,
                               const Optional<Tensor>& shift) {
   check_partial_inputs(input, groups, shift);
   const Order order = order_of(input);
   const Tensor x = in_order(input, order);
-  const std::int64_t channels = input.size(1), samples = samples_of(input);
   const Tensor result = empty_partial(input, groups);
-  const Tensor own_shift = result.new_empty({channels});
-  const Packed sums(result, channels, groups);
-  sums.count.fill_(double(samples));
-  if (channels == 0) return result;
-  const PartialMoments view{channels,
-                            groups,
-                            samples,
-                            own_shift.data_ptr<double>(),
-                            sums.sum.data_ptr<double>(),
-                            sums.second.data_ptr<double>()};
+  if (input.size(1) == 0) return result.fill_(double(samples_of(input)));
+  Tensor about = or_undefined(shift);
+  if (about.defined()) about = about.to(at::kDouble).contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kPartial, [&] {
     using T = CoreType<scalar_t>;
-    const auto stage = [](const auto& where, Activations<const T> from, PartialMoments to) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(where)>, Stream>)
-        cuda::partial_moments<T>(from, to, where);
-      else
-        cpu::partial_moments<T>(from, to, where);
-    };
-    on_device_of(x, stage, activations<const T>(x, groups, order), view);
+    on_device_of(x, KEEL_TWINS(partial_moments<T>), activations<const T>(x, groups, order),
+                 data_or_null<const double>(about), result.data_ptr<double>());
   });
-  const Tensor wanted = or_undefined(shift);
-  rebase(sums, double(samples), wanted.defined() ? own_shift - wanted.to(at::kDouble) : own_shift);
   return result;
 }
 

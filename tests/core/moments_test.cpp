@@ -16,11 +16,6 @@ namespace {
 
 constexpr Order kMomentOrders[] = {Order::contiguous, Order::channels_last};
 
-template <typename A>
-Matrices<A> matrices(std::vector<A>& data, const ActivationShape& shape) {
-  return contiguous(data.data(), shape.groups, shape.group_size());
-}
-
 template <typename T>
 Moments<Accumulator<T>> by_cpu(const ActivationBuffer<T>& x, const Executor& executor = serial()) {
   Moments<Accumulator<T>> result(x.shape);
@@ -83,37 +78,6 @@ TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
     }
 }
 
-TYPED_TEST(MomentsOf, BackwardMatchesReference) {
-  using A = Accumulator<TypeParam>;
-  for (const ActivationShape& shape :
-       {ActivationShape{3, 8, 25, 8}, {5, 15, 9, 5}, {2, 34, 65, 2}, {9, 12, 1, 2}})
-    for (const Order order : kMomentOrders) {
-      SCOPED_TRACE(name(shape, order));
-      const auto x = converted<TypeParam>(random_activations(shape, 5), order);
-      const Moments<double> moments = by_reference(x);
-      const auto mean = converted<A>(moments.mean);
-      const auto dL_dmean = converted<A>(Random(6).normals(shape.channels));
-      auto dL_dcovariance = converted<A>(Random(7).normals(shape.channels * shape.group_size()));
-      ActivationBuffer<TypeParam> got(shape, order);
-      cpu::moments_backward<TypeParam>(x.view(), mean.data(), dL_dmean.data(),
-                                       matrices(dL_dcovariance, shape), got.view());
-      ActivationBuffer<double> expected(shape, order);
-      const auto exact = converted<double>(x, order);
-      const auto mean_exact = converted<double>(mean), dL_dmean_exact = converted<double>(dL_dmean);
-      auto dL_dcovariance_exact = converted<double>(dL_dcovariance);
-      reference::moments_backward(exact.view(), mean_exact.data(), dL_dmean_exact.data(),
-                                  matrices(dL_dcovariance_exact, shape), expected.view());
-      const double size = 20 * double(shape.group_size()) / double(shape.samples());
-      const double stored = std::is_same_v<TypeParam, BFloat16> ? 0x1p-8
-                            : std::is_same_v<TypeParam, Half>   ? 0x1p-11
-                                                                : 0;
-      for (std::size_t i = 0; i < got.data.size(); ++i)
-        ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
-                    rounding<A>(0, size) + stored * std::abs(expected.data[i]) +
-                        (stored > 0 ? 0x1p-24 : 0));
-    }
-}
-
 template <typename T>
 void expect_close_near_the_end_of_the_range() {
   // Squares of 1e37, of which 34 sum up to more than float32 holds; their mean it holds.
@@ -141,37 +105,6 @@ TEST(Moments, FloatCovariancesThatFitDoNotOverflow) {
 }
 TEST(Moments, BFloat16CovariancesThatFitDoNotOverflow) {
   expect_close_near_the_end_of_the_range<BFloat16>();
-}
-
-TEST(Moments, BackwardIsTheDerivative) {
-  for (const Order order : kMomentOrders) {
-    const ActivationShape shape{3, 6, 5, 2};
-    auto x = converted<double>(random_activations(shape, 8), order);
-    const auto dL_dmean = Random(9).normals(shape.channels);
-    auto dL_dcovariance = Random(10).normals(shape.channels * shape.group_size());
-    const auto loss = [&] {
-      const auto m = by_cpu(x);
-      double sum = 0;
-      for (std::size_t i = 0; i < m.mean.size(); ++i) sum += dL_dmean[i] * m.mean[i];
-      for (std::size_t i = 0; i < m.covariance.size(); ++i)
-        sum += dL_dcovariance[i] * m.covariance[i];
-      return sum;
-    };
-    ActivationBuffer<double> dL_dinput(shape, order);
-    const auto moments = by_cpu(x);
-    cpu::moments_backward<double>(x.view(), moments.mean.data(), dL_dmean.data(),
-                                  matrices(dL_dcovariance, shape), dL_dinput.view());
-    for (std::size_t i = 0; i < x.data.size(); ++i) {
-      const double here = x.data[i], step = 1e-4;
-      x.data[i] = here + step;
-      const double above = loss();
-      x.data[i] = here - step;
-      const double below = loss();
-      x.data[i] = here;
-      // The loss is quadratic in every entry: central differences have rounding error only.
-      EXPECT_NEAR((above - below) / (2 * step), dL_dinput.data[i], 1e-10);
-    }
-  }
 }
 
 TEST(Moments, AMeanOfTenThousandDeviationsCostsNothing) {
@@ -308,50 +241,47 @@ TEST(Moments, NothingToAverage) {
   by_cpu(ActivationBuffer<float>({3, 0, 5, 1}, Order::contiguous));
 }
 
-/// Partial moments with memory of their own.
-struct OwnedMoments {
-  std::vector<double> shift, sum, second;
-  PartialMoments view;
-  explicit OwnedMoments(const ActivationShape& shape)
-      : shift(std::size_t(shape.channels)),
-        sum(std::size_t(shape.channels)),
-        second(std::size_t(shape.channels * shape.group_size())),
-        view{shape.channels, shape.groups, 0, shift.data(), sum.data(), second.data()} {}
-};
-
-TEST(PartialMoments, PiecesCombineToTheWhole) {
+TEST(PartialMoments, OfPiecesAddUpToThoseOfTheWhole) {
   const ActivationShape shape{7, 12, 60, 3};
   auto x = converted<float>(random_activations(shape, 17, 1e3), Order::contiguous);
   for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have means of their own
     for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) += 2;
-  OwnedMoments total(shape);
-  for (const auto& [first, count] : {std::pair<int, int>{0, 3}, {3, 0}, {3, 4}}) {
-    OwnedMoments part(shape);
-    Activations<const float> piece = static_cast<const ActivationBuffer<float>&>(x).view();
-    piece.data += first * 12 * 60;
-    piece.batch = count;
-    cpu::partial_moments<float>(piece, part.view);
-    EXPECT_EQ(part.view.count, count * 60);
-    combine(total.view, part.view);
-  }
-  EXPECT_EQ(total.view.count, shape.samples());
-  Moments<float> got(shape);
-  mean_and_covariance(total.view, got.mean.data(), got.matrices());
-  expect_close(got, by_reference(x));
-
-  const std::vector<double> zeros(12, 0.0);
-  rebase(total.view, zeros.data());
-  mean_and_covariance(total.view, got.mean.data(), got.matrices());
-  expect_close(got, by_reference(x));
   const auto expected = by_reference(x);
-  for (std::size_t c = 0; c < 12; ++c)
-    EXPECT_NEAR(total.sum[c] / double(shape.samples()), expected.mean[c],
-                kEps<float> * std::abs(expected.mean[c]));
+  for (const double* shift : {(const double*)nullptr, expected.mean.data()}) {
+    std::vector<double> total(std::size_t(partial_moments_size(12, 3)), 0.0);
+    for (const auto& [first, count] : {std::pair<int, int>{0, 3}, {3, 0}, {3, 4}}) {
+      std::vector<double> part(total.size(), -77.0);
+      Activations<const float> piece = static_cast<const ActivationBuffer<float>&>(x).view();
+      piece.data += first * 12 * 60;
+      piece.batch = count;
+      cpu::partial_moments<float>(piece, shift, part.data(), threads(2));
+      EXPECT_EQ(part[0], count * 60);
+      for (std::size_t k = 0; k < total.size(); ++k) total[k] += part[k];
+      for (std::size_t g = 0; g < 3; ++g)
+        for (std::size_t i = 0; i < 4; ++i)
+          for (std::size_t j = 0; j < i; ++j)
+            EXPECT_EQ(part[13 + (g * 4 + i) * 4 + j], part[13 + (g * 4 + j) * 4 + i]);
+    }
+    Moments<float> got(shape);
+    cpu::moments_from_partial(total.data(), shift, got.mean.data(), got.matrices());
+    expect_close(got, expected);
+    for (std::size_t c = 0; c < 12 && shift == nullptr; ++c)
+      EXPECT_NEAR(total[1 + c] / double(shape.samples()), expected.mean[c],
+                  kEps<float> * std::abs(expected.mean[c]));
+  }
 }
 
-TEST(PartialMoments, OfDifferentChannelsAreRefused) {
-  OwnedMoments a({1, 4, 1, 2}), b({1, 4, 1, 1});
-  EXPECT_THROW(combine(a.view, b.view), Error);
+TEST(PartialMoments, OfNothingAreZeroAndGiveNaN) {
+  const ActivationBuffer<float> x({0, 4, 5, 2}, Order::contiguous);
+  std::vector<double> sums(std::size_t(partial_moments_size(4, 2)), -77.0);
+  cpu::partial_moments<float>(x.view(), nullptr, sums.data());
+  for (const double entry : sums) EXPECT_EQ(entry, 0);
+  Moments<float> got(x.shape);
+  cpu::moments_from_partial(sums.data(), nullptr, got.mean.data(), got.matrices());
+  for (const float entry : got.mean) EXPECT_TRUE(std::isnan(entry));
+  for (const float entry : got.covariance) EXPECT_TRUE(std::isnan(entry));
+  cpu::partial_moments<float>(ActivationBuffer<float>({3, 0, 5, 1}, Order::contiguous).view(),
+                              nullptr, nullptr);
 }
 
 TEST(Moments, ErrorsNameWhatWasExpected) {

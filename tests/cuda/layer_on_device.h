@@ -10,7 +10,7 @@
 #include "keel/moments.h"
 #include "keel/scale.h"
 #include "keel/whiten.h"
-#include "support/random.h"
+#include "support/layer.h"
 
 namespace keel::testing {
 
@@ -62,6 +62,8 @@ struct LayerOnDevice {
   OnDevice<A> weight, bias, mean, covariance, subspace, values, vectors, dL_dweight, dL_dbias,
       dL_dmean, dL_dcovariance, matrix, cross, dL_dsubspace;
   OnDevice<std::int64_t> rank;
+  OnDevice<double> moments;  ///< what processes add up forward
+  OnDevice<A> sums;          ///< and backward
 
   LayerOnDevice(const ActivationBuffer<T>& x, const ActivationBuffer<T>& slope)
       : shape(x.shape),
@@ -69,8 +71,8 @@ struct LayerOnDevice {
         dL_doutput(slope),
         output(x.shape, x.order),
         dL_dinput(x.shape, x.order),
-        weight(weights(x.shape.channels, 51, 1)),
-        bias(weights(x.shape.channels, 52, 0)),
+        weight(layer_numbers<A>(x.shape.channels, 51, 1)),
+        bias(layer_numbers<A>(x.shape.channels, 52, 0)),
         mean(poison(x.shape.channels)),
         covariance(poison(entries)),
         subspace(poison(entries)),
@@ -83,13 +85,11 @@ struct LayerOnDevice {
         matrix(poison(entries)),
         cross(poison(entries)),
         dL_dsubspace(poison(entries)),
-        rank(std::vector<std::int64_t>(std::size_t(x.shape.groups), -1)) {}
+        rank(std::vector<std::int64_t>(std::size_t(x.shape.groups), -1)),
+        moments(std::vector<double>(
+            std::size_t(partial_moments_size(x.shape.channels, x.shape.groups)))),
+        sums(poison(x.shape.channels + entries)) {}
 
-  static std::vector<A> weights(std::int64_t count, std::uint64_t seed, double middle) {
-    std::vector<A> all;
-    for (const double x : Random(seed).normals(count)) all.push_back(A(middle + 0.3 * x));
-    return all;
-  }
   Matrices<A> per_group(OnDevice<A>& numbers) {
     return contiguous<A>(numbers.data(), shape.groups, d);
   }
@@ -107,6 +107,24 @@ struct LayerOnDevice {
     cuda::whiten_backward<T>(map, rule, dL_doutput.view(), input.view(), weight.data(), state(),
                              dL_dinput.view(), dL_dweight.data(), dL_dbias.data(), stream);
   }
+
+  // The same in two halves each, between which processes meet.
+  void sum_moments(const Stream& stream = {}) {
+    cuda::partial_moments<T>(input.view(), nullptr, moments.data(), stream);
+  }
+  void apply(const SubspaceMap& map, const Stream& stream = {}) {
+    cuda::whiten_apply<T>(map, input.view(), moments.data(), nullptr, weight.data(), bias.data(),
+                          state(), output.view(), stream);
+  }
+  void sum_backward(const Stream& stream = {}) {
+    cuda::whiten_backward_sums<T>(dL_doutput.view(), input.view(), state(), sums.data(),
+                                  dL_dweight.data(), dL_dbias.data(), stream);
+  }
+  void apply_backward(const SubspaceMap& map, const SpectralRule& rule, const Stream& stream = {}) {
+    cuda::whiten_backward_apply<T>(map, rule, dL_doutput.view(), input.view(), weight.data(),
+                                   state(), sums.data(), moments.data(), dL_dinput.view(), stream);
+  }
+
   void forward_by_stages(const SubspaceMap& map) {
     cuda::moments<T>(input.view(), mean.data(), per_group(covariance));
     cuda::subspace<A>(map, per_group(covariance), per_group(subspace), state().spectrum);

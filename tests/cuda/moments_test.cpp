@@ -121,54 +121,6 @@ TYPED_TEST(CudaMomentsOf, CrossMomentsMatchTheCpuInFloat64) {
     }
 }
 
-TYPED_TEST(CudaMomentsOf, BackwardMatchesReference) {
-  using A = Accumulator<TypeParam>;
-  for (const ActivationShape& shape : {ActivationShape{3, 8, 25, 8},
-                                       {5, 15, 9, 5},
-                                       {2, 34, 65, 2},
-                                       {9, 12, 1, 2},
-                                       {2, 64, 96, 1},
-                                       {2, 160, 12, 1}})
-    for (const Order order : kOrders)
-      for (const bool with_mean : {true, false})
-        for (const bool with_covariance : {true, false}) {
-          SCOPED_TRACE(name(shape, order));
-          const auto x = converted<TypeParam>(random_activations(shape, 6), order);
-          const auto mean = converted<A>(by_cpu_in_float64(x).mean);
-          const auto dL_dmean = converted<A>(Random(7).normals(shape.channels));
-          Moments<A> gradient(shape);
-          gradient.covariance =
-              converted<A>(Random(8).normals(shape.channels * shape.group_size()));
-
-          ActivationsOnDevice<TypeParam> input(x), dL_dinput(shape, order);
-          OnDevice<A> mean_there(mean), dL_dmean_there(dL_dmean), there(gradient.covariance);
-          cuda::moments_backward<TypeParam>(
-              input.view(), mean_there.data(), with_mean ? dL_dmean_there.data() : nullptr,
-              with_covariance ? contiguous<const A>(there.data(), shape.groups, shape.group_size())
-                              : Matrices<const A>{},
-              dL_dinput.view());
-
-          ActivationBuffer<double> expected(shape, order);
-          const auto exact = converted<double>(x, order);
-          const auto mean_exact = converted<double>(mean);
-          const auto dL_dmean_exact = converted<double>(dL_dmean);
-          Moments<double> gradient_exact(shape);
-          gradient_exact.covariance = converted<double>(gradient.covariance);
-          reference::moments_backward(
-              exact.view(), mean_exact.data(), with_mean ? dL_dmean_exact.data() : nullptr,
-              with_covariance ? gradient_exact.matrices() : Matrices<double>{}, expected.view());
-          const double size = 20 * double(shape.group_size()) / double(shape.samples());
-          const double stored = std::is_same_v<TypeParam, BFloat16> ? 0x1p-8
-                                : std::is_same_v<TypeParam, Half>   ? 0x1p-11
-                                                                    : 0;
-          const auto got = dL_dinput.back();
-          for (std::size_t i = 0; i < got.data.size(); ++i)
-            ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
-                        rounding<A>(0, size) + stored * std::abs(expected.data[i]) +
-                            (stored > 0 ? 0x1p-24 : 0));
-        }
-}
-
 TEST(CudaMoments, AMeanOfTenThousandDeviationsCostsNothing) {
   for (const ActivationShape& shape : {ActivationShape{16, 32, 81, 2},
                                        {3, 8, 2000, 2},
@@ -378,34 +330,35 @@ TEST(CudaMoments, NothingToAverage) {
   by_cuda(ActivationBuffer<float>({3, 0, 5, 1}, Order::contiguous));
 }
 
-TEST(CudaMoments, PartialMomentsOfPiecesCombineToTheWhole) {
+TEST(CudaMoments, PartialMomentsOfPiecesAddUpToThoseOfTheWhole) {
   const ActivationShape shape{7, 12, 60, 3};
   auto x = converted<float>(random_activations(shape, 19, 1e3), Order::contiguous);
   for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have means of their own
     for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) += 2;
+  const auto expected = by_cpu_in_float64(x);
   ActivationsOnDevice<float> input(x);
-  std::vector<double> shift(12), sum(12), second(48), total_shift(12), total_sum(12),
-      total_second(48);
-  PartialMoments total{12, 3, 0, total_shift.data(), total_sum.data(), total_second.data()};
-  for (const auto& [first, count] : {std::pair<int, int>{0, 3}, {3, 0}, {3, 4}}) {
-    OnDevice<double> shift_there(shift), sum_there(sum), second_there(second);
-    PartialMoments part{12, 3, -1, shift_there.data(), sum_there.data(), second_there.data()};
-    Activations<const float> piece = input.view();
-    piece.data += first * 12 * 60;
-    piece.batch = count;
-    cuda::partial_moments<float>(piece, part);
-    EXPECT_EQ(part.count, count * 60);
-    auto shift_here = shift_there.back(), sum_here = sum_there.back(),
-         second_here = second_there.back();
-    for (std::size_t g = 0; g < 3; ++g)
-      for (std::size_t i = 0; i < 4; ++i)
-        for (std::size_t j = 0; j < 4; ++j)
-          EXPECT_EQ(second_here[(g * 4 + i) * 4 + j], second_here[(g * 4 + j) * 4 + i]);
-    combine(total, {12, 3, part.count, shift_here.data(), sum_here.data(), second_here.data()});
+  OnDevice<double> mean(expected.mean);
+  for (const double* shift : {(const double*)nullptr, (const double*)mean.data()}) {
+    std::vector<double> total(std::size_t(partial_moments_size(12, 3)), 0.0);
+    for (const auto& [first, count] : {std::pair<int, int>{0, 3}, {3, 0}, {3, 4}}) {
+      OnDevice<double> part(std::vector<double>(total.size(), -77.0));
+      Activations<const float> piece = input.view();
+      piece.data += first * 12 * 60;
+      piece.batch = count;
+      cuda::partial_moments<float>(piece, shift, part.data());
+      const auto here = part.back();
+      EXPECT_EQ(here[0], count * 60);
+      for (std::size_t k = 0; k < total.size(); ++k) total[k] += here[k];
+      for (std::size_t g = 0; g < 3; ++g)
+        for (std::size_t i = 0; i < 4; ++i)
+          for (std::size_t j = 0; j < 4; ++j)
+            EXPECT_EQ(here[13 + (g * 4 + i) * 4 + j], here[13 + (g * 4 + j) * 4 + i]);
+    }
+    OnDevice<double> sums(total);
+    MomentsOnDevice<float> got(shape);
+    cuda::moments_from_partial(sums.data(), shift, got.mean(), got.matrices());
+    expect_close(got.back(), expected);
   }
-  Moments<float> got(shape);
-  mean_and_covariance(total, got.mean.data(), got.matrices());
-  expect_close(got, by_cpu_in_float64(x));
 }
 
 TEST(CudaMoments, ErrorsNameWhatWasExpected) {

@@ -21,12 +21,16 @@ class OnDevice {
   explicit OnDevice(const std::vector<T>& numbers, std::size_t skip = 0)
       : count_(numbers.size()), skip_(skip) {
     check(cudaMalloc(reinterpret_cast<void**>(&memory_), sizeof(T) * (count_ + skip + 1)));
-    check(cudaMemcpy(data(), numbers.data(), sizeof(T) * count_, cudaMemcpyHostToDevice));
+    set(numbers);
   }
   ~OnDevice() { cudaFree(memory_); }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   T* data() { return memory_ + skip_; }
+  /// As many as there are.
+  void set(const std::vector<T>& numbers) {
+    check(cudaMemcpy(data(), numbers.data(), sizeof(T) * count_, cudaMemcpyHostToDevice));
+  }
   std::vector<T> back() {
     std::vector<T> numbers(count_);
     check(cudaMemcpy(numbers.data(), data(), sizeof(T) * count_, cudaMemcpyDeviceToHost));

@@ -12,6 +12,7 @@
 #include "keel/error.h"
 #include "layer_on_device.h"
 #include "support/affine.h"
+#include "support/layer.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
@@ -101,6 +102,67 @@ TYPED_TEST(CudaWhiten, IsItsStages) {
       }
 }
 
+/// Replaces the numbers that each process has by their sum.
+template <typename T, typename Number>
+void meet(std::vector<std::unique_ptr<LayerOnDevice<T>>>& processes,
+          OnDevice<Number> LayerOnDevice<T>::*numbers) {
+  std::vector<Number> total = ((*processes[0]).*numbers).back();
+  for (std::size_t p = 1; p < processes.size(); ++p) {
+    const auto own = ((*processes[p]).*numbers).back();
+    for (std::size_t k = 0; k < total.size(); ++k) total[k] += own[k];
+  }
+  for (auto& one : processes) ((*one).*numbers).set(total);
+}
+
+TYPED_TEST(CudaWhiten, SeveralProcessesAreOneWithAllTheirSamples) {
+  using T = TypeParam;
+  using A = Accumulator<T>;
+  for (const ActivationShape& shape :
+       {ActivationShape{9, 64, 32, 1}, {9, 64, 15, 16}, {9, 6, 20, 2}, {9, 130, 20, 1}})
+    for (const Order order : kOrders)
+      for (const SubspaceMap& map : kMaps) {
+        SCOPED_TRACE(name(shape, order) + " " + to_string(map));
+        const auto x = converted<T>(random_activations(shape, 41), order),
+                   slope = converted<T>(random_activations(shape, 42, 0), order);
+        LayerOnDevice<T> whole(x, slope);
+        whole.forward(map);
+        whole.backward(map, Exact{});
+        std::vector<std::unique_ptr<LayerOnDevice<T>>> processes;
+        for (const auto& [first, count] : {std::pair(0, 4), {4, 0}, {4, 5}})
+          processes.push_back(
+              std::make_unique<LayerOnDevice<T>>(rows(x, first, count), rows(slope, first, count)));
+        for (auto& one : processes) one->sum_moments();
+        meet(processes, &LayerOnDevice<T>::moments);
+        for (auto& one : processes) one->apply(map);
+        for (auto& one : processes) one->sum_backward();
+        meet(processes, &LayerOnDevice<T>::sums);
+        for (auto& one : processes) one->apply_backward(map, Exact{});
+
+        std::vector<T> output, dL_dinput;
+        for (auto& one : processes) {
+          for (const auto& [from, to] : {std::pair(&LayerOnDevice<T>::output, &output),
+                                         {&LayerOnDevice<T>::dL_dinput, &dL_dinput}}) {
+            const auto part = ((*one).*from).back().data;
+            to->insert(to->end(), part.begin(), part.end());
+          }
+          EXPECT_TRUE(same_bits(one->subspace.back(), processes[0]->subspace.back()));
+          EXPECT_EQ(one->rank.back(), whole.rank.back());
+        }
+        meet(processes, &LayerOnDevice<T>::dL_dweight);
+        meet(processes, &LayerOnDevice<T>::dL_dbias);
+        // Rounding of the covariance comes out of the small matrix that much larger.
+        const double many = 1000 * double(shape.group_size());
+        const auto expect = [&](const char* what, const auto& got,
+                                const std::vector<double>& truth) {
+          expect_near(what, got, truth, many * kEps<A> * largest(truth));
+        };
+        expect("output", output, doubles(whole.output.back().data));
+        expect("dL_dinput", dL_dinput, doubles(whole.dL_dinput.back().data));
+        expect("dL_dweight", processes[0]->dL_dweight.back(), doubles(whole.dL_dweight.back()));
+        expect("dL_dbias", processes[0]->dL_dbias.back(), doubles(whole.dL_dbias.back()));
+      }
+}
+
 /// The passes alone, for what the layer itself found out about the batch.
 template <typename T>
 void check_passes(const ActivationShape& shape, Order order, double mean) {
@@ -114,43 +176,29 @@ void check_passes(const ActivationShape& shape, Order order, double mean) {
   layer.backward(map, Exact{});
 
   const std::int64_t d = shape.group_size();
-  const auto x_exact = converted<double>(x, order), slope_exact = converted<double>(slope, order);
-  const auto mu = doubles(layer.mean.back()), s = doubles(layer.subspace.back()),
-             w = doubles(layer.weight.back()), b = doubles(layer.bias.back()),
-             covariance = doubles(layer.covariance.back()), values = doubles(layer.values.back()),
-             vectors = doubles(layer.vectors.back());
-  auto rank = layer.rank.back();
-  std::vector<double> m = s;
-  for (std::size_t k = 0; k < m.size(); ++k) m[k] *= w[k / std::size_t(d)];
-  const auto per_group = [&](const std::vector<double>& numbers) {
-    return contiguous<const double>(numbers.data(), shape.groups, d);
-  };
-  ActivationBuffer<double> output(shape, order), dL_dinput(shape, order);
-  cpu::affine<double>(per_group(m), mu.data(), b.data(), x_exact.view(), output.view());
+  LayerOnHost<double> exact(converted<double>(x, order), converted<double>(slope, order));
+  exact.weight = doubles(layer.weight.back());
+  exact.mean = doubles(layer.mean.back());
+  exact.covariance = doubles(layer.covariance.back());
+  exact.subspace = doubles(layer.subspace.back());
+  exact.values = doubles(layer.values.back());
+  exact.vectors = doubles(layer.vectors.back());
+  exact.rank = layer.rank.back();
+  std::vector<double> m = exact.subspace, b = doubles(layer.bias.back());
+  for (std::size_t k = 0; k < m.size(); ++k) m[k] *= exact.weight[k / std::size_t(d)];
+  cpu::affine<double>(exact.per_group(m), exact.mean.data(), b.data(), exact.input.view(),
+                      exact.output.view());
   // Five times what a product makes by itself of numbers of this size.
   const double size = largest(m) * 4 * std::sqrt(double(d)) + 1;
-  expect_near("output", layer.output.back().data, output.data, 5 * summation_error<A>(d, size));
+  expect_near("output", layer.output.back().data, exact.output.data,
+              5 * summation_error<A>(d, size));
 
-  std::vector<double> sum(mu.size()), cross(m.size()), dL_dw(mu.size()), dL_dmu(mu.size()),
-      dL_ds(m.size()), dL_dcov(m.size()), scaled(m.size());
-  const auto into = [&](std::vector<double>& numbers) {
-    return contiguous<double>(numbers.data(), shape.groups, d);
-  };
-  cpu::cross_moments<double>(slope_exact.view(), x_exact.view(), mu.data(), sum.data(),
-                             into(cross));
-  cpu::scale_backward<double>(w.data(), per_group(s), sum.data(), per_group(cross), dL_dw.data(),
-                              dL_dmu.data(), into(dL_ds), into(scaled));
-  cpu::subspace_backward<double>(
-      map, Exact{}, per_group(covariance),
-      SubspaceState<const double>{values.data(), per_group(vectors), rank.data()}, per_group(dL_ds),
-      into(dL_dcov));
-  cpu::affine_backward<double>(per_group(m), slope_exact.view(), per_group(dL_dcov), dL_dmu.data(),
-                               x_exact.view(), mu.data(), dL_dinput.view());
+  exact.backward(map, Exact{});
   const double many = std::sqrt(double(shape.samples()));
-  expect_near("dL_dbias", layer.dL_dbias.back(), sum, rounding<A>(2, 2 * many));
-  expect_near("dL_dweight", layer.dL_dweight.back(), dL_dw,
-              5 * summation_error<A>(d, largest(s) * many * double(d)));
-  expect_near("dL_dinput", layer.dL_dinput.back().data, dL_dinput.data,
+  expect_near("dL_dbias", layer.dL_dbias.back(), exact.dL_dbias, rounding<A>(2, 2 * many));
+  expect_near("dL_dweight", layer.dL_dweight.back(), exact.dL_dweight,
+              5 * summation_error<A>(d, largest(exact.subspace) * many * double(d)));
+  expect_near("dL_dinput", layer.dL_dinput.back().data, exact.dL_dinput.data,
               5 * summation_error<A>(2 * d, 6 * size));
 }
 
@@ -171,18 +219,28 @@ TEST(CudaWhiten, ALayersActivations) {
 /// Kernels start before the ones they follow are done: whatever is queued behind whatever, each has to
 /// find its own numbers.
 template <typename T>
-void check_succession(const ActivationShape& shape, Order order) {
+void check_succession(const ActivationShape& shape, Order order, bool in_halves) {
   SCOPED_TRACE(name(shape, order));
   constexpr int kLayers = 3, kRounds = 8;
   std::vector<std::unique_ptr<LayerOnDevice<T>>> layers;
   std::vector<std::vector<T>> outputs, gradients;
   const SubspaceMap map = Zca{1e-2};
+  const auto forward = [&](LayerOnDevice<T>& layer, const Stream& stream) {
+    if (!in_halves) return layer.forward(map, stream);
+    layer.sum_moments(stream);
+    layer.apply(map, stream);
+  };
+  const auto backward = [&](LayerOnDevice<T>& layer, const Stream& stream) {
+    if (!in_halves) return layer.backward(map, Exact{}, stream);
+    layer.sum_backward(stream);
+    layer.apply_backward(map, Exact{}, stream);
+  };
   for (int k = 0; k < kLayers; ++k) {
     const std::uint64_t seed = 60 + 2 * std::uint64_t(k);
     LayerOnDevice<T> alone = make_layer<T>(shape, order, seed);
-    alone.forward(map);
+    forward(alone, {});
     check(cudaDeviceSynchronize());
-    alone.backward(map, Exact{});
+    backward(alone, {});
     outputs.push_back(alone.output.back().data);
     gradients.push_back(alone.dL_dinput.back().data);
     layers.push_back(std::make_unique<LayerOnDevice<T>>(
@@ -193,11 +251,11 @@ void check_succession(const ActivationShape& shape, Order order) {
   run_as_graph([&](const Stream& on) {
     const Stream stream = scratch.stream(on);
     for (int round = 0; round < kRounds; ++round) {
-      for (auto& layer : layers) layer->forward(map, stream);
-      for (auto& layer : layers) layer->backward(map, Exact{}, stream);
+      for (auto& layer : layers) forward(*layer, stream);
+      for (auto& layer : layers) backward(*layer, stream);
       for (auto& layer : layers) {
-        layer->forward(map, stream);
-        layer->backward(map, Exact{}, stream);
+        forward(*layer, stream);
+        backward(*layer, stream);
       }
     }
   });
@@ -208,10 +266,12 @@ void check_succession(const ActivationShape& shape, Order order) {
 }
 
 TEST(CudaWhiten, OneLayerBehindAnother) {
-  check_succession<BFloat16>({16, 64, 1024, 1}, Order::channels_last);
-  check_succession<float>({16, 64, 1024, 1}, Order::contiguous);
-  check_succession<float>({16, 64, 1024, 16}, Order::contiguous);
-  check_succession<Half>({3, 128, 49, 8}, Order::channels_last);
+  for (const bool in_halves : {false, true}) {
+    check_succession<BFloat16>({16, 64, 1024, 1}, Order::channels_last, in_halves);
+    check_succession<float>({16, 64, 1024, 1}, Order::contiguous, in_halves);
+    check_succession<float>({16, 64, 1024, 16}, Order::contiguous, in_halves);
+    check_succession<Half>({3, 128, 49, 8}, Order::channels_last, in_halves);
+  }
 }
 
 TEST(CudaWhiten, NaNStaysInItsGroup) {
@@ -249,6 +309,11 @@ TEST(CudaWhiten, NothingToDoAndErrors) {
     auto layer = make_layer<float>(shape, Order::contiguous);
     layer.forward(Zca{});
     layer.backward(Zca{}, Exact{});
+    layer.sum_moments();
+    layer.apply(Zca{});
+    layer.sum_backward();
+    layer.apply_backward(Zca{}, Exact{});
+    for (const float entry : layer.dL_dweight.back()) EXPECT_TRUE(std::isnan(entry));
   }
   auto layer = make_layer<float>({2, 8, 5, 2}, Order::contiguous);
   WhitenState<float> state = layer.state();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -82,6 +83,16 @@ ActivationBuffer<To> converted(const ActivationBuffer<From>& from, Order order) 
     for (std::int64_t c = 0; c < from.shape.channels; ++c)
       to.at(k, c) = from_double<To>(to_double(from.at(k, c)));
   return to;
+}
+
+/// The rows [first, first + count) of a batch.
+template <typename T>
+ActivationBuffer<T> rows(const ActivationBuffer<T>& whole, std::int64_t first, std::int64_t count) {
+  ActivationBuffer<T> part({count, whole.shape.channels, whole.shape.positions, whole.shape.groups},
+                           whole.order);
+  const std::int64_t row = whole.shape.channels * whole.shape.positions;
+  std::copy_n(whole.data.begin() + first * row, count * row, part.data.begin());
+  return part;
 }
 
 /// Correlated channels, each with a mean and a deviation of its own.

@@ -86,8 +86,7 @@ bool run(const char* operation, AffineTask<T>& task, const Stream& stream) {
 
 template <typename T>
 bool run_on_full_slabs(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  if (task.term_count == 0 || !fills_slabs<T>(task.slabs.channels, task.slabs.group_size))
-    return false;
+  if (!fills_slabs<T>(task.slabs.channels, task.slabs.group_size)) return false;
   return task.layout.channels_last ? run<T, true>(operation, task, stream)
                                    : run<T, false>(operation, task, stream);
 }

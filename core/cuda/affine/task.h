@@ -1,7 +1,7 @@
 #pragma once
 
-// What affine, its backward and that of moments have in common: an output that is the sum of one
-// matrix product for each input, and of a bias.
+// What affine and its backward have in common: an output that is the sum of one matrix product for each
+// input, and of a bias.
 
 #include <span>
 
@@ -29,7 +29,7 @@ struct AffineInput {
   Matrices<const Accumulator<T>> spread = {};  ///< covariance about the center, null if not known
 };
 
-/// output = sum over inputs of coefficient (input - center), and bias / divisor. Of none, one or two
+/// output = sum over inputs of coefficient (input - center), and bias / divisor. Of one or two
 /// inputs. `divisor` is also the one of Coefficient::symmetric. `settled`: the inputs are older than the
 /// last kernel on the stream.
 template <typename T>

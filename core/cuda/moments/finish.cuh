@@ -16,30 +16,39 @@ namespace keel::cuda {
 inline constexpr int kFinishEntries = 32;  // of a block: a warp reads neighbours
 inline constexpr int kFinishShares = 16;   // at most: the sets are shared out over as many warps
 
-/// sums (x - k), (x - k)(x - k)^T as they are.
+/// Partial moments, moved from the shift they were taken about to the one that was asked for.
 template <typename A>
 struct PartialResult {
   static constexpr bool kSymmetric = true;
-  PartialMoments to;
-  const A* shift;  ///< null where there are no samples
+  double* sums;
+  const double* wanted;  ///< null: zero
+  const A* shift;        ///< null where there are no samples
+  double count;
+  int channels;
 
-  __device__ void write_channel(int c, double sum) const {
-    to.shift[c] = shift != nullptr ? double(shift[c]) : 0;
-    to.sum[c] = sum;
+  __device__ double move(int c) const {
+    return (shift != nullptr ? double(shift[c]) : 0) - (wanted != nullptr ? wanted[c] : 0);
   }
-  __device__ void write(int d, int i, int j, double product, double, double) const {
-    to.second[std::int64_t(i) * d + j % d] = product;
-    to.second[std::int64_t(j) * d + i % d] = product;
+  __device__ void write_channel(int c, double sum) const {
+    if (c == 0) sums[0] = count;
+    sums[1 + c] = sum + count * move(c);
+  }
+  __device__ void write(int d, int i, int j, double product, double sum_i, double sum_j) const {
+    double* const second = sums + 1 + channels;
+    const double k_i = move(i), k_j = move(j),
+                 entry = product + (sum_i * k_j + k_i * sum_j + count * (k_i * k_j));
+    second[std::int64_t(i) * d + j % d] = entry;
+    second[std::int64_t(j) * d + i % d] = entry;
   }
 };
 
 /// Mean and covariance.
-template <typename A>
+template <typename A, typename Shift = A>
 struct MomentsResult {
   static constexpr bool kSymmetric = true;
   A* mean;
   Matrices<A> covariance;
-  const A* shift;
+  const Shift* shift;
   double count;  ///< NaN where there are no samples
 
   __device__ void write_channel(int c, double sum) const {
@@ -115,6 +124,20 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares)
   }
   result.write(d, i, j, product, sum_i, sum_j);
   if (j == i / d * d) result.write_channel(i, sum_i);
+}
+
+/// One entry (i, j) of channels x group_size for each thread.
+template <typename A>
+__global__ void finish_partial(const double* sums, const double* shift, A* mean,
+                               Matrices<A> covariance) {
+  const int d = int(covariance.n), channels = int(covariance.batch) * d;
+  const std::int64_t entry = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int i = int(entry / d), j = i / d * d + int(entry % d);
+  if (i >= channels || j > i) return;
+  const MomentsResult<A, double> result{mean, covariance, shift, sums[0]};
+  const double *const sum = sums + 1, *const second = sum + channels;
+  result.write(d, i, j, second[entry], sum[i], sum[j]);
+  if (j == i / d * d) result.write_channel(i, sum[i]);
 }
 
 }  // namespace keel::cuda

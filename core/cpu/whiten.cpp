@@ -1,0 +1,138 @@
+#include "keel/whiten.h"
+
+#include <algorithm>
+
+#include "keel/affine.h"
+#include "keel/moments.h"
+#include "keel/scale.h"
+#include "scratch.h"
+#include "whiten_check.h"
+
+namespace keel::cpu {
+namespace {
+
+/// From the state's mean and covariance to the output.
+template <typename T>
+void apply(const char* operation, const SubspaceMap& map, Activations<const T> input,
+           const Accumulator<T>* weight, const Accumulator<T>* bias,
+           const WhitenState<Accumulator<T>>& state, const Destination<T>& destination,
+           const Executor& executor) {
+  using A = Accumulator<T>;
+  subspace<A>(map, state.covariance, state.subspace, state.spectrum, executor);
+  const std::int64_t d = input.group_size();
+  Scratch<A> scaled(weight != nullptr ? input.channels * d : 0);
+  Matrices<const A> matrix = state.subspace;
+  if (weight != nullptr) {
+    for (std::int64_t i = 0; i < input.channels; ++i) {
+      const A* const row = matrix[i / d] + i % d * matrix.row_stride;
+      for (std::int64_t j = 0; j < d; ++j) scaled[i * d + j] = weight[i] * row[j];
+    }
+    matrix = contiguous<const A>(scaled, input.groups, d);
+  }
+  const Activations<T> output = destination.get();
+  require_same_shape(operation, "output", input, output);
+  affine<T>(matrix, state.mean, bias, input, output, executor);
+}
+
+}  // namespace
+
+template <typename T>
+void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulator<T>* weight,
+            const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
+            const Destination<T>& output, const Executor& executor) {
+  constexpr const char* kOperation = "keel::whiten";
+  check_whiten(kOperation, input, state);
+  moments<T>(input, state.mean, state.covariance, executor);
+  apply<T>(kOperation, map, input, weight, bias, state, output, executor);
+}
+
+template <typename T>
+void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+                  const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
+                  const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
+                  const Executor& executor) {
+  constexpr const char* kOperation = "keel::whiten_apply";
+  check_whiten(kOperation, input, state);
+  moments_from_partial<Accumulator<T>>(sums, shift, state.mean, state.covariance);
+  apply<T>(kOperation, map, input, weight, bias, state, output, executor);
+}
+
+template <typename T>
+void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> input,
+                          const WhitenState<const Accumulator<T>>& state, Accumulator<T>* sums,
+                          Accumulator<T>* dL_dweight, Accumulator<T>* dL_dbias,
+                          const Executor& executor) {
+  using A = Accumulator<T>;
+  check_whiten_backward("keel::whiten_backward_sums", dL_doutput, input, state);
+  const auto cross = contiguous<A>(sums + input.channels, input.groups, input.group_size());
+  cross_moments<T>(dL_doutput, input, state.mean, sums, cross, executor);
+  std::copy_n(sums, input.channels, dL_dbias);
+  scale_backward<A>(nullptr, state.subspace, nullptr, cross, dL_dweight, nullptr, {}, {}, executor);
+}
+
+template <typename T>
+void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+                           Activations<const T> dL_doutput, Activations<const T> input,
+                           const Accumulator<T>* weight,
+                           const WhitenState<const Accumulator<T>>& state,
+                           const Accumulator<T>* sums, const double* count,
+                           const Destination<T>& destination, const Executor& executor) {
+  using A = Accumulator<T>;
+  constexpr const char* kOperation = "keel::whiten_backward_apply";
+  check_whiten_backward(kOperation, dL_doutput, input, state);
+  const std::int64_t channels = input.channels, d = input.group_size(), entries = channels * d;
+  Scratch<A> matrix(entries), dL_dsubspace(entries), gradients(channels + entries);
+  A *const dL_dmean = gradients, *const dL_dcovariance = gradients + channels;
+  const auto per_group = [&](auto* data) { return contiguous(data, input.groups, d); };
+  scale_backward<A>(weight, state.subspace, sums, per_group(sums + channels), nullptr, dL_dmean,
+                    per_group(dL_dsubspace.data()), per_group(matrix.data()), executor);
+  subspace_backward<A>(map, rule, state.covariance, state.spectrum, per_group(dL_dsubspace.data()),
+                       per_group(dL_dcovariance), executor);
+  // affine_backward divides by the samples it is given, and it should be those of all.
+  const A share = A(double(input.samples()) / *count);
+  for (std::int64_t k = 0; k < channels + entries; ++k) gradients[k] *= share;
+  const Activations<T> dL_dinput = destination.get();
+  require_same_shape(kOperation, "dL_dinput", dL_doutput, dL_dinput);
+  affine_backward<T>(per_group(matrix.data()), dL_doutput, per_group(dL_dcovariance), dL_dmean,
+                     input, state.mean, dL_dinput, executor);
+}
+
+template <typename T>
+void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
+                     Activations<const T> dL_doutput, Activations<const T> input,
+                     const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
+                     const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
+                     Accumulator<T>* dL_dbias, const Executor& executor) {
+  Scratch<Accumulator<T>> sums(input.channels * (1 + input.group_size()));
+  const double count = double(input.samples());
+  whiten_backward_sums<T>(dL_doutput, input, state, sums, dL_dweight, dL_dbias, executor);
+  whiten_backward_apply<T>(map, rule, dL_doutput, input, weight, state, sums, &count, dL_dinput,
+                           executor);
+}
+
+#define KEEL_INSTANTIATE(T)                                                                        \
+  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,         \
+                          const Accumulator<T>*, const WhitenState<Accumulator<T>>&,               \
+                          const Destination<T>&, const Executor&);                                 \
+  template void whiten_apply<T>(const SubspaceMap&, Activations<const T>, const double*,           \
+                                const double*, const Accumulator<T>*, const Accumulator<T>*,       \
+                                const WhitenState<Accumulator<T>>&, const Destination<T>&,         \
+                                const Executor&);                                                  \
+  template void whiten_backward<T>(                                                                \
+      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&,      \
+      Accumulator<T>*, Accumulator<T>*, const Executor&);                                          \
+  template void whiten_backward_sums<T>(Activations<const T>, Activations<const T>,                \
+                                        const WhitenState<const Accumulator<T>>&, Accumulator<T>*, \
+                                        Accumulator<T>*, Accumulator<T>*, const Executor&);        \
+  template void whiten_backward_apply<T>(                                                          \
+      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,      \
+      const double*, const Destination<T>&, const Executor&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+KEEL_INSTANTIATE(Half)
+KEEL_INSTANTIATE(BFloat16)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cpu

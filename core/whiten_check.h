@@ -1,0 +1,25 @@
+#pragma once
+
+#include "activations_check.h"
+#include "keel/whiten.h"
+
+namespace keel {
+
+/// What all of a layer's calls ask of their arguments.
+template <typename T, typename A>
+void check_whiten(const char* operation, const Activations<T>& input, const WhitenState<A>& state) {
+  require_valid(operation, "input", input);
+  require_per_group(operation, "covariance", input, state.covariance);
+  require_per_group(operation, "subspace", input, state.subspace);
+  require_per_group(operation, "vectors", input, state.spectrum.vectors);
+}
+
+/// And those of its way back.
+template <typename T, typename A>
+void check_whiten_backward(const char* operation, const Activations<T>& dL_doutput,
+                           const Activations<T>& input, const WhitenState<A>& state) {
+  check_whiten(operation, input, state);
+  require_same_shape(operation, "dL_doutput", input, dL_doutput);
+}
+
+}  // namespace keel
