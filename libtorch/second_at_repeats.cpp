@@ -46,6 +46,9 @@ Tensor uneven(const Tensor& like) {
   return (1 + i.unsqueeze(-1) + std::sqrt(2.0) * i).cos();
 }
 
+/// Whether a matrix has any of these pairs: (...).
+Tensor any_pair(const Tensor& pairs) { return pairs.flatten(-2).any(-1); }
+
 /// 0, 1, 2, ...
 Tensor ramp(const Tensor& values) {
   return at::arange(values.size(-1), values.options()).expand_as(values);
@@ -89,7 +92,7 @@ Tensor not_blind(const Seen& seen) {
     const Tensor row = h.unsqueeze(-1), column = h.unsqueeze(-2);
     const Tensor bound =
         cancelled * (row.abs() + column.abs()) + epsilon * size.unsqueeze(-1).unsqueeze(-1);
-    refused = ((row - column).abs() > bound).logical_and(seen.masked).flatten(-2).any(-1);
+    refused = any_pair(((row - column).abs() > bound).logical_and(seen.masked));
   }
   if (seen.dL_dvectors.defined()) {
     const Tensor b = seen.vectors.mT().matmul(seen.dL_dvectors), numbers = b.detach();
@@ -132,18 +135,24 @@ Tensor inside_masked_pairs(const Seen& seen, const Tensor& dL_dmatrix,
 }
 
 /// The gradient of `tie`, or undefined where there is none.
-Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_matrix) {
+Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_matrix,
+                         bool waits) {
   if (seen.values.numel() == 0 || seen.values.is_meta()) return Tensor();
   const Tensor values = seen.values.detach();
   seen.masked = masked_pairs(rule, values);
   seen.largest = size_of(values, 1);
-  const bool waits = can_be_waited_for(values);
   if (waits && !seen.masked.any().item<bool>()) return Tensor();
   const at::AutoGradMode with_graph(true);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Tensor dL_dmatrix =
       gradient_rule_formula(rule, seen.values, seen.vectors, seen.dL_dvalues, seen.dL_dvectors);
+  const auto nan_where = [&](const Tensor& which) {
+    const Tensor poison =
+        at::where(which, at::full_like(seen.largest, NAN), at::zeros_like(seen.largest));
+    return poison.unsqueeze(-1).unsqueeze(-1).expand_as(seen.vectors);
+  };
   // Tensors of a layer that functorch has left have no graph any more.
+  if (!waits && !dL_dmatrix.requires_grad()) return nan_where(any_pair(seen.masked));
   TORCH_CHECK(
       dL_dmatrix.requires_grad(),
       "keel::eigh: no second derivative at repeated eigenvalues by functorch.vjp, jacrev or "
@@ -159,11 +168,26 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
       "inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
   const Tensor inside = inside_masked_pairs(seen, dL_dmatrix, grad_grad_matrix);
   if (waits) return inside;
-  const Tensor poison =
-      at::where(refused, at::full_like(seen.largest, NAN), at::zeros_like(seen.largest));
-  const Tensor poisoned = poison.unsqueeze(-1).unsqueeze(-1).expand_as(seen.vectors);
-  return inside.defined() ? inside + poisoned : poisoned;
+  return inside.defined() ? inside + nan_where(refused) : nan_where(refused);
 }
+
+/// What `compute` returns, a matrix for each of `repeated`, whose derivative is NaN where that is so and zero
+/// elsewhere: WithoutDerivative where nobody can wait to see which.
+struct NanDerivative : torch::autograd::Function<NanDerivative> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& repeated,
+                        const std::function<Tensor()>& compute, const Tensor&, const Tensor&,
+                        const Tensor&) {
+    const BelowAutograd below_autograd;
+    ctx->save_for_backward({repeated});
+    return compute();
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const Tensor repeated = ctx->get_saved_variables()[0].unsqueeze(-1).unsqueeze(-1);
+    const Tensor by_matrices = at::where(repeated, grads[0] * NAN, at::zeros_like(grads[0]));
+    return {Tensor(), Tensor(), by_matrices, by_matrices.sum(-1), by_matrices};
+  }
+};
 
 struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
   static Tensor forward(AutogradContext* ctx, const Tensor& dL_dmatrix, const Tensor& tie,
@@ -184,15 +208,20 @@ struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
     const variable_list tensors = ctx->get_saved_variables();
     const Masked rule{to_std(loaded(ctx->saved_data["tolerance"]))};
     input_grads[0] = grads[0];
-    const Tensor inside =
-        second_at_repeats(rule, {tensors[0], tensors[1], tensors[2], tensors[3], {}, {}}, grads[0]);
-    if (inside.defined() && at::GradMode::is_enabled())
+    const bool waits = can_be_waited_for(tensors[0]);
+    const Tensor inside = second_at_repeats(
+        rule, {tensors[0], tensors[1], tensors[2], tensors[3], {}, {}}, grads[0], waits);
+    if (!inside.defined() || !at::GradMode::is_enabled())
+      input_grads[1] = inside;
+    else if (waits)
       input_grads[1] = WithoutDerivative::apply(
           std::string("keel::eigh: no third derivative under rule masked at repeated eigenvalues"),
           std::function<variable_list()>([&] { return variable_list{inside}; }), grads[0],
           tensors[0], tensors[1])[0];
     else
-      input_grads[1] = inside;
+      input_grads[1] = NanDerivative::apply(any_pair(masked_pairs(rule, tensors[0].detach())),
+                                            std::function<Tensor()>([&] { return inside; }),
+                                            grads[0], tensors[0], tensors[1]);
     return input_grads;
   }
 };

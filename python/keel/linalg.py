@@ -80,8 +80,9 @@ def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
     for is left out, without an error; :func:`spectral` and its named functions have it.
 
     Differentiable to any order. At repeated eigenvalues the default rule's second derivatives are
-    right where its first ones are, and an error for other losses (NaN while a CUDA graph is captured
-    and under vmap); third ones are an error.
+    right where its first ones are, and an error for other losses; third ones are an error. While a
+    CUDA graph is captured and under vmap what would be an error is NaN, for the matrices alone that
+    it is about.
 
     >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
     >>> values, vectors = keel.eigh(M, keel.PowerIteration(terms=19))

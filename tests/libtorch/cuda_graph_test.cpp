@@ -143,5 +143,57 @@ TEST(CudaGraph, MatrixFunctionsAndTheirGradientsReplay) {
   }
 }
 
+TEST(CudaGraph, HigherDerivativesOfEighAreRightOrNan) {
+  const std::vector<double> distinct = {2, 1.3, 0.7, 0.2}, repeated = {2, 1, 1, 0.5};
+  const Tensor m = torch::stack({with_spectrum(distinct), with_spectrum(repeated)}).to(kDevice);
+  const Tensor direction = random_symmetric({4, 4}, 5).to(kDevice);
+  // Sees eigenspaces as a whole, or does not: the second derivatives of one matrix at a time are right, or an error.
+  const auto loss = [&](const Tensor& x, bool whole) {
+    const auto [values, vectors] = eigh(x);
+    if (whole) return values.pow(3).sum();
+    return ((vectors * values.log().unsqueeze(-2)).matmul(vectors.mT()) * direction).sum();
+  };
+  const auto derivatives = [&](const Tensor& matrix, bool whole, int orders) {
+    const Tensor x = matrix.detach().requires_grad_(true);
+    std::vector<Tensor> found;
+    Tensor y = loss(x, whole);
+    for (int order = 1; order <= orders; ++order) {
+      const Tensor slope = torch::autograd::grad({y}, {x}, {}, true, true)[0];
+      found.push_back((slope * direction).sum({-2, -1}).detach());
+      y = (slope * direction).sum();
+    }
+    return torch::stack(found);
+  };
+  for (const bool whole : {true, false}) {
+    constexpr int kOrders = 4;
+    Tensor result;
+    torch::cuda::synchronize();
+    at::cuda::CUDAGraph graph;
+    {
+      const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+      for (int k = 0; k < 3; ++k) derivatives(m[0], whole, kOrders);
+      torch::cuda::synchronize();
+      graph.capture_begin();
+      result = derivatives(m, whole, kOrders);
+      graph.capture_end();
+    }
+    graph.replay();
+    const Tensor found = result.cpu();
+    const Tensor expected = derivatives(m[0], whole, kOrders).cpu();
+    for (int order = 1; order <= kOrders; ++order) {
+      SCOPED_TRACE("derivative " + std::to_string(order) + (whole ? " of cubes" : " of log"));
+      // The fourth one of cubes is zero.
+      EXPECT_LT((found[order - 1][0] - expected[order - 1]).abs().item<double>(),
+                1e-9 * expected.abs().max().item<double>());
+      EXPECT_EQ(std::isnan(found[order - 1][1].item<double>()), order > (whole ? 2 : 1));
+    }
+    const int known = whole ? 2 : 1;
+    EXPECT_LT(relative_error(found.narrow(0, 0, known).select(1, 1),
+                             derivatives(m[1], whole, known).cpu()),
+              1e-12);
+    EXPECT_THROW(derivatives(m[1], whole, known + 1), c10::Error);
+  }
+}
+
 }  // namespace
 }  // namespace keel::test

@@ -134,14 +134,56 @@ def test_no_grad_inside_a_transform_stays_one():
     assert not functorch.grad(lambda m: functorch.grad(loss)(m).sum())(m).any()
 
 
+def rebuilt(m):
+    values, vectors = keel.eigh(m)
+    return (vectors * values.log() @ vectors.mT * weights(m)).sum()
+
+
+def derivative(loss, order):
+    """Of the loss, along one direction."""
+    direction = torch.diag(torch.tensor(DISTINCT, dtype=torch.double)) + 0.3
+    for _ in range(order):
+        loss = lambda m, inner=loss: (functorch.grad(inner)(m) * direction).sum()  # noqa: E731
+    return loss
+
+
 @needs_nesting
 def test_second_derivatives_that_are_not_there_are_an_error_or_nan():
-    m = with_spectrum(REPEATED)
-
-    def rebuilt(m):
-        values, vectors = keel.eigh(m)
-        return (vectors * values.log() @ vectors.mT * weights(m)).sum()
-
-    inner = functorch.grad(rebuilt)
+    distinct, repeated = with_spectrum(DISTINCT), with_spectrum(REPEATED)
+    second = derivative(rebuilt, 2)
     with pytest.raises(RuntimeError, match="keel::eigh: no second derivative under rule masked"):
-        functorch.grad(lambda m: inner(m).pow(2).sum())(m)
+        second(repeated)
+
+    for vmapped in (functorch.vmap(second), lambda x: functorch.vmap(functorch.vmap(second))(x[None])[0]):
+        found = vmapped(torch.stack([distinct, repeated, distinct]))
+        torch.testing.assert_close(found[[0, 2]], second(distinct).expand(2))
+        assert found[1].isnan()
+
+
+@needs_nesting
+def test_second_derivatives_that_are_there_survive_vmap():
+    batch = torch.stack([with_spectrum(DISTINCT), with_spectrum(REPEATED)])
+    one_by_one = torch.stack([derivative(through_eigh, 2)(m) for m in batch])
+    assert one_by_one.abs().min() > 0.01
+    torch.testing.assert_close(functorch.vmap(derivative(through_eigh, 2))(batch), one_by_one)
+
+
+@needs_nesting
+def test_hessians_under_vmap_are_right_or_nan():
+    hessian = functorch.jacrev(functorch.jacrev(through_eigh))
+    distinct, repeated = with_spectrum(DISTINCT), with_spectrum(REPEATED)
+    found = functorch.vmap(hessian)(torch.stack([distinct, repeated]))
+    torch.testing.assert_close(found[0], hessian(distinct))
+    assert found[1].isnan().any()
+
+
+@needs_nesting
+@pytest.mark.parametrize("loss", [through_eigh, rebuilt])
+@pytest.mark.parametrize("order", [3, 4])
+def test_higher_derivatives_under_vmap_are_right_or_nan(order, loss):
+    distinct, repeated = with_spectrum(DISTINCT), with_spectrum(REPEATED)
+    found = functorch.vmap(derivative(loss, order))(torch.stack([distinct, repeated]))
+    torch.testing.assert_close(found[0], derivative(loss, order)(distinct))
+    assert found[1].isnan()
+    with pytest.raises(RuntimeError, match="keel::eigh: no (second|third) derivative"):
+        derivative(loss, order)(repeated)

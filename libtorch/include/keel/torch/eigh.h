@@ -26,9 +26,10 @@ struct Eigh {
 /// - Differentiable to any order: a backward pass that builds a graph states the rule's own
 ///   formula in differentiable operations, so the rule is applied to its own backward.
 /// - At repeated eigenvalues the default rule's second derivatives are exact where its first ones
-///   are, and an error for other losses (NaN while a CUDA graph is captured and under vmap); third
-///   ones are an error. Finding out costs a few more passes through the loss's graph and, on CUDA,
-///   a wait. Only a second backward pass does so.
+///   are, and an error for other losses; third ones are an error. While a CUDA graph is captured and under
+///   vmap, where no number can be looked at, what would be an error is NaN, for the matrices alone that it is
+///   about. Finding out costs a few more passes through the loss's graph and, on CUDA, a wait. Only a
+///   second backward pass does so.
 /// - A matrix with NaN or infinity gives NaN values, vectors and gradients, for itself alone.
 Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
 
