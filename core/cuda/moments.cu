@@ -86,12 +86,20 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   }
 
   const auto result = make_result(static_cast<const A*>(shift));
+  const auto again = [&] {
+    if constexpr (sizeof(A) == 4)
+      return SumsAgain<T>{left.data, right.data, SampleLayout::of(left), shift,
+                          shifted ? static_cast<const A*>(shift) : center};
+    else
+      return NothingAgain{};
+  }();
   const std::int64_t entries = std::int64_t(channels) * d;
   const int shares = int(std::clamp<std::int64_t>(task.chunks, 1, kFinishShares));
-  check(operation, launch_early(add_sets<std::decay_t<decltype(result)>>,
-                                unsigned(pieces<std::int64_t>(entries, kFinishEntries)),
-                                dim3(kFinishEntries, unsigned(shares)), 0, native(stream), result,
-                                task.sets, task.set_size, int(task.chunks), channels, d));
+  check(operation,
+        launch_early(add_sets<std::decay_t<decltype(result)>, std::decay_t<decltype(again)>>,
+                     unsigned(pieces<std::int64_t>(entries, kFinishEntries)),
+                     dim3(kFinishEntries, unsigned(shares)), 0, native(stream), result, again,
+                     task.sets, task.set_size, int(task.chunks), channels, d));
 }
 
 template <typename T, typename MakeResult>

@@ -29,9 +29,9 @@ constexpr std::int64_t partial_moments_size(std::int64_t channels, std::int64_t 
 /// - Sums are taken about a shift found from a few samples of the data, so |mean| >> deviation
 ///   costs no accuracy; in A over short runs of samples and in float64 across them, so large m
 ///   costs none.
-/// - Range: on the CPU, float32 sums that overflow are taken again in float64, so that a mean or covariance
-///   that fits in A is found. (In float64 m times it has to fit.) On CUDA the squares of up to 4096
-///   deviations have to sum up to a number of A: in float32, deviations of 1e17 and more may overflow.
+/// - Range: float32 sums that overflow are taken again in float64, so that a mean or covariance that fits
+///   in A is found. (In float64 m times it has to fit.) On CUDA that costs a pass over two channels by one block
+///   for each entry that overflowed, and so does NaN or infinity, up to the first one.
 /// - NaN or infinity in a channel leaves nothing finite in that channel's mean and its row and
 ///   column of the covariance, and reaches no other entry.
 /// - Results do not depend on the executor, to the last bit. Orders agree to rounding.

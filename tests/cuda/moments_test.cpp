@@ -121,6 +121,114 @@ TYPED_TEST(CudaMomentsOf, CrossMomentsMatchTheCpuInFloat64) {
     }
 }
 
+/// Slabs full and not, of narrow and of wide groups, a group of several parts.
+const std::vector<ActivationShape> kShapesOfEveryKernel = {
+    {300, 8, 3, 2},  {3, 15, 150, 5},  {2, 200, 150, 1}, {700, 1, 1, 1},
+    {4, 64, 256, 1}, {4, 64, 256, 16}, {2, 128, 196, 2}, {1, 64, 4099, 2}};
+
+/// Squares of 1e37, of which 34 sum up to more than float32 holds; their mean it holds.
+template <typename T>
+ActivationBuffer<T> near_the_end_of_the_range(const ActivationShape& shape, Order order,
+                                              double times = 1) {
+  ActivationBuffer<double> wide = random_activations(shape, 1);
+  for (double& x : wide.data) x *= 2e18 * times;
+  return converted<T>(wide, order);
+}
+
+template <typename T>
+void expect_close_near_the_end_of_the_range() {
+  for (const ActivationShape& shape : kShapesOfEveryKernel)
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const auto x = near_the_end_of_the_range<T>(shape, order);
+      const auto got = by_cuda(x), again = by_cuda(x);
+      expect_close(got, by_cpu_in_float64(x));
+      EXPECT_TRUE(same_bits(got.mean, again.mean));
+      EXPECT_TRUE(same_bits(got.covariance, again.covariance));
+      // The mean fits wherever the activations do.
+      const auto huge = near_the_end_of_the_range<T>(shape, order, 1e18);
+      const auto mean = by_cuda(huge).mean;
+      const auto expected = by_cpu_in_float64(huge);
+      for (std::size_t c = 0; c < mean.size(); ++c)
+        ASSERT_NEAR(
+            double(mean[c]), expected.mean[c],
+            rounding<float>(0, std::abs(expected.mean[c]) + expected.deviation(std::int64_t(c))));
+    }
+}
+TEST(CudaMoments, FloatCovariancesThatFitDoNotOverflow) {
+  expect_close_near_the_end_of_the_range<float>();
+}
+TEST(CudaMoments, BFloat16CovariancesThatFitDoNotOverflow) {
+  expect_close_near_the_end_of_the_range<BFloat16>();
+}
+
+TEST(CudaMoments, ABadValueAmongLargeOnesReachesItsOwnChannelOnly) {
+  for (const ActivationShape& shape : {ActivationShape{2, 12, 100, 3}, {2, 64, 128, 2}})
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+      for (const Order order : kOrders) {
+        SCOPED_TRACE(name(shape, order));
+        const std::int64_t d = shape.group_size(), channel = d;  // whose column has the means
+        auto x = near_the_end_of_the_range<float>(shape, order);
+        for (std::int64_t k = 0; k < shape.samples(); ++k) x.at(k, channel + 2) *= 1e18f;
+        const auto clean = by_cuda(x);
+        EXPECT_TRUE(std::isfinite(clean.mean[std::size_t(channel + 2)]));
+        x.at(57, channel) = bad;
+        const auto got = by_cuda(x);
+        for (std::int64_t c = 0; c < shape.channels; ++c) {
+          if (c == channel)
+            EXPECT_FALSE(std::isfinite(got.mean[std::size_t(c)]));
+          else
+            EXPECT_EQ(got.mean[std::size_t(c)], clean.mean[std::size_t(c)]);
+        }
+        for (std::int64_t g = 0; g < shape.groups; ++g)
+          for (std::int64_t i = 0; i < d; ++i)
+            for (std::int64_t j = 0; j < d; ++j) {
+              if (g == 1 && (i == 0 || j == 0))
+                EXPECT_FALSE(std::isfinite(got.entry(g, i, j)));
+              else
+                EXPECT_EQ(got.entry(g, i, j), clean.entry(g, i, j));
+            }
+      }
+}
+
+TEST(CudaMoments, CrossMomentsThatFitDoNotOverflow) {
+  // Products of 1e38, a half of them negative: what they sum up to fits.
+  for (const ActivationShape& shape : kShapesOfEveryKernel)
+    for (const Order order : kOrders)
+      for (const bool centered : {false, true}) {
+        SCOPED_TRACE(name(shape, order) + (centered ? ", centered" : ""));
+        ActivationBuffer<float> left(shape, order), right(shape, order);
+        const std::vector<float> center(std::size_t(shape.channels), centered ? 1e18f : 0.0f);
+        const std::int64_t m = shape.samples();
+        for (std::int64_t k = 0; k < m; ++k)
+          for (std::int64_t c = 0; c < shape.channels; ++c) {
+            left.at(k, c) = 1e19f + 1e17f * float(c % 5);
+            right.at(k, c) = (2 * k < m - 1 ? 1e19f : -1e19f) + center[std::size_t(c)];
+          }
+        ActivationsOnDevice<float> left_there(left), right_there(right);
+        OnDevice<float> center_there(center);
+        MomentsOnDevice<float> result(shape);
+        cuda::cross_moments<float>(left_there.view(), right_there.view(),
+                                   centered ? center_there.data() : nullptr, result.mean(),
+                                   result.matrices());
+        const auto left_exact = converted<double>(left, order),
+                   right_exact = converted<double>(right, order);
+        const std::vector<double> center_exact = converted<double>(center);
+        Moments<double> expected(shape);
+        reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
+                                 expected.mean.data(), expected.matrices());
+        const Moments<float> got = result.back();
+        for (std::size_t i = 0; i < got.mean.size(); ++i)
+          ASSERT_NEAR(double(got.mean[i]), expected.mean[i],
+                      rounding<float>(2, std::abs(expected.mean[i])));
+        for (std::size_t i = 0; i < got.covariance.size(); ++i)
+          ASSERT_NEAR(double(got.covariance[i]), expected.covariance[i],
+                      rounding<float>(2, 1.1e38 * double(m)))
+              << i;
+      }
+}
+
 TEST(CudaMoments, AMeanOfTenThousandDeviationsCostsNothing) {
   for (const ActivationShape& shape : {ActivationShape{16, 32, 81, 2},
                                        {3, 8, 2000, 2},
@@ -358,6 +466,25 @@ TEST(CudaMoments, PartialMomentsOfPiecesAddUpToThoseOfTheWhole) {
     MomentsOnDevice<float> got(shape);
     cuda::moments_from_partial(sums.data(), shift, got.mean(), got.matrices());
     expect_close(got.back(), expected);
+  }
+}
+
+TEST(CudaMoments, PartialMomentsThatFitDoNotOverflow) {
+  for (const ActivationShape& shape : {ActivationShape{3, 15, 150, 5}, {4, 64, 256, 1}}) {
+    const auto x = near_the_end_of_the_range<float>(shape, Order::contiguous, 1e18);
+    ActivationsOnDevice<float> input(x);
+    const std::int64_t channels = shape.channels, d = shape.group_size();
+    OnDevice<double> sums(
+        std::vector<double>(std::size_t(partial_moments_size(channels, shape.groups))));
+    cuda::partial_moments<float>(input.view(), nullptr, sums.data());
+    const std::vector<double> here = sums.back(), about(here.size(), 0.0);
+    Moments<double> got(shape);
+    cpu::moments_from_partial(here.data(), about.data(), got.mean.data(), got.matrices());
+    const auto expected = by_cpu_in_float64(x);
+    for (std::int64_t c = 0; c < channels; ++c)
+      for (std::int64_t j = 0; j < d; ++j)
+        ASSERT_NEAR(got.entry(c / d, c % d, j), expected.entry(c / d, c % d, j),
+                    rounding<float>(2, expected.deviation(c) * expected.deviation(c / d * d + j)));
   }
 }
 

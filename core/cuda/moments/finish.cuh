@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/launch/early_start.cuh"
+#include "cuda/moments/again.cuh"
 #include "keel/matrices.h"
 #include "keel/moments.h"
 
@@ -20,6 +21,7 @@ inline constexpr int kFinishShares = 16;   // at most: the sets are shared out o
 template <typename A>
 struct PartialResult {
   static constexpr bool kSymmetric = true;
+  static constexpr int kBlocksAtOnce = 3;
   double* sums;
   const double* wanted;  ///< null: zero
   const A* shift;        ///< null where there are no samples
@@ -46,6 +48,7 @@ struct PartialResult {
 template <typename A, typename Shift = A>
 struct MomentsResult {
   static constexpr bool kSymmetric = true;
+  static constexpr int kBlocksAtOnce = 3;
   A* mean;
   Matrices<A> covariance;
   const Shift* shift;
@@ -67,6 +70,7 @@ struct MomentsResult {
 template <typename A>
 struct CrossResult {
   static constexpr bool kSymmetric = false;
+  static constexpr int kBlocksAtOnce = 4;
   A* sum;
   Matrices<A> cross;
 
@@ -76,21 +80,79 @@ struct CrossResult {
   }
 };
 
-/// One entry (i, j) of channels x group_size for each thread of a warp, a share of the sets for each warp.
+/// Every share's sums of a block's entries: products, those of i, those of j.
+using FinishRoom = double[3][kFinishShares][kFinishEntries];
+
+/// A block's entries: (i, j) of channels x group_size for each thread of a warp.
+struct FinishEntry {
+  int i, j;
+  bool wanted;
+
+  template <typename Result>
+  static __device__ FinishEntry of(const Result&, int place, int channels, int d) {
+    const std::int64_t entry = std::int64_t(blockIdx.x) * kFinishEntries + place;
+    const int i = int(entry / d), j = i / d * d + int(entry % d);
+    return {i, j, i < channels && (!Result::kSymmetric || j <= i)};
+  }
+};
+
+/// Adds the other shares to the first one's sums of this thread's entry, and writes the entry.
 template <typename Result>
-__global__ void __launch_bounds__(kFinishEntries* kFinishShares)
-    add_sets(const __grid_constant__ Result result, const double* sets, std::int64_t set_size,
-             int set_count, int channels, int d) {
-  __shared__ double room[3][kFinishShares][kFinishEntries];
-  const std::int64_t entry = std::int64_t(blockIdx.x) * kFinishEntries + threadIdx.x;
-  const int i = int(entry / d), j = i / d * d + int(entry % d);
-  const bool wanted = i < channels && (!Result::kSymmetric || j <= i);
+__device__ void write_entry(const Result& result, const FinishRoom& room, const FinishEntry& at,
+                            EntrySums sums, int d) {
+  for (int share = 1; share < int(blockDim.y); ++share) {
+    sums.product += room[0][share][threadIdx.x];
+    sums.left += room[1][share][threadIdx.x];
+    sums.right += room[2][share][threadIdx.x];
+  }
+  result.write(d, at.i, at.j, sums.product, sums.left, sums.right);
+  if (at.j == at.i / d * d) result.write_channel(at.i, sums.left);
+}
+
+/// The end of add_sets where some of the block's sums are not finite: these are summed up again, and then all
+/// entries written. A call of its own, and all it needs made anew, so that the usual end keeps its registers.
+template <typename Result, typename Again>
+__device__ __noinline__ void write_entries_again(const Result& result, const Again& again,
+                                                 FinishRoom& room, EntrySums* warps, int channels,
+                                                 int d) {
+  for (int e = 0; e < kFinishEntries; ++e) {
+    EntrySums old{};  // zeros, where the entry is not wanted
+    for (int share = 0; share < int(blockDim.y); ++share) {
+      old.product += room[0][share][e];
+      old.left += room[1][share][e];
+      old.right += room[2][share][e];
+    }
+    if (old.finite()) continue;
+    const FinishEntry at = FinishEntry::of(result, e, channels, d);
+    const EntrySums sums = added_up(again.part(at.i, at.j, isfinite(old.left)), warps);
+    if (threadIdx.x != 0 || threadIdx.y != 0) continue;
+    const double was[3] = {old.product, old.left, old.right};
+    const double is[3] = {sums.product, sums.left, sums.right};
+    for (int k = 0; k < 3; ++k)  // what is finite stays what it was
+      for (int share = 0; share < int(blockDim.y) && !isfinite(was[k]); ++share)
+        room[k][share][e] = share == 0 ? is[k] : 0;
+  }
+  __syncthreads();
+  const int x = int(threadIdx.x);
+  const FinishEntry at = FinishEntry::of(result, x, channels, d);
+  if (threadIdx.y == 0 && at.wanted)
+    write_entry(result, room, at, {room[0][0][x], room[1][0][x], room[2][0][x]}, d);
+}
+
+/// One entry for each thread of a warp, a share of the sets for each warp.
+template <typename Result, typename Again>
+__global__ void __launch_bounds__(kFinishEntries* kFinishShares, Result::kBlocksAtOnce)
+    add_sets(const __grid_constant__ Result result, const __grid_constant__ Again again,
+             const double* sets, std::int64_t set_size, int set_count, int channels, int d) {
+  __shared__ FinishRoom room;
+  const FinishEntry at = FinishEntry::of(result, int(threadIdx.x), channels, d);
   await_previous();
   let_next_start();
 
-  double product = 0, sum_i = 0, sum_j = 0;
-  if (wanted) {
-    const double* sums = sets + std::int64_t(channels) * d;
+  EntrySums sums{};
+  if (at.wanted) {
+    const std::int64_t entry = std::int64_t(blockIdx.x) * kFinishEntries + threadIdx.x;
+    const double* of_channels = sets + std::int64_t(channels) * d;
     // All loads before the first use, or each would wait for the one before.
     constexpr int kAtOnce = 9;
     const int stride = int(blockDim.y);
@@ -101,29 +163,28 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares)
         const int s = first + k * stride;
         const bool there = s < set_count;
         parts[0][k] = there ? sets[s * set_size + entry] : 0;
-        parts[1][k] = there ? sums[s * set_size + i] : 0;
-        parts[2][k] = there && Result::kSymmetric ? sums[s * set_size + j] : 0;
+        parts[1][k] = there ? of_channels[s * set_size + at.i] : 0;
+        parts[2][k] = there && Result::kSymmetric ? of_channels[s * set_size + at.j] : 0;
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
-        product += parts[0][k];
-        sum_i += parts[1][k];
-        sum_j += parts[2][k];
+        sums.product += parts[0][k];
+        sums.left += parts[1][k];
+        sums.right += parts[2][k];
       }
     }
   }
-  room[0][threadIdx.y][threadIdx.x] = product;
-  room[1][threadIdx.y][threadIdx.x] = sum_i;
-  room[2][threadIdx.y][threadIdx.x] = sum_j;
-  __syncthreads();
-  if (threadIdx.y > 0 || !wanted) return;
-  for (int share = 1; share < int(blockDim.y); ++share) {
-    product += room[0][share][threadIdx.x];
-    sum_i += room[1][share][threadIdx.x];
-    sum_j += room[2][share][threadIdx.x];
+  room[0][threadIdx.y][threadIdx.x] = sums.product;
+  room[1][threadIdx.y][threadIdx.x] = sums.left;
+  room[2][threadIdx.y][threadIdx.x] = sums.right;
+  if constexpr (Again::kOverflows) {
+    __shared__ EntrySums warps[kFinishShares];
+    if (__syncthreads_or(!sums.finite()))
+      return write_entries_again(result, again, room, warps, channels, d);
+  } else {
+    __syncthreads();
   }
-  result.write(d, i, j, product, sum_i, sum_j);
-  if (j == i / d * d) result.write_channel(i, sum_i);
+  if (threadIdx.y == 0 && at.wanted) write_entry(result, room, at, sums, d);
 }
 
 /// One entry (i, j) of channels x group_size for each thread.
