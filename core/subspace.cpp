@@ -1,38 +1,13 @@
 #include "keel/subspace.h"
 
-#include <cmath>
-
-#include "keel/error.h"
 #include "subspace_rule.h"
-#include "text.h"
 
 namespace keel {
 
-namespace {
-
-const char* name(const Zca&) { return "zca"; }
-const char* name(const PcaDenoising&) { return "pca_denoising"; }
-const char* name(const PcaWhitening&) { return "pca_whitening"; }
-
-}  // namespace
-
-void validate(const SubspaceMap& map) {
-  std::visit(
-      [](const auto& m) {
-        require(
-            std::isfinite(m.eps) && m.eps >= 0,
-            std::string("keel::") + name(m) + ": expected a finite eps >= 0, got " + text(m.eps));
-        validate(m.rank);
-      },
-      map);
-}
-
-std::string to_string(const SubspaceMap& map) {
-  return std::visit(
-      [](const auto& m) {
-        return std::string(name(m)) + "(eps=" + text(m.eps) + ", rank=" + to_string(m.rank) + ")";
-      },
-      map);
+void validate(const SubspaceMap& map) { term::check(map); }
+std::string to_string(const SubspaceMap& map) { return term::written(map); }
+SubspaceMap subspace_map(std::string_view text, std::string_view operation) {
+  return term::read<SubspaceMap>(operation, text);
 }
 
 GradientRule eigh_rule(const SpectralRule& rule) {

@@ -31,14 +31,6 @@ struct BelowAutograd {
   const at::AutoGradMode graph_of_outer_layers{true};
 };
 
-inline c10::IValue saved(const std::optional<double>& value) {
-  return value ? c10::IValue(*value) : c10::IValue();
-}
-
-inline Optional<double> loaded(const c10::IValue& value) {
-  return value.isNone() ? Optional<double>() : Optional<double>(value.toDouble());
-}
-
 /// What `compute` returns, tied to `inputs`: a backward pass that comes through it is an error with
 /// this message, and one that does not is none.
 struct WithoutDerivative : torch::autograd::Function<WithoutDerivative> {

@@ -2,6 +2,8 @@
 
 // Validators. Each message names the operator, what was expected and what came.
 
+#include <string_view>
+
 #include "keel/error.h"
 #include "types.h"
 
@@ -48,6 +50,17 @@ auto with_torch_errors(const char* operation, Call&& call) {
     return call();
   } catch (const keel::Error& error) {
     TORCH_CHECK_VALUE(false, operation, ": ", error.what());
+  }
+}
+
+/// What a text says, by one of the core's readers: parsed(gradient_rule, kEigh, rule).
+template <typename Value>
+Value parsed(Value (*reader)(std::string_view, std::string_view), const char* operation,
+             StringView text) {
+  try {
+    return reader({text.data(), text.size()}, operation);
+  } catch (const keel::Error& error) {
+    TORCH_CHECK_VALUE(false, error.what());
   }
 }
 

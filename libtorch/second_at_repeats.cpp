@@ -193,20 +193,19 @@ struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
   static Tensor forward(AutogradContext* ctx, const Tensor& dL_dmatrix, const Tensor& tie,
                         const Tensor& values, const Tensor& vectors,
                         const Optional<Tensor>& dL_dvalues, const Optional<Tensor>& dL_dvectors,
-                        const std::optional<double>& tolerance) {
+                        const std::string& rule) {
     const BelowAutograd below_autograd;
     ctx->set_materialize_grads(false);
-    ctx->saved_data["tolerance"] = saved(tolerance);
+    ctx->saved_data["rule"] = rule;
     ctx->save_for_backward({values, vectors, or_undefined(dL_dvalues), or_undefined(dL_dvectors)});
-    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors,
-                                  to_torch(tolerance));
+    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     variable_list input_grads(7);
     if (!grads[0].defined()) return input_grads;
     const variable_list tensors = ctx->get_saved_variables();
-    const Masked rule{to_std(loaded(ctx->saved_data["tolerance"]))};
+    const auto rule = std::get<Masked>(gradient_rule(ctx->saved_data["rule"].toStringRef()));
     input_grads[0] = grads[0];
     const bool waits = can_be_waited_for(tensors[0]);
     const Tensor inside = second_at_repeats(
@@ -227,37 +226,36 @@ struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
 };
 
 Tensor copied(const Tensor& dL_dmatrix, const Tensor&, const Tensor&, const Tensor&,
-              const Optional<Tensor>&, const Optional<Tensor>&, Optional<double>) {
+              const Optional<Tensor>&, const Optional<Tensor>&, StringView) {
   return dL_dmatrix.clone();
 }
 
 Tensor tied(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
             const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
-            const Optional<Tensor>& dL_dvectors, Optional<double> tolerance) {
+            const Optional<Tensor>& dL_dvectors, StringView rule) {
   if (!needs_graph({dL_dmatrix})) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors,
-                                  tolerance);
+    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
   }
   return SecondAtRepeats::apply(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors,
-                                to_std(tolerance));
+                                text(rule));
 }
 
 }  // namespace
 
 Tensor with_second_at_repeats(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
                               const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
-                              const Optional<Tensor>& dL_dvectors, Optional<double> tolerance) {
+                              const Optional<Tensor>& dL_dvectors, StringView rule) {
   static const auto op =
       operator_named<decltype(with_second_at_repeats)>("keel::with_second_at_repeats");
-  return op.call(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, tolerance);
+  return op.call(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
 }
 
 // An operator, so that each layer of nested functorch.grad has its own node of it.
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "with_second_at_repeats(Tensor grad_matrix, Tensor tie, Tensor values, Tensor vectors,"
-      " Tensor? grad_values, Tensor? grad_vectors, float? tolerance) -> Tensor");
+      " Tensor? grad_values, Tensor? grad_vectors, str rule) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("with_second_at_repeats", &copied); }
 TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("with_second_at_repeats", &copied); }

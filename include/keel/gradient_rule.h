@@ -8,33 +8,47 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "keel/executor.h"
 #include "keel/matrices.h"
 #include "keel/stream.h"
+#include "keel/term.h"
 
 namespace keel {
 
 /// The textbook rule, W_ij = (B_ji - B_ij) / (2 (l_i - l_j)): infinite or NaN at repeated
 /// eigenvalues.
-struct Analytic {};
+struct Analytic {
+  static constexpr const char* kName = "analytic";
+  static void fields(auto&&, auto&&) {}
+};
 
 /// The paper's rule: the textbook quotient as the first `terms` terms of the geometric series that
 /// power iteration with deflation would produce. Bounded by terms / |l|, biased for close
 /// eigenvalues.
 struct PowerIteration {
   int terms = 19;
+
+  static constexpr const char* kName = "power_iteration";
+  static void fields(auto&& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 };
 
 /// The same series with the same number of terms on both sides of a pair (antisymmetric kernel).
 struct Taylor {
   int terms = 9;
+
+  static constexpr const char* kName = "taylor";
+  static void fields(auto&& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 };
 
 /// 1 / gap replaced by gap / (gap^2 + w^2), with w = width * largest |eigenvalue|.
 struct Lorentzian {
   double width = 1e-4;
+
+  static constexpr const char* kName = "lorentzian";
+  static void fields(auto&& self, auto&& visit) { visit("width", self.width, term::kAboveZero); }
 };
 
 /// The textbook rule with pairs closer than tolerance * largest |eigenvalue| left out: exact for every
@@ -43,6 +57,11 @@ struct Lorentzian {
 /// eigenspace is left out (spectral.h's exact rule has it). Empty means 10 sqrt(n) epsilons.
 struct Masked {
   std::optional<double> tolerance = std::nullopt;
+
+  static constexpr const char* kName = "masked";
+  static void fields(auto&& self, auto&& visit) {
+    visit("tolerance", self.tolerance, term::kFromZero);
+  }
 };
 
 using GradientRule = std::variant<Analytic, PowerIteration, Taylor, Lorentzian, Masked>;
@@ -50,12 +69,13 @@ using GradientRule = std::variant<Analytic, PowerIteration, Taylor, Lorentzian, 
 /// Throws keel::Error when a parameter is out of range.
 void validate(const GradientRule& rule);
 
-/// "power_iteration(terms=19)" and the like, for messages and logs.
+/// The rule as text: "power_iteration(terms=19)", "masked".
 std::string to_string(const GradientRule& rule);
 
-/// The rule of that name ("analytic", "power_iteration", "taylor", "lorentzian", "masked") with its
-/// one parameter, or the default where that is empty. Throws keel::Error listing the known names.
-GradientRule gradient_rule(const std::string& name, std::optional<double> parameter = std::nullopt);
+/// The rule that a text says (keel/term.h). Throws keel::Error, in the name of `operation`, with what was
+/// expected, what came and where.
+GradientRule gradient_rule(std::string_view text,
+                           std::string_view operation = "keel::gradient_rule");
 
 /// `dL_dvalues` (batch x n) or `dL_dvectors` may be null: taken as zero. `dL_dmatrix` is written
 /// whole and is symmetric. Null vectors of both gradients give zeros.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "keel/executor.h"
@@ -22,22 +23,37 @@ struct SpectralFunction {
   enum class Kind { one, sqrt, inv_sqrt, inv, log, exp, power };
   Kind kind = Kind::inv_sqrt;
   double exponent = 1.0;  ///< of `power` only
+
+  static void fields(auto&& self, auto&& visit) {
+    if (self.kind == Kind::power) visit("exponent", self.exponent, term::kAny);
+  }
 };
 
+/// "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)", and back as gradient_rule() does.
 std::string to_string(const SpectralFunction& function);
-/// "one", "sqrt", "inv_sqrt", "inv", "log", "exp", "power". Throws keel::Error listing the known
-/// names.
-SpectralFunction spectral_function(const std::string& name, double exponent = 1.0);
+SpectralFunction spectral_function(std::string_view text,
+                                   std::string_view operation = "keel::spectral_function");
 
 /// Keep every eigenvalue.
-struct FullRank {};
+struct FullRank {
+  static constexpr const char* kName = "full";
+  static void fields(auto&&, auto&&) {}
+};
 /// Keep the `count` leading eigenvalues (at most n).
 struct LeadingCount {
   std::int64_t count = 1;
+
+  static constexpr const char* kName = "leading_count";
+  static void fields(auto&& self, auto&& visit) { visit("count", self.count, term::kFromOne); }
 };
 /// Keep the fewest leading eigenvalues whose sum reaches `fraction` of the whole.
 struct LeadingEnergy {
   double fraction = 0.99;
+
+  static constexpr const char* kName = "leading_energy";
+  static void fields(auto&& self, auto&& visit) {
+    visit("fraction", self.fraction, term::kFraction);
+  }
 };
 /// The paper's Algorithm 1: walk down the spectrum and stop at the first eigenvalue that is not
 /// above `eps`, or whose Rayleigh quotient on the deflated matrix is off by `rayleigh_tolerance` or
@@ -49,25 +65,38 @@ struct Algorithm1 {
   /// The paper's text keeps the eigenvalue that reaches the energy, its pseudo-code drops it (and
   /// so drops one direction of every matrix, however well conditioned). We follow the text.
   bool keep_reaching = true;
+
+  static constexpr const char* kName = "algorithm1";
+  static void fields(auto&& self, auto&& visit) {
+    visit("eps", self.eps, term::kFromZero);
+    visit("rayleigh_tolerance", self.rayleigh_tolerance, term::kAboveZero);
+    visit("energy", self.energy, term::kFraction);
+    visit("keep_reaching", self.keep_reaching);
+  }
 };
 /// Every policy keeps at least one eigenvalue (for n > 0).
 using RankPolicy = std::variant<FullRank, LeadingCount, LeadingEnergy, Algorithm1>;
 
 void validate(const RankPolicy& policy);
 std::string to_string(const RankPolicy& policy);
+RankPolicy rank_policy(std::string_view text, std::string_view operation = "keel::rank_policy");
 
 /// Divided differences of f (Daleckii-Krein), finite at repeated eigenvalues. Between a kept and a
 /// dropped eigenvalue, where no finite exact value need exist, the paper's series with `terms`
 /// terms.
 struct Exact {
   int terms = 19;
+
+  static constexpr const char* kName = "exact";
+  static void fields(auto&& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 };
-using SpectralRule = std::variant<Exact, Analytic, PowerIteration, Taylor, Lorentzian, Masked>;
+/// Exact, or any GradientRule.
+using SpectralRule = term::Joined<std::variant<Exact>, GradientRule>;
 
 void validate(const SpectralRule& rule);
 std::string to_string(const SpectralRule& rule);
-/// As gradient_rule(), and "exact".
-SpectralRule spectral_rule(const std::string& name, std::optional<double> parameter = std::nullopt);
+SpectralRule spectral_rule(std::string_view text,
+                           std::string_view operation = "keel::spectral_rule");
 
 /// Where f is not defined at a kept eigenvalue (log or a square root of a negative one, the inverse of
 /// zero), the matrix's result is NaN. Under `sqrt` and positive fractional powers, eigenvalues within

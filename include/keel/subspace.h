@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "keel/executor.h"
@@ -17,7 +18,13 @@ namespace keel {
 /// Zero-phase whitening: S = M^(-1/2) over the kept eigenvalues of M = Cov + eps I.
 struct Zca {
   double eps = 1e-4;
-  RankPolicy rank = Algorithm1{};
+  RankPolicy rank = Algorithm1{.eps = eps};
+
+  static constexpr const char* kName = "zca";
+  static void fields(auto&& self, auto&& visit) {
+    visit("eps", self.eps, term::kFromZero);
+    visit("rank", self.rank);
+  }
 };
 
 /// Standardise each channel, then project on the leading eigenvectors: with D = diag(Cov_ii + eps)^(-1/2)
@@ -25,6 +32,12 @@ struct Zca {
 struct PcaDenoising {
   double eps = 1e-4;
   RankPolicy rank = LeadingEnergy{0.99};
+
+  static constexpr const char* kName = "pca_denoising";
+  static void fields(auto&& self, auto&& visit) {
+    visit("eps", self.eps, term::kFromZero);
+    visit("rank", self.rank);
+  }
 };
 
 /// Rotate into the eigenbasis and scale: S = diag(values)^(-1/2) V^T of M = Cov + eps I, rows of dropped
@@ -33,12 +46,19 @@ struct PcaDenoising {
 struct PcaWhitening {
   double eps = 1e-4;
   RankPolicy rank = FullRank{};
+
+  static constexpr const char* kName = "pca_whitening";
+  static void fields(auto&& self, auto&& visit) {
+    visit("eps", self.eps, term::kFromZero);
+    visit("rank", self.rank);
+  }
 };
 
 using SubspaceMap = std::variant<Zca, PcaDenoising, PcaWhitening>;
 
 void validate(const SubspaceMap& map);
 std::string to_string(const SubspaceMap& map);
+SubspaceMap subspace_map(std::string_view text, std::string_view operation = "keel::subspace_map");
 
 /// What forward keeps for backward: O(d^2) numbers a group, written by forward.
 template <typename T>

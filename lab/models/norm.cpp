@@ -39,8 +39,7 @@ const std::vector<std::string>& norm_kinds() {
 }
 
 const std::vector<std::string>& norm_rules() {
-  static const std::vector<std::string> names{
-      "exact", "power_iteration", "taylor", "lorentzian", "masked", "analytic", "power_method"};
+  static const std::vector<std::string> names = term::names<keel::nn::LayerRule>();
   return names;
 }
 
@@ -51,19 +50,22 @@ const std::vector<std::string>& norm_ranks() {
 
 keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
   require_one_of("keel::lab::NormOptions", "rule", name, norm_rules());
-  if (name == "power_method") {
-    keel::PowerMethod method;
-    if (parameter) {
-      require(*parameter >= 1 && *parameter <= 1e6 && *parameter == std::floor(*parameter),
-              fmt::format("keel::lab::NormOptions: expected parameter (the iterations of "
-                          "power_method) to be a whole number from 1 to 1000000, got {}",
-                          *parameter));
-      method.iterations = std::int64_t(*parameter);
-    }
-    return method;
+  std::string text = name;
+  if (parameter) {  // the rule's first field
+    std::string field;
+    std::visit(
+        [&](const auto& rule) {
+          rule.fields(rule, [&](const char* each, const auto&...) {
+            if (field.empty()) field = each;
+          });
+        },
+        keel::nn::layer_rule(name));
+    require(!field.empty(),
+            fmt::format("keel::lab::NormOptions: expected no parameter of {}, got {}", name,
+                        *parameter));
+    text = fmt::format("{}({}={})", name, field, *parameter);
   }
-  return std::visit([](const auto& rule) { return keel::nn::LayerRule(rule); },
-                    spectral_rule(name, parameter));
+  return keel::nn::layer_rule(text, "keel::lab::NormOptions");
 }
 
 void validate(const NormOptions& options, std::int64_t channels) {

@@ -1,23 +1,26 @@
-// The layers by name: each is its map, with the rank it keeps by default.
+// The layers by name: each is its map.
 
 #include "keel/torch/nn.h"
 
 namespace keel::nn {
+namespace {
 
-ZcaWhiteningImpl::ZcaWhiteningImpl(const ZcaWhiteningOptions& options)
-    : WhiteningImpl(
-          "keel::nn::ZcaWhitening", options,
-          Zca{options.eps, options.rank.value_or(RankPolicy(Algorithm1{.eps = options.eps}))}) {}
-
-PcaDenoisingImpl::PcaDenoisingImpl(const PcaDenoisingOptions& options)
-    : WhiteningImpl(
-          "keel::nn::PcaDenoising", options,
-          keel::PcaDenoising{options.eps, options.rank.value_or(RankPolicy(LeadingEnergy{0.99}))}) {
+template <typename Map>
+SubspaceMap map_of(const WhiteningOptions& options) {
+  Map map{.eps = options.eps};
+  if (options.rank) map.rank = *options.rank;
+  return map;
 }
 
+}  // namespace
+
+ZcaWhiteningImpl::ZcaWhiteningImpl(const ZcaWhiteningOptions& options)
+    : WhiteningImpl("keel::nn::ZcaWhitening", options, map_of<Zca>(options)) {}
+
+PcaDenoisingImpl::PcaDenoisingImpl(const PcaDenoisingOptions& options)
+    : WhiteningImpl("keel::nn::PcaDenoising", options, map_of<keel::PcaDenoising>(options)) {}
+
 PcaWhiteningImpl::PcaWhiteningImpl(const PcaWhiteningOptions& options)
-    : WhiteningImpl(
-          "keel::nn::PcaWhitening", options,
-          keel::PcaWhitening{options.eps, options.rank.value_or(RankPolicy(FullRank{}))}) {}
+    : WhiteningImpl("keel::nn::PcaWhitening", options, map_of<keel::PcaWhitening>(options)) {}
 
 }  // namespace keel::nn

@@ -5,7 +5,6 @@
 #include "check.h"
 #include "modules/held.h"
 #include "modules/synchronised_moments.h"
-#include "names.h"
 #include "ops/calls.h"
 
 namespace keel::nn {
@@ -33,10 +32,8 @@ struct Step {
 
 Step step(const Tensor& input, const Tensor& weight, const Tensor& bias, const Settings& set) {
   const auto [mean, covariance, count] = global_moments(input, set.groups, set.group);
-  const auto [map, eps, policy] = ops::name_of(set.map);
-  const auto [rule, parameter] = ops::name_of(set.rule);
-  auto [subspace, values, vectors, rank] = ops::subspace(
-      covariance, map, eps, policy.name, policy.parameters, rule, ops::to_torch(parameter));
+  auto [subspace, values, vectors, rank] =
+      ops::subspace(covariance, to_string(set.map), to_string(set.rule));
   const Tensor matrix =
       weight.defined() ? subspace * weight.reshape({set.groups, -1, 1}) : subspace;
   return {ops::affine(input, matrix, mean, if_defined(bias)),
@@ -58,11 +55,9 @@ variable_list step_back(const Tensor& dL_doutput, const Tensor& input, const Ten
       ops::scale_backward(if_defined(weight), forward.subspace, sum, cross);
   if (!with_input) return {dL_dweight, sum};
 
-  const auto [map, eps, policy] = ops::name_of(set.map);
-  const auto [rule, parameter] = ops::name_of(set.rule);
   const Tensor own_dL_dcovariance =
       ops::subspace_backward(dL_dsubspace, forward.covariance, forward.values, forward.vectors,
-                             forward.rank, map, eps, rule, ops::to_torch(parameter));
+                             forward.rank, to_string(set.map), to_string(set.rule));
   const auto [dL_dmean, dL_dcovariance] =
       global_gradients(own_dL_dmean, own_dL_dcovariance, set.group);
   // affine_backward divides by this process's samples, and it should be those of all.

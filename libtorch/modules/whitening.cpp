@@ -33,17 +33,7 @@ WhiteningOptions completed(const std::string& name, WhiteningOptions options,
                     ": expected a momentum in [0, 1] or none, got ", options.momentum.value_or(0));
   ops::with_torch_errors(name.c_str(), [&] {
     validate(map);
-    if (const auto* method = std::get_if<PowerMethod>(&options.rule)) {
-      require(method->iterations >= 1, "keel::PowerMethod: expected iterations >= 1, got " +
-                                           std::to_string(method->iterations));
-      return;
-    }
-    std::visit(
-        [](const auto& rule) {
-          if constexpr (std::is_convertible_v<decltype(rule), SpectralRule>)
-            validate(SpectralRule(rule));
-        },
-        options.rule);
+    term::check(options.rule);
   });
   options.rank = std::visit([](const auto& m) { return m.rank; }, map);
   return options;
@@ -66,16 +56,10 @@ Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
 
 }  // namespace
 
-std::string to_string(const LayerRule& rule) {
-  return std::visit(
-      [](const auto& chosen) -> std::string {
-        if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, PowerMethod>)
-          return "power_method(iterations=" + std::to_string(chosen.iterations) +
-                 ", seed=" + std::to_string(chosen.seed) + ")";
-        else
-          return keel::to_string(SpectralRule(chosen));
-      },
-      rule);
+std::string to_string(const LayerRule& rule) { return term::written(rule); }
+
+LayerRule layer_rule(std::string_view text, std::string_view operation) {
+  return term::read<LayerRule>(operation, text);
 }
 
 WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, SubspaceMap map)

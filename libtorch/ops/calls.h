@@ -9,28 +9,24 @@
 
 namespace keel::ops {
 
-std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, Optional<double> parameter);
+std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule);
 
 Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                     const Tensor& values, const Tensor& vectors, StringView rule,
-                     Optional<double> parameter);
+                     const Tensor& values, const Tensor& vectors, StringView rule);
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> spectral(const Tensor& matrix, StringView function,
-                                                    double exponent, StringView rank_policy,
-                                                    at::ArrayRef<double> rank_parameters,
-                                                    StringView rule, Optional<double> parameter);
+                                                    StringView rank, StringView rule);
 
 /// `matrix` is what the result was made from: it ties second derivatives to it.
 Tensor spectral_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
                          const Tensor& vectors, const Tensor& rank, StringView function,
-                         double exponent, StringView rank_policy, StringView rule,
-                         Optional<double> parameter);
+                         StringView rank_policy, StringView rule);
 
 /// The gradients with respect to grad_result and matrix of spectral_backward (exact, full rank).
 std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matrix,
                                                     const Tensor& grad_result, const Tensor& matrix,
                                                     const Tensor& values, const Tensor& vectors,
-                                                    StringView function, double exponent);
+                                                    StringView function);
 
 std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);
 
@@ -56,13 +52,11 @@ Tensor affine_backward(const Tensor& grad_output, const Tensor& matrix,
                        const Tensor& mean);
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> subspace(const Tensor& covariance, StringView map,
-                                                    double eps, StringView rank,
-                                                    at::ArrayRef<double> rank_parameters,
-                                                    StringView rule, Optional<double> parameter);
+                                                    StringView rule);
 
 Tensor subspace_backward(const Tensor& grad_subspace, const Tensor& covariance,
                          const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                         StringView map, double eps, StringView rule, Optional<double> parameter);
+                         StringView map, StringView rule);
 
 /// The gradients of weight, mean and subspace, and the matrix diag(weight) subspace.
 std::tuple<Tensor, Tensor, Tensor, Tensor> scale_backward(const Optional<Tensor>& weight,
@@ -76,16 +70,16 @@ void track(const Tensor& running_mean, const Tensor& running_subspace,
            Optional<double> momentum, double eps);
 
 /// output, mean, variance, subspace, rank.
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> whiten(
-    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-    std::int64_t groups, StringView map, double eps, StringView rank,
-    at::ArrayRef<double> rank_parameters, StringView rule, Optional<double> parameter);
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> whiten(const Tensor& input,
+                                                          const Optional<Tensor>& weight,
+                                                          const Optional<Tensor>& bias,
+                                                          std::int64_t groups, StringView map,
+                                                          StringView rule);
 
 /// output, mean, covariance, subspace, values, vectors, rank: all that backward needs.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forward(
     const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-    std::int64_t groups, StringView map, double eps, StringView rank,
-    at::ArrayRef<double> rank_parameters, StringView rule, Optional<double> parameter);
+    std::int64_t groups, StringView map, StringView rule);
 
 /// The gradients of input, weight and bias.
 std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, const Tensor& input,
@@ -93,7 +87,6 @@ std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, co
                                                    const Tensor& mean, const Tensor& covariance,
                                                    const Tensor& subspace, const Tensor& values,
                                                    const Tensor& vectors, const Tensor& rank,
-                                                   StringView map, double eps, StringView rule,
-                                                   Optional<double> parameter);
+                                                   StringView map, StringView rule);
 
 }  // namespace keel::ops

@@ -5,25 +5,23 @@
 #include "device.h"
 #include "keel/torch/eigh.h"
 #include "matrices.h"
-#include "names.h"
 #include "ops/calls.h"
 #include "second_at_repeats.h"
 
 namespace keel::ops {
 
-std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, Optional<double> parameter) {
+std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule) {
   static const auto op = operator_named<decltype(eigh)>("keel::eigh");
-  return op.call(matrix, rule, parameter);
+  return op.call(matrix, rule);
 }
 
 namespace {
 
 constexpr const char* kEigh = "keel::eigh";
 
-std::tuple<Tensor, Tensor> eigh_kernel(const Tensor& matrix, StringView rule,
-                                       Optional<double> parameter) {
+std::tuple<Tensor, Tensor> eigh_kernel(const Tensor& matrix, StringView rule) {
   check_matrices(kEigh, matrix);
-  gradient_rule_of(kEigh, rule, parameter);  // a bad rule is an error now, not in some backward
+  parsed(gradient_rule, kEigh, rule);  // a bad rule is an error now, not in some backward
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
@@ -34,21 +32,19 @@ std::tuple<Tensor, Tensor> eigh_kernel(const Tensor& matrix, StringView rule,
   return {values.to(type), vectors.to(type)};
 }
 
-std::tuple<Tensor, Tensor> eigh_meta(const Tensor& matrix, StringView rule,
-                                     Optional<double> parameter) {
+std::tuple<Tensor, Tensor> eigh_meta(const Tensor& matrix, StringView rule) {
   check_matrices(kEigh, matrix);
-  gradient_rule_of(kEigh, rule, parameter);
+  parsed(gradient_rule, kEigh, rule);
   return {empty_values(matrix), empty_matrices(matrix)};
 }
 
 struct EighNode : torch::autograd::Function<EighNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& matrix, const std::string& rule,
-                               const std::optional<double>& parameter) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& matrix,
+                               const std::string& rule) {
     const BelowAutograd below_autograd;
-    auto [values, vectors] = eigh(matrix, rule, to_torch(parameter));
+    auto [values, vectors] = eigh(matrix, rule);
     ctx->set_materialize_grads(false);
     ctx->saved_data["rule"] = rule;
-    ctx->saved_data["parameter"] = saved(parameter);
     // Of the matrix's shape: its gradient goes straight to the matrix. Without memory, except where
     // an outer functorch.grad has to find the way to the matrix too.
     using c10::DispatchKey;
@@ -61,30 +57,27 @@ struct EighNode : torch::autograd::Function<EighNode> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined() && !grads[1].defined()) return {grads[2], Tensor(), Tensor()};
+    if (!grads[0].defined() && !grads[1].defined()) return {grads[2], Tensor()};
     const variable_list outputs = ctx->get_saved_variables();
     const std::string rule = ctx->saved_data["rule"].toStringRef();
-    const Optional<double> parameter = loaded(ctx->saved_data["parameter"]);
-    Tensor dL_dmatrix = eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0],
-                                      outputs[1], rule, parameter);
-    if (rule == "masked" && at::GradMode::is_enabled())
+    Tensor dL_dmatrix =
+        eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0], outputs[1], rule);
+    if (at::GradMode::is_enabled() && std::holds_alternative<Masked>(gradient_rule(rule)))
       dL_dmatrix = with_second_at_repeats(dL_dmatrix, outputs[2], outputs[0], outputs[1],
-                                          if_defined(grads[0]), if_defined(grads[1]), parameter);
+                                          if_defined(grads[0]), if_defined(grads[1]), rule);
     if (grads[2].defined()) dL_dmatrix = dL_dmatrix + grads[2];
-    return {dL_dmatrix, Tensor(), Tensor()};
+    return {dL_dmatrix, Tensor()};
   }
 };
 
-std::tuple<Tensor, Tensor> eigh_autograd(const Tensor& matrix, StringView rule,
-                                         Optional<double> parameter) {
+std::tuple<Tensor, Tensor> eigh_autograd(const Tensor& matrix, StringView rule) {
   check_matrices(kEigh, matrix);
   if (!needs_graph({matrix})) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return eigh(matrix, rule, parameter);
+    return eigh(matrix, rule);
   }
   // Converting outside the node keeps the eigenvectors that backward needs in the computing type.
-  const variable_list outputs =
-      EighNode::apply(in_compute_type(matrix), text(rule), to_std(parameter));
+  const variable_list outputs = EighNode::apply(in_compute_type(matrix), text(rule));
   const auto type = matrix.scalar_type();
   return {outputs[0].to(type), outputs[1].to(type)};
 }
@@ -92,9 +85,7 @@ std::tuple<Tensor, Tensor> eigh_autograd(const Tensor& matrix, StringView rule,
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
-  m.def(
-      "eigh(Tensor matrix, str rule='masked', float? parameter=None)"
-      " -> (Tensor values, Tensor vectors)");
+  m.def("eigh(Tensor matrix, str rule='masked') -> (Tensor values, Tensor vectors)");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh", &eigh_kernel); }
 TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("eigh", &eigh_kernel); }
@@ -107,8 +98,7 @@ namespace keel {
 
 Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule) {
   ops::check_matrices("keel::eigh", matrix);
-  const auto [name, parameter] = ops::name_of(rule);
-  auto [values, vectors] = ops::eigh(matrix, name, ops::to_torch(parameter));
+  auto [values, vectors] = ops::eigh(matrix, to_string(rule));
   return {std::move(values), std::move(vectors)};
 }
 

@@ -5,16 +5,14 @@
 #include "device.h"
 #include "gradient_rule_formula.h"
 #include "matrices.h"
-#include "names.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
 
 Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                     const Tensor& values, const Tensor& vectors, StringView rule,
-                     Optional<double> parameter) {
+                     const Tensor& values, const Tensor& vectors, StringView rule) {
   static const auto op = operator_named<decltype(eigh_backward)>("keel::eigh_backward");
-  return op.call(grad_values, grad_vectors, values, vectors, rule, parameter);
+  return op.call(grad_values, grad_vectors, values, vectors, rule);
 }
 
 namespace {
@@ -22,20 +20,18 @@ namespace {
 constexpr const char* kEighBackward = "keel::eigh_backward";
 
 GradientRule checked_rule(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                          const Tensor& values, const Tensor& vectors, StringView rule,
-                          Optional<double> parameter) {
+                          const Tensor& values, const Tensor& vectors, StringView rule) {
   check_matrices(kEighBackward, vectors);
   check_values(kEighBackward, "values", values, vectors);
   check_values(kEighBackward, "grad_values", or_undefined(grad_values), vectors);
   check_like(kEighBackward, "grad_vectors", or_undefined(grad_vectors), vectors);
-  return gradient_rule_of(kEighBackward, rule, parameter);
+  return parsed(gradient_rule, kEighBackward, rule);
 }
 
 Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
                             const Optional<Tensor>& grad_vectors, const Tensor& values,
-                            const Tensor& vectors, StringView rule, Optional<double> parameter) {
-  const GradientRule chosen =
-      checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
+                            const Tensor& vectors, StringView rule) {
+  const GradientRule chosen = checked_rule(grad_values, grad_vectors, values, vectors, rule);
   const Tensor l = in_compute_type(values).contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   Tensor dL_dvalues = in_compute_type(or_undefined(grad_values));
@@ -52,22 +48,20 @@ Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
 }
 
 Tensor eigh_backward_meta(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                          const Tensor& values, const Tensor& vectors, StringView rule,
-                          Optional<double> parameter) {
-  checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
+                          const Tensor& values, const Tensor& vectors, StringView rule) {
+  checked_rule(grad_values, grad_vectors, values, vectors, rule);
   return empty_matrices(vectors);
 }
 
 Tensor eigh_backward_autograd(const Optional<Tensor>& grad_values,
                               const Optional<Tensor>& grad_vectors, const Tensor& values,
-                              const Tensor& vectors, StringView rule, Optional<double> parameter) {
+                              const Tensor& vectors, StringView rule) {
   const Tensor dL_dvalues = or_undefined(grad_values), dL_dvectors = or_undefined(grad_vectors);
   if (!needs_graph({dL_dvalues, dL_dvectors, values, vectors})) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return eigh_backward(grad_values, grad_vectors, values, vectors, rule, parameter);
+    return eigh_backward(grad_values, grad_vectors, values, vectors, rule);
   }
-  const GradientRule chosen =
-      checked_rule(grad_values, grad_vectors, values, vectors, rule, parameter);
+  const GradientRule chosen = checked_rule(grad_values, grad_vectors, values, vectors, rule);
   // Autocast would take the formula's products to half, whose rounding no mask knows of.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   return gradient_rule_formula(chosen, in_compute_type(values), in_compute_type(vectors),
@@ -80,7 +74,7 @@ Tensor eigh_backward_autograd(const Optional<Tensor>& grad_values,
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "eigh_backward(Tensor? grad_values, Tensor? grad_vectors, Tensor values, Tensor vectors,"
-      " str rule='masked', float? parameter=None) -> Tensor");
+      " str rule='masked') -> Tensor");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh_backward", &eigh_backward_kernel); }
 TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("eigh_backward", &eigh_backward_kernel); }

@@ -3,24 +3,23 @@
 
 #include "check.h"
 #include "keel/torch/spectral.h"
-#include "names.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
 namespace {
 
 template <SpectralFunction::Kind kind>
-Tensor named_function(const Tensor& matrix, StringView rule, Optional<double> parameter) {
-  return std::get<0>(spectral(matrix, name_of(kind), 1.0, "full", {}, rule, parameter));
+Tensor named_function(const Tensor& matrix, StringView rule) {
+  return std::get<0>(spectral(matrix, to_string(SpectralFunction{kind}), "full", rule));
 }
 
-Tensor powm(const Tensor& matrix, double exponent, StringView rule, Optional<double> parameter) {
-  return std::get<0>(spectral(matrix, "power", exponent, "full", {}, rule, parameter));
+Tensor powm(const Tensor& matrix, double exponent, StringView rule) {
+  const SpectralFunction power{SpectralFunction::Kind::power, exponent};
+  return std::get<0>(spectral(matrix, to_string(power), "full", rule));
 }
 
-Tensor projector(const Tensor& matrix, StringView rank_policy, at::ArrayRef<double> rank_parameters,
-                 StringView rule, Optional<double> parameter) {
-  return std::get<0>(spectral(matrix, "one", 1.0, rank_policy, rank_parameters, rule, parameter));
+Tensor projector(const Tensor& matrix, StringView rank, StringView rule) {
+  return std::get<0>(spectral(matrix, "one", rank, rule));
 }
 
 }  // namespace
@@ -28,20 +27,15 @@ Tensor projector(const Tensor& matrix, StringView rank_policy, at::ArrayRef<doub
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   using Kind = SpectralFunction::Kind;
   const auto define = [&](const std::string& name, auto* function) {
-    m.def((name + "(Tensor matrix, str rule='exact', float? parameter=None) -> Tensor").c_str(),
-          function);
+    m.def((name + "(Tensor matrix, str rule='exact') -> Tensor").c_str(), function);
   };
   define("sqrtm", &named_function<Kind::sqrt>);
   define("inv_sqrtm", &named_function<Kind::inv_sqrt>);
   define("invm", &named_function<Kind::inv>);
   define("logm", &named_function<Kind::log>);
   define("expm", &named_function<Kind::exp>);
-  m.def("powm(Tensor matrix, float exponent, str rule='exact', float? parameter=None) -> Tensor",
-        &powm);
-  m.def(
-      "projector(Tensor matrix, str rank_policy, float[] rank_parameters=[], str rule='exact',"
-      " float? parameter=None) -> Tensor",
-      &projector);
+  m.def("powm(Tensor matrix, float exponent, str rule='exact') -> Tensor", &powm);
+  m.def("projector(Tensor matrix, str rank, str rule='exact') -> Tensor", &projector);
 }
 
 }  // namespace keel::ops

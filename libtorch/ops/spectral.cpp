@@ -6,103 +6,91 @@
 #include "keel/eigh.h"
 #include "keel/torch/spectral.h"
 #include "matrices.h"
-#include "names.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
 
 using SpectralTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-SpectralTensors spectral(const Tensor& matrix, StringView function, double exponent,
-                         StringView rank_policy, at::ArrayRef<double> rank_parameters,
-                         StringView rule, Optional<double> parameter) {
+SpectralTensors spectral(const Tensor& matrix, StringView function, StringView rank,
+                         StringView rule) {
   static const auto op = operator_named<decltype(spectral)>("keel::spectral");
-  return op.call(matrix, function, exponent, rank_policy, rank_parameters, rule, parameter);
+  return op.call(matrix, function, rank, rule);
 }
 
 namespace {
 
 constexpr const char* kSpectral = "keel::spectral";
 
-SpectralTensors spectral_kernel(const Tensor& matrix, StringView function, double exponent,
-                                StringView rank_policy, at::ArrayRef<double> rank_parameters,
-                                StringView rule, Optional<double> parameter) {
+SpectralTensors spectral_kernel(const Tensor& matrix, StringView function, StringView rank,
+                                StringView rule) {
   check_matrices(kSpectral, matrix);
-  const SpectralFunction f = spectral_function_of(kSpectral, function, exponent);
-  const RankPolicy policy = rank_policy_of(kSpectral, rank_policy, rank_parameters);
-  spectral_rule_of(kSpectral, rule, parameter);
+  const SpectralFunction f = parsed(spectral_function, kSpectral, function);
+  const RankPolicy policy = parsed(rank_policy, kSpectral, rank);
+  parsed(spectral_rule, kSpectral, rule);  // a bad rule is an error now, not in some backward
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
-  const Tensor result = empty_matrices(input), rank = empty_rank(input);
+  const Tensor result = empty_matrices(input), found = empty_rank(input);
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kSpectral, [&] {
     const auto m = matrices<const scalar_t>(input);
     const auto v = matrices<scalar_t>(vectors);
     auto* const l = values.data_ptr<scalar_t>();
-    auto* const r = rank.data_ptr<std::int64_t>();
+    auto* const r = found.data_ptr<std::int64_t>();
     on_device_of(input, [&](const auto& where) {
       KEEL_TWINS(eigh<scalar_t>)(where, m, l, v, nullptr);
       KEEL_TWINS(spectral_rank<scalar_t>)(where, policy, m, l, v, r);
       KEEL_TWINS(spectral<scalar_t>)(where, f, l, v, r, matrices<scalar_t>(result));
     });
   });
-  return {result.to(type), values.to(type), vectors.to(type), rank};
+  return {result.to(type), values.to(type), vectors.to(type), found};
 }
 
-SpectralTensors spectral_meta(const Tensor& matrix, StringView function, double exponent,
-                              StringView rank_policy, at::ArrayRef<double> rank_parameters,
-                              StringView rule, Optional<double> parameter) {
+SpectralTensors spectral_meta(const Tensor& matrix, StringView function, StringView rank,
+                              StringView rule) {
   check_matrices(kSpectral, matrix);
-  spectral_function_of(kSpectral, function, exponent);
-  rank_policy_of(kSpectral, rank_policy, rank_parameters);
-  spectral_rule_of(kSpectral, rule, parameter);
+  parsed(spectral_function, kSpectral, function);
+  parsed(rank_policy, kSpectral, rank);
+  parsed(spectral_rule, kSpectral, rule);
   return {empty_matrices(matrix), empty_values(matrix), empty_matrices(matrix), empty_rank(matrix)};
 }
 
 struct SpectralNode : torch::autograd::Function<SpectralNode> {
   static variable_list forward(AutogradContext* ctx, const Tensor& matrix,
-                               const std::string& function, double exponent,
-                               const std::string& rank_policy,
-                               const std::vector<double>& rank_parameters, const std::string& rule,
-                               const std::optional<double>& parameter) {
+                               const std::string& function, const std::string& rank,
+                               const std::string& rule) {
     const BelowAutograd below_autograd;
-    auto [result, values, vectors, rank] = spectral(matrix, function, exponent, rank_policy,
-                                                    rank_parameters, rule, to_torch(parameter));
+    auto [result, values, vectors, found] = spectral(matrix, function, rank, rule);
     ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({values, vectors, rank});
+    ctx->mark_non_differentiable({values, vectors, found});
     ctx->saved_data["function"] = function;
-    ctx->saved_data["exponent"] = exponent;
-    ctx->saved_data["rank_policy"] = rank_policy;
+    ctx->saved_data["rank"] = rank;
     ctx->saved_data["rule"] = rule;
-    ctx->saved_data["parameter"] = saved(parameter);
-    ctx->save_for_backward({matrix, values, vectors, rank});
-    return {result, values, vectors, rank};
+    ctx->save_for_backward({matrix, values, vectors, found});
+    return {result, values, vectors, found};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(7);
+    variable_list input_grads(4);
     if (!grads[0].defined()) return input_grads;
     const variable_list tensors = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
     input_grads[0] = spectral_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3],
-                                       data["function"].toStringRef(), data["exponent"].toDouble(),
-                                       data["rank_policy"].toStringRef(),
-                                       data["rule"].toStringRef(), loaded(data["parameter"]));
+                                       data["function"].toStringRef(), data["rank"].toStringRef(),
+                                       data["rule"].toStringRef());
     return input_grads;
   }
 };
 
-SpectralTensors spectral_autograd(const Tensor& matrix, StringView function, double exponent,
-                                  StringView rank_policy, at::ArrayRef<double> rank_parameters,
-                                  StringView rule, Optional<double> parameter) {
+SpectralTensors spectral_autograd(const Tensor& matrix, StringView function, StringView rank,
+                                  StringView rule) {
   check_matrices(kSpectral, matrix);
   if (!needs_graph({matrix})) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return spectral(matrix, function, exponent, rank_policy, rank_parameters, rule, parameter);
+    return spectral(matrix, function, rank, rule);
   }
   const variable_list outputs =
-      SpectralNode::apply(in_compute_type(matrix), text(function), exponent, text(rank_policy),
-                          rank_parameters.vec(), text(rule), to_std(parameter));
+      SpectralNode::apply(in_compute_type(matrix), text(function), text(rank), text(rule));
   const auto type = matrix.scalar_type();
   return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type), outputs[3]};
 }
@@ -111,8 +99,7 @@ SpectralTensors spectral_autograd(const Tensor& matrix, StringView function, dou
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
-      "spectral(Tensor matrix, str function, float exponent=1.0, str rank_policy='full',"
-      " float[] rank_parameters=[], str rule='exact', float? parameter=None)"
+      "spectral(Tensor matrix, str function, str rank='full', str rule='exact')"
       " -> (Tensor result, Tensor values, Tensor vectors, Tensor rank)");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral", &spectral_kernel); }
@@ -127,11 +114,8 @@ namespace keel {
 Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
                   const RankPolicy& policy, const SpectralRule& rule) {
   ops::check_matrices("keel::spectral", matrix);
-  const auto [policy_name, policy_parameters] = ops::name_of(policy);
-  const auto [rule_name, rule_parameter] = ops::name_of(rule);
   auto [result, values, vectors, rank] =
-      ops::spectral(matrix, ops::name_of(function.kind), function.exponent, policy_name,
-                    policy_parameters, rule_name, ops::to_torch(rule_parameter));
+      ops::spectral(matrix, to_string(function), to_string(policy), to_string(rule));
   return {std::move(result), std::move(values), std::move(vectors), std::move(rank)};
 }
 

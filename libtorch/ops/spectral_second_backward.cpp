@@ -3,7 +3,6 @@
 #include "device.h"
 #include "keel/spectral.h"
 #include "matrices.h"
-#include "names.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
@@ -11,10 +10,10 @@ namespace keel::ops {
 std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matrix,
                                                     const Tensor& grad_result, const Tensor& matrix,
                                                     const Tensor& values, const Tensor& vectors,
-                                                    StringView function, double exponent) {
+                                                    StringView function) {
   static const auto op =
       operator_named<decltype(spectral_second_backward)>("keel::spectral_second_backward");
-  return op.call(grad_grad_matrix, grad_result, matrix, values, vectors, function, exponent);
+  return op.call(grad_grad_matrix, grad_result, matrix, values, vectors, function);
 }
 
 namespace {
@@ -33,9 +32,9 @@ void check_spectral_second_backward(const Tensor& grad_grad_matrix, const Tensor
 
 std::tuple<Tensor, Tensor> spectral_second_backward_kernel(
     const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
-    const Tensor& values, const Tensor& vectors, StringView function, double exponent) {
+    const Tensor& values, const Tensor& vectors, StringView function) {
   check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
-  const SpectralFunction f = spectral_function_of(kSecond, function, exponent);
+  const SpectralFunction f = parsed(spectral_function, kSecond, function);
   const Tensor l = in_compute_type(values).contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   const Tensor dL_dresult = readable(in_compute_type(grad_result));
@@ -54,10 +53,10 @@ std::tuple<Tensor, Tensor> spectral_second_backward_kernel(
 std::tuple<Tensor, Tensor> spectral_second_backward_meta(const Tensor& grad_grad_matrix,
                                                          const Tensor& grad_result,
                                                          const Tensor& matrix, const Tensor& values,
-                                                         const Tensor& vectors, StringView function,
-                                                         double exponent) {
+                                                         const Tensor& vectors,
+                                                         StringView function) {
   check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
-  spectral_function_of(kSecond, function, exponent);
+  parsed(spectral_function, kSecond, function);
   return {empty_matrices(vectors), empty_matrices(vectors)};
 }
 
@@ -66,17 +65,17 @@ struct SpectralSecondBackwardNode : torch::autograd::Function<SpectralSecondBack
   static variable_list forward(AutogradContext* ctx, const Tensor& grad_grad_matrix,
                                const Tensor& grad_result, const Tensor& matrix,
                                const Tensor& values, const Tensor& vectors,
-                               const std::string& function, double exponent) {
+                               const std::string& function) {
     const BelowAutograd below_autograd;
     ctx->set_materialize_grads(false);
     ctx->saved_data["function"] = function;
-    auto [dL2_ddL_dresult, dL2_dmatrix] = spectral_second_backward(
-        grad_grad_matrix, grad_result, matrix, values, vectors, function, exponent);
+    auto [dL2_ddL_dresult, dL2_dmatrix] =
+        spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors, function);
     return {dL2_ddL_dresult, dL2_dmatrix};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined() && !grads[1].defined()) return variable_list(7);
+    if (!grads[0].defined() && !grads[1].defined()) return variable_list(6);
     TORCH_CHECK(false, "keel::spectral: no third derivative of ",
                 ctx->saved_data["function"].toStringRef(),
                 " under rule exact; build the function from keel::eigh, whose rules differentiate "
@@ -86,14 +85,14 @@ struct SpectralSecondBackwardNode : torch::autograd::Function<SpectralSecondBack
 
 std::tuple<Tensor, Tensor> spectral_second_backward_autograd(
     const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
-    const Tensor& values, const Tensor& vectors, StringView function, double exponent) {
+    const Tensor& values, const Tensor& vectors, StringView function) {
   if (!needs_graph({grad_grad_matrix, grad_result, matrix})) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors,
-                                    function, exponent);
+                                    function);
   }
   const variable_list outputs = SpectralSecondBackwardNode::apply(
-      grad_grad_matrix, grad_result, matrix, values, vectors, text(function), exponent);
+      grad_grad_matrix, grad_result, matrix, values, vectors, text(function));
   return {outputs[0], outputs[1]};
 }
 
@@ -102,7 +101,7 @@ std::tuple<Tensor, Tensor> spectral_second_backward_autograd(
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "spectral_second_backward(Tensor grad_grad_matrix, Tensor grad_result, Tensor matrix,"
-      " Tensor values, Tensor vectors, str function, float exponent=1.0) -> (Tensor, Tensor)");
+      " Tensor values, Tensor vectors, str function) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) {
   m.impl("spectral_second_backward", &spectral_second_backward_kernel);

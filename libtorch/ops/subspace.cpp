@@ -5,30 +5,25 @@
 #include "device.h"
 #include "keel/torch/subspace.h"
 #include "matrices.h"
-#include "names.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
 
 using SubspaceTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-SubspaceTensors subspace(const Tensor& covariance, StringView map, double eps, StringView rank,
-                         at::ArrayRef<double> rank_parameters, StringView rule,
-                         Optional<double> parameter) {
+SubspaceTensors subspace(const Tensor& covariance, StringView map, StringView rule) {
   static const auto op = operator_named<decltype(subspace)>("keel::subspace");
-  return op.call(covariance, map, eps, rank, rank_parameters, rule, parameter);
+  return op.call(covariance, map, rule);
 }
 
 namespace {
 
 constexpr const char* kSubspace = "keel::subspace";
 
-SubspaceTensors subspace_kernel(const Tensor& covariance, StringView map, double eps,
-                                StringView rank, at::ArrayRef<double> rank_parameters,
-                                StringView rule, Optional<double> parameter) {
+SubspaceTensors subspace_kernel(const Tensor& covariance, StringView map, StringView rule) {
   check_matrices(kSubspace, covariance);
-  const SubspaceMap chosen = subspace_map_of(kSubspace, map, eps, rank, rank_parameters);
-  spectral_rule_of(kSubspace, rule, parameter);  // a bad rule is an error now
+  const SubspaceMap chosen = parsed(subspace_map, kSubspace, map);
+  parsed(spectral_rule, kSubspace, rule);  // a bad rule is an error now
   const auto type = covariance.scalar_type();
   const Tensor input = readable(in_compute_type(covariance));
   const Tensor result = empty_matrices(input), values = empty_values(input);
@@ -42,57 +37,46 @@ SubspaceTensors subspace_kernel(const Tensor& covariance, StringView map, double
   return {result.to(type), values.to(type), vectors.to(type), found};
 }
 
-SubspaceTensors subspace_meta(const Tensor& covariance, StringView map, double eps, StringView rank,
-                              at::ArrayRef<double> rank_parameters, StringView rule,
-                              Optional<double> parameter) {
+SubspaceTensors subspace_meta(const Tensor& covariance, StringView map, StringView rule) {
   check_matrices(kSubspace, covariance);
-  subspace_map_of(kSubspace, map, eps, rank, rank_parameters);
-  spectral_rule_of(kSubspace, rule, parameter);
+  parsed(subspace_map, kSubspace, map);
+  parsed(spectral_rule, kSubspace, rule);
   return {empty_matrices(covariance), empty_values(covariance), empty_matrices(covariance),
           empty_rank(covariance)};
 }
 
 struct SubspaceNode : torch::autograd::Function<SubspaceNode> {
   static variable_list forward(AutogradContext* ctx, const Tensor& covariance,
-                               const std::string& map, double eps, const std::string& rank,
-                               const std::vector<double>& rank_parameters, const std::string& rule,
-                               const std::optional<double>& parameter) {
+                               const std::string& map, const std::string& rule) {
     const BelowAutograd below_autograd;
-    auto [result, values, vectors, found] =
-        subspace(covariance, map, eps, rank, rank_parameters, rule, to_torch(parameter));
+    auto [result, values, vectors, found] = subspace(covariance, map, rule);
     ctx->set_materialize_grads(false);
     ctx->mark_non_differentiable({values, vectors, found});
     ctx->saved_data["map"] = map;
-    ctx->saved_data["eps"] = eps;
     ctx->saved_data["rule"] = rule;
-    ctx->saved_data["parameter"] = saved(parameter);
     ctx->save_for_backward({covariance, values, vectors, found});
     return {result, values, vectors, found};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(7);
+    variable_list input_grads(3);
     if (!grads[0].defined()) return input_grads;
     const variable_list tensors = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
     input_grads[0] = subspace_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3],
-                                       data["map"].toStringRef(), data["eps"].toDouble(),
-                                       data["rule"].toStringRef(), loaded(data["parameter"]));
+                                       data["map"].toStringRef(), data["rule"].toStringRef());
     return input_grads;
   }
 };
 
-SubspaceTensors subspace_autograd(const Tensor& covariance, StringView map, double eps,
-                                  StringView rank, at::ArrayRef<double> rank_parameters,
-                                  StringView rule, Optional<double> parameter) {
+SubspaceTensors subspace_autograd(const Tensor& covariance, StringView map, StringView rule) {
   check_matrices(kSubspace, covariance);
   if (!needs_graph({covariance})) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return subspace(covariance, map, eps, rank, rank_parameters, rule, parameter);
+    return subspace(covariance, map, rule);
   }
   const variable_list outputs =
-      SubspaceNode::apply(in_compute_type(covariance), text(map), eps, text(rank),
-                          rank_parameters.vec(), text(rule), to_std(parameter));
+      SubspaceNode::apply(in_compute_type(covariance), text(map), text(rule));
   const auto type = covariance.scalar_type();
   return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type), outputs[3]};
 }
@@ -101,8 +85,7 @@ SubspaceTensors subspace_autograd(const Tensor& covariance, StringView map, doub
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
-      "subspace(Tensor covariance, str map, float eps=1e-4, str rank='algorithm1',"
-      " float[] rank_parameters=[], str rule='exact', float? parameter=None)"
+      "subspace(Tensor covariance, str map, str rule='exact')"
       " -> (Tensor subspace, Tensor values, Tensor vectors, Tensor rank)");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("subspace", &subspace_kernel); }
@@ -117,10 +100,7 @@ namespace keel {
 Subspace subspace(const torch::Tensor& covariance, const SubspaceMap& map,
                   const SpectralRule& rule) {
   ops::check_matrices("keel::subspace", covariance);
-  const auto [name, eps, policy] = ops::name_of(map);
-  const auto [rule_name, parameter] = ops::name_of(rule);
-  auto [result, values, vectors, rank] = ops::subspace(
-      covariance, name, eps, policy.name, policy.parameters, rule_name, ops::to_torch(parameter));
+  auto [result, values, vectors, rank] = ops::subspace(covariance, to_string(map), to_string(rule));
   return {std::move(result), std::move(values), std::move(vectors), std::move(rank)};
 }
 

@@ -3,16 +3,15 @@
 #include "device.h"
 #include "keel/subspace.h"
 #include "matrices.h"
-#include "names.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
 
 Tensor subspace_backward(const Tensor& grad_subspace, const Tensor& covariance,
                          const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                         StringView map, double eps, StringView rule, Optional<double> parameter) {
+                         StringView map, StringView rule) {
   static const auto op = operator_named<decltype(subspace_backward)>("keel::subspace_backward");
-  return op.call(grad_subspace, covariance, values, vectors, rank, map, eps, rule, parameter);
+  return op.call(grad_subspace, covariance, values, vectors, rank, map, rule);
 }
 
 namespace {
@@ -25,24 +24,20 @@ struct Chosen {
 };
 
 Chosen checked(const Tensor& grad_subspace, const Tensor& covariance, const Tensor& values,
-               const Tensor& vectors, const Tensor& rank, StringView map, double eps,
-               StringView rule, Optional<double> parameter) {
+               const Tensor& vectors, const Tensor& rank, StringView map, StringView rule) {
   check_matrices(kSubspaceBackward, covariance);
   check_like(kSubspaceBackward, "grad_subspace", grad_subspace, covariance);
   check_like(kSubspaceBackward, "vectors", vectors, covariance);
   check_values(kSubspaceBackward, "values", values, vectors);
   check_rank(kSubspaceBackward, rank, vectors);
-  // What the policy said is in `rank`.
-  return {subspace_map_of(kSubspaceBackward, map, eps, "full", {}),
-          spectral_rule_of(kSubspaceBackward, rule, parameter)};
+  return {parsed(subspace_map, kSubspaceBackward, map),
+          parsed(spectral_rule, kSubspaceBackward, rule)};
 }
 
 Tensor subspace_backward_kernel(const Tensor& grad_subspace, const Tensor& covariance,
                                 const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                StringView map, double eps, StringView rule,
-                                Optional<double> parameter) {
-  const Chosen chosen =
-      checked(grad_subspace, covariance, values, vectors, rank, map, eps, rule, parameter);
+                                StringView map, StringView rule) {
+  const Chosen chosen = checked(grad_subspace, covariance, values, vectors, rank, map, rule);
   const Tensor dL_dsubspace = readable(in_compute_type(grad_subspace));
   const Tensor input = readable(in_compute_type(covariance));
   const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
@@ -59,20 +54,17 @@ Tensor subspace_backward_kernel(const Tensor& grad_subspace, const Tensor& covar
 
 Tensor subspace_backward_meta(const Tensor& grad_subspace, const Tensor& covariance,
                               const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                              StringView map, double eps, StringView rule,
-                              Optional<double> parameter) {
-  checked(grad_subspace, covariance, values, vectors, rank, map, eps, rule, parameter);
+                              StringView map, StringView rule) {
+  checked(grad_subspace, covariance, values, vectors, rank, map, rule);
   return empty_matrices(covariance);
 }
 
 Tensor subspace_backward_autograd(const Tensor& grad_subspace, const Tensor& covariance,
                                   const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                  StringView map, double eps, StringView rule,
-                                  Optional<double> parameter) {
+                                  StringView map, StringView rule) {
   const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return subspace_backward(grad_subspace, covariance, values, vectors, rank, map, eps, rule,
-                             parameter);
+    return subspace_backward(grad_subspace, covariance, values, vectors, rank, map, rule);
   };
   if (!needs_graph({grad_subspace, covariance})) return compute();
   return WithoutDerivative::apply(
@@ -87,7 +79,7 @@ Tensor subspace_backward_autograd(const Tensor& grad_subspace, const Tensor& cov
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "subspace_backward(Tensor grad_subspace, Tensor covariance, Tensor values, Tensor vectors,"
-      " Tensor rank, str map, float eps=1e-4, str rule='exact', float? parameter=None) -> Tensor");
+      " Tensor rank, str map, str rule='exact') -> Tensor");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("subspace_backward", &subspace_backward_kernel); }
 TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("subspace_backward", &subspace_backward_kernel); }

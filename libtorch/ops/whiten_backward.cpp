@@ -1,7 +1,6 @@
 #include "activations.h"
 #include "autograd.h"
 #include "check.h"
-#include "names.h"
 #include "ops/calls.h"
 #include "ops/whiten.h"
 
@@ -12,11 +11,11 @@ using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 Gradients whiten_backward(const Tensor& grad_output, const Tensor& input,
                           const Optional<Tensor>& weight, const Tensor& mean,
                           const Tensor& covariance, const Tensor& subspace, const Tensor& values,
-                          const Tensor& vectors, const Tensor& rank, StringView map, double eps,
-                          StringView rule, Optional<double> parameter) {
+                          const Tensor& vectors, const Tensor& rank, StringView map,
+                          StringView rule) {
   static const auto op = operator_named<decltype(whiten_backward)>("keel::whiten_backward");
   return op.call(grad_output, input, weight, mean, covariance, subspace, values, vectors, rank, map,
-                 eps, rule, parameter);
+                 rule);
 }
 
 namespace {
@@ -49,8 +48,7 @@ Gradients whiten_backward_by_stages(const Tensor& grad_output, const Tensor& inp
                                     const Optional<Tensor>& weight, const Tensor& mean,
                                     const Tensor& covariance, const Tensor& subspace,
                                     const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                    StringView map, double eps, StringView rule,
-                                    Optional<double> parameter) {
+                                    StringView map, StringView rule) {
   const std::int64_t groups = check_whiten_backward(grad_output, input, weight, mean, covariance,
                                                     subspace, values, vectors, rank);
   const Tensor dL_doutput = in_order(grad_output, order_of(input));
@@ -60,7 +58,7 @@ Gradients whiten_backward_by_stages(const Tensor& grad_output, const Tensor& inp
   const auto [dL_dweight, dL_dmean, dL_dsubspace, matrix] =
       scale_backward(if_defined(scale), subspace, sum, cross);
   const Tensor dL_dcovariance =
-      subspace_backward(dL_dsubspace, covariance, values, vectors, rank, map, eps, rule, parameter);
+      subspace_backward(dL_dsubspace, covariance, values, vectors, rank, map, rule);
   return {affine_backward(dL_doutput, matrix, dL_dcovariance, dL_dmean, input, mean), dL_dweight,
           sum};
 }
@@ -69,12 +67,11 @@ Gradients whiten_backward_autograd(const Tensor& grad_output, const Tensor& inpu
                                    const Optional<Tensor>& weight, const Tensor& mean,
                                    const Tensor& covariance, const Tensor& subspace,
                                    const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                   StringView map, double eps, StringView rule,
-                                   Optional<double> parameter) {
+                                   StringView map, StringView rule) {
   const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return whiten_backward(grad_output, input, weight, mean, covariance, subspace, values, vectors,
-                           rank, map, eps, rule, parameter);
+                           rank, map, rule);
   };
   if (!needs_graph({grad_output, input, or_undefined(weight)})) return compute();
   const variable_list grads = WithoutDerivative::apply(
@@ -94,7 +91,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
       " Tensor covariance, Tensor subspace, Tensor values, Tensor vectors, Tensor rank, str map,"
-      " float eps, str rule, float? parameter)"
+      " str rule='exact')"
       " -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
 }
 TORCH_LIBRARY_IMPL(keel, CompositeExplicitAutograd, m) {

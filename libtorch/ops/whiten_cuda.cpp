@@ -1,10 +1,10 @@
 // The training step of every whitening layer on CUDA, where the core has its stages fused.
 
 #include "activations.h"
+#include "check.h"
 #include "device.h"
 #include "keel/whiten.h"
 #include "matrices.h"
-#include "names.h"
 #include "ops/whiten.h"
 #include "types.h"
 
@@ -20,11 +20,10 @@ Tensor prepared(const Tensor& numbers, const Tensor& input) {
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forward_cuda(
     const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-    std::int64_t groups, StringView map, double eps, StringView rank,
-    at::ArrayRef<double> rank_parameters, StringView rule, Optional<double> parameter) {
+    std::int64_t groups, StringView map, StringView rule) {
   check_whiten(input, weight, bias, groups);
-  const SubspaceMap chosen = subspace_map_of(kForwardCuda, map, eps, rank, rank_parameters);
-  spectral_rule_of(kForwardCuda, rule, parameter);  // a bad rule is an error now
+  const SubspaceMap chosen = parsed(subspace_map, kForwardCuda, map);
+  parsed(spectral_rule, kForwardCuda, rule);  // a bad rule is an error now
   const Order order = order_of(input);
   const Tensor x = in_order(input, order);
   const Tensor w = prepared(or_undefined(weight), input), b = prepared(or_undefined(bias), input);
@@ -57,13 +56,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forwar
 std::tuple<Tensor, Tensor, Tensor> whiten_backward_cuda(
     const Tensor& grad_output, const Tensor& input, const Optional<Tensor>& weight,
     const Tensor& mean, const Tensor& covariance, const Tensor& subspace, const Tensor& values,
-    const Tensor& vectors, const Tensor& rank, StringView map, double eps, StringView rule,
-    Optional<double> parameter) {
+    const Tensor& vectors, const Tensor& rank, StringView map, StringView rule) {
   const std::int64_t groups = check_whiten_backward(grad_output, input, weight, mean, covariance,
                                                     subspace, values, vectors, rank);
-  // What the policy said is in `rank`.
-  const SubspaceMap chosen = subspace_map_of(kBackwardCuda, map, eps, "full", {});
-  const SpectralRule by = spectral_rule_of(kBackwardCuda, rule, parameter);
+  const SubspaceMap chosen = parsed(subspace_map, kBackwardCuda, map);
+  const SpectralRule by = parsed(spectral_rule, kBackwardCuda, rule);
   const Order order = order_of(input);
   const Tensor x = in_order(input, order), dL_doutput = in_order(grad_output, order);
   const Tensor w = prepared(or_undefined(weight), input), mu = prepared(mean, input);

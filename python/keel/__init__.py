@@ -12,7 +12,7 @@ from . import _library, _version
 
 _library.load()
 
-from . import nn  # noqa: E402  (the operators come first)
+from . import nn, rules  # noqa: E402  (the operators come first)
 from .linalg import (  # noqa: E402
     Eigh,
     Spectral,
@@ -27,36 +27,13 @@ from .linalg import (  # noqa: E402
     spectral,
     sqrtm,
 )
-from .rules import (  # noqa: E402
-    Algorithm1,
-    Analytic,
-    Exact,
-    FullRank,
-    LeadingCount,
-    LeadingEnergy,
-    Lorentzian,
-    Masked,
-    PowerIteration,
-    PowerMethod,
-    Taylor,
-)
+from .rules import *  # noqa: E402, F403
 
 __version__ = _version.read()
 
 __all__ = [
-    "Algorithm1",
-    "Analytic",
     "Eigh",
-    "Exact",
-    "FullRank",
-    "LeadingCount",
-    "LeadingEnergy",
-    "Lorentzian",
-    "Masked",
-    "PowerIteration",
-    "PowerMethod",
     "Spectral",
-    "Taylor",
     "eigh",
     "expm",
     "inv_sqrtm",
@@ -68,4 +45,5 @@ __all__ = [
     "projector",
     "spectral",
     "sqrtm",
+    *rules.__all__,
 ]

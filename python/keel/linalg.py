@@ -6,7 +6,7 @@ bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN for it
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -18,10 +18,9 @@ from .rules import (
     Masked,
     RankPolicy,
     SpectralRule,
-    encode_rank,
-    encode_rule,
     finite,
     whole,
+    written,
 )
 
 __all__ = [
@@ -70,6 +69,10 @@ def _exponent(operation: str, exponent: Any) -> float:
     return finite(operation, "exponent", exponent)
 
 
+def _rule(operation: str, rule: SpectralRule) -> str:
+    return written(operation, "rule", SpectralRule, rule)
+
+
 def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
     """Symmetric eigendecomposition, with the gradient of ``rule``.
 
@@ -92,21 +95,21 @@ def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
     >>> bool(M.grad.isfinite().all())
     True
     """
-    name, parameter = encode_rule("keel.eigh", rule, with_exact=False)
-    return Eigh(*torch.ops.keel.eigh(matrix, name, parameter))
+    return Eigh(*torch.ops.keel.eigh(matrix, written("keel.eigh", "rule", GradientRule, rule)))
 
 
 def spectral(
     matrix: Tensor,
     function: str,
-    exponent: float = 1.0,
+    exponent: Optional[float] = None,
     rank: RankPolicy = FullRank(),
     rule: SpectralRule = Exact(),
 ) -> Spectral:
     """A function of symmetric matrices, V f(values) V^T, over all eigenvalues or those ``rank``
     keeps.
 
-    ``function`` is "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power" (with ``exponent``).
+    ``function`` is "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)", which can
+    also be said as "power" with an ``exponent``.
     Under :class:`keel.Exact` the gradient has no pole at repeated eigenvalues. At full rank it can
     be differentiated twice. Where f is not defined at a kept eigenvalue the result is NaN.
 
@@ -118,11 +121,12 @@ def spectral(
     >>> int(keel.spectral(M, "inv_sqrt", rank=keel.LeadingCount(1)).rank)
     1
     """
-    policy, numbers = encode_rank("keel.spectral", rank)
-    name, parameter = encode_rule("keel.spectral", rule)
-    operator = torch.ops.keel.spectral
-    number = _exponent("keel.spectral", exponent)
-    return Spectral(*operator(matrix, function, number, policy, numbers, name, parameter))
+    if exponent is not None:
+        function = f"{function}(exponent={_exponent('keel.spectral', exponent)!r})"
+    policy = written("keel.spectral", "rank", RankPolicy, rank)
+    return Spectral(
+        *torch.ops.keel.spectral(matrix, function, policy, _rule("keel.spectral", rule))
+    )
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -132,7 +136,7 @@ def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[2., 1.],
             [1., 2.]])
     """
-    return torch.ops.keel.sqrtm(matrix, *encode_rule("keel.sqrtm", rule))
+    return torch.ops.keel.sqrtm(matrix, _rule("keel.sqrtm", rule))
 
 
 def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -143,7 +147,7 @@ def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     >>> M.grad[0, 1]
     tensor(-0.2500, dtype=torch.float64)
     """
-    return torch.ops.keel.inv_sqrtm(matrix, *encode_rule("keel.inv_sqrtm", rule))
+    return torch.ops.keel.inv_sqrtm(matrix, _rule("keel.inv_sqrtm", rule))
 
 
 def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -153,7 +157,7 @@ def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return torch.ops.keel.invm(matrix, *encode_rule("keel.invm", rule))
+    return torch.ops.keel.invm(matrix, _rule("keel.invm", rule))
 
 
 def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -165,7 +169,7 @@ def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[0.0000, 0.5000],
             [0.5000, 0.0000]])
     """
-    return torch.ops.keel.logm(matrix, *encode_rule("keel.logm", rule))
+    return torch.ops.keel.logm(matrix, _rule("keel.logm", rule))
 
 
 def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -175,7 +179,7 @@ def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[1., 0.],
             [0., 1.]])
     """
-    return torch.ops.keel.expm(matrix, *encode_rule("keel.expm", rule))
+    return torch.ops.keel.expm(matrix, _rule("keel.expm", rule))
 
 
 def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
@@ -186,7 +190,7 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
             [0., 3.]])
     """
     number = _exponent("keel.powm", exponent)
-    return torch.ops.keel.powm(matrix, number, *encode_rule("keel.powm", rule))
+    return torch.ops.keel.powm(matrix, number, _rule("keel.powm", rule))
 
 
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
@@ -197,8 +201,8 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
             [0., 1., 0.],
             [0., 0., 1.]])
     """
-    policy, numbers = encode_rank("keel.projector", rank)
-    return torch.ops.keel.projector(matrix, policy, numbers, *encode_rule("keel.projector", rule))
+    policy = written("keel.projector", "rank", RankPolicy, rank)
+    return torch.ops.keel.projector(matrix, policy, _rule("keel.projector", rule))
 
 
 def power_method(matrix: Tensor, iterations: int = 19, seed: int = 0) -> Eigh:

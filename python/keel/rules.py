@@ -1,7 +1,12 @@
 """Gradient rules and rank policies: what the operators are told, as small frozen values.
 
-They mirror the structs of the C++ headers ``keel/gradient_rule.h`` and ``keel/spectral.h``. What they
-are made of is checked when they are made.
+They mirror the structs of the C++ headers ``keel/gradient_rule.h`` and ``keel/spectral.h``. Each has a
+text, ``str(rule)``, which is what operators take, and which the core checks when a value is made. Where a
+rule or a policy is expected its text will do:
+
+>>> str(keel.PowerIteration(terms=9))
+'power_iteration(terms=9)'
+>>> values, vectors = keel.eigh(torch.eye(4), "power_iteration(terms=9)")
 """
 
 from __future__ import annotations
@@ -9,28 +14,24 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Any, List, Optional, Tuple, Union
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Optional, Union
+
+import torch
 
 __all__ = [
     "Algorithm1",
     "Analytic",
     "Exact",
     "FullRank",
-    "GradientRule",
-    "LayerRule",
     "LeadingCount",
     "LeadingEnergy",
     "Lorentzian",
     "Masked",
     "PowerIteration",
     "PowerMethod",
-    "RankPolicy",
-    "SpectralRule",
     "Taylor",
 ]
-
-
-_MOST_TERMS = 2**31 - 1
 
 
 def whole(operation: str, name: str, value: Any, least: int, most: Optional[int] = None) -> int:
@@ -52,142 +53,152 @@ def finite(operation: str, name: str, value: Any) -> float:
     return float(value)
 
 
-def _from_zero(operation: str, name: str, value: Any, open: bool = False) -> None:
-    if finite(operation, name, value) < 0 or (open and value == 0):
-        raise ValueError(f"{operation}: expected {name} {'>' if open else '>='} 0, got {value}")
-
-
-def _fraction(operation: str, name: str, value: Any) -> None:
-    if not 0 < finite(operation, name, value) <= 1:
-        raise ValueError(f"{operation}: expected {name} in (0, 1], got {value}")
-
-
 def flag(operation: str, name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"{operation}: expected {name} to be True or False, got {value!r}")
 
 
+@lru_cache(maxsize=1024)
+def checked(kind: str, text: str) -> str:
+    """A text with every field, as the core writes it: a layer_rule, a rank_policy or a subspace_map."""
+    return torch.ops.keel.written(kind, text)
+
+
+class _Term:
+    """A value with a text: name(field=value, ...)."""
+
+    _name: ClassVar[str]
+    _kind: ClassVar[str] = "layer_rule"
+
+    def __post_init__(self) -> None:
+        self._text  # which is checked
+
+    @cached_property
+    def _text(self) -> str:
+        fields = self.__dataclass_fields__
+        inside = ", ".join([f"{name}={self._number(name)}" for name in fields])
+        return checked(self._kind, f"{self._name}({inside})")
+
+    def _number(self, name: str) -> str:
+        """A field's value as the core reads it: Python's and numpy's numbers, flags, None."""
+        value = getattr(self, name)
+        if value is None:
+            return "off"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, numbers.Integral):
+            return str(int(value))
+        if isinstance(value, numbers.Real):
+            return repr(float(value))
+        here = f"keel.{type(self).__name__}"
+        raise TypeError(f"{here}: expected {name} to be a number, got {value!r}")
+
+    def __str__(self) -> str:
+        return self._text
+
+
 @dataclass(frozen=True)
-class Analytic:
+class Analytic(_Term):
     """The textbook rule, with 1 / (l_i - l_j): infinite or NaN at repeated eigenvalues."""
 
+    _name = "analytic"
+
 
 @dataclass(frozen=True)
-class PowerIteration:
+class PowerIteration(_Term):
     """The paper's rule: the first ``terms`` terms of the geometric series of 1 / (l_i - l_j) that
     power iteration with deflation produces. Bounded by terms / abs(l), biased for close pairs."""
 
+    _name = "power_iteration"
     terms: int = 19
 
-    def __post_init__(self) -> None:
-        whole("keel.PowerIteration", "terms", self.terms, 1, _MOST_TERMS)
-
 
 @dataclass(frozen=True)
-class Taylor:
+class Taylor(_Term):
     """The same series with equally many terms on both sides of a pair (antisymmetric kernel)."""
 
+    _name = "taylor"
     terms: int = 9
 
-    def __post_init__(self) -> None:
-        whole("keel.Taylor", "terms", self.terms, 1, _MOST_TERMS)
-
 
 @dataclass(frozen=True)
-class Lorentzian:
+class Lorentzian(_Term):
     """1 / gap replaced by gap / (gap^2 + w^2), with w = ``width`` * largest abs(eigenvalue)."""
 
+    _name = "lorentzian"
     width: float = 1e-4
-
-    def __post_init__(self) -> None:
-        _from_zero("keel.Lorentzian", "width", self.width, open=True)
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(_Term):
     """The textbook rule without the pairs closer than ``tolerance`` * largest abs(eigenvalue):
     exact for losses that see a group of equal eigenvalues only as a whole (its projector, symmetric
     functions of its eigenvalues). What a function of the matrix, V f(l) V^T, has inside such a group is
     left out. None means 10 sqrt(n) machine epsilons."""
 
+    _name = "masked"
     tolerance: Optional[float] = None
-
-    def __post_init__(self) -> None:
-        if self.tolerance is not None:
-            _from_zero("keel.Masked", "tolerance", self.tolerance)
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(_Term):
     """Divided differences of the function, finite at repeated eigenvalues. Between a kept and a
     dropped eigenvalue, where no finite value need exist, ``terms`` terms of the paper's series."""
 
+    _name = "exact"
     terms: int = 19
-
-    def __post_init__(self) -> None:
-        whole("keel.Exact", "terms", self.terms, 1, _MOST_TERMS)
 
 
 @dataclass(frozen=True)
-class PowerMethod:
+class PowerMethod(_Term):
     """The paper's baseline: power iteration from random starts, differentiated by unrolling.
     For layers only, and there to be measured against."""
 
+    _name = "power_method"
     iterations: int = 19
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        whole("keel.PowerMethod", "iterations", self.iterations, 1)
-        whole("keel.PowerMethod", "seed", self.seed, -(2**63), 2**63 - 1)
+
+class _Policy(_Term):
+    _kind = "rank_policy"
 
 
 @dataclass(frozen=True)
-class FullRank:
+class FullRank(_Policy):
     """Keep every eigenvalue."""
 
+    _name = "full"
+
 
 @dataclass(frozen=True)
-class LeadingCount:
+class LeadingCount(_Policy):
     """Keep the ``count`` leading eigenvalues (at most n)."""
 
+    _name = "leading_count"
     count: int = 1
 
-    def __post_init__(self) -> None:
-        whole("keel.LeadingCount", "count", self.count, 1)
-
 
 @dataclass(frozen=True)
-class LeadingEnergy:
+class LeadingEnergy(_Policy):
     """Keep the fewest leading eigenvalues whose sum reaches ``fraction`` of the whole."""
 
+    _name = "leading_energy"
     fraction: float = 0.99
-
-    def __post_init__(self) -> None:
-        _fraction("keel.LeadingEnergy", "fraction", self.fraction)
 
 
 @dataclass(frozen=True)
-class Algorithm1:
+class Algorithm1(_Policy):
     """The paper's Algorithm 1: walk down the spectrum and stop at the first eigenvalue that is not
     above ``eps``, or whose Rayleigh quotient on the deflated matrix is off by
     ``rayleigh_tolerance`` or more, or once ``energy`` of the sum is reached. None switches a
     condition off. ``keep_reaching`` keeps the eigenvalue that reaches the energy, as the paper's
     text has it; its pseudo-code drops that one."""
 
+    _name = "algorithm1"
     eps: Optional[float] = 1e-4
     rayleigh_tolerance: Optional[float] = 0.1
     energy: Optional[float] = 1.0 - 1e-4
     keep_reaching: bool = True
-
-    def __post_init__(self) -> None:
-        here = "keel.Algorithm1"
-        if self.eps is not None:
-            _from_zero(here, "eps", self.eps)
-        if self.rayleigh_tolerance is not None:
-            _from_zero(here, "rayleigh_tolerance", self.rayleigh_tolerance, open=True)
-        if self.energy is not None:
-            _fraction(here, "energy", self.energy)
-        flag(here, "keep_reaching", self.keep_reaching)
 
 
 GradientRule = Union[Analytic, PowerIteration, Taylor, Lorentzian, Masked]
@@ -195,46 +206,34 @@ SpectralRule = Union[Exact, GradientRule]
 LayerRule = Union[SpectralRule, PowerMethod]
 RankPolicy = Union[FullRank, LeadingCount, LeadingEnergy, Algorithm1]
 
-_RULES = {
-    Analytic: ("analytic", None),
-    PowerIteration: ("power_iteration", "terms"),
-    Taylor: ("taylor", "terms"),
-    Lorentzian: ("lorentzian", "width"),
-    Masked: ("masked", "tolerance"),
-    Exact: ("exact", "terms"),
-}
+
+def written(operation: str, what: str, kinds: Any, value: Any) -> str:
+    """The text of a value of one of those ``kinds`` (a Union), or of a text itself."""
+    if isinstance(value, str):
+        return value
+    if type(value) not in kinds.__args__:
+        names = ", ".join(kind.__name__ for kind in kinds.__args__)
+        hint = f" (an instance: {value.__name__}())" if isinstance(value, type) else ""
+        raise TypeError(
+            f"{operation}: expected {what} to be one of {names}, got {value!r}{hint}"
+        )
+    return value._text
 
 
-def _expected(operation: str, what: str, kinds: Tuple[type, ...], value: object) -> TypeError:
-    names = ", ".join(kind.__name__ for kind in kinds)
-    hint = f" (an instance: {value.__name__}())" if isinstance(value, type) else ""
-    return TypeError(f"{operation}: expected {what} to be one of {names}, got {value!r}{hint}")
+def value_of(operation: str, what: str, kinds: Any, given: Any) -> Any:
+    """The value that a text says, or a value itself."""
+    text = written(operation, what, kinds, given)
+    if not isinstance(given, str):
+        return given
+    name, _, inside = checked(kinds.__args__[0]._kind, text).rstrip(")").partition("(")
+    fields = dict(item.split("=") for item in inside.split(", ") if item)
+    constants = {"off": None, "true": True, "false": False}
+    kind = next(kind for kind in kinds.__args__ if kind._name == name)
+    return kind(**{field: constants[x] if x in constants else _parsed(x) for field, x in fields.items()})
 
 
-def encode_rule(
-    operation: str, rule: SpectralRule, with_exact: bool = True, with_power_method: bool = False
-) -> Tuple[str, Optional[float]]:
-    """The rule as operators carry it: its name and its one number. PowerMethod has no such form; a
-    layer takes it all the same, and says so in the list of what it takes."""
-    if type(rule) not in _RULES or (isinstance(rule, Exact) and not with_exact):
-        kinds = tuple(kind for kind in _RULES if with_exact or kind is not Exact)
-        raise _expected(operation, "rule", kinds + (PowerMethod,) * with_power_method, rule)
-    name, field = _RULES[type(rule)]
-    value = None if field is None else getattr(rule, field)
-    return name, None if value is None else float(value)
-
-
-def encode_rank(operation: str, rank: RankPolicy) -> Tuple[str, List[float]]:
-    """The policy as operators carry it: name and numbers, NaN for a condition that is off."""
-    if isinstance(rank, FullRank):
-        return "full", []
-    if isinstance(rank, LeadingCount):
-        return "leading_count", [float(rank.count)]
-    if isinstance(rank, LeadingEnergy):
-        return "leading_energy", [float(rank.fraction)]
-    if isinstance(rank, Algorithm1):
-        conditions = (rank.eps, rank.rayleigh_tolerance, rank.energy)
-        return "algorithm1", [math.nan if c is None else float(c) for c in conditions] + [
-            float(rank.keep_reaching)
-        ]
-    raise _expected(operation, "rank", (FullRank, LeadingCount, LeadingEnergy, Algorithm1), rank)
+def _parsed(number: str) -> Union[int, float]:
+    try:
+        return int(number)
+    except ValueError:
+        return float(number)

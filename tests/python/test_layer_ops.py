@@ -22,11 +22,11 @@ def samples():
         yield ops.affine, (input, matrix, numbers, numbers)
     yield ops.affine, (x, matrix.detach())
     for map in ("zca", "pca_denoising", "pca_whitening"):
-        yield ops.subspace, (cov, map, 1e-4, "leading_count", [2.0], "taylor", 9.0)
+        yield ops.subspace, (cov, f"{map}(rank=leading_count(count=2))", "taylor(terms=9)")
         for input in (x, last):
-            rank = ("leading_energy", [0.9])
-            yield ops.whiten, (input, numbers, numbers, 2, map, 1e-4, *rank, "exact", None)
-        yield ops.whiten, (half, None, None, 1, map, 1e-4, "full", [], "power_iteration", 19.0)
+            by_energy = f"{map}(rank=leading_energy(fraction=0.9))"
+            yield ops.whiten, (input, numbers, numbers, 2, by_energy, "exact")
+        yield ops.whiten, (half, None, None, 1, f"{map}(rank=full)", "power_iteration")
 
 
 @pytest.mark.skipif(

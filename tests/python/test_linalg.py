@@ -68,11 +68,15 @@ def test_powers():
 
 def test_exponents_are_numbers():
     m = positive()
+    for root in (keel.spectral(m, "power(exponent=0.5)"), keel.spectral(m, "power", 0.5)):
+        torch.testing.assert_close(root.result, keel.sqrtm(m))
+    with pytest.raises(ValueError, match="keel::spectral: expected no fields, got \"exponent\""):
+        keel.spectral(m, "sqrt", 2.0)
     torch.testing.assert_close(keel.powm(m, torch.tensor(3)), m @ m @ m)
     for power in (lambda p: keel.powm(m, p), lambda p: keel.spectral(m, "power", p)):
         with pytest.raises(TypeError, match="expected an exponent that needs no gradient, got tensor"):
             power(torch.tensor(0.5, requires_grad=True))
-        for wrong in ("0.5", True, None, torch.ones(2), 1j):
+        for wrong in ("0.5", True, torch.ones(2), 1j):
             with pytest.raises(TypeError, match="expected exponent to be a number"):
                 power(wrong)
         for wrong in (math.nan, math.inf):

@@ -238,13 +238,15 @@ def test_bad_options_and_inputs_are_named():
         keel.nn.ZcaWhitening(4, momentum=1.5)
     with pytest.raises(ValueError, match="fraction"):
         keel.nn.PcaDenoising(4, rank=keel.LeadingEnergy(1.5))
-    with pytest.raises(ValueError, match="iterations >= 1, got 0"):
+    with pytest.raises(ValueError, match="iterations to be a whole number"):
         keel.nn.ZcaWhitening(4, rule=keel.PowerMethod(0))
     with pytest.raises(TypeError, match="ZcaWhitening: expected rule"):
-        keel.nn.ZcaWhitening(4, rule="exact")
+        keel.nn.ZcaWhitening(4, rule=keel.FullRank())
+    with pytest.raises(ValueError, match="got .magic"):
+        keel.nn.ZcaWhitening(4, rule="magic")
     for wrong in ({"num_features": 4.0}, {"group_size": "2"}, {"groups": True}, {"eps": "1e-4"},
                   {"eps": True}, {"momentum": "0.1"}, {"affine": 1}, {"track_running_stats": "no"}):  # fmt: skip
-        with pytest.raises(TypeError, match=f"ZcaWhitening: expected {next(iter(wrong))} to be|Algorithm1: .*eps"):
+        with pytest.raises(TypeError, match=f"ZcaWhitening: expected {next(iter(wrong))} to be"):
             keel.nn.ZcaWhitening(**{"num_features": 4, **wrong})
     with pytest.raises(ValueError, match=r"expected \(N, 4, ...\), got \(5, 3, 2\)"):
         keel.nn.ZcaWhitening(4)(torch.randn(5, 3, 2))

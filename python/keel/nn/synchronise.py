@@ -133,15 +133,14 @@ class _Whiten(torch.autograd.Function):
         bias: Optional[Tensor],
         groups: int,
         group: Any,
-        map: Tuple[str, float],
-        rank: Tuple[str, Sequence[float]],
-        rule: Tuple[str, Optional[float]],
+        map: str,
+        rule: str,
     ) -> Any:
         mean, covariance, count = global_moments(input, groups, group)
-        subspace, values, vectors, found = torch.ops.keel.subspace(covariance, *map, *rank, *rule)
+        subspace, values, vectors, found = torch.ops.keel.subspace(covariance, map, rule)
         matrix = subspace if weight is None else subspace * weight.view(groups, -1, 1)
         output = torch.ops.keel.affine(input, matrix, mean, bias)
-        ctx.group, ctx.settings, ctx.has_bias = group, (*map, *rule), bias is not None
+        ctx.group, ctx.settings, ctx.has_bias = group, (map, rule), bias is not None
         ctx.with_input = input.requires_grad
         ctx.save_for_backward(
             input, weight, mean, covariance, subspace, values, vectors, found, count
@@ -154,7 +153,7 @@ class _Whiten(torch.autograd.Function):
         input, weight, *_ = ctx.saved_tensors
         with torch.no_grad():
             grads = _Whiten._gradients(ctx, grad_output)
-        return (*_once(grads, grad_output, input, weight), *[None] * 5)
+        return (*_once(grads, grad_output, input, weight), *[None] * 4)
 
     @staticmethod
     def _gradients(ctx: Any, grad: Tensor) -> Sequence[Optional[Tensor]]:
@@ -204,12 +203,11 @@ def whiten(
     bias: Optional[Tensor],
     groups: int,
     group: Any,
-    map: Tuple[str, float],
-    rank: Tuple[str, Sequence[float]],
-    rule: Tuple[str, Optional[float]],
+    map: str,
+    rule: str,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Output, mean, covariance, subspace and rank, as of ``torch.ops.keel.whiten_forward``, with the
     statistics of all processes' samples. The gradient of the input is that of the sum of all losses;
     those of weight and bias are this process's share of it."""
     weight, bias = _statistics(weight, input), _statistics(bias, input)
-    return _Whiten.apply(input, weight, bias, groups, group, map, rank, rule)
+    return _Whiten.apply(input, weight, bias, groups, group, map, rule)

@@ -67,12 +67,14 @@ class Whitening(nn.Module):
         super().__init__()
         self.num_features = num_features
         self.group_size, self.groups = self._grouping(num_features, group_size, groups)
+        rules.finite(self._name(), "eps", eps)
         self.eps = eps
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.rule = rule
-        self.rank_policy = self._default_rank(eps) if rank is None else rank
+        self.rule = rules.value_of(self._name(), "rule", LayerRule, rule)
+        rank = self._default_rank(eps) if rank is None else rank
+        self.rank_policy = rules.value_of(self._name(), "rank", RankPolicy, rank)
         self.process_group = process_group
         self.rank: Optional[Tensor] = None
         self._warned = False
@@ -135,8 +137,8 @@ class Whitening(nn.Module):
         return (
             f"{self.num_features}, group_size={self.group_size}, eps={self.eps}, "
             f"momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}, rule={self.rule}, "
-            f"rank={self.rank_policy}"
+            f"track_running_stats={self.track_running_stats}, rule={self.rule!r}, "
+            f"rank={self.rank_policy!r}"
         ) + ("" if group is None else f", process_group={group}")
 
     # Inference.
@@ -189,6 +191,9 @@ class Whitening(nn.Module):
             bias = _statistics_type(bias)
         return matrix, _statistics_type(self.running_mean), bias
 
+    def _map_text(self) -> str:
+        return f"{self._map}(eps={float(self.eps)!r}, rank={self.rank_policy})"
+
     def _forward_batch(self, input: Tensor) -> Tensor:
         # SyncBatchNorm's habit: a layer in evaluation keeps to itself.
         own = self.process_group if self.training else None
@@ -201,17 +206,12 @@ class Whitening(nn.Module):
             )  # fmt: skip
         elif processes > 1:
             output, mean, covariance, subspace, self.rank = synchronise.whiten(
-                input, self.weight, self.bias, self.groups, group, (self._map, self.eps),
-                rules.encode_rank(self._name(), self.rank_policy),
-                rules.encode_rule(self._name(), self.rule),
-            )  # fmt: skip
+                input, self.weight, self.bias, self.groups, group, self._map_text(), str(self.rule)
+            )
         else:
-            policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
-            name, parameter = rules.encode_rule(self._name(), self.rule)
             output, mean, covariance, subspace, _, _, self.rank = torch.ops.keel.whiten_forward(
-                input, self.weight, self.bias, self.groups, self._map, self.eps,
-                policy, numbers, name, parameter,
-            )  # fmt: skip
+                input, self.weight, self.bias, self.groups, self._map_text(), str(self.rule)
+            )
         if self.training and self.track_running_stats:
             with torch.no_grad():
                 torch.ops.keel.track(
@@ -249,10 +249,8 @@ class Whitening(nn.Module):
         return group_size, channels // group_size
 
     def _check_options(self) -> None:
-        """The operator's own checks, on a tensor without data: a bad option is an error now."""
+        """A bad option is an error now, not in some step."""
         synchronise.check_group(self._name(), self.process_group)
-        policy, numbers = rules.encode_rank(self._name(), self.rank_policy)
-        rules.finite(self._name(), "eps", self.eps)
         if self.momentum is not None:
             if not 0 <= rules.finite(self._name(), "momentum", self.momentum) <= 1:
                 raise ValueError(
@@ -260,12 +258,7 @@ class Whitening(nn.Module):
                 )
         rules.flag(self._name(), "affine", self.affine)
         rules.flag(self._name(), "track_running_stats", self.track_running_stats)
-        if isinstance(self.rule, PowerMethod):
-            name, parameter = "exact", None
-        else:
-            name, parameter = rules.encode_rule(self._name(), self.rule, with_power_method=True)
-        nothing = torch.empty(1, 1, 1, device="meta")
-        torch.ops.keel.subspace(nothing, self._map, self.eps, policy, numbers, name, parameter)
+        rules.checked("subspace_map", self._map_text())
 
     def _check_input(self, input: Tensor) -> None:
         if torch.jit.is_tracing():  # there sizes are tensors, and comparing them warns

@@ -11,6 +11,12 @@ namespace keel {
 struct PowerMethod {
   std::int64_t iterations = 19;
   std::int64_t seed = 0;
+
+  static constexpr const char* kName = "power_method";
+  static void fields(auto&& self, auto&& visit) {
+    visit("iterations", self.iterations, term::kFromOne);
+    visit("seed", self.seed, term::kAny);
+  }
 };
 
 /// The baseline the paper compares with: power iteration from random starts, one eigenvector after

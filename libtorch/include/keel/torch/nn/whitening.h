@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -25,10 +26,10 @@ namespace keel::nn {
 
 /// How a layer's gradient passes the eigendecomposition. PowerMethod replaces the decomposition
 /// itself, forward too: the paper's baseline, to be measured and not relied on.
-using LayerRule =
-    std::variant<Exact, Analytic, PowerIteration, Taylor, Lorentzian, Masked, PowerMethod>;
+using LayerRule = term::Joined<SpectralRule, std::variant<PowerMethod>>;
 
 std::string to_string(const LayerRule& rule);
+LayerRule layer_rule(std::string_view text, std::string_view operation = "keel::nn::layer_rule");
 
 /// The options of every whitening layer, for designated initialisers:
 ///     keel::nn::ZcaWhitening layer({.channels = 64, .group_size = 16});
