@@ -68,6 +68,12 @@ inline Tensor empty_group_matrices(const Tensor& activations, std::int64_t group
   return activations.new_empty_symint({groups, d, d}, statistics_options(activations));
 }
 
+/// The shift that sums are taken about, as the core reads it.
+inline Tensor as_shift(const Optional<Tensor>& shift) {
+  const Tensor given = or_undefined(shift);
+  return given.defined() ? given.to(at::kDouble).contiguous() : given;
+}
+
 /// matrix^T vector of each group: (G, d, d) and (C) give (C). Not by matmul: a BLAS with threads of
 /// its own keeps them spinning for a while, on the cores that the next pass needs.
 inline Tensor transposed_times(const Tensor& matrix, const Tensor& vector) {

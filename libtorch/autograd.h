@@ -4,6 +4,9 @@
 
 #include <functional>
 #include <initializer_list>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "types.h"
 
@@ -47,5 +50,48 @@ struct WithoutDerivative : torch::autograd::Function<WithoutDerivative> {
     return {};
   }
 };
+
+inline variable_list listed(const Tensor& one) { return {one}; }
+template <typename... Tensors>
+variable_list listed(const std::tuple<Tensors...>& all) {
+  return std::apply([](const auto&... each) { return variable_list{each...}; }, all);
+}
+
+template <typename Result>
+Result unlisted(const variable_list& all) {
+  if constexpr (std::is_same_v<Result, Tensor>)
+    return all[0];
+  else
+    return [&]<std::size_t... I>(std::index_sequence<I...>) { return Result(all[I]...); }
+  (std::make_index_sequence<std::tuple_size_v<Result>>());
+}
+
+template <auto Operator, const char* Message>
+struct OperatorWithoutDerivative;
+template <typename Result, typename... Arguments, Result (*Operator)(Arguments...),
+          const char* Message>
+struct OperatorWithoutDerivative<Operator, Message> {
+  static Tensor tensor_in(const Tensor& tensor) { return tensor; }
+  static Tensor tensor_in(const Optional<Tensor>& tensor) { return or_undefined(tensor); }
+  template <typename Other>
+  static Tensor tensor_in(const Other&) {
+    return {};
+  }
+  static Result call(Arguments... arguments) {
+    const auto compute = [&] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      return Operator(arguments...);
+    };
+    if (!needs_graph({tensor_in(arguments)...})) return compute();
+    return unlisted<Result>(WithoutDerivative::apply(
+        std::string(Message), std::function<variable_list()>([&] { return listed(compute()); }),
+        arguments...));
+  }
+};
+
+/// The autograd layer of an operator that has no derivative: a backward pass through it is an error with this
+/// message. `Operator` is its function in calls.h.
+template <auto Operator, const char* Message>
+inline constexpr auto without_derivative = &OperatorWithoutDerivative<Operator, Message>::call;
 
 }  // namespace keel::ops

@@ -3,14 +3,18 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "activations.h"
+#include "autograd.h"
 #include "check.h"
 #include "keel/torch/affine.h"
 #include "keel/torch/moments.h"
-#include "modules/synchronised_moments.h"
+#include "modules/held.h"
+#include "modules/sum_over.h"
 
 namespace keel::nn {
 namespace {
 
+using ops::AutogradContext;
+using ops::variable_list;
 using torch::Tensor;
 
 /// Which eigenvalues a policy keeps, given those (..., n) in the order found: booleans alike.
@@ -76,15 +80,43 @@ struct Assemble {
   }
 };
 
+/// The sum over all processes. Its gradient is the sum of theirs.
+struct SumNode : torch::autograd::Function<SumNode> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& own, const ProcessGroup& processes) {
+    ctx->saved_data["processes"] = hold(processes);
+    Tensor total = own.detach().clone(at::MemoryFormat::Contiguous);
+    sum_over(processes, total);
+    return total;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto& processes = held<ProcessGroup>(ctx->saved_data["processes"]);
+    return {SumNode::apply(grads[0], processes), Tensor()};
+  }
+};
+
 std::tuple<Tensor, Tensor> moments_over(const ProcessGroup& processes, const Tensor& input,
                                         std::int64_t groups) {
-  if (processes.size() > 1) return synchronised_moments(input, groups, processes);
-  TORCH_CHECK_VALUE(ops::samples_of(input) > 1,
-                    "keel::power_method: expected more than 1 value per channel when training, "
-                    "got input size ",
-                    ops::shape_of(input));
-  const Moments found = moments(input, groups);
-  return {found.mean, found.covariance};
+  const std::int64_t samples = ops::samples_of(input);
+  if (processes.size() == 1) {
+    TORCH_CHECK_VALUE(samples > 1,
+                      "keel::power_method: expected more than 1 value per channel when training, "
+                      "got input size ",
+                      ops::shape_of(input));
+    const Moments found = moments(input, groups);
+    return {found.mean, found.covariance};
+  }
+  // Without samples: zeros that hang on the input like any other, since all have to take part in backward.
+  Moments own{input.transpose(0, 1).flatten(1).sum(1), {}};
+  own.covariance = own.mean.new_zeros({groups, input.size(1) / groups, input.size(1) / groups});
+  if (samples > 0) own = moments(input, groups);
+  const auto type = ops::compute_type(input.scalar_type());
+  const Tensor mean = own.mean.to(at::kDouble), one = torch::ones({1}, mean.options());
+  const Tensor totals = SumNode::apply(torch::cat({one, mean}) * samples, processes),
+               count = totals.narrow(0, 0, 1), middle = totals.narrow(0, 1, input.size(1)) / count;
+  check_samples(processes, count);
+  const Tensor off = (mean - middle).view({groups, -1, 1});
+  const Tensor covariance = SumNode::apply((own.covariance + off * off.mT()) * samples, processes);
+  return {middle.to(type), (covariance / count).to(type)};
 }
 
 }  // namespace
@@ -109,11 +141,10 @@ Whitened power_method_whiten(const Tensor& input, const Tensor& weight, const Te
       weight.defined() ? subspace * weight.to(subspace.dtype()).reshape({groups, -1, 1}) : subspace;
   return {affine(input, matrix, mean, bias),
           mean.detach(),
-          variance.detach().reshape({-1}),
-          subspace.detach(),
-          kept.sum(-1),
           covariance.detach(),
-          found};
+          subspace.detach(),
+          found,
+          kept.sum(-1)};
 }
 
 }  // namespace keel::nn

@@ -4,7 +4,7 @@
 #include "autograd.h"
 #include "check.h"
 #include "modules/held.h"
-#include "modules/synchronised_moments.h"
+#include "modules/sum_over.h"
 #include "ops/calls.h"
 
 namespace keel::nn {
@@ -16,56 +16,35 @@ using ops::Optional;
 using ops::variable_list;
 using torch::Tensor;
 
-constexpr const char* kWhiten = "keel::whiten";
-
 /// All that is no tensor.
 struct Settings {
   std::int64_t groups;
-  SubspaceMap map;
-  SpectralRule rule;
+  std::string map, rule;
   ProcessGroup group;
 };
 
-struct Step {
-  Tensor output, mean, covariance, subspace, values, vectors, rank, count;
-};
-
-Step step(const Tensor& input, const Tensor& weight, const Tensor& bias, const Settings& set) {
-  const auto [mean, covariance, count] = global_moments(input, set.groups, set.group);
-  auto [subspace, values, vectors, rank] =
-      ops::subspace(covariance, to_string(set.map), to_string(set.rule));
-  const Tensor matrix =
-      weight.defined() ? subspace * weight.reshape({set.groups, -1, 1}) : subspace;
-  return {ops::affine(input, matrix, mean, if_defined(bias)),
-          mean,
-          covariance,
-          subspace,
-          values,
-          vectors,
-          rank,
-          count};
+/// The partial moments of all processes, and the shift they are about.
+std::pair<Tensor, Tensor> moments_of_all(const Tensor& input, const Settings& set) {
+  Tensor shift;
+  if (input.scalar_type() == at::kDouble) {
+    const std::int64_t channels = input.size(1);
+    Tensor totals = ops::partial_moments(input, set.groups, {}).narrow(0, 0, 1 + channels).clone();
+    sum_over(set.group, totals);
+    shift = totals.narrow(0, 1, channels) / totals.narrow(0, 0, 1);
+  }
+  Tensor sums = ops::partial_moments(input, set.groups, if_defined(shift));
+  sum_over(set.group, sums);
+  check_samples(set.group, sums.narrow(0, 0, 1));
+  return {sums, shift};
 }
 
-/// The gradients of weight, of bias and, if `with_input`, of the input.
-variable_list step_back(const Tensor& dL_doutput, const Tensor& input, const Tensor& weight,
-                        const Step& forward, const Settings& set, bool with_input) {
-  const Tensor grad = ops::in_order(dL_doutput, ops::order_of(input));
-  const auto [sum, cross] = ops::cross_moments(grad, input, forward.mean, set.groups);
-  const auto [dL_dweight, own_dL_dmean, dL_dsubspace, matrix] =
-      ops::scale_backward(if_defined(weight), forward.subspace, sum, cross);
-  if (!with_input) return {dL_dweight, sum};
-
-  const Tensor own_dL_dcovariance =
-      ops::subspace_backward(dL_dsubspace, forward.covariance, forward.values, forward.vectors,
-                             forward.rank, to_string(set.map), to_string(set.rule));
-  const auto [dL_dmean, dL_dcovariance] =
-      global_gradients(own_dL_dmean, own_dL_dcovariance, set.group);
-  // affine_backward divides by this process's samples, and it should be those of all.
-  const Tensor share =
-      (double(ops::samples_of(input)) / forward.count).to(forward.mean.scalar_type());
-  return {dL_dweight, sum,
-          ops::affine_backward(grad, matrix, dL_dcovariance * share, dL_dmean * share, input,
-                               forward.mean)};
+/// output, count, mean, covariance, subspace, values, vectors, rank
+variable_list step(const Tensor& input, const Optional<Tensor>& weight,
+                   const Optional<Tensor>& bias, const Settings& set) {
+  const auto [sums, shift] = moments_of_all(input, set);
+  auto [output, mean, covariance, subspace, values, vectors, rank] = ops::whiten_apply(
+      input, weight, bias, set.groups, sums, if_defined(shift), set.map, set.rule);
+  return {output, sums.narrow(0, 0, 1).clone(), mean, covariance, subspace, values, vectors, rank};
 }
 
 struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode> {
@@ -73,40 +52,37 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
                                const Optional<Tensor>& weight, const Optional<Tensor>& bias,
                                const Settings& set) {
     const ops::BelowAutograd below_autograd;
-    const Tensor w = ops::or_undefined(weight), b = ops::or_undefined(bias);
-    const Step out = step(input, w, b, set);
+    const variable_list out = step(input, weight, bias, set);
     ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({out.mean, out.covariance, out.subspace, out.values, out.rank});
+    ctx->mark_non_differentiable(variable_list(out.begin() + 1, out.end()));
     ctx->saved_data["set"] = hold(set);
-    ctx->saved_data["has_bias"] = b.defined();
+    ctx->saved_data["has_bias"] = ops::or_undefined(bias).defined();
     ctx->saved_data["with_input"] = input.requires_grad();
-    ctx->save_for_backward({input, w, out.mean, out.covariance, out.subspace, out.values,
-                            out.vectors, out.rank, out.count});
-    return {out.output, out.mean, out.covariance, out.subspace, out.values, out.rank};
+    variable_list saved{input, ops::or_undefined(weight)};
+    saved.insert(saved.end(), out.begin() + 1, out.end());
+    ctx->save_for_backward(saved);
+    return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &input = saved[0], &weight = saved[1];
+    const Tensor &input = saved[0], &weight = saved[1], &count = saved[2], &mean = saved[3],
+                 &covariance = saved[4], &subspace = saved[5], &values = saved[6],
+                 &vectors = saved[7], &rank = saved[8];
+    const auto& set = held<Settings>(ctx->saved_data["set"]);
     // No gradient here is no reason to stay away: others wait, and their losses depend on this input.
     const Tensor grad = grads[0].defined() ? grads[0] : torch::zeros_like(input);
-    const bool with_input = ctx->saved_data["with_input"].toBool();
-    const auto compute = [&]() -> variable_list {
-      const torch::NoGradGuard no_grad;
-      const Step out{{}, saved[2], saved[3], saved[4], saved[5], saved[6], saved[7], saved[8]};
-      return step_back(grad, input, weight, out, held<Settings>(ctx->saved_data["set"]),
-                       with_input);
-    };
-    const variable_list found =
-        !ops::needs_graph({grad, input, weight})
-            ? compute()
-            : ops::WithoutDerivative::apply(
-                  std::string("keel::nn: no second derivative of a layer over several processes"),
-                  std::function<variable_list()>(compute), grad, input, if_defined(weight));
+    const auto [own, grad_weight, grad_bias] =
+        ops::whiten_backward_sums(grad, input, mean, covariance, subspace, values, vectors, rank);
     variable_list input_grads(4);
-    if (with_input) input_grads[0] = found[2];
-    if (weight.defined()) input_grads[1] = found[0];
-    if (ctx->saved_data["has_bias"].toBool()) input_grads[2] = found[1];
+    if (weight.defined()) input_grads[1] = grad_weight;
+    if (ctx->saved_data["has_bias"].toBool()) input_grads[2] = grad_bias;
+    if (!ctx->saved_data["with_input"].toBool()) return input_grads;
+    Tensor sums = own.detach();
+    sum_over(set.group, sums);
+    input_grads[0] =
+        ops::whiten_backward_apply(grad, input, if_defined(weight), mean, covariance, subspace,
+                                   values, vectors, rank, sums, count, set.map, set.rule);
     return input_grads;
   }
 };
@@ -116,19 +92,22 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
 Whitened synchronised_whiten(const Tensor& input, const Tensor& weight, const Tensor& bias,
                              std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule,
                              const ProcessGroup& group) {
-  ops::check_activations(kWhiten, "input", input, groups);
-  ops::check_channels(kWhiten, "weight", weight, input);
-  ops::check_channels(kWhiten, "bias", bias, input);
-  const Settings set{groups, map, rule, group};
+  // Before the first sum: an error in one process should be one in all.
+  ops::check_activations("keel::whiten", "input", input, groups);
+  ops::check_channels("keel::whiten", "weight", weight, input);
+  ops::check_channels("keel::whiten", "bias", bias, input);
+  const Settings set{groups, to_string(map), to_string(rule), group};
   // Converting outside the node lets each gradient come back in its own type.
-  const Tensor w = ops::in_statistics_type(weight, input), b = ops::in_statistics_type(bias, input);
-  if (!ops::needs_graph({input, w, b})) {
+  const auto w = if_defined(ops::in_statistics_type(weight, input)),
+             b = if_defined(ops::in_statistics_type(bias, input));
+  const auto run = [&]() -> variable_list {
+    if (ops::needs_graph({input, ops::or_undefined(w), ops::or_undefined(b)}))
+      return SynchronisedWhitenNode::apply(input, w, b, set);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const Step out = step(input, w, b, set);
-    return {out.output, out.mean, {}, out.subspace, out.rank, out.covariance, out.values};
-  }
-  const variable_list out = SynchronisedWhitenNode::apply(input, if_defined(w), if_defined(b), set);
-  return {out[0], out[1], {}, out[3], out[5], out[2], out[4]};
+    return step(input, w, b, set);
+  };
+  const variable_list out = run();
+  return {out[0], out[2], out[3], out[4], out[5], out[7]};
 }
 
 }  // namespace keel::nn

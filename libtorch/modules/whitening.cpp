@@ -5,10 +5,10 @@
 #include "activations.h"
 #include "check.h"
 #include "keel/torch/affine.h"
+#include "keel/torch/whiten.h"
 #include "modules/power_method_whiten.h"
 #include "modules/synchronised_whiten.h"
 #include "ops/calls.h"
-#include "ops/whiten.h"
 
 namespace keel::nn {
 namespace {
@@ -49,7 +49,7 @@ Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
         else if (processes.size() > 1)
           return synchronised_whiten(input, weight, bias, groups, map, chosen, processes);
         else
-          return ops::whitened(input, weight, bias, groups, map, chosen);
+          return whiten(input, weight, bias, groups, map, chosen);
       },
       rule);
 }

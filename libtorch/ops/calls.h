@@ -34,22 +34,12 @@ std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);
 /// No shift is zero.
 Tensor partial_moments(const Tensor& input, std::int64_t groups, const Optional<Tensor>& shift);
 
-/// Mean and covariance out of such sums, or the sums of such sums.
-std::tuple<Tensor, Tensor> moments_from_partial(const Tensor& partial, std::int64_t channels,
-                                                std::int64_t groups, const Optional<Tensor>& shift,
-                                                Optional<at::ScalarType> type);
-
 /// sum (C) of left, and cross (G, d, d) = sum left (right - center)^T, over all samples.
 std::tuple<Tensor, Tensor> cross_moments(const Tensor& left, const Tensor& right,
                                          const Optional<Tensor>& center, std::int64_t groups);
 
 Tensor affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
               const Optional<Tensor>& bias);
-
-/// The way back through affine and the moments its matrix was made of, in one pass.
-Tensor affine_backward(const Tensor& grad_output, const Tensor& matrix,
-                       const Tensor& grad_covariance, const Tensor& grad_mean, const Tensor& input,
-                       const Tensor& mean);
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> subspace(const Tensor& covariance, StringView map,
                                                     StringView rule);
@@ -58,28 +48,22 @@ Tensor subspace_backward(const Tensor& grad_subspace, const Tensor& covariance,
                          const Tensor& values, const Tensor& vectors, const Tensor& rank,
                          StringView map, StringView rule);
 
-/// The gradients of weight, mean and subspace, and the matrix diag(weight) subspace.
-std::tuple<Tensor, Tensor, Tensor, Tensor> scale_backward(const Optional<Tensor>& weight,
-                                                          const Tensor& subspace, const Tensor& sum,
-                                                          const Tensor& cross);
-
 /// Moves the running statistics, which are written in place, towards the batch's.
 void track(const Tensor& running_mean, const Tensor& running_subspace,
            const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
            const Tensor& mean, const Tensor& covariance, const Tensor& subspace,
            Optional<double> momentum, double eps);
 
-/// output, mean, variance, subspace, rank.
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> whiten(const Tensor& input,
-                                                          const Optional<Tensor>& weight,
-                                                          const Optional<Tensor>& bias,
-                                                          std::int64_t groups, StringView map,
-                                                          StringView rule);
-
 /// output, mean, covariance, subspace, values, vectors, rank: all that backward needs.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forward(
     const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
     std::int64_t groups, StringView map, StringView rule);
+
+/// The same with the moments of all processes, out of the sum of their partial_moments.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_apply(
+    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
+    std::int64_t groups, const Tensor& sums, const Optional<Tensor>& shift, StringView map,
+    StringView rule);
 
 /// The gradients of input, weight and bias.
 std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, const Tensor& input,
@@ -88,5 +72,17 @@ std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, co
                                                    const Tensor& subspace, const Tensor& values,
                                                    const Tensor& vectors, const Tensor& rank,
                                                    StringView map, StringView rule);
+
+/// What processes add up in backward (C + C d), and this one's gradients of weight and bias.
+std::tuple<Tensor, Tensor, Tensor> whiten_backward_sums(
+    const Tensor& grad_output, const Tensor& input, const Tensor& mean, const Tensor& covariance,
+    const Tensor& subspace, const Tensor& values, const Tensor& vectors, const Tensor& rank);
+
+/// The gradient of the input. `count` (1), float64, is the number of all processes' samples.
+Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
+                             const Optional<Tensor>& weight, const Tensor& mean,
+                             const Tensor& covariance, const Tensor& subspace, const Tensor& values,
+                             const Tensor& vectors, const Tensor& rank, const Tensor& sums,
+                             const Tensor& count, StringView map, StringView rule);
 
 }  // namespace keel::ops

@@ -1,24 +1,16 @@
-// The training step of every whitening layer: moments -> subspace -> affine. It is made of those
-// operators, so every device that has them has this; CUDA has one of its own (whiten_cuda.cpp).
+// The forward of every whitening layer's training step: whole, or from sums that several processes added up.
 
 #include "ops/whiten.h"
 
-#include "activations.h"
 #include "autograd.h"
 #include "check.h"
+#include "device.h"
+#include "keel/moments.h"
 #include "ops/calls.h"
 
 namespace keel::ops {
 
-using WhitenTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 using ForwardTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-WhitenTensors whiten(const Tensor& input, const Optional<Tensor>& weight,
-                     const Optional<Tensor>& bias, std::int64_t groups, StringView map,
-                     StringView rule) {
-  static const auto op = operator_named<decltype(whiten)>("keel::whiten");
-  return op.call(input, weight, bias, groups, map, rule);
-}
 
 ForwardTensors whiten_forward(const Tensor& input, const Optional<Tensor>& weight,
                               const Optional<Tensor>& bias, std::int64_t groups, StringView map,
@@ -27,32 +19,96 @@ ForwardTensors whiten_forward(const Tensor& input, const Optional<Tensor>& weigh
   return op.call(input, weight, bias, groups, map, rule);
 }
 
+ForwardTensors whiten_apply(const Tensor& input, const Optional<Tensor>& weight,
+                            const Optional<Tensor>& bias, std::int64_t groups, const Tensor& sums,
+                            const Optional<Tensor>& shift, StringView map, StringView rule) {
+  static const auto op = operator_named<decltype(whiten_apply)>("keel::whiten_apply");
+  return op.call(input, weight, bias, groups, sums, shift, map, rule);
+}
+
 namespace {
-constexpr const char* kWhiten = "keel::whiten";
+
+constexpr const char *kWhiten = "keel::whiten", *kWhitenApply = "keel::whiten_apply";
+constexpr char kNotThroughApply[] = "keel::whiten_apply: no derivative; whiten_forward has one";
+
+void check_layer(const char* operation, const Tensor& input, const Optional<Tensor>& weight,
+                 const Optional<Tensor>& bias, std::int64_t groups) {
+  check_activations(operation, "input", input, groups);
+  check_channels(operation, "weight", or_undefined(weight), input);
+  check_channels(operation, "bias", or_undefined(bias), input);
 }
 
 void check_whiten(const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
                   std::int64_t groups) {
-  check_activations(kWhiten, "input", input, groups);
-  check_channels(kWhiten, "weight", or_undefined(weight), input);
-  check_channels(kWhiten, "bias", or_undefined(bias), input);
+  check_layer(kWhiten, input, weight, bias, groups);
   TORCH_CHECK_VALUE(samples_of(input) > 1, kWhiten,
                     ": expected more than 1 value per channel when training, got input size ",
                     shape_of(input));
 }
 
-namespace {
+SubspaceMap map_under(const char* operation, StringView map, StringView rule) {
+  parsed(spectral_rule, operation, rule);  // a bad rule is an error now
+  return parsed(subspace_map, operation, map);
+}
 
-ForwardTensors whiten_forward_by_stages(const Tensor& input, const Optional<Tensor>& weight,
-                                        const Optional<Tensor>& bias, std::int64_t groups,
-                                        StringView map, StringView rule) {
+/// What `call(where, input, weight, bias, state, output)` makes of the core's views of them; of META tensors the
+/// shapes alone.
+template <bool META, typename Call>
+ForwardTensors results(const Tensor& input, const Optional<Tensor>& weight,
+                       const Optional<Tensor>& bias, std::int64_t groups, const Call& call) {
+  const Order order = order_of(input);
+  const StateTensors found = StateTensors::empty(input, groups);
+  Tensor output;
+  if constexpr (META) {
+    output = empty_activations(input, order);
+  } else {
+    const Tensor x = in_order(input, order), w = prepared(weight, input), b = prepared(bias, input);
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kWhiten, [&] {
+      using T = CoreType<scalar_t>;
+      using A = Accumulator<T>;
+      const auto in = activations<const T>(x, groups, order);
+      const auto out = made_on_demand<T>(output, input, groups, order);
+      on_device_of(x, call, in, data_or_null<const A>(w), data_or_null<const A>(b), found.view<A>(),
+                   out);
+    });
+  }
+  return {output,       found.mean,    found.covariance, found.subspace,
+          found.values, found.vectors, found.rank};
+}
+
+template <bool META>
+ForwardTensors whiten_forward_kernel(const Tensor& input, const Optional<Tensor>& weight,
+                                     const Optional<Tensor>& bias, std::int64_t groups,
+                                     StringView map, StringView rule) {
   check_whiten(input, weight, bias, groups);
-  auto [mean, covariance] = moments(input, groups);
-  auto [result, values, vectors, found] = subspace(covariance, map, rule);
-  const Tensor scale = in_statistics_type(or_undefined(weight), input);
-  const Tensor matrix = scale.defined() ? result * scale.reshape({groups, -1, 1}) : result;
-  Tensor output = affine(input, matrix, if_defined(mean), bias);
-  return {output, mean, covariance, result, values, vectors, found};
+  const SubspaceMap chosen = map_under(kWhiten, map, rule);
+  return results<META>(input, weight, bias, groups,
+                       [&](const auto& where, const auto& x, const auto&... rest) {
+                         KEEL_TWINS(whiten)(where, chosen, x, rest...);
+                       });
+}
+
+template <bool META>
+ForwardTensors whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& weight,
+                                   const Optional<Tensor>& bias, std::int64_t groups,
+                                   const Tensor& sums, const Optional<Tensor>& shift,
+                                   StringView map, StringView rule) {
+  check_layer(kWhitenApply, input, weight, bias, groups);
+  const auto channels = input.sym_size(1), numbers = channels * (channels / groups) + channels + 1;
+  TORCH_CHECK(sums.dim() == 1 && sums.sym_size(0) == numbers && sums.scalar_type() == at::kDouble,
+              kWhitenApply, ": expected sums (", numbers, ") of type Double, got ", shape_of(sums),
+              " of type ", c10::toString(sums.scalar_type()));
+  TORCH_CHECK(sums.device() == input.device(), kWhitenApply, ": expected sums on ", input.device(),
+              ", got some on ", sums.device());
+  check_channels(kWhitenApply, "shift", or_undefined(shift), input);
+  const SubspaceMap chosen = map_under(kWhitenApply, map, rule);
+  const Tensor total = sums.contiguous(), about = as_shift(shift);
+  return results<META>(input, weight, bias, groups,
+                       [&](const auto& where, const auto& x, const auto&... rest) {
+                         KEEL_TWINS(whiten_apply)
+                         (where, chosen, x, total.template data_ptr<double>(),
+                          data_or_null<const double>(about), rest...);
+                       });
 }
 
 struct WhitenNode : torch::autograd::Function<WhitenNode> {
@@ -61,17 +117,17 @@ struct WhitenNode : torch::autograd::Function<WhitenNode> {
                                std::int64_t groups, const std::string& map,
                                const std::string& rule) {
     const BelowAutograd below_autograd;
-    auto [output, mean, covariance, result, values, vectors, found] =
+    auto [output, mean, covariance, subspace, values, vectors, rank] =
         whiten_forward(input, weight, bias, groups, map, rule);
     ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({mean, covariance, result, values, vectors, found});
+    ctx->mark_non_differentiable({mean, covariance, subspace, values, vectors, rank});
     ctx->saved_data["has_bias"] = or_undefined(bias).defined();
     ctx->saved_data["map"] = map;
     ctx->saved_data["rule"] = rule;
     // The input, and O(C d) numbers.
     ctx->save_for_backward(
-        {input, or_undefined(weight), mean, covariance, result, values, vectors, found});
-    return {output, mean, covariance, result, values, vectors, found};
+        {input, or_undefined(weight), mean, covariance, subspace, values, vectors, rank});
+    return {output, mean, covariance, subspace, values, vectors, rank};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -105,39 +161,33 @@ ForwardTensors whiten_forward_autograd(const Tensor& input, const Optional<Tenso
   return {out[0], out[1], out[2], out[3], out[4], out[5], out[6]};
 }
 
-WhitenTensors whiten_composite(const Tensor& input, const Optional<Tensor>& weight,
-                               const Optional<Tensor>& bias, std::int64_t groups, StringView map,
-                               StringView rule) {
-  auto [output, mean, covariance, result, values, vectors, found] =
-      whiten_forward(input, weight, bias, groups, map, rule);
-  return {output, mean, covariance.diagonal(0, -2, -1).reshape({-1}), result, found};
-}
-
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
-      "whiten(Tensor input, Tensor? weight, Tensor? bias, int groups, str map,"
-      " str rule='exact')"
-      " -> (Tensor output, Tensor mean, Tensor variance, Tensor subspace, Tensor rank)",
-      &whiten_composite);
-  m.def(
       "whiten_forward(Tensor input, Tensor? weight, Tensor? bias, int groups, str map,"
-      " str rule='exact')"
-      " -> (Tensor output, Tensor mean, Tensor covariance, Tensor subspace, Tensor values,"
-      " Tensor vectors, Tensor rank)");
+      " str rule='exact') -> (Tensor output, Tensor mean, Tensor covariance, Tensor subspace,"
+      " Tensor values, Tensor vectors, Tensor rank)");
+  m.def(
+      "whiten_apply(Tensor input, Tensor? weight, Tensor? bias, int groups, Tensor sums,"
+      " Tensor? shift, str map, str rule='exact') -> (Tensor output, Tensor mean,"
+      " Tensor covariance, Tensor subspace, Tensor values, Tensor vectors, Tensor rank)");
 }
-TORCH_LIBRARY_IMPL(keel, CompositeExplicitAutograd, m) {
-  m.impl("whiten_forward", &whiten_forward_by_stages);
+TORCH_LIBRARY_IMPL(keel, CPU, m) {
+  m.impl("whiten_forward", &whiten_forward_kernel<false>);
+  m.impl("whiten_apply", &whiten_apply_kernel<false>);
 }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("whiten_forward", &whiten_forward_autograd); }
-
-Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                  std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule) {
-  check_activations(kWhiten, "input", input, groups);
-  auto [output, mean, covariance, subspace, values, vectors, rank] = whiten_forward(
-      input, if_defined(weight), if_defined(bias), groups, to_string(map), to_string(rule));
-  return {output, mean, /*variance=*/{}, subspace, rank, covariance, values};
+TORCH_LIBRARY_IMPL(keel, CUDA, m) {
+  m.impl("whiten_forward", &whiten_forward_kernel<false>);
+  m.impl("whiten_apply", &whiten_apply_kernel<false>);
+}
+TORCH_LIBRARY_IMPL(keel, Meta, m) {
+  m.impl("whiten_forward", &whiten_forward_kernel<true>);
+  m.impl("whiten_apply", &whiten_apply_kernel<true>);
+}
+TORCH_LIBRARY_IMPL(keel, Autograd, m) {
+  m.impl("whiten_forward", &whiten_forward_autograd);
+  m.impl("whiten_apply", without_derivative<&whiten_apply, kNotThroughApply>);
 }
 
 }  // namespace keel::ops
@@ -146,9 +196,11 @@ namespace keel {
 
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                 std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule) {
-  Whitened result = ops::whitened(input, weight, bias, groups, map, rule);
-  result.variance = result.covariance.diagonal(0, -2, -1).reshape({-1});
-  return result;
+  ops::check_activations(ops::kWhiten, "input", input, groups);
+  auto [output, mean, covariance, subspace, values, vectors, rank] =
+      ops::whiten_forward(input, ops::if_defined(weight), ops::if_defined(bias), groups,
+                          to_string(map), to_string(rule));
+  return {output, mean, covariance, subspace, values, rank};
 }
 
 }  // namespace keel

@@ -1,24 +1,51 @@
 #pragma once
 
+// What the files of whiten share.
+
+#include "activations.h"
 #include "keel/torch/whiten.h"
-#include "types.h"
+#include "keel/whiten.h"
+#include "matrices.h"
 
 namespace keel::ops {
 
-/// What both devices' kernels of whiten_forward ask of their arguments.
-void check_whiten(const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-                  std::int64_t groups);
+/// The layer's state as tensors: mean (C), covariance and subspace (G, d, d), values (G, d), vectors (G, d, d)
+/// and rank (G).
+struct StateTensors {
+  Tensor mean, covariance, subspace, values, vectors, rank;
 
-/// And those of whiten_backward. Returns the number of groups.
-std::int64_t check_whiten_backward(const Tensor& grad_output, const Tensor& input,
-                                   const Optional<Tensor>& weight, const Tensor& mean,
-                                   const Tensor& covariance, const Tensor& subspace,
-                                   const Tensor& values, const Tensor& vectors, const Tensor& rank);
+  static StateTensors empty(const Tensor& input, std::int64_t groups) {
+    const Tensor covariance = empty_group_matrices(input, groups);
+    return {empty_channels(input),      covariance,
+            empty_matrices(covariance), empty_values(covariance),
+            empty_matrices(covariance), empty_rank(covariance)};
+  }
 
-/// keel::whiten with the variance left undefined: it is the covariance's diagonal, and a layer needs
-/// no copy of that.
-Whitened whitened(const torch::Tensor& input, const torch::Tensor& weight,
-                  const torch::Tensor& bias, std::int64_t groups, const SubspaceMap& map,
-                  const SpectralRule& rule);
+  /// The core's view of tensors that it can read in place.
+  template <typename A>
+  WhitenState<A> view() const {
+    using Element = std::remove_const_t<A>;
+    return {mean.data_ptr<Element>(),
+            matrices<A>(covariance),
+            matrices<A>(subspace),
+            {values.data_ptr<Element>(), matrices<A>(vectors), rank.data_ptr<std::int64_t>()}};
+  }
+};
+
+/// A number per channel, as the core reads it.
+inline Tensor prepared(const Optional<Tensor>& numbers, const Tensor& input) {
+  const Tensor given = in_statistics_type(or_undefined(numbers), input);
+  return given.defined() ? given.contiguous() : given;
+}
+
+/// Activations that are made when the core asks for them, into `tensor`.
+template <typename T>
+Destination<T> made_on_demand(Tensor& tensor, const Tensor& like, std::int64_t groups,
+                              Order order) {
+  return [&tensor, &like, groups, order] {
+    tensor = empty_activations(like, order);
+    return activations<T>(tensor, groups, order);
+  };
+}
 
 }  // namespace keel::ops

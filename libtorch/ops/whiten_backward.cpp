@@ -1,6 +1,9 @@
-#include "activations.h"
+// The way back of a whitening layer's training step: whole, or in halves between which several processes add up
+// their sums.
+
 #include "autograd.h"
 #include "check.h"
+#include "device.h"
 #include "ops/calls.h"
 #include "ops/whiten.h"
 
@@ -18,71 +21,157 @@ Gradients whiten_backward(const Tensor& grad_output, const Tensor& input,
                  rule);
 }
 
-namespace {
-constexpr const char* kWhitenBackward = "keel::whiten_backward";
+Gradients whiten_backward_sums(const Tensor& grad_output, const Tensor& input, const Tensor& mean,
+                               const Tensor& covariance, const Tensor& subspace,
+                               const Tensor& values, const Tensor& vectors, const Tensor& rank) {
+  static const auto op =
+      operator_named<decltype(whiten_backward_sums)>("keel::whiten_backward_sums");
+  return op.call(grad_output, input, mean, covariance, subspace, values, vectors, rank);
 }
 
-std::int64_t check_whiten_backward(const Tensor& grad_output, const Tensor& input,
-                                   const Optional<Tensor>& weight, const Tensor& mean,
-                                   const Tensor& covariance, const Tensor& subspace,
-                                   const Tensor& values, const Tensor& vectors,
-                                   const Tensor& rank) {
-  check_group_matrices(kWhitenBackward, "covariance", covariance, input);
-  check_like(kWhitenBackward, "subspace", subspace, covariance);
-  check_channels(kWhitenBackward, "weight", or_undefined(weight), input);
-  const std::int64_t groups = covariance.sym_size(0).guard_int(__FILE__, __LINE__);
-  check_activations(kWhitenBackward, "input", input, groups);
-  check_like(kWhitenBackward, "grad_output", grad_output, input);
-  check_channels(kWhitenBackward, "mean", mean, input);
-  check_statistics(kWhitenBackward, "mean", mean, covariance);
-  check_like(kWhitenBackward, "vectors", vectors, covariance);
-  check_values(kWhitenBackward, "values", values, vectors);
-  check_rank(kWhitenBackward, rank, vectors);
-  return groups;
+Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
+                             const Optional<Tensor>& weight, const Tensor& mean,
+                             const Tensor& covariance, const Tensor& subspace, const Tensor& values,
+                             const Tensor& vectors, const Tensor& rank, const Tensor& sums,
+                             const Tensor& count, StringView map, StringView rule) {
+  static const auto op =
+      operator_named<decltype(whiten_backward_apply)>("keel::whiten_backward_apply");
+  return op.call(grad_output, input, weight, mean, covariance, subspace, values, vectors, rank,
+                 sums, count, map, rule);
 }
 
 namespace {
 
-/// One pass over (grad_output, input) for the cross moments, d x d work, one pass for grad_input.
-Gradients whiten_backward_by_stages(const Tensor& grad_output, const Tensor& input,
+constexpr const char *kWhitenBackward = "keel::whiten_backward",
+                     *kBackwardSums = "keel::whiten_backward_sums",
+                     *kBackwardApply = "keel::whiten_backward_apply";
+constexpr char kNoSecond[] =
+    "keel::whiten: no second derivative; compose keel::moments, keel::spectral and keel::affine, "
+    "which have one";
+constexpr char kNoSecondOverProcesses[] =
+    "keel::whiten: no second derivative of a layer over several processes";
+
+/// What all three have, checked and as the core reads it.
+struct BackwardStep {
+  std::int64_t groups;
+  Order order;
+  Tensor grad_output, input, weight;
+  StateTensors state;
+
+  BackwardStep(const char* op, const Tensor& grad, const Tensor& x, const Optional<Tensor>& w,
+               const StateTensors& given) {
+    check_group_matrices(op, "covariance", given.covariance, x);
+    groups = given.covariance.sym_size(0).guard_int(__FILE__, __LINE__);
+    check_activations(op, "input", x, groups);
+    check_like(op, "grad_output", grad, x);
+    check_channels(op, "weight", or_undefined(w), x);
+    check_channels(op, "mean", given.mean, x);
+    check_statistics(op, "mean", given.mean, given.covariance);
+    check_like(op, "subspace", given.subspace, given.covariance);
+    check_like(op, "vectors", given.vectors, given.covariance);
+    check_values(op, "values", given.values, given.vectors);
+    check_rank(op, given.rank, given.vectors);
+    order = order_of(x);
+    input = in_order(x, order);
+    grad_output = in_order(grad, order);
+    weight = prepared(w, x);
+    state = {given.mean.contiguous(),   readable(given.covariance), readable(given.subspace),
+             given.values.contiguous(), readable(given.vectors),    given.rank.contiguous()};
+  }
+
+  /// `call(where, grad_output, input, state)` with the core's views of them.
+  template <typename Call>
+  void run(const Call& call) const {
+    AT_DISPATCH_FLOATING_TYPES_AND2(
+        at::kHalf, at::kBFloat16, input.scalar_type(), kWhitenBackward, [&] {
+          using T = CoreType<scalar_t>;
+          on_device_of(input, call, activations<const T>(grad_output, groups, order),
+                       activations<const T>(input, groups, order),
+                       state.view<const Accumulator<T>>());
+        });
+  }
+};
+
+template <bool META>
+Gradients whiten_backward_kernel(const Tensor& grad_output, const Tensor& input,
+                                 const Optional<Tensor>& weight, const Tensor& mean,
+                                 const Tensor& covariance, const Tensor& subspace,
+                                 const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                 StringView map, StringView rule) {
+  const BackwardStep step(kWhitenBackward, grad_output, input, weight,
+                          {mean, covariance, subspace, values, vectors, rank});
+  const SubspaceMap chosen = parsed(subspace_map, kWhitenBackward, map);
+  const SpectralRule by = parsed(spectral_rule, kWhitenBackward, rule);
+  const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
+  Tensor grad_input;
+  if constexpr (META)
+    grad_input = empty_activations(input, step.order);
+  else
+    step.run([&]<typename T>(const auto& where, const Activations<const T>& slope,
+                             const Activations<const T>& x, const auto& state) {
+      using A = Accumulator<T>;
+      KEEL_TWINS(whiten_backward<T>)
+      (where, chosen, by, slope, x, data_or_null<const A>(step.weight), state,
+       made_on_demand<T>(grad_input, input, step.groups, step.order), grad_weight.data_ptr<A>(),
+       grad_bias.data_ptr<A>());
+    });
+  return {grad_input, grad_weight, grad_bias};
+}
+
+template <bool META>
+Gradients whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& input,
+                                      const Tensor& mean, const Tensor& covariance,
+                                      const Tensor& subspace, const Tensor& values,
+                                      const Tensor& vectors, const Tensor& rank) {
+  const BackwardStep step(kBackwardSums, grad_output, input, {},
+                          {mean, covariance, subspace, values, vectors, rank});
+  const Tensor sums =
+      mean.new_empty_symint({mean.sym_numel() + covariance.sym_numel()}, mean.options());
+  const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
+  if constexpr (!META)
+    step.run([&]<typename T>(const auto& where, const Activations<const T>& slope,
+                             const Activations<const T>& x, const auto& state) {
+      using A = Accumulator<T>;
+      KEEL_TWINS(whiten_backward_sums<T>)
+      (where, slope, x, state, sums.data_ptr<A>(), grad_weight.data_ptr<A>(),
+       grad_bias.data_ptr<A>());
+    });
+  return {sums, grad_weight, grad_bias};
+}
+
+template <bool META>
+Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& input,
                                     const Optional<Tensor>& weight, const Tensor& mean,
                                     const Tensor& covariance, const Tensor& subspace,
                                     const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                    StringView map, StringView rule) {
-  const std::int64_t groups = check_whiten_backward(grad_output, input, weight, mean, covariance,
-                                                    subspace, values, vectors, rank);
-  const Tensor dL_doutput = in_order(grad_output, order_of(input));
-  const auto [sum, cross] = cross_moments(dL_doutput, input, if_defined(mean), groups);
-
-  const Tensor scale = in_statistics_type(or_undefined(weight), input);
-  const auto [dL_dweight, dL_dmean, dL_dsubspace, matrix] =
-      scale_backward(if_defined(scale), subspace, sum, cross);
-  const Tensor dL_dcovariance =
-      subspace_backward(dL_dsubspace, covariance, values, vectors, rank, map, rule);
-  return {affine_backward(dL_doutput, matrix, dL_dcovariance, dL_dmean, input, mean), dL_dweight,
-          sum};
-}
-
-Gradients whiten_backward_autograd(const Tensor& grad_output, const Tensor& input,
-                                   const Optional<Tensor>& weight, const Tensor& mean,
-                                   const Tensor& covariance, const Tensor& subspace,
-                                   const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                   StringView map, StringView rule) {
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return whiten_backward(grad_output, input, weight, mean, covariance, subspace, values, vectors,
-                           rank, map, rule);
-  };
-  if (!needs_graph({grad_output, input, or_undefined(weight)})) return compute();
-  const variable_list grads = WithoutDerivative::apply(
-      std::string("keel::whiten: no second derivative; compose keel::moments, keel::spectral and "
-                  "keel::affine, which have one"),
-      std::function<variable_list()>([&] {
-        auto [grad_input, grad_weight, grad_bias] = compute();
-        return variable_list{grad_input, grad_weight, grad_bias};
-      }),
-      grad_output, input, weight);
-  return {grads[0], grads[1], grads[2]};
+                                    const Tensor& sums, const Tensor& count, StringView map,
+                                    StringView rule) {
+  const BackwardStep step(kBackwardApply, grad_output, input, weight,
+                          {mean, covariance, subspace, values, vectors, rank});
+  const SubspaceMap chosen = parsed(subspace_map, kBackwardApply, map);
+  const SpectralRule by = parsed(spectral_rule, kBackwardApply, rule);
+  TORCH_CHECK(sums.dim() == 1 && sums.sym_size(0) == mean.sym_numel() + covariance.sym_numel(),
+              kBackwardApply, ": expected sums (C + C d) for mean ", shape_of(mean),
+              " and covariance ", shape_of(covariance), ", got ", shape_of(sums));
+  check_statistics(kBackwardApply, "sums", sums, covariance);
+  TORCH_CHECK(count.sym_numel() == 1 && count.scalar_type() == at::kDouble, kBackwardApply,
+              ": expected count to be one Double, got ", shape_of(count), " of type ",
+              c10::toString(count.scalar_type()));
+  TORCH_CHECK(count.device() == input.device(), kBackwardApply, ": expected count on ",
+              input.device(), ", got one on ", count.device());
+  const Tensor total = sums.contiguous();
+  Tensor grad_input;
+  if constexpr (META)
+    grad_input = empty_activations(input, step.order);
+  else
+    step.run([&]<typename T>(const auto& where, const Activations<const T>& slope,
+                             const Activations<const T>& x, const auto& state) {
+      using A = Accumulator<T>;
+      KEEL_TWINS(whiten_backward_apply<T>)
+      (where, chosen, by, slope, x, data_or_null<const A>(step.weight), state, total.data_ptr<A>(),
+       count.data_ptr<double>(), made_on_demand<T>(grad_input, input, step.groups, step.order));
+    });
+  return grad_input;
 }
 
 }  // namespace
@@ -91,12 +180,36 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
       " Tensor covariance, Tensor subspace, Tensor values, Tensor vectors, Tensor rank, str map,"
-      " str rule='exact')"
-      " -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
+      " str rule='exact') -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
+  m.def(
+      "whiten_backward_sums(Tensor grad_output, Tensor input, Tensor mean, Tensor covariance,"
+      " Tensor subspace, Tensor values, Tensor vectors, Tensor rank)"
+      " -> (Tensor sums, Tensor grad_weight, Tensor grad_bias)");
+  m.def(
+      "whiten_backward_apply(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
+      " Tensor covariance, Tensor subspace, Tensor values, Tensor vectors, Tensor rank,"
+      " Tensor sums, Tensor count, str map, str rule='exact') -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CompositeExplicitAutograd, m) {
-  m.impl("whiten_backward", &whiten_backward_by_stages);
+TORCH_LIBRARY_IMPL(keel, CPU, m) {
+  m.impl("whiten_backward", &whiten_backward_kernel<false>);
+  m.impl("whiten_backward_sums", &whiten_backward_sums_kernel<false>);
+  m.impl("whiten_backward_apply", &whiten_backward_apply_kernel<false>);
 }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("whiten_backward", &whiten_backward_autograd); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) {
+  m.impl("whiten_backward", &whiten_backward_kernel<false>);
+  m.impl("whiten_backward_sums", &whiten_backward_sums_kernel<false>);
+  m.impl("whiten_backward_apply", &whiten_backward_apply_kernel<false>);
+}
+TORCH_LIBRARY_IMPL(keel, Meta, m) {
+  m.impl("whiten_backward", &whiten_backward_kernel<true>);
+  m.impl("whiten_backward_sums", &whiten_backward_sums_kernel<true>);
+  m.impl("whiten_backward_apply", &whiten_backward_apply_kernel<true>);
+}
+TORCH_LIBRARY_IMPL(keel, Autograd, m) {
+  m.impl("whiten_backward", without_derivative<&whiten_backward, kNoSecond>);
+  m.impl("whiten_backward_sums", without_derivative<&whiten_backward_sums, kNoSecondOverProcesses>);
+  m.impl("whiten_backward_apply",
+         without_derivative<&whiten_backward_apply, kNoSecondOverProcesses>);
+}
 
 }  // namespace keel::ops

@@ -1,4 +1,4 @@
-// The sums that processes add up, against the moments of all samples at once.
+// The sums that processes add up, against the moments of all samples at once: those a layer makes of them.
 
 #include "libtorch/layers_support.h"
 
@@ -8,15 +8,18 @@ namespace keel::test {
 namespace {
 
 constexpr const char* kPartial = "keel::partial_moments";
-constexpr const char* kFromPartial = "keel::moments_from_partial";
 
 Tensor partial(const Tensor& x, std::int64_t groups, const c10::IValue& shift = {}) {
   return call_operator(kPartial, x, groups, shift)[0];
 }
 
+/// The mean and covariance of a layer whose processes have these sums, and this one none of the samples.
 Tensors from_partial(const Tensor& sums, std::int64_t channels, std::int64_t groups,
-                     const c10::IValue& shift = {}, const c10::IValue& type = {}) {
-  return call_operator(kFromPartial, sums, channels, groups, shift, type);
+                     at::ScalarType type, const c10::IValue& shift = {}) {
+  const Tensor nothing = torch::empty({0, channels}, sums.options().dtype(type));
+  const Tensors found = call_operator("keel::whiten_apply", nothing, c10::IValue(), c10::IValue(),
+                                      groups, sums, shift, "zca", "exact");
+  return {found[1], found[2]};
 }
 
 TEST(PartialMoments, AreTheSumsTheySay) {
@@ -38,7 +41,7 @@ TEST(PartialMoments, AddUpToTheMomentsOfAll) {
       Tensor sums = partial(x.narrow(0, 0, 5), 2, about);
       for (const auto& [begin, rows] : {std::pair(5, 0), std::pair(5, 6)})
         sums = sums + partial(x.narrow(0, begin, rows), 2, about);
-      const Tensors found = from_partial(sums, 6, 2, about, statistics);
+      const Tensors found = from_partial(sums, 6, 2, type, about);
       const double tolerance = statistics == at::kDouble ? 1e-13 : 1e-6;
       EXPECT_EQ(found[0].scalar_type(), statistics);
       EXPECT_LT(relative_error(found[0], moments.mean), tolerance);
@@ -50,7 +53,7 @@ TEST(PartialMoments, AddUpToTheMomentsOfAll) {
 
 TEST(PartialMoments, ConstantsHaveNoVariance) {
   const Tensor x = torch::full({9, 3}, 1.0f / 3) * torch::tensor({1.0f, 1000.0f, 1e-20f});
-  const Tensor variance = from_partial(partial(x, 1), 3, 1)[1].diagonal(0, -2, -1)[0];
+  const Tensor variance = from_partial(partial(x, 1), 3, 1, at::kDouble)[1].diagonal(0, -2, -1)[0];
   const Tensor bound = 4 * 0x1p-53 * x[0].to(at::kDouble).square();
   EXPECT_TRUE(((variance >= 0) & (variance <= bound)).all().item<bool>()) << variance;
 }
@@ -58,7 +61,7 @@ TEST(PartialMoments, ConstantsHaveNoVariance) {
 TEST(PartialMoments, NothingAtAll) {
   const Tensor none = partial(torch::empty({0, 6, 3}), 2);
   EXPECT_TRUE(torch::equal(none, torch::zeros({1 + 6 + 18}, at::kDouble)));
-  const Tensors found = from_partial(none, 6, 2);
+  const Tensors found = from_partial(none, 6, 2, at::kFloat);
   EXPECT_TRUE(all_nan(found[0]) && all_nan(found[1]));
   EXPECT_EQ(partial(torch::empty({5, 0}), 1).sizes(), at::IntArrayRef{1});
 }
@@ -68,7 +71,7 @@ TEST(PartialMoments, ShapesWithoutDataAndDerivatives) {
   const Tensor sums = partial(torch::empty({5, 6, 3}, meta), 2);
   EXPECT_EQ(sums.numel(), 25);
   EXPECT_EQ(sums.scalar_type(), at::kDouble);
-  EXPECT_EQ(from_partial(sums, 6, 2)[1].sizes(), at::IntArrayRef({2, 3, 3}));
+  EXPECT_EQ(from_partial(sums, 6, 2, at::kFloat)[1].sizes(), at::IntArrayRef({2, 3, 3}));
   const Tensor x = activations({5, 6}).requires_grad_(true);
   EXPECT_TRUE(
       fails_with("keel::partial_moments: no derivative", [&] { partial(x, 1).sum().backward(); }));
@@ -78,10 +81,10 @@ TEST(PartialMoments, ErrorsSayWhatCame) {
   EXPECT_TRUE(fails_with("expected shift with one number per channel of (5, 6), got (4)", [] {
     partial(torch::ones({5, 6}), 1, torch::ones({4}));
   }));
-  EXPECT_TRUE(fails_with("expected partial (25) of type Double, got (24) of type Double",
-                         [] { from_partial(torch::ones({24}, at::kDouble), 6, 2); }));
+  EXPECT_TRUE(fails_with("expected sums (25) of type Double, got (24) of type Double",
+                         [] { from_partial(torch::ones({24}, at::kDouble), 6, 2, at::kFloat); }));
   EXPECT_TRUE(fails_with("got 4 groups of 6 channels",
-                         [] { from_partial(torch::ones({24}, at::kDouble), 6, 4); }));
+                         [] { from_partial(torch::ones({24}, at::kDouble), 6, 4, at::kFloat); }));
 }
 
 }  // namespace

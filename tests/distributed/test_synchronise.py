@@ -146,12 +146,11 @@ def _odds_and_ends(rank, size):
     y = keel.nn.ZcaWhitening(8, process_group="world")(x.bfloat16().requires_grad_())
     y.float().sum().backward()
     assert y.dtype == torch.bfloat16
-    for rule in (keel.Exact(), keel.PowerMethod()):
-        z = x.double().requires_grad_()
-        layer = _layer(keel.nn.ZcaWhitening, torch.float64, rule, "world")
-        (g,) = torch.autograd.grad(layer(z).pow(3).sum(), z, create_graph=True)
-        with pytest.raises(RuntimeError, match="no second derivative"):
-            g.square().sum().backward()
+    z = x.double().requires_grad_()
+    layer = _layer(keel.nn.ZcaWhitening, torch.float64, group="world")
+    (g,) = torch.autograd.grad(layer(z).sum(), z, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        g.square().sum().backward()
 
     # Without parameters, and with inputs that need no gradient: no more to say in backward.
     layer = keel.nn.PcaWhitening(8, affine=False, process_group="world")

@@ -51,8 +51,7 @@ TEST(CudaLayers, OutputsAndGradients) {
               [&](const Tensors& in) {
                 const Whitened w = whiten(in[0], in[1], in[2], groups, map, rule);
                 EXPECT_EQ(w.output.strides(), in[0].strides());
-                return Tensors{w.output, w.mean,       w.variance, w.subspace,
-                               w.rank,   w.covariance, w.values};
+                return Tensors{w.output, w.mean, w.covariance, w.subspace, w.values, w.rank};
               },
               {x, weight, bias}, 1000.0 * double(d + 1));
         }

@@ -107,28 +107,6 @@ TEST(CudaStages, CrossMoments) {
   });
 }
 
-TEST(CudaStages, AffineBackward) {
-  for_every_activation([](const std::string& name, const Tensor& x, std::int64_t groups) {
-    const std::int64_t c = x.size(1), d = c / groups;
-    const Tensor slope = in_layout(random(x.sizes(), 5), !x.is_contiguous());
-    const Tensors inputs{
-        slope,         random({groups, d, d}, 2), random({groups, d, d}, 3), random({c}, 4), x,
-        random({c}, 6)};
-    expect_twins(
-        "affine_backward " + name,
-        [&](const Tensors& in) {
-          const torch::NoGradGuard no_grad;
-          // Matrices and shifts have the statistics' type.
-          const auto type = in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-          Tensors all{in};
-          for (const std::size_t k : {1, 2, 3, 5}) all[k] = in[k].to(type);
-          return call_operator("keel::affine_backward", all[0], all[1], all[2], all[3], all[4],
-                               all[5]);
-        },
-        inputs, condition(x, groups), kTypes);
-  });
-}
-
 const std::vector<SubspaceMap> kMaps = {
     Zca{1e-2, FullRank{}}, Zca{1e-2, LeadingEnergy{0.9}}, keel::PcaDenoising{1e-2, LeadingCount{2}},
     keel::PcaWhitening{1e-2, FullRank{}}, keel::PcaWhitening{1e-2, LeadingCount{2}}};
@@ -166,25 +144,6 @@ TEST(CudaStages, SubspaceOfTheZoo) {
             [&](const Tensors& in) { return Tensors{subspace(in[0], map).subspace}; }, {covariance},
             500.0 * double(d + 1));
     }
-}
-
-TEST(CudaStages, ScaleBackward) {
-  for (const Shape& shape : std::vector<Shape>{
-           {{1, 1}, 1}, {{1, 6}, 2}, {{1, 64}, 1}, {{1, 64}, 16}, {{1, 99}, 3}, {{1, 130}, 1}}) {
-    const std::int64_t c = shape.sizes[1], d = c / shape.groups;
-    const Tensor weight = random({c}, 1), s = random({shape.groups, d, d}, 2), sum = random({c}, 3),
-                 cross = random({shape.groups, d, d}, 4);
-    for (const bool weighted : {true, false})
-      expect_twins(
-          "scale_backward " + described(shape, false),
-          [&](const Tensors& in) {
-            const torch::NoGradGuard no_grad;
-            return call_operator("keel::scale_backward",
-                                 weighted ? c10::IValue(in[0]) : c10::IValue(), in[1], in[2],
-                                 in[3]);
-          },
-          {weight, s, sum, cross}, 8.0 * double(d + 4));
-  }
 }
 
 TEST(CudaStages, Track) {

@@ -144,7 +144,7 @@ TEST(Stages, MetaTensorsGiveShapes) {
   const auto out = whiten(last, {}, {}, 3, Zca{});
   EXPECT_EQ(out.output.strides(), last.strides());
   EXPECT_EQ(out.subspace.sizes(), (std::vector<std::int64_t>{3, 2, 2}));
-  EXPECT_EQ(out.variance.sizes(), (std::vector<std::int64_t>{6}));
+  EXPECT_EQ(out.covariance.sizes(), (std::vector<std::int64_t>{3, 2, 2}));
   EXPECT_EQ(out.rank.sizes(), (std::vector<std::int64_t>{3}));
 }
 

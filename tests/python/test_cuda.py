@@ -95,7 +95,7 @@ def samples():
     rank = torch.full((2,), 4, device="cuda")
     g = torch.randn_like(vectors)
     yield ops.eigh, (m,)
-    yield ops.eigh_backward, (values, g, values, vectors, "masked", None)
+    yield ops.eigh_backward, (values, g, values, vectors, "masked")
     yield ops.spectral, (m, "inv_sqrt")
     yield ops.spectral_backward, (g, m, values, vectors, rank, "log")
     yield ops.sqrtm, (m,)
@@ -107,8 +107,8 @@ def samples():
     for input in (x, last.requires_grad_(), half):
         yield ops.moments, (input, 2)
         yield ops.affine, (input, matrix, numbers, numbers)
-    rank = ("leading_energy", [0.9])
-    yield ops.whiten, (x, numbers, numbers, 2, "zca", 1e-4, *rank, "exact", None)
+    by_energy = "zca(rank=leading_energy(fraction=0.9))"
+    yield ops.whiten_forward, (x, numbers, numbers, 2, by_energy, "exact")
 
 
 @pytest.mark.skipif(

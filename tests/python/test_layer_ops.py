@@ -25,8 +25,20 @@ def samples():
         yield ops.subspace, (cov, f"{map}(rank=leading_count(count=2))", "taylor(terms=9)")
         for input in (x, last):
             by_energy = f"{map}(rank=leading_energy(fraction=0.9))"
-            yield ops.whiten, (input, numbers, numbers, 2, by_energy, "exact")
-        yield ops.whiten, (half, None, None, 1, f"{map}(rank=full)", "power_iteration")
+            yield ops.whiten_forward, (input, numbers, numbers, 2, by_energy, "exact")
+        yield ops.whiten_forward, (half, None, None, 1, f"{map}(rank=full)", "power_iteration")
+    weight = numbers.detach()
+    for input in (x.detach(), last.detach(), half):  # what has no derivative
+        _, *state = ops.whiten_forward(input, weight, None, 2, "zca")
+        sums = ops.partial_moments(input, 2)
+        backward = ops.whiten_backward_sums(input, input, *state)[0]
+        yield ops.partial_moments, (input, 2, weight)
+        yield ops.whiten_apply, (input, weight, None, 2, sums, None, "zca")
+        yield ops.whiten_backward, (input, input, weight, *state, "zca")
+        yield ops.whiten_backward_sums, (input, input, *state)
+        yield ops.whiten_backward_apply, (
+            input, input, weight, *state, backward, sums[:1].clone(), "zca",
+        )  # fmt: skip
 
 
 @pytest.mark.skipif(

@@ -36,7 +36,7 @@ def whiten(
         if group is None:
             mean, covariance = torch.ops.keel.moments(input, groups)
         else:
-            mean, covariance = synchronise.moments(input, groups, group)
+            mean, covariance = _moments_of_all(input, groups, group)
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         subspace, rank = _subspace(covariance, variance, map, eps, policy, rule)
         matrix = subspace
@@ -44,6 +44,39 @@ def whiten(
             matrix = subspace * weight.to(subspace.dtype).view(groups, -1, 1)
         output = torch.ops.keel.affine(input, matrix, mean, bias)
     return output, mean.detach(), covariance.detach(), subspace.detach(), rank
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes. Its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        total = own.clone(memory_format=torch.contiguous_format)
+        synchronise.sum_over(group, total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _Sum.apply(grad, ctx.group), None
+
+
+@synchronise.uncompiled
+def _moments_of_all(input: Tensor, groups: int, group: Any) -> Tuple[Tensor, Tensor]:
+    samples = input.shape[0] * input.shape[2:].numel()
+    if samples > 0:
+        mean, covariance = torch.ops.keel.moments(input, groups)
+    else:  # zeros that hang on the input like any other: all have to take part in backward
+        mean = input.transpose(0, 1).flatten(1).sum(1)
+        covariance = mean.new_zeros(groups, mean.shape[0] // groups, mean.shape[0] // groups)
+    dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
+    mean = mean.double()
+    totals = _Sum.apply(torch.cat([mean.new_ones(1), mean]) * samples, group)
+    count, middle = totals[:1], totals[1:] / totals[:1]
+    synchronise.check_samples(group, count)
+    off = (mean - middle).view(groups, -1, 1)
+    covariance = _Sum.apply((covariance + off * off.mT) * samples, group) / count
+    return middle.to(dtype), covariance.to(dtype)
 
 
 def _subspace(

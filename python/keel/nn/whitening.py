@@ -205,7 +205,7 @@ class Whitening(nn.Module):
                 self.rank_policy, self.rule, group if processes > 1 else None,
             )  # fmt: skip
         elif processes > 1:
-            output, mean, covariance, subspace, self.rank = synchronise.whiten(
+            output, mean, covariance, subspace, _, _, self.rank = synchronise.whiten(
                 input, self.weight, self.bias, self.groups, group, self._map_text(), str(self.rule)
             )
         else:

@@ -11,11 +11,10 @@ namespace keel {
 struct Whitened {
   torch::Tensor output;      ///< as the input: the only differentiable output
   torch::Tensor mean;        ///< (C)
-  torch::Tensor variance;    ///< (C), divided by the number of samples
-  torch::Tensor subspace;    ///< (G, d, d)
-  torch::Tensor rank;        ///< (G), int64
   torch::Tensor covariance;  ///< (G, d, d), divided by the number of samples
+  torch::Tensor subspace;    ///< (G, d, d)
   torch::Tensor values;      ///< (G, d), eigenvalues of the map's M in the order found
+  torch::Tensor rank;        ///< (G), int64
 };
 
 /// A whitening layer's training step on (N, C, *) activations: moments, subspace, affine.
