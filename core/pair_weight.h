@@ -1,7 +1,8 @@
 #pragma once
 
-// W_ij of each gradient rule, for a pair i < j of eigenvalues in descending order. Every formula is
-// homogeneous in the eigenvalues, so rule(c M) = rule(M) / c without any absolute tolerance.
+// W_ij of each gradient rule, for a pair i < j of eigenvalues in descending order, on every backend. Every formula
+// is homogeneous in the eigenvalues, so rule(c M) = rule(M) / c without any absolute tolerance: `largest` is the
+// matrix's largest |eigenvalue|.
 
 #include <cmath>
 #include <cstdint>
@@ -46,7 +47,7 @@ struct Leader {
 
 template <typename T>
 struct AnalyticWeight {
-  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+  KEEL_HOST_DEVICE T operator()(T /*largest*/, T l_i, T l_j, T b_ij, T b_ji) const {
     return T(0.5) * (b_ji - b_ij) / (l_i - l_j);
   }
 };
@@ -54,7 +55,7 @@ struct AnalyticWeight {
 template <typename T>
 struct PowerIterationWeight {
   int terms;
-  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+  KEEL_HOST_DEVICE T operator()(T /*largest*/, T l_i, T l_j, T b_ij, T b_ji) const {
     const Leader<T> leader(l_i, l_j);
     if (leader.value == 0) return 0;
     const T fewer = geometric_sum(terms - 1, leader.ratio);
@@ -67,7 +68,7 @@ struct PowerIterationWeight {
 template <typename T>
 struct TaylorWeight {
   int terms;
-  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+  KEEL_HOST_DEVICE T operator()(T /*largest*/, T l_i, T l_j, T b_ij, T b_ji) const {
     const Leader<T> leader(l_i, l_j);
     if (leader.value == 0) return 0;
     const T difference = leader.is_first ? b_ji - b_ij : b_ij - b_ji;
@@ -77,52 +78,51 @@ struct TaylorWeight {
 
 template <typename T>
 struct LorentzianWeight {
-  T width;  ///< absolute: the rule's width times the largest |eigenvalue|
-  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
-    const T gap = l_i - l_j;
+  T width;
+  KEEL_HOST_DEVICE T operator()(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
+    const T gap = l_i - l_j, w = width * largest;
     if (gap == 0) return 0;
-    // gap / (gap^2 + width^2), without the squares that under- or overflow
-    return T(0.5) * (b_ji - b_ij) / (gap + width * (width / gap));
+    // gap / (gap^2 + w^2), without the squares that under- or overflow
+    return T(0.5) * (b_ji - b_ij) / (gap + w * (w / gap));
   }
 };
 
 template <typename T>
 struct MaskedWeight {
-  T tolerance;  ///< absolute: the rule's tolerance times the largest |eigenvalue|
-  KEEL_HOST_DEVICE T operator()(T l_i, T l_j, T b_ij, T b_ji) const {
+  T tolerance;
+  KEEL_HOST_DEVICE T operator()(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
     const T gap = l_i - l_j;
-    if (gap <= tolerance) return 0;
+    if (gap <= tolerance * largest) return 0;
     return T(0.5) * (b_ji - b_ij) / gap;
   }
 };
 
-/// The rule made ready for one n x n matrix whose largest |eigenvalue| is `largest`.
+/// A rule made ready for n x n matrices.
 template <typename T>
-KEEL_HOST_DEVICE inline AnalyticWeight<T> pair_weight(const Analytic&, std::int64_t, T) {
+AnalyticWeight<T> pair_weight(const Analytic&, std::int64_t) {
   return {};
 }
 template <typename T>
-KEEL_HOST_DEVICE inline PowerIterationWeight<T> pair_weight(const PowerIteration& rule,
-                                                            std::int64_t, T) {
+PowerIterationWeight<T> pair_weight(const PowerIteration& rule, std::int64_t) {
   return {rule.terms};
 }
 template <typename T>
-KEEL_HOST_DEVICE inline TaylorWeight<T> pair_weight(const Taylor& rule, std::int64_t, T) {
+TaylorWeight<T> pair_weight(const Taylor& rule, std::int64_t) {
   return {rule.terms};
 }
 template <typename T>
-KEEL_HOST_DEVICE inline LorentzianWeight<T> pair_weight(const Lorentzian& rule, std::int64_t,
-                                                        T largest) {
-  return {T(rule.width) * largest};
+LorentzianWeight<T> pair_weight(const Lorentzian& rule, std::int64_t) {
+  return {T(rule.width)};
 }
 template <typename T>
-KEEL_HOST_DEVICE inline MaskedWeight<T> pair_weight(const Masked& rule, std::int64_t n, T largest) {
+MaskedWeight<T> pair_weight(const Masked& rule, std::int64_t n) {
   // Equal eigenvalues come out twice their noise apart at most (eigenvalue_noise.h). Seen were 2.5
   // sqrt(n) epsilons.
-  const T tolerance = rule.tolerance.has_value()
-                          ? T(*rule.tolerance)
-                          : 10 * std::sqrt(T(n)) * std::numeric_limits<T>::epsilon();
-  return {tolerance * largest};
+  return {rule.tolerance ? T(*rule.tolerance)
+                         : 10 * std::sqrt(T(n)) * std::numeric_limits<T>::epsilon()};
 }
+
+template <typename T, typename Rule>
+using PairWeight = decltype(pair_weight<T>(Rule{}, 0));
 
 }  // namespace keel

@@ -15,10 +15,11 @@ namespace {
 template <typename T, typename Weight>
 void fill_weights(std::int64_t n, const Weight& weight, const T* values, const T* b, T* w) {
   const std::int64_t stride = padded<T>(n);
+  const T largest = largest_magnitude(n, values);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = i + 1; j < n; ++j)
       w[i * stride + j] = w[j * stride + i] =
-          weight(values[i], values[j], b[i * stride + j], b[j * stride + i]);
+          weight(largest, values[i], values[j], b[i * stride + j], b[j * stride + i]);
 }
 
 template <typename T>
@@ -46,7 +47,7 @@ void backward_chunk(std::int64_t first, std::int64_t last, const Rule& rule, con
     if (dL_dvectors) {
       load(n, dL_dvectors[b], dL_dvectors.row_stride, p);
       multiply(n, u, p, q);
-      fill_weights(n, pair_weight<T>(rule, n, largest_magnitude(n, l)), l, q, p);
+      fill_weights(n, pair_weight<T>(rule, n), l, q, p);
     }
     for (std::int64_t i = 0; i < n; ++i)
       p[i * padded<T>(n) + i] = dL_dvalues ? dL_dvalues[b * n + i] : T(0);

@@ -7,6 +7,7 @@
 #include "in_chunks.h"
 #include "padded_matrix.h"
 #include "pair_weight.h"
+#include "rank_policy.h"
 #include "scratch.h"
 #include "scratch_gap.h"
 #include "shape.h"
@@ -47,12 +48,12 @@ template <typename T>
 void fill_kernel(const Exact& rule, const Spectrum<T>& s, T* F) {
   const std::int64_t n = s.n, stride = padded<T>(n);
   std::fill(F, F + n * stride, T(0));
-  const TaylorWeight<T> series = pair_weight<T>(Taylor{rule.terms}, n, s.largest);
+  const auto series = pair_weight<T>(Taylor{rule.terms}, n);
   for (std::int64_t i = 0; i < s.rank; ++i) {
     for (std::int64_t j = i; j < s.rank; ++j)
       F[i * stride + j] = F[j * stride + i] = s.map.difference(s.x[i], s.x[j]);
     for (std::int64_t j = s.rank; j < n; ++j)
-      F[i * stride + j] = F[j * stride + i] = 2 * series(s.l[i], s.l[j], T(0), s.f[i]);
+      F[i * stride + j] = F[j * stride + i] = 2 * series(s.largest, s.l[i], s.l[j], T(0), s.f[i]);
   }
 }
 
@@ -60,11 +61,11 @@ void fill_kernel(const Exact& rule, const Spectrum<T>& s, T* F) {
 template <typename T, typename Rule>
 void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
   const std::int64_t n = s.n, stride = padded<T>(n);
-  const auto weight = pair_weight<T>(rule, n, s.largest);
+  const auto weight = pair_weight<T>(rule, n);
   for (std::int64_t i = 0; i < n; ++i) {
     F[i * stride + i] = i < s.rank ? s.map.difference(s.x[i], s.x[i]) : T(0);
     for (std::int64_t j = i + 1; j < n; ++j)
-      F[i * stride + j] = F[j * stride + i] = 2 * weight(s.l[i], s.l[j], s.f[j], s.f[i]);
+      F[i * stride + j] = F[j * stride + i] = 2 * weight(s.largest, s.l[i], s.l[j], s.f[j], s.f[i]);
   }
 }
 
@@ -135,6 +136,7 @@ void second_differences(const Spectrum<T>& s, const T* F, const T* C, const T* H
 
 template <typename T>
 struct RankFinder {
+  PlainRankPolicy policy;
   std::int64_t n;
   Matrices<const T> matrices, vectors;
   Scratch<T> scratch;
@@ -166,39 +168,23 @@ struct RankFinder {
     return quotients;
   }
 
-  std::int64_t operator()(const FullRank&, std::int64_t, const T*) { return n; }
-  std::int64_t operator()(const LeadingCount& policy, std::int64_t, const T*) {
-    return std::min(policy.count, n);
-  }
-  std::int64_t operator()(const LeadingEnergy& policy, std::int64_t, const T* l) {
-    const double wanted = policy.fraction * energy(l, n);
-    double sum = 0;
-    for (std::int64_t i = 0; i < n; ++i)
-      if ((sum += energy(l + i, 1)) >= wanted) return i + 1;
-    return n;
-  }
-  std::int64_t operator()(const Algorithm1& policy, std::int64_t b, const T* l) {
+  /// Of matrix b with eigenvalues l.
+  std::int64_t operator()(std::int64_t b, const T* l) {
     std::vector<T> quotients;
-    if (policy.rayleigh_tolerance) quotients = rayleigh_quotients(b);
-    const double wanted = policy.energy.value_or(0) * energy(l, n);
-    double sum = 0;
+    if (policy.by_rayleigh) quotients = rayleigh_quotients(b);
+    double total = 0, sum = 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      if (policy.eps && double(l[i]) <= *policy.eps) return i;
-      // Written so that NaN and eigenvalues that are not positive stop as well.
-      if (policy.rayleigh_tolerance &&
-          !(std::abs(quotients[std::size_t(i)] - l[i]) < *policy.rayleigh_tolerance * double(l[i])))
-        return i;
-      sum += energy(l + i, 1);
-      if (policy.energy && sum >= wanted) return policy.keep_reaching ? i + 1 : i;
+      if (std::isnan(l[i])) return 1;
+      total += policy.energy_of(l[i]);
     }
-    return n;
-  }
-
- private:
-  static double energy(const T* l, std::int64_t count) {
-    double sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += std::max(double(l[i]), 0.0);
-    return sum;
+    const std::int64_t most = std::min(policy.count, n);
+    for (std::int64_t i = 0; i < most; ++i) {
+      const T quotient = policy.by_rayleigh ? quotients[std::size_t(i)] : T(0);
+      if (policy.stops_before(l[i], quotient)) return i;
+      sum += policy.energy_of(l[i]);
+      if (policy.enough(sum, total)) return policy.keep_reaching ? i + 1 : i;
+    }
+    return most;
   }
 };
 
@@ -208,19 +194,15 @@ template <typename T>
 void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
                    Matrices<const T> vectors, std::int64_t* rank, const Executor& executor) {
   validate(policy);
-  const bool by_algorithm1 = std::holds_alternative<Algorithm1>(policy);
-  if (by_algorithm1) require_same_shape("keel::spectral_rank", "matrices", vectors, matrices);
+  const PlainRankPolicy by = plain(policy);
+  if (std::holds_alternative<Algorithm1>(policy))
+    require_same_shape("keel::spectral_rank", "matrices", vectors, matrices);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
-    RankFinder<T> find{n, matrices, vectors,
-                       Scratch<T>(by_algorithm1 ? 4 * with_gap<T>(n * padded<T>(n)) : 0)};
-    for (std::int64_t b = first; b < last; ++b) {
-      const T* l = values + b * n;
-      const bool bad = std::any_of(l, l + n, [](T x) { return std::isnan(x); });
-      const std::int64_t kept =
-          bad ? 1 : std::visit([&](const auto& p) { return find(p, b, l); }, policy);
-      rank[b] = std::min(n, std::max<std::int64_t>(1, kept));
-    }
+    RankFinder<T> find{by, n, matrices, vectors,
+                       Scratch<T>(by.by_rayleigh ? 4 * with_gap<T>(n * padded<T>(n)) : 0)};
+    for (std::int64_t b = first; b < last; ++b)
+      rank[b] = std::min(n, std::max<std::int64_t>(1, find(b, values + b * n)));
   });
 }
 

@@ -113,15 +113,15 @@ void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T
   if (std::holds_alternative<Algorithm1>(policy))
     require_same_shape(kSpectralRank, "matrices", vectors, matrices);
   if (vectors.batch == 0) return;
-  const DeviceRankPolicy plain = device_rank_policy(policy);
-  if (!plain.by_rayleigh || vectors.n == 0)
-    return queue_rank<T>(plain, vectors, values, nullptr, nullptr, rank, stream);
+  const PlainRankPolicy by = plain(policy);
+  if (!by.by_rayleigh || vectors.n == 0)
+    return queue_rank<T>(by, vectors, values, nullptr, nullptr, rank, stream);
   if (!small::fits<T, RankMemory>(vectors.n))
-    return large_rank(plain, matrices, values, vectors, rank, stream);
+    return large_rank(by, matrices, values, vectors, rank, stream);
   small::by_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, RankMemory<T, N>>(kSpectralRank, small_rank_kernel<T, N>, vectors.batch,
-                                          stream, plain, matrices, values, vectors, rank);
+                                          stream, by, matrices, values, vectors, rank);
   });
 }
 

@@ -22,8 +22,11 @@ void eigh_backward(const GradientRule& rule, const double* values, Matrices<cons
       const double largest = largest_magnitude(n, l);
       for (std::int64_t i = 0; i < n; ++i)
         for (std::int64_t j = i + 1; j < n; ++j)
-          W(i, j) = W(j, i) =
-              std::visit(PairWeight{n, largest, l[i], l[j], B(i, j), B(j, i)}, rule);
+          W(i, j) = W(j, i) = std::visit(
+              [&](const auto& chosen) {
+                return pair_weight<double>(chosen, n)(largest, l[i], l[j], B(i, j), B(j, i));
+              },
+              rule);
     }
     if (dL_dvalues)
       for (std::int64_t i = 0; i < n; ++i) W(i, i) = dL_dvalues[b * n + i];

@@ -74,13 +74,13 @@ struct Kernel {
     if (std::int64_t(i) >= s.rank) return 0;
     if (std::int64_t(j) < s.rank) return double(divided_difference(function, {s.x[i], s.x[j]}));
     // (f_i - 0) / (l_i - l_j), the quotient being the series in follower over leader.
-    const PairWeight series{s.n, s.largest, s.l[i], s.l[j], 0, s.f[i]};
-    return 2 * series(Taylor{rule.terms});
+    return 2 * pair_weight<double>(Taylor{rule.terms}, s.n)(s.largest, s.l[i], s.l[j], 0, s.f[i]);
   }
 
   /// S = V f V^T is eigh followed by g = 2 C V f, so B_ij = 2 (V^T C V)_ij f_j.
   double operator()(const auto& rule) const {
-    if (i != j) return 2 * PairWeight{s.n, s.largest, s.l[i], s.l[j], s.f[j], s.f[i]}(rule);
+    if (i != j)
+      return 2 * pair_weight<double>(rule, s.n)(s.largest, s.l[i], s.l[j], s.f[j], s.f[i]);
     return std::int64_t(i) < s.rank ? double(divided_difference(function, {s.x[i], s.x[i]})) : 0;
   }
 };

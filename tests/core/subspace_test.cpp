@@ -6,6 +6,7 @@
 
 #include "keel/error.h"
 #include "support/backward.h"
+#include "support/every.h"
 #include "support/finite_differences.h"
 #include "support/random.h"
 #include "support/spectrum_zoo.h"
@@ -63,8 +64,7 @@ Batch<double> gradient_by_reference(const SubspaceMap& map, const SpectralRule& 
 
 const RankPolicy kPolicies[] = {FullRank{}, LeadingCount{2}, LeadingEnergy{0.8}, Algorithm1{},
                                 Algorithm1{.energy = 0.8}};
-const SpectralRule kLayerRules[] = {Exact{},  Analytic{},   PowerIteration{},
-                                    Taylor{}, Lorentzian{}, Masked{}};
+const std::vector<SpectralRule> kLayerRules = every<SpectralRule>();
 
 std::vector<SubspaceMap> maps(const RankPolicy& rank, double eps = 1e-4) {
   return {Zca{eps, rank}, PcaDenoising{eps, rank}, PcaWhitening{eps, rank}};

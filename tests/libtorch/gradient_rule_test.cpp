@@ -2,11 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "support/every.h"
+
 namespace keel::test {
 namespace {
 
-const std::vector<GradientRule> kAllRules = {Analytic{}, PowerIteration{}, Taylor{}, Lorentzian{},
-                                             Masked{}};
+const std::vector<GradientRule> kAllRules = testing::every<GradientRule>();
 
 /// A loss of values and vectors that does not see an eigenvector's sign.
 Tensor smooth_loss(const Tensor& values, const Tensor& vectors) {

@@ -3,7 +3,7 @@
 // eigh_backward with owned memory, and how large its kernel may be.
 
 #include "keel/gradient_rule.h"
-#include "reference/pair_weight.h"
+#include "plain_pair_weight.h"
 #include "solve.h"
 #include "tolerance.h"
 
@@ -37,13 +37,13 @@ Solved<To> as(const Solved<From>& s) {
 /// The largest |W_ij| a unit B can give: what rounding in B is amplified by.
 inline double kernel_bound(const GradientRule& rule, const std::vector<double>& values) {
   const auto n = std::int64_t(values.size());
-  const double largest = reference::largest_magnitude(n, values.data());
+  const double largest = largest_magnitude(n, values.data());
   double bound = 0;
   for (std::size_t i = 0; i < values.size(); ++i)
     for (std::size_t j = i + 1; j < values.size(); ++j)
-      bound = std::max(
-          bound, std::abs(std::visit(reference::PairWeight{n, largest, values[i], values[j], -1, 1},
-                                     rule)));
+      bound =
+          std::max(bound, double(std::abs(std::visit(
+                              PlainPairWeight{n, largest, values[i], values[j], -1, 1}, rule))));
   return bound;
 }
 

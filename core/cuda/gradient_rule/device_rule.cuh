@@ -1,7 +1,9 @@
 #pragma once
 
-// A GradientRule or SpectralRule as a kernel takes it: one plain struct for all, chosen while running.
+// A GradientRule or SpectralRule as a kernel takes it: chosen while running, and without std::visit, which does not run
+// on a device.
 
+#include <type_traits>
 #include <variant>
 
 #include "keel/spectral.h"
@@ -9,52 +11,49 @@
 
 namespace keel::cuda {
 
-template <typename T>
-struct DeviceRule {
-  enum class Kind { exact, analytic, power_iteration, taylor, lorentzian, masked };
-  Kind kind = Kind::analytic;
-  int terms = 0;
-  T relative = 0;  ///< Lorentzian's width or Masked's tolerance, for a largest |eigenvalue| of one
+/// The weights of all rules, one of which is meant.
+template <typename T, typename Rules>
+struct DeviceWeights;
+template <typename T, typename... Rule>
+struct DeviceWeights<T, std::variant<Rule...>> : PairWeight<T, Rule>... {
+  int chosen = 0;
+  bool exact =
+      false;  ///< where no weight is asked for: between a kept and a dropped eigenvalue one is
 
-  /// W_ij for i < j under the rules for eigh; `largest` is the matrix's largest |eigenvalue|.
+  /// W_ij for i < j; `largest` is the matrix's largest |eigenvalue|.
   __device__ T weight(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
-    switch (kind) {
-      case Kind::power_iteration:
-        return PowerIterationWeight<T>{terms}(l_i, l_j, b_ij, b_ji);
-      case Kind::taylor:
-        return TaylorWeight<T>{terms}(l_i, l_j, b_ij, b_ji);
-      case Kind::lorentzian:
-        return LorentzianWeight<T>{relative * largest}(l_i, l_j, b_ij, b_ji);
-      case Kind::masked:
-        return MaskedWeight<T>{relative * largest}(l_i, l_j, b_ij, b_ji);
-      case Kind::analytic:
-      case Kind::exact:
-        break;
-    }
-    return AnalyticWeight<T>{}(l_i, l_j, b_ij, b_ji);
+    T w = 0;
+    int place = 0;
+    const auto is = [&](const auto& rule) {
+      if (place++ != chosen) return false;
+      w = rule(largest, l_i, l_j, b_ij, b_ji);
+      return true;
+    };
+    (is(static_cast<const PairWeight<T, Rule>&>(*this)) || ...);
+    return w;
+  }
+
+  template <typename Chosen>
+  void choose(const Chosen& rule, std::int64_t n) {
+    static_cast<PairWeight<T, Chosen>&>(*this) = pair_weight<T>(rule, n);
+    int place = 0;
+    ((std::is_same_v<Rule, Chosen> ? void(chosen = place) : void(), ++place), ...);
+  }
+  void choose(const Exact& rule, std::int64_t n) {
+    choose(Taylor{rule.terms}, n);
+    exact = true;
   }
 };
+
+template <typename T>
+using DeviceRule = DeviceWeights<T, GradientRule>;
 
 /// The rule for n x n matrices, from either variant.
 template <typename T, typename Variant>
 DeviceRule<T> device_rule(const Variant& rule, std::int64_t n) {
-  using Kind = typename DeviceRule<T>::Kind;
-  struct Plain {
-    std::int64_t n;
-    DeviceRule<T> operator()(const Exact& r) const { return {Kind::exact, r.terms, 0}; }
-    DeviceRule<T> operator()(const Analytic&) const { return {Kind::analytic, 0, 0}; }
-    DeviceRule<T> operator()(const PowerIteration& r) const {
-      return {Kind::power_iteration, r.terms, 0};
-    }
-    DeviceRule<T> operator()(const Taylor& r) const { return {Kind::taylor, r.terms, 0}; }
-    DeviceRule<T> operator()(const Lorentzian& r) const {
-      return {Kind::lorentzian, 0, pair_weight<T>(r, n, T(1)).width};
-    }
-    DeviceRule<T> operator()(const Masked& r) const {
-      return {Kind::masked, 0, pair_weight<T>(r, n, T(1)).tolerance};
-    }
-  };
-  return std::visit(Plain{n}, rule);
+  DeviceRule<T> result;
+  std::visit([&](const auto& chosen) { result.choose(chosen, n); }, rule);
+  return result;
 }
 
 /// The largest magnitude among values in descending order; NaN counts for nothing.

@@ -40,10 +40,10 @@ struct DeviceSpectrum {
   /// F_ij, so that dL_dmatrix = V (F o V^T C V) V^T.
   __device__ T kernel(const DeviceRule<T>& rule, int i, int j) const {
     const int a = i < j ? i : j, b = i < j ? j : i;
-    if (rule.kind == DeviceRule<T>::Kind::exact) {
+    if (rule.exact) {
       if (a >= rank) return 0;
       if (b < rank) return map.difference(x[a], x[b]);
-      return 2 * TaylorWeight<T>{rule.terms}(l[a], l[b], T(0), f[a]);
+      return 2 * rule.weight(largest, l[a], l[b], T(0), f[a]);
     }
     if (a == b) return a < rank ? map.difference(x[a], x[a]) : T(0);
     // With g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j.

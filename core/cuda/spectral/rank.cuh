@@ -14,7 +14,7 @@ inline constexpr int kWarpsPerBlock = 4;
 /// A warp a matrix. `overlaps` and `quotients` may be null where the policy does not ask for them.
 template <typename T>
 __global__ void __launch_bounds__(32 * kWarpsPerBlock)
-    rank_kernel(DeviceRankPolicy policy, std::int64_t batch, int n, const T* values,
+    rank_kernel(PlainRankPolicy policy, std::int64_t batch, int n, const T* values,
                 const T* overlaps, T* quotients, std::int64_t* rank) {
   const std::int64_t b = std::int64_t(blockIdx.x) * kWarpsPerBlock + std::int64_t(threadIdx.x / 32);
   if (b >= batch) return;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(32 * kWarpsPerBlock)
 }
 
 template <typename T>
-void queue_rank(const DeviceRankPolicy& policy, Matrices<const T> vectors, const T* values,
+void queue_rank(const PlainRankPolicy& policy, Matrices<const T> vectors, const T* values,
                 const T* overlaps, T* quotients, std::int64_t* rank, const Stream& stream) {
   const std::int64_t blocks = (vectors.batch + kWarpsPerBlock - 1) / kWarpsPerBlock;
   rank_kernel<<<unsigned(blocks), 32 * kWarpsPerBlock, 0, native(stream)>>>(
@@ -38,7 +38,7 @@ using RankMemory = small::Storage<T, N, 4, 2>;
 
 template <typename T, int N>
 __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
-    small_rank_kernel(DeviceRankPolicy policy, Matrices<const T> matrices, const T* values,
+    small_rank_kernel(PlainRankPolicy policy, Matrices<const T> matrices, const T* values,
                       Matrices<const T> vectors, std::int64_t* rank) {
   const small::Squad<T, N> squad(vectors.batch, vectors.n);
   auto& shared = small::storage<RankMemory<T, N>>(squad);
@@ -71,7 +71,7 @@ struct PlainQuotient {
 };
 
 template <typename T>
-void large_rank(const DeviceRankPolicy& policy, Matrices<const T> matrices, const T* values,
+void large_rank(const PlainRankPolicy& policy, Matrices<const T> matrices, const T* values,
                 Matrices<const T> vectors, std::int64_t* rank, const Stream& stream) {
   using namespace large;
   const std::int64_t batch = vectors.batch, n = vectors.n;

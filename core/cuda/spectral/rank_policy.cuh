@@ -3,44 +3,10 @@
 // The rank policies on the device. What walks down the spectrum is one warp; the numbers it reads lie in
 // shared or in global memory.
 
-#include <cstdint>
-#include <limits>
-#include <variant>
-
 #include "cuda/matrix/small.cuh"
-#include "keel/spectral.h"
+#include "rank_policy.h"
 
 namespace keel::cuda {
-
-/// A RankPolicy as a kernel takes it: LeadingEnergy is Algorithm1 with one condition.
-struct DeviceRankPolicy {
-  std::int64_t count = std::numeric_limits<std::int64_t>::max();
-  bool by_eps = false, by_rayleigh = false, by_energy = false, keep_reaching = true;
-  double eps = 0, rayleigh_tolerance = 0, energy = 0;
-
-  struct From {
-    DeviceRankPolicy operator()(const FullRank&) const { return {}; }
-    DeviceRankPolicy operator()(const LeadingCount& policy) const {
-      return {.count = policy.count};
-    }
-    DeviceRankPolicy operator()(const LeadingEnergy& policy) const {
-      return {.by_energy = true, .energy = policy.fraction};
-    }
-    DeviceRankPolicy operator()(const Algorithm1& policy) const {
-      return {.by_eps = policy.eps.has_value(),
-              .by_rayleigh = policy.rayleigh_tolerance.has_value(),
-              .by_energy = policy.energy.has_value(),
-              .keep_reaching = policy.keep_reaching,
-              .eps = policy.eps.value_or(0),
-              .rayleigh_tolerance = policy.rayleigh_tolerance.value_or(0),
-              .energy = policy.energy.value_or(0)};
-    }
-  };
-};
-
-inline DeviceRankPolicy device_rank_policy(const RankPolicy& policy) {
-  return std::visit(DeviceRankPolicy::From{}, policy);
-}
 
 /// sum + the terms of lanes 0, 1, ..., 31, added one after another as the CPU does. `reached` is the sum
 /// up to this lane's own.
@@ -56,7 +22,7 @@ __device__ inline double add_in_order(double sum, double term, double& reached) 
 
 /// The policy's answer, in every lane of the calling warp. `quotients` are read by_rayleigh only.
 template <typename T>
-__device__ int rank_by_warp(const DeviceRankPolicy& policy, int n, const T* l, const T* quotients) {
+__device__ int rank_by_warp(const PlainRankPolicy& policy, int n, const T* l, const T* quotients) {
   constexpr unsigned kAll = 0xffffffffu;
   const int lane = int(threadIdx.x) % 32;
   double total = 0, reached = 0;
@@ -69,28 +35,24 @@ __device__ int rank_by_warp(const DeviceRankPolicy& policy, int n, const T* l, c
     const T own = i < n ? l[i] : T(0);
     bad = bad || isnan(own);
     if (!policy.by_energy) continue;
-    total = add_in_order(total, own > 0 ? double(own) : 0.0, reached);
+    total = add_in_order(total, policy.energy_of(own), reached);
     if (first == 0) reached_before[0] = reached;
     if (first == 32) reached_before[1] = reached;
     if (first < 32 * kKept) total_before = total;
   }
   if (__any_sync(kAll, bad)) return n < 1 ? n : 1;
   int kept = policy.count < n ? int(policy.count) : n;
-  const double wanted = policy.energy * total;
   double sum = total_before;
   for (int first = 0; first < n; first += 32) {
     const int i = first + lane;
     const T own = i < n ? l[i] : T(0);
     if (policy.by_energy && first >= 32 * kKept)
-      sum = add_in_order(sum, own > 0 ? double(own) : 0.0, reached);
+      sum = add_in_order(sum, policy.energy_of(own), reached);
     else
       reached = first == 0 ? reached_before[0] : reached_before[1];
-    bool before = policy.by_eps && double(own) <= policy.eps;
-    // Written so that NaN and eigenvalues that are not positive stop as well.
-    if (policy.by_rayleigh && i < n)
-      before =
-          before || !(double(fabs(quotients[i] - own)) < policy.rayleigh_tolerance * double(own));
-    const bool here = before || (policy.by_energy && reached >= wanted);
+    const T quotient = policy.by_rayleigh && i < n ? quotients[i] : T(0);
+    const bool before = i < n && policy.stops_before(own, quotient);
+    const bool here = before || policy.enough(reached, total);
     const unsigned stops = __ballot_sync(kAll, i < n && here);
     if (stops == 0) continue;
     const int stop = __ffs(int(stops)) - 1;

@@ -15,7 +15,7 @@ struct SubspaceTask {
   enum class Map { zca, pca_denoising, pca_whitening };
   Map map;
   T eps;
-  DeviceRankPolicy policy;
+  PlainRankPolicy policy;
   Matrices<const T> covariance;
   const T* weight;             ///< null: ones
   Matrices<T> result, matrix;  ///< the latter = diag(weight) result, or null
@@ -203,7 +203,7 @@ void launch_subspace(const char* operation, const SubspaceMap& map, Matrices<con
       [&](const auto& chosen) {
         return SubspaceTask<T>{SubspaceTask<T>::of(chosen),
                                T(chosen.eps),
-                               device_rank_policy(chosen.rank),
+                               plain(chosen.rank),
                                covariance,
                                weight,
                                result,

@@ -1,0 +1,60 @@
+#pragma once
+
+// The rank policies as the CPU and CUDA walk by them, down the spectrum: one plain struct for all.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <variant>
+
+#include "host_device.h"
+#include "keel/spectral.h"
+
+namespace keel {
+
+/// LeadingEnergy is Algorithm1 with one condition.
+struct PlainRankPolicy {
+  std::int64_t count = std::numeric_limits<std::int64_t>::max();
+  bool by_eps = false, by_rayleigh = false, by_energy = false, keep_reaching = true;
+  double eps = 0, rayleigh_tolerance = 0, energy = 0;
+
+  /// Whether this eigenvalue and all behind it are dropped. Its Rayleigh quotient matters by_rayleigh only.
+  template <typename T>
+  KEEL_HOST_DEVICE bool stops_before(T value, T quotient) const {
+    if (by_eps && double(value) <= eps) return true;
+    // Written so that NaN and eigenvalues that are not positive stop as well.
+    return by_rayleigh &&
+           !(double(std::abs(quotient - value)) < rayleigh_tolerance * double(value));
+  }
+
+  /// Whether eigenvalues that add up to `sum` out of `total` are enough.
+  KEEL_HOST_DEVICE bool enough(double sum, double total) const {
+    return by_energy && sum >= energy * total;
+  }
+
+  /// What an eigenvalue adds to those sums.
+  template <typename T>
+  KEEL_HOST_DEVICE static double energy_of(T value) {
+    return value > 0 ? double(value) : 0.0;
+  }
+};
+
+inline PlainRankPolicy plain(const FullRank&) { return {}; }
+inline PlainRankPolicy plain(const LeadingCount& policy) { return {.count = policy.count}; }
+inline PlainRankPolicy plain(const LeadingEnergy& policy) {
+  return {.by_energy = true, .energy = policy.fraction};
+}
+inline PlainRankPolicy plain(const Algorithm1& policy) {
+  return {.by_eps = policy.eps.has_value(),
+          .by_rayleigh = policy.rayleigh_tolerance.has_value(),
+          .by_energy = policy.energy.has_value(),
+          .keep_reaching = policy.keep_reaching,
+          .eps = policy.eps.value_or(0),
+          .rayleigh_tolerance = policy.rayleigh_tolerance.value_or(0),
+          .energy = policy.energy.value_or(0)};
+}
+inline PlainRankPolicy plain(const RankPolicy& policy) {
+  return std::visit([](const auto& chosen) { return plain(chosen); }, policy);
+}
+
+}  // namespace keel
