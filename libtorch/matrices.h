@@ -21,9 +21,10 @@ inline bool is_one_batch(const Tensor& tensor) {
   return true;
 }
 
-/// `tensor` itself where the core can read it in place, a contiguous copy otherwise.
+/// `tensor` itself where the core can read it in place, a contiguous copy otherwise. One without data is read by
+/// nobody, and its sizes may be symbols.
 inline Tensor readable(const Tensor& tensor) {
-  return is_one_batch(tensor) ? tensor : tensor.contiguous();
+  return tensor.is_meta() || is_one_batch(tensor) ? tensor : tensor.contiguous();
 }
 
 /// The view of a readable() tensor; an undefined one gives an empty view.
