@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
+werror := -DKEEL_WERROR=$(if $(CI),ON,OFF)
 
 help:
 	@echo 'make setup          install what is missing (with apt)'
@@ -14,7 +15,7 @@ help:
 	@echo 'make test-gpu       all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
 	@echo 'make bench          build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
 	@echo 'make bench-gpu      the same on a GPU, with what it has to reach (ARGS=--help)'
-	@echo 'make lint           check the formatting (scripts/lint --fix repairs it)'
+	@echo 'make lint           formatting (scripts/lint --fix repairs it), docs, Python, clang-tidy over the core, commit subjects'
 	@echo 'make clean          remove the build folder'
 
 setup:
@@ -27,12 +28,12 @@ demo: setup
 
 test: setup
 	scripts/lint
-	cmake --preset release
+	cmake --preset release $(werror)
 	cmake --build --preset release
 	ctest --preset release --parallel $(jobs)
 	scripts/test-machines --quick
 	scripts/build-cuda
-	cmake --preset sanitize
+	cmake --preset sanitize $(werror)
 	cmake --build --preset sanitize
 	ctest --preset sanitize --parallel $(jobs)
 

@@ -1,5 +1,6 @@
 # What the library and the lab are both compiled with.
 option(KEEL_UNITY "Compile files that read LibTorch's headers several at a time (OFF: each by itself)" ON)
+option(KEEL_WERROR "Treat the compiler's warnings as errors" OFF)
 set(KEEL_SANITIZE "" CACHE STRING "Sanitizers for everything built here, e.g. address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -21,6 +22,9 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>)
+if(KEEL_WERROR)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
 if(KEEL_SANITIZE)
   add_compile_options(-fsanitize=${KEEL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KEEL_SANITIZE})

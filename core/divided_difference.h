@@ -231,7 +231,7 @@ struct SpectralMap {
       }
       sum += coefficient * of_abc;
       // |h_k| <= (k+1)(k+2)/2 a^k, a being the largest offset.
-      const T bound = std::abs(coefficient * of_a) * T((k + 1) * (k + 2) / 2);
+      const T bound = std::abs(coefficient * of_a) * (T((k + 1) * (k + 2)) / 2);
       if (bound <= std::numeric_limits<T>::epsilon() / 4 * std::abs(sum)) break;
     }
     return kind == Kind::power ? times_bend_of_power(sum, middle) : sum / unit / unit;

@@ -43,7 +43,7 @@ inline void affine_rows(std::int64_t rows, int inputs, std::int64_t depth, const
                         const A* const* panel, const A* bias, A* out, std::int64_t out_stride) {
   for (; rows >= ROWS; rows -= ROWS) {
     affine_tile<A, ROWS>(inputs, depth, matrix, panel, bias, out, out_stride);
-    matrix += ROWS * inputs * depth;
+    matrix += std::int64_t{ROWS} * inputs * depth;
     bias += ROWS;
     out += ROWS * out_stride;
   }

@@ -154,7 +154,7 @@ class LaneSolver {
         next = here & ~free ? broadcast_index(i) : next;
       }
       // A lane that has reached the end is done and does not count, however long the others take.
-      row_sweeps = (next == low) & (next < Index(n_ - 1)) ? row_sweeps + 1 : M{};
+      row_sweeps = ((next == low) & (next < Index(n_ - 1))) ? row_sweeps + 1 : M{};
       low = next;
       const M give_up = row_sweeps > Index(max_sweeps);
       unconverged |= give_up;

@@ -12,7 +12,7 @@ namespace keel::reference {
 
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 constexpr int kMaxSweeps = 40;           // seven to ten suffice in practice
 constexpr double kNegligible = 0x1p-60;  // of the diagonal entries in its row and column
 
@@ -58,12 +58,12 @@ struct Jacobi {
   }
 };
 
-double largest_magnitude(std::int64_t n, const double* matrix, std::int64_t row_stride) {
+double largest_entry(std::int64_t n, const double* matrix, std::int64_t row_stride) {
   double largest = 0;
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j <= i; ++j) {
       const double x = matrix[i * row_stride + j];
-      if (!std::isfinite(x)) return kNaN;
+      if (!std::isfinite(x)) return kNotANumber;
       largest = std::max(largest, std::abs(x));
     }
   return largest;
@@ -71,11 +71,11 @@ double largest_magnitude(std::int64_t n, const double* matrix, std::int64_t row_
 
 EighStatus eigh_one(std::int64_t n, const double* matrix, std::int64_t row_stride, double* values,
                     double* vectors, std::int64_t vector_stride) {
-  const double largest = largest_magnitude(n, matrix, row_stride);
+  const double largest = largest_entry(n, matrix, row_stride);
   if (std::isnan(largest)) {
-    std::fill(values, values + n, kNaN);
+    std::fill(values, values + n, kNotANumber);
     for (std::int64_t i = 0; i < n; ++i)
-      std::fill(vectors + i * vector_stride, vectors + i * vector_stride + n, kNaN);
+      std::fill(vectors + i * vector_stride, vectors + i * vector_stride + n, kNotANumber);
     return EighStatus::not_finite;
   }
 

@@ -27,7 +27,7 @@ from .linalg import (  # noqa: E402
     spectral,
     sqrtm,
 )
-from .rules import *  # noqa: E402, F403
+from .rules import *  # noqa: E402, F401, F403
 
 __version__ = _version.read()
 
@@ -45,5 +45,5 @@ __all__ = [
     "projector",
     "spectral",
     "sqrtm",
-    *rules.__all__,
 ]
+__all__ += rules.__all__  # the form that type checkers understand

@@ -15,7 +15,7 @@ import math
 import numbers
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Optional, Union
+from typing import Any, ClassVar, Dict, Optional, Union
 
 import torch
 
@@ -38,10 +38,11 @@ def whole(operation: str, name: str, value: Any, least: int, most: Optional[int]
     """``value``, which must be a whole number of Python's or numpy's, no bool, in [least, most]."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{operation}: expected {name} to be a whole number, got {value!r}")
-    if value < least or (most is not None and value > most):
+    number = int(value)
+    if number < least or (most is not None and number > most):
         at_most = "" if most is None else f" and <= {most}"
         raise ValueError(f"{operation}: expected {name} >= {least}{at_most}, got {value}")
-    return int(value)
+    return number
 
 
 def finite(operation: str, name: str, value: Any) -> float:
@@ -67,6 +68,7 @@ def checked(kind: str, text: str) -> str:
 class _Term:
     """A value with a text: name(field=value, ...)."""
 
+    __dataclass_fields__: ClassVar[Dict[str, Any]]
     _name: ClassVar[str]
     _kind: ClassVar[str] = "layer_rule"
 

@@ -6,7 +6,6 @@ import support
 import torch
 from torch import distributed as dist
 
-import keel
 from keel.nn import synchronise
 
 

@@ -54,8 +54,9 @@ struct Quad {
            std::fmax(epsilon / 4 * (std::abs(diagonal[p]) + std::abs(diagonal[q])), tiny);
   }
   KEEL_HOST_DEVICE bool diagonalised() const {
-    return negligible(0, 1) & negligible(0, 2) & negligible(0, 3) & negligible(1, 2) &
-           negligible(1, 3) & negligible(2, 3);
+    // & and not &&: no branches.
+    const auto small = [this](int p, int q) { return int(negligible(p, q)); };
+    return small(0, 1) & small(0, 2) & small(0, 3) & small(1, 2) & small(1, 3) & small(2, 3);
   }
 
   /// body(x) for each entry of the matrix, those above the diagonal once.

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _compiler = getattr(torch, "compiler", None)
-_is_exporting = getattr(_compiler, "is_exporting", None)
-_is_dynamo_compiling = getattr(_compiler, "is_dynamo_compiling", None)
+_is_exporting: Optional[Callable[[], bool]] = getattr(_compiler, "is_exporting", None)
+_is_dynamo_compiling: Any = getattr(_compiler, "is_dynamo_compiling", None)
 
 
 def exporting() -> bool:

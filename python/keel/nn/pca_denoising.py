@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Dict, Tuple
+
 import torch
 from torch import Tensor
 
@@ -30,7 +32,7 @@ class PcaDenoising(Whitening):
     def _default_rank(eps: float) -> RankPolicy:
         return LeadingEnergy(0.99)
 
-    def _running_shapes(self) -> dict:
+    def _running_shapes(self) -> Dict[str, Tuple[int, ...]]:
         return {**super()._running_shapes(), "running_variance": (self.num_features,)}
 
     def reset_running_stats(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar, Optional, Tuple
+from typing import ClassVar, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +97,7 @@ class Whitening(nn.Module):
     def _default_rank(eps: float) -> RankPolicy:
         raise NotImplementedError
 
-    def _running_shapes(self) -> dict:
+    def _running_shapes(self) -> Dict[str, Tuple[int, ...]]:
         d = self.group_size
         return {"running_mean": (self.num_features,), "running_subspace": (self.groups, d, d)}
 
