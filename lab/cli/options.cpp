@@ -141,7 +141,7 @@ lab::TrainOptions overridden(const lab::TrainOptions& base, const lab::TrainOpti
 }
 
 const std::set<std::string>& data_option_names() {
-  static const std::set<std::string> names = {"source",      "path",       "size",
+  static const std::set<std::string> names = {"source",      "path",       "labels",   "size",
                                               "train_limit", "test_limit", "data_seed"};
   return names;
 }

@@ -1,6 +1,8 @@
 // The binary files of CIFAR-10 and CIFAR-100: records of one or two label bytes and 3 x 32 x 32
 // pixel bytes.
 
+#include "lab/data/cifar.h"
+
 #include <fmt/format.h>
 
 #include <cstring>
@@ -17,30 +19,15 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kSide = 32, kPixels = 3 * kSide * kSide;
 
-struct Format {
-  const char *name, *folder, *names;
-  std::vector<std::string> train, test;
-  /// How many values each label byte has. The last one is the class.
-  std::vector<std::int64_t> labels;
-
-  std::int64_t label_bytes() const { return std::int64_t(labels.size()); }
-  std::int64_t record() const { return label_bytes() + kPixels; }
-};
-
-Format format_of(const std::string& source) {
-  if (source == "cifar10")
-    return {"CIFAR-10",
-            "cifar-10-batches-bin",
-            "batches.meta.txt",
-            {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
-             "data_batch_5.bin"},
-            {"test_batch.bin"},
-            {10}};
-  return {"CIFAR-100",   "cifar-100-binary", "fine_label_names.txt",
-          {"train.bin"}, {"test.bin"},       {20, 100}};
+/// Which of a record's label bytes is the class.
+std::size_t label_byte(const CifarFormat& format, const std::string& kind) {
+  for (std::size_t k = 0; k < format.labels.size(); ++k)
+    if (format.labels[k].kind == kind) return k;
+  return 0;  // there is one kind alone
 }
 
-Images parse_records(const std::string& bytes, const Format& format, const fs::path& file) {
+Images parse_records(const std::string& bytes, const CifarFormat& format, std::size_t label_at,
+                     const fs::path& file) {
   const std::int64_t size = std::int64_t(bytes.size()), record = format.record();
   require_of(file, size > 0,
              fmt::format("expected records of {} bytes, got an empty file", record));
@@ -53,25 +40,26 @@ Images parse_records(const std::string& bytes, const Format& format, const fs::p
                 torch::empty({count}, torch::kLong)};
   for (std::int64_t r = 0; r < count; ++r) {
     const char* at = bytes.data() + r * record;
-    for (std::int64_t k = 0; k < format.label_bytes(); ++k) {
+    for (std::size_t k = 0; k < format.labels.size(); ++k) {
       const std::int64_t label = static_cast<unsigned char>(at[k]);
-      const std::int64_t most = format.labels[std::size_t(k)] - 1;
+      const std::int64_t most = format.labels[k].classes - 1;
       require_of(file, label <= most,
                  fmt::format("record {} (byte {}): expected a label from 0 to {}, got {}", r,
-                             r * record + k, most, label));
-      images.labels.data_ptr<std::int64_t>()[r] = label;
+                             r * record + std::int64_t(k), most, label));
+      if (k == label_at) images.labels.data_ptr<std::int64_t>()[r] = label;
     }
-    std::memcpy(images.pixels.data_ptr<std::uint8_t>() + r * kPixels, at + format.label_bytes(),
+    std::memcpy(images.pixels.data_ptr<std::uint8_t>() + r * kPixels, at + format.labels.size(),
                 std::size_t(kPixels));
   }
   return images;
 }
 
 Images read_images(const fs::path& folder, const std::vector<std::string>& files,
-                   const Format& format, const Progress& progress) {
+                   const CifarFormat& format, std::size_t label_at, const Progress& progress) {
   std::vector<torch::Tensor> pixels, labels;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const Images images = parse_records(content_of(folder / files[i]), format, folder / files[i]);
+    const fs::path file = folder / files[i];
+    const Images images = parse_records(content_of(file), format, label_at, file);
     pixels.push_back(images.pixels);
     labels.push_back(images.labels);
     if (progress) progress("reading " + files[i], std::int64_t(i) + 1, std::int64_t(files.size()));
@@ -97,22 +85,43 @@ std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
 
 }  // namespace
 
-Images parse_cifar(const std::string& bytes, const std::string& source, const fs::path& file) {
-  return parse_records(bytes, format_of(source), file);
+CifarFormat cifar_format(const std::string& source) {
+  if (source == "cifar10")
+    return {"CIFAR-10",
+            "cifar-10-batches-bin",
+            {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+             "data_batch_5.bin"},
+            {"test_batch.bin"},
+            {{"fine", "batches.meta.txt", 10}}};
+  return {"CIFAR-100",
+          "cifar-100-binary",
+          {"train.bin"},
+          {"test.bin"},
+          {{"coarse", "coarse_label_names.txt", 20}, {"fine", "fine_label_names.txt", 100}}};
+}
+
+std::vector<std::string> CifarFormat::files() const {
+  std::vector<std::string> all = train;
+  all.insert(all.end(), test.begin(), test.end());
+  for (const Labels& kind : labels) all.emplace_back(kind.names);
+  return all;
 }
 
 DataSet load_cifar(const DataOptions& options, const Progress& progress) {
-  const Format format = format_of(options.source);
+  const CifarFormat format = cifar_format(options.source);
+  const std::size_t label_at = label_byte(format, options.labels);
   fs::path folder = options.path;
   require_of(folder, fs::is_directory(folder),
              fmt::format("expected the folder with {}'s binary files", format.name));
   if (fs::is_directory(folder / format.folder)) folder /= format.folder;
 
   DataSet data;
+  const auto& labels = format.labels[label_at];
   data.name = format.name;
-  data.classes = class_names(folder / format.names, format.labels.back());
+  if (labels.kind == std::string("coarse")) data.name += " (coarse labels)";
+  data.classes = class_names(folder / labels.names, labels.classes);
   const auto read = [&](const std::vector<std::string>& files, std::int64_t limit) {
-    const Images all = read_images(folder, files, format, progress);
+    const Images all = read_images(folder, files, format, label_at, progress);
     return resized(limited(all, limit, options.seed), options.size, progress);
   };
   data.train = read(format.train, options.train_limit);

@@ -15,11 +15,17 @@ const std::vector<std::string>& data_sources() {
   return names;
 }
 
+const std::vector<std::string>& data_labels() {
+  static const std::vector<std::string> names{"fine", "coarse"};
+  return names;
+}
+
 void validate(const DataOptions& options) {
   const auto expect = [](bool holds, const char* what, auto got) {
     require(holds, fmt::format("keel::lab::DataOptions: expected {}, got {}", what, got));
   };
   require_one_of("keel::lab::DataOptions", "source", options.source, data_sources());
+  require_one_of("keel::lab::DataOptions", "labels", options.labels, data_labels());
   expect(options.size == 0 || (options.size >= 4 && options.size <= 4096),
          "size from 4 to 4096, or 0", options.size);
   expect(options.train_limit >= 0, "train_limit >= 0", options.train_limit);

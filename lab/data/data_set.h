@@ -37,6 +37,7 @@ struct DataOptions {
   /// in a folder for each class. packed: what pack() wrote.
   std::string source = "synthetic";
   std::filesystem::path path = {};  ///< of all sources but synthetic
+  std::string labels = "fine";      ///< cifar100: fine (100 classes) or coarse (20)
   /// Height and width, 4 or more. Images of another size are scaled (and cropped about the centre
   /// to a square before). 0: as they come, which must be the same size for all.
   std::int64_t size = 32;
@@ -47,6 +48,9 @@ struct DataOptions {
 
 /// The names DataOptions takes for `source`.
 const std::vector<std::string>& data_sources();
+
+/// And for `labels`.
+const std::vector<std::string>& data_labels();
 
 /// Called on the thread that loads, now and then and once at the end.
 using Progress =

@@ -11,9 +11,7 @@ DataSet load_cifar(const DataOptions& options, const Progress& progress);
 DataSet load_folder(const DataOptions& options, const Progress& progress);
 DataSet load_packed(const DataOptions& options, const Progress& progress);
 
-/// One file's bytes, all of them checked; errors name `file`. `source`: cifar10 or cifar100.
-Images parse_cifar(const std::string& bytes, const std::string& source,
-                   const std::filesystem::path& file);
+/// One file's bytes, all of them checked; errors name `file`.
 DataSet parse_packed(const std::string& bytes, const std::filesystem::path& file);
 
 /// Which samples a limit leaves: as many of each class as can be, by lot, in their old order.

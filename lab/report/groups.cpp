@@ -22,7 +22,8 @@ const std::set<std::string> kOfTheLayer = {"norm", "group_size", "rule",   "para
 
 std::string identity(const Run& run) {
   std::string text;
-  for (const auto& [name, value] : run.settings)
+  const std::map<std::string, std::string> sorted(run.settings.begin(), run.settings.end());
+  for (const auto& [name, value] : sorted)
     if (!kNotOfTheExperiment.count(name)) text += name + '=' + value + '\n';
   return text.empty() ? run.folder.string() : text;  // without settings every run stands alone
 }

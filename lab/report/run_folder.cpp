@@ -39,6 +39,9 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
+/// Options that were added later, and what runs did before: an older run is no other experiment for not naming them.
+const std::pair<const char*, const char*> kAddedLater[] = {{"labels", "fine"}};
+
 /// Each option's value as text. A folder without the file has none.
 std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> settings;
@@ -46,6 +49,8 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
   const Json table = parse_toml(read_file(path), path.string());
   for (const auto& [name, value] : table.items())
     settings.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+  for (const auto& [name, value] : kAddedLater)
+    if (!table.contains(name)) settings.emplace_back(name, value);
   return settings;
 }
 

@@ -90,6 +90,8 @@ void for_each_field(Options& o, Visit&& visit) {
 
   visit("source", o.data.source, "where the images come from", OneOf{data_sources()});
   visit("path", o.data.path, "file or folder of the images", Anything{});
+  visit("labels", o.data.labels, "cifar100: its 100 fine classes, or its 20 coarse ones",
+        OneOf{data_labels()});
   visit("size", o.data.size, "height and width of the images; 0: as they come", Range{0, 1024});
   visit("train_limit", o.data.train_limit, "use this many training images; 0: all", count);
   visit("test_limit", o.data.test_limit, "use this many test images; 0: all", count);

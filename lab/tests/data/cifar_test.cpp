@@ -88,6 +88,48 @@ TEST(Cifar, ReadsTheFineLabelsOfCifar100) {
   EXPECT_NEAR(data.deviation[1], values.std(/*unbiased=*/false).item<double>(), 1e-12);
 }
 
+TEST(Cifar, ReadsTheCoarseLabelsOfCifar100WhereAsked) {
+  const TemporaryFolder folder;
+  std::string fine, coarse;
+  for (int i = 0; i < 100; ++i) fine += "thing" + std::to_string(i) + "\n";
+  for (int i = 0; i < 20; ++i) coarse += "kind" + std::to_string(i) + "\n";
+  write_bytes(folder / "train.bin", records(0, 150, 100));
+  write_bytes(folder / "test.bin", records(7, 5, 100));
+  write_bytes(folder / "fine_label_names.txt", fine);
+  write_bytes(folder / "coarse_label_names.txt", coarse);
+  DataOptions options = options_for("cifar100", folder.path());
+  EXPECT_EQ(load(options).name, "CIFAR-100");
+  EXPECT_EQ(load(options).classes[42], "thing42");
+  options.labels = "coarse";
+  const DataSet data = load(options);
+  EXPECT_EQ(data.name, "CIFAR-100 (coarse labels)");
+  ASSERT_EQ(data.classes.size(), 20u);
+  EXPECT_EQ(data.classes[2], "kind2");
+  EXPECT_EQ(data.train.labels[142].item<std::int64_t>(), 2);
+  EXPECT_EQ(data.test.labels[4].item<std::int64_t>(), 11);
+  EXPECT_EQ(char(data.train.pixels[142].flatten()[9].item<std::uint8_t>()), pixel(142, 9));
+  write_bytes(folder / "coarse_label_names.txt", "kind0\n");
+  EXPECT_TRUE(
+      refuses({"coarse_label_names.txt", "names of 20 classes, got 1"}, [&] { load(options); }));
+  // The other kind of label is a part of the record all the same.
+  std::string bytes = records(0, 3, 100);
+  bytes[1] = char(100);
+  write_bytes(folder / "train.bin", bytes);
+  write_bytes(folder / "coarse_label_names.txt", coarse);
+  EXPECT_TRUE(refuses({"train.bin", "record 0 (byte 1): expected a label from 0 to 99, got 100"},
+                      [&] { load(options); }));
+}
+
+// There is one kind of label alone: nothing to choose from.
+TEST(Cifar, LabelsSayNothingToCifar10) {
+  const TemporaryFolder folder;
+  write_cifar10(folder.path());
+  DataOptions options = options_for("cifar10", folder.path());
+  options.labels = "coarse";
+  EXPECT_EQ(load(options).name, "CIFAR-10");
+  EXPECT_EQ(load(options).classes[3], "cat");
+}
+
 TEST(Cifar, LimitsTakeAsManyOfEachClass) {
   const TemporaryFolder folder;
   write_cifar10(folder.path());
@@ -147,6 +189,7 @@ TEST(DataOptions, AreChecked) {
     EXPECT_TRUE(refuses({"keel::lab::DataOptions: expected " + part}, [&] { load(options); }));
   };
   check({.source = "imagenet"}, "source to be one of synthetic, cifar10");
+  check({.labels = "finest"}, "labels to be one of fine, coarse");
   check({.source = "folder"}, "path, which source folder needs, got none");
   check({.size = 3}, "size from 4 to 4096, or 0, got 3");
   check({.size = 0}, "size >= 4 of synthetic images, got 0");

@@ -51,6 +51,16 @@ TEST(RunFolder, HoldsWhatTheRunWrote) {
   EXPECT_FALSE(run.failure);
 }
 
+// A run of before an option was added did what its default says.
+TEST(RunFolder, AnOlderRunIsOneGroupWithANewOne) {
+  const TemporaryFolder folder;
+  testing::write_run(folder / "old", settings("zca", "exact", 0), "0.2");
+  testing::write_run(folder / "new", "labels = \"fine\"\n" + settings("zca", "exact", 1), "0.3");
+  const auto groups = grouped({read_run(folder / "old"), read_run(folder / "new")});
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].runs.size(), 2u);
+}
+
 TEST(RunFolder, ARunThatIsStillGoingIsUnfinished) {
   const TemporaryFolder folder;
   testing::write_run(folder / "a", settings("batch", "exact", 0), "0.3");
