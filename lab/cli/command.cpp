@@ -9,6 +9,7 @@
 
 #include "keel/version.h"
 #include "lab/cli/layout.h"
+#include "lab/data/download.h"
 
 namespace keel::cli {
 const std::vector<Command>& commands() {
@@ -20,13 +21,14 @@ const std::vector<Command>& commands() {
       {"fold", "a checkpoint with the layer folded into the convolution before it", fold},
       {"bench", "time training steps with each layer", bench},
       {"reproduce", "run a table or figure of the paper, and compare", reproduce},
-      {"data", "summary of a data set, and its packed form", data},
+      {"data", "get a data set; its summary, and its packed form", data},
   };
   return all;
 }
 
 std::pair<int, std::string> explained(const std::exception& error) {
   if (dynamic_cast<const UsageError*>(&error) != nullptr) return {kUsage, error.what()};
+  if (dynamic_cast<const lab::DownloadError*>(&error) != nullptr) return {kDownload, error.what()};
   if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, error.what()};
   if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))
     return {kUnexpected, torchs->what_without_backtrace()};

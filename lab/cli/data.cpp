@@ -3,6 +3,7 @@
 
 #include "keel/torch/threads.h"
 #include "lab/cli/command.h"
+#include "lab/cli/get_data.h"
 #include "lab/cli/options.h"
 #include "lab/data/data_set.h"
 #include "lab/report/progress.h"
@@ -35,13 +36,16 @@ void print_summary(const lab::DataSet& data) {
 
 int data(const std::vector<std::string>& arguments) {
   std::string packed, name;
+  GetCommand get;
   lab::TrainOptions options;
   const auto app = make_app("data",
-                            "Reads a data set whole, says what is in it, and writes its packed "
-                            "form: one file that loads at once.");
+                            "Downloads a data set; reads it whole, says what is in it, and writes "
+                            "its packed form: one file that loads at once.");
+  add_options(*app, get);
   app->add_option("--pack", packed, "write the packed form to this file")->type_name("FILE");
   app->add_option("--name", name, "what the set is called from then on [its own name]");
   add_options(*app, options, data_option_names());
+  app->get_option("--get")->excludes(app->get_option("--source"));
   try {
     parse(*app, arguments);
   } catch (const CLI::ParseError& error) {
@@ -49,6 +53,8 @@ int data(const std::vector<std::string>& arguments) {
   }
   keel::use_all_cores();
   lab::report::StatusLine line(stderr);
+  if (!get.source.empty())
+    if (const int code = get_data(get, options.data, line); code != kDone) return code;
   const lab::Progress progress = [&](const std::string& what, std::int64_t done,
                                      std::int64_t total) {
     lab::report::show_loading(line, what, done, total);
@@ -57,11 +63,13 @@ int data(const std::vector<std::string>& arguments) {
   line.clear();
   if (!name.empty()) set.name = name;
   print_summary(set);
-  if (packed.empty()) return kDone;
-  lab::pack(set, packed, progress);
-  line.clear();
-  fmt::print("\n{}: {} bytes; `keel train --source packed --path {}` reads it\n", packed,
-             std::filesystem::file_size(packed), packed);
+  if (!packed.empty()) {
+    lab::pack(set, packed, progress);
+    line.clear();
+    fmt::print("\n{}: {} bytes; `keel train --source packed --path {}` reads it\n", packed,
+               std::filesystem::file_size(packed), packed);
+  }
+  if (!get.source.empty()) fmt::print("\nto train on it:\n  {}\n", train_command(options.data));
   return kDone;
 }
 

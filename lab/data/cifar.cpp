@@ -92,12 +92,16 @@ CifarFormat cifar_format(const std::string& source) {
             {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
              "data_batch_5.bin"},
             {"test_batch.bin"},
-            {{"fine", "batches.meta.txt", 10}}};
+            {{"fine", "batches.meta.txt", 10}},
+            {"cifar-10-binary.tar.gz", "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+             "c32a1d4ab5d03f1284b67883e8d87530", 170052171}};
   return {"CIFAR-100",
           "cifar-100-binary",
           {"train.bin"},
           {"test.bin"},
-          {{"coarse", "coarse_label_names.txt", 20}, {"fine", "fine_label_names.txt", 100}}};
+          {{"coarse", "coarse_label_names.txt", 20}, {"fine", "fine_label_names.txt", 100}},
+          {"cifar-100-binary.tar.gz", "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+           "03b5dce01913d631647c71ecec9e9cb8", 168513733}};
 }
 
 std::vector<std::string> CifarFormat::files() const {

@@ -19,6 +19,11 @@ struct CifarFormat {
     std::int64_t classes;
   };
   std::vector<Labels> labels;
+  /// As its makers publish it: https://www.cs.toronto.edu/~kriz/cifar.html.
+  struct Archive {
+    const char *file, *url, *md5;
+    std::int64_t size;
+  } archive;
 
   std::int64_t record() const { return std::int64_t(labels.size()) + 3 * 32 * 32; }
   /// All of them: images and names.

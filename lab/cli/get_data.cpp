@@ -1,0 +1,145 @@
+#include "lab/cli/get_data.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "lab/cli/command.h"
+#include "lab/cli/options.h"
+#include "lab/data/get_cifar.h"
+#include "lab/report/text.h"
+#include "lab/train/signals.h"
+
+namespace keel::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string megabytes(std::int64_t bytes) { return fmt::format("{:.1f}", 1e-6 * double(bytes)); }
+
+/// A bar on a terminal; elsewhere a line now and then.
+class Meter {
+ public:
+  explicit Meter(lab::report::StatusLine& line) : line_(line) {}
+
+  void show(std::int64_t done, std::int64_t total) {
+    const auto now = Clock::now();
+    const bool first = !begun_;
+    if (first) begun_ = Begin{now, done};
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    if (seconds < (line_.terminal() ? 0.1 : 10) && !first) return;
+    if (first && !line_.terminal()) return;
+    last_ = now;
+    const double passed = std::chrono::duration<double>(now - begun_->time).count();
+    const auto speed =
+        passed > 0.5 ? fmt::format(", {:.1f} MB/s", 1e-6 * double(done - begun_->bytes) / passed)
+                     : "";
+    const std::string text =
+        total > 0 ? fmt::format("{} of {} MB{}", megabytes(done), megabytes(total), speed)
+                  : fmt::format("{} MB{}", megabytes(done), speed);
+    if (line_.terminal())
+      line_.show(fmt::format(
+          "downloading {} {}",
+          lab::report::bar(double(done) / double(std::max<std::int64_t>(total, 1)), 24), text));
+    else
+      line_.print("downloading: " + text);
+  }
+
+ private:
+  struct Begin {
+    Clock::time_point time;
+    std::int64_t bytes;
+  };
+  lab::report::StatusLine& line_;
+  std::optional<Begin> begun_;
+  Clock::time_point last_ = Clock::now();
+};
+
+CLI::Validator address() {
+  return CLI::Validator(
+      [](std::string& given) {
+        for (const char* scheme : {"http://", "https://", "file://"})
+          if (given.rfind(scheme, 0) == 0) return std::string();
+        return fmt::format("expected an address with http://, https:// or file://, got {}", given);
+      },
+      "");
+}
+
+CLI::Validator checksum() {
+  return CLI::Validator(
+      [](std::string& given) {
+        if (given.size() == 32 && given.find_first_not_of("0123456789abcdef") == given.npos)
+          return std::string();
+        return fmt::format("expected 32 digits of 0 to f, got {}", given);
+      },
+      "");
+}
+
+/// As a shell takes it.
+std::string quoted(const std::string& word) {
+  const std::string plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:@%,";
+  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, GetCommand& command) {
+  const auto group = [](CLI::Option* option) { return option->group("Download"); };
+  CLI::Option* get =
+      group(app.add_option("--get", command.source,
+                           "download a set to the folder that --path names, unless it is there"))
+          ->check(CLI::IsMember({"cifar10", "cifar100"}));
+  CLI::Option* url =
+      group(app.add_option("--url", command.url, "its archive's address [that of its makers]"))
+          ->type_name("URL")
+          ->check(address())
+          ->needs(get);
+  group(app.add_option("--md5", command.md5,
+                       "the checksum of an archive that was packed anew [its makers']"))
+      ->type_name("DIGITS")
+      ->check(checksum())
+      ->needs(url);
+  group(app.add_option("--timeout", command.timeout,
+                       "seconds to wait for a server that sends nothing"))
+      ->check(within({1, 86400}))
+      ->capture_default_str()
+      ->needs(get);
+}
+
+int get_data(const GetCommand& command, lab::DataOptions& options, lab::report::StatusLine& line) {
+  if (options.path.empty())
+    throw UsageError("keel data --get: expected --path, the folder to put the set in, got none");
+  Meter meter(line);
+  const lab::StopOnSignal signals;
+  lab::GetOptions get{.source = command.source,
+                      .folder = options.path,
+                      .url = command.url,
+                      .md5 = command.md5,
+                      .download = {}};
+  get.download.timeout = command.timeout;
+  get.download.stop = [&] { return signals.requested(); };
+  get.download.progress = [&](std::int64_t done, std::int64_t total) { meter.show(done, total); };
+  get.download.say = [&](const std::string& text) { line.print(text); };
+  const lab::Got got = lab::get_cifar(get);
+  line.clear();
+  options.source = command.source;
+  if (got.how == lab::Got::kStopped) {
+    line.print("interrupted; what has come is kept, and the same command goes on");
+    return kInterrupted;
+  }
+  line.print(fmt::format(
+      "{} {}", got.folder.string(),
+      got.how == lab::Got::kThere ? "is there already: nothing to download" : "is complete"));
+  return kDone;
+}
+
+std::string train_command(const lab::DataOptions& options) {
+  return fmt::format("keel train --source {} --path {} --norm zca --group-size 16", options.source,
+                     quoted(options.path.string()));
+}
+
+}  // namespace keel::cli
