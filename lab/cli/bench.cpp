@@ -78,7 +78,7 @@ int bench(const std::vector<std::string>& arguments) {
   app->add_option("--json", file, "write the figures to this file")->type_name("FILE");
   add_options(*app, options.train,
               {"model", "classes", "dead_channels", "batch", "size", "precision", "channels_last",
-               "device", "graph", "threads", "seed"});
+               "device", "graph", "fused", "threads", "seed"});
   try {
     parse(*app, arguments);
   } catch (const CLI::ParseError& error) {

@@ -35,7 +35,7 @@ const std::set<std::string>& train_option_names() {
   static const std::set<std::string> names = {
       "source",    "path",          "size",   "train_limit", "test_limit",    "data_seed",
       "model",     "width",         "batch",  "epochs",      "learning_rate", "max_steps",
-      "precision", "channels_last", "device", "graph",       "threads"};
+      "precision", "channels_last", "device", "graph",       "fused",         "threads"};
   return names;
 }
 

@@ -1,6 +1,7 @@
 #include "lab/models/batch_norm.h"
 
 #include "keel/torch/nn.h"
+#include "lab/models/fused_norm.h"
 
 namespace keel::lab {
 namespace {
@@ -114,6 +115,8 @@ Tensor BatchNormImpl::forward(const Tensor& input) {
   TORCH_CHECK(input.dim() == 4 && input.size(1) == weight.size(0),
               "keel::lab::BatchNorm: expected (N, ", weight.size(0), ", H, W), got ",
               input.sizes());
+  if (fuses(*this, input, /*residual=*/{}))
+    return fused_norm(*this, input, /*residual=*/{}, /*relu=*/false);
   if (is_training()) num_batches_tracked.add_(1);
   // As torch's: the plain average waits for the device.
   const double share = momentum        ? *momentum

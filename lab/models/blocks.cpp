@@ -1,5 +1,7 @@
 #include "lab/models/blocks.h"
 
+#include "lab/models/norm_relu.h"
+
 namespace keel::lab {
 namespace {
 
@@ -23,10 +25,11 @@ Tensor convolved(torch::nn::Conv2dImpl& convolution, const Tensor& input) {
   return torch::conv2d(input.index({all, all, kept, kept}), convolution.weight);
 }
 
-Tensor joined(const Tensor& branch, const Tensor& input, Sequential& downsample) {
-  if (downsample.is_empty()) return (branch + input).relu_();
+/// A block's last norm, the shortcut added to it, and ReLU.
+Tensor joined(BatchNorm& norm, const Tensor& branch, const Tensor& input, Sequential& downsample) {
+  if (downsample.is_empty()) return norm_relu(*norm, branch, input);
   const Tensor straight = convolved(downsample->at<torch::nn::Conv2dImpl>(0), input);
-  return (branch + downsample->at<BatchNormImpl>(1).forward(straight)).relu_();
+  return norm_relu(*norm, branch, downsample->at<BatchNormImpl>(1).forward(straight));
 }
 
 }  // namespace
@@ -51,8 +54,8 @@ BasicBlockImpl::BasicBlockImpl(std::int64_t inputs, std::int64_t width, std::int
 }
 
 Tensor BasicBlockImpl::forward(const Tensor& input) {
-  const Tensor hidden = bn1_(conv1_(input)).relu_();
-  return joined(bn2_(conv2_(hidden)), input, downsample_);
+  const Tensor hidden = norm_relu(*bn1_, conv1_(input));
+  return joined(bn2_, conv2_(hidden), input, downsample_);
 }
 
 BottleneckImpl::BottleneckImpl(std::int64_t inputs, std::int64_t width, std::int64_t stride) {
@@ -68,9 +71,9 @@ BottleneckImpl::BottleneckImpl(std::int64_t inputs, std::int64_t width, std::int
 }
 
 Tensor BottleneckImpl::forward(const Tensor& input) {
-  Tensor hidden = bn1_(conv1_(input)).relu_();
-  hidden = bn2_(conv2_(hidden)).relu_();
-  return joined(bn3_(conv3_(hidden)), input, downsample_);
+  Tensor hidden = norm_relu(*bn1_, conv1_(input));
+  hidden = norm_relu(*bn2_, conv2_(hidden));
+  return joined(bn3_, conv3_(hidden), input, downsample_);
 }
 
 }  // namespace keel::lab

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lab/models/blocks.h"
+#include "lab/models/norm_relu.h"
 #include "lab/one_of.h"
 
 namespace keel::lab {
@@ -94,7 +95,7 @@ ResNetImpl::ResNetImpl(const ModelOptions& options)
 torch::Tensor ResNetImpl::forward(torch::Tensor x) {
   TORCH_CHECK(x.dim() == 4 && x.size(1) == 3, "keel::lab::ResNet: expected (N, 3, H, W), got ",
               x.sizes());
-  x = torch::relu(apply_norm(*bn1_, conv1_(x)));
+  x = norm_relu(*bn1_, conv1_(x));
   for (auto& layer : layers_) x = layer->forward(x);
   return fc_(x.mean({2, 3}));
 }

@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 const std::set<std::string> kOfTheMachine = {
     "path",    "source",        "device",           "threads",        "graph",
     "seed",    "run",           "resume",           "keep",           "log_every",
-    "classes", "deterministic", "evaluation_batch", "evaluate_every", "checkpoint_every"};
+    "classes", "deterministic", "evaluation_batch", "evaluate_every", "checkpoint_every",
+    "fused"};
 
 Json list_of(const std::vector<double>& values, int digits) {
   Json list = Json::array();

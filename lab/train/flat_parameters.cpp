@@ -1,6 +1,9 @@
 #include "lab/train/flat_parameters.h"
 
+#include <algorithm>
+
 #include "keel/error.h"
+#include "lab/train/fused_step.h"
 
 namespace keel::lab {
 
@@ -28,6 +31,45 @@ FlatParameters::FlatParameters(torch::nn::Module& module, bool channels_last)
     parameters_[i].set_data(view);
   }
   pieces_.resize(parameters_.size());
+  bfloat16_.resize(parameters_.size());
+}
+
+FlatParameters::Bfloat16Weights::Bfloat16Weights(FlatParameters& parameters,
+                                                 torch::nn::Module& module) {
+  {
+    const torch::NoGradGuard no_grad;
+    Tensor& copies = parameters.bfloat16_values_;
+    if (!copies.defined())
+      copies =
+          torch::empty_like(parameters.values, parameters.values.options().dtype(torch::kBFloat16));
+    copies.copy_(parameters.values);
+  }
+  module.apply([&](torch::nn::Module& layer) {
+    if (auto* convolution = layer.as<torch::nn::Conv2d>()) {
+      exchange(convolution->weight, parameters);
+      if (convolution->bias.defined()) exchange(convolution->bias, parameters);
+    } else if (auto* linear = layer.as<torch::nn::Linear>()) {
+      exchange(linear->weight, parameters);
+      if (linear->bias.defined()) exchange(linear->bias, parameters);
+    }
+  });
+}
+
+void FlatParameters::Bfloat16Weights::exchange(Tensor& weight, FlatParameters& parameters) {
+  const auto& all = parameters.parameters_;
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Tensor& other) { return other.is_same(weight); });
+  require(found != all.end(), "keel::lab::FlatParameters: expected weights of its own module");
+  const auto index = std::size_t(found - all.begin());
+  Tensor& copy = parameters.bfloat16_[index];
+  if (!copy.defined())
+    copy = parameters.shaped(parameters.bfloat16_values_, index).detach().requires_grad_(true);
+  own_.emplace_back(&weight, weight);
+  weight = copy;
+}
+
+FlatParameters::Bfloat16Weights::~Bfloat16Weights() {
+  for (auto& [place, weight] : own_) *place = weight;
 }
 
 Tensor FlatParameters::shaped(const Tensor& flat, std::size_t index) const {
@@ -40,12 +82,19 @@ Tensor FlatParameters::shaped(const Tensor& flat, std::size_t index) const {
 
 void FlatParameters::clear_gradients() {
   for (Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  for (Tensor& copy : bfloat16_)
+    if (copy.defined()) copy.mutable_grad().reset();
 }
 
-void FlatParameters::gather_gradients() {
+const Tensor& FlatParameters::gradient_of(std::size_t index) const {
+  const Tensor& copy = bfloat16_[index];
+  return copy.defined() && copy.grad().defined() ? copy.grad() : parameters_[index].grad();
+}
+
+void FlatParameters::gather_gradients(const Tensor& not_finite) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& gradient = parameters_[i].grad();
+    const Tensor& gradient = gradient_of(i);
     if (!gradient.defined())
       pieces_[i] = torch::zeros({parameters_[i].numel()}, values.options());
     else if (in_channels_last_order(gradient))
@@ -53,7 +102,12 @@ void FlatParameters::gather_gradients() {
     else
       pieces_[i] = gradient.reshape({-1});
   }
-  at::cat_out(gradients, pieces_);
+  if (not_finite.defined()) {
+    fused_gather(pieces_, gradients, not_finite);
+  } else {
+    for (Tensor& piece : pieces_) piece = piece.to(values.scalar_type());
+    at::cat_out(gradients, pieces_);
+  }
   for (Tensor& piece : pieces_) piece.reset();
   clear_gradients();
 }

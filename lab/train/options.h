@@ -33,7 +33,9 @@ struct TrainOptions {
   std::string precision = "float32";
   bool channels_last = false;
   std::string device = "auto";
-  bool graph = true;           ///< CUDA: replay the step as a graph
+  bool graph = true;  ///< CUDA: replay the step as a graph
+  bool fused =
+      true;  ///< CUDA: norms and optimiser in kernels of the lab's own, where the build has them
   bool deterministic = false;  ///< CUDA: the same bits each time, at some cost; the CPU always is
   std::int64_t threads = 0;
   bool sync_batchnorm = true;  ///< several processes: BatchNorm too is over the whole batch
@@ -117,6 +119,9 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("channels_last", o.channels_last, "memory order of the activations", Anything{});
   visit("device", o.device, "auto: CUDA where there is one", OneOf{{"auto", "cpu", "cuda"}});
   visit("graph", o.graph, "CUDA: capture the step in a graph and replay it", Anything{});
+  visit("fused", o.fused,
+        "CUDA: norms with addition and ReLU, and the optimiser, in the lab's own kernels",
+        Anything{});
   visit("deterministic", o.deterministic, "CUDA: the same bits each time, at some cost",
         Anything{});
   visit("threads", o.threads, "CPU threads; 0: OMP_NUM_THREADS, or all cores", Range{0, 65536});

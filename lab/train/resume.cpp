@@ -30,7 +30,7 @@ void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
   static const std::set<std::string> free{
       "run",           "resume",           "keep",    "checkpoint_every", "log_every",
       "threads",       "evaluate_every",   "path",    "device",           "graph",
-      "deterministic", "evaluation_batch", "timeout", "recalibrate"};
+      "deterministic", "evaluation_batch", "timeout", "recalibrate",      "fused"};
   const auto then = to_json(checkpoint.options), now = to_json(options);
   for (const auto& [name, value] : now.items())
     require(

@@ -5,8 +5,10 @@
 
 #include <optional>
 
+#include "lab/models/batch_norm.h"
 #include "lab/train/autocast.h"
 #include "lab/train/bfloat16_cpu.h"
+#include "lab/train/fused_step.h"
 
 namespace keel::lab {
 namespace {
@@ -22,6 +24,11 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch) {
 }
 
 }  // namespace
+
+bool uses_fused_step(const TrainOptions& options, torch::Device device,
+                     const Processes* processes) {
+  return options.fused && device.is_cuda() && has_fused_step() && processes == nullptr;
+}
 
 bool uses_graph(const TrainOptions& options, torch::Device device) {
   return options.graph && device.is_cuda();
@@ -70,6 +77,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
       processes_(processes),
       size_(options.batch),
       parameters_(*model_, options.channels_last),
+      fused_(uses_fused_step(options, device, processes)),
       use_graph_(uses_graph(options, device)) {
   augmentation_.channels_last = options.channels_last;
   for (const std::string& name : parameters_.names()) before_norm_ += name.rfind("conv1.", 0) == 0;
@@ -92,6 +100,10 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   good_steps_ = meter_.select(0, 3);
   stops_ = meter_.select(0, 4);
   halted_ = torch::zeros({}, whole.dtype(torch::kBool));
+  if (fused_) not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
+  model_->apply([&](torch::nn::Module& module) {
+    if (auto* norm = module.as<BatchNormImpl>()) norm->fused = options.fused;
+  });
   model_->train();
 }
 
@@ -144,16 +156,27 @@ void TrainingStep::step() {
   if (gradient_sum_) gradient_sum_->before_forward();
   Tensor logits;
   {
-    const Autocast autocast(device_, options_.precision == "bfloat16");
+    const bool narrow = options_.precision == "bfloat16";
+    const Autocast autocast(device_, narrow);
+    std::optional<FlatParameters::Bfloat16Weights> weights;
+    if (fused_ && narrow) weights.emplace(parameters_, *model_);
     logits = model_->forward(batch.images);
   }
   const Tensor loss = this->loss(logits, batch.labels);
   parameters_.clear_gradients();
   if (gradient_sum_) gradient_sum_->before_backward();
   loss.backward();
-  parameters_.gather_gradients();
-  measure(loss.detach(), logits.detach().argmax(1).ne(batch.labels).sum());
-  descend(parameters_, rate_, halted_, options_.momentum, options_.weight_decay);
+  parameters_.gather_gradients(not_finite_);
+  const Tensor errors = logits.detach().argmax(1).ne(batch.labels).sum();
+  if (fused_) {
+    fused_measure({loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_}, loss.detach(),
+                  errors, parameters_.leading_gradients(before_norm_), not_finite_);
+    fused_descend(parameters_.values, parameters_.gradients, parameters_.momenta, rate_, halted_,
+                  options_.momentum, options_.weight_decay);
+  } else {
+    measure(loss.detach(), errors);
+    descend(parameters_, rate_, halted_, options_.momentum, options_.weight_decay);
+  }
 }
 
 void TrainingStep::measure(Tensor loss, Tensor errors) {

@@ -93,10 +93,16 @@ class TrainingStep {
   torch::Tensor meter_, loss_sum_, error_sum_, gradient_norm_, good_steps_, stops_;
   torch::Tensor halted_;
 
+  bool fused_;                ///< the step's end in the kernels of fused_step.h
+  torch::Tensor not_finite_;  ///< theirs
   bool use_graph_;
   std::int64_t runs_ = 0;
   std::unique_ptr<StepGraph> graph_;
 };
+
+/// Whether steps of these options end in the kernels of fused_step.h on that device. Of several processes they do not:
+/// those sum gradients parameter by parameter.
+bool uses_fused_step(const TrainOptions& options, torch::Device device, const Processes* processes);
 
 /// Whether steps of these options are captured on that device.
 bool uses_graph(const TrainOptions& options, torch::Device device);

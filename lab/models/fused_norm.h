@@ -1,0 +1,26 @@
+#pragma once
+
+// BatchNorm in training with the addition and the ReLU behind it as one operator on the GPU. fused_norm_cuda.cpp where
+// the build has the lab's CUDA kernels, fused_norm_none.cpp elsewhere.
+
+#include <torch/torch.h>
+
+#include "lab/models/batch_norm.h"
+
+namespace keel::lab {
+
+/// Whether fused_norm takes this: a GPU's activations in channels_last order, of float32, bfloat16 or float16, in
+/// training with a momentum, with the statistics of this process alone, and `norm.fused`. Nothing as residual is allowed.
+bool fuses(const BatchNormImpl& norm, const torch::Tensor& input, const torch::Tensor& residual);
+
+/// norm(input) + residual, and max(0, that) with `relu`. Moves the running statistics as BatchNorm does.
+///
+/// Let u = 2^-24, deviation = sqrt(variance + eps) and k = sqrt(1 + (mean / deviation)^2) of a channel, and w the rows
+/// (N H W) that one warp adds up, at most 32 + rows / 4096. Then the mean is off by at most 4 u (w + k) deviations and the
+/// variance by a factor of 1 +- 32 u (w + k), usually by much less; the output is off by what that makes of it and by half
+/// a unit in its last place.
+/// NaN and infinities stay in their channel. The same input gives the same bits.
+torch::Tensor fused_norm(BatchNormImpl& norm, const torch::Tensor& input,
+                         const torch::Tensor& residual, bool relu);
+
+}  // namespace keel::lab

@@ -1,0 +1,46 @@
+#pragma once
+
+// What a training step does after backward, on plain pointers: gradients into one buffer, measurements, descent.
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace keel::lab::cuda {
+
+/// A parameter's gradient where backward left it.
+struct Piece {
+  const void* from = nullptr;
+  std::int64_t size = 0;
+  bool bfloat16 = false;  ///< otherwise float32
+};
+
+/// Puts the pieces one behind another into `gradients`, as float32. Where a number is not finite, `not_finite` becomes 1.
+cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, unsigned* not_finite,
+                   cudaStream_t stream);
+
+/// The readings of TrainingStep, moved by a step.
+struct Measurement {
+  const float* loss = nullptr;
+  const std::int64_t* errors = nullptr;
+  const float* leading = nullptr;  ///< gradients whose norm is measured
+  std::int64_t leading_size = 0;
+  unsigned* not_finite = nullptr;  ///< by gather; zero afterwards
+  /// Sums of losses and errors, the largest norm, good steps.
+  double *loss_sum = nullptr, *error_sum = nullptr, *norm = nullptr, *good_steps = nullptr;
+  bool* halted = nullptr;
+};
+cudaError_t measure(const Measurement& task, cudaStream_t stream);
+
+/// m <- momentum m + (g + weight_decay p), p <- p - rate m, with the roundings of torch's operators. Nothing is written
+/// where `halted`.
+struct Descent {
+  std::int64_t size = 0;
+  const float *gradients = nullptr, *rate = nullptr;
+  const bool* halted = nullptr;
+  float momentum = 0, weight_decay = 0;
+  float *values = nullptr, *momenta = nullptr;
+};
+cudaError_t descend(const Descent& task, cudaStream_t stream);
+
+}  // namespace keel::lab::cuda
