@@ -25,7 +25,7 @@ class BatchNormImpl : public torch::nn::Module {
   const double eps;
   torch::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   keel::nn::ProcessGroup processes;
-  bool fused = true;      ///< on a GPU, where fused_norm.h can
+  bool fused = false;     ///< on a GPU, where fused_norm.h can
   torch::Tensor tickets;  ///< of the fused kernels: which block of theirs is the last
 };
 TORCH_MODULE(BatchNorm);

@@ -37,9 +37,11 @@ Tensor scratch_for(const Tensor& input) {
 struct Running {
   Tensor running_mean, running_var, num_batches_tracked, tickets;
   double eps, momentum;
-  bool relu;
+  bool relu, residual;
 };
 
+/// A node takes no tensor that is not there: without a residual the input stands in its place, and no gradient comes
+/// back to it.
 struct FusedNorm : torch::autograd::Function<FusedNorm> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
                         const Tensor& bias, const Tensor& residual, const Running& running) {
@@ -50,7 +52,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     const Tensor statistics = torch::empty({3, input.size(1)}, scratch.options());
     cuda::NormForward task{task_of(input, running.relu, scratch, running.tickets)};
     task.input = input.data_ptr();
-    task.residual = residual.defined() ? residual.data_ptr() : nullptr;
+    task.residual = running.residual ? residual.data_ptr() : nullptr;
     task.weight = weight.data_ptr<float>();
     task.bias = bias.data_ptr<float>();
     task.eps = running.eps;
@@ -64,7 +66,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     context->save_for_backward(
         {input, running.relu ? output : Tensor(), statistics, running.tickets});
     context->saved_data["relu"] = running.relu;
-    context->saved_data["residual"] = residual.defined();
+    context->saved_data["residual"] = running.residual;
     return output;
   }
 
@@ -125,9 +127,10 @@ bool fuses(const BatchNormImpl& norm, const Tensor& input, const Tensor& residua
 Tensor fused_norm(BatchNormImpl& norm, const Tensor& input, const Tensor& residual, bool relu) {
   if (!norm.tickets.defined() || norm.tickets.device() != input.device())
     norm.tickets = torch::zeros({input.size(1)}, torch::dtype(torch::kInt).device(input.device()));
-  return FusedNorm::apply(input, norm.weight, norm.bias, residual,
-                          Running{norm.running_mean, norm.running_var, norm.num_batches_tracked,
-                                  norm.tickets, norm.eps, *norm.momentum, relu});
+  return FusedNorm::apply(
+      input, norm.weight, norm.bias, residual.defined() ? residual : input,
+      Running{norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.tickets, norm.eps,
+              *norm.momentum, relu, residual.defined()});
 }
 
 }  // namespace keel::lab

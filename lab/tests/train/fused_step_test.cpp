@@ -185,6 +185,7 @@ TrainOptions options_of(const std::string& norm, const char* precision) {
   options.deterministic = true;
   options.precision = precision;
   options.channels_last = true;
+  options.fused = true;
   return options;
 }
 
