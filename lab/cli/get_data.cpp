@@ -7,7 +7,7 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/data/get_cifar.h"
-#include "lab/report/text.h"
+#include "lab/report/wording.h"
 #include "lab/train/signals.h"
 
 namespace keel::cli {
