@@ -361,7 +361,10 @@ class GetData(unittest.TestCase):
         with Server() as server:
             ways = {"/a": server.url, "/b": server.url.replace("cifar", "../cifar")}
             ways["/c"] = "/a"
-            go = lambda h: h.path in ways and h.answer(302, b"moved", Location=ways[h.path])
+
+            def go(h):
+                return h.path in ways and h.answer(302, b"moved", Location=ways[h.path])
+
             with Server(behave=go) as other:
                 code, _, error = get(other.url.replace("/cifar.tar.gz", "/c"), self.folder)
         self.assertEqual(code, DONE, error)
