@@ -50,8 +50,12 @@ bool is_the_same(int descriptor, const fs::path& folder) {
 FolderClaim::FolderClaim(const fs::path& folder, const std::string& refusal) : FolderClaim() {
   folder_ = plain(folder);
   // Whoever had it before may have taken it away between our looking and our locking.
-  do made_ = make(folder_);
-  while (!lock(refusal));
+  Lock found = Lock::folder_gone;
+  while (found == Lock::folder_gone) {
+    made_ = make(folder_);
+    found = lock();
+  }
+  if (found == Lock::anothers) throw Error(refusal);
 }
 
 FolderClaim FolderClaim::on_new(const fs::path& folder) {
@@ -60,22 +64,19 @@ FolderClaim FolderClaim::on_new(const fs::path& folder) {
     claim.folder_ = plain(folder);
     if (number > 1) claim.folder_ += fmt::format("-{}", number);
     claim.made_ = make(claim.folder_);
-    if (claim.made_ && claim.lock(claim.folder_.string() + " is in use")) return claim;
+    if (claim.made_ && claim.lock() == Lock::ours) return claim;
   }
 }
 
-bool FolderClaim::lock(const std::string& refusal) {
+FolderClaim::Lock FolderClaim::lock() {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0 && errno == ENOENT) return false;
-  if (descriptor_ < 0) fail(folder_, errno);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    made_ = false;  // whoever was quicker with the lock has it now, empty or not
-    throw Error(refusal);
-  }
-  if (is_the_same(descriptor_, folder_)) return true;
-  made_ = false;
-  return false;
+  if (descriptor_ < 0 && errno != ENOENT) fail(folder_, errno);
+  const bool there = descriptor_ >= 0;
+  const bool busy = there && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (there && !busy && is_the_same(descriptor_, folder_)) return Lock::ours;
+  made_ = false;  // whatever has that name now is somebody else's, empty or not
+  return busy ? Lock::anothers : Lock::folder_gone;
 }
 
 FolderClaim::FolderClaim(FolderClaim&& other) noexcept

@@ -22,9 +22,10 @@ class FolderClaim {
   const std::filesystem::path& path() const { return folder_; }
 
  private:
+  enum class Lock { ours, anothers, folder_gone };
+
   FolderClaim() = default;
-  /// False: the folder is not there any more.
-  bool lock(const std::string& refusal);
+  Lock lock();
 
   std::filesystem::path folder_;
   int descriptor_ = -1;

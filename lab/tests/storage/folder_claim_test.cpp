@@ -1,10 +1,30 @@
 #include "lab/storage/folder_claim.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "lab/tests/train/support.h"
+
+namespace {
+
+/// What another process does between our making a folder and our locking it, once.
+std::function<void()> before_the_next_lock;
+
+}  // namespace
+
+/// In the place of libc's, in this program: so a race has one outcome.
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (const auto act = std::exchange(before_the_next_lock, nullptr)) act();
+  return int(::syscall(SYS_flock, descriptor, operation));
+}
 
 namespace keel::lab {
 namespace {
@@ -41,6 +61,64 @@ TEST(FolderClaimTest, NewFoldersHaveNamesOfTheirOwn) {
   EXPECT_EQ(a.path(), folder.path / "run");
   EXPECT_EQ(b.path(), folder.path / "run-2");
   EXPECT_EQ(c.path(), folder.path / "run-3");
+}
+
+/// Holds the lock of a folder as another process would.
+class Other {
+ public:
+  explicit Other(const fs::path& folder)
+      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    EXPECT_EQ(::syscall(SYS_flock, descriptor_, LOCK_EX | LOCK_NB), 0);
+  }
+  ~Other() { ::close(descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+TEST(FolderClaimTest, WhoeverIsQuickerWithTheLockKeepsTheFolder) {
+  const test::Folder folder;
+  const fs::path run = folder.path / "run";
+  std::optional<Other> other;
+  before_the_next_lock = [&] { other.emplace(run); };
+  EXPECT_EQ(error_of([&] { FolderClaim(run, "in use"); }), "in use");
+  ASSERT_TRUE(other);
+  EXPECT_TRUE(fs::exists(run));
+
+  before_the_next_lock = [&] { other.emplace(folder.path / "new"); };
+  const auto claim = FolderClaim::on_new(folder.path / "new");
+  EXPECT_EQ(claim.path(), folder.path / "new-2");
+  EXPECT_TRUE(fs::exists(folder.path / "new"));
+}
+
+TEST(FolderClaimTest, AFolderThatWasTakenAwayIsMadeAgain) {
+  const test::Folder folder;
+  const fs::path run = folder.path / "run";
+  before_the_next_lock = [&] { fs::remove(run); };
+  {
+    const FolderClaim claim(run, "in use");
+    EXPECT_TRUE(fs::exists(run));
+    EXPECT_EQ(error_of([&] { FolderClaim(run, "in use"); }), "in use");
+  }
+  EXPECT_FALSE(fs::exists(run));
+}
+
+TEST(FolderClaimTest, AFolderThatAnotherMadeUnderTheSameNameIsItsOwn) {
+  const test::Folder folder;
+  const auto replace = [](const fs::path& run) {
+    fs::remove(run);
+    fs::create_directory(run);
+  };
+  before_the_next_lock = [&] { replace(folder.path / "new"); };
+  {
+    const auto claim = FolderClaim::on_new(folder.path / "new");
+    EXPECT_EQ(claim.path(), folder.path / "new-2");
+  }
+  EXPECT_TRUE(fs::exists(folder.path / "new"));
+
+  before_the_next_lock = [&] { replace(folder.path / "run"); };
+  { const FolderClaim claim(folder.path / "run", "in use"); }
+  EXPECT_TRUE(fs::exists(folder.path / "run"));
 }
 
 TEST(FolderClaimTest, SaysWhatCannotBeAFolder) {
