@@ -140,11 +140,17 @@ int Group::failures() const {
                            [](const Run& run) { return run.failure.has_value(); }));
 }
 
-Spread Group::test_error() const {
-  std::vector<double> errors;
+Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Run::test_error)); }
+
+Spread Group::recalibrated_test_error() const {
+  return spread(of_those_that_did_not_fail(&Run::recalibrated_test_error));
+}
+
+std::vector<double> Group::of_those_that_did_not_fail(double Run::*value) const {
+  std::vector<double> values;
   for (const Run& run : runs)
-    if (!run.failure) errors.push_back(run.test_error);
-  return spread(errors);
+    if (!run.failure) values.push_back(run.*value);
+  return values;
 }
 
 Spread Group::images_per_second() const {

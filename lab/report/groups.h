@@ -23,8 +23,13 @@ struct Group {
   std::vector<Run> runs;
 
   int failures() const;
-  Spread test_error() const;  ///< of the runs that have not failed
+  /// Of the runs that have not failed; the second, with running statistics made again, of those that did so.
+  Spread test_error() const;
+  Spread recalibrated_test_error() const;
   Spread images_per_second() const;
+
+ private:
+  std::vector<double> of_those_that_did_not_fail(double Run::*value) const;
 };
 
 /// In the order of the first run of each.

@@ -60,12 +60,14 @@ std::string introduction(const std::vector<Group>& groups) {
 }
 
 std::string table(const std::vector<Group>& groups) {
-  const Row names = heading();
+  const Row names = heading(groups);
+  const bool recalibrated = !names.recalibrated.empty();
   const auto head = [](const std::string& name, const char* kind) {
     return fmt::format("<th class='{}'>{}</th>", kind, escaped(name));
   };
   std::string out = "<div class='card'><table class='cards'><thead><tr>" + head(names.label, "") +
-                    head(names.runs, "n") + head(names.test_error, "n") + head(names.best, "n") +
+                    head(names.runs, "n") + head(names.test_error, "n") +
+                    (recalibrated ? head(names.recalibrated, "n") : "") + head(names.best, "n") +
                     head(names.speed, "n") + head(names.time, "n") + head(names.failed, "") +
                     "</tr></thead><tbody>\n";
   const auto body = rows(groups);
@@ -74,8 +76,9 @@ std::string table(const std::vector<Group>& groups) {
     const auto cell = [](const std::string& name, const std::string& value) {
       return fmt::format("<td class='n' data-name='{}'>{}</td>", escaped(name), escaped(value));
     };
-    out += fmt::format("<tr><td class='label'>{}</td>{}{}{}{}{}", named(i, row.label),
+    out += fmt::format("<tr><td class='label'>{}</td>{}{}{}{}{}{}", named(i, row.label),
                        cell(names.runs, row.runs), cell(names.test_error, row.test_error),
+                       recalibrated ? cell(names.recalibrated, row.recalibrated) : "",
                        cell(names.best, row.best), cell(names.speed, row.speed),
                        cell(names.time, row.time));
     out += fmt::format("<td class='words' data-name='{}'><span class='{}'>{}</span></td></tr>\n",
@@ -171,16 +174,23 @@ std::string settings(const std::vector<Group>& groups) {
   out += fmt::format("<details class='card'><summary>{}</summary>{}</details>\n",
                      groups.size() > 1 ? "What all runs share" : "All settings",
                      setting_list(groups.front().runs.front(), left_out));
+  const bool recalibrated = !heading(groups).recalibrated.empty();
   out +=
       "<details class='card'><summary>Runs and their folders</summary><div class='scroll'><table>"
-      "<thead><tr><th>folder</th><th>seed</th><th>status</th><th class='n'>test error</th></tr>"
-      "</thead><tbody>\n";
+      "<thead><tr><th>folder</th><th>seed</th><th>status</th><th class='n'>test error</th>";
+  if (recalibrated) out += "<th class='n'>recalibrated</th>";
+  out += "</tr></thead><tbody>\n";
   for (const Group& group : groups) {
     for (const Run& run : group.runs) {
-      out += fmt::format(
-          "<tr><td><code>{}</code></td><td>{}</td><td>{}</td><td class='n'>{}</td></tr>\n",
-          escaped(run.folder.string()), escaped(run.setting("seed")), escaped(run.status),
-          percent(run.failure ? kUnknown : run.test_error, 2));
+      out += fmt::format("<tr><td><code>{}</code></td><td>{}</td><td>{}</td>",
+                         escaped(run.folder.string()), escaped(run.setting("seed")),
+                         escaped(run.status));
+      const auto error = [&](double value) {
+        return fmt::format("<td class='n'>{}</td>", percent(run.failure ? kUnknown : value, 2));
+      };
+      out += error(run.test_error);
+      if (recalibrated) out += error(run.recalibrated_test_error);
+      out += "</tr>\n";
     }
   }
   return out + "</tbody></table></div></details>\n";

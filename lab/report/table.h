@@ -10,11 +10,14 @@
 namespace keel::lab::report {
 
 struct Row {
-  std::string label, runs, test_error, best, failed, speed, time;
+  std::string label, runs, test_error;
+  std::string
+      recalibrated;  ///< empty in all rows and in the heading where no run has such an error
+  std::string best, failed, speed, time;
 };
 
 /// The columns' headings.
-Row heading();
+Row heading(const std::vector<Group>& groups);
 std::vector<Row> rows(const std::vector<Group>& groups);
 
 /// Aligned columns, one line a group.

@@ -181,6 +181,25 @@ TEST(Table, SaysWhatCountsAndLinesUp) {
   std::size_t lines = 0;
   for (const char c : text) lines += c == '\n';
   EXPECT_EQ(lines, 5u);
+  EXPECT_EQ(text.find("recalibrated"), std::string::npos) << text;
+}
+
+TEST(Table, HasRecalibratedErrorsWhereARunHasOne) {
+  const TemporaryFolder folder;
+  auto runs = example(folder);
+  EXPECT_EQ(heading(grouped(runs)).recalibrated, "");
+  testing::write_run(folder / "e", settings("batch", "exact", 1), "0.20", "0.18");
+  testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
+  testing::write_run(folder / "g", settings("zca", "exact", 1), "0.30", "0.13");
+  for (const char* name : {"e", "f", "g"}) runs.push_back(read_run(folder / name));
+  const auto groups = grouped(runs);
+  EXPECT_EQ(heading(groups).recalibrated, "recalibrated");
+  std::vector<std::string> found;
+  for (const Row& row : rows(groups)) found.push_back(row.recalibrated);
+  EXPECT_EQ(found, (std::vector<std::string>{"18.00 % (1 of 2)", "-", "-", "11.00 ± 2.83 %"}));
+  const auto text = text_table(groups);
+  EXPECT_NE(text.find("test error      recalibrated"), std::string::npos) << text;
+  EXPECT_NE(text.find("30.00 ± 0.00 %    11.00 ± 2.83 %"), std::string::npos) << text;
 }
 
 }  // namespace
