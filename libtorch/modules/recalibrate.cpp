@@ -17,7 +17,8 @@ using torch::nn::Module;
 /// One norm while its statistics are made again. Whatever is not kept is as it was when this goes.
 class Recalibration {
  public:
-  Recalibration(Module& module, const RecalibrateOptions& options) {
+  /// Made in two steps, so that what throws in the second is undone too.
+  Recalibration(Module& module, const RecalibrateOptions& options) : Recalibration() {
     for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
       if (!buffer.value().defined()) continue;
       if (buffer.key() == "num_batches_tracked")
@@ -53,9 +54,11 @@ class Recalibration {
       whitening_->rank_ = rank_, whitening_->values_ = values_,
       whitening_->covariance_ = covariance_;
     if (kept_) return;
-    try {
-      for (auto& [buffer, value] : before_) buffer.copy_(value);
-    } catch (const c10::Error&) {  // the device is gone, as the error on its way says
+    for (auto& [buffer, value] : before_) {
+      try {
+        buffer.copy_(value);
+      } catch (const c10::Error&) {  // the device is gone, or so, as the error on its way says
+      }
     }
   }
 
@@ -64,6 +67,7 @@ class Recalibration {
   void keep() { kept_ = count_.item<std::int64_t>() > 0; }
 
  private:
+  Recalibration() = default;
   /// An optional of LibTorch's own, or of the standard library: that depends on its version.
   template <typename Optional>
   void take(Optional& momentum) {

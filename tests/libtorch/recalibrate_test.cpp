@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <map>
+#include <stdexcept>
 
 #include "layers_support.h"
 
@@ -140,6 +141,53 @@ TEST(Recalibrate, AThrowingBatchLeavesEverythingAsItWas) {
   EXPECT_EQ(modes_of(model), modes);
   EXPECT_EQ(layer->options.momentum, 0.1);
   EXPECT_EQ(norm_of(model).options.momentum().value(), 0.1);
+}
+
+/// A norm of somebody's own with a statistic that nobody may write to.
+struct WriteProtected : torch::nn::Module {
+  std::optional<double> momentum = 0.2;
+
+  WriteProtected() {
+    register_buffer("running_mean", torch::full({3}, 5.0));
+    const c10::InferenceMode inference;
+    register_buffer("running_var", torch::ones({3}));
+    register_buffer("num_batches_tracked", torch::zeros({}, at::kLong));
+  }
+  Tensor forward(const Tensor& x) { return x; }
+};
+
+TEST(Recalibrate, ANormThatThrowsLeavesEverythingAsItWas) {
+  const nn::ZcaWhitening layer({.channels = kChannels});
+  auto model = model_with(layer.ptr());
+  model->forward(batches(1)[0]);
+  const auto own = std::make_shared<WriteProtected>();
+  model->push_back(own);
+  own->train(false);
+  model[2]->train(false);
+  const auto before = buffers_of(*model);
+  const auto modes = modes_of(model);
+  nn::RecalibrateOptions options;
+  const auto expect_undone = [&] {
+    bool ran = false;
+    EXPECT_ANY_THROW(nn::recalibrate(
+        *model, [&] { ran = true; }, options));
+    EXPECT_FALSE(ran);
+    expect_same(buffers_of(*model), before);
+    EXPECT_EQ(modes_of(model), modes);
+    EXPECT_EQ(own->momentum, 0.2);
+    EXPECT_EQ(layer->options.momentum, 0.1);
+    EXPECT_EQ(norm_of(model).options.momentum().value(), 0.1);
+  };
+  options.momentum_of = [](torch::nn::Module& module) {
+    auto* mine = module.as<WriteProtected>();
+    return mine != nullptr ? &mine->momentum : nullptr;
+  };
+  expect_undone();
+  options.momentum_of = [](torch::nn::Module& module) -> std::optional<double>* {
+    if (module.as<WriteProtected>() != nullptr) throw std::runtime_error("not this one");
+    return nullptr;
+  };
+  expect_undone();
 }
 
 TEST(Recalibrate, WithoutABatchStatisticsStayAndSpoiltOnesAreMadeGood) {

@@ -90,6 +90,25 @@ def test_nothing_else_changes(fails):
     assert torch.equal(torch.get_rng_state(), random)  # no dropout
 
 
+@pytest.mark.parametrize("place", [0, 4])
+def test_a_norm_that_raises_leaves_everything_as_it_was(place):
+    network = model(keel.nn.PcaDenoising, momentum=0.3)
+    network(batches()[0])
+    protected = nn.BatchNorm1d(6).double()
+    protected.running_mean.fill_(5)
+    with torch.inference_mode():
+        protected.running_var = torch.ones(6).double()  # which nobody may write to
+    network = nn.Sequential(*[*network[:place], protected, *network[place:]])
+    network[2].eval()
+    modes, before = [module.training for module in network.modules()], state(network)
+    momenta = [getattr(module, "momentum", None) for module in network]
+    with pytest.raises(RuntimeError, match="[Ii]nference"):
+        keel.nn.recalibrate(network, batches())
+    assert same(state(network), before)
+    assert [module.training for module in network.modules()] == modes
+    assert [getattr(module, "momentum", None) for module in network] == momenta
+
+
 def test_whitening_layers_alone_and_norms_that_see_nothing():
     network = model()
     network.add_module("unused", nn.BatchNorm1d(4).double())

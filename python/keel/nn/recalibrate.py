@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Iterable, List, Optional
+from typing import Any, Iterable, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ def recalibrate(
         batch_norms: also BatchNorm1d, 2d, 3d and SyncBatchNorm, not only whitening layers.
 
     Afterwards modes and momenta are as they were, and ``layer.rank`` too. A norm that saw no batch keeps
-    its statistics; if a batch raises, all of them do. Layers over several processes communicate as in
+    its statistics; if a batch or a norm raises, all of them do. Layers over several processes communicate as in
     training: all processes must take the same number of batches.
 
     >>> model = torch.nn.Sequential(keel.nn.ZcaWhitening(8), torch.nn.BatchNorm1d(8))
@@ -55,19 +55,26 @@ def recalibrate(
             for norm in norms:
                 norm.train()
                 norm.momentum = None
-                for name, buffer in norm.named_buffers(recurse=False):
-                    if name == "num_batches_tracked" or name.startswith("running_"):
-                        buffer.zero_()  # so that not even a NaN is left of what was there
+                for _, buffer in _statistics(norm):
+                    buffer.zero_()  # so that not even a NaN is left of what was there
             for batch in islice(batches, count):
                 if isinstance(batch, (list, tuple)):
                     batch = batch[0]
                 model(batch if device is None else batch.to(device))
         done = True
     finally:
-        for before in saved:
-            before.restore(done)
         for module, training in modes:
             module.training = training
+        for before in saved:
+            before.restore(done)
+
+
+def _statistics(norm: nn.Module) -> List[Tuple[str, Tensor]]:
+    return [
+        (name, buffer)
+        for name, buffer in norm.named_buffers(recurse=False)
+        if name == "num_batches_tracked" or name.startswith("running_")
+    ]
 
 
 class _Saved:
@@ -77,7 +84,7 @@ class _Saved:
         self.norm = norm
         self.momentum = norm.momentum
         self.rank = norm.rank if isinstance(norm, Whitening) else None
-        self.buffers: List[Tensor] = [b.detach().clone() for b in norm.buffers(recurse=False)]
+        self.statistics = [(name, buffer.detach().clone()) for name, buffer in _statistics(norm)]
 
     def restore(self, keep_statistics: bool) -> None:
         self.norm.momentum = self.momentum
@@ -85,6 +92,11 @@ class _Saved:
             self.norm.rank = self.rank
         if keep_statistics and self.norm.num_batches_tracked > 0:
             return
-        with torch.no_grad():
-            for buffer, before in zip(self.norm.buffers(recurse=False), self.buffers):
-                buffer.copy_(before)
+        now = dict(_statistics(self.norm))  # torch may have put new tensors there
+        for name, before in self.statistics:
+            try:
+                with torch.no_grad():
+                    now[name].copy_(before)
+            except RuntimeError:  # the device is gone, or so, as the error on its way says
+                if keep_statistics:
+                    raise
