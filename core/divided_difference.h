@@ -82,9 +82,16 @@ struct SpectralMap {
         return root * (gap == 0 ? T(1) : -std::expm1(-gap) / gap) * root;
       }
       case Kind::power:
-        return power_difference(x, y);
+        return power_difference(x, y, std::pow(std::abs(x_leads(x, y) ? x : y), exponent),
+                                std::numeric_limits<T>::infinity());
     }
     return std::numeric_limits<T>::quiet_NaN();
+  }
+  /// The same, given f(x) and f(y): of n numbers' powers there are n, of their pairs' n^2 / 2.
+  KEEL_HOST_DEVICE T difference(T x, T y, T f_x, T f_y) const {
+    if (kind != Kind::power) return difference(x, y);
+    const bool x_first = x_leads(x, y);
+    return power_difference(x, y, std::abs(x_first ? f_x : f_y), std::abs(x_first ? f_y : f_x));
   }
 
   /// f[x, y, z] for x >= y >= z, given f[x, y] and f[y, z].
@@ -131,12 +138,18 @@ struct SpectralMap {
     return b_between ? a * c * b : a_between ? b * c * a : a * b * c;
   }
 
+  /// Whether |x|^p is the larger power, or as large.
+  KEEL_HOST_DEVICE bool x_leads(T x, T y) const {
+    return exponent > 0 ? std::abs(x) >= std::abs(y) : std::abs(x) < std::abs(y);
+  }
+
   /// With |base| >= |other|, q = other / base and `lead` the one of them whose power is larger,
   ///     f[x, y] = sign(p) lead^p / base * (1 - q^|p|) / (1 - q)
-  /// in which the last factor is of size |p| or less, and where signs agree free of cancellation.
-  KEEL_HOST_DEVICE T power_difference(T x, T y) const {
-    const bool x_leads = std::abs(x) >= std::abs(y);
-    const T base = x_leads ? x : y, other = x_leads ? y : x, p = std::abs(exponent);
+  /// in which the last factor is of size |p| or less, and where signs agree free of cancellation. `power`
+  /// is |lead|^p, and `less_power` the other's, or infinity where it is not known.
+  KEEL_HOST_DEVICE T power_difference(T x, T y, T power, T less_power) const {
+    const bool x_larger = std::abs(x) >= std::abs(y);
+    const T base = x_larger ? x : y, other = x_larger ? y : x, p = std::abs(exponent);
     if (p == 0) return 0;
     if (base == 0 || (other == 0 && exponent < 0)) {
       if (exponent < 0) return std::numeric_limits<T>::quiet_NaN();
@@ -146,13 +159,15 @@ struct SpectralMap {
     const T size = std::abs(base), less = (size - std::abs(other)) / size;  // 1 - |q|
     T factor = p;                                                           // (1 - q^p) / (1 - q)
     if (less > 0 || !same_sign) {
-      const T missing = -std::expm1(p * log_ratio(less, std::abs(other), size));  // 1 - |q|^p
+      // 1 - |q|^p. Subtracted where that costs nothing, as two logarithms' time is most of this.
+      const T missing = less_power <= power / 4 && well_inside(power)
+                            ? 1 - less_power / power
+                            : -std::expm1(p * log_ratio(less, std::abs(other), size));
       factor = same_sign ? missing / less : (odd_exponent() ? 2 - missing : missing) / (2 - less);
     }
     const T lead = exponent > 0 ? base : other;
     const bool minus = ((exponent < 0) != (base < 0)) != (lead < 0 && odd_exponent());
     if (minus) factor = -factor;
-    const T power = std::pow(std::abs(lead), exponent);
     if (well_inside(power) && well_inside(power / size)) return factor * (power / size);
     // Both factors are geometric means of what is representable: the argument and the result.
     const T root = std::pow(std::abs(lead), exponent / 2);
@@ -191,7 +206,7 @@ struct SpectralMap {
     if (std::abs(f_xy) >= tiny || std::abs(f_yz) >= tiny) return (f_xy - f_yz) / (x - z);
     const T unit = std::abs(x) > std::abs(z) ? std::abs(x) : std::abs(z);
     const T a = x / unit, b = y / unit, c = z / unit;
-    return times_bend_of_power((power_difference(a, b) - power_difference(b, c)) / (a - c), unit);
+    return times_bend_of_power((difference(a, b) - difference(b, c)) / (a - c), unit);
   }
 
   /// Near enough for the series to converge fast; beyond, the quotient loses a few bits at most.

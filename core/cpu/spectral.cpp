@@ -41,6 +41,12 @@ struct Spectrum {
     }
     return defined;
   }
+
+  /// f[x_i, x_j] of kept ones.
+  T slope(std::int64_t i, std::int64_t j) const {
+    const auto a = std::size_t(i), b = std::size_t(j);
+    return map.difference(x[a], x[b], f[a], f[b]);
+  }
 };
 
 /// F of the exact rule.
@@ -50,8 +56,7 @@ void fill_kernel(const Exact& rule, const Spectrum<T>& s, T* F) {
   std::fill(F, F + n * stride, T(0));
   const auto series = pair_weight<T>(Taylor{rule.terms}, n);
   for (std::int64_t i = 0; i < s.rank; ++i) {
-    for (std::int64_t j = i; j < s.rank; ++j)
-      F[i * stride + j] = F[j * stride + i] = s.map.difference(s.x[i], s.x[j]);
+    for (std::int64_t j = i; j < s.rank; ++j) F[i * stride + j] = F[j * stride + i] = s.slope(i, j);
     for (std::int64_t j = s.rank; j < n; ++j)
       F[i * stride + j] = F[j * stride + i] = 2 * series(s.largest, s.l[i], s.l[j], T(0), s.f[i]);
   }
@@ -63,7 +68,7 @@ void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
   const std::int64_t n = s.n, stride = padded<T>(n);
   const auto weight = pair_weight<T>(rule, n);
   for (std::int64_t i = 0; i < n; ++i) {
-    F[i * stride + i] = i < s.rank ? s.map.difference(s.x[i], s.x[i]) : T(0);
+    F[i * stride + i] = i < s.rank ? s.slope(i, i) : T(0);
     for (std::int64_t j = i + 1; j < n; ++j)
       F[i * stride + j] = F[j * stride + i] = 2 * weight(s.largest, s.l[i], s.l[j], s.f[j], s.f[i]);
   }

@@ -42,10 +42,10 @@ struct DeviceSpectrum {
     const int a = i < j ? i : j, b = i < j ? j : i;
     if (rule.exact) {
       if (a >= rank) return 0;
-      if (b < rank) return map.difference(x[a], x[b]);
+      if (b < rank) return map.difference(x[a], x[b], f[a], f[b]);
       return 2 * rule.weight(largest, l[a], l[b], T(0), f[a]);
     }
-    if (a == b) return a < rank ? map.difference(x[a], x[a]) : T(0);
+    if (a == b) return a < rank ? map.difference(x[a], x[a], f[a], f[a]) : T(0);
     // With g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j.
     return 2 * rule.weight(largest, l[a], l[b], f[b], f[a]);
   }
