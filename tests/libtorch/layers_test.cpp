@@ -259,11 +259,11 @@ TEST(Layers, ABadBatchGivesNaNAndLeavesNoTrace) {
 
 TEST(Layers, FewerSamplesThanChannelsWorkAndWarnOnce) {
   for (const Layer& layer : layers({.channels = 16, .group_size = 8})) {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     const Tensor x = activations({5, 16}, 1, at::kFloat).requires_grad_(true);
     const Tensor y = layer(x);
     layer(x);
-    const std::string warning = testing::internal::GetCapturedStderr();
+    const std::string warning = ::testing::internal::GetCapturedStderr();
     EXPECT_NE(warning.find("5 samples of 16 channels in groups of 8: the covariance has rank 4 at "
                            "most"),
               std::string::npos)
@@ -273,10 +273,10 @@ TEST(Layers, FewerSamplesThanChannelsWorkAndWarnOnce) {
     y.square().sum().backward();
     EXPECT_TRUE(all_finite(x.grad())) << layer.name;
   }
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   nn::ZcaWhitening enough({.channels = 16, .group_size = 8});
   enough(activations({9, 16}, 1, at::kFloat));
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Layers, StateGoesThroughAStreamAndBack) {

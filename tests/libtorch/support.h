@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "keel/torch/keel.h"
+#include "support/margins.h"
 
 namespace keel::test {
 
@@ -78,15 +79,15 @@ inline bool all_nan(const Tensor& tensor) { return tensor.isnan().all().item<boo
 
 /// Passes when `call` throws a c10::Error whose message holds `part`.
 template <typename Call>
-testing::AssertionResult fails_with(const std::string& part, Call&& call) {
+::testing::AssertionResult fails_with(const std::string& part, Call&& call) {
   try {
     call();
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
-    if (message.find(part) != std::string::npos) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "expected '" << part << "' in: " << message;
+    if (message.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "expected '" << part << "' in: " << message;
   }
-  return testing::AssertionFailure() << "no error; expected '" << part << "'";
+  return ::testing::AssertionFailure() << "no error; expected '" << part << "'";
 }
 
 /// The operator of that name on any arguments.

@@ -2,7 +2,7 @@
 
 // How much of its bound does a comparison use? With KEEL_TEST_MARGINS=FILE in the environment, EXPECT_LT, EXPECT_LE and
 // EXPECT_NEAR of floating-point numbers (and their ASSERT twins) leave a line in FILE for each place in the sources: the
-// largest share of the bound that was used, and in which test. The core's tests are compiled with it.
+// largest share of the bound that was used, and in which test. The core's and the adapter's tests are compiled with it.
 
 #include <gtest/gtest.h>
 
