@@ -1,6 +1,7 @@
 # What the library and the lab are both compiled with.
 option(KEEL_UNITY "Compile files that read LibTorch's headers several at a time (OFF: each by itself)" ON)
 option(KEEL_WERROR "Treat the compiler's warnings as errors" OFF)
+set(KEEL_OPTIMISE "" CACHE STRING "The one level for builds that are not for speed, e.g. -O0 (empty: -O3 for the core, -O1 for tests)")
 set(KEEL_SANITIZE "" CACHE STRING "Sanitizers for everything built here, e.g. address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -35,7 +35,9 @@ def run(size, body, *arguments, timeout=60, patience=300, awaited=None, backend=
     """What ``body(rank, size, *arguments)`` returned on each rank, or on the first ``awaited``; an
     error there is one here."""
     awaited = size if awaited is None else awaited
-    context = multiprocessing.get_context("spawn")
+    # Fresh processes as spawn makes them, forked from one that has imported torch already: a second each.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch"])
     with tempfile.TemporaryDirectory() as folder:
         queue = context.SimpleQueue()
         store = os.path.join(folder, "store")

@@ -23,7 +23,7 @@ const std::vector<Shares> kUneven{{5, 3}, {4, 1, 7}, {6, 0, 3}, {0, 9}, {1, 1, 1
 TEST(Synchronised, EqualsOneProcessWhateverTheShares) {
   for (const Shares& shares : kUneven)
     expect_one_process_in_threads(shares, activations({total(shares), 8, 3, 2}), {.group_size = 4},
-                                  testing::PrintToString(shares));
+                                  ::testing::PrintToString(shares));
 }
 
 TEST(Synchronised, EqualsOneProcessInEveryShapeAndOrder) {

@@ -12,7 +12,7 @@ class CliCommands : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new TemporaryFolder;
-    const auto outcome = keel("train" + kTiny + "--norm zca --dead-channels 2 --run " + run());
+    const auto outcome = program("train" + kTiny + "--norm zca --dead-channels 2 --run " + run());
     trained_ = outcome.code == 0;
     EXPECT_TRUE(trained_) << outcome.error;
   }

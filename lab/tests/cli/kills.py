@@ -1,7 +1,7 @@
 """Kills a training run at random moments, goes on with it each time, and compares what comes out bit by bit
 with a run that was left alone.
 
-  kills.py KEEL [--kills N] [--seed S] [--how alone|workers|full-disk]...
+  kills.py KEEL [--kills N] [--epochs E] [--seed S] [--how alone|workers|full-disk]...
 
 alone       one process, kill -9
 workers     --workers 2: all of them are killed, or the one that started them, or one of the two
@@ -27,9 +27,9 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-STEPS = 320
+STEPS_OF_AN_EPOCH = 16
 # A checkpoint at every step, so that kills meet them half-written.
-TRAINING = """--model resnet_small --width 4 --norm zca --train-limit 64 --test-limit 16 --size 8 --batch 4 --epochs 20
+TRAINING = """--model resnet_small --width 4 --norm zca --train-limit 64 --test-limit 16 --size 8 --batch 4
   --checkpoint-every 1 --log-every 1 --keep 2 --device cpu --threads 1 --timeout 5""".split()
 CHANGES = {"images_per_second", "seconds", "time"}  # from one run to the next
 LOST, INTERRUPTED = 1, 5  # exit codes of keel
@@ -49,10 +49,10 @@ def records_of(run):
     ]
 
 
-def compare(run, whole):
+def compare(run, whole, steps):
     names = sorted(file.name for file in (run / "checkpoints").iterdir())
     check(names == sorted(file.name for file in (whole / "checkpoints").iterdir()), names)
-    last = f"step-{STEPS:08}"
+    last = f"step-{steps:08}"
     check(f"{last}.json" in names, names)
     for name in names:
         if name.endswith(".safetensors"):
@@ -73,10 +73,11 @@ def compare(run, whole):
 class Life:
     """One process (or several) of the run, from its start to its end."""
 
-    def __init__(self, keel, run, more=()):
+    def __init__(self, keel, run, epochs, more=()):
         # Its first call may have been killed before there was anything to go on with.
         begun = (run / "config.toml").exists()
-        words = ["train", "--resume", str(run)] if begun else ["train", "--run", str(run), "--overwrite", *TRAINING]
+        fresh = ["train", "--run", str(run), "--overwrite", "--epochs", str(epochs), *TRAINING]
+        words = ["train", "--resume", str(run)] if begun else fresh
         self.log = tempfile.TemporaryFile("w+")
         self.metrics = run / "metrics.jsonl"
         self.process = subprocess.Popen(
@@ -202,21 +203,21 @@ class FullDisk(Alone):
 HOW = {"alone": Alone, "workers": Workers, "full-disk": FullDisk}
 
 
-def attack(keel, how, kills, chance):
+def attack(keel, how, kills, epochs, chance):
     enemy = HOW[how](chance)
-    struck = runs = 0
+    steps, struck, runs = epochs * STEPS_OF_AN_EPOCH, 0, 0
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="keel-kills-") as name:
         folder = Path(name)
         whole = folder / "whole"
-        code, log = Life(keel, whole, enemy.more).end()
+        code, log = Life(keel, whole, epochs, enemy.more).end()
         check(code == 0, log)
         with enemy.place(folder) as place:
             while struck < kills:
                 run, reached, seconds = place / "run", 0, 1.0
                 shutil.rmtree(run, ignore_errors=True)
                 while True:
-                    life = Life(keel, run, enemy.more)
+                    life = Life(keel, run, epochs, enemy.more)
                     if struck < kills:
                         if chance.random() < 0.2:  # somewhere in its start
                             time.sleep(chance.uniform(0, seconds))
@@ -237,10 +238,10 @@ def attack(keel, how, kills, chance):
                     if code == 0:
                         break
                     check(struck <= kills and code != 2 and code != 3, f"exit code {code}: {log}")
-                compare(run, whole)
+                compare(run, whole, steps)
                 runs += 1
     print(
-        f"{how}: killed {struck} times, {runs} run{'s' if runs > 1 else ''} of {STEPS} steps came to the same bits,"
+        f"{how}: killed {struck} times, {runs} run{'s' if runs > 1 else ''} of {steps} steps came to the same bits,"
         f" {time.monotonic() - began:.0f} s",
         flush=True,
     )
@@ -250,13 +251,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("keel")
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--how", choices=HOW, action="append")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     for how in options.how or HOW:
-        attack(options.keel, how, options.kills, random.Random(f"{seed} {how}"))
+        attack(options.keel, how, options.kills, options.epochs, random.Random(f"{seed} {how}"))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ namespace keel::cli::testing {
 namespace {
 
 TEST(CliOptions, VersionNamesKeelLibTorchAndCuda) {
-  const auto outcome = keel("--version");
+  const auto outcome = program("--version");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_TRUE(contains(outcome.out, "keel " KEEL_VERSION ", LibTorch ")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "CUDA")) << outcome.out;

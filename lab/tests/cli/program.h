@@ -1,14 +1,20 @@
 #pragma once
 
-// Runs the program under test as a shell would.
+// Runs the program under test: as a shell would, or from its first line on.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
+#include <wordexp.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "lab/cli/command_line.h"
 #include "lab/tests/report/run_files.h"
 
 namespace keel::cli::testing {
@@ -23,6 +29,12 @@ struct Outcome {
   std::string out, error;
 };
 
+/// What was written to files of a folder, and how it ended.
+inline Outcome outcome_of(int status, const TemporaryFolder& folder) {
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(folder / "out"),
+          read(folder / "error")};
+}
+
 /// A script for the shell, to which the program is known as $keel.
 inline Outcome shell(const std::string& script) {
   const TemporaryFolder folder;
@@ -30,14 +42,47 @@ inline Outcome shell(const std::string& script) {
   const std::string command = "bash " + (folder / "script").string() + " >" +
                               (folder / "out").string() + " 2>" + (folder / "error").string() +
                               " </dev/null";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(folder / "out"),
-          read(folder / "error")};
+  return outcome_of(std::system(command.c_str()), folder);
 }
 
-/// `before`: variables of its environment, or a command that starts it, as a shell takes them.
-inline Outcome keel(const std::string& arguments, const std::string& before = "") {
+/// The program itself. `before`: variables of its environment, or a command that starts it, as a shell takes them.
+inline Outcome program(const std::string& arguments, const std::string& before = "") {
   return shell(before + " $keel " + arguments);
+}
+
+/// As a shell splits them.
+inline std::vector<std::string> words_of(const std::string& arguments) {
+  wordexp_t found;
+  const int failed = ::wordexp(arguments.c_str(), &found, WRDE_NOCMD | WRDE_UNDEF);
+  EXPECT_EQ(failed, 0) << arguments;
+  if (failed) return {};
+  std::vector<std::string> words(found.we_wordv, found.we_wordv + found.we_wordc);
+  ::wordfree(&found);
+  return words;
+}
+
+/// The program without its start: half a second, nearly all of it LibTorch's. This process has that behind it, and a
+/// fork of it does all that main() does. Not for what starts itself again: --workers, and the trials of reproduce.
+inline Outcome keel(const std::string& arguments) {
+  const TemporaryFolder folder;
+  const auto words = words_of(arguments);
+  const std::string out = folder / "out", error = folder / "error";
+  std::fflush(nullptr);  // what is waiting to be printed is not the child's
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto open = [](int number, const std::string& file, int how) {
+      const int opened = ::open(file.c_str(), how, 0600);
+      if (opened < 0 || ::dup2(opened, number) < 0) ::_exit(127);
+      ::close(opened);
+    };
+    open(0, "/dev/null", O_RDONLY);
+    open(1, out, O_WRONLY | O_CREAT);
+    open(2, error, O_WRONLY | O_CREAT);
+    std::exit(run_command_line(words));
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return outcome_of(status, folder);
 }
 
 /// For scripts: waits until the run in the background (process $pid) has written its first step.

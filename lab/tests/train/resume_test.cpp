@@ -22,7 +22,9 @@ using test::Recorder;
 struct Interrupter : Recorder {
   std::int64_t at;
   int signal;
-  Interrupter(std::int64_t step, int number) : at(step), signal(number) {}
+  Interrupter(std::int64_t step, int number) : at(step), signal(number) {
+    if (number != 0) std::signal(number, SIG_DFL);  // a script's background ignores SIGINT
+  }
   void on_step(const StepRecord& record) override {
     Recorder::on_step(record);
     if (record.step == at) std::raise(signal);

@@ -1,0 +1,66 @@
+#include "lab/cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "lab/cli/command.h"
+#include "lab/report/put.h"
+
+namespace keel::cli {
+namespace {
+
+using lab::report::put;
+
+std::string help_of_all() {
+  std::string text =
+      "usage: keel COMMAND [OPTIONS]\n\n"
+      "Trains networks with layers that whiten and denoise, whose gradients never blow up.\n\n"
+      "Commands:\n";
+  for (const Command& command : commands())
+    text += fmt::format("  {:<9} {}\n", command.name, command.description);
+  return text +
+         "\n  keel COMMAND --help   the options of a command\n"
+         "  keel --version        of keel, LibTorch and CUDA\n";
+}
+
+int complain(int code, const std::string& what) {
+  put(stderr, fmt::format("keel: {}\n", what));
+  return code;
+}
+
+int run_command(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    put(stderr, help_of_all());
+    return kUsage;
+  }
+  if (words[0] == "--version" || words[0] == "-V") {
+    fmt::print("{}\n", version());
+    return kDone;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    fmt::print("{}", help_of_all());
+    return kDone;
+  }
+  for (const Command& command : commands())
+    if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
+  return complain(kUsage, fmt::format("no command is called '{}'\n{}", words[0], help_of_all()));
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& words) {
+  int code = kDone;
+  try {
+    code = run_command(words);
+  } catch (const std::exception& error) {
+    const auto [number, text] = explained(error);
+    code = complain(number, text);
+  }
+  // What was to be read there has not arrived.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == kDone)
+    code = complain(kUnexpected, "standard output cannot be written to (disk full?)");
+  return code;
+}
+
+}  // namespace keel::cli
