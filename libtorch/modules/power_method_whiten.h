@@ -7,7 +7,6 @@
 namespace keel::nn {
 
 /// keel::whiten with the power method's eigenvectors, differentiated by unrolling it: the baseline.
-/// Algorithm1's Rayleigh condition reads here: stop where an eigenvalue rises above the one before.
 Whitened power_method_whiten(const torch::Tensor& input, const torch::Tensor& weight,
                              const torch::Tensor& bias, std::int64_t groups, const SubspaceMap& map,
                              const PowerMethod& method, const ProcessGroup& processes);

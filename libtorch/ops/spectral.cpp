@@ -95,12 +95,36 @@ SpectralTensors spectral_autograd(const Tensor& matrix, StringView function, Str
   return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type), outputs[3]};
 }
 
+// The functions with a name of their own are that operator, on every device and under autograd.
+
+template <SpectralFunction::Kind kind>
+Tensor named(const Tensor& matrix, StringView rule) {
+  return std::get<0>(spectral(matrix, to_string(SpectralFunction{kind}), "full", rule));
+}
+
+Tensor powm(const Tensor& matrix, double exponent, StringView rule) {
+  const SpectralFunction power{SpectralFunction::Kind::power, exponent};
+  return std::get<0>(spectral(matrix, to_string(power), "full", rule));
+}
+
+Tensor projector(const Tensor& matrix, StringView rank, StringView rule) {
+  return std::get<0>(spectral(matrix, "one", rank, rule));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
+  using Kind = SpectralFunction::Kind;
   m.def(
       "spectral(Tensor matrix, str function, str rank='full', str rule='exact')"
       " -> (Tensor result, Tensor values, Tensor vectors, Tensor rank)");
+  m.def("sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::sqrt>);
+  m.def("inv_sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv_sqrt>);
+  m.def("invm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv>);
+  m.def("logm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::log>);
+  m.def("expm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::exp>);
+  m.def("powm(Tensor matrix, float exponent, str rule='exact') -> Tensor", &powm);
+  m.def("projector(Tensor matrix, str rank, str rule='exact') -> Tensor", &projector);
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral", &spectral_kernel); }
 TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("spectral", &spectral_kernel); }
@@ -117,6 +141,31 @@ Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
   auto [result, values, vectors, rank] =
       ops::spectral(matrix, to_string(function), to_string(policy), to_string(rule));
   return {std::move(result), std::move(values), std::move(vectors), std::move(rank)};
+}
+
+using Kind = SpectralFunction::Kind;
+
+torch::Tensor sqrtm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  return spectral(matrix, {Kind::sqrt}, FullRank{}, rule).result;
+}
+torch::Tensor inv_sqrtm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  return spectral(matrix, {Kind::inv_sqrt}, FullRank{}, rule).result;
+}
+torch::Tensor invm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  return spectral(matrix, {Kind::inv}, FullRank{}, rule).result;
+}
+torch::Tensor logm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  return spectral(matrix, {Kind::log}, FullRank{}, rule).result;
+}
+torch::Tensor expm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  return spectral(matrix, {Kind::exp}, FullRank{}, rule).result;
+}
+torch::Tensor powm(const torch::Tensor& matrix, double exponent, const SpectralRule& rule) {
+  return spectral(matrix, {Kind::power, exponent}, FullRank{}, rule).result;
+}
+torch::Tensor projector(const torch::Tensor& matrix, const RankPolicy& policy,
+                        const SpectralRule& rule) {
+  return spectral(matrix, {Kind::one}, policy, rule).result;
 }
 
 }  // namespace keel

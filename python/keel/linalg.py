@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 
 from .rules import (
+    GRADIENT_RULES,
+    RANK_POLICIES,
+    SPECTRAL_RULES,
     Exact,
     FullRank,
     GradientRule,
@@ -70,7 +73,7 @@ def _exponent(operation: str, exponent: Any) -> float:
 
 
 def _rule(operation: str, rule: SpectralRule) -> str:
-    return written(operation, "rule", SpectralRule, rule)
+    return written(operation, "rule", SPECTRAL_RULES, rule)
 
 
 def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
@@ -95,7 +98,7 @@ def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
     >>> bool(M.grad.isfinite().all())
     True
     """
-    return Eigh(*torch.ops.keel.eigh(matrix, written("keel.eigh", "rule", GradientRule, rule)))
+    return Eigh(*torch.ops.keel.eigh(matrix, written("keel.eigh", "rule", GRADIENT_RULES, rule)))
 
 
 def spectral(
@@ -123,7 +126,7 @@ def spectral(
     """
     if exponent is not None:
         function = f"{function}(exponent={_exponent('keel.spectral', exponent)!r})"
-    policy = written("keel.spectral", "rank", RankPolicy, rank)
+    policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
     return Spectral(
         *torch.ops.keel.spectral(matrix, function, policy, _rule("keel.spectral", rule))
     )
@@ -201,7 +204,7 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
             [0., 1., 0.],
             [0., 0., 1.]])
     """
-    policy = written("keel.projector", "rank", RankPolicy, rank)
+    policy = written("keel.projector", "rank", RANK_POLICIES, rank)
     return torch.ops.keel.projector(matrix, policy, _rule("keel.projector", rule))
 
 

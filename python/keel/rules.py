@@ -15,7 +15,7 @@ import math
 import numbers
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Dict, Optional, Union
+from typing import Any, ClassVar, Dict, Optional, Tuple, Union, get_args
 
 import torch
 
@@ -208,34 +208,36 @@ SpectralRule = Union[Exact, GradientRule]
 LayerRule = Union[SpectralRule, PowerMethod]
 RankPolicy = Union[FullRank, LeadingCount, LeadingEnergy, Algorithm1]
 
+# The same as types.
+GRADIENT_RULES, SPECTRAL_RULES, LAYER_RULES, RANK_POLICIES = map(
+    get_args, (GradientRule, SpectralRule, LayerRule, RankPolicy)
+)
 
-def written(operation: str, what: str, kinds: Any, value: Any) -> str:
-    """The text of a value of one of those ``kinds`` (a Union), or of a text itself."""
+
+def written(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> str:
+    """The text of a value of one of those ``kinds``, or a text itself."""
     if isinstance(value, str):
         return value
-    if type(value) not in kinds.__args__:
-        names = ", ".join(kind.__name__ for kind in kinds.__args__)
-        hint = f" (an instance: {value.__name__}())" if isinstance(value, type) else ""
-        raise TypeError(
-            f"{operation}: expected {what} to be one of {names}, got {value!r}{hint}"
-        )
-    return value._text
+    if type(value) in kinds:
+        return value._text
+    names = ", ".join(kind.__name__ for kind in kinds)
+    hint = f" (an instance: {value.__name__}())" if isinstance(value, type) else ""
+    raise TypeError(f"{operation}: expected {what} to be one of {names}, got {value!r}{hint}")
 
 
-def value_of(operation: str, what: str, kinds: Any, given: Any) -> Any:
-    """The value that a text says, or a value itself."""
+def value_of(operation: str, what: str, kinds: Tuple[Any, ...], given: Any) -> Any:
+    """A value of one of those ``kinds``, or what a text says."""
     text = written(operation, what, kinds, given)
     if not isinstance(given, str):
         return given
-    name, _, inside = checked(kinds.__args__[0]._kind, text).rstrip(")").partition("(")
-    fields = dict(item.split("=") for item in inside.split(", ") if item)
+    name, _, inside = checked(kinds[0]._kind, text).rstrip(")").partition("(")
+    fields = dict(field.split("=") for field in inside.split(", ") if field)
+    kind = next(kind for kind in kinds if kind._name == name)
+    return kind(**{field: _read(value) for field, value in fields.items()})
+
+
+def _read(value: str) -> Any:
     constants = {"off": None, "true": True, "false": False}
-    kind = next(kind for kind in kinds.__args__ if kind._name == name)
-    return kind(**{field: constants[x] if x in constants else _parsed(x) for field, x in fields.items()})
-
-
-def _parsed(number: str) -> Union[int, float]:
-    try:
-        return int(number)
-    except ValueError:
-        return float(number)
+    if value in constants:
+        return constants[value]
+    return float(value) if any(c in value for c in ".e") else int(value)

@@ -46,7 +46,7 @@ def test_values_are_frozen_comparable_and_have_a_text(value, text):
 
 @pytest.mark.parametrize("value, text", EVERY_RULE + EVERY_RANK)
 def test_texts_are_values(value, text):
-    kinds = rules.RankPolicy if value._kind == "rank_policy" else rules.LayerRule
+    kinds = rules.RANK_POLICIES if value._kind == "rank_policy" else rules.LAYER_RULES
     assert rules.value_of("here", "it", kinds, text) == value
     assert rules.value_of("here", "it", kinds, value) is value
     assert rules.value_of("here", "it", kinds, value._name) == type(value)()
@@ -61,9 +61,21 @@ def test_values_pickled_before_they_had_a_text(value, text):
     assert old == value and str(pickle.loads(pickle.dumps(old))) == text
 
 
+@pytest.mark.parametrize(
+    "kind, kinds", [("layer_rule", rules.LAYER_RULES), ("rank_policy", rules.RANK_POLICIES)]
+)
+def test_python_has_a_value_for_everything_the_core_knows(kind, kinds):
+    with pytest.raises(ValueError) as error:
+        rules.checked(kind, "nothing")
+    known = str(error.value).split("expected ")[1].split(", got")[0].replace(" or ", ", ").split(", ")
+    assert sorted(known) == sorted(each._name for each in kinds)
+    for each in kinds:
+        assert str(each()) == rules.checked(kind, each._name), "defaults differ"
+
+
 def test_numbers_survive_to_the_last_bit():
     for number in (0.1 + 0.2, 5e-324, 1.7976931348623157e308, 1 / 3):
-        assert rules.value_of("here", "rule", rules.LayerRule, str(keel.Lorentzian(number))).width == number
+        assert rules.value_of("here", "rule", rules.LAYER_RULES, str(keel.Lorentzian(number))).width == number
 
 
 def test_functions_and_layers_take_texts():

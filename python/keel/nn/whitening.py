@@ -72,9 +72,9 @@ class Whitening(nn.Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.rule = rules.value_of(self._name(), "rule", LayerRule, rule)
+        self.rule = rules.value_of(self._name(), "rule", rules.LAYER_RULES, rule)
         rank = self._default_rank(eps) if rank is None else rank
-        self.rank_policy = rules.value_of(self._name(), "rank", RankPolicy, rank)
+        self.rank_policy = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
         self.process_group = process_group
         self.rank: Optional[Tensor] = None
         self._warned = False
@@ -192,25 +192,28 @@ class Whitening(nn.Module):
         return matrix, _statistics_type(self.running_mean), bias
 
     def _map_text(self) -> str:
-        return f"{self._map}(eps={float(self.eps)!r}, rank={self.rank_policy})"
+        rank = rules.written(self._name(), "rank", rules.RANK_POLICIES, self.rank_policy)
+        return f"{self._map}(eps={float(self.eps)}, rank={rank})"
 
     def _forward_batch(self, input: Tensor) -> Tensor:
         # SyncBatchNorm's habit: a layer in evaluation keeps to itself.
         own = self.process_group if self.training else None
         group, processes = synchronise.members(self._name(), own)
         self._warn_of_few_samples(input, processes)
+        map = self._map_text()
+        rule = rules.written(self._name(), "rule", rules.LAYER_RULES, self.rule)
         if isinstance(self.rule, PowerMethod):
             output, mean, covariance, subspace, self.rank = power_method.whiten(
-                input, self.weight, self.bias, self.groups, self._map, self.eps,
-                self.rank_policy, self.rule, group if processes > 1 else None,
+                input, self.weight, self.bias, self.groups, map, rule,
+                group if processes > 1 else None,
             )  # fmt: skip
         elif processes > 1:
             output, mean, covariance, subspace, _, _, self.rank = synchronise.whiten(
-                input, self.weight, self.bias, self.groups, group, self._map_text(), str(self.rule)
+                input, self.weight, self.bias, self.groups, group, map, rule
             )
         else:
             output, mean, covariance, subspace, _, _, self.rank = torch.ops.keel.whiten_forward(
-                input, self.weight, self.bias, self.groups, self._map_text(), str(self.rule)
+                input, self.weight, self.bias, self.groups, map, rule
             )
         if self.training and self.track_running_stats:
             with torch.no_grad():
