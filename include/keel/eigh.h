@@ -33,10 +33,10 @@ enum class EighStatus : std::uint8_t {
 ///   entry for an eigenvalue, to the last bit, and a unit vector. (Where cuSOLVER solves, to rounding;
 ///   on CUDA an entry under 2^-126 of the largest, in float64 2^-1022, may become 0.)
 /// - Errors of values are relative to the largest magnitude in the matrix: small eigenvalues are not promised
-///   digits of their own. On the CPU (and by the reference) they are if the matrix falls into parts with
-///   nothing but exact zeros between them, in any order of the rows: then they are relative to the part's own
-///   largest, as if it were solved alone, and vectors are zero outside their part. CUDA promises that for
-///   parts of one row only (the dead channel above).
+///   digits of their own. They have them if the matrix falls into parts with nothing but exact zeros between
+///   them, in any order of the rows: then errors are relative to the part's own largest, as if it were solved
+///   alone, and vectors are zero outside their part. (On CUDA where one launch solves; beyond, for
+///   parts of one row only, the dead channel above.)
 /// - Scale-free: matrices are scaled by a power of two to unit size and scaled back.
 /// - A matrix's result does not depend on its batch-mates, its place in the batch or the
 ///   executor, to the last bit. Another batch size may select another kernel: then results agree

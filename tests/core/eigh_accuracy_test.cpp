@@ -108,17 +108,6 @@ TYPED_TEST(EighAccuracy, ValuesOfTheReference) {
   }
 }
 
-/// diag(B, factor B), its rows dealt out in turn.
-Batch<double> two_sizes(const Batch<double>& block, double factor) {
-  Batch<double> m(1, 2 * block.n);
-  for (std::int64_t i = 0; i < block.n; ++i)
-    for (std::int64_t j = 0; j < block.n; ++j) {
-      m(0, 2 * i, 2 * j) = block(0, i, j);
-      m(0, 2 * i + 1, 2 * j + 1) = factor * block(0, i, j);
-    }
-  return m;
-}
-
 TYPED_TEST(EighAccuracy, SmallPartsKeepTheirOwnAccuracy) {
   using T = TypeParam;
   const double least = std::numeric_limits<T>::min();

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "support/eigen_quality.h"
 #include "support/tolerance.h"
@@ -66,6 +68,64 @@ TYPED_TEST(EighQuad, DiagonalAndOrthogonal) {
     ASSERT_LE(quality.residual, 8 * kEps<T>) << "trial " << trial;
     ASSERT_LE(quality.orthogonality, 8 * kEps<T>) << "trial " << trial;
   }
+}
+
+TYPED_TEST(EighQuad, PartsAreWorkedAtTheirOwnSize) {
+  using T = TypeParam;
+  const T tiny = std::numeric_limits<T>::min() * 64;
+  // (row, column) of what is not zero, and the part of each row by its size.
+  struct Case {
+    std::vector<std::pair<int, int>> pairs;
+    T size[4];
+  };
+  for (const Case& each : std::vector<Case>{{{{0, 2}, {1, 3}}, {1, T(1e-9), 1, T(1e-9)}},
+                                            {{{0, 3}, {1, 2}}, {tiny, 3, 3, tiny}},
+                                            {{{0, 1}, {1, 3}}, {T(1e-20), T(1e-20), 7, T(1e-20)}},
+                                            {{{0, 3}, {2, 3}, {1, 2}}, {5, 5, 5, 5}},
+                                            {{}, {1, T(1e-9), 0, tiny}}}) {
+    T matrix[16] = {};
+    for (int i = 0; i < 4; ++i) matrix[5 * i] = T(0.3 + 0.1 * i) * each.size[i];
+    for (const auto& [i, j] : each.pairs)
+      matrix[4 * i + j] = matrix[4 * j + i] = T(0.7) * each.size[i];
+    const auto entry = [&](int r, int c) { return matrix[4 * r + c]; };
+    T vectors[16], values[4];
+    for (int row = 0; row < 4; ++row) {
+      cuda::Quad<T> quad(entry, row);
+      int exponent[4];
+      quad.scale_parts(exponent);
+      quad.for_each([](T& x) { EXPECT_LT(std::abs(x), T(1)); });
+      quad.solve();
+      for (int j = 0; j < 4; ++j) {
+        vectors[4 * row + j] = quad.row[j];
+        values[j] = std::ldexp(quad.diagonal[j], exponent[j]);
+      }
+    }
+    for (int j = 0; j < 4; ++j)
+      for (int r = 0; r < 4; ++r) {
+        if (each.size[r] != each.size[j]) {
+          EXPECT_EQ(vectors[4 * r + j], T(0));
+        }
+        double residual = -double(values[j]) * double(vectors[4 * r + j]);
+        for (int k = 0; k < 4; ++k) residual += double(entry(r, k)) * double(vectors[4 * k + j]);
+        EXPECT_LE(std::abs(residual), 8 * kEps<T> * double(each.size[j]));
+      }
+  }
+}
+
+TYPED_TEST(EighQuad, OneRowThatHasAllForNeighboursHoldsThemTogether) {
+  using T = TypeParam;
+  const auto holds = [](int n, T a, T b, T c) {
+    const T off[] = {a, b, c};
+    return cuda::Quad<T>([&](int i, int j) { return i == 0 && j > 0 ? off[j - 1] : T(0); }, 0)
+        .first_holds_together(n);
+  };
+  EXPECT_TRUE(holds(1, 0, 0, 0));
+  EXPECT_FALSE(holds(2, 0, 0, 0));
+  EXPECT_TRUE(holds(2, 1, 0, 0));
+  EXPECT_TRUE(holds(3, 1, 1, 0));
+  EXPECT_FALSE(holds(3, 0, 1, 0));
+  EXPECT_FALSE(holds(4, 1, 1, 0));
+  EXPECT_TRUE(holds(4, 1, T(-1e-30), 1));
 }
 
 TYPED_TEST(EighQuad, WhatIsNotCoupledStays) {

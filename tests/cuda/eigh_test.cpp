@@ -184,6 +184,41 @@ TYPED_TEST(CudaEigh, LonelyRowsKeepTheirEigenvaluesToTheLastBit) {
   }
 }
 
+TYPED_TEST(CudaEigh, SmallPartsKeepTheirOwnAccuracy) {
+  using T = TypeParam;
+  const double least = std::numeric_limits<T>::min();
+  for (const std::int64_t n : {2, 3, 4, 5, 8, 11, 16, 24, 32, 50, 64}) {
+    if (cuda::is_middle<T>(2 * n) || cuda::is_large<T>(2 * n)) continue;
+    for (const double factor : {1.0, 1e-8, 1e-17, least * 1e6}) {
+      SCOPED_TRACE(::testing::Message() << "n = " << n << ", factor = " << factor);
+      const Batch<T> block = as<T>(with_spectrum(spectrum(n, [](double i) { return 1 + i; }), 3));
+      const Batch<T> m = as<T>(two_sizes(as<double>(block), factor));
+      const Solved<double> alone = solve_by_reference(as<double>(block));
+      const Solved<T> s = solve_on_device(m);
+      EXPECT_EQ(s.status[0], EighStatus::converged);
+      for (std::int64_t i = 0; i < 2 * n; ++i) {
+        // Twins take turns.
+        const std::int64_t at = factor == 1 ? i / 2 : i % n;
+        const double part = i < n ? 1 : factor;
+        EXPECT_NEAR(s.values[std::size_t(i)], part * alone.values[std::size_t(at)],
+                    rounding<T>(4, part * alone.values[0]));
+        std::int64_t large = 0, small = 0;  // a vector lives in its part alone
+        for (std::int64_t r = 0; r < n; ++r) {
+          large += s.vectors(0, 2 * r, i) != 0;
+          small += s.vectors(0, 2 * r + 1, i) != 0;
+        }
+        EXPECT_EQ(std::min(large, small), 0);
+        if (factor != 1) {
+          EXPECT_EQ(i < n ? small : large, 0);
+        }
+      }
+      const EigenQuality quality =
+          eigen_quality(2 * n, m.matrix(0), s.values.data(), s.vectors.matrix(0));
+      EXPECT_LE(quality.orthogonality, rounding<T>(2 * n, 1));
+    }
+  }
+}
+
 TYPED_TEST(CudaEigh, ReadsTheLowerTriangleOnly) {
   for (const std::int64_t n : sizes<TypeParam>()) {
     Batch<TypeParam> m = as<TypeParam>(random_symmetric(2, n, 9));

@@ -30,6 +30,17 @@ inline Batch<double> diagonal(const std::vector<double>& values) {
   return m;
 }
 
+/// diag(B, factor B), its rows dealt out in turn.
+inline Batch<double> two_sizes(const Batch<double>& block, double factor) {
+  Batch<double> m(1, 2 * block.n);
+  for (std::int64_t i = 0; i < block.n; ++i)
+    for (std::int64_t j = 0; j < block.n; ++j) {
+      m(0, 2 * i, 2 * j) = block(0, i, j);
+      m(0, 2 * i + 1, 2 * j + 1) = factor * block(0, i, j);
+    }
+  return m;
+}
+
 inline Batch<double> block_diagonal(std::int64_t n, std::uint64_t seed) {
   Batch<double> m = random_symmetric(1, n, seed);
   for (std::int64_t i = 0; i < n; ++i)

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "cuda/eigh/divide.cuh"
+#include "cuda/eigh/parts.cuh"
 #include "cuda/eigh/scale.cuh"
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/tridiagonal.cuh"
@@ -26,28 +27,6 @@ __device__ T largest_of_all(const Team<T, N>& team, T value, T* exchange) {
     for (int warp = 1; warp < Team<T, N>::kSize / 32; ++warp) value = fmax(value, exchange[warp]);
   }
   return value;
-}
-
-/// The order the rows are worked in: those without a neighbour (a dead channel's) last, where no
-/// reflection touches them and their eigenvalues stay what they are to the last bit.
-template <typename T, int N>
-__device__ void order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
-  const int r = team.column();
-  T neighbour = 0;
-  for (int c = team.lane(); c < n; c += team.lanes())
-    if (c != r) neighbour = fmax(neighbour, fabs(s.vectors[r * Team<T, N>::kRow + c]));
-  const bool lonely = !(team.largest(neighbour) > 0);
-  if (team.lane() == 0) s.alive[r] = !lonely;
-  team.sync();
-  int before = 0, busy = 0;
-  for (int k = team.lane(); k < n; k += team.lanes()) {
-    busy += s.alive[k];
-    before += s.alive[k] && k < r;
-  }
-  before = team.sum(before);
-  busy = team.sum(busy);
-  if (team.lane() == 0 && r < n) s.order[lonely ? busy + r - before : before] = r;
-  team.sync();
 }
 
 /// Leaves the values in s.value, in no order, and in `own` this thread's part of vector team.column(),
@@ -72,13 +51,15 @@ __device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const 
   }
   const UnitScale<T> scale(largest_of_all(team, size, s.exchange));
   team.sync();
-  order_rows(team, n, s);
+  UnitScale<T> own_scale = scale;
+  if (order_rows(team, n, s) && j < n) own_scale.set(int(part_exponents(s)[s.order[j]]));
 
 #pragma unroll
   for (int k = 0; k < kOwn; ++k) {
     const int c = team.element(k);
-    own[k] = scale.finite && j < n && c < n ? scale.down(s.vectors[s.order[j] * kRow + s.order[c]])
-                                            : T(0);
+    own[k] = scale.finite && j < n && c < n
+                 ? own_scale.down(s.vectors[s.order[j] * kRow + s.order[c]])
+                 : T(0);
   }
   team.sync();
   tridiagonalise(team, n, own, s);
@@ -95,15 +76,21 @@ __device__ UnitScale<T> decompose_by_rotations(const Team<T, 4>& team, int n, co
   Quad<T> quad([&](int r, int c) { return c < n ? entry(c, r) : T(0); }, team.lane());
   T size = 0;
   quad.for_each([&](T& x) { size = fmax(size, UnitScale<T>::magnitude(x)); });
-  const UnitScale<T> scale(size);
-  quad.for_each([&](T& x) { x = scale.finite ? scale.down(x) : T(0); });
+  UnitScale<T> scale(size);
+  const bool several = scale.finite && !quad.first_holds_together(n);
+  int exponent[4] = {};
+  if (several)
+    quad.scale_parts(exponent);
+  else
+    quad.for_each([&](T& x) { x = scale.finite ? scale.down(x) : T(0); });
   quad.solve();
   const int j = team.column();
   own[0] = quad.row_entry(j);
   if (team.lane() == 0) {
-    s.value[j] = quad.value(j);
+    s.value[j] = several ? ldexp(quad.value(j), Quad<T>::chosen(exponent, j)) : quad.value(j);
     s.order[j] = j;
   }
+  if (several) scale.exponent = 0;
   team.sync();
   return scale;
 }
@@ -116,7 +103,7 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   using Members = Team<T, N>;
   constexpr int kOwn = Members::kOwn;
   T own[kOwn];
-  const UnitScale<T> scale = [&] {
+  UnitScale<T> scale = [&] {
     if constexpr (N == 4)
       return decompose_by_rotations(team, n, entry, s, own);
     else
@@ -124,16 +111,23 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   }();
 
   const int j = team.column();
-  int place = 0;
-  const T value = j < n ? s.value[j] : T(0);
-  for (int k = team.lane(); k < n; k += team.lanes())
-    place += s.value[k] > value || (s.value[k] == value && k < j);
-  place = team.sum(place);
   LargestEntry<T> largest;
 #pragma unroll
   for (int k = 0; k < kOwn; ++k)
     if (team.element(k) < n) largest.offer(own[k], s.order[team.element(k)]);
   largest.share(Members::kLanes);
+  if constexpr (N > 4)
+    if (has_parts(s)) {  // a vector is zero outside of its part
+      if (team.lane() == 0 && j < n)
+        s.value[j] = ldexp(s.value[j], int(part_exponents(s)[largest.row]));
+      scale.exponent = 0;
+      team.sync();
+    }
+  int place = 0;
+  const T value = j < n ? s.value[j] : T(0);
+  for (int k = team.lane(); k < n; k += team.lanes())
+    place += s.value[k] > value || (s.value[k] == value && k < j);
+  place = team.sum(place);
   if (j < n) {
     if (team.lane() == 0) s.sorted_value[place] = scale.finite ? scale.up(value) : T(NAN);
 #pragma unroll
@@ -164,8 +158,15 @@ __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage
 template <typename T, int N>
 inline constexpr int kTeams = Team<T, N>::kBlock ? 1 : 128 / Team<T, N>::kSize;
 
+/// Blocks of a multiprocessor, where that is not left to the compiler: the way of small matrices in parts is not to
+/// cost the others any.
 template <typename T, int N>
-__global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
+inline constexpr int kBlocksAtOnce = N > 8    ? 0
+                                     : N == 8 ? (sizeof(T) == 4 ? 9 : 5)
+                                              : (sizeof(T) == 4 ? 16 : 7);
+
+template <typename T, int N>
+__global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce<T, N>)
     eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
   const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;

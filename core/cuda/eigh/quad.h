@@ -70,11 +70,50 @@ struct Quad {
     }
   }
   /// Entries chosen at run time, which would otherwise move the array from registers to memory.
-  KEEL_HOST_DEVICE static T chosen(const T (&all)[4], int i) {
+  template <typename Number>
+  KEEL_HOST_DEVICE static Number chosen(const Number (&all)[4], int i) {
     return i < 2 ? (i == 0 ? all[0] : all[1]) : (i == 2 ? all[2] : all[3]);
   }
   KEEL_HOST_DEVICE T value(int i) const { return chosen(diagonal, i); }
   KEEL_HOST_DEVICE T row_entry(int i) const { return chosen(row, i); }
+
+  /// Whether the first of n rows has all the others for neighbours: then no rows have nothing but exact zeros
+  /// between them and the rest.
+  KEEL_HOST_DEVICE bool first_holds_together(int n) const {
+    return (n < 2 || off[0][1] != 0) && (n < 3 || off[0][2] != 0) && (n < 4 || off[0][3] != 0);
+  }
+
+  /// Brings each part, rows with nothing but exact zeros between them and the rest, to its own unit size: row i by
+  /// 2^-exponent[i]. Rotations leave a value at a row of its part.
+  KEEL_HOST_DEVICE void scale_parts(int (&exponent)[4]) {
+    int part[4] = {0, 1, 2, 3};
+    for (int step = 0; step < 3; ++step) {  // as long as a way between four rows can be
+      KEEL_UNROLL_4
+      for (int i = 0; i < 4; ++i) {
+        KEEL_UNROLL_4
+        for (int j = i + 1; j < 4; ++j)
+          if (off[i][j] != 0) part[i] = part[j] = part[i] < part[j] ? part[i] : part[j];
+      }
+    }
+    KEEL_UNROLL_4
+    for (int i = 0; i < 4; ++i) {
+      T size = 0;
+      KEEL_UNROLL_4
+      for (int k = 0; k < 4; ++k) {
+        if (part[k] != part[i]) continue;
+        size = std::fmax(size, std::abs(diagonal[k]));
+        KEEL_UNROLL_4
+        for (int j = k + 1; j < 4; ++j) size = std::fmax(size, std::abs(off[k][j]));
+      }
+      std::frexp(size, &exponent[i]);
+    }
+    KEEL_UNROLL_4
+    for (int i = 0; i < 4; ++i) {
+      diagonal[i] = std::ldexp(diagonal[i], -exponent[i]);
+      KEEL_UNROLL_4
+      for (int j = i + 1; j < 4; ++j) off[i][j] = std::ldexp(off[i][j], -exponent[i]);
+    }
+  }
 
   struct Rotation {
     T c, s;

@@ -14,7 +14,12 @@ struct UnitScale {
   int exponent = 0;
   T once, again;  ///< together 2^-exponent, which alone would not always be a number
   __device__ explicit UnitScale(T largest) : finite(largest <= std::numeric_limits<T>::max()) {
-    if (finite) frexp(largest, &exponent);
+    int found = 0;
+    if (finite) frexp(largest, &found);
+    set(found);
+  }
+  __device__ void set(int chosen) {
+    exponent = chosen;
     once = ldexp(T(1), -exponent / 2);
     again = ldexp(T(1), -exponent - -exponent / 2);
   }

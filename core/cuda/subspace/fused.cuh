@@ -125,7 +125,8 @@ __device__ void symmetric_map(const Team<T, N>& team, int n, bool whiten, Subspa
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>)
+__global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
+                                  N == 4 ? (sizeof(T) == 4 ? 12 : 7) : 0)
     subspace_kernel(SubspaceTask<T> task) {
   using Map = typename SubspaceTask<T>::Map;
   using Members = Team<T, N>;
