@@ -35,7 +35,7 @@ TEST(CliOptions, HelpHasDefaultAndRange) {
 // Threads that spin while they wait take the cores of other runs.
 TEST(CliOptions, OpenMpWaitsAsAskedAndElseWithoutSpinning) {
   const auto spins = [](const std::string& environment) {
-    const auto said = shell(environment + " OMP_DISPLAY_ENV=verbose $keel --version").error;
+    const auto said = shell(environment + " OMP_DISPLAY_ENV=verbose \"$keel\" --version").error;
     const std::string name = "GOMP_SPINCOUNT = '";
     const auto at = said.rfind(name);
     if (at == std::string::npos) return std::string("not said");

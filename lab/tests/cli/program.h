@@ -35,10 +35,13 @@ inline Outcome outcome_of(int status, const TemporaryFolder& folder) {
           read(folder / "error")};
 }
 
-/// A script for the shell, to which the program is known as $keel.
+/// A script for the shell, to which the program is known as "$keel": in quotes, as its path has a blank.
 inline Outcome shell(const std::string& script) {
   const TemporaryFolder folder;
-  write(folder / "script", "keel='" KEEL_PROGRAM "'\n" + script + "\n");
+  const fs::path link = folder / "a blank" / "keel";
+  fs::create_directory(link.parent_path());
+  fs::create_symlink(KEEL_PROGRAM, link);
+  write(folder / "script", "keel='" + link.string() + "'\n" + script + "\n");
   const std::string command = "bash " + (folder / "script").string() + " >" +
                               (folder / "out").string() + " 2>" + (folder / "error").string() +
                               " </dev/null";
@@ -47,7 +50,7 @@ inline Outcome shell(const std::string& script) {
 
 /// The program itself. `before`: variables of its environment, or a command that starts it, as a shell takes them.
 inline Outcome program(const std::string& arguments, const std::string& before = "") {
-  return shell(before + " $keel " + arguments);
+  return shell(before + " \"$keel\" " + arguments);
 }
 
 /// As a shell splits them.

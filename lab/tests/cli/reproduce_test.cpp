@@ -170,8 +170,9 @@ TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForIt) {
   const TemporaryFolder folder;
   const auto run = folder / "runs/table2-bn-1";
   const auto outcome = shell(
-      "$keel " + reproduce("table2", folder / "out") + "--cells bn --trials 1 --epochs 100000 " +
-      "--runs " + (folder / "runs").string() + " & pid=$!\n" + wait_for_first_step(run) +
+      "\"$keel\" " + reproduce("table2", folder / "out") +
+      "--cells bn --trials 1 --epochs 100000 " + "--runs " + (folder / "runs").string() +
+      " & pid=$!\n" + wait_for_first_step(run) +
       "read trial rest </proc/$pid/task/$pid/children\n[ -d /proc/$trial ] || exit 2\n" +
       "kill -KILL $pid; wait $pid\n" +
       "for i in $(seq 200); do grep -qs '^State:.[^ZX]' /proc/$trial/status || exit 0; sleep 0.05; "

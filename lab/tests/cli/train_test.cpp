@@ -46,13 +46,14 @@ TEST(CliTrain, AFolderInWhichARunTrainsIsRefused) {
   const TemporaryFolder folder;
   const auto run = folder / "run", config = run / "config.toml", before = folder / "before";
   const auto again =
-      "$keel train" + kTiny + "--max-steps 2 --run " + run.string() + " --overwrite ";
-  const auto outcome = shell(
-      "$keel train" + kTiny + "--epochs 100000 --run " + run.string() + " 2>/dev/null & pid=$!\n" +
-      wait_for_first_step(run) + "cp " + config.string() + " " + before.string() + "\n" +
-      "$keel train --resume " + run.string() + "; echo $?\n" + again + "; echo $?\n" + again +
-      "--workers 2; echo $?\n" + "cmp " + config.string() + " " + before.string() + "; echo $?\n" +
-      "kill -KILL $pid; wait $pid\n" + again + "2>/dev/null; echo $?");
+      "\"$keel\" train" + kTiny + "--max-steps 2 --run " + run.string() + " --overwrite ";
+  const auto outcome =
+      shell("\"$keel\" train" + kTiny + "--epochs 100000 --run " + run.string() +
+            " 2>/dev/null & pid=$!\n" + wait_for_first_step(run) + "cp " + config.string() + " " +
+            before.string() + "\n" + "\"$keel\" train --resume " + run.string() + "; echo $?\n" +
+            again + "; echo $?\n" + again + "--workers 2; echo $?\n" + "cmp " + config.string() +
+            " " + before.string() + "; echo $?\n" + "kill -KILL $pid; wait $pid\n" + again +
+            "2>/dev/null; echo $?");
   EXPECT_EQ(outcome.out, "3\n3\n3\n0\n" + run.string() + "\n0\n") << outcome.error;
   const std::string words =
       "keel: keel train: " + run.string() + " is in use: another process trains there now\n";
@@ -62,7 +63,7 @@ TEST(CliTrain, AFolderInWhichARunTrainsIsRefused) {
 // Both would begin in the same second, and take the same name.
 TEST(CliTrain, RunsStartedTogetherHaveFoldersOfTheirOwn) {
   const TemporaryFolder folder;
-  const auto train = "$keel train" + kTiny + "--max-steps 2 2>/dev/null & ";
+  const auto train = "\"$keel\" train" + kTiny + "--max-steps 2 2>/dev/null & ";
   const auto outcome =
       shell("cd " + folder.path().string() + "; " + train + train + train + "wait");
   int runs = 0;
@@ -104,14 +105,14 @@ TEST(CliTrain, TheOldRunIsThereUntilTheNewOneStarts) {
 TEST(CliTrain, ALogOnAFullDiskEndsNoRun) {
   const TemporaryFolder folder;
   const auto train = "train" + kTiny + "--run " + (folder / "run").string() + " --overwrite";
-  EXPECT_EQ(shell("$keel " + train + " 2>/dev/full").code, 0);
+  EXPECT_EQ(shell("\"$keel\" " + train + " 2>/dev/full").code, 0);
   EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
   // The run is whole, but whoever reads its name has read nothing.
-  EXPECT_EQ(shell("$keel " + train + " >/dev/full 2>/dev/full").code, 1);
+  EXPECT_EQ(shell("\"$keel\" " + train + " >/dev/full 2>/dev/full").code, 1);
   EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
   for (const char* other : {"--version", "train --no-such-option 2>/dev/full", "dance 2>/dev/full",
                             "data --train-limit 20 --test-limit 20"}) {
-    const auto outcome = shell("$keel " + std::string(other) + " >/dev/full");
+    const auto outcome = shell("\"$keel\" " + std::string(other) + " >/dev/full");
     EXPECT_TRUE(outcome.code == 1 || outcome.code == 2) << other << outcome.code;
   }
 }
@@ -119,7 +120,7 @@ TEST(CliTrain, ALogOnAFullDiskEndsNoRun) {
 TEST(CliTrain, WhatIsPrintedToNowhereLandsInNoFile) {
   const TemporaryFolder folder;
   const auto run = folder / "run";
-  EXPECT_EQ(shell("$keel train" + kTiny + "--run " + run.string() + " <&- >&- 2>&-").code, 0);
+  EXPECT_EQ(shell("\"$keel\" train" + kTiny + "--run " + run.string() + " <&- >&- 2>&-").code, 0);
   for (const auto& [name, text] : contents(run))
     for (const char* printed : {"training images,", "finished after"})
       EXPECT_FALSE(contains(text, printed)) << name;
@@ -130,7 +131,7 @@ TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
   const TemporaryFolder folder;
   const auto run = folder / "run", whole = folder / "whole";
   const auto full =
-      shell("trap '' XFSZ; ulimit -f 20; exec $keel train" + kTiny + "--run " + run.string());
+      shell("trap '' XFSZ; ulimit -f 20; exec \"$keel\" train" + kTiny + "--run " + run.string());
   EXPECT_EQ(full.code, 1) << full.error;
   EXPECT_TRUE(contains(full.error,
                        "keel: what step 8 came to is lost, for its checkpoint could "
@@ -227,7 +228,7 @@ TEST(CliTrain, ToldToStopItWritesACheckpointAndEndsWithFive) {
   const TemporaryFolder folder;
   const auto run = folder / "run";
   const auto outcome =
-      shell("$keel train" + kTiny + "--epochs 100000 --run " + run.string() + " & pid=$!\n" +
+      shell("\"$keel\" train" + kTiny + "--epochs 100000 --run " + run.string() + " & pid=$!\n" +
             wait_for_first_step(run) + "kill -TERM $pid; wait $pid");
   EXPECT_EQ(outcome.code, 5) << outcome.error;
   EXPECT_EQ(json(run / "result.json").at("status"), "interrupted");
