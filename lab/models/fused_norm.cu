@@ -286,6 +286,41 @@ __global__ void __launch_bounds__(kSumThreads, 2)
   if (c == 0) *task.batches += 1;
 }
 
+/// How backward knows where ReLU passes a gradient. Without a residual the output is made again from the input, to the
+/// same bits: that saves reading it.
+enum class Mask { none, input, output };
+
+/// What makes an output of an input.
+template <int V>
+struct Line {
+  float mean[V], scale[V], bias[V];
+  __device__ Line(const float* statistics, const float* biases, Index channels, Index channel) {
+    load_channels(statistics + channel, mean);
+    load_channels(statistics + 2 * channels + channel, scale);
+    load_channels(biases + channel, bias);
+  }
+  /// Not scale x + offset: where all values are the same this is the bias to the last bit.
+  __device__ float operator()(float x, int i) const {
+    return __fmaf_rn(__fsub_rn(x, mean[i]), scale[i], bias[i]);
+  }
+};
+
+/// The gradient that torch's ReLU passes: where the output is NaN as well.
+template <typename T, int V>
+__device__ void pass(const Pack<T, V>& output, float (&gradient)[V]) {
+  float y[V];
+  output.unpack(y);
+#pragma unroll
+  for (int i = 0; i < V; ++i) gradient[i] = y[i] <= 0 ? 0 : gradient[i];
+}
+template <typename T, int V>
+__device__ void pass(const Line<V>& line, const float (&x)[V], float (&gradient)[V]) {
+  float y[V];
+#pragma unroll
+  for (int i = 0; i < V; ++i) y[i] = line(x[i], i);
+  pass(Pack<T, V>::of(y), gradient);  // as rounded in forward
+}
+
 template <typename T, int V, bool kRelu, bool kResidual>
 __global__ void __launch_bounds__(kMapThreads) normalise_kernel(NormForward task) {
   constexpr int kAhead = 4;
@@ -304,10 +339,7 @@ __global__ void __launch_bounds__(kMapThreads) normalise_kernel(NormForward task
     x[k] = load<T, V>(input + row * channels);
     if constexpr (kResidual) r[k] = load<T, V>(residual + row * channels);
   }
-  float mean[V], scale[V], bias[V];
-  load_channels(task.statistics + channel, mean);
-  load_channels(task.statistics + 2 * channels + channel, scale);
-  load_channels(task.bias + channel, bias);
+  const Line<V> line(task.statistics, task.bias, channels, channel);
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) {
     const Index row = first + k * kMapRows;
@@ -317,8 +349,7 @@ __global__ void __launch_bounds__(kMapThreads) normalise_kernel(NormForward task
     if constexpr (kResidual) r[k].unpack(added);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      // Not scale x + offset: where all values are the same this is the bias to the last bit.
-      y[i] = fmaf(y[i] - mean[i], scale[i], bias[i]);
+      y[i] = line(y[i], i);
       if constexpr (kResidual) y[i] += added[i];
       if constexpr (kRelu) y[i] = not_below_zero(y[i]);
     }
@@ -326,21 +357,9 @@ __global__ void __launch_bounds__(kMapThreads) normalise_kernel(NormForward task
   }
 }
 
-/// The gradient that torch's ReLU passes: where the output is NaN as well.
-template <bool kRelu, typename T, int V>
-__device__ void pass(const Pack<T, V>& gradient, const Pack<T, V>& output, float (&passed)[V]) {
-  gradient.unpack(passed);
-  if constexpr (kRelu) {
-    float y[V];
-    output.unpack(y);
-#pragma unroll
-    for (int i = 0; i < V; ++i) passed[i] = y[i] <= 0 ? 0 : passed[i];
-  }
-}
-
-/// Sums of g and of g (x - mean), with g = dL_doutput where ReLU passes it. The last block makes of them dL_dweight,
+/// Sums of g and of g (x - mean), with g = dL_doutput where ReLU passes it; g itself is dL_dresidual. The last block makes of them dL_dweight,
 /// dL_dbias, and b, c of dL_dinput = (weight / deviation) g + b x + c, which it leaves behind the partial sums.
-template <typename T, int V, bool kRelu>
+template <typename T, int V, Mask kMask, bool kResidual>
 __global__ void __launch_bounds__(kSumThreads, 2)
     gradient_sums_kernel(NormBackward task, Index rows_per_block, float* coefficients) {
   constexpr int kWidth = Place<V>::kWidth, kAhead = 2;
@@ -350,10 +369,13 @@ __global__ void __launch_bounds__(kSumThreads, 2)
   float sum[V] = {}, tilt[V] = {};
   if (at.channel < channels) {
     const T* const gradient = static_cast<const T*>(task.dL_doutput) + at.channel;
-    const T* const output = static_cast<const T*>(task.output) + (kRelu ? at.channel : 0);
     const T* const input = static_cast<const T*>(task.input) + at.channel;
-    float mean[V];
-    load_channels(task.statistics + at.channel, mean);
+    const T* output = nullptr;
+    if constexpr (kMask == Mask::output) output = static_cast<const T*>(task.output) + at.channel;
+    T* dL_dresidual = nullptr;
+    if constexpr (kResidual) dL_dresidual = static_cast<T*>(task.dL_dresidual) + at.channel;
+    const Line<V> line(task.statistics, task.bias, channels,
+                       at.channel);  // what is not used is not read
     for (Index row = at.first + at.row; row < at.last; row += kAhead * kSumRows) {
       Pack<T, V> g[kAhead], x[kAhead], y[kAhead];
 #pragma unroll
@@ -362,18 +384,21 @@ __global__ void __launch_bounds__(kSumThreads, 2)
         if (row + k * kSumRows >= at.last) continue;
         g[k] = load<T, V>(gradient + offset);
         x[k] = load<T, V>(input + offset);
-        if constexpr (kRelu) y[k] = load<T, V>(output + offset);
+        if constexpr (kMask == Mask::output) y[k] = load<T, V>(output + offset);
       }
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
         if (row + k * kSumRows >= at.last) continue;
         float passed[V], values[V];
-        pass<kRelu>(g[k], y[k], passed);
+        g[k].unpack(passed);
         x[k].unpack(values);
+        if constexpr (kMask == Mask::output) pass(y[k], passed);
+        if constexpr (kMask == Mask::input) pass<T>(line, values, passed);
+        if constexpr (kResidual) store<T>(passed, dL_dresidual + (row + k * kSumRows) * channels);
 #pragma unroll
         for (int i = 0; i < V; ++i) {
           sum[i] += passed[i];
-          tilt[i] = fmaf(passed[i], values[i] - mean[i], tilt[i]);
+          tilt[i] = fmaf(passed[i], values[i] - line.mean[i], tilt[i]);
         }
       }
     }
@@ -413,7 +438,7 @@ __global__ void __launch_bounds__(kSumThreads, 2)
   coefficients[channels + c] = float(-scale * total.x / n - slope * mean);
 }
 
-template <typename T, int V, bool kRelu, bool kResidual>
+template <typename T, int V, Mask kMask>
 __global__ void __launch_bounds__(kMapThreads)
     input_gradient_kernel(NormBackward task, const float* coefficients) {
   constexpr int kAhead = 2;
@@ -421,10 +446,10 @@ __global__ void __launch_bounds__(kMapThreads)
   const Index channel = (Index(blockIdx.y) * kPacks + threadIdx.x % kPacks) * V;
   if (channel >= channels) return;
   const T* const gradient = static_cast<const T*>(task.dL_doutput) + channel;
-  const T* const output = static_cast<const T*>(task.output) + (kRelu ? channel : 0);
   const T* const input = static_cast<const T*>(task.input) + channel;
+  const T* output = nullptr;
+  if constexpr (kMask == Mask::output) output = static_cast<const T*>(task.output) + channel;
   T* const dL_dinput = static_cast<T*>(task.dL_dinput) + channel;
-  T* const dL_dresidual = static_cast<T*>(task.dL_dresidual) + (kResidual ? channel : 0);
   const Index first = Index(blockIdx.x) * kAhead * kMapRows + threadIdx.x / kPacks;
   Pack<T, V> g[kAhead], x[kAhead], y[kAhead];
 #pragma unroll
@@ -433,10 +458,10 @@ __global__ void __launch_bounds__(kMapThreads)
     if (row >= rows) continue;
     g[k] = load<T, V>(gradient + row * channels);
     x[k] = load<T, V>(input + row * channels);
-    if constexpr (kRelu) y[k] = load<T, V>(output + row * channels);
+    if constexpr (kMask == Mask::output) y[k] = load<T, V>(output + row * channels);
   }
-  float scale[V], slope[V], offset[V];
-  load_channels(task.statistics + 2 * channels + channel, scale);
+  const Line<V> line(task.statistics, task.bias, channels, channel);
+  float slope[V], offset[V];
   load_channels(coefficients + channel, slope);
   load_channels(coefficients + channels + channel, offset);
 #pragma unroll
@@ -444,13 +469,14 @@ __global__ void __launch_bounds__(kMapThreads)
     const Index row = first + k * kMapRows;
     if (row >= rows) continue;
     float passed[V], values[V];
-    pass<kRelu>(g[k], y[k], passed);
+    g[k].unpack(passed);
     x[k].unpack(values);
+    if constexpr (kMask == Mask::output) pass(y[k], passed);
+    if constexpr (kMask == Mask::input) pass<T>(line, values, passed);
 #pragma unroll
     for (int i = 0; i < V; ++i)
-      values[i] = fmaf(scale[i], passed[i], fmaf(slope[i], values[i], offset[i]));
+      values[i] = fmaf(line.scale[i], passed[i], fmaf(slope[i], values[i], offset[i]));
     store<T>(values, dL_dinput + row * channels);
-    if constexpr (kResidual) store<T>(passed, dL_dresidual + row * channels);
   }
 }
 
@@ -489,24 +515,25 @@ cudaError_t forward(const NormForward& task, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-template <typename T, int V>
-cudaError_t backward(const NormBackward& task, cudaStream_t stream) {
+template <typename T, int V, Mask kMask, bool kResidual>
+cudaError_t backward_with(const NormBackward& task, cudaStream_t stream) {
   const auto [rows_per_block, blocks] = sum_grid<V>(task);
   float* const coefficients = task.scratch + norm_scratch(task.channels) - 2 * task.channels;
-  const dim3 map = map_grid<V>(task, 2);
-  if (task.relu) {
-    gradient_sums_kernel<T, V, true>
-        <<<blocks, kSumThreads, 0, stream>>>(task, rows_per_block, coefficients);
-    if (task.dL_dresidual)
-      input_gradient_kernel<T, V, true, true><<<map, kMapThreads, 0, stream>>>(task, coefficients);
-    else
-      input_gradient_kernel<T, V, true, false><<<map, kMapThreads, 0, stream>>>(task, coefficients);
-  } else {
-    gradient_sums_kernel<T, V, false>
-        <<<blocks, kSumThreads, 0, stream>>>(task, rows_per_block, coefficients);
-    input_gradient_kernel<T, V, false, false><<<map, kMapThreads, 0, stream>>>(task, coefficients);
-  }
+  gradient_sums_kernel<T, V, kMask, kResidual>
+      <<<blocks, kSumThreads, 0, stream>>>(task, rows_per_block, coefficients);
+  NormBackward rest = task;
+  if (kResidual) rest.dL_doutput = task.dL_dresidual;  // what ReLU passed
+  input_gradient_kernel<T, V, kResidual ? Mask::none : kMask>
+      <<<map_grid<V>(task, 2), kMapThreads, 0, stream>>>(rest, coefficients);
   return cudaGetLastError();
+}
+
+template <typename T, int V>
+cudaError_t backward(const NormBackward& task, cudaStream_t stream) {
+  if (!task.relu) return backward_with<T, V, Mask::none, false>(task, stream);
+  if (!task.output) return backward_with<T, V, Mask::input, false>(task, stream);
+  return task.dL_dresidual ? backward_with<T, V, Mask::output, true>(task, stream)
+                           : backward_with<T, V, Mask::output, false>(task, stream);
 }
 
 /// Whether 16 bytes at a time can be read everywhere.

@@ -63,8 +63,9 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     task.output = output.data_ptr();
     task.statistics = statistics.data_ptr<float>();
     C10_CUDA_CHECK(cuda::norm_forward(task, c10::cuda::getCurrentCUDAStream().stream()));
+    const bool looks_at_output = running.relu && running.residual;
     context->save_for_backward(
-        {input, running.relu ? output : Tensor(), statistics, running.tickets});
+        {input, looks_at_output ? output : Tensor(), statistics, bias, running.tickets});
     context->saved_data["relu"] = running.relu;
     context->saved_data["residual"] = running.residual;
     return output;
@@ -73,7 +74,8 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const torch::NoGradGuard no_grad;
     const variable_list saved = context->get_saved_variables();
-    const Tensor &input = saved[0], &output = saved[1], &statistics = saved[2], &tickets = saved[3];
+    const Tensor &input = saved[0], &output = saved[1], &statistics = saved[2], &bias = saved[3],
+                 &tickets = saved[4];
     const bool relu = context->saved_data["relu"].toBool(),
                residual = context->saved_data["residual"].toBool();
     const c10::cuda::CUDAGuard device(input.device());
@@ -85,9 +87,10 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
                  dL_dbias = torch::empty_like(dL_dweight);
     cuda::NormBackward task{task_of(input, relu, scratch, tickets)};
     task.dL_doutput = given.data_ptr();
-    task.output = relu ? output.data_ptr() : nullptr;
+    task.output = output.defined() ? output.data_ptr() : nullptr;
     task.input = input.data_ptr();
     task.statistics = statistics.data_ptr<float>();
+    task.bias = bias.data_ptr<float>();
     task.dL_dinput = dL_dinput.data_ptr();
     task.dL_dresidual = dL_dresidual.defined() ? dL_dresidual.data_ptr() : nullptr;
     task.dL_dweight = dL_dweight.data_ptr<float>();

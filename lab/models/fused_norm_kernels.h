@@ -40,9 +40,10 @@ cudaError_t norm_forward(const NormForward& task, cudaStream_t stream);
 
 struct NormBackward : NormTask {
   const void* dL_doutput = nullptr;
-  const void* output = nullptr;  ///< with ReLU, which passes nothing where this is not above zero
+  /// ReLU passes nothing where this is not above zero. Without a residual it can be left out.
+  const void* output = nullptr;
   const void* input = nullptr;
-  const float* statistics = nullptr;
+  const float *statistics = nullptr, *bias = nullptr;
   void* dL_dinput = nullptr;
   void* dL_dresidual = nullptr;  ///< or nothing; without ReLU it is dL_doutput and not written
   float *dL_dweight = nullptr, *dL_dbias = nullptr;
