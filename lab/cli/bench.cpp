@@ -54,6 +54,10 @@ void print(const std::vector<lab::StepTiming>& timings) {
   }
 }
 
+void print(const std::vector<lab::PartTiming>& parts) {
+  for (const auto& part : parts) fmt::print("{:<16} {:>9.3f} ms\n", part.name, part.milliseconds);
+}
+
 }  // namespace
 
 int bench(const std::vector<std::string>& arguments) {
@@ -63,8 +67,8 @@ int bench(const std::vector<std::string>& arguments) {
   const auto app = make_app("bench",
                             "Times whole training steps on random images: augmentation, forward, "
                             "backward, optimiser. BatchNorm is always among the layers.");
-  app->add_option("what", what, "what to time")
-      ->check(CLI::IsMember({"train"}))
+  app->add_option("what", what, "what to time: whole steps (train), or the parts of BatchNorm's")
+      ->check(CLI::IsMember({"train", "parts"}))
       ->capture_default_str();
   app->add_option("--layers", layers, "layers, each KIND[/GROUP_SIZE[/RULE]]")
       ->capture_default_str();
@@ -91,13 +95,20 @@ int bench(const std::vector<std::string>& arguments) {
     one.model.norm = options.norms.back();
     check(one);
   }
-  const auto timings = lab::bench_train(options);
+  nlohmann::json rows = nlohmann::json::array();
   fmt::print("{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,
              options.train.precision, options.train.channels_last ? ", channels_last" : "");
-  print(timings);
-  if (!file.empty()) {
-    nlohmann::json rows = nlohmann::json::array();
+  if (what == "parts") {
+    const auto parts = lab::bench_parts(options);
+    print(parts);
+    for (const auto& part : parts)
+      rows.push_back({{"name", part.name}, {"milliseconds", part.milliseconds}});
+  } else {
+    const auto timings = lab::bench_train(options);
+    print(timings);
     for (const auto& timing : timings) rows.push_back(to_json(timing));
+  }
+  if (!file.empty()) {
     lab::write_file_atomically(file, nlohmann::json{{"version", version()},
                                                     {"options", lab::to_json(options.train)},
                                                     {"steps", options.steps},

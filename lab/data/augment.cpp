@@ -1,5 +1,6 @@
 #include "lab/data/augment.h"
 
+#include "lab/data/fused_augment.h"
 #include "lab/data/random.h"
 
 namespace keel::lab {
@@ -65,6 +66,8 @@ Tensor augment(const Tensor& pixels, const Tensor& indices, const Tensor& epoch,
 
   // Odd factors keep (epoch, index) apart; both have 31 bits, so that nothing overflows.
   const std::int64_t key = std::int64_t(hashed(options.seed, 0) & 0x7fffffff);
+  if (options.fused && epoch.device() == pixels.device() && fuses_augment(pixels, indices))
+    return fused_augment(pixels, indices, epoch, key, options);
   const Tensor turn = epoch.bitwise_and(0x7fffffff).mul_(0x6c8e9cf5);
   const Tensor lot = mixed(indices.bitwise_and(0x7fffffff)
                                .mul_(0x2545f491)

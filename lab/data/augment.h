@@ -17,6 +17,7 @@ struct AugmentOptions {
   bool flip = true;          ///< mirror every other image, at random
   std::array<double, 3> mean{0, 0, 0}, deviation{1, 1, 1};  ///< per channel, in [0, 1]
   bool channels_last = false;                               ///< memory format of the result
+  bool fused = true;  ///< on a GPU in one launch, where the build has it; the same bits
 };
 
 /// With the data set's mean and deviation.

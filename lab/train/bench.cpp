@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "keel/torch/threads.h"
@@ -100,6 +101,27 @@ void check(const BenchOptions& options) {
           "keel::lab::bench_train: expected eager, graph or both, got neither");
 }
 
+/// Median of the rounds, in milliseconds for one call.
+double milliseconds_of(const std::function<void()>& part, const BenchOptions& options,
+                       torch::Device device) {
+  for (int i = 0; i < 3; ++i) part();
+  std::unique_ptr<StepGraph> graph;
+  if (uses_graph(options.train, device)) graph = capture(part);
+  std::vector<double> rounds;
+  for (std::int64_t round = 0; round <= options.rounds; ++round) {
+    synchronise(device);
+    const auto start = std::chrono::steady_clock::now();
+    for (std::int64_t i = 0; i < options.steps; ++i) graph ? graph->replay() : part();
+    synchronise(device);
+    const auto time = std::chrono::steady_clock::now() - start;
+    if (round > 0)  // the first one warms up
+      rounds.push_back(std::chrono::duration<double, std::milli>(time).count() /
+                       double(options.steps));
+  }
+  std::sort(rounds.begin(), rounds.end());
+  return rounds[rounds.size() / 2];
+}
+
 }  // namespace
 
 std::string name_of(const ModelOptions& model) {
@@ -147,6 +169,41 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
     timing.ratio = timing.milliseconds / base->milliseconds;
   }
   return timings;
+}
+
+std::vector<PartTiming> bench_parts(const BenchOptions& options) {
+  check(options);
+  keel::use_all_cores(int(options.train.threads));
+  const torch::Device device = device_of(options.train);
+  const DeviceScope scope(device);
+  const Precision precision(options.train, device);
+  TrainOptions train = options.train;
+  train.model.norm = {};
+  train.graph = false;  // graphs are made here, of each part
+  torch::manual_seed(train.seed);
+  ResNet model(train.model);
+  model->to(device);
+  TrainingStep step(model, random_images(train).to(device), AugmentOptions{}, train, device);
+  step.start_epoch(0);
+  step.select(0);
+  const Batch batch = step.selected();
+  torch::Tensor logits;
+  const auto forward = [&] { logits = step.forward(batch.images); };
+  const auto both = [&] {
+    forward();
+    step.parameters().clear_gradients();
+    step.loss(logits, batch.labels).backward();
+  };
+  const auto time = [&](const std::function<void()>& part) {
+    return milliseconds_of(part, options, device);
+  };
+  const double augmentation = time([&] { step.selected(); }), forwards = time(forward),
+               gradients = time(both), whole = time([&] { step.run(0, 0.01); });
+  return {{"augmentation", augmentation},
+          {"forward", forwards},
+          {"backward", gradients - forwards},
+          {"end", whole - gradients - augmentation},
+          {"whole", whole}};
 }
 
 }  // namespace keel::lab

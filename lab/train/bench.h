@@ -39,4 +39,14 @@ std::string name_of(const ModelOptions& model);
 
 std::vector<StepTiming> bench_train(const BenchOptions& options);
 
+/// A part of BatchNorm's step, by itself: on CUDA as a graph, where the options say so.
+struct PartTiming {
+  std::string name;
+  double milliseconds = 0;  ///< median of the rounds
+};
+
+/// Augmentation, forward, backward (with the loss; what is left of both together), the step's end (what is left of the
+/// whole), and the whole.
+std::vector<PartTiming> bench_parts(const BenchOptions& options);
+
 }  // namespace keel::lab

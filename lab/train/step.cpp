@@ -80,6 +80,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
       fused_(uses_fused_step(options, device, processes)),
       use_graph_(uses_graph(options, device)) {
   augmentation_.channels_last = options.channels_last;
+  augmentation_.fused = options.fused;
   for (const std::string& name : parameters_.names()) before_norm_ += name.rfind("conv1.", 0) == 0;
   const auto whole = torch::TensorOptions(device).dtype(torch::kLong);
   order_ = torch::zeros({images_.count()}, whole);
@@ -142,6 +143,15 @@ Batch TrainingStep::selected() const {
           images_.labels.index_select(0, indices_)};
 }
 
+Tensor TrainingStep::forward(const Tensor& images) {
+  const torch::AutoGradMode with_gradients(true);
+  const bool narrow = options_.precision == "bfloat16";
+  const Autocast autocast(device_, narrow);
+  std::optional<FlatParameters::Bfloat16Weights> weights;
+  if (fused_ && narrow) weights.emplace(parameters_, *model_);
+  return model_->forward(images);
+}
+
 Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
   const bool whole = processes_ == nullptr;
   const Tensor loss = at::cross_entropy_loss(logits.to(torch::kFloat), labels, /*weight=*/{},
@@ -154,14 +164,7 @@ void TrainingStep::step() {
   const torch::AutoGradMode with_gradients(true);
   const Batch batch = selected();
   if (gradient_sum_) gradient_sum_->before_forward();
-  Tensor logits;
-  {
-    const bool narrow = options_.precision == "bfloat16";
-    const Autocast autocast(device_, narrow);
-    std::optional<FlatParameters::Bfloat16Weights> weights;
-    if (fused_ && narrow) weights.emplace(parameters_, *model_);
-    logits = model_->forward(batch.images);
-  }
+  const Tensor logits = forward(batch.images);
   const Tensor loss = this->loss(logits, batch.labels);
   parameters_.clear_gradients();
   if (gradient_sum_) gradient_sum_->before_backward();

@@ -62,6 +62,7 @@ class TrainingStep {
   /// The parts of a step, for whoever looks for the place where it went wrong.
   void select(std::int64_t batch);
   Batch selected() const;
+  torch::Tensor forward(const torch::Tensor& images);
   /// The mean over the batch; of several processes, this one's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
 

@@ -5,6 +5,10 @@
 #include <map>
 #include <optional>
 
+#include "lab/data/crop.h"
+#include "lab/data/random.h"
+#include "lab/train/graph.h"
+
 namespace keel::lab {
 namespace {
 
@@ -63,6 +67,54 @@ TEST(Augment, IsACropAndAFlipOfEachSample) {
         EXPECT_TRUE(flip || !move || !move->flipped);
       }
     }
+}
+
+TEST(Augment, TheKernelsCropIsTheOperators) {
+  const std::int64_t height = 7, width = 10;
+  const Tensor pixels = random_pixels(300, height, width), indices = torch::arange(300);
+  for (const std::int64_t number : {0, 1, 77})
+    for (const std::int64_t padding : {0, 1, 4})
+      for (const bool flip : {false, true}) {
+        const AugmentOptions options{.seed = 9, .padding = padding, .flip = flip};
+        const Tensor result = pixels_of(augment(pixels, indices, epoch(number), options));
+        const auto key = std::int64_t(hashed(options.seed, 0) & 0x7fffffff);
+        Tensor expected = torch::zeros_like(result);
+        const auto from = pixels.accessor<std::uint8_t, 4>();
+        auto to = expected.accessor<std::uint8_t, 4>();
+        for (std::int64_t n = 0; n < 300; ++n) {
+          const Crop crop = crop_of(key, number, n, padding, flip);
+          for (std::int64_t y = 0; y < height; ++y)
+            for (std::int64_t x = 0; x < width; ++x) {
+              const std::int64_t row = y + crop.down, column = crop.column(x, width);
+              if (row < 0 || row >= height || column < 0 || column >= width) continue;
+              for (int c = 0; c < 3; ++c) to[n][c][y][x] = from[n][c][row][column];
+            }
+        }
+        EXPECT_TRUE(result.equal(expected)) << number << " " << padding << " " << flip;
+      }
+}
+
+TEST(Augment, OnAGpuInOneLaunchGivesTheSameBits) {
+  if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
+  const Tensor pixels = random_pixels(50, 9, 14);
+  const Tensor indices = torch::randperm(50, torch::kLong).narrow(0, 0, 31);
+  for (const bool channels_last : {false, true})
+    for (const bool flip : {false, true})
+      for (const std::int64_t padding : {0, 4}) {
+        AugmentOptions options{.seed = 3, .padding = padding, .flip = flip};
+        options.mean = {0.49, 0.48, 0.44};
+        options.deviation = {0.247, 0.243, 0.261};
+        options.channels_last = channels_last;
+        const Tensor here = augment(pixels, indices, epoch(4), options);
+        const auto there = [&](bool fused) {
+          options.fused = fused;
+          return augment(pixels.to(torch::kCUDA), indices.to(torch::kCUDA),
+                         epoch(4).to(torch::kCUDA), options);
+        };
+        EXPECT_TRUE(there(true).cpu().equal(here));
+        EXPECT_TRUE(there(true).equal(there(false)));
+        EXPECT_EQ(there(true).strides(), there(false).strides());
+      }
 }
 
 TEST(Augment, DependsOnSeedEpochAndSampleAlone) {

@@ -31,6 +31,19 @@ TEST(BenchTrainTest, MeasuresBatchNormAndTheLayersAskedFor) {
   }
 }
 
+TEST(BenchTrainTest, MeasuresTheParts) {
+  BenchOptions options;
+  options.train = test::small_options();
+  options.steps = options.rounds = 3;
+  const auto parts = bench_parts(options);
+  ASSERT_EQ(parts.size(), 5u);
+  double sum = 0;
+  for (std::size_t i = 0; i < 4; ++i) sum += parts[i].milliseconds;
+  EXPECT_EQ(parts[4].name, "whole");
+  EXPECT_NEAR(sum, parts[4].milliseconds, 1e-9 * parts[4].milliseconds);
+  for (const std::size_t i : {0, 1, 4}) EXPECT_GT(parts[i].milliseconds, 0);
+}
+
 TEST(BenchTrainTest, RefusesNothingToMeasure) {
   BenchOptions options;
   options.train = test::small_options();

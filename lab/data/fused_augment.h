@@ -1,0 +1,18 @@
+#pragma once
+
+// augment() in one launch. fused_augment_cuda.cpp where the build has the lab's CUDA kernels, fused_augment_none.cpp
+// elsewhere.
+
+#include "lab/data/augment.h"
+
+namespace keel::lab {
+
+/// Whether fused_augment takes these: on a GPU, contiguous.
+bool fuses_augment(const torch::Tensor& pixels, const torch::Tensor& indices);
+
+/// What augment() returns, to the last bit. `key` is that of the seed; arguments have been checked.
+torch::Tensor fused_augment(const torch::Tensor& pixels, const torch::Tensor& indices,
+                            const torch::Tensor& epoch, std::int64_t key,
+                            const AugmentOptions& options);
+
+}  // namespace keel::lab
