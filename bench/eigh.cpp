@@ -103,7 +103,7 @@ std::vector<std::map<std::string, std::string>> eigh_accuracy() {
     };
     const auto own = keel::eigh(m);
     const auto lapack = torch::linalg_eigh(m, "L");
-    const auto [r, o] = errors(own.values, own.vectors);
+    const auto [r, o] = errors(own.eigenvalues, own.eigenvectors);
     const auto [rl, ol] = errors(std::get<0>(lapack), std::get<1>(lapack));
     fmt::print("  n={:<4} residual {:.1e} ({:.2f}x)   orthogonality {:.1e} ({:.2f}x)\n", n, r,
                r / rl, o, o / ol);

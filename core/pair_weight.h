@@ -1,6 +1,6 @@
 #pragma once
 
-// W_ij of each gradient rule, for a pair i < j of eigenvalues in descending order, on every backend. Every formula
+// W_ij of each gradient rule, for a pair i < j of eigenvalues in either order, on every backend. Every formula
 // is homogeneous in the eigenvalues, so rule(c M) = rule(M) / c without any absolute tolerance: `largest` is the
 // matrix's largest |eigenvalue|.
 
@@ -32,7 +32,8 @@ KEEL_HOST_DEVICE inline T geometric_sum(int terms, T q) {
   return sum;
 }
 
-/// Which of the pair power iteration would find first, and how the other compares with it.
+/// Which of the pair power iteration would find first, and how the other compares with it. Of l and -l it is l; of two
+/// equal ones the first.
 template <typename T>
 struct Leader {
   bool is_first;
@@ -40,7 +41,8 @@ struct Leader {
   T ratio;  ///< follower / leader, in [-1, 1]
 
   KEEL_HOST_DEVICE Leader(T first, T second)
-      : is_first(!(std::abs(second) > std::abs(first))),
+      : is_first(std::abs(first) > std::abs(second) ||
+                 (!(std::abs(second) > std::abs(first)) && !(second > first))),
         value(is_first ? first : second),
         ratio((is_first ? second : first) / value) {}
 };
@@ -92,7 +94,7 @@ struct MaskedWeight {
   T tolerance;
   KEEL_HOST_DEVICE T operator()(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
     const T gap = l_i - l_j;
-    if (gap <= tolerance * largest) return 0;
+    if (std::abs(gap) <= tolerance * largest) return 0;
     return T(0.5) * (b_ji - b_ij) / gap;
   }
 };

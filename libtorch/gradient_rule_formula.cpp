@@ -58,8 +58,10 @@ Tensor geometric_sum(const Tensor& q, int count) {
 /// leader's row; the sum with the transpose fills the other side.
 Tensor series(const Pairs& pairs, int leader_terms, int follower_terms) {
   const Tensor size_row = pairs.row.abs(), size_column = pairs.column.abs();
+  const Tensor first =
+      (pairs.row > pairs.column).logical_or((pairs.row == pairs.column).logical_and(pairs.upper));
   const Tensor leads =
-      (size_row > size_column).logical_or((size_row == size_column).logical_and(pairs.upper));
+      (size_row > size_column).logical_or((size_row == size_column).logical_and(first));
   const Tensor chosen = leads.logical_and(pairs.row != 0);
   const Tensor leader = pairs.row.expand_as(pairs.b);
   const Tensor q = divide_where(chosen, pairs.column.expand_as(pairs.b), leader);

@@ -51,8 +51,8 @@ void measure_forward(Record& record, const Cell& cell) {
                      cuda::eigh<float>(
                          contiguous<const float>(m.data_ptr<float>(), cell.batch, cell.n),
                          values.data_ptr<float>(),
-                         contiguous(vectors.data_ptr<float>(), cell.batch, cell.n), nullptr,
-                         current_stream());
+                         contiguous(vectors.data_ptr<float>(), cell.batch, cell.n),
+                         EighOrder::ascending, nullptr, current_stream());
                    }});
   peers.push_back({"a launch", [&] {
                      copy_input();
@@ -182,7 +182,8 @@ void measure_accuracy(Record& record, std::int64_t n) {
   };
   const auto own = keel::eigh(m);
   const auto theirs = by_syevd(m);
-  const Errors e = errors(own.values, own.vectors), peer = errors(theirs.first, theirs.second);
+  const Errors e = errors(own.eigenvalues, own.eigenvectors),
+               peer = errors(theirs.first, theirs.second);
   fmt::print("  n={:<4} residual {:.2e} (syevd {:.2e})   orthogonality {:.2e} (syevd {:.2e})\n", n,
              e.residual, peer.residual, e.orthogonality, peer.orthogonality);
   record.accuracy({{"n", std::to_string(n)},

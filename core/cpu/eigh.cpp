@@ -52,7 +52,7 @@ class OneSolver {
     sine_ = take(next, n * stride_);
   }
 
-  EighStatus solve(const T* matrix, std::int64_t row_stride, T* values, T* vectors,
+  EighStatus solve(const T* matrix, std::int64_t row_stride, EighOrder order, T* values, T* vectors,
                    std::int64_t vector_stride, const Executor& executor) {
     const Kernels<T>& kernel = kernels<T>();
     int exponent = 0;
@@ -86,7 +86,7 @@ class OneSolver {
                [&](std::int64_t block) { kernel.rotate(progress, progress.first_blocks + block); });
     }
     if (progress.unconverged) return EighStatus::by_fallback;
-    kernel.store(n_, exponent, diagonal_, vectors_, values, vectors, vector_stride, rows_);
+    kernel.store(n_, exponent, diagonal_, vectors_, order, values, vectors, vector_stride, rows_);
     return EighStatus::converged;
   }
 
@@ -100,12 +100,13 @@ class OneSolver {
 
 /// The slow solver that always answers, for the matrix the fast one gave up on.
 template <typename T>
-void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, T* values, T* vectors,
-               std::int64_t vector_stride) {
+void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, EighOrder order, T* values,
+               T* vectors, std::int64_t vector_stride) {
   std::vector<double> a(n * n), v(n * n), l(n);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j <= i; ++j) a[i * n + j] = matrix[i * row_stride + j];
-  reference::eigh(contiguous<const double>(a.data(), 1, n), l.data(), contiguous(v.data(), 1, n));
+  reference::eigh(contiguous<const double>(a.data(), 1, n), l.data(), contiguous(v.data(), 1, n),
+                  order);
   for (std::int64_t i = 0; i < n; ++i) {
     values[i] = T(l[i]);
     for (std::int64_t j = 0; j < n; ++j) vectors[i * vector_stride + j] = T(v[i * n + j]);
@@ -115,8 +116,8 @@ void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, T* valu
 }  // namespace
 
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
-          const Executor& executor, EighLimits limits) {
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+          EighStatus* status, const Executor& executor, EighLimits limits) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
   if (n < 0 || batch < 0)
     throw Error("keel::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
@@ -128,7 +129,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
     status = own_status.data();
   }
   const auto solve_one = [&](OneSolver<T>& solver, std::int64_t index, const Executor& steps) {
-    status[index] = solver.solve(matrices[index], matrices.row_stride, values + index * n,
+    status[index] = solver.solve(matrices[index], matrices.row_stride, order, values + index * n,
                                  vectors[index], vectors.row_stride, steps);
   };
   if (use_lanes<T>(n, batch)) {
@@ -142,7 +143,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
       for (std::int64_t pack = piece * per_piece; pack < end; ++pack) {
         const std::int64_t first = pack * kernel.lanes;
         kernel.solve_lanes(first, std::min<std::int64_t>(kernel.lanes, batch - first), matrices,
-                           values, vectors, status, limits.max_sweeps, scratch);
+                           values, vectors, order, status, limits.max_sweeps, scratch);
       }
     });
   } else if (batch == 1 && n >= kThreadedSize) {
@@ -159,10 +160,10 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
     const auto parts = parts_of(matrix, n, matrices.row_stride);
     if (parts.size() == 1) return;
     status[index] = solve_by_parts(
-        matrix, n, matrices.row_stride, parts, values + index * n, vectors[index],
+        matrix, n, matrices.row_stride, parts, order, values + index * n, vectors[index],
         vectors.row_stride, [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
           return OneSolver<T>(m, limits.max_sweeps)
-              .solve(part, m, part_values, part_vectors, m, serial());
+              .solve(part, m, EighOrder::descending, part_values, part_vectors, m, serial());
         });
   };
   in_chunks(batch, n, executor, [&](std::int64_t first, std::int64_t last) {
@@ -174,20 +175,21 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
   if (std::find(status, status + batch, EighStatus::by_fallback) == status + batch) return;
   executor(batch, [&](std::int64_t index) {
     if (status[index] == EighStatus::by_fallback)
-      fall_back(matrices[index], n, matrices.row_stride, values + index * n, vectors[index],
+      fall_back(matrices[index], n, matrices.row_stride, order, values + index * n, vectors[index],
                 vectors.row_stride);
   });
 }
 
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
-          const Executor& executor) {
-  eigh(matrices, values, vectors, status, executor, EighLimits{});
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+          EighStatus* status, const Executor& executor) {
+  eigh(matrices, values, vectors, order, status, executor, EighLimits{});
 }
 
-#define KEEL_INSTANTIATE(T)                                                             \
-  template void eigh(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Executor&); \
-  template void eigh(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Executor&, EighLimits);
+#define KEEL_INSTANTIATE(T)                                                                        \
+  template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&); \
+  template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&,  \
+                     EighLimits);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 #undef KEEL_INSTANTIATE

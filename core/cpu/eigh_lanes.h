@@ -36,7 +36,7 @@ class LaneSolver {
         w_(take_vectors(scratch, n)) {}
 
   void solve(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
-             Matrices<T> vectors, EighStatus* status, int max_sweeps) {
+             Matrices<T> vectors, EighOrder order, EighStatus* status, int max_sweeps) {
     int exponent[kWidth];
     bool finite[kWidth];
     load(first, count, matrices, exponent, finite);
@@ -45,7 +45,7 @@ class LaneSolver {
     const M unconverged = iterate(max_sweeps);
     fix_signs();
     for (std::int64_t lane = 0; lane < count; ++lane) {
-      store(int(lane), first + lane, exponent[lane], finite[lane], values, vectors);
+      store(int(lane), first + lane, exponent[lane], finite[lane], order, values, vectors);
       status[first + lane] = !finite[lane]       ? EighStatus::not_finite
                              : unconverged[lane] ? EighStatus::by_fallback
                                                  : EighStatus::converged;
@@ -255,7 +255,7 @@ class LaneSolver {
     }
   }
 
-  void store(int lane, std::int64_t index, int exponent, bool finite, T* values,
+  void store(int lane, std::int64_t index, int exponent, bool finite, EighOrder wanted, T* values,
              Matrices<T> vectors) {
     T* value = values + index * n_;
     T* vector = vectors[index];
@@ -268,7 +268,7 @@ class LaneSolver {
     }
     const T* diagonal = reinterpret_cast<const T*>(diagonal_) + lane;
     Index* order = reinterpret_cast<Index*>(w_);  // free by now
-    sort_descending(n_, diagonal, kWidth, order);
+    sort(wanted, n_, diagonal, kWidth, order);
     const PowerOfTwo<T> scale(exponent);
     for (std::int64_t i = 0; i < n_; ++i) value[i] = scale * (diagonal[order[i] * kWidth] + T(0));
     for (std::int64_t i = 0; i < n_; ++i) {
@@ -291,9 +291,10 @@ std::int64_t lanes_scratch(std::int64_t n) {
 
 template <typename T>
 void solve_lanes(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
-                 Matrices<T> vectors, EighStatus* status, int max_sweeps, T* scratch) {
+                 Matrices<T> vectors, EighOrder order, EighStatus* status, int max_sweeps,
+                 T* scratch) {
   LaneSolver<T>(matrices.n, scratch)
-      .solve(first, count, matrices, values, vectors, status, max_sweeps);
+      .solve(first, count, matrices, values, vectors, order, status, max_sweeps);
 }
 
 }  // namespace keel::cpu::KEEL_ISA

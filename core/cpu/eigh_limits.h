@@ -12,7 +12,7 @@ struct EighLimits {
 };
 
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
-          const Executor& executor, EighLimits limits);
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+          EighStatus* status, const Executor& executor, EighLimits limits);
 
 }  // namespace keel::cpu

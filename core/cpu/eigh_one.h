@@ -329,10 +329,10 @@ inline T column_sign(std::int64_t n, const T* blocks, std::int64_t column) {
 
 /// Sorts, fixes signs and scales back. `scratch`: a padded row.
 template <typename T>
-void store(std::int64_t n, int exponent, const T* diagonal, const T* blocks, T* values, T* vectors,
-           std::int64_t vector_stride, T* scratch) {
+void store(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder wanted,
+           T* values, T* vectors, std::int64_t vector_stride, T* scratch) {
   auto* order = reinterpret_cast<typename IntegerOf<T>::type*>(scratch);
-  sort_descending(n, diagonal, 1, order);
+  sort(wanted, n, diagonal, 1, order);
   const PowerOfTwo<T> scale(exponent);
   constexpr std::int64_t kTile = 16;  // columns whose target lines stay in cache together
   for (std::int64_t left = 0; left < n; left += kTile) {

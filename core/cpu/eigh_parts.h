@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "eigh_order.h"
 #include "keel/eigh.h"
 
 namespace keel::cpu {
@@ -54,11 +55,11 @@ std::vector<Rows> parts_of(const T* matrix, std::int64_t n, std::int64_t row_str
   return parts;
 }
 
-/// Solves each part by solve(m, matrix, values, vectors) and puts all in descending order. A part of one
+/// Solves each part by solve(m, matrix, values, vectors) and puts all in order. A part of one
 /// row has its diagonal entry and a unit vector.
 template <typename T, typename Solve>
 EighStatus solve_by_parts(const T* matrix, std::int64_t n, std::int64_t row_stride,
-                          const std::vector<Rows>& parts, T* values, T* vectors,
+                          const std::vector<Rows>& parts, EighOrder order, T* values, T* vectors,
                           std::int64_t vector_stride, const Solve& solve) {
   struct Pair {
     T value;
@@ -91,7 +92,7 @@ EighStatus solve_by_parts(const T* matrix, std::int64_t n, std::int64_t row_stri
                    [](const Pair& x, const Pair& y) { return x.value > y.value; });
   for (std::int64_t i = 0; i < n; ++i) std::fill_n(vectors + i * vector_stride, n, T(0));
   for (std::int64_t c = 0; c < n; ++c) {
-    const Pair& pair = pairs[std::size_t(c)];
+    const Pair& pair = pairs[std::size_t(place_in(order, n, c))];
     values[c] = pair.value;
     for (std::size_t i = 0; i < pair.rows->size(); ++i)
       vectors[(*pair.rows)[i] * vector_stride + c] = part_vectors[pair.vector + i];

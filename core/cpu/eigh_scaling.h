@@ -2,6 +2,7 @@
 
 // Matrices are solved at unit size: multiplied by a power of two, which is exact, and scaled back.
 
+#include "keel/eigh.h"
 #include "simd.h"
 
 namespace keel::cpu::KEEL_ISA {
@@ -56,10 +57,11 @@ inline auto negligible(Entry off, Entry above, Entry below) {
   return off <= kEpsilon<T> * (above + below) + kNoise<T>;
 }
 
-/// order[k] is the place of the k-th largest of n values `step` apart; equal values keep their
-/// order.
+/// order[k] is the place of the value that comes k-th, of n values `step` apart. Equal values keep their order if it is
+/// descending.
 template <typename T, typename Index>
-inline void sort_descending(std::int64_t n, const T* values, std::int64_t step, Index* order) {
+inline void sort(EighOrder wanted, std::int64_t n, const T* values, std::int64_t step,
+                 Index* order) {
   for (std::int64_t i = 0; i < n; ++i) {
     const T x = values[i * step];
     std::int64_t place = i;
@@ -67,6 +69,12 @@ inline void sort_descending(std::int64_t n, const T* values, std::int64_t step, 
       order[place] = order[place - 1];
     order[place] = Index(i);
   }
+  if (wanted == EighOrder::ascending)
+    for (std::int64_t i = 0; i < n / 2; ++i) {
+      const Index swapped = order[i];
+      order[i] = order[n - 1 - i];
+      order[n - 1 - i] = swapped;
+    }
 }
 
 }  // namespace keel::cpu::KEEL_ISA

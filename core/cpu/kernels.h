@@ -57,7 +57,8 @@ struct Kernels {
   // eigh_lanes.h: a batch, one matrix per lane.
   std::int64_t (*lanes_scratch)(std::int64_t n);
   void (*solve_lanes)(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
-                      Matrices<T> vectors, EighStatus* status, int max_sweeps, T* scratch);
+                      Matrices<T> vectors, EighOrder order, EighStatus* status, int max_sweeps,
+                      T* scratch);
 
   // eigh_one.h: one matrix over all lanes, in steps that may run on several threads.
   bool (*load)(std::int64_t n, const T* matrix, std::int64_t row_stride, T* scaled, int& exponent);
@@ -67,8 +68,8 @@ struct Kernels {
                        std::int64_t columns, T* blocks, T* scratch);
   void (*iterate)(QlProgress<T>& progress);
   void (*rotate)(const QlProgress<T>& progress, std::int64_t block);
-  void (*store)(std::int64_t n, int exponent, const T* diagonal, const T* blocks, T* values,
-                T* vectors, std::int64_t vector_stride, T* scratch);
+  void (*store)(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder order,
+                T* values, T* vectors, std::int64_t vector_stride, T* scratch);
 };
 
 /// The best set of kernels this processor runs. KEEL_ISA=baseline or avx2 in the environment caps

@@ -39,7 +39,7 @@ void decompose(double eps, const RankPolicy& policy, std::int64_t batch, std::in
   for_each_entry(batch, n, executor, [&](std::int64_t b, std::int64_t i, std::int64_t j) {
     if (j <= i) M[b][i * n + j] = scaled(b, i, j) + (i == j ? T(eps) : T(0));
   });
-  eigh<T>(M, state.values, state.vectors, nullptr, executor);
+  eigh<T>(M, state.values, state.vectors, EighOrder::descending, nullptr, executor);
   for (std::int64_t k = 0; k < batch * n; ++k)
     if (state.values[k] < T(eps)) state.values[k] = T(eps);  // NaN stays
   spectral_rank<T>(policy, M, state.values, state.vectors, state.rank, executor);

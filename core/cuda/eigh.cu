@@ -13,8 +13,8 @@ bool is_large(std::int64_t n) {
 }
 
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
-          const Stream& stream) {
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+          EighStatus* status, const Stream& stream) {
   if (matrices.n < 0 || matrices.batch < 0)
     throw Error("keel::cuda::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
   require_same_shape("keel::cuda::eigh", "vectors", matrices, vectors);
@@ -26,21 +26,24 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus
             cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
-  if (is_large<T>(matrices.n)) return eigh_large(matrices, values, vectors, status, stream);
-  if (is_middle<T>(matrices.n)) return eigh_middle(matrices, values, vectors, status, stream);
+  if (is_large<T>(matrices.n)) return eigh_large(matrices, values, vectors, order, status, stream);
+  if (is_middle<T>(matrices.n))
+    return eigh_middle(matrices, values, vectors, order, status, stream);
   by_team<T>(matrices.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
     static_assert(kBytes <= 227 * 1024);
     allow_shared_memory("keel::cuda::eigh", eigh_kernel<T, N>, kBytes);
     eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
-                        kBytes, native(stream)>>>(matrices, values, vectors, status);
+                        kBytes, native(stream)>>>(matrices, values, vectors, order, status);
   });
   check_launch("keel::cuda::eigh");
 }
 
 template bool is_large<float>(std::int64_t);
 template bool is_large<double>(std::int64_t);
-template void eigh(Matrices<const float>, float*, Matrices<float>, EighStatus*, const Stream&);
-template void eigh(Matrices<const double>, double*, Matrices<double>, EighStatus*, const Stream&);
+template void eigh(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
+                   const Stream&);
+template void eigh(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,
+                   const Stream&);
 
 }  // namespace keel::cuda

@@ -92,7 +92,7 @@ struct Forward {
     const auto M = contiguous<T>(memory, batch, n);
     large::for_each_entry(kForward, stream, batch, n,
                           Prepare<T>{covariance, M, T(eps), standardise});
-    eigh<T>(M, state.values, state.vectors, nullptr, stream);
+    eigh<T>(M, state.values, state.vectors, EighOrder::descending, nullptr, stream);
     large::for_each_value(kForward, stream, batch, n, ClampValues<T>{state.values, n, T(eps)});
     spectral_rank<T>(policy, M, state.values, state.vectors, state.rank, stream);
   }

@@ -5,12 +5,12 @@
 namespace keel::cuda {
 
 template <typename T>
-void eigh(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Stream&) {
+void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Stream&) {
   missing("keel::cuda::eigh");
 }
 
 #define KEEL_INSTANTIATE(T) \
-  template void eigh<T>(Matrices<const T>, T*, Matrices<T>, EighStatus*, const Stream&);
+  template void eigh<T>(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Stream&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 #undef KEEL_INSTANTIATE

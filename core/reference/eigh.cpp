@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "eigh_order.h"
 #include "shape.h"
 
 namespace keel::reference {
@@ -70,7 +71,7 @@ double largest_entry(std::int64_t n, const double* matrix, std::int64_t row_stri
 }
 
 EighStatus eigh_one(std::int64_t n, const double* matrix, std::int64_t row_stride, double* values,
-                    double* vectors, std::int64_t vector_stride) {
+                    double* vectors, std::int64_t vector_stride, EighOrder wanted) {
   const double largest = largest_entry(n, matrix, row_stride);
   if (std::isnan(largest)) {
     std::fill(values, values + n, kNotANumber);
@@ -97,7 +98,7 @@ EighStatus eigh_one(std::int64_t n, const double* matrix, std::int64_t row_strid
     return jacobi.at(i, i) > jacobi.at(j, j);
   });
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::int64_t from = order[std::size_t(i)];
+    const std::int64_t from = order[std::size_t(place_in(wanted, n, i))];
     values[i] = std::ldexp(jacobi.at(from, from), exponent);
     const double* u = &jacobi.u[std::size_t(from * n)];
     const double* peak =
@@ -111,11 +112,12 @@ EighStatus eigh_one(std::int64_t n, const double* matrix, std::int64_t row_strid
 }  // namespace
 
 void eigh(Matrices<const double> matrices, double* values, Matrices<double> vectors,
-          EighStatus* status) {
+          EighOrder order, EighStatus* status) {
   require_same_shape("keel::reference::eigh", "vectors", matrices, vectors);
   for (std::int64_t b = 0; b < matrices.batch; ++b) {
-    const EighStatus result = eigh_one(matrices.n, matrices[b], matrices.row_stride,
-                                       values + b * matrices.n, vectors[b], vectors.row_stride);
+    const EighStatus result =
+        eigh_one(matrices.n, matrices[b], matrices.row_stride, values + b * matrices.n, vectors[b],
+                 vectors.row_stride, order);
     if (status) status[b] = result;
   }
 }

@@ -132,7 +132,7 @@ void subspace(const SubspaceMap& map, Matrices<const double> covariance, Matrice
           Dense M = D * full * D;
           for (std::int64_t i = 0; i < n; ++i) M(i, i) += m.eps;
           Decomposition e{std::vector<double>(std::size_t(n)), Dense(n), 0};
-          eigh(view(M), e.values.data(), view(e.vectors));
+          eigh(view(M), e.values.data(), view(e.vectors), EighOrder::descending);
           for (double& value : e.values) value = value < m.eps ? m.eps : value;
           spectral_rank(m.rank, view(M), e.values.data(), view(e.vectors), &e.rank);
           store(result_of(m, e, D), result[b], result.row_stride);

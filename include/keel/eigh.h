@@ -10,6 +10,10 @@
 
 namespace keel {
 
+/// Of the eigenvalues, smallest or largest first. torch, NumPy and LAPACK have them ascending; rank policies count from
+/// the largest.
+enum class EighOrder : std::uint8_t { ascending, descending };
+
 enum class EighStatus : std::uint8_t {
   converged = 0,
   not_finite = 1,     ///< the matrix held NaN or infinity: its values and vectors are NaN
@@ -20,8 +24,8 @@ enum class EighStatus : std::uint8_t {
 /// Batched symmetric eigendecomposition M = V diag(values) V^T. The contract, for every backend:
 ///
 /// - Reads the lower triangle (diagonal included) and nothing above it.
-/// - `values` holds batch x n numbers in descending order; column i of `vectors` belongs to
-///   values[i].
+/// - `values` holds batch x n numbers in the order asked for; column i of `vectors` belongs to
+///   values[i]. One order is the other read backwards, to the last bit.
 /// - Vectors are orthonormal. In each, the entry of largest magnitude (the first such one) is
 ///   positive.
 /// - `status`, if not null, receives one entry per matrix.
@@ -46,15 +50,15 @@ enum class EighStatus : std::uint8_t {
 namespace reference {
 /// Cyclic two-sided Jacobi in float64: slow, plain, and the truth the others are held to.
 void eigh(Matrices<const double> matrices, double* values, Matrices<double> vectors,
-          EighStatus* status = nullptr);
+          EighOrder order, EighStatus* status = nullptr);
 }  // namespace reference
 
 namespace cpu {
 /// Householder tridiagonalisation and implicit QL, one matrix per SIMD lane for batches.
 /// T is float or double.
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status = nullptr,
-          const Executor& executor = serial());
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+          EighStatus* status = nullptr, const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {
@@ -65,8 +69,8 @@ namespace cuda {
 /// stage in namespace cuda: all pointers are the current device's, the work is queued on the stream and
 /// nothing is waited for, so it can be captured in a graph. Throws keel::Error in a build without CUDA.
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status = nullptr,
-          const Stream& stream = {});
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+          EighStatus* status = nullptr, const Stream& stream = {});
 }  // namespace cuda
 
 }  // namespace keel

@@ -54,7 +54,7 @@ Tensor gradients(const Tensor& matrices, const Tensor& weights, const StudyOptio
 
 std::int64_t rank_of(const Tensor& matrix, const RankPolicy& policy) {
   SpectralFunction one{SpectralFunction::Kind::one};
-  return keel::spectral(matrix, one, policy).rank.item<std::int64_t>();
+  return keel::spectral(matrix, one, policy).kept.item<std::int64_t>();
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ double table1_terms(double ratio) {
 SpectrumStudy study(const Tensor& given, const StudyOptions& options) {
   const Tensor matrix = symmetric(given.to(torch::kDouble));
   SpectrumStudy result;
-  const Tensor values = keel::eigh(matrix).values.contiguous();
+  const Tensor values = keel::eigh(matrix, Masked{}, {.descending = true}).eigenvalues.contiguous();
   result.values.assign(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
   for (std::size_t i = 0; i + 1 < result.values.size(); ++i)
     result.neighbours.push_back({std::int64_t(i), result.values[i], result.values[i + 1]});

@@ -33,7 +33,7 @@ double largest(const Tensor& factors) {
 /// W of one backward pass with dL/dV = V B.
 Tensor pair_factors(const Tensor& matrix, const GradientRule& rule, const Tensor& b) {
   const Tensor m = matrix.detach().clone().requires_grad_();
-  const auto [values, vectors] = keel::eigh(m, rule);
+  const auto [values, vectors] = keel::eigh(m, rule, {.descending = true});
   const Tensor v = vectors.detach();
   const Tensor g = torch::autograd::grad({vectors}, {m}, {v.matmul(b)})[0];
   return v.t().matmul(g).matmul(v).to(torch::kDouble);
@@ -48,10 +48,10 @@ double largest_from_vectors(const Tensor& matrix, const GradientRule& rule) {
 
 double largest_from_function(const Tensor& matrix, const SpectralRule& rule) {
   const Tensor m = matrix.detach().clone().requires_grad_();
-  const auto found = keel::spectral(m, {}, FullRank{}, rule);
-  const Tensor v = found.vectors.detach();
+  const auto result = keel::spectral(m, {}, FullRank{}, rule).result;
+  const Tensor v = keel::eigh(matrix, Masked{}, {.descending = true}).eigenvectors.detach();
   const Tensor c = v.matmul(torch::ones_like(matrix)).matmul(v.t());
-  const Tensor g = torch::autograd::grad({found.result}, {m}, {c})[0];
+  const Tensor g = torch::autograd::grad({result}, {m}, {c})[0];
   return largest(v.t().matmul(g).matmul(v).to(torch::kDouble));
 }
 

@@ -22,7 +22,7 @@ double series_error(double ratio, double terms) {
   if (terms < 1) return 1;
   const auto gradient = [&](const GradientRule& rule) {
     const auto matrix = torch::diag(torch::tensor({1.0, ratio}, torch::kDouble)).requires_grad_();
-    const auto loss = keel::eigh(matrix, rule).vectors[1][0];
+    const auto loss = keel::eigh(matrix, rule, {.descending = true}).eigenvectors[1][0];
     return torch::autograd::grad({loss}, {matrix})[0];
   };
   const auto truth = gradient(Analytic{});

@@ -9,7 +9,7 @@
 
 namespace keel::ops {
 
-std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule);
+std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, bool descending);
 
 Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
                      const Tensor& values, const Tensor& vectors, StringView rule);

@@ -38,7 +38,7 @@ SpectralTensors spectral_kernel(const Tensor& matrix, StringView function, Strin
     auto* const l = values.data_ptr<scalar_t>();
     auto* const r = found.data_ptr<std::int64_t>();
     on_device_of(input, [&](const auto& where) {
-      KEEL_TWINS(eigh<scalar_t>)(where, m, l, v, nullptr);
+      KEEL_TWINS(eigh<scalar_t>)(where, m, l, v, EighOrder::descending, nullptr);
       KEEL_TWINS(spectral_rank<scalar_t>)(where, policy, m, l, v, r);
       KEEL_TWINS(spectral<scalar_t>)(where, f, l, v, r, matrices<scalar_t>(result));
     });
@@ -117,7 +117,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   using Kind = SpectralFunction::Kind;
   m.def(
       "spectral(Tensor matrix, str function, str rank='full', str rule='exact')"
-      " -> (Tensor result, Tensor values, Tensor vectors, Tensor rank)");
+      " -> (Tensor result, Tensor values, Tensor vectors, Tensor kept)");
   m.def("sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::sqrt>);
   m.def("inv_sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv_sqrt>);
   m.def("invm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv>);
@@ -136,11 +136,11 @@ TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("spectral", &spectral_autograd); 
 namespace keel {
 
 Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
-                  const RankPolicy& policy, const SpectralRule& rule) {
+                  const RankPolicy& rank, const SpectralRule& rule) {
   ops::check_matrices("keel::spectral", matrix);
-  auto [result, values, vectors, rank] =
-      ops::spectral(matrix, to_string(function), to_string(policy), to_string(rule));
-  return {std::move(result), std::move(values), std::move(vectors), std::move(rank)};
+  auto [result, values, vectors, kept] =
+      ops::spectral(matrix, to_string(function), to_string(rank), to_string(rule));
+  return {std::move(result), std::move(kept)};
 }
 
 using Kind = SpectralFunction::Kind;
@@ -163,9 +163,9 @@ torch::Tensor expm(const torch::Tensor& matrix, const SpectralRule& rule) {
 torch::Tensor powm(const torch::Tensor& matrix, double exponent, const SpectralRule& rule) {
   return spectral(matrix, {Kind::power, exponent}, FullRank{}, rule).result;
 }
-torch::Tensor projector(const torch::Tensor& matrix, const RankPolicy& policy,
+torch::Tensor projector(const torch::Tensor& matrix, const RankPolicy& rank,
                         const SpectralRule& rule) {
-  return spectral(matrix, {Kind::one}, policy, rule).result;
+  return spectral(matrix, {Kind::one}, rank, rule).result;
 }
 
 }  // namespace keel

@@ -1,6 +1,6 @@
 """keel: eigendecomposition you can backpropagate through.
 
->>> values, vectors = keel.eigh(torch.eye(4), keel.Masked())
+>>> eigenvalues, eigenvectors = keel.eigh(torch.eye(4), keel.Masked())
 >>> layer = keel.nn.ZcaWhitening(64)
 
 Rules for gradients and rank are small values (:mod:`keel.rules`), matrix functions live in

@@ -43,21 +43,22 @@ __all__ = [
 
 
 class Eigh(NamedTuple):
-    """Eigenvalues (..., n), descending, and eigenvectors (..., n, n): column i belongs to
-    ``values[..., i]``."""
+    """Eigenvalues (..., n) and eigenvectors (..., n, n): column i belongs to
+    ``eigenvalues[..., i]``."""
 
-    values: Tensor
-    vectors: Tensor
+    eigenvalues: Tensor
+    eigenvectors: Tensor
 
 
 class Spectral(NamedTuple):
-    """What :func:`spectral` returns. ``result`` (..., n, n) is the only differentiable one;
-    ``rank`` (...) says how many leading eigenvalues were kept."""
+    """What :func:`spectral` returns: the ``result`` (..., n, n), and in ``kept`` (...), int64, how many
+    eigenvalues it is made of, from the largest down."""
 
     result: Tensor
-    values: Tensor
-    vectors: Tensor
-    rank: Tensor
+    kept: Tensor
+
+
+_TRIANGLES = ("L", "U", "l", "u")  # as torch.linalg.eigh takes them
 
 
 def _exponent(operation: str, exponent: Any) -> float:
@@ -76,8 +77,18 @@ def _rule(operation: str, rule: SpectralRule) -> str:
     return written(operation, "rule", SPECTRAL_RULES, rule)
 
 
-def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
-    """Symmetric eigendecomposition, with the gradient of ``rule``.
+def eigh(
+    matrix: Tensor,
+    rule: GradientRule = Masked(),
+    *,
+    UPLO: str = "L",
+    descending: bool = False,
+) -> Eigh:
+    """Symmetric eigendecomposition, eigenvalues ascending, with the gradient of ``rule``:
+    :class:`keel.Masked` unless another is given. Takes the place of :func:`torch.linalg.eigh`.
+
+    ``UPLO`` is the triangle that is read, "L" or "U". ``descending=True`` puts the largest eigenvalue
+    first. In each eigenvector the entry of largest magnitude is positive.
 
     The default rule equals :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
     than 10 sqrt(n) machine epsilons of the largest. At repeated eigenvalues it stays right for losses
@@ -91,14 +102,20 @@ def eigh(matrix: Tensor, rule: GradientRule = Masked()) -> Eigh:
     it is about.
 
     >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
-    >>> values, vectors = keel.eigh(M, keel.PowerIteration(terms=19))
-    >>> values
-    tensor([4., 1., 1.], grad_fn=<...>)
-    >>> vectors[0].sum().backward()
+    >>> eigenvalues, eigenvectors = keel.eigh(M, keel.PowerIteration(terms=19))
+    >>> eigenvalues
+    tensor([1., 1., 4.], grad_fn=<...>)
+    >>> eigenvectors[0].sum().backward()
     >>> bool(M.grad.isfinite().all())
     True
     """
-    return Eigh(*torch.ops.keel.eigh(matrix, written("keel.eigh", "rule", GRADIENT_RULES, rule)))
+    if isinstance(rule, str) and rule in _TRIANGLES:
+        raise ValueError(f"keel.eigh: expected a rule in second place, got {rule!r}: write UPLO={rule!r}")
+    if UPLO not in _TRIANGLES:
+        raise ValueError(f'keel.eigh: expected UPLO to be "L" or "U", got {UPLO!r}')
+    read = matrix if UPLO in "Ll" else matrix.mT
+    text = written("keel.eigh", "rule", GRADIENT_RULES, rule)
+    return Eigh(*torch.ops.keel.eigh(read, text, bool(descending)))
 
 
 def spectral(
@@ -108,8 +125,8 @@ def spectral(
     rank: RankPolicy = FullRank(),
     rule: SpectralRule = Exact(),
 ) -> Spectral:
-    """A function of symmetric matrices, V f(values) V^T, over all eigenvalues or those ``rank``
-    keeps.
+    """A function of symmetric matrices, whose lower triangle is read: V f(l) V^T over all eigenvalues
+    or those that ``rank`` keeps. Its gradient is exact unless another rule is given.
 
     ``function`` is "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)", which can
     also be said as "power" with an ``exponent``.
@@ -121,19 +138,20 @@ def spectral(
     tensor([[0.5000, 0.0000, 0.0000],
             [0.0000, 1.0000, 0.0000],
             [0.0000, 0.0000, 0.0000]])
-    >>> int(keel.spectral(M, "inv_sqrt", rank=keel.LeadingCount(1)).rank)
+    >>> int(keel.spectral(M, "inv_sqrt", rank=keel.LeadingCount(1)).kept)
     1
     """
     if exponent is not None:
         function = f"{function}(exponent={_exponent('keel.spectral', exponent)!r})"
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
-    return Spectral(
-        *torch.ops.keel.spectral(matrix, function, policy, _rule("keel.spectral", rule))
+    result, _, _, kept = torch.ops.keel.spectral(
+        matrix, function, policy, _rule("keel.spectral", rule)
     )
+    return Spectral(result, kept)
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The symmetric square root.
+    """The square root of a symmetric matrix, whose lower triangle is read.
 
     >>> keel.sqrtm(torch.tensor([[5.0, 4.0], [4.0, 5.0]])).round(decimals=3)
     tensor([[2., 1.],
@@ -143,7 +161,8 @@ def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The inverse square root, with a gradient that is exact also at repeated eigenvalues.
+    """The inverse square root of a symmetric matrix, whose lower triangle is read. Its gradient is exact,
+    also at repeated eigenvalues, unless another rule is given.
 
     >>> M = torch.eye(3, dtype=torch.float64, requires_grad=True)
     >>> keel.inv_sqrtm(M)[0, 1].backward()  # torch.linalg.eigh would give NaN here
@@ -154,7 +173,7 @@ def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The inverse.
+    """The inverse of a symmetric matrix, whose lower triangle is read.
 
     >>> keel.invm(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
@@ -164,7 +183,7 @@ def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The logarithm of a positive definite matrix.
+    """The logarithm of a symmetric positive definite matrix, whose lower triangle is read.
 
     >>> M = torch.eye(2, requires_grad=True)
     >>> keel.logm(M)[1, 0].backward()
@@ -176,7 +195,8 @@ def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The exponential.
+    """The exponential of a symmetric matrix, whose lower triangle is read. For other matrices there is
+    :func:`torch.matrix_exp`.
 
     >>> keel.expm(torch.zeros(2, 2))
     tensor([[1., 0.],
@@ -186,7 +206,8 @@ def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
-    """A real power. The exponent is a number: a tensor that requires a gradient is an error.
+    """A real power of a symmetric matrix, whose lower triangle is read. The exponent is a number: a tensor
+    that requires a gradient is an error.
 
     >>> keel.powm(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3).round(decimals=3)
     tensor([[2., 0.],
@@ -197,7 +218,8 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
 
 
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
-    """The orthogonal projector on the leading eigenvectors that ``rank`` keeps.
+    """The orthogonal projector on the leading eigenvectors of a symmetric matrix, whose lower triangle is
+    read: on those that ``rank`` keeps.
 
     >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
     tensor([[0., 0., 0.],

@@ -6,7 +6,7 @@ rule or a policy is expected its text will do:
 
 >>> str(keel.PowerIteration(terms=9))
 'power_iteration(terms=9)'
->>> values, vectors = keel.eigh(torch.eye(4), "power_iteration(terms=9)")
+>>> eigenvalues, eigenvectors = keel.eigh(torch.eye(4), "power_iteration(terms=9)")
 """
 
 from __future__ import annotations

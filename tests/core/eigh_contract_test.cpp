@@ -86,6 +86,36 @@ TYPED_TEST(EighContract, TheZooInOneBatch) {
   }
 }
 
+TYPED_TEST(EighContract, AscendingIsDescendingBackwards) {
+  for (const std::int64_t n : {1, 2, 3, 8, 32, 97})
+    for (const std::int64_t batch : {1, 17}) {
+      Batch<TypeParam> m = as<TypeParam>(random_symmetric(batch, n, 21));
+      if (n > 2) m.set(0, spectrum_zoo<TypeParam>(n).back().matrix.matrix(0));
+      const Solved<TypeParam> down = backwards(solve(m)),
+                              up = solve(m, serial(), EighOrder::ascending);
+      EXPECT_TRUE(bitwise_equal(down.values, up.values)) << n;
+      EXPECT_TRUE(bitwise_equal(down.vectors.data, up.vectors.data)) << n;
+    }
+  // By parts, by the fallback and by the reference.
+  Batch<TypeParam> parts(1, 4);
+  parts(0, 0, 0) = parts(0, 2, 2) = 2;
+  parts(0, 2, 0) = 1;
+  parts(0, 1, 1) = -1;
+  const std::vector<TypeParam> by_parts = solve(parts, serial(), EighOrder::ascending).values;
+  const TypeParam expected[] = {-1, 0, 1, 3};
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(by_parts[i], expected[i], rounding<TypeParam>(4, 3));
+  Solved<TypeParam> s = solve(parts);
+  cpu::eigh<TypeParam>(parts.view(), s.values.data(), s.vectors.view(), EighOrder::ascending,
+                       nullptr, serial(), cpu::EighLimits{.max_sweeps = 0});
+  EXPECT_TRUE(std::is_sorted(s.values.begin(), s.values.end()));
+  const Batch<double> m = random_symmetric(2, 7, 22);
+  const Solved<double> down = backwards(solve_by_reference(m)),
+                       up = solve_by_reference(m, EighOrder::ascending);
+  EXPECT_TRUE(bitwise_equal(down.values, up.values));
+  EXPECT_TRUE(bitwise_equal(down.vectors.data, up.vectors.data));
+}
+
 TYPED_TEST(EighContract, ReadsTheLowerTriangleOnly) {
   for (const std::int64_t n : {2, 3, 8, 33, 100})
     for (const std::int64_t batch : {1, 17}) {
@@ -116,7 +146,7 @@ TYPED_TEST(EighContract, RowAndBatchStrides) {
           for (std::int64_t j = 0; j < n; ++j)
             in[std::size_t(b * matrix + i * row + j)] = m(b, i, j);
       cpu::eigh<T>({in.data(), batch, n, row, matrix}, values.data(),
-                   {out.data(), batch, n, row, matrix});
+                   {out.data(), batch, n, row, matrix}, EighOrder::descending);
       EXPECT_TRUE(bitwise_equal(values, packed.values));
       for (std::int64_t b = 0; b < batch; ++b)
         for (std::int64_t k = 0; k < matrix; ++k) {
@@ -221,8 +251,8 @@ TYPED_TEST(EighContract, TheFallbackAnswersWhatTheBoundLeaves) {
     for (const std::int64_t batch : {1, 20}) {
       const Batch<T> m = as<T>(random_symmetric(batch, n, 16));
       Solved<T> s = solve(m);
-      cpu::eigh<T>(m.view(), s.values.data(), s.vectors.view(), s.status.data(), serial(),
-                   cpu::EighLimits{.max_sweeps = 0});
+      cpu::eigh<T>(m.view(), s.values.data(), s.vectors.view(), EighOrder::descending,
+                   s.status.data(), serial(), cpu::EighLimits{.max_sweeps = 0});
       for (const EighStatus status : s.status) EXPECT_EQ(status, EighStatus::by_fallback);
       expect_right(m, s);
       expect_ordered_and_signed(m, s);
@@ -262,7 +292,7 @@ TYPED_TEST(EighContract, StatusMayBeLeftOut) {
   const Batch<TypeParam> m = as<TypeParam>(random_symmetric(4, 5, 18));
   Solved<TypeParam> s = solve(m);
   const std::vector<TypeParam> values = s.values;
-  cpu::eigh<TypeParam>(m.view(), s.values.data(), s.vectors.view());
+  cpu::eigh<TypeParam>(m.view(), s.values.data(), s.vectors.view(), EighOrder::descending);
   EXPECT_TRUE(bitwise_equal(values, s.values));
 }
 
@@ -270,7 +300,8 @@ TYPED_TEST(EighContract, ShapesThatDisagreeAreAnError) {
   const Batch<TypeParam> m(2, 3);
   Batch<TypeParam> vectors(2, 4);
   std::vector<TypeParam> values(8);
-  EXPECT_THROW(cpu::eigh<TypeParam>(m.view(), values.data(), vectors.view()), Error);
+  EXPECT_THROW(cpu::eigh<TypeParam>(m.view(), values.data(), vectors.view(), EighOrder::ascending),
+               Error);
 }
 
 }  // namespace

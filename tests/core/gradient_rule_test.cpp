@@ -43,6 +43,25 @@ TYPED_TEST(GradientRuleOf, IsTheReference) {
   }
 }
 
+// Also for l and -l, of which power iteration cannot say who leads, and for pairs that are masked.
+TYPED_TEST(GradientRuleOf, IsTheSameInEitherOrder) {
+  using T = TypeParam;
+  Solved<T> s = solve(as<T>(random_symmetric(1, 6, 27)));
+  s.values = {T(3), T(1.0005), T(1), T(0), T(-1), T(-2)};
+  const Batch<T> g = as<T>(random_matrices(1, 6, 28));
+  const std::vector<T> h = as<T>(Random(29).normals(6));
+  Solved<T> gradients{h, g, {}};
+  const Solved<T> up = backwards(s), gradients_up = backwards(gradients);
+  for (const GradientRule& rule : kGradientRules) {
+    SCOPED_TRACE(to_string(rule));
+    const double magnitude = 1 + kernel_bound(rule, as<double>(s).values);
+    EXPECT_LE(largest_difference(
+                  backward(rule, s, &h, &g),
+                  as<double>(backward(rule, up, &gradients_up.values, &gradients_up.vectors))),
+              rounding<T>(6, 4 * magnitude));
+  }
+}
+
 TYPED_TEST(GradientRuleOf, EitherGradientMayBeNull) {
   using T = TypeParam;
   const std::int64_t n = 6;

@@ -29,9 +29,9 @@ struct Problem {
   OnDevice<EighStatus> status{std::vector<EighStatus>(std::size_t(batch), EighStatus(9))};
 
   explicit Problem(const Batch<T>& m) : batch(m.batch), n(m.n), matrices(m.data) {}
-  void queue(const Stream& stream = {}) {
+  void queue(const Stream& stream = {}, EighOrder order = EighOrder::descending) {
     cuda::eigh<T>(contiguous<const T>(matrices.data(), batch, n), values.data(),
-                  contiguous(vectors.data(), batch, n), status.data(), stream);
+                  contiguous(vectors.data(), batch, n), order, status.data(), stream);
   }
   Solved<T> solved() {
     Solved<T> s{values.back(), Batch<T>(batch, n), status.back()};
@@ -262,9 +262,21 @@ TYPED_TEST(CudaEigh, StridesAreRespected) {
     OnDevice<TypeParam> values(std::vector<TypeParam>(std::size_t(3 * n)));
     const Matrices<TypeParam> from = matrices.view();
     cuda::eigh<TypeParam>({from.data, from.batch, n, from.row_stride, from.batch_stride},
-                          values.data(), vectors.view());
+                          values.data(), vectors.view(), EighOrder::descending);
     EXPECT_TRUE(bitwise_equal(vectors.back().data, plain.vectors.data));
     EXPECT_TRUE(bitwise_equal(values.back(), plain.values));
+  }
+}
+
+TYPED_TEST(CudaEigh, AscendingIsDescendingBackwards) {
+  for (const std::int64_t n : sizes<TypeParam>()) {
+    SCOPED_TRACE("n = " + std::to_string(n));
+    const Batch<TypeParam> m = as<TypeParam>(random_symmetric(3, n, 15));
+    Problem<TypeParam> problem(m);
+    problem.queue({}, EighOrder::ascending);
+    const Solved<TypeParam> up = problem.solved(), down = backwards(solve_on_device(m));
+    EXPECT_TRUE(bitwise_equal(up.values, down.values));
+    EXPECT_TRUE(bitwise_equal(up.vectors.data, down.vectors.data));
   }
 }
 
@@ -284,7 +296,9 @@ TYPED_TEST(CudaEigh, LargeBatchesOfMiddleSizes) {
 }
 
 TEST(CudaEigh, ErrorsAndEmptyShapes) {
-  EXPECT_THROW(cuda::eigh<float>({nullptr, -1, 3, 3, 9}, nullptr, {nullptr, -1, 3, 3, 9}), Error);
+  EXPECT_THROW(cuda::eigh<float>({nullptr, -1, 3, 3, 9}, nullptr, {nullptr, -1, 3, 3, 9},
+                                 EighOrder::ascending),
+               Error);
   solve_on_device(Batch<float>(0, 5));
   for (const EighStatus status : solve_on_device(Batch<float>(3, 0)).status)
     EXPECT_EQ(status, EighStatus::converged);

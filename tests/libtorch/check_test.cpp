@@ -64,10 +64,10 @@ TEST(Check, TextsFromOutside) {
         "keel::eigh: expected analytic, power_iteration, taylor, lorentzian or masked, got "
         "\"magic\"",
         [&] {
-          call("keel::eigh", {each, "magic"});
+          call("keel::eigh", {each, "magic", false});
         }));
     EXPECT_TRUE(fails_with("terms to be a whole number", [&] {
-      call("keel::eigh", {each, "taylor(terms=2.5)"});
+      call("keel::eigh", {each, "taylor(terms=2.5)", false});
     }));
   }
   const auto spectral_with = [&](const char* function, const char* rank) {

@@ -26,8 +26,9 @@ Tensor covariances(std::int64_t n, std::int64_t batch = 3) {
 double condition(std::int64_t n) { return 400.0 * double(n + 1); }
 
 Tensors sign_free(const Eigh& e) {
-  return {e.values, e.vectors.square(),
-          (e.vectors * (1 + e.values.square()).unsqueeze(-2)).matmul(e.vectors.mT())};
+  return {
+      e.eigenvalues, e.eigenvectors.square(),
+      (e.eigenvectors * (1 + e.eigenvalues.square()).unsqueeze(-2)).matmul(e.eigenvectors.mT())};
 }
 
 TEST(CudaMatrices, EighUnderEveryRule) {
@@ -86,7 +87,7 @@ TEST(CudaMatrices, MatesWithNaNStayAlone) {
   for (const std::int64_t b : {0, 1, 3, 4})
     EXPECT_TRUE(torch::equal(wild.result[b], calm.result[b]));
   EXPECT_TRUE(all_nan(wild.result[2]));
-  EXPECT_EQ(wild.rank[2].item<std::int64_t>(), 1);
+  EXPECT_EQ(wild.kept[2].item<std::int64_t>(), 1);
 }
 
 TEST(CudaMatrices, FunctionsUnderEveryRuleAndPolicy) {
@@ -113,7 +114,7 @@ TEST(CudaMatrices, FunctionsUnderEveryRuleAndPolicy) {
                   " n = " + std::to_string(n),
               [&](const Tensors& in) {
                 const Spectral s = spectral(in[0], function, policy, rule);
-                return Tensors{s.result, s.values, s.rank};
+                return Tensors{s.result, s.kept};
               },
               {covariances(n, 2)}, condition(n));
         }
@@ -176,7 +177,7 @@ TEST(CudaMatrices, ViewsHalvesAndEmptyShapes) {
   }
   for (const auto& shape : std::vector<std::vector<std::int64_t>>{{0, 4, 4}, {3, 0, 0}}) {
     const Tensor nothing = torch::zeros(shape, at::kCUDA);
-    EXPECT_EQ(eigh(nothing).vectors.sizes(), nothing.sizes());
+    EXPECT_EQ(eigh(nothing).eigenvectors.sizes(), nothing.sizes());
     EXPECT_EQ(inv_sqrtm(nothing).sizes(), nothing.sizes());
   }
 }

@@ -6,17 +6,52 @@ namespace keel::test {
 namespace {
 
 Tensor rebuilt(const Eigh& eigh) {
-  return eigh.vectors.matmul(torch::diag_embed(eigh.values)).matmul(eigh.vectors.mT());
+  return eigh.eigenvectors.matmul(torch::diag_embed(eigh.eigenvalues))
+      .matmul(eigh.eigenvectors.mT());
 }
 
-TEST(Eigh, AgreesWithLinalgInDescendingOrder) {
+TEST(Eigh, TakesThePlaceOfLinalg) {
   for (const std::int64_t n : {1, 2, 3, 8, 17, 33, 64}) {
-    const Tensor m = random_symmetric({5, n, n}, n);
-    const auto [values, vectors] = eigh(m);
-    const Tensor expected = std::get<0>(torch::linalg_eigh(m)).flip(-1);
-    EXPECT_LT(relative_error(values, expected), 1e-14 * n);
-    EXPECT_LT(relative_error(rebuilt({values, vectors}), m), 1e-14 * n);
-    EXPECT_LT(relative_error(vectors.mT().matmul(vectors), torch::eye(n).to(at::kDouble)), 1e-13);
+    const Tensor m = random({5, n, n}, n);  // its triangles differ
+    for (const char* triangle : {"L", "U"}) {
+      const auto [values, vectors] = eigh(m, Masked{}, {.uplo = *triangle});
+      const auto [expected, their_vectors] = torch::linalg_eigh(m, triangle);
+      EXPECT_LT(relative_error(values, expected), 1e-14 * n);
+      EXPECT_LT(relative_error(vectors.square(), their_vectors.square()), 1e-12 * n);
+      const Tensor whole =
+          *triangle == 'L' ? m.tril() + m.tril(-1).mT() : m.triu() + m.triu(1).mT();
+      EXPECT_LT(relative_error(rebuilt({values, vectors}), whole), 1e-14 * n);
+      EXPECT_LT(relative_error(vectors.mT().matmul(vectors), torch::eye(n).to(at::kDouble)), 1e-13);
+    }
+    const auto [up, columns] = eigh(m);
+    const auto [down, reversed] = eigh(m, Masked{}, {.descending = true});
+    EXPECT_TRUE(torch::equal(up, down.flip(-1)));
+    EXPECT_TRUE(torch::equal(columns, reversed.flip(-1)));
+  }
+  EXPECT_TRUE(fails_with("expected uplo 'L' or 'U', got 'x'",
+                         [] { eigh(torch::eye(2), Masked{}, {.uplo = 'x'}); }));
+}
+
+// The gradient is that of the triangle that was read, and no other order's.
+TEST(Eigh, GradientsInEveryOrderAndTriangleAreLinalgs) {
+  const Tensor m = random({6, 6}, 11), weight = random({6, 6}, 12);
+  for (const char* triangle : {"L", "U"}) {
+    const Tensor expected = gradient(
+        [&](const Tensor& a) {
+          const auto [l, v] = torch::linalg_eigh(a, triangle);
+          return (v.square() * weight).sum() + (l * weight[0]).sum();
+        },
+        m);
+    for (const bool descending : {false, true}) {
+      const Tensor ours = gradient(
+          [&](const Tensor& a) {
+            const auto [l, v] = eigh(a, Masked{}, {.uplo = *triangle, .descending = descending});
+            const Tensor w = descending ? weight.flip(-1) : weight;
+            return (v.square() * w).sum() + (l * w[0]).sum();
+          },
+          m);
+      EXPECT_LT(relative_error(ours, expected), 1e-11) << triangle << descending;
+    }
   }
 }
 
@@ -61,8 +96,8 @@ TEST(Eigh, ReadsTheLowerTriangleOfAnyLayoutAndLeavesItAlone) {
     EXPECT_LT(relative_error(rebuilt({values, vectors}), lower), 1e-13) << name;
     EXPECT_TRUE(torch::equal(view, before)) << name;
     // Where a tensor lies changes nothing in what comes out.
-    EXPECT_TRUE(torch::equal(values, eigh(before).values)) << name;
-    EXPECT_TRUE(torch::equal(vectors, eigh(before).vectors)) << name;
+    EXPECT_TRUE(torch::equal(values, eigh(before).eigenvalues)) << name;
+    EXPECT_TRUE(torch::equal(vectors, eigh(before).eigenvectors)) << name;
   }
 }
 
@@ -85,14 +120,15 @@ TEST(Eigh, KeepsTheInputsType) {
     EXPECT_EQ(typed.grad().scalar_type(), type);
     // The truth for the matrix as rounded: only the answer's own rounding is left to differ.
     const Tensor exact = typed.detach().to(at::kDouble);
-    EXPECT_LT(relative_error(values, eigh(exact).values), tolerance);
+    EXPECT_LT(relative_error(values, eigh(exact).eigenvalues), tolerance);
     const Tensor expected = gradient(
-        [&](const Tensor& x) { return (eigh(x).vectors * weight.to(at::kDouble)).sum(); }, exact);
+        [&](const Tensor& x) { return (eigh(x).eigenvectors * weight.to(at::kDouble)).sum(); },
+        exact);
     EXPECT_LT(relative_error(typed.grad(), expected), 4 * tolerance) << type;
     // No graph, the same answer: the half types take another way through the kernels then.
     const torch::NoGradGuard no_grad;
-    EXPECT_TRUE(torch::equal(eigh(typed).values, values));
-    EXPECT_TRUE(torch::equal(eigh(typed).vectors, vectors));
+    EXPECT_TRUE(torch::equal(eigh(typed).eigenvalues, values));
+    EXPECT_TRUE(torch::equal(eigh(typed).eigenvectors, vectors));
   }
 }
 
@@ -138,18 +174,18 @@ TEST(Eigh, ResultsDoNotDependOnTheNumberOfThreads) {
 
 TEST(Eigh, LeavesNoGraphWhereNoneIsAskedFor) {
   const Tensor m = random_symmetric({4, 4}, 1);
-  EXPECT_FALSE(eigh(m).values.requires_grad());
+  EXPECT_FALSE(eigh(m).eigenvalues.requires_grad());
   const Tensor leaf = m.clone().requires_grad_(true);
   {
     const torch::NoGradGuard no_grad;
-    EXPECT_FALSE(eigh(leaf).values.requires_grad());
+    EXPECT_FALSE(eigh(leaf).eigenvalues.requires_grad());
     EXPECT_FALSE(sqrtm(leaf).requires_grad());
   }
   {
     const c10::InferenceMode inference;
-    EXPECT_TRUE(torch::equal(eigh(m).values, eigh(leaf).values));
+    EXPECT_TRUE(torch::equal(eigh(m).eigenvalues, eigh(leaf).eigenvalues));
   }
-  EXPECT_TRUE(eigh(leaf).values.requires_grad());
+  EXPECT_TRUE(eigh(leaf).eigenvalues.requires_grad());
 }
 
 TEST(Eigh, MetaTensorsGiveShapes) {

@@ -19,7 +19,7 @@ Tensor smooth_loss(const Tensor& values, const Tensor& vectors) {
 
 Loss loss_under(const GradientRule& rule) {
   return [rule](const Tensor& m) {
-    const auto [values, vectors] = eigh(m, rule);
+    const auto [values, vectors] = leading_first(m, rule);
     return smooth_loss(values, vectors);
   };
 }
@@ -59,7 +59,7 @@ TEST(GradientRule, SeriesRulesAreExactOnceConverged) {
 /// The paper's backward by autograd: power iteration started at the true eigenvector, `steps` times,
 /// then deflation, eigenvector after eigenvector, gradients flowing through the whole chain.
 Eigh deflation_chain(const Tensor& matrix, std::int64_t steps) {
-  const Tensor start = eigh(matrix.detach()).vectors;
+  const Tensor start = leading_first(matrix.detach()).eigenvectors;
   Tensor deflated = (matrix + matrix.t()) / 2;
   std::vector<Tensor> values, vectors;
   for (std::int64_t i = 0; i < matrix.size(-1); ++i) {
@@ -83,12 +83,12 @@ TEST(GradientRule, PowerIterationEqualsTheUnrolledDeflationChain) {
     const Tensor weight = random({n, n}, 3);
     for (const int terms : {1, 2, 19}) {
       const auto loss = [&](const Eigh& eigh) {
-        return (eigh.vectors * weight).sum() + (eigh.values * weight[0]).sum();
+        return (eigh.eigenvectors * weight).sum() + (eigh.eigenvalues * weight[0]).sum();
       };
       const Tensor expected =
           gradient([&](const Tensor& a) { return loss(deflation_chain(a, terms)); }, m);
-      const Tensor ours =
-          gradient([&](const Tensor& a) { return loss(eigh(a, PowerIteration{terms})); }, m);
+      const Tensor ours = gradient(
+          [&](const Tensor& a) { return loss(leading_first(a, PowerIteration{terms})); }, m);
       EXPECT_LT(relative_error(ours, expected), 1e-12) << "n " << n << ", terms " << terms;
     }
   }
@@ -98,12 +98,12 @@ TEST(GradientRule, MaskedLeavesOutWhatMatrixFunctionsNeedInsideAnEigenspace) {
   const Tensor m = with_spectrum({2, 2, 1, 1, 0.5}), weight = random_symmetric({5, 5}, 9);
   const Tensor ours = gradient(
       [&](const Tensor& a) {
-        const auto [l, v] = eigh(a);
+        const auto [l, v] = leading_first(a);
         return (v.matmul(torch::diag(l.log())).matmul(v.t()) * weight).sum();
       },
       m);
   const Loss exact = [&](const Tensor& a) { return (logm(a) * weight).sum(); };
-  const Tensor v = eigh(m).vectors;
+  const Tensor v = leading_first(m).eigenvectors;
   const Tensor difference = v.t().matmul(ours - difference_gradient(exact, m)).matmul(v);
   // Of log, the slope 1/l times the loss's own entry; everything else agrees.
   Tensor expected = torch::zeros({5, 5}, at::kDouble);
@@ -117,14 +117,15 @@ TEST(GradientRule, MaskedLeavesOutWhatMatrixFunctionsNeedInsideAnEigenspace) {
 TEST(GradientRule, MaskedIsExactAtRepeatsForProjectorsOnWholeEigenspaces) {
   const Tensor m = with_spectrum({2, 2, 1, 1, 0.5}), weight = random_symmetric({5, 5}, 9);
   const auto loss = [&](const Tensor& a) {
-    const Tensor leading = eigh(a).vectors.narrow(-1, 0, 2);
+    const Tensor leading = leading_first(a).eigenvectors.narrow(-1, 0, 2);
     return (leading.matmul(leading.t()) * weight).sum();
   };
   EXPECT_LT(relative_error(gradient(loss, m), difference_gradient(loss, m)), 1e-8);
   for (const GradientRule& rule : {GradientRule(Analytic{}), GradientRule(PowerIteration{}),
                                    GradientRule(Taylor{}), GradientRule(Lorentzian{})}) {
-    const Tensor g = gradient([&](const Tensor& a) { return eigh(a, rule).vectors.sum(); },
-                              torch::diag(torch::tensor({4.0, 1.0, 1.0}, at::kDouble)));
+    const Tensor g =
+        gradient([&](const Tensor& a) { return leading_first(a, rule).eigenvectors.sum(); },
+                 torch::diag(torch::tensor({4.0, 1.0, 1.0}, at::kDouble)));
     EXPECT_EQ(all_finite(g), !std::holds_alternative<Analytic>(rule)) << to_string(rule);
   }
 }
@@ -132,7 +133,7 @@ TEST(GradientRule, MaskedIsExactAtRepeatsForProjectorsOnWholeEigenspaces) {
 TEST(GradientRule, LossesOnEigenvaluesAloneAreExactAtRepeatsUnderEveryRule) {
   const Tensor m = with_spectrum({2, 2, 1, 1, 0.5});
   const auto loss = [](const GradientRule& rule) {
-    return [rule](const Tensor& a) { return eigh(a, rule).values.pow(3).sum(); };
+    return [rule](const Tensor& a) { return leading_first(a, rule).eigenvalues.pow(3).sum(); };
   };
   const Tensor exact = 3 * m.matmul(m);
   for (const GradientRule& rule : kAllRules)
@@ -142,15 +143,15 @@ TEST(GradientRule, LossesOnEigenvaluesAloneAreExactAtRepeatsUnderEveryRule) {
 TEST(GradientRule, GradientsAreSymmetricToTheBit) {
   const Tensor m = random_symmetric({3, 7, 7}, 2).to(at::kFloat);
   for (const GradientRule& rule : kAllRules) {
-    const Tensor g =
-        gradient([&](const Tensor& a) { return eigh(a, rule).vectors.pow(3).sum(); }, m);
+    const Tensor g = gradient(
+        [&](const Tensor& a) { return leading_first(a, rule).eigenvectors.pow(3).sum(); }, m);
     EXPECT_TRUE(torch::equal(g, g.mT())) << to_string(rule);
   }
 }
 
 TEST(GradientRule, OutputsALossDoesNotUseCostNothingAndCountAsZero) {
   const Tensor m = random_symmetric({2, 5, 5}, 4).requires_grad_(true);
-  const auto [values, vectors] = eigh(m);
+  const auto [values, vectors] = leading_first(m);
   const auto grad_of = [&](const Tensor& loss) {
     return torch::autograd::grad({loss}, {m}, {}, /*retain_graph=*/true)[0];
   };
@@ -165,7 +166,7 @@ TEST(GradientRule, OutputsALossDoesNotUseCostNothingAndCountAsZero) {
 
 TEST(GradientRule, GradientsInAnyLayoutAreRead) {
   const Tensor m = random_symmetric({2, 3, 4, 4}, 4).requires_grad_(true);
-  const auto [values, vectors] = eigh(m);
+  const auto [values, vectors] = leading_first(m);
   const Tensor weight = random({3, 2, 4, 4}, 6);
   const auto grad_of = [&](const Tensor& given) {
     return torch::autograd::grad({vectors}, {m}, {given}, /*retain_graph=*/true)[0];
@@ -240,7 +241,8 @@ TEST(GradientRule, ThirdDerivativesComeFromTheSameFormula) {
   const auto step = [&](const Tensor& y, bool graph) {
     return (torch::autograd::grad({y}, {x}, {}, true, graph)[0] * d).sum();
   };
-  const Tensor third = step(step(step(eigh(x).values.pow(4).sum(), true), true), false);
+  const Tensor third =
+      step(step(step(leading_first(x).eigenvalues.pow(4).sum(), true), true), false);
   const double expected = 24 * (m.matmul(d).matmul(d).matmul(d)).trace().item<double>();
   EXPECT_NEAR(third.item<double>(), expected, 1e-9 * std::abs(expected));
 }
@@ -249,7 +251,9 @@ TEST(GradientRule, GradientsScaleInverselyWithTheMatrix) {
   const Tensor m = with_spectrum({2, 1.9, 1, 1, 0.1}).to(at::kFloat), weight = random({5, 5}, 2);
   for (const GradientRule& rule : kAllRules) {
     if (std::holds_alternative<Analytic>(rule)) continue;
-    const Loss loss = [&](const Tensor& a) { return (eigh(a, rule).vectors * weight).sum(); };
+    const Loss loss = [&](const Tensor& a) {
+      return (leading_first(a, rule).eigenvectors * weight).sum();
+    };
     const Tensor at_one = gradient(loss, m);
     for (const float scale : {0x1p-66f, 0x1p63f})
       EXPECT_LT(relative_error(gradient(loss, m * scale) * scale, at_one), 1e-6) << to_string(rule);

@@ -222,7 +222,7 @@ class Round {
   void eigenvalues_and_their_losses() {
     what_ = "eigenvalues";
     set(spectrum(/*zeros=*/true), std::pow(10, between(-3, 3)));
-    const Tensor found = eigh(matrix_).values.to(at::kDouble).contiguous();
+    const Tensor found = leading_first(matrix_).eigenvalues.to(at::kDouble).contiguous();
     double worst = 0;
     for (std::int64_t i = 0; i < n_; ++i)
       worst = std::max(worst,
@@ -234,8 +234,8 @@ class Round {
     const double largest = double(values_.front());
     for (const GradientRule& rule :
          {GradientRule(Masked{}), GradientRule(PowerIteration{}), GradientRule(Lorentzian{})}) {
-      const Tensor g =
-          gradient_of([&](const Tensor& m) { return eigh(m, rule).values.pow(3).sum(); });
+      const Tensor g = gradient_of(
+          [&](const Tensor& m) { return leading_first(m, rule).eigenvalues.pow(3).sum(); });
       EXPECT_LE(distance(g, truth), 6 * (largest + eta_) * std::sqrt(double(n_)) * eta_ +
                                         room() * frobenius(diagonal(slopes)))
           << to_string(rule) << ", " << what();
@@ -267,7 +267,7 @@ class Round {
     };
     // Within a group the masked rule leaves out what is equal but for rounding.
     const auto by_eigh = [&](const Tensor& m) {
-      const Tensor v = eigh(m, Masked{4 * room()}).vectors.narrow(-1, 0, kept);
+      const Tensor v = leading_first(m, Masked{4 * room()}).eigenvectors.narrow(-1, 0, kept);
       return v.matmul(v.mT());
     };
     for (const auto& call : {std::function<Tensor(const Tensor&)>(by_spectral),
@@ -327,7 +327,7 @@ class Round {
       };
       const QuadMatrix truth = gradient_by(off_diagonal);
       const Tensor g = gradient_of([&](const Tensor& m) {
-        const Tensor v = eigh(m, rule).vectors;
+        const Tensor v = leading_first(m, rule).eigenvectors;
         return (v.mT().matmul(weights_).matmul(v).diagonal() * w_tensor).sum();
       });
       const double slope = 2 * std::max((terms * terms + terms) / 0.09, 1 / (gap * gap));

@@ -13,7 +13,7 @@ using SpectrumLoss = std::function<Tensor(const Tensor& values, const Tensor& ve
 Tensor second(const SpectrumLoss& loss, const Tensor& m, const Tensor& direction,
               const GradientRule& rule = Masked{}) {
   const Tensor x = m.clone().requires_grad_(true);
-  const auto [values, vectors] = eigh(x, rule);
+  const auto [values, vectors] = leading_first(x, rule);
   const Tensor g = torch::autograd::grad({loss(values, vectors)}, {x}, {}, true, true)[0];
   return torch::autograd::grad({(g * direction).sum()}, {x}, {}, {}, false, true)[0];
 }
@@ -65,7 +65,7 @@ TEST(SecondAtRepeats, OfLossesThatSeeEigenspacesAsAWholeIsExact) {
   for (const std::vector<double>& spectrum :
        {std::vector<double>{2, 2, 1, 1, 0.5}, {3, 3, 1, 1, 1}, {2, 2, 0, 0, 0}}) {
     const Tensor m = with_spectrum(spectrum);
-    const Tensor itself = leading_projector(eigh(m).vectors, 2);
+    const Tensor itself = leading_projector(leading_first(m).eigenvectors, 2);
     const auto expect_exact = [&](const char* name, const SpectrumLoss& loss) {
       EXPECT_LT(relative_error(second(loss, m, k), second_by_differences(loss, m, k)), 1e-7)
           << name << " at " << spectrum;
@@ -115,8 +115,8 @@ TEST(SecondAtRepeats, IsZeroOrAsBeforeWhereNothingIsLeftOut) {
 TEST(SecondAtRepeats, ReachesTheLossesOwnParameters) {
   const Tensor m = with_spectrum({2, 2, 1}).requires_grad_(true), k = random_symmetric({3, 3}, 5);
   const Tensor scale = torch::tensor(1.5, at::kDouble).requires_grad_(true);
-  const Tensor g =
-      torch::autograd::grad({scale * power_sum(eigh(m).values, 3)}, {m}, {}, {}, true)[0];
+  const Tensor g = torch::autograd::grad({scale * power_sum(leading_first(m).eigenvalues, 3)}, {m},
+                                         {}, {}, true)[0];
   const auto both = torch::autograd::grad({(g * k).sum()}, {m, scale});
   const Tensor plain = m.detach();
   EXPECT_LT(relative_error(both[0], 4.5 * (plain.matmul(k) + k.matmul(plain))), 1e-13);
@@ -162,7 +162,7 @@ TEST(SecondAtRepeats, ThirdDerivativesAreRefusedByName) {
     const auto step = [&](const Tensor& y, bool graph) {
       return (torch::autograd::grad({y}, {x}, {}, true, graph)[0] * d).sum();
     };
-    return step(step(step(power_sum(eigh(x).values, 4), true), true), false);
+    return step(step(step(power_sum(leading_first(x).eigenvalues, 4), true), true), false);
   };
   EXPECT_TRUE(fails_with("derivative under rule masked at repeated eigenvalues", [&] {
     third(with_spectrum({2, 2, 1}), d);
@@ -177,7 +177,7 @@ TEST(SecondAtRepeats, ThirdDerivativesAreRefusedByName) {
 TEST(SecondAtRepeats, AMatrixMayChangeOnceItIsDecomposed) {
   const Tensor leaf = with_spectrum({2, 2, 1}).requires_grad_(true);
   const Tensor m = leaf * 1, k = random_symmetric({3, 3}, 5), before = m.detach().clone();
-  const auto [values, vectors] = eigh(m);
+  const auto [values, vectors] = leading_first(m);
   m.zero_();
   const Tensor g = torch::autograd::grad({power_sum(values, 3)}, {leaf}, {}, {}, true)[0];
   const Tensor ours = torch::autograd::grad({(g * k).sum()}, {leaf})[0];

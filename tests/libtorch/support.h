@@ -74,6 +74,11 @@ inline double relative_error(const Tensor& a, const Tensor& b) {
   return ((x - y).norm() / y.norm()).item<double>();
 }
 
+/// The decomposition in the order of rank policies.
+inline Eigh leading_first(const Tensor& matrix, const GradientRule& rule = Masked{}) {
+  return eigh(matrix, rule, {.descending = true});
+}
+
 inline bool all_finite(const Tensor& tensor) { return tensor.isfinite().all().item<bool>(); }
 inline bool all_nan(const Tensor& tensor) { return tensor.isnan().all().item<bool>(); }
 

@@ -26,7 +26,7 @@ def with_spectrum(values):
 
 
 def through_eigh(m):
-    values, vectors = keel.eigh(m)
+    values, vectors = keel.eigh(m, descending=True)
     leading = vectors[:, :1] @ vectors[:, :1].mT
     return (leading * weights(m)).sum() + values.pow(3).sum()
 

@@ -26,13 +26,24 @@ def through_torch(matrix, function):
     return vectors * function(values).unsqueeze(-2) @ vectors.mT
 
 
-def test_eigh_is_torchs_in_the_other_order():
-    m = positive(3)
-    ours, theirs = keel.eigh(m), torch.linalg.eigh(m)
+@pytest.mark.parametrize("triangle", ["L", "U", "l", "u"])
+def test_eigh_takes_the_place_of_torchs(triangle):
+    m = torch.randn(3, 5, 5, dtype=torch.double)  # its triangles differ
+    ours, theirs = keel.eigh(m, UPLO=triangle), torch.linalg.eigh(m, UPLO=triangle)
     assert isinstance(ours, keel.Eigh)
-    torch.testing.assert_close(ours.values, theirs[0].flip(-1))
-    rebuilt = ours.vectors * ours.values.unsqueeze(-2) @ ours.vectors.mT
-    torch.testing.assert_close(rebuilt, m)
+    torch.testing.assert_close(ours.eigenvalues, theirs.eigenvalues)
+    torch.testing.assert_close(ours.eigenvectors.square(), theirs.eigenvectors.square())
+    down = keel.eigh(m, UPLO=triangle, descending=True)
+    assert torch.equal(down.eigenvalues.flip(-1), ours.eigenvalues)
+    assert torch.equal(down.eigenvectors.flip(-1), ours.eigenvectors)
+
+
+def test_eigh_says_where_the_triangle_belongs():
+    m = torch.eye(2)
+    with pytest.raises(ValueError, match="expected a rule in second place, got 'U': write UPLO='U'"):
+        keel.eigh(m, "U")
+    with pytest.raises(ValueError, match='expected UPLO to be "L" or "U", got \'lower\''):
+        keel.eigh(m, UPLO="lower")
 
 
 @pytest.mark.parametrize("rule", [keel.Masked(), keel.Analytic(), keel.PowerIteration(4000)])
@@ -44,7 +55,7 @@ def test_eigh_gradients_are_torchs(rule):
         return (vectors.square() * weights).sum() + values.pow(3).sum()
 
     (ours,) = torch.autograd.grad(loss(*keel.eigh(m, rule)), m)
-    (theirs,) = torch.autograd.grad(loss(*(x.flip(-1) for x in torch.linalg.eigh(m))), m)
+    (theirs,) = torch.autograd.grad(loss(*torch.linalg.eigh(m)), m)
     torch.testing.assert_close(ours, (theirs + theirs.mT) / 2)
 
 
@@ -104,7 +115,7 @@ def test_second_derivatives_of_eigh_at_repeated_eigenvalues(vectorize):
     k = torch.tensor([[1.0, 2.0, 3.0], [2.0, -1.0, 0.5], [3.0, 0.5, 4.0]], dtype=torch.double)
     hessian = torch.autograd.functional.hessian
 
-    ours = hessian(lambda x: keel.eigh(x).values.pow(3).sum(), m, vectorize=vectorize)
+    ours = hessian(lambda x: keel.eigh(x).eigenvalues.pow(3).sum(), m, vectorize=vectorize)
     torch.testing.assert_close((ours * k).sum((-2, -1)), 3 * (m @ k + k @ m))
 
     def rebuilt(x):
@@ -135,7 +146,7 @@ def test_rank_policies():
     }
     for policy, expected in ranks.items():
         result = keel.spectral(m, "one", rank=policy)
-        assert int(result.rank) == expected, policy
+        assert int(result.kept) == expected, policy
         torch.testing.assert_close(result.result, keel.projector(m, policy))
         assert result.result.trace().item() == pytest.approx(expected)
 
@@ -151,17 +162,17 @@ def test_results_do_not_depend_on_what_batch_mates_hold_or_on_the_place(n, dtype
         for ours, theirs in zip(function(batch), function(others)):
             assert torch.equal(ours[0], theirs[4])
     for size in (1, 3):
-        values = keel.eigh(batch[:size]).values[0]
-        bound = 16 * n * torch.finfo(dtype).eps * values[0]  # Weyl, for two stable solvers
-        assert (values - keel.eigh(batch).values[0]).abs().max() < bound
+        values = keel.eigh(batch[:size]).eigenvalues[0]
+        bound = 16 * n * torch.finfo(dtype).eps * values[-1]  # Weyl, for two stable solvers
+        assert (values - keel.eigh(batch).eigenvalues[0]).abs().max() < bound
 
 
 def test_power_method_is_seeded_and_finds_the_values():
     m = torch.diag(torch.tensor([4.0, 1.0, 0.25], dtype=torch.double))
     found = keel.power_method(m, iterations=60, seed=3)
-    torch.testing.assert_close(found.values, torch.tensor([4, 1, 0.25], dtype=torch.double))
-    assert torch.equal(found.vectors, keel.power_method(m, 60, 3).vectors)
-    assert not torch.equal(found.vectors, keel.power_method(m, 1, 4).vectors)
+    torch.testing.assert_close(found.eigenvalues, torch.tensor([4, 1, 0.25], dtype=torch.double))
+    assert torch.equal(found.eigenvectors, keel.power_method(m, 60, 3).eigenvectors)
+    assert not torch.equal(found.eigenvectors, keel.power_method(m, 1, 4).eigenvectors)
 
 
 def test_errors_name_the_operation():

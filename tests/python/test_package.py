@@ -12,7 +12,7 @@ import pytest
 import keel
 from keel import _library
 
-RUN = "import keel, torch; print(keel.__version__, keel.__file__, keel.eigh(torch.eye(2)).values)"
+RUN = "import keel, torch; print(keel.__version__, keel.__file__, keel.eigh(torch.eye(2)).eigenvalues)"
 
 
 def run(code, **environment):

@@ -12,6 +12,7 @@
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/tridiagonal.cuh"
 #include "cuda/launch/shared_memory.h"
+#include "eigh_order.h"
 #include "keel/eigh.h"
 
 namespace keel::cuda {
@@ -143,14 +144,16 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
 /// The result, row by row, to where the caller wants it.
 template <typename T, int N>
 __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
-                                    T* values, T* vectors, std::int64_t row_stride) {
-  for (int at = team.thread; at < n; at += Team<T, N>::kSize) values[at] = s.sorted_value[at];
+                                    EighOrder order, T* values, T* vectors,
+                                    std::int64_t row_stride) {
+  for (int at = team.thread; at < n; at += Team<T, N>::kSize)
+    values[at] = s.sorted_value[place_in(order, n, at)];
   const int r = team.column();
   if (r >= n) return;
 #pragma unroll
   for (int k = 0; k < Team<T, N>::kOwn; ++k) {
     const int c = team.element(k);
-    if (c < n) vectors[r * row_stride + c] = s.update[r * Team<T, N>::kRow + c];
+    if (c < n) vectors[r * row_stride + c] = s.update[r * Team<T, N>::kRow + place_in(order, n, c)];
   }
 }
 
@@ -167,7 +170,8 @@ inline constexpr int kBlocksAtOnce = N > 8    ? 0
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce<T, N>)
-    eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status) {
+    eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+                EighStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
   const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;
   const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
@@ -179,7 +183,8 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce
   const bool finite = decompose(
       team, n, [&](int r, int c) { return source[r * matrices.row_stride + c]; }, shared);
   if (!exists) return;
-  store_decomposition(team, n, shared, values + index * n, vectors[index], vectors.row_stride);
+  store_decomposition(team, n, shared, order, values + index * n, vectors[index],
+                      vectors.row_stride);
   if (team.thread == 0 && status != nullptr)
     status[index] = finite ? EighStatus::converged : EighStatus::not_finite;
 }

@@ -6,6 +6,7 @@
 
 #include "cuda/eigh/middle_parts.cuh"
 #include "cuda/eigh/sign.cuh"
+#include "eigh_order.h"
 
 namespace keel::cuda {
 
@@ -208,7 +209,7 @@ struct Finisher {
     if constexpr (SQUARE > 0) apply_all<SQUARE - 1>();
   }
 
-  __device__ __forceinline__ void store(T* result, std::int64_t row_stride) {
+  __device__ __forceinline__ void store(T* result, std::int64_t row_stride, EighOrder order) {
     const bool finite = parts.finite;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -227,15 +228,17 @@ struct Finisher {
     const int count = min(kPanel, n - first);
     for (int at = threadIdx.x; at < n * kPanel; at += kThreads) {
       const int r = at / kPanel, c = at % kPanel;
-      if (c < count) result[r * row_stride + first + c] = s.panel[r * Storage::kPanelRow + c];
+      if (c < count)
+        result[r * row_stride + place_in(order, n, first + c)] =
+            s.panel[r * Storage::kPanelRow + c];
     }
   }
 };
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Finisher<T, N>::kThreads, 1)
-    finish_kernel(int panels, std::int64_t first, const MiddleParts<T, N>* all,
-                  Matrices<T> vectors) {
+    finish_kernel(int panels, std::int64_t first, const MiddleParts<T, N>* all, Matrices<T> vectors,
+                  EighOrder order) {
   using Panel = Finisher<T, N>;
   extern __shared__ __align__(16) unsigned char memory[];
   Panel panel(*reinterpret_cast<FinishStorage<T, N>*>(memory), all[blockIdx.x / panels],
@@ -245,7 +248,7 @@ __global__ void __launch_bounds__(Finisher<T, N>::kThreads, 1)
   panel.multiply();
   panel.take_vectors();
   panel.apply_all();
-  panel.store(vectors[first + blockIdx.x / panels], vectors.row_stride);
+  panel.store(vectors[first + blockIdx.x / panels], vectors.row_stride, order);
 }
 
 }  // namespace keel::cuda

@@ -3,6 +3,7 @@
 // The tridiagonal matrix's two halves decomposed, a block each, and the values of the merge that joins them.
 
 #include "cuda/eigh/middle_parts.cuh"
+#include "eigh_order.h"
 
 namespace keel::cuda {
 
@@ -33,7 +34,8 @@ __global__ void __launch_bounds__(Team<T, N / 2>::kSize)
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Team<T, N>::kSize)
-    join_kernel(int n, std::int64_t first, MiddleParts<T, N>* all, T* values, EighStatus* status) {
+    join_kernel(int n, std::int64_t first, MiddleParts<T, N>* all, T* values, EighOrder order,
+                EighStatus* status) {
   constexpr int kHalf = N / 2;
   extern __shared__ __align__(16) unsigned char memory[];
   auto& s = *reinterpret_cast<MergeStorage<T, N>*>(memory);
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize)
   const bool finite = parts.finite;
   if (j < n && team.lane() == 0) {
     parts.root_at[place] = j;
-    values[index * n + place] = finite ? ldexp(value, parts.exponent) : T(NAN);
+    values[index * n + place_in(order, n, place)] = finite ? ldexp(value, parts.exponent) : T(NAN);
   }
   if (team.thread == 0) {
     parts.alive = merge.alive;

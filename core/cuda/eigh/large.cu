@@ -10,6 +10,7 @@
 
 #include "cuda/eigh/orthogonality.cuh"
 #include "cuda/launch/scratch.h"
+#include "eigh_order.h"
 #include "keel/error.h"
 
 namespace keel::cuda {
@@ -112,11 +113,11 @@ __global__ void prepare(Matrices<const T> matrices, int slices, const Bits<T>* l
 }
 
 /// For every vector (a row of `rows`, ascending) the sign that makes its entry of largest magnitude, the
-/// first such one, positive; and the values in descending order and at their own size. A warp a vector.
+/// first such one, positive; and the values in order and at their own size. A warp a vector.
 template <typename T>
 __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascending, const T* rows,
                               const int* exponent, const bool* finite, const int* information,
-                              T* values, T* sign, EighStatus* status) {
+                              EighOrder order, T* values, T* sign, EighStatus* status) {
   const std::int64_t at = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (at >= batch * n) return;
@@ -144,25 +145,27 @@ __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascen
   if (lane != 0) return;
   const bool converged = information[index] == 0, good = finite[index] && converged;
   sign[at] = !good ? T(NAN) : (peak < 0 ? T(-1) : T(1));
-  values[index * n + n - 1 - i] = good ? ldexp(ascending[at], exponent[index]) : T(NAN);
+  values[index * n + place_in(order, n, n - 1 - i)] =
+      good ? ldexp(ascending[at], exponent[index]) : T(NAN);
   if (i == 0 && status != nullptr)
     status[index] = good        ? EighStatus::converged
                     : converged ? EighStatus::not_finite
                                 : EighStatus::not_converged;
 }
 
-/// vectors = rows, signed, transposed and in descending order.
+/// vectors = rows, signed, transposed and in order.
 template <typename T>
-__global__ void finish_vectors(std::int64_t n, const T* rows, const T* sign, Matrices<T> vectors) {
+__global__ void finish_vectors(std::int64_t n, const T* rows, const T* sign, EighOrder order,
+                               Matrices<T> vectors) {
   __shared__ T tile[kTile][kTile + 1];
   const std::int64_t tiles = (n + kTile - 1) / kTile;
   const std::int64_t index = blockIdx.x / (tiles * tiles), which = blockIdx.x % (tiles * tiles);
   const std::int64_t first = which / tiles * kTile, top = which % tiles * kTile;
   const T* const source = rows + index * n * n;
   for (int k = threadIdx.y; k < kTile; k += blockDim.y) {
-    const std::int64_t c = first + k, r = top + threadIdx.x;  // descending column, row
+    const std::int64_t c = first + k, r = top + threadIdx.x;  // column, row
     if (c < n && r < n) {
-      const std::int64_t i = n - 1 - c;
+      const std::int64_t i = n - 1 - place_in(order, n, c);
       tile[k][threadIdx.x] = source[i * n + r] * sign[index * n + i] + T(0);
     }
   }
@@ -177,8 +180,8 @@ __global__ void finish_vectors(std::int64_t n, const T* rows, const T* sign, Mat
 }  // namespace
 
 template <typename T>
-void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
-                const Stream& stream) {
+void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+                EighStatus* status, const Stream& stream) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
   const cudaStream_t queue = native(stream);
   // Alone, a matrix takes another path in cuSOLVER: slower below this size (bench/NOTES.md).
@@ -216,17 +219,17 @@ void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eigh
   restore_orthogonality<T>(kName, batch, n, rows, stream);
 
   finish_values<T><<<unsigned((batch * n * 32 + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
-      batch, n, ascending, rows, exponent, finite, information, values, sign, status);
+      batch, n, ascending, rows, exponent, finite, information, order, values, sign, status);
   check_launch(kName);
   const std::int64_t tiles = (n + kTile - 1) / kTile;
-  finish_vectors<T>
-      <<<unsigned(batch * tiles * tiles), dim3(kTile, 8), 0, queue>>>(n, rows, sign, vectors);
+  finish_vectors<T><<<unsigned(batch * tiles * tiles), dim3(kTile, 8), 0, queue>>>(n, rows, sign,
+                                                                                   order, vectors);
   check_launch(kName);
 }
 
-template void eigh_large(Matrices<const float>, float*, Matrices<float>, EighStatus*,
+template void eigh_large(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
                          const Stream&);
-template void eigh_large(Matrices<const double>, double*, Matrices<double>, EighStatus*,
+template void eigh_large(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,
                          const Stream&);
 
 }  // namespace keel::cuda

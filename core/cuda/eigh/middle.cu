@@ -38,8 +38,8 @@ bool is_middle(std::int64_t n) {
 }
 
 template <typename T>
-void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
-                 const Stream& stream) {
+void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+                 EighStatus* status, const Stream& stream) {
   constexpr int N = int(kLargestMiddle<T>);
   const cudaStream_t queue = native(stream);
   const int n = int(matrices.n);
@@ -54,17 +54,17 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
     launch<Storage<T, N / 2>>(halves_kernel<T, N>, 2 * count, Team<T, N / 2>::kSize, queue, n,
                               parts);
     launch<MergeStorage<T, N>>(join_kernel<T, N>, count, Team<T, N>::kSize, queue, n, first, parts,
-                               values, status);
+                               values, order, status);
     launch<FinishStorage<T, N>>(finish_kernel<T, N>, panels * count, Finisher<T, N>::kThreads,
-                                queue, panels, first, parts, vectors);
+                                queue, panels, first, parts, vectors, order);
   }
 }
 
 template bool is_middle<float>(std::int64_t);
 template bool is_middle<double>(std::int64_t);
-template void eigh_middle(Matrices<const float>, float*, Matrices<float>, EighStatus*,
+template void eigh_middle(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
                           const Stream&);
-template void eigh_middle(Matrices<const double>, double*, Matrices<double>, EighStatus*,
+template void eigh_middle(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,
                           const Stream&);
 
 }  // namespace keel::cuda

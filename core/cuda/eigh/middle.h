@@ -14,7 +14,7 @@ bool is_middle(std::int64_t n);
 
 /// eigh in four kernels, for what fits into one multiprocessor's registers but not into its shared memory.
 template <typename T>
-void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status,
-                 const Stream& stream);
+void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+                 EighStatus* status, const Stream& stream);
 
 }  // namespace keel::cuda

@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
     if (s.sorted_value[i] < task.eps) s.sorted_value[i] = task.eps;  // NaN stays
   team.sync();
   if (exists)
-    store_decomposition(team, n, s, task.state.values + index * n, task.state.vectors[index],
-                        task.state.vectors.row_stride);
+    store_decomposition(team, n, s, EighOrder::descending, task.state.values + index * n,
+                        task.state.vectors[index], task.state.vectors.row_stride);
 
   if (task.policy.by_rayleigh) rayleigh_quotients(team, n, entry, s);
   // The first warp of each team finds the rank; a warp of several teams takes them in turn.

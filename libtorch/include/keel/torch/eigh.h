@@ -7,16 +7,22 @@
 namespace keel {
 
 struct Eigh {
-  torch::Tensor values;   ///< (..., n), descending
-  torch::Tensor vectors;  ///< (..., n, n), column i belongs to values[..., i]
+  torch::Tensor eigenvalues;   ///< (..., n)
+  torch::Tensor eigenvectors;  ///< (..., n, n), column i belongs to eigenvalues[..., i]
 };
 
-/// Symmetric eigendecomposition of (..., n, n) matrices, with the gradient of `rule`:
+struct EighOptions {
+  char uplo = 'L';          ///< the triangle that is read, 'L' or 'U'
+  bool descending = false;  ///< the largest eigenvalue first
+};
+
+/// Symmetric eigendecomposition, eigenvalues ascending, with the gradient of `rule`: Masked unless another is given. Takes
+/// the place of torch::linalg_eigh:
 ///
-///     auto [values, vectors] = keel::eigh(M, keel::PowerIteration{.terms = 19});
+///     auto [eigenvalues, eigenvectors] = keel::eigh(M, keel::PowerIteration{.terms = 19});
 ///
-/// - The lower triangle is read. The gradient is the symmetric dL/dM, as torch::linalg_eigh gives
-///   it.
+/// - Matrices are (..., n, n). The gradient is the symmetric dL/dM, as torch::linalg_eigh gives it.
+/// - In each eigenvector the entry of largest magnitude is positive.
 /// - The default rule equals torch::linalg_eigh's gradient where no two eigenvalues are closer than
 ///   10 sqrt(n) machine epsilons of the largest. At
 ///   repeated eigenvalues it stays exact for losses that see an eigenspace only as a whole: its
@@ -31,6 +37,7 @@ struct Eigh {
 ///   about. Finding out costs a few more passes through the loss's graph and, on CUDA, a wait. Only a
 ///   second backward pass does so.
 /// - A matrix with NaN or infinity gives NaN values, vectors and gradients, for itself alone.
-Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
+Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{},
+          const EighOptions& options = {});
 
 }  // namespace keel

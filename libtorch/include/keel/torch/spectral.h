@@ -7,22 +7,23 @@
 namespace keel {
 
 struct Spectral {
-  torch::Tensor result;   ///< (..., n, n), V_r f(values_r) V_r^T: the only differentiable output
-  torch::Tensor values;   ///< (..., n), descending
-  torch::Tensor vectors;  ///< (..., n, n)
-  torch::Tensor rank;     ///< (...), int64: how many leading eigenvalues were kept
+  torch::Tensor result;  ///< (..., n, n), V_r f(values_r) V_r^T
+  torch::Tensor kept;    ///< (...), int64: how many eigenvalues, from the largest down
 };
 
-/// A function of symmetric (..., n, n) matrices, over all eigenvalues or those `policy` keeps.
+/// A function of symmetric (..., n, n) matrices, whose lower triangle is read, over all eigenvalues or those that `rank`
+/// keeps. Its gradient is Exact unless another rule is given.
 ///
-/// - The lower triangle is read; the gradient is the symmetric dL/dM.
+/// - The gradient is the symmetric dL/dM.
 /// - `Exact` has no pole at repeated eigenvalues. At full rank it can be differentiated twice;
 ///   other rules and rank cuts once. A derivative that is not there is an error, never a wrong
 ///   number.
 /// - Where f is not defined at a kept eigenvalue the matrix's result is NaN.
 Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
-                  const RankPolicy& policy = FullRank{}, const SpectralRule& rule = Exact{});
+                  const RankPolicy& rank = FullRank{}, const SpectralRule& rule = Exact{});
 
+/// These are spectral() by name, at full rank: also of symmetric matrices, whose lower triangle is read. expm is not
+/// torch::matrix_exp, which takes any matrix.
 torch::Tensor sqrtm(const torch::Tensor& matrix, const SpectralRule& rule = Exact{});
 torch::Tensor inv_sqrtm(const torch::Tensor& matrix, const SpectralRule& rule = Exact{});
 torch::Tensor invm(const torch::Tensor& matrix, const SpectralRule& rule = Exact{});
@@ -31,8 +32,8 @@ torch::Tensor expm(const torch::Tensor& matrix, const SpectralRule& rule = Exact
 torch::Tensor powm(const torch::Tensor& matrix, double exponent,
                    const SpectralRule& rule = Exact{});
 
-/// The orthogonal projector on the leading eigenvectors that `policy` keeps.
-torch::Tensor projector(const torch::Tensor& matrix, const RankPolicy& policy,
+/// The orthogonal projector on the leading eigenvectors that `rank` keeps.
+torch::Tensor projector(const torch::Tensor& matrix, const RankPolicy& rank,
                         const SpectralRule& rule = Exact{});
 
 }  // namespace keel
