@@ -238,7 +238,7 @@ int train(const std::vector<std::string>& arguments) {
     return train_with_workers(arguments, command.workers, command.options);
   }
   const auto place = place_of_this();
-  const bool first = !place || place->rank == 0;
+  const bool first = !place || place->process == 0;
   if (first) settle_folder(command);
   std::unique_ptr<lab::Processes> processes;
   std::optional<lab::FolderClaim> folder;
@@ -253,7 +253,8 @@ int train(const std::vector<std::string>& arguments) {
     if (!processes) throw;
     folder.reset();
     const auto [code, words] = explained(error);
-    processes->heart().raise_alarm(fmt::format("rank {} stopped: {}", processes->rank(), words));
+    processes->heart().raise_alarm(
+        fmt::format("process {} stopped: {}", processes->process(), words));
     leave(code, words);
   }
 }

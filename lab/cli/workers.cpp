@@ -78,7 +78,7 @@ bool is_stopped(pid_t process) {
 }
 
 struct Worker {
-  std::int64_t rank = 0;
+  std::int64_t number = 0;
   pid_t process = -1;
   int errors = -1;   ///< what it writes to stderr; -1: our own
   std::string line;  ///< of that, as far as it has come
@@ -108,7 +108,7 @@ class Workers {
     // A store of torchrun's, or a restart of its, is not ours.
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     unsetenv("TORCHELASTIC_RESTART_COUNT");
-    for (std::int64_t rank = 0; rank < count; ++rank) start(rank);
+    for (std::int64_t number = 0; number < count; ++number) start(number);
   }
 
   ~Workers() {
@@ -145,19 +145,19 @@ class Workers {
       if (Clock::now() - *bad_since > kMoment + kLastMoment) signal_all(SIGKILL);
     }
     while (listen(milliseconds(0))) continue;  // all that is left in the pipes
-    for (const Worker& worker : all_)          // rank 0 first
+    for (const Worker& worker : all_)          // number 0 first
       if (worker.code() != kDone) return worker.code();
     return kDone;
   }
 
  private:
-  void start(std::int64_t rank) {
+  void start(std::int64_t number) {
     Worker worker;
-    worker.rank = rank;
+    worker.number = number;
     int ends[2] = {-1, -1};
-    if (rank > 0 && pipe2(ends, O_CLOEXEC) != 0) fail("keel train: pipe");
-    setenv("RANK", std::to_string(rank).c_str(), 1);
-    setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+    if (number > 0 && pipe2(ends, O_CLOEXEC) != 0) fail("keel train: pipe");
+    setenv("RANK", std::to_string(number).c_str(), 1);
+    setenv("LOCAL_RANK", std::to_string(number).c_str(), 1);
     std::vector<char*> pointers;
     for (std::string& word : words_) pointers.push_back(word.data());
     pointers.push_back(nullptr);
@@ -167,7 +167,7 @@ class Workers {
     if (worker.process == 0) {  // only calls that are safe here
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       if (getppid() != parent) _exit(kProcesses);
-      if (rank > 0) {
+      if (number > 0) {
         const int nowhere = open("/dev/null", O_WRONLY);
         dup2(nowhere, STDOUT_FILENO);
         dup2(ends[1], STDERR_FILENO);
@@ -175,7 +175,7 @@ class Workers {
       execv("/proc/self/exe", pointers.data());
       _exit(127);
     }
-    if (rank > 0) {
+    if (number > 0) {
       close(ends[1]);
       worker.errors = ends[0];
     }
@@ -212,7 +212,7 @@ class Workers {
   }
 
   static void say(const Worker& worker, const std::string& text) {
-    put(stderr, fmt::format("rank {}: {}\n", worker.rank, text));
+    put(stderr, fmt::format("process {}: {}\n", worker.number, text));
   }
 
   static void reap(Worker& worker) {
@@ -221,11 +221,11 @@ class Workers {
     worker.status = status;
     if (WIFSIGNALED(status))
       put(stderr,
-          fmt::format("keel: rank {} (process {}) was ended by signal {} ({})\n", worker.rank,
+          fmt::format("keel: process {} (pid {}) was ended by signal {} ({})\n", worker.number,
                       worker.process, WTERMSIG(status), strsignal(WTERMSIG(status))));
     else if (WEXITSTATUS(status) != kDone)
       put(stderr,
-          fmt::format("keel: rank {} ended with code {}\n", worker.rank, WEXITSTATUS(status)));
+          fmt::format("keel: process {} ended with code {}\n", worker.number, WEXITSTATUS(status)));
   }
 
   void signal_all(int number) {

@@ -18,7 +18,7 @@ BackendPointer gloo(const Place& place, const StorePointer& store,
     options->devices = {Gloo::createDeviceForHostname("127.0.0.1")};
   else
     options->devices = {Gloo::createDefaultDevice()};
-  return c10::make_intrusive<Gloo>(store, int(place.rank), int(place.size), options);
+  return c10::make_intrusive<Gloo>(store, int(place.process), int(place.size), options);
 }
 
 }  // namespace keel::lab

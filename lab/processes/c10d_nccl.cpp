@@ -14,7 +14,7 @@ BackendPointer nccl(const Place& place, const StorePointer& store,
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   const auto options = Nccl::Options::create();
   options->timeout = timeout;
-  return c10::make_intrusive<Nccl>(store, int(place.rank), int(place.size), options);
+  return c10::make_intrusive<Nccl>(store, int(place.process), int(place.size), options);
 }
 
 }  // namespace keel::lab

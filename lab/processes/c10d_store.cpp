@@ -64,7 +64,7 @@ class C10dStore : public Store {
  public:
   C10dStore(const Place& place, std::chrono::milliseconds timeout)
       : place_(place), timeout_(timeout) {
-    keeper_ = connect(place.rank == 0 && !place.store_is_kept);
+    keeper_ = connect(place.process == 0 && !place.store_is_kept);
     place_.port = keeper_->getPort();  // where any would do, the one it became
   }
 

@@ -35,7 +35,7 @@ class Collectives {
  public:
   virtual ~Collectives() = default;
   virtual void sum(torch::Tensor& tensor) = 0;
-  /// Replaces the tensor by rank 0's.
+  /// Replaces the tensor by process 0's.
   virtual void broadcast(torch::Tensor& tensor) = 0;
   virtual std::unique_ptr<GradientSum> gradient_sum(const std::vector<torch::Tensor>& parameters,
                                                     SumWatch watch) = 0;
@@ -51,7 +51,7 @@ class Store {
   virtual std::unique_ptr<Collectives> collectives(const Place& place, torch::Device device,
                                                    std::chrono::milliseconds timeout) = 0;
 };
-/// Rank 0 keeps it, unless an agent does. Throws where there is none within the timeout.
+/// Process 0 keeps it, unless an agent does. Throws where there is none within the timeout.
 std::unique_ptr<Store> open_store(const Place& place, std::chrono::milliseconds timeout);
 
 }  // namespace keel::lab

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 constexpr const char* kAlarm = "alarm";
 constexpr int kBeatsOfSilence = 4;  ///< after which a process is taken for dead
 
-std::string key_of(std::int64_t rank) { return "beat/" + std::to_string(rank); }
+std::string key_of(std::int64_t process) { return "beat/" + std::to_string(process); }
 
 struct Sign {
   std::int64_t beats = -1, step = 0, sums = 0;  ///< beats -1: never heard of
@@ -64,7 +64,7 @@ struct Heartbeat::State {
       ++mine.beats;
       sign = mine;
     }
-    mailbox->set(key_of(options.rank), written(sign));
+    mailbox->set(key_of(options.process), written(sign));
     const auto told = mailbox->get(kAlarm);
     const std::lock_guard lock(mutex);
     last_answer = Clock::now();
@@ -96,8 +96,8 @@ struct Heartbeat::State {
 
   std::vector<Sign> signs() {
     std::vector<Sign> all;
-    for (std::int64_t rank = 0; rank < options.size; ++rank)
-      all.push_back(read_sign(mailbox->get(key_of(rank))));
+    for (std::int64_t process = 0; process < options.size; ++process)
+      all.push_back(read_sign(mailbox->get(key_of(process))));
     return all;
   }
 
@@ -132,17 +132,18 @@ struct Heartbeat::State {
     }
     std::string silent, behind;
     for (std::size_t i = 0; i < now.size(); ++i) {
-      if (std::int64_t(i) == options.rank) continue;
+      if (std::int64_t(i) == options.process) continue;
       const auto add = [](std::string& list, const std::string& item) {
         list += (list.empty() ? "" : "; ") + item;
       };
       if (now[i].beats < 0)
-        add(silent, fmt::format("rank {} has never given a sign of life", i));
+        add(silent, fmt::format("process {} has never given a sign of life", i));
       else if (now[i].beats == before[i].beats)
-        add(silent, fmt::format("rank {} gives no sign of life (last at step {})", i, now[i].step));
+        add(silent,
+            fmt::format("process {} gives no sign of life (last at step {})", i, now[i].step));
       else if (now[i].sums == before[i].sums && now[i].sums < own.sums)
         add(behind,
-            fmt::format("rank {} lives but does not move (step {}, sum {}; this one: step {}, "
+            fmt::format("process {} lives but does not move (step {}, sum {}; this one: step {}, "
                         "sum {})",
                         i, now[i].step, now[i].sums, own.step, own.sums));
     }

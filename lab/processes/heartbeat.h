@@ -16,9 +16,9 @@ namespace keel::lab {
 class Heartbeat {
  public:
   struct Options {
-    std::int64_t rank = 0, size = 1;
+    std::int64_t process = 0, size = 1;
     std::chrono::milliseconds timeout{300'000};
-    std::string keeper = "rank 0";  ///< who keeps the store, in words
+    std::string keeper = "process 0";  ///< who keeps the store, in words
     /// Called on a thread of its own when the process waits for others who will not come and cannot
     /// be woken (a queue on a GPU, a store that hangs). It must end the process.
     std::function<void(const std::string&)> lost;

@@ -37,8 +37,8 @@ std::optional<Place> place_from_environment() {
   if (!variable("RANK") && !variable("WORLD_SIZE")) return std::nullopt;
   Place place;
   place.size = number("WORLD_SIZE", 1, 1 << 20);
-  place.rank = number("RANK", 0, place.size - 1);
-  if (variable("LOCAL_RANK")) place.local_rank = number("LOCAL_RANK", 0, place.rank);
+  place.process = number("RANK", 0, place.size - 1);
+  if (variable("LOCAL_RANK")) place.local_rank = number("LOCAL_RANK", 0, place.process);
   if (place.size > 1 || variable("MASTER_PORT"))
     place.port = int(number("MASTER_PORT", place.size > 1 ? 1 : 0, 65535));
   const auto address = variable("MASTER_ADDR");

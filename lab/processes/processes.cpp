@@ -53,30 +53,30 @@ Processes::Processes(const Place& place, const JoinOptions& options)
   try {
     store_ = open_store(place_, options_.timeout);
     mailbox_ = store_->mailbox();
-    const auto lost = [rank = place_.rank, end = options_.lost](const std::string& why) {
-      end(fmt::format("{}: rank {} stops: {}", kWho, rank, why));
+    const auto lost = [process = place_.process, end = options_.lost](const std::string& why) {
+      end(fmt::format("{}: process {} stops: {}", kWho, process, why));
     };
     heart_ = std::make_unique<Heartbeat>(
         store_->mailbox(),
-        Heartbeat::Options{.rank = place_.rank,
+        Heartbeat::Options{.process = place_.process,
                            .size = place_.size,
                            .timeout = options_.timeout,
                            .keeper = place_.store_is_kept ? "the agent at " + place_.store()
-                                                          : "rank 0 at " + place_.store(),
+                                                          : "process 0 at " + place_.store(),
                            .lost = lost});
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     throw ProcessError(
-        place_.rank == 0 && !place_.store_is_kept
+        place_.process == 0 && !place_.store_is_kept
             ? fmt::format(
-                  "{}: rank 0 cannot open the store at {} (MASTER_ADDR, MASTER_PORT; is the "
+                  "{}: process 0 cannot open the store at {} (MASTER_ADDR, MASTER_PORT; is the "
                   "port taken?): {}",
                   kWho, place_.store(), words_of(error))
             : fmt::format(
-                  "{}: rank {} found no store at {} (MASTER_ADDR, MASTER_PORT) within {}: is "
-                  "rank 0 there? {}",
-                  kWho, place_.rank, place_.store(), in_seconds(options_.timeout),
+                  "{}: process {} found no store at {} (MASTER_ADDR, MASTER_PORT) within {}: is "
+                  "process 0 there? {}",
+                  kWho, place_.process, place_.store(), in_seconds(options_.timeout),
                   words_of(error)));
   }
   try {
@@ -97,12 +97,14 @@ void Processes::join() {
     const Heartbeat::Waiting waiting(*heart_);
     return question();
   };
-  const auto key = [](auto rank) { return fmt::format("joined/{}", rank); };
-  const auto told_by = [&](auto rank) { return ask([&] { return mailbox_->get(key(rank)); }); };
+  const auto key = [](auto process) { return fmt::format("joined/{}", process); };
+  const auto told_by = [&](auto process) {
+    return ask([&] { return mailbox_->get(key(process)); });
+  };
 
-  if (ask([&] { return mailbox_->add(fmt::format("count/{}", rank()), 1); }) > 1)
-    fail(fmt::format("two processes say they are rank {} (RANK)", rank()));
-  ask([&] { mailbox_->set(key(rank()), std::to_string(size())); });
+  if (ask([&] { return mailbox_->add(fmt::format("count/{}", process()), 1); }) > 1)
+    fail(fmt::format("two processes say they are process {} (RANK)", process()));
+  ask([&] { mailbox_->set(key(process()), std::to_string(size())); });
   const auto deadline = Clock::now() + options_.timeout;
   for (std::int64_t other = 0; other < size();) {
     const auto told = told_by(other);
@@ -115,19 +117,19 @@ void Processes::join() {
       std::string missing;
       for (std::int64_t i = 0; i < size(); ++i)
         if (!told_by(i)) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
-      fail(fmt::format("expected {} processes (WORLD_SIZE) within {}, without rank {}", size(),
+      fail(fmt::format("expected {} processes (WORLD_SIZE) within {}, without process {}", size(),
                        in_seconds(options_.timeout), missing));
     }
     if (*told != std::to_string(size()))
-      fail(fmt::format("rank {} was told WORLD_SIZE {}, rank {} was told {}", other, *told, rank(),
-                       size()));
+      fail(fmt::format("process {} was told WORLD_SIZE {}, process {} was told {}", other, *told,
+                       process(), size()));
     ++other;
   }
 }
 
 void Processes::fail(const std::string& why) {
   heart_->raise_alarm(why);
-  throw ProcessError(fmt::format("{}: rank {} stops: {}", kWho, rank(), why));
+  throw ProcessError(fmt::format("{}: process {} stops: {}", kWho, process(), why));
 }
 
 void Processes::fail_at_store(const std::string& what) {
@@ -137,16 +139,17 @@ void Processes::fail_at_store(const std::string& what) {
 }
 
 std::pair<std::int64_t, std::int64_t> Processes::part_of(std::int64_t count) const {
-  return {count * rank() / size(), count * (rank() + 1) / size()};
+  return {count * process() / size(), count * (process() + 1) / size()};
 }
 
 void Processes::require_same(const nlohmann::json& settings) {
   if (is_first()) mailbox_->set("settings", settings.dump());
   meet();
-  const auto firsts = parse_json(mailbox_->get("settings").value_or("{}"), "what rank 0 was told");
+  const auto firsts =
+      parse_json(mailbox_->get("settings").value_or("{}"), "what process 0 was told");
   for (const auto& [name, value] : settings.items())
     if (!firsts.contains(name) || firsts[name] != value)
-      fail(fmt::format("rank {} was given {} {}, rank 0 {}", rank(), name, value.dump(),
+      fail(fmt::format("process {} was given {} {}, process 0 {}", process(), name, value.dump(),
                        firsts.value(name, nlohmann::json()).dump()));
   meet();
 }
@@ -172,7 +175,7 @@ void Processes::meet() {
   try {
     mailbox_->add(here, 1);
     wait_for(here, size());
-    // Rank 0 goes last: it may take the store along.
+    // Process 0 goes last: it may take the store along.
     if (is_first())
       wait_for(seen, size() - 1);
     else
@@ -225,7 +228,7 @@ std::unique_ptr<GradientSum> Processes::gradient_sum(const std::vector<torch::Te
 }
 
 keel::nn::ProcessGroup Processes::group() {
-  return {rank(), size(), [this](torch::Tensor& tensor) { sum(tensor); }};
+  return {process(), size(), [this](torch::Tensor& tensor) { sum(tensor); }};
 }
 
 std::vector<bool> Processes::any(const std::vector<bool>& here, torch::Device device) {
@@ -246,10 +249,10 @@ void Processes::explain(std::exception_ptr error) {
   const std::string why = heart_->blame(/*stuck=*/sum_failed_);
   if (!why.empty()) {
     heart_->raise_alarm(why);
-    throw ProcessError(fmt::format("{}: rank {} stops after step {}: {}. What it met: {}", kWho,
-                                   rank(), step_, why, what));
+    throw ProcessError(fmt::format("{}: process {} stops after step {}: {}. What it met: {}", kWho,
+                                   process(), step_, why, what));
   }
-  heart_->raise_alarm(fmt::format("rank {} stopped after step {}: {}", rank(), step_, what));
+  heart_->raise_alarm(fmt::format("process {} stopped after step {}: {}", process(), step_, what));
   std::rethrow_exception(error);
 }
 

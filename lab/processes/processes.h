@@ -45,14 +45,14 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  std::int64_t rank() const { return place_.rank; }
+  std::int64_t process() const { return place_.process; }
   std::int64_t size() const { return place_.size; }
   std::int64_t local_rank() const { return place_.local_rank; }
-  bool is_first() const { return rank() == 0; }
+  bool is_first() const { return process() == 0; }
   /// This process's part of `count` things: [begin, end), all parts as even as can be.
   std::pair<std::int64_t, std::int64_t> part_of(std::int64_t count) const;
 
-  /// Throws ProcessError on all where one was told something else than rank 0, naming it and both.
+  /// Throws ProcessError on all where one was told something else than process 0, naming it and both.
   void require_same(const nlohmann::json& settings);
   /// Returns when all have come here. However long that takes, as long as all of them live.
   void meet();
@@ -62,7 +62,7 @@ class Processes {
   std::string backend() const { return collectives_->name(); }
   /// In place, the same on all to the last bit. CUDA: queued.
   void sum(torch::Tensor& tensor);
-  /// Replaces the tensor by rank 0's.
+  /// Replaces the tensor by process 0's.
   void broadcast(torch::Tensor& tensor);
   std::unique_ptr<GradientSum> gradient_sum(const std::vector<torch::Tensor>& parameters);
   /// For layers that share their statistics.

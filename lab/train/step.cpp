@@ -128,7 +128,7 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
     step();
   } else {
     if (!graph_) graph_ = capture([this] { step(); }, /*watched=*/processes_ != nullptr);
-    // The sums inside are not seen one by one: a rank that does not come this far is told by this one.
+    // The sums inside are not seen one by one: a process that does not come this far is told by this one.
     if (processes_ != nullptr) processes_->heart().begin_sum();
     graph_->replay();
   }

@@ -146,7 +146,7 @@ class Run {
 
   bool is_first() const { return processes_ == nullptr || processes_->is_first(); }
 
-  /// All start from where rank 0 stands.
+  /// All start from where process 0 stands.
   void share_start() {
     static_assert(std::is_trivially_copyable_v<Position>);
     Tensor numbers = torch::from_blob(&at_, {std::int64_t(sizeof at_)}, torch::kByte).clone();
@@ -408,7 +408,7 @@ class Run {
   Stopwatch watch_;
   Throughput throughput_;
   std::int64_t timed_steps_ = 0;  ///< in this process since the last record
-  bool keeps_ = false;            ///< rank 0 writes checkpoints
+  bool keeps_ = false;            ///< process 0 writes checkpoints
   bool stop_agreed_ = false;
   std::int64_t recalibrated_ =
       0;                 ///< batches that made the statistics the model ends with; 0: training's

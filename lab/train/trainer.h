@@ -121,8 +121,8 @@ Result train(const TrainOptions& options, const DataSet& data, Observer& observe
 /// change no number) and the same data, and takes its part of every batch; the run is that of one
 /// process with the same options, to rounding.
 ///
-/// - Only rank 0's observer is told anything, and only rank 0 writes. The others need neither folder
-///   nor checkpoint: they get the start from rank 0. A run can be resumed with any number of processes.
+/// - Only process 0's observer is told anything, and only process 0 writes. The others need neither folder
+///   nor checkpoint: they get the start from process 0. A run can be resumed with any number of processes.
 /// - A signal to one ends the run on all, after the same step (on a GPU: at the next record).
 /// - ProcessError: another process is gone, hangs or was told something else; the message names it.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer,

@@ -7,8 +7,8 @@ void sum_over(const ProcessGroup& group, torch::Tensor& tensor) {
     group.sum(tensor);
   } catch (const std::exception& error) {
     const auto* torchs = dynamic_cast<const c10::Error*>(&error);
-    TORCH_CHECK(false, "keel::nn: the sum over ", group.size(), " processes failed on rank ",
-                group.rank(), " (is another gone, or not at this layer?): ",
+    TORCH_CHECK(false, "keel::nn: the sum over ", group.size(), " processes failed in process ",
+                group.process(), " (is another gone, or not at this layer?): ",
                 torchs != nullptr ? torchs->what_without_backtrace() : error.what());
   }
 }

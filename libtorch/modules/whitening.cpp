@@ -177,7 +177,7 @@ void WhiteningImpl::pretty_print(std::ostream& stream) const {
          << ", track_running_stats=" << flag(options.track_running_stats)
          << ", rule=" << to_string(options.rule) << ", rank=" << keel::to_string(*options.rank);
   if (options.process_group.size() > 1)
-    stream << ", process_group=rank " << options.process_group.rank() << " of "
+    stream << ", process_group=process " << options.process_group.process() << " of "
            << options.process_group.size();
   stream << ")";
 }

@@ -56,7 +56,7 @@ TEST(Ranks, EqualOneProcess) {
 TEST(Ranks, AreCountedByTheLayers) {
   const auto gloo = connect();
   nn::ProcessGroup group = gloo;
-  EXPECT_EQ(group.rank(), rank());
+  EXPECT_EQ(group.process(), rank());
   EXPECT_EQ(group.size(), size());
   // Leaving while the other still connects would be an error there.
   expect_same_on_all_ranks(*gloo, torch::ones({1}));
@@ -82,7 +82,8 @@ void expect_error_without_rank_1(const std::function<void()>& vanish) {
   const Tensor x = activations({9, 4}, 1, at::kFloat);
   layer->forward(x);
   if (rank() == 1) vanish();
-  EXPECT_TRUE(fails_with("the sum over 2 processes failed on rank 0", [&] { layer->forward(x); }));
+  EXPECT_TRUE(
+      fails_with("the sum over 2 processes failed in process 0", [&] { layer->forward(x); }));
 }
 
 TEST(Faults, ADeadRankIsAnError) {

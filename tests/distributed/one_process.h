@@ -66,7 +66,7 @@ inline void expect_one_process(const nn::ProcessGroup& group, const Shares& shar
     exact[i]->to(at::kDouble);
     const Trained one = train(alone[i], whole, whole_grad);
     const Trained truth = train(exact[i], whole.to(at::kDouble), whole_grad.to(at::kDouble));
-    const std::int64_t rank = group.rank();
+    const std::int64_t rank = group.process();
     Trained ours =
         train(together[i], share_of(whole, shares, rank), share_of(whole_grad, shares, rank));
     group.sum(ours.dL_dweight);

@@ -197,7 +197,7 @@ TEST(Synchronised, TheBaselineHasSecondDerivatives) {
 TEST(Synchronised, AFailedSumSaysWhere) {
   const nn::ProcessGroup broken(1, 4, [](Tensor&) { throw std::runtime_error("cable cut"); });
   nn::ZcaWhitening layer({.channels = 4, .process_group = broken});
-  EXPECT_TRUE(fails_with("the sum over 4 processes failed on rank 1", [&] {
+  EXPECT_TRUE(fails_with("the sum over 4 processes failed in process 1", [&] {
     layer->forward(activations({7, 4}, 1, at::kFloat));
   }));
   EXPECT_TRUE(fails_with("cable cut", [&] { layer->forward(activations({7, 4}, 1, at::kFloat)); }));
@@ -208,7 +208,7 @@ TEST(Synchronised, ClonesAndPrintsWithItsGroup) {
   nn::ZcaWhitening layer({.channels = 4, .process_group = group});
   const auto copy = std::dynamic_pointer_cast<nn::ZcaWhiteningImpl>(layer->clone());
   EXPECT_EQ(copy->options.process_group.size(), 4);
-  EXPECT_NE(c10::str(layer).find("process_group=rank 1 of 4"), std::string::npos);
+  EXPECT_NE(c10::str(layer).find("process_group=process 1 of 4"), std::string::npos);
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ def _lose_a_rank(rank, size, how):
         if how == "hangs":
             time.sleep(120)
         os._exit(0)
-    with pytest.raises(RuntimeError, match="the sum over 2 processes failed on rank 0"):
+    with pytest.raises(RuntimeError, match="the sum over 2 processes failed in process 0"):
         layer(x)
     return True
 

@@ -49,7 +49,7 @@ class FaultsTest : public TrainTest {
 TEST_F(FaultsTest, AKilledRankIsNamedAndTheRunGoesOn) {
   set_off();
   ranks[1]->send(SIGKILL);
-  expect_blamed(0, "rank 1 gives no sign of life");
+  expect_blamed(0, "process 1 gives no sign of life");
   const int reached = losses(folder / "run").rbegin()->first;
 
   // Its last checkpoint is whole. A signal to one rank is enough to stop both, after the same step.
@@ -71,13 +71,13 @@ TEST_F(FaultsTest, AKilledRankIsNamedAndTheRunGoesOn) {
 TEST_F(FaultsTest, AHangingRankIsNamed) {
   set_off();
   ranks[1]->send(SIGSTOP);
-  expect_blamed(0, "rank 1 gives no sign of life");
+  expect_blamed(0, "process 1 gives no sign of life");
 }
 
 TEST_F(FaultsTest, ARankThatHangsWithTheStoreIsNamed) {
   set_off();
   ranks[0]->send(SIGSTOP);
-  expect_blamed(1, "rank 0 at 127.0.0.1");
+  expect_blamed(1, "process 0 at 127.0.0.1");
 }
 
 TEST_F(FaultsTest, ARankThatHangsWithTheStoreWhileOthersJoinIsNamed) {
@@ -89,13 +89,13 @@ TEST_F(FaultsTest, ARankThatHangsWithTheStoreWhileOthersJoinIsNamed) {
   }
   std::this_thread::sleep_for(500ms);  // the last of them is open, not yet greeted
   ranks[0]->send(SIGSTOP);
-  expect_blamed(1, "rank 0 at 127.0.0.1");
+  expect_blamed(1, "process 0 at 127.0.0.1");
 }
 
 TEST_F(FaultsTest, ARankThatDiesWithTheStoreIsNamed) {
   set_off();
   ranks[0]->send(SIGKILL);
-  expect_blamed(1, "rank 0 at 127.0.0.1");
+  expect_blamed(1, "process 0 at 127.0.0.1");
 }
 
 TEST_F(FaultsTest, OptionsMustBeTheSame) {
@@ -104,7 +104,7 @@ TEST_F(FaultsTest, OptionsMustBeTheSame) {
   const Running second = start_rank(1, 2, options + " --weight-decay 0.001");
   for (Program* one : {first.get(), second.get()}) {
     EXPECT_EQ(one->wait(kInTime), kProcesses) << one->log();
-    EXPECT_TRUE(contains(one->log(), "rank 1 was given weight_decay 0.001, rank 0 0.0005"))
+    EXPECT_TRUE(contains(one->log(), "process 1 was given weight_decay 0.001, process 0 0.0005"))
         << one->log();
   }
 }
@@ -115,7 +115,7 @@ TEST_F(FaultsTest, AnErrorOfOneIsToldToAll) {
   const Running second = start_rank(1, 2, options + " --source cifar10 --path /nowhere");
   EXPECT_EQ(second->wait(kInTime), 3) << second->log();
   EXPECT_EQ(first->wait(kInTime), kProcesses) << first->log();
-  EXPECT_TRUE(contains(first->log(), "rank 1 stopped: ")) << first->log();
+  EXPECT_TRUE(contains(first->log(), "process 1 stopped: ")) << first->log();
   EXPECT_TRUE(contains(first->log(), "/nowhere")) << first->log();
 }
 
@@ -132,7 +132,7 @@ TEST_F(FaultsTest, WhoNeverComesIsNamed) {
   const Running alone = start_rank(0, 3, options);
   EXPECT_EQ(alone->wait(kInTime), kProcesses) << alone->log();
   EXPECT_TRUE(
-      contains(alone->log(), "expected 3 processes (WORLD_SIZE) within 2 s, without rank 1, 2"))
+      contains(alone->log(), "expected 3 processes (WORLD_SIZE) within 2 s, without process 1, 2"))
       << alone->log();
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
@@ -140,7 +140,8 @@ TEST_F(FaultsTest, WhoNeverComesIsNamed) {
 TEST_F(FaultsTest, AMasterThatIsNotThereIsNamed) {
   const Running lost = start_rank(1, 2, kSmall + "--timeout 2");
   EXPECT_EQ(lost->wait(kInTime), kProcesses) << lost->log();
-  EXPECT_TRUE(contains(lost->log(), "rank 1 found no store at 127.0.0.1:" + std::to_string(port)))
+  EXPECT_TRUE(
+      contains(lost->log(), "process 1 found no store at 127.0.0.1:" + std::to_string(port)))
       << lost->log();
 }
 
@@ -214,9 +215,9 @@ TEST_F(FaultsTest, WorkersAreWatchedOver) {
   kill(second, SIGKILL);
   EXPECT_EQ(all->wait(kInTime), kProcesses) << all->log();
   EXPECT_TRUE(
-      contains(all->log(), "rank 1 (process " + std::to_string(second) + ") was ended by signal 9"))
+      contains(all->log(), "process 1 (pid " + std::to_string(second) + ") was ended by signal 9"))
       << all->log();
-  EXPECT_TRUE(contains(all->log(), "rank 1 gives no sign of life")) << all->log();
+  EXPECT_TRUE(contains(all->log(), "process 1 gives no sign of life")) << all->log();
   EXPECT_NE(kill(first, 0), 0);
 }
 

@@ -61,10 +61,10 @@ class HeartbeatTest : public testing::Test {
   std::unique_ptr<Heartbeat> heart(std::int64_t rank,
                                    std::function<void(const std::string&)> lost = {}) {
     return std::make_unique<Heartbeat>(std::make_unique<BoardMailbox>(board_),
-                                       Heartbeat::Options{.rank = rank,
+                                       Heartbeat::Options{.process = rank,
                                                           .size = 3,
                                                           .timeout = timeout_,
-                                                          .keeper = "rank 0 at here:1",
+                                                          .keeper = "process 0 at here:1",
                                                           .lost = std::move(lost)});
   }
   void set(bool& flag, bool value) {
@@ -108,13 +108,13 @@ TEST_F(HeartbeatTest, WhoIsSilentIsNamedWithItsLastStep) {
   hearts_[2]->at(17);
   wait_for_step(2, 17);
   hearts_[2].reset();
-  EXPECT_EQ(hearts_[0]->blame(false), "rank 2 gives no sign of life (last at step 17)");
+  EXPECT_EQ(hearts_[0]->blame(false), "process 2 gives no sign of life (last at step 17)");
 }
 
 TEST_F(HeartbeatTest, WhoNeverCameIsNamed) {
   hearts_.push_back(heart(0));
   EXPECT_EQ(hearts_[0]->blame(false),
-            "rank 1 has never given a sign of life; rank 2 has never given a sign of life");
+            "process 1 has never given a sign of life; process 2 has never given a sign of life");
 }
 
 TEST_F(HeartbeatTest, WhoLivesButDoesNotMoveIsNamedByThoseWhoWaited) {
@@ -125,28 +125,29 @@ TEST_F(HeartbeatTest, WhoLivesButDoesNotMoveIsNamedByThoseWhoWaited) {
   hearts_[2]->at(3);
   wait_for_step(2, 3);
   EXPECT_EQ(hearts_[0]->blame(/*stuck=*/true),
-            "rank 2 lives but does not move (step 3, sum 0; this one: step 4, sum 5)");
+            "process 2 lives but does not move (step 3, sum 0; this one: step 4, sum 5)");
 }
 
 TEST_F(HeartbeatTest, AnAlarmIsWhatAllOthersSay) {
   start_all();
-  hearts_[1]->raise_alarm("rank 1 stopped: the disk is full");
+  hearts_[1]->raise_alarm("process 1 stopped: the disk is full");
   hearts_[1].reset();
   hearts_[2]->raise_alarm("something later");
   for (const int rank : {0, 2})
-    EXPECT_EQ(hearts_[std::size_t(rank)]->blame(false), "rank 1 stopped: the disk is full");
+    EXPECT_EQ(hearts_[std::size_t(rank)]->blame(false), "process 1 stopped: the disk is full");
   set(board_->gone, true);  // with the store gone, what was read before is still known
-  EXPECT_EQ(hearts_[0]->blame(false), "rank 1 stopped: the disk is full");
+  EXPECT_EQ(hearts_[0]->blame(false), "process 1 stopped: the disk is full");
 }
 
 TEST_F(HeartbeatTest, AStoreThatIsGoneOrHangsIsItsKeepersFault) {
   start_all();
   set(board_->hangs, true);
-  EXPECT_EQ(hearts_[1]->blame(false), "rank 0 at here:1, which keeps the store, does not answer");
+  EXPECT_EQ(hearts_[1]->blame(false),
+            "process 0 at here:1, which keeps the store, does not answer");
   set(board_->gone, true);
   set(board_->hangs, false);
   std::this_thread::sleep_for(3 * hearts_[2]->beat());
-  EXPECT_EQ(hearts_[2]->blame(false), "rank 0 at here:1, which keeps the store, is gone");
+  EXPECT_EQ(hearts_[2]->blame(false), "process 0 at here:1, which keeps the store, is gone");
 }
 
 TEST_F(HeartbeatTest, WhoWaitsInVainAndCannotWakeIsEnded) {
@@ -164,7 +165,7 @@ TEST_F(HeartbeatTest, WhoWaitsInVainAndCannotWakeIsEnded) {
     for (int i = 0; i < 100 && ended == 0; ++i) std::this_thread::sleep_for(100ms);
   }
   EXPECT_EQ(ended, 1);
-  EXPECT_EQ(why, "rank 2 gives no sign of life (last at step 0)");
+  EXPECT_EQ(why, "process 2 gives no sign of life (last at step 0)");
 }
 
 TEST_F(HeartbeatTest, ALongWaitForThoseWhoLiveIsNoFault) {

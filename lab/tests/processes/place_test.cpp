@@ -53,7 +53,7 @@ TEST(Place, IsWhatTorchrunSays) {
                              {"TORCHELASTIC_RESTART_COUNT", "3"}});
   const auto place = place_from_environment();
   ASSERT_TRUE(place);
-  EXPECT_EQ(place->rank, 5);
+  EXPECT_EQ(place->process, 5);
   EXPECT_EQ(place->size, 8);
   EXPECT_EQ(place->local_rank, 1);
   EXPECT_EQ(place->store(), "node0:29501");

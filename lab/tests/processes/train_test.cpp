@@ -49,7 +49,7 @@ TEST_F(TrainTest, ANumberThatIsNotFiniteStopsAllAtTheSameStep) {
   const auto all =
       start(kSmall + "--rule analytic --dead-channels 2 --workers 2 --run " + run.string());
   EXPECT_EQ(all->wait(), 4) << all->log();
-  EXPECT_TRUE(contains(all->log(), "rank 1 ended with code 4")) << all->log();
+  EXPECT_TRUE(contains(all->log(), "process 1 ended with code 4")) << all->log();
   EXPECT_EQ(result(run).at("failure").at("step"), 1);
   EXPECT_EQ(result(run).at("failure").at("layer"), "bn1");
 }

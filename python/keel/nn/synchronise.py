@@ -47,7 +47,7 @@ def sum_over(group: Any, tensor: Tensor) -> None:
         dist.all_reduce(tensor, group=group)
     except RuntimeError as error:
         raise RuntimeError(
-            f"keel.nn: the sum over {dist.get_world_size(group)} processes failed on rank "
+            f"keel.nn: the sum over {dist.get_world_size(group)} processes failed in process "
             f"{dist.get_rank(group)} (is another gone, or not at this layer?): {error}"
         ) from error
 

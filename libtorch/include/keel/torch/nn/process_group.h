@@ -40,17 +40,17 @@ class ProcessGroup {
   }
 
   /// Any other way to add up.
-  ProcessGroup(std::int64_t rank, std::int64_t size, Sum sum)
-      : rank_(rank), size_(size), sum_(std::move(sum)) {}
+  ProcessGroup(std::int64_t process, std::int64_t size, Sum sum)
+      : process_(process), size_(size), sum_(std::move(sum)) {}
 
-  std::int64_t rank() const { return rank_; }
+  std::int64_t process() const { return process_; }
   std::int64_t size() const { return size_; }
   void sum(torch::Tensor& tensor) const {
     if (sum_) sum_(tensor);
   }
 
  private:
-  std::int64_t rank_ = 0, size_ = 1;
+  std::int64_t process_ = 0, size_ = 1;
   Sum sum_;
 };
 
