@@ -44,13 +44,16 @@ nlohmann::json to_json(const lab::StepTiming& timing) {
 }
 
 void print(const std::vector<lab::StepTiming>& timings) {
-  fmt::print("{:<32} {:<6} {:>9} {:>17} {:>9} {:>9} {:>8}\n", "layer", "step", "ms",
-             "least ... most", "images/s", "to batch", "outside");
+  std::size_t width = 32;
+  for (const auto& t : timings) width = std::max(width, t.name.size());
+  fmt::print("{:<{}} {:<6} {:>9} {:>17} {:>9} {:>9} {:>8} {:>9}\n", "layer", width, "step", "ms",
+             "least ... most", "images/s", "to batch", "outside", "peak MiB");
   for (const auto& t : timings) {
-    fmt::print("{:<32} {:<6} {:>9.3f} {:>17} {:>9.0f} {:>8.3f}x {:>8}\n", t.name,
+    fmt::print("{:<{}} {:<6} {:>9.3f} {:>17} {:>9.0f} {:>8.3f}x {:>8} {:>9}\n", t.name, width,
                t.graph ? "graph" : "eager", t.milliseconds,
                fmt::format("{:.3f} ... {:.3f}", t.least, t.most), t.images_per_second, t.ratio,
-               t.outside_operators ? fmt::format("{:.1f} %", 100 * *t.outside_operators) : "-");
+               t.outside_operators ? fmt::format("{:.1f} %", 100 * *t.outside_operators) : "-",
+               t.peak_mib > 0 ? fmt::format("{:.0f}", t.peak_mib) : "-");
   }
 }
 
@@ -81,8 +84,8 @@ int bench(const std::vector<std::string>& arguments) {
   app->add_flag("--eager,!--no-eager", options.eager, "steps launched one operator at a time [on]");
   app->add_option("--json", file, "write the figures to this file")->type_name("FILE");
   add_options(*app, options.train,
-              {"model", "classes", "dead_channels", "batch", "size", "precision", "channels_last",
-               "device", "graph", "fused", "threads", "seed"});
+              {"model", "width", "where", "classes", "dead_channels", "batch", "size", "precision",
+               "channels_last", "device", "graph", "fused", "threads", "seed"});
   try {
     parse(*app, arguments);
   } catch (const CLI::ParseError& error) {

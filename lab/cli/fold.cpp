@@ -26,8 +26,8 @@ int fold(const std::vector<std::string>& arguments) {
   double tolerance = 1e-3;
   const auto app = make_app(
       "fold",
-      "Writes a checkpoint whose first convolution does the layer's evaluation as well: nothing of "
-      "the layer is left at inference. `keel eval` reads the result.");
+      "Writes a checkpoint whose convolutions do the evaluation of the layer behind them as well: "
+      "nothing of the layer is left at inference. `keel eval` reads the result.");
   app->add_option("checkpoint", where, "run folder, or one checkpoint's file")->required();
   app->add_option("--out", out, "folder for the new checkpoint")->required()->type_name("FOLDER");
   app->add_option("--tolerance", tolerance,
@@ -49,7 +49,7 @@ int fold(const std::vector<std::string>& arguments) {
   lab::ResNet before = lab::load_model(checkpoint), after = lab::load_model(checkpoint);
   after->eval();
   before->eval();
-  after->fold_first_norm();
+  after->fold_norms();
   const double off = difference(before, after, checkpoint.options.data.size);
   if (!(off <= tolerance)) {
     fmt::print(stderr, "keel fold: the outputs differ by {:.1e}, expected at most {:.1e}\n", off,
@@ -61,8 +61,13 @@ int fold(const std::vector<std::string>& arguments) {
       !lab::has_checkpoints(out),
       fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
   const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
-  fmt::print("{}: the layer is folded into conv1, outputs differ by {:.1e}\n",
-             std::filesystem::path(file).replace_extension(".safetensors").string(), off);
+  const auto layers = after->tested().size();
+  fmt::print("{}: {}, outputs differ by {:.1e}\n",
+             std::filesystem::path(file).replace_extension(".safetensors").string(),
+             layers == 1
+                 ? "the layer is folded into the convolution before it"
+                 : fmt::format("{} layers are folded into the convolutions before them", layers),
+             off);
   return kDone;
 }
 

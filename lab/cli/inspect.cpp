@@ -99,6 +99,9 @@ int inspect(const std::vector<std::string>& arguments) {
                   "run folder (the layer's covariance at its last step), checkpoint file (computed "
                   "from images), or .npy file with (n, n) or (groups, n, n) numbers")
       ->required();
+  app->add_option("--layer", from.layer,
+                  "which of the layers, by its name in the network [the first one under test]")
+      ->type_name("NAME");
   app->add_option("--group", from.group, "which group of channels, from 0")
       ->check(within({0, 1000000}))
       ->capture_default_str();

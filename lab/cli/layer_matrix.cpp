@@ -46,17 +46,38 @@ LayerMatrix from_npy(const std::filesystem::path& file, const LayerMatrixOptions
           fmt::format("{}{}, eps {:g}", file.string(), of_group(options.group, all.size(0)), eps)};
 }
 
+/// "bn1, layer1.0.bn1".
+template <typename Layers>
+std::string names_of(const Layers& layers) {
+  std::string names;
+  for (const auto& layer : layers) names += (names.empty() ? "" : ", ") + layer.name;
+  return names;
+}
+
+/// The one asked for, or the first.
+template <typename Layers>
+const auto& chosen(const Layers& layers, const std::string& name, const std::string& where) {
+  for (const auto& layer : layers)
+    if (name.empty() || layer.name == name) return layer;
+  throw Error(fmt::format("keel inspect: expected --layer to be one of {}, got '{}' ({})",
+                          names_of(layers), name, where));
+}
+
 LayerMatrix from_run(const std::filesystem::path& folder, const LayerMatrixOptions& options) {
   const auto run = lab::report::read_run(folder);
-  const auto groups = std::int64_t(run.spectrum.size());
-  require(groups > 0, fmt::format("keel inspect: the layer of {} has no spectrum; its checkpoint's "
-                                  "file gives the covariance of its input",
-                                  folder.string()));
+  require(!run.spectra.empty(),
+          fmt::format("keel inspect: the layer of {} has no spectrum; its checkpoint's "
+                      "file gives the covariance of its input",
+                      folder.string()));
+  const auto& layer = chosen(run.spectra, options.layer, folder.string());
+  const auto groups = std::int64_t(layer.groups.size());
   require_group(options.group, groups, folder.string());
-  const auto& rows = run.spectrum[std::size_t(options.group)].covariance;
+  const auto& rows = layer.groups[std::size_t(options.group)].covariance;
   const auto n = std::int64_t(rows.size());
-  require(n > 0, fmt::format("keel inspect: {} has no covariance of group {}",
-                             (folder / lab::run_files::kSpectrum).string(), options.group));
+  require(n > 0,
+          fmt::format(
+              "keel inspect: {} has no covariance of {}, group {}; a checkpoint's file gives it",
+              (folder / lab::run_files::kSpectrum).string(), layer.name, options.group));
   Tensor covariance = torch::empty({n, n}, torch::kDouble);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
@@ -68,8 +89,24 @@ LayerMatrix from_run(const std::filesystem::path& folder, const LayerMatrixOptio
                       (folder / lab::run_files::kConfig).string(), recorded));
   eps = options.eps.value_or(eps);
   return {shifted(covariance, run.setting("norm") == "pca", eps),
-          fmt::format("{}: the layer's matrix at its last step{}, eps {:g}", folder.string(),
+          fmt::format("{}: {}'s matrix at its last step{}, eps {:g}", folder.string(), layer.name,
                       of_group(options.group, groups), eps)};
+}
+
+/// What the norm of that name gets.
+Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& images) {
+  struct Found {
+    Tensor input;
+  };
+  const lab::Watch watch = [&](const std::string& layer, const Tensor& input, const Tensor&) {
+    if (layer == norm) throw Found{input};  // the rest of the network would be for nothing
+  };
+  try {
+    model->forward(images, &watch);
+  } catch (const Found& found) {
+    return found.input;
+  }
+  throw Error("keel inspect: no layer is called " + norm);
 }
 
 LayerMatrix from_checkpoint(const std::filesystem::path& file, const LayerMatrixOptions& options) {
@@ -87,16 +124,17 @@ LayerMatrix from_checkpoint(const std::filesystem::path& file, const LayerMatrix
   const auto count = std::min(options.images, data.train.count());
   const Tensor input =
       lab::normalise(data.train.pixels.narrow(0, 0, count), lab::augment_options(data, 0));
-  torch::nn::Conv2d convolution = model->first_convolution();
-  const Tensor activations = convolution->forward(input);
+  const auto sites = lab::tested_sites(checkpoint.options.model);
+  const std::string name = chosen(sites, options.layer, file.string()).name;
+  const Tensor activations = input_of(model, name, input);
   const auto channels = activations.size(1);
   const auto groups = norm.group_size > 0 ? channels / norm.group_size : 1;
   require_group(options.group, groups, file.string());
   const double eps = options.eps.value_or(norm.eps);
   const Tensor covariance = keel::moments(activations.to(torch::kDouble), groups).covariance;
   return {shifted(covariance[options.group], norm.kind == "pca", eps),
-          fmt::format("{}: step {}, the layer's matrix over {} images of {}{}, eps {:g}",
-                      file.string(), checkpoint.position.step, count, data.name,
+          fmt::format("{}: step {}, {}'s matrix over {} images of {}{}, eps {:g}", file.string(),
+                      checkpoint.position.step, name, count, data.name,
                       of_group(options.group, groups), eps)};
 }
 

@@ -10,9 +10,10 @@
 namespace keel::cli {
 
 struct LayerMatrixOptions {
+  std::string layer;  ///< its name in the network; empty: the first one under test
   std::int64_t group = 0;
   std::optional<double> eps;   ///< empty: the layer's own, 0 for .npy files
-  std::int64_t images = 1024;  ///< checkpoints: how many go through the first convolution
+  std::int64_t images = 1024;  ///< checkpoints: how many go through the network
 };
 
 struct LayerMatrix {
@@ -21,7 +22,7 @@ struct LayerMatrix {
 };
 
 /// From a .npy file, from the spectrum.json of a run folder, or from a checkpoint: then the covariance
-/// is computed from the checkpoint's own data. A PCA layer standardises it first.
+/// is computed from the checkpoint's own data, with the network in evaluation. A PCA layer standardises it first.
 LayerMatrix layer_matrix(const std::filesystem::path& where, const LayerMatrixOptions& options);
 
 }  // namespace keel::cli

@@ -50,8 +50,9 @@ std::string fresh_name(const lab::TrainOptions& options) {
   std::strftime(day, sizeof(day), "%Y%m%d-%H%M%S", std::localtime(&now));
   const auto& norm = options.model.norm;
   const bool ruled = norm.kind == "zca" || norm.kind == "pca";
-  return fmt::format("{}-{}-{}{}-seed{}", day, options.model.name, norm.kind,
-                     ruled ? "-" + norm.rule : "", options.seed);
+  return fmt::format("{}-{}-{}{}{}-seed{}", day, options.model.name, norm.kind,
+                     ruled ? "-" + norm.rule : "", options.model.where == "all" ? "-all" : "",
+                     options.seed);
 }
 
 /// Takes away the run that was in the folder, whose files must not be mixed with a new one's. Only when

@@ -1,5 +1,6 @@
 #include "lab/models/blocks.h"
 
+#include "lab/models/batch_norm.h"
 #include "lab/models/norm_relu.h"
 
 namespace keel::lab {
@@ -7,30 +8,22 @@ namespace {
 
 using torch::Tensor;
 using torch::nn::Conv2d;
-using torch::nn::Sequential;
 
-/// The shortcut of a block that changes the shape; empty where it does not.
-Sequential shortcut(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
-  if (stride == 1 && inputs == outputs) return nullptr;
-  return Sequential(convolution(inputs, outputs, 1, stride), BatchNorm(outputs));
+/// BatchNorm's evaluation as a part of the convolution before it.
+Conv2d folded(const Conv2d& before, const BatchNormImpl& norm) {
+  const torch::NoGradGuard no_grad;
+  const auto scale = norm.weight * (norm.running_var + norm.eps).rsqrt();
+  const auto& shape = before->weight.sizes();
+  Conv2d after = convolution(shape[1], shape[0], shape[2], before->options.stride()->at(0),
+                             /*bias=*/true);
+  after->to(before->weight.device(), before->weight.scalar_type());
+  after->weight.copy_(before->weight * scale.reshape({-1, 1, 1, 1}));
+  after->bias.copy_(norm.bias - norm.running_mean * scale);
+  return after;
 }
 
-/// A shortcut's convolution, 1x1, reads the pixels that its stride leaves. On the CPU they are taken out before it: with
-/// AVX2, in channels_last order and with channels no multiple of 8, oneDNN 2.6 writes past its buffer doing so itself.
-Tensor convolved(torch::nn::Conv2dImpl& convolution, const Tensor& input) {
-  using torch::indexing::None, torch::indexing::Slice;
-  const std::int64_t stride = convolution.options.stride()->at(0);
-  if (!input.is_cpu() || stride == 1) return convolution.forward(input);
-  const Slice all, kept(None, None, stride);
-  return torch::conv2d(input.index({all, all, kept, kept}), convolution.weight);
-}
-
-/// A block's last norm, the shortcut added to it, and ReLU.
-Tensor joined(BatchNorm& norm, const Tensor& branch, const Tensor& input, Sequential& downsample) {
-  if (downsample.is_empty()) return norm_relu(*norm, branch, input);
-  const Tensor straight = convolved(downsample->at<torch::nn::Conv2dImpl>(0), input);
-  return norm_relu(*norm, branch, downsample->at<BatchNormImpl>(1).forward(straight));
-}
+/// The same numbers with a gradient of their own.
+Tensor own(const Tensor& tensor) { return tensor.view_as(tensor); }
 
 }  // namespace
 
@@ -44,36 +37,100 @@ Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kerne
   return result;
 }
 
-BasicBlockImpl::BasicBlockImpl(std::int64_t inputs, std::int64_t width, std::int64_t stride) {
-  conv1_ = register_module("conv1", convolution(inputs, width, 3, stride));
-  bn1_ = register_module("bn1", BatchNorm(width));
-  conv2_ = register_module("conv2", convolution(width, width, 3, 1));
-  bn2_ = register_module("bn2", BatchNorm(width));
-  downsample_ = shortcut(inputs, width, stride);
-  if (!downsample_.is_empty()) register_module("downsample", downsample_);
+std::shared_ptr<torch::nn::Module> NormPlan::make(const std::string& name,
+                                                  std::int64_t channels) const {
+  if (tests(name)) return make_norm(tested, channels);
+  return std::make_shared<BatchNormImpl>(channels);
 }
 
-Tensor BasicBlockImpl::forward(const Tensor& input) {
-  const Tensor hidden = norm_relu(*bn1_, conv1_(input));
-  return joined(bn2_, conv2_(hidden), input, downsample_);
+Normed::Normed(torch::nn::Module& owner, const std::string& prefix, const std::string& convolution,
+               const std::string& norm, const Shape& shape, const NormPlan& plan)
+    : owner_(&owner),
+      convolution_child_(convolution),
+      norm_child_(norm),
+      convolution_name_(prefix + convolution),
+      norm_name_(prefix + norm) {
+  convolution_ =
+      owner.register_module(convolution, lab::convolution(shape.inputs, shape.outputs, shape.kernel,
+                                                          shape.stride, plan.folds(norm_name_)));
+  norm_ = owner.register_module(norm, plan.make(norm_name_, shape.outputs));
 }
 
-BottleneckImpl::BottleneckImpl(std::int64_t inputs, std::int64_t width, std::int64_t stride) {
-  const std::int64_t outputs = kExpansion * width;
-  conv1_ = register_module("conv1", convolution(inputs, width, 1, 1));
-  bn1_ = register_module("bn1", BatchNorm(width));
-  conv2_ = register_module("conv2", convolution(width, width, 3, stride));
-  bn2_ = register_module("bn2", BatchNorm(width));
-  conv3_ = register_module("conv3", convolution(width, outputs, 1, 1));
-  bn3_ = register_module("bn3", BatchNorm(outputs));
-  downsample_ = shortcut(inputs, outputs, stride);
-  if (!downsample_.is_empty()) register_module("downsample", downsample_);
+/// A shortcut's convolution, 1x1, reads the pixels that its stride leaves. On the CPU they are taken out before it: with
+/// AVX2, in channels_last order and with channels no multiple of 8, oneDNN 2.6 writes past its buffer doing so itself.
+Tensor Normed::convolved(const Tensor& input) const {
+  using torch::indexing::None, torch::indexing::Slice;
+  torch::nn::Conv2dImpl& layer = *convolution_.ptr();
+  const std::int64_t stride = layer.options.stride()->at(0);
+  if (!input.is_cpu() || stride == 1 || layer.options.kernel_size()->at(0) != 1)
+    return layer.forward(input);
+  const Slice all, kept(None, None, stride);
+  return torch::conv2d(input.index({all, all, kept, kept}), layer.weight, layer.bias);
 }
 
-Tensor BottleneckImpl::forward(const Tensor& input) {
-  Tensor hidden = norm_relu(*bn1_, conv1_(input));
-  hidden = norm_relu(*bn2_, conv2_(hidden));
-  return joined(bn3_, conv3_(hidden), input, downsample_);
+Tensor Normed::forward(const Tensor& input, const Watch* watch) const {
+  if (watch == nullptr) return apply_norm(*norm_, convolved(input));
+  return watched(input, *watch);
+}
+
+Tensor Normed::relu(const Tensor& input, const Tensor& residual, const Watch* watch) const {
+  if (watch == nullptr) return norm_relu(*norm_, convolved(input), residual);
+  const Tensor output = watched(input, *watch);
+  return (residual.defined() ? output + residual : output).relu();
+}
+
+Tensor Normed::watched(const Tensor& input, const Watch& watch) const {
+  const Tensor before = own(input), between = convolved(before);
+  watch(convolution_name_, before, between);
+  const Tensor after = own(between), output = apply_norm(*norm_, after);
+  watch(norm_name_, after, output);
+  return output;
+}
+
+void Normed::fold() {
+  Conv2d after{nullptr};
+  if (const auto* whitening = norm_->as<keel::nn::WhiteningImpl>())
+    after = whitening->fold_into(convolution_);
+  else if (const auto* batch = norm_->as<BatchNormImpl>())
+    after = folded(convolution_, *batch);
+  else
+    return;
+  after->eval();
+  convolution_ = owner_->replace_module(convolution_child_, after);
+  norm_ = owner_->replace_module(norm_child_, std::make_shared<torch::nn::IdentityImpl>());
+}
+
+std::vector<Normed::Shape> BlockImpl::Shape::chain() const {
+  if (!bottleneck) return {{inputs, width, 3, stride}, {width, width, 3, 1}};
+  return {{inputs, width, 1, 1}, {width, width, 3, stride}, {width, outputs(), 1, 1}};
+}
+
+BlockImpl::BlockImpl(const std::string& name, const Shape& shape, const NormPlan& plan)
+    : name_(name) {
+  for (const Normed::Shape& part : shape.chain()) {
+    const std::string number = std::to_string(chain_.size() + 1);
+    chain_.emplace_back(*this, name + ".", "conv" + number, "bn" + number, part, plan);
+  }
+  if (!shape.has_shortcut()) return;
+  downsample_ = register_module("downsample", std::make_shared<torch::nn::Module>("Shortcut"));
+  shortcut_.emplace(*downsample_, name + ".downsample.", "0", "1",
+                    Normed::Shape{shape.inputs, shape.outputs(), 1, shape.stride}, plan);
+}
+
+Tensor BlockImpl::forward(const Tensor& input, const Watch* watch) {
+  Tensor x = input;
+  for (std::size_t i = 0; i + 1 < chain_.size(); ++i) x = chain_[i].relu(x, {}, watch);
+  const Tensor straight = shortcut_ ? shortcut_->forward(input, watch) : input;
+  x = chain_.back().relu(x, straight, watch);
+  if (watch != nullptr) (*watch)(name_, {}, x);
+  return x;
+}
+
+std::vector<Normed*> BlockImpl::normed() {
+  std::vector<Normed*> all;
+  for (Normed& part : chain_) all.push_back(&part);
+  if (shortcut_) all.push_back(&*shortcut_);
+  return all;
 }
 
 }  // namespace keel::lab

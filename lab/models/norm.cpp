@@ -68,7 +68,7 @@ keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> pa
   return keel::nn::layer_rule(text, "keel::lab::NormOptions");
 }
 
-void validate(const NormOptions& options, std::int64_t channels) {
+void validate(const NormOptions& options, std::int64_t channels, const std::string& name) {
   const auto expect = [](bool holds, const char* what, auto got) {
     require(holds, fmt::format("keel::lab::NormOptions: expected {}, got {}", what, got));
   };
@@ -83,9 +83,14 @@ void validate(const NormOptions& options, std::int64_t channels) {
   if (!whitens(options)) return;
   const std::int64_t group = options.group_size > 0 ? options.group_size : channels;
   expect(channels % group == 0,
-         fmt::format("group_size to divide the layer's {} channels", channels).c_str(), group);
+         (name.empty() ? fmt::format("group_size to divide the layer's {} channels", channels)
+                       : fmt::format("group_size to divide the {} channels of {}", channels, name))
+             .c_str(),
+         group);
   expect(options.components <= group,
-         fmt::format("components <= {}, the channels of a group", group).c_str(),
+         fmt::format("components <= {}, the channels of a group{}", group,
+                     name.empty() ? "" : " of " + name)
+             .c_str(),
          options.components);
 }
 

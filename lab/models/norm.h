@@ -1,6 +1,6 @@
 #pragma once
 
-// The layer under test: which one stands in place of a network's first norm, chosen by name.
+// The layer under test: which one stands in place of a network's norms, chosen by name.
 
 #include <torch/torch.h>
 
@@ -39,8 +39,9 @@ const std::vector<std::string>& norm_kinds();
 const std::vector<std::string>& norm_rules();
 const std::vector<std::string>& norm_ranks();
 
-/// Throws keel::Error naming the option, what was expected and what came.
-void validate(const NormOptions& options, std::int64_t channels);
+/// Throws keel::Error naming the option, what was expected and what came; and the norm, where its name in the network
+/// is given.
+void validate(const NormOptions& options, std::int64_t channels, const std::string& name = "");
 
 keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> parameter = {});
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "lab/models/blocks.h"
-#include "lab/models/norm_relu.h"
 #include "lab/one_of.h"
 
 namespace keel::lab {
@@ -26,15 +25,44 @@ const ModelOptions& validated(const ModelOptions& options) {
   return options;
 }
 
-torch::nn::Conv2d folded(const torch::nn::Conv2d& before, const BatchNormImpl& norm) {
-  const torch::NoGradGuard no_grad;
-  const auto scale = norm.weight * (norm.running_var + norm.eps).rsqrt();
-  const auto& shape = before->weight.sizes();
-  torch::nn::Conv2d after = convolution(shape[1], shape[0], shape[2], 1, /*bias=*/true);
-  after->to(before->weight.device(), before->weight.scalar_type());
-  after->weight.copy_(before->weight * scale.reshape({-1, 1, 1, 1}));
-  after->bias.copy_(norm.bias - norm.running_mean * scale);
-  return after;
+struct BlockSite {
+  std::string stage;   ///< "layer1"
+  std::int64_t place;  ///< in its stage
+  BlockImpl::Shape shape;
+
+  std::string name() const { return fmt::format("{}.{}", stage, place); }
+};
+
+std::vector<BlockSite> block_sites(const ModelOptions& options) {
+  const Architecture plan = architecture(options);
+  std::vector<BlockSite> sites;
+  std::int64_t inputs = plan.width, width = plan.width;
+  for (std::size_t stage = 0; stage < plan.blocks.size(); ++stage, width *= 2)
+    for (std::int64_t place = 0; place < plan.blocks[stage]; ++place) {
+      const std::int64_t stride = stage > 0 && place == 0 ? 2 : 1;
+      sites.push_back(
+          {fmt::format("layer{}", stage + 1), place, {inputs, width, stride, plan.bottleneck}});
+      inputs = sites.back().shape.outputs();
+    }
+  return sites;
+}
+
+/// The names between the commas, without spaces around them.
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words(1);
+  for (const char c : list) {
+    if (c == ',')
+      words.emplace_back();
+    else if (c != ' ')
+      words.back() += c;
+  }
+  return words;
+}
+
+NormPlan plan_of(const ModelOptions& options) {
+  NormPlan plan{options.norm, {}};
+  for (const NormSite& site : tested_sites(options)) plan.names.insert(site.name);
+  return plan;
 }
 
 }  // namespace
@@ -45,6 +73,43 @@ const std::vector<std::string>& model_names() {
 }
 
 std::int64_t first_channels(const ModelOptions& options) { return architecture(options).width; }
+
+std::vector<NormSite> norm_sites(const ModelOptions& options) {
+  std::vector<NormSite> sites{{"bn1", first_channels(options)}};
+  for (const BlockSite& block : block_sites(options)) {
+    int number = 0;
+    for (const Normed::Shape& part : block.shape.chain())
+      sites.push_back({fmt::format("{}.bn{}", block.name(), ++number), part.outputs});
+    if (block.shape.has_shortcut())
+      sites.push_back({block.name() + ".downsample.1", block.shape.outputs()});
+  }
+  return sites;
+}
+
+std::vector<NormSite> tested_sites(const ModelOptions& options) {
+  std::vector<NormSite> sites = norm_sites(options);
+  if (options.where == "first") return {sites.front()};
+  if (options.where == "all") return sites;
+  std::string known;
+  std::set<std::string> names;
+  for (const NormSite& site : sites) {
+    names.insert(site.name);
+    known += (known.empty() ? "" : ", ") + site.name;
+  }
+  std::set<std::string> wanted;
+  for (const std::string& word : words_of(options.where)) {
+    require(
+        names.count(word) > 0,
+        fmt::format("keel::lab::ModelOptions: expected where to be first, all or names of norms "
+                    "({}), got '{}'",
+                    known, word));
+    require(wanted.insert(word).second,
+            fmt::format("keel::lab::ModelOptions: expected each norm once in where, got {} twice",
+                        word));
+  }
+  std::erase_if(sites, [&](const NormSite& site) { return wanted.count(site.name) == 0; });
+  return sites;
+}
 
 std::int64_t last_size(const ModelOptions& options, std::int64_t size) {
   const std::size_t stages = architecture(options).blocks.size();
@@ -63,57 +128,63 @@ void validate(const ModelOptions& options) {
   expect(options.dead_channels >= 0 && options.dead_channels < channels,
          fmt::format("dead_channels from 0 to {} of the {} channels", channels - 1, channels),
          options.dead_channels);
-  validate(options.norm, channels);
+  for (const NormSite& site : tested_sites(options))
+    validate(options.norm, site.channels, options.where == "first" ? "" : site.name);
 }
 
 ResNetImpl::ResNetImpl(const ModelOptions& options)
     : Module("keel::lab::ResNet"), options_(validated(options)) {
-  const Architecture plan = architecture(options_);
-  const bool bias = options_.norm.kind == "folded";
-  conv1_ = register_module("conv1", convolution(3, plan.width, 3, 1, bias));
-  bn1_ = register_module("bn1", make_norm(options_.norm, plan.width));
-  std::int64_t inputs = plan.width, width = plan.width;
-  for (std::size_t stage = 0; stage < plan.blocks.size(); ++stage, width *= 2) {
-    torch::nn::Sequential layer;
-    for (std::int64_t block = 0; block < plan.blocks[stage]; ++block) {
-      const std::int64_t stride = stage > 0 && block == 0 ? 2 : 1;
-      if (plan.bottleneck)
-        layer->push_back(Bottleneck(inputs, width, stride));
-      else
-        layer->push_back(BasicBlock(inputs, width, stride));
-      inputs = width * (plan.bottleneck ? BottleneckImpl::kExpansion : 1);
-    }
-    layers_.push_back(register_module("layer" + std::to_string(stage + 1), layer));
+  const NormPlan plan = plan_of(options_);
+  const std::int64_t width = first_channels(options_);
+  stem_ = std::make_unique<Normed>(*this, "", "conv1", "bn1", Normed::Shape{3, width, 3, 1}, plan);
+  torch::nn::ModuleList stage{nullptr};
+  for (const BlockSite& site : block_sites(options_)) {
+    if (site.place == 0) stage = register_module(site.stage, torch::nn::ModuleList());
+    blocks_.emplace_back(site.name(), site.shape, plan);
+    stage->push_back(blocks_.back().ptr());
   }
-  fc_ = register_module("fc", torch::nn::Linear(inputs, options_.classes));
+  const std::int64_t features = block_sites(options_).back().shape.outputs();
+  fc_ = register_module("fc", torch::nn::Linear(features, options_.classes));
   if (options_.dead_channels > 0) {
     const torch::NoGradGuard no_grad;
-    conv1_->weight.narrow(0, plan.width - options_.dead_channels, options_.dead_channels).zero_();
+    first_convolution()
+        ->weight.narrow(0, width - options_.dead_channels, options_.dead_channels)
+        .zero_();
   }
 }
 
-torch::Tensor ResNetImpl::forward(torch::Tensor x) {
-  TORCH_CHECK(x.dim() == 4 && x.size(1) == 3, "keel::lab::ResNet: expected (N, 3, H, W), got ",
-              x.sizes());
-  x = norm_relu(*bn1_, conv1_(x));
-  for (auto& layer : layers_) x = layer->forward(x);
-  return fc_(x.mean({2, 3}));
+torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch) {
+  TORCH_CHECK(input.dim() == 4 && input.size(1) == 3,
+              "keel::lab::ResNet: expected (N, 3, H, W), got ", input.sizes());
+  torch::Tensor x = stem_->relu(input, /*residual=*/{}, watch);
+  for (Block& block : blocks_) x = block->forward(x, watch);
+  const torch::Tensor features = x.mean({2, 3}), output = fc_(features);
+  if (watch != nullptr) (*watch)("fc", features, output);
+  return output;
 }
 
-void ResNetImpl::fold_first_norm() {
+std::vector<Normed*> ResNetImpl::normed() const {
+  std::vector<Normed*> all{stem_.get()};
+  for (const Block& block : blocks_)
+    for (Normed* part : block.ptr()->normed()) all.push_back(part);
+  return all;
+}
+
+std::vector<const Normed*> ResNetImpl::tested() const {
+  const NormPlan plan = plan_of(options_);
+  std::vector<const Normed*> found;
+  for (const Normed* part : normed())
+    if (plan.tests(part->norm_name())) found.push_back(part);
+  return found;
+}
+
+void ResNetImpl::fold_norms() {
   TORCH_CHECK(!is_training(),
-              "keel::lab::ResNet: expected eval mode to fold the first norm in, got "
-              "training mode");
-  torch::nn::Conv2d after{nullptr};
-  if (const auto* whitening = bn1_->as<keel::nn::WhiteningImpl>())
-    after = whitening->fold_into(conv1_);
-  else if (const auto* batch = bn1_->as<BatchNormImpl>())
-    after = folded(conv1_, *batch);
-  else
-    return;
-  after->eval();
-  conv1_ = replace_module("conv1", after);
-  bn1_ = replace_module("bn1", std::make_shared<torch::nn::IdentityImpl>());
+              "keel::lab::ResNet: expected eval mode to fold norms in, got training mode");
+  if (options_.norm.kind == "none") return;
+  const NormPlan plan = plan_of(options_);
+  for (Normed* part : normed())
+    if (plan.tests(part->norm_name())) part->fold();
   options_.norm.kind = "folded";
 }
 

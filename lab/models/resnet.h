@@ -1,8 +1,8 @@
 #pragma once
 
 // Residual networks for small images: the paper's ResNet18 and ResNet50 (a 3x3 first convolution of
-// stride 1, no max-pooling) and a small one for CPUs. The first norm is the layer under test, all
-// others are BatchNorm. Parameters have the names torchvision gives them.
+// stride 1, no max-pooling) and a small one for CPUs. The first norm is the layer under test, or all are, or those
+// that are named; the others are BatchNorm. Parameters have the names torchvision gives them.
 
 #include <torch/torch.h>
 
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/models/blocks.h"
 #include "lab/models/norm.h"
 
 namespace keel::lab {
@@ -18,7 +19,9 @@ namespace keel::lab {
 struct ModelOptions {
   std::string name = "resnet18";  ///< resnet18, resnet50 or resnet_small
   std::int64_t classes = 10;      ///< >= 1
-  NormOptions norm = {};          ///< the first norm
+  NormOptions norm = {};          ///< the layer under test
+  /// Which norms it is: first, all, or their names with commas between them ("bn1,layer2.0.downsample.1").
+  std::string where = "first";
   /// Filters of the first convolution that start at zero, as pruned ones do: 0 up to all but one.
   /// Their output is zero for every image, so the covariance has exactly repeated eigenvalues; and
   /// since ReLU passes no gradient at zero they stay so.
@@ -32,6 +35,16 @@ const std::vector<std::string>& model_names();
 /// Channels of the first norm.
 std::int64_t first_channels(const ModelOptions& options);
 
+struct NormSite {
+  std::string name;  ///< of the module: bn1, layer1.0.bn2, layer2.0.downsample.1
+  std::int64_t channels;
+};
+
+/// All norms of the network, in the order of the data.
+std::vector<NormSite> norm_sites(const ModelOptions& options);
+/// Those of them that are the layer under test. Throws keel::Error with the known names for one that is unknown.
+std::vector<NormSite> tested_sites(const ModelOptions& options);
+
 /// Height (or width) of the last stage's activations, where the images' is `size`.
 std::int64_t last_size(const ModelOptions& options, std::int64_t size);
 
@@ -42,24 +55,26 @@ class ResNetImpl : public torch::nn::Module {
  public:
   explicit ResNetImpl(const ModelOptions& options);
 
-  /// (N, 3, H, W) -> (N, classes). H and W are free; the paper's are 32.
-  torch::Tensor forward(torch::Tensor input);
+  /// (N, 3, H, W) -> (N, classes). H and W are free; the paper's are 32. `watch` is told of each layer; the output is
+  /// the same, bit for bit, but for the roundings that a fused norm (norm_relu.h) leaves out.
+  torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr);
 
-  /// The layer in place of the first norm.
-  std::shared_ptr<torch::nn::Module> first_norm() const { return bn1_; }
-  const torch::nn::Conv2d& first_convolution() const { return conv1_; }
+  /// The norms that are the layer under test, each with the convolution before it, in the order of the data.
+  std::vector<const Normed*> tested() const;
+  const torch::nn::Conv2d& first_convolution() const { return stem_->convolution(); }
 
-  /// Puts the first norm's evaluation into the convolution before it; its kind is `folded` from then
+  /// Puts the evaluation of every layer under test into the convolution before it; their kind is `folded` from then
   /// on. The network must be in eval mode.
-  void fold_first_norm();
+  void fold_norms();
 
   const ModelOptions& options() const { return options_; }
 
  private:
+  std::vector<Normed*> normed() const;
+
   ModelOptions options_;
-  torch::nn::Conv2d conv1_{nullptr};
-  std::shared_ptr<torch::nn::Module> bn1_;
-  std::vector<torch::nn::Sequential> layers_;
+  std::unique_ptr<Normed> stem_;
+  std::vector<Block> blocks_;
   torch::nn::Linear fc_{nullptr};
 };
 TORCH_MODULE(ResNet);

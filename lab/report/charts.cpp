@@ -55,6 +55,12 @@ Figure over_steps(const std::vector<Group>& groups, const StepFigure& wanted) {
   return {wanted.title, wanted.caption, any ? svg(chart) : ""};
 }
 
+const std::vector<GroupSpectrum>* spectrum_of(const Run& run, const std::string& layer) {
+  for (const LayerSpectrum& spectrum : run.spectra)
+    if (spectrum.name == layer) return &spectrum.groups;
+  return nullptr;
+}
+
 }  // namespace
 
 std::vector<Figure> curve_figures(const std::vector<Group>& groups) {
@@ -144,37 +150,48 @@ Figure final_error_figure(const std::vector<Group>& groups) {
           : ""};
 }
 
-Figure spectrum_figure(const std::vector<Group>& groups) {
-  Chart chart{.description = "Eigenvalues of the layer's covariance",
+std::vector<std::string> layers_with_spectra(const std::vector<Group>& groups) {
+  std::vector<std::string> names;
+  for (const Group& group : groups)
+    for (const LayerSpectrum& spectrum : group.runs.front().spectra)
+      if (std::find(names.begin(), names.end(), spectrum.name) == names.end())
+        names.push_back(spectrum.name);
+  return names;
+}
+
+Figure spectrum_figure(const std::vector<Group>& groups, const std::string& layer) {
+  Chart chart{.description = "Eigenvalues of the covariance of " + layer,
               .x_label = "eigenvalue, from the largest",
               .y_axis = Axis::Kind::logarithmic,
               .points = true};
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const auto& spectrum = groups[i].runs.front().spectrum;
-    if (spectrum.empty()) continue;
+    const auto* spectrum = spectrum_of(groups[i].runs.front(), layer);
+    if (spectrum == nullptr) continue;
     Trace points;
-    for (std::size_t k = 0; k < spectrum.front().values.size(); ++k) {
+    for (std::size_t k = 0; k < spectrum->front().values.size(); ++k) {
       std::vector<double> values;
-      for (const GroupSpectrum& group : spectrum)
+      for (const GroupSpectrum& group : *spectrum)
         if (k < group.values.size()) values.push_back(group.values[k]);
       const Spread s = spread(values);
       points.x.push_back(double(k + 1));
       points.y.push_back(s.mean);
-      if (spectrum.size() > 1) points.low.push_back(s.least), points.high.push_back(s.most);
+      if (spectrum->size() > 1) points.low.push_back(s.least), points.high.push_back(s.most);
     }
     if (has_numbers(points)) chart.curves.push_back(curve(groups[i], int(i), points));
   }
-  return {"Eigenvalues",
+  return {"Eigenvalues: " + layer,
           "Of the layer's covariance at the end; a flat end is a repeated eigenvalue.",
           chart.curves.empty() ? "" : svg(chart)};
 }
 
-std::vector<std::vector<double>> covariance_of(const Run& run) {
+std::vector<std::vector<double>> covariance_of(const Run& run, const std::string& layer) {
+  const auto* spectrum = spectrum_of(run, layer);
+  if (spectrum == nullptr) return {};
   std::size_t channels = 0;
-  for (const GroupSpectrum& group : run.spectrum) channels += group.covariance.size();
+  for (const GroupSpectrum& group : *spectrum) channels += group.covariance.size();
   std::vector<std::vector<double>> whole(channels, std::vector<double>(channels, 0));
   std::size_t first = 0;
-  for (const GroupSpectrum& group : run.spectrum) {
+  for (const GroupSpectrum& group : *spectrum) {
     const std::size_t d = group.covariance.size();
     for (std::size_t i = 0; i < d; ++i)
       for (std::size_t j = 0; j < d; ++j) whole[first + i][first + j] = group.covariance[i][j];

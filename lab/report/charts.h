@@ -22,10 +22,14 @@ std::vector<Figure> curve_figures(const std::vector<Group>& groups);
 /// The last test error of each group, every seed a dot, with mean and deviation.
 Figure final_error_figure(const std::vector<Group>& groups);
 
-/// Eigenvalues of the layer's covariance. Empty svg where no run has any.
-Figure spectrum_figure(const std::vector<Group>& groups);
+/// The layers with a spectrum, by their names in the network: those of the first run of each group, in their order.
+std::vector<std::string> layers_with_spectra(const std::vector<Group>& groups);
 
-/// The covariance of one run as a matrix of all channels: blocks where the layer has groups.
-std::vector<std::vector<double>> covariance_of(const Run& run);
+/// Eigenvalues of that layer's covariance. Empty svg where no run has any.
+Figure spectrum_figure(const std::vector<Group>& groups, const std::string& layer);
+
+/// The covariance of one layer as a matrix of all channels: blocks where the layer has groups. Empty where the run has
+/// no such layer.
+std::vector<std::vector<double>> covariance_of(const Run& run, const std::string& layer);
 
 }  // namespace keel::lab::report

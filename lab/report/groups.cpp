@@ -17,8 +17,8 @@ const std::set<std::string> kNotOfTheExperiment = {
     "recalibrate"};
 
 /// Settings that say nothing when the layer is another: two groups are not set apart by them alone.
-const std::set<std::string> kOfTheLayer = {"norm", "group_size", "rule",   "parameter",
-                                           "rank", "eps",        "energy", "components"};
+const std::set<std::string> kOfTheLayer = {"norm", "where", "group_size", "rule",      "parameter",
+                                           "rank", "eps",   "energy",     "components"};
 
 std::string identity(const Run& run) {
   std::string text;
@@ -191,6 +191,10 @@ std::string layer_name(const std::function<std::string(const std::string&)>& set
   if (const auto rule = setting("rule"); !rule.empty()) name += ", " + words(rule);
   if (const auto parameter = setting("parameter"); !parameter.empty())
     name += fmt::format(" {}", parameter);
+  if (const auto where = setting("where"); where == "all")
+    name += ", all norms";
+  else if (!where.empty() && where != "first")
+    name += ", at " + where;
   return name;
 }
 

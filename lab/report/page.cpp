@@ -114,12 +114,15 @@ std::string failures(const std::vector<Group>& groups) {
   return "<h2>What failed, and where</h2>\n<div class='failures'>\n" + out + "</div>\n";
 }
 
+/// Eigenvalues of all layers, and the covariances of the first: of a large network's layers they would be no page.
 std::string spectra(const std::vector<Group>& groups) {
-  const Figure spectrum = spectrum_figure(groups);
+  const auto layers = layers_with_spectra(groups);
+  if (layers.empty()) return {};
+  const Figure spectrum = spectrum_figure(groups, layers.front());
   if (spectrum.svg.empty()) return {};
   std::string matrices;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const auto matrix = covariance_of(groups[i].runs.front());
+    const auto matrix = covariance_of(groups[i].runs.front(), layers.front());
     double limit = 0;
     for (const auto& row : matrix)
       for (const double value : row)
@@ -134,12 +137,22 @@ std::string spectra(const std::vector<Group>& groups) {
   std::string out = "<h2>The layer's spectrum</h2>\n<div class='grid spectra'>\n" + card(spectrum);
   if (!matrices.empty()) {
     out +=
-        "<div class='card wide'><h3>Covariance of the layer's input</h3><p class='soft'>Channel "
+        "<div class='card wide'><h3>Covariance of the layer's input: " + escaped(layers.front()) +
+        "</h3><p class='soft'>Channel "
         "against channel, at the end of the run. Blank rows are channels that are zero "
         "everywhere.</p><div class='matrices'>\n" +
         matrices + "</div></div>\n";
   }
-  return out + "</div>\n";
+  out += "</div>\n";
+  if (layers.size() == 1) return out;
+  std::string others;
+  for (std::size_t i = 1; i < layers.size(); ++i)
+    if (const Figure figure = spectrum_figure(groups, layers[i]); !figure.svg.empty())
+      others += card(figure);
+  return out + fmt::format(
+                   "<details class='card'><summary>{} more layers</summary><div "
+                   "class='grid'>\n{}</div></details>\n",
+                   layers.size() - 1, others);
 }
 
 std::string setting_list(const Run& run, const std::set<std::string>& left_out) {

@@ -70,9 +70,10 @@ void ProgressPrinter::on_start(const RunInfo& info) {
   info_ = info;
   start_ = last_line_ = Clock::now();
   line_.print(fmt::format(
-      "{} ({} parameters), first norm {}, on {}; {} training and {} test images, {} steps",
-      info.options.model.name, info.parameters, layer_name(info.options), info.device,
-      info.train_images, info.test_images, info.steps));
+      "{} ({} parameters), {}{}, on {}; {} training and {} test images, {} steps",
+      info.options.model.name, info.parameters,
+      info.options.model.where == "first" ? "first norm " : "", layer_name(info.options),
+      info.device, info.train_images, info.test_images, info.steps));
   if (info.first_step > 0) line_.print(fmt::format("resuming after step {}", info.first_step));
 }
 

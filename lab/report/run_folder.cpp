@@ -40,7 +40,7 @@ Json read_json(const fs::path& path) {
 }
 
 /// Options that were added later, and what runs did before: an older run is no other experiment for not naming them.
-const std::pair<const char*, const char*> kAddedLater[] = {{"labels", "fine"}};
+const std::pair<const char*, const char*> kAddedLater[] = {{"labels", "fine"}, {"where", "first"}};
 
 /// Each option's value as text. A folder without the file has none.
 std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
@@ -90,8 +90,7 @@ std::vector<double> row_of(const Json& array) {
 }
 
 /// {"values": one list for each group, "covariance": one matrix for each group}.
-std::vector<GroupSpectrum> read_spectrum(const fs::path& path) {
-  const Json json = read_json(path);
+std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
   const Json values = json.value("values", Json()), matrices = json.value("covariance", Json());
   std::vector<GroupSpectrum> groups;
   if (!values.is_array()) return groups;  // a layer without a spectrum
@@ -108,6 +107,25 @@ std::vector<GroupSpectrum> read_spectrum(const fs::path& path) {
     groups.push_back(std::move(group));
   }
   return groups;
+}
+
+/// One such object, or {"layers": several of them}, each with its name.
+std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
+  const Json json = read_json(path);
+  std::vector<LayerSpectrum> spectra;
+  const auto add = [&](const Json& one, const char* otherwise) {
+    require(one.is_object(),
+            fmt::format("keel::read_run: {}: expected an object for each layer", path.string()));
+    const std::string name = text_of(one, "name");
+    LayerSpectrum layer{name.empty() ? otherwise : name, groups_of(one, path)};
+    if (!layer.groups.empty()) spectra.push_back(std::move(layer));
+  };
+  if (!json.contains("layers")) {
+    add(json, "bn1");  // older files do not say
+  } else if (const Json& layers = json.at("layers"); layers.is_array()) {
+    for (const Json& one : layers) add(one, "?");
+  }
+  return spectra;
 }
 
 }  // namespace
@@ -150,10 +168,11 @@ Run read_run(const fs::path& folder) {
     run.recalibrated_test_error = number_of(result, "recalibrated_test_error");
     run.images_per_second = number_of(result, "images_per_second");
     run.parameters = number_of(result, "parameters");
+    run.peak_mib = number_of(result, "peak_mib");
     run.device = text_of(result, "device");
   }
   if (fs::exists(folder / run_files::kSpectrum))
-    run.spectrum = read_spectrum(folder / run_files::kSpectrum);
+    run.spectra = read_spectra(folder / run_files::kSpectrum);
   return run;
 }
 

@@ -42,6 +42,12 @@ struct GroupSpectrum {
   std::vector<std::vector<double>> covariance;  ///< may be empty
 };
 
+/// Of one layer under test.
+struct LayerSpectrum {
+  std::string name;  ///< in the network: bn1
+  std::vector<GroupSpectrum> groups;
+};
+
 struct Run {
   std::filesystem::path folder;
   std::vector<std::pair<std::string, std::string>> settings;  ///< of config.toml, in its order
@@ -53,9 +59,10 @@ struct Run {
   double images_per_second = kUnknown;
   double seconds = kUnknown;     ///< of all epochs together
   double parameters = kUnknown;  ///< of the network
+  double peak_mib = kUnknown;    ///< of GPU memory in training
   std::string device;
-  std::vector<GroupSpectrum> spectrum;  ///< empty where the layer has none
-  std::vector<std::string> notes;  ///< what could not be read and was left out, a sentence each
+  std::vector<LayerSpectrum> spectra;  ///< of the layers that have one
+  std::vector<std::string> notes;      ///< what could not be read and was left out, a sentence each
 
   /// The setting of that name, or an empty text.
   std::string setting(const std::string& name) const;

@@ -11,7 +11,7 @@ namespace keel::lab::report {
 /// belong to one call and are not part of it.
 std::string toml(const TrainOptions& options);
 
-/// "ZCA d=16, power iteration": the layer in place of the first norm.
+/// "ZCA d=16, power iteration": the layer under test.
 std::string layer_name(const TrainOptions& options);
 
 /// "0 ... 1", "at least 1", "a, b or c"; nothing where anything goes.

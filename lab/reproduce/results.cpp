@@ -140,6 +140,7 @@ Json to_json(const Trial& t) {
                {"loss", list_of(t.loss, 4)},
                {"gradient", list_of(t.gradient, 3)},
                {"test_errors", list_of(t.test_errors, 4)}};
+  if (t.peak_mib > 0) json["peak_mib"] = rounded(t.peak_mib);
   if (!t.recalibrated_errors.empty()) {
     json["recalibrated_error"] = rounded(t.recalibrated_error);
     json["recalibrated_errors"] = list_of(t.recalibrated_errors, 4);
@@ -167,6 +168,7 @@ Trial trial_of(const Json& json) {
           .loss = numbers_of(json.at("loss")),
           .gradient = numbers_of(json.at("gradient")),
           .test_errors = numbers_of(json.at("test_errors"))};
+  if (json.contains("peak_mib")) t.peak_mib = number_or_nan(json.at("peak_mib"));
   if (json.contains("recalibrated_errors")) {
     t.recalibrated_error = number_or_nan(json.at("recalibrated_error"));
     t.recalibrated_errors = numbers_of(json.at("recalibrated_errors"));

@@ -70,6 +70,23 @@ std::vector<std::string> our_columns(const Trials& trials) {
           fmt::format("{} of {}", count - failures, count), steps};
 }
 
+/// What a step takes, where the recipe asks for it: milliseconds, and memory of the GPU.
+std::vector<std::string> cost_columns(const Recipe& recipe, const Cell& cell,
+                                      const Results& results) {
+  const Trials trials = results.of(cell);
+  const double batch = cell.train.value(
+      "batch", results.options.value("batch", recipe.common.value("batch", 128.0)));
+  std::vector<double> milliseconds, memory;
+  for (const Trial* trial : trials) {
+    if (trial->images_per_second > 0)
+      milliseconds.push_back(1e3 * batch / trial->images_per_second);
+    if (trial->peak_mib > 0) memory.push_back(trial->peak_mib);
+  }
+  const Spread time = report::spread(milliseconds), most = report::spread(memory);
+  return {time.count ? fmt::format("{:.2f}", time.mean) : "",
+          most.count ? fmt::format("{:.0f}", most.mean) : ""};
+}
+
 std::string table_text(const Recipe& recipe, const Results& results) {
   const auto any = [&](auto has) {
     return std::any_of(recipe.cells.begin(), recipe.cells.end(), has);
@@ -82,6 +99,8 @@ std::string table_text(const Recipe& recipe, const Results& results) {
   if (paper) heading.insert(heading.end(), {"paper: min", "mean", "success"});
   heading.insert(heading.end(), {"ours: min", "mean", "success", "failed at step"});
   if (recalibrated) heading.push_back("recalibrated: mean");
+  const bool costs = recipe.settings.contains("costs") && recipe.settings.at("costs") == true;
+  if (costs) heading.insert(heading.end(), {"ms a step", "GPU memory, MiB"});
   Table table(heading, columns ? 2 : 1);
   std::string row;
   for (const Cell& cell : recipe.cells) {
@@ -92,6 +111,8 @@ std::string table_text(const Recipe& recipe, const Results& results) {
       for (const auto& text : paper_columns(cell.paper)) line.push_back(text);
     for (const auto& text : our_columns(results.of(cell))) line.push_back(text);
     if (recalibrated) line.push_back(recalibrated_text(results.of(cell)));
+    if (costs)
+      for (const auto& text : cost_columns(recipe, cell, results)) line.push_back(text);
     table.add(line);
   }
   return table.text();

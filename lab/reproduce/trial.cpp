@@ -105,8 +105,11 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   if (recorder) {
     read_beginning(curves, options.run);
     // Of a run that had ended before, and was not recorded: its speed is in its folder.
-    if (result.images_per_second == 0)
-      result.images_per_second = report::read_run(options.run).images_per_second;
+    if (result.images_per_second == 0) {
+      const report::Run run = report::read_run(options.run);
+      result.images_per_second = run.images_per_second;
+      result.peak_mib = run.peak_mib;
+    }
   }
   return {.trial = {.cell = cell,
                     .seed = options.seed,
@@ -120,6 +123,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                     .epochs = result.epochs,
                     .seconds = result.seconds,
                     .images_per_second = result.images_per_second,
+                    .peak_mib = result.peak_mib,
                     .failure = result.failure,
                     .at = thinned(curves.at),
                     .loss = thinned(curves.loss),

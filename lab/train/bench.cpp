@@ -127,12 +127,18 @@ double milliseconds_of(const std::function<void()>& part, const BenchOptions& op
 std::string name_of(const ModelOptions& model) {
   const NormOptions& norm = model.norm;
   if (norm.kind != "zca" && norm.kind != "pca") return norm.kind;
+  const std::size_t sites = tested_sites(model).size();
   const std::int64_t d = norm.group_size > 0 ? norm.group_size : first_channels(model);
-  std::string name = fmt::format("{} d={} {}", norm.kind, d, norm.rule);
+  std::string name = norm.group_size == 0 && sites > 1
+                         ? fmt::format("{} {}", norm.kind, norm.rule)  // each has its own d
+                         : fmt::format("{} d={} {}", norm.kind, d, norm.rule);
   if (norm.kind == "pca")
     name += norm.components > 0 ? fmt::format(" e={}", norm.components)
                                 : fmt::format(" {:g} %", 100 * norm.energy);
   if (norm.kind == "zca" && norm.rank == "full") name += " full rank";
+  if (model.where == "all") name += ", all norms";
+  if (model.where != "all" && model.where != "first")
+    name += fmt::format(", {} norm{}", sites, sites == 1 ? "" : "s");
   return name;
 }
 

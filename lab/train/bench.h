@@ -25,7 +25,8 @@ struct StepTiming {
 };
 
 struct BenchOptions {
-  TrainOptions train;  ///< model, batch, precision, order, device; norm is set by each case
+  /// model and which of its norms, batch, precision, order, device; the norm is set by each case
+  TrainOptions train;
   std::vector<NormOptions> norms;  ///< compared with BatchNorm, which is always measured
   std::int64_t steps = 20;         ///< in a round
   std::int64_t rounds = 5;         ///< of each case, interleaved
@@ -34,7 +35,7 @@ struct BenchOptions {
   bool eager = true, graph = true;  ///< graph: on CUDA only
 };
 
-/// "batch", "zca d=64 exact", "pca d=64 exact 99 %".
+/// "batch", "zca d=64 exact", "pca d=64 exact 99 %", "zca d=16 exact, all norms".
 std::string name_of(const ModelOptions& model);
 
 std::vector<StepTiming> bench_train(const BenchOptions& options);

@@ -10,7 +10,13 @@ namespace keel::lab {
 namespace {
 
 using torch::Tensor;
-using Layers = std::vector<std::pair<std::string, Tensor>>;
+
+/// What a layer did in the step that is repeated.
+struct Layer {
+  std::string name;
+  bool bad_output = false, bad_gradient = false;  ///< what it gave on, and what it gave back
+};
+using Layers = std::vector<Layer>;
 
 bool finite(const Tensor& tensor) {
   return !tensor.defined() || tensor.detach().isfinite().all().item<bool>();
@@ -22,32 +28,33 @@ std::vector<bool> anywhere(const TrainingStep& training, const std::vector<bool>
                                          : training.processes()->any(here, training.device());
 }
 
-bool is_in(const std::string& parameter, const std::string& layer) {
-  return parameter.rfind(layer + ".", 0) == 0;
+/// Of that layer itself: those of a block's layers are not the block's.
+bool is_of(const std::string& parameter, const std::string& layer) {
+  return parameter.substr(0, parameter.rfind('.')) == layer;
 }
 
 /// The first layer with such an output.
 std::string layer_of_output(const Layers& layers, const TrainingStep& training) {
   std::vector<bool> bad;
-  for (const auto& [name, output] : layers) bad.push_back(!finite(output));
+  for (const Layer& layer : layers) bad.push_back(layer.bad_output);
   bad = anywhere(training, bad);
   for (std::size_t i = 0; i < layers.size(); ++i)
-    if (bad[i]) return layers[i].first;
+    if (bad[i]) return layers[i].name;
   return "";
 }
 
-/// The last layer whose own gradients or whose input's are not finite while its output's are.
+/// The last layer whose own gradients or whose input's are not finite: its output's are.
 std::string layer_behind(const Layers& layers, ResNet& model, const TrainingStep& training) {
   std::vector<bool> bad;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    bool good = i == 0 || finite(layers[i - 1].second.grad());
+  for (const Layer& layer : layers) {
+    bool good = !layer.bad_gradient;
     for (const auto& item : model->named_parameters())
-      if (is_in(item.key(), layers[i].first)) good = good && finite(item.value().grad());
+      if (is_of(item.key(), layer.name)) good = good && finite(item.value().grad());
     bad.push_back(!good);
   }
   bad = anywhere(training, bad);
   for (std::size_t i = layers.size(); i-- > 0;)
-    if (bad[i]) return layers[i].first;
+    if (bad[i]) return layers[i].name;
   return "";
 }
 
@@ -76,49 +83,32 @@ std::string sentence(const Failure& failure) {
 
 }  // namespace
 
-Layers forward_by_layers(ResNet& model, const Tensor& images) {
-  Layers layers;
-  Tensor x = images;
-  const auto add = [&](const std::string& name, const Tensor& output) {
-    layers.emplace_back(name, output);
-    x = output;
-  };
-  for (const auto& child : model->named_children()) {
-    const std::string& name = child.key();
-    if (auto* convolution = child.value()->as<torch::nn::Conv2d>()) {
-      add(name, convolution->forward(x));
-    } else if (child.value() == model->first_norm()) {
-      add(name, apply_norm(*child.value(), x));
-      x = torch::relu(x);
-    } else if (auto* stage = child.value()->as<torch::nn::Sequential>()) {
-      std::size_t number = 0;
-      for (auto& block : *stage) add(fmt::format("{}.{}", name, number++), block.forward(x));
-    } else if (auto* classifier = child.value()->as<torch::nn::Linear>()) {
-      add(name, classifier->forward(x.mean({2, 3})));
-    } else {
-      throw Error("keel::lab::forward_by_layers: a layer '" + name + "' that it does not know");
-    }
-  }
-  return layers;
-}
-
 Failure diagnose(TrainingStep& training, std::int64_t step) {
   const torch::AutoGradMode with_gradients(true);
   ResNet& model = training.model();
   const Batch batch = training.selected();
   Layers layers;
+  // Nothing of the network is kept for the look at it: what fitted the device fits it still.
+  const Watch watch = [&](const std::string& name, const Tensor& input, const Tensor& output) {
+    const std::size_t place = layers.size();
+    layers.push_back({name, !finite(output)});
+    if (input.defined() && input.requires_grad())
+      input.register_hook([&layers, place](const Tensor& gradient) {
+        layers[place].bad_gradient = !finite(gradient);
+      });
+  };
+  Tensor logits;
   {
     const Autocast autocast(training.device(), training.options().precision == "bfloat16");
-    layers = forward_by_layers(model, batch.images);
+    logits = model->forward(batch.images, &watch);
   }
   Failure failure;
   failure.step = step;
-  const Tensor loss = training.loss(layers.back().second, batch.labels);
+  const Tensor loss = training.loss(logits, batch.labels);
   if (anywhere(training, {!finite(loss)})[0]) {
     failure.where = "loss";
     failure.layer = layer_of_output(layers, training);
   } else {
-    for (auto& [name, output] : layers) output.retain_grad();
     training.parameters().clear_gradients();
     loss.backward();
     const std::string parameter = parameter_behind(model, training);
@@ -126,7 +116,10 @@ Failure diagnose(TrainingStep& training, std::int64_t step) {
     failure.where = parameter.empty() ? "gradient" : "gradient of " + parameter;
     training.parameters().clear_gradients();
   }
-  failure.smallest_gap = layer_state(model).smallest_gap();
+  const LayerStates states = layer_states(model, Covariances::kWithout);
+  failure.smallest_gap = smallest_gap(states);
+  for (const LayerState& state : states)
+    if (state.name == failure.layer) failure.smallest_gap = state.smallest_gap();
   failure.what = sentence(failure);
   return failure;
 }

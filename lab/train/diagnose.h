@@ -1,20 +1,11 @@
 #pragma once
 
-#include <torch/types.h>
-
-#include <string>
-#include <utility>
-#include <vector>
+#include <cstdint>
 
 #include "lab/train/step.h"
 #include "lab/train/trainer.h"
 
 namespace keel::lab {
-
-/// A network's forward pass layer by layer: each layer's name (conv1, bn1, layer1.0, ..., fc) and
-/// output. The last one is the network's own, bit for bit.
-std::vector<std::pair<std::string, torch::Tensor>> forward_by_layers(ResNet& model,
-                                                                     const torch::Tensor& images);
 
 /// Repeats the step on the selected batch, without its update, and finds where a non-finite number
 /// first appears: the first layer with such an output, or, if the loss is finite, the first layer on

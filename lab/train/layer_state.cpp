@@ -1,5 +1,9 @@
 #include "lab/train/layer_state.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -35,30 +39,70 @@ std::int64_t LayerState::smallest_rank() const {
   return rank.defined() && rank.numel() > 0 ? rank.min().item<std::int64_t>() : 0;
 }
 
-LayerState layer_state(ResNet& model) {
+LayerStates layer_states(const ResNet& model, Covariances covariances) {
   const torch::NoGradGuard no_grad;
-  LayerState state;
-  const auto layer = model->first_norm();
-  std::ostringstream words;
-  words << *layer;
-  state.layer = words.str();
-  const auto* whitening = layer->as<keel::nn::WhiteningImpl>();
-  if (whitening == nullptr || !whitening->values().defined()) return state;
-  // Sorted: power iteration finds them in any order.
-  state.values = std::get<0>(
-      whitening->values().detach().to(torch::kCPU, torch::kFloat64).sort(-1, /*descending=*/true));
-  state.covariance = whitening->covariance().detach().to(torch::kCPU, torch::kFloat64).contiguous();
-  state.rank = whitening->rank().detach().to(torch::kCPU);
-  return state;
+  LayerStates states;
+  for (const Normed* part : model->tested()) {
+    LayerState& state = states.emplace_back();
+    state.name = part->norm_name();
+    std::ostringstream words;
+    words << *part->norm();
+    state.layer = words.str();
+    const auto* whitening = part->norm()->as<keel::nn::WhiteningImpl>();
+    if (whitening == nullptr || !whitening->values().defined()) continue;
+    const auto here = [](const Tensor& tensor) {
+      return tensor.detach().to(torch::kCPU, torch::kFloat64).contiguous();
+    };
+    // Sorted: power iteration finds them in any order.
+    state.values = std::get<0>(here(whitening->values()).sort(-1, /*descending=*/true));
+    if (covariances == Covariances::kWith) state.covariance = here(whitening->covariance());
+    state.rank = whitening->rank().detach().to(torch::kCPU);
+  }
+  return states;
 }
 
-json to_json(const LayerState& state, std::int64_t step) {
-  return {{"layer", state.layer},
-          {"step", step},
-          {"values", list_of(state.values)},
-          {"covariance", list_of(state.covariance)},
-          {"rank", list_of(state.rank)},
-          {"smallest_gap", finite_or_null(state.smallest_gap())}};
+double smallest_gap(const LayerStates& states) {
+  double least = std::numeric_limits<double>::quiet_NaN();
+  for (const LayerState& state : states) least = std::fmin(least, state.smallest_gap());
+  return least;
+}
+
+std::int64_t smallest_rank(const LayerStates& states) {
+  std::int64_t least = 0;
+  for (const LayerState& state : states)
+    if (const auto rank = state.smallest_rank(); rank > 0)
+      least = least == 0 ? rank : std::min(least, rank);
+  return least;
+}
+
+std::string description(const LayerStates& states) {
+  std::string text = states.empty() ? "none" : states.front().layer;
+  if (states.size() > 1)
+    text += fmt::format(" and {} more, {} to {}", states.size() - 1, states.front().name,
+                        states.back().name);
+  return text;
+}
+
+json to_json(const LayerStates& states, std::int64_t step) {
+  std::int64_t room = kMostCovarianceNumbers;
+  json layers = json::array();
+  for (const LayerState& state : states) {
+    const std::int64_t numbers = state.covariance.defined() ? state.covariance.numel() : 0;
+    const bool fits = numbers <= room;
+    if (fits) room -= numbers;
+    layers.push_back({{"name", state.name},
+                      {"layer", state.layer},
+                      {"values", list_of(state.values)},
+                      {"covariance", fits ? list_of(state.covariance) : json()},
+                      {"rank", list_of(state.rank)},
+                      {"smallest_gap", finite_or_null(state.smallest_gap())}});
+  }
+  if (layers.size() == 1) {  // as it was when there was no other choice
+    layers[0]["step"] = step;
+    return layers[0];
+  }
+  return {
+      {"step", step}, {"smallest_gap", finite_or_null(smallest_gap(states))}, {"layers", layers}};
 }
 
 }  // namespace keel::lab

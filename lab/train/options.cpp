@@ -44,6 +44,7 @@ void check_text(const char* name, const std::string& value) {
 template <typename Field>
 void check(const char* name, const Field& value, const Anything&) {
   if constexpr (std::is_same_v<Field, std::filesystem::path>) check_text(name, value.string());
+  if constexpr (std::is_same_v<Field, std::string>) check_text(name, value);
 }
 
 template <typename Field>

@@ -73,7 +73,12 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("width", o.model.width, "resnet_small: channels of its first stage", Range{1, 4096});
   visit("classes", o.model.classes, "classes the network tells apart (training: the data's)",
         positive);
-  visit("norm", o.model.norm.kind, "layer in place of the first norm", OneOf{norm_kinds()});
+  visit("norm", o.model.norm.kind, "layer under test, in place of the network's own norm",
+        OneOf{norm_kinds()});
+  visit("where", o.model.where,
+        "which norms are the layer under test: first, all, or their names with commas "
+        "(bn1,layer2.0.bn1)",
+        Anything{});
   visit("group_size", o.model.norm.group_size, "channels whitened together; 0: all of them", count);
   visit("rule", o.model.norm.rule, "how the gradient passes the eigendecomposition",
         OneOf{norm_rules()});

@@ -25,6 +25,7 @@ nlohmann::json to_json(const Result& result) {
       {"best_test_error", finite_or_null(result.best_test_error)},
       {"recalibrated_test_error", finite_or_null(result.recalibrated_test_error)},
       {"images_per_second", result.images_per_second},
+      {"peak_mib", result.peak_mib > 0 ? nlohmann::json(result.peak_mib) : nlohmann::json()},
       {"seconds", result.seconds}};
   json["failure"] = result.failure ? to_json(*result.failure) : nlohmann::json();
   if (!result.unsaved.empty()) json["unsaved"] = result.unsaved;

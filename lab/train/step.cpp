@@ -23,6 +23,16 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch) {
   return x ^ (x >> 31);
 }
 
+/// How many parameters come before that module, in the order in which the network has them.
+std::size_t parameters_before(const torch::nn::Module& model, const std::string& module) {
+  std::size_t count = 0;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (item.key() == module) break;
+    count += item.value()->parameters(/*recurse=*/false).size();
+  }
+  return count;
+}
+
 }  // namespace
 
 bool uses_fused_step(const TrainOptions& options, torch::Device device,
@@ -81,7 +91,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
       use_graph_(uses_graph(options, device)) {
   augmentation_.channels_last = options.channels_last;
   augmentation_.fused = options.fused;
-  for (const std::string& name : parameters_.names()) before_norm_ += name.rfind("conv1.", 0) == 0;
+  before_layer_ = parameters_before(*model_, model_->tested().front()->norm_name());
   const auto whole = torch::TensorOptions(device).dtype(torch::kLong);
   order_ = torch::zeros({images_.count()}, whole);
   if (processes_ != nullptr) {
@@ -173,7 +183,7 @@ void TrainingStep::step() {
   const Tensor errors = logits.detach().argmax(1).ne(batch.labels).sum();
   if (fused_) {
     fused_measure({loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_}, loss.detach(),
-                  errors, parameters_.leading_gradients(before_norm_), not_finite_);
+                  errors, parameters_.leading_gradients(before_layer_), not_finite_);
     fused_descend(parameters_.values, parameters_.gradients, parameters_.momenta, rate_, halted_,
                   options_.momentum, options_.weight_decay);
   } else {
@@ -194,7 +204,7 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   }
   loss_sum_.add_(loss);
   error_sum_.add_(errors);
-  const Tensor norm = at::linalg_vector_norm(parameters_.leading_gradients(before_norm_), 2, {},
+  const Tensor norm = at::linalg_vector_norm(parameters_.leading_gradients(before_layer_), 2, {},
                                              /*keepdim=*/false, torch::kDouble);
   at::maximum_out(gradient_norm_, gradient_norm_, norm);
   // Extremes carry NaN and infinity, and x - x is 0 for every other x.

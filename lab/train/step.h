@@ -17,8 +17,8 @@ namespace keel::lab {
 /// What the steps leave on the device: sums since start_interval().
 struct Readings {
   double loss_sum = 0;
-  double error_sum = 0;         ///< wrong answers
-  double gradient_norm = 0;     ///< the largest, of the parameters before the first norm
+  double error_sum = 0;      ///< wrong answers
+  double gradient_norm = 0;  ///< the largest, of the parameters before the first layer under test
   std::int64_t good_steps = 0;  ///< since the run's start, up to the first non-finite one
   bool stop = false;            ///< several processes: one of them was told to stop
 };
@@ -86,7 +86,7 @@ class TrainingStep {
   std::int64_t first_ = 0, size_ = 0;  ///< this process's part of a batch
   FlatParameters parameters_;
   std::unique_ptr<GradientSum> gradient_sum_;
-  std::size_t before_norm_ = 0;  ///< parameters
+  std::size_t before_layer_ = 0;  ///< parameters, before the first layer under test
 
   // What the host sets.
   torch::Tensor order_, indices_, epoch_, rate_, stop_;

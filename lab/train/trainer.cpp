@@ -113,6 +113,7 @@ class Run {
   }
 
   Result run() {
+    reset_peak(device_);
     if (options_.resume && is_first()) resume();
     keeps_ = !options_.run.empty();
     if (processes_ != nullptr) share_start();
@@ -176,7 +177,7 @@ class Run {
   void announce() {
     RunInfo info{.options = options_,
                  .device = description(device_),
-                 .layer = layer_state(training_.model()).layer,
+                 .layer = lab::description(layer_states(training_.model())),
                  .parameters = training_.parameters().size(),
                  .train_images = data_.train.count(),
                  .test_images = data_.test.count(),
@@ -274,7 +275,7 @@ class Run {
     stop_agreed_ = readings.stop;
     if (failed(readings)) return false;
     const double seconds = watch_.lap();
-    const LayerState layer = layer_state(training_.model());
+    const LayerStates layers = layer_states(training_.model(), Covariances::kWithout);
     const double steps = double(at_.interval_steps), images = double(options_.batch);
     observer_.on_step({.step = at_.step,
                        .epoch = at_.epoch,
@@ -283,9 +284,10 @@ class Run {
                        .learning_rate = learning_rate(options_, at_.step - 1, steps_),
                        .gradient_norm_layer = readings.gradient_norm,
                        .images_per_second = double(timed_steps_) * images / seconds,
-                       .rank = layer.smallest_rank(),
-                       .smallest_gap = layer.smallest_gap()});
+                       .rank = smallest_rank(layers),
+                       .smallest_gap = smallest_gap(layers)});
     throughput_.add(double(timed_steps_) * images, seconds);
+    if (result_.peak_mib == 0) result_.peak_mib = peak_mib(device_);  // before any evaluation
     at_.loss_sum += readings.loss_sum;
     at_.error_sum += readings.error_sum;
     at_.steps_summed += at_.interval_steps;
@@ -355,13 +357,13 @@ class Run {
   }
 
   void show_layer(std::int64_t step) {
-    const LayerState layer = layer_state(training_.model());
-    observer_.on_layer(layer, step);
+    const LayerStates layers = layer_states(training_.model());
+    for (const LayerState& layer : layers) observer_.on_layer(layer, step);
     if (options_.run.empty()) return;
     try {
       fs::create_directories(options_.run);
       write_file_atomically(options_.run / run_files::kSpectrum,
-                            to_json(layer, step).dump() + "\n");
+                            to_json(layers, step).dump() + "\n");
     } catch (const std::system_error& error) {
       observer_.on_message(
           fmt::format("step {}: no spectrum.json ({}); the run goes on", step, error.what()));

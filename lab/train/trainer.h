@@ -21,7 +21,7 @@ namespace keel::lab {
 struct RunInfo {
   TrainOptions options;  ///< resolved: the data's classes, the device
   std::string device;    ///< "cpu", or the GPU's name
-  std::string layer;     ///< the layer in place of the first norm, in words
+  std::string layer;     ///< the layer under test, in words
   std::int64_t parameters = 0;
   std::int64_t train_images = 0, test_images = 0;
   std::int64_t steps_per_epoch = 0, steps = 0;  ///< of the whole run
@@ -36,12 +36,12 @@ struct StepRecord {
   double loss = 0;         ///< means over the steps since the last record
   double error = 0;        ///< share of wrong answers, in [0, 1]
   double learning_rate = 0;
-  /// Norm of the gradient that passed the layer (of the parameters before it): the largest since
-  /// the last record.
+  /// Norm of the gradient that passed the layer (of the parameters before the first one under test): the largest
+  /// since the last record.
   double gradient_norm_layer = 0;
   double images_per_second = 0;
-  std::int64_t rank = 0;  ///< directions kept, least of the groups; 0: the layer has no such thing
-  double smallest_gap = 0;  ///< between eigenvalues of one group; NaN: no such thing
+  std::int64_t rank = 0;  ///< directions kept, least of all groups; 0: the layer has no such thing
+  double smallest_gap = 0;  ///< between eigenvalues of one group, least of all; NaN: no such thing
 };
 
 constexpr double kNotDone = std::numeric_limits<double>::quiet_NaN();
@@ -60,11 +60,12 @@ struct EpochRecord {
 
 /// Where a run went wrong for good.
 struct Failure {
-  std::int64_t step = 0;    ///< the first step, counted from 1, with a non-finite loss or gradient
-  std::string where;        ///< "loss", or "gradient of PARAMETER"
-  std::string layer;        ///< the layer it began in
-  double smallest_gap = 0;  ///< of the layer's eigenvalues at that step; NaN: no such thing
-  std::string what;         ///< one sentence for people
+  std::int64_t step = 0;  ///< the first step, counted from 1, with a non-finite loss or gradient
+  std::string where;      ///< "loss", or "gradient of PARAMETER"
+  std::string layer;      ///< the layer it began in
+  /// Of the eigenvalues at that step: of the layer it began in, or else the least of those under test; NaN: no such thing.
+  double smallest_gap = 0;
+  std::string what;  ///< one sentence for people
 };
 
 struct Result {
@@ -76,6 +77,7 @@ struct Result {
   double best_test_error = 0;
   double recalibrated_test_error = kNotDone;  ///< of the last evaluation, where options.recalibrate
   double images_per_second = 0;  ///< of the training steps of this process, evaluation left out
+  double peak_mib = 0;           ///< CUDA: allocated at most, up to the first record; CPU: 0
   double seconds = 0;            ///< of this process
   std::optional<Failure> failure;
   /// Why the last checkpoint, with what the run has come to, is not on the disk. Empty: it is, or none
@@ -93,7 +95,7 @@ struct Observer {
   virtual void on_start(const RunInfo&) {}
   virtual void on_step(const StepRecord&) {}
   virtual void on_epoch(const EpochRecord&) {}
-  /// At each epoch's end, at the run's end and at a failure. `step`: steps done.
+  /// Of each layer under test, at each epoch's end, at the run's end and at a failure. `step`: steps done.
   virtual void on_layer(const LayerState&, std::int64_t /*step*/) {}
   virtual void on_failure(const Failure&) {}
   virtual void on_checkpoint(const std::filesystem::path&, std::int64_t /*step*/) {}

@@ -135,6 +135,73 @@ TEST_F(CliCommands, DataPacksAndReadsItsOwnPack) {
   EXPECT_TRUE(contains(damaged.error, packed)) << damaged.error;
 }
 
+TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
+  const TemporaryFolder folder;
+  const auto in = [&](const std::string& name) { return (folder / name).string(); };
+  const auto trained =
+      keel("train" + kTiny + "--norm zca --group-size 4 --where all --run " + in("run"));
+  ASSERT_EQ(trained.code, 0) << trained.error;
+  EXPECT_TRUE(contains(trained.error, "ZCA d=4, exact, all norms")) << trained.error;
+  EXPECT_TRUE(contains(read(in("run/config.toml")), "where = \"all\""));
+  EXPECT_EQ(json(in("run/spectrum.json")).at("layers").size(), 9u);
+  EXPECT_TRUE(contains(json(in("run/result.json")).at("layer").get<std::string>(),
+                       " and 8 more, bn1 to layer3.0.downsample.1"));
+
+  const auto first = keel("inspect " + in("run"));
+  ASSERT_EQ(first.code, 0) << first.error;
+  EXPECT_TRUE(contains(first.out, "bn1's matrix at its last step, group 0 of 2")) << first.out;
+  const auto last =
+      keel("inspect " + in("run") + " --layer layer3.0.downsample.1 --group 7 --json");
+  ASSERT_EQ(last.code, 0) << last.error;
+  EXPECT_EQ(nlohmann::json::parse(last.out).at("values").size(), 4u);
+  const auto from_images = keel("inspect " + in("run/checkpoints/step-00000008.json") +
+                                " --layer layer2.0.bn2 --images 32");
+  ASSERT_EQ(from_images.code, 0) << from_images.error;
+  EXPECT_TRUE(contains(from_images.out, "layer2.0.bn2's matrix over 32 images")) << from_images.out;
+  for (const char* what : {"run", "run/checkpoints/step-00000008.json"}) {
+    const auto unknown = keel("inspect " + in(what) + " --layer layer9.bn1");
+    EXPECT_EQ(unknown.code, 3);
+    EXPECT_TRUE(contains(unknown.error, "expected --layer to be one of bn1, layer1.0.bn1,"))
+        << unknown.error;
+  }
+
+  const auto folded = keel("fold " + in("run") + " --out " + in("folded"));
+  ASSERT_EQ(folded.code, 0) << folded.error;
+  EXPECT_TRUE(contains(folded.out, "9 layers are folded into the convolutions before them"));
+  const auto before = nlohmann::json::parse(keel("eval " + in("run") + " --json").out);
+  const auto after = nlohmann::json::parse(keel("eval " + in("folded") + " --json").out);
+  EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-3);
+  EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
+  EXPECT_EQ(keel("eval " + in("run") + " --recalibrate 2").code, 0);
+
+  const auto other = keel("train" + kTiny + "--norm zca --group-size 4 --run " + in("first"));
+  ASSERT_EQ(other.code, 0) << other.error;
+  const auto report = keel("report " + in("run") + " " + in("first") + " --out " + in("r.html"));
+  ASSERT_EQ(report.code, 0) << report.error;
+  EXPECT_TRUE(contains(report.out, "ZCA d=4, exact, all norms")) << report.out;
+  const std::string page = read(in("r.html"));
+  EXPECT_TRUE(contains(page, "Eigenvalues: bn1"));
+  EXPECT_TRUE(contains(page, "8 more layers"));
+  EXPECT_TRUE(contains(page, "Eigenvalues: layer3.0.downsample.1"));
+
+  const auto resumed = keel("train --resume " + in("run") + " --epochs 2");
+  EXPECT_EQ(resumed.code, 0) << resumed.error;
+  const auto bench = keel(
+      "bench train --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --where all "
+      "--layers zca/4");
+  ASSERT_EQ(bench.code, 0) << bench.error;
+  EXPECT_TRUE(contains(bench.out, "zca d=4 exact, all norms")) << bench.out;
+}
+
+TEST(CliWhere, WrongNamesAndSizesAreRefusedBeforeAnythingIsRead) {
+  const auto unknown = keel("train --model resnet_small --norm zca --where bn9");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_TRUE(contains(unknown.error, "(bn1, layer1.0.bn1, ")) << unknown.error;
+  const auto size = keel("train --model resnet_small --norm zca --group-size 16 --where all");
+  EXPECT_EQ(size.code, 2);
+  EXPECT_TRUE(contains(size.error, "to divide the 8 channels of bn1, got 16")) << size.error;
+}
+
 TEST_F(CliCommands, BenchTimesEveryLayer) {
   const auto outcome = keel(
       "bench train --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca "

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "lab/models/batch_norm.h"
 #include "support/errors.h"
 
 namespace keel::lab {
@@ -42,9 +43,11 @@ double relative_error(const Tensor& a, const Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
 
-/// The network once more, in plain functions of the parameters by name, BatchNorm throughout.
+/// The network once more, in plain functions of the parameters by name, BatchNorm but for the norms named.
 struct ByName {
   const State& state;
+  NormOptions tested = {};
+  std::set<std::string> where = {};
 
   bool has(const std::string& name) const { return state.count(name) > 0; }
   Tensor convolved(const std::string& name, const Tensor& x, std::int64_t stride) const {
@@ -52,6 +55,11 @@ struct ByName {
     return torch::conv2d(x, weight, {}, stride, (weight.size(2) - 1) / 2);
   }
   Tensor normed(const std::string& name, const Tensor& x) const {
+    if (where.count(name) > 0) {  // fresh: its weights are the network's at the start
+      const auto layer = make_norm(tested, x.size(1));
+      layer->to(x.scalar_type());
+      return apply_norm(*layer, x);
+    }
     return torch::batch_norm(x, state.at(name + ".weight"), state.at(name + ".bias"), {}, {},
                              /*training=*/true, 0.1, 1e-5, false);
   }
@@ -212,16 +220,16 @@ TEST(ResNet, FoldsItsFirstNormAway) {
     ModelOptions options = small(kind);
     options.norm.group_size = 4;
     ResNet net(options);
-    EXPECT_THROW(net->fold_first_norm(), c10::Error);
+    EXPECT_THROW(net->fold_norms(), c10::Error);
     warm_up(net);
     net->eval();
     const torch::NoGradGuard no_grad;
     const Tensor input = torch::randn({4, 3, 16, 16});
     const Tensor before = net->forward(input);
-    net->fold_first_norm();
+    net->fold_norms();
     EXPECT_LT(relative_error(net->forward(input), before), 1e-5) << kind;
     EXPECT_EQ(net->options().norm.kind, "folded");
-    EXPECT_TRUE(net->first_norm()->as<torch::nn::IdentityImpl>());
+    EXPECT_TRUE(net->tested().at(0)->norm()->as<torch::nn::IdentityImpl>());
 
     // Another network made from the options takes the tensors by name.
     ResNet copy(net->options());
@@ -234,6 +242,143 @@ TEST(ResNet, FoldsItsFirstNormAway) {
   }
 }
 
+TEST(ResNet, KnowsItsNorms) {
+  for (const auto& [name, count] :
+       {std::pair("resnet18", 20u), {"resnet50", 53u}, {"resnet_small", 9u}}) {
+    ResNet net(ModelOptions{.name = name});
+    const auto sites = norm_sites(net->options());
+    EXPECT_EQ(sites.size(), count);
+    std::vector<std::string> found;
+    for (const auto& item : net->named_modules())
+      if (item.value()->as<BatchNormImpl>() != nullptr) found.push_back(item.key());
+    std::vector<std::string> expected;
+    for (const NormSite& site : sites) {
+      expected.push_back(site.name);
+      EXPECT_EQ(net->named_parameters()[site.name + ".weight"].size(0), site.channels) << site.name;
+    }
+    EXPECT_EQ(found, expected);
+  }
+}
+
+TEST(ResNet, TheLayerUnderTestIsWhereItIsAsked) {
+  const auto whitened = [](const std::string& where) {
+    ModelOptions options = small("zca");
+    options.where = where;
+    options.norm.group_size = 4;
+    ResNet net(options);
+    std::vector<std::string> names, told;
+    for (const auto& item : net->named_modules())
+      if (item.value()->as<keel::nn::WhiteningImpl>() != nullptr) names.push_back(item.key());
+    for (const Normed* part : net->tested()) told.push_back(part->norm_name());
+    EXPECT_EQ(names, told);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(whitened("first"), Names{"bn1"});
+  EXPECT_EQ(whitened("layer2.0.downsample.1"), Names{"layer2.0.downsample.1"});
+  // In the order of the data, whatever that of the words.
+  EXPECT_EQ(whitened("layer3.0.bn2, layer1.0.bn1,bn1"),
+            (Names{"bn1", "layer1.0.bn1", "layer3.0.bn2"}));
+  EXPECT_EQ(whitened("all").size(), 9u);
+}
+
+// Gradients pass several layers, and what writes into their outputs.
+TEST(ResNet, ComputesWhatItsNamesSayWithSeveralLayers) {
+  for (const char* name : {"resnet_small", "resnet50"})
+    for (const char* kind : {"zca", "pca", "none"})
+      for (const char* where : {"all", "layer1.0.bn2,layer2.0.downsample.1,layer3.0.bn1"}) {
+        if (name == std::string("resnet50") &&
+            (kind != std::string("zca") || where != std::string("all")))
+          continue;
+        torch::manual_seed(8);
+        ResNet net(ModelOptions{
+            .name = name, .classes = 7, .norm = {.kind = kind, .group_size = 4}, .where = where});
+        net->to(torch::kDouble);
+        const State state = state_of(net);
+        ByName plain{state, net->options().norm, {}};
+        for (const Normed* part : net->tested()) plain.where.insert(part->norm_name());
+        const Tensor input = torch::randn({6, 3, 16, 16}, torch::kDouble);
+        const Tensor output = net->forward(input), expected = plain.forward(input);
+        EXPECT_LT(relative_error(output, expected), 1e-9) << name << kind << where;
+        const Tensor& first = state.at("conv1.weight");
+        const Tensor slope = torch::autograd::grad({output.pow(2).sum()}, {first})[0];
+        const Tensor by_name = torch::autograd::grad({expected.pow(2).sum()}, {first})[0];
+        EXPECT_LT(relative_error(slope, by_name), 1e-7) << name << kind << where;
+      }
+}
+
+TEST(ResNet, BatchNormEverywhereIsTheNetworkWithout) {
+  const Tensor input = torch::randn({4, 3, 16, 16});
+  ModelOptions options = small("batch");
+  torch::manual_seed(9);
+  ResNet first(options);
+  options.where = "all";
+  torch::manual_seed(9);
+  ResNet all(options);
+  EXPECT_TRUE(torch::equal(first->forward(input), all->forward(input)));
+}
+
+TEST(ResNet, AWatchedPassIsThePlainOneAndSeesEveryLayer) {
+  for (const char* name : {"resnet_small", "resnet18", "resnet50"})
+    for (const char* where : {"first", "all"}) {
+      ResNet net(
+          ModelOptions{.name = name, .norm = {.kind = "zca", .group_size = 4}, .where = where});
+      net->eval();
+      const torch::NoGradGuard no_grad;
+      const Tensor x = torch::randn({2, 3, 16, 16});
+      std::map<std::string, Tensor> inputs, outputs;
+      std::vector<std::string> names;
+      const Watch watch = [&](const std::string& layer, const Tensor& input, const Tensor& output) {
+        names.push_back(layer);
+        inputs[layer] = input;
+        outputs[layer] = output.clone();
+        EXPECT_TRUE(output.equal(outputs[layer]));
+      };
+      EXPECT_TRUE(net->forward(x, &watch).equal(net->forward(x)));
+      EXPECT_EQ(names[0], "conv1");
+      EXPECT_EQ(names[1], "bn1");
+      EXPECT_EQ(names[2], "layer1.0.conv1");
+      EXPECT_EQ(names.back(), "fc");
+      EXPECT_TRUE(inputs["conv1"].equal(x));
+      EXPECT_TRUE(inputs["bn1"].equal(outputs["conv1"]));
+      EXPECT_TRUE(inputs["layer1.0.conv1"].equal(outputs["bn1"].relu()));
+      EXPECT_TRUE(inputs["layer2.0.downsample.1"].equal(outputs["layer2.0.downsample.0"]));
+      EXPECT_FALSE(inputs["layer1.0"].defined());
+      for (const NormSite& site : norm_sites(net->options()))
+        EXPECT_EQ(outputs[site.name].size(1), site.channels) << site.name;
+    }
+}
+
+TEST(ResNet, FoldsAllOfItsLayersAway) {
+  for (const char* name : {"resnet_small", "resnet50"})
+    for (const char* kind : {"batch", "zca", "pca"}) {
+      if (name == std::string("resnet50") && kind != std::string("zca")) continue;
+      torch::manual_seed(10);
+      ModelOptions options{.name = name, .norm = {.kind = kind, .group_size = 4}, .where = "all"};
+      ResNet net(options);
+      net->to(torch::kDouble);
+      const torch::NoGradGuard no_grad;
+      for (int i = 0; i < 3; ++i) net->forward(torch::randn({8, 3, 16, 16}, torch::kDouble) + 0.3);
+      net->eval();
+      const Tensor input = torch::randn({4, 3, 16, 16}, torch::kDouble);
+      const Tensor before = net->forward(input);
+      net->fold_norms();
+      EXPECT_LT(relative_error(net->forward(input), before), 1e-8) << name << kind;
+      for (const auto& item : net->named_modules())
+        EXPECT_TRUE(item.value()->as<keel::nn::WhiteningImpl>() == nullptr &&
+                    item.value()->as<BatchNormImpl>() == nullptr)
+            << item.key();
+      ResNet copy(net->options());
+      copy->to(torch::kDouble);
+      const State from = state_of(net);
+      State to = state_of(copy);
+      ASSERT_EQ(from.size(), to.size());
+      for (auto& [tensor_name, tensor] : to) tensor.copy_(from.at(tensor_name));
+      copy->eval();
+      EXPECT_TRUE(torch::equal(copy->forward(input), net->forward(input))) << name << kind;
+    }
+}
+
 TEST(ResNet, RefusesOptionsByName) {
   const auto check = [](ModelOptions options, const std::string& part) {
     EXPECT_TRUE(refuses({part}, [&] { ResNet{options}; }));
@@ -244,6 +389,19 @@ TEST(ResNet, RefusesOptionsByName) {
   check({.name = "resnet_small", .width = 0}, "width from 1 to 4096, got 0");
   check({.norm = {.kind = "zca", .group_size = 24}},
         "group_size to divide the layer's 64 channels");
+  const auto at = [](const std::string& where, std::int64_t group) {
+    return ModelOptions{
+        .name = "resnet_small", .norm = {.kind = "zca", .group_size = group}, .where = where};
+  };
+  check(at("all", 16), "group_size to divide the 8 channels of bn1, got 16");
+  check(at("layer3.0.bn1,layer2.0.bn2", 32),
+        "group_size to divide the 16 channels of layer2.0.bn2, got 32");
+  check(at("layer2.0.bn1", 3), "group_size to divide the 16 channels of layer2.0.bn1, got 3");
+  for (const char* where : {"last", "", "bn1,", ",", "all,bn1", "bn1;bn2", "layer4.0.bn1", "conv1"})
+    check(at(where, 4),
+          "(bn1, layer1.0.bn1, layer1.0.bn2, layer2.0.bn1, layer2.0.bn2, "
+          "layer2.0.downsample.1, layer3.0.bn1, layer3.0.bn2, layer3.0.downsample.1), got '");
+  check(at("bn1,layer1.0.bn1,bn1", 4), "each norm once in where, got bn1 twice");
 }
 
 }  // namespace

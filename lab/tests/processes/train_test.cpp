@@ -26,6 +26,15 @@ TEST_F(DriftTest, TwoAndThreeProcessesFollowOne) {
               1.01 / 30);
 }
 
+TEST_F(DriftTest, TwoProcessesFollowOneWithAllNormsUnderTest) {
+  const std::string options = kSmall + "--where all --group-size 4 --epochs 2 ";
+  measure(options);
+  const auto two = folder / "two";
+  run_alone(options + "--workers 2 --run " + two.string());
+  ASSERT_EQ(truth.size(), 20u);
+  EXPECT_LT(drift(losses(two)), 1);
+}
+
 TEST_F(DriftTest, ARunGoesOnWithAnotherNumberOfProcesses) {
   const std::string options = kSmall + "--epochs 2 ";
   measure(options);

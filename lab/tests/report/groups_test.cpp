@@ -76,15 +76,38 @@ TEST(RunFolder, SpectraAndTheirAbsence) {
   testing::write(folder / "a" / "spectrum.json",
                  R"({"values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]})");
   const auto run = read_run(folder / "a");
-  ASSERT_EQ(run.spectrum.size(), 2u);
-  EXPECT_EQ(run.spectrum[1].values, (std::vector<double>{3, 0.5}));
-  EXPECT_TRUE(std::isnan(run.spectrum[1].covariance[1][1]));
+  ASSERT_EQ(run.spectra.size(), 1u);
+  EXPECT_EQ(run.spectra[0].name, "bn1");  // older files do not say
+  ASSERT_EQ(run.spectra[0].groups.size(), 2u);
+  EXPECT_EQ(run.spectra[0].groups[1].values, (std::vector<double>{3, 0.5}));
+  EXPECT_TRUE(std::isnan(run.spectra[0].groups[1].covariance[1][1]));
 
   testing::write(folder / "a" / "spectrum.json", R"({"values":null,"covariance":null})");
-  EXPECT_TRUE(read_run(folder / "a").spectrum.empty());
+  EXPECT_TRUE(read_run(folder / "a").spectra.empty());
   testing::write(folder / "a" / "spectrum.json",
                  R"({"values":[[2,1]],"covariance":[[[2,0],[0]]]})");
   EXPECT_THROW(read_run(folder / "a"), Error);
+}
+
+TEST(RunFolder, HoldsTheSpectraOfSeveralLayers) {
+  const TemporaryFolder folder;
+  testing::write_run(folder / "a", settings("zca", "exact", 0), "0.3");
+  testing::write(
+      folder / "a" / "spectrum.json",
+      R"({"step":2,"layers":[{"name":"bn1","values":[[2,1]],"covariance":[[[2,0],[0,1]]]},)"
+      R"({"name":"layer1.0.bn1","values":[[3,1],[4,1]],"covariance":null},)"
+      R"({"name":"layer1.0.bn2","values":null}]})");
+  const auto run = read_run(folder / "a");
+  ASSERT_EQ(run.spectra.size(), 2u);
+  EXPECT_EQ(run.spectra[1].name, "layer1.0.bn1");
+  EXPECT_EQ(run.spectra[1].groups[1].values, (std::vector<double>{4, 1}));
+  EXPECT_TRUE(run.spectra[1].groups[1].covariance.empty());
+  for (const char* odd : {R"({"layers":[3]})", R"({"layers":[[]]})"}) {
+    testing::write(folder / "a" / "spectrum.json", odd);
+    EXPECT_THROW(read_run(folder / "a"), Error);
+  }
+  testing::write(folder / "a" / "spectrum.json", R"({"layers":null})");
+  EXPECT_TRUE(read_run(folder / "a").spectra.empty());
 }
 
 TEST(RunFolder, AnotherFolderIsNamed) {
@@ -95,6 +118,25 @@ TEST(RunFolder, AnotherFolderIsNamed) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("nothing"), std::string::npos) << error.what();
   }
+}
+
+TEST(Groups, TheLabelSaysWhereTheLayerIs) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& norm,
+                         const std::string& where) {
+    testing::write_run(folder / name, settings(norm, "exact", 0) + "where = \"" + where + "\"\n",
+                       "0.1");
+    return read_run(folder / name);
+  };
+  const auto groups = grouped({write("a", "zca", "first"), write("b", "zca", "all"),
+                               write("c", "zca", "bn1,layer1.0.bn2"), write("d", "batch", "first"),
+                               write("e", "batch", "all")});
+  ASSERT_EQ(groups.size(), 5u);
+  EXPECT_EQ(groups[0].label, "ZCA, exact");
+  EXPECT_EQ(groups[1].label, "ZCA, exact, all norms");
+  EXPECT_EQ(groups[2].label, "ZCA, exact, at bn1,layer1.0.bn2");
+  EXPECT_EQ(groups[3].label, "BatchNorm, where first");
+  EXPECT_EQ(groups[4].label, "BatchNorm, where all");
 }
 
 TEST(Groups, RunsThatDifferInTheirSeedAloneAreOne) {

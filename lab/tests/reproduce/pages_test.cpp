@@ -83,6 +83,21 @@ TEST(Pages, StatisticsMadeAgainHaveAColumn) {
   EXPECT_TRUE(has(markdown, "from 50 training batches")) << markdown;
 }
 
+TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
+  Results one = results();
+  one.options["batch"] = 100;
+  for (Trial& trial : one.trials) trial.images_per_second = 50000, trial.peak_mib = 1234.5;
+  one.trials[1].images_per_second = 25000;
+  EXPECT_FALSE(has(page(recipe(), one).markdown, "ms a step"));
+  Recipe costly = recipe();
+  costly.settings["costs"] = true;
+  const std::string markdown = page(costly, one).markdown;
+  EXPECT_TRUE(has(markdown, "| failed at step | ms a step | GPU memory, MiB |")) << markdown;
+  EXPECT_TRUE(has(markdown, "| 1 of 2 | 33 | 2.00 | 1234 |")) << markdown;
+  EXPECT_TRUE(has(markdown, "| 2 of 2 |  | 3.00 | 1234 |")) << markdown;  // of 4 and 2
+  EXPECT_TRUE(has(markdown, "| not run |  |  |  |  |  |")) << markdown;
+}
+
 TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   Results long_run = results();
   long_run.options["epochs"] = 350;

@@ -46,8 +46,9 @@ TEST(Recipe, AllTablesAndFiguresAreThere) {
   std::vector<std::string> names;
   for (const Recipe& one : read_recipes(kExperiments)) names.push_back(one.name);
   const std::vector<std::string> wanted = {
-      "table1",  "figure1", "table2", "figure2",        "table3", "table4",     "table5",
-      "figure3", "full",    "timing", "gradient-error", "bounds", "conditions", "failures"};
+      "table1",     "figure1",  "table2",     "figure2",       "table3",         "table4",
+      "table5",     "figure3",  "full",       "timing",        "gradient-error", "bounds",
+      "conditions", "failures", "everywhere", "everywhere-100"};
   EXPECT_EQ(names, wanted);
 }
 
@@ -78,6 +79,21 @@ TEST(Recipe, ThePapersFigures) {
   EXPECT_EQ(options.model.norm.parameter, 19);
   EXPECT_EQ(options.epochs, 350);
   EXPECT_EQ(options.schedule, "paper");
+}
+
+TEST(Recipe, EverywhereIsEveryNorm) {
+  for (const char* name : {"everywhere", "everywhere-100"}) {
+    const Recipe one = read_recipe(kExperiments / name / "recipe.toml");
+    ASSERT_EQ(one.cells.size(), 10u);
+    EXPECT_EQ(one.trials, 3);
+    std::size_t sites = 0;
+    for (const Cell& cell : one.cells) {
+      const TrainOptions options = cell_options(one, cell, "short", kData);
+      EXPECT_EQ(options.recalibrate, 50);
+      sites += tested_sites(options.model).size();
+    }
+    EXPECT_EQ(sites, 5u * (20 + 53));
+  }
 }
 
 TEST(Recipe, FiguresDrawCellsThatAreRun) {

@@ -16,6 +16,7 @@ using report::testing::write;
 
 Trial failed_trial() {
   Trial trial{.cell = "svd", .seed = 2, .status = "failed", .steps = 33, .seconds = 1.25};
+  trial.peak_mib = 1234.5;
   trial.failure = Failure{.step = 33,
                           .where = "gradient of conv1.weight",
                           .layer = "bn1",
@@ -75,6 +76,7 @@ TEST(Results, WhatIsWrittenIsRead) {
   EXPECT_TRUE(std::isnan(trial.recalibrated_error));
   EXPECT_EQ(trial.recalibrated_errors, (std::vector<double>{0.25}));
   EXPECT_EQ(trial.seconds, 1.25);
+  EXPECT_EQ(trial.peak_mib, 1234.5);
   EXPECT_EQ(trial.at, (std::vector<double>{20, 33}));
   EXPECT_EQ(trial.loss[0], 2.3);
   EXPECT_TRUE(std::isnan(trial.loss[1]));

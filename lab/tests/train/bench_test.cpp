@@ -44,6 +44,23 @@ TEST(BenchTrainTest, MeasuresTheParts) {
   for (const std::size_t i : {0, 1, 4}) EXPECT_GT(parts[i].milliseconds, 0);
 }
 
+TEST(BenchTrainTest, MeasuresAllNorms) {
+  BenchOptions options;
+  options.train = test::small_options();
+  options.train.model.where = "all";
+  options.norms = {NormOptions{.kind = "zca", .group_size = 4}, NormOptions{.kind = "zca"}};
+  options.steps = options.rounds = 1;
+  const auto timings = bench_train(options);
+  ASSERT_EQ(timings.size(), 3u);
+  EXPECT_EQ(timings[0].name, "batch");
+  EXPECT_EQ(timings[1].name, "zca d=4 exact, all norms");
+  EXPECT_EQ(timings[2].name, "zca exact, all norms");
+  ModelOptions two = options.train.model;
+  two.norm = options.norms[0];
+  two.where = "bn1,layer1.0.bn1";
+  EXPECT_EQ(name_of(two), "zca d=4 exact, 2 norms");
+}
+
 TEST(BenchTrainTest, RefusesNothingToMeasure) {
   BenchOptions options;
   options.train = test::small_options();

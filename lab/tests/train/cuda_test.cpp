@@ -52,6 +52,25 @@ TEST_F(CudaTrainTest, TheCapturedStepGivesTheNumbersOfThePlainOne) {
     }
 }
 
+TEST_F(CudaTrainTest, AllNormsAreCapturedToo) {
+  const DataSet data = test::small_data();
+  TrainOptions captured = options("zca");
+  captured.model.where = "all";
+  captured.model.norm.group_size = 4;
+  TrainOptions plain = captured;
+  plain.graph = false;
+  Recorder one, other;
+  const Result result = train(captured, data, one);
+  EXPECT_EQ(result.status, "finished");
+  EXPECT_GT(result.peak_mib, 0);
+  EXPECT_EQ(train(plain, data, other).status, "finished");
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << one.steps[i].step;
+    EXPECT_EQ(one.steps[i].smallest_gap, other.steps[i].smallest_gap) << one.steps[i].step;
+  }
+}
+
 TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
   const DataSet data = test::small_data();
   for (const char* norm : {"batch", "zca"}) {

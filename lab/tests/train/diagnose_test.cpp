@@ -28,36 +28,15 @@ void poison(TrainingStep& training, const std::string& parameter, double value) 
   training.model()->named_parameters()[parameter].view(-1)[0] = value;
 }
 
-class ForwardByLayersTest : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(ForwardByLayersTest, EndsInTheNetworksOwnOutput) {
-  for (const char* norm : {"batch", "zca", "none"}) {
-    ModelOptions options = test::small_options(norm).model;
-    options.name = GetParam();
-    ResNet model(options);
-    model->eval();
-    const torch::NoGradGuard no_grad;
-    const Tensor x = torch::randn({2, 3, 16, 16});
-    const auto layers = forward_by_layers(model, x);
-    EXPECT_TRUE(layers.back().second.equal(model->forward(x)));
-    EXPECT_EQ(layers[0].first, "conv1");
-    EXPECT_EQ(layers[1].first, "bn1");
-    EXPECT_EQ(layers[2].first, "layer1.0");
-    EXPECT_EQ(layers.back().first, "fc");
-  }
-}
-INSTANTIATE_TEST_SUITE_P(Models, ForwardByLayersTest,
-                         ::testing::Values("resnet_small", "resnet18", "resnet50"));
-
 TEST(DiagnoseTest, ANonFiniteLossBeginsInTheFirstLayerWithSuchAnOutput) {
   TrainingStep training = training_of(test::small_options());
   poison(training, "layer2.0.conv1.weight", std::numeric_limits<double>::quiet_NaN());
   const Failure failure = diagnose(training, 12);
   EXPECT_EQ(failure.where, "loss");
-  EXPECT_EQ(failure.layer, "layer2.0");
+  EXPECT_EQ(failure.layer, "layer2.0.conv1");
   EXPECT_EQ(failure.step, 12);
   EXPECT_TRUE(std::isnan(failure.smallest_gap));
-  EXPECT_EQ(failure.what, "step 12: the loss is not finite, beginning in layer2.0");
+  EXPECT_EQ(failure.what, "step 12: the loss is not finite, beginning in layer2.0.conv1");
 }
 
 TEST(DiagnoseTest, ANonFiniteGradientBeginsInTheLayerThatMadeIt) {
@@ -90,10 +69,13 @@ TEST(LayerStateTest, IsTheLayersSpectrum) {
   options.model.norm.group_size = 2;
   options.model.norm.eps = 1e-3;
   TrainingStep training = training_of(options);
-  EXPECT_FALSE(layer_state(training.model()).values.defined());
+  EXPECT_FALSE(layer_states(training.model()).at(0).values.defined());
   const Tensor images = training.selected().images;
   training.run(0, 0.0);
-  const LayerState state = layer_state(training.model());
+  const LayerStates states = layer_states(training.model());
+  ASSERT_EQ(states.size(), 1u);
+  const LayerState& state = states[0];
+  EXPECT_EQ(state.name, "bn1");
   // From the activations, with torch's own operations.
   const torch::NoGradGuard no_grad;
   const Tensor x = training.model()->first_convolution().ptr()->forward(images).to(torch::kDouble);
@@ -110,7 +92,8 @@ TEST(LayerStateTest, IsTheLayersSpectrum) {
   const double gap = (state.values.select(1, 0) - state.values.select(1, 1)).min().item<double>();
   EXPECT_EQ(state.smallest_gap(), gap);
   EXPECT_EQ(state.smallest_rank(), state.rank.min().item<std::int64_t>());
-  const auto json = to_json(state, 5);
+  const auto json = to_json(states, 5);
+  EXPECT_EQ(json["name"], "bn1");
   EXPECT_EQ(json["values"][1][0].get<double>(), state.values[1][0].item<double>());
   EXPECT_EQ(json["step"], 5);
 }

@@ -189,24 +189,37 @@ TrainOptions options_of(const std::string& norm, const char* precision) {
   return options;
 }
 
+/// The losses of the first steps with and without the lab's kernels.
+void expect_same_training(const std::string& norm, const char* precision, const char* where) {
+  TrainOptions fused = options_of(norm, precision);
+  fused.model.where = where;
+  fused.model.norm.group_size = 4;
+  fused.max_steps = 4;
+  TrainOptions plain = fused;
+  plain.fused = false;
+  Recorder one, other;
+  EXPECT_EQ(train(fused, test::small_data(), one).status, "finished");
+  EXPECT_EQ(train(plain, test::small_data(), other).status, "finished");
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  // Activations have 8 bits in bfloat16, which is what a loss of theirs is worth; the drift grows with the steps.
+  const double unit = std::string(precision) == "bfloat16" ? 0x1p-7 : 1e-4;
+  for (std::size_t i = 0; i < one.steps.size(); ++i)
+    EXPECT_NEAR(one.steps[i].loss, other.steps[i].loss, unit * double(i + 1) * other.steps[i].loss)
+        << norm << " " << precision << " " << where << " " << i;
+}
+
 TEST_F(FusedStepTest, TrainsAsTheStepOfTorchsOperatorsDoes) {
   for (const char* norm : {"batch", "zca"})
-    for (const char* precision : {"float32", "bfloat16"}) {
-      TrainOptions fused = options_of(norm, precision);
-      fused.max_steps = 4;
-      TrainOptions plain = fused;
-      plain.fused = false;
-      Recorder one, other;
-      EXPECT_EQ(train(fused, test::small_data(), one).status, "finished");
-      EXPECT_EQ(train(plain, test::small_data(), other).status, "finished");
-      ASSERT_EQ(one.steps.size(), other.steps.size());
-      // Activations have 8 bits in bfloat16, which is what a loss of theirs is worth; the drift grows with the steps.
-      const double unit = std::string(precision) == "bfloat16" ? 0x1p-7 : 1e-4;
-      for (std::size_t i = 0; i < one.steps.size(); ++i)
-        EXPECT_NEAR(one.steps[i].loss, other.steps[i].loss,
-                    unit * double(i + 1) * other.steps[i].loss)
-            << norm << " " << precision << " " << i;
-    }
+    for (const char* precision : {"float32", "bfloat16"})
+      expect_same_training(norm, precision, "first");
+}
+
+// BatchNorm is fused beside them, with a whitening layer's output as its residual too.
+TEST_F(FusedStepTest, TrainsWithWhiteningAtAnyPlace) {
+  for (const char* where : {"all", "layer1.0.bn2,layer2.0.bn1", "layer2.0.downsample.1"})
+    for (const char* norm : {"zca", "pca"})
+      for (const char* precision : {"float32", "bfloat16"})
+        expect_same_training(norm, precision, where);
 }
 
 TEST_F(FusedStepTest, TrainsToTheSameBitsEachTime) {
