@@ -43,11 +43,6 @@ const std::vector<Way> kWays = {
     through_eigh(keel::Taylor{}),
     through_eigh(keel::Lorentzian{}),
     through_eigh(keel::Masked{}),
-    {"keel::power_method, 19 iterations",
-     [](const Tensor& m) {
-       const auto [values, vectors] = keel::power_method(m);
-       return assembled(values, vectors);
-     }},
     {"keel::inv_sqrtm, exact", [](const Tensor& m) { return keel::inv_sqrtm(m); }},
 };
 

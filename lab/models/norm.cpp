@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lab/models/batch_norm.h"
+#include "lab/models/power_method_norm.h"
 #include "lab/one_of.h"
 
 namespace keel::lab {
@@ -16,10 +17,8 @@ using torch::nn::IdentityImpl;
 bool whitens(const NormOptions& options) { return options.kind == "zca" || options.kind == "pca"; }
 
 keel::nn::WhiteningOptions whitening_options(const NormOptions& options, std::int64_t channels) {
-  keel::nn::WhiteningOptions result{.channels = channels,
-                                    .eps = options.eps,
-                                    .momentum = options.momentum,
-                                    .rule = layer_rule(options.rule, options.parameter)};
+  keel::nn::WhiteningOptions result{
+      .channels = channels, .eps = options.eps, .momentum = options.momentum};
   if (options.group_size > 0) result.group_size = options.group_size;
   if (options.kind == "zca" && options.rank == "full") result.rank = FullRank{};
   if (options.kind == "pca") {
@@ -31,6 +30,23 @@ keel::nn::WhiteningOptions whitening_options(const NormOptions& options, std::in
   return result;
 }
 
+template <typename Layer, typename Map>
+std::shared_ptr<torch::nn::Module> whitening(const NormOptions& options, std::int64_t channels) {
+  keel::nn::WhiteningOptions given = whitening_options(options, channels);
+  return std::visit(
+      [&](const auto& rule) -> std::shared_ptr<torch::nn::Module> {
+        if constexpr (std::is_same_v<std::decay_t<decltype(rule)>, PowerMethod>) {
+          Map map{.eps = given.eps};
+          if (given.rank) map.rank = *given.rank;
+          return std::make_shared<PowerMethodNormImpl>(given, map, rule);
+        } else {
+          given.rule = rule;
+          return std::make_shared<Layer>(given);
+        }
+      },
+      layer_rule(options.rule, options.parameter));
+}
+
 }  // namespace
 
 const std::vector<std::string>& norm_kinds() {
@@ -39,7 +55,7 @@ const std::vector<std::string>& norm_kinds() {
 }
 
 const std::vector<std::string>& norm_rules() {
-  static const std::vector<std::string> names = term::names<keel::nn::LayerRule>();
+  static const std::vector<std::string> names = term::names<LayerRule>();
   return names;
 }
 
@@ -48,7 +64,7 @@ const std::vector<std::string>& norm_ranks() {
   return names;
 }
 
-keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
+LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
   require_one_of("keel::lab::NormOptions", "rule", name, norm_rules());
   std::string text = name;
   if (parameter) {  // the rule's first field
@@ -59,13 +75,13 @@ keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> pa
             if (field.empty()) field = each;
           });
         },
-        keel::nn::layer_rule(name));
+        term::read<LayerRule>("keel::lab::NormOptions", name));
     require(!field.empty(),
             fmt::format("keel::lab::NormOptions: expected no parameter of {}, got {}", name,
                         *parameter));
     text = fmt::format("{}({}={})", name, field, *parameter);
   }
-  return keel::nn::layer_rule(text, "keel::lab::NormOptions");
+  return term::read<LayerRule>("keel::lab::NormOptions", text);
 }
 
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name) {
@@ -96,10 +112,9 @@ void validate(const NormOptions& options, std::int64_t channels, const std::stri
 
 std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::int64_t channels) {
   validate(options, channels);
-  if (options.kind == "zca")
-    return std::make_shared<keel::nn::ZcaWhiteningImpl>(whitening_options(options, channels));
+  if (options.kind == "zca") return whitening<keel::nn::ZcaWhiteningImpl, Zca>(options, channels);
   if (options.kind == "pca")
-    return std::make_shared<keel::nn::PcaDenoisingImpl>(whitening_options(options, channels));
+    return whitening<keel::nn::PcaDenoisingImpl, PcaDenoising>(options, channels);
   if (options.kind == "batch") return std::make_shared<BatchNormImpl>(channels, options.momentum);
   return std::make_shared<IdentityImpl>();
 }

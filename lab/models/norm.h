@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "keel/torch/nn.h"
+#include "lab/models/power_method.h"
 
 namespace keel::lab {
 
@@ -43,9 +45,11 @@ const std::vector<std::string>& norm_ranks();
 /// is given.
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name = "");
 
-keel::nn::LayerRule layer_rule(const std::string& name, std::optional<double> parameter = {});
+/// PowerMethod replaces the decomposition itself, forward too.
+using LayerRule = term::Joined<SpectralRule, std::variant<PowerMethod>>;
+LayerRule layer_rule(const std::string& name, std::optional<double> parameter = {});
 
-/// BatchNorm, ZcaWhitening, PcaDenoising or Identity over `channels` channels.
+/// BatchNorm, ZcaWhitening, PcaDenoising, PowerMethodNorm or Identity over `channels` channels.
 std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::int64_t channels);
 
 /// Calls whatever make_norm returned.

@@ -6,7 +6,6 @@
 #include "check.h"
 #include "keel/torch/affine.h"
 #include "keel/torch/whiten.h"
-#include "modules/power_method_whiten.h"
 #include "modules/synchronised_whiten.h"
 #include "ops/calls.h"
 
@@ -39,28 +38,7 @@ WhiteningOptions completed(const std::string& name, WhiteningOptions options,
   return options;
 }
 
-Whitened whitened(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                  std::int64_t groups, const SubspaceMap& map, const LayerRule& rule,
-                  const ProcessGroup& processes) {
-  return std::visit(
-      [&](const auto& chosen) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, PowerMethod>)
-          return power_method_whiten(input, weight, bias, groups, map, chosen, processes);
-        else if (processes.size() > 1)
-          return synchronised_whiten(input, weight, bias, groups, map, chosen, processes);
-        else
-          return whiten(input, weight, bias, groups, map, chosen);
-      },
-      rule);
-}
-
 }  // namespace
-
-std::string to_string(const LayerRule& rule) { return term::written(rule); }
-
-LayerRule layer_rule(std::string_view text, std::string_view operation) {
-  return term::read<LayerRule>(operation, text);
-}
 
 WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, SubspaceMap map)
     : Module(std::move(name)), options(completed(this->name(), given, map)), map_(std::move(map)) {
@@ -111,12 +89,18 @@ Tensor WhiteningImpl::forward(const Tensor& input) {
                " at most, and the directions beyond it are eps alone. Use smaller groups or larger "
                "batches.");
   }
-  Whitened batch = whitened(input, weight, bias, *options.groups, map_, options.rule, processes);
+  const Whitened batch = batch_step(input, processes);
   rank_ = batch.rank;
   values_ = batch.values;
   covariance_ = batch.covariance;
   if (is_training() && running_mean.defined()) update_running_stats(batch);
   return batch.output;
+}
+
+Whitened WhiteningImpl::batch_step(const Tensor& input, const ProcessGroup& processes) const {
+  if (processes.size() > 1)
+    return synchronised_whiten(input, weight, bias, *options.groups, map_, options.rule, processes);
+  return whiten(input, weight, bias, *options.groups, map_, options.rule);
 }
 
 void WhiteningImpl::update_running_stats(const Whitened& batch) {

@@ -48,11 +48,6 @@ Tensor subspace_backward(const Tensor& grad_subspace, const Tensor& covariance,
                          const Tensor& values, const Tensor& vectors, const Tensor& rank,
                          StringView map, StringView rule);
 
-/// `subspace`, values in the order found and rank by the baseline, a PowerMethod. Algorithm1's Rayleigh condition reads
-/// here: stop where an eigenvalue rises above the one before.
-std::tuple<Tensor, Tensor, Tensor> power_method_subspace(const Tensor& covariance, StringView map,
-                                                         StringView rule);
-
 /// Moves the running statistics, which are written in place, towards the batch's.
 void track(const Tensor& running_mean, const Tensor& running_subspace,
            const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,

@@ -22,7 +22,6 @@ from .rules import (
     RankPolicy,
     SpectralRule,
     finite,
-    whole,
     written,
 )
 
@@ -34,7 +33,6 @@ __all__ = [
     "inv_sqrtm",
     "invm",
     "logm",
-    "power_method",
     "powm",
     "projector",
     "spectral",
@@ -228,16 +226,3 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
     """
     policy = written("keel.projector", "rank", RANK_POLICIES, rank)
     return torch.ops.keel.projector(matrix, policy, _rule("keel.projector", rule))
-
-
-def power_method(matrix: Tensor, iterations: int = 19, seed: int = 0) -> Eigh:
-    """The baseline the paper compares with: power iteration from random starts, one eigenvector
-    after another with deflation, differentiated by unrolling. There to be measured, not relied on.
-
-    >>> values, _ = keel.power_method(torch.diag(torch.tensor([9.0, 1.0])))
-    >>> values.round(decimals=3)
-    tensor([9., 1.])
-    """
-    iterations = whole("keel.power_method", "iterations", iterations, 1)
-    seed = whole("keel.power_method", "seed", seed, -(2**63), 2**63 - 1)
-    return Eigh(*torch.ops.keel.power_method(matrix, iterations, seed))

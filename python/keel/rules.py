@@ -29,7 +29,6 @@ __all__ = [
     "Lorentzian",
     "Masked",
     "PowerIteration",
-    "PowerMethod",
     "Taylor",
 ]
 
@@ -61,7 +60,7 @@ def flag(operation: str, name: str, value: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def checked(kind: str, text: str) -> str:
-    """A text with every field, as the core writes it: a layer_rule, a rank_policy or a subspace_map."""
+    """A text with every field, as the core writes it: a spectral_rule, a rank_policy or a subspace_map."""
     return torch.ops.keel.written(kind, text)
 
 
@@ -70,7 +69,7 @@ class _Term:
 
     __dataclass_fields__: ClassVar[Dict[str, Any]]
     _name: ClassVar[str]
-    _kind: ClassVar[str] = "layer_rule"
+    _kind: ClassVar[str] = "spectral_rule"
 
     def __post_init__(self) -> None:
         self._text  # which is checked
@@ -151,16 +150,6 @@ class Exact(_Term):
     terms: int = 19
 
 
-@dataclass(frozen=True)
-class PowerMethod(_Term):
-    """The paper's baseline: power iteration from random starts, differentiated by unrolling.
-    For layers only, and there to be measured against."""
-
-    _name = "power_method"
-    iterations: int = 19
-    seed: int = 0
-
-
 class _Policy(_Term):
     _kind = "rank_policy"
 
@@ -205,12 +194,11 @@ class Algorithm1(_Policy):
 
 GradientRule = Union[Analytic, PowerIteration, Taylor, Lorentzian, Masked]
 SpectralRule = Union[Exact, GradientRule]
-LayerRule = Union[SpectralRule, PowerMethod]
 RankPolicy = Union[FullRank, LeadingCount, LeadingEnergy, Algorithm1]
 
 # The same as types.
-GRADIENT_RULES, SPECTRAL_RULES, LAYER_RULES, RANK_POLICIES = map(
-    get_args, (GradientRule, SpectralRule, LayerRule, RankPolicy)
+GRADIENT_RULES, SPECTRAL_RULES, RANK_POLICIES = map(
+    get_args, (GradientRule, SpectralRule, RankPolicy)
 )
 
 

@@ -28,10 +28,9 @@ Tensors first_step(nn::WhiteningOptions options, std::size_t which, const Tensor
 
 TEST(SynchronisedCuda, IsTheCpusTwin) {
   const Tensor x = activations({9, 12, 5, 3});
-  for (const nn::LayerRule& rule :
-       std::initializer_list<nn::LayerRule>{Exact{}, PowerIteration{}, PowerMethod{}})
+  for (const SpectralRule& rule : std::initializer_list<SpectralRule>{Exact{}, PowerIteration{}})
     for (std::size_t which = 0; which < 3; ++which)
-      expect_twins(nn::to_string(rule) + " " + std::to_string(which),
+      expect_twins(to_string(rule) + " " + std::to_string(which),
                    [&](const Tensors& in) {
                      return first_step(
                          {.group_size = 4, .rule = rule, .process_group = all_alike(3)}, which,

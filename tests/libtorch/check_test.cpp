@@ -81,7 +81,7 @@ TEST(Check, TextsFromOutside) {
   EXPECT_TRUE(fails_with("inv_sqrt", [&] { spectral_with("cosine", "full"); }));
   EXPECT_EQ(call("keel::written", {"rank_policy", "leading_count"})[0].toStringRef(),
             "leading_count(count=1)");
-  EXPECT_TRUE(fails_with("keel::written: expected kind layer_rule", [&] {
+  EXPECT_TRUE(fails_with("keel::written: expected kind spectral_rule", [&] {
     call("keel::written", {"rule", "masked"});
   }));
 

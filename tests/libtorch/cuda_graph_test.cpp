@@ -107,11 +107,6 @@ TEST(CudaGraph, ATrainingStepReplays) {
                              0);
 }
 
-TEST(CudaGraph, ThePowerMethodBaselineReplays) {
-  expect_replay_equals_eager({.channels = 8, .group_size = 4, .eps = 1e-2, .rule = PowerMethod{5}},
-                             0);
-}
-
 TEST(CudaGraph, MatrixFunctionsAndTheirGradientsReplay) {
   for (const std::int64_t n : {5, 64, 100}) {
     SCOPED_TRACE("n = " + std::to_string(n));

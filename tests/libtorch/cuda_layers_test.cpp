@@ -108,17 +108,6 @@ TEST(CudaLayers, RunningStatisticsAndEvaluation) {
     }
 }
 
-TEST(CudaLayers, PowerMethodBaseline) {
-  const Layer layer =
-      layers({.channels = 6, .group_size = 3, .eps = 1e-2, .rule = PowerMethod{}})[0];
-  layer->to(at::kDouble);
-  const Layer twin = on_cuda(layer, at::kDouble);
-  expect_twins(
-      "power method",
-      [&](const Tensors& in) { return Tensors{in[0].is_cuda() ? twin(in[0]) : layer(in[0])}; },
-      {activations({9, 6, 4})}, 1e5, {at::kDouble});
-}
-
 /// Output and input gradient of a fresh layer.
 std::pair<Tensor, Tensor> step(const Tensor& x) {
   const Layer layer = on_cuda(layers({.channels = x.size(1), .group_size = 16})[0], at::kFloat);
@@ -171,7 +160,7 @@ TEST(CudaLayers, Autocast) {
   };
   torch::nn::Conv2d convolution(torch::nn::Conv2dOptions(3, 16, 3).padding(1));
   convolution->to(kDevice);
-  for (const nn::LayerRule& rule : {nn::LayerRule(Exact{}), nn::LayerRule(PowerMethod{3})}) {
+  for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(PowerIteration{3})}) {
     nn::ZcaWhitening layer({.channels = 16, .group_size = 8, .rule = rule});
     layer->to(kDevice);
     const Tensor x = activations({8, 3, 12, 12}, 1, at::kFloat).to(kDevice);

@@ -188,15 +188,5 @@ TEST(CudaMatrices, LargeBatches) {
                {at::kFloat});
 }
 
-TEST(CudaMatrices, PowerMethodStartsFromTheSameVectors) {
-  expect_twins(
-      "power_method",
-      [](const Tensors& in) {
-        const auto [values, vectors] = power_method(in[0], {5, 3});
-        return Tensors{values, vectors};
-      },
-      {covariances(4)}, 1e4);
-}
-
 }  // namespace
 }  // namespace keel::test

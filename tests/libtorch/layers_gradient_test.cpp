@@ -29,7 +29,7 @@ void expect_same(const Gradients& ours, const Gradients& truth, double tolerance
   EXPECT_LT(relative_error(ours.bias, truth.bias), tolerance) << what << " dL_dbias";
 }
 
-void compare_with_plain(const nn::LayerRule& rule, std::int64_t kept, const Decompose& decompose,
+void compare_with_plain(const SpectralRule& rule, std::int64_t kept, const Decompose& decompose,
                         double tolerance) {
   const Tensor x = activations({7, 8, 3, 3}), dL_doutput = random(x.sizes(), 5);
   nn::WhiteningOptions options{.channels = 8, .groups = kGroups, .rule = rule};
@@ -44,7 +44,7 @@ void compare_with_plain(const nn::LayerRule& rule, std::int64_t kept, const Deco
         },
         x, layer->weight, layer->bias, dL_doutput);
     expect_same(ours, truth, tolerance,
-                layer.name + " " + nn::to_string(rule) + " kept " + std::to_string(kept));
+                layer.name + " " + to_string(rule) + " kept " + std::to_string(kept));
   }
 }
 
@@ -57,8 +57,8 @@ std::pair<Tensor, Tensor> torch_eigh_in_our_signs(const Tensor& m) {
 
 TEST(LayerGradients, EqualPlainAutogradThroughTorchsEigh) {
   for (const std::int64_t kept : {4, 2, 1})
-    for (const nn::LayerRule& rule :
-         std::initializer_list<nn::LayerRule>{Exact{5000}, Analytic{}, Masked{}})
+    for (const SpectralRule& rule :
+         std::initializer_list<SpectralRule>{Exact{5000}, Analytic{}, Masked{}})
       compare_with_plain(rule, kept, torch_eigh_in_our_signs, 1e-11);
 }
 
@@ -68,60 +68,12 @@ TEST(LayerGradients, EqualPlainAutogradThroughKeelsEighUnderEachRule) {
   for (const std::int64_t kept : {4, 2})
     for (const GradientRule& rule : rules)
       compare_with_plain(
-          std::visit([](const auto& r) -> nn::LayerRule { return r; }, rule), kept,
+          std::visit([](const auto& r) -> SpectralRule { return r; }, rule), kept,
           [&](const Tensor& m) {
             const auto [values, vectors] = leading_first(m, rule);
             return std::pair(values, vectors);
           },
           1e-11);
-}
-
-TEST(LayerGradients, ThePowerMethodConvergesToThem) {
-  // With eigenvalues this far apart and so many steps, the baseline has arrived.
-  const Tensor x = activations({9, 3, 5}), dL_doutput = random(x.sizes(), 5);
-  nn::WhiteningOptions options{.channels = 3, .rule = PowerMethod{.iterations = 400}};
-  options.rank = LeadingCount{2};
-  for (const Layer& layer : layers(options)) {
-    if (layer.name == "pca") continue;  // its signs are those of the random start
-    layer->to(at::kDouble);
-    scramble(layer);
-    const Gradients ours = gradients(layer, x, layer->weight, layer->bias, dL_doutput);
-    const Gradients truth = gradients(
-        [&](const Tensor& y) {
-          return plain_layer(layer.map, y, layer->weight, layer->bias, 1, 2);
-        },
-        x, layer->weight, layer->bias, dL_doutput);
-    expect_same(ours, truth, 1e-10, layer.name);
-    EXPECT_EQ(layer->rank().item<std::int64_t>(), 2);
-  }
-}
-
-TEST(LayerGradients, ThePowerMethodObeysEveryRankPolicy) {
-  const Tensor x = activations({9, 4, 5});
-  const double total =
-      std::get<0>(torch_eigh(covariance_of(x) + 1e-4 * torch::eye(4))).sum().item<double>();
-  const Tensor energy =
-      std::get<0>(torch_eigh(covariance_of(x) + 1e-4 * torch::eye(4))).cumsum(-1) / total;
-  const double two = (energy[0][0].item<double>() + energy[0][1].item<double>()) / 2;
-  for (const auto& [policy, expected] : std::vector<std::pair<RankPolicy, std::int64_t>>{
-           {FullRank{}, 4},
-           {LeadingCount{3}, 3},
-           {LeadingEnergy{two}, 2},
-           {Algorithm1{}, 4},
-           {Algorithm1{.energy = two}, 2},
-           {Algorithm1{.energy = two, .keep_reaching = false}, 1},
-           {Algorithm1{.eps = 1e9}, 1}}) {
-    nn::WhiteningOptions options{.channels = 4, .rule = PowerMethod{.iterations = 300}};
-    options.rank = policy;
-    nn::ZcaWhitening ours(options);
-    ours->to(at::kDouble);
-    options.rule = Exact{};
-    nn::ZcaWhitening exact(options);
-    exact->to(at::kDouble);
-    EXPECT_LT(relative_error(ours(x), exact(x)), 1e-10) << to_string(policy);
-    EXPECT_EQ(ours->rank().item<std::int64_t>(), expected) << to_string(policy);
-    EXPECT_EQ(exact->rank().item<std::int64_t>(), expected) << to_string(policy);
-  }
 }
 
 double slope(const std::function<double(double)>& at, double step) {
@@ -158,7 +110,7 @@ TEST(LayerGradients, AgreeWithDifferences) {
   for (const std::optional<RankPolicy>& rank :
        {std::optional<RankPolicy>(), std::optional<RankPolicy>(FullRank{}),
         std::optional<RankPolicy>(LeadingCount{2})})
-    for (const nn::LayerRule& rule : std::initializer_list<nn::LayerRule>{
+    for (const SpectralRule& rule : std::initializer_list<SpectralRule>{
              Exact{5000}, Analytic{}, Masked{}, PowerIteration{5000}, Taylor{5000}})
       for (const Layer& layer :
            layers({.channels = 6, .groups = kGroups, .rule = rule, .rank = rank})) {

@@ -377,7 +377,7 @@ TEST(Layers, PrintTheirOptions) {
        << nn::PcaDenoising({.channels = 8,
                             .momentum = std::nullopt,
                             .affine = false,
-                            .rule = PowerMethod{},
+                            .rule = PowerIteration{},
                             .rank = LeadingCount{3}});
   EXPECT_EQ(
       text.str(),
@@ -385,7 +385,7 @@ TEST(Layers, PrintTheirOptions) {
       "track_running_stats=true, rule=exact(terms=19), rank=algorithm1(eps=1e-04, "
       "rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=true))\n"
       "keel::nn::PcaDenoising(8, groups=1, group_size=8, eps=0.0001, momentum=none, affine=false, "
-      "track_running_stats=true, rule=power_method(iterations=19, seed=0), "
+      "track_running_stats=true, rule=power_iteration(terms=19), "
       "rank=leading_count(count=3))");
 }
 
@@ -414,8 +414,6 @@ TEST(Layers, ErrorsNameTheLayerWhatWasExpectedAndWhatCame) {
                     {.channels = 6, .eps = -1}));
   EXPECT_TRUE(fails("keel::power_iteration: expected terms to be a whole number",
                     {.channels = 6, .rule = PowerIteration{0}}));
-  EXPECT_TRUE(fails("keel::power_method: expected iterations to be",
-                    {.channels = 6, .rule = PowerMethod{0}}));
   EXPECT_TRUE(
       fails("keel::leading_count: expected count to be", {.channels = 6, .rank = LeadingCount{0}}));
 
@@ -435,18 +433,18 @@ TEST(Layers, ErrorsNameTheLayerWhatWasExpectedAndWhatCame) {
   EXPECT_EQ(layer(torch::zeros({0, 6, 3})).numel(), 0);
 }
 
-/// The layers compute in float32 under autocast; the baseline is the one made of torch's products.
+/// The layers compute in float32 under autocast.
 TEST(Layers, AutocastLeavesTheStatisticsAlone) {
   const Tensor x = activations({8, 6, 4, 4}, 3, at::kFloat);
-  const nn::LayerRule rules[] = {Exact{}, PowerIteration{}, PowerMethod{}};
-  for (const nn::LayerRule& rule : rules) {
+  const SpectralRule rules[] = {Exact{}, PowerIteration{}};
+  for (const SpectralRule& rule : rules) {
     const Tensor plain = nn::ZcaWhitening({.channels = 6, .rule = rule})(x);
     c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, false);
     const bool halves = torch::ones({2, 2}).matmul(torch::ones({2, 2})).scalar_type() != at::kFloat;
     const Tensor mixed = nn::ZcaWhitening({.channels = 6, .rule = rule})(x);
     c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, true);
     EXPECT_TRUE(halves) << "autocast was not on";
-    EXPECT_TRUE(torch::equal(plain, mixed)) << nn::to_string(rule);
+    EXPECT_TRUE(torch::equal(plain, mixed)) << to_string(rule);
   }
 }
 

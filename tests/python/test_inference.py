@@ -256,7 +256,7 @@ def test_compiled_training_agrees(layer):
     torch.testing.assert_close(twin.running_subspace, plain.running_subspace)
 
 
-@pytest.mark.parametrize("rule", [keel.Exact(), keel.PowerMethod(5)])
+@pytest.mark.parametrize("rule", [keel.Exact(), keel.PowerIteration(5)])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_autocast_keeps_statistics_in_float32(layer, rule):
     made = layer(8, group_size=4, rule=rule)

@@ -167,14 +167,6 @@ def test_results_do_not_depend_on_what_batch_mates_hold_or_on_the_place(n, dtype
         assert (values - keel.eigh(batch).eigenvalues[0]).abs().max() < bound
 
 
-def test_power_method_is_seeded_and_finds_the_values():
-    m = torch.diag(torch.tensor([4.0, 1.0, 0.25], dtype=torch.double))
-    found = keel.power_method(m, iterations=60, seed=3)
-    torch.testing.assert_close(found.eigenvalues, torch.tensor([4, 1, 0.25], dtype=torch.double))
-    assert torch.equal(found.eigenvectors, keel.power_method(m, 60, 3).eigenvectors)
-    assert not torch.equal(found.eigenvectors, keel.power_method(m, 1, 4).eigenvectors)
-
-
 def test_errors_name_the_operation():
     with pytest.raises(RuntimeError, match=r"keel::eigh: expected \(..., n, n\), got \(4, 3\)"):
         keel.eigh(torch.zeros(4, 3))
@@ -182,5 +174,3 @@ def test_errors_name_the_operation():
         keel.spectral(torch.eye(2), "root")
     with pytest.raises(ValueError, match="terms"):
         keel.eigh(torch.eye(2), keel.Taylor(0))
-    with pytest.raises(TypeError, match="keel.power_method: expected iterations .*got 2.5"):
-        keel.power_method(torch.eye(2), 2.5)

@@ -103,11 +103,6 @@ def test_projector_passes_gradcheck_where_the_cut_is_wide():
     )
 
 
-def test_power_method_passes_gradcheck():
-    m = with_spectrum((1.0, 0.3, 0.1))
-    assert torch.autograd.gradcheck(lambda x: keel.power_method(x, 5, 1), m)
-
-
 def test_defaults_keywords_and_result_shapes():
     m = with_spectrum(*DISTINCT).detach()
     values, vectors = keel.eigh(m, rule="power_iteration(terms=7)")
@@ -170,8 +165,6 @@ def opcheck_samples():
         yield getattr(keel, name), (m,)
     yield keel.powm, (m, 0.3)
     yield keel.projector, (m, "leading_count(count=2)")
-    yield keel.power_method, (m, 3, 0)
-    yield keel.power_method_starts, (m.detach(), 0)
 
 
 @needs_opcheck

@@ -18,7 +18,6 @@ EVERY_RULE = [
     (keel.Masked(), "masked"),
     (keel.Masked(1e-3), "masked(tolerance=0.001)"),
     (keel.Exact(5), "exact(terms=5)"),
-    (keel.PowerMethod(seed=-7), "power_method(iterations=19, seed=-7)"),
 ]
 EVERY_RANK = [
     (keel.FullRank(), "full"),
@@ -46,7 +45,7 @@ def test_values_are_frozen_comparable_and_have_a_text(value, text):
 
 @pytest.mark.parametrize("value, text", EVERY_RULE + EVERY_RANK)
 def test_texts_are_values(value, text):
-    kinds = rules.RANK_POLICIES if value._kind == "rank_policy" else rules.LAYER_RULES
+    kinds = rules.RANK_POLICIES if value._kind == "rank_policy" else rules.SPECTRAL_RULES
     assert rules.value_of("here", "it", kinds, text) == value
     assert rules.value_of("here", "it", kinds, value) is value
     assert rules.value_of("here", "it", kinds, value._name) == type(value)()
@@ -62,7 +61,7 @@ def test_values_pickled_before_they_had_a_text(value, text):
 
 
 @pytest.mark.parametrize(
-    "kind, kinds", [("layer_rule", rules.LAYER_RULES), ("rank_policy", rules.RANK_POLICIES)]
+    "kind, kinds", [("spectral_rule", rules.SPECTRAL_RULES), ("rank_policy", rules.RANK_POLICIES)]
 )
 def test_python_has_a_value_for_everything_the_core_knows(kind, kinds):
     with pytest.raises(ValueError) as error:
@@ -75,7 +74,7 @@ def test_python_has_a_value_for_everything_the_core_knows(kind, kinds):
 
 def test_numbers_survive_to_the_last_bit():
     for number in (0.1 + 0.2, 5e-324, 1.7976931348623157e308, 1 / 3):
-        assert rules.value_of("here", "rule", rules.LAYER_RULES, str(keel.Lorentzian(number))).width == number
+        assert rules.value_of("here", "rule", rules.SPECTRAL_RULES, str(keel.Lorentzian(number))).width == number
 
 
 def test_functions_and_layers_take_texts():
@@ -85,8 +84,8 @@ def test_functions_and_layers_take_texts():
     assert torch.equal(by_text.result, by_value.result) and int(by_text.kept) == 2
     assert torch.equal(keel.projector(m, "leading_count"), keel.projector(m, keel.LeadingCount(1)))
     assert keel.eigh(m, "masked(tolerance=0.1)").eigenvalues.tolist() == [0.25, 1.0, 4.0]
-    layer = keel.nn.ZcaWhitening(4, rule="power_method(iterations=5)", rank="full")
-    assert layer.rule == keel.PowerMethod(5) and layer.rank_policy == keel.FullRank()
+    layer = keel.nn.ZcaWhitening(4, rule="power_iteration(terms=5)", rank="full")
+    assert layer.rule == keel.PowerIteration(5) and layer.rank_policy == keel.FullRank()
     assert layer(torch.randn(20, 4)).isfinite().all()
 
 
@@ -95,7 +94,6 @@ WHOLE = [
     (keel.Taylor, "terms"),
     (keel.Exact, "terms"),
     (keel.LeadingCount, "count"),
-    (keel.PowerMethod, "iterations"),
 ]
 REAL = [
     (keel.Lorentzian, "width"),
@@ -107,7 +105,7 @@ REAL = [
 ]
 
 
-@pytest.mark.parametrize("kind, field", WHOLE + [(keel.PowerMethod, "seed")])
+@pytest.mark.parametrize("kind, field", WHOLE)
 @pytest.mark.parametrize("value", [5.0, 2.5, True, math.nan, None, 2**63])
 def test_what_is_no_whole_number_is_an_error(kind, field, value):
     with pytest.raises(ValueError, match=f"expected {field} to be a whole number.*{kind._name}"):
@@ -156,13 +154,13 @@ def test_ends_of_ranges():
 
 
 def test_a_wrong_rule_gets_the_list_of_all_that_would_do():
-    every = ["Analytic", "PowerIteration", "Taylor", "Lorentzian", "Masked", "Exact", "PowerMethod"]
+    every = ["Analytic", "PowerIteration", "Taylor", "Lorentzian", "Masked", "Exact"]
     with pytest.raises(TypeError) as error:
         keel.nn.ZcaWhitening(4, rule=keel.Exact)
     assert all(name in str(error.value) for name in every)
     with pytest.raises(TypeError) as error:
-        keel.sqrtm(torch.eye(2), keel.PowerMethod())
-    assert all(name in str(error.value) for name in every[:-1])
+        keel.sqrtm(torch.eye(2), keel.FullRank())
+    assert all(name in str(error.value) for name in every)
 
 
 def test_wrong_kinds_are_errors_that_name_what_came():

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import rules
-from ..rules import Exact, LayerRule, PowerMethod, RankPolicy
-from . import inference, power_method, synchronise
+from ..rules import Exact, RankPolicy, SpectralRule
+from . import inference, synchronise
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -58,7 +58,7 @@ class Whitening(nn.Module):
         momentum: Optional[float] = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        rule: LayerRule = Exact(),
+        rule: SpectralRule = Exact(),
         rank: Optional[RankPolicy] = None,
         process_group: synchronise.ProcessGroup = None,
         device: Optional[torch.device] = None,
@@ -72,7 +72,7 @@ class Whitening(nn.Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.rule = rules.value_of(self._name(), "rule", rules.LAYER_RULES, rule)
+        self.rule = rules.value_of(self._name(), "rule", rules.SPECTRAL_RULES, rule)
         rank = self._default_rank(eps) if rank is None else rank
         self.rank_policy = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
         self.process_group = process_group
@@ -201,13 +201,8 @@ class Whitening(nn.Module):
         group, processes = synchronise.members(self._name(), own)
         self._warn_of_few_samples(input, processes)
         map = self._map_text()
-        rule = rules.written(self._name(), "rule", rules.LAYER_RULES, self.rule)
-        if isinstance(self.rule, PowerMethod):
-            output, mean, covariance, subspace, self.rank = power_method.whiten(
-                input, self.weight, self.bias, self.groups, map, rule,
-                group if processes > 1 else None,
-            )  # fmt: skip
-        elif processes > 1:
+        rule = rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
+        if processes > 1:
             output, mean, covariance, subspace, _, _, self.rank = synchronise.whiten(
                 input, self.weight, self.bias, self.groups, group, map, rule
             )

@@ -7,7 +7,6 @@
 #include "keel/torch/eigh.h"
 #include "keel/torch/moments.h"
 #include "keel/torch/nn.h"
-#include "keel/torch/power_method.h"
 #include "keel/torch/spectral.h"
 #include "keel/torch/subspace.h"
 #include "keel/torch/threads.h"

@@ -12,24 +12,14 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "keel/subspace.h"
 #include "keel/torch/nn/process_group.h"
-#include "keel/torch/power_method.h"
 #include "keel/torch/whiten.h"
 
 namespace keel::nn {
-
-/// How a layer's gradient passes the eigendecomposition. PowerMethod replaces the decomposition
-/// itself, forward too: the paper's baseline, to be measured and not relied on.
-using LayerRule = term::Joined<SpectralRule, std::variant<PowerMethod>>;
-
-std::string to_string(const LayerRule& rule);
-LayerRule layer_rule(std::string_view text, std::string_view operation = "keel::nn::layer_rule");
 
 /// The options of every whitening layer, for designated initialisers:
 ///     keel::nn::ZcaWhitening layer({.channels = 64, .group_size = 16});
@@ -44,7 +34,7 @@ struct WhiteningOptions {
   std::optional<double> momentum = 0.1;
   bool affine = true;               ///< learn a weight and a bias for each channel
   bool track_running_stats = true;  ///< otherwise batch statistics serve evaluation too
-  LayerRule rule = Exact{};
+  SpectralRule rule = Exact{};      ///< how the gradient passes the eigendecomposition
   std::optional<RankPolicy> rank = std::nullopt;  ///< empty: the layer's own default
   /// The processes whose batches make up one batch in training. All of them must take every step,
   /// forward and backward; some may have no samples. Empty, or of one process: this one alone.
@@ -109,6 +99,9 @@ class WhiteningImpl : public torch::nn::Module {
       std::remove_cvref_t<decltype(std::declval<const c10::IValue&>().toOptional<c10::Device>())>;
 
   WhiteningImpl(std::string name, const WhiteningOptions& given, SubspaceMap map);
+
+  /// The step on a batch's statistics. A layer with a decomposition of its own overrides it.
+  virtual Whitened batch_step(const torch::Tensor& input, const ProcessGroup& processes) const;
 
   template <typename Layer>
   std::shared_ptr<torch::nn::Module> cloned(const OptionalDevice& device) const {

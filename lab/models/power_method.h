@@ -3,10 +3,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <tuple>
 
-#include "keel/torch/eigh.h"
+#include "keel/term.h"
 
-namespace keel {
+namespace keel::lab {
 
 struct PowerMethod {
   std::int64_t iterations = 19;
@@ -23,9 +24,10 @@ struct PowerMethod {
 /// another with deflation, differentiated by unrolling. It is here to be measured, not to be relied
 /// on: nothing guards it against close eigenvalues, singular matrices or bad starts.
 ///
-/// Eigenpairs come in the order found, largest magnitude first when it converged; signs are those
-/// of the start. The starts depend on the seed, n and the eigenvector's index, on nothing else. The
-/// symmetric part of the matrix is read, so gradients are symmetric.
-Eigh power_method(const torch::Tensor& matrix, const PowerMethod& options = {});
+/// Eigenvalues (..., n) and eigenvectors (..., n, n) come in the order found, largest magnitude first when
+/// it converged; signs are those of the start. The starts depend on the seed, n and the eigenvector's
+/// index, on nothing else. The symmetric part of the matrix is read, so gradients are symmetric.
+std::tuple<torch::Tensor, torch::Tensor> power_method(const torch::Tensor& matrix,
+                                                      const PowerMethod& options = {});
 
-}  // namespace keel
+}  // namespace keel::lab

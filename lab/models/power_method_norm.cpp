@@ -1,0 +1,163 @@
+#include "lab/models/power_method_norm.h"
+
+#include "keel/torch/affine.h"
+#include "keel/torch/moments.h"
+
+namespace keel::lab {
+namespace {
+
+using keel::nn::ProcessGroup;
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Which eigenvalues a policy keeps, given those (..., n) in the order found: booleans alike.
+struct Kept {
+  const Tensor& values;
+
+  Tensor first(const Tensor& count) const {
+    const auto places = at::arange(values.size(-1), values.options().dtype(at::kLong));
+    return places < count.clamp_min(1).unsqueeze(-1);
+  }
+  /// Up to the first false.
+  Tensor while_true(const Tensor& condition) const {
+    return first(condition.to(at::kLong).cumprod(-1).sum(-1));
+  }
+  /// Whether the energy of those before reaches less than `fraction` of the whole.
+  Tensor energy_before_below(double fraction) const {
+    const Tensor energy = values.clamp_min(0), total = energy.sum(-1, /*keepdim=*/true);
+    return energy.cumsum(-1) - energy < fraction * total;
+  }
+
+  Tensor operator()(const FullRank&) const { return at::ones_like(values, at::kBool); }
+  Tensor operator()(const LeadingCount& policy) const {
+    return first(at::full_like(values.select(-1, 0), policy.count, at::kLong));
+  }
+  Tensor operator()(const LeadingEnergy& policy) const {
+    return while_true(energy_before_below(policy.fraction));
+  }
+  Tensor operator()(const Algorithm1& policy) const {
+    Tensor going = at::ones_like(values, at::kBool);
+    if (policy.eps) going = going.logical_and(values > *policy.eps);
+    if (policy.rayleigh_tolerance) {
+      const Tensor before = at::cat({values.narrow(-1, 0, 1), values}, -1);
+      going = going.logical_and(values <= before.narrow(-1, 0, values.size(-1)));
+    }
+    if (policy.energy) {
+      const Tensor energy = values.clamp_min(0), total = energy.sum(-1, /*keepdim=*/true);
+      going = going.logical_and(policy.keep_reaching ? energy_before_below(*policy.energy)
+                                                     : energy.cumsum(-1) < *policy.energy * total);
+    }
+    return while_true(going);
+  }
+};
+
+/// S from the eigenpairs (values, vectors) of M and the standardising factors `scale` (..., n).
+struct Assemble {
+  const Tensor &values, &vectors, &kept, &scale;
+
+  /// 1 / sqrt(value) of those kept. A dropped value must not reach the root: behind the mask its
+  /// gradient could still be NaN.
+  Tensor inverse_lengths() const {
+    const Tensor safe = at::where(kept, values, at::ones_like(values));
+    return safe.rsqrt() * kept.to(values.dtype());
+  }
+  Tensor operator()(const Zca&) const {
+    return (vectors * inverse_lengths().unsqueeze(-2)).matmul(vectors.mT());
+  }
+  Tensor operator()(const PcaDenoising&) const {
+    const Tensor mask = kept.to(values.dtype());
+    return (vectors * mask.unsqueeze(-2)).matmul(vectors.mT()) * scale.unsqueeze(-2);
+  }
+  Tensor operator()(const PcaWhitening&) const {
+    return (vectors * inverse_lengths().unsqueeze(-2)).mT();
+  }
+};
+
+struct Matrix {
+  Tensor subspace, values, rank;
+};
+
+/// The d x d matrix of a layer. It stays in the statistics' type; autocast would take its products to half.
+Matrix matrix_of(const Tensor& covariance, const SubspaceMap& map, const PowerMethod& method) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const auto [eps, policy] =
+      std::visit([](const auto& m) { return std::pair(m.eps, m.rank); }, map);
+  const Tensor variance = covariance.diagonal(0, -2, -1);
+  const bool standardised = std::holds_alternative<PcaDenoising>(map);
+  const Tensor scale = standardised ? (variance + eps).rsqrt() : at::ones_like(variance);
+  const Tensor identity = at::eye(covariance.size(-1), covariance.options());
+  const Tensor m = covariance * scale.unsqueeze(-1) * scale.unsqueeze(-2) + eps * identity;
+  const auto [values, vectors] = power_method(m, method);
+  const Tensor found = values.detach(), kept = std::visit(Kept{found}, policy);
+  return {std::visit(Assemble{values, vectors, kept, scale}, map), values, kept.sum(-1)};
+}
+
+struct Processes : torch::CustomClassHolder {
+  ProcessGroup group;
+  explicit Processes(ProcessGroup g) : group(std::move(g)) {}
+};
+
+/// The sum over all processes. Its gradient is the sum of theirs.
+struct SumNode : torch::autograd::Function<SumNode> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& own, const ProcessGroup& processes) {
+    ctx->saved_data["processes"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Processes>(processes));
+    Tensor total = own.detach().clone(at::MemoryFormat::Contiguous);
+    processes.sum(total);
+    return total;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto capsule = ctx->saved_data["processes"].toCapsule();
+    return {SumNode::apply(grads[0], static_cast<const Processes&>(*capsule).group), Tensor()};
+  }
+};
+
+Moments moments_over(const ProcessGroup& processes, const Tensor& input, std::int64_t groups) {
+  const std::int64_t channels = input.size(1), samples = input.numel() / channels;
+  TORCH_CHECK_VALUE(samples > 1 || processes.size() > 1,
+                    "keel::lab::PowerMethodNorm: expected more than 1 value per channel when "
+                    "training, got input size ",
+                    input.sizes());
+  if (processes.size() == 1) return moments(input, groups);
+  // Without samples: zeros that hang on the input like any other, since all have to take part in backward.
+  Moments own{input.transpose(0, 1).flatten(1).sum(1), {}};
+  own.covariance = own.mean.new_zeros({groups, channels / groups, channels / groups});
+  if (samples > 0) own = moments(input, groups);
+  const auto type = own.covariance.scalar_type();
+  const Tensor mean = own.mean.to(torch::kDouble), one = torch::ones({1}, mean.options());
+  const Tensor totals = SumNode::apply(torch::cat({one, mean}) * samples, processes),
+               count = totals.narrow(0, 0, 1), middle = totals.narrow(0, 1, channels) / count;
+  const Tensor off = (mean - middle).view({groups, -1, 1});
+  const Tensor covariance = SumNode::apply((own.covariance + off * off.mT()) * samples, processes);
+  return {middle.to(type), (covariance / count).to(type)};
+}
+
+}  // namespace
+
+PowerMethodNormImpl::PowerMethodNormImpl(const keel::nn::WhiteningOptions& given,
+                                         const SubspaceMap& map, const PowerMethod& method)
+    : WhiteningImpl("keel::lab::PowerMethodNorm", given, map), map_(map), method_(method) {
+  term::check(method.kName, method);
+}
+
+Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const ProcessGroup& processes) const {
+  const std::int64_t groups = *options.groups;
+  const auto [mean, covariance] = moments_over(processes, input, groups);
+  const auto [subspace, values, rank] = matrix_of(covariance, map_, method_);
+  const Tensor matrix =
+      weight.defined() ? subspace * weight.to(subspace.dtype()).reshape({groups, -1, 1}) : subspace;
+  return {affine(input, matrix, mean, bias),
+          mean.detach(),
+          covariance.detach(),
+          subspace.detach(),
+          values.detach(),
+          rank};
+}
+
+void PowerMethodNormImpl::pretty_print(std::ostream& stream) const {
+  stream << name() << "(" << options.channels << ", group_size=" << *options.group_size
+         << ", map=" << to_string(map_) << ", method=" << term::written(method_) << ")";
+}
+
+}  // namespace keel::lab

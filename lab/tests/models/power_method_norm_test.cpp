@@ -1,0 +1,180 @@
+#include "lab/models/power_method_norm.h"
+
+#include <gtest/gtest.h>
+
+#include "distributed/one_process.h"
+#include "distributed/threads_as_processes.h"
+#include "lab/models/norm.h"
+#include "lab/train/graph.h"
+#include "libtorch/cuda_support.h"
+
+namespace keel::test {
+namespace {
+
+using lab::has_cuda;
+using lab::make_norm;
+using lab::PowerMethod;
+using lab::PowerMethodNormImpl;
+
+/// The baseline in place of each of the library's layers.
+std::vector<Layer> baselines(const nn::WhiteningOptions& options, const PowerMethod& method) {
+  std::vector<Layer> all = layers(options);
+  for (Layer& layer : all)
+    layer.module = std::make_shared<PowerMethodNormImpl>(options, layer.map, method);
+  return all;
+}
+
+/// A step's gradients by plain autograd through torch's eigenvectors.
+Trained by_torch(const Layer& layer, const Tensor& x, const Tensor& dL_doutput, std::int64_t kept) {
+  const Tensor input = x.detach().clone().requires_grad_(true);
+  const Tensor output = plain_layer(layer.map, input, layer->weight, layer->bias, 1, kept);
+  const auto grads =
+      torch::autograd::grad({output}, {input, layer->weight, layer->bias}, {dL_doutput});
+  return {output.detach(), grads[0], grads[1], grads[2]};
+}
+
+void expect_same(const Trained& ours, const Trained& truth, double tolerance) {
+  EXPECT_LT(relative_error(ours.output, truth.output), tolerance);
+  EXPECT_LT(relative_error(ours.dL_dinput, truth.dL_dinput), tolerance);
+  EXPECT_LT(relative_error(ours.dL_dweight, truth.dL_dweight), tolerance);
+  EXPECT_LT(relative_error(ours.dL_dbias, truth.dL_dbias), tolerance);
+}
+
+TEST(PowerMethodNorm, ConvergesToTheLayersStep) {
+  // With eigenvalues this far apart and so many steps, the baseline has arrived.
+  const Tensor x = activations({9, 3, 5}), dL_doutput = random(x.sizes(), 5);
+  const nn::WhiteningOptions options{.channels = 3, .rank = LeadingCount{2}};
+  for (const Layer& layer : baselines(options, {.iterations = 400})) {
+    if (layer.name == "pca") continue;  // its signs are those of the random start
+    SCOPED_TRACE(layer.name);
+    layer->to(at::kDouble);
+    scramble(layer);
+    expect_same(train(layer, x, dL_doutput), by_torch(layer, x, dL_doutput, 2), 1e-10);
+    EXPECT_EQ(layer->rank().item<std::int64_t>(), 2);
+  }
+}
+
+TEST(PowerMethodNorm, ObeysEveryRankPolicy) {
+  const Tensor x = activations({9, 4, 5});
+  const Tensor values = std::get<0>(torch_eigh(covariance_of(x) + 1e-4 * torch::eye(4)));
+  const Tensor energy = values.cumsum(-1) / values.sum();
+  const double two = (energy[0][0].item<double>() + energy[0][1].item<double>()) / 2;
+  for (const auto& [policy, expected] : std::vector<std::pair<RankPolicy, std::int64_t>>{
+           {FullRank{}, 4},
+           {LeadingCount{3}, 3},
+           {LeadingCount{9}, 4},
+           {LeadingEnergy{two}, 2},
+           {Algorithm1{}, 4},
+           {Algorithm1{.energy = two}, 2},
+           {Algorithm1{.energy = two, .keep_reaching = false}, 1},
+           {Algorithm1{.eps = 1e9}, 1}}) {
+    const nn::WhiteningOptions options{.channels = 4, .rank = policy};
+    const Layer ours = baselines(options, {.iterations = 300})[0], exact = layers(options)[0];
+    ours->to(at::kDouble);
+    exact->to(at::kDouble);
+    EXPECT_LT(relative_error(ours(x), exact(x)), 1e-10) << to_string(policy);
+    EXPECT_EQ(ours->rank().item<std::int64_t>(), expected) << to_string(policy);
+    EXPECT_EQ(exact->rank().item<std::int64_t>(), expected) << to_string(policy);
+  }
+}
+
+TEST(PowerMethodNorm, EqualsOneProcessWhateverTheShares) {
+  for (const Shares& shares : {Shares{5, 0, 8}, {4, 9}}) {
+    const Tensor whole = activations({13, 6, 2}), along = random(whole.sizes(), 5);
+    ThreadGroup threads{std::int64_t(shares.size())};
+    as_processes(threads, std::int64_t(shares.size()),
+                 [&](std::int64_t rank, const nn::ProcessGroup& group) {
+                   nn::WhiteningOptions options{.channels = 6, .group_size = 3};
+                   const auto alone = baselines(options, {});
+                   options.process_group = group;
+                   const auto together = baselines(options, {});
+                   for (std::size_t i = 0; i < alone.size(); ++i) {
+                     for (const Layer& one : {alone[i], together[i]}) {
+                       one->to(at::kDouble);
+                       scramble(one);
+                     }
+                     const Trained truth = train(alone[i], whole, along);
+                     const Trained ours = train(together[i], share_of(whole, shares, rank),
+                                                share_of(along, shares, rank));
+                     const auto share = [&](const Tensor& t) { return share_of(t, shares, rank); };
+                     EXPECT_LT(error(ours.output, share(truth.output)), 1e-10);
+                     EXPECT_LT(error(ours.dL_dinput, share(truth.dL_dinput)), 1e-10);
+                     EXPECT_LT(error(statistics_of(together[i]), statistics_of(alone[i])), 1e-10);
+                   }
+                 });
+  }
+}
+
+TEST(PowerMethodNorm, HasSecondDerivativesOverSeveralProcessesToo) {
+  const Shares shares{5, 0, 8};
+  const Tensor whole = activations({13, 4});
+  const auto second = [](const nn::ProcessGroup& group, const Tensor& rows) {
+    const Layer layer = baselines({.channels = 4, .process_group = group}, {})[0];
+    layer->to(at::kDouble);
+    const Tensor x = rows.clone().requires_grad_(true);
+    const Tensor grad = torch::autograd::grad({layer(x).pow(3).sum()}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({grad.pow(2).sum()}, {x})[0];
+  };
+  const Tensor one = second({}, whole);
+  ThreadGroup threads(3);
+  as_processes(threads, 3, [&](std::int64_t rank, const nn::ProcessGroup& group) {
+    const Tensor mine = second(group, share_of(whole, shares, rank));
+    EXPECT_LT(error(mine, share_of(one, shares, rank)), 1e-9) << rank;
+  });
+}
+
+TEST(PowerMethodNorm, AutocastLeavesTheStatisticsAlone) {
+  const Tensor x = activations({8, 6, 4, 4}, 3, at::kFloat);
+  const Tensor plain = baselines({.channels = 6}, {})[0](x);
+  c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, false);
+  const bool halves = torch::ones({2, 2}).matmul(torch::ones({2, 2})).scalar_type() != at::kFloat;
+  const Tensor mixed = baselines({.channels = 6}, {})[0](x);
+  c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, true);
+  EXPECT_TRUE(halves) << "autocast was not on";
+  EXPECT_TRUE(torch::equal(plain, mixed));
+}
+
+/// What a run folder holds of this norm is what it holds of the library's layer.
+TEST(PowerMethodNorm, HasTheStateOfTheLayerInItsPlace) {
+  for (const char* kind : {"zca", "pca"}) {
+    const auto ours = make_norm({.kind = kind, .group_size = 4, .rule = "power_method"}, 8),
+               theirs = make_norm({.kind = kind, .group_size = 4}, 8);
+    EXPECT_TRUE(ours->as<PowerMethodNormImpl>());
+    const auto names = [](const torch::nn::Module& norm) {
+      return std::pair(norm.named_parameters().keys(), norm.named_buffers().keys());
+    };
+    EXPECT_EQ(names(*ours), names(*theirs)) << kind;
+  }
+}
+
+TEST(PowerMethodNorm, FoldsAndPrintsItself) {
+  const Layer layer = baselines({.channels = 4}, {.iterations = 7})[0];
+  layer(activations({30, 4, 3, 3}, 1, at::kFloat));
+  layer->eval();
+  const torch::nn::Conv2d before(torch::nn::Conv2dOptions(3, 4, 3));
+  const Tensor x = random({2, 3, 8, 8}, 4, at::kFloat);
+  EXPECT_LT(relative_error(layer->fold_into(before)->forward(x),
+                           layer(torch::nn::Conv2d(before)->forward(x))),
+            1e-5);
+  const std::string text = c10::str(*layer.module);
+  EXPECT_NE(text.find("power_method(iterations=7, seed=0)"), std::string::npos) << text;
+  EXPECT_TRUE(fails_with("more than 1 value per channel", [&] {
+    layer->train();
+    layer(torch::zeros({1, 4}));
+  }));
+}
+
+TEST(PowerMethodNorm, IsTheCpusTwinOnAGpu) {
+  if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
+  const nn::WhiteningOptions options{.channels = 6, .group_size = 3, .eps = 1e-2};
+  const Layer here = baselines(options, {})[0], there = baselines(options, {})[0];
+  here->to(at::kDouble);
+  there->to(at::kCUDA, at::kDouble);
+  expect_twins(
+      "power method",
+      [&](const Tensors& in) { return Tensors{in[0].is_cuda() ? there(in[0]) : here(in[0])}; },
+      {activations({9, 6, 4})}, 1e5, {at::kDouble});
+}
+
+}  // namespace
+}  // namespace keel::test
