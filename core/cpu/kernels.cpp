@@ -5,6 +5,7 @@
 #include "eigh_lanes.h"
 #include "eigh_one.h"
 #include "multiply.h"
+#include "svd_jacobi.h"
 
 namespace keel::cpu::KEEL_ISA {
 
@@ -23,7 +24,11 @@ constexpr Kernels<T> kernels_of() {
           form_vectors<T>,
           iterate<T>,
           rotate<T>,
-          store<T>};
+          store<T>,
+          svd_scratch<T, Lanes<T>>,
+          svd_scratch<T, Alone<T>>,
+          solve_svd<T, Lanes<T>>,
+          solve_svd<T, Alone<T>>};
 }
 
 extern const Kernels<float> kFloat;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "keel/eigh.h"
+#include "keel/svd.h"
 
 namespace keel::cpu {
 
@@ -70,6 +71,14 @@ struct Kernels {
   void (*rotate)(const QlProgress<T>& progress, std::int64_t block);
   void (*store)(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder order,
                 T* values, T* vectors, std::int64_t vector_stride, T* scratch);
+
+  // svd_jacobi.h: a batch, one matrix per lane; or one matrix over all lanes.
+  using SolveSvd = void (*)(std::int64_t first, std::int64_t count, Rectangles<const T> matrices,
+                            T* values, Rectangles<T> left, Rectangles<T> right, SvdStatus* status,
+                            int max_sweeps, T* scratch);
+  using SvdScratch = std::int64_t (*)(std::int64_t m, std::int64_t n);
+  SvdScratch svd_lanes_scratch, svd_alone_scratch;
+  SolveSvd svd_lanes, svd_alone;
 };
 
 /// The best set of kernels this processor runs. KEEL_ISA=baseline or avx2 in the environment caps

@@ -22,10 +22,32 @@ struct Matrices {
   }
 };
 
+/// The same for matrices of any shape.
+template <typename T>
+struct Rectangles {
+  T* data = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t batch_stride = 0;
+
+  constexpr T* operator[](std::int64_t index) const { return data + index * batch_stride; }
+  explicit operator bool() const { return data != nullptr; }
+  operator Rectangles<const T>() const requires(!std::is_const_v<T>) {
+    return {data, batch, rows, columns, row_stride, batch_stride};
+  }
+};
+
 /// `batch` matrices packed one after another without gaps.
 template <typename T>
 Matrices<T> contiguous(T* data, std::int64_t batch, std::int64_t n) {
   return {data, batch, n, n, n * n};
+}
+
+template <typename T>
+Rectangles<T> contiguous(T* data, std::int64_t batch, std::int64_t rows, std::int64_t columns) {
+  return {data, batch, rows, columns, columns, rows * columns};
 }
 
 }  // namespace keel

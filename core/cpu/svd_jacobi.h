@@ -1,0 +1,412 @@
+#pragma once
+
+// Singular values by one-sided Jacobi. A = Q R, and the columns of R^T are turned until they are orthogonal: R^T J = V S,
+// so A = (Q J) S V^T. R^T instead of A because it takes half the sweeps. Written once for a matrix per SIMD lane and for
+// one matrix over all lanes: see Lanes and Alone.
+
+#include "eigh_scaling.h"
+#include "keel/svd.h"
+#include "scratch_gap.h"
+#include "simd.h"
+
+namespace keel::cpu::KEEL_ISA {
+
+/// A number for each lane: its matrix's own.
+template <typename T>
+struct Lanes {
+  using Number = Vec<T>;
+  using Truth = Mask<T>;
+  static constexpr int kMatrices = kLanes<T>;
+
+  static Number number(T x) { return broadcast(x); }
+  static Number root(Number x) { return square_root<T>(x); }
+  static Number size(Number x) { return magnitude<T>(x); }
+  static bool any(Truth mask) { return KEEL_ISA::any<T>(mask); }
+  static bool of(Truth mask, int matrix) { return mask[matrix] != 0; }
+  static Number dot(std::int64_t count, const Number* x, const Number* y) {
+    Number even = {}, odd = {};
+    std::int64_t i = 0;
+    for (; i + 1 < count; i += 2) {
+      even += x[i] * y[i];
+      odd += x[i + 1] * y[i + 1];
+    }
+    if (i < count) even += x[i] * y[i];
+    return even + odd;
+  }
+  /// y += factor x
+  static void add(std::int64_t count, Number factor, const Number* x, Number* y) {
+    for (std::int64_t i = 0; i < count; ++i) y[i] += factor * x[i];
+  }
+  /// Turns x and y by the angle of sine s and tau = tan(angle / 2): the old values plus a correction, so that small turns
+  /// make small rounding errors. Returns the product of x, as it is then, with `next` over the first `seen`.
+  static Number turn(std::int64_t seen, std::int64_t count, Number s, Number tau, Number* x,
+                     Number* y, const Number* next) {
+    Number even = {}, odd = {};
+    const auto one = [&](std::int64_t i) {
+      const Number old = x[i], other = y[i];
+      y[i] = other + s * (old - tau * other);
+      return x[i] = old - s * (other + tau * old);
+    };
+    std::int64_t i = 0;
+    for (; i + 1 < seen; i += 2) {
+      even += one(i) * next[i];
+      odd += one(i + 1) * next[i + 1];
+    }
+    if (i < seen) even += one(i) * next[i];
+    for (i = seen; i < count; ++i) one(i);
+    return even + odd;
+  }
+};
+
+/// One number, and vectors of them read by all lanes.
+template <typename T>
+struct Alone {
+  using Number = T;
+  using Truth = bool;
+  static constexpr int kMatrices = 1;
+
+  static T number(T x) { return x; }
+  static T root(T x) {
+    return sizeof(T) == 4 ? T(__builtin_sqrtf(float(x))) : T(__builtin_sqrt(x));
+  }
+  static T size(T x) { return x < 0 ? -x : x; }
+  static bool any(bool one) { return one; }
+  static bool of(bool one, int) { return one; }
+  static Vec<T> at(const T* x) {
+    Vec<T> loaded;
+    __builtin_memcpy(&loaded, x, sizeof(loaded));
+    return loaded;
+  }
+  static void put(Vec<T> x, T* to) { __builtin_memcpy(to, &x, sizeof(x)); }
+  static T dot(std::int64_t count, const T* x, const T* y) {
+    constexpr std::int64_t kWidth = kLanes<T>;
+    Vec<T> even = {}, odd = {};
+    std::int64_t i = 0;
+    for (; i + 2 * kWidth <= count; i += 2 * kWidth) {
+      even += at(x + i) * at(y + i);
+      odd += at(x + i + kWidth) * at(y + i + kWidth);
+    }
+    T sum = sum_lanes<T>(even + odd);
+    for (; i < count; ++i) sum += x[i] * y[i];
+    return sum;
+  }
+  static void add(std::int64_t count, T factor, const T* x, T* y) {
+    constexpr std::int64_t kWidth = kLanes<T>;
+    std::int64_t i = 0;
+    for (; i + kWidth <= count; i += kWidth) put(at(y + i) + factor * at(x + i), y + i);
+    for (; i < count; ++i) y[i] += factor * x[i];
+  }
+  static T turn(std::int64_t seen, std::int64_t count, T s, T tau, T* x, T* y, const T* next) {
+    constexpr std::int64_t kWidth = kLanes<T>;
+    const auto some = [&](std::int64_t i) {
+      const Vec<T> old = at(x + i), other = at(y + i);
+      put(other + s * (old - tau * other), y + i);
+      const Vec<T> turned = old - s * (other + tau * old);
+      put(turned, x + i);
+      return turned;
+    };
+    const auto one = [&](std::int64_t i) {
+      const T old = x[i], other = y[i];
+      y[i] = other + s * (old - tau * other);
+      return x[i] = old - s * (other + tau * old);
+    };
+    Vec<T> sums = {};
+    std::int64_t i = 0;
+    for (; i + kWidth <= seen; i += kWidth) sums += some(i) * at(next + i);
+    T sum = sum_lanes<T>(sums);
+    for (; i < seen; ++i) sum += one(i) * next[i];
+    for (; i + kWidth <= count; i += kWidth) some(i);
+    for (; i < count; ++i) one(i);
+    return sum;
+  }
+};
+
+/// Where rows and columns lie by their largest entries, descending, so that QR meets large numbers first, and the power of
+/// two of the largest. Not where they are so far apart that squares in this type are no numbers. `sizes`: m + n.
+template <typename T, typename Index>
+inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::int64_t down,
+                         std::int64_t along, int& exponent, Index* row_at, Index* column_at,
+                         T* sizes) {
+  T *const of_row = sizes, *const of_column = sizes + m;
+  for (std::int64_t i = 0; i < m + n; ++i) sizes[i] = 0;
+  T not_finite = 0;
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      const T x = matrix[i * down + j * along], size = x < 0 ? -x : x;
+      not_finite += x * T(0);  // 0 for finite numbers, NaN for the rest
+      of_row[i] = size > of_row[i] ? size : of_row[i];
+      of_column[j] = size > of_column[j] ? size : of_column[j];
+    }
+  if (not_finite != 0) return SvdStatus::not_finite;
+  T largest = 0;
+  const auto sort = [&](std::int64_t count, const T* own, Index* places) {
+    T least = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      largest = own[i] > largest ? own[i] : largest;
+      least = own[i] > 0 && (least == 0 || own[i] < least) ? own[i] : least;
+      std::int64_t place = i;
+      for (; place > 0 && own[places[place - 1]] < own[i]; --place)
+        places[place] = places[place - 1];
+      places[place] = Index(i);
+    }
+    return least;
+  };
+  const T least_row = sort(m, of_row, row_at), least_column = sort(n, of_column, column_at);
+  __builtin_frexp(double(largest), &exponent);
+  constexpr T kSteepest = sizeof(T) == 4 ? T(0x1p-36) : T(0x1p-400);
+  return largest > 0 && least_row / largest * (least_column / largest) < kSteepest
+             ? SvdStatus::by_fallback
+             : SvdStatus::converged;
+}
+
+/// m x n matrices, m >= n, by columns.
+template <typename T, typename Way>
+class JacobiSvd {
+  using Number = typename Way::Number;
+  using Truth = typename Way::Truth;
+
+ public:
+  /// In numbers of type T.
+  static std::int64_t scratch_size(std::int64_t m, std::int64_t n) {
+    return Way::kMatrices * (2 * with_gap<T>(m * n) + with_gap<T>(2 * n * n) + 4 * with_gap<T>(n));
+  }
+
+  JacobiSvd(std::int64_t m, std::int64_t n, T* scratch)
+      : m_(m),
+        n_(n),
+        columns_(take_numbers(scratch, m * n)),
+        left_(take_numbers(scratch, m * n)),
+        turned_(take_numbers(scratch, 2 * n * n)),
+        square_(take_numbers(scratch, n)),
+        size_(take_numbers(scratch, n)),
+        tau_(take_numbers(scratch, n)),
+        noise_(take_numbers(scratch, n)) {}
+
+  /// Of a matrix, to be filled before solve().
+  T& entry(int matrix, std::int64_t i, std::int64_t j) {
+    return reinterpret_cast<T*>(columns_ + j * m_ + i)[matrix];
+  }
+  /// What is smaller than that, of column k when it is its turn, is what rounding has left.
+  T& noise(int matrix, std::int64_t k) { return reinterpret_cast<T*>(noise_ + k)[matrix]; }
+  T left(int matrix, std::int64_t i, std::int64_t j) const {  ///< U
+    return reinterpret_cast<const T*>(left_ + j * m_ + i)[matrix];
+  }
+  T right(int matrix, std::int64_t i, std::int64_t j) const {  ///< V
+    return reinterpret_cast<const T*>(turned_ + j * 2 * n_ + i)[matrix];
+  }
+  T value(int matrix, std::int64_t j) const {
+    return reinterpret_cast<const T*>(size_ + j)[matrix];
+  }
+
+  /// Where it did not converge within so many sweeps.
+  Truth solve(int max_sweeps) {
+    factor();
+    for (std::int64_t j = 0; j < n_; ++j) {  // column j of R^T, and of I below it
+      Number* const column = turned_ + j * 2 * n_;
+      for (std::int64_t i = 0; i < n_; ++i) {
+        column[i] = i < j ? Number{} : columns_[i * m_ + j];
+        column[n_ + i] = Way::number(T(i == j));
+      }
+    }
+    Truth turned = {};
+    for (int i = 0; i < max_sweeps; ++i) {
+      turned = sweep();
+      if (!Way::any(turned)) break;
+    }
+    for (std::int64_t j = 0; j < n_; ++j) measure(j);
+    form_left();
+    for (std::int64_t j = 0; j < n_; ++j) {
+      Number* const column = turned_ + j * 2 * n_;
+      const Number scale = size_[j] > 0 ? T(1) / size_[j] : Number{};
+      for (std::int64_t i = 0; i < n_; ++i) column[i] *= scale;
+    }
+    return turned;
+  }
+
+ private:
+  static constexpr T kNoiseSquare = 16 * kEpsilon<T> * kEpsilon<T>;
+
+  static Number* take_numbers(T*& next, std::int64_t count) {
+    return reinterpret_cast<Number*>(take(next, count * Way::kMatrices));
+  }
+
+  /// R on and above the diagonal, reflectors below it with their leading 1 left out.
+  void factor() {
+    for (std::int64_t k = 0; k < n_; ++k) {
+      Number* const own = columns_ + k * m_;
+      const std::int64_t below = m_ - k - 1;
+      const Number alpha = own[k], square = Way::dot(below, own + k + 1, own + k + 1);
+      const Number one = Way::number(T(1));
+      Number norm = Way::root(alpha * alpha + square);
+      const Truth is_noise = norm <= noise_[k];
+      const Truth reflect = (square > kTinySquare<T>)&(norm > noise_[k]);
+      norm = alpha < 0 ? norm : -norm;
+      const Number tau = reflect ? (norm - alpha) / norm : Number{};
+      const Number scale = reflect ? one / (alpha - norm) : Number{};
+      tau_[k] = tau;
+      own[k] = is_noise ? Number{} : reflect ? norm : alpha;
+      for (std::int64_t i = k + 1; i < m_; ++i) own[i] *= scale;
+      for (std::int64_t j = k + 1; j < n_; ++j) {
+        Number* const other = columns_ + j * m_;
+        const Number part = tau * (other[k] + Way::dot(below, own + k + 1, other + k + 1));
+        other[k] -= part;
+        Way::add(below, -part, own + k + 1, other + k + 1);
+      }
+    }
+  }
+
+  void measure(std::int64_t j) {
+    Number* const column = turned_ + j * 2 * n_;
+    square_[j] = Way::dot(n_, column, column);
+    clear(j, column, square_[j] < kTinySquare<T>);
+    size_[j] = Way::root(square_[j]);
+  }
+
+  void clear(std::int64_t j, Number* column, Truth which) {
+    if (!Way::any(which)) return;
+    for (std::int64_t i = 0; i < n_; ++i) column[i] = which ? Number{} : column[i];
+    square_[j] = which ? Number{} : square_[j];
+  }
+
+  /// A column's square has changed by that. What is left of a cancellation is measured again, and is zero where it is what
+  /// rounding has left: turning that would go on for ever.
+  void follow(std::int64_t j, Number change, Number* column) {
+    const Number before = square_[j];
+    square_[j] += change;
+    const Truth lost = square_[j] < T(0.125) * before;
+    if (Way::any(lost)) {
+      square_[j] = lost ? Way::dot(n_, column, column) : square_[j];
+      clear(j, column, square_[j] < kNoiseSquare * before + kTinySquare<T>);
+    }
+    size_[j] = Way::root(square_[j]);
+  }
+
+  Truth sweep() {
+    const T tolerance = kEpsilon<T> * Alone<T>::root(T(n_ > 1 ? n_ : 1));
+    const Number one = Way::number(T(1)), half = Way::number(T(0.5));
+    Truth turned = {};
+    for (std::int64_t j = 0; j < n_; ++j) measure(j);
+    for (std::int64_t p = 0; p + 1 < n_; ++p) {
+      Number* const x = turned_ + p * 2 * n_;
+      Number product = Way::dot(n_, x, x + 2 * n_);
+      for (std::int64_t q = p + 1; q < n_; ++q) {
+        Number* const y = turned_ + q * 2 * n_;
+        const bool last = q + 1 == n_;
+        const Truth turns = Way::size(product) > tolerance * size_[p] * size_[q];
+        if (!Way::any(turns)) {
+          if (!last) product = Way::dot(n_, x, y + 2 * n_);
+          continue;
+        }
+        turned |= turns;
+        const Number zeta = (square_[q] - square_[p]) * half / (turns ? product : one);
+        const Number reach = Way::size(zeta);
+        const Truth far = reach > T(1) / kEpsilon<T>;  // its square may overflow, and adds nothing
+        const Number near = far ? one : reach;
+        Number t = far ? half / (far ? reach : one) : one / (near + Way::root(one + near * near));
+        t = zeta < 0 ? -t : t;
+        const Number c = one / Way::root(one + t * t), s = turns ? c * t : Number{};
+        const Number tau = s / (one + c), moved = turns ? t * product : Number{};
+        product = Way::turn(last ? 0 : n_, 2 * n_, s, tau, x, y, last ? y : y + 2 * n_);
+        follow(p, -moved, x);
+        follow(q, moved, y);
+      }
+    }
+    return turned;
+  }
+
+  /// U = Q J.
+  void form_left() {
+    for (std::int64_t j = 0; j < n_; ++j) {
+      Number* const u = left_ + j * m_;
+      const Number* const turn = turned_ + j * 2 * n_ + n_;
+      for (std::int64_t i = 0; i < m_; ++i) u[i] = i < n_ ? turn[i] : Number{};
+      for (std::int64_t k = n_ - 1; k >= 0; --k) {
+        const Number* const reflector = columns_ + k * m_ + k + 1;
+        const std::int64_t below = m_ - k - 1;
+        const Number part = tau_[k] * (u[k] + Way::dot(below, reflector, u + k + 1));
+        u[k] -= part;
+        Way::add(below, -part, reflector, u + k + 1);
+      }
+    }
+  }
+
+  std::int64_t m_, n_;
+  Number *columns_, *left_, *turned_, *square_, *size_, *tau_, *noise_;
+};
+
+/// In numbers of type T, for solve_svd.
+template <typename T, typename Way>
+std::int64_t svd_scratch(std::int64_t m, std::int64_t n) {
+  if (m < n) return svd_scratch<T, Way>(n, m);
+  return JacobiSvd<T, Way>::scratch_size(m, n) + m + n + Way::kMatrices * (m + n) + n;
+}
+
+/// The matrices first ... first + count of the batch, count <= Way::kMatrices. What is too steep for the type, or does
+/// not converge, is by_fallback and not written.
+template <typename T, typename Way>
+void solve_svd(std::int64_t first, std::int64_t count, Rectangles<const T> matrices, T* values,
+               Rectangles<T> left, Rectangles<T> right, SvdStatus* status, int max_sweeps,
+               T* scratch) {
+  const bool wide = matrices.rows < matrices.columns;  // then of the transpose
+  const std::int64_t m = wide ? matrices.columns : matrices.rows,
+                     n = wide ? matrices.rows : matrices.columns;
+  using Solver = JacobiSvd<T, Way>;
+  Solver solver(m, n, scratch);
+  T* const sizes = scratch + Solver::scratch_size(m, n);
+  // Places are whole numbers of the size of T.
+  using Index = typename IntegerOf<T>::type;
+  Index* const places = reinterpret_cast<Index*>(sizes + m + n);
+  int exponent[Way::kMatrices];
+  for (int lane = 0; lane < Way::kMatrices; ++lane) {
+    Index *const row_at = places + lane * (m + n), *const column_at = row_at + m;
+    const T* const matrix = matrices[first + (lane < count ? lane : 0)];
+    const std::int64_t down = wide ? 1 : matrices.row_stride,
+                       along = wide ? matrices.row_stride : 1;
+    exponent[lane] = 0;
+    bool use = lane < count;
+    if (use) {
+      status[first + lane] =
+          arrange(m, n, matrix, down, along, exponent[lane], row_at, column_at, sizes);
+      use = status[first + lane] == SvdStatus::converged;
+    }
+    const PowerOfTwo<T> scale(use ? -exponent[lane] : 0);
+    for (std::int64_t j = 0; j < n; ++j)
+      solver.noise(lane, j) =
+          use ? 4 * kEpsilon<T> * (scale * sizes[row_at[j]]) * (scale * sizes[m + column_at[j]])
+              : T(0);
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::int64_t i = 0; i < m; ++i)
+        solver.entry(lane, i, j) =
+            use ? scale * matrix[row_at[i] * down + column_at[j] * along] : T(0);
+  }
+  const auto unconverged = solver.solve(max_sweeps);
+  for (int lane = 0; lane < count; ++lane) {
+    const std::int64_t index = first + lane;
+    if (status[index] != SvdStatus::converged) continue;
+    if (Way::of(unconverged, lane)) {
+      status[index] = SvdStatus::by_fallback;
+      continue;
+    }
+    const Index *const row_at = places + lane * (m + n), *const column_at = row_at + m;
+    Index* const order = places + Way::kMatrices * (m + n);
+    for (std::int64_t j = 0; j < n; ++j) {  // descending; equal values keep their order
+      std::int64_t place = j;
+      for (; place > 0 && solver.value(lane, order[place - 1]) < solver.value(lane, j); --place)
+        order[place] = order[place - 1];
+      order[place] = Index(j);
+    }
+    T *const u = wide ? right[index] : left[index], *const v = wide ? left[index] : right[index];
+    const std::int64_t u_down = wide ? 1 : left.row_stride, u_next = wide ? right.row_stride : 1;
+    const std::int64_t v_down = wide ? left.row_stride : 1, v_next = wide ? 1 : right.row_stride;
+    const PowerOfTwo<T> scale(exponent[lane]);
+    for (std::int64_t k = 0; k < n; ++k) {
+      values[index * n + k] = scale * solver.value(lane, order[k]);
+      for (std::int64_t i = 0; i < m; ++i)
+        u[row_at[i] * u_down + k * u_next] = solver.left(lane, i, order[k]);
+      for (std::int64_t i = 0; i < n; ++i)
+        v[column_at[i] * v_down + k * v_next] = solver.right(lane, i, order[k]);
+    }
+  }
+}
+
+}  // namespace keel::cpu::KEEL_ISA

@@ -1,0 +1,124 @@
+#pragma once
+
+// What every svd on the CPU ends with, on its row-major results: vectors of zero values, and signs.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "keel/error.h"
+#include "keel/matrices.h"
+#include "text.h"
+
+namespace keel {
+
+template <typename T>
+std::string shape(const Rectangles<T>& a) {
+  return std::string("(")
+      .append(text(a.batch))
+      .append(", ")
+      .append(text(a.rows))
+      .append(", ")
+      .append(text(a.columns))
+      .append(")");
+}
+
+template <typename T>
+void require_svd_shapes(const char* operation, Rectangles<const T> matrices, Rectangles<T> left,
+                        Rectangles<T> right) {
+  const std::int64_t k = std::min(matrices.rows, matrices.columns);
+  if (matrices.batch < 0 || k < 0)
+    throw Error(std::string(operation) + ": expected sizes >= 0, got " + shape(matrices));
+  const auto expect = [&](const char* name, const Rectangles<T>& given, std::int64_t rows,
+                          std::int64_t columns) {
+    if (given.batch == matrices.batch && given.rows == rows && given.columns == columns) return;
+    const Rectangles<T> expected{nullptr, matrices.batch, rows, columns, 0, 0};
+    throw Error(std::string(operation) + ": expected " + name + " of shape " + shape(expected) +
+                ", got " + shape(given));
+  };
+  expect("left", left, matrices.rows, k);
+  expect("right", right, k, matrices.columns);
+}
+
+template <typename T>
+void svd_is_nan(std::int64_t b, std::int64_t k, T* values, Rectangles<T> left,
+                Rectangles<T> right) {
+  constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+  std::fill_n(values + b * k, k, nan);
+  for (const Rectangles<T>& each : {left, right})
+    for (std::int64_t i = 0; i < each.rows; ++i)
+      std::fill_n(each[b] + i * each.row_stride, each.columns, nan);
+}
+
+/// Vector `which` of `count`, each of `length` entries `step` apart and `next` from one to the next: replaced by a unit
+/// vector orthogonal to all others that are not zero.
+template <typename T>
+void complete_basis(std::int64_t length, std::int64_t count, std::int64_t which, T* vectors,
+                    std::int64_t step, std::int64_t next) {
+  T* const mine = vectors + which * next;
+  const auto fill = [&](std::int64_t unit) {
+    for (std::int64_t i = 0; i < length; ++i) mine[i * step] = T(i == unit);
+  };
+  fill(-1);
+  // The axis that the others fill least: of n axes and r < n vectors one keeps (n - r) / n of its square.
+  std::int64_t axis = 0;
+  T least = std::numeric_limits<T>::infinity();
+  for (std::int64_t i = 0; i < length; ++i) {
+    T filled = 0;
+    for (std::int64_t j = 0; j < count; ++j)
+      filled += vectors[j * next + i * step] * vectors[j * next + i * step];
+    if (filled < least) {
+      least = filled;
+      axis = i;
+    }
+  }
+  fill(axis);
+  for (int pass = 0; pass < 3; ++pass) {
+    for (std::int64_t j = 0; j < count; ++j) {
+      if (j == which) continue;
+      const T* const other = vectors + j * next;
+      T dot = 0;
+      for (std::int64_t i = 0; i < length; ++i) dot += other[i * step] * mine[i * step];
+      for (std::int64_t i = 0; i < length; ++i) mine[i * step] -= dot * other[i * step];
+    }
+    T square = 0;
+    for (std::int64_t i = 0; i < length; ++i) square += mine[i * step] * mine[i * step];
+    const T scale = 1 / std::sqrt(square);
+    for (std::int64_t i = 0; i < length; ++i) mine[i * step] *= scale;
+  }
+}
+
+template <typename T>
+void finish_svd(std::int64_t m, std::int64_t n, const T* values, T* left, std::int64_t left_stride,
+                T* right, std::int64_t right_stride) {
+  const std::int64_t k = std::min(m, n);
+  const auto is_zero = [](std::int64_t length, const T* vector, std::int64_t step) {
+    for (std::int64_t i = 0; i < length; ++i)
+      if (vector[i * step] != 0) return false;
+    return true;
+  };
+  // What belongs to a zero value could not be divided by its length.
+  for (std::int64_t j = 0; j < k; ++j) {
+    if (values[j] != 0) continue;
+    if (is_zero(m, left + j, left_stride))
+      complete_basis(m, k, j, left, left_stride, std::int64_t(1));
+    if (is_zero(n, right + j * right_stride, 1))
+      complete_basis(n, k, j, right, std::int64_t(1), right_stride);
+  }
+  for (std::int64_t j = 0; j < k; ++j) {
+    T peak = 0;
+    for (std::int64_t i = 0; i < m; ++i) {
+      const T x = left[i * left_stride + j];
+      if (std::abs(x) > std::abs(peak)) peak = x;
+    }
+    const T sign = peak < 0 ? T(-1) : T(1);
+    for (std::int64_t i = 0; i < m; ++i)
+      left[i * left_stride + j] = sign * left[i * left_stride + j] + T(0);
+    for (std::int64_t i = 0; i < n; ++i)
+      right[j * right_stride + i] = sign * right[j * right_stride + i] + T(0);
+  }
+}
+
+}  // namespace keel

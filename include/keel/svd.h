@@ -1,0 +1,46 @@
+#pragma once
+
+// Stage: matrix -> singular values, singular vectors.
+
+#include <cstdint>
+
+#include "keel/executor.h"
+#include "keel/matrices.h"
+
+namespace keel {
+
+enum class SvdStatus : std::uint8_t {
+  converged = 0,
+  not_finite = 1,   ///< the matrix held NaN or infinity: its values and vectors are NaN
+  by_fallback = 2,  ///< too steep for this type's range, or too slow: solved by the reference
+};
+
+/// Batched singular value decomposition A = U diag(values) V^T of m x n matrices, k = min(m, n). The contract, for
+/// every backend:
+///
+/// - `values` holds batch x k numbers, none negative, in descending order. `left` is U (m x k) and `right` V^T
+///   (k x n): column i of U and row i of V^T belong to values[i].
+/// - Columns of U and rows of V^T are orthonormal, also where values are zero. In each column of U the entry of largest
+///   magnitude (the first such one) is positive.
+/// - Not by A^T A: errors of values are relative to the largest, and small values have digits of their own where the
+///   matrix is steep by its rows or columns alone, D1 C D2 with a well-conditioned C.
+/// - `status`, if not null, receives one entry per matrix.
+/// - A matrix with NaN or infinity gives NaN, and no other matrix is affected. Every finite matrix is solved.
+/// - Scale-free: matrices are scaled by a power of two to unit size and scaled back.
+/// - A matrix's result does not depend on its batch-mates, its place in the batch or the executor, to the last bit.
+///   Another batch size may select another kernel: then results agree to rounding.
+/// - m = 0, n = 0 and batch = 0 are valid. The results must not overlap `matrices`.
+namespace reference {
+/// One-sided Jacobi in the widest type there is: slow, plain, and the truth the others are held to.
+void svd(Rectangles<const double> matrices, double* values, Rectangles<double> left,
+         Rectangles<double> right, SvdStatus* status = nullptr);
+}  // namespace reference
+
+namespace cpu {
+/// Householder QR and one-sided Jacobi on its triangle, one matrix per SIMD lane for batches. T is float or double.
+template <typename T>
+void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+         SvdStatus* status = nullptr, const Executor& executor = serial());
+}  // namespace cpu
+
+}  // namespace keel

@@ -1,0 +1,228 @@
+// Singular values and vectors: the contract of svd.h, and accuracy with LAPACK as the judge.
+
+#include "keel/svd.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#ifdef KEEL_HAS_LAPACKE
+#include <lapacke.h>
+#endif
+
+#include "keel/error.h"
+#include "support/rectangles.h"
+
+namespace keel::testing {
+namespace {
+
+template <typename T>
+class Svd : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(Svd, Types);
+
+const std::vector<std::pair<std::int64_t, std::int64_t>> kShapes = {
+    {1, 1}, {1, 5}, {7, 1},  {2, 2},  {3, 3},   {4, 4},   {5, 3},   {3, 5},
+    {8, 8}, {9, 9}, {60, 3}, {3, 60}, {17, 33}, {32, 32}, {65, 40}, {72, 72}};
+
+template <typename T>
+void expect_ordered_and_signed(const Factors<T>& f, std::int64_t b) {
+  for (std::int64_t j = 0; j < f.k; ++j) {
+    EXPECT_GE(f.value(b)[j], T(0));
+    EXPECT_GE(f.value(b)[std::max<std::int64_t>(j - 1, 0)], f.value(b)[j]);
+    T peak = 0;
+    for (std::int64_t i = 0; i < f.m; ++i)
+      if (std::abs(f.u(b)[i * f.k + j]) > std::abs(peak)) peak = f.u(b)[i * f.k + j];
+    EXPECT_GT(peak, T(0));
+  }
+}
+
+// Alone and in packs of which some lanes stay empty.
+TYPED_TEST(Svd, TheZooInEveryShape) {
+  using T = TypeParam;
+  for (const auto& [m, n] : kShapes)
+    for (const auto& [name, exact] : rectangle_zoo(m, n)) {
+      const Rectangle<T> matrix = as<T>(exact);
+      for (const std::size_t batch : {1, 19}) {
+        SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n) + ", batch " +
+                     std::to_string(batch));
+        const Factors<T> f = decompose(std::vector<Rectangle<T>>(batch, matrix));
+        const auto last = std::int64_t(batch) - 1;
+        EXPECT_EQ(f.status[std::size_t(last)], SvdStatus::converged);
+        const SvdQuality quality = quality_of(matrix, f.value(last), f.u(last), f.v(last));
+        EXPECT_LE(quality.residual, rounding<T>(std::max(m, n), 1));
+        EXPECT_LE(quality.orthogonality, rounding<T>(std::max(m, n), 1));
+        expect_ordered_and_signed(f, last);
+      }
+    }
+}
+
+TYPED_TEST(Svd, ValuesAreTheReferences) {
+  using T = TypeParam;
+  for (const auto& [m, n] : kShapes)
+    for (const auto& [name, exact] : rectangle_zoo(m, n)) {
+      const Rectangle<T> matrix = as<T>(exact);
+      Rectangle<double> rounded(m, n);
+      rounded.data = as<double>(matrix.data);
+      const Factors<double> truth = decompose_by_reference(rounded);
+      const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
+      for (std::int64_t j = 0; j < f.k; ++j)
+        EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
+                  rounding<T>(std::max(m, n), truth.value(0)[0]))
+            << name << ", " << m << " x " << n << ", value " << j;
+    }
+}
+
+#ifdef KEEL_HAS_LAPACKE
+template <typename T>
+SvdQuality lapack_quality(const Rectangle<T>& a) {
+  const auto m = lapack_int(a.rows), n = lapack_int(a.columns), k = std::min(m, n);
+  Rectangle<T> copy = a;
+  Factors<T> f(1, m, n);
+  int failed = 1;
+  if constexpr (sizeof(T) == 4)
+    failed = LAPACKE_sgesdd(LAPACK_ROW_MAJOR, 'S', m, n, copy.data.data(), n, f.values.data(),
+                            f.left.data(), k, f.right.data(), n);
+  else
+    failed = LAPACKE_dgesdd(LAPACK_ROW_MAJOR, 'S', m, n, copy.data.data(), n, f.values.data(),
+                            f.left.data(), k, f.right.data(), n);
+  EXPECT_EQ(failed, 0);
+  return quality_of(a, f.value(0), f.u(0), f.v(0));
+}
+
+TYPED_TEST(Svd, IsAsGoodAsLapack) {
+  using T = TypeParam;
+  for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {3, 3}, {8, 8}, {60, 3}, {32, 32}, {64, 64}, {100, 60}, {128, 128}}) {
+    const Rectangle<T> matrix = as<T>(random_rectangle(m, n, 7));
+    const SvdQuality theirs = lapack_quality(matrix);
+    for (const std::size_t batch : {1, 17}) {
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n));
+      const Factors<T> f = decompose(std::vector<Rectangle<T>>(batch, matrix));
+      const SvdQuality ours = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+      EXPECT_LE(ours.residual, eigh_bound<T>(theirs.residual));
+      EXPECT_LE(ours.orthogonality, eigh_bound<T>(theirs.orthogonality));
+    }
+  }
+}
+#endif
+
+// D1 C D2 with a well-conditioned C: every value has its digits, also those far below the largest.
+TYPED_TEST(Svd, SmallValuesOfSteepMatricesHaveTheirDigits) {
+  using T = TypeParam;
+  const double step = sizeof(T) == 4 ? 0.05 : 1e-3;
+  for (const std::int64_t n : {4, 8, 12}) {
+    const double steepest = std::pow(step, double(n - 1));
+    for (const bool by_rows : {false, true}) {
+      Rectangle<double> a = random_rectangle(n + 3, n, 11);
+      for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
+      for (std::int64_t i = 0; i < a.rows; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
+      const Rectangle<T> matrix = as<T>(a);
+      Rectangle<double> rounded(a.rows, n);
+      rounded.data = as<double>(matrix.data);
+      const Factors<double> truth = decompose_by_reference(rounded);
+      for (const std::size_t batch : {1, 20}) {
+        const Factors<T> f = decompose(std::vector<Rectangle<T>>(batch, matrix));
+        for (std::int64_t j = 0; j < n; ++j) {
+          // The reference's own digits of rows so steep end where its type's do.
+          if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
+          EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
+                    rounding<T>(n, 4) * truth.value(0)[j])
+              << n << (by_rows ? " by rows, value " : " by columns, value ") << j << " of steepest "
+              << steepest;
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(Svd, ResultsDependOnNobodyElse) {
+  using T = TypeParam;
+  for (const auto& [m, n] : kShapes) {
+    std::vector<Rectangle<T>> calm, wild;
+    for (std::uint64_t b = 0; b < 21; ++b) calm.push_back(as<T>(random_rectangle(m, n, 30 + b)));
+    wild = calm;
+    for (const std::size_t b : {1, 7, 20}) {
+      wild[b] = as<T>(random_rectangle(m, n, 99));
+      wild[b].data[0] = b == 7 ? std::numeric_limits<T>::quiet_NaN() : T(1e20);
+    }
+    const Factors<T> a = decompose(calm), b = decompose(wild), c = decompose(calm, threads(3));
+    EXPECT_TRUE(bitwise_equal(a.values, c.values) && bitwise_equal(a.left, c.left) &&
+                bitwise_equal(a.right, c.right));
+    for (std::int64_t i = 0; i < 21; ++i) {
+      if (i == 1 || i == 7 || i == 20) continue;
+      EXPECT_TRUE(bitwise_equal(a.value(i), b.value(i), a.k) &&
+                  bitwise_equal(a.u(i), b.u(i), m * a.k) && bitwise_equal(a.v(i), b.v(i), a.k * n))
+          << m << " x " << n << ", " << i;
+    }
+    EXPECT_EQ(b.status[7], SvdStatus::not_finite);
+    for (const T* x : {b.value(7), b.u(7), b.v(7)}) EXPECT_TRUE(std::isnan(*x));
+  }
+}
+
+TYPED_TEST(Svd, IsFreeOfScale) {
+  using T = TypeParam;
+  const Rectangle<T> matrix = as<T>(random_rectangle(9, 6, 3));
+  const Factors<T> plain = decompose(std::vector<Rectangle<T>>(5, matrix));
+  for (const int power : {-120, -40, 40, 120}) {
+    Rectangle<T> scaled = matrix;
+    for (T& x : scaled.data) x = std::ldexp(x, power);
+    const Factors<T> f = decompose(std::vector<Rectangle<T>>(5, scaled));
+    EXPECT_TRUE(bitwise_equal(f.left, plain.left) && bitwise_equal(f.right, plain.right)) << power;
+    for (std::size_t i = 0; i < f.values.size(); ++i)
+      EXPECT_EQ(f.values[i], std::ldexp(plain.values[i], power));
+  }
+}
+
+TYPED_TEST(Svd, WhatIsTooSteepForTheTypeIsSolvedByTheReference) {
+  using T = TypeParam;
+  const double tiny = sizeof(T) == 4 ? 1e-30 : 1e-200;
+  Rectangle<T> matrix = as<T>(random_rectangle(5, 4, 13));
+  for (std::int64_t i = 0; i < 5; ++i) matrix(i, 2) *= T(tiny);
+  for (const std::size_t batch : {1, 18}) {
+    const Factors<T> f = decompose(std::vector<Rectangle<T>>(batch, matrix));
+    EXPECT_EQ(f.status[0], SvdStatus::by_fallback);
+    const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+    EXPECT_LE(quality.residual, rounding<T>(5, 1));
+    EXPECT_LE(quality.orthogonality, rounding<T>(5, 1));
+    EXPECT_GT(f.value(0)[3], T(0));
+    EXPECT_LT(f.value(0)[3], T(100 * tiny));
+  }
+}
+
+TYPED_TEST(Svd, EmptyShapesStridesAndErrors) {
+  using T = TypeParam;
+  for (const auto& [m, n] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 0}, {0, 3}, {4, 0}})
+    for (const std::int64_t batch : {0, 2}) {
+      Factors<T> f(batch, m, n);
+      cpu::svd<T>(contiguous<const T>(nullptr, batch, m, n), f.values.data(),
+                  contiguous(f.left.data(), batch, m, f.k),
+                  contiguous(f.right.data(), batch, f.k, n));
+    }
+  const std::int64_t m = 4, n = 3, wide = 7;
+  const Rectangle<T> matrix = as<T>(random_rectangle(m, n, 17));
+  const Factors<T> packed = decompose(std::vector<Rectangle<T>>{matrix});
+  std::vector<T> in(std::size_t(m * wide), std::numeric_limits<T>::quiet_NaN()), u(in), v(in), s(3);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) in[std::size_t(i * wide + j)] = matrix(i, j);
+  cpu::svd<T>({in.data(), 1, m, n, wide, 0}, s.data(), {u.data(), 1, m, n, wide, 0},
+              {v.data(), 1, n, n, wide, 0});
+  EXPECT_TRUE(bitwise_equal(s, packed.values));
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < wide; ++j) {
+      const T own = u[std::size_t(i * wide + j)];
+      EXPECT_TRUE(j < n ? own == packed.left[std::size_t(i * n + j)] : std::isnan(own));
+      const T right = v[std::size_t(i * wide + j)];
+      EXPECT_TRUE(i < n && j < n ? right == packed.right[std::size_t(i * n + j)]
+                                 : std::isnan(right));
+    }
+  EXPECT_THROW(cpu::svd<T>(contiguous<const T>(in.data(), 1, 4, 3), s.data(),
+                           contiguous(u.data(), 1, 4, 4), contiguous(v.data(), 1, 3, 3)),
+               Error);
+}
+
+}  // namespace
+}  // namespace keel::testing

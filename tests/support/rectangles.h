@@ -1,0 +1,161 @@
+#pragma once
+
+// Matrices of any shape for the tests, their decompositions, and how good these are.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "batch.h"
+#include "keel/svd.h"
+#include "random.h"
+#include "tolerance.h"
+
+namespace keel::testing {
+
+template <typename T>
+struct Rectangle {
+  std::int64_t rows = 0, columns = 0;
+  std::vector<T> data;
+
+  Rectangle(std::int64_t m, std::int64_t n) : rows(m), columns(n), data(std::size_t(m * n)) {}
+  T& operator()(std::int64_t i, std::int64_t j) { return data[std::size_t(i * columns + j)]; }
+  T operator()(std::int64_t i, std::int64_t j) const { return data[std::size_t(i * columns + j)]; }
+};
+
+template <typename T>
+struct Factors {
+  std::int64_t batch, m, n, k;
+  std::vector<T> values, left, right;
+  std::vector<SvdStatus> status;
+
+  Factors(std::int64_t count, std::int64_t rows, std::int64_t columns)
+      : batch(count),
+        m(rows),
+        n(columns),
+        k(std::min(m, n)),
+        values(std::size_t(batch * k)),
+        left(std::size_t(batch * m * k)),
+        right(std::size_t(batch * k * n)),
+        status(std::size_t(batch), SvdStatus(9)) {}
+  const T* value(std::int64_t b) const { return values.data() + b * k; }
+  const T* u(std::int64_t b) const { return left.data() + b * m * k; }
+  const T* v(std::int64_t b) const { return right.data() + b * k * n; }
+};
+
+template <typename T>
+Factors<T> decompose(const std::vector<Rectangle<T>>& matrices,
+                     const Executor& executor = serial()) {
+  const std::int64_t batch = std::int64_t(matrices.size()), m = matrices[0].rows,
+                     n = matrices[0].columns;
+  std::vector<T> all;
+  for (const auto& matrix : matrices) all.insert(all.end(), matrix.data.begin(), matrix.data.end());
+  Factors<T> f(batch, m, n);
+  const auto left = contiguous(f.left.data(), batch, m, f.k),
+             right = contiguous(f.right.data(), batch, f.k, n);
+  cpu::svd<T>(contiguous<const T>(all.data(), batch, m, n), f.values.data(), left, right,
+              f.status.data(), executor);
+  return f;
+}
+
+inline Factors<double> decompose_by_reference(const Rectangle<double>& matrix) {
+  Factors<double> f(1, matrix.rows, matrix.columns);
+  reference::svd(contiguous(matrix.data.data(), 1, f.m, f.n), f.values.data(),
+                 contiguous(f.left.data(), 1, f.m, f.k), contiguous(f.right.data(), 1, f.k, f.n),
+                 f.status.data());
+  return f;
+}
+
+struct SvdQuality {
+  double residual = 0,
+         orthogonality = 0;  ///< |A - U S V^T| / |A|; largest entry of U^T U - I, V V^T - I
+};
+
+template <typename T>
+SvdQuality quality_of(const Rectangle<T>& a, const T* values, const T* u, const T* v) {
+  const std::int64_t m = a.rows, n = a.columns, k = std::min(m, n);
+  SvdQuality quality;
+  double size = 0;  // at unit scale, so that squares are numbers
+  for (const T x : a.data) size = larger(size, std::abs(double(x)));
+  if (size == 0) size = 1;
+  double error = 0, square = 0;
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      double x = double(a(i, j)) / size;
+      square += x * x;
+      for (std::int64_t l = 0; l < k; ++l)
+        x -= double(u[i * k + l]) * (double(values[l]) / size) * double(v[l * n + j]);
+      error += x * x;
+    }
+  quality.residual = square > 0 ? std::sqrt(error / square) : std::sqrt(error);
+  for (std::int64_t p = 0; p < k; ++p)
+    for (std::int64_t q = 0; q <= p; ++q) {
+      double x = p == q ? -1 : 0, y = x;
+      for (std::int64_t i = 0; i < m; ++i) x += double(u[i * k + p]) * double(u[i * k + q]);
+      for (std::int64_t j = 0; j < n; ++j) y += double(v[p * n + j]) * double(v[q * n + j]);
+      quality.orthogonality = larger(quality.orthogonality, larger(std::abs(x), std::abs(y)));
+    }
+  return quality;
+}
+
+inline Rectangle<double> random_rectangle(std::int64_t m, std::int64_t n, std::uint64_t seed) {
+  Rectangle<double> a(m, n);
+  a.data = Random(seed).normals(m * n);
+  return a;
+}
+
+template <typename T>
+Rectangle<T> as(const Rectangle<double>& from) {
+  Rectangle<T> to(from.rows, from.columns);
+  to.data = as<T>(from.data);
+  return to;
+}
+
+/// U diag(values) V^T with random orthonormal U and V, in float64.
+inline Rectangle<double> with_values(std::int64_t m, std::int64_t n,
+                                     const std::function<double(std::int64_t)>& value,
+                                     std::uint64_t seed) {
+  const auto basis = decompose_by_reference(random_rectangle(m, n, seed));
+  Rectangle<double> a(m, n);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::int64_t l = 0; l < basis.k; ++l)
+        a(i, j) += basis.u(0)[i * basis.k + l] * value(l) * basis.v(0)[l * n + j];
+  return a;
+}
+
+struct NamedRectangle {
+  std::string name;
+  Rectangle<double> matrix;
+};
+
+/// What breaks decompositions.
+inline std::vector<NamedRectangle> rectangle_zoo(std::int64_t m, std::int64_t n) {
+  const std::int64_t k = std::min(m, n);
+  std::vector<NamedRectangle> zoo;
+  const auto add = [&](const char* name, const std::function<double(std::int64_t)>& value) {
+    zoo.push_back({name, with_values(m, n, value, 5)});
+  };
+  zoo.push_back({"normal", random_rectangle(m, n, 1)});
+  zoo.push_back({"zero", Rectangle<double>(m, n)});
+  add("equal", [](std::int64_t) { return 2.0; });
+  add("rank one", [](std::int64_t i) { return i == 0 ? 3.0 : 0.0; });
+  add("last one zero", [k](std::int64_t i) { return i + 1 == k ? 0.0 : 1.0 + double(i); });
+  add("clustered", [](std::int64_t i) { return 1 + 1e-7 * double(i); });
+  add("geometric", [](std::int64_t i) { return std::pow(0.3, double(i)); });
+  add("huge", [](std::int64_t i) { return 1e30 / double(i + 1); });
+  add("tiny", [](std::int64_t i) { return 1e-30 / double(i + 1); });
+  NamedRectangle unit{"identity", Rectangle<double>(m, n)}, mirror{"det < 0", unit.matrix},
+      ones{"ones", unit.matrix}, dead{"dead rows and columns", random_rectangle(m, n, 3)};
+  for (std::int64_t i = 0; i < k; ++i) unit.matrix(i, i) = 1, mirror.matrix(i, k - 1 - i) = 1;
+  std::fill(ones.matrix.data.begin(), ones.matrix.data.end(), 1.0);
+  for (std::int64_t i = 0; i < m; ++i) dead.matrix(i, n / 2) = 0;
+  for (std::int64_t j = 0; j < n; ++j) dead.matrix(m / 2, j) = 0;
+  for (auto* each : {&unit, &mirror, &ones, &dead}) zoo.push_back(*each);
+  return zoo;
+}
+
+}  // namespace keel::testing
