@@ -13,10 +13,10 @@ namespace keel::reference {
 namespace {
 
 using Wide = long double;
-constexpr int kMaxSweeps = 60;  // about ten suffice in practice
+constexpr int kMostSweeps = 60;  // about ten suffice in practice
 
 /// The columns of a matrix that is not wider than tall, turned until they are orthogonal, and the turns.
-struct Jacobi {
+struct OneSided {
   std::int64_t m, n;
   std::vector<std::vector<Wide>> columns, turns;
 
@@ -59,7 +59,7 @@ void svd_one(std::int64_t rows, std::int64_t columns, const double* matrix, std:
   // Of a wide matrix the transpose: `u` and `v` are then V and U.
   const bool wide = rows < columns;
   const std::int64_t m = wide ? columns : rows, n = wide ? rows : columns;
-  Jacobi jacobi{m, n, {}, {}};
+  OneSided jacobi{m, n, {}, {}};
   for (std::int64_t j = 0; j < n; ++j) {
     jacobi.columns.emplace_back();
     for (std::int64_t i = 0; i < m; ++i)
@@ -67,10 +67,11 @@ void svd_one(std::int64_t rows, std::int64_t columns, const double* matrix, std:
                                            : matrix[i * row_stride + j]);
     jacobi.turns.emplace_back(std::size_t(n), Wide(0)).at(std::size_t(j)) = 1;
   }
-  for (int sweep = 0; sweep < kMaxSweeps && jacobi.sweep(); ++sweep) {
+  for (int sweep = 0; sweep < kMostSweeps && jacobi.sweep(); ++sweep) {
   }
   std::vector<Wide> sizes;
-  for (const auto& column : jacobi.columns) sizes.push_back(std::sqrt(Jacobi::dot(column, column)));
+  for (const auto& column : jacobi.columns)
+    sizes.push_back(std::sqrt(OneSided::dot(column, column)));
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),

@@ -58,6 +58,40 @@ def test_of_batch_norms_alone_it_is_torchs_own():
     assert same(state(mine), state(theirs))
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_torchs_update_bn_does_the_same(layer):
+    network = model(layer, momentum=0.3)
+    network(batches()[0])
+    network[1].running_subspace.fill_(float("nan"))
+    network.eval()
+    averaged = swa_utils.AveragedModel(network).eval()
+    keel.nn.recalibrate(network, batches())
+    swa_utils.update_bn([(batch, None) for batch in batches()], averaged)
+    assert same(state(averaged.module), state(network))
+    assert averaged.module[1].momentum == 0.3 and not averaged.module[1].training
+    alone = layer(6, group_size=3).double()  # and where there is no other norm
+    swa_utils.update_bn(batches(), alone)
+    assert alone.num_batches_tracked == 3 and alone.momentum == 0.1
+    without = model(layer, track_running_stats=False)
+    swa_utils.update_bn(batches(), without)
+    assert without[3].num_batches_tracked == 3
+
+
+# update_bn alone is shown a BatchNorm: others would replace it.
+def test_to_all_others_the_layers_are_no_batch_norms():
+    network = model()
+    modules, names = list(network.modules()), list(network.state_dict())
+    swa_utils.update_bn(batches(), network)
+    assert list(network.modules()) == modules and list(network.state_dict()) == names
+    assert [name for name, _ in network.named_modules()] == ["", "0", "1", "2", "3"]
+    assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network[1].modules())
+    layer = network[1]
+    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    assert synchronised[1] is layer
+    assert isinstance(synchronised[3], nn.SyncBatchNorm)
+    assert len(list(copy.deepcopy(network[:3]).modules())) == 4
+
+
 def test_averaged_weights():
     network = model()
     averaged = swa_utils.AveragedModel(network)

@@ -24,8 +24,8 @@ def recalibrate(
 
     While a model trains, its running statistics lag behind the weights, and whitening multiplies
     what lags by up to 1/sqrt(eps) in directions of little variance. Do this before an evaluation,
-    before ``fold_into``, and for averaged weights (``torch.optim.swa_utils.update_bn`` knows
-    BatchNorm alone).
+    before ``fold_into``, and for averaged weights. (``torch.optim.swa_utils.update_bn`` does the same
+    with the whole model in training mode, dropout included.)
 
     Args:
         model: called with each batch, without gradients, its norms in training mode and all else in

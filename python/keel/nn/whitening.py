@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar, Dict, Optional, Tuple
+from typing import Any, ClassVar, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from .. import rules
 from ..rules import Exact, RankPolicy, SpectralRule
-from . import inference, synchronise
+from . import inference, synchronise, update_bn
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -122,6 +122,12 @@ class Whitening(nn.Module):
         if self.affine:
             nn.init.ones_(self.weight)
             nn.init.zeros_(self.bias)
+
+    def named_modules(self, *arguments: Any, **named: Any) -> Iterator[Tuple[str, nn.Module]]:
+        """As every module's; ``torch.optim.swa_utils.update_bn`` finds a BatchNorm behind this one."""
+        yield from super().named_modules(*arguments, **named)
+        if self.track_running_stats and update_bn.asks():
+            yield "", update_bn.StandIn(self)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)

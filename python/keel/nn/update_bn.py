@@ -1,0 +1,72 @@
+"""What ``torch.optim.swa_utils.update_bn`` finds in the place of a whitening layer.
+
+It looks through ``model.modules()`` for instances of torch's ``_BatchNorm``, starts their statistics anew and takes
+away their momentum. Whitening layers are no such instances on purpose: ``SyncBatchNorm.convert_sync_batchnorm`` asks
+the same question and replaces what says yes, and so do others. So a stand-in says yes, and update_bn alone is shown it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import swa_utils
+
+_UPDATE_BN = inspect.unwrap(swa_utils.update_bn).__code__
+
+
+def asks() -> bool:
+    """Whether the iteration that has come to the calling ``named_modules`` is update_bn's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name in ("modules", "named_modules"):
+        frame = frame.f_back
+    return frame.f_code is _UPDATE_BN
+
+
+class StandIn(_BatchNorm):
+    """Passes on what update_bn does to a BatchNorm. It has nothing of its own."""
+
+    def __init__(self, layer: Any) -> None:
+        nn.Module.__init__(self)
+        object.__setattr__(self, "layer", layer)  # not a child
+
+    def reset_running_stats(self) -> None:
+        self.layer.reset_running_stats()
+
+    # Older versions of torch (1.13, 2.0) write to the statistics themselves: zeros and ones.
+
+    @property
+    def running_mean(self) -> Tensor:
+        return self.layer.running_mean
+
+    @running_mean.setter
+    def running_mean(self, value: Tensor) -> None:
+        self.reset_running_stats()
+
+    @property
+    def running_var(self) -> Tensor:
+        return torch.ones_like(self.layer.running_mean)
+
+    @running_var.setter
+    def running_var(self, value: Tensor) -> None:
+        self.reset_running_stats()
+
+    @property
+    def num_batches_tracked(self) -> Tensor:
+        return self.layer.num_batches_tracked
+
+    @num_batches_tracked.setter
+    def num_batches_tracked(self, value: Tensor) -> None:
+        self.layer.num_batches_tracked = value
+
+    @property
+    def momentum(self) -> Optional[float]:
+        return self.layer.momentum
+
+    @momentum.setter
+    def momentum(self, value: Optional[float]) -> None:
+        self.layer.momentum = value
