@@ -11,12 +11,14 @@ namespace keel::cpu {
 namespace {
 
 constexpr int kMaxSweeps = 30;  // five or six suffice in practice
+constexpr std::int64_t kMostEntries =
+    64L * 64;  // of a pack's matrix: beyond, the pack outgrows the cache
 
 /// Packs that fill too few lanes, and matrices whose pack outgrows the cache, go one by one.
 template <typename T>
 bool use_lanes(std::int64_t m, std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
-  return m * n <= 64 * 64 && batch >= (n <= 8 ? lanes / 4 : lanes / 2);
+  return m * n <= kMostEntries && batch >= (n <= 8 ? lanes / 4 : lanes / 2);
 }
 
 /// The slow solver that always answers.
