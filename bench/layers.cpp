@@ -61,7 +61,7 @@ void register_layer(const std::string& kind, std::int64_t d, bool channels_last)
   torch::nn::BatchNorm2d batch_norm(kChannels);
   add_layer(name + "BatchNorm2d", channels_last,
             [=](const torch::Tensor& x) mutable { return batch_norm(x); });
-  const nn::WhiteningOptions options{.channels = kChannels, .group_size = d};
+  const nn::WhiteningOptions options{.num_features = kChannels, .group_size = d};
   if (kind == "pca_denoising") {
     nn::PcaDenoising own(options);
     add_layer(name + "keel", channels_last, [=](const torch::Tensor& x) mutable { return own(x); });

@@ -54,11 +54,11 @@ void measure(Record& record, const Case& c) {
   norm->to(kDevice);
   std::shared_ptr<nn::WhiteningImpl> layer;
   if (c.denoising)
-    layer = std::make_shared<nn::PcaDenoisingImpl>(
-        nn::WhiteningOptions{.channels = kChannels, .group_size = c.d, .rank = LeadingCount{16}});
+    layer = std::make_shared<nn::PcaDenoisingImpl>(nn::WhiteningOptions{
+        .num_features = kChannels, .group_size = c.d, .rank = LeadingCount{16}});
   else
     layer = std::make_shared<nn::ZcaWhiteningImpl>(
-        nn::WhiteningOptions{.channels = kChannels, .group_size = c.d});
+        nn::WhiteningOptions{.num_features = kChannels, .group_size = c.d});
   layer->to(kDevice);
   const torch::Tensor covariance = moments(x, kChannels / c.d).covariance;
 

@@ -18,7 +18,7 @@ bool whitens(const NormOptions& options) { return options.kind == "zca" || optio
 
 keel::nn::WhiteningOptions whitening_options(const NormOptions& options, std::int64_t channels) {
   keel::nn::WhiteningOptions result{
-      .channels = channels, .eps = options.eps, .momentum = options.momentum};
+      .num_features = channels, .eps = options.eps, .momentum = options.momentum};
   if (options.group_size > 0) result.group_size = options.group_size;
   if (options.kind == "zca" && options.rank == "full") result.rank = FullRank{};
   if (options.kind == "pca") {

@@ -156,7 +156,7 @@ Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const ProcessGroup
 }
 
 void PowerMethodNormImpl::pretty_print(std::ostream& stream) const {
-  stream << name() << "(" << options.channels << ", group_size=" << *options.group_size
+  stream << name() << "(" << options.num_features << ", group_size=" << *options.group_size
          << ", map=" << to_string(map_) << ", method=" << term::written(method_) << ")";
 }
 

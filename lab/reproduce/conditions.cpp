@@ -82,7 +82,7 @@ Pass pass(const NormOptions& norm, const Tensor& input, const Tensor& dL_doutput
   const Tensor g = torch::autograd::grad({y}, {x}, {dL_doutput.to(type)})[0];
   const auto* whitening = layer->as<keel::nn::WhiteningImpl>();
   return {y.detach().to(torch::kDouble), g.to(torch::kDouble),
-          whitening->rank().min().item<std::int64_t>()};
+          whitening->kept().min().item<std::int64_t>()};
 }
 
 double relative(const Tensor& got, const Tensor& truth) {

@@ -49,14 +49,14 @@ LayerStates layer_states(const ResNet& model, Covariances covariances) {
     words << *part->norm();
     state.layer = words.str();
     const auto* whitening = part->norm()->as<keel::nn::WhiteningImpl>();
-    if (whitening == nullptr || !whitening->values().defined()) continue;
+    if (whitening == nullptr || !whitening->eigenvalues().defined()) continue;
     const auto here = [](const Tensor& tensor) {
       return tensor.detach().to(torch::kCPU, torch::kFloat64).contiguous();
     };
     // Sorted: power iteration finds them in any order.
-    state.values = std::get<0>(here(whitening->values()).sort(-1, /*descending=*/true));
+    state.values = std::get<0>(here(whitening->eigenvalues()).sort(-1, /*descending=*/true));
     if (covariances == Covariances::kWith) state.covariance = here(whitening->covariance());
-    state.rank = whitening->rank().detach().to(torch::kCPU);
+    state.rank = whitening->kept().detach().to(torch::kCPU);
   }
   return states;
 }

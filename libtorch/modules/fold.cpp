@@ -57,8 +57,8 @@ Convolution WhiteningImpl::folded_convolution(const Convolution& before) const {
   require_plain(name(), *before, "convolution");
   const auto& like = before->options;
   const std::int64_t out = like.out_channels(), cuts = like.groups(), d = *options.group_size;
-  TORCH_CHECK_VALUE(out == options.channels, name(), "::fold_into: expected a convolution to ",
-                    options.channels, " channels, got one to ", out);
+  TORCH_CHECK_VALUE(out == options.num_features, name(), "::fold_into: expected a convolution to ",
+                    options.num_features, " channels, got one to ", out);
   TORCH_CHECK_VALUE(out / cuts % d == 0, name(), "::fold_into: groups of ", d,
                     " channels do not lie inside the convolution's ", cuts, " groups of ",
                     out / cuts);
@@ -87,8 +87,8 @@ torch::nn::Linear WhiteningImpl::fold_into(const torch::nn::Linear& before) cons
   require_evaluation("fold_into");
   require_plain(name(), *before, "linear layer");
   auto like = before->options;
-  TORCH_CHECK_VALUE(like.out_features() == options.channels, name(),
-                    "::fold_into: expected a linear layer to ", options.channels,
+  TORCH_CHECK_VALUE(like.out_features() == options.num_features, name(),
+                    "::fold_into: expected a linear layer to ", options.num_features,
                     " channels, got one to ", like.out_features());
   torch::nn::Linear after(like.bias(true));
   after->train(before->is_training());
@@ -97,7 +97,7 @@ torch::nn::Linear WhiteningImpl::fold_into(const torch::nn::Linear& before) cons
 
 torch::nn::Conv2d WhiteningImpl::as_conv1x1() const {
   require_evaluation("as_conv1x1");
-  const std::int64_t channels = options.channels, d = *options.group_size;
+  const std::int64_t channels = options.num_features, d = *options.group_size;
   torch::nn::Conv2d plain(
       torch::nn::Conv2dOptions(channels, channels, 1).groups(*options.groups).bias(true));
   plain->eval();

@@ -31,7 +31,7 @@ class Recalibration {
     if (auto* layer = module.as<WhiteningImpl>()) {
       take(layer->options.momentum);
       whitening_ = layer;
-      rank_ = layer->rank_, values_ = layer->values_, covariance_ = layer->covariance_;
+      kept_ = layer->kept_, eigenvalues_ = layer->eigenvalues_, covariance_ = layer->covariance_;
     } else if (std::optional<double>* own =
                    options.momentum_of ? options.momentum_of(module) : nullptr) {
       take(*own);
@@ -51,9 +51,9 @@ class Recalibration {
     if (!is_norm()) return;
     restore_momentum_();
     if (whitening_ != nullptr)
-      whitening_->rank_ = rank_, whitening_->values_ = values_,
+      whitening_->kept_ = kept_, whitening_->eigenvalues_ = eigenvalues_,
       whitening_->covariance_ = covariance_;
-    if (kept_) return;
+    if (keeps_) return;
     for (auto& [buffer, value] : before_) {
       try {
         buffer.copy_(value);
@@ -64,7 +64,7 @@ class Recalibration {
 
   bool is_norm() const { return bool(restore_momentum_); }
   /// The new statistics are good, where there are any.
-  void keep() { kept_ = count_.item<std::int64_t>() > 0; }
+  void keep() { keeps_ = count_.item<std::int64_t>() > 0; }
 
  private:
   Recalibration() = default;
@@ -83,8 +83,8 @@ class Recalibration {
   Tensor count_;
   std::function<void()> restore_momentum_;
   WhiteningImpl* whitening_ = nullptr;
-  Tensor rank_, values_, covariance_;
-  bool kept_ = false;
+  Tensor kept_, eigenvalues_, covariance_;
+  bool keeps_ = false;
 };
 
 namespace {

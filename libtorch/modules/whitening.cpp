@@ -16,8 +16,8 @@ using torch::Tensor;
 
 WhiteningOptions completed(const std::string& name, WhiteningOptions options,
                            const SubspaceMap& map) {
-  const std::int64_t channels = options.channels;
-  TORCH_CHECK_VALUE(channels > 0, name, ": expected channels > 0, got ", channels);
+  const std::int64_t channels = options.num_features;
+  TORCH_CHECK_VALUE(channels > 0, name, ": expected num_features > 0, got ", channels);
   for (const auto& [what, number] :
        {std::pair("group_size", options.group_size), std::pair("groups", options.groups)})
     TORCH_CHECK_VALUE(!number || (*number > 0 && channels % *number == 0), name, ": expected ",
@@ -26,7 +26,7 @@ WhiteningOptions completed(const std::string& name, WhiteningOptions options,
   if (!options.group_size) options.group_size = channels / options.groups.value_or(1);
   if (!options.groups) options.groups = channels / *options.group_size;
   TORCH_CHECK_VALUE(*options.groups * *options.group_size == channels, name,
-                    ": expected groups * group_size = channels, got groups ", *options.groups,
+                    ": expected groups * group_size = num_features, got groups ", *options.groups,
                     ", group_size ", *options.group_size, " and ", channels, " channels");
   TORCH_CHECK_VALUE(!options.momentum || (*options.momentum >= 0 && *options.momentum <= 1), name,
                     ": expected a momentum in [0, 1] or none, got ", options.momentum.value_or(0));
@@ -42,7 +42,7 @@ WhiteningOptions completed(const std::string& name, WhiteningOptions options,
 
 WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, SubspaceMap map)
     : Module(std::move(name)), options(completed(this->name(), given, map)), map_(std::move(map)) {
-  const std::int64_t channels = options.channels, d = *options.group_size;
+  const std::int64_t channels = options.num_features, d = *options.group_size;
   if (options.affine) {
     weight = register_parameter("weight", torch::empty({channels}));
     bias = register_parameter("bias", torch::empty({channels}));
@@ -74,8 +74,8 @@ void WhiteningImpl::reset_running_stats() {
 }
 
 Tensor WhiteningImpl::forward(const Tensor& input) {
-  TORCH_CHECK(input.dim() >= 2 && input.size(1) == options.channels, name(), ": expected (N, ",
-              options.channels, ", *), got ", ops::shape_of(input));
+  TORCH_CHECK(input.dim() >= 2 && input.size(1) == options.num_features, name(), ": expected (N, ",
+              options.num_features, ", *), got ", ops::shape_of(input));
   if (!is_training() && running_mean.defined())
     return affine(input, evaluation_matrix(ops::compute_type(input.scalar_type())), running_mean,
                   bias);
@@ -84,14 +84,15 @@ Tensor WhiteningImpl::forward(const Tensor& input) {
   const std::int64_t samples = ops::samples_of(input) * processes.size();
   if (samples > 1 && samples < *options.group_size && !warned_of_few_samples_) {
     warned_of_few_samples_ = true;
-    TORCH_WARN(name(), ": ", samples, " samples of ", options.channels, " channels in groups of ",
-               *options.group_size, ": the covariance has rank ", samples - 1,
+    TORCH_WARN(name(), ": ", samples, " samples of ", options.num_features,
+               " channels in groups of ", *options.group_size, ": the covariance has rank ",
+               samples - 1,
                " at most, and the directions beyond it are eps alone. Use smaller groups or larger "
                "batches.");
   }
   const Whitened batch = batch_step(input, processes);
-  rank_ = batch.rank;
-  values_ = batch.values;
+  kept_ = batch.rank;
+  eigenvalues_ = batch.values;
   covariance_ = batch.covariance;
   if (is_training() && running_mean.defined()) update_running_stats(batch);
   return batch.output;
@@ -151,7 +152,7 @@ void WhiteningImpl::take_state(const WhiteningImpl& from, const OptionalDevice& 
 
 void WhiteningImpl::pretty_print(std::ostream& stream) const {
   const auto flag = [](bool on) { return on ? "true" : "false"; };
-  stream << name() << "(" << options.channels << ", groups=" << *options.groups
+  stream << name() << "(" << options.num_features << ", groups=" << *options.groups
          << ", group_size=" << *options.group_size << ", eps=" << options.eps << ", momentum=";
   if (options.momentum)
     stream << *options.momentum;

@@ -17,13 +17,13 @@ nn::ProcessGroup all_alike(std::int64_t size) {
 
 /// Output and running statistics of the first step.
 Tensors first_step(nn::WhiteningOptions options, std::size_t which, const Tensor& x) {
-  options.channels = x.size(1);
+  options.num_features = x.size(1);
   const Layer layer = layers(options)[which];
   scramble(layer);
   layer->to(x.device());
   if (x.scalar_type() == at::kDouble) layer->to(at::kDouble);
   const Tensor output = layer(x);
-  return {output, layer->running_mean, layer->running_subspace, layer->rank()};
+  return {output, layer->running_mean, layer->running_subspace, layer->kept()};
 }
 
 TEST(SynchronisedCuda, IsTheCpusTwin) {
@@ -63,8 +63,8 @@ TEST(SynchronisedCuda, ABatchOfNothingTakesPart) {
   const nn::ProcessGroup group(0, 2, [&](Tensor& sums) {
     if (sums.size(0) == others.size(0)) sums += others.to(sums.scalar_type());
   });
-  nn::ZcaWhitening layer({.channels = 8, .groups = 2, .process_group = group}),
-      alone({.channels = 8, .groups = 2});
+  nn::ZcaWhitening layer({.num_features = 8, .groups = 2, .process_group = group}),
+      alone({.num_features = 8, .groups = 2});
   layer->to(at::kCUDA);
   alone->to(at::kCUDA);
   const Tensor nothing = full.narrow(0, 0, 0).to(at::kFloat).requires_grad_(true);
@@ -78,7 +78,7 @@ TEST(SynchronisedCuda, ABatchOfNothingTakesPart) {
 }
 
 TEST(SynchronisedCuda, IsCapturedInAGraph) {
-  nn::ZcaWhitening layer({.channels = 16, .group_size = 8, .process_group = all_alike(2)});
+  nn::ZcaWhitening layer({.num_features = 16, .group_size = 8, .process_group = all_alike(2)});
   layer->to(at::kCUDA);
   const Tensor batch = activations({12, 16, 3, 3}, 1, at::kFloat).to(at::kCUDA);
   const Tensor along = random(batch.sizes(), 2, at::kFloat).to(at::kCUDA);

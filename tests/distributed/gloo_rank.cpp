@@ -66,7 +66,7 @@ TEST(Ranks, AreCountedByTheLayers) {
 
 TEST(Ranks, HoldTheSameStatisticsToTheLastBit) {
   const auto group = connect();
-  for (const Layer& layer : layers({.channels = 24, .group_size = 12, .process_group = group}))
+  for (const Layer& layer : layers({.num_features = 24, .group_size = 12, .process_group = group}))
     for (int step = 0; step < 3; ++step) {
       const std::int64_t rows = (rank() + step) % size() * 6;
       const Tensor x = activations({rows, 24, 4, 4}, std::uint64_t(10 * rank() + step), at::kFloat);
@@ -78,7 +78,7 @@ TEST(Ranks, HoldTheSameStatisticsToTheLastBit) {
 /// Rank 1 is there when the group forms, and then is not.
 void expect_error_without_rank_1(const std::function<void()>& vanish) {
   const auto group = connect(5s);
-  nn::ZcaWhitening layer({.channels = 4, .process_group = group});
+  nn::ZcaWhitening layer({.num_features = 4, .process_group = group});
   const Tensor x = activations({9, 4}, 1, at::kFloat);
   layer->forward(x);
   if (rank() == 1) vanish();

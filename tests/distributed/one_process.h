@@ -55,7 +55,7 @@ inline void expect_one_process(const nn::ProcessGroup& group, const Shares& shar
                                const std::string& what, const Tolerance& tolerance = {}) {
   const auto type = whole.scalar_type();
   const Tensor whole_grad = random(whole.sizes(), 5).to(type);
-  options.channels = whole.size(1);
+  options.num_features = whole.size(1);
   const std::vector<Layer> alone = layers(options), exact = layers(options);
   options.process_group = group;
   const std::vector<Layer> together = layers(options);
@@ -94,13 +94,13 @@ inline void expect_one_process(const nn::ProcessGroup& group, const Shares& shar
     expect_statistic("running_mean", &nn::WhiteningImpl::running_mean);
     expect_statistic("running_subspace", &nn::WhiteningImpl::running_subspace);
     expect_statistic("running_variance", &nn::WhiteningImpl::running_variance);
-    EXPECT_TRUE(torch::equal(together[i]->rank(), alone[i]->rank())) << what;
+    EXPECT_TRUE(torch::equal(together[i]->kept(), alone[i]->kept())) << what;
   }
 }
 
 /// All that a layer derives from a batch and keeps, as one list of float64.
 inline Tensor statistics_of(const Layer& layer) {
-  Tensors all{layer->values(), layer->covariance(), layer->rank()};
+  Tensors all{layer->eigenvalues(), layer->covariance(), layer->kept()};
   for (const Tensor& buffer : layer->buffers()) all.push_back(buffer);
   for (Tensor& one : all) one = one.detach().to(at::kDouble).reshape({-1});
   return torch::cat(all);

@@ -64,7 +64,8 @@ TEST(Synchronised, StatisticsAreTheSameToTheLastBitEverywhere) {
     ThreadGroup threads(kSize);
     std::vector<std::vector<Tensor>> found(kSize);
     as_processes(threads, kSize, [&](std::int64_t rank, const nn::ProcessGroup& group) {
-      for (const Layer& layer : layers({.channels = 8, .group_size = 4, .process_group = group})) {
+      for (const Layer& layer :
+           layers({.num_features = 8, .group_size = 4, .process_group = group})) {
         if (type == at::kDouble) layer->to(type);
         for (std::int64_t step = 0; step < 3; ++step) {
           const std::int64_t rows = (rank + step) % kSize * 4;  // nothing for one of them
@@ -83,7 +84,8 @@ TEST(Synchronised, OneSumForwardAndOneBackward) {
   for (const auto type : {at::kFloat, at::kDouble}) {
     ThreadGroup threads(kSize);
     as_processes(threads, kSize, [&](std::int64_t rank, const nn::ProcessGroup& group) {
-      nn::ZcaWhitening layer({.channels = kChannels, .group_size = kGroup, .process_group = group});
+      nn::ZcaWhitening layer(
+          {.num_features = kChannels, .group_size = kGroup, .process_group = group});
       layer->to(type);
       const Tensor x = activations({5 + rank, kChannels, 2}, 1, type);
       const Tensor y = layer->forward(x.clone().requires_grad_(true));
@@ -102,7 +104,7 @@ TEST(Synchronised, OneSumForwardAndOneBackward) {
       layer->forward(x).sum().backward();  // an input that needs no gradient
       layer->eval();
       layer->forward(x);
-      nn::ZcaWhitening untracked({.channels = kChannels,
+      nn::ZcaWhitening untracked({.num_features = kChannels,
                                   .group_size = kGroup,
                                   .track_running_stats = false,
                                   .process_group = group});
@@ -120,8 +122,8 @@ TEST(Synchronised, AGroupOfOneIsNone) {
   bool asked = false;
   const nn::ProcessGroup lonely(0, 1, [&](Tensor&) { asked = true; });
   const Tensor x = activations({9, 6, 2}, 1, at::kFloat), grad = random(x.sizes(), 2, at::kFloat);
-  const auto with = layers({.channels = 6, .process_group = lonely}),
-             without = layers({.channels = 6});
+  const auto with = layers({.num_features = 6, .process_group = lonely}),
+             without = layers({.num_features = 6});
   for (std::size_t i = 0; i < with.size(); ++i) {
     const Trained a = train(with[i], x, grad), b = train(without[i], x, grad);
     EXPECT_TRUE(torch::equal(a.output, b.output) && torch::equal(a.dL_dinput, b.dL_dinput));
@@ -134,7 +136,7 @@ TEST(Synchronised, NanAnywhereIsNanEverywhereAndLeavesTheStatistics) {
   constexpr std::int64_t kSize = 3;
   ThreadGroup threads(kSize);
   as_processes(threads, kSize, [&](std::int64_t rank, const nn::ProcessGroup& group) {
-    nn::PcaDenoising layer({.channels = 6, .group_size = 3, .process_group = group});
+    nn::PcaDenoising layer({.num_features = 6, .group_size = 3, .process_group = group});
     layer->forward(activations({8, 6}, std::uint64_t(rank), at::kFloat));
     const Tensor before = layer->running_subspace.clone();
     Tensor x = activations({8, 6}, 9, at::kFloat);
@@ -150,7 +152,7 @@ TEST(Synchronised, NanAnywhereIsNanEverywhereAndLeavesTheStatistics) {
 TEST(Synchronised, TheSamplesOfAllAreCounted) {
   ThreadGroup threads(2);
   as_processes(threads, 2, [&](std::int64_t rank, const nn::ProcessGroup& group) {
-    nn::ZcaWhitening layer({.channels = 2, .process_group = group});
+    nn::ZcaWhitening layer({.num_features = 2, .process_group = group});
     EXPECT_TRUE(all_finite(layer->forward(activations({1, 2}, std::uint64_t(rank), at::kFloat))));
     EXPECT_TRUE(fails_with("expected more than 1 value per channel when training, got 1 in 2", [&] {
       layer->forward(torch::ones({rank, 2}));
@@ -161,7 +163,7 @@ TEST(Synchronised, TheSamplesOfAllAreCounted) {
 TEST(Synchronised, SecondDerivativesAreRefused) {
   ThreadGroup threads(2);
   as_processes(threads, 2, [&](std::int64_t rank, const nn::ProcessGroup& group) {
-    nn::ZcaWhitening layer({.channels = 4, .process_group = group});
+    nn::ZcaWhitening layer({.num_features = 4, .process_group = group});
     layer->to(at::kDouble);
     const Tensor x = activations({7, 4}, std::uint64_t(rank)).requires_grad_(true);
     const Tensor grad = torch::autograd::grad({layer->forward(x).sum()}, {x}, {}, true,
@@ -172,7 +174,7 @@ TEST(Synchronised, SecondDerivativesAreRefused) {
 
 TEST(Synchronised, AFailedSumSaysWhere) {
   const nn::ProcessGroup broken(1, 4, [](Tensor&) { throw std::runtime_error("cable cut"); });
-  nn::ZcaWhitening layer({.channels = 4, .process_group = broken});
+  nn::ZcaWhitening layer({.num_features = 4, .process_group = broken});
   EXPECT_TRUE(fails_with("the sum over 4 processes failed in process 1", [&] {
     layer->forward(activations({7, 4}, 1, at::kFloat));
   }));
@@ -181,7 +183,7 @@ TEST(Synchronised, AFailedSumSaysWhere) {
 
 TEST(Synchronised, ClonesAndPrintsWithItsGroup) {
   const nn::ProcessGroup group(1, 4, [](Tensor& t) { t *= 4; });
-  nn::ZcaWhitening layer({.channels = 4, .process_group = group});
+  nn::ZcaWhitening layer({.num_features = 4, .process_group = group});
   const auto copy = std::dynamic_pointer_cast<nn::ZcaWhiteningImpl>(layer->clone());
   EXPECT_EQ(copy->options.process_group.size(), 4);
   EXPECT_NE(c10::str(layer).find("process_group=process 1 of 4"), std::string::npos);

@@ -60,7 +60,7 @@ def _steps_of_a_rank(rank, size):
         whole = _whole(shares, dtype)
         layer = _layer(kind, dtype, rule, "world")
         found.append(_step(layer, *(_share(t, shares, rank) for t in whole)))
-        assert layer.rank is not None
+        assert layer.kept is not None
     # By value: a tensor in shared memory dies with its process.
     return pickle.dumps(found)
 

@@ -102,9 +102,9 @@ void expect_replay_equals_eager(const nn::WhiteningOptions& options, std::size_t
 
 TEST(CudaGraph, ATrainingStepReplays) {
   for (const std::size_t which : {0, 1})
-    expect_replay_equals_eager({.channels = 8, .group_size = 4}, which);
-  expect_replay_equals_eager({.channels = 8, .momentum = std::nullopt, .rule = PowerIteration{}},
-                             0);
+    expect_replay_equals_eager({.num_features = 8, .group_size = 4}, which);
+  expect_replay_equals_eager(
+      {.num_features = 8, .momentum = std::nullopt, .rule = PowerIteration{}}, 0);
 }
 
 TEST(CudaGraph, MatrixFunctionsAndTheirGradientsReplay) {

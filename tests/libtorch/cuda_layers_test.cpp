@@ -63,7 +63,7 @@ TEST(CudaLayers, HalfActivations) {
     for (const bool channels_last : {false, true}) {
       // Rounded first: what is compared is what the layer does, not what rounding its input does.
       const Tensor x = ordered(activations({8, 16, 9, 9}).to(type).to(at::kDouble), channels_last);
-      for (const Layer& layer : layers({.channels = 16, .group_size = 8, .eps = 1e-2})) {
+      for (const Layer& layer : layers({.num_features = 16, .group_size = 8, .eps = 1e-2})) {
         scramble(layer);
         SCOPED_TRACE(layer.name);
         layer->to(at::kDouble);
@@ -80,7 +80,7 @@ TEST(CudaLayers, HalfActivations) {
 TEST(CudaLayers, RunningStatisticsAndEvaluation) {
   for (const auto& momentum : {std::optional<double>(0.1), std::optional<double>()})
     for (const Layer& layer :
-         layers({.channels = 12, .group_size = 4, .eps = 1e-2, .momentum = momentum})) {
+         layers({.num_features = 12, .group_size = 4, .eps = 1e-2, .momentum = momentum})) {
       SCOPED_TRACE(layer.name);
       scramble(layer);
       layer->to(at::kDouble);
@@ -110,7 +110,7 @@ TEST(CudaLayers, RunningStatisticsAndEvaluation) {
 
 /// Output and input gradient of a fresh layer.
 std::pair<Tensor, Tensor> step(const Tensor& x) {
-  const Layer layer = on_cuda(layers({.channels = x.size(1), .group_size = 16})[0], at::kFloat);
+  const Layer layer = on_cuda(layers({.num_features = x.size(1), .group_size = 16})[0], at::kFloat);
   const Tensor in = x.detach().clone().requires_grad_(true);
   const Tensor out = layer(in);
   return {out.detach(), torch::autograd::grad({out}, {in}, {x})[0]};
@@ -161,7 +161,7 @@ TEST(CudaLayers, Autocast) {
   torch::nn::Conv2d convolution(torch::nn::Conv2dOptions(3, 16, 3).padding(1));
   convolution->to(kDevice);
   for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(PowerIteration{3})}) {
-    nn::ZcaWhitening layer({.channels = 16, .group_size = 8, .rule = rule});
+    nn::ZcaWhitening layer({.num_features = 16, .group_size = 8, .rule = rule});
     layer->to(kDevice);
     const Tensor x = activations({8, 3, 12, 12}, 1, at::kFloat).to(kDevice);
     mode(true);
@@ -192,7 +192,7 @@ TEST(CudaLayers, MixedDevicesAreNamed) {
     call_operator("keel::subspace_backward", s.subspace, s.subspace, s.values, s.vectors,
                   s.rank.cpu(), "zca", "exact");
   }));
-  nn::ZcaWhitening layer({.channels = 6});
+  nn::ZcaWhitening layer({.num_features = 6});
   EXPECT_TRUE(fails_with("expected weight on cuda:0, got one on cpu", [&] { layer(x); }));
 }
 
@@ -223,7 +223,7 @@ TEST(CudaLayers, PeakMemoryIsBatchNorms) {
       norm->to(kDevice);
       const std::int64_t peer = peak([&](const Tensor& y) { return norm(y); }, x);
       for (const std::int64_t d : {4, 16, 64})
-        for (const Layer& layer : layers({.channels = 64, .group_size = d})) {
+        for (const Layer& layer : layers({.num_features = 64, .group_size = d})) {
           const Layer ours = on_cuda(layer, at::kFloat);
           EXPECT_LT(double(peak(ours, x)), 1.05 * double(peer)) << layer.name << ", d = " << d;
         }

@@ -13,8 +13,8 @@ std::vector<Layer> trained(const nn::WhiteningOptions& options, at::ScalarType t
   for (const Layer& layer : all) {
     layer->to(type);
     if (layer->weight.defined()) scramble(layer);
-    layer(activations({8, options.channels, 5}, 1, type));
-    layer(activations({8, options.channels, 5}, 2, type));
+    layer(activations({8, options.num_features, 5}, 1, type));
+    layer(activations({8, options.num_features, 5}, 2, type));
     layer->eval();
   }
   return all;
@@ -40,7 +40,7 @@ TEST(Fold, JoinsEveryLinearLayerExactly) {
     for (const bool affine : {true, false})
       for (const bool bias : {true, false})
         for (const Layer& layer :
-             trained({.channels = 8, .group_size = 4, .affine = affine}, type)) {
+             trained({.num_features = 8, .group_size = 4, .affine = affine}, type)) {
           using namespace torch::nn;
           expect_folds(layer, Conv1d(Conv1dOptions(3, 8, 3).padding(1).bias(bias)),
                        random({2, 3, 7}, 3, type));
@@ -65,7 +65,7 @@ TEST(Fold, AsAPlainConvolution) {
   const torch::NoGradGuard no_grad;
   for (const auto type : {at::kDouble, at::kFloat})
     for (const std::int64_t d : {1, 4, 8})
-      for (const Layer& layer : trained({.channels = 8, .group_size = d}, type)) {
+      for (const Layer& layer : trained({.num_features = 8, .group_size = d}, type)) {
         const Tensor x = activations({3, 8, 5, 2}, 3, type);
         torch::nn::Conv2d plain = layer->as_conv1x1();
         EXPECT_EQ(plain->options.groups(), 8 / d);
@@ -76,7 +76,7 @@ TEST(Fold, AsAPlainConvolution) {
 }
 
 TEST(Fold, RefusesWhatWouldNotBeTheSame) {
-  const Layer layer = trained({.channels = 8, .group_size = 4}, at::kFloat)[0];
+  const Layer layer = trained({.num_features = 8, .group_size = 4}, at::kFloat)[0];
   using namespace torch::nn;
   EXPECT_TRUE(
       fails_with("keel::nn::ZcaWhitening::fold_into: groups of 4 channels do not lie inside "
@@ -93,7 +93,7 @@ TEST(Fold, RefusesWhatWouldNotBeTheSame) {
                  [&] { layer->fold_into(Linear(8, 8)); }));
   EXPECT_TRUE(
       fails_with("::as_conv1x1: expected a layer in eval mode", [&] { layer->as_conv1x1(); }));
-  nn::ZcaWhitening untracked({.channels = 8, .track_running_stats = false});
+  nn::ZcaWhitening untracked({.num_features = 8, .track_running_stats = false});
   untracked->eval();
   EXPECT_TRUE(fails_with("got one without running statistics", [&] { untracked->as_conv1x1(); }));
 }
@@ -104,7 +104,7 @@ struct DoubledImpl : torch::nn::Conv2dImpl {
 };
 
 TEST(Fold, RefusesLayersThatAreMoreThanTheirWeightAndBias) {
-  const Layer layer = trained({.channels = 8, .group_size = 4}, at::kFloat)[0];
+  const Layer layer = trained({.num_features = 8, .group_size = 4}, at::kFloat)[0];
   using namespace torch::nn;
   const auto options = Conv2dOptions(3, 8, 3);
   EXPECT_TRUE(fails_with(

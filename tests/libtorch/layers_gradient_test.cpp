@@ -32,7 +32,7 @@ void expect_same(const Gradients& ours, const Gradients& truth, double tolerance
 void compare_with_plain(const SpectralRule& rule, std::int64_t kept, const Decompose& decompose,
                         double tolerance) {
   const Tensor x = activations({7, 8, 3, 3}), dL_doutput = random(x.sizes(), 5);
-  nn::WhiteningOptions options{.channels = 8, .groups = kGroups, .rule = rule};
+  nn::WhiteningOptions options{.num_features = 8, .groups = kGroups, .rule = rule};
   options.rank = LeadingCount{kept};
   for (const Layer& layer : layers(options)) {
     layer->to(at::kDouble);
@@ -113,7 +113,7 @@ TEST(LayerGradients, AgreeWithDifferences) {
     for (const SpectralRule& rule : std::initializer_list<SpectralRule>{
              Exact{5000}, Analytic{}, Masked{}, PowerIteration{5000}, Taylor{5000}})
       for (const Layer& layer :
-           layers({.channels = 6, .groups = kGroups, .rule = rule, .rank = rank})) {
+           layers({.num_features = 6, .groups = kGroups, .rule = rule, .rank = rank})) {
         layer->to(at::kDouble);
         scramble(layer);
         expect_differences(layer, activations({8, 6, 2, 3}), 1e-8);
@@ -122,18 +122,18 @@ TEST(LayerGradients, AgreeWithDifferences) {
 
 TEST(LayerGradients, AgreeWithDifferencesWithoutAnyGap) {
   // The covariance is the identity to rounding: nothing about the eigenvectors is determined.
-  nn::ZcaWhitening first({.channels = 6, .eps = 0});
+  nn::ZcaWhitening first({.num_features = 6, .eps = 0});
   first->to(at::kDouble);
   const Tensor x = first(activations({8, 6, 2, 3})).detach();
   ASSERT_LT(relative_error(covariance_of(x)[0], torch::eye(6, at::kDouble)), 1e-12);
-  const Layer zca = layers({.channels = 6, .rank = FullRank{}})[0];
+  const Layer zca = layers({.num_features = 6, .rank = FullRank{}})[0];
   zca->to(at::kDouble);
   scramble(zca);
   expect_differences(zca, x, 1e-9);
 }
 
 TEST(LayerGradients, OfEvaluationAgreeWithPlainAutograd) {
-  for (const Layer& layer : layers({.channels = 6, .groups = kGroups})) {
+  for (const Layer& layer : layers({.num_features = 6, .groups = kGroups})) {
     layer->to(at::kDouble);
     scramble(layer);
     layer(activations({8, 6, 5}, 1));
@@ -155,7 +155,7 @@ TEST(LayerGradients, OfEvaluationAgreeWithPlainAutograd) {
 }
 
 TEST(LayerGradients, ComeTwiceFromOneGraphAndFromTwoStepsInARow) {
-  for (const Layer& layer : layers({.channels = 6, .groups = kGroups})) {
+  for (const Layer& layer : layers({.num_features = 6, .groups = kGroups})) {
     const Tensor x = activations({8, 6, 5}, 1, at::kFloat).requires_grad_(true);
     const Tensor loss = layer(x).square().sum();
     const Tensor first = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
@@ -172,7 +172,7 @@ TEST(LayerGradients, ComeTwiceFromOneGraphAndFromTwoStepsInARow) {
 }
 
 TEST(LayerGradients, OfASecondOrderAreANamedError) {
-  nn::ZcaWhitening layer({.channels = 4});
+  nn::ZcaWhitening layer({.num_features = 4});
   const Tensor x = activations({8, 4}, 1, at::kFloat).requires_grad_(true);
   const Tensor first = torch::autograd::grad({layer(x).square().sum()}, {x}, {}, true, true)[0];
   EXPECT_TRUE(all_finite(first));
@@ -182,10 +182,10 @@ TEST(LayerGradients, OfASecondOrderAreANamedError) {
 
 TEST(LayerGradients, ReachOnlyWhatAsksForThem) {
   const Tensor x = activations({8, 4}, 1, at::kFloat);
-  nn::ZcaWhitening layer({.channels = 4});
+  nn::ZcaWhitening layer({.num_features = 4});
   layer(x).square().sum().backward();
   EXPECT_TRUE(layer->weight.grad().defined());
-  nn::ZcaWhitening plain({.channels = 4, .affine = false});
+  nn::ZcaWhitening plain({.num_features = 4, .affine = false});
   EXPECT_FALSE(plain(x).requires_grad());
   const Tensor y = x.clone().requires_grad_(true);
   plain(y).pow(3).sum().backward();

@@ -90,7 +90,7 @@ TEST(LayerMemory, IsBatchNormsAndAFewSmallMatrices) {
       torch::nn::BatchNorm2d norm(channels);
       norm->to(type);
       const Cost peer = cost([&](const Tensor& y) { return norm(y); }, x);
-      for (const Layer& layer : layers({.channels = channels})) {
+      for (const Layer& layer : layers({.num_features = channels})) {
         const Cost ours = cost(layer, x);
         EXPECT_EQ(ours.forward.large, 1) << layer.name;   // the output
         EXPECT_EQ(ours.backward.large, 1) << layer.name;  // the gradient
@@ -110,7 +110,7 @@ TEST(LayerMemory, IsBatchNormsAndAFewSmallMatrices) {
 
 TEST(LayerMemory, WithoutAGraphNothingIsKept) {
   const torch::NoGradGuard no_grad;
-  nn::ZcaWhitening layer({.channels = 32});
+  nn::ZcaWhitening layer({.num_features = 32});
   const Tensor x = activations({16, 32, 32, 32}, 1, at::kFloat);
   layer(x);
   const std::size_t before = alive();

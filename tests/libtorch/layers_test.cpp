@@ -17,10 +17,10 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 TEST(Layers, ZcaOutputHasUnitCovarianceInEveryDirection) {
   for (const auto type : {at::kDouble, at::kFloat})
     for (const std::int64_t groups : {1, 3, 12}) {
-      nn::ZcaWhitening layer({.channels = 12, .groups = groups, .eps = 0});
+      nn::ZcaWhitening layer({.num_features = 12, .groups = groups, .eps = 0});
       layer->to(type);
       const Tensor x = activations({16, 12, 5, 5}, 1, type), y = layer(x);
-      EXPECT_TRUE(torch::equal(layer->rank(), torch::full({groups}, 12 / groups, at::kLong)));
+      EXPECT_TRUE(torch::equal(layer->kept(), torch::full({groups}, 12 / groups, at::kLong)));
       const Tensor l = std::get<0>(torch_eigh(covariance_of(x, groups)));
       const double condition = (l.select(-1, 0) / l.select(-1, -1)).max().item<double>();
       const double unit = (type == at::kDouble ? 0x1p-52 : 0x1p-23) * (1 + condition);
@@ -36,7 +36,7 @@ TEST(Layers, ZcaOutputHasUnitCovarianceInEveryDirection) {
 
 TEST(Layers, EpsTakesFromEachDirectionWhatItShould) {
   const Tensor x = activations({16, 6, 5});
-  nn::ZcaWhitening layer({.channels = 6, .eps = 0.01, .rank = FullRank{}});
+  nn::ZcaWhitening layer({.num_features = 6, .eps = 0.01, .rank = FullRank{}});
   layer->to(at::kDouble);
   const Tensor l = std::get<0>(torch_eigh(covariance_of(x)[0]));
   const Tensor found = std::get<0>(torch_eigh(covariance_of(layer(x))[0]));
@@ -44,39 +44,39 @@ TEST(Layers, EpsTakesFromEachDirectionWhatItShould) {
 }
 
 TEST(Layers, PcaWhiteningHasUnitCovarianceToo) {
-  nn::PcaWhitening layer({.channels = 6, .eps = 0});
+  nn::PcaWhitening layer({.num_features = 6, .eps = 0});
   layer->to(at::kDouble);
   const Tensor y = layer(activations({16, 6, 5}));
   EXPECT_LT((covariance_of(y)[0] - torch::eye(6, at::kDouble)).abs().max().item<double>(), 1e-12);
 }
 
 TEST(Layers, PcaDenoisingLeavesTheLeadingDirections) {
-  nn::PcaDenoising layer({.channels = 8, .rank = LeadingCount{3}});
+  nn::PcaDenoising layer({.num_features = 8, .rank = LeadingCount{3}});
   layer->to(at::kDouble);
   const Tensor y = layer(activations({32, 8, 5}));
   const Tensor l = std::get<0>(torch_eigh(covariance_of(y)[0]));
   EXPECT_GT(l[2].item<double>(), 0.1);
   EXPECT_LT(l[3].item<double>(), 1e-13);
-  EXPECT_EQ(layer->rank().item<std::int64_t>(), 3);
+  EXPECT_EQ(layer->kept().item<std::int64_t>(), 3);
 }
 
 TEST(Layers, OneDirectionWithNearlyAllTheEnergyIsKept) {
   const Tensor direction = random({6}, 2).view({1, 6, 1});
   const Tensor x = 100 * random({64, 1, 4}, 3) * direction + 1e-3 * random({64, 6, 4}, 4);
-  nn::ZcaWhitening layer({.channels = 6});
+  nn::ZcaWhitening layer({.num_features = 6});
   layer->to(at::kDouble);
   const Tensor l = std::get<0>(torch_eigh(covariance_of(layer(x))[0]));
-  EXPECT_EQ(layer->rank().item<std::int64_t>(), 1);
+  EXPECT_EQ(layer->kept().item<std::int64_t>(), 1);
   EXPECT_NEAR(l[0].item<double>(), 1, 1e-6);
 }
 
 TEST(Layers, ConstantActivationsGiveTheBias) {
-  for (const Layer& layer : layers({.channels = 4})) {
+  for (const Layer& layer : layers({.num_features = 4})) {
     scramble(layer);
     const Tensor x = torch::ones({8, 4, 3}).requires_grad_(true);
     const Tensor y = layer(x);
     EXPECT_LT((y - layer->bias.view({1, 4, 1})).abs().max().item<double>(), 1e-3) << layer.name;
-    EXPECT_GE(layer->rank().item<std::int64_t>(), 1) << layer.name;
+    EXPECT_GE(layer->kept().item<std::int64_t>(), 1) << layer.name;
     y.square().sum().backward();
     EXPECT_TRUE(all_finite(x.grad())) << layer.name;
   }
@@ -84,7 +84,7 @@ TEST(Layers, ConstantActivationsGiveTheBias) {
 
 /// Same values in another place or order of memory: the same results there.
 TEST(Layers, EveryMemoryFormatGivesTheSame) {
-  for (const Layer& layer : layers({.channels = 6, .groups = 2}))
+  for (const Layer& layer : layers({.num_features = 6, .groups = 2}))
     for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{5, 6, 7, 3},
                                                    {5, 6, 1, 1},
                                                    {9, 6},
@@ -116,7 +116,7 @@ TEST(Layers, EveryMemoryFormatGivesTheSame) {
 }
 
 TEST(Layers, ChannelsLastIsLibTorchsOwn) {
-  nn::ZcaWhitening layer({.channels = 6});
+  nn::ZcaWhitening layer({.num_features = 6});
   const Tensor x =
       activations({5, 6, 4, 3}, 1, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast);
   EXPECT_TRUE(layer(x).is_contiguous(at::MemoryFormat::ChannelsLast));
@@ -127,7 +127,7 @@ TEST(Layers, ChannelsLastIsLibTorchsOwn) {
 TEST(Layers, HalfPrecisionHasFloatStatistics) {
   for (const auto type : {at::kHalf, at::kBFloat16})
     for (const bool half_parameters : {false, true})
-      for (const Layer& layer : layers({.channels = 8, .groups = 2, .rank = FullRank{}})) {
+      for (const Layer& layer : layers({.num_features = 8, .groups = 2, .rank = FullRank{}})) {
         const double unit = type == at::kHalf ? 0x1p-11 : 0x1p-8;
         scramble(layer);
         const Tensor x = activations({16, 8, 4, 4}, 1, type),
@@ -152,7 +152,7 @@ TEST(Layers, HalfPrecisionHasFloatStatistics) {
 }
 
 TEST(Layers, HalfParametersKeepTheLayerUsable) {
-  nn::PcaDenoising layer({.channels = 8});
+  nn::PcaDenoising layer({.num_features = 8});
   layer(activations({16, 8}, 1, at::kFloat));
   layer->to(at::kHalf);
   EXPECT_EQ(layer->num_batches_tracked.scalar_type(), at::kLong);
@@ -168,7 +168,7 @@ TEST(Layers, HalfParametersKeepTheLayerUsable) {
 TEST(Layers, MeansFarFromZeroCostNoAccuracy) {
   const Tensor centred = random({16, 8, 6, 6}, 1);
   const Tensor x = (centred * 0.5 + 1e4 * 0.5).to(at::kFloat);
-  nn::ZcaWhitening single({.channels = 8}), exact({.channels = 8});
+  nn::ZcaWhitening single({.num_features = 8}), exact({.num_features = 8});
   exact->to(at::kDouble);
   // Both are given the same rounded input. The mean is a float32 number too: half its last place
   // may be missing from every sample alike, and nothing else.
@@ -180,7 +180,7 @@ TEST(Layers, MeansFarFromZeroCostNoAccuracy) {
 
 TEST(Layers, RunningStatisticsAreMovingAverages) {
   const std::int64_t groups = 2;
-  for (const Layer& layer : layers({.channels = 6, .groups = groups, .momentum = 0.3})) {
+  for (const Layer& layer : layers({.num_features = 6, .groups = groups, .momentum = 0.3})) {
     layer->to(at::kDouble);
     EXPECT_TRUE(
         torch::equal(layer->running_subspace, torch::eye(3, at::kDouble).expand({groups, 3, 3})));
@@ -215,7 +215,7 @@ TEST(Layers, RunningStatisticsAreMovingAverages) {
 }
 
 TEST(Layers, WithoutMomentumTheAverageIsPlain) {
-  nn::ZcaWhitening layer({.channels = 4, .momentum = std::nullopt});
+  nn::ZcaWhitening layer({.num_features = 4, .momentum = std::nullopt});
   layer->to(at::kDouble);
   Tensor mean = torch::zeros({4}, at::kDouble), matrix = torch::zeros({1, 4, 4}, at::kDouble);
   for (const std::uint64_t seed : {1, 2, 3}) {
@@ -229,7 +229,7 @@ TEST(Layers, WithoutMomentumTheAverageIsPlain) {
 }
 
 TEST(Layers, WithoutRunningStatisticsBatchesServeEvaluation) {
-  nn::ZcaWhitening layer({.channels = 4, .track_running_stats = false});
+  nn::ZcaWhitening layer({.num_features = 4, .track_running_stats = false});
   const Tensor x = activations({8, 4, 5}, 1, at::kFloat);
   const Tensor training = layer(x);
   layer->eval();
@@ -240,7 +240,7 @@ TEST(Layers, WithoutRunningStatisticsBatchesServeEvaluation) {
 TEST(Layers, ABadBatchGivesNaNAndLeavesNoTrace) {
   for (const auto& momentum : {std::optional<double>(0.1), std::optional<double>()})
     for (const double bad : {kNaN, std::numeric_limits<double>::infinity()})
-      for (const Layer& layer : layers({.channels = 6, .groups = 2, .momentum = momentum})) {
+      for (const Layer& layer : layers({.num_features = 6, .groups = 2, .momentum = momentum})) {
         Tensor x = activations({8, 6, 5}, 1, at::kFloat);
         const Tensor spoilt = x.clone();
         spoilt[3][1][2] = bad;
@@ -264,7 +264,7 @@ TEST(Layers, ABadBatchGivesNaNAndLeavesNoTrace) {
 }
 
 TEST(Layers, FewerSamplesThanChannelsWorkAndWarnOnce) {
-  for (const Layer& layer : layers({.channels = 16, .group_size = 8})) {
+  for (const Layer& layer : layers({.num_features = 16, .group_size = 8})) {
     ::testing::internal::CaptureStderr();
     const Tensor x = activations({5, 16}, 1, at::kFloat).requires_grad_(true);
     const Tensor y = layer(x);
@@ -280,18 +280,18 @@ TEST(Layers, FewerSamplesThanChannelsWorkAndWarnOnce) {
     EXPECT_TRUE(all_finite(x.grad())) << layer.name;
   }
   ::testing::internal::CaptureStderr();
-  nn::ZcaWhitening enough({.channels = 16, .group_size = 8});
+  nn::ZcaWhitening enough({.num_features = 16, .group_size = 8});
   enough(activations({9, 16}, 1, at::kFloat));
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Layers, StateGoesThroughAStreamAndBack) {
-  nn::PcaDenoising layer({.channels = 6, .groups = 2});
+  nn::PcaDenoising layer({.num_features = 6, .groups = 2});
   layer(activations({8, 6, 5}, 1, at::kFloat));
   layer->weight.detach().fill_(2);
   std::stringstream stream;
   torch::save(layer, stream);
-  nn::PcaDenoising other({.channels = 6, .groups = 2});
+  nn::PcaDenoising other({.num_features = 6, .groups = 2});
   torch::load(other, stream);
   const auto names = [](const auto& items) {
     std::vector<std::string> all;
@@ -302,7 +302,7 @@ TEST(Layers, StateGoesThroughAStreamAndBack) {
   EXPECT_EQ(names(layer->named_buffers()),
             (std::vector<std::string>{"running_mean", "running_subspace", "running_variance",
                                       "num_batches_tracked"}));
-  EXPECT_EQ(names(nn::ZcaWhitening({.channels = 2})->named_buffers()),
+  EXPECT_EQ(names(nn::ZcaWhitening({.num_features = 2})->named_buffers()),
             (std::vector<std::string>{"running_mean", "running_subspace", "num_batches_tracked"}));
   for (const auto& item : layer->named_buffers())
     EXPECT_TRUE(torch::equal(item.value(), other->named_buffers()[item.key()])) << item.key();
@@ -313,7 +313,7 @@ TEST(Layers, StateGoesThroughAStreamAndBack) {
 }
 
 TEST(Layers, ClonesAreAlikeAndApart) {
-  for (const Layer& layer : layers({.channels = 6, .groups = 2, .eps = 1e-3})) {
+  for (const Layer& layer : layers({.num_features = 6, .groups = 2, .eps = 1e-3})) {
     layer->to(at::kDouble);
     scramble(layer);
     layer(activations({8, 6, 5}, 1));
@@ -338,7 +338,7 @@ TEST(Layers, ClonesAreAlikeAndApart) {
 }
 
 TEST(Layers, ParametersStartAndResetAsThoseOfNorms) {
-  nn::ZcaWhitening layer({.channels = 6});
+  nn::ZcaWhitening layer({.num_features = 6});
   EXPECT_TRUE(torch::equal(layer->weight, torch::ones(6)));
   EXPECT_TRUE(torch::equal(layer->bias, torch::zeros(6)));
   layer(activations({8, 6}, 1, at::kFloat)).sum().backward();
@@ -355,8 +355,8 @@ TEST(Layers, ParametersStartAndResetAsThoseOfNorms) {
 TEST(Layers, StandInSequentialsAndLearn) {
   torch::manual_seed(3);
   torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)),
-                            nn::ZcaWhitening({.channels = 8, .group_size = 4}), torch::nn::ReLU(),
-                            torch::nn::Flatten(), torch::nn::Linear(8 * 16, 2));
+                            nn::ZcaWhitening({.num_features = 8, .group_size = 4}),
+                            torch::nn::ReLU(), torch::nn::Flatten(), torch::nn::Linear(8 * 16, 2));
   torch::optim::SGD optimizer(net->parameters(), 0.05);
   const Tensor x = random({32, 3, 4, 4}, 1, at::kFloat);
   const Tensor target = (x.sum({1, 2, 3}) > 0).to(at::kLong);
@@ -373,8 +373,8 @@ TEST(Layers, StandInSequentialsAndLearn) {
 
 TEST(Layers, PrintTheirOptions) {
   std::ostringstream text;
-  text << nn::ZcaWhitening({.channels = 64, .group_size = 16}) << '\n'
-       << nn::PcaDenoising({.channels = 8,
+  text << nn::ZcaWhitening({.num_features = 64, .group_size = 16}) << '\n'
+       << nn::PcaDenoising({.num_features = 8,
                             .momentum = std::nullopt,
                             .affine = false,
                             .rule = PowerIteration{},
@@ -390,7 +390,7 @@ TEST(Layers, PrintTheirOptions) {
 }
 
 TEST(Layers, RankPolicyFollowsEpsByDefault) {
-  nn::ZcaWhitening layer({.channels = 4, .eps = 1e-2});
+  nn::ZcaWhitening layer({.num_features = 4, .eps = 1e-2});
   EXPECT_EQ(std::get<Algorithm1>(*layer->options.rank).eps, 1e-2);
 }
 
@@ -399,25 +399,25 @@ TEST(Layers, ErrorsNameTheLayerWhatWasExpectedAndWhatCame) {
     return fails_with("keel::nn::ZcaWhitening: " + part,
                       [&] { const nn::ZcaWhitening layer(options); });
   };
-  EXPECT_TRUE(fails("expected channels > 0, got 0", {}));
+  EXPECT_TRUE(fails("expected num_features > 0, got 0", {}));
   EXPECT_TRUE(fails("expected group_size to divide the channels, got group_size 4 and 6 channels",
-                    {.channels = 6, .group_size = 4}));
+                    {.num_features = 6, .group_size = 4}));
   EXPECT_TRUE(fails("expected groups to divide the channels, got groups 4 and 6 channels",
-                    {.channels = 6, .groups = 4}));
+                    {.num_features = 6, .groups = 4}));
+  EXPECT_TRUE(fails(
+      "expected groups * group_size = num_features, got groups 2, group_size 2 and 6 channels",
+      {.num_features = 6, .group_size = 2, .groups = 2}));
+  EXPECT_NO_THROW(nn::ZcaWhitening({.num_features = 6, .group_size = 2, .groups = 3}));
   EXPECT_TRUE(
-      fails("expected groups * group_size = channels, got groups 2, group_size 2 and 6 channels",
-            {.channels = 6, .group_size = 2, .groups = 2}));
-  EXPECT_NO_THROW(nn::ZcaWhitening({.channels = 6, .group_size = 2, .groups = 3}));
-  EXPECT_TRUE(
-      fails("expected a momentum in [0, 1] or none, got 2", {.channels = 6, .momentum = 2}));
+      fails("expected a momentum in [0, 1] or none, got 2", {.num_features = 6, .momentum = 2}));
   EXPECT_TRUE(fails("keel::zca: expected eps to be a finite number >= 0, got -1",
-                    {.channels = 6, .eps = -1}));
+                    {.num_features = 6, .eps = -1}));
   EXPECT_TRUE(fails("keel::power_iteration: expected terms to be a whole number",
-                    {.channels = 6, .rule = PowerIteration{0}}));
-  EXPECT_TRUE(
-      fails("keel::leading_count: expected count to be", {.channels = 6, .rank = LeadingCount{0}}));
+                    {.num_features = 6, .rule = PowerIteration{0}}));
+  EXPECT_TRUE(fails("keel::leading_count: expected count to be",
+                    {.num_features = 6, .rank = LeadingCount{0}}));
 
-  nn::ZcaWhitening layer({.channels = 6});
+  nn::ZcaWhitening layer({.num_features = 6});
   EXPECT_TRUE(fails_with("keel::nn::ZcaWhitening: expected (N, 6, *), got (2, 5)", [&] {
     layer(torch::zeros({2, 5}));
   }));
@@ -438,10 +438,10 @@ TEST(Layers, AutocastLeavesTheStatisticsAlone) {
   const Tensor x = activations({8, 6, 4, 4}, 3, at::kFloat);
   const SpectralRule rules[] = {Exact{}, PowerIteration{}};
   for (const SpectralRule& rule : rules) {
-    const Tensor plain = nn::ZcaWhitening({.channels = 6, .rule = rule})(x);
+    const Tensor plain = nn::ZcaWhitening({.num_features = 6, .rule = rule})(x);
     c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, false);
     const bool halves = torch::ones({2, 2}).matmul(torch::ones({2, 2})).scalar_type() != at::kFloat;
-    const Tensor mixed = nn::ZcaWhitening({.channels = 6, .rule = rule})(x);
+    const Tensor mixed = nn::ZcaWhitening({.num_features = 6, .rule = rule})(x);
     c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, true);
     EXPECT_TRUE(halves) << "autocast was not on";
     EXPECT_TRUE(torch::equal(plain, mixed)) << to_string(rule);

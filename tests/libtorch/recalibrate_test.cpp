@@ -57,7 +57,7 @@ const torch::nn::BatchNorm2dImpl& norm_of(torch::nn::Sequential model) {
 }
 
 TEST(Recalibrate, StatisticsArePlainAveragesOverTheBatches) {
-  for (const auto& made : layers({.channels = kChannels, .group_size = 3})) {
+  for (const auto& made : layers({.num_features = kChannels, .group_size = 3})) {
     auto model = model_with(made.module);
     const Tensors all = batches(4);
     // What each batch alone leaves behind: a share of 1, and dropout off.
@@ -82,7 +82,7 @@ TEST(Recalibrate, StatisticsArePlainAveragesOverTheBatches) {
 }
 
 TEST(Recalibrate, AnEvaluationFollowsTheWeights) {
-  auto model = model_with(nn::ZcaWhitening({.channels = kChannels}).ptr());
+  auto model = model_with(nn::ZcaWhitening({.num_features = kChannels}).ptr());
   const Tensors one = batches(1);
   model->forward(one[0]);
   {
@@ -100,13 +100,14 @@ TEST(Recalibrate, AnEvaluationFollowsTheWeights) {
 }
 
 TEST(Recalibrate, NothingElseChanges) {
-  const nn::ZcaWhitening layer({.channels = kChannels, .momentum = 0.3});
+  const nn::ZcaWhitening layer({.num_features = kChannels, .momentum = 0.3});
   auto model = model_with(layer.ptr());
   model->forward(batches(1)[0]);
   model[0]->train(false);
   model[3]->train(false);
   const auto modes = modes_of(model);
-  const Tensor rank = layer->rank(), values = layer->values(), covariance = layer->covariance();
+  const Tensor rank = layer->kept(), values = layer->eigenvalues(),
+               covariance = layer->covariance();
   const Tensor mean = layer->running_mean;
   const Tensor weights = torch::nn::utils::parameters_to_vector(model->parameters()).clone();
   int seen = 0;
@@ -120,15 +121,15 @@ TEST(Recalibrate, NothingElseChanges) {
   EXPECT_EQ(modes_of(model), modes);
   EXPECT_EQ(layer->options.momentum, 0.3);
   EXPECT_EQ(norm_of(model).options.momentum().value(), 0.1);
-  EXPECT_TRUE(layer->rank().is_same(rank));
-  EXPECT_TRUE(layer->values().is_same(values));
+  EXPECT_TRUE(layer->kept().is_same(rank));
+  EXPECT_TRUE(layer->eigenvalues().is_same(values));
   EXPECT_TRUE(layer->covariance().is_same(covariance));
   EXPECT_TRUE(layer->running_mean.is_same(mean));
   EXPECT_TRUE(weights.equal(torch::nn::utils::parameters_to_vector(model->parameters())));
 }
 
 TEST(Recalibrate, AThrowingBatchLeavesEverythingAsItWas) {
-  const nn::PcaDenoising layer({.channels = kChannels});
+  const nn::PcaDenoising layer({.num_features = kChannels});
   auto model = model_with(layer.ptr());
   model->forward(batches(1)[0]);
   model[1]->train(false);
@@ -157,7 +158,7 @@ struct WriteProtected : torch::nn::Module {
 };
 
 TEST(Recalibrate, ANormThatThrowsLeavesEverythingAsItWas) {
-  const nn::ZcaWhitening layer({.channels = kChannels});
+  const nn::ZcaWhitening layer({.num_features = kChannels});
   auto model = model_with(layer.ptr());
   model->forward(batches(1)[0]);
   const auto own = std::make_shared<WriteProtected>();
@@ -191,7 +192,7 @@ TEST(Recalibrate, ANormThatThrowsLeavesEverythingAsItWas) {
 }
 
 TEST(Recalibrate, WithoutABatchStatisticsStayAndSpoiltOnesAreMadeGood) {
-  const nn::ZcaWhitening layer({.channels = kChannels});
+  const nn::ZcaWhitening layer({.num_features = kChannels});
   auto model = model_with(layer.ptr());
   model->forward(batches(1)[0]);
   auto before = buffers_of(*model);
@@ -208,8 +209,8 @@ TEST(Recalibrate, WithoutABatchStatisticsStayAndSpoiltOnesAreMadeGood) {
 }
 
 TEST(Recalibrate, ChoosesWhichNorms) {
-  const nn::ZcaWhitening layer({.channels = kChannels}),
-      untracked({.channels = kChannels, .track_running_stats = false});
+  const nn::ZcaWhitening layer({.num_features = kChannels}),
+      untracked({.num_features = kChannels, .track_running_stats = false});
   auto model = model_with(layer.ptr());
   model->push_back(untracked);
   model->to(at::kDouble);
@@ -223,7 +224,7 @@ TEST(Recalibrate, ChoosesWhichNorms) {
 }
 
 TEST(Recalibrate, ALayerUsedTwiceIsOneNormAndAveragesAllItSees) {
-  const nn::ZcaWhitening layer({.channels = kChannels});
+  const nn::ZcaWhitening layer({.num_features = kChannels});
   torch::nn::Sequential model(layer.ptr(), layer.ptr());
   model->to(at::kDouble);
   const Tensors all = batches(2);

@@ -44,7 +44,7 @@ def test_chosen_ones_with_options(names):
     expected = {"stem.1": "PcaDenoising", "body.1": "BatchNorm2d", "head.2": "BatchNorm1d"}
     assert kinds(model) == expected
     layer = model.stem[1]
-    assert layer.groups == 2 and layer.eps == 1e-3 and layer.rank_policy == keel.LeadingCount(2)
+    assert layer.groups == 2 and layer.eps == 1e-3 and layer.rank == keel.LeadingCount(2)
 
 
 def test_parameters_stay_the_same_objects():

@@ -28,7 +28,7 @@ def test_state_names_shapes_and_beginnings(layer):
     assert made.num_batches_tracked.dtype == torch.long and made.num_batches_tracked == 0
     if layer is keel.nn.PcaDenoising:
         assert made.running_variance.tolist() == [1] * 6
-    assert made.rank is None
+    assert made.kept is None
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -58,7 +58,7 @@ def test_running_subspaces_are_what_they_are_called():
     torch.testing.assert_close(s @ s, torch.linalg.inv(cov + 1e-4 * eye))
     torch.testing.assert_close(p @ p, p)
     torch.testing.assert_close(p, p.mT)
-    assert p.trace().item() == pytest.approx(pca.rank.item())
+    assert p.trace().item() == pytest.approx(pca.kept.item())
     torch.testing.assert_close(r @ (cov + 1e-4 * eye) @ r.mT, eye)
 
 
@@ -166,7 +166,7 @@ def test_state_round_trip_copies_and_pickles(layer):
     made.eval()
     for twin in twins:
         assert torch.equal(twin.eval()(x), made(x))
-    assert twins[2].rule == keel.Taylor(7) and twins[1].rank_policy == keel.LeadingCount(2)
+    assert twins[2].rule == keel.Taylor(7) and twins[1].rank == keel.LeadingCount(2)
     twins[1].train()(x + 1)
     assert not torch.equal(twins[1].running_mean, made.running_mean)
 
@@ -217,7 +217,7 @@ def test_printing():
 
 
 def test_algorithm1_follows_the_layers_eps():
-    assert keel.nn.ZcaWhitening(4, eps=1e-2).rank_policy == keel.Algorithm1(eps=1e-2)
+    assert keel.nn.ZcaWhitening(4, eps=1e-2).rank == keel.Algorithm1(eps=1e-2)
 
 
 def test_bad_options_and_inputs_are_named():

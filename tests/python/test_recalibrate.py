@@ -107,7 +107,7 @@ def test_nothing_else_changes(fails):
     network(batches()[0])
     network[0].eval(), network[3].eval()
     modes = [module.training for module in network.modules()]
-    rank, before = network[1].rank, state(network)
+    rank, before = network[1].kept, state(network)
     weights = [p.clone() for p in network.parameters()]
     random = torch.get_rng_state()
     given = batches(2) + ([torch.zeros(3, 7).double()] if fails else [])
@@ -119,7 +119,7 @@ def test_nothing_else_changes(fails):
     assert same(state(network), before) == fails
     assert [module.training for module in network.modules()] == modes
     assert network[1].momentum == 0.3 and network[3].momentum == 0.1
-    assert network[1].rank is rank
+    assert network[1].kept is rank
     assert all(torch.equal(a, b) and a.grad is None for a, b in zip(network.parameters(), weights))
     assert torch.equal(torch.get_rng_state(), random)  # no dropout
 

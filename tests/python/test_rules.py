@@ -85,7 +85,7 @@ def test_functions_and_layers_take_texts():
     assert torch.equal(keel.projector(m, "leading_count"), keel.projector(m, keel.LeadingCount(1)))
     assert keel.eigh(m, "masked(tolerance=0.1)").eigenvalues.tolist() == [0.25, 1.0, 4.0]
     layer = keel.nn.ZcaWhitening(4, rule="power_iteration(terms=5)", rank="full")
-    assert layer.rule == keel.PowerIteration(5) and layer.rank_policy == keel.FullRank()
+    assert layer.rule == keel.PowerIteration(5) and layer.rank == keel.FullRank()
     assert layer(torch.randn(20, 4)).isfinite().all()
 
 

@@ -38,7 +38,7 @@ def test_forward_and_gradients_are_those_of_the_composition(layer, shape):
         inputs = (x, made.weight, made.bias)
         for a, b in zip(gradients(ours, direction, *inputs), gradients(theirs, direction, *inputs)):
             assert relative(a, b) < 1e-9
-        assert made.rank.tolist() == [count] * groups
+        assert made.kept.tolist() == [count] * groups
 
 
 @pytest.mark.parametrize("rule", [keel.Exact(), keel.Masked()])
@@ -93,10 +93,10 @@ def test_zca_output_covariance_is_the_identity(groups):
 def test_algorithm1_cuts_nothing_of_a_good_covariance_and_keeps_one_of_a_bad_one():
     layer = keel.nn.ZcaWhitening(6, dtype=torch.double)
     layer(correlated(200, 6))
-    assert layer.rank.tolist() == [6]
+    assert layer.kept.tolist() == [6]
     one_direction = torch.randn(200, 1).double() * torch.ones(1, 6).double() * 1e3
-    assert layer(one_direction).isfinite().all() and layer.rank.tolist() == [1]
-    assert layer(torch.full((200, 6), 5.0).double()).isfinite().all() and layer.rank.tolist() == [1]
+    assert layer(one_direction).isfinite().all() and layer.kept.tolist() == [1]
+    assert layer(torch.full((200, 6), 5.0).double()).isfinite().all() and layer.kept.tolist() == [1]
 
 
 def test_repeated_eigenvalues_give_finite_gradients():

@@ -43,14 +43,14 @@ void expect_same(const Trained& ours, const Trained& truth, double tolerance) {
 TEST(PowerMethodNorm, ConvergesToTheLayersStep) {
   // With eigenvalues this far apart and so many steps, the baseline has arrived.
   const Tensor x = activations({9, 3, 5}), dL_doutput = random(x.sizes(), 5);
-  const nn::WhiteningOptions options{.channels = 3, .rank = LeadingCount{2}};
+  const nn::WhiteningOptions options{.num_features = 3, .rank = LeadingCount{2}};
   for (const Layer& layer : baselines(options, {.iterations = 400})) {
     if (layer.name == "pca") continue;  // its signs are those of the random start
     SCOPED_TRACE(layer.name);
     layer->to(at::kDouble);
     scramble(layer);
     expect_same(train(layer, x, dL_doutput), by_torch(layer, x, dL_doutput, 2), 1e-10);
-    EXPECT_EQ(layer->rank().item<std::int64_t>(), 2);
+    EXPECT_EQ(layer->kept().item<std::int64_t>(), 2);
   }
 }
 
@@ -68,13 +68,13 @@ TEST(PowerMethodNorm, ObeysEveryRankPolicy) {
            {Algorithm1{.energy = two}, 2},
            {Algorithm1{.energy = two, .keep_reaching = false}, 1},
            {Algorithm1{.eps = 1e9}, 1}}) {
-    const nn::WhiteningOptions options{.channels = 4, .rank = policy};
+    const nn::WhiteningOptions options{.num_features = 4, .rank = policy};
     const Layer ours = baselines(options, {.iterations = 300})[0], exact = layers(options)[0];
     ours->to(at::kDouble);
     exact->to(at::kDouble);
     EXPECT_LT(relative_error(ours(x), exact(x)), 1e-10) << to_string(policy);
-    EXPECT_EQ(ours->rank().item<std::int64_t>(), expected) << to_string(policy);
-    EXPECT_EQ(exact->rank().item<std::int64_t>(), expected) << to_string(policy);
+    EXPECT_EQ(ours->kept().item<std::int64_t>(), expected) << to_string(policy);
+    EXPECT_EQ(exact->kept().item<std::int64_t>(), expected) << to_string(policy);
   }
 }
 
@@ -84,7 +84,7 @@ TEST(PowerMethodNorm, EqualsOneProcessWhateverTheShares) {
     ThreadGroup threads{std::int64_t(shares.size())};
     as_processes(threads, std::int64_t(shares.size()),
                  [&](std::int64_t rank, const nn::ProcessGroup& group) {
-                   nn::WhiteningOptions options{.channels = 6, .group_size = 3};
+                   nn::WhiteningOptions options{.num_features = 6, .group_size = 3};
                    const auto alone = baselines(options, {});
                    options.process_group = group;
                    const auto together = baselines(options, {});
@@ -109,7 +109,7 @@ TEST(PowerMethodNorm, HasSecondDerivativesOverSeveralProcessesToo) {
   const Shares shares{5, 0, 8};
   const Tensor whole = activations({13, 4});
   const auto second = [](const nn::ProcessGroup& group, const Tensor& rows) {
-    const Layer layer = baselines({.channels = 4, .process_group = group}, {})[0];
+    const Layer layer = baselines({.num_features = 4, .process_group = group}, {})[0];
     layer->to(at::kDouble);
     const Tensor x = rows.clone().requires_grad_(true);
     const Tensor grad = torch::autograd::grad({layer(x).pow(3).sum()}, {x}, {}, true, true)[0];
@@ -125,10 +125,10 @@ TEST(PowerMethodNorm, HasSecondDerivativesOverSeveralProcessesToo) {
 
 TEST(PowerMethodNorm, AutocastLeavesTheStatisticsAlone) {
   const Tensor x = activations({8, 6, 4, 4}, 3, at::kFloat);
-  const Tensor plain = baselines({.channels = 6}, {})[0](x);
+  const Tensor plain = baselines({.num_features = 6}, {})[0](x);
   c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, false);
   const bool halves = torch::ones({2, 2}).matmul(torch::ones({2, 2})).scalar_type() != at::kFloat;
-  const Tensor mixed = baselines({.channels = 6}, {})[0](x);
+  const Tensor mixed = baselines({.num_features = 6}, {})[0](x);
   c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, true);
   EXPECT_TRUE(halves) << "autocast was not on";
   EXPECT_TRUE(torch::equal(plain, mixed));
@@ -148,7 +148,7 @@ TEST(PowerMethodNorm, HasTheStateOfTheLayerInItsPlace) {
 }
 
 TEST(PowerMethodNorm, FoldsAndPrintsItself) {
-  const Layer layer = baselines({.channels = 4}, {.iterations = 7})[0];
+  const Layer layer = baselines({.num_features = 4}, {.iterations = 7})[0];
   layer(activations({30, 4, 3, 3}, 1, at::kFloat));
   layer->eval();
   const torch::nn::Conv2d before(torch::nn::Conv2dOptions(3, 4, 3));
@@ -166,7 +166,7 @@ TEST(PowerMethodNorm, FoldsAndPrintsItself) {
 
 TEST(PowerMethodNorm, IsTheCpusTwinOnAGpu) {
   if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
-  const nn::WhiteningOptions options{.channels = 6, .group_size = 3, .eps = 1e-2};
+  const nn::WhiteningOptions options{.num_features = 6, .group_size = 3, .eps = 1e-2};
   const Layer here = baselines(options, {})[0], there = baselines(options, {})[0];
   here->to(at::kDouble);
   there->to(at::kCUDA, at::kDouble);

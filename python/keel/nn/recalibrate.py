@@ -35,7 +35,7 @@ def recalibrate(
         device: where to move each batch; None to leave it where it is.
         batch_norms: also BatchNorm1d, 2d, 3d and SyncBatchNorm, not only whitening layers.
 
-    Afterwards modes and momenta are as they were, and ``layer.rank`` too. A norm that saw no batch keeps
+    Afterwards modes and momenta are as they were, and what a layer says of its last step too. A norm that saw no batch keeps
     its statistics; if a batch or a norm raises, all of them do. Layers over several processes communicate as in
     training: all processes must take the same number of batches.
 
@@ -77,19 +77,23 @@ def _statistics(norm: nn.Module) -> List[Tuple[str, Tensor]]:
     ]
 
 
+_OF_THE_LAST_STEP = ("kept", "eigenvalues", "covariance")
+
+
 class _Saved:
     """What one norm was before."""
 
     def __init__(self, norm: Any) -> None:
         self.norm = norm
         self.momentum = norm.momentum
-        self.rank = norm.rank if isinstance(norm, Whitening) else None
+        self.last = [getattr(norm, name, None) for name in _OF_THE_LAST_STEP]
         self.statistics = [(name, buffer.detach().clone()) for name, buffer in _statistics(norm)]
 
     def restore(self, keep_statistics: bool) -> None:
         self.norm.momentum = self.momentum
         if isinstance(self.norm, Whitening):
-            self.norm.rank = self.rank
+            for name, value in zip(_OF_THE_LAST_STEP, self.last):
+                setattr(self.norm, name, value)
         if keep_statistics and self.norm.num_batches_tracked > 0:
             return
         now = dict(_statistics(self.norm))  # torch may have put new tensors there

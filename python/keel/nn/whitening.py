@@ -42,8 +42,9 @@ class Whitening(nn.Module):
             process alone. See docs/distributed.md.
 
     A batch whose statistics are not finite gives NaN in the groups concerned and leaves the running statistics and
-    ``num_batches_tracked`` as they were. The attribute ``rank`` says how many eigenvalues of each
-    group the last step on batch statistics kept, as an int64 tensor that nothing has waited for.
+    ``num_batches_tracked`` as they were. Of the last step on batch statistics the layer has ``kept`` (groups), int64: how
+    many eigenvalues of each group were kept; ``eigenvalues`` (groups, d), descending; and ``covariance`` (groups, d, d).
+    They are None before the first step. Nothing has waited for them.
     """
 
     _map: ClassVar[str]
@@ -74,9 +75,11 @@ class Whitening(nn.Module):
         self.track_running_stats = track_running_stats
         self.rule = rules.value_of(self._name(), "rule", rules.SPECTRAL_RULES, rule)
         rank = self._default_rank(eps) if rank is None else rank
-        self.rank_policy = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
+        self.rank = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
         self.process_group = process_group
-        self.rank: Optional[Tensor] = None
+        self.kept: Optional[Tensor] = None
+        self.eigenvalues: Optional[Tensor] = None
+        self.covariance: Optional[Tensor] = None
         self._warned = False
         self._check_options()
 
@@ -144,7 +147,7 @@ class Whitening(nn.Module):
             f"{self.num_features}, group_size={self.group_size}, eps={self.eps}, "
             f"momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, rule={self.rule!r}, "
-            f"rank={self.rank_policy!r}"
+            f"rank={self.rank!r}"
         ) + ("" if group is None else f", process_group={group}")
 
     # Inference.
@@ -198,7 +201,7 @@ class Whitening(nn.Module):
         return matrix, _statistics_type(self.running_mean), bias
 
     def _map_text(self) -> str:
-        rank = rules.written(self._name(), "rank", rules.RANK_POLICIES, self.rank_policy)
+        rank = rules.written(self._name(), "rank", rules.RANK_POLICIES, self.rank)
         return f"{self._map}(eps={float(self.eps)}, rank={rank})"
 
     def _forward_batch(self, input: Tensor) -> Tensor:
@@ -209,13 +212,14 @@ class Whitening(nn.Module):
         map = self._map_text()
         rule = rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
         if processes > 1:
-            output, mean, covariance, subspace, _, _, self.rank = synchronise.whiten(
+            output, mean, covariance, subspace, values, _, self.kept = synchronise.whiten(
                 input, self.weight, self.bias, self.groups, group, map, rule
             )
         else:
-            output, mean, covariance, subspace, _, _, self.rank = torch.ops.keel.whiten_forward(
+            output, mean, covariance, subspace, values, _, self.kept = torch.ops.keel.whiten_forward(
                 input, self.weight, self.bias, self.groups, map, rule
             )
+        self.eigenvalues, self.covariance = values.detach(), covariance.detach()
         if self.training and self.track_running_stats:
             with torch.no_grad():
                 torch.ops.keel.track(

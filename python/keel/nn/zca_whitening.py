@@ -19,7 +19,7 @@ class ZcaWhitening(Whitening):
     >>> channels = y.transpose(0, 1).flatten(1)[:4]
     >>> torch.allclose(torch.cov(channels), torch.eye(4), atol=1e-2)
     True
-    >>> layer.rank
+    >>> layer.kept
     tensor([4, 4])
     """
 

@@ -17,7 +17,7 @@ namespace keel::nn {
 ///
 ///     #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 ///     c10::intrusive_ptr<c10d::ProcessGroup> group = ...;
-///     keel::nn::ZcaWhitening layer({.channels = 64, .process_group = group});
+///     keel::nn::ZcaWhitening layer({.num_features = 64, .process_group = group});
 ///
 /// A value: copies mean the same processes.
 class ProcessGroup {

@@ -25,7 +25,7 @@ struct RecalibrateOptions {
 ///
 /// - `run` is called once, without gradients, with the norms in training mode and everything else in evaluation: no
 ///   dropout, no random numbers.
-/// - Afterwards modes and momenta are as they were, and so is what a layer says of its last step (rank() and so
+/// - Afterwards modes and momenta are as they were, and so is what a layer says of its last step (kept() and so
 ///   on). A norm that saw no batch keeps its statistics. If `run` or a norm throws, all of them do.
 /// - Statistics keep their memory: a CUDA graph that holds the model stays valid.
 /// - Layers over several processes communicate as in training: all must take the same number of batches.

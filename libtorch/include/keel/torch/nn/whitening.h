@@ -22,9 +22,9 @@
 namespace keel::nn {
 
 /// The options of every whitening layer, for designated initialisers:
-///     keel::nn::ZcaWhitening layer({.channels = 64, .group_size = 16});
+///     keel::nn::ZcaWhitening layer({.num_features = 64, .group_size = 16});
 struct WhiteningOptions {
-  std::int64_t channels = 0;  ///< C
+  std::int64_t num_features = 0;  ///< C, the number of channels
   /// The channels that are whitened together, d, or the number of such groups, C / d. Both empty:
   /// one group of all channels. Both given: they must agree.
   std::optional<std::int64_t> group_size = std::nullopt;
@@ -62,11 +62,11 @@ class WhiteningImpl : public torch::nn::Module {
   /// Mean 0, variance 1, the subspace the identity, no batches seen.
   void reset_running_stats();
 
-  /// How many directions of each group the last step on batch statistics kept: (G), int64, where
+  /// How many eigenvalues of each group the last step on batch statistics kept: (G), int64, where
   /// the input was. Undefined before the first.
-  torch::Tensor rank() const { return rank_; }
-  /// Of that step: the eigenvalues (G, d) of the decomposed matrix, and the covariance (G, d, d).
-  torch::Tensor values() const { return values_; }
+  torch::Tensor kept() const { return kept_; }
+  /// Of that step: the eigenvalues (G, d) of the decomposed matrix, descending, and the covariance (G, d, d).
+  torch::Tensor eigenvalues() const { return eigenvalues_; }
   torch::Tensor covariance() const { return covariance_; }
 
   /// Evaluation as a plain layer. The layer must be in eval mode and have running statistics.
@@ -123,7 +123,7 @@ class WhiteningImpl : public torch::nn::Module {
   Convolution folded_convolution(const Convolution& before) const;
 
   SubspaceMap map_;
-  torch::Tensor rank_, values_, covariance_;
+  torch::Tensor kept_, eigenvalues_, covariance_;
   bool warned_of_few_samples_ = false;
 };
 
