@@ -35,9 +35,9 @@ def recalibrate(
         device: where to move each batch; None to leave it where it is.
         batch_norms: also BatchNorm1d, 2d, 3d and SyncBatchNorm, not only whitening layers.
 
-    Afterwards modes and momenta are as they were, and what a layer says of its last step too. A norm that saw no batch keeps
-    its statistics; if a batch or a norm raises, all of them do. Layers over several processes communicate as in
-    training: all processes must take the same number of batches.
+    Afterwards modes and momenta are as they were, and what a layer says of its last step too. A norm that saw
+    no batch keeps its statistics; if a batch or a norm raises, all of them do. Layers over several processes
+    communicate as in training: all processes must take the same number of batches.
 
     >>> model = torch.nn.Sequential(keel.nn.ZcaWhitening(8), torch.nn.BatchNorm1d(8))
     >>> keel.nn.recalibrate(model, [torch.randn(64, 8) for _ in range(5)])

@@ -42,9 +42,9 @@ class Whitening(nn.Module):
             process alone. See docs/distributed.md.
 
     A batch whose statistics are not finite gives NaN in the groups concerned and leaves the running statistics and
-    ``num_batches_tracked`` as they were. Of the last step on batch statistics the layer has ``kept`` (groups), int64: how
-    many eigenvalues of each group were kept; ``eigenvalues`` (groups, d), descending; and ``covariance`` (groups, d, d).
-    They are None before the first step. Nothing has waited for them.
+    ``num_batches_tracked`` as they were. Of the last step on batch statistics the layer has ``kept`` (groups), int64:
+    how many eigenvalues of each group were kept; ``eigenvalues`` (groups, d), descending; and ``covariance``
+    (groups, d, d). They are None before the first step. Nothing has waited for them.
     """
 
     _map: ClassVar[str]
