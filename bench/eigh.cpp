@@ -1,11 +1,13 @@
 #include "eigh.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include "add.h"
 #include "eigen_peer.h"
 #include "keel/torch/keel.h"
+#include "torch_threads.h"
 
 namespace keel::bench {
 namespace {
@@ -35,10 +37,8 @@ void register_forward(std::int64_t n, std::int64_t batch) {
     const float* in = m.data_ptr<float>();
     float *l = values.data_ptr<float>(), *v = vectors.data_ptr<float>();
     for (auto _ : state)
-      at::parallel_for(0, batch, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t b = begin; b < end; ++b)
-          eigen_eigh(n, in + b * n * n, l + b * n, v + b * n * n);
-      });
+      on_torch_threads(
+          batch, [&](std::int64_t b) { eigen_eigh(n, in + b * n * n, l + b * n, v + b * n * n); });
   });
 }
 

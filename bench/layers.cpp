@@ -1,7 +1,9 @@
 #include "layers.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <thread>

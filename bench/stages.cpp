@@ -1,6 +1,5 @@
 #include "stages.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <random>
@@ -11,6 +10,7 @@
 #include "keel/moments.h"
 #include "keel/subspace.h"
 #include "layer_shape.h"
+#include "torch_threads.h"
 
 namespace keel::bench {
 namespace {
@@ -40,11 +40,6 @@ struct Layer {
     subspace_backward();
   }
 
-  static void execute(std::int64_t count, const std::function<void(std::int64_t)>& body) {
-    at::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) body(i);
-    });
-  }
   template <typename T>
   Activations<T> view(std::vector<float>& numbers) const {
     return {numbers.data(), kBatch, kChannels, kPositions, groups, Order::contiguous};
@@ -55,24 +50,27 @@ struct Layer {
   SubspaceState<float> state() { return {values.data(), small(vectors), rank.data()}; }
 
   void moments() {
-    cpu::moments<float>(view<const float>(x), mean.data(), small(covariance), execute);
+    cpu::moments<float>(view<const float>(x), mean.data(), small(covariance), on_torch_threads);
   }
-  void subspace() { cpu::subspace<float>(Zca{}, small(covariance), small(s), state(), execute); }
+  void subspace() {
+    cpu::subspace<float>(Zca{}, small(covariance), small(s), state(), on_torch_threads);
+  }
   void affine() {
     cpu::affine<float>(small(s), mean.data(), nullptr, view<const float>(x), view<float>(out),
-                       execute);
+                       on_torch_threads);
   }
   void cross_moments() {
     cpu::cross_moments<float>(view<const float>(dL_dy), view<const float>(x), mean.data(),
-                              sum.data(), small(cross), execute);
+                              sum.data(), small(cross), on_torch_threads);
   }
   void subspace_backward() {
     cpu::subspace_backward<float>(Zca{}, Exact{}, small(covariance), state(), small(cross),
-                                  small(gradient), execute);
+                                  small(gradient), on_torch_threads);
   }
   void affine_backward() {
     cpu::affine_backward<float>(small(s), view<const float>(dL_dy), small(gradient), sum.data(),
-                                view<const float>(x), mean.data(), view<float>(out), execute);
+                                view<const float>(x), mean.data(), view<float>(out),
+                                on_torch_threads);
   }
 };
 

@@ -2,7 +2,8 @@
 // Run build/bin/keel_demo. Exits non-zero if the exact rule is not exact.
 
 #include <fmt/core.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "keel/torch/threads.h"
 #include "lab/cli/command.h"

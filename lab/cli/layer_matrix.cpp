@@ -2,7 +2,8 @@
 #include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/types.h>
 
 #include <charconv>
 

@@ -2,7 +2,7 @@
 
 // uint8 images in, a network's input out, on whatever device the images are.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <cstdint>

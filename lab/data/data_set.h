@@ -2,7 +2,7 @@
 
 // Labelled images in memory, and where they come from.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <cstdint>

@@ -1,5 +1,7 @@
 #include "lab/models/blocks.h"
 
+#include <torch/nn/init.h>
+
 #include "lab/models/batch_norm.h"
 #include "lab/models/norm_relu.h"
 

@@ -2,7 +2,9 @@
 
 // What the networks are made of, named inside as torchvision's are: conv1, bn1, conv2, ..., downsample.
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
 
 #include <cstdint>
 #include <functional>

@@ -3,7 +3,7 @@
 // BatchNorm in training with the addition and the ReLU behind it as one operator on the GPU. fused_norm_cuda.cpp where
 // the build has the lab's CUDA kernels, fused_norm_none.cpp elsewhere.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lab/models/batch_norm.h"
 

@@ -1,6 +1,7 @@
 #include "lab/models/norm.h"
 
 #include <fmt/format.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <cmath>

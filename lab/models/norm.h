@@ -2,7 +2,7 @@
 
 // The layer under test: which one stands in place of a network's norms, chosen by name.
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>

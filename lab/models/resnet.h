@@ -4,7 +4,10 @@
 // stride 1, no max-pooling) and a small one for CPUs. The first norm is the layer under test, or all are, or those
 // that are named; the others are BatchNorm. Parameters have the names torchvision gives them.
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <cstdint>
 #include <memory>

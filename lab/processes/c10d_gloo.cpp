@@ -1,3 +1,6 @@
+#ifndef USE_C10D_GLOO
+#define USE_C10D_GLOO  // 2.x does not say so itself
+#endif
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #include "lab/report/npy.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <charconv>

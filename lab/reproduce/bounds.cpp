@@ -6,7 +6,8 @@
 // pass shows every factor of dL/dS.
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,8 @@
 // same layer in float64 with the exact rule.
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #include "lab/reproduce/covariances.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "keel/error.h"
 #include "lab/report/wording.h"

@@ -1,7 +1,7 @@
 // Each rule's gradient of <W, M^(-1/2)> on covariances of a training, against the exact one.
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,8 @@
 // Table 1 and Figure 1: the powers of an eigenvalue ratio, computed.
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <cmath>
 

@@ -3,7 +3,7 @@
 // What a training step does after backward, in one launch each on the GPU. fused_step_cuda.cpp where the build has the
 // lab's CUDA kernels, fused_step_none.cpp elsewhere.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <vector>
 

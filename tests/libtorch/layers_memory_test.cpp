@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
 #include <mutex>

@@ -2,6 +2,13 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 
 #include <cmath>
 #include <limits>

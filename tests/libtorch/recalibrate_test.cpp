@@ -3,6 +3,11 @@
 #include "keel/torch/nn/recalibrate.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/utils/convert_parameters.h>
 
 #include <limits>
 #include <map>

@@ -5,7 +5,7 @@
 //
 // IMAGES: of each process in a step (default 8). Every process has one thread.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>

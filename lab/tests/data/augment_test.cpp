@@ -1,6 +1,7 @@
 #include "lab/data/augment.h"
 
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <map>
 #include <optional>

@@ -1,6 +1,6 @@
 // The first byte says which file of which of the two sets the rest is; the other files are good.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lab/data/data_set.h"
 #include "lab/tests/fuzz/fuzz.h"

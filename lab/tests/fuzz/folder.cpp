@@ -2,7 +2,7 @@
 // p a PNG, j a JPEG, x what is neither, e nothing, d a folder, l a link that leads nowhere, f a FIFO.
 
 #include <sys/stat.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <sstream>
 

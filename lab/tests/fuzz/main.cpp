@@ -1,7 +1,7 @@
 // libFuzzer's two functions. KEEL_FUZZ_READER names the reader to attack. With KEEL_FUZZ_SEEDS, a folder, its seeds are
 // written there and nothing is attacked.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <unistd.h>
 
 #include "keel/error.h"

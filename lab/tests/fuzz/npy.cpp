@@ -1,6 +1,6 @@
 #include "lab/report/npy.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lab/tests/fuzz/fuzz.h"
 #include "support/files.h"

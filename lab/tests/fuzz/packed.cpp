@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "keel/error.h"
 #include "lab/data/data_set.h"

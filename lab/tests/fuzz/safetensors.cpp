@@ -1,6 +1,6 @@
 #include "lab/storage/safetensors.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstring>
 

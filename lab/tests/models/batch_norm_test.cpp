@@ -1,6 +1,8 @@
 #include "lab/models/batch_norm.h"
 
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include "distributed/threads_as_processes.h"
 #include "lab/models/resnet.h"

@@ -1,6 +1,8 @@
 #include "lab/models/norm.h"
 
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/nn/modules/linear.h>
 
 #include "lab/models/batch_norm.h"
 #include "support/errors.h"

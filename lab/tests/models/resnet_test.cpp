@@ -1,6 +1,9 @@
 #include "lab/models/resnet.h"
 
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <map>

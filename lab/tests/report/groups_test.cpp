@@ -15,7 +15,7 @@ namespace {
 using testing::settings;
 using testing::TemporaryFolder;
 
-std::vector<Run> example(const TemporaryFolder& folder) {
+std::vector<Run> example_runs(const TemporaryFolder& folder) {
   testing::write_run(folder / "a", settings("batch", "exact", 0), "0.20");
   testing::write_run(folder / "b", settings("zca", "power_iteration", 0), "0.10");
   testing::write_run(folder / "c", settings("zca", "power_iteration", 1), "0.14");
@@ -37,7 +37,7 @@ TEST(Groups, TheLargestEpochHasAPlace) {
 
 TEST(RunFolder, HoldsWhatTheRunWrote) {
   const TemporaryFolder folder;
-  const auto run = example(folder)[1];
+  const auto run = example_runs(folder)[1];
   EXPECT_EQ(run.status, "finished");
   EXPECT_EQ(run.setting("norm"), "zca");
   EXPECT_EQ(run.setting("energy"), "0.99");
@@ -141,7 +141,7 @@ TEST(Groups, TheLabelSaysWhereTheLayerIs) {
 
 TEST(Groups, RunsThatDifferInTheirSeedAloneAreOne) {
   const TemporaryFolder folder;
-  const auto groups = grouped(example(folder));
+  const auto groups = grouped(example_runs(folder));
   ASSERT_EQ(groups.size(), 3u);
   EXPECT_EQ(groups[0].label, "BatchNorm");
   EXPECT_EQ(groups[1].label, "ZCA, power iteration");
@@ -173,7 +173,7 @@ TEST(Groups, TheSpreadIsASamples) {
 
 TEST(Groups, TracesAverageOverSeeds) {
   const TemporaryFolder folder;
-  const auto groups = grouped(example(folder));
+  const auto groups = grouped(example_runs(folder));
   const Trace errors = trace(groups[1], &EpochMetrics::test_error);
   EXPECT_EQ(errors.x, (std::vector<double>{1, 2}));
   EXPECT_DOUBLE_EQ(errors.y[1], 0.12);
@@ -216,7 +216,7 @@ TEST(Groups, LongTracesAreThinnedByAveraging) {
 
 TEST(Table, SaysWhatCountsAndLinesUp) {
   const TemporaryFolder folder;
-  const auto text = text_table(grouped(example(folder)));
+  const auto text = text_table(grouped(example_runs(folder)));
   EXPECT_NE(text.find("12.00 ± 2.83 %"), std::string::npos) << text;
   EXPECT_NE(text.find("20.00 %"), std::string::npos) << text;
   EXPECT_NE(text.find("at step 3"), std::string::npos) << text;
@@ -228,7 +228,7 @@ TEST(Table, SaysWhatCountsAndLinesUp) {
 
 TEST(Table, HasRecalibratedErrorsWhereARunHasOne) {
   const TemporaryFolder folder;
-  auto runs = example(folder);
+  auto runs = example_runs(folder);
   EXPECT_EQ(heading(grouped(runs)).recalibrated, "");
   testing::write_run(folder / "e", settings("batch", "exact", 1), "0.20", "0.18");
   testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");

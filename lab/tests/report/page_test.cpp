@@ -15,7 +15,7 @@ namespace {
 using testing::settings;
 using testing::TemporaryFolder;
 
-std::string example(const TemporaryFolder& folder) {
+std::string example_page(const TemporaryFolder& folder) {
   testing::write_run(folder / "a", settings("batch", "exact", 0), "0.20");
   testing::write_run(folder / "b", settings("zca", "exact", 0), "0.10");
   testing::write_run(folder / "c", settings("zca", "exact", 1), "0.14");
@@ -48,7 +48,7 @@ std::string first_unbalanced(const std::string& html) {
 
 TEST(Page, IsWellFormed) {
   const TemporaryFolder folder;
-  EXPECT_EQ(first_unbalanced(example(folder)), "");
+  EXPECT_EQ(first_unbalanced(example_page(folder)), "");
 }
 
 // A run without settings goes by its folder's name, which may be long and have no blank to break it at.
@@ -74,14 +74,14 @@ TEST(Page, ALongLabelStaysInItsCard) {
 
 TEST(Page, LoadsNothing) {
   const TemporaryFolder folder;
-  const auto html = example(folder);
+  const auto html = example_page(folder);
   for (const char* word : {"http:", "https:", "src=", "href=", "url(", "@import", "<script"})
     EXPECT_EQ(html.find(word), std::string::npos) << word;
 }
 
 TEST(Page, ShowsWhatItShould) {
   const TemporaryFolder folder;
-  const auto html = example(folder);
+  const auto html = example_page(folder);
   for (const char* word :
        {"A &lt;title&gt;", "made &amp; tested", "12.00 ± 2.83 %", "ZCA, analytic", "at step 3",
         "The gradient is &lt;not finite&gt;.", "Gradient norm", "Smallest gap", "Eigenvalues",
@@ -92,7 +92,7 @@ TEST(Page, ShowsWhatItShould) {
 
 TEST(Page, ShowsRecalibratedErrorsWhereARunHasOne) {
   const TemporaryFolder folder;
-  EXPECT_EQ(example(folder).find("recalibrated"), std::string::npos);
+  EXPECT_EQ(example_page(folder).find("recalibrated"), std::string::npos);
   testing::write_run(folder / "e", settings("batch", "exact", 0), "0.20");
   testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
   const auto html = page(grouped({read_run(folder / "e"), read_run(folder / "f")}), {});
@@ -105,7 +105,7 @@ TEST(Page, ShowsRecalibratedErrorsWhereARunHasOne) {
 
 TEST(Page, EveryColourItUsesIsDefinedInBothThemes) {
   const TemporaryFolder folder;
-  const auto html = example(folder);
+  const auto html = example_page(folder);
   const auto dark = html.find("prefers-color-scheme: dark");
   const std::regex use("var\\((--[a-z0-9-]+)\\)");
   for (std::sregex_iterator i(html.begin(), html.end(), use), end; i != end; ++i) {

@@ -1,7 +1,7 @@
 #include "lab/report/spectrum_study.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 

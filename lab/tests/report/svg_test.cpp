@@ -17,20 +17,20 @@ std::size_t count(const std::string& text, const std::string& what) {
   return found;
 }
 
-Chart example() {
+Chart example_chart() {
   Curve curve{"<b>", 1, {1, 2, 3, 4, 5}, {1, 2, std::nan(""), 4, 5}, {}, {}, 5.0};
   return {.description = "x", .x_label = "step", .curves = {curve}};
 }
 
 TEST(Svg, NumbersThatAreNotFiniteBreakTheLineAndNeverReachTheFile) {
-  const auto text = svg(example());
+  const auto text = svg(example_chart());
   EXPECT_EQ(count(text, "<polyline"), 2u);
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf"), std::string::npos);
 }
 
 TEST(Svg, EverythingLiesInsideTheDrawing) {
-  const auto text = svg(example());
+  const auto text = svg(example_chart());
   const std::regex point("([0-9.-]+),([0-9.-]+)[ ']");
   int points = 0;
   for (std::sregex_iterator i(text.begin(), text.end(), point), end; i != end; ++i, ++points) {
@@ -43,13 +43,13 @@ TEST(Svg, EverythingLiesInsideTheDrawing) {
 }
 
 TEST(Svg, LabelsAreEscapedAndFailuresMarked) {
-  const auto text = svg(example());
+  const auto text = svg(example_chart());
   EXPECT_EQ(text.find("<b>"), std::string::npos);
   EXPECT_NE(text.find("&lt;b&gt; failed at step 5"), std::string::npos);
 }
 
 TEST(Svg, ACurveWithoutOneFiniteNumberIsNoCrash) {
-  Chart chart = example();
+  Chart chart = example_chart();
   chart.curves[0].y.assign(5, std::numeric_limits<double>::infinity());
   EXPECT_EQ(count(svg(chart), "<polyline"), 0u);
   chart.curves.clear();

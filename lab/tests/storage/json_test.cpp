@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "lab/tests/storage/repeated.h"
 #include "support/errors.h"
 
 namespace keel::lab {
@@ -13,12 +14,7 @@ namespace {
 
 using keel::testing::refuses;
 using nlohmann::json;
-
-std::string repeated(const std::string& text, std::size_t times) {
-  std::string out;
-  for (std::size_t i = 0; i < times; ++i) out += text;
-  return out;
-}
+using testing::repeated;
 
 TEST(Json, ReadsWhatItsLibraryReads) {
   const std::string text =

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lab/tests/storage/repeated.h"
 #include "support/errors.h"
 
 namespace keel::lab {
@@ -11,12 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using keel::testing::refuses;
-
-std::string repeated(const std::string& text, std::size_t times) {
-  std::string out;
-  for (std::size_t i = 0; i < times; ++i) out += text;
-  return out;
-}
+using testing::repeated;
 
 TEST(Toml, ReadsWhatRecipesUse) {
   const Json got = parse_toml(

@@ -1,6 +1,7 @@
 #include "lab/train/evaluate.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
 
 #include "lab/data/augment.h"
 #include "lab/tests/train/support.h"

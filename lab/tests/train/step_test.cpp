@@ -1,6 +1,8 @@
 #include "lab/train/step.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/optim/sgd.h>
 
 #include <limits>
 

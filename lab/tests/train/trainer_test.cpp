@@ -1,6 +1,7 @@
 #include "lab/train/trainer.h"
 
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <sys/resource.h>
 
