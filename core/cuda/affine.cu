@@ -6,14 +6,12 @@
 #include "activations_check.h"
 #include "cuda/affine/kernel.cuh"
 #include "cuda/affine/mma.h"
+#include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/launch/shared_memory.h"
 #include "cuda/whiten/stages.h"
 
 namespace keel::cuda {
 namespace {
-
-constexpr std::int64_t kMultiprocessors = 132;  // of an H200; the output does not depend on it
 
 template <typename T, bool JOINT>
 void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
@@ -25,7 +23,7 @@ void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
                fits_a_block_of<affine_tiles<T, JOINT>>(kBytes + task.term_count * bytes_of_term);
   const int bytes = kBytes + (task.stays ? task.term_count : 1) * bytes_of_term;
   const std::int64_t blocks =
-      std::clamp(shared_memory_of_a_block() / (bytes + 4096), 1, 3) * kMultiprocessors;
+      std::clamp(shared_memory_of_a_block() / (bytes + 4096), 1, 3) * multiprocessors();
   task.tiles = pieces<std::int64_t>(task.layout.samples, kAffineSamples<A>);
   task.stride = std::clamp<std::int64_t>(blocks / slabs.count, 1, task.tiles);
   allow_shared_memory(operation, affine_tiles<T, JOINT>, bytes);

@@ -6,8 +6,8 @@
 
 #include "activations_check.h"
 #include "cuda/affine/task.h"
+#include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/launch/shared_memory.h"
 #include "cuda/moments/finish.cuh"
 #include "cuda/moments/kernel.cuh"
 #include "cuda/moments/mma.h"
@@ -15,8 +15,6 @@
 
 namespace keel::cuda {
 namespace {
-
-constexpr std::int64_t kMultiprocessors = 132;  // of an H200; on any other card, the same sums
 
 /// Numbers of the main launch that depend on the sizes alone, and so does the order of every sum.
 template <typename T>
@@ -35,7 +33,7 @@ void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
 
   // A set of sums takes less than half the room of the samples that it sums up.
   const std::int64_t shortest = std::max(128, 4 * task.slabs.group_size);
-  const std::int64_t blocks = kMultiprocessors * blocks_at_once<A>(R);
+  const std::int64_t blocks = kFixedMultiprocessors * blocks_at_once<A>(R);
   const std::int64_t chunks =
       std::max<std::int64_t>(1, std::min(blocks / task.pairs, samples / shortest));
   task.chunk = int(pieces<std::int64_t>(pieces(samples, chunks), 8) * 8);

@@ -1,7 +1,7 @@
 // What a card's blocks can hold decides which way a stage goes. All tests here run once more as on smaller
 // cards (KEEL_SHARED_MEMORY_KB): a stage that takes too much there throws.
 
-#include "cuda/launch/shared_memory.h"
+#include "cuda/launch/card.h"
 
 #include <gtest/gtest.h>
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "cuda/pack.cuh"
 #include "keel/activations.h"
 
 namespace keel::cuda {
@@ -30,11 +31,5 @@ template <>
 __device__ inline BFloat16 rounded<BFloat16>(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 }
-
-/// Four neighbours in memory that is aligned to them (to 16 bytes where they take more).
-template <typename T>
-struct alignas(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Pack {
-  T at[4];
-};
 
 }  // namespace keel::cuda

@@ -41,9 +41,7 @@ struct Staged {
 };
 
 template <typename T>
-struct alignas(16) RawUnit {
-  T at[kUnitWidth<T>];
-};
+using RawUnit = Pack<T, kUnitWidth<T>>;
 
 /// UNROLL: units in hand at a time, as registers allow.
 template <typename T, int THREADS, int SAMPLES, int UNROLL>

@@ -38,11 +38,8 @@ struct WarpTile {
   static constexpr int kBytes = kNumbers * int(sizeof(T));
   static_assert(kBytes % 16 == 0 && kStride * sizeof(T) % 16 == 0);
 
-  struct alignas(2 * sizeof(T)) Pair {
-    T at[2];
-  };
   static __device__ float2 pair(const T* tile, int row, int column) {
-    const Pair two = *reinterpret_cast<const Pair*>(tile + row * kStride + column);
+    const auto two = *reinterpret_cast<const Pack<T, 2>*>(tile + row * kStride + column);
     return {widened(two.at[0]), widened(two.at[1])};
   }
 

@@ -6,13 +6,11 @@
 
 #include "cuda/affine/slabs.cuh"
 #include "cuda/affine/small.cuh"
+#include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/launch/shared_memory.h"
 
 namespace keel::cuda {
 namespace {
-
-constexpr std::int64_t kMultiprocessors = 132;  // of an H200; the output does not depend on it
 
 /// Shares the tiles of every slab out over at most `blocks` blocks of `teams` that take one at a time, and
 /// returns how many blocks there are.
@@ -32,7 +30,7 @@ bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
   const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
   if (!fits_a_block_of<affine_slabs<T, LAST, D>>(bytes)) return false;
   allow_shared_memory(operation, affine_slabs<T, LAST, D>, bytes);
-  const unsigned blocks = share_out(task, kTileSamples, kMultiprocessors, kTileWarps);
+  const unsigned blocks = share_out(task, kTileSamples, multiprocessors(), kTileWarps);
   // Blocks that wait inside for the one long block of a subspace were slower afterwards than new ones.
   if (task.settled) {
     check(operation, launch_early(affine_slabs<T, LAST, D>, blocks, kTileThreads, bytes,
@@ -46,7 +44,8 @@ bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
 
 template <typename T, bool LAST, int D, int TERMS>
 void launch_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  const unsigned blocks = share_out(task, kSmallSamples, kMultiprocessors * kSmallBlocks<TERMS>, 1);
+  const unsigned blocks =
+      share_out(task, kSmallSamples, multiprocessors() * kSmallBlocks<TERMS>, 1);
   check(operation, launch_early(affine_small<T, D, LAST, TERMS>, blocks, kSmallThreads<D>, 0,
                                 native(stream), task));
 }

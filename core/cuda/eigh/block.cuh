@@ -11,7 +11,7 @@
 #include "cuda/eigh/scale.cuh"
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/tridiagonal.cuh"
-#include "cuda/launch/shared_memory.h"
+#include "cuda/launch/card.h"
 #include "eigh_order.h"
 #include "keel/eigh.h"
 

@@ -41,12 +41,12 @@ struct Tile {
   __device__ void add_products(int begin, int end, const T* a, const T* b) {
 #pragma unroll 4
     for (int k = begin; k < end; ++k) {
-      const auto x = *reinterpret_cast<const Piece<T, Shape::kRows>*>(a + k * kRow + top);
-      const auto y = *reinterpret_cast<const Piece<T, Shape::kColumns>*>(b + k * kRow + left);
+      const auto x = pack_at<Shape::kRows>(a + k * kRow + top);
+      const auto y = pack_at<Shape::kColumns>(b + k * kRow + left);
 #pragma unroll
       for (int i = 0; i < Shape::kRows; ++i)
 #pragma unroll
-        for (int j = 0; j < Shape::kColumns; ++j) sum[i][j] += x.entry[i] * y.entry[j];
+        for (int j = 0; j < Shape::kColumns; ++j) sum[i][j] += x.at[i] * y.at[j];
     }
   }
   /// put(row, column, value) for each entry.

@@ -61,7 +61,7 @@ struct Finisher {
 
   __device__ __forceinline__ void load() {
     constexpr int kPiece = 16 / int(sizeof(T));
-    using Numbers = Piece<T, kPiece>;
+    using Numbers = Pack<T, kPiece>;
     const auto* const from = reinterpret_cast<const Numbers*>(parts.vectors);
     auto* const to = reinterpret_cast<Numbers*>(s.vectors);
 #pragma unroll 8
@@ -110,23 +110,22 @@ struct Finisher {
     const T* update = s.panel + base * Storage::kPanelRow + left;
 #pragma unroll 4
     for (int k = min(kHalf, n - base); k > 0; --k) {
-      const auto x = *reinterpret_cast<const Piece<T, kLaneRows>*>(vectors);
-      const auto y = *reinterpret_cast<const Piece<T, kColumns>*>(update);
+      const auto x = pack_at<kLaneRows>(vectors);
+      const auto y = pack_at<kColumns>(update);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
 #pragma unroll
-        for (int r = 0; r < kLaneRows; ++r) sum[c][r] += x.entry[r] * y.entry[c];
+        for (int r = 0; r < kLaneRows; ++r) sum[c][r] += x.at[r] * y.at[c];
       vectors += kHalf;
       update += Storage::kPanelRow;
     }
     __syncthreads();
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      Piece<T, kLaneRows> piece;
+      Pack<T, kLaneRows> piece;
 #pragma unroll
-      for (int r = 0; r < kLaneRows; ++r) piece.entry[r] = sum[c][r];
-      *reinterpret_cast<Piece<T, kLaneRows>*>(s.panel + (left + c) * Storage::kColumn + base +
-                                              row) = piece;
+      for (int r = 0; r < kLaneRows; ++r) piece.at[r] = sum[c][r];
+      pack_at<kLaneRows>(s.panel + (left + c) * Storage::kColumn + base + row) = piece;
     }
     __syncthreads();
   }

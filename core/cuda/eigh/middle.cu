@@ -5,8 +5,8 @@
 #include "cuda/eigh/finish.cuh"
 #include "cuda/eigh/join.cuh"
 #include "cuda/eigh/reduce.cuh"
+#include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/launch/shared_memory.h"
 
 namespace keel::cuda {
 

@@ -6,27 +6,22 @@
 #include <cstdint>
 
 #include "cuda/eigh/quad.h"
+#include "cuda/matrix/threads.cuh"
+#include "cuda/pack.cuh"
 
 namespace keel::cuda {
 
 template <typename T>
 inline constexpr T kEpsilon = sizeof(T) == 4 ? T(1.1920928955078125e-07) : T(2.220446049250313e-16);
 
-/// Numbers read or written at once.
-template <typename T, int COUNT>
-struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) Piece {
-  T entry[COUNT];
-};
-
 /// N is a power of two, 4 at least; matrices are n <= N.
 template <typename T, int N>
-struct Team {
+struct Team : MatrixThreads<4 * N> {
+  using MatrixThreads<4 * N>::thread;
   static constexpr int kLanes = 4, kSize = N * kLanes, kOwn = N / kLanes;
   static constexpr int kPiece = kOwn * int(sizeof(T)) < 16 ? kOwn : 16 / int(sizeof(T));
   static constexpr int kRow =
       N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< rows are off the banks' period
-  static constexpr bool kBlock = kSize > 32;  ///< a block of its own; otherwise part of a warp
-  int thread;                                 // 0 .. kSize - 1
 
   __device__ int column() const { return thread / kLanes; }
   __device__ int lane() const { return thread % kLanes; }
@@ -39,34 +34,21 @@ struct Team {
   __device__ void load(const T* row, T (&own)[kOwn]) const {
 #pragma unroll
     for (int k = 0; k < kOwn; k += kPiece) {
-      const auto piece = *reinterpret_cast<const Piece<T, kPiece>*>(row + element(k));
+      const auto piece = pack_at<kPiece>(row + element(k));
 #pragma unroll
-      for (int i = 0; i < kPiece; ++i) own[k + i] = piece.entry[i];
+      for (int i = 0; i < kPiece; ++i) own[k + i] = piece.at[i];
     }
   }
   __device__ void store(T* row, const T (&own)[kOwn]) const {
 #pragma unroll
     for (int k = 0; k < kOwn; k += kPiece) {
-      Piece<T, kPiece> piece;
+      Pack<T, kPiece> piece;
 #pragma unroll
-      for (int i = 0; i < kPiece; ++i) piece.entry[i] = own[k + i];
-      *reinterpret_cast<Piece<T, kPiece>*>(row + element(k)) = piece;
+      for (int i = 0; i < kPiece; ++i) piece.at[i] = own[k + i];
+      pack_at<kPiece>(row + element(k)) = piece;
     }
   }
 
-  __device__ void sync() const {
-    if constexpr (kBlock)
-      __syncthreads();
-    else
-      __syncwarp();
-  }
-  /// Whether any thread of this block, or of this warp where it holds whole teams, says so.
-  __device__ static bool anyone(bool flag) {
-    if constexpr (kBlock)
-      return __syncthreads_or(flag);
-    else
-      return __any_sync(0xffffffffu, flag);
-  }
   /// Whether all teams that run in step say so.
   __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
 

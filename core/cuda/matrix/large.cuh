@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "cuda/launch/scratch.h"
-#include "cuda/matrix/four.cuh"
+#include "cuda/pack.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::large {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
-      const Four<T> x = four(&a[k][i]), y = four(&b[k][j]);
+      const Pack<T> x = pack_at(&a[k][i]), y = pack_at(&b[k][j]);
 #pragma unroll
       for (int r = 0; r < 4; ++r)
 #pragma unroll

@@ -7,10 +7,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
-#include "cuda/launch/shared_memory.h"
-#include "cuda/matrix/four.cuh"
+#include "cuda/matrix/threads.cuh"
+#include "cuda/pack.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {
@@ -21,43 +22,37 @@ inline constexpr std::int64_t kLargest = 64;
 __device__ __forceinline__ float mean(float a, float b) { return __fadd_rn(0.5f * a, 0.5f * b); }
 __device__ __forceinline__ double mean(double a, double b) { return __dadd_rn(0.5 * a, 0.5 * b); }
 
+/// Entries of a product that one thread makes.
+inline constexpr int kTileColumns = 4;
+template <int N>
+inline constexpr int kTileRows = N == 64 ? 4 : 2;
+template <int N>
+inline constexpr int kSquadThreads = N / kTileRows<N>*(N / kTileColumns);  // 32, 128, 256
+
 /// The threads of one n x n matrix, n <= N: a warp, or a block of their own. Each owns a tile of every
 /// product. Where the batch ends inside a block, the threads left over do the last matrix once more.
 template <typename T, int N>
-struct Squad {
-  static constexpr int kRows = N == 64 ? 4 : 2, kColumns = 4;  // of a tile
+struct Squad : MatrixThreads<kSquadThreads<N>> {
+  using MatrixThreads<kSquadThreads<N>>::thread;
+  static constexpr int kRows = kTileRows<N>, kColumns = kTileColumns;
   static constexpr int kTilesAcross = N / kColumns;
-  static constexpr int kThreads = N / kRows * kTilesAcross;  // 32, 128, 256
-  static constexpr int kSquads = kThreads == 32 ? 4 : 1;     // to a block
+  static constexpr int kThreads = kSquadThreads<N>;
+  static constexpr int kSquads = kThreads == 32 ? 4 : 1;  // to a block
   static constexpr int kBlock = kThreads * kSquads;
   static constexpr int kBlocks = sizeof(T) == 4 ? 2 : 1;  // at a time on a multiprocessor, at least
   // One more vector a row: rows start in different banks and stay aligned.
   static constexpr int kStride = N + int(16 / sizeof(T));
   static_assert(kThreads % 32 == 0 && kThreads >= N);
 
-  int n, thread;
+  int n;
   std::int64_t index;  ///< of the matrix
   bool exists;         ///< it is this squad's to store
 
-  __device__ explicit Squad(std::int64_t batch, std::int64_t size)
-      : n(int(size)), thread(int(threadIdx.x) % kThreads) {
+  __device__ explicit Squad(std::int64_t batch, std::int64_t size) : n(int(size)) {
+    thread = int(threadIdx.x) % kThreads;
     index = std::int64_t(blockIdx.x) * kSquads + int(threadIdx.x) / kThreads;
     exists = index < batch;
     if (!exists) index = batch - 1;
-  }
-
-  __device__ void sync() const {
-    if constexpr (kThreads == 32)
-      __syncwarp();
-    else
-      __syncthreads();
-  }
-  /// Whether any thread of the squad says so.
-  __device__ bool any(bool flag) const {
-    if constexpr (kThreads == 32)
-      return __any_sync(0xffffffffu, flag);
-    else
-      return __syncthreads_or(flag);
   }
 
   /// body(i, j) for the entries of the matrix, neighbouring threads on neighbouring columns. No barrier.
@@ -98,12 +93,12 @@ __device__ __forceinline__ void multiply(const Squad<T, N>& squad, int depth, co
     int k = 0;
 #pragma unroll 2
     for (; k + 4 <= depth; k += 4) {
-      Four<T> left[S::kRows];
+      Pack<T> left[S::kRows];
 #pragma unroll
-      for (int r = 0; r < S::kRows; ++r) left[r] = four(a + r * S::kStride + k);
+      for (int r = 0; r < S::kRows; ++r) left[r] = pack_at(a + r * S::kStride + k);
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
-        const Four<T> right = four(b + (k + step) * S::kStride);
+        const Pack<T> right = pack_at(b + (k + step) * S::kStride);
 #pragma unroll
         for (int r = 0; r < S::kRows; ++r)
 #pragma unroll
@@ -111,7 +106,7 @@ __device__ __forceinline__ void multiply(const Squad<T, N>& squad, int depth, co
       }
     }
     for (; k < depth; ++k) {
-      const Four<T> right = four(b + k * S::kStride);
+      const Pack<T> right = pack_at(b + k * S::kStride);
 #pragma unroll
       for (int r = 0; r < S::kRows; ++r)
 #pragma unroll
@@ -119,7 +114,7 @@ __device__ __forceinline__ void multiply(const Squad<T, N>& squad, int depth, co
     }
 #pragma unroll
     for (int r = 0; r < S::kRows; ++r) {
-      Four<T>& to = four(c + (i + r) * S::kStride + j);
+      Pack<T>& to = pack_at(c + (i + r) * S::kStride + j);
 #pragma unroll
       for (int s = 0; s < 4; ++s) to.at[s] = sum[r][s];
     }

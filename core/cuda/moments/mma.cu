@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/launch/shared_memory.h"
 #include "cuda/moments/slabs.cuh"
 
 namespace keel::cuda {
 namespace {
-
-constexpr std::int64_t kMultiprocessors = 132;  // of an H200; on any other card, the same sums
 
 template <typename T, bool LAST, bool SAME, bool NARROW>
 struct Kernel {
@@ -53,7 +51,7 @@ bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
   task.pairs = full.count;
   // A set of sums takes about half the room of the samples that it sums up, at most.
   const std::int64_t shortest = std::max(128, 4 * slabs.group_size);
-  task.chunks = std::clamp<std::int64_t>(kMultiprocessors / full.count, 1,
+  task.chunks = std::clamp<std::int64_t>(kFixedMultiprocessors / full.count, 1,
                                          pieces<std::int64_t>(left.samples(), shortest));
   const std::int64_t tiles = pieces<std::int64_t>(left.samples(), kTileSamples);
   task.chunks = evenly(tiles, task.chunks, task.shift != nullptr ? kTileWarps : kTileWarps / 2);

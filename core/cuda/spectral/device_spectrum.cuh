@@ -63,7 +63,7 @@ __device__ DeviceSpectrum<T> read_spectrum(const Squad<T, N>& squad, const Spect
   if (mine) vectors[0][squad.thread] = values[squad.index * squad.n + squad.thread];
   squad.sync();
   const DeviceSpectrum<T> spectrum(map, squad.n, vectors[0], kept, vectors[1], vectors[2]);
-  const bool undefined = squad.any(mine && !spectrum.read(squad.thread));
+  const bool undefined = squad.anyone(mine && !spectrum.read(squad.thread));
   if (undefined && mine) spectrum.spoil(squad.thread);
   squad.sync();
   return spectrum;

@@ -58,11 +58,10 @@ __device__ void rayleigh_quotients(const Team<T, N>& team, int n, const Entry& e
   T sum[Shape::kColumns] = {};
 #pragma unroll
   for (int i = 0; i < Shape::kRows; ++i) {
-    const auto v = *reinterpret_cast<const Piece<T, Shape::kColumns>*>(
-        s.update + (product.top + i) * kRow + product.left);
+    const auto v = pack_at<Shape::kColumns>(s.update + (product.top + i) * kRow + product.left);
 #pragma unroll
     for (int k = 0; k < Shape::kColumns; ++k)
-      if (product.top + i < n) sum[k] += v.entry[k] * product.sum[i][k];
+      if (product.top + i < n) sum[k] += v.at[k] * product.sum[i][k];
   }
   // Neighbours have the same columns and other rows.
 #pragma unroll
@@ -98,7 +97,7 @@ __device__ void symmetric_map(const Team<T, N>& team, int n, bool whiten, Subspa
   team.store(s.update + team.column() * kRow, own);
   team.sync();
 
-  using Four = Piece<T, kPiece>;
+  using Four = Pack<T, kPiece>;
   const int left = team.thread % kAcross, top = team.thread / kAcross;
   T sum[kRows][kColumns] = {};
 #pragma unroll 1
@@ -113,7 +112,7 @@ __device__ void symmetric_map(const Team<T, N>& team, int n, bool whiten, Subspa
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
 #pragma unroll
-        for (int e = 0; e < kPiece; ++e) sum[r][c] += x[c].entry[e] * y.entry[e];
+        for (int e = 0; e < kPiece; ++e) sum[r][c] += x[c].at[e] * y.at[e];
     }
   }
 #pragma unroll

@@ -1,4 +1,4 @@
-#include "cuda/launch/shared_memory.h"
+#include "cuda/launch/card.h"
 
 #include <algorithm>
 #include <array>
@@ -28,21 +28,28 @@ int limit_of_environment() {
   return kilobytes * 1024;
 }
 
+/// Of the current device, which is asked once.
+template <cudaDeviceAttr WHICH>
+int attribute() {
+  static std::array<std::atomic<int>, 64> known{};  // by device
+  int device = 0, value = 0;
+  check(kName, cudaGetDevice(&device));
+  const bool has_place = std::size_t(device) < known.size();
+  if (has_place) value = known[std::size_t(device)];
+  if (value == 0) {
+    check(kName, cudaDeviceGetAttribute(&value, WHICH, device));
+    if (has_place) known[std::size_t(device)] = value;
+  }
+  return value;
+}
+
 }  // namespace
+
+std::int64_t multiprocessors() { return attribute<cudaDevAttrMultiProcessorCount>(); }
 
 int shared_memory_of_a_block() {
   static const int limit = limit_of_environment();
-  static std::array<std::atomic<int>, 64> known{};  // by device
-  int device = 0, bytes = 0;
-  check(kName, cudaGetDevice(&device));
-  const bool has_place = std::size_t(device) < known.size();
-  if (has_place) bytes = known[std::size_t(device)];
-  if (bytes == 0) {
-    check(kName, cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    bytes = std::min(bytes, limit);
-    if (has_place) known[std::size_t(device)] = bytes;
-  }
-  return bytes;
+  return std::min(attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>(), limit);
 }
 
 int declared_shared_memory(const void* kernel) {

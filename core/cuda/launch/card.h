@@ -1,11 +1,20 @@
 #pragma once
 
-// How much shared memory a block can have, which is where cards of one generation differ most: 227 KB on an
+// What the card has. Cards of one generation differ most in the shared memory that a block can have: 227 KB on an
 // H100 or H200, 163 on an A100, 99 on an RTX 30 or 40. What does not fit goes another, slower way.
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
 namespace keel::cuda {
+
+/// Of the current device: as many blocks as there are of these fill it. For work that comes out the same however
+/// it is cut up.
+std::int64_t multiprocessors();
+
+/// Where the way of cutting shows, in the last bits of sums: those of an H200, on every card.
+inline constexpr std::int64_t kFixedMultiprocessors = 132;
 
 /// Bytes on the current device. KEEL_SHARED_MEMORY_KB in the environment makes it less, so that a large card
 /// can be tested for what a small one does.

@@ -1,0 +1,26 @@
+#pragma once
+
+namespace keel::cuda {
+
+/// The threads that work on one matrix together: a block of their own, or a warp or part of one.
+template <int COUNT>
+struct MatrixThreads {
+  static constexpr bool kBlock = COUNT > 32;
+  int thread;  ///< 0 .. COUNT - 1
+
+  __device__ void sync() const {
+    if constexpr (kBlock)
+      __syncthreads();
+    else
+      __syncwarp();
+  }
+  /// Whether any thread of this block says so, or of this warp, which may hold several matrices.
+  __device__ static bool anyone(bool flag) {
+    if constexpr (kBlock)
+      return __syncthreads_or(flag);
+    else
+      return __any_sync(0xffffffffu, flag);
+  }
+};
+
+}  // namespace keel::cuda
