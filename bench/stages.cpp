@@ -7,8 +7,8 @@
 
 #include "add.h"
 #include "keel/affine.h"
+#include "keel/layer_matrix.h"
 #include "keel/moments.h"
-#include "keel/subspace.h"
 #include "layer_shape.h"
 #include "torch_threads.h"
 
@@ -35,9 +35,9 @@ struct Layer {
       small->resize(std::size_t(kChannels * d));
     rank.resize(std::size_t(groups));
     moments();  // the later stages need something to work on
-    subspace();
+    layer_matrix();
     cross_moments();
-    subspace_backward();
+    layer_matrix_backward();
   }
 
   template <typename T>
@@ -47,13 +47,13 @@ struct Layer {
   Matrices<float> small(std::vector<float>& numbers) const {
     return contiguous(numbers.data(), groups, d);
   }
-  SubspaceState<float> state() { return {values.data(), small(vectors), rank.data()}; }
+  LayerMatrixState<float> state() { return {values.data(), small(vectors), rank.data()}; }
 
   void moments() {
     cpu::moments<float>(view<const float>(x), mean.data(), small(covariance), on_torch_threads);
   }
-  void subspace() {
-    cpu::subspace<float>(Zca{}, small(covariance), small(s), state(), on_torch_threads);
+  void layer_matrix() {
+    cpu::layer_matrix<float>(Zca{}, small(covariance), small(s), state(), on_torch_threads);
   }
   void affine() {
     cpu::affine<float>(small(s), mean.data(), nullptr, view<const float>(x), view<float>(out),
@@ -63,9 +63,9 @@ struct Layer {
     cpu::cross_moments<float>(view<const float>(dL_dy), view<const float>(x), mean.data(),
                               sum.data(), small(cross), on_torch_threads);
   }
-  void subspace_backward() {
-    cpu::subspace_backward<float>(Zca{}, Exact{}, small(covariance), state(), small(cross),
-                                  small(gradient), on_torch_threads);
+  void layer_matrix_backward() {
+    cpu::layer_matrix_backward<float>(Zca{}, Exact{}, small(covariance), state(), small(cross),
+                                      small(gradient), on_torch_threads);
   }
   void affine_backward() {
     cpu::affine_backward<float>(small(s), view<const float>(dL_dy), small(gradient), sum.data(),
@@ -80,10 +80,10 @@ void register_stages() {
   using Stage = void (Layer::*)();
   const std::pair<const char*, Stage> stages[] = {
       {"moments", &Layer::moments},
-      {"subspace", &Layer::subspace},
+      {"layer_matrix", &Layer::layer_matrix},
       {"affine", &Layer::affine},
       {"cross_moments", &Layer::cross_moments},
-      {"subspace_backward", &Layer::subspace_backward},
+      {"layer_matrix_backward", &Layer::layer_matrix_backward},
       {"affine_backward", &Layer::affine_backward},
   };
   for (const auto& [name, stage] : stages)

@@ -10,7 +10,7 @@ template <typename T, typename A>
 void check_whiten(const char* operation, const Activations<T>& input, const WhitenState<A>& state) {
   require_valid(operation, "input", input);
   require_per_group(operation, "covariance", input, state.covariance);
-  require_per_group(operation, "subspace", input, state.subspace);
+  require_per_group(operation, "layer_matrix", input, state.layer_matrix);
   require_per_group(operation, "vectors", input, state.spectrum.vectors);
 }
 

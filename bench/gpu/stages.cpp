@@ -3,10 +3,10 @@
 
 #include "cases.h"
 #include "keel/affine.h"
+#include "keel/layer_matrix.h"
 #include "keel/moments.h"
-#include "keel/scale.h"
-#include "keel/subspace.h"
-#include "keel/track.h"
+#include "keel/running_average.h"
+#include "keel/weight_backward.h"
 #include "keel/whiten.h"
 
 namespace keel::bench {
@@ -26,7 +26,7 @@ struct Layer {
   Order order;
   std::vector<torch::Tensor> x, slope, out;
   torch::Tensor mean, sum, values, weight, covariance, s, vectors, cross, gradient, matrix, rank,
-      running_mean, running_subspace, count;
+      running_mean, running_matrix, count;
 
   Layer(std::int64_t size, Order given) : d(size), order(given) {
     const auto f32 = at::TensorOptions(at::kCUDA);
@@ -41,7 +41,7 @@ struct Layer {
     }
     for (auto* numbers : {&mean, &sum, &values, &weight, &running_mean})
       *numbers = torch::ones({kChannels}, f32);
-    for (auto* small : {&covariance, &s, &vectors, &cross, &gradient, &matrix, &running_subspace})
+    for (auto* small : {&covariance, &s, &vectors, &cross, &gradient, &matrix, &running_matrix})
       *small = torch::zeros({groups, d, d}, f32);
     rank = torch::zeros({groups}, f32.dtype(at::kLong));
     count = torch::zeros({1}, f32.dtype(at::kLong));
@@ -55,20 +55,20 @@ struct Layer {
   Matrices<float> small(const torch::Tensor& t) const {
     return contiguous(t.data_ptr<float>(), groups, d);
   }
-  SubspaceState<float> state() const {
+  LayerMatrixState<float> state() const {
     return {numbers(values), small(vectors), rank.data_ptr<std::int64_t>()};
   }
 
   void moments(int k, const Stream& stream) {
     cuda::moments<T>(view<const T>(x[k]), numbers(mean), small(covariance), stream);
   }
-  void subspace(int, const Stream& stream) {
-    cuda::subspace<float>(Zca{}, small(covariance), small(s), state(), stream);
+  void layer_matrix(int, const Stream& stream) {
+    cuda::layer_matrix<float>(Zca{}, small(covariance), small(s), state(), stream);
   }
-  void track(int, const Stream& stream) {
-    cuda::track<float>(
+  void running_average(int, const Stream& stream) {
+    cuda::running_average<float>(
         0.1, 1e-4, numbers(mean), small(covariance), small(s),
-        {numbers(running_mean), small(running_subspace), nullptr, count.data_ptr<std::int64_t>()},
+        {numbers(running_mean), small(running_matrix), nullptr, count.data_ptr<std::int64_t>()},
         stream);
   }
   void affine(int k, const Stream& stream) {
@@ -79,14 +79,14 @@ struct Layer {
     cuda::cross_moments<T>(view<const T>(slope[k]), view<const T>(x[k]), numbers(mean),
                            numbers(sum), small(cross), stream);
   }
-  void scale_backward(int, const Stream& stream) {
-    cuda::scale_backward<float>(numbers(weight), small(s), numbers(sum), small(cross),
-                                numbers(values), numbers(running_mean), small(gradient),
-                                small(matrix), stream);
+  void weight_backward(int, const Stream& stream) {
+    cuda::weight_backward<float>(numbers(weight), small(s), numbers(sum), small(cross),
+                                 numbers(values), numbers(running_mean), small(gradient),
+                                 small(matrix), stream);
   }
-  void subspace_backward(int, const Stream& stream) {
-    cuda::subspace_backward<float>(Zca{}, Exact{}, small(covariance), state(), small(cross),
-                                   small(gradient), stream);
+  void layer_matrix_backward(int, const Stream& stream) {
+    cuda::layer_matrix_backward<float>(Zca{}, Exact{}, small(covariance), state(), small(cross),
+                                       small(gradient), stream);
   }
   void affine_backward(int k, const Stream& stream) {
     cuda::affine_backward<T>(small(s), view<const T>(slope[k]), small(gradient), numbers(sum),
@@ -114,13 +114,13 @@ void measure(Record& record, const std::string& label, std::int64_t d, Order ord
     int passes;  ///< over the activations
   };
   const Named stages[] = {{"moments", &Layer<T>::moments, 1},
-                          {"subspace", &Layer<T>::subspace, 0},
-                          {"track", &Layer<T>::track, 0},
+                          {"layer_matrix", &Layer<T>::layer_matrix, 0},
+                          {"running_average", &Layer<T>::running_average, 0},
                           {"affine", &Layer<T>::affine, 2},
                           {"cross_moments", &Layer<T>::cross_moments, 2},
-                          {"subspace_backward", &Layer<T>::subspace_backward, 0},
+                          {"layer_matrix_backward", &Layer<T>::layer_matrix_backward, 0},
                           {"affine_backward", &Layer<T>::affine_backward, 3},
-                          {"scale_backward", &Layer<T>::scale_backward, 0}};
+                          {"weight_backward", &Layer<T>::weight_backward, 0}};
   /// A layer's forward and backward as it calls them, the stages fused.
   const Named ways[] = {{"whiten", &Layer<T>::whiten, 3},
                         {"whiten_backward", &Layer<T>::whiten_backward, 5}};

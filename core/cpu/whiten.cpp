@@ -4,7 +4,7 @@
 
 #include "keel/affine.h"
 #include "keel/moments.h"
-#include "keel/scale.h"
+#include "keel/weight_backward.h"
 #include "scratch.h"
 #include "whiten_check.h"
 
@@ -13,15 +13,15 @@ namespace {
 
 /// From the state's mean and covariance to the output.
 template <typename T>
-void apply(const char* operation, const SubspaceMap& map, Activations<const T> input,
+void apply(const char* operation, const LayerMap& map, Activations<const T> input,
            const Accumulator<T>* weight, const Accumulator<T>* bias,
            const WhitenState<Accumulator<T>>& state, const Destination<T>& destination,
            const Executor& executor) {
   using A = Accumulator<T>;
-  subspace<A>(map, state.covariance, state.subspace, state.spectrum, executor);
+  layer_matrix<A>(map, state.covariance, state.layer_matrix, state.spectrum, executor);
   const std::int64_t d = input.group_size();
   Scratch<A> scaled(weight != nullptr ? input.channels * d : 0);
-  Matrices<const A> matrix = state.subspace;
+  Matrices<const A> matrix = state.layer_matrix;
   if (weight != nullptr) {
     for (std::int64_t i = 0; i < input.channels; ++i) {
       const A* const row = matrix[i / d] + i % d * matrix.row_stride;
@@ -37,7 +37,7 @@ void apply(const char* operation, const SubspaceMap& map, Activations<const T> i
 }  // namespace
 
 template <typename T>
-void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulator<T>* weight,
+void whiten(const LayerMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
             const Destination<T>& output, const Executor& executor) {
   constexpr const char* kOperation = "keel::whiten";
@@ -47,7 +47,7 @@ void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulato
 }
 
 template <typename T>
-void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+void whiten_apply(const LayerMap& map, Activations<const T> input, const double* sums,
                   const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
                   const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
                   const Executor& executor) {
@@ -67,11 +67,12 @@ void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> 
   const auto cross = contiguous<A>(sums + input.channels, input.groups, input.group_size());
   cross_moments<T>(dL_doutput, input, state.mean, sums, cross, executor);
   std::copy_n(sums, input.channels, dL_dbias);
-  scale_backward<A>(nullptr, state.subspace, nullptr, cross, dL_dweight, nullptr, {}, {}, executor);
+  weight_backward<A>(nullptr, state.layer_matrix, nullptr, cross, dL_dweight, nullptr, {}, {},
+                     executor);
 }
 
 template <typename T>
-void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
                            Activations<const T> dL_doutput, Activations<const T> input,
                            const Accumulator<T>* weight,
                            const WhitenState<const Accumulator<T>>& state,
@@ -81,13 +82,14 @@ void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
   constexpr const char* kOperation = "keel::whiten_backward_apply";
   check_whiten_backward(kOperation, dL_doutput, input, state);
   const std::int64_t channels = input.channels, d = input.group_size(), entries = channels * d;
-  Scratch<A> matrix(entries), dL_dsubspace(entries), gradients(channels + entries);
+  Scratch<A> matrix(entries), dL_dlayer_matrix(entries), gradients(channels + entries);
   A *const dL_dmean = gradients, *const dL_dcovariance = gradients + channels;
   const auto per_group = [&](auto* data) { return contiguous(data, input.groups, d); };
-  scale_backward<A>(weight, state.subspace, sums, per_group(sums + channels), nullptr, dL_dmean,
-                    per_group(dL_dsubspace.data()), per_group(matrix.data()), executor);
-  subspace_backward<A>(map, rule, state.covariance, state.spectrum, per_group(dL_dsubspace.data()),
-                       per_group(dL_dcovariance), executor);
+  weight_backward<A>(weight, state.layer_matrix, sums, per_group(sums + channels), nullptr,
+                     dL_dmean, per_group(dL_dlayer_matrix.data()), per_group(matrix.data()),
+                     executor);
+  layer_matrix_backward<A>(map, rule, state.covariance, state.spectrum,
+                           per_group(dL_dlayer_matrix.data()), per_group(dL_dcovariance), executor);
   // affine_backward divides by the samples it is given, and it should be those of all.
   const A share = A(double(input.samples()) / *count);
   for (std::int64_t k = 0; k < channels + entries; ++k) gradients[k] *= share;
@@ -98,9 +100,9 @@ void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
 }
 
 template <typename T>
-void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
-                     Activations<const T> dL_doutput, Activations<const T> input,
-                     const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
+void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<const T> dL_doutput,
+                     Activations<const T> input, const Accumulator<T>* weight,
+                     const WhitenState<const Accumulator<T>>& state,
                      const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Executor& executor) {
   Scratch<Accumulator<T>> sums(input.channels * (1 + input.group_size()));
@@ -111,22 +113,22 @@ void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
 }
 
 #define KEEL_INSTANTIATE(T)                                                                        \
-  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,         \
+  template void whiten<T>(const LayerMap&, Activations<const T>, const Accumulator<T>*,            \
                           const Accumulator<T>*, const WhitenState<Accumulator<T>>&,               \
                           const Destination<T>&, const Executor&);                                 \
-  template void whiten_apply<T>(const SubspaceMap&, Activations<const T>, const double*,           \
+  template void whiten_apply<T>(const LayerMap&, Activations<const T>, const double*,              \
                                 const double*, const Accumulator<T>*, const Accumulator<T>*,       \
                                 const WhitenState<Accumulator<T>>&, const Destination<T>&,         \
                                 const Executor&);                                                  \
   template void whiten_backward<T>(                                                                \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
       const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&,      \
       Accumulator<T>*, Accumulator<T>*, const Executor&);                                          \
   template void whiten_backward_sums<T>(Activations<const T>, Activations<const T>,                \
                                         const WhitenState<const Accumulator<T>>&, Accumulator<T>*, \
                                         Accumulator<T>*, Accumulator<T>*, const Executor&);        \
   template void whiten_backward_apply<T>(                                                          \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
       const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,      \
       const double*, const Destination<T>&, const Executor&);
 KEEL_INSTANTIATE(float)

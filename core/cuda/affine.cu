@@ -8,7 +8,7 @@
 #include "cuda/affine/mma.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/whiten/stages.h"
+#include "cuda/whiten/shortcuts.h"
 
 namespace keel::cuda {
 namespace {

@@ -11,7 +11,7 @@
 #include "cuda/moments/finish.cuh"
 #include "cuda/moments/kernel.cuh"
 #include "cuda/moments/mma.h"
-#include "cuda/whiten/stages.h"
+#include "cuda/whiten/shortcuts.h"
 
 namespace keel::cuda {
 namespace {

@@ -1,9 +1,9 @@
 #include "keel/whiten.h"
 
 #include "cuda/launch/scratch.h"
-#include "cuda/whiten/stages.h"
+#include "cuda/whiten/shortcuts.h"
 #include "keel/moments.h"
-#include "keel/scale.h"
+#include "keel/weight_backward.h"
 #include "whiten_check.h"
 
 namespace keel::cuda {
@@ -11,7 +11,7 @@ namespace {
 
 /// From the state's mean and covariance, which the last kernel on the stream writes, to the output.
 template <typename T>
-void apply(const char* operation, const SubspaceMap& map, Activations<const T> input,
+void apply(const char* operation, const LayerMap& map, Activations<const T> input,
            const Accumulator<T>* weight, const Accumulator<T>* bias,
            const WhitenState<Accumulator<T>>& state, const Destination<T>& destination,
            const Stream& stream) {
@@ -19,12 +19,12 @@ void apply(const char* operation, const SubspaceMap& map, Activations<const T> i
   const std::int64_t groups = input.groups, d = input.group_size();
   Scratch<A> scaled(operation, stream, weight != nullptr ? groups * d * d : 0);
   const Matrices<A> matrix = weight != nullptr ? contiguous<A>(scaled, groups, d) : Matrices<A>{};
-  subspace_and_matrix<A>(map, state.covariance, weight, state.subspace, matrix, state.spectrum,
-                         stream);
+  weighted_layer_matrix<A>(map, state.covariance, weight, state.layer_matrix, matrix,
+                           state.spectrum, stream);
   const Activations<T> output = destination.get();
   require_same_shape(operation, "output", input, output);
-  affine_about_mean<T>(matrix ? matrix : state.subspace, state.mean, state.covariance, bias, input,
-                       output, stream);
+  affine_about_mean<T>(matrix ? matrix : state.layer_matrix, state.mean, state.covariance, bias,
+                       input, output, stream);
 }
 
 /// What apply_backward needs besides.
@@ -35,7 +35,7 @@ std::int64_t room_of_backward(const Activations<const T>& input) {
 
 /// From backward's sums, which the last kernel on the stream writes, to dL_dinput and dL_dweight.
 template <typename T>
-void apply_backward(const char* operation, const SubspaceMap& map, const SpectralRule& rule,
+void apply_backward(const char* operation, const LayerMap& map, const SpectralRule& rule,
                     Activations<const T> dL_doutput, Activations<const T> input,
                     const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
                     const Accumulator<T>* sum, const Accumulator<T>* cross,
@@ -46,8 +46,9 @@ void apply_backward(const char* operation, const SubspaceMap& map, const Spectra
   const auto per_group = [&](auto* data) { return contiguous(data, input.groups, d); };
   const auto matrix = per_group(room), dL_dcovariance = per_group(room + channels * d);
   A* const dL_dmean = room + 2 * channels * d;
-  matrix_backward<A>(map, rule, state.covariance, state.spectrum, state.subspace, weight, sum,
-                     per_group(cross), dL_dweight, dL_dmean, dL_dcovariance, matrix, stream);
+  weighted_layer_matrix_backward<A>(map, rule, state.covariance, state.spectrum, state.layer_matrix,
+                                    weight, sum, per_group(cross), dL_dweight, dL_dmean,
+                                    dL_dcovariance, matrix, stream);
   const Activations<T> dL_dinput = destination.get();
   require_same_shape(operation, "dL_dinput", dL_doutput, dL_dinput);
   affine_backward_about_mean<T>(matrix, dL_doutput, dL_dcovariance, dL_dmean, input, state.mean,
@@ -65,7 +66,7 @@ __global__ void take_share(const A* from, std::int64_t size, double samples, con
 }  // namespace
 
 template <typename T>
-void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulator<T>* weight,
+void whiten(const LayerMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
             const Destination<T>& output, const Stream& stream) {
   constexpr const char* kOperation = "keel::cuda::whiten";
@@ -75,7 +76,7 @@ void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulato
 }
 
 template <typename T>
-void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+void whiten_apply(const LayerMap& map, Activations<const T> input, const double* sums,
                   const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
                   const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
                   const Stream& stream) {
@@ -86,9 +87,9 @@ void whiten_apply(const SubspaceMap& map, Activations<const T> input, const doub
 }
 
 template <typename T>
-void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
-                     Activations<const T> dL_doutput, Activations<const T> input,
-                     const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
+void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<const T> dL_doutput,
+                     Activations<const T> input, const Accumulator<T>* weight,
+                     const WhitenState<const Accumulator<T>>& state,
                      const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Stream& stream) {
   using A = Accumulator<T>;
@@ -114,13 +115,14 @@ void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> 
   if (input.channels == 0) return;
   const auto cross = contiguous<A>(sums + input.channels, input.groups, input.group_size());
   cross_moments_about_mean<T>(dL_doutput, input, state.mean, state.covariance, sums, cross, stream);
-  scale_backward<A>(nullptr, state.subspace, nullptr, cross, dL_dweight, nullptr, {}, {}, stream);
+  weight_backward<A>(nullptr, state.layer_matrix, nullptr, cross, dL_dweight, nullptr, {}, {},
+                     stream);
   check(kOperation, cudaMemcpyAsync(dL_dbias, sums, std::size_t(input.channels) * sizeof(A),
                                     cudaMemcpyDeviceToDevice, native(stream)));
 }
 
 template <typename T>
-void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
                            Activations<const T> dL_doutput, Activations<const T> input,
                            const Accumulator<T>* weight,
                            const WhitenState<const Accumulator<T>>& state,
@@ -146,22 +148,22 @@ void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
 }
 
 #define KEEL_INSTANTIATE(T)                                                                        \
-  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,         \
+  template void whiten<T>(const LayerMap&, Activations<const T>, const Accumulator<T>*,            \
                           const Accumulator<T>*, const WhitenState<Accumulator<T>>&,               \
                           const Destination<T>&, const Stream&);                                   \
-  template void whiten_apply<T>(const SubspaceMap&, Activations<const T>, const double*,           \
+  template void whiten_apply<T>(const LayerMap&, Activations<const T>, const double*,              \
                                 const double*, const Accumulator<T>*, const Accumulator<T>*,       \
                                 const WhitenState<Accumulator<T>>&, const Destination<T>&,         \
                                 const Stream&);                                                    \
   template void whiten_backward<T>(                                                                \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
       const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&,      \
       Accumulator<T>*, Accumulator<T>*, const Stream&);                                            \
   template void whiten_backward_sums<T>(Activations<const T>, Activations<const T>,                \
                                         const WhitenState<const Accumulator<T>>&, Accumulator<T>*, \
                                         Accumulator<T>*, Accumulator<T>*, const Stream&);          \
   template void whiten_backward_apply<T>(                                                          \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
       const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,      \
       const double*, const Destination<T>&, const Stream&);
 KEEL_INSTANTIATE(float)

@@ -5,20 +5,20 @@
 namespace keel::cuda {
 
 template <typename T>
-void whiten(const SubspaceMap&, Activations<const T>, const Accumulator<T>*, const Accumulator<T>*,
+void whiten(const LayerMap&, Activations<const T>, const Accumulator<T>*, const Accumulator<T>*,
             const WhitenState<Accumulator<T>>&, const Destination<T>&, const Stream&) {
   missing("keel::cuda::whiten");
 }
 
 template <typename T>
-void whiten_apply(const SubspaceMap&, Activations<const T>, const double*, const double*,
+void whiten_apply(const LayerMap&, Activations<const T>, const double*, const double*,
                   const Accumulator<T>*, const Accumulator<T>*, const WhitenState<Accumulator<T>>&,
                   const Destination<T>&, const Stream&) {
   missing("keel::cuda::whiten_apply");
 }
 
 template <typename T>
-void whiten_backward(const SubspaceMap&, const SpectralRule&, Activations<const T>,
+void whiten_backward(const LayerMap&, const SpectralRule&, Activations<const T>,
                      Activations<const T>, const Accumulator<T>*,
                      const WhitenState<const Accumulator<T>>&, const Destination<T>&,
                      Accumulator<T>*, Accumulator<T>*, const Stream&) {
@@ -33,7 +33,7 @@ void whiten_backward_sums(Activations<const T>, Activations<const T>,
 }
 
 template <typename T>
-void whiten_backward_apply(const SubspaceMap&, const SpectralRule&, Activations<const T>,
+void whiten_backward_apply(const LayerMap&, const SpectralRule&, Activations<const T>,
                            Activations<const T>, const Accumulator<T>*,
                            const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,
                            const double*, const Destination<T>&, const Stream&) {
@@ -41,22 +41,22 @@ void whiten_backward_apply(const SubspaceMap&, const SpectralRule&, Activations<
 }
 
 #define KEEL_INSTANTIATE(T)                                                                        \
-  template void whiten<T>(const SubspaceMap&, Activations<const T>, const Accumulator<T>*,         \
+  template void whiten<T>(const LayerMap&, Activations<const T>, const Accumulator<T>*,            \
                           const Accumulator<T>*, const WhitenState<Accumulator<T>>&,               \
                           const Destination<T>&, const Stream&);                                   \
-  template void whiten_apply<T>(const SubspaceMap&, Activations<const T>, const double*,           \
+  template void whiten_apply<T>(const LayerMap&, Activations<const T>, const double*,              \
                                 const double*, const Accumulator<T>*, const Accumulator<T>*,       \
                                 const WhitenState<Accumulator<T>>&, const Destination<T>&,         \
                                 const Stream&);                                                    \
   template void whiten_backward<T>(                                                                \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
       const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&,      \
       Accumulator<T>*, Accumulator<T>*, const Stream&);                                            \
   template void whiten_backward_sums<T>(Activations<const T>, Activations<const T>,                \
                                         const WhitenState<const Accumulator<T>>&, Accumulator<T>*, \
                                         Accumulator<T>*, Accumulator<T>*, const Stream&);          \
   template void whiten_backward_apply<T>(                                                          \
-      const SubspaceMap&, const SpectralRule&, Activations<const T>, Activations<const T>,         \
+      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
       const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,      \
       const double*, const Destination<T>&, const Stream&);
 KEEL_INSTANTIATE(float)

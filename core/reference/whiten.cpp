@@ -22,23 +22,23 @@ std::vector<double> weighted(const double* weight, Matrices<const double> matric
 
 }  // namespace
 
-void whiten(const SubspaceMap& map, Activations<const double> input, const double* weight,
+void whiten(const LayerMap& map, Activations<const double> input, const double* weight,
             const double* bias, const WhitenState<double>& state, Activations<double> output) {
   check_whiten("keel::reference::whiten", input, state);
   moments(input, state.mean, state.covariance);
-  subspace(map, state.covariance, state.subspace, state.spectrum);
-  const std::vector<double> matrix = weighted(weight, state.subspace);
+  layer_matrix(map, state.covariance, state.layer_matrix, state.spectrum);
+  const std::vector<double> matrix = weighted(weight, state.layer_matrix);
   affine(contiguous(matrix.data(), input.groups, input.group_size()), state.mean, bias, input,
          output);
 }
 
-void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
+void whiten_backward(const LayerMap& map, const SpectralRule& rule,
                      Activations<const double> dL_doutput, Activations<const double> input,
                      const double* weight, const WhitenState<const double>& state,
                      Activations<double> dL_dinput, double* dL_dweight, double* dL_dbias) {
   check_whiten_backward("keel::reference::whiten_backward", dL_doutput, input, state);
   const std::int64_t channels = input.channels, d = input.group_size();
-  const Matrices<const double> S = state.subspace;
+  const Matrices<const double> S = state.layer_matrix;
   std::vector<double> P(std::size_t(channels * d)), dL_dcovariance(P.size());
   const auto per_group = [&](auto& numbers) { return contiguous(numbers.data(), input.groups, d); };
   cross_moments(dL_doutput, input, state.mean, dL_dbias, per_group(P));
@@ -54,9 +54,9 @@ void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
     }
   }
   const std::vector<double> matrix = weighted(weight, S),
-                            dL_dsubspace = weighted(weight, per_group(P));
-  subspace_backward(map, rule, state.covariance, state.spectrum, per_group(dL_dsubspace),
-                    per_group(dL_dcovariance));
+                            dL_dlayer_matrix = weighted(weight, per_group(P));
+  layer_matrix_backward(map, rule, state.covariance, state.spectrum, per_group(dL_dlayer_matrix),
+                        per_group(dL_dcovariance));
   affine_backward(per_group(matrix), dL_doutput, per_group(dL_dcovariance), dL_dmean.data(), input,
                   state.mean, dL_dinput);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A whitening layer's training step, one call a direction: moments -> subspace -> scale -> affine, and the
+// A whitening layer's training step, one call a direction: moments -> layer_matrix -> times the weight -> affine, and the
 // way back. Where several processes share a batch it is two calls a direction, and between them the
 // numbers that the first one wrote are summed over the processes:
 //
@@ -16,21 +16,21 @@
 
 #include "keel/activations.h"
 #include "keel/executor.h"
+#include "keel/layer_matrix.h"
 #include "keel/matrices.h"
 #include "keel/stream.h"
-#include "keel/subspace.h"
 
 namespace keel {
 
 /// What forward finds out about the batch, all of which backward needs. A view: it owns nothing.
 template <typename A>
 struct WhitenState {
-  A* mean = nullptr;       ///< channels
-  Matrices<A> covariance;  ///< groups of d x d
-  Matrices<A> subspace;    ///< S, groups of d x d
-  SubspaceState<A> spectrum;
+  A* mean = nullptr;         ///< channels
+  Matrices<A> covariance;    ///< groups of d x d
+  Matrices<A> layer_matrix;  ///< S, groups of d x d
+  LayerMatrixState<A> spectrum;
 
-  operator WhitenState<const A>() const { return {mean, covariance, subspace, spectrum}; }
+  operator WhitenState<const A>() const { return {mean, covariance, layer_matrix, spectrum}; }
 };
 
 /// Where activations go: memory that is there, or a function that gets it. It is called once, when the
@@ -62,10 +62,10 @@ struct Destination {
 ///   dL_doutput of each channel and sum dL_doutput (input - mean)^T of each group, one after another: C + C d
 ///   numbers of type A. `count`, the first of forward's sums, is the number of all samples.
 namespace reference {
-void whiten(const SubspaceMap& map, Activations<const double> input, const double* weight,
+void whiten(const LayerMap& map, Activations<const double> input, const double* weight,
             const double* bias, const WhitenState<double>& state, Activations<double> output);
 
-void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
+void whiten_backward(const LayerMap& map, const SpectralRule& rule,
                      Activations<const double> dL_doutput, Activations<const double> input,
                      const double* weight, const WhitenState<const double>& state,
                      Activations<double> dL_dinput, double* dL_dweight, double* dL_dbias);
@@ -73,20 +73,20 @@ void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
 
 namespace cpu {
 template <typename T>
-void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulator<T>* weight,
+void whiten(const LayerMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
             const Destination<T>& output, const Executor& executor = serial());
 
 template <typename T>
-void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+void whiten_apply(const LayerMap& map, Activations<const T> input, const double* sums,
                   const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
                   const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
                   const Executor& executor = serial());
 
 template <typename T>
-void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
-                     Activations<const T> dL_doutput, Activations<const T> input,
-                     const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
+void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<const T> dL_doutput,
+                     Activations<const T> input, const Accumulator<T>* weight,
+                     const WhitenState<const Accumulator<T>>& state,
                      const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Executor& executor = serial());
 
@@ -97,7 +97,7 @@ void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> 
                           const Executor& executor = serial());
 
 template <typename T>
-void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
                            Activations<const T> dL_doutput, Activations<const T> input,
                            const Accumulator<T>* weight,
                            const WhitenState<const Accumulator<T>>& state,
@@ -110,21 +110,21 @@ namespace cuda {
 /// the mean's product is taken off the sum, in groups of 64: this costs no more than a factor of five in
 /// the rounding of a float32 product.
 template <typename T>
-void whiten(const SubspaceMap& map, Activations<const T> input, const Accumulator<T>* weight,
+void whiten(const LayerMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
             const Destination<T>& output, const Stream& stream = {});
 
 /// Nothing is waited for: sums, shift and count lie on the device.
 template <typename T>
-void whiten_apply(const SubspaceMap& map, Activations<const T> input, const double* sums,
+void whiten_apply(const LayerMap& map, Activations<const T> input, const double* sums,
                   const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
                   const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
                   const Stream& stream = {});
 
 template <typename T>
-void whiten_backward(const SubspaceMap& map, const SpectralRule& rule,
-                     Activations<const T> dL_doutput, Activations<const T> input,
-                     const Accumulator<T>* weight, const WhitenState<const Accumulator<T>>& state,
+void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<const T> dL_doutput,
+                     Activations<const T> input, const Accumulator<T>* weight,
+                     const WhitenState<const Accumulator<T>>& state,
                      const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Stream& stream = {});
 
@@ -135,7 +135,7 @@ void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> 
                           const Stream& stream = {});
 
 template <typename T>
-void whiten_backward_apply(const SubspaceMap& map, const SpectralRule& rule,
+void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
                            Activations<const T> dL_doutput, Activations<const T> input,
                            const Accumulator<T>* weight,
                            const WhitenState<const Accumulator<T>>& state,

@@ -7,7 +7,7 @@
 
 #include "keel/torch/threads.h"
 #include "lab/cli/command.h"
-#include "lab/cli/layer_matrix.h"
+#include "lab/cli/inspected_matrix.h"
 #include "lab/cli/options.h"
 #include "lab/report/spectrum_study.h"
 #include "lab/report/wording.h"
@@ -26,7 +26,7 @@ std::string terms_text(double terms) {
   return std::isfinite(terms) ? fmt::format("{:.0f}", terms) : "no number";
 }
 
-void print(const LayerMatrix& source, const SpectrumStudy& s, const std::string& function) {
+void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::string& function) {
   const double largest = s.values.front(), smallest = s.values.back();
   fmt::print("{}\n", source.description);
   fmt::print("n = {}, eigenvalues {} ... {}, condition {}\n", s.values.size(), number(largest),
@@ -59,7 +59,7 @@ void print(const LayerMatrix& source, const SpectrumStudy& s, const std::string&
   }
 }
 
-nlohmann::json to_json(const LayerMatrix& source, const SpectrumStudy& s,
+nlohmann::json to_json(const InspectedMatrix& source, const SpectrumStudy& s,
                        const std::string& function) {
   nlohmann::json pairs = nlohmann::json::array(), rules = nlohmann::json::array();
   for (const auto& pair : s.neighbours) {
@@ -87,7 +87,7 @@ nlohmann::json to_json(const LayerMatrix& source, const SpectrumStudy& s,
 
 int inspect(const std::vector<std::string>& arguments) {
   std::string where, function = "inv_sqrt";
-  LayerMatrixOptions from;
+  InspectedMatrixOptions from;
   lab::report::StudyOptions options;
   bool json = false;
   const auto app = make_app(
@@ -127,7 +127,7 @@ int inspect(const std::vector<std::string>& arguments) {
   }
   keel::use_all_cores();
   options.function = keel::spectral_function(function);
-  const LayerMatrix source = layer_matrix(where, from);
+  const InspectedMatrix source = inspected_matrix(where, from);
   const SpectrumStudy result = lab::report::study(source.matrix, options);
   if (json)
     fmt::print("{}\n", to_json(source, result, function).dump(2));

@@ -75,11 +75,11 @@ struct Assemble {
 };
 
 struct Matrix {
-  Tensor subspace, values, rank;
+  Tensor layer_matrix, values, rank;
 };
 
 /// The d x d matrix of a layer. It stays in the statistics' type; autocast would take its products to half.
-Matrix matrix_of(const Tensor& covariance, const SubspaceMap& map, const PowerMethod& method) {
+Matrix matrix_of(const Tensor& covariance, const LayerMap& map, const PowerMethod& method) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const auto [eps, policy] =
       std::visit([](const auto& m) { return std::pair(m.eps, m.rank); }, map);
@@ -136,7 +136,7 @@ Moments moments_over(const ProcessGroup& processes, const Tensor& input, std::in
 }  // namespace
 
 PowerMethodNormImpl::PowerMethodNormImpl(const keel::nn::WhiteningOptions& given,
-                                         const SubspaceMap& map, const PowerMethod& method)
+                                         const LayerMap& map, const PowerMethod& method)
     : WhiteningImpl("keel::lab::PowerMethodNorm", given, map), map_(map), method_(method) {
   term::check(method.kName, method);
 }
@@ -144,13 +144,14 @@ PowerMethodNormImpl::PowerMethodNormImpl(const keel::nn::WhiteningOptions& given
 Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const ProcessGroup& processes) const {
   const std::int64_t groups = *options.groups;
   const auto [mean, covariance] = moments_over(processes, input, groups);
-  const auto [subspace, values, rank] = matrix_of(covariance, map_, method_);
+  const auto [layer_matrix, values, rank] = matrix_of(covariance, map_, method_);
   const Tensor matrix =
-      weight.defined() ? subspace * weight.to(subspace.dtype()).reshape({groups, -1, 1}) : subspace;
+      weight.defined() ? layer_matrix * weight.to(layer_matrix.dtype()).reshape({groups, -1, 1})
+                       : layer_matrix;
   return {affine(input, matrix, mean, bias),
           mean.detach(),
           covariance.detach(),
-          subspace.detach(),
+          layer_matrix.detach(),
           values.detach(),
           rank};
 }

@@ -10,7 +10,7 @@ namespace keel::lab {
 /// here: stop where an eigenvalue rises above the one before.
 class PowerMethodNormImpl : public keel::nn::WhiteningImpl {
  public:
-  PowerMethodNormImpl(const keel::nn::WhiteningOptions& options, const SubspaceMap& map,
+  PowerMethodNormImpl(const keel::nn::WhiteningOptions& options, const LayerMap& map,
                       const PowerMethod& method);
   void pretty_print(std::ostream& stream) const override;
 
@@ -18,7 +18,7 @@ class PowerMethodNormImpl : public keel::nn::WhiteningImpl {
   Whitened batch_step(const torch::Tensor& input,
                       const keel::nn::ProcessGroup& processes) const override;
 
-  SubspaceMap map_;
+  LayerMap map_;
   PowerMethod method_;
 };
 

@@ -114,6 +114,17 @@ void prune(const fs::path& folder, std::int64_t keep, std::int64_t written) {
     if (entry.path().extension() == kUnfinished) fs::remove(entry.path(), ignored);
 }
 
+/// Older files have running_subspace for running_matrix.
+void rename_old_buffers(std::map<std::string, torch::Tensor>& tensors) {
+  const std::string old = ".running_subspace";
+  std::map<std::string, torch::Tensor> renamed;
+  for (const auto& [name, tensor] : tensors)
+    renamed.emplace(
+        name.ends_with(old) ? name.substr(0, name.size() - old.size()) + ".running_matrix" : name,
+        tensor);
+  tensors = std::move(renamed);
+}
+
 Checkpoint load_from_json(const fs::path& file) {
   const json about = parse_json(read_file(file), file.string());
   require(about.is_object(), fmt::format("{} is no JSON object", file.string()));
@@ -148,6 +159,7 @@ Checkpoint load_from_json(const fs::path& file) {
   require(crc32(bytes) == sum, fmt::format("{} has checksum {:08x}, expected {:08x}",
                                            tensors.string(), crc32(bytes), sum));
   result.tensors = parse_safetensors(bytes, tensors.string());
+  rename_old_buffers(result.tensors.tensors);
   return result;
 }
 

@@ -101,7 +101,7 @@ torch::nn::Conv2d WhiteningImpl::as_conv1x1() const {
   torch::nn::Conv2d plain(
       torch::nn::Conv2dOptions(channels, channels, 1).groups(*options.groups).bias(true));
   plain->eval();
-  const Tensor identity = torch::eye(d, running_subspace.options()).repeat({*options.groups, 1});
+  const Tensor identity = torch::eye(d, running_matrix.options()).repeat({*options.groups, 1});
   return folded(plain, identity.reshape({channels, d, 1, 1}), Tensor());
 }
 

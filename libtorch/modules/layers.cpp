@@ -6,7 +6,7 @@ namespace keel::nn {
 namespace {
 
 template <typename Map>
-SubspaceMap map_of(const WhiteningOptions& options) {
+LayerMap map_of(const WhiteningOptions& options) {
   Map map{.eps = options.eps};
   if (options.rank) map.rank = *options.rank;
   return map;

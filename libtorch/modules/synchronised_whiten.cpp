@@ -1,11 +1,10 @@
 #include "modules/synchronised_whiten.h"
 
-#include "activations.h"
+#include "activation_tensors.h"
 #include "autograd.h"
 #include "check.h"
-#include "modules/held.h"
 #include "modules/sum_over.h"
-#include "ops/calls.h"
+#include "ops/operators.h"
 
 namespace keel::nn {
 namespace {
@@ -16,12 +15,16 @@ using ops::Optional;
 using ops::variable_list;
 using torch::Tensor;
 
-/// All that is no tensor.
-struct Settings {
+/// What backward asks for and no tensor holds.
+struct Settings : torch::CustomClassHolder {
   std::int64_t groups;
   std::string map, rule;
   ProcessGroup group;
+
+  Settings(std::int64_t g, std::string m, std::string r, ProcessGroup p)
+      : groups(g), map(std::move(m)), rule(std::move(r)), group(std::move(p)) {}
 };
+using SharedSettings = c10::intrusive_ptr<Settings>;
 
 /// The partial moments of all processes, and the shift they are about.
 std::pair<Tensor, Tensor> moments_of_all(const Tensor& input, const Settings& set) {
@@ -38,24 +41,25 @@ std::pair<Tensor, Tensor> moments_of_all(const Tensor& input, const Settings& se
   return {sums, shift};
 }
 
-/// output, count, mean, covariance, subspace, values, vectors, rank
+/// output, count, mean, covariance, layer_matrix, values, vectors, rank
 variable_list step(const Tensor& input, const Optional<Tensor>& weight,
                    const Optional<Tensor>& bias, const Settings& set) {
   const auto [sums, shift] = moments_of_all(input, set);
-  auto [output, mean, covariance, subspace, values, vectors, rank] = ops::whiten_apply(
+  auto [output, mean, covariance, layer_matrix, values, vectors, rank] = ops::whiten_apply(
       input, weight, bias, set.groups, sums, if_defined(shift), set.map, set.rule);
-  return {output, sums.narrow(0, 0, 1).clone(), mean, covariance, subspace, values, vectors, rank};
+  return {output, sums.narrow(0, 0, 1).clone(), mean, covariance, layer_matrix, values, vectors,
+          rank};
 }
 
 struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode> {
   static variable_list forward(AutogradContext* ctx, const Tensor& input,
                                const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-                               const Settings& set) {
+                               const SharedSettings& set) {
     const ops::BelowAutograd below_autograd;
-    const variable_list out = step(input, weight, bias, set);
+    const variable_list out = step(input, weight, bias, *set);
     ctx->set_materialize_grads(false);
     ctx->mark_non_differentiable(variable_list(out.begin() + 1, out.end()));
-    ctx->saved_data["set"] = hold(set);
+    ctx->saved_data["set"] = c10::IValue::make_capsule(set);
     ctx->saved_data["has_bias"] = ops::or_undefined(bias).defined();
     ctx->saved_data["with_input"] = input.requires_grad();
     variable_list saved{input, ops::or_undefined(weight)};
@@ -67,13 +71,14 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1], &count = saved[2], &mean = saved[3],
-                 &covariance = saved[4], &subspace = saved[5], &values = saved[6],
+                 &covariance = saved[4], &layer_matrix = saved[5], &values = saved[6],
                  &vectors = saved[7], &rank = saved[8];
-    const auto& set = held<Settings>(ctx->saved_data["set"]);
+    const auto capsule = ctx->saved_data["set"].toCapsule();
+    const auto& set = static_cast<const Settings&>(*capsule);
     // No gradient here is no reason to stay away: others wait, and their losses depend on this input.
     const Tensor grad = grads[0].defined() ? grads[0] : torch::zeros_like(input);
-    const auto [own, grad_weight, grad_bias] =
-        ops::whiten_backward_sums(grad, input, mean, covariance, subspace, values, vectors, rank);
+    const auto [own, grad_weight, grad_bias] = ops::whiten_backward_sums(
+        grad, input, mean, covariance, layer_matrix, values, vectors, rank);
     variable_list input_grads(4);
     if (weight.defined()) input_grads[1] = grad_weight;
     if (ctx->saved_data["has_bias"].toBool()) input_grads[2] = grad_bias;
@@ -81,7 +86,7 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
     Tensor sums = own.detach();
     sum_over(set.group, sums);
     input_grads[0] =
-        ops::whiten_backward_apply(grad, input, if_defined(weight), mean, covariance, subspace,
+        ops::whiten_backward_apply(grad, input, if_defined(weight), mean, covariance, layer_matrix,
                                    values, vectors, rank, sums, count, set.map, set.rule);
     return input_grads;
   }
@@ -90,13 +95,13 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
 }  // namespace
 
 Whitened synchronised_whiten(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                             std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule,
+                             std::int64_t groups, const LayerMap& map, const SpectralRule& rule,
                              const ProcessGroup& group) {
   // Before the first sum: an error in one process should be one in all.
   ops::check_activations("keel::whiten", "input", input, groups);
   ops::check_channels("keel::whiten", "weight", weight, input);
   ops::check_channels("keel::whiten", "bias", bias, input);
-  const Settings set{groups, to_string(map), to_string(rule), group};
+  const auto set = c10::make_intrusive<Settings>(groups, to_string(map), to_string(rule), group);
   // Converting outside the node lets each gradient come back in its own type.
   const auto w = if_defined(ops::in_statistics_type(weight, input)),
              b = if_defined(ops::in_statistics_type(bias, input));
@@ -104,7 +109,7 @@ Whitened synchronised_whiten(const Tensor& input, const Tensor& weight, const Te
     if (ops::needs_graph({input, ops::or_undefined(w), ops::or_undefined(b)}))
       return SynchronisedWhitenNode::apply(input, w, b, set);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return step(input, w, b, set);
+    return step(input, w, b, *set);
   };
   const variable_list out = run();
   return {out[0], out[2], out[3], out[4], out[5], out[7]};

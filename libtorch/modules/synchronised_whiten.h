@@ -11,7 +11,7 @@ namespace keel::nn {
 /// The gradient of the input is that of the sum of all processes' losses. Those of weight and bias
 /// are this process's share of it, as for every parameter of a data-parallel model.
 Whitened synchronised_whiten(const torch::Tensor& input, const torch::Tensor& weight,
-                             const torch::Tensor& bias, std::int64_t groups, const SubspaceMap& map,
+                             const torch::Tensor& bias, std::int64_t groups, const LayerMap& map,
                              const SpectralRule& rule, const ProcessGroup& group);
 
 }  // namespace keel::nn

@@ -2,20 +2,19 @@
 
 #include <sstream>
 
-#include "activations.h"
+#include "activation_tensors.h"
 #include "check.h"
 #include "keel/torch/affine.h"
 #include "keel/torch/whiten.h"
 #include "modules/synchronised_whiten.h"
-#include "ops/calls.h"
+#include "ops/operators.h"
 
 namespace keel::nn {
 namespace {
 
 using torch::Tensor;
 
-WhiteningOptions completed(const std::string& name, WhiteningOptions options,
-                           const SubspaceMap& map) {
+WhiteningOptions completed(const std::string& name, WhiteningOptions options, const LayerMap& map) {
   const std::int64_t channels = options.num_features;
   TORCH_CHECK_VALUE(channels > 0, name, ": expected num_features > 0, got ", channels);
   for (const auto& [what, number] :
@@ -40,7 +39,7 @@ WhiteningOptions completed(const std::string& name, WhiteningOptions options,
 
 }  // namespace
 
-WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, SubspaceMap map)
+WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, LayerMap map)
     : Module(std::move(name)), options(completed(this->name(), given, map)), map_(std::move(map)) {
   const std::int64_t channels = options.num_features, d = *options.group_size;
   if (options.affine) {
@@ -49,7 +48,7 @@ WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, Su
   }
   if (options.track_running_stats) {
     running_mean = register_buffer("running_mean", torch::empty({channels}));
-    running_subspace = register_buffer("running_subspace", torch::empty({*options.groups, d, d}));
+    running_matrix = register_buffer("running_matrix", torch::empty({*options.groups, d, d}));
     if (std::holds_alternative<keel::PcaDenoising>(map_))
       running_variance = register_buffer("running_variance", torch::empty({channels}));
     num_batches_tracked = register_buffer("num_batches_tracked", torch::empty({}, torch::kLong));
@@ -68,7 +67,7 @@ void WhiteningImpl::reset_running_stats() {
   if (!running_mean.defined()) return;
   const torch::NoGradGuard no_grad;
   running_mean.fill_(0);
-  running_subspace.copy_(torch::eye(*options.group_size, running_subspace.options()));
+  running_matrix.copy_(torch::eye(*options.group_size, running_matrix.options()));
   if (running_variance.defined()) running_variance.fill_(1);
   num_batches_tracked.fill_(0);
 }
@@ -106,13 +105,13 @@ Whitened WhiteningImpl::batch_step(const Tensor& input, const ProcessGroup& proc
 
 void WhiteningImpl::update_running_stats(const Whitened& batch) {
   const torch::NoGradGuard no_grad;
-  ops::track(running_mean, running_subspace, ops::if_defined(running_variance), num_batches_tracked,
-             batch.mean, batch.covariance, batch.subspace, ops::to_torch(options.momentum),
-             options.eps);
+  ops::running_average(running_mean, running_matrix, ops::if_defined(running_variance),
+                       num_batches_tracked, batch.mean, batch.covariance, batch.layer_matrix,
+                       ops::to_torch(options.momentum), options.eps);
 }
 
 Tensor WhiteningImpl::evaluation_matrix(torch::Dtype type) const {
-  Tensor matrix = running_subspace.to(type);
+  Tensor matrix = running_matrix.to(type);
   if (running_variance.defined())
     matrix = matrix *
              (running_variance.to(type) + options.eps).rsqrt().reshape({*options.groups, 1, -1});

@@ -1,12 +1,12 @@
 #include "keel/affine.h"
 
-#include "activations.h"
+#include "activation_tensors.h"
 #include "autograd.h"
 #include "check.h"
 #include "device.h"
 #include "keel/torch/affine.h"
-#include "matrices.h"
-#include "ops/calls.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
 
 namespace keel::ops {
 

@@ -4,8 +4,8 @@
 #include "check.h"
 #include "device.h"
 #include "keel/torch/eigh.h"
-#include "matrices.h"
-#include "ops/calls.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
 #include "second_at_repeats.h"
 
 namespace keel::ops {

@@ -4,8 +4,8 @@
 #include "check.h"
 #include "device.h"
 #include "gradient_rule_formula.h"
-#include "matrices.h"
-#include "ops/calls.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
 
 namespace keel::ops {
 

@@ -5,8 +5,8 @@
 #include "device.h"
 #include "keel/eigh.h"
 #include "keel/torch/spectral.h"
-#include "matrices.h"
-#include "ops/calls.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
 
 namespace keel::ops {
 

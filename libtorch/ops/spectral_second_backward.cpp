@@ -2,8 +2,8 @@
 #include "check.h"
 #include "device.h"
 #include "keel/spectral.h"
-#include "matrices.h"
-#include "ops/calls.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
 
 namespace keel::ops {
 

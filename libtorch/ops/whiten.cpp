@@ -1,12 +1,12 @@
 // The forward of every whitening layer's training step: whole, or from sums that several processes added up.
 
-#include "ops/whiten.h"
+#include "ops/whiten_state.h"
 
 #include "autograd.h"
 #include "check.h"
 #include "device.h"
 #include "keel/moments.h"
-#include "ops/calls.h"
+#include "ops/operators.h"
 
 namespace keel::ops {
 
@@ -46,9 +46,9 @@ void check_whiten(const Tensor& input, const Optional<Tensor>& weight, const Opt
                     shape_of(input));
 }
 
-SubspaceMap map_under(const char* operation, StringView map, StringView rule) {
+LayerMap map_under(const char* operation, StringView map, StringView rule) {
   parsed(spectral_rule, operation, rule);  // a bad rule is an error now
-  return parsed(subspace_map, operation, map);
+  return parsed(layer_map, operation, map);
 }
 
 /// What `call(where, input, weight, bias, state, output)` makes of the core's views of them; of META tensors the
@@ -72,7 +72,7 @@ ForwardTensors results(const Tensor& input, const Optional<Tensor>& weight,
                    out);
     });
   }
-  return {output,       found.mean,    found.covariance, found.subspace,
+  return {output,       found.mean,    found.covariance, found.layer_matrix,
           found.values, found.vectors, found.rank};
 }
 
@@ -81,7 +81,7 @@ ForwardTensors whiten_forward_kernel(const Tensor& input, const Optional<Tensor>
                                      const Optional<Tensor>& bias, std::int64_t groups,
                                      StringView map, StringView rule) {
   check_whiten(input, weight, bias, groups);
-  const SubspaceMap chosen = map_under(kWhiten, map, rule);
+  const LayerMap chosen = map_under(kWhiten, map, rule);
   return results<META>(input, weight, bias, groups,
                        [&](const auto& where, const auto& x, const auto&... rest) {
                          KEEL_TWINS(whiten)(where, chosen, x, rest...);
@@ -101,7 +101,7 @@ ForwardTensors whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& 
   TORCH_CHECK(sums.device() == input.device(), kWhitenApply, ": expected sums on ", input.device(),
               ", got some on ", sums.device());
   check_channels(kWhitenApply, "shift", or_undefined(shift), input);
-  const SubspaceMap chosen = map_under(kWhitenApply, map, rule);
+  const LayerMap chosen = map_under(kWhitenApply, map, rule);
   const Tensor total = sums.contiguous(), about = as_shift(shift);
   return results<META>(input, weight, bias, groups,
                        [&](const auto& where, const auto& x, const auto&... rest) {
@@ -117,17 +117,17 @@ struct WhitenNode : torch::autograd::Function<WhitenNode> {
                                std::int64_t groups, const std::string& map,
                                const std::string& rule) {
     const BelowAutograd below_autograd;
-    auto [output, mean, covariance, subspace, values, vectors, rank] =
+    auto [output, mean, covariance, layer_matrix, values, vectors, rank] =
         whiten_forward(input, weight, bias, groups, map, rule);
     ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({mean, covariance, subspace, values, vectors, rank});
+    ctx->mark_non_differentiable({mean, covariance, layer_matrix, values, vectors, rank});
     ctx->saved_data["has_bias"] = or_undefined(bias).defined();
     ctx->saved_data["map"] = map;
     ctx->saved_data["rule"] = rule;
     // The input, and O(C d) numbers.
     ctx->save_for_backward(
-        {input, or_undefined(weight), mean, covariance, subspace, values, vectors, rank});
-    return {output, mean, covariance, subspace, values, vectors, rank};
+        {input, or_undefined(weight), mean, covariance, layer_matrix, values, vectors, rank});
+    return {output, mean, covariance, layer_matrix, values, vectors, rank};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -166,12 +166,12 @@ ForwardTensors whiten_forward_autograd(const Tensor& input, const Optional<Tenso
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "whiten_forward(Tensor input, Tensor? weight, Tensor? bias, int groups, str map,"
-      " str rule='exact') -> (Tensor output, Tensor mean, Tensor covariance, Tensor subspace,"
+      " str rule='exact') -> (Tensor output, Tensor mean, Tensor covariance, Tensor layer_matrix,"
       " Tensor values, Tensor vectors, Tensor rank)");
   m.def(
       "whiten_apply(Tensor input, Tensor? weight, Tensor? bias, int groups, Tensor sums,"
       " Tensor? shift, str map, str rule='exact') -> (Tensor output, Tensor mean,"
-      " Tensor covariance, Tensor subspace, Tensor values, Tensor vectors, Tensor rank)");
+      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank)");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) {
   m.impl("whiten_forward", &whiten_forward_kernel<false>);
@@ -195,12 +195,12 @@ TORCH_LIBRARY_IMPL(keel, Autograd, m) {
 namespace keel {
 
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
-                std::int64_t groups, const SubspaceMap& map, const SpectralRule& rule) {
+                std::int64_t groups, const LayerMap& map, const SpectralRule& rule) {
   ops::check_activations(ops::kWhiten, "input", input, groups);
-  auto [output, mean, covariance, subspace, values, vectors, rank] =
+  auto [output, mean, covariance, layer_matrix, values, vectors, rank] =
       ops::whiten_forward(input, ops::if_defined(weight), ops::if_defined(bias), groups,
                           to_string(map), to_string(rule));
-  return {output, mean, covariance, subspace, values, rank};
+  return {output, mean, covariance, layer_matrix, values, rank};
 }
 
 }  // namespace keel

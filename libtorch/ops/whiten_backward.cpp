@@ -4,8 +4,8 @@
 #include "autograd.h"
 #include "check.h"
 #include "device.h"
-#include "ops/calls.h"
-#include "ops/whiten.h"
+#include "ops/operators.h"
+#include "ops/whiten_state.h"
 
 namespace keel::ops {
 
@@ -13,30 +13,31 @@ using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
 Gradients whiten_backward(const Tensor& grad_output, const Tensor& input,
                           const Optional<Tensor>& weight, const Tensor& mean,
-                          const Tensor& covariance, const Tensor& subspace, const Tensor& values,
-                          const Tensor& vectors, const Tensor& rank, StringView map,
-                          StringView rule) {
+                          const Tensor& covariance, const Tensor& layer_matrix,
+                          const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                          StringView map, StringView rule) {
   static const auto op = operator_named<decltype(whiten_backward)>("keel::whiten_backward");
-  return op.call(grad_output, input, weight, mean, covariance, subspace, values, vectors, rank, map,
-                 rule);
+  return op.call(grad_output, input, weight, mean, covariance, layer_matrix, values, vectors, rank,
+                 map, rule);
 }
 
 Gradients whiten_backward_sums(const Tensor& grad_output, const Tensor& input, const Tensor& mean,
-                               const Tensor& covariance, const Tensor& subspace,
+                               const Tensor& covariance, const Tensor& layer_matrix,
                                const Tensor& values, const Tensor& vectors, const Tensor& rank) {
   static const auto op =
       operator_named<decltype(whiten_backward_sums)>("keel::whiten_backward_sums");
-  return op.call(grad_output, input, mean, covariance, subspace, values, vectors, rank);
+  return op.call(grad_output, input, mean, covariance, layer_matrix, values, vectors, rank);
 }
 
 Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
                              const Optional<Tensor>& weight, const Tensor& mean,
-                             const Tensor& covariance, const Tensor& subspace, const Tensor& values,
-                             const Tensor& vectors, const Tensor& rank, const Tensor& sums,
-                             const Tensor& count, StringView map, StringView rule) {
+                             const Tensor& covariance, const Tensor& layer_matrix,
+                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                             const Tensor& sums, const Tensor& count, StringView map,
+                             StringView rule) {
   static const auto op =
       operator_named<decltype(whiten_backward_apply)>("keel::whiten_backward_apply");
-  return op.call(grad_output, input, weight, mean, covariance, subspace, values, vectors, rank,
+  return op.call(grad_output, input, weight, mean, covariance, layer_matrix, values, vectors, rank,
                  sums, count, map, rule);
 }
 
@@ -67,7 +68,7 @@ struct BackwardStep {
     check_channels(op, "weight", or_undefined(w), x);
     check_channels(op, "mean", given.mean, x);
     check_statistics(op, "mean", given.mean, given.covariance);
-    check_like(op, "subspace", given.subspace, given.covariance);
+    check_like(op, "layer_matrix", given.layer_matrix, given.covariance);
     check_like(op, "vectors", given.vectors, given.covariance);
     check_values(op, "values", given.values, given.vectors);
     check_rank(op, given.rank, given.vectors);
@@ -75,7 +76,7 @@ struct BackwardStep {
     input = in_order(x, order);
     grad_output = in_order(grad, order);
     weight = prepared(w, x);
-    state = {given.mean.contiguous(),   readable(given.covariance), readable(given.subspace),
+    state = {given.mean.contiguous(),   readable(given.covariance), readable(given.layer_matrix),
              given.values.contiguous(), readable(given.vectors),    given.rank.contiguous()};
   }
 
@@ -95,12 +96,12 @@ struct BackwardStep {
 template <bool META>
 Gradients whiten_backward_kernel(const Tensor& grad_output, const Tensor& input,
                                  const Optional<Tensor>& weight, const Tensor& mean,
-                                 const Tensor& covariance, const Tensor& subspace,
+                                 const Tensor& covariance, const Tensor& layer_matrix,
                                  const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                  StringView map, StringView rule) {
   const BackwardStep step(kWhitenBackward, grad_output, input, weight,
-                          {mean, covariance, subspace, values, vectors, rank});
-  const SubspaceMap chosen = parsed(subspace_map, kWhitenBackward, map);
+                          {mean, covariance, layer_matrix, values, vectors, rank});
+  const LayerMap chosen = parsed(layer_map, kWhitenBackward, map);
   const SpectralRule by = parsed(spectral_rule, kWhitenBackward, rule);
   const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
   Tensor grad_input;
@@ -121,10 +122,10 @@ Gradients whiten_backward_kernel(const Tensor& grad_output, const Tensor& input,
 template <bool META>
 Gradients whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& input,
                                       const Tensor& mean, const Tensor& covariance,
-                                      const Tensor& subspace, const Tensor& values,
+                                      const Tensor& layer_matrix, const Tensor& values,
                                       const Tensor& vectors, const Tensor& rank) {
   const BackwardStep step(kBackwardSums, grad_output, input, {},
-                          {mean, covariance, subspace, values, vectors, rank});
+                          {mean, covariance, layer_matrix, values, vectors, rank});
   const Tensor sums =
       mean.new_empty_symint({mean.sym_numel() + covariance.sym_numel()}, mean.options());
   const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
@@ -142,13 +143,13 @@ Gradients whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& i
 template <bool META>
 Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& input,
                                     const Optional<Tensor>& weight, const Tensor& mean,
-                                    const Tensor& covariance, const Tensor& subspace,
+                                    const Tensor& covariance, const Tensor& layer_matrix,
                                     const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                     const Tensor& sums, const Tensor& count, StringView map,
                                     StringView rule) {
   const BackwardStep step(kBackwardApply, grad_output, input, weight,
-                          {mean, covariance, subspace, values, vectors, rank});
-  const SubspaceMap chosen = parsed(subspace_map, kBackwardApply, map);
+                          {mean, covariance, layer_matrix, values, vectors, rank});
+  const LayerMap chosen = parsed(layer_map, kBackwardApply, map);
   const SpectralRule by = parsed(spectral_rule, kBackwardApply, rule);
   TORCH_CHECK(sums.dim() == 1 && sums.sym_size(0) == mean.sym_numel() + covariance.sym_numel(),
               kBackwardApply, ": expected sums (C + C d) for mean ", shape_of(mean),
@@ -179,15 +180,16 @@ Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& inp
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
-      " Tensor covariance, Tensor subspace, Tensor values, Tensor vectors, Tensor rank, str map,"
+      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, str "
+      "map,"
       " str rule='exact') -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
   m.def(
       "whiten_backward_sums(Tensor grad_output, Tensor input, Tensor mean, Tensor covariance,"
-      " Tensor subspace, Tensor values, Tensor vectors, Tensor rank)"
+      " Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank)"
       " -> (Tensor sums, Tensor grad_weight, Tensor grad_bias)");
   m.def(
       "whiten_backward_apply(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
-      " Tensor covariance, Tensor subspace, Tensor values, Tensor vectors, Tensor rank,"
+      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank,"
       " Tensor sums, Tensor count, str map, str rule='exact') -> Tensor");
 }
 TORCH_LIBRARY_IMPL(keel, CPU, m) {

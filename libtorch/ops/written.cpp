@@ -1,7 +1,7 @@
 // What the core makes of a text, for Python: checked, and with every field.
 
 #include "check.h"
-#include "keel/subspace.h"
+#include "keel/layer_matrix.h"
 
 namespace keel::ops {
 namespace {
@@ -13,10 +13,9 @@ std::string written(StringView kind, StringView given) {
   };
   if (wanted == "spectral_rule") return by(spectral_rule, "keel::spectral_rule");
   if (wanted == "rank_policy") return by(rank_policy, "keel::rank_policy");
-  if (wanted == "subspace_map") return by(subspace_map, "keel::subspace_map");
+  if (wanted == "layer_map") return by(layer_map, "keel::layer_map");
   if (wanted == "spectral_function") return by(spectral_function, "keel::spectral_function");
-  TORCH_CHECK_VALUE(false,
-                    "keel::written: expected kind spectral_rule, rank_policy, subspace_map or ",
+  TORCH_CHECK_VALUE(false, "keel::written: expected kind spectral_rule, rank_policy, layer_map or ",
                     "spectral_function, got ", wanted);
 }
 

@@ -60,7 +60,7 @@ def flag(operation: str, name: str, value: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def checked(kind: str, text: str) -> str:
-    """A text with every field, as the core writes it: a spectral_rule, a rank_policy or a subspace_map."""
+    """A text with every field, as the core writes it: a spectral_rule, a rank_policy or a layer_map."""
     return torch.ops.keel.written(kind, text)
 
 

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "keel/error.h"
-#include "keel/subspace.h"
+#include "keel/layer_matrix.h"
 #include "support/random.h"
 
 namespace keel::testing {
@@ -106,7 +106,7 @@ TEST(Terms, EveryStructRoundTrips) {
   expect_round_trips<GradientRule>(gradient_rule);
   expect_round_trips<SpectralRule>(spectral_rule);
   expect_round_trips<RankPolicy>(rank_policy);
-  expect_round_trips<SubspaceMap>(subspace_map);
+  expect_round_trips<LayerMap>(layer_map);
 }
 
 TEST(Terms, SpectralFunctionsRoundTrip) {
@@ -133,7 +133,7 @@ TEST(Terms, AsTheyAreWritten) {
   EXPECT_EQ(to_string(RankPolicy(FullRank{})), "full");
   EXPECT_EQ(to_string(RankPolicy(Algorithm1{.energy = std::nullopt})),
             "algorithm1(eps=1e-04, rayleigh_tolerance=0.1, energy=off, keep_reaching=true)");
-  EXPECT_EQ(to_string(SubspaceMap(PcaDenoising{})),
+  EXPECT_EQ(to_string(LayerMap(PcaDenoising{})),
             "pca_denoising(eps=1e-04, rank=leading_energy(fraction=0.99))");
 }
 
@@ -143,20 +143,20 @@ TEST(Terms, AFieldLeftOutHasItsDefault) {
   EXPECT_EQ(to_string(gradient_rule("masked(tolerance=off)")), "masked");
   EXPECT_EQ(to_string(rank_policy(" algorithm1 ( energy = off , eps = 0.5 ) ")),
             "algorithm1(eps=0.5, rayleigh_tolerance=0.1, energy=off, keep_reaching=true)");
-  EXPECT_EQ(to_string(subspace_map("pca_denoising")), to_string(SubspaceMap(PcaDenoising{})));
-  EXPECT_EQ(to_string(subspace_map("pca_whitening(eps=0.5)")), "pca_whitening(eps=0.5, rank=full)");
+  EXPECT_EQ(to_string(layer_map("pca_denoising")), to_string(LayerMap(PcaDenoising{})));
+  EXPECT_EQ(to_string(layer_map("pca_whitening(eps=0.5)")), "pca_whitening(eps=0.5, rank=full)");
 }
 
 TEST(Terms, Algorithm1TakesTheEpsOfTheMapAroundIt) {
-  const std::string both = to_string(SubspaceMap(Zca{0.25, Algorithm1{.eps = 0.25}}));
-  EXPECT_EQ(to_string(SubspaceMap(Zca{.eps = 0.25})), both);
+  const std::string both = to_string(LayerMap(Zca{0.25, Algorithm1{.eps = 0.25}}));
+  EXPECT_EQ(to_string(LayerMap(Zca{.eps = 0.25})), both);
   for (const char* text : {"zca(eps=0.25)", "zca(eps=0.25, rank=algorithm1)",
                            "zca(rank=algorithm1(keep_reaching=true), eps=0.25)"})
-    EXPECT_EQ(to_string(subspace_map(text)), both) << text;
-  EXPECT_EQ(to_string(subspace_map("zca(eps=0.25, rank=algorithm1(eps=0.5))")),
-            to_string(SubspaceMap(Zca{0.25, Algorithm1{.eps = 0.5}})));
-  EXPECT_EQ(to_string(subspace_map("zca(rank=algorithm1(eps=off), eps=0.25)")),
-            to_string(SubspaceMap(Zca{0.25, Algorithm1{.eps = std::nullopt}})));
+    EXPECT_EQ(to_string(layer_map(text)), both) << text;
+  EXPECT_EQ(to_string(layer_map("zca(eps=0.25, rank=algorithm1(eps=0.5))")),
+            to_string(LayerMap(Zca{0.25, Algorithm1{.eps = 0.5}})));
+  EXPECT_EQ(to_string(layer_map("zca(rank=algorithm1(eps=off), eps=0.25)")),
+            to_string(LayerMap(Zca{0.25, Algorithm1{.eps = std::nullopt}})));
 }
 
 TEST(Terms, UnknownNamesGetTheListOfKnownOnes) {
@@ -173,8 +173,8 @@ TEST(Terms, UnknownNamesGetTheListOfKnownOnes) {
   EXPECT_EQ(message_of([] { rank_policy("all"); }),
             "keel::rank_policy: expected full, leading_count, leading_energy or algorithm1, got "
             "\"all\"");
-  EXPECT_EQ(message_of([] { subspace_map("zca(rank=all)"); }),
-            "keel::subspace_map: expected full, leading_count, leading_energy or algorithm1, got "
+  EXPECT_EQ(message_of([] { layer_map("zca(rank=all)"); }),
+            "keel::layer_map: expected full, leading_count, leading_energy or algorithm1, got "
             "\"all\" at character 10 of \"zca(rank=all)\"");
   EXPECT_EQ(message_of([] { gradient_rule("taylor(width=1)"); }),
             "keel::gradient_rule: expected terms, got \"width\" at character 8 of "
@@ -235,7 +235,7 @@ TEST(Terms, BrokenTextsAreErrorsThatSayWhere) {
                            "Masked", "masked(tolerance=masked)", "\tmasked", "masked\n"})
     EXPECT_THROW(gradient_rule(text), Error) << text;
   EXPECT_THROW(gradient_rule(std::string_view("masked\0", 7)), Error);
-  EXPECT_THROW(subspace_map("zca(rank=full(eps=1))"), Error);
+  EXPECT_THROW(layer_map("zca(rank=full(eps=1))"), Error);
 }
 
 TEST(Terms, MessagesStayShortAndPrintable) {
@@ -245,7 +245,7 @@ TEST(Terms, MessagesStayShortAndPrintable) {
   for (const char c : said) EXPECT_TRUE(c >= ' ' && c <= '~');
   std::string deep = "zca(rank=";
   for (int k = 0; k < 100'000; ++k) deep += "zca(rank=";
-  EXPECT_THROW(subspace_map(deep), Error);
+  EXPECT_THROW(layer_map(deep), Error);
 }
 
 TEST(Terms, NoLocaleChangesThem) {
@@ -267,12 +267,12 @@ TEST(Terms, StructsAreCheckedAsTextsAre) {
   EXPECT_EQ(message_of([] { validate(RankPolicy(LeadingEnergy{.fraction = 1.5})); }),
             "keel::leading_energy: expected fraction to be a number in (0, 1], got 1.5");
   EXPECT_EQ(message_of([] {
-              validate(SubspaceMap(PcaDenoising{1e-4, LeadingCount{0}}));
+              validate(LayerMap(PcaDenoising{1e-4, LeadingCount{0}}));
             }),
             "keel::leading_count: expected count to be a whole number from 1 to "
             "9223372036854775807, got 0");
   EXPECT_EQ(message_of([] {
-              validate(SubspaceMap(Zca{-1, FullRank{}}));
+              validate(LayerMap(Zca{-1, FullRank{}}));
             }),
             "keel::zca: expected eps to be a finite number >= 0, got -1");
   EXPECT_THROW(validate(SpectralRule(Taylor{.terms = -1})), Error);

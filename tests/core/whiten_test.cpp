@@ -11,7 +11,7 @@
 
 #include "keel/affine.h"
 #include "keel/moments.h"
-#include "keel/scale.h"
+#include "keel/weight_backward.h"
 #include "support/affine.h"
 #include "support/batch.h"
 #include "support/errors.h"
@@ -22,8 +22,7 @@ namespace keel::testing {
 namespace {
 
 constexpr Order kLayerOrders[] = {Order::contiguous, Order::channels_last};
-const SubspaceMap kLayerMaps[] = {Zca{1e-2}, PcaDenoising{1e-2, LeadingCount{2}},
-                                  PcaWhitening{1e-2}};
+const LayerMap kLayerMaps[] = {Zca{1e-2}, PcaDenoising{1e-2, LeadingCount{2}}, PcaWhitening{1e-2}};
 const ActivationShape kLayerShapes[] = {
     {4, 12, 25, 3}, {40, 5, 1, 1}, {3, 64, 67, 4}, {2, 16, 64, 16}};
 
@@ -35,7 +34,7 @@ LayerOnHost<T> random_layer(const ActivationShape& shape, Order order, double me
 
 /// A layer's whole step by the reference, on the numbers of another.
 template <typename T>
-LayerOnHost<double> by_reference(const LayerOnHost<T>& given, const SubspaceMap& map,
+LayerOnHost<double> by_reference(const LayerOnHost<T>& given, const LayerMap& map,
                                  const SpectralRule& rule = Exact{}) {
   LayerOnHost<double> layer(converted<double>(given.input, given.input.order),
                             converted<double>(given.dL_doutput, given.input.order));
@@ -99,7 +98,7 @@ TYPED_TEST_SUITE(WhitenOf, LayerTypes);
 
 TEST(Whiten, TheReferencesBackwardIsTheDerivative) {
   for (const Order order : kLayerOrders)
-    for (const SubspaceMap& map : kLayerMaps) {
+    for (const LayerMap& map : kLayerMaps) {
       SCOPED_TRACE(to_string(map));
       auto layer = random_layer<double>({3, 6, 5, 2}, order);
       // Of distinct eigenvalues, dropped ones included, this rule alone is the derivative.
@@ -131,7 +130,7 @@ TEST(Whiten, TheReferencesBackwardIsTheDerivative) {
 TYPED_TEST(WhitenOf, MatchesReference) {
   for (const ActivationShape& shape : kLayerShapes)
     for (const Order order : kLayerOrders)
-      for (const SubspaceMap& map : kLayerMaps)
+      for (const LayerMap& map : kLayerMaps)
         for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(Taylor{})}) {
           SCOPED_TRACE(name(shape, order) + " " + to_string(map) + " " + to_string(rule));
           auto layer = random_layer<TypeParam>(shape, order);
@@ -146,35 +145,35 @@ TYPED_TEST(WhitenOf, IsItsStages) {
   using A = Accumulator<T>;
   for (const ActivationShape& shape : kLayerShapes)
     for (const Order order : kLayerOrders)
-      for (const SubspaceMap& map : kLayerMaps) {
+      for (const LayerMap& map : kLayerMaps) {
         SCOPED_TRACE(name(shape, order) + " " + to_string(map));
         auto whole = random_layer<T>(shape, order), parts = whole;
         whole.forward(map);
         whole.backward(map, Exact{});
         const auto x = std::as_const(parts.input).view(),
                    slope = std::as_const(parts.dL_doutput).view();
-        std::vector<A> cross(parts.covariance), dL_dsubspace(cross), dL_dcovariance(cross),
+        std::vector<A> cross(parts.covariance), dL_dlayer_matrix(cross), dL_dcovariance(cross),
             matrix(cross), dL_dmean(parts.mean);
         cpu::moments<T>(x, parts.mean.data(), parts.per_group(parts.covariance));
-        cpu::subspace<A>(map, parts.per_group(parts.covariance), parts.per_group(parts.subspace),
-                         parts.state().spectrum);
+        cpu::layer_matrix<A>(map, parts.per_group(parts.covariance),
+                             parts.per_group(parts.layer_matrix), parts.state().spectrum);
         cpu::cross_moments<T>(slope, x, parts.mean.data(), parts.dL_dbias.data(),
                               parts.per_group(cross));
-        cpu::scale_backward<A>(parts.weight.data(), parts.per_group(parts.subspace),
-                               parts.dL_dbias.data(), parts.per_group(cross),
-                               parts.dL_dweight.data(), dL_dmean.data(),
-                               parts.per_group(dL_dsubspace), parts.per_group(matrix));
+        cpu::weight_backward<A>(parts.weight.data(), parts.per_group(parts.layer_matrix),
+                                parts.dL_dbias.data(), parts.per_group(cross),
+                                parts.dL_dweight.data(), dL_dmean.data(),
+                                parts.per_group(dL_dlayer_matrix), parts.per_group(matrix));
         cpu::affine<T>(parts.per_group(matrix), parts.mean.data(), parts.bias.data(), x,
                        parts.output.view());
-        cpu::subspace_backward<A>(map, Exact{}, parts.per_group(parts.covariance),
-                                  parts.state().spectrum, parts.per_group(dL_dsubspace),
-                                  parts.per_group(dL_dcovariance));
+        cpu::layer_matrix_backward<A>(map, Exact{}, parts.per_group(parts.covariance),
+                                      parts.state().spectrum, parts.per_group(dL_dlayer_matrix),
+                                      parts.per_group(dL_dcovariance));
         cpu::affine_backward<T>(parts.per_group(matrix), slope, parts.per_group(dL_dcovariance),
                                 dL_dmean.data(), x, parts.mean.data(), parts.dL_dinput.view());
         EXPECT_TRUE(bitwise_equal(whole.output.data, parts.output.data));
         EXPECT_TRUE(bitwise_equal(whole.dL_dinput.data, parts.dL_dinput.data));
         for (const auto numbers :
-             {&LayerOnHost<T>::mean, &LayerOnHost<T>::covariance, &LayerOnHost<T>::subspace,
+             {&LayerOnHost<T>::mean, &LayerOnHost<T>::covariance, &LayerOnHost<T>::layer_matrix,
               &LayerOnHost<T>::values, &LayerOnHost<T>::vectors, &LayerOnHost<T>::dL_dweight,
               &LayerOnHost<T>::dL_dbias})
           EXPECT_TRUE(bitwise_equal(whole.*numbers, parts.*numbers));
@@ -190,7 +189,7 @@ void add(std::vector<Number>& into, const std::vector<Number>& from) {
 /// The step of one layer whose batch is spread over processes of these many rows, put together again.
 template <typename T>
 LayerOnHost<T> over_processes(LayerOnHost<T> whole, const std::vector<std::int64_t>& shares,
-                              const SubspaceMap& map, const double* shift) {
+                              const LayerMap& map, const double* shift) {
   using A = Accumulator<T>;
   const ActivationShape& shape = whole.shape;
   std::vector<LayerOnHost<T>> processes;
@@ -221,7 +220,7 @@ LayerOnHost<T> over_processes(LayerOnHost<T> whole, const std::vector<std::int64
     add(whole.dL_dbias, one.dL_dbias);
     EXPECT_TRUE(bitwise_equal(one.covariance, processes[0].covariance));
     EXPECT_TRUE(bitwise_equal(one.vectors, processes[0].vectors));
-    EXPECT_TRUE(bitwise_equal(one.subspace, processes[0].subspace));
+    EXPECT_TRUE(bitwise_equal(one.layer_matrix, processes[0].layer_matrix));
   }
   whole.rank = processes[0].rank;
   for (auto& one : processes) {
@@ -241,7 +240,7 @@ TYPED_TEST(WhitenOf, SeveralProcessesAreOneWithAllTheirSamples) {
   for (const std::vector<std::int64_t>& shares :
        std::vector<std::vector<std::int64_t>>{{9}, {5, 4}, {0, 7, 2}, {1, 1, 0, 7}})
     for (const Order order : kLayerOrders)
-      for (const SubspaceMap& map : kLayerMaps)
+      for (const LayerMap& map : kLayerMaps)
         for (const double mean : {1.0, 1e3}) {
           if (mean > 1 && sizeof(TypeParam) == 2) continue;  // there it leaves no digits to compare
           SCOPED_TRACE(to_string(map) + ", means of " + std::to_string(mean));
@@ -277,7 +276,7 @@ TEST(Whiten, WithoutAWeightAndABiasTheyAreOneAndZero) {
 
 TEST(Whiten, TheSameBitsOnAnyNumberOfThreadsAndNaNStaysInItsGroup) {
   for (const Order order : kLayerOrders)
-    for (const SubspaceMap& map : kLayerMaps) {
+    for (const LayerMap& map : kLayerMaps) {
       auto clean = random_layer<float>({8, 64, 300, 4}, order), bad = clean;
       clean.forward(map);
       clean.backward(map, Exact{});
@@ -308,10 +307,10 @@ TEST(Whiten, NothingToDoAndErrors) {
   auto layer = random_layer<float>({2, 8, 5, 2}, Order::contiguous);
   const auto x = std::as_const(layer.input).view();
   WhitenState<float> state = layer.state();
-  state.subspace = contiguous(layer.subspace.data(), 1, 8);
-  EXPECT_TRUE(refuses({"keel::whiten: expected subspace of shape (2, 4, 4), got (1, 8, 8)"}, [&] {
-    cpu::whiten<float>(Zca{}, x, nullptr, nullptr, state, layer.output.view());
-  }));
+  state.layer_matrix = contiguous(layer.layer_matrix.data(), 1, 8);
+  EXPECT_TRUE(
+      refuses({"keel::whiten: expected layer_matrix of shape (2, 4, 4), got (1, 8, 8)"},
+              [&] { cpu::whiten<float>(Zca{}, x, nullptr, nullptr, state, layer.output.view()); }));
   Activations<const float> other = x;
   other.order = Order::channels_last;
   EXPECT_TRUE(refuses({"keel::whiten_backward_sums: expected dL_doutput", "channels_last"}, [&] {

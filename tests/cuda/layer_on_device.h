@@ -8,7 +8,7 @@
 #include "activations_on_device.h"
 #include "keel/affine.h"
 #include "keel/moments.h"
-#include "keel/scale.h"
+#include "keel/weight_backward.h"
 #include "keel/whiten.h"
 #include "support/layer.h"
 
@@ -59,8 +59,8 @@ struct LayerOnDevice {
   ActivationShape shape;
   std::int64_t d = shape.group_size(), entries = shape.channels * d;
   ActivationsOnDevice<T> input, dL_doutput, output, dL_dinput;
-  OnDevice<A> weight, bias, mean, covariance, subspace, values, vectors, dL_dweight, dL_dbias,
-      dL_dmean, dL_dcovariance, matrix, cross, dL_dsubspace;
+  OnDevice<A> weight, bias, mean, covariance, layer_matrix, values, vectors, dL_dweight, dL_dbias,
+      dL_dmean, dL_dcovariance, matrix, cross, dL_dlayer_matrix;
   OnDevice<std::int64_t> rank;
   OnDevice<double> moments;  ///< what processes add up forward
   OnDevice<A> sums;          ///< and backward
@@ -75,7 +75,7 @@ struct LayerOnDevice {
         bias(layer_numbers<A>(x.shape.channels, 52, 0)),
         mean(poison(x.shape.channels)),
         covariance(poison(entries)),
-        subspace(poison(entries)),
+        layer_matrix(poison(entries)),
         values(poison(x.shape.channels)),
         vectors(poison(entries)),
         dL_dweight(poison(x.shape.channels)),
@@ -84,7 +84,7 @@ struct LayerOnDevice {
         dL_dcovariance(poison(entries)),
         matrix(poison(entries)),
         cross(poison(entries)),
-        dL_dsubspace(poison(entries)),
+        dL_dlayer_matrix(poison(entries)),
         rank(std::vector<std::int64_t>(std::size_t(x.shape.groups), -1)),
         moments(std::vector<double>(
             std::size_t(partial_moments_size(x.shape.channels, x.shape.groups)))),
@@ -96,14 +96,14 @@ struct LayerOnDevice {
   WhitenState<A> state() {
     return {mean.data(),
             per_group(covariance),
-            per_group(subspace),
+            per_group(layer_matrix),
             {values.data(), per_group(vectors), rank.data()}};
   }
 
-  void forward(const SubspaceMap& map, const Stream& stream = {}) {
+  void forward(const LayerMap& map, const Stream& stream = {}) {
     cuda::whiten<T>(map, input.view(), weight.data(), bias.data(), state(), output.view(), stream);
   }
-  void backward(const SubspaceMap& map, const SpectralRule& rule, const Stream& stream = {}) {
+  void backward(const LayerMap& map, const SpectralRule& rule, const Stream& stream = {}) {
     cuda::whiten_backward<T>(map, rule, dL_doutput.view(), input.view(), weight.data(), state(),
                              dL_dinput.view(), dL_dweight.data(), dL_dbias.data(), stream);
   }
@@ -112,7 +112,7 @@ struct LayerOnDevice {
   void sum_moments(const Stream& stream = {}) {
     cuda::partial_moments<T>(input.view(), nullptr, moments.data(), stream);
   }
-  void apply(const SubspaceMap& map, const Stream& stream = {}) {
+  void apply(const LayerMap& map, const Stream& stream = {}) {
     cuda::whiten_apply<T>(map, input.view(), moments.data(), nullptr, weight.data(), bias.data(),
                           state(), output.view(), stream);
   }
@@ -120,29 +120,29 @@ struct LayerOnDevice {
     cuda::whiten_backward_sums<T>(dL_doutput.view(), input.view(), state(), sums.data(),
                                   dL_dweight.data(), dL_dbias.data(), stream);
   }
-  void apply_backward(const SubspaceMap& map, const SpectralRule& rule, const Stream& stream = {}) {
+  void apply_backward(const LayerMap& map, const SpectralRule& rule, const Stream& stream = {}) {
     cuda::whiten_backward_apply<T>(map, rule, dL_doutput.view(), input.view(), weight.data(),
                                    state(), sums.data(), moments.data(), dL_dinput.view(), stream);
   }
 
-  void forward_by_stages(const SubspaceMap& map) {
+  void forward_by_stages(const LayerMap& map) {
     cuda::moments<T>(input.view(), mean.data(), per_group(covariance));
-    cuda::subspace<A>(map, per_group(covariance), per_group(subspace), state().spectrum);
-    auto product = subspace.back();
+    cuda::layer_matrix<A>(map, per_group(covariance), per_group(layer_matrix), state().spectrum);
+    auto product = layer_matrix.back();
     const auto factor = weight.back();
     for (std::size_t k = 0; k < product.size(); ++k) product[k] *= factor[k / std::size_t(d)];
     OnDevice<A> scaled(product);
     cuda::affine<T>(per_group(scaled), mean.data(), bias.data(), input.view(), output.view());
     output.back();
   }
-  void backward_by_stages(const SubspaceMap& map, const SpectralRule& rule) {
+  void backward_by_stages(const LayerMap& map, const SpectralRule& rule) {
     cuda::cross_moments<T>(dL_doutput.view(), input.view(), mean.data(), dL_dbias.data(),
                            per_group(cross));
-    cuda::scale_backward<A>(weight.data(), per_group(subspace), dL_dbias.data(), per_group(cross),
-                            dL_dweight.data(), dL_dmean.data(), per_group(dL_dsubspace),
-                            per_group(matrix));
-    cuda::subspace_backward<A>(map, rule, per_group(covariance), state().spectrum,
-                               per_group(dL_dsubspace), per_group(dL_dcovariance));
+    cuda::weight_backward<A>(weight.data(), per_group(layer_matrix), dL_dbias.data(),
+                             per_group(cross), dL_dweight.data(), dL_dmean.data(),
+                             per_group(dL_dlayer_matrix), per_group(matrix));
+    cuda::layer_matrix_backward<A>(map, rule, per_group(covariance), state().spectrum,
+                                   per_group(dL_dlayer_matrix), per_group(dL_dcovariance));
     cuda::affine_backward<T>(per_group(matrix), dL_doutput.view(), per_group(dL_dcovariance),
                              dL_dmean.data(), input.view(), mean.data(), dL_dinput.view());
   }

@@ -48,7 +48,7 @@ void expect_near(const char* what, const std::vector<T>& got, const std::vector<
         << what << " " << k;
 }
 
-const SubspaceMap kMaps[] = {Zca{1e-2}, PcaDenoising{1e-2, LeadingCount{3}}, PcaWhitening{1e-2}};
+const LayerMap kMaps[] = {Zca{1e-2}, PcaDenoising{1e-2, LeadingCount{3}}, PcaWhitening{1e-2}};
 
 template <typename T>
 class CudaWhiten : public ::testing::Test {};
@@ -66,7 +66,7 @@ TYPED_TEST(CudaWhiten, IsItsStages) {
                                        {2, 66, 80, 2},
                                        {3, 130, 96, 1}})
     for (const Order order : kOrders)
-      for (const SubspaceMap& map : kMaps) {
+      for (const LayerMap& map : kMaps) {
         SCOPED_TRACE(name(shape, order) + " " + to_string(map));
         auto whole = make_layer<T>(shape, order), parts = make_layer<T>(shape, order);
         parts.forward_by_stages(map);
@@ -75,9 +75,9 @@ TYPED_TEST(CudaWhiten, IsItsStages) {
           whole.forward(map, stream);
           whole.backward(map, Exact{}, stream);
         });
-        for (const auto numbers :
-             {&LayerOnDevice<T>::mean, &LayerOnDevice<T>::covariance, &LayerOnDevice<T>::subspace,
-              &LayerOnDevice<T>::values, &LayerOnDevice<T>::vectors})
+        for (const auto numbers : {&LayerOnDevice<T>::mean, &LayerOnDevice<T>::covariance,
+                                   &LayerOnDevice<T>::layer_matrix, &LayerOnDevice<T>::values,
+                                   &LayerOnDevice<T>::vectors})
           EXPECT_TRUE(same_bits((whole.*numbers).back(), (parts.*numbers).back()));
         EXPECT_EQ(whole.rank.back(), parts.rank.back());
         // Numbers of 16 bits in one group a slab take their mean off the product.
@@ -120,7 +120,7 @@ TYPED_TEST(CudaWhiten, SeveralProcessesAreOneWithAllTheirSamples) {
   for (const ActivationShape& shape :
        {ActivationShape{9, 64, 32, 1}, {9, 64, 15, 16}, {9, 6, 20, 2}, {9, 130, 20, 1}})
     for (const Order order : kOrders)
-      for (const SubspaceMap& map : kMaps) {
+      for (const LayerMap& map : kMaps) {
         SCOPED_TRACE(name(shape, order) + " " + to_string(map));
         const auto x = converted<T>(random_activations(shape, 41), order),
                    slope = converted<T>(random_activations(shape, 42, 0), order);
@@ -145,7 +145,7 @@ TYPED_TEST(CudaWhiten, SeveralProcessesAreOneWithAllTheirSamples) {
             const auto part = ((*one).*from).back().data;
             to->insert(to->end(), part.begin(), part.end());
           }
-          EXPECT_TRUE(same_bits(one->subspace.back(), processes[0]->subspace.back()));
+          EXPECT_TRUE(same_bits(one->layer_matrix.back(), processes[0]->layer_matrix.back()));
           EXPECT_EQ(one->rank.back(), whole.rank.back());
         }
         meet(processes, &LayerOnDevice<T>::dL_dweight);
@@ -168,7 +168,7 @@ template <typename T>
 void check_passes(const ActivationShape& shape, Order order, double mean) {
   using A = Accumulator<T>;
   SCOPED_TRACE(name(shape, order) + ", means of " + std::to_string(mean));
-  const SubspaceMap map = Zca{1e-2};
+  const LayerMap map = Zca{1e-2};
   const auto x = converted<T>(random_activations(shape, 43, mean), order),
              slope = converted<T>(random_activations(shape, 44, 0), order);
   LayerOnDevice<T> layer(x, slope);
@@ -180,11 +180,11 @@ void check_passes(const ActivationShape& shape, Order order, double mean) {
   exact.weight = doubles(layer.weight.back());
   exact.mean = doubles(layer.mean.back());
   exact.covariance = doubles(layer.covariance.back());
-  exact.subspace = doubles(layer.subspace.back());
+  exact.layer_matrix = doubles(layer.layer_matrix.back());
   exact.values = doubles(layer.values.back());
   exact.vectors = doubles(layer.vectors.back());
   exact.rank = layer.rank.back();
-  std::vector<double> m = exact.subspace, b = doubles(layer.bias.back());
+  std::vector<double> m = exact.layer_matrix, b = doubles(layer.bias.back());
   for (std::size_t k = 0; k < m.size(); ++k) m[k] *= exact.weight[k / std::size_t(d)];
   cpu::affine<double>(exact.per_group(m), exact.mean.data(), b.data(), exact.input.view(),
                       exact.output.view());
@@ -197,7 +197,7 @@ void check_passes(const ActivationShape& shape, Order order, double mean) {
   const double many = std::sqrt(double(shape.samples()));
   expect_near("dL_dbias", layer.dL_dbias.back(), exact.dL_dbias, rounding<A>(2, 2 * many));
   expect_near("dL_dweight", layer.dL_dweight.back(), exact.dL_dweight,
-              5 * summation_error<A>(d, largest(exact.subspace) * many * double(d)));
+              5 * summation_error<A>(d, largest(exact.layer_matrix) * many * double(d)));
   expect_near("dL_dinput", layer.dL_dinput.back().data, exact.dL_dinput.data,
               5 * summation_error<A>(2 * d, 6 * size));
 }
@@ -224,7 +224,7 @@ void check_succession(const ActivationShape& shape, Order order, bool in_halves)
   constexpr int kLayers = 3, kRounds = 8;
   std::vector<std::unique_ptr<LayerOnDevice<T>>> layers;
   std::vector<std::vector<T>> outputs, gradients;
-  const SubspaceMap map = Zca{1e-2};
+  const LayerMap map = Zca{1e-2};
   const auto forward = [&](LayerOnDevice<T>& layer, const Stream& stream) {
     if (!in_halves) return layer.forward(map, stream);
     layer.sum_moments(stream);
@@ -317,13 +317,13 @@ TEST(CudaWhiten, NothingToDoAndErrors) {
   }
   auto layer = make_layer<float>({2, 8, 5, 2}, Order::contiguous);
   WhitenState<float> state = layer.state();
-  state.subspace = contiguous<float>(nullptr, 1, 8);
+  state.layer_matrix = contiguous<float>(nullptr, 1, 8);
   try {
     cuda::whiten<float>(Zca{}, layer.input.view(), nullptr, nullptr, state, layer.output.view());
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "keel::cuda::whiten: expected subspace of shape (2, 4, 4), got (1, 8, 8)");
+                 "keel::cuda::whiten: expected layer_matrix of shape (2, 4, 4), got (1, 8, 8)");
   }
 }
 

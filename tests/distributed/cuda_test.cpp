@@ -23,7 +23,7 @@ Tensors first_step(nn::WhiteningOptions options, std::size_t which, const Tensor
   layer->to(x.device());
   if (x.scalar_type() == at::kDouble) layer->to(at::kDouble);
   const Tensor output = layer(x);
-  return {output, layer->running_mean, layer->running_subspace, layer->kept()};
+  return {output, layer->running_mean, layer->running_matrix, layer->kept()};
 }
 
 TEST(SynchronisedCuda, IsTheCpusTwin) {
@@ -74,7 +74,7 @@ TEST(SynchronisedCuda, ABatchOfNothingTakesPart) {
   EXPECT_EQ(y.sizes(), nothing.sizes());
   EXPECT_EQ(nothing.grad().sizes(), nothing.sizes());
   EXPECT_LT(relative_error(layer->running_mean, alone->running_mean), 1e-6);
-  EXPECT_LT(relative_error(layer->running_subspace, alone->running_subspace), 1e-5);
+  EXPECT_LT(relative_error(layer->running_matrix, alone->running_matrix), 1e-5);
 }
 
 TEST(SynchronisedCuda, IsCapturedInAGraph) {

@@ -92,7 +92,7 @@ inline void expect_one_process(const nn::ProcessGroup& group, const Shares& shar
       if (single.defined()) expect(part, (*together[i].module).*member, single, single, right);
     };
     expect_statistic("running_mean", &nn::WhiteningImpl::running_mean);
-    expect_statistic("running_subspace", &nn::WhiteningImpl::running_subspace);
+    expect_statistic("running_matrix", &nn::WhiteningImpl::running_matrix);
     expect_statistic("running_variance", &nn::WhiteningImpl::running_variance);
     EXPECT_TRUE(torch::equal(together[i]->kept(), alone[i]->kept())) << what;
   }

@@ -138,13 +138,13 @@ TEST(Synchronised, NanAnywhereIsNanEverywhereAndLeavesTheStatistics) {
   as_processes(threads, kSize, [&](std::int64_t rank, const nn::ProcessGroup& group) {
     nn::PcaDenoising layer({.num_features = 6, .group_size = 3, .process_group = group});
     layer->forward(activations({8, 6}, std::uint64_t(rank), at::kFloat));
-    const Tensor before = layer->running_subspace.clone();
+    const Tensor before = layer->running_matrix.clone();
     Tensor x = activations({8, 6}, 9, at::kFloat);
     if (rank == 1) x[2][0] = std::numeric_limits<float>::quiet_NaN();
     const Tensor y = layer->forward(x);
     EXPECT_TRUE(all_nan(y.narrow(1, 0, 3)));
     EXPECT_TRUE(all_finite(y.narrow(1, 3, 3)));
-    EXPECT_TRUE(torch::equal(layer->running_subspace, before));
+    EXPECT_TRUE(torch::equal(layer->running_matrix, before));
     EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 1);
   });
 }

@@ -39,9 +39,9 @@ TEST(CudaLayers, OutputsAndGradients) {
       const std::int64_t c = sizes[1], groups = c / d;
       const Tensor x = ordered(activations(sizes), channels_last);
       const Tensor weight = 1 + 0.3 * random({c}, 21), bias = random({c}, 22);
-      for (const SubspaceMap& map :
-           {SubspaceMap(Zca{1e-2}), SubspaceMap(keel::PcaDenoising{1e-2, LeadingCount{2}}),
-            SubspaceMap(keel::PcaWhitening{1e-2, FullRank{}})})
+      for (const LayerMap& map :
+           {LayerMap(Zca{1e-2}), LayerMap(keel::PcaDenoising{1e-2, LeadingCount{2}}),
+            LayerMap(keel::PcaWhitening{1e-2, FullRank{}})})
         for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(PowerIteration{})}) {
           std::ostringstream name;
           name << to_string(map) << " " << to_string(rule) << " " << at::IntArrayRef(sizes)
@@ -51,7 +51,7 @@ TEST(CudaLayers, OutputsAndGradients) {
               [&](const Tensors& in) {
                 const Whitened w = whiten(in[0], in[1], in[2], groups, map, rule);
                 EXPECT_EQ(w.output.strides(), in[0].strides());
-                return Tensors{w.output, w.mean, w.covariance, w.subspace, w.values, w.rank};
+                return Tensors{w.output, w.mean, w.covariance, w.layer_matrix, w.values, w.rank};
               },
               {x, weight, bias}, 1000.0 * double(d + 1));
         }
@@ -168,7 +168,7 @@ TEST(CudaLayers, Autocast) {
     const Tensor y = layer(convolution(x));
     mode(false);
     EXPECT_EQ(y.scalar_type(), at::kBFloat16);
-    EXPECT_EQ(layer->running_subspace.scalar_type(), at::kFloat);
+    EXPECT_EQ(layer->running_matrix.scalar_type(), at::kFloat);
     y.to(at::kFloat).square().sum().backward();
     EXPECT_TRUE(all_finite(convolution->weight.grad()));
     EXPECT_EQ(layer->weight.grad().scalar_type(), at::kFloat);
@@ -187,11 +187,12 @@ TEST(CudaLayers, MixedDevicesAreNamed) {
                          [&] { whiten(x, numbers, {}, 2, Zca{}); }));
   EXPECT_TRUE(fails_with("keel::cross_moments: expected right on cuda:0, got one on cpu",
                          [&] { call_operator("keel::cross_moments", x, host, c10::IValue(), 2); }));
-  const auto s = subspace(moments(x, 2).covariance, Zca{});
-  EXPECT_TRUE(fails_with("keel::subspace_backward: expected rank on cuda:0, got one on cpu", [&] {
-    call_operator("keel::subspace_backward", s.subspace, s.subspace, s.values, s.vectors,
-                  s.rank.cpu(), "zca", "exact");
-  }));
+  const auto s = layer_matrix(moments(x, 2).covariance, Zca{});
+  EXPECT_TRUE(
+      fails_with("keel::layer_matrix_backward: expected rank on cuda:0, got one on cpu", [&] {
+        call_operator("keel::layer_matrix_backward", s.layer_matrix, s.layer_matrix, s.values,
+                      s.vectors, s.rank.cpu(), "zca", "exact");
+      }));
   nn::ZcaWhitening layer({.num_features = 6});
   EXPECT_TRUE(fails_with("expected weight on cuda:0, got one on cpu", [&] { layer(x); }));
 }

@@ -107,29 +107,29 @@ TEST(CudaStages, CrossMoments) {
   });
 }
 
-const std::vector<SubspaceMap> kMaps = {
+const std::vector<LayerMap> kMaps = {
     Zca{1e-2, FullRank{}}, Zca{1e-2, LeadingEnergy{0.9}}, keel::PcaDenoising{1e-2, LeadingCount{2}},
     keel::PcaWhitening{1e-2, FullRank{}}, keel::PcaWhitening{1e-2, LeadingCount{2}}};
 
-TEST(CudaStages, SubspaceUnderEveryMapAndRule) {
+TEST(CudaStages, LayerMatrixUnderEveryMapAndRule) {
   const std::vector<SpectralRule> rules = {Exact{},  Analytic{},       PowerIteration{},
                                            Taylor{}, Lorentzian{1e-2}, Masked{}};
   for (const std::int64_t d : {1, 2, 3, 4, 8, 15, 16, 17, 32, 33, 64, 65, 100})
-    for (const SubspaceMap& map : kMaps)
+    for (const LayerMap& map : kMaps)
       for (const SpectralRule& rule : rules) {
         if (d > 4 && rule.index() % 2 == 1) continue;
         const Tensor covariance = covariance_of(activations({30 * d, 2 * d}, d), 2);
         expect_twins(
             to_string(map) + " " + to_string(rule) + " d = " + std::to_string(d),
             [&](const Tensors& in) {
-              const Subspace s = subspace(in[0], map, rule);
-              return Tensors{s.subspace, s.values, s.rank};
+              const LayerMatrix s = layer_matrix(in[0], map, rule);
+              return Tensors{s.layer_matrix, s.values, s.rank};
             },
             {covariance}, 500.0 * double(d + 1));
       }
 }
 
-TEST(CudaStages, SubspaceOfTheZoo) {
+TEST(CudaStages, LayerMatrixOfTheZoo) {
   // Absolute sizes matter to a map with an eps: those specimens have tests of their own.
   for (const std::int64_t d : {1, 2, 5, 16, 33, 64})
     for (const auto& specimen : testing::spectrum_zoo<double>(d)) {
@@ -137,16 +137,16 @@ TEST(CudaStages, SubspaceOfTheZoo) {
       if (name == "denormal" || name == "tiny" || name == "huge") continue;
       const Tensor m = torch::tensor(specimen.matrix.data).reshape({1, d, d});
       const Tensor covariance = m.matmul(m.mT()) / m.square().sum().clamp_min(1);
-      for (const SubspaceMap& map :
-           {SubspaceMap(Zca{1e-2, FullRank{}}), SubspaceMap(keel::PcaDenoising{1e-2, FullRank{}})})
+      for (const LayerMap& map :
+           {LayerMap(Zca{1e-2, FullRank{}}), LayerMap(keel::PcaDenoising{1e-2, FullRank{}})})
         expect_twins(
             to_string(map) + " " + name + " d = " + std::to_string(d),
-            [&](const Tensors& in) { return Tensors{subspace(in[0], map).subspace}; }, {covariance},
-            500.0 * double(d + 1));
+            [&](const Tensors& in) { return Tensors{layer_matrix(in[0], map).layer_matrix}; },
+            {covariance}, 500.0 * double(d + 1));
     }
 }
 
-TEST(CudaStages, Track) {
+TEST(CudaStages, RunningAverage) {
   for (const auto& [groups, d] :
        {std::pair(1, 1), std::pair(3, 5), std::pair(1, 64), std::pair(2, 150)})
     for (const bool standardising : {false, true})
@@ -156,18 +156,18 @@ TEST(CudaStages, Track) {
           if (broken) mean[groups * d - 1] = INFINITY;
           const Tensor covariance = random({groups, d, d}, 2).square(),
                        s = random({groups, d, d}, 3);
-          const auto track = [&](const Tensors& in) {
+          const auto running_average = [&](const Tensors& in) {
             const torch::NoGradGuard no_grad;
             const Tensor m = mean.to(in[0].options());
             const Tensor count = torch::full({}, 6, in[0].options().dtype(at::kLong));
             Tensors running{in[0].detach().clone(), in[1].detach().clone(), in[2].detach().clone()};
-            call_operator("keel::track", running[0], running[1],
+            call_operator("keel::running_average", running[0], running[1],
                           standardising ? c10::IValue(running[2]) : c10::IValue(), count, m, in[3],
                           in[4], averaging ? c10::IValue() : c10::IValue(0.1), 1e-3);
             running.push_back(count);
             return running;
           };
-          expect_twins("track", track,
+          expect_twins("running_average", running_average,
                        {random({groups * d}, 4), random({groups, d, d}, 5), random({groups * d}, 6),
                         covariance, s},
                        16);

@@ -141,7 +141,7 @@ TEST(LayerGradients, OfEvaluationAgreeWithPlainAutograd) {
     layer->eval();
     const Tensor x = activations({4, 6, 5}, 3), dL_doutput = random(x.sizes(), 5);
     const auto plain = [&](const Tensor& y) {
-      Tensor s = layer->running_subspace;
+      Tensor s = layer->running_matrix;
       if (layer.name == "denoising")
         s = s * (layer->running_variance + 1e-4).rsqrt().view({kGroups, 1, -1});
       const Tensor centred = as_columns(y, kGroups) - layer->running_mean.view({kGroups, -1, 1});

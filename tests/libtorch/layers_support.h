@@ -43,7 +43,7 @@ inline std::pair<Tensor, Tensor> torch_eigh(const Tensor& m) {
 }
 
 /// The whole layer with `kept` eigenvectors a group, each step a torch operator.
-inline Tensor plain_layer(const SubspaceMap& map, const Tensor& x, const Tensor& weight,
+inline Tensor plain_layer(const LayerMap& map, const Tensor& x, const Tensor& weight,
                           const Tensor& bias, std::int64_t groups, std::int64_t kept,
                           const Decompose& decompose = torch_eigh) {
   const Tensor columns = as_columns(x, groups);
@@ -75,7 +75,7 @@ inline Tensor plain_layer(const SubspaceMap& map, const Tensor& x, const Tensor&
 struct Layer {
   std::string name;
   std::shared_ptr<nn::WhiteningImpl> module;
-  SubspaceMap map;
+  LayerMap map;
 
   nn::WhiteningImpl* operator->() const { return module.get(); }
   Tensor operator()(const Tensor& x) const { return module->forward(x); }

@@ -190,21 +190,21 @@ TEST(Layers, RunningStatisticsAreMovingAverages) {
   for (const Layer& layer : layers({.num_features = 6, .groups = groups, .momentum = 0.3})) {
     layer->to(at::kDouble);
     EXPECT_TRUE(
-        torch::equal(layer->running_subspace, torch::eye(3, at::kDouble).expand({groups, 3, 3})));
+        torch::equal(layer->running_matrix, torch::eye(3, at::kDouble).expand({groups, 3, 3})));
     Tensor mean = torch::zeros({6}, at::kDouble), variance = torch::ones({6}, at::kDouble);
-    Tensor matrix = layer->running_subspace.clone();
+    Tensor matrix = layer->running_matrix.clone();
     for (const std::uint64_t seed : {1, 2, 3}) {
       const Tensor x = activations({8, 6, 5}, seed);
       layer(x);
       const Tensor v = covariance_of(x, groups).diagonal(0, -2, -1).reshape({-1});
-      Tensor s = subspace(covariance_of(x, groups), layer.map).subspace;
+      Tensor s = layer_matrix(covariance_of(x, groups), layer.map).layer_matrix;
       if (layer.name == "denoising") s = s * (v + 1e-4).sqrt().view({groups, 1, -1});
       mean = 0.7 * mean + 0.3 * x.mean(-1).mean(0);
       variance = 0.7 * variance + 0.3 * v;
       matrix = 0.7 * matrix + 0.3 * s;
     }
     EXPECT_LT(relative_error(layer->running_mean, mean), 1e-13) << layer.name;
-    EXPECT_LT(relative_error(layer->running_subspace, matrix), 1e-12) << layer.name;
+    EXPECT_LT(relative_error(layer->running_matrix, matrix), 1e-12) << layer.name;
     EXPECT_EQ(layer->running_variance.defined(), layer.name == "denoising");
     if (layer.name == "denoising") {
       EXPECT_LT(relative_error(layer->running_variance, variance), 1e-13);
@@ -217,7 +217,7 @@ TEST(Layers, RunningStatisticsAreMovingAverages) {
     layer->reset_running_stats();
     EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 0);
     EXPECT_EQ(layer->running_mean.abs().sum().item<double>(), 0);
-    EXPECT_EQ(layer->running_subspace.sum().item<double>(), 6);
+    EXPECT_EQ(layer->running_matrix.sum().item<double>(), 6);
   }
 }
 
@@ -229,10 +229,10 @@ TEST(Layers, WithoutMomentumTheAverageIsPlain) {
     const Tensor x = activations({8, 4, 5}, seed);
     layer(x);
     mean += x.mean(-1).mean(0) / 3;
-    matrix += subspace(covariance_of(x), Zca{}).subspace / 3;
+    matrix += layer_matrix(covariance_of(x), Zca{}).layer_matrix / 3;
   }
   EXPECT_LT(relative_error(layer->running_mean, mean), 1e-13);
-  EXPECT_LT(relative_error(layer->running_subspace, matrix), 1e-12);
+  EXPECT_LT(relative_error(layer->running_matrix, matrix), 1e-12);
 }
 
 TEST(Layers, WithoutRunningStatisticsBatchesServeEvaluation) {
@@ -307,10 +307,10 @@ TEST(Layers, StateGoesThroughAStreamAndBack) {
   };
   EXPECT_EQ(names(layer->named_parameters()), (std::vector<std::string>{"weight", "bias"}));
   EXPECT_EQ(names(layer->named_buffers()),
-            (std::vector<std::string>{"running_mean", "running_subspace", "running_variance",
+            (std::vector<std::string>{"running_mean", "running_matrix", "running_variance",
                                       "num_batches_tracked"}));
   EXPECT_EQ(names(nn::ZcaWhitening({.num_features = 2})->named_buffers()),
-            (std::vector<std::string>{"running_mean", "running_subspace", "num_batches_tracked"}));
+            (std::vector<std::string>{"running_mean", "running_matrix", "num_batches_tracked"}));
   for (const auto& item : layer->named_buffers())
     EXPECT_TRUE(torch::equal(item.value(), other->named_buffers()[item.key()])) << item.key();
   layer->eval();

@@ -1,4 +1,4 @@
-// The operators a layer is made of: moments, cross_moments, affine, subspace.
+// The operators a layer is made of: moments, cross_moments, affine, layer_matrix.
 
 #include "layers_support.h"
 
@@ -101,9 +101,9 @@ TEST(Affine, KeepsTheInputOnlyForWhoNeedsIt) {
                          [&] { run(matrix.clone().requires_grad_(true)); }));
 }
 
-TEST(Subspace, OperatorAgreesWithTheLayersPlainForm) {
+TEST(LayerMatrix, OperatorAgreesWithTheLayersPlainForm) {
   const Tensor covariance = covariance_of(activations({40, 6}), 2);
-  const auto [s, values, vectors, rank] = subspace(covariance, Zca{1e-4, FullRank{}});
+  const auto [s, values, vectors, rank] = layer_matrix(covariance, Zca{1e-4, FullRank{}});
   EXPECT_LT(relative_error(s, inv_sqrtm(covariance + 1e-4 * torch::eye(3, at::kDouble))), 1e-13);
   EXPECT_TRUE(torch::equal(rank, torch::full({2}, 3, at::kLong)));
   EXPECT_LT(
@@ -112,26 +112,26 @@ TEST(Subspace, OperatorAgreesWithTheLayersPlainForm) {
   EXPECT_FALSE(values.requires_grad());
 }
 
-TEST(Subspace, HasNoSecondDerivativeAndSaysSo) {
+TEST(LayerMatrix, HasNoSecondDerivativeAndSaysSo) {
   const Tensor covariance = covariance_of(activations({40, 4})).requires_grad_(true);
-  const Tensor first = torch::autograd::grad({subspace(covariance, Zca{}).subspace.sum()},
+  const Tensor first = torch::autograd::grad({layer_matrix(covariance, Zca{}).layer_matrix.sum()},
                                              {covariance}, {}, true, true)[0];
   EXPECT_TRUE(all_finite(first));
-  EXPECT_TRUE(fails_with("keel::subspace: no second derivative of zca(eps=",
+  EXPECT_TRUE(fails_with("keel::layer_matrix: no second derivative of zca(eps=",
                          [&] { torch::autograd::grad({first.sum()}, {covariance}); }));
 }
 
-TEST(Subspace, AlgorithmOneWithoutEpsTakesTheMaps) {
+TEST(LayerMatrix, AlgorithmOneWithoutEpsTakesTheMaps) {
   // Eigenvalue 1e-3 of M is the map's own eps, and not above it.
   const Tensor covariance = torch::diag(torch::tensor({1.0, 0.5, 0.0}, at::kDouble));
   const auto rank = [&](const char* map) {
-    const auto found = call("keel::subspace", covariance, map, "exact");
+    const auto found = call("keel::layer_matrix", covariance, map, "exact");
     return found.toTupleRef().elements()[3].toTensor().item<std::int64_t>();
   };
   EXPECT_EQ(rank("zca(eps=0.001)"), 2);
   EXPECT_EQ(rank("zca(eps=0.001, rank=algorithm1)"), 2);
   EXPECT_EQ(rank("zca(eps=0.001, rank=algorithm1(eps=1e-4, energy=off))"), 3);
-  EXPECT_EQ(subspace(covariance, Zca{.eps = 1e-3}).rank.item<std::int64_t>(), 2);
+  EXPECT_EQ(layer_matrix(covariance, Zca{.eps = 1e-3}).rank.item<std::int64_t>(), 2);
 }
 
 TEST(Stages, MetaTensorsGiveShapes) {
@@ -143,7 +143,7 @@ TEST(Stages, MetaTensorsGiveShapes) {
   EXPECT_EQ(covariance.sizes(), (std::vector<std::int64_t>{2, 3, 3}));
   const auto out = whiten(last, {}, {}, 3, Zca{});
   EXPECT_EQ(out.output.strides(), last.strides());
-  EXPECT_EQ(out.subspace.sizes(), (std::vector<std::int64_t>{3, 2, 2}));
+  EXPECT_EQ(out.layer_matrix.sizes(), (std::vector<std::int64_t>{3, 2, 2}));
   EXPECT_EQ(out.covariance.sizes(), (std::vector<std::int64_t>{3, 2, 2}));
   EXPECT_EQ(out.rank.sizes(), (std::vector<std::int64_t>{3}));
 }
@@ -178,7 +178,7 @@ TEST(Stages, ErrorsNameTheOperatorWhatWasExpectedAndWhatCame) {
   EXPECT_TRUE(fails_with("expected eps to be a finite number >= 0, got \"-1\"",
                          [&] { whiten(x, {}, {}, 1, Zca{-1}); }));
   EXPECT_TRUE(fails_with("expected zca, pca_denoising or pca_whitening, got \"zac\"",
-                         [&] { call("keel::subspace", covariance_of(x), "zac", "exact"); }));
+                         [&] { call("keel::layer_matrix", covariance_of(x), "zac", "exact"); }));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ def leading(matrix, count):
     return values[..., :count], vectors[..., :count]
 
 
-def composed_subspace(map, cov, eps, count):
+def composed_layer_matrix(map, cov, eps, count):
     d = cov.shape[-1]
     identity = torch.eye(d, dtype=cov.dtype)
     if map == "pca_denoising":
@@ -65,7 +65,7 @@ def composed(layer, x, weight, bias, count):
     columns = grouped(x, groups)
     centred = columns - columns.mean(-1, keepdim=True)
     cov = centred @ centred.mT / columns.shape[-1]
-    output = composed_subspace(layer._map, cov, layer.eps, count) @ centred
+    output = composed_layer_matrix(layer._map, cov, layer.eps, count) @ centred
     output = output.reshape(x.shape[1], x.shape[0], *x.shape[2:]).transpose(0, 1)
     shape = (1, -1) + (1,) * (x.dim() - 2)
     return output * weight.view(shape) + bias.view(shape)

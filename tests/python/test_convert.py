@@ -72,12 +72,12 @@ def test_evaluation_is_unchanged_until_training(layer):
     assert not model.stem[1].training and model.stem[1].num_batches_tracked == 3
     torch.testing.assert_close(model(x), before)
     fresh = convert_batchnorm(Network(), layer, copy_statistics=False)
-    assert torch.equal(fresh.stem[1].running_subspace, torch.eye(8).unsqueeze(0))
+    assert torch.equal(fresh.stem[1].running_matrix, torch.eye(8).unsqueeze(0))
 
 
 def test_a_fresh_batchnorm_gives_a_fresh_layer():
     model = convert_batchnorm(Network())
-    for name in ("running_mean", "running_subspace", "num_batches_tracked"):
+    for name in ("running_mean", "running_matrix", "num_batches_tracked"):
         assert torch.equal(getattr(model.stem[1], name), getattr(keel.nn.ZcaWhitening(8), name))
 
 

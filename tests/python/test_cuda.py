@@ -195,7 +195,7 @@ def test_autocast_keeps_statistics_in_float32(layer):
         features = model[1](model[0](torch.randn(16, 3, 8, 8, device="cuda")))
     assert features.dtype == torch.bfloat16
     features.float().pow(2).sum().backward()
-    assert model[1].running_subspace.dtype == torch.float32
+    assert model[1].running_matrix.dtype == torch.float32
     assert all(p.grad.isfinite().all() for p in model[:2].parameters())
 
 

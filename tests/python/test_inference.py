@@ -253,7 +253,7 @@ def test_compiled_training_agrees(layer):
     twin = layer(6, group_size=3)
     compiled = torch.compile(twin, backend="aot_eager")
     torch.testing.assert_close(compiled(x), plain(x))
-    torch.testing.assert_close(twin.running_subspace, plain.running_subspace)
+    torch.testing.assert_close(twin.running_matrix, plain.running_matrix)
 
 
 @pytest.mark.parametrize("rule", [keel.Exact(), keel.PowerIteration(5)])
@@ -267,9 +267,9 @@ def test_autocast_keeps_statistics_in_float32(layer, rule):
         activations = model[0](x).detach()
     y.float().square().sum().backward()
     assert y.dtype == activations.dtype == torch.bfloat16
-    assert made.weight.grad.dtype == made.running_subspace.dtype == torch.float32
+    assert made.weight.grad.dtype == made.running_matrix.dtype == torch.float32
     twin = layer(8, group_size=4, rule=rule)
     twin(activations.float())
-    torch.testing.assert_close(made.running_subspace, twin.running_subspace)
+    torch.testing.assert_close(made.running_matrix, twin.running_matrix)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model.eval()(x).dtype == torch.bfloat16

@@ -22,7 +22,7 @@ def samples():
         yield ops.affine, (input, matrix, numbers, numbers)
     yield ops.affine, (x, matrix.detach())
     for map in ("zca", "pca_denoising", "pca_whitening"):
-        yield ops.subspace, (cov, f"{map}(rank=leading_count(count=2))", "taylor(terms=9)")
+        yield ops.layer_matrix, (cov, f"{map}(rank=leading_count(count=2))", "taylor(terms=9)")
         for input in (x, last):
             by_energy = f"{map}(rank=leading_energy(fraction=0.9))"
             yield ops.whiten_forward, (input, numbers, numbers, 2, by_energy, "exact")
@@ -58,7 +58,7 @@ def test_track_passes_opcheck(momentum):
     count = torch.tensor(3)
     for variance in (torch.ones(6), None):
         running = torch.zeros(6), torch.zeros(2, 3, 3), variance
-        opcheck(ops.track.default, (*running, count, *batch, momentum, 1e-4))
+        opcheck(ops.running_average.default, (*running, count, *batch, momentum, 1e-4))
 
 
 def test_meta_tensors_give_the_shapes_types_and_strides_of_real_ones():

@@ -11,10 +11,10 @@ import keel
 from support import LAYERS, correlated, covariance, grouped, relative
 
 NAMES = {
-    keel.nn.ZcaWhitening: ["running_mean", "running_subspace", "num_batches_tracked"],
-    keel.nn.PcaWhitening: ["running_mean", "running_subspace", "num_batches_tracked"],
+    keel.nn.ZcaWhitening: ["running_mean", "running_matrix", "num_batches_tracked"],
+    keel.nn.PcaWhitening: ["running_mean", "running_matrix", "num_batches_tracked"],
     keel.nn.PcaDenoising: [
-        "running_mean", "running_subspace", "running_variance", "num_batches_tracked",
+        "running_mean", "running_matrix", "running_variance", "num_batches_tracked",
     ],
 }  # fmt: skip
 
@@ -24,7 +24,7 @@ def test_state_names_shapes_and_beginnings(layer):
     made = layer(6, group_size=3)
     assert list(made.state_dict()) == ["weight", "bias"] + NAMES[layer]
     assert made.running_mean.tolist() == [0] * 6 and made.weight.tolist() == [1] * 6
-    assert torch.equal(made.running_subspace, torch.eye(3).expand(2, 3, 3))
+    assert torch.equal(made.running_matrix, torch.eye(3).expand(2, 3, 3))
     assert made.num_batches_tracked.dtype == torch.long and made.num_batches_tracked == 0
     if layer is keel.nn.PcaDenoising:
         assert made.running_variance.tolist() == [1] * 6
@@ -47,13 +47,13 @@ def test_running_statistics_follow_momentum(layer):
     assert made.num_batches_tracked == 3
 
 
-def test_running_subspaces_are_what_they_are_called():
+def test_running_matrixs_are_what_they_are_called():
     x = correlated(60, 4)
     cov = covariance(x)[0]
     zca, pca, rotation = (layer(4, momentum=1.0, dtype=torch.double) for layer in LAYERS)
     for layer in (zca, pca, rotation):
         layer(x)
-    (s,), (p,), (r,) = (layer.running_subspace for layer in (zca, pca, rotation))
+    (s,), (p,), (r,) = (layer.running_matrix for layer in (zca, pca, rotation))
     eye = torch.eye(4, dtype=torch.double)
     torch.testing.assert_close(s @ s, torch.linalg.inv(cov + 1e-4 * eye))
     torch.testing.assert_close(p @ p, p)
@@ -66,13 +66,13 @@ def test_running_subspaces_are_what_they_are_called():
 def test_cumulative_average(layer):
     made = layer(4, momentum=None, dtype=torch.double)
     batches = [correlated(30, 4, seed=seed) for seed in range(4)]
-    subspaces = []
+    layer_matrixs = []
     for x in batches:
         made(x)
         alone = layer(4, momentum=1.0, dtype=torch.double)
         alone(x)
-        subspaces.append(alone.running_subspace)
-    torch.testing.assert_close(made.running_subspace, torch.stack(subspaces).mean(0))
+        layer_matrixs.append(alone.running_matrix)
+    torch.testing.assert_close(made.running_matrix, torch.stack(layer_matrixs).mean(0))
     torch.testing.assert_close(made.running_mean, torch.stack(batches).mean((0, 1)))
 
 
@@ -178,11 +178,11 @@ def test_half_layers_train_and_evaluate(layer, dtype):
     x = correlated(64, 4, dtype=torch.float32).to(dtype)
     for _ in range(3):
         y = made(x)
-    assert y.dtype == dtype and made.running_subspace.dtype == dtype
+    assert y.dtype == dtype and made.running_matrix.dtype == dtype
     y.sum().backward()
     assert made.weight.grad.dtype == dtype
-    assert made.running_subspace.isfinite().all() and made.eval()(x).dtype == dtype
-    assert layer(4, dtype=dtype).running_subspace.dtype == dtype
+    assert made.running_matrix.isfinite().all() and made.eval()(x).dtype == dtype
+    assert layer(4, dtype=dtype).running_matrix.dtype == dtype
 
 
 def test_to_double_and_meta():
@@ -258,3 +258,20 @@ def test_groups_are_treated_apart():
     halves = [keel.nn.ZcaWhitening(3, dtype=torch.double)(part) for part in x.chunk(2, 1)]
     torch.testing.assert_close(layer(x), torch.cat(halves, 1))
     assert grouped(x, 2).shape == (2, 3, 40)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_saved_under_the_buffers_old_name(layer):
+    saved = layer(4, groups=2)
+    saved(correlated(30, 4, dtype=torch.float32))
+    old = {k.replace("running_matrix", "running_subspace"): v for k, v in saved.state_dict().items()}
+    model = torch.nn.Sequential(layer(4, groups=2))
+    model.load_state_dict({f"0.{key}": value for key, value in old.items()})
+    assert torch.equal(model[0].running_matrix, saved.running_matrix)
+    assert "running_subspace" in old, "the caller's dictionary is left alone"
+
+    buffers = saved._buffers
+    buffers["running_subspace"] = buffers.pop("running_matrix")
+    loaded = pickle.loads(pickle.dumps(saved))
+    assert list(loaded.state_dict().keys() ^ model[0].state_dict().keys()) == []
+    assert torch.equal(loaded.running_matrix, model[0].running_matrix)

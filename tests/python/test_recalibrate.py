@@ -62,7 +62,7 @@ def test_of_batch_norms_alone_it_is_torchs_own():
 def test_torchs_update_bn_does_the_same(layer):
     network = model(layer, momentum=0.3)
     network(batches()[0])
-    network[1].running_subspace.fill_(float("nan"))
+    network[1].running_matrix.fill_(float("nan"))
     network.eval()
     averaged = swa_utils.AveragedModel(network).eval()
     keel.nn.recalibrate(network, batches())

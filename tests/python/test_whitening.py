@@ -144,7 +144,7 @@ def test_mean_far_above_deviation(layer):
     made, truth = layer(4, momentum=1.0), layer(4, momentum=1.0, dtype=torch.double)
     error = (made(far).double() - truth(far.double())).abs().max().item()
     condition = torch.linalg.cond(covariance(far.double())).item()
-    assert relative(made.running_subspace.double(), truth.running_subspace) < 2**-23 * condition
+    assert relative(made.running_matrix.double(), truth.running_matrix) < 2**-23 * condition
     # What is left is the mean in float32: off by half a unit in the last place of 1e4.
     matrix = truth.eval().as_conv1x1().weight.detach().view(4, 4)
     assert error < 1.1 * 2**-11 * matrix.abs().sum(-1).max().item()

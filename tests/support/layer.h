@@ -26,7 +26,8 @@ struct LayerOnHost {
 
   ActivationShape shape;
   ActivationBuffer<T> input, dL_doutput, output, dL_dinput;
-  std::vector<A> weight, bias, mean, covariance, subspace, values, vectors, dL_dweight, dL_dbias;
+  std::vector<A> weight, bias, mean, covariance, layer_matrix, values, vectors, dL_dweight,
+      dL_dbias;
   std::vector<std::int64_t> rank;
 
   LayerOnHost(const ActivationBuffer<T>& x, const ActivationBuffer<T>& slope)
@@ -41,7 +42,7 @@ struct LayerOnHost {
     const A poison = std::numeric_limits<A>::quiet_NaN();
     for (auto* numbers : {&mean, &values, &dL_dweight, &dL_dbias})
       numbers->assign(weight.size(), poison);
-    for (auto* matrices : {&covariance, &subspace, &vectors})
+    for (auto* matrices : {&covariance, &layer_matrix, &vectors})
       matrices->assign(weight.size() * std::size_t(shape.group_size()), poison);
     for (auto* activations : {&output, &dL_dinput})
       for (T& entry : activations->data) entry = from_double<T>(poison);
@@ -54,15 +55,15 @@ struct LayerOnHost {
   WhitenState<A> state() {
     return {mean.data(),
             per_group(covariance),
-            per_group(subspace),
+            per_group(layer_matrix),
             {values.data(), per_group(vectors), rank.data()}};
   }
 
-  void forward(const SubspaceMap& map, const Executor& executor = serial()) {
+  void forward(const LayerMap& map, const Executor& executor = serial()) {
     cpu::whiten<T>(map, std::as_const(input).view(), weight.data(), bias.data(), state(),
                    output.view(), executor);
   }
-  void backward(const SubspaceMap& map, const SpectralRule& rule,
+  void backward(const LayerMap& map, const SpectralRule& rule,
                 const Executor& executor = serial()) {
     cpu::whiten_backward<T>(map, rule, std::as_const(dL_doutput).view(),
                             std::as_const(input).view(), weight.data(), state(), dL_dinput.view(),

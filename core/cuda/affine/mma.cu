@@ -31,7 +31,7 @@ bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
   if (!fits_a_block_of<affine_slabs<T, LAST, D>>(bytes)) return false;
   allow_shared_memory(operation, affine_slabs<T, LAST, D>, bytes);
   const unsigned blocks = share_out(task, kTileSamples, multiprocessors(), kTileWarps);
-  // Blocks that wait inside for the one long block of a subspace were slower afterwards than new ones.
+  // Blocks that wait inside for the one long block of layer_matrix were slower afterwards than new ones.
   if (task.settled) {
     check(operation, launch_early(affine_slabs<T, LAST, D>, blocks, kTileThreads, bytes,
                                   native(stream), task));

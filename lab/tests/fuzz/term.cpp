@@ -1,7 +1,7 @@
 // Rules, rank policies, maps and functions as text (keel/term.h), each by every reader.
 
 #include "keel/error.h"
-#include "keel/subspace.h"
+#include "keel/layer_matrix.h"
 #include "lab/tests/fuzz/fuzz.h"
 
 namespace keel::fuzz::term {
@@ -26,7 +26,7 @@ void attack(const std::string& bytes) {
   attack_by(spectral_rule, bytes);
   attack_by(spectral_function, bytes);
   attack_by(rank_policy, bytes);
-  attack_by(subspace_map, bytes);
+  attack_by(layer_map, bytes);
 }
 
 std::vector<std::string> seeds() {

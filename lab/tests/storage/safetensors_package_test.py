@@ -17,7 +17,7 @@ with tempfile.TemporaryDirectory() as run:
     newest = sorted(glob.glob(f"{run}/checkpoints/*.safetensors"))[-1]
     with safe_open(newest, framework="numpy") as file:
         names = set(file.keys())
-        assert {"conv1.weight", "bn1.running_subspace", "fc.bias", "optimiser.fc.bias"} <= names, names
+        assert {"conv1.weight", "bn1.running_matrix", "fc.bias", "optimiser.fc.bias"} <= names, names
         weight = file.get_tensor("conv1.weight")
         assert weight.shape == (4, 3, 3, 3) and weight.dtype == numpy.float32
         assert numpy.isfinite(weight).all() and weight.std() > 0

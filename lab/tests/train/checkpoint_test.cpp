@@ -237,6 +237,20 @@ TEST(CheckpointTest, OptionsOutOfRangeAreDamage) {
             std::string::npos);
 }
 
+TEST(CheckpointTest, BuffersOfOlderFilesHaveTheirNewNames) {
+  const test::Folder folder;
+  Checkpoint old;
+  old.position.step = 1;
+  old.options = test::small_options("zca");
+  NamedTensors state = state_of(*ResNet(old.options.model));
+  for (auto& [name, tensor] : state)
+    if (name == "bn1.running_matrix") name = "bn1.running_subspace", tensor.fill_(7);
+  const Checkpoint read = load_checkpoint(save_checkpoint(folder.path, old, state, 1));
+  EXPECT_EQ(read.tensors.tensors.count("bn1.running_subspace"), 0u);
+  const auto matrix = load_model(read)->named_buffers()["bn1.running_matrix"];
+  EXPECT_TRUE(matrix.equal(torch::full_like(matrix, 7)));
+}
+
 TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
   const TrainOptions options = test::small_options("zca");
   torch::manual_seed(1);
@@ -244,7 +258,7 @@ TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
   std::map<std::string, torch::Tensor> state;
   for (const auto& [name, tensor] : state_of(*from)) state.emplace(name, tensor.clone());
   EXPECT_EQ(state.count("layer2.0.downsample.0.weight"), 1u);
-  EXPECT_EQ(state.count("bn1.running_subspace"), 1u);
+  EXPECT_EQ(state.count("bn1.running_matrix"), 1u);
 
   const auto before = to->named_parameters()["conv1.weight"].clone();
   auto wrong = state;

@@ -133,7 +133,7 @@ def _copy_statistics(new: Whitening, norm: Any) -> None:
             new.running_variance.copy_(variance + norm.eps - new.eps)
         elif isinstance(new, ZcaWhitening):
             scale = (variance + norm.eps).rsqrt().view(new.groups, new.group_size)
-            new.running_subspace.copy_(torch.diag_embed(scale))
+            new.running_matrix.copy_(torch.diag_embed(scale))
         else:
             return
         new.running_mean.copy_(norm.running_mean)

@@ -18,7 +18,7 @@ class PcaDenoising(Whitening):
 
     ``rank`` is :class:`keel.LeadingEnergy` (default: 0.99) or :class:`keel.LeadingCount`; other
     arguments are those of :class:`keel.nn.whitening.Whitening`. The running statistics hold the
-    projector (``running_subspace``) and the biased variance (``running_variance``) apart.
+    projector (``running_matrix``) and the biased variance (``running_variance``) apart.
 
     >>> layer = keel.nn.PcaDenoising(6, rank=keel.LeadingCount(2))
     >>> y = layer(torch.randn(50, 6))
@@ -41,6 +41,6 @@ class PcaDenoising(Whitening):
             with torch.no_grad():
                 self.running_variance.fill_(1)
 
-    def _running_matrix(self) -> Tensor:
+    def _evaluation_matrix(self) -> Tensor:
         variance = _statistics_type(self.running_variance) + self.eps
-        return super()._running_matrix() * variance.rsqrt().view(self.groups, 1, self.group_size)
+        return super()._evaluation_matrix() * variance.rsqrt().view(self.groups, 1, self.group_size)

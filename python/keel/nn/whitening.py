@@ -20,6 +20,11 @@ def _statistics_type(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in _HALF else tensor
 
 
+def _rename(items: Dict[str, Any], old: str, new: str) -> None:
+    if old in items:
+        items[new] = items.pop(old)
+
+
 class Whitening(nn.Module):
     """A norm layer for (N, C, ...) activations: moments -> small matrix -> affine.
 
@@ -94,6 +99,18 @@ class Whitening(nn.Module):
         self.register_buffer("num_batches_tracked", count)
         self.reset_parameters()
 
+    # Layers saved when running_matrix was called running_subspace.
+
+    def _load_from_state_dict(
+        self, state_dict: Dict[str, Tensor], prefix: str, *arguments: Any
+    ) -> None:
+        _rename(state_dict, prefix + "running_subspace", prefix + "running_matrix")
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        _rename(state["_buffers"], "running_subspace", "running_matrix")
+        super().__setstate__(state)
+
     # What a layer of this family says of itself.
 
     @staticmethod
@@ -102,11 +119,11 @@ class Whitening(nn.Module):
 
     def _running_shapes(self) -> Dict[str, Tuple[int, ...]]:
         d = self.group_size
-        return {"running_mean": (self.num_features,), "running_subspace": (self.groups, d, d)}
+        return {"running_mean": (self.num_features,), "running_matrix": (self.groups, d, d)}
 
-    def _running_matrix(self) -> Tensor:
+    def _evaluation_matrix(self) -> Tensor:
         """The matrix that evaluation multiplies centred activations by, before ``weight``."""
-        return _statistics_type(self.running_subspace)
+        return _statistics_type(self.running_matrix)
 
     # The life of a norm layer.
 
@@ -116,7 +133,7 @@ class Whitening(nn.Module):
             return
         with torch.no_grad():
             self.running_mean.zero_()
-            self.running_subspace.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
+            self.running_matrix.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
@@ -192,7 +209,7 @@ class Whitening(nn.Module):
 
     def _evaluation(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
-        matrix, bias = self._running_matrix(), self.bias
+        matrix, bias = self._evaluation_matrix(), self.bias
         if self.weight is not None:
             weight = _statistics_type(self.weight)
             matrix = weight.view(self.groups, self.group_size, 1) * matrix
@@ -212,19 +229,19 @@ class Whitening(nn.Module):
         map = self._map_text()
         rule = rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
         if processes > 1:
-            output, mean, covariance, subspace, values, _, self.kept = synchronise.whiten(
+            output, mean, covariance, layer_matrix, values, _, self.kept = synchronise.whiten(
                 input, self.weight, self.bias, self.groups, group, map, rule
             )
         else:
-            output, mean, covariance, subspace, values, _, self.kept = torch.ops.keel.whiten_forward(
+            output, mean, covariance, layer_matrix, values, _, self.kept = torch.ops.keel.whiten_forward(
                 input, self.weight, self.bias, self.groups, map, rule
             )
         self.eigenvalues, self.covariance = values.detach(), covariance.detach()
         if self.training and self.track_running_stats:
             with torch.no_grad():
-                torch.ops.keel.track(
-                    self.running_mean, self.running_subspace, getattr(self, "running_variance", None),
-                    self.num_batches_tracked, mean, covariance, subspace, self.momentum, self.eps,
+                torch.ops.keel.running_average(
+                    self.running_mean, self.running_matrix, getattr(self, "running_variance", None),
+                    self.num_batches_tracked, mean, covariance, layer_matrix, self.momentum, self.eps,
                 )  # fmt: skip
         return output
 
@@ -266,7 +283,7 @@ class Whitening(nn.Module):
                 )
         rules.flag(self._name(), "affine", self.affine)
         rules.flag(self._name(), "track_running_stats", self.track_running_stats)
-        rules.checked("subspace_map", self._map_text())
+        rules.checked("layer_map", self._map_text())
 
     def _check_input(self, input: Tensor) -> None:
         if torch.jit.is_tracing():  # there sizes are tensors, and comparing them warns

@@ -5,10 +5,10 @@
 
 #include "keel/torch/affine.h"
 #include "keel/torch/eigh.h"
+#include "keel/torch/layer_matrix.h"
 #include "keel/torch/moments.h"
 #include "keel/torch/nn.h"
 #include "keel/torch/spectral.h"
-#include "keel/torch/subspace.h"
 #include "keel/torch/threads.h"
 #include "keel/torch/whiten.h"
 #include "keel/version.h"

@@ -8,7 +8,7 @@ using PcaWhiteningOptions = WhiteningOptions;
 
 /// Whitening that leaves the channels in the order of the principal directions. Default rank:
 /// FullRank. Its output turns with the eigenvectors from batch to batch, so no rule is exact at
-/// repeated eigenvalues (Exact means Masked) and the running subspace is an average over turning
+/// repeated eigenvalues (Exact means Masked) and the running matrix is an average over turning
 /// bases: ZcaWhitening is the layer to train with.
 class PcaWhiteningImpl : public WhiteningImpl {
  public:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the whitening layers share. A layer is moments -> subspace -> affine; they differ in the map
+// What the whitening layers share. A layer is moments -> layer_matrix -> affine; they differ in the map
 // in the middle and in nothing else.
 
 #include <torch/nn/module.h>
@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "keel/subspace.h"
+#include "keel/layer_matrix.h"
 #include "keel/torch/nn/process_group.h"
 #include "keel/torch/whiten.h"
 
@@ -59,7 +59,7 @@ class WhiteningImpl : public torch::nn::Module {
 
   /// weight to 1, bias to 0, and reset_running_stats().
   void reset_parameters();
-  /// Mean 0, variance 1, the subspace the identity, no batches seen.
+  /// Mean 0, variance 1, the matrix the identity, no batches seen.
   void reset_running_stats();
 
   /// How many eigenvalues of each group the last step on batch statistics kept: (G), int64, where
@@ -89,7 +89,7 @@ class WhiteningImpl : public torch::nn::Module {
 
   torch::Tensor weight, bias;         ///< (C), or undefined
   torch::Tensor running_mean;         ///< (C)
-  torch::Tensor running_subspace;     ///< (G, d, d)
+  torch::Tensor running_matrix;       ///< (G, d, d)
   torch::Tensor running_variance;     ///< (C), of layers that standardise
   torch::Tensor num_batches_tracked;  ///< int64
 
@@ -98,7 +98,7 @@ class WhiteningImpl : public torch::nn::Module {
   using OptionalDevice =
       std::remove_cvref_t<decltype(std::declval<const c10::IValue&>().toOptional<c10::Device>())>;
 
-  WhiteningImpl(std::string name, const WhiteningOptions& given, SubspaceMap map);
+  WhiteningImpl(std::string name, const WhiteningOptions& given, LayerMap map);
 
   /// The step on a batch's statistics. A layer with a decomposition of its own overrides it.
   virtual Whitened batch_step(const torch::Tensor& input, const ProcessGroup& processes) const;
@@ -122,7 +122,7 @@ class WhiteningImpl : public torch::nn::Module {
   template <std::size_t dimensions, typename Convolution>
   Convolution folded_convolution(const Convolution& before) const;
 
-  SubspaceMap map_;
+  LayerMap map_;
   torch::Tensor kept_, eigenvalues_, covariance_;
   bool warned_of_few_samples_ = false;
 };

@@ -1,0 +1,109 @@
+#include "keel/running_average.h"
+
+#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/scratch.h"
+#include "mix.h"
+#include "running_average_check.h"
+
+namespace keel::cuda {
+namespace {
+
+constexpr unsigned kThreads = 1024;
+
+template <typename T>
+__device__ void move(T share, T& old, T now) {
+  old = mixed(share, old, now);
+}
+
+/// Number k of the covariance's diagonal, all groups' in a row.
+template <typename T>
+__device__ T variance_of(const Matrices<const T>& covariance, unsigned k) {
+  const unsigned d = unsigned(covariance.n), i = k % d;
+  return covariance[k / d][i * (covariance.row_stride + 1)];
+}
+
+/// What a thread has read of the batch's matrix and of the running one, so that both ways are gone at once.
+constexpr int kHeld = 4;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 1)
+    running_average_kernel(bool average, T momentum, T eps, const T* mean,
+                           Matrices<const T> covariance, Matrices<const T> layer_matrix,
+                           RunningStatistics<T> running) {
+  const unsigned d = unsigned(covariance.n), channels = unsigned(covariance.batch) * d;
+  const unsigned entries = channels * d;
+  const auto now_at = [&](unsigned k) -> const T& {
+    const unsigned row = k / d;
+    return layer_matrix[row / d][row % d * layer_matrix.row_stride + k % d];
+  };
+  const auto running_at = [&](unsigned k) -> T& {
+    const unsigned row = k / d;
+    return running.matrix[row / d][row % d * running.matrix.row_stride + k % d];
+  };
+  await_previous();
+  let_next_start();
+  T now[kHeld], old[kHeld];
+#pragma unroll
+  for (unsigned h = 0; h < kHeld; ++h) {
+    const unsigned k = threadIdx.x + h * kThreads;
+    now[h] = k < entries ? now_at(k) : T(0);
+    old[h] = k < entries ? running_at(k) : T(0);
+  }
+  const std::int64_t batches = *running.batches + 1;
+  bool finite = true;
+  for (unsigned k = threadIdx.x; k < channels; k += kThreads)
+    finite = finite && isfinite(mean[k]) && isfinite(variance_of(covariance, k));
+#pragma unroll
+  for (unsigned h = 0; h < kHeld; ++h) finite &= bool(isfinite(now[h]));
+#pragma unroll 4
+  for (unsigned k = threadIdx.x + kHeld * kThreads; k < entries; k += kThreads)
+    finite &= bool(isfinite(now_at(k)));
+  if (!__syncthreads_and(finite)) return;  // all have read the count as well
+
+  if (threadIdx.x == 0) *running.batches = batches;
+  const T share = average ? T(1) / T(batches) : momentum;
+  for (unsigned k = threadIdx.x; k < channels; k += kThreads) {
+    move(share, running.mean[k], mean[k]);
+    if (running.variance) move(share, running.variance[k], variance_of(covariance, k));
+  }
+  const auto scaled = [&](unsigned k, T x) {
+    if (!running.variance) return x;
+    return x * T(sqrt(variance_of(covariance, k / d / d * d + k % d) + eps));
+  };
+#pragma unroll
+  for (unsigned h = 0; h < kHeld; ++h) {
+    const unsigned k = threadIdx.x + h * kThreads;
+    if (k >= entries) break;
+    move(share, old[h], scaled(k, now[h]));
+    running_at(k) = old[h];
+  }
+#pragma unroll 4
+  for (unsigned k = threadIdx.x + kHeld * kThreads; k < entries; k += kThreads)
+    move(share, running_at(k), scaled(k, now_at(k)));
+}
+
+}  // namespace
+
+template <typename T>
+void running_average(const std::optional<double>& momentum, double eps, const T* mean,
+                     Matrices<const T> covariance, Matrices<const T> layer_matrix,
+                     RunningStatistics<T> running, const Stream& stream) {
+  constexpr const char* kOperation = "keel::cuda::running_average";
+  check_running_average(kOperation, covariance, layer_matrix, running);
+  if (covariance.batch * covariance.n * covariance.n > INT32_MAX)
+    throw Error(std::string(kOperation) + ": expected fewer than 2^31 numbers, got covariances " +
+                shape(covariance));
+  check(kOperation,
+        launch_early(running_average_kernel<T>, 1, kThreads, 0, native(stream), !momentum,
+                     T(momentum.value_or(0)), T(eps), mean, covariance, layer_matrix, running));
+}
+
+#define KEEL_INSTANTIATE(T)                                                                    \
+  template void running_average<T>(const std::optional<double>&, double, const T*,             \
+                                   Matrices<const T>, Matrices<const T>, RunningStatistics<T>, \
+                                   const Stream&);
+KEEL_INSTANTIATE(float)
+KEEL_INSTANTIATE(double)
+#undef KEEL_INSTANTIATE
+
+}  // namespace keel::cuda

@@ -1,0 +1,165 @@
+#include "keel/layer_matrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "dense.h"
+#include "keel/eigh.h"
+#include "layer_matrix_rule.h"
+#include "shape.h"
+
+namespace keel::reference {
+
+namespace {
+
+using Kind = SpectralFunction::Kind;
+
+Dense symmetric_from_lower(Matrices<const double> matrices, std::int64_t b) {
+  Dense full = load(matrices, b);
+  for (std::int64_t i = 0; i < full.n; ++i)
+    for (std::int64_t j = 0; j < i; ++j) full(j, i) = full(i, j);
+  return full;
+}
+
+Dense diagonal(const std::vector<double>& entries) {
+  Dense d(std::int64_t(entries.size()));
+  for (std::int64_t i = 0; i < d.n; ++i) d(i, i) = entries[std::size_t(i)];
+  return d;
+}
+
+/// D of PCA denoising, the identity for the maps that do not standardise.
+std::vector<double> standard(const PcaDenoising& map, const Dense& covariance) {
+  std::vector<double> scale;
+  for (std::int64_t i = 0; i < covariance.n; ++i)
+    scale.push_back(1 / std::sqrt(covariance(i, i) + map.eps));
+  return scale;
+}
+std::vector<double> standard(const auto&, const Dense& covariance) {
+  return std::vector<double>(std::size_t(covariance.n), 1.0);
+}
+
+void store(const Dense& a, double* target, std::int64_t stride) {
+  for (std::int64_t i = 0; i < a.n; ++i)
+    for (std::int64_t j = 0; j < a.n; ++j) target[i * stride + j] = a(i, j);
+}
+
+Matrices<double> view(Dense& a) { return contiguous(a.entries.data(), 1, a.n); }
+Matrices<const double> view(const Dense& a) { return contiguous(a.entries.data(), 1, a.n); }
+
+/// The eigenvectors, eigenvalues and rank of one matrix, as forward left them.
+struct Decomposition {
+  std::vector<double> values;
+  Dense vectors;
+  std::int64_t rank;
+
+  Dense apply(Kind kind) const {
+    Dense result(vectors.n);
+    spectral({kind}, values.data(), view(vectors), &rank, view(result));
+    return result;
+  }
+  Dense backward(Kind kind, const SpectralRule& rule, const Dense& dL_dresult) const {
+    Dense dL_dmatrix(vectors.n);
+    spectral_backward({kind}, rule, values.data(), view(vectors), &rank, view(dL_dresult),
+                      view(dL_dmatrix));
+    return dL_dmatrix;
+  }
+  /// 1 / sqrt(value) of kept eigenvalues, 0 of dropped ones.
+  Dense inverse_lengths() const {
+    std::vector<double> lengths;
+    for (std::int64_t i = 0; i < vectors.n; ++i)
+      lengths.push_back(i < rank ? 1 / std::sqrt(values[std::size_t(i)]) : 0);
+    return diagonal(lengths);
+  }
+};
+
+Dense result_of(const Zca&, const Decomposition& e, const Dense&) {
+  return e.apply(Kind::inv_sqrt);
+}
+Dense result_of(const PcaDenoising&, const Decomposition& e, const Dense& D) {
+  return e.apply(Kind::one) * D;
+}
+Dense result_of(const PcaWhitening&, const Decomposition& e, const Dense&) {
+  return e.inverse_lengths() * transpose(e.vectors);
+}
+
+Dense gradient_of(const Zca&, const SpectralRule& rule, const Decomposition& e, const Dense&,
+                  const Dense& dS) {
+  return e.backward(Kind::inv_sqrt, rule, dS);
+}
+
+Dense gradient_of(const PcaDenoising& map, const SpectralRule& rule, const Decomposition& e,
+                  const Dense& covariance, const Dense& dS) {
+  const std::vector<double> scale = standard(map, covariance);
+  const Dense D = diagonal(scale), P = e.apply(Kind::one);
+  const Dense dL_dM = e.backward(Kind::one, rule, dS * D);
+  Dense gradient = D * dL_dM * D;
+  for (std::int64_t i = 0; i < covariance.n; ++i) {
+    double dL_dscale = 0;
+    for (std::int64_t j = 0; j < covariance.n; ++j)
+      dL_dscale += dS(j, i) * P(j, i) + 2 * dL_dM(i, j) * covariance(i, j) * scale[std::size_t(j)];
+    gradient(i, i) -= dL_dscale * std::pow(scale[std::size_t(i)], 3) / 2;
+  }
+  return gradient;
+}
+
+Dense gradient_of(const PcaWhitening&, const SpectralRule& rule, const Decomposition& e,
+                  const Dense&, const Dense& dS) {
+  const Dense lengths = e.inverse_lengths(), dL_dvectors = transpose(dS) * lengths;
+  std::vector<double> dL_dvalues;
+  for (std::int64_t i = 0; i < dS.n; ++i) {
+    double along = 0;
+    for (std::int64_t j = 0; j < dS.n; ++j) along += dS(i, j) * e.vectors(j, i);
+    dL_dvalues.push_back(-0.5 * along * std::pow(lengths(i, i), 3));
+  }
+  Dense gradient(dS.n);
+  eigh_backward(eigh_rule(rule), e.values.data(), view(e.vectors), dL_dvalues.data(),
+                view(dL_dvectors), view(gradient));
+  return gradient;
+}
+
+}  // namespace
+
+void layer_matrix(const LayerMap& map, Matrices<const double> covariance, Matrices<double> result,
+                  LayerMatrixState<double> state) {
+  validate(map);
+  require_same_shape("keel::reference::layer_matrix", "result", covariance, result);
+  const std::int64_t n = covariance.n;
+  for (std::int64_t b = 0; b < covariance.batch; ++b)
+    std::visit(
+        [&](const auto& m) {
+          const Dense full = symmetric_from_lower(covariance, b), D = diagonal(standard(m, full));
+          Dense M = D * full * D;
+          for (std::int64_t i = 0; i < n; ++i) M(i, i) += m.eps;
+          Decomposition e{std::vector<double>(std::size_t(n)), Dense(n), 0};
+          eigh(view(M), e.values.data(), view(e.vectors), EighOrder::descending);
+          for (double& value : e.values) value = value < m.eps ? m.eps : value;
+          spectral_rank(m.rank, view(M), e.values.data(), view(e.vectors), &e.rank);
+          store(result_of(m, e, D), result[b], result.row_stride);
+          std::copy(e.values.begin(), e.values.end(), state.values + b * n);
+          store(e.vectors, state.vectors[b], state.vectors.row_stride);
+          state.rank[b] = e.rank;
+        },
+        map);
+}
+
+void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
+                           Matrices<const double> covariance, LayerMatrixState<const double> state,
+                           Matrices<const double> dL_dlayer_matrix,
+                           Matrices<double> dL_dcovariance) {
+  validate(map);
+  validate(rule);
+  require_same_shape("keel::reference::layer_matrix_backward", "dL_dlayer_matrix", covariance,
+                     dL_dlayer_matrix);
+  const std::int64_t n = covariance.n;
+  for (std::int64_t b = 0; b < covariance.batch; ++b) {
+    const Decomposition e{
+        {state.values + b * n, state.values + (b + 1) * n}, load(state.vectors, b), state.rank[b]};
+    const Dense full = symmetric_from_lower(covariance, b), dS = load(dL_dlayer_matrix, b);
+    store_symmetric(
+        std::visit([&](const auto& m) { return gradient_of(m, rule, e, full, dS); }, map),
+        dL_dcovariance, b);
+  }
+}
+
+}  // namespace keel::reference

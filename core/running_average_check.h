@@ -1,0 +1,17 @@
+#pragma once
+
+#include "keel/running_average.h"
+#include "shape.h"
+
+namespace keel {
+
+/// What both twins of running_average ask of their arguments.
+template <typename T>
+void check_running_average(const char* operation, const Matrices<const T>& covariance,
+                           const Matrices<const T>& layer_matrix,
+                           const RunningStatistics<T>& running) {
+  require_same_shape(operation, "layer_matrix", covariance, layer_matrix);
+  require_same_shape(operation, "running.matrix", covariance, running.matrix);
+}
+
+}  // namespace keel

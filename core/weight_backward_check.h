@@ -1,0 +1,18 @@
+#pragma once
+
+#include "keel/weight_backward.h"
+#include "shape.h"
+
+namespace keel {
+
+/// What both twins of weight_backward ask of their arguments.
+template <typename T>
+void check_weight_backward(const char* operation, const Matrices<const T>& layer_matrix,
+                           const Matrices<const T>& cross, const Matrices<T>& dL_dlayer_matrix,
+                           const Matrices<T>& matrix) {
+  require_same_shape(operation, "cross", layer_matrix, cross);
+  require_same_shape(operation, "dL_dlayer_matrix", layer_matrix, dL_dlayer_matrix);
+  require_same_shape(operation, "matrix", layer_matrix, matrix);
+}
+
+}  // namespace keel

@@ -1,0 +1,113 @@
+#pragma once
+
+// Stage: covariance -> S, the d x d matrix a layer multiplies its centred activations by. All that sets
+// one whitening layer apart from another is here. Back: dL_dlayer_matrix ->
+// dL_dcovariance.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "keel/executor.h"
+#include "keel/matrices.h"
+#include "keel/spectral.h"
+#include "keel/stream.h"
+
+namespace keel {
+
+/// Zero-phase whitening: S = M^(-1/2) over the kept eigenvalues of M = Cov + eps I.
+struct Zca {
+  double eps = 1e-4;
+  RankPolicy rank = Algorithm1{.eps = eps};
+
+  static constexpr const char* kName = "zca";
+  static void fields(auto&& self, auto&& visit) {
+    visit("eps", self.eps, term::kFromZero);
+    visit("rank", self.rank);
+  }
+};
+
+/// Standardise each channel, then project on the leading eigenvectors: with D = diag(Cov_ii + eps)^(-1/2)
+/// and M = D Cov D + eps I, S = P D, P the projector on the kept eigenvectors of M.
+struct PcaDenoising {
+  double eps = 1e-4;
+  RankPolicy rank = LeadingEnergy{0.99};
+
+  static constexpr const char* kName = "pca_denoising";
+  static void fields(auto&& self, auto&& visit) {
+    visit("eps", self.eps, term::kFromZero);
+    visit("rank", self.rank);
+  }
+};
+
+/// Rotate into the eigenbasis and scale: S = diag(values)^(-1/2) V^T of M = Cov + eps I, rows of dropped
+/// eigenvalues zero. It depends on the basis inside an eigenspace, so no rule can be exact at repeats:
+/// `Exact` means `Masked` here.
+struct PcaWhitening {
+  double eps = 1e-4;
+  RankPolicy rank = FullRank{};
+
+  static constexpr const char* kName = "pca_whitening";
+  static void fields(auto&& self, auto&& visit) {
+    visit("eps", self.eps, term::kFromZero);
+    visit("rank", self.rank);
+  }
+};
+
+using LayerMap = std::variant<Zca, PcaDenoising, PcaWhitening>;
+
+void validate(const LayerMap& map);
+std::string to_string(const LayerMap& map);
+LayerMap layer_map(std::string_view text, std::string_view operation = "keel::layer_map");
+
+/// What forward keeps for backward: O(d^2) numbers a group, written by forward.
+template <typename T>
+struct LayerMatrixState {
+  T* values = nullptr;           ///< batch x n, eigenvalues of M, descending
+  Matrices<T> vectors;           ///< eigenvectors of M
+  std::int64_t* rank = nullptr;  ///< batch
+
+  operator LayerMatrixState<const T>() const { return {values, vectors, rank}; }
+};
+
+/// Reads the lower triangle of `covariance`. NaN in a covariance gives NaN for its group alone.
+/// A covariance has no negative eigenvalue, so those of M are eps or more: computed ones that rounding
+/// put below count as eps, and none reaches a square root as it should not.
+namespace reference {
+void layer_matrix(const LayerMap& map, Matrices<const double> covariance, Matrices<double> result,
+                  LayerMatrixState<double> state);
+void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
+                           Matrices<const double> covariance, LayerMatrixState<const double> state,
+                           Matrices<const double> dL_dlayer_matrix,
+                           Matrices<double> dL_dcovariance);
+}  // namespace reference
+
+namespace cpu {
+template <typename T>
+void layer_matrix(const LayerMap& map, Matrices<const T> covariance, Matrices<T> result,
+                  LayerMatrixState<T> state, const Executor& executor = serial());
+
+/// dL_dcovariance is symmetric and written whole.
+template <typename T>
+void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
+                           Matrices<const T> covariance, LayerMatrixState<const T> state,
+                           Matrices<const T> dL_dlayer_matrix, Matrices<T> dL_dcovariance,
+                           const Executor& executor = serial());
+}  // namespace cpu
+
+namespace cuda {
+/// One launch up to n = 128 (float64: 64): eigenvalues, rank and S never leave the chip in between.
+template <typename T>
+void layer_matrix(const LayerMap& map, Matrices<const T> covariance, Matrices<T> result,
+                  LayerMatrixState<T> state, const Stream& stream = {});
+
+/// One launch up to n = 64.
+template <typename T>
+void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
+                           Matrices<const T> covariance, LayerMatrixState<const T> state,
+                           Matrices<const T> dL_dlayer_matrix, Matrices<T> dL_dcovariance,
+                           const Stream& stream = {});
+}  // namespace cuda
+
+}  // namespace keel

@@ -1,0 +1,155 @@
+#include "lab/cli/inspected_matrix.h"
+#include "lab/storage/run_files.h"
+
+#include <fmt/format.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/types.h>
+
+#include <charconv>
+
+#include "keel/torch/moments.h"
+#include "lab/cli/checkpoint.h"
+#include "lab/data/augment.h"
+#include "lab/report/npy.h"
+#include "lab/report/run_folder.h"
+
+namespace keel::cli {
+namespace {
+
+using torch::Tensor;
+
+/// M of the layer: its covariance, standardised for PCA, with eps on the diagonal.
+Tensor shifted(Tensor covariance, bool standardise, double eps) {
+  if (standardise) {
+    const Tensor d = (covariance.diagonal() + eps).rsqrt();
+    covariance = d.unsqueeze(1) * covariance * d.unsqueeze(0);
+  }
+  return covariance + eps * torch::eye(covariance.size(0), torch::kDouble);
+}
+
+void require_group(std::int64_t group, std::int64_t groups, const std::string& where) {
+  require(group < groups, fmt::format("keel inspect: expected a group from 0 to {}, got {} ({})",
+                                      groups - 1, group, where));
+}
+
+std::string of_group(std::int64_t group, std::int64_t groups) {
+  return groups > 1 ? fmt::format(", group {} of {}", group, groups) : "";
+}
+
+InspectedMatrix from_npy(const std::filesystem::path& file, const InspectedMatrixOptions& options) {
+  Tensor all = lab::report::read_npy(file);
+  if (all.dim() == 2) all = all.unsqueeze(0);
+  require(all.dim() == 3 && all.size(1) == all.size(2),
+          fmt::format("keel inspect: expected (n, n) or (groups, n, n) in {}", file.string()));
+  require_group(options.group, all.size(0), file.string());
+  const double eps = options.eps.value_or(0);
+  return {shifted(all[options.group], false, eps),
+          fmt::format("{}{}, eps {:g}", file.string(), of_group(options.group, all.size(0)), eps)};
+}
+
+/// "bn1, layer1.0.bn1".
+template <typename Layers>
+std::string names_of(const Layers& layers) {
+  std::string names;
+  for (const auto& layer : layers) names += (names.empty() ? "" : ", ") + layer.name;
+  return names;
+}
+
+/// The one asked for, or the first.
+template <typename Layers>
+const auto& chosen(const Layers& layers, const std::string& name, const std::string& where) {
+  for (const auto& layer : layers)
+    if (name.empty() || layer.name == name) return layer;
+  throw Error(fmt::format("keel inspect: expected --layer to be one of {}, got '{}' ({})",
+                          names_of(layers), name, where));
+}
+
+InspectedMatrix from_run(const std::filesystem::path& folder,
+                         const InspectedMatrixOptions& options) {
+  const auto run = lab::report::read_run(folder);
+  require(!run.spectra.empty(),
+          fmt::format("keel inspect: the layer of {} has no spectrum; its checkpoint's "
+                      "file gives the covariance of its input",
+                      folder.string()));
+  const auto& layer = chosen(run.spectra, options.layer, folder.string());
+  const auto groups = std::int64_t(layer.groups.size());
+  require_group(options.group, groups, folder.string());
+  const auto& rows = layer.groups[std::size_t(options.group)].covariance;
+  const auto n = std::int64_t(rows.size());
+  require(n > 0,
+          fmt::format(
+              "keel inspect: {} has no covariance of {}, group {}; a checkpoint's file gives it",
+              (folder / lab::run_files::kSpectrum).string(), layer.name, options.group));
+  Tensor covariance = torch::empty({n, n}, torch::kDouble);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
+  const auto recorded = run.setting("eps");
+  double eps = 1e-4;
+  const char* last = recorded.data() + recorded.size();
+  require(recorded.empty() || std::from_chars(recorded.data(), last, eps).ptr == last,
+          fmt::format("keel inspect: expected eps in {} to be a number, got '{}'",
+                      (folder / lab::run_files::kConfig).string(), recorded));
+  eps = options.eps.value_or(eps);
+  return {shifted(covariance, run.setting("norm") == "pca", eps),
+          fmt::format("{}: {}'s matrix at its last step{}, eps {:g}", folder.string(), layer.name,
+                      of_group(options.group, groups), eps)};
+}
+
+/// What the norm of that name gets.
+Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& images) {
+  struct Found {
+    Tensor input;
+  };
+  const lab::Watch watch = [&](const std::string& layer, const Tensor& input, const Tensor&) {
+    if (layer == norm) throw Found{input};  // the rest of the network would be for nothing
+  };
+  try {
+    model->forward(images, &watch);
+  } catch (const Found& found) {
+    return found.input;
+  }
+  throw Error("keel inspect: no layer is called " + norm);
+}
+
+InspectedMatrix from_checkpoint(const std::filesystem::path& file,
+                                const InspectedMatrixOptions& options) {
+  lab::report::StatusLine line(stderr);
+  const lab::Checkpoint checkpoint = open_checkpoint(file.string(), line);
+  const auto& norm = checkpoint.options.model.norm;
+  const lab::DataSet data = lab::load(
+      checkpoint.options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
+        lab::report::show_loading(line, what, done, total);
+      });
+  line.clear();
+  const torch::NoGradGuard no_grad;
+  lab::ResNet model = lab::load_model(checkpoint);
+  model->eval();
+  const auto count = std::min(options.images, data.train.count());
+  const Tensor input =
+      lab::normalise(data.train.pixels.narrow(0, 0, count), lab::augment_options(data, 0));
+  const auto sites = lab::tested_sites(checkpoint.options.model);
+  const std::string name = chosen(sites, options.layer, file.string()).name;
+  const Tensor activations = input_of(model, name, input);
+  const auto channels = activations.size(1);
+  const auto groups = norm.group_size > 0 ? channels / norm.group_size : 1;
+  require_group(options.group, groups, file.string());
+  const double eps = options.eps.value_or(norm.eps);
+  const Tensor covariance = keel::moments(activations.to(torch::kDouble), groups).covariance;
+  return {shifted(covariance[options.group], norm.kind == "pca", eps),
+          fmt::format("{}: step {}, {}'s matrix over {} images of {}{}, eps {:g}", file.string(),
+                      checkpoint.position.step, name, count, data.name,
+                      of_group(options.group, groups), eps)};
+}
+
+}  // namespace
+
+InspectedMatrix inspected_matrix(const std::filesystem::path& where,
+                                 const InspectedMatrixOptions& options) {
+  require(std::filesystem::exists(where),
+          fmt::format("keel inspect: {} is not there", where.string()));
+  if (where.extension() == ".npy") return from_npy(where, options);
+  if (std::filesystem::exists(where / lab::run_files::kSpectrum)) return from_run(where, options);
+  return from_checkpoint(where, options);
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,95 @@
+#include "autograd.h"
+#include "check.h"
+#include "device.h"
+#include "keel/layer_matrix.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
+
+namespace keel::ops {
+
+Tensor layer_matrix_backward(const Tensor& grad_layer_matrix, const Tensor& covariance,
+                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                             StringView map, StringView rule) {
+  static const auto op =
+      operator_named<decltype(layer_matrix_backward)>("keel::layer_matrix_backward");
+  return op.call(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
+}
+
+namespace {
+
+constexpr const char* kLayerMatrixBackward = "keel::layer_matrix_backward";
+
+struct Chosen {
+  LayerMap map;
+  SpectralRule rule;
+};
+
+Chosen checked(const Tensor& grad_layer_matrix, const Tensor& covariance, const Tensor& values,
+               const Tensor& vectors, const Tensor& rank, StringView map, StringView rule) {
+  check_matrices(kLayerMatrixBackward, covariance);
+  check_like(kLayerMatrixBackward, "grad_layer_matrix", grad_layer_matrix, covariance);
+  check_like(kLayerMatrixBackward, "vectors", vectors, covariance);
+  check_values(kLayerMatrixBackward, "values", values, vectors);
+  check_rank(kLayerMatrixBackward, rank, vectors);
+  return {parsed(layer_map, kLayerMatrixBackward, map),
+          parsed(spectral_rule, kLayerMatrixBackward, rule)};
+}
+
+Tensor layer_matrix_backward_kernel(const Tensor& grad_layer_matrix, const Tensor& covariance,
+                                    const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                    StringView map, StringView rule) {
+  const Chosen chosen = checked(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
+  const Tensor dL_dlayer_matrix = readable(in_compute_type(grad_layer_matrix));
+  const Tensor input = readable(in_compute_type(covariance));
+  const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
+  const Tensor v = readable(in_compute_type(vectors)), dL_dcovariance = empty_matrices(v);
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kLayerMatrixBackward, [&] {
+    const LayerMatrixState<scalar_t> state{l.data_ptr<scalar_t>(), matrices<scalar_t>(v),
+                                           r.data_ptr<std::int64_t>()};
+    on_device_of(v, KEEL_TWINS(layer_matrix_backward<scalar_t>), chosen.map, chosen.rule,
+                 matrices<const scalar_t>(input), state, matrices<const scalar_t>(dL_dlayer_matrix),
+                 matrices<scalar_t>(dL_dcovariance));
+  });
+  return dL_dcovariance.to(covariance.scalar_type());
+}
+
+Tensor layer_matrix_backward_meta(const Tensor& grad_layer_matrix, const Tensor& covariance,
+                                  const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                  StringView map, StringView rule) {
+  checked(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
+  return empty_matrices(covariance);
+}
+
+Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Tensor& covariance,
+                                      const Tensor& values, const Tensor& vectors,
+                                      const Tensor& rank, StringView map, StringView rule) {
+  const auto compute = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return layer_matrix_backward(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
+  };
+  if (!needs_graph({grad_layer_matrix, covariance})) return compute();
+  return WithoutDerivative::apply(
+      "keel::layer_matrix: no second derivative of " + text(map) +
+          "; build the map from keel::spectral or keel::eigh, which have one",
+      std::function<variable_list()>([&] { return variable_list{compute()}; }), grad_layer_matrix,
+      covariance)[0];
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "layer_matrix_backward(Tensor grad_layer_matrix, Tensor covariance, Tensor values, Tensor "
+      "vectors,"
+      " Tensor rank, str map, str rule='exact') -> Tensor");
+}
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("layer_matrix_backward", &layer_matrix_backward_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) {
+  m.impl("layer_matrix_backward", &layer_matrix_backward_kernel);
+}
+TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("layer_matrix_backward", &layer_matrix_backward_meta); }
+TORCH_LIBRARY_IMPL(keel, Autograd, m) {
+  m.impl("layer_matrix_backward", &layer_matrix_backward_autograd);
+}
+
+}  // namespace keel::ops

@@ -1,0 +1,89 @@
+#pragma once
+
+// The registered operators as C++ functions: each call goes through LibTorch's dispatcher, which
+// picks the autograd layer, the device's kernel or the shape function.
+
+#include <tuple>
+
+#include "types.h"
+
+namespace keel::ops {
+
+std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, bool descending);
+
+Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
+                     const Tensor& values, const Tensor& vectors, StringView rule);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> spectral(const Tensor& matrix, StringView function,
+                                                    StringView rank, StringView rule);
+
+/// `matrix` is what the result was made from: it ties second derivatives to it.
+Tensor spectral_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
+                         const Tensor& vectors, const Tensor& rank, StringView function,
+                         StringView rank_policy, StringView rule);
+
+/// The gradients with respect to grad_result and matrix of spectral_backward (exact, full rank).
+std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matrix,
+                                                    const Tensor& grad_result, const Tensor& matrix,
+                                                    const Tensor& values, const Tensor& vectors,
+                                                    StringView function);
+
+std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);
+
+/// One float64 tensor (1 + C + C d): count, sum (input - shift), sum (input - shift)(input - shift)^T.
+/// No shift is zero.
+Tensor partial_moments(const Tensor& input, std::int64_t groups, const Optional<Tensor>& shift);
+
+/// sum (C) of left, and cross (G, d, d) = sum left (right - center)^T, over all samples.
+std::tuple<Tensor, Tensor> cross_moments(const Tensor& left, const Tensor& right,
+                                         const Optional<Tensor>& center, std::int64_t groups);
+
+Tensor affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
+              const Optional<Tensor>& bias);
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> layer_matrix(const Tensor& covariance, StringView map,
+                                                        StringView rule);
+
+Tensor layer_matrix_backward(const Tensor& grad_layer_matrix, const Tensor& covariance,
+                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                             StringView map, StringView rule);
+
+/// Moves the running statistics, which are written in place, towards the batch's.
+void running_average(const Tensor& running_mean, const Tensor& running_matrix,
+                     const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
+                     const Tensor& mean, const Tensor& covariance, const Tensor& layer_matrix,
+                     Optional<double> momentum, double eps);
+
+/// output, mean, covariance, layer_matrix, values, vectors, rank: all that backward needs.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forward(
+    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
+    std::int64_t groups, StringView map, StringView rule);
+
+/// The same with the moments of all processes, out of the sum of their partial_moments.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_apply(
+    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
+    std::int64_t groups, const Tensor& sums, const Optional<Tensor>& shift, StringView map,
+    StringView rule);
+
+/// The gradients of input, weight and bias.
+std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, const Tensor& input,
+                                                   const Optional<Tensor>& weight,
+                                                   const Tensor& mean, const Tensor& covariance,
+                                                   const Tensor& layer_matrix, const Tensor& values,
+                                                   const Tensor& vectors, const Tensor& rank,
+                                                   StringView map, StringView rule);
+
+/// What processes add up in backward (C + C d), and this one's gradients of weight and bias.
+std::tuple<Tensor, Tensor, Tensor> whiten_backward_sums(
+    const Tensor& grad_output, const Tensor& input, const Tensor& mean, const Tensor& covariance,
+    const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors, const Tensor& rank);
+
+/// The gradient of the input. `count` (1), float64, is the number of all processes' samples.
+Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
+                             const Optional<Tensor>& weight, const Tensor& mean,
+                             const Tensor& covariance, const Tensor& layer_matrix,
+                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                             const Tensor& sums, const Tensor& count, StringView map,
+                             StringView rule);
+
+}  // namespace keel::ops

@@ -1,0 +1,131 @@
+#include "keel/running_average.h"
+
+#include "autograd.h"
+#include "check.h"
+#include "device.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
+
+namespace keel::ops {
+
+void running_average(const Tensor& running_mean, const Tensor& running_matrix,
+                     const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
+                     const Tensor& mean, const Tensor& covariance, const Tensor& layer_matrix,
+                     Optional<double> momentum, double eps) {
+  static const auto op = operator_named<decltype(running_average)>("keel::running_average");
+  op.call(running_mean, running_matrix, running_variance, num_batches_tracked, mean, covariance,
+          layer_matrix, momentum, eps);
+}
+
+namespace {
+
+constexpr const char* kRunningAverage = "keel::running_average";
+
+/// A running statistic may be of another type than the batch's, but not of another shape.
+void check_running(const char* name, const Tensor& running, const Tensor& batch) {
+  TORCH_CHECK(running.sym_sizes() == batch.sym_sizes(), kRunningAverage, ": expected ", name,
+              " of shape ", shape_of(batch), ", got ", shape_of(running));
+  TORCH_CHECK(running.device() == batch.device(), kRunningAverage, ": expected ", name, " on ",
+              batch.device(), ", got one on ", running.device());
+}
+
+void check_running_average(const Tensor& running_mean, const Tensor& running_matrix,
+                           const Optional<Tensor>& running_variance,
+                           const Tensor& num_batches_tracked, const Tensor& mean,
+                           const Tensor& covariance, const Tensor& layer_matrix,
+                           Optional<double> momentum) {
+  check_matrices(kRunningAverage, covariance);
+  check_like(kRunningAverage, "layer_matrix", layer_matrix, covariance);
+  TORCH_CHECK(covariance.dim() == 3 && mean.dim() == 1 &&
+                  mean.sym_size(0) == covariance.sym_size(0) * covariance.sym_size(1),
+              kRunningAverage, ": expected mean (G * d) and covariance (G, d, d), got ",
+              shape_of(mean), " and ", shape_of(covariance));
+  check_statistics(kRunningAverage, "mean", mean, covariance);
+  check_running("running_mean", running_mean, mean);
+  check_running("running_matrix", running_matrix, layer_matrix);
+  if (running_variance.has_value() && running_variance->defined())
+    check_running("running_variance", *running_variance, mean);
+  TORCH_CHECK(
+      num_batches_tracked.sym_numel() == 1 && num_batches_tracked.scalar_type() == at::kLong,
+      kRunningAverage, ": expected num_batches_tracked to be one Long, got ",
+      shape_of(num_batches_tracked), " of type ", c10::toString(num_batches_tracked.scalar_type()));
+  TORCH_CHECK(num_batches_tracked.device() == mean.device(), kRunningAverage,
+              ": expected num_batches_tracked on ", mean.device(), ", got one on ",
+              num_batches_tracked.device());
+  TORCH_CHECK_VALUE(!momentum.has_value() || (*momentum >= 0 && *momentum <= 1), kRunningAverage,
+                    ": expected a momentum in [0, 1] or none, got ", momentum.value_or(0));
+}
+
+/// A running statistic in the batch's type: itself, or a copy that write_back() rounds.
+struct InPlace {
+  Tensor running, working;
+
+  InPlace(const Tensor& given, at::ScalarType type)
+      : running(given), working(given.defined() ? given.to(type).contiguous() : given) {}
+  void write_back() const {
+    if (!running.defined()) return;
+    if (!working.is_same(running)) running.copy_(working);
+    // As every operator that writes in place does: a graph that saved the tensor must notice.
+    running.unsafeGetTensorImpl()->bump_version();
+  }
+};
+
+void running_average_kernel(const Tensor& running_mean, const Tensor& running_matrix,
+                            const Optional<Tensor>& running_variance,
+                            const Tensor& num_batches_tracked, const Tensor& mean,
+                            const Tensor& covariance, const Tensor& layer_matrix,
+                            Optional<double> momentum, double eps) {
+  check_running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
+                        covariance, layer_matrix, momentum);
+  const auto type = mean.scalar_type();
+  const InPlace means(running_mean, type), layer_matrixs(running_matrix, type),
+      variances(or_undefined(running_variance), type), count(num_batches_tracked, at::kLong);
+  const Tensor batch_mean = mean.contiguous(), c = readable(covariance), s = readable(layer_matrix);
+  AT_DISPATCH_FLOATING_TYPES(type, kRunningAverage, [&] {
+    const RunningStatistics<scalar_t> running{
+        means.working.data_ptr<scalar_t>(), matrices<scalar_t>(layer_matrixs.working),
+        data_or_null<scalar_t>(variances.working), count.working.data_ptr<std::int64_t>()};
+    on_device_of(batch_mean, KEEL_TWINS(running_average<scalar_t>), to_std(momentum), eps,
+                 batch_mean.data_ptr<scalar_t>(), matrices<const scalar_t>(c),
+                 matrices<const scalar_t>(s), running);
+  });
+  for (const InPlace& statistic : {means, layer_matrixs, variances, count}) statistic.write_back();
+}
+
+void running_average_meta(const Tensor& running_mean, const Tensor& running_matrix,
+                          const Optional<Tensor>& running_variance,
+                          const Tensor& num_batches_tracked, const Tensor& mean,
+                          const Tensor& covariance, const Tensor& layer_matrix,
+                          Optional<double> momentum, double /*eps*/) {
+  check_running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
+                        covariance, layer_matrix, momentum);
+}
+
+void running_average_autograd(const Tensor& running_mean, const Tensor& running_matrix,
+                              const Optional<Tensor>& running_variance,
+                              const Tensor& num_batches_tracked, const Tensor& mean,
+                              const Tensor& covariance, const Tensor& layer_matrix,
+                              Optional<double> momentum, double eps) {
+  TORCH_CHECK(!needs_graph({running_mean, running_matrix, or_undefined(running_variance)}),
+              kRunningAverage,
+              ": expected running statistics that need no gradient, got some that do");
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
+                  covariance, layer_matrix, momentum, eps);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "running_average(Tensor(a!) running_mean, Tensor(b!) running_matrix, Tensor(c!)? "
+      "running_variance,"
+      " Tensor(d!) num_batches_tracked, Tensor mean, Tensor covariance, Tensor layer_matrix,"
+      " float? momentum, float eps) -> ()");
+}
+TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("running_average", &running_average_kernel); }
+TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("running_average", &running_average_kernel); }
+TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("running_average", &running_average_meta); }
+TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("running_average", &running_average_autograd); }
+
+}  // namespace keel::ops

@@ -1,0 +1,383 @@
+#include "keel/layer_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "keel/error.h"
+#include "support/backward.h"
+#include "support/every.h"
+#include "support/finite_differences.h"
+#include "support/random.h"
+#include "support/spectrum_zoo.h"
+#include "support/tolerance.h"
+
+namespace keel::testing {
+namespace {
+
+template <typename T>
+struct Mapped {
+  Batch<T> result;
+  std::vector<T> values;
+  Batch<T> vectors;
+  std::vector<std::int64_t> rank;
+
+  Mapped(std::int64_t batch, std::int64_t n)
+      : result(batch, n, T(-77)),
+        values(std::size_t(batch * n)),
+        vectors(batch, n),
+        rank(std::size_t(batch)) {}
+  LayerMatrixState<T> state() { return {values.data(), vectors.view(), rank.data()}; }
+};
+
+template <typename T>
+Mapped<T> mapped(const LayerMap& map, const Batch<T>& covariance,
+                 const Executor& executor = serial()) {
+  Mapped<T> m(covariance.batch, covariance.n);
+  cpu::layer_matrix<T>(map, covariance.view(), m.result.view(), m.state(), executor);
+  return m;
+}
+
+Mapped<double> mapped_by_reference(const LayerMap& map, const Batch<double>& covariance) {
+  Mapped<double> m(covariance.batch, covariance.n);
+  reference::layer_matrix(map, covariance.view(), m.result.view(), m.state());
+  return m;
+}
+
+template <typename T>
+Batch<T> gradient(const LayerMap& map, const SpectralRule& rule, const Batch<T>& covariance,
+                  Mapped<T> m, const Batch<T>& dL_dresult, const Executor& executor = serial()) {
+  Batch<T> out(covariance.batch, covariance.n, T(-77));
+  cpu::layer_matrix_backward<T>(map, rule, covariance.view(), m.state(), dL_dresult.view(),
+                                out.view(), executor);
+  return out;
+}
+
+Batch<double> gradient_by_reference(const LayerMap& map, const SpectralRule& rule,
+                                    const Batch<double>& covariance, Mapped<double> m,
+                                    const Batch<double>& dL_dresult) {
+  Batch<double> out(covariance.batch, covariance.n);
+  reference::layer_matrix_backward(map, rule, covariance.view(), m.state(), dL_dresult.view(),
+                                   out.view());
+  return out;
+}
+
+const RankPolicy kPolicies[] = {FullRank{}, LeadingCount{2}, LeadingEnergy{0.8}, Algorithm1{},
+                                Algorithm1{.energy = 0.8}};
+const std::vector<SpectralRule> kLayerRules = every<SpectralRule>();
+
+std::vector<LayerMap> maps(const RankPolicy& rank, double eps = 1e-4) {
+  return {Zca{eps, rank}, PcaDenoising{eps, rank}, PcaWhitening{eps, rank}};
+}
+
+/// Covariances whose eigenvalues, and those of the correlations, lie well apart.
+Batch<double> spread_covariance(std::int64_t n, std::uint64_t seed = 3) {
+  return with_spectrum(spectrum(n, [&](double i) { return 2 * std::pow(0.7, i); }), seed);
+}
+
+/// How far rounding of the covariance can move what is made of eigenvectors.
+double amplification(const Mapped<double>& m) {
+  double smallest = 1;
+  for (std::size_t i = 1; i < m.values.size(); ++i)
+    smallest = std::min(smallest, (m.values[i - 1] - m.values[i]) / m.values[0]);
+  return m.values.front() / m.values.back() + 1 / smallest;
+}
+
+TEST(LayerMatrix, CpuAgreesWithTheReferenceForEveryMapAndRank) {
+  for (const std::int64_t n : {1, 2, 5, 9})
+    for (const RankPolicy& policy : kPolicies)
+      for (const LayerMap& map : maps(policy)) {
+        const Batch<double> covariance = spread_covariance(n);
+        const Mapped<double> truth = mapped_by_reference(map, covariance);
+        const Mapped<double> ours = mapped(map, covariance);
+        const Mapped<float> single = mapped(map, as<float>(covariance));
+        const double size = largest_entry(truth.result), bad = amplification(truth);
+        EXPECT_EQ(ours.rank, truth.rank) << to_string(map);
+        EXPECT_EQ(single.rank, truth.rank) << to_string(map);
+        EXPECT_LT(largest_difference(ours.result, truth.result),
+                  rounding<double>(n, size) * bad + 1e-300)
+            << to_string(map) << " n=" << n;
+        EXPECT_LT(largest_difference(single.result, truth.result), rounding<float>(n, size) * bad)
+            << to_string(map) << " n=" << n;
+      }
+}
+
+TEST(LayerMatrix, CpuAgreesWithTheReferenceOnLargeCovariances) {
+  for (const std::int64_t n : {31, 64, 65})
+    for (const LayerMap& map :
+         {LayerMap(Zca{}), LayerMap(PcaDenoising{}), LayerMap(Zca{1e-4, FullRank{}})}) {
+      const Batch<double> covariance = wishart(n, 8 * n, 5);
+      const Batch<double> weight = random_matrices(1, n, 6);
+      const Mapped<double> truth = mapped_by_reference(map, covariance);
+      const Mapped<double> ours = mapped(map, covariance);
+      const Mapped<float> single = mapped(map, as<float>(covariance));
+      // A whole ZCA is a function of the matrix: its gaps do not matter, only how far its values spread.
+      const bool of_gaps = !std::holds_alternative<Zca>(map) || truth.rank[0] < n;
+      const double bad =
+                       of_gaps ? amplification(truth) : truth.values.front() / truth.values.back(),
+                   size = largest_entry(truth.result);
+      EXPECT_EQ(single.rank, truth.rank);
+      EXPECT_LT(largest_difference(ours.result, truth.result), rounding<double>(n, size) * bad);
+      EXPECT_LT(largest_difference(single.result, truth.result), rounding<float>(n, size) * bad);
+      const Batch<double> d = gradient_by_reference(map, Exact{}, covariance, truth, weight);
+      const double slope = largest_entry(d);
+      EXPECT_LT(largest_difference(gradient(map, Exact{}, covariance, ours, weight), d),
+                rounding<double>(n, slope) * bad);
+      EXPECT_LT(largest_difference(
+                    gradient(map, Exact{}, as<float>(covariance), single, as<float>(weight)), d),
+                rounding<float>(n, slope) * bad);
+    }
+}
+
+TEST(LayerMatrix, EveryRulesGradientAgreesWithTheReference) {
+  for (const std::int64_t n : {1, 2, 6})
+    for (const RankPolicy& policy : kPolicies)
+      for (const LayerMap& map : maps(policy))
+        for (const SpectralRule& rule : kLayerRules) {
+          const Batch<double> covariance = spread_covariance(n), weight = random_matrices(1, n, 4);
+          const Mapped<double> m = mapped_by_reference(map, covariance);
+          const Batch<double> truth = gradient_by_reference(map, rule, covariance, m, weight);
+          const Batch<double> ours = gradient(map, rule, covariance, m, weight);
+          // The state is the same to the last bit, so only the formula's own rounding is left.
+          const double size = largest_entry(truth) + largest_entry(m.result);
+          EXPECT_LT(largest_difference(ours, truth), kSameFormula * size)
+              << to_string(map) << ' ' << to_string(rule);
+          EXPECT_TRUE(exactly_symmetric(ours)) << to_string(map);
+        }
+}
+
+TEST(LayerMatrix, ReferenceGradientsAgreeWithDifferences) {
+  const std::int64_t n = 5;
+  const Batch<double> covariance = spread_covariance(n), weight = random_matrices(1, n, 4),
+                      direction = random_symmetric(1, n, 5);
+  // Series with this many terms have converged: the ratios lie well below one.
+  const SpectralRule rules[] = {Exact{2000}, Analytic{}, PowerIteration{2000}, Taylor{2000},
+                                Masked{}};
+  for (const RankPolicy& policy : kPolicies)
+    for (const LayerMap& map : maps(policy))
+      for (const SpectralRule& rule : rules) {
+        const auto loss = [&](const Batch<double>& c) {
+          return inner(mapped_by_reference(map, c).result, weight);
+        };
+        const Batch<double> ours = gradient_by_reference(
+            map, rule, covariance, mapped_by_reference(map, covariance), weight);
+        const double expected = directional_derivative(loss, covariance, direction, 1e-4);
+        EXPECT_NEAR(inner(ours, direction), expected,
+                    by_differences(std::abs(expected) + largest_entry(ours)))
+            << to_string(map) << ' ' << to_string(rule);
+      }
+}
+
+TEST(LayerMatrix, ExactGradientsHoldAtRepeatedEigenvalues) {
+  const std::int64_t n = 4;
+  const Batch<double> weight = random_matrices(1, n, 4), direction = random_symmetric(1, n, 5);
+  for (const Batch<double>& covariance :
+       {with_spectrum({2, 2, 1, 1}, 3), diagonal({1, 1, 1, 1}), with_spectrum({3, 1, 1, 1}, 3)}) {
+    const LayerMap map = Zca{1e-4, FullRank{}};
+    const auto loss = [&](const Batch<double>& c) {
+      return inner(mapped_by_reference(map, c).result, weight);
+    };
+    const Batch<double> ours = gradient(map, Exact{}, covariance, mapped(map, covariance), weight);
+    const double expected = directional_derivative(loss, covariance, direction, 1e-4);
+    EXPECT_NEAR(inner(ours, direction), expected, by_differences(largest_entry(ours)));
+  }
+}
+
+TEST(LayerMatrix, GradientsDoNotDependOnSignsOrTheBasisInsideAnEigenspace) {
+  const std::int64_t n = 5;
+  const Batch<double> weight = random_matrices(1, n, 4);
+  const Batch<double> covariance = diagonal({2, 2, 2, 0.5, 0.5});
+  for (const LayerMap& map :
+       {LayerMap(Zca{1e-4, FullRank{}}), LayerMap(Zca{}), LayerMap(Zca{1e-4, LeadingCount{3}})}) {
+    Mapped<double> m = mapped(map, covariance);
+    const Batch<double> before = gradient(map, Exact{}, covariance, m, weight);
+    for (std::int64_t row = 0; row < n; ++row) {
+      const double c = std::cos(0.7), s = std::sin(0.7);
+      const double a = m.vectors(0, row, 0), b = m.vectors(0, row, 2);
+      m.vectors(0, row, 0) = c * a - s * b;
+      m.vectors(0, row, 2) = s * a + c * b;
+      m.vectors(0, row, 1) *= -1;
+      m.vectors(0, row, 3) *= -1;
+    }
+    const Batch<double> after = gradient(map, Exact{}, covariance, m, weight);
+    EXPECT_LT(largest_difference(after, before), rounding<double>(n, largest_entry(before)))
+        << to_string(map);
+  }
+}
+
+TEST(LayerMatrix, ZcaWhitens) {
+  const std::int64_t n = 8;
+  const Batch<double> covariance = spread_covariance(n);
+  const Batch<double> s = mapped<double>(Zca{0.0, FullRank{}}, covariance).result;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      double entry = 0;
+      for (std::int64_t k = 0; k < n; ++k)
+        for (std::int64_t l = 0; l < n; ++l) entry += s(0, i, k) * covariance(0, k, l) * s(0, j, l);
+      EXPECT_NEAR(entry, i == j, 1e-13);
+    }
+}
+
+TEST(LayerMatrix, OneDirectionWithNearlyAllTheEnergyKeepsThatOne) {
+  const Batch<double> covariance =
+      with_spectrum(spectrum(6, [](double i) { return i == 0 ? 1.0 : 1e-6; }), 3);
+  EXPECT_EQ(mapped<double>(Zca{1e-6, Algorithm1{.eps = 1e-6}}, covariance).rank[0], 1);
+  EXPECT_EQ(mapped<float>(Zca{1e-6, Algorithm1{.eps = 1e-6}}, as<float>(covariance)).rank[0], 1);
+  EXPECT_EQ(mapped<double>(Zca{1e-6, LeadingEnergy{0.99}}, covariance).rank[0], 1);
+}
+
+template <typename T>
+void expect_finite_on(const std::string& name, const Batch<T>& covariance) {
+  const std::int64_t n = covariance.n;
+  const Batch<T> weight = as<T>(random_matrices(1, n, 4));
+  for (const RankPolicy& policy : kPolicies)
+    for (const LayerMap& map : maps(policy))
+      for (const SpectralRule& rule :
+           std::initializer_list<SpectralRule>{Exact{}, PowerIteration{}, Taylor{}, Masked{}}) {
+        const Mapped<T> m = mapped(map, covariance);
+        EXPECT_TRUE(all_finite(m.result)) << name << ' ' << to_string(map);
+        EXPECT_GE(m.rank[0], 1) << name << ' ' << to_string(map);
+        EXPECT_LE(m.rank[0], n) << name << ' ' << to_string(map);
+        EXPECT_TRUE(all_finite(gradient(map, rule, covariance, m, weight)))
+            << name << ' ' << to_string(map) << ' ' << to_string(rule);
+      }
+}
+
+template <typename T>
+void expect_finite_on_degenerate_covariances() {
+  for (const std::int64_t n : {1, 2, 16, 33}) {
+    expect_finite_on("zero", Batch<T>(1, n));
+    expect_finite_on("eps identity", as<T>(diagonal(std::vector<double>(std::size_t(n), 1e-4))));
+    expect_finite_on("all ones", Batch<T>(1, n, T(1)));
+    expect_finite_on("rank one",
+                     as<T>(with_spectrum(spectrum(n, [](double i) { return i == 0; }), 3)));
+    expect_finite_on("few samples", as<T>(wishart(n, (n + 3) / 4, 3)));
+    // Rounding makes eigenvalues that are zero negative, and by much more than eps.
+    expect_finite_on("few large samples", as<T>(scaled(wishart(n, (n + 3) / 4, 3), 1e8)));
+    expect_finite_on("tiny", as<T>(scaled(wishart(n, 4 * n, 3), 1e-25)));
+  }
+}
+
+TEST(LayerMatrix, DegenerateCovariancesGiveFiniteResultsAndGradients) {
+  expect_finite_on_degenerate_covariances<float>();
+  expect_finite_on_degenerate_covariances<double>();
+}
+
+TEST(LayerMatrix, WithoutEpsADroppedDirectionOfNoVarianceIsStillARowOfZeros) {
+  for (const std::int64_t n : {2, 5, 40}) {
+    Batch<double> covariance(1, n);
+    covariance(0, 0, 0) = 4;
+    const Batch<double> weight = random_matrices(1, n, 4);
+    for (const LayerMap& map :
+         {LayerMap(PcaWhitening{0, LeadingCount{1}}), LayerMap(Zca{0, LeadingCount{1}})}) {
+      SCOPED_TRACE(to_string(map));
+      const Mapped<double> m = mapped(map, covariance),
+                           exact = mapped_by_reference(map, covariance);
+      for (std::int64_t i = 0; i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          EXPECT_EQ(m.result(0, i, j), i == 0 && j == 0 ? 0.5 : 0.0) << i << ' ' << j;
+      const Batch<double> got = gradient(map, Exact{}, covariance, m, weight);
+      EXPECT_TRUE(all_finite(got));
+      EXPECT_LE(
+          largest_difference(got, gradient_by_reference(map, Exact{}, covariance, exact, weight)),
+          rounding<double>(n, largest_entry(got)));
+    }
+  }
+}
+
+TEST(LayerMatrix, ConstantActivationsGiveTheScaledIdentity) {
+  const Mapped<double> m = mapped<double>(Zca{1e-4, FullRank{}}, Batch<double>(1, 3));
+  for (std::int64_t i = 0; i < 3; ++i)
+    for (std::int64_t j = 0; j < 3; ++j) EXPECT_NEAR(m.result(0, i, j), i == j ? 100 : 0, 1e-11);
+  EXPECT_EQ(mapped<double>(Zca{}, Batch<double>(1, 3)).rank[0], 1);
+}
+
+TEST(LayerMatrix, NaNStaysWithItsMatrix) {
+  const std::int64_t n = 6;
+  for (const RankPolicy& policy : kPolicies)
+    for (const LayerMap& map : maps(policy)) {
+      Batch<float> good(3, n), weight = as<float>(random_matrices(3, n, 4));
+      for (std::int64_t b = 0; b < 3; ++b) good.set(b, wishart(n, 4 * n, 7 + b).matrix(0));
+      Batch<float> bad = good;
+      bad(1, 4, 2) = std::numeric_limits<float>::quiet_NaN();
+      const Mapped<float> clean = mapped(map, good), spoilt = mapped(map, bad);
+      const Batch<float> clean_slope = gradient(map, Exact{}, good, clean, weight),
+                         slope = gradient(map, Exact{}, bad, spoilt, weight);
+      for (const std::int64_t b : {0, 2}) {
+        EXPECT_TRUE(bitwise_equal(clean.result.matrix(b), spoilt.result.matrix(b), n * n));
+        EXPECT_TRUE(bitwise_equal(clean_slope.matrix(b), slope.matrix(b), n * n));
+        EXPECT_EQ(clean.rank[std::size_t(b)], spoilt.rank[std::size_t(b)]);
+      }
+      for (std::int64_t k = 0; k < n * n; ++k) {
+        EXPECT_TRUE(std::isnan(spoilt.result.matrix(1)[k])) << to_string(map);
+        EXPECT_TRUE(std::isnan(slope.matrix(1)[k])) << to_string(map);
+      }
+      EXPECT_EQ(spoilt.rank[1], 1);
+    }
+}
+
+TEST(LayerMatrix, ReferenceGivesNaNForNaN) {
+  Batch<double> bad = wishart(4, 16, 3);
+  bad(0, 2, 1) = std::numeric_limits<double>::quiet_NaN();
+  for (const RankPolicy& policy : kPolicies)
+    for (const LayerMap& map : maps(policy)) {
+      const Mapped<double> m = mapped_by_reference(map, bad);
+      for (const double x : m.result.data) EXPECT_TRUE(std::isnan(x)) << to_string(map);
+    }
+}
+
+TEST(LayerMatrix, ReadsTheLowerTriangleAlone) {
+  const std::int64_t n = 7;
+  Batch<double> covariance = wishart(n, 4 * n, 3), lower = covariance;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = i + 1; j < n; ++j) lower(0, i, j) = 1e9;
+  const Batch<double> weight = random_matrices(1, n, 4);
+  for (const RankPolicy& policy : kPolicies)
+    for (const LayerMap& map : maps(policy)) {
+      const Mapped<double> whole = mapped(map, covariance), half = mapped(map, lower);
+      EXPECT_TRUE(bitwise_equal(whole.result.data, half.result.data)) << to_string(map);
+      EXPECT_TRUE(bitwise_equal(gradient(map, Exact{}, covariance, whole, weight).data,
+                                gradient(map, Exact{}, lower, half, weight).data))
+          << to_string(map);
+    }
+}
+
+TEST(LayerMatrix, ResultsDoNotDependOnTheExecutor) {
+  Batch<float> covariance(9, 12);
+  for (std::int64_t b = 0; b < 9; ++b) covariance.set(b, wishart(12, 30, 7 + b).matrix(0));
+  const Batch<float> weight = as<float>(random_matrices(9, 12, 4));
+  for (const LayerMap& map : maps(Algorithm1{.energy = 0.9})) {
+    const Mapped<float> one = mapped(map, covariance), many = mapped(map, covariance, threads(3));
+    EXPECT_TRUE(bitwise_equal(one.result.data, many.result.data));
+    EXPECT_EQ(one.rank, many.rank);
+    EXPECT_TRUE(bitwise_equal(gradient(map, Exact{}, covariance, one, weight).data,
+                              gradient(map, Exact{}, covariance, many, weight, threads(3)).data));
+  }
+}
+
+TEST(LayerMatrix, NothingToDoIsFine) {
+  for (const LayerMap& map : maps(Algorithm1{})) {
+    EXPECT_TRUE(mapped(map, Batch<float>(0, 5)).result.data.empty());
+    EXPECT_TRUE(mapped(map, Batch<float>(3, 0)).result.data.empty());
+  }
+}
+
+TEST(LayerMatrix, ErrorsNameWhatWasExpectedAndWhatCame) {
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  Batch<float> covariance(2, 3), result(2, 4);
+  Mapped<float> m(2, 3);
+  EXPECT_EQ(message([&] {
+              cpu::layer_matrix<float>(Zca{}, covariance.view(), result.view(), m.state());
+            }),
+            "keel::layer_matrix: expected result of shape (2, 3, 3), got (2, 4, 4)");
+}
+
+}  // namespace
+}  // namespace keel::testing
