@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Metadata = std::map<std::string, std::string>;
 
-const std::string kFormat = "keel data set 1";
+const std::string kPackFormat = "keel data set 1";
 
 std::vector<std::pair<std::string, torch::Tensor*>> parts_of(DataSet& data) {
   return {{"train.pixels", &data.train.pixels},
@@ -89,7 +89,8 @@ void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data
     }
   };
   const std::string format = field("format");
-  require_of(file, format == kFormat, "expected format '" + kFormat + "', got '" + format + "'");
+  require_of(file, format == kPackFormat,
+             "expected format '" + kPackFormat + "', got '" + format + "'");
   data.name = field("name");
   take("classes", data.classes);
   take("mean", data.mean);
@@ -112,7 +113,7 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
   }
   require(is_utf8(data.name),
           "keel::lab::pack: " + file.string() + ": expected the set's name in UTF-8");
-  Metadata metadata{{"format", kFormat},
+  Metadata metadata{{"format", kPackFormat},
                     {"name", data.name},
                     {"classes", json(data.classes).dump()},
                     {"mean", json(data.mean).dump()},

@@ -1,6 +1,7 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "lab/models/fused_norm.h"
 #include "lab/models/fused_norm_kernels.h"

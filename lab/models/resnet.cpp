@@ -1,6 +1,7 @@
 #include "lab/models/resnet.h"
 
 #include <fmt/format.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include "lab/models/blocks.h"
 #include "lab/one_of.h"

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "libtorch/cuda_support.h"
 

@@ -190,8 +190,8 @@ TEST(CudaLayers, MixedDevicesAreNamed) {
   const auto s = layer_matrix(moments(x, 2).covariance, Zca{});
   EXPECT_TRUE(
       fails_with("keel::layer_matrix_backward: expected rank on cuda:0, got one on cpu", [&] {
-        call_operator("keel::layer_matrix_backward", s.layer_matrix, s.layer_matrix, s.values,
-                      s.vectors, s.rank.cpu(), "zca", "exact");
+        call_operator("keel::layer_matrix_backward", s.matrix, s.matrix, s.values, s.vectors,
+                      s.rank.cpu(), "zca", "exact");
       }));
   nn::ZcaWhitening layer({.num_features = 6});
   EXPECT_TRUE(fails_with("expected weight on cuda:0, got one on cpu", [&] { layer(x); }));

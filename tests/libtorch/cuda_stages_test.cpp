@@ -123,7 +123,7 @@ TEST(CudaStages, LayerMatrixUnderEveryMapAndRule) {
             to_string(map) + " " + to_string(rule) + " d = " + std::to_string(d),
             [&](const Tensors& in) {
               const LayerMatrix s = layer_matrix(in[0], map, rule);
-              return Tensors{s.layer_matrix, s.values, s.rank};
+              return Tensors{s.matrix, s.values, s.rank};
             },
             {covariance}, 500.0 * double(d + 1));
       }
@@ -141,7 +141,7 @@ TEST(CudaStages, LayerMatrixOfTheZoo) {
            {LayerMap(Zca{1e-2, FullRank{}}), LayerMap(keel::PcaDenoising{1e-2, FullRank{}})})
         expect_twins(
             to_string(map) + " " + name + " d = " + std::to_string(d),
-            [&](const Tensors& in) { return Tensors{layer_matrix(in[0], map).layer_matrix}; },
+            [&](const Tensors& in) { return Tensors{layer_matrix(in[0], map).matrix}; },
             {covariance}, 500.0 * double(d + 1));
     }
 }

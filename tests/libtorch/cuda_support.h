@@ -3,6 +3,8 @@
 // One generic comparison of the twins: a function of tensors is run on the CPU in float64, on the CPU
 // in the type under test and on CUDA in that type, outputs and gradients.
 
+#include <torch/torch.h>
+
 #include <limits>
 
 #include "layers_support.h"

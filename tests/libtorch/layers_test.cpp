@@ -197,7 +197,7 @@ TEST(Layers, RunningStatisticsAreMovingAverages) {
       const Tensor x = activations({8, 6, 5}, seed);
       layer(x);
       const Tensor v = covariance_of(x, groups).diagonal(0, -2, -1).reshape({-1});
-      Tensor s = layer_matrix(covariance_of(x, groups), layer.map).layer_matrix;
+      Tensor s = layer_matrix(covariance_of(x, groups), layer.map).matrix;
       if (layer.name == "denoising") s = s * (v + 1e-4).sqrt().view({groups, 1, -1});
       mean = 0.7 * mean + 0.3 * x.mean(-1).mean(0);
       variance = 0.7 * variance + 0.3 * v;
@@ -229,7 +229,7 @@ TEST(Layers, WithoutMomentumTheAverageIsPlain) {
     const Tensor x = activations({8, 4, 5}, seed);
     layer(x);
     mean += x.mean(-1).mean(0) / 3;
-    matrix += layer_matrix(covariance_of(x), Zca{}).layer_matrix / 3;
+    matrix += layer_matrix(covariance_of(x), Zca{}).matrix / 3;
   }
   EXPECT_LT(relative_error(layer->running_mean, mean), 1e-13);
   EXPECT_LT(relative_error(layer->running_matrix, matrix), 1e-12);

@@ -114,7 +114,7 @@ TEST(LayerMatrix, OperatorAgreesWithTheLayersPlainForm) {
 
 TEST(LayerMatrix, HasNoSecondDerivativeAndSaysSo) {
   const Tensor covariance = covariance_of(activations({40, 4})).requires_grad_(true);
-  const Tensor first = torch::autograd::grad({layer_matrix(covariance, Zca{}).layer_matrix.sum()},
+  const Tensor first = torch::autograd::grad({layer_matrix(covariance, Zca{}).matrix.sum()},
                                              {covariance}, {}, true, true)[0];
   EXPECT_TRUE(all_finite(first));
   EXPECT_TRUE(fails_with("keel::layer_matrix: no second derivative of zca(eps=",
