@@ -33,9 +33,9 @@ struct ReproduceCommand {
 /// What may be said of every cell at once.
 const std::set<std::string>& train_option_names() {
   static const std::set<std::string> names = {
-      "source",    "path",          "size",   "train_limit", "test_limit",    "data_seed",
-      "model",     "width",         "batch",  "epochs",      "learning_rate", "max_steps",
-      "precision", "channels_last", "device", "graph",       "fused",         "threads"};
+      "source", "path",  "size",   "train_limit",   "test_limit", "data_seed", "model",
+      "width",  "batch", "epochs", "learning_rate", "max_steps",  "precision", "channels_last",
+      "device", "graph", "fused",  "threads",       "recalibrate"};
   return names;
 }
 

@@ -118,19 +118,32 @@ Tensor BatchNormImpl::forward(const Tensor& input) {
   if (fuses(*this, input, /*residual=*/{}))
     return fused_norm(*this, input, /*residual=*/{}, /*relu=*/false);
   if (is_training()) num_batches_tracked.add_(1);
-  // As torch's: the plain average waits for the device.
-  const double share = momentum        ? *momentum
-                       : is_training() ? 1 / num_batches_tracked.item<double>()
-                                       : 0;
-  if (processes.size() <= 1 || !is_training())
-    return torch::batch_norm(input, weight, bias, running_mean, running_var, is_training(), share,
-                             eps, at::globalContext().userEnabledCuDNN());
+  if (processes.size() <= 1 || !is_training()) {
+    const auto norm = [&](const Tensor& mean, const Tensor& variance, double share) {
+      return torch::batch_norm(input, weight, bias, mean, variance, is_training(), share, eps,
+                               at::globalContext().userEnabledCuDNN());
+    };
+    if (momentum || !is_training()) return norm(running_mean, running_var, momentum.value_or(0));
+    // A plain average's share is known to the device alone. torch waits for it.
+    if (input.is_cpu())
+      return norm(running_mean, running_var, 1 / num_batches_tracked.item<double>());
+    const Tensor mean = torch::zeros_like(running_mean), variance = torch::zeros_like(running_var);
+    const Tensor output = norm(mean, variance, /*share=*/1);
+    track(mean, variance);
+    return output;
+  }
   const variable_list out = SharedBatchNorm::apply(input, weight, bias, processes, eps);
-  const torch::NoGradGuard no_grad;
   const Tensor &mean = out[1], &variance = out[2], &count = out[3];
-  running_mean.lerp_(mean.to(running_mean.scalar_type()), share);
-  running_var.lerp_((variance * (count / (count - 1))).to(running_var.scalar_type()), share);
+  track(mean, variance * (count / (count - 1)));
   return out[0];
+}
+
+void BatchNormImpl::track(const Tensor& mean, const Tensor& variance) {
+  const torch::NoGradGuard no_grad;
+  const auto type = running_mean.scalar_type();
+  const Tensor share = momentum ? Tensor() : num_batches_tracked.to(type).reciprocal();
+  for (auto [running, batch] : {std::pair(running_mean, mean), {running_var, variance}})
+    momentum ? running.lerp_(batch.to(type), *momentum) : running.lerp_(batch.to(type), share);
 }
 
 void BatchNormImpl::pretty_print(std::ostream& stream) const {

@@ -27,6 +27,10 @@ class BatchNormImpl : public torch::nn::Module {
   keel::nn::ProcessGroup processes;
   bool fused = false;     ///< on a GPU, where fused_norm.h can
   torch::Tensor tickets;  ///< of the fused kernels: which block of theirs is the last
+
+ private:
+  /// A batch's statistics into the running ones; never waits for the device.
+  void track(const torch::Tensor& mean, const torch::Tensor& variance);
 };
 TORCH_MODULE(BatchNorm);
 

@@ -39,6 +39,7 @@ class Watcher : public Observer {
 Moments training_moments(const Measuring& what) {
   TrainOptions options = what.options;
   options.model.norm.group_size = 0;
+  options.recalibrate = 0;  // no error of it is read
   const DataSet data = load(options.data);
   Watcher watcher(what);
   TrainOptions first = options;

@@ -144,6 +144,8 @@ Json to_json(const Trial& t) {
   if (!t.recalibrated_errors.empty()) {
     json["recalibrated_error"] = rounded(t.recalibrated_error);
     json["recalibrated_errors"] = list_of(t.recalibrated_errors, 4);
+    if (t.recalibration_seconds > 0)
+      json["recalibration_seconds"] = rounded(t.recalibration_seconds, 3);
   }
   if (t.failure) {
     json["failure"] = lab::to_json(*t.failure);
@@ -172,6 +174,8 @@ Trial trial_of(const Json& json) {
   if (json.contains("recalibrated_errors")) {
     t.recalibrated_error = number_or_nan(json.at("recalibrated_error"));
     t.recalibrated_errors = numbers_of(json.at("recalibrated_errors"));
+    if (json.contains("recalibration_seconds"))  // older files do not say
+      t.recalibration_seconds = number_or_nan(json.at("recalibration_seconds"));
   }
   if (json.contains("failure")) t.failure = failure_of(json.at("failure"));
   return t;

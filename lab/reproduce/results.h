@@ -46,7 +46,8 @@ struct Trial {
   double train_loss = kNone;
   std::int64_t steps = 0, epochs = 0;
   double seconds = 0, images_per_second = 0;
-  double peak_mib = kNone;  ///< of GPU memory in training
+  double recalibration_seconds = kNone;  ///< of the seconds, for the recalibrated errors
+  double peak_mib = kNone;               ///< of GPU memory in training
   std::optional<Failure> failure = std::nullopt;
   std::int64_t origin = 0;
   /// Over the run, up to the steps `at`: mean loss, and largest gradient norm behind the layer.

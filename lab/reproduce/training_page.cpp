@@ -118,14 +118,23 @@ std::string table_text(const Recipe& recipe, const Results& results) {
   return table.text();
 }
 
+/// " It takes 3 % of a trial's time.", where trials say.
+std::string recalibration_cost(const Results& results) {
+  double part = 0, whole = 0;
+  for (const Trial& trial : results.trials)
+    if (trial.recalibration_seconds > 0)
+      part += trial.recalibration_seconds, whole += trial.seconds;
+  return whole > 0 ? fmt::format(" It took {:.1f} % of the trials' time.", 100 * part / whole) : "";
+}
+
 std::string recalibration_text(const Results& results) {
   if (!is_recalibrated(results)) return "";
   const auto batches = results.options.value("recalibrate", TrainOptions().recalibrate);
   return fmt::format(
       "Recalibrated: evaluated with running statistics made again, at the same weights, from {} "
       "training batches; "
-      "the other columns are with those that training left, as in the paper.\n\n",
-      batches);
+      "the other columns are with those that training left, as in the paper.{}\n\n",
+      batches, recalibration_cost(results));
 }
 
 /// Each failed trial in words.

@@ -120,7 +120,9 @@ Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataS
                                  const TrainOptions& options, std::int64_t step) {
   return on_device(model, images, options, [&](torch::Device device) {
     const AugmentOptions normalisation = augment_options(data, options.seed);
-    recalibrate(model, data.train.to(device), normalisation, options, step);
+    TrainOptions once = options;
+    once.graph = false;  // not worth its capture
+    Recalibrator(model, data.train.to(device), normalisation, once).run(step);
     return evaluate_there(model, images.to(device), normalisation, options, device);
   });
 }

@@ -43,7 +43,7 @@ struct TrainOptions {
 
   std::uint64_t seed = 0;
   std::int64_t evaluate_every = 1;
-  std::int64_t recalibrate = 0;  ///< batches; 0: evaluation with the statistics of training alone
+  std::int64_t recalibrate = 50;  ///< batches; 0: evaluation with the statistics of training alone
   std::int64_t evaluation_batch = 500;
   std::int64_t log_every = 20;
   std::int64_t max_steps = 0;
@@ -143,7 +143,7 @@ void for_each_field(Options& o, Visit&& visit) {
         positive);
   visit("recalibrate", o.recalibrate,
         "evaluate a second time, with running statistics made again from this many training "
-        "batches; the last checkpoint keeps them; 0: off",
+        "batches; the last checkpoint keeps them; 0: off, as in the paper",
         count);
   visit("evaluation_batch", o.evaluation_batch, "images at a time in evaluation", positive);
   visit("log_every", o.log_every, "steps between two records", positive);

@@ -10,6 +10,7 @@
 #include "lab/data/random.h"
 #include "lab/models/batch_norm.h"
 #include "lab/train/autocast.h"
+#include "lab/train/step.h"
 
 namespace keel::lab {
 
@@ -26,38 +27,57 @@ std::optional<double>* momentum_of(torch::nn::Module& module) {
 
 }  // namespace
 
-std::int64_t recalibrate(ResNet& model, const Images& images, const AugmentOptions& augmentation,
-                         const TrainOptions& options, std::int64_t step, Processes* processes) {
-  require(images.count() >= options.batch,
+Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& augmentation,
+                           const TrainOptions& options, Processes* processes)
+    : model_(std::move(model)),
+      images_(std::move(images)),
+      augmentation_(augmentation),
+      options_(options),
+      processes_(processes) {
+  require(images_.count() >= options.batch,
           fmt::format("keel::lab::recalibrate: expected at least a batch of {} training images, "
                       "got {}",
-                      options.batch, images.count()));
-  const std::uint64_t stream = hashed(hashed(options.seed, kStream), std::uint64_t(step));
-  AugmentOptions own = augmentation;
-  own.seed = stream;
-  own.channels_last = options.channels_last;
-  const torch::Device device = images.pixels.device();
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(stream);
-  const Tensor order = torch::randperm(images.count(), generator, torch::kLong).to(device);
-  const Tensor epoch = torch::zeros({}, order.options());
+                      options.batch, images_.count()));
+  augmentation_.seed = hashed(options.seed, kStream);
+  augmentation_.channels_last = options.channels_last;
   std::pair<std::int64_t, std::int64_t> part{0, options.batch};
   if (processes != nullptr) part = processes->part_of(options.batch);
-  const std::int64_t count = std::min(options.recalibrate, images.count() / options.batch);
-  keel::nn::recalibrate(*model,
+  // A graph reads and writes where it was captured, so these stay.
+  const auto whole = torch::TensorOptions(images_.pixels.device()).dtype(torch::kLong);
+  order_ = torch::zeros({images_.count()}, whole);
+  chosen_ = torch::zeros({part.second - part.first}, whole);
+  turn_ = torch::zeros({}, whole);
+}
+
+std::int64_t Recalibrator::run(std::int64_t step) {
+  auto generator =
+      at::make_generator<at::CPUGeneratorImpl>(hashed(augmentation_.seed, std::uint64_t(step)));
+  order_.copy_(torch::randperm(images_.count(), generator, torch::kLong));
+  turn_.fill_(step);
+  const std::int64_t count = std::min(options_.recalibrate, images_.count() / options_.batch);
+  keel::nn::recalibrate(*model_,
                         [&] {
-                          for (std::int64_t batch = 0; batch < count; ++batch) {
-                            const Tensor chosen = order.narrow(
-                                0, batch * options.batch + part.first, part.second - part.first);
-                            const Tensor input =
-                                options.augmentation
-                                    ? augment(images.pixels, chosen, epoch, own)
-                                    : normalise(images.pixels.index_select(0, chosen), own);
-                            const Autocast autocast(device, options.precision == "bfloat16");
-                            model->forward(input);
-                          }
+                          for (std::int64_t batch = 0; batch < count; ++batch) pass(batch);
                         },
                         {.momentum_of = momentum_of});
   return count;
+}
+
+void Recalibrator::pass(std::int64_t batch) {
+  const std::int64_t first = processes_ != nullptr ? processes_->part_of(options_.batch).first : 0;
+  chosen_.copy_(order_.narrow(0, batch * options_.batch + first, chosen_.size(0)));
+  const bool captures = processes_ == nullptr && uses_graph(options_, chosen_.device());
+  if (!captures || passes_++ < kPassesBeforeCapture) return forward();
+  if (!graph_) graph_ = capture([this] { forward(); });
+  graph_->replay();
+}
+
+void Recalibrator::forward() {
+  const Tensor input = options_.augmentation
+                           ? augment(images_.pixels, chosen_, turn_, augmentation_)
+                           : normalise(images_.pixels.index_select(0, chosen_), augmentation_);
+  const Autocast autocast(chosen_.device(), options_.precision == "bfloat16");
+  model_->forward(input);
 }
 
 }  // namespace keel::lab

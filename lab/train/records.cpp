@@ -26,7 +26,8 @@ nlohmann::json to_json(const Result& result) {
       {"recalibrated_test_error", finite_or_null(result.recalibrated_test_error)},
       {"images_per_second", result.images_per_second},
       {"peak_mib", result.peak_mib > 0 ? nlohmann::json(result.peak_mib) : nlohmann::json()},
-      {"seconds", result.seconds}};
+      {"seconds", result.seconds},
+      {"recalibration_seconds", result.recalibration_seconds}};
   json["failure"] = result.failure ? to_json(*result.failure) : nlohmann::json();
   if (!result.unsaved.empty()) json["unsaved"] = result.unsaved;
   return json;

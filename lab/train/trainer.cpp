@@ -257,8 +257,10 @@ class Run {
     std::vector<std::pair<Tensor, Tensor>> own;
     for (const Tensor& buffer : training_.model()->buffers())
       own.emplace_back(buffer, buffer.clone());
-    const std::int64_t batches = recalibrate(training_.model(), training_.images(), normalisation_,
-                                             options_, at_.step, processes_);
+    if (!recalibrator_)
+      recalibrator_.emplace(training_.model(), training_.images(), normalisation_, options_,
+                            processes_);
+    const std::int64_t batches = recalibrator_->run(at_.step);
     const Evaluation test = evaluate_now();
     record.recalibrated_test_loss = test.loss;
     record.recalibrated_test_error = at_.last_recalibrated_test_error = test.error;
@@ -267,6 +269,7 @@ class Run {
     else
       for (auto& [buffer, value] : own) buffer.copy_(value);
     record.recalibration_seconds = seconds_since(start);
+    result_.recalibration_seconds += record.recalibration_seconds;
   }
 
   /// Reads what the device measured. False: the run has failed.
@@ -412,6 +415,7 @@ class Run {
   std::int64_t timed_steps_ = 0;  ///< in this process since the last record
   bool keeps_ = false;            ///< process 0 writes checkpoints
   bool stop_agreed_ = false;
+  std::optional<Recalibrator> recalibrator_;
   std::int64_t recalibrated_ =
       0;                 ///< batches that made the statistics the model ends with; 0: training's
   std::string unsaved_;  ///< why the newest checkpoint could not be written

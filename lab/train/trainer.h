@@ -79,6 +79,8 @@ struct Result {
   double images_per_second = 0;  ///< of the training steps of this process, evaluation left out
   double peak_mib = 0;           ///< CUDA: allocated at most, up to the first record; CPU: 0
   double seconds = 0;            ///< of this process
+  double recalibration_seconds =
+      0;  ///< of them: statistics made again, and the evaluations with them
   std::optional<Failure> failure;
   /// Why the last checkpoint, with what the run has come to, is not on the disk. Empty: it is, or none
   /// was asked for.

@@ -81,6 +81,10 @@ TEST(Pages, StatisticsMadeAgainHaveAColumn) {
   EXPECT_TRUE(has(markdown, "| 10.00 | 11.00 ± 1.41 | 2 of 2 |  | 5.50 ± 0.71 |")) << markdown;
   EXPECT_TRUE(has(markdown, "| 20.00 | 20.00 | 1 of 2 | 33 |  |")) << markdown;
   EXPECT_TRUE(has(markdown, "from 50 training batches")) << markdown;
+  EXPECT_FALSE(has(markdown, "of the trials' time")) << markdown;
+  for (Trial& one : twice.trials)
+    if (one.cell == "ours") one.seconds = 40, one.recalibration_seconds = 3;
+  EXPECT_TRUE(has(page(recipe(), twice).markdown, "It took 7.5 % of the trials' time."));
 }
 
 TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {

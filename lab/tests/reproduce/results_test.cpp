@@ -26,6 +26,7 @@ Trial failed_trial() {
   trial.loss = {2.3, NAN};
   trial.gradient = {0.5, INFINITY};
   trial.recalibrated_errors = {0.25};
+  trial.recalibration_seconds = 0.5;
   return trial;
 }
 
@@ -76,6 +77,7 @@ TEST(Results, WhatIsWrittenIsRead) {
   EXPECT_TRUE(std::isnan(trial.recalibrated_error));
   EXPECT_EQ(trial.recalibrated_errors, (std::vector<double>{0.25}));
   EXPECT_EQ(trial.seconds, 1.25);
+  EXPECT_EQ(trial.recalibration_seconds, 0.5);
   EXPECT_EQ(trial.peak_mib, 1234.5);
   EXPECT_EQ(trial.at, (std::vector<double>{20, 33}));
   EXPECT_EQ(trial.loss[0], 2.3);

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <csignal>
+#include <map>
 
 #include "lab/tests/train/support.h"
 #include "lab/train/bench.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/graph.h"
+#include "lab/train/recalibrate.h"
+#include "lab/train/step.h"
 
 namespace keel::lab {
 namespace {
@@ -78,11 +81,16 @@ TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
     plain.precision = "bfloat16";
     plain.channels_last = true;
     TrainOptions twice = plain;
-    twice.recalibrate = 3;
-    Recorder one, other;
+    twice.recalibrate = 6;  // some of them captured
+    Recorder one, other, launched;
     train(plain, data, one);
     const Result result = train(twice, data, other);
     EXPECT_TRUE(std::isfinite(result.recalibrated_test_error));
+    twice.graph = false;
+    train(twice, data, launched);
+    for (std::size_t i = 0; i < launched.epochs.size(); ++i)
+      EXPECT_EQ(other.epochs[i].recalibrated_test_loss, launched.epochs[i].recalibrated_test_loss)
+          << norm << " " << i;
     ASSERT_EQ(one.steps.size(), other.steps.size());
     for (std::size_t i = 0; i < one.steps.size(); ++i) {
       EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << norm << " " << i;
@@ -93,6 +101,45 @@ TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
     }
     EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss) << norm;
   }
+}
+
+TEST_F(CudaTrainTest, CapturedStatisticsAreThoseOfThePlainPasses) {
+  const DataSet data = test::small_data();
+  const torch::Device device(torch::kCUDA);
+  const DeviceScope scope(device);
+  for (const char* norm : {"batch", "zca", "pca"})
+    for (const char* precision : {"float32", "bfloat16"})
+      for (const bool augmentation : {true, false}) {
+        TrainOptions captured = options(norm);
+        captured.model.where = "all";
+        captured.model.norm.group_size = 4;
+        captured.recalibrate = Recalibrator::kPassesBeforeCapture + 2;
+        captured.precision = precision;
+        captured.channels_last = true;
+        captured.augmentation = augmentation;
+        TrainOptions plain = captured;
+        plain.graph = false;
+        const Precision settings(captured, device);
+        torch::manual_seed(3);
+        ResNet model(captured.model);
+        model->to(device);
+        model->train();
+        const Images images = data.train.to(device);
+        Recalibrator one(model, images, augment_options(data, 1), captured),
+            other(model, images, augment_options(data, 1), plain);
+        // In the second and third all is replayed: other images, other crops, and a count that begins again.
+        for (const std::int64_t step : {5, 90, 5}) {
+          EXPECT_EQ(other.run(step), captured.recalibrate);
+          std::map<std::string, torch::Tensor> expected;
+          for (const auto& buffer : model->named_buffers())
+            expected[buffer.key()] = buffer.value().clone();
+          one.run(step);
+          EXPECT_TRUE(model->is_training());
+          for (const auto& buffer : model->named_buffers())
+            EXPECT_TRUE(buffer.value().equal(expected.at(buffer.key())))
+                << norm << " " << precision << " " << step << " " << buffer.key();
+        }
+      }
 }
 
 TEST_F(CudaTrainTest, StartsAsTheCpuDoes) {

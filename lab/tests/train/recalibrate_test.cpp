@@ -31,6 +31,7 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
     options.epochs = 3;
     Recorder plain, twice;
     options.run = without.path;
+    options.recalibrate = 0;
     const Result expected = train(options, data, plain);
     options.run = with.path;
     options.recalibrate = 4;
@@ -50,6 +51,11 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
       EXPECT_TRUE(std::isnan(plain.epochs[i].recalibration_seconds));
     }
     EXPECT_EQ(twice.epochs[2].recalibrated_test_error, result.recalibrated_test_error);
+    double seconds = 0;
+    for (const EpochRecord& epoch : twice.epochs) seconds += epoch.recalibration_seconds;
+    EXPECT_EQ(result.recalibration_seconds, seconds);
+    EXPECT_LT(seconds, result.seconds);
+    EXPECT_EQ(expected.recalibration_seconds, 0);
     // The spectrum is that of the last training step.
     if (twice.layer.values.defined()) {
       EXPECT_TRUE(twice.layer.values.equal(plain.layer.values));
@@ -70,6 +76,24 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
     EXPECT_EQ(evaluate(load_model(last), data.test, data, options).error,
               result.recalibrated_test_error);
   }
+}
+
+// Whoever looks at the random numbers of the process or at the test error as it is sees no difference either.
+TEST(RecalibrateTest, HowManyBatchesChangesNothingElse) {
+  const DataSet data = test::small_data();
+  TrainOptions options = test::small_options("zca");
+  const auto told = [&](std::int64_t batches) {
+    options.recalibrate = batches;
+    Recorder recorder;
+    train(options, data, recorder);
+    std::vector<double> numbers{torch::rand({1}, torch::kDouble).item<double>()};
+    for (const auto& step : recorder.steps) numbers.push_back(step.loss);
+    for (const auto& epoch : recorder.epochs) numbers.push_back(epoch.test_loss);
+    return numbers;
+  };
+  const auto without = told(0);
+  EXPECT_EQ(told(1), without);
+  EXPECT_EQ(told(TrainOptions().recalibrate), without);
 }
 
 TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
@@ -117,7 +141,8 @@ TEST(RecalibrateTest, OneBatchOfAllImagesGivesTheirStatistics) {
   torch::manual_seed(3);
   ResNet model(options.model);
   model->eval();
-  EXPECT_EQ(recalibrate(model, data.train, augment_options(data, 1), options, 7), 1);  // an epoch
+  Recalibrator again(model, data.train, augment_options(data, 1), options);
+  EXPECT_EQ(again.run(7), 1);  // an epoch
   EXPECT_FALSE(model->is_training());
   const auto [mean, variance] = moments_before_norm(model, data);
   // Float32 sums of 32 * 64 numbers of order 1, in another order.
@@ -136,14 +161,22 @@ TEST(RecalibrateTest, SeedAndStepChooseTheImages) {
   ResNet model(options.model);
   const auto statistics = [&](std::uint64_t seed, std::int64_t step) {
     options.seed = seed;
-    recalibrate(model, data.train, augment_options(data, 1), options, step);
+    Recalibrator(model, data.train, augment_options(data, 1), options).run(step);
     return model->named_buffers()["bn1.running_mean"].clone();
   };
   torch::manual_seed(9);
   const Tensor first = statistics(1, 5), drawn = torch::rand({4});
   EXPECT_TRUE(statistics(1, 5).equal(first));
-  EXPECT_FALSE(statistics(1, 6).equal(first));
+  const Tensor later = statistics(1, 6);
+  EXPECT_FALSE(later.equal(first));
   EXPECT_FALSE(statistics(2, 5).equal(first));
+  // One that has been at work before knows nothing of it.
+  options.seed = 1;
+  Recalibrator several(model, data.train, augment_options(data, 1), options);
+  for (const auto& [step, expected] : {std::pair(6, later), {5, first}, {6, later}}) {
+    several.run(step);
+    EXPECT_TRUE(model->named_buffers()["bn1.running_mean"].equal(expected)) << step;
+  }
   torch::manual_seed(9);
   EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of these
 }

@@ -49,6 +49,7 @@ inline TrainOptions small_options(const std::string& norm = "batch") {
   options.epochs = 2;
   options.device = "cpu";
   options.log_every = 1;
+  options.recalibrate = 0;
   options.threads = 1;  // more would wait for each other on images this small
   options.seed = 7;
   return options;
