@@ -11,7 +11,9 @@
 #include "lab/reproduce/measure.h"
 #include "lab/reproduce/origin.h"
 #include "lab/reproduce/run.h"
+#include "lab/reproduce/trial.h"
 #include "lab/storage/files.h"
+#include "lab/storage/folder_claim.h"
 
 namespace keel::cli {
 namespace {
@@ -23,7 +25,7 @@ using lab::report::StatusLine;
 struct ReproduceCommand {
   std::string name, out, trial;
   fs::path recipes = "lab/experiments";
-  bool list = false, page = false;
+  bool list = false, page = false, set_aside = false;
   RunOptions run;
   lab::TrainOptions train;
 
@@ -68,6 +70,9 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
                  "keep each trial's run folder in this one, and go on with trials cut off midway")
       ->type_name("FOLDER");
   app.add_flag("--fresh", run.fresh, "forget the results that are there");
+  app.add_flag("--set-aside", command.set_aside,
+               "where the results that are there are of other data, keep them as results-DATA.json "
+               "and begin anew");
   app.add_option("--trial", command.trial)->group("");  // for its own child processes
 }
 
@@ -179,10 +184,27 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
   return kDone;
 }
 
+/// Results of other data than this call's.
+void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& line) {
+  if (!read_results(run.results).data) return;
+  const Json common = common_options(recipe, run.schedule, run.given);
+  const auto data = lab::load(lab::train_options(nlohmann::json(common)).data);
+  if (const fs::path kept = set_aside(run.results, description_of(data)); !kept.empty())
+    line.print(fmt::format("{}: the results that were there are of other data: they are in {} now",
+                           recipe.name, kept.string()));
+}
+
 int run_experiment(ReproduceCommand& command, StatusLine& line) {
   const Recipe recipe = recipe_named(command.recipes, command.name);
   command.run.results = results_file(recipe, command.folder());
   if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
+  if (command.set_aside && fs::exists(command.run.results)) {
+    const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
+                                 "keel reproduce: another call is at work there");
+    put_others_aside(
+        recipe.results_of.empty() ? recipe : recipe_named(command.recipes, recipe.results_of),
+        command.run, line);
+  }
   if (!recipe.trains()) return run_measurement(recipe, command.run, line);
   if (recipe.results_of.empty()) return run_training(recipe, command.run, line);
   if (command.run.cells.empty())

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <set>
 #include <tuple>
@@ -245,6 +246,25 @@ void write_results(const fs::path& file, const Results& results) {
   }
   fs::create_directories(fs::absolute(file).parent_path());
   write_file_atomically(file, text);
+}
+
+fs::path set_aside(const fs::path& file, const Data& data) {
+  const Results results = read_results(file);
+  if (!results.data || *results.data == data) return {};
+  std::string words;
+  for (const char c : results.data->name) {
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      words += char(std::tolower(static_cast<unsigned char>(c)));
+    else if (!words.empty() && words.back() != '-')
+      words += '-';
+  }
+  while (!words.empty() && words.back() == '-') words.pop_back();
+  const std::string stem = file.stem().string() + "-" + words;
+  fs::path free = file;
+  for (int number = 1; fs::exists(free); ++number)
+    free = file.parent_path() / (stem + (number > 1 ? "-" + std::to_string(number) : "") + ".json");
+  fs::rename(file, free);
+  return free;
 }
 
 Json identity(const Json& options) {

@@ -72,6 +72,10 @@ struct Results {
   std::int64_t place(const Origin& origin);
 };
 
+/// Where the file's results are of other data than these, renames it, for others to begin anew: to
+/// results-cifar-10-jpeg-copy.json, by the name of its data. Returns the new name; empty: nothing was to be done.
+std::filesystem::path set_aside(const std::filesystem::path& file, const Data& data);
+
 /// Empty results where there is no file.
 Results read_results(const std::filesystem::path& file);
 /// All or nothing, one trial a line.

@@ -139,6 +139,13 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   EXPECT_TRUE(contains(refused.error, "are of photographs")) << refused.error;
   EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
   EXPECT_EQ(json(out / "results.json").at("trials").size(), 1u);
+  // Kept elsewhere they are in nobody's way, and nothing of them is on the page.
+  const auto beside = program(common + "--trials 1 --set-aside");
+  EXPECT_EQ(beside.code, 0) << beside.error;
+  EXPECT_EQ(json(out / "results-photographs.json"), results);
+  EXPECT_EQ(json(out / "results.json").at("data").at("name"), "synthetic shapes");
+  EXPECT_FALSE(contains(read(out / "README.md"), "photographs"));
+  EXPECT_TRUE(contains(program(common + "--trials 1 --set-aside").error, "0 trials run"));
 }
 
 TEST(CliReproduce, AFreshStartForgetsTheRunFoldersToo) {
@@ -259,7 +266,7 @@ TEST(CliReproduce, Table3ReadsCifar100sFormat) {
   const auto results = json(out / "results.json");
   EXPECT_EQ(results.at("data").at("classes"), 100);
   EXPECT_EQ(results.at("trials").size(), 2u);
-  EXPECT_TRUE(contains(read(out / "README.md"), "not run this on the real images"));
+  EXPECT_TRUE(contains(read(out / "README.md"), "Data: CIFAR-100"));
 }
 
 TEST(CliReproduce, AMeasurementIsDoneOnce) {
