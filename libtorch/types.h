@@ -50,4 +50,11 @@ auto operator_named(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
+/// Registers an operator's kernels: the one of both devices, the one of shapes alone, and autograd's.
+#define KEEL_OPERATOR(name, kernel, shapes, ...)              \
+  TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl(name, kernel); }  \
+  TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl(name, kernel); } \
+  TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl(name, shapes); } \
+  TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl(name, __VA_ARGS__); }
+
 }  // namespace keel::ops

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLAGS = ["-std=c++20", "-Wall", "-Wextra", f"-I{ROOT}/include", f"-I{ROOT}/core", f"-I{ROOT}/tests"]
 # As core/CMakeLists.txt compiles them for the plainest processor.
 KERNEL_FLAGS = ["-DKEEL_ISA=baseline", "-DKEEL_VECTOR_BYTES=16", "-Wno-psabi"]
-CORE = ["core", "core/reference", "core/cpu", "core/no_cuda"]
+CORE = ["core", "core/reference", "core/cpu"]
 REST = ["libtorch", "lab"]
 # Need CUDA, gcc's instrumentation, or what only some builds of LibTorch have.
 NOT_ALONE = re.compile(r"/cuda/|/gpu/|/fuzz/|lab/processes/c10d|lab/bench")

@@ -1,14 +1,18 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "activation_kernels.h"
 #include "kernels.h"
 
 namespace keel::cpu {
 
-#define KEEL_DECLARE(isa)               \
-  namespace isa {                       \
-  extern const Kernels<float> kFloat;   \
-  extern const Kernels<double> kDouble; \
+// The tables of kernels*.cpp.
+#define KEEL_DECLARE(isa)                           \
+  namespace isa {                                   \
+  template <typename T>                             \
+  const Kernels<T>& kernels();                      \
+  template <typename T>                             \
+  const ActivationKernels<T>& activation_kernels(); \
   }
 KEEL_DECLARE(baseline)
 #ifdef KEEL_HAS_avx2
@@ -19,10 +23,11 @@ KEEL_DECLARE(avx512)
 
 namespace {
 
+#ifdef KEEL_HAS_avx2
+
 enum class Level { baseline, avx2, avx512 };
 
 Level best_level() {
-#ifdef KEEL_HAS_avx2
   const char* cap = std::getenv("KEEL_ISA");
   const auto capped = [cap](const char* name) { return cap != nullptr && !std::strcmp(cap, name); };
   if (capped("baseline")) return Level::baseline;
@@ -33,35 +38,39 @@ Level best_level() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("bmi2"))
     return Level::avx2;
-#endif
   return Level::baseline;
 }
 
-template <typename T>
-const Kernels<T>& pick(Level level) {
-  const auto of = [](const Kernels<float>& f, const Kernels<double>& d) -> const Kernels<T>& {
-    if constexpr (sizeof(T) == sizeof(float)) {
-      return f;
-    } else {
-      return d;
-    }
-  };
-#ifdef KEEL_HAS_avx2
-  if (level == Level::avx512) return of(avx512::kFloat, avx512::kDouble);
-  if (level == Level::avx2) return of(avx2::kFloat, avx2::kDouble);
-#endif
-  (void)level;
-  return of(baseline::kFloat, baseline::kDouble);
+/// Calls one of them: the others may hold instructions that this processor lacks.
+template <typename Table>
+const Table& chosen(const Table& (*baseline)(), const Table& (*avx2)(), const Table& (*avx512)()) {
+  static const Level level = best_level();
+  return level == Level::avx512 ? avx512() : level == Level::avx2 ? avx2() : baseline();
 }
+#define KEEL_CHOSEN(table) chosen(&baseline::table, &avx2::table, &avx512::table)
+
+#else
+#define KEEL_CHOSEN(table) baseline::table()
+#endif
 
 }  // namespace
 
 template <typename T>
 const Kernels<T>& kernels() {
-  static const Kernels<T>& chosen = pick<T>(best_level());
-  return chosen;
+  static const Kernels<T>& table = KEEL_CHOSEN(kernels<T>);
+  return table;
 }
 template const Kernels<float>& kernels();
 template const Kernels<double>& kernels();
+
+template <typename T>
+const ActivationKernels<T>& activation_kernels() {
+  static const ActivationKernels<T>& table = KEEL_CHOSEN(activation_kernels<T>);
+  return table;
+}
+template const ActivationKernels<float>& activation_kernels();
+template const ActivationKernels<double>& activation_kernels();
+template const ActivationKernels<Half>& activation_kernels();
+template const ActivationKernels<BFloat16>& activation_kernels();
 
 }  // namespace keel::cpu

@@ -13,27 +13,25 @@ namespace keel::cpu::KEEL_ISA {
 #define KEEL_STRING_(x) #x
 
 template <typename T>
-constexpr Kernels<T> kernels_of() {
-  return {KEEL_STRING(KEEL_ISA),
-          kLanes<T>,
-          multiply<T>,
-          lanes_scratch<T>,
-          solve_lanes<T>,
-          load<T>,
-          tridiagonalise<T>,
-          form_vectors<T>,
-          iterate<T>,
-          rotate<T>,
-          store<T>,
-          svd_scratch<T, Lanes<T>>,
-          svd_scratch<T, Alone<T>>,
-          solve_svd<T, Lanes<T>>,
-          solve_svd<T, Alone<T>>};
+const Kernels<T>& kernels() {
+  static constexpr Kernels<T> table{KEEL_STRING(KEEL_ISA),
+                                    kLanes<T>,
+                                    multiply<T>,
+                                    lanes_scratch<T>,
+                                    solve_lanes<T>,
+                                    load<T>,
+                                    tridiagonalise<T>,
+                                    form_vectors<T>,
+                                    iterate<T>,
+                                    rotate<T>,
+                                    store<T>,
+                                    svd_scratch<T, Lanes<T>>,
+                                    svd_scratch<T, Alone<T>>,
+                                    solve_svd<T, Lanes<T>>,
+                                    solve_svd<T, Alone<T>>};
+  return table;
 }
-
-extern const Kernels<float> kFloat;
-extern const Kernels<double> kDouble;
-const Kernels<float> kFloat = kernels_of<float>();
-const Kernels<double> kDouble = kernels_of<double>();
+template const Kernels<float>& kernels();
+template const Kernels<double>& kernels();
 
 }  // namespace keel::cpu::KEEL_ISA

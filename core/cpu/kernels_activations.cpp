@@ -7,18 +7,15 @@
 namespace keel::cpu::KEEL_ISA {
 
 template <typename T>
-constexpr ActivationKernels<T> activation_kernels_of() {
-  return {kLanes<Accumulator<T>>, kMomentsTile, moments_scratch<T>, moments<T>, kAffineTile,
-          affine_scratch<T>,      affine<T>};
+const ActivationKernels<T>& activation_kernels() {
+  static constexpr ActivationKernels<T> table{
+      kLanes<Accumulator<T>>, kMomentsTile, moments_scratch<T>, moments<T>, kAffineTile,
+      affine_scratch<T>,      affine<T>};
+  return table;
 }
-
-#define KEEL_DEFINE(T)                               \
-  extern const ActivationKernels<T> kActivations##T; \
-  const ActivationKernels<T> kActivations##T = activation_kernels_of<T>();
-KEEL_DEFINE(float)
-KEEL_DEFINE(double)
-KEEL_DEFINE(Half)
-KEEL_DEFINE(BFloat16)
-#undef KEEL_DEFINE
+template const ActivationKernels<float>& activation_kernels();
+template const ActivationKernels<double>& activation_kernels();
+template const ActivationKernels<Half>& activation_kernels();
+template const ActivationKernels<BFloat16>& activation_kernels();
 
 }  // namespace keel::cpu::KEEL_ISA

@@ -111,10 +111,7 @@ Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("affine(Tensor input, Tensor matrix, Tensor? center=None, Tensor? bias=None) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("affine", &affine_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("affine", &affine_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("affine", &affine_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("affine", &affine_autograd); }
+KEEL_OPERATOR("affine", &affine_kernel, &affine_meta, &affine_autograd)
 
 }  // namespace keel::ops
 

@@ -99,9 +99,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "cross_moments(Tensor left, Tensor right, Tensor? center=None, int groups=1)"
       " -> (Tensor sum, Tensor cross)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("cross_moments", &cross_moments_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("cross_moments", &cross_moments_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("cross_moments", &cross_moments_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("cross_moments", &cross_moments_autograd); }
+KEEL_OPERATOR("cross_moments", &cross_moments_kernel, &cross_moments_meta, &cross_moments_autograd)
 
 }  // namespace keel::ops

@@ -90,10 +90,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "eigh(Tensor matrix, str rule='masked', bool descending=False)"
       " -> (Tensor eigenvalues, Tensor eigenvectors)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh", &eigh_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("eigh", &eigh_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("eigh", &eigh_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("eigh", &eigh_autograd); }
+KEEL_OPERATOR("eigh", &eigh_kernel, &eigh_meta, &eigh_autograd)
 
 }  // namespace keel::ops
 

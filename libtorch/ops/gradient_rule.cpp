@@ -76,9 +76,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "eigh_backward(Tensor? grad_values, Tensor? grad_vectors, Tensor values, Tensor vectors,"
       " str rule='masked') -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("eigh_backward", &eigh_backward_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("eigh_backward", &eigh_backward_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("eigh_backward", &eigh_backward_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("eigh_backward", &eigh_backward_autograd); }
+KEEL_OPERATOR("eigh_backward", &eigh_backward_kernel, &eigh_backward_meta, &eigh_backward_autograd)
 
 }  // namespace keel::ops

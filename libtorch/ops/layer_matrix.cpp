@@ -89,10 +89,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "layer_matrix(Tensor covariance, str map, str rule='exact')"
       " -> (Tensor matrix, Tensor values, Tensor vectors, Tensor rank)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("layer_matrix", &layer_matrix_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("layer_matrix", &layer_matrix_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("layer_matrix", &layer_matrix_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("layer_matrix", &layer_matrix_autograd); }
+KEEL_OPERATOR("layer_matrix", &layer_matrix_kernel, &layer_matrix_meta, &layer_matrix_autograd)
 
 }  // namespace keel::ops
 

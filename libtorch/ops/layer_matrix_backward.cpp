@@ -83,13 +83,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "vectors,"
       " Tensor rank, str map, str rule='exact') -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("layer_matrix_backward", &layer_matrix_backward_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) {
-  m.impl("layer_matrix_backward", &layer_matrix_backward_kernel);
-}
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("layer_matrix_backward", &layer_matrix_backward_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) {
-  m.impl("layer_matrix_backward", &layer_matrix_backward_autograd);
-}
+KEEL_OPERATOR("layer_matrix_backward", &layer_matrix_backward_kernel, &layer_matrix_backward_meta,
+              &layer_matrix_backward_autograd)
 
 }  // namespace keel::ops

@@ -77,10 +77,7 @@ std::tuple<Tensor, Tensor> moments_autograd(const Tensor& input, std::int64_t gr
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("moments(Tensor input, int groups=1) -> (Tensor mean, Tensor covariance)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("moments", &moments_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("moments", &moments_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("moments", &moments_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("moments", &moments_autograd); }
+KEEL_OPERATOR("moments", &moments_kernel, &moments_meta, &moments_autograd)
 
 }  // namespace keel::ops
 

@@ -49,11 +49,7 @@ Tensor partial_moments_kernel(const Tensor& input, std::int64_t groups,
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("partial_moments(Tensor input, int groups=1, Tensor? shift=None) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("partial_moments", &partial_moments_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("partial_moments", &partial_moments_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("partial_moments", &partial_moments_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) {
-  m.impl("partial_moments", without_derivative<&partial_moments, kNotThroughSums>);
-}
+KEEL_OPERATOR("partial_moments", &partial_moments_kernel, &partial_moments_meta,
+              without_derivative<&partial_moments, kNotThroughSums>)
 
 }  // namespace keel::ops

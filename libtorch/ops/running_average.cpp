@@ -123,9 +123,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor(d!) num_batches_tracked, Tensor mean, Tensor covariance, Tensor layer_matrix,"
       " float? momentum, float eps) -> ()");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("running_average", &running_average_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("running_average", &running_average_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("running_average", &running_average_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("running_average", &running_average_autograd); }
+KEEL_OPERATOR("running_average", &running_average_kernel, &running_average_meta,
+              &running_average_autograd)
 
 }  // namespace keel::ops

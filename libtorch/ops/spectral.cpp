@@ -126,10 +126,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("powm(Tensor matrix, float exponent, str rule='exact') -> Tensor", &powm);
   m.def("projector(Tensor matrix, str rank, str rule='exact') -> Tensor", &projector);
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral", &spectral_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("spectral", &spectral_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("spectral", &spectral_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("spectral", &spectral_autograd); }
+KEEL_OPERATOR("spectral", &spectral_kernel, &spectral_meta, &spectral_autograd)
 
 }  // namespace keel::ops
 

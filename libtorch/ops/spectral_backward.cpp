@@ -110,9 +110,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "spectral_backward(Tensor grad_result, Tensor matrix, Tensor values, Tensor vectors,"
       " Tensor rank, str function, str rank_policy='full', str rule='exact') -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("spectral_backward", &spectral_backward_kernel); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("spectral_backward", &spectral_backward_kernel); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("spectral_backward", &spectral_backward_meta); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("spectral_backward", &spectral_backward_autograd); }
+KEEL_OPERATOR("spectral_backward", &spectral_backward_kernel, &spectral_backward_meta,
+              &spectral_backward_autograd)
 
 }  // namespace keel::ops

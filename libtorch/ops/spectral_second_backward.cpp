@@ -103,17 +103,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "spectral_second_backward(Tensor grad_grad_matrix, Tensor grad_result, Tensor matrix,"
       " Tensor values, Tensor vectors, str function) -> (Tensor, Tensor)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) {
-  m.impl("spectral_second_backward", &spectral_second_backward_kernel);
-}
-TORCH_LIBRARY_IMPL(keel, CUDA, m) {
-  m.impl("spectral_second_backward", &spectral_second_backward_kernel);
-}
-TORCH_LIBRARY_IMPL(keel, Meta, m) {
-  m.impl("spectral_second_backward", &spectral_second_backward_meta);
-}
-TORCH_LIBRARY_IMPL(keel, Autograd, m) {
-  m.impl("spectral_second_backward", &spectral_second_backward_autograd);
-}
+KEEL_OPERATOR("spectral_second_backward", &spectral_second_backward_kernel,
+              &spectral_second_backward_meta, &spectral_second_backward_autograd)
 
 }  // namespace keel::ops

@@ -173,22 +173,10 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor? shift, str map, str rule='exact') -> (Tensor output, Tensor mean,"
       " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank)");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) {
-  m.impl("whiten_forward", &whiten_forward_kernel<false>);
-  m.impl("whiten_apply", &whiten_apply_kernel<false>);
-}
-TORCH_LIBRARY_IMPL(keel, CUDA, m) {
-  m.impl("whiten_forward", &whiten_forward_kernel<false>);
-  m.impl("whiten_apply", &whiten_apply_kernel<false>);
-}
-TORCH_LIBRARY_IMPL(keel, Meta, m) {
-  m.impl("whiten_forward", &whiten_forward_kernel<true>);
-  m.impl("whiten_apply", &whiten_apply_kernel<true>);
-}
-TORCH_LIBRARY_IMPL(keel, Autograd, m) {
-  m.impl("whiten_forward", &whiten_forward_autograd);
-  m.impl("whiten_apply", without_derivative<&whiten_apply, kNotThroughApply>);
-}
+KEEL_OPERATOR("whiten_forward", &whiten_forward_kernel<false>, &whiten_forward_kernel<true>,
+              &whiten_forward_autograd)
+KEEL_OPERATOR("whiten_apply", &whiten_apply_kernel<false>, &whiten_apply_kernel<true>,
+              without_derivative<&whiten_apply, kNotThroughApply>)
 
 }  // namespace keel::ops
 

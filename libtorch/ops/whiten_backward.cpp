@@ -192,26 +192,13 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank,"
       " Tensor sums, Tensor count, str map, str rule='exact') -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) {
-  m.impl("whiten_backward", &whiten_backward_kernel<false>);
-  m.impl("whiten_backward_sums", &whiten_backward_sums_kernel<false>);
-  m.impl("whiten_backward_apply", &whiten_backward_apply_kernel<false>);
-}
-TORCH_LIBRARY_IMPL(keel, CUDA, m) {
-  m.impl("whiten_backward", &whiten_backward_kernel<false>);
-  m.impl("whiten_backward_sums", &whiten_backward_sums_kernel<false>);
-  m.impl("whiten_backward_apply", &whiten_backward_apply_kernel<false>);
-}
-TORCH_LIBRARY_IMPL(keel, Meta, m) {
-  m.impl("whiten_backward", &whiten_backward_kernel<true>);
-  m.impl("whiten_backward_sums", &whiten_backward_sums_kernel<true>);
-  m.impl("whiten_backward_apply", &whiten_backward_apply_kernel<true>);
-}
-TORCH_LIBRARY_IMPL(keel, Autograd, m) {
-  m.impl("whiten_backward", without_derivative<&whiten_backward, kNoSecond>);
-  m.impl("whiten_backward_sums", without_derivative<&whiten_backward_sums, kNoSecondOverProcesses>);
-  m.impl("whiten_backward_apply",
-         without_derivative<&whiten_backward_apply, kNoSecondOverProcesses>);
-}
+KEEL_OPERATOR("whiten_backward", &whiten_backward_kernel<false>, &whiten_backward_kernel<true>,
+              without_derivative<&whiten_backward, kNoSecond>)
+KEEL_OPERATOR("whiten_backward_sums", &whiten_backward_sums_kernel<false>,
+              &whiten_backward_sums_kernel<true>,
+              without_derivative<&whiten_backward_sums, kNoSecondOverProcesses>)
+KEEL_OPERATOR("whiten_backward_apply", &whiten_backward_apply_kernel<false>,
+              &whiten_backward_apply_kernel<true>,
+              without_derivative<&whiten_backward_apply, kNoSecondOverProcesses>)
 
 }  // namespace keel::ops
