@@ -1,15 +1,14 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
-# keel_add_test(<name> <source>... [EACH] [SHARDS <count>] [LIBRARIES <library>...] [LABEL <label>]
+# keel_add_test(<name> <source>... [SHARDS <count>] [LIBRARIES <library>...] [LABEL <label>]
 #               [SHARED_MEMORY_KB <limit>...]): one GoogleTest program.
 # ctest knows its tests one by one, and once more for each limit of shared memory; but where it links LibTorch and needs
-# no GPU it is one entry, or SHARDS of them, since a process each would load LibTorch for each, 0.4 s. EACH: one by one
-# all the same, for tests that mostly wait. ctest starts with those of the largest COST, about their seconds: a long one
-# that is the last to start would be waited for.
+# no GPU it is one entry, or SHARDS of them, since a process each would load LibTorch for each, 0.4 s. ctest starts with
+# those of the largest COST, about their seconds: a long one that is the last to start would be waited for.
 # Labelled `torch` where it links keel::torch, otherwise `core`: the sanitizer build runs the core ones.
 function(keel_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "EACH" "LABEL;SHARDS" "LIBRARIES;SHARED_MEMORY_KB")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;SHARDS" "LIBRARIES;SHARED_MEMORY_KB")
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../tests)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gtest_main)
@@ -29,7 +28,7 @@ function(keel_add_test name)
     endforeach()
     return()
   endif()
-  if(NOT arg_EACH AND NOT label STREQUAL "gpu" AND ("keel::torch" IN_LIST arg_LIBRARIES OR "keel::lab" IN_LIST arg_LIBRARIES))
+  if(NOT label STREQUAL "gpu" AND ("keel::torch" IN_LIST arg_LIBRARIES OR "keel::lab" IN_LIST arg_LIBRARIES))
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT 900 COST 10)
     return()

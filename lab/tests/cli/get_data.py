@@ -1,7 +1,9 @@
 """`keel data --get` against a server on this machine that behaves and misbehaves: what is written, what is said, and
 the exit code.
 
-  get_data.py KEEL [unittest's options]
+  get_data.py KEEL TESTS [unittest's options]
+
+TESTS is keel_cli_test, which does a command without the half second that KEEL takes to start.
 
 77 where KEEL was built without libcurl or libarchive, after a look at how it says so.
 """
@@ -22,7 +24,8 @@ import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-KEEL = sys.argv.pop(1) if len(sys.argv) > 1 else "keel"
+KEEL, TESTS = sys.argv[1:3]
+del sys.argv[1:3]
 DONE, MACHINE, USAGE, INPUT, INTERRUPTED, DOWNLOAD = 0, 1, 2, 3, 5, 7  # exit codes of keel
 RECORD = 3073
 OFFICIAL = 170052171  # bytes
@@ -140,8 +143,29 @@ def run(words, **more):
     return ended.returncode, ended.stdout, ended.stderr
 
 
+class Forks:
+    """Runs commands as run() does, each in a fork of one process that has started already."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([TESTS, "forks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, words):
+        with tempfile.TemporaryDirectory() as name:
+            out, error = Path(name) / "out", Path(name) / "error"
+            patience = threading.Timer(120, self.process.kill)
+            patience.start()
+            self.process.stdin.write("".join(f"{part}\t" for part in [out, error, *words[1:]]) + "\n")
+            self.process.stdin.flush()
+            code = self.process.stdout.readline()
+            patience.cancel()
+            assert code, f"no end of {words}"
+            return int(code), out.read_text(), error.read_text()
+
+
 def get(url, folder, checksum=md5(ARCHIVE), more=None, **how):
-    return run(words_of(url, folder, checksum, **how), **(more or {}))
+    """`more`: what the process itself is started with."""
+    words = words_of(url, folder, checksum, **how)
+    return forks.run(words) if more is None else run(words, **more)
 
 
 def stall(handler, after):
@@ -177,7 +201,7 @@ class GetData(unittest.TestCase):
 
     def test_a_set_is_downloaded_unpacked_and_read(self):
         with Server() as server:
-            code, out, error = get(server.url, self.folder)
+            code, out, error = get(server.url, self.folder, more={})
             self.assertEqual(code, DONE, error)
             self.assertIn("CIFAR-10: 50 training and 10 test images of 32 x 32, 10 classes", out)
             self.assertIn("airplane", out)
@@ -208,7 +232,7 @@ class GetData(unittest.TestCase):
             code, out, error = get(server.url, self.folder, md5(archive), source="cifar100")
         self.assertEqual(code, DONE, error)
         self.assertIn("fine42", out)
-        code, out, error = run([KEEL, *f"data --source cifar100 --labels coarse --path {self.folder}".split()])
+        code, out, error = forks.run([KEEL, *f"data --source cifar100 --labels coarse --path {self.folder}".split()])
         self.assertEqual(code, DONE, error)
         self.assertIn("20 classes", out)
         self.assertIn("coarse3", out)
@@ -565,7 +589,7 @@ class GetData(unittest.TestCase):
             (good[:2] + good[4:], "--get"),
             (good[:6] + good[8:], "--url"),
         ]:
-            code, _, error = run(words)
+            code, _, error = forks.run(words)
             self.assertEqual(code, USAGE, (words, error))
             self.assertIn(part, error)
 
@@ -587,5 +611,6 @@ def skip_without_libraries():
 
 
 if __name__ == "__main__":
+    forks = Forks()
     skip_without_libraries()
     unittest.main()

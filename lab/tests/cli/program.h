@@ -2,19 +2,16 @@
 
 // Runs the program under test: as a shell would, or from its first line on.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <wordexp.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "lab/cli/command_line.h"
+#include "lab/tests/cli/forked.h"
 #include "lab/tests/report/run_files.h"
 
 namespace keel::cli::testing {
@@ -64,27 +61,11 @@ inline std::vector<std::string> words_of(const std::string& arguments) {
   return words;
 }
 
-/// The program without its start: half a second, nearly all of it LibTorch's. This process has that behind it, and a
-/// fork of it does all that main() does. Not for what starts itself again: --workers, and the trials of reproduce.
+/// The program from its first line on, in a fork of this process.
 inline Outcome keel(const std::string& arguments) {
   const TemporaryFolder folder;
-  const auto words = words_of(arguments);
-  const std::string out = folder / "out", error = folder / "error";
-  std::fflush(nullptr);  // what is waiting to be printed is not the child's
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const auto open = [](int number, const std::string& file, int how) {
-      const int opened = ::open(file.c_str(), how, 0600);
-      if (opened < 0 || ::dup2(opened, number) < 0) ::_exit(127);
-      ::close(opened);
-    };
-    open(0, "/dev/null", O_RDONLY);
-    open(1, out, O_WRONLY | O_CREAT);
-    open(2, error, O_WRONLY | O_CREAT);
-    std::exit(run_command_line(words));
-  }
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  const int status = run_in_a_fork(words_of(arguments), folder / "out", folder / "error");
+  EXPECT_NE(status, -1) << arguments;
   return outcome_of(status, folder);
 }
 

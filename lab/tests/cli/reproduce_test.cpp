@@ -48,7 +48,7 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
     EXPECT_EQ(trial.at("test_errors").size(), 2u);
   }
   // One more trial of each: the first ones stay.
-  const auto second = program(common + "--trials 2");
+  const auto second = keel(common + "--trials 2");
   ASSERT_EQ(second.code, 0) << second.error;
   EXPECT_TRUE(contains(second.error, "2 trials run")) << second.error;
   const auto more = json(out / "results.json");
@@ -59,7 +59,7 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
   EXPECT_TRUE(contains(page, "Not run: SVD, d = 4;")) << page;
   // The same seed is the same trial, beside others or alone.
   const auto alone = folder / "alone";
-  ASSERT_EQ(program(reproduce("table2", alone) + "--cells bn --trials 1").code, 0);
+  ASSERT_EQ(keel(reproduce("table2", alone) + "--cells bn --trials 1").code, 0);
   const auto trial = json(alone / "results.json").at("trials")[0];
   for (const auto& other : more.at("trials")) {
     if (other.at("cell") == "bn" && other.at("seed") == 1) {
@@ -71,11 +71,11 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
 TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
   const TemporaryFolder folder;
   const auto common = reproduce("table2", folder / "out") + "--cells bn --trials 1 ";
-  ASSERT_EQ(program(common).code, 0);
-  const auto other = program(common + "--epochs 1");
+  ASSERT_EQ(keel(common).code, 0);
+  const auto other = keel(common + "--epochs 1");
   EXPECT_EQ(other.code, 3);
   EXPECT_TRUE(contains(other.error, "epochs = 2, this call asks for 1")) << other.error;
-  ASSERT_EQ(program(common + "--epochs 1 --fresh").code, 0);
+  ASSERT_EQ(keel(common + "--epochs 1 --fresh").code, 0);
   EXPECT_EQ(json(folder / "out/results.json").at("trials")[0].at("steps"), 4);
 }
 
@@ -83,7 +83,7 @@ TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
 TEST(CliReproduce, AFailedTrialIsAResult) {
   const TemporaryFolder folder;
   const auto out = folder / "out";
-  const auto outcome = program(
+  const auto outcome = keel(
       "reproduce failures --recipes " + kRecipes + " --out " + out.string() +
       " --cells 'dead-analytic,dead-exact' --trials 1 --train-limit 64 --test-limit 20 --batch 16 "
       "--epochs 1 --device cpu --threads 1");
@@ -104,8 +104,8 @@ TEST(CliReproduce, AFailedTrialIsAResult) {
 TEST(CliReproduce, ACrashLosesOneTrial) {
   const TemporaryFolder folder;
   const auto outcome =
-      program("reproduce table2 --recipes " + kRecipes + " --out " + (folder / "out").string() +
-              " --cells bn --trials 1 --source packed --path /nowhere.pack");
+      keel("reproduce table2 --recipes " + kRecipes + " --out " + (folder / "out").string() +
+           " --cells bn --trials 1 --source packed --path /nowhere.pack");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_TRUE(contains(outcome.error, "no result; the next call tries it again")) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "/nowhere.pack")) << outcome.error;
@@ -116,10 +116,10 @@ TEST(CliReproduce, TheBudgetEndsItAndTheNextCallGoesOn) {
   const TemporaryFolder folder;
   const auto out = folder / "out";
   const auto common = reproduce("table2", out) + "--cells 'bn,exact-d4' --trials 1 ";
-  const auto stopped = program(common + "--epochs 100000 --budget 1");
+  const auto stopped = keel(common + "--epochs 100000 --budget 1");
   EXPECT_EQ(stopped.code, 5) << stopped.error;
   EXPECT_FALSE(fs::exists(out / "results.json"));
-  const auto next = program(common + "--epochs 1");
+  const auto next = keel(common + "--epochs 1");
   EXPECT_EQ(next.code, 0) << next.error;
   EXPECT_EQ(json(out / "results.json").at("trials").size(), 2u);
 }
@@ -129,12 +129,12 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   const auto out = folder / "out";
   const auto runs = folder / "runs";
   const auto common = reproduce("table2", out) + "--cells bn --runs " + runs.string() + " ";
-  ASSERT_EQ(program(common + "--trials 1").code, 0);
+  ASSERT_EQ(keel(common + "--trials 1").code, 0);
   // As if the recorded trial had been of another set.
   auto results = json(out / "results.json");
   results["data"]["name"] = "photographs";
   write(out / "results.json", results.dump());
-  const auto refused = program(common + "--trials 2");
+  const auto refused = keel(common + "--trials 2");
   EXPECT_NE(refused.code, 0);
   EXPECT_TRUE(contains(refused.error, "are of photographs")) << refused.error;
   EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
@@ -153,9 +153,9 @@ TEST(CliReproduce, AFreshStartForgetsTheRunFoldersToo) {
   const auto runs = folder / "runs";
   const auto common =
       reproduce("table2", folder / "out") + "--cells bn --trials 1 --runs " + runs.string() + " ";
-  ASSERT_EQ(program(common).code, 0);
+  ASSERT_EQ(keel(common).code, 0);
   write(runs / "table2-bn-1" / "of the first call", "");
-  ASSERT_EQ(program(common + "--fresh").code, 0);
+  ASSERT_EQ(keel(common + "--fresh").code, 0);
   EXPECT_TRUE(fs::exists(runs / "table2-bn-1" / "metrics.jsonl"));
   EXPECT_FALSE(fs::exists(runs / "table2-bn-1" / "of the first call"));
 }
@@ -166,11 +166,11 @@ TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {
   fs::create_directories(out);
   const int held = ::open(out.c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
-  const auto second = program(reproduce("table2", out) + "--cells bn --trials 1");
+  const auto second = keel(reproduce("table2", out) + "--cells bn --trials 1");
   EXPECT_NE(second.code, 0);
   EXPECT_TRUE(contains(second.error, "another call is at work on " + out.string())) << second.error;
   ::close(held);
-  EXPECT_EQ(program(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
+  EXPECT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
 }
 
 TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForIt) {
@@ -197,7 +197,7 @@ TEST(CliReproduce, ARunFolderInUseIsLeftAlone) {
   const auto common = reproduce("table2", folder / "out") + "--cells bn --trials 1 --runs " +
                       (folder / "runs").string();
   for (const char* more : {"", " --fresh"}) {
-    const auto outcome = program(common + more);
+    const auto outcome = keel(common + more);
     EXPECT_NE(outcome.code, 0);
     EXPECT_TRUE(contains(outcome.error, run.string() + " is in use")) << outcome.error;
     EXPECT_TRUE(fs::is_empty(run));
@@ -210,14 +210,14 @@ TEST(CliReproduce, RunFoldersAreKeptAndGoneOnWith) {
   const auto runs = folder / "runs", out = folder / "out";
   const auto common =
       reproduce("table2", out) + "--cells bn --trials 1 --runs " + runs.string() + " ";
-  ASSERT_EQ(program(common).code, 0);
+  ASSERT_EQ(keel(common).code, 0);
   const auto loss = json(out / "results.json").at("trials")[0].at("loss");
   EXPECT_TRUE(fs::exists(runs / "table2-bn-1" / "metrics.jsonl"));
   // As if it had been killed after its first epoch, before anything was recorded.
   fs::remove(out / "results.json");
   for (const auto& entry : fs::directory_iterator(runs / "table2-bn-1" / "checkpoints"))
     if (contains(entry.path().string(), "step-00000008")) fs::remove(entry.path());
-  ASSERT_EQ(program(common).code, 0);
+  ASSERT_EQ(keel(common).code, 0);
   EXPECT_EQ(json(out / "results.json").at("trials")[0].at("loss"), loss);
 }
 
@@ -225,7 +225,7 @@ TEST(CliReproduce, AFigureRunsWhatItDraws) {
   const TemporaryFolder folder;
   const auto out = folder / "figure2";
   const auto outcome =
-      program(reproduce("figure2", out) + "--cells 'pi-d4,ours-d4' --trials 1 --epochs 1");
+      keel(reproduce("figure2", out) + "--cells 'pi-d4,ours-d4' --trials 1 --epochs 1");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_EQ(json(folder / "table2/results.json").at("trials").size(), 2u);
   EXPECT_TRUE(fs::exists(out / "loss.svg"));
@@ -258,10 +258,10 @@ TEST(CliReproduce, Table3ReadsCifar100sFormat) {
   write_cifar100(folder / "data");
   const auto out = folder / "out";
   const auto outcome =
-      program("reproduce table3 --recipes " + kRecipes + " --out " + out.string() + " --path " +
-              (folder / "data").string() +
-              " --cells 'resnet18-bn,resnet50-d8' --trials 1 --model resnet_small "
-              "--max-steps 2 --batch 32 --precision float32 --device cpu --threads 1");
+      keel("reproduce table3 --recipes " + kRecipes + " --out " + out.string() + " --path " +
+           (folder / "data").string() +
+           " --cells 'resnet18-bn,resnet50-d8' --trials 1 --model resnet_small "
+           "--max-steps 2 --batch 32 --precision float32 --device cpu --threads 1");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto results = json(out / "results.json");
   EXPECT_EQ(results.at("data").at("classes"), 100);
@@ -272,9 +272,9 @@ TEST(CliReproduce, Table3ReadsCifar100sFormat) {
 TEST(CliReproduce, AMeasurementIsDoneOnce) {
   const TemporaryFolder folder;
   const auto common = "reproduce table1 --recipes " + kRecipes + " --out " + folder.path().string();
-  ASSERT_EQ(program(common).code, 0);
+  ASSERT_EQ(keel(common).code, 0);
   const auto before = read(folder / "results.json");
-  const auto again = program(common);
+  const auto again = keel(common);
   EXPECT_EQ(again.code, 0);
   EXPECT_TRUE(contains(again.error, "done already")) << again.error;
   EXPECT_EQ(read(folder / "results.json"), before);

@@ -5,22 +5,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "lab/tests/train/support.h"
+#include "lab/tests/train/training_of.h"
 
 namespace keel::lab {
 namespace {
 
+using test::training_of;
 using torch::Tensor;
-
-TrainingStep training_of(const TrainOptions& options) {
-  const DataSet data = test::small_data();
-  torch::manual_seed(options.seed);
-  TrainingStep training(ResNet(options.model), data.train, augment_options(data, 0), options,
-                        torch::kCPU);
-  training.start_epoch(0);
-  training.select(0);
-  return training;
-}
 
 /// Puts a value into a parameter.
 void poison(TrainingStep& training, const std::string& parameter, double value) {

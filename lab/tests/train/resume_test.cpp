@@ -186,7 +186,7 @@ TEST(ResumeTest, RefusesAPositionBeyondTheRun) {
   }
 }
 
-/// The training program, in a process that can be killed.
+/// The training program of main.cpp, in a process that can be killed.
 class Child {
  public:
   explicit Child(const fs::path& run) {
@@ -195,7 +195,7 @@ class Child {
     pid_ = fork();
     if (pid_ == 0) {
       dup2(ends[1], STDOUT_FILENO);
-      execl(KEEL_TRAIN_CHILD, KEEL_TRAIN_CHILD, run.c_str(), static_cast<char*>(nullptr));
+      execl("/proc/self/exe", "keel_train_test", run.c_str(), static_cast<char*>(nullptr));
       _exit(127);
     }
     close(ends[1]);

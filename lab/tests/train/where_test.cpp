@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/storage/files.h"
-#include "lab/tests/train/support.h"
+#include "lab/tests/train/training_of.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
 #include "lab/train/evaluate.h"
@@ -16,6 +16,7 @@ namespace keel::lab {
 namespace {
 
 using test::Recorder;
+using test::training_of;
 using torch::Tensor;
 
 TrainOptions options_at(const std::string& where, const std::string& norm = "zca") {
@@ -23,16 +24,6 @@ TrainOptions options_at(const std::string& where, const std::string& norm = "zca
   options.model.where = where;
   options.model.norm.group_size = 4;
   return options;
-}
-
-TrainingStep training_of(const TrainOptions& options) {
-  const DataSet data = test::small_data();
-  torch::manual_seed(options.seed);
-  TrainingStep training(ResNet(options.model), data.train, augment_options(data, 0), options,
-                        torch::kCPU);
-  training.start_epoch(0);
-  training.select(0);
-  return training;
 }
 
 TEST(WhereTest, EveryLayerHasItsState) {

@@ -1,0 +1,46 @@
+// The tests; but with a folder in the place of options, a training program to be killed. It trains into the folder, going
+// on from what it finds there, and writes a line for each record and checkpoint.
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "lab/tests/train/support.h"
+
+namespace keel::lab {
+namespace {
+
+struct Printer : Observer {
+  static void line(const char* what, std::int64_t step) {
+    std::printf("%s %lld\n", what, static_cast<long long>(step));
+    std::fflush(stdout);
+  }
+  void on_step(const StepRecord& record) override { line("step", record.step); }
+  void on_checkpoint(const std::filesystem::path&, std::int64_t step) override {
+    line("checkpoint", step);
+  }
+};
+
+int train_into(const char* folder) try {
+  TrainOptions options = test::small_options("zca");
+  options.epochs = 4;
+  options.threads = 2;  // the same bits, threads or not
+  options.run = folder;
+  options.resume = true;
+  options.checkpoint_every = 1;
+  Printer printer;
+  return train(options, test::small_data(), printer).status == "finished" ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 2;
+}
+
+}  // namespace
+}  // namespace keel::lab
+
+int main(int argc, char** argv) {
+  if (argc == 2 && argv[1][0] != '-') return keel::lab::train_into(argv[1]);
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
