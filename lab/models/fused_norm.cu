@@ -17,7 +17,7 @@ constexpr int kSumThreads = 512, kSumRows = kSumThreads / kPacks, kWarps = kSumT
 constexpr int kWarpRows = 32 / kPacks;
 constexpr int kMapThreads = 256, kMapRows = kMapThreads / kPacks;
 /// Blocks that sum, about. A number of the code, not of the GPU: it decides the order of the sums.
-constexpr Index kSumBlocks = 256;
+constexpr Index kSumBlocks = 132;
 constexpr int kMostPack = 8;
 
 __device__ float widened(float x) { return x; }

@@ -35,7 +35,7 @@ struct TrainOptions {
   std::string device = "auto";
   bool graph = true;  ///< CUDA: replay the step as a graph
   bool fused =
-      false;  ///< CUDA: norms and optimiser in kernels of the lab's own, where the build has them
+      true;  ///< CUDA: norms and optimiser in kernels of the lab's own, where the build has them
   bool deterministic = false;  ///< CUDA: the same bits each time, at some cost; the CPU always is
   std::int64_t threads = 0;
   bool sync_batchnorm = true;  ///< several processes: BatchNorm too is over the whole batch
