@@ -4,6 +4,7 @@
 
 #include "activation_columns.h"
 #include "activations_check.h"
+#include "instantiate.h"
 
 namespace keel::cpu {
 namespace {
@@ -101,18 +102,10 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
       dL_dinput, executor);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                  \
-  template void affine(Matrices<const Accumulator<T>>, const Accumulator<T>*,                \
-                       const Accumulator<T>*, Activations<const T>, Activations<T>,          \
-                       const Executor&);                                                     \
-  template void affine_backward(Matrices<const Accumulator<T>>, Activations<const T>,        \
-                                Matrices<const Accumulator<T>>, const Accumulator<T>*,       \
-                                Activations<const T>, const Accumulator<T>*, Activations<T>, \
-                                const Executor&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-KEEL_INSTANTIATE(Half)
-KEEL_INSTANTIATE(BFloat16)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)  \
+  KEEL_STAGE(affine, T) \
+  KEEL_STAGE(affine_backward, T)
+KEEL_FOR_STORED(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cpu

@@ -1,6 +1,7 @@
 #include "keel/gradient_rule.h"
 
 #include "in_chunks.h"
+#include "instantiate.h"
 #include "padded_matrix.h"
 #include "pair_weight.h"
 #include "scratch.h"
@@ -76,11 +77,8 @@ void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> 
       rule);
 }
 
-#define KEEL_INSTANTIATE(T)                                                               \
-  template void eigh_backward(const GradientRule&, const T*, Matrices<const T>, const T*, \
-                              Matrices<const T>, Matrices<T>, const Executor&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T) KEEL_STAGE(eigh_backward, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cpu

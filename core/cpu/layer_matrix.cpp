@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "instantiate.h"
 #include "keel/eigh.h"
 #include "layer_matrix_rule.h"
 #include "scratch.h"
@@ -185,14 +186,10 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
   std::visit(Backward<T>{rule, covariance, state, dL_dlayer_matrix, dL_dcovariance, executor}, map);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                        \
-  template void layer_matrix(const LayerMap&, Matrices<const T>, Matrices<T>, LayerMatrixState<T>, \
-                             const Executor&);                                                     \
-  template void layer_matrix_backward(const LayerMap&, const SpectralRule&, Matrices<const T>,     \
-                                      LayerMatrixState<const T>, Matrices<const T>, Matrices<T>,   \
-                                      const Executor&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)        \
+  KEEL_STAGE(layer_matrix, T) \
+  KEEL_STAGE(layer_matrix_backward, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cpu

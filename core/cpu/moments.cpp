@@ -7,6 +7,7 @@
 
 #include "activation_columns.h"
 #include "activations_check.h"
+#include "instantiate.h"
 
 namespace keel::cpu {
 namespace {
@@ -257,16 +258,11 @@ void cross_moments(Activations<const T> left, Activations<const T> right,
   }
 }
 
-#define KEEL_INSTANTIATE(T)                                                                      \
-  template void partial_moments(Activations<const T>, const double*, double*, const Executor&);  \
-  template void moments(Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,         \
-                        const Executor&);                                                        \
-  template void cross_moments(Activations<const T>, Activations<const T>, const Accumulator<T>*, \
-                              Accumulator<T>*, Matrices<Accumulator<T>>, const Executor&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-KEEL_INSTANTIATE(Half)
-KEEL_INSTANTIATE(BFloat16)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)           \
+  KEEL_STAGE(partial_moments, T) \
+  KEEL_STAGE(moments, T)         \
+  KEEL_STAGE(cross_moments, T)
+KEEL_FOR_STORED(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cpu

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "instantiate.h"
 #include "mix.h"
 #include "running_average_check.h"
 
@@ -41,12 +42,8 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
   });
 }
 
-#define KEEL_INSTANTIATE(T)                                                                    \
-  template void running_average<T>(const std::optional<double>&, double, const T*,             \
-                                   Matrices<const T>, Matrices<const T>, RunningStatistics<T>, \
-                                   const Executor&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T) KEEL_STAGE(running_average, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cpu

@@ -9,6 +9,7 @@
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/whiten/shortcuts.h"
+#include "instantiate.h"
 
 namespace keel::cuda {
 namespace {
@@ -116,27 +117,13 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                 dL_dmean, dL_dinput, stream);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                     \
-  template void run_affine<T>(const char*, std::span<const AffineInput<T>>, Accumulator<T>,     \
-                              const Accumulator<T>*, Activations<T>, const Stream&, bool);      \
-  template void affine_about_mean<T>(Matrices<const Accumulator<T>>, const Accumulator<T>*,     \
-                                     Matrices<const Accumulator<T>>, const Accumulator<T>*,     \
-                                     Activations<const T>, Activations<T>, const Stream&);      \
-  template void affine_backward_about_mean<T>(                                                  \
-      Matrices<const Accumulator<T>>, Activations<const T>, Matrices<const Accumulator<T>>,     \
-      const Accumulator<T>*, Activations<const T>, const Accumulator<T>*,                       \
-      Matrices<const Accumulator<T>>, Activations<T>, const Stream&);                           \
-  template void affine<T>(Matrices<const Accumulator<T>>, const Accumulator<T>*,                \
-                          const Accumulator<T>*, Activations<const T>, Activations<T>,          \
-                          const Stream&);                                                       \
-  template void affine_backward<T>(Matrices<const Accumulator<T>>, Activations<const T>,        \
-                                   Matrices<const Accumulator<T>>, const Accumulator<T>*,       \
-                                   Activations<const T>, const Accumulator<T>*, Activations<T>, \
-                                   const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-KEEL_INSTANTIATE(Half)
-KEEL_INSTANTIATE(BFloat16)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)                      \
+  KEEL_STAGE(run_affine, T)                 \
+  KEEL_STAGE(affine_about_mean, T)          \
+  KEEL_STAGE(affine_backward_about_mean, T) \
+  KEEL_STAGE(affine, T)                     \
+  KEEL_STAGE(affine_backward, T)
+KEEL_FOR_STORED(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

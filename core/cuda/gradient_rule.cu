@@ -2,6 +2,7 @@
 
 #include "cuda/gradient_rule/kernel.cuh"
 #include "cuda/matrix/large.cuh"
+#include "instantiate.h"
 #include "shape.h"
 
 namespace keel::cuda {
@@ -112,11 +113,8 @@ void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> 
   });
 }
 
-#define KEEL_INSTANTIATE(T)                                                               \
-  template void eigh_backward(const GradientRule&, const T*, Matrices<const T>, const T*, \
-                              Matrices<const T>, Matrices<T>, const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T) KEEL_STAGE(eigh_backward, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

@@ -4,6 +4,7 @@
 #include "cuda/layer_matrix/fused.cuh"
 #include "cuda/matrix/large.cuh"
 #include "cuda/whiten/shortcuts.h"
+#include "instantiate.h"
 #include "keel/eigh.h"
 #include "layer_matrix_rule.h"
 #include "shape.h"
@@ -292,16 +293,11 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
   std::visit(Backward<T>{rule, covariance, state, dL_dlayer_matrix, dL_dcovariance, stream}, map);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                        \
-  template void layer_matrix(const LayerMap&, Matrices<const T>, Matrices<T>, LayerMatrixState<T>, \
-                             const Stream&);                                                       \
-  template void layer_matrix_backward(const LayerMap&, const SpectralRule&, Matrices<const T>,     \
-                                      LayerMatrixState<const T>, Matrices<const T>, Matrices<T>,   \
-                                      const Stream&);                                              \
-  template void weighted_layer_matrix(const LayerMap&, Matrices<const T>, const T*, Matrices<T>,   \
-                                      Matrices<T>, LayerMatrixState<T>, const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)                 \
+  KEEL_STAGE(layer_matrix, T)          \
+  KEEL_STAGE(layer_matrix_backward, T) \
+  KEEL_STAGE(weighted_layer_matrix, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

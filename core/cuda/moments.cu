@@ -12,6 +12,7 @@
 #include "cuda/moments/kernel.cuh"
 #include "cuda/moments/mma.h"
 #include "cuda/whiten/shortcuts.h"
+#include "instantiate.h"
 
 namespace keel::cuda {
 namespace {
@@ -181,20 +182,12 @@ void cross_moments_about_mean(Activations<const T> left, Activations<const T> ri
       stream);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                        \
-  template void partial_moments<T>(Activations<const T>, const double*, double*, const Stream&);   \
-  template void moments<T>(Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,        \
-                           const Stream&);                                                         \
-  template void cross_moments<T>(Activations<const T>, Activations<const T>,                       \
-                                 const Accumulator<T>*, Accumulator<T>*, Matrices<Accumulator<T>>, \
-                                 const Stream&);                                                   \
-  template void cross_moments_about_mean<T>(                                                       \
-      Activations<const T>, Activations<const T>, const Accumulator<T>*,                           \
-      Matrices<const Accumulator<T>>, Accumulator<T>*, Matrices<Accumulator<T>>, const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-KEEL_INSTANTIATE(Half)
-KEEL_INSTANTIATE(BFloat16)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)           \
+  KEEL_STAGE(partial_moments, T) \
+  KEEL_STAGE(moments, T)         \
+  KEEL_STAGE(cross_moments, T)   \
+  KEEL_STAGE(cross_moments_about_mean, T)
+KEEL_FOR_STORED(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

@@ -2,6 +2,7 @@
 
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
+#include "instantiate.h"
 #include "mix.h"
 #include "running_average_check.h"
 
@@ -98,12 +99,8 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
                      T(momentum.value_or(0)), T(eps), mean, covariance, layer_matrix, running));
 }
 
-#define KEEL_INSTANTIATE(T)                                                                    \
-  template void running_average<T>(const std::optional<double>&, double, const T*,             \
-                                   Matrices<const T>, Matrices<const T>, RunningStatistics<T>, \
-                                   const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T) KEEL_STAGE(running_average, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

@@ -4,6 +4,7 @@
 #include "cuda/spectral/device_spectrum.cuh"
 #include "cuda/spectral/rank.cuh"
 #include "cuda/spectral/second.cuh"
+#include "instantiate.h"
 #include "shape.h"
 
 namespace keel::cuda {
@@ -189,19 +190,12 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
   });
 }
 
-#define KEEL_INSTANTIATE(T)                                                                      \
-  template void spectral_rank(const RankPolicy&, Matrices<const T>, const T*, Matrices<const T>, \
-                              std::int64_t*, const Stream&);                                     \
-  template void spectral(const SpectralFunction&, const T*, Matrices<const T>,                   \
-                         const std::int64_t*, Matrices<T>, const Stream&);                       \
-  template void spectral_backward(const SpectralFunction&, const SpectralRule&, const T*,        \
-                                  Matrices<const T>, const std::int64_t*, Matrices<const T>,     \
-                                  Matrices<T>, const Stream&);                                   \
-  template void spectral_second_backward(const SpectralFunction&, const T*, Matrices<const T>,   \
-                                         Matrices<const T>, Matrices<const T>, Matrices<T>,      \
-                                         Matrices<T>, const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)             \
+  KEEL_STAGE(spectral_rank, T)     \
+  KEEL_STAGE(spectral, T)          \
+  KEEL_STAGE(spectral_backward, T) \
+  KEEL_STAGE(spectral_second_backward, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

@@ -1,6 +1,7 @@
 #include "keel/weight_backward.h"
 
 #include "cuda/launch/scratch.h"
+#include "instantiate.h"
 #include "weight_backward_check.h"
 
 namespace keel::cuda {
@@ -72,11 +73,8 @@ void weight_backward(const T* weight, Matrices<const T> layer_matrix, const T* s
   check_launch(kOperation);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                      \
-  template void weight_backward<T>(const T*, Matrices<const T>, const T*, Matrices<const T>, T*, \
-                                   T*, Matrices<T>, Matrices<T>, const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T) KEEL_STAGE(weight_backward, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

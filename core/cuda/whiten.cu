@@ -2,6 +2,7 @@
 
 #include "cuda/launch/scratch.h"
 #include "cuda/whiten/shortcuts.h"
+#include "instantiate.h"
 #include "keel/moments.h"
 #include "keel/weight_backward.h"
 #include "whiten_check.h"
@@ -147,29 +148,13 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
                     dL_dinput, dL_dweight, dL_dweight + channels, stream);
 }
 
-#define KEEL_INSTANTIATE(T)                                                                        \
-  template void whiten<T>(const LayerMap&, Activations<const T>, const Accumulator<T>*,            \
-                          const Accumulator<T>*, const WhitenState<Accumulator<T>>&,               \
-                          const Destination<T>&, const Stream&);                                   \
-  template void whiten_apply<T>(const LayerMap&, Activations<const T>, const double*,              \
-                                const double*, const Accumulator<T>*, const Accumulator<T>*,       \
-                                const WhitenState<Accumulator<T>>&, const Destination<T>&,         \
-                                const Stream&);                                                    \
-  template void whiten_backward<T>(                                                                \
-      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
-      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Destination<T>&,      \
-      Accumulator<T>*, Accumulator<T>*, const Stream&);                                            \
-  template void whiten_backward_sums<T>(Activations<const T>, Activations<const T>,                \
-                                        const WhitenState<const Accumulator<T>>&, Accumulator<T>*, \
-                                        Accumulator<T>*, Accumulator<T>*, const Stream&);          \
-  template void whiten_backward_apply<T>(                                                          \
-      const LayerMap&, const SpectralRule&, Activations<const T>, Activations<const T>,            \
-      const Accumulator<T>*, const WhitenState<const Accumulator<T>>&, const Accumulator<T>*,      \
-      const double*, const Destination<T>&, const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-KEEL_INSTANTIATE(Half)
-KEEL_INSTANTIATE(BFloat16)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)                \
+  KEEL_STAGE(whiten, T)               \
+  KEEL_STAGE(whiten_apply, T)         \
+  KEEL_STAGE(whiten_backward, T)      \
+  KEEL_STAGE(whiten_backward_sums, T) \
+  KEEL_STAGE(whiten_backward_apply, T)
+KEEL_FOR_STORED(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "cuda/whiten/shortcuts.h"
+#include "instantiate.h"
 #include "keel/weight_backward.h"
 
 namespace keel::cuda {
@@ -47,13 +48,8 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
   });
 }
 
-#define KEEL_INSTANTIATE(T)                                                                       \
-  template void weighted_layer_matrix_backward(                                                   \
-      const LayerMap&, const SpectralRule&, Matrices<const T>, LayerMatrixState<const T>,         \
-      Matrices<const T>, const T*, const T*, Matrices<const T>, T*, T*, Matrices<T>, Matrices<T>, \
-      const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T) KEEL_STAGE(weighted_layer_matrix_backward, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

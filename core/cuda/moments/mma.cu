@@ -8,6 +8,7 @@
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/moments/slabs.cuh"
+#include "instantiate.h"
 
 namespace keel::cuda {
 namespace {
@@ -69,13 +70,12 @@ void multiply_on_full_slabs(const char* operation, const MomentsTask<T>& task,
   });
 }
 
-#define KEEL_INSTANTIATE(T)                                                         \
-  template bool plan_on_full_slabs<T>(MomentsTask<T>&, const Activations<const T>&, \
-                                      const Activations<const T>&);                 \
-  template void multiply_on_full_slabs<T>(const char*, const MomentsTask<T>&, const Stream&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(Half)
-KEEL_INSTANTIATE(BFloat16)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T)              \
+  KEEL_STAGE(plan_on_full_slabs, T) \
+  KEEL_STAGE(multiply_on_full_slabs, T)
+KEEL_STAGES(float)
+KEEL_STAGES(Half)
+KEEL_STAGES(BFloat16)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda
