@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batch.h"
@@ -114,16 +116,15 @@ Rectangle<T> as(const Rectangle<double>& from) {
   return to;
 }
 
-/// U diag(values) V^T with random orthonormal U and V, in float64.
-inline Rectangle<double> with_values(std::int64_t m, std::int64_t n,
-                                     const std::function<double(std::int64_t)>& value,
-                                     std::uint64_t seed) {
-  const auto basis = decompose_by_reference(random_rectangle(m, n, seed));
-  Rectangle<double> a(m, n);
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t l = 0; l < basis.k; ++l)
-        a(i, j) += basis.u(0)[i * basis.k + l] * value(l) * basis.v(0)[l * n + j];
+/// U diag(values) V^T, in float64, with the singular vectors of another matrix.
+inline Rectangle<double> with_values(const Factors<double>& basis,
+                                     const std::function<double(std::int64_t)>& value) {
+  Rectangle<double> a(basis.m, basis.n);
+  for (std::int64_t i = 0; i < basis.m; ++i)
+    for (std::int64_t l = 0; l < basis.k; ++l) {
+      const double factor = basis.u(0)[i * basis.k + l] * value(l);
+      for (std::int64_t j = 0; j < basis.n; ++j) a(i, j) += factor * basis.v(0)[l * basis.n + j];
+    }
   return a;
 }
 
@@ -132,12 +133,15 @@ struct NamedRectangle {
   Rectangle<double> matrix;
 };
 
-/// What breaks decompositions.
-inline std::vector<NamedRectangle> rectangle_zoo(std::int64_t m, std::int64_t n) {
+/// What breaks decompositions. Made once a shape: the reference, which finds the bases, is slow.
+inline const std::vector<NamedRectangle>& rectangle_zoo(std::int64_t m, std::int64_t n) {
+  static std::map<std::pair<std::int64_t, std::int64_t>, std::vector<NamedRectangle>> zoos;
+  std::vector<NamedRectangle>& zoo = zoos[{m, n}];
+  if (!zoo.empty()) return zoo;
   const std::int64_t k = std::min(m, n);
-  std::vector<NamedRectangle> zoo;
+  const Factors<double> basis = decompose_by_reference(random_rectangle(m, n, 5));
   const auto add = [&](const char* name, const std::function<double(std::int64_t)>& value) {
-    zoo.push_back({name, with_values(m, n, value, 5)});
+    zoo.push_back({name, with_values(basis, value)});
   };
   zoo.push_back({"normal", random_rectangle(m, n, 1)});
   zoo.push_back({"zero", Rectangle<double>(m, n)});
