@@ -14,6 +14,12 @@ std::string shape(const Matrices<T>& matrices) {
   return std::string("(").append(text(matrices.batch)).append(", " + n + ", " + n + ")");
 }
 
+template <typename T>
+std::string shape(const Rectangles<T>& matrices) {
+  const std::string rows = text(matrices.rows), columns = text(matrices.columns);
+  return std::string("(").append(text(matrices.batch)).append(", " + rows + ", " + columns + ")");
+}
+
 /// Throws unless `given` (or null) has the shape of `expected`.
 template <typename T, typename U>
 void require_same_shape(const char* operation, const char* name, const Matrices<T>& expected,

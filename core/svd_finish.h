@@ -8,22 +8,9 @@
 #include <limits>
 #include <string>
 
-#include "keel/error.h"
-#include "keel/matrices.h"
-#include "text.h"
+#include "shape.h"
 
 namespace keel {
-
-template <typename T>
-std::string shape(const Rectangles<T>& a) {
-  return std::string("(")
-      .append(text(a.batch))
-      .append(", ")
-      .append(text(a.rows))
-      .append(", ")
-      .append(text(a.columns))
-      .append(")");
-}
 
 template <typename T>
 void require_svd_shapes(const char* operation, Rectangles<const T> matrices, Rectangles<T> left,

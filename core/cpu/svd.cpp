@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "instantiate.h"
 #include "kernels.h"
 #include "scratch.h"
 #include "svd_finish.h"
@@ -78,11 +79,8 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
   });
 }
 
-#define KEEL_INSTANTIATE(T)                                                            \
-  template void svd(Rectangles<const T>, T*, Rectangles<T>, Rectangles<T>, SvdStatus*, \
-                    const Executor&);
-KEEL_INSTANTIATE(float)
-KEEL_INSTANTIATE(double)
-#undef KEEL_INSTANTIATE
+#define KEEL_STAGES(T) KEEL_STAGE(svd, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cpu
