@@ -25,8 +25,8 @@ class BatchNormImpl : public torch::nn::Module {
   const double eps;
   torch::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   keel::nn::ProcessGroup processes;
-  bool fused = false;     ///< on a GPU, where fused_norm.h can
-  torch::Tensor tickets;  ///< of the fused kernels: which block of theirs is the last
+  bool fused = false;      ///< on a GPU, where fused_norm.h can
+  torch::Tensor barriers;  ///< of the fused kernels: where their blocks wait for each other
 
  private:
   /// A batch's statistics into the running ones; never waits for the device.

@@ -16,7 +16,7 @@ using torch::autograd::variable_list;
 constexpr auto kOrder = at::MemoryFormat::ChannelsLast;
 
 cuda::NormTask task_of(const Tensor& input, bool relu, const Tensor& scratch,
-                       const Tensor& tickets) {
+                       const Tensor& barriers) {
   cuda::NormTask task;
   task.element = input.scalar_type() == torch::kBFloat16 ? cuda::Element::bfloat16
                  : input.scalar_type() == torch::kHalf   ? cuda::Element::float16
@@ -25,7 +25,7 @@ cuda::NormTask task_of(const Tensor& input, bool relu, const Tensor& scratch,
   task.rows = input.numel() / input.size(1);
   task.relu = relu;
   task.scratch = scratch.data_ptr<float>();
-  task.tickets = reinterpret_cast<unsigned*>(tickets.data_ptr<int>());
+  task.barriers = reinterpret_cast<unsigned*>(barriers.data_ptr<int>());
   return task;
 }
 
@@ -36,7 +36,7 @@ Tensor scratch_for(const Tensor& input) {
 
 /// What forward is told that has no gradient.
 struct Running {
-  Tensor running_mean, running_var, num_batches_tracked, tickets;
+  Tensor running_mean, running_var, num_batches_tracked, barriers;
   double eps, momentum;
   bool relu, residual;
 };
@@ -51,7 +51,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     const Tensor scratch = scratch_for(input);
     const Tensor output = torch::empty_like(input, input.options(), kOrder);
     const Tensor statistics = torch::empty({3, input.size(1)}, scratch.options());
-    cuda::NormForward task{task_of(input, running.relu, scratch, running.tickets)};
+    cuda::NormForward task{task_of(input, running.relu, scratch, running.barriers)};
     task.input = input.data_ptr();
     task.residual = running.residual ? residual.data_ptr() : nullptr;
     task.weight = weight.data_ptr<float>();
@@ -66,7 +66,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     C10_CUDA_CHECK(cuda::norm_forward(task, c10::cuda::getCurrentCUDAStream().stream()));
     const bool looks_at_output = running.relu && running.residual;
     context->save_for_backward(
-        {input, looks_at_output ? output : Tensor(), statistics, bias, running.tickets});
+        {input, looks_at_output ? output : Tensor(), statistics, bias, running.barriers});
     context->saved_data["relu"] = running.relu;
     context->saved_data["residual"] = running.residual;
     return output;
@@ -76,7 +76,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     const torch::NoGradGuard no_grad;
     const variable_list saved = context->get_saved_variables();
     const Tensor &input = saved[0], &output = saved[1], &statistics = saved[2], &bias = saved[3],
-                 &tickets = saved[4];
+                 &barriers = saved[4];
     const bool relu = context->saved_data["relu"].toBool(),
                residual = context->saved_data["residual"].toBool();
     const c10::cuda::CUDAGuard device(input.device());
@@ -86,7 +86,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     const Tensor dL_dresidual = residual && relu ? torch::empty_like(dL_dinput) : Tensor();
     const Tensor dL_dweight = torch::empty({input.size(1)}, scratch.options()),
                  dL_dbias = torch::empty_like(dL_dweight);
-    cuda::NormBackward task{task_of(input, relu, scratch, tickets)};
+    cuda::NormBackward task{task_of(input, relu, scratch, barriers)};
     task.dL_doutput = given.data_ptr();
     task.output = output.defined() ? output.data_ptr() : nullptr;
     task.input = input.data_ptr();
@@ -129,12 +129,13 @@ bool fuses(const BatchNormImpl& norm, const Tensor& input, const Tensor& residua
 }
 
 Tensor fused_norm(BatchNormImpl& norm, const Tensor& input, const Tensor& residual, bool relu) {
-  if (!norm.tickets.defined() || norm.tickets.device() != input.device())
-    norm.tickets = torch::zeros({input.size(1)}, torch::dtype(torch::kInt).device(input.device()));
+  if (!norm.barriers.defined() || norm.barriers.device() != input.device())
+    norm.barriers = torch::zeros({std::int64_t(cuda::norm_barriers(input.size(1)))},
+                                 torch::dtype(torch::kInt).device(input.device()));
   return FusedNorm::apply(
       input, norm.weight, norm.bias, residual.defined() ? residual : input,
-      Running{norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.tickets, norm.eps,
-              *norm.momentum, relu, residual.defined()});
+      Running{norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.barriers,
+              norm.eps, *norm.momentum, relu, residual.defined()});
 }
 
 }  // namespace keel::lab

@@ -1,7 +1,7 @@
 #pragma once
 
-// BatchNorm in training with what follows it, on plain pointers: activations are rows of channels (channels_last). Two
-// launches a direction, nothing waits for the device, and the bits depend on the numbers and the shape alone.
+// BatchNorm in training with what follows it, on plain pointers: activations are rows of channels (channels_last). One
+// launch a direction, nothing waits for the device, and the bits depend on the numbers and the shape alone.
 
 #include <cuda_runtime_api.h>
 
@@ -14,6 +14,8 @@ enum class Element { float32, float16, bfloat16 };
 
 /// Floats of scratch memory that either direction asks for.
 std::size_t norm_scratch(std::int64_t channels);
+/// Numbers of `barriers`.
+std::size_t norm_barriers(std::int64_t channels);
 
 /// What both directions are told.
 struct NormTask {
@@ -21,7 +23,8 @@ struct NormTask {
   std::int64_t rows = 0, channels = 0;  ///< at least two rows
   bool relu = false;
   float* scratch = nullptr;
-  unsigned* tickets = nullptr;  ///< one for each channel; zeros, before and after
+  unsigned* barriers =
+      nullptr;  ///< zeros before the first launch; launches that share them follow each other
 };
 
 /// output = max(0, weight (input - mean) / sqrt(variance + eps) + bias + residual), with the population variance.
