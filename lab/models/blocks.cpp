@@ -3,7 +3,6 @@
 #include <torch/nn/init.h>
 
 #include "lab/models/batch_norm.h"
-#include "lab/models/norm_relu.h"
 
 namespace keel::lab {
 namespace {
@@ -75,10 +74,10 @@ Tensor Normed::forward(const Tensor& input, const Watch* watch) const {
   return watched(input, *watch);
 }
 
-Tensor Normed::relu(const Tensor& input, const Tensor& residual, const Watch* watch) const {
+Forked Normed::relu(const Tensor& input, const Tensor& residual, const Watch* watch) const {
   if (watch == nullptr) return norm_relu(*norm_, convolved(input), residual);
   const Tensor output = watched(input, *watch);
-  return (residual.defined() ? output + residual : output).relu();
+  return {(residual.defined() ? output + residual : output).relu(), {}};
 }
 
 Tensor Normed::watched(const Tensor& input, const Watch& watch) const {
@@ -119,13 +118,14 @@ BlockImpl::BlockImpl(const std::string& name, const Shape& shape, const NormPlan
                     Normed::Shape{shape.inputs, shape.outputs(), 1, shape.stride}, plan);
 }
 
-Tensor BlockImpl::forward(const Tensor& input, const Watch* watch) {
-  Tensor x = input;
-  for (std::size_t i = 0; i + 1 < chain_.size(); ++i) x = chain_[i].relu(x, {}, watch);
-  const Tensor straight = shortcut_ ? shortcut_->forward(input, watch) : input;
-  x = chain_.back().relu(x, straight, watch);
-  if (watch != nullptr) (*watch)(name_, {}, x);
-  return x;
+Forked BlockImpl::forward(const Forked& input, const Watch* watch) {
+  Tensor x = input.through;
+  for (std::size_t i = 0; i + 1 < chain_.size(); ++i) x = chain_[i].relu(x, {}, watch).through;
+  const Tensor past = input.past.defined() ? input.past : input.through;
+  const Tensor straight = shortcut_ ? shortcut_->forward(past, watch) : past;
+  const Forked output = chain_.back().relu(x, straight, watch);
+  if (watch != nullptr) (*watch)(name_, {}, output.through);
+  return output;
 }
 
 std::vector<Normed*> BlockImpl::normed() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lab/models/norm.h"
+#include "lab/models/norm_relu.h"
 
 namespace keel::lab {
 
@@ -51,8 +52,7 @@ class Normed {
   /// norm(convolution(input)).
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch) const;
   /// max(0, that + residual). With nobody watching it is one call of norm_relu, which may be fused.
-  torch::Tensor relu(const torch::Tensor& input, const torch::Tensor& residual,
-                     const Watch* watch) const;
+  Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch) const;
 
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
@@ -88,7 +88,7 @@ class BlockImpl : public torch::nn::Module {
 
   /// `name`: in the network.
   BlockImpl(const std::string& name, const Shape& shape, const NormPlan& plan);
-  torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr);
+  Forked forward(const Forked& input, const Watch* watch = nullptr);
   /// In the order of the data; the shortcut's last.
   std::vector<Normed*> normed();
 

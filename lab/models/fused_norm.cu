@@ -40,38 +40,42 @@ struct Line {
   }
 };
 
-/// Mean of a part and squares about it, for the threads below kWidth. Each warp sums about its own first row: a
+/// Mean of a part and squares about it, for all adders of a channel. Each warp sums about its own first row: a
 /// difference of squares then loses no more digits than the rows of a warp explain, however far the mean is from zero.
 template <typename T, int V, typename Keep>
 __device__ float2 moments_of(const Part& part, const Place<V>& at, const T* input, Index channels,
                              const Keep& keep) {
   constexpr int kWidth = Place<V>::kWidth, kAhead = 8;
-  __shared__ float means[kWarps][kWidth], squares[kWarps][kWidth];
+  __shared__ OfWarps<kWidth> means, squares;
+  const bool mine = at.channel < channels;
   float shift[V] = {}, sum[V] = {}, square[V] = {};
-  if (at.channel < channels) {
-    const Index warps_first = part.first + at.warp * kWarpRows;
-    if (warps_first < part.last) load<T, V>(input + warps_first * channels).unpack(shift);
-    int slot = 0;
-    for (Index row = part.first + at.row; row < part.last; row += kAhead * kRows) {
-      Pack<T, V> values[kAhead];
+  int slot = 0;
+  // A whole warp goes round as often as its first row does.
+  for (Index row = part.first + at.row, rows_begin = row - at.lane / kPacks; rows_begin < part.last;
+       row += kAhead * kRows, rows_begin += kAhead * kRows) {
+    Pack<T, V> values[kAhead];
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k)
-        if (row + k * kRows < part.last)
-          values[k] = load<T, V>(input + (row + k * kRows) * channels);
+    for (int k = 0; k < kAhead; ++k)
+      if (mine && row + k * kRows < part.last)
+        values[k] = load<T, V>(input + (row + k * kRows) * channels);
+    if (slot == 0) {
+      const Pack<T, V> first = values[0].of_lane(at.lane % kPacks);
+      if (mine) first.unpack(shift);
+    }
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (row + k * kRows >= part.last) continue;
-        keep(slot++, values[k]);
-        float x[V];
-        values[k].unpack(x);
+    for (int k = 0; k < kAhead; ++k) {
+      if (!mine || row + k * kRows >= part.last) continue;
+      keep(slot + k, values[k]);
+      float x[V];
+      values[k].unpack(x);
 #pragma unroll
-        for (int i = 0; i < V; ++i) {
-          x[i] -= shift[i];
-          sum[i] += x[i];
-          square[i] = fmaf(x[i], x[i], square[i]);
-        }
+      for (int i = 0; i < V; ++i) {
+        x[i] -= shift[i];
+        sum[i] += x[i];
+        square[i] = fmaf(x[i], x[i], square[i]);
       }
     }
+    slot += kAhead;
   }
   add_rows(sum);
   add_rows(square);
@@ -86,47 +90,64 @@ __device__ float2 moments_of(const Part& part, const Place<V>& at, const T* inpu
     }
   }
   __syncthreads();
-  if (threadIdx.x >= kWidth) return {0, 0};
-  const float origin = means[0][threadIdx.x];  // the first warp has rows in every part
+  const int channel = int(threadIdx.x) / kAdders;
+  if (channel >= kWidth) return {0, 0};
+  const float origin = means[0][channel];  // the first warp has rows in every part
   float s = 0, q = 0;
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    const float rows = part.rows_of_warp(w), d = rows > 0 ? means[w][threadIdx.x] - origin : 0;
+  for (int w = int(threadIdx.x) % kAdders; w < kWarps; w += kAdders) {
+    const float rows = part.rows_of_warp(w), d = rows > 0 ? means[w][channel] - origin : 0;
     s += rows * d;
-    q += squares[w][threadIdx.x] + rows * d * d;
+    q += squares[w][channel] + rows * d * d;
   }
+  s = sum_of_adders(s);
+  q = sum_of_adders(q);
   const float mean = s / float(part.last - part.first);
   return {origin + mean, not_below_zero(q - s * mean)};
 }
 
-/// Joins the parts' means and squares in float64, for the threads below kWidth; one block of a tile writes what backward and
-/// evaluation ask for.
+/// What a channel's adders know of it before the sums are there.
+struct Channel {
+  Index index;
+  bool mine;  ///< of these threads, and there
+  __device__ Channel(Index tile, int width, Index channels)
+      : index(tile * width + threadIdx.x / kAdders),
+        mine(int(threadIdx.x) < width * kAdders && index < channels) {}
+  /// One thread of one block writes what is of the channel alone.
+  __device__ bool written_here() const {
+    return mine && blockIdx.x == 0 && threadIdx.x % kAdders == 0;
+  }
+};
+
+/// A channel's moments; what backward and evaluation ask for is written after the outputs.
+struct Moments {
+  double mean = 0, deviations = 0, inverse = 0;
+};
+
+/// Joins the parts' means and squares in float64.
 template <int kWidth>
-__device__ void finish_statistics(const NormForward& task, const Cut& cut, Index tile,
-                                  const float2* pairs, float (&means)[kWidth],
-                                  float (&scales)[kWidth]) {
-  const double origin = double(__ldcg(pairs + threadIdx.x % kWidth).x);
-  const Pair total = add_parts<kWidth>(pairs, cut.parts, [&](Index part, float2 pair) {
-    const double d = double(pair.x) - origin,
-                 n = double(min(cut.rows, task.rows - part * cut.rows));
+__device__ Moments join_moments(const NormForward& task, const Cut& cut, const float2* pairs) {
+  const int channel = min(int(threadIdx.x) / kAdders, kWidth - 1);
+  const double origin = double(__ldcg(pairs + channel).x), share = 1 / double(task.rows);
+  const Pair total = add_parts<kWidth>(pairs, cut.parts, [&](float2 pair, float2 first, int part) {
+    const double d = double(pair.x) - double(first.x),
+                 n = double(int(min(cut.rows, task.rows - part * cut.rows)));
     return Pair{n * d, double(pair.y) + n * d * d};
   });
-  const Index c = tile * kWidth + threadIdx.x;
-  if (threadIdx.x >= kWidth || c >= task.channels) return;
-  const double n = double(task.rows), offset = total.x / n, mean = origin + offset;
+  const double offset = total.x * share;
   const double deviations = not_below_zero(total.y - total.x * offset);
-  const double inverse = 1 / sqrt(deviations / n + task.eps);
-  const double scale = double(task.weight[c]) * inverse;
-  means[threadIdx.x] = float(mean);
-  scales[threadIdx.x] = float(scale);
-  if (blockIdx.x != 0) return;
-  task.statistics[c] = float(mean);
-  task.statistics[task.channels + c] = float(inverse);
-  task.statistics[2 * task.channels + c] = float(scale);
-  const double keep = 1 - task.momentum;
-  task.running_mean[c] = float(keep * double(task.running_mean[c]) + task.momentum * mean);
+  return {origin + offset, deviations, rsqrt(deviations * share + task.eps)};
+}
+
+__device__ void write_statistics(const NormForward& task, Index c, const Moments& moments,
+                                 float scale) {
+  task.statistics[c] = float(moments.mean);
+  task.statistics[task.channels + c] = float(moments.inverse);
+  task.statistics[2 * task.channels + c] = scale;
+  const double keep = 1 - task.momentum, unbiased = moments.deviations / double(task.rows - 1);
+  task.running_mean[c] = float(keep * double(task.running_mean[c]) + task.momentum * moments.mean);
   task.running_variance[c] =
-      float(keep * double(task.running_variance[c]) + task.momentum * (deviations / (n - 1)));
+      float(keep * double(task.running_variance[c]) + task.momentum * unbiased);
   if (c == 0) *task.batches += 1;
 }
 
@@ -138,24 +159,33 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ uint4 memory[];
   Pack<T, V>* const keep = reinterpret_cast<Pack<T, V>*>(memory) + threadIdx.x;
   __shared__ float means[kWidth], scales[kWidth];
+  Barrier barrier(task.barriers + blockIdx.y);
   const Index channels = task.channels;
   const int slots = int(cut.rows / kRows);
   for (Index tile = blockIdx.y; tile < cut.tiles; tile += gridDim.y) {
     const Place<V> at(tile);
+    const Channel own(tile, kWidth, channels);
+    const float weight = own.mine ? task.weight[own.index] : 0;
     const T* const input = static_cast<const T*>(task.input) + at.channel;
     float2* const pairs = reinterpret_cast<float2*>(task.scratch) + tile * cut.parts * kWidth;
     int before = 0;  // packs of the parts before
     for (Index p = blockIdx.x; p < cut.parts; p += gridDim.x, before += slots) {
-      const float2 own = moments_of<T>(Part(cut, p, task.rows), at, input, channels,
-                                       [&](int slot, const Pack<T, V>& pack) {
-                                         if (before + slot < kept)
-                                           keep[(before + slot) * kThreads] = pack;
-                                       });
-      if (threadIdx.x < kWidth) pairs[p * kWidth + threadIdx.x] = own;
+      const float2 pair = moments_of<T>(Part(cut, p, task.rows), at, input, channels,
+                                        [&](int slot, const Pack<T, V>& pack) {
+                                          if (before + slot < kept)
+                                            keep[(before + slot) * kThreads] = pack;
+                                        });
+      write_pair<kWidth>(pair, pairs + p * kWidth);
     }
-    meet(task.barriers + 2 * blockIdx.y);
-    finish_statistics<kWidth>(task, cut, tile, pairs, means, scales);
+    barrier.wait();
+    const Moments moments = join_moments<kWidth>(task, cut, pairs);
+    const float scale = float(double(weight) * moments.inverse);
+    if (own.mine && threadIdx.x % kAdders == 0) {
+      means[threadIdx.x / kAdders] = float(moments.mean);
+      scales[threadIdx.x / kAdders] = scale;
+    }
     __syncthreads();
+    if (own.written_here()) write_statistics(task, own.index, moments, scale);
     if (at.channel >= channels) continue;
     const int column = int(threadIdx.x % kPacks) * V;
     const Line<V> line(means + column, scales + column, task.bias + at.channel);
@@ -217,26 +247,35 @@ __device__ void pass(const Line<V>& line, const float (&x)[V], float (&gradient)
 /// Gradient and input of some rows that a thread takes at once.
 template <typename T, int V, Mask kMask, int kAhead>
 struct GradientRows {
-  Pack<T, V> g[kAhead], x[kAhead], y[kAhead];
+  Pack<T, V> g[kAhead], more[kAhead], x[kAhead], y[kAhead];
   __device__ void read(const NormBackward& task, Index at, int k) {
     g[k] = load<T, V>(static_cast<const T*>(task.dL_doutput) + at);
+    if (task.more != nullptr) more[k] = load<T, V>(static_cast<const T*>(task.more) + at);
     x[k] = load<T, V>(static_cast<const T*>(task.input) + at);
     if constexpr (kMask == Mask::output) y[k] = load<T, V>(static_cast<const T*>(task.output) + at);
   }
   /// What ReLU passes, and the input.
-  __device__ void take(const Line<V>& line, int k, float (&passed)[V], float (&values)[V]) const {
+  __device__ void take(const NormBackward& task, const Line<V>& line, int k, float (&passed)[V],
+                       float (&values)[V]) const {
     g[k].unpack(passed);
     x[k].unpack(values);
+    if (task.more != nullptr) {
+      float added[V];
+      more[k].unpack(added);
+#pragma unroll
+      for (int i = 0; i < V; ++i) passed[i] += added[i];
+      Pack<T, V>::of(passed).unpack(passed);  // as torch adds them
+    }
     if constexpr (kMask == Mask::output) pass(y[k], passed);
     if constexpr (kMask == Mask::input) pass<T>(line, values, passed);
   }
 };
 
-/// Adds up a part's sums over its warps, for the threads below kWidth.
+/// Adds up a part's sums over its warps, for all adders of a channel.
 template <int V>
 __device__ float2 add_warps(const Place<V>& at, float (&sum)[V], float (&tilt)[V]) {
   constexpr int kWidth = Place<V>::kWidth;
-  __shared__ float sums[kWarps][kWidth], tilts[kWarps][kWidth];
+  __shared__ OfWarps<kWidth> sums, tilts;
   add_rows(sum);
   add_rows(tilt);
   __syncthreads();  // the part before this one has been read
@@ -248,49 +287,29 @@ __device__ float2 add_warps(const Place<V>& at, float (&sum)[V], float (&tilt)[V
     }
   }
   __syncthreads();
+  const int channel = int(threadIdx.x) / kAdders;
+  if (channel >= kWidth) return {0, 0};
   float2 own{0, 0};
-  if (threadIdx.x < kWidth) {
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      own.x += sums[w][threadIdx.x];
-      own.y += tilts[w][threadIdx.x];
-    }
+  for (int w = int(threadIdx.x) % kAdders; w < kWarps; w += kAdders) {
+    own.x += sums[w][channel];
+    own.y += tilts[w][channel];
   }
-  return own;
+  return {sum_of_adders(own.x), sum_of_adders(own.y)};
 }
 
-/// slope and offset of dL_dinput = (weight / deviation) g + slope x + offset, for the threads below kWidth; one block of a tile
-/// writes dL_dweight and dL_dbias.
-template <int kWidth>
-__device__ void finish_gradient(const NormBackward& task, const Cut& cut, Index tile,
-                                const float2* pairs, float (&slopes)[kWidth],
-                                float (&offsets)[kWidth]) {
-  const Pair total = add_parts<kWidth>(pairs, cut.parts, [](Index, float2 pair) {
-    return Pair{double(pair.x), double(pair.y)};
-  });
-  const Index c = tile * kWidth + threadIdx.x;
-  if (threadIdx.x >= kWidth || c >= task.channels) return;
-  const double n = double(task.rows), mean = double(task.statistics[c]),
-               inverse = double(task.statistics[task.channels + c]),
-               scale = double(task.statistics[2 * task.channels + c]);
-  const double dL_dweight = total.y * inverse, slope = -scale * inverse * dL_dweight / n;
-  slopes[threadIdx.x] = float(slope);
-  offsets[threadIdx.x] = float(-scale * total.x / n - slope * mean);
-  if (blockIdx.x != 0) return;
-  task.dL_dweight[c] = float(dL_dweight);
-  task.dL_dbias[c] = float(total.x);
-}
-
-/// Sums of g and of g (x - mean), with g = dL_doutput where ReLU passes it; g itself is dL_dresidual. A thread keeps pairs of
+/// Sums of g and of g (x - mean), with g = dL_doutput (and `more`) where ReLU passes it; g itself is dL_dresidual. A thread keeps pairs of
 /// packs, g and x.
 template <typename T, int V, Mask kMask, bool kResidual>
 __global__ void __launch_bounds__(kThreads, 1)
     norm_backward_kernel(NormBackward task, Cut cut, int kept) {
-  constexpr int kWidth = Place<V>::kWidth, kAhead = kMask == Mask::output ? 3 : 4;
+  constexpr int kWidth = Place<V>::kWidth, kAhead = kMask == Mask::output ? 2 : 3;
   using Rows = GradientRows<T, V, kMask, kAhead>;
   extern __shared__ uint4 memory[];
   Pack<T, V>* const keep = reinterpret_cast<Pack<T, V>*>(memory) + threadIdx.x;
   __shared__ float slopes[kWidth], offsets[kWidth];
+  Barrier barrier(task.barriers + blockIdx.y);
+  const double share = 1 / double(task.rows);
   const Index channels = task.channels;
   const int slots = int(cut.rows / kRows);
   for (Index tile = blockIdx.y; tile < cut.tiles; tile += gridDim.y) {
@@ -298,6 +317,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     const bool mine = at.channel < channels;
     const Index channel = mine ? at.channel : 0;
     float2* const pairs = reinterpret_cast<float2*>(task.scratch) + tile * cut.parts * kWidth;
+    const Channel own(tile, kWidth, channels);
+    const Index c = own.mine ? own.index : 0;
+    const double mean = task.statistics[c], inverse = task.statistics[channels + c],
+                 scale = task.statistics[2 * channels + c];
     const Line<V> line(task.statistics + channel, task.statistics + 2 * channels + channel,
                        task.bias + channel);  // what is not used is not read
     int before = 0;
@@ -316,7 +339,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         for (int k = 0; k < kAhead; ++k) {
           if (row + k * kRows >= part.last) continue;
           float passed[V], values[V];
-          rows.take(line, k, passed, values);
+          rows.take(task, line, k, passed, values);
           const Pack<T, V> g = Pack<T, V>::of(passed);  // as it came, or zero
           if constexpr (kResidual)
             store(g, static_cast<T*>(task.dL_dresidual) + (row + k * kRows) * channels + channel);
@@ -331,12 +354,24 @@ __global__ void __launch_bounds__(kThreads, 1)
           }
         }
       }
-      const float2 own = add_warps(at, sum, tilt);
-      if (threadIdx.x < kWidth) pairs[p * kWidth + threadIdx.x] = own;
+      write_pair<kWidth>(add_warps(at, sum, tilt), pairs + p * kWidth);
     }
-    meet(task.barriers + 2 * blockIdx.y);
-    finish_gradient<kWidth>(task, cut, tile, pairs, slopes, offsets);
+    barrier.wait();
+    // dL_dinput = (weight / deviation) g + slope x + offset
+    const Pair total = add_parts<kWidth>(pairs, cut.parts, [](float2 pair, float2, int) {
+      return Pair{double(pair.x), double(pair.y)};
+    });
+    const double dL_dweight = total.y * inverse,
+                 slope_of_all = -scale * inverse * dL_dweight * share;
+    if (own.mine && threadIdx.x % kAdders == 0) {
+      slopes[threadIdx.x / kAdders] = float(slope_of_all);
+      offsets[threadIdx.x / kAdders] = float(-scale * total.x * share - slope_of_all * mean);
+    }
     __syncthreads();
+    if (own.written_here()) {
+      task.dL_dweight[c] = float(dL_dweight);
+      task.dL_dbias[c] = float(total.x);
+    }
     if (!mine) continue;
     float slope[V], offset[V];
     load_channels(slopes + (threadIdx.x % kPacks) * V, slope);
@@ -354,7 +389,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         } else {
           GradientRows<T, V, kMask, 1> again;
           again.read(task, place, 0);
-          again.take(line, 0, passed, values);
+          again.take(task, line, 0, passed, values);
         }
 #pragma unroll
         for (int i = 0; i < V; ++i)
@@ -439,8 +474,8 @@ cudaError_t forward_of(const NormForward& task, cudaStream_t stream) {
 }
 template <typename T>
 cudaError_t backward_of(const NormBackward& task, cudaStream_t stream) {
-  return packs<T>(task.channels,
-                  {task.dL_doutput, task.output, task.input, task.dL_dinput, task.dL_dresidual})
+  return packs<T>(task.channels, {task.dL_doutput, task.more, task.output, task.input,
+                                  task.dL_dinput, task.dL_dresidual})
              ? backward<T, 16 / sizeof(T)>(task, stream)
              : backward<T, 1>(task, stream);
 }
@@ -454,7 +489,7 @@ std::size_t norm_scratch(std::int64_t channels) {
 }
 
 std::size_t norm_barriers(std::int64_t channels) {
-  return std::size_t(2 * parts_of(channels, kPacks));  // the narrowest tiles are of single numbers
+  return std::size_t(parts_of(channels, kPacks));  // the narrowest tiles are of single numbers
 }
 
 cudaError_t norm_forward(const NormForward& task, cudaStream_t stream) {

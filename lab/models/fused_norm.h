@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "lab/models/batch_norm.h"
+#include "lab/models/norm_relu.h"
 
 namespace keel::lab {
 
@@ -20,7 +21,7 @@ bool fuses(const BatchNormImpl& norm, const torch::Tensor& input, const torch::T
 /// variance by a factor of 1 +- 32 u (w + k), usually by much less; the output is off by what that makes of it and by half
 /// a unit in its last place.
 /// NaN and infinities stay in their channel. The same input gives the same bits.
-torch::Tensor fused_norm(BatchNormImpl& norm, const torch::Tensor& input,
-                         const torch::Tensor& residual, bool relu);
+Forked fused_norm(BatchNormImpl& norm, const torch::Tensor& input, const torch::Tensor& residual,
+                  bool relu);
 
 }  // namespace keel::lab

@@ -44,8 +44,8 @@ struct Running {
 /// A node takes no tensor that is not there: without a residual the input stands in its place, and no gradient comes
 /// back to it.
 struct FusedNorm : torch::autograd::Function<FusedNorm> {
-  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
-                        const Tensor& bias, const Tensor& residual, const Running& running) {
+  static variable_list forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
+                               const Tensor& bias, const Tensor& residual, const Running& running) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::cuda::CUDAGuard device(input.device());
     const Tensor scratch = scratch_for(input);
@@ -69,7 +69,8 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
         {input, looks_at_output ? output : Tensor(), statistics, bias, running.barriers});
     context->saved_data["relu"] = running.relu;
     context->saved_data["residual"] = running.residual;
-    return output;
+    context->set_materialize_grads(false);  // nothing where nothing was used, not zeros
+    return {output, output.alias()};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -80,7 +81,13 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     const bool relu = context->saved_data["relu"].toBool(),
                residual = context->saved_data["residual"].toBool();
     const c10::cuda::CUDAGuard device(input.device());
-    const Tensor given = gradients[0].to(input.scalar_type()).contiguous(kOrder);
+    const auto in_place = [&](const Tensor& gradient) {
+      return gradient.defined() ? gradient.to(input.scalar_type()).contiguous(kOrder) : Tensor();
+    };
+    const Tensor through = in_place(gradients[0]), past = in_place(gradients[1]);
+    if (!through.defined() && !past.defined()) return variable_list(5);
+    const Tensor given = through.defined() ? through : past,
+                 more = through.defined() ? past : Tensor();
     const Tensor scratch = scratch_for(input);
     const Tensor dL_dinput = torch::empty_like(input, input.options(), kOrder);
     const Tensor dL_dresidual = residual && relu ? torch::empty_like(dL_dinput) : Tensor();
@@ -88,6 +95,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
                  dL_dbias = torch::empty_like(dL_dweight);
     cuda::NormBackward task{task_of(input, relu, scratch, barriers)};
     task.dL_doutput = given.data_ptr();
+    task.more = more.defined() ? more.data_ptr() : nullptr;
     task.output = output.defined() ? output.data_ptr() : nullptr;
     task.input = input.data_ptr();
     task.statistics = statistics.data_ptr<float>();
@@ -97,7 +105,8 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     task.dL_dweight = dL_dweight.data_ptr<float>();
     task.dL_dbias = dL_dbias.data_ptr<float>();
     C10_CUDA_CHECK(cuda::norm_backward(task, c10::cuda::getCurrentCUDAStream().stream()));
-    return {dL_dinput, dL_dweight, dL_dbias, residual && !relu ? given : dL_dresidual, Tensor()};
+    return {dL_dinput, dL_dweight, dL_dbias,
+            residual && !relu ? (more.defined() ? given + more : given) : dL_dresidual, Tensor()};
   }
 };
 
@@ -128,14 +137,15 @@ bool fuses(const BatchNormImpl& norm, const Tensor& input, const Tensor& residua
           residual.device() == input.device() && residual.sizes() == input.sizes());
 }
 
-Tensor fused_norm(BatchNormImpl& norm, const Tensor& input, const Tensor& residual, bool relu) {
+Forked fused_norm(BatchNormImpl& norm, const Tensor& input, const Tensor& residual, bool relu) {
   if (!norm.barriers.defined() || norm.barriers.device() != input.device())
     norm.barriers = torch::zeros({std::int64_t(cuda::norm_barriers(input.size(1)))},
                                  torch::dtype(torch::kInt).device(input.device()));
-  return FusedNorm::apply(
-      input, norm.weight, norm.bias, residual.defined() ? residual : input,
-      Running{norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.barriers,
-              norm.eps, *norm.momentum, relu, residual.defined()});
+  const variable_list outputs =
+      FusedNorm::apply(input, norm.weight, norm.bias, residual.defined() ? residual : input,
+                       Running{norm.running_mean, norm.running_var, norm.num_batches_tracked,
+                               norm.barriers, norm.eps, *norm.momentum, relu, residual.defined()});
+  return {outputs[0], outputs[1]};
 }
 
 }  // namespace keel::lab

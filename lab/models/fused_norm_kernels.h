@@ -43,6 +43,7 @@ cudaError_t norm_forward(const NormForward& task, cudaStream_t stream);
 
 struct NormBackward : NormTask {
   const void* dL_doutput = nullptr;
+  const void* more = nullptr;  ///< or nothing; added to dL_doutput
   /// ReLU passes nothing where this is not above zero. Without a residual it can be left out.
   const void* output = nullptr;
   const void* input = nullptr;

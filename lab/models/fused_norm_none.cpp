@@ -5,7 +5,7 @@ namespace keel::lab {
 
 bool fuses(const BatchNormImpl&, const torch::Tensor&, const torch::Tensor&) { return false; }
 
-torch::Tensor fused_norm(BatchNormImpl&, const torch::Tensor&, const torch::Tensor&, bool) {
+Forked fused_norm(BatchNormImpl&, const torch::Tensor&, const torch::Tensor&, bool) {
   throw Error("keel::lab::fused_norm: this build has no CUDA kernels");
 }
 

@@ -7,14 +7,14 @@ namespace keel::lab {
 
 using torch::Tensor;
 
-Tensor norm_relu(torch::nn::Module& norm, const Tensor& input, const Tensor& residual) {
+Forked norm_relu(torch::nn::Module& norm, const Tensor& input, const Tensor& residual) {
   auto* const batch = norm.as<BatchNormImpl>();
   if (batch != nullptr && fuses(*batch, input, residual))
     return fused_norm(*batch, input, residual, /*relu=*/true);
   const Tensor output = apply_norm(norm, input);
-  if (residual.defined()) return (output + residual).relu_();
+  if (residual.defined()) return {(output + residual).relu_(), {}};
   // Other layers may need their output for backward, or have none of their own.
-  return batch != nullptr ? output.relu_() : output.relu();
+  return {batch != nullptr ? output.relu_() : output.relu(), {}};
 }
 
 }  // namespace keel::lab

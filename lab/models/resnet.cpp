@@ -157,9 +157,9 @@ ResNetImpl::ResNetImpl(const ModelOptions& options)
 torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch) {
   TORCH_CHECK(input.dim() == 4 && input.size(1) == 3,
               "keel::lab::ResNet: expected (N, 3, H, W), got ", input.sizes());
-  torch::Tensor x = stem_->relu(input, /*residual=*/{}, watch);
+  Forked x = stem_->relu(input, /*residual=*/{}, watch);
   for (Block& block : blocks_) x = block->forward(x, watch);
-  const torch::Tensor features = x.mean({2, 3}), output = fc_(features);
+  const torch::Tensor features = x.through.mean({2, 3}), output = fc_(features);
   if (watch != nullptr) (*watch)("fc", features, output);
   return output;
 }

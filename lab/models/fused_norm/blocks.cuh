@@ -15,6 +15,7 @@ using Index = std::int64_t;
 constexpr int kPacks = 8;
 constexpr int kThreads = 512, kRows = kThreads / kPacks, kWarps = kThreads / 32;
 constexpr int kWarpRows = 32 / kPacks;
+static_assert(kThreads == 64 * 8);  // as many channels as the widest tile has, and adders to each
 /// Parts that are summed by themselves, about. A number of the code, not of the GPU: it decides the order of the sums.
 constexpr Index kParts = 132;
 
@@ -58,6 +59,10 @@ struct Part {
   }
 };
 
+/// What each warp of a block has for each channel, so that the adders of four channels read from 32 banks.
+template <int kWidth>
+using OfWarps = float[kWarps][kWidth + 4];
+
 /// Adds up a warp's rows; the first 8 lanes have the sums.
 template <int V>
 __device__ void add_rows(float (&x)[V]) {
@@ -68,55 +73,88 @@ __device__ void add_rows(float (&x)[V]) {
   }
 }
 
-/// Waits until all blocks of a tile are here; what they wrote before is seen after. They run at the same time: the launch
-/// is cooperative. `barrier` is two numbers, how many came and how often all did.
-__device__ inline void meet(unsigned* barrier) {
-  __syncthreads();
-  if (threadIdx.x == 0 && gridDim.x > 1) {
-    volatile unsigned* const round = barrier + 1;
-    const unsigned now = *round;
-    __threadfence();
-    if (atomicAdd(barrier, 1u) == gridDim.x - 1) {
-      *static_cast<volatile unsigned*>(barrier) = 0;
-      __threadfence();
-      *round = now + 1;
-    } else {
-      while (*round == now) {
+/// Where the blocks of a tile wait for each other. They run at the same time: the launch is cooperative. What they wrote
+/// before is seen after. A round adds 2^31 to one number, which so needs no setting back: its highest bit tells the rounds apart.
+class Barrier {
+ public:
+  /// Before the first of this block's waits.
+  __device__ explicit Barrier(unsigned* number)
+      : number_(number), round_(*static_cast<volatile unsigned*>(number) & kRound) {}
+
+  __device__ void wait() {
+    __syncthreads();
+    if (threadIdx.x == 0 && gridDim.x > 1) {
+      const unsigned share = blockIdx.x == 0 ? kRound - (gridDim.x - 1) : 1;
+      asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(number_), "r"(share)
+                   : "memory");
+      while ((read() & kRound) == round_) {
       }
+      round_ ^= kRound;
     }
-    __threadfence();
+    __syncthreads();
   }
-  __syncthreads();
+
+ private:
+  static constexpr unsigned kRound = 0x80000000u;
+  unsigned* number_;
+  unsigned round_;
+
+  __device__ unsigned read() const {
+    unsigned value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(number_) : "memory");
+    return value;
+  }
+};
+
+/// Eight neighbouring threads to a channel of the tile: they share out what is to be added, and each of them has the sum.
+constexpr int kAdders = 8;
+template <typename Number>
+__device__ Number sum_of_adders(Number x) {
+#pragma unroll
+  for (int step = 1; step < kAdders; step *= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
 }
 
 struct Pair {
   double x, y;
 };
 
-/// The sum of term(part, its pair) over all parts of a tile, for the threads below kWidth, a channel each. Every block adds them in
-/// the same order.
+/// One of a channel's adders writes what all of them have.
+template <int kWidth>
+__device__ void write_pair(float2 pair, float2* pairs) {
+  const int channel = int(threadIdx.x) / kAdders;
+  if (threadIdx.x % kAdders == 0 && channel < kWidth) pairs[channel] = pair;
+}
+
+/// The sum of term(its pair, the first part's pair, part) over all parts of a tile, in the same order in every block. All adders
+/// of a channel have it. Two channels to a thread at first: whole lines are read.
 template <int kWidth, typename Term>
 __device__ Pair add_parts(const float2* pairs, Index parts, const Term& term) {
-  constexpr int kAtOnce = kThreads / kWidth;
-  __shared__ Pair sums[kThreads];
-  const int column = int(threadIdx.x) % kWidth;
-  Pair total{0, 0};
+  constexpr int kTwos = kWidth / 2, kGroups = kThreads / kTwos;
+  __shared__ Pair sums[kGroups][kWidth + 1];  // one more: adders read from different banks
+  const int two = int(threadIdx.x) % kTwos, group = int(threadIdx.x) / kTwos;
+  const float4* const from = reinterpret_cast<const float4*>(pairs) + two;
+  const float4 first = __ldcg(from);
+  Pair low{0, 0}, high{0, 0};
 #pragma unroll 8
-  for (Index part = threadIdx.x / kWidth; part < parts; part += kAtOnce) {
-    const Pair next = term(part, __ldcg(pairs + part * kWidth + column));
-    total.x += next.x;
-    total.y += next.y;
+  for (int part = group; part < int(parts); part += kGroups) {
+    const float4 both = __ldcg(from + part * kTwos);
+    const Pair a = term({both.x, both.y}, {first.x, first.y}, part),
+               b = term({both.z, both.w}, {first.z, first.w}, part);
+    low = {low.x + a.x, low.y + a.y};
+    high = {high.x + b.x, high.y + b.y};
   }
-  sums[threadIdx.x] = total;
+  sums[group][2 * two] = low;
+  sums[group][2 * two + 1] = high;
   __syncthreads();
-  if (threadIdx.x < kWidth) {
+  const int channel = int(threadIdx.x) / kAdders;
+  Pair total{0, 0};
+  if (channel < kWidth) {
 #pragma unroll
-    for (int k = 1; k < kAtOnce; ++k) {
-      total.x += sums[k * kWidth + column].x;
-      total.y += sums[k * kWidth + column].y;
-    }
+    for (int g = int(threadIdx.x) % kAdders; g < kGroups; g += kAdders)
+      total = {total.x + sums[g][channel].x, total.y + sums[g][channel].y};
   }
-  return total;
+  return {sum_of_adders(total.x), sum_of_adders(total.y)};
 }
 
 }  // namespace keel::lab::cuda

@@ -19,12 +19,18 @@ __device__ inline void narrow(float x, __nv_bfloat16& to) { to = __float2bfloat1
 template <typename T, int V>
 struct Pack {
   uint4 words;
+  /// What that lane has; all lanes ask.
+  __device__ Pack of_lane(int lane) const {
+    const auto from = [lane](unsigned word) { return __shfl_sync(0xffffffffu, word, lane); };
+    return {uint4{from(words.x), from(words.y), from(words.z), from(words.w)}};
+  }
   __device__ void unpack(float (&to)[V]) const;
   __device__ static Pack of(const float (&from)[V]);
 };
 template <typename T>
 struct Pack<T, 1> {
   T value;
+  __device__ Pack of_lane(int lane) const { return {__shfl_sync(0xffffffffu, value, lane)}; }
   __device__ void unpack(float (&to)[1]) const { to[0] = widened(value); }
   __device__ static Pack of(const float (&from)[1]) {
     Pack result;
