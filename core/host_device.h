@@ -4,7 +4,9 @@
 #ifdef __CUDACC__
 #define KEEL_HOST_DEVICE __host__ __device__
 #define KEEL_UNROLL_4 _Pragma("unroll 4")
+#define KEEL_UNROLL _Pragma("unroll")
 #else
 #define KEEL_HOST_DEVICE
 #define KEEL_UNROLL_4
+#define KEEL_UNROLL
 #endif

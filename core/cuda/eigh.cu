@@ -1,7 +1,9 @@
 #include "cuda/eigh/block.cuh"
 #include "cuda/eigh/large.h"
 #include "cuda/eigh/middle.h"
+#include "cuda/eigh/tiny.h"
 #include "cuda/launch/scratch.h"
+#include "cuda/tiny/tile.cuh"
 #include "keel/error.h"
 #include "shape.h"
 
@@ -26,6 +28,8 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
             cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
+  if (tiny::fits(matrices.n, matrices.batch))
+    return eigh_tiny(matrices, values, vectors, order, status, stream);
   if (is_large<T>(matrices.n)) return eigh_large(matrices, values, vectors, order, status, stream);
   if (is_middle<T>(matrices.n))
     return eigh_middle(matrices, values, vectors, order, status, stream);

@@ -2,6 +2,7 @@
 
 #include "cuda/gradient_rule/kernel.cuh"
 #include "cuda/matrix/large.cuh"
+#include "cuda/tiny/basis.cuh"
 #include "instantiate.h"
 #include "shape.h"
 
@@ -59,6 +60,43 @@ __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>
   small::store_symmetric(squad, p, a.dL_dmatrix);
 }
 
+template <typename T, int N>
+__global__ void __launch_bounds__(tiny::kThreads) tiny_kernel(Arguments<T> a) {
+  __shared__ tiny::Tile<T, N, N> basis, gradient;
+  const tiny::Share share(a.vectors.batch);
+  basis.fetch(share, tiny::rectangles(a.vectors));
+  if (a.dL_dvectors.data != nullptr) gradient.fetch(share, tiny::rectangles(a.dL_dvectors));
+  __syncthreads();
+  if (share.has_one()) {
+    T l[N];
+    tiny::Registers<T, N> v, b, w;
+    v.take(basis);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      l[i] = a.values[share.index() * N + i];
+      w.at[i][i] = a.dL_dvalue(share.index(), i);
+    }
+    if (a.dL_dvectors.data != nullptr) {
+      b.take(gradient);
+      b = tiny::transposed_times(v, b);
+      const T largest = largest_magnitude(N, l);
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+#pragma unroll
+        for (int j = i + 1; j < N; ++j)
+          w.at[i][j] = w.at[j][i] = a.rule.weight(largest, l[i], l[j], b.at[i][j], b.at[j][i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+#pragma unroll
+        for (int j = i + 1; j < N; ++j) w.at[i][j] = w.at[j][i] = T(0);
+    }
+    tiny::out_of_basis(v, w, basis);
+  }
+  __syncthreads();
+  basis.put(share, tiny::rectangles(a.dL_dmatrix));
+}
+
 template <typename T>
 struct Weigh {
   Arguments<T> a;
@@ -105,6 +143,11 @@ void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> 
   if (vectors.n == 0 || vectors.batch == 0) return;
   const Arguments<T> arguments{
       device_rule<T>(rule, vectors.n), values, vectors, dL_dvalues, dL_dvectors, dL_dmatrix};
+  if (tiny::fits(vectors.n, vectors.batch))
+    return tiny::by_size(vectors.n, [&](auto size) {
+      tiny::launch(kOperation, tiny_kernel<T, decltype(size)::value>, vectors.batch, stream,
+                   arguments);
+    });
   if (!small::fits<T, Memory>(vectors.n)) return large_backward(arguments, stream);
   small::by_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;

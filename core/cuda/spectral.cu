@@ -4,6 +4,7 @@
 #include "cuda/spectral/device_spectrum.cuh"
 #include "cuda/spectral/rank.cuh"
 #include "cuda/spectral/second.cuh"
+#include "cuda/spectral/tiny.cuh"
 #include "instantiate.h"
 #include "shape.h"
 
@@ -36,15 +37,7 @@ __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>
 }
 
 template <typename T>
-struct BackwardArguments {
-  SpectralMap<T> map;
-  DeviceRule<T> rule;
-  const T* values;
-  Matrices<const T> vectors;
-  const std::int64_t* rank;
-  Matrices<const T> dL_dresult;
-  Matrices<T> dL_dmatrix;
-};
+using BackwardArguments = SpectralBackwardArguments<T>;
 
 template <typename T, int N>
 __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
@@ -132,6 +125,11 @@ void spectral(const SpectralFunction& function, const T* values, Matrices<const 
   require_same_shape(kForward, "result", vectors, result);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const SpectralMap<T> map(function);
+  if (tiny::fits(vectors.n, vectors.batch))
+    return tiny::by_size(vectors.n, [&](auto size) {
+      tiny::launch(kForward, tiny::spectral_kernel<T, decltype(size)::value>, vectors.batch, stream,
+                   map, values, vectors, rank, result);
+    });
   if (!small::fits<T, ForwardMemory>(vectors.n))
     return large_forward(map, values, vectors, rank, result, stream);
   small::by_size(vectors.n, [&](auto size) {
@@ -156,6 +154,11 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                                        rank,
                                        dL_dresult,
                                        dL_dmatrix};
+  if (tiny::fits(vectors.n, vectors.batch))
+    return tiny::by_size(vectors.n, [&](auto size) {
+      tiny::launch(kBackward, tiny::spectral_backward_kernel<T, decltype(size)::value>,
+                   vectors.batch, stream, arguments);
+    });
   if (!small::fits<T, Memory>(vectors.n)) return large_backward(arguments, stream);
   small::by_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;

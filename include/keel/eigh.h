@@ -62,8 +62,9 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
 }  // namespace cpu
 
 namespace cuda {
-/// Tridiagonalisation and divide and conquer: one launch for the whole batch up to n = 128 (float64: 64),
-/// four up to twice that (for every 528 matrices); cuSOLVER beyond, where a matrix that it gives up is NaN,
+/// Tridiagonalisation and divide and conquer: one launch for the whole batch up to n = 128 (float64: 64; n <= 4 by
+/// rotations alone, from 8192 matrices on by another kernel, a thread a matrix), four up to twice that (for every
+/// 528 matrices); cuSOLVER beyond, where a matrix that it gives up is NaN,
 /// by itself, and not_converged. Cards with less shared memory than an H100 leave more to cuSOLVER: an A100
 /// n > 64 (float64: 128), an RTX 30 or 40 n > 64 (float64: 32). For every
 /// stage in namespace cuda: all pointers are the current device's, the work is queued on the stream and

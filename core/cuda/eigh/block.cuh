@@ -8,7 +8,7 @@
 
 #include "cuda/eigh/divide.cuh"
 #include "cuda/eigh/parts.cuh"
-#include "cuda/eigh/scale.cuh"
+#include "cuda/eigh/scale.h"
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/tridiagonal.cuh"
 #include "cuda/launch/card.h"

@@ -3,27 +3,9 @@
 // Four by four, where divide and conquer starts and where small matrices end: cyclic Jacobi in registers, two
 // rotations at a time.
 
-#include "cuda/eigh/secular.h"
+#include "cuda/eigh/rotation.h"
 
 namespace keel::cuda {
-
-/// 1 / x, sqrt(x) and 1 / sqrt(x) to an ulp or so, in fewer steps than the exact ones.
-KEEL_HOST_DEVICE inline float short_inverse(float x) {
-  const float guess = rough_inverse(x);
-  return guess + guess * (1 - x * guess);
-}
-KEEL_HOST_DEVICE inline double short_inverse(double x) { return 1 / x; }
-KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
-  const float guess = rough_inverse_root(x);
-  return guess + guess / 2 * (1 - x * guess * guess);
-}
-KEEL_HOST_DEVICE inline double short_inverse_root(double x) { return 1 / std::sqrt(x); }
-KEEL_HOST_DEVICE inline float short_root(float x) {
-  const float inverse = rough_inverse_root(x);
-  const float guess = x * inverse;
-  return guess + inverse / 2 * (x - guess * guess);
-}
-KEEL_HOST_DEVICE inline double short_root(double x) { return std::sqrt(x); }
 
 inline constexpr int kMaxQuadSweeps = 12;
 
@@ -47,11 +29,8 @@ struct Quad {
     }
   }
 
-  /// An entry this small changes no eigenvalue of its pair by more than rounding, nor a matrix of unit size.
   KEEL_HOST_DEVICE bool negligible(int p, int q) const {
-    constexpr T epsilon = std::numeric_limits<T>::epsilon(), tiny = epsilon * epsilon;
-    return std::abs(off[p][q]) <=
-           std::fmax(epsilon / 4 * (std::abs(diagonal[p]) + std::abs(diagonal[q])), tiny);
+    return is_negligible(diagonal[p], diagonal[q], off[p][q]);
   }
   KEEL_HOST_DEVICE bool diagonalised() const {
     // & and not &&: no branches.
@@ -115,39 +94,11 @@ struct Quad {
     }
   }
 
-  struct Rotation {
-    T c, s;
-  };
-  KEEL_HOST_DEVICE static void turn(const Rotation& r, T& x, T& y) {
-    const T old = x;
-    x = r.c * old - r.s * y;
-    y = r.s * old + r.c * y;
-  }
-
-  /// Makes entry (p, q) zero, nearly; of the others this changes only the diagonal. The angle may be rough, since
-  /// the next sweep mends it and what it leaves is kept; that c^2 + s^2 = 1 may not.
-  KEEL_HOST_DEVICE Rotation annihilate(int p, int q) {
-    const T gap = diagonal[q] - diagonal[p], twice = 2 * off[p][q];
-    const T inverse = rough_inverse_root(gap * gap + twice * twice);
-    const T square = T(0.5) + T(0.5) * std::abs(gap) * inverse;
-    const T inverse_c = rough_inverse_root(square);
-    T c = square * inverse_c, s = T(0.5) * twice * inverse * inverse_c;
-    const T mended = T(1.5) - T(0.5) * (c * c + s * s);
-    // No branch: a pair's rotations are worked side by side.
-    const bool stays = negligible(p, q);
-    c = stays ? T(1) : c * mended;
-    s = stays ? T(0) : s * (gap < 0 ? -mended : mended);
-    const T moved = s * (c * twice - s * gap);
-    diagonal[p] -= moved;
-    diagonal[q] += moved;
-    off[p][q] = (c * c - s * s) * off[p][q] - c * s * gap;
-    return {c, s};
-  }
-
   /// Rotates (p, q) and (u, v), which with p < q, u < v and p < u are all four.
   template <int p, int q, int u, int v>
   KEEL_HOST_DEVICE void rotate_pairs() {
-    const Rotation first = annihilate(p, q), second = annihilate(u, v);
+    const Rotation<T> first = annihilate(diagonal[p], diagonal[q], off[p][q]),
+                      second = annihilate(diagonal[u], diagonal[v], off[u][v]);
     T& pu = off[p][u];
     T& pv = off[p][v];
     T& qu = q < u ? off[q][u] : off[u][q];

@@ -6,7 +6,7 @@
 // is touched once a column. Every warp makes the reflection for itself: a column costs two barriers.
 
 #include "cuda/eigh/middle_parts.cuh"
-#include "cuda/eigh/scale.cuh"
+#include "cuda/eigh/scale.h"
 #include "cuda/eigh/tridiagonal.cuh"
 
 namespace keel::cuda {

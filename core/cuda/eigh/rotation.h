@@ -1,0 +1,67 @@
+#pragma once
+
+// Plane rotations of Jacobi's methods, and the short roots and inverses they are made of.
+
+#include "cuda/eigh/secular.h"
+
+namespace keel::cuda {
+
+/// 1 / x, sqrt(x) and 1 / sqrt(x) to an ulp or so, in fewer steps than the exact ones.
+KEEL_HOST_DEVICE inline float short_inverse(float x) {
+  const float guess = rough_inverse(x);
+  return guess + guess * (1 - x * guess);
+}
+KEEL_HOST_DEVICE inline double short_inverse(double x) { return 1 / x; }
+KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
+  const float guess = rough_inverse_root(x);
+  return guess + guess / 2 * (1 - x * guess * guess);
+}
+KEEL_HOST_DEVICE inline double short_inverse_root(double x) { return 1 / std::sqrt(x); }
+KEEL_HOST_DEVICE inline float short_root(float x) {
+  const float inverse = rough_inverse_root(x);
+  const float guess = x * inverse;
+  return guess + inverse / 2 * (x - guess * guess);
+}
+KEEL_HOST_DEVICE inline double short_root(double x) { return std::sqrt(x); }
+
+/// Whether an entry this small changes no eigenvalue of its pair by more than rounding, nor a matrix of unit size.
+template <typename T>
+KEEL_HOST_DEVICE bool is_negligible(T d_p, T d_q, T off) {
+  constexpr T epsilon = std::numeric_limits<T>::epsilon(), tiny = epsilon * epsilon;
+  return std::abs(off) <= std::fmax(epsilon / 4 * (std::abs(d_p) + std::abs(d_q)), tiny);
+}
+
+template <typename T>
+struct Rotation {
+  T c, s;
+};
+
+template <typename T>
+KEEL_HOST_DEVICE void turn(const Rotation<T>& r, T& x, T& y) {
+  const T old = x;
+  x = r.c * old - r.s * y;
+  y = r.s * old + r.c * y;
+}
+
+/// The rotation that makes the entry between two diagonal ones zero, nearly, applied to these three. The angle may
+/// be rough, since the next sweep mends it and what it leaves is kept; that c^2 + s^2 = 1 may not.
+template <typename T>
+KEEL_HOST_DEVICE Rotation<T> annihilate(T& d_p, T& d_q, T& off) {
+  const T gap = d_q - d_p, twice = 2 * off;
+  const T inverse = rough_inverse_root(gap * gap + twice * twice);
+  const T square = T(0.5) + T(0.5) * std::abs(gap) * inverse;
+  const T inverse_c = rough_inverse_root(square);
+  T c = square * inverse_c, s = T(0.5) * twice * inverse * inverse_c;
+  const T mended = T(1.5) - T(0.5) * (c * c + s * s);
+  // No branch: a pair's rotations are worked side by side.
+  const bool stays = is_negligible(d_p, d_q, off);
+  c = stays ? T(1) : c * mended;
+  s = stays ? T(0) : s * (gap < 0 ? -mended : mended);
+  const T moved = s * (c * twice - s * gap);
+  d_p -= moved;
+  d_q += moved;
+  off = (c * c - s * s) * off - c * s * gap;
+  return {c, s};
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,112 @@
+#pragma once
+
+// A thread a matrix, for matrices of at most 4 x 4 in large batches. A block's matrices lie next to each other in
+// memory: its threads read and write them together, neighbours on neighbours, by way of shared memory, where each
+// thread has its own matrix.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/launch/scratch.h"
+#include "keel/matrices.h"
+
+namespace keel::cuda::tiny {
+
+inline constexpr std::int64_t kLargest = 4;
+inline constexpr int kThreads = 128;
+/// From here on a thread a matrix beats several threads a matrix: the card is full of matrices.
+inline constexpr std::int64_t kLeastBatch = 8192;
+
+inline bool fits(std::int64_t n, std::int64_t batch) {
+  return n <= kLargest && batch >= kLeastBatch;
+}
+
+/// The matrices of this block, and the one of this thread.
+struct Share {
+  std::int64_t first;
+  int count;
+
+  __device__ explicit Share(std::int64_t batch)
+      : first(std::int64_t(blockIdx.x) * kThreads),
+        count(int(batch - first < kThreads ? batch - first : kThreads)) {}
+  __device__ static int thread() { return int(threadIdx.x); }
+  __device__ bool has_one() const { return thread() < count; }
+  __device__ std::int64_t index() const { return first + thread(); }
+};
+
+/// A ROWS x COLUMNS matrix for every thread of a block. An odd number of words from one to the next: no two threads
+/// of a warp meet in a bank.
+template <typename T, int ROWS, int COLUMNS>
+struct Tile {
+  static constexpr int kSize = ROWS * COLUMNS, kStep = kSize + (kSize + 1) % 2;
+  T entry[kThreads * kStep];
+
+  __device__ T* own() { return entry + Share::thread() * kStep; }
+  __device__ T& operator()(int i, int j) { return own()[i * COLUMNS + j]; }
+
+  /// Those entries (i, j) of which wanted(i, j) says so. Needs a __syncthreads() before they are read.
+  template <typename Wanted>
+  __device__ void fetch(const Share& share, const Rectangles<const T>& from, const Wanted& wanted) {
+    T waiting[kSize];  // so that all are under way at once
+    for_each(share, [&](int k, int b, int i, int j) {
+      if (wanted(i, j)) waiting[k] = from[share.first + b][i * from.row_stride + j];
+    });
+    for_each(share, [&](int k, int b, int i, int j) {
+      if (wanted(i, j)) entry[b * kStep + i * COLUMNS + j] = waiting[k];
+    });
+  }
+  __device__ void fetch(const Share& share, const Rectangles<const T>& from) {
+    fetch(share, from, [](int, int) { return true; });
+  }
+  /// After a __syncthreads().
+  __device__ void put(const Share& share, const Rectangles<T>& to) {
+    for_each(share, [&](int, int b, int i, int j) {
+      to[share.first + b][i * to.row_stride + j] = entry[b * kStep + i * COLUMNS + j];
+    });
+  }
+
+ private:
+  template <typename Body>
+  __device__ __forceinline__ static void for_each(const Share& share, const Body& body) {
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      const int at = Share::thread() + k * kThreads, b = at / kSize;
+      if (b < share.count) body(k, b, at % kSize / COLUMNS, at % COLUMNS);
+    }
+  }
+};
+
+template <typename T>
+__host__ __device__ Rectangles<T> rectangles(const Matrices<T>& m) {
+  return {m.data, m.batch, m.n, m.n, m.row_stride, m.batch_stride};
+}
+/// Numbers that lie one after another, `count` for each matrix, as rows.
+template <typename T>
+__host__ __device__ Rectangles<T> rows_of(T* numbers, std::int64_t batch, std::int64_t count) {
+  return {numbers, batch, 1, count, count, count};
+}
+
+/// Calls body(std::integral_constant<int, N>) for 1 <= n <= 4.
+template <typename Body>
+auto by_size(std::int64_t n, const Body& body) {
+  switch (n) {
+    case 1:
+      return body(std::integral_constant<int, 1>{});
+    case 2:
+      return body(std::integral_constant<int, 2>{});
+    case 3:
+      return body(std::integral_constant<int, 3>{});
+    default:
+      return body(std::integral_constant<int, 4>{});
+  }
+}
+
+template <typename... Parameters>
+void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
+            const Stream& stream, std::type_identity_t<Parameters>... arguments) {
+  kernel<<<unsigned((batch + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+      arguments...);
+  check_launch(operation);
+}
+
+}  // namespace keel::cuda::tiny
