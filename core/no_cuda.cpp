@@ -8,6 +8,7 @@
 #include "keel/gradient_rule.h"
 #include "keel/layer_matrix.h"
 #include "keel/moments.h"
+#include "keel/polar.h"
 #include "keel/running_average.h"
 #include "keel/spectral.h"
 #include "keel/weight_backward.h"
@@ -32,6 +33,9 @@ namespace {
 // Of matrices and statistics.
 #define KEEL_MISSING_OF(T)                                                                         \
   KEEL_MISSING(T, eigh, Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Stream&) \
+  KEEL_MISSING(T, polar, Rectangles<const T>, PolarKind, Rectangles<T>, T*, const Stream&)         \
+  KEEL_MISSING(T, polar_backward, Rectangles<const T>, Rectangles<const T>, PolarKind,             \
+               Rectangles<T>, const Stream&)                                                       \
   KEEL_MISSING(T, eigh_backward, const GradientRule&, const T*, Matrices<const T>, const T*,       \
                Matrices<const T>, Matrices<T>, const Stream&)                                      \
   KEEL_MISSING(T, spectral_rank, const RankPolicy&, Matrices<const T>, const T*,                   \

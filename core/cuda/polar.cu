@@ -1,0 +1,100 @@
+#include "keel/polar.h"
+
+#include "cuda/polar/one_thread.h"
+#include "cuda/tiny/tile.cuh"
+#include "instantiate.h"
+
+namespace keel::cuda {
+namespace {
+
+/// The shapes of a kernel: as given, and of the matrix or its transpose, which is not wider than tall.
+template <int ROWS, int COLUMNS>
+struct Shape {
+  static constexpr bool kWide = ROWS < COLUMNS;
+  static constexpr int kTall = kWide ? COLUMNS : ROWS, kNarrow = kWide ? ROWS : COLUMNS;
+
+  template <typename T>
+  __device__ static T& entry(tiny::Tile<T, ROWS, COLUMNS>& tile, int i, int j) {
+    return kWide ? tile(j, i) : tile(i, j);
+  }
+};
+
+template <typename T, int ROWS, int COLUMNS>
+__global__ void __launch_bounds__(tiny::kThreads)
+    polar_kernel(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T* margin) {
+  using S = Shape<ROWS, COLUMNS>;
+  __shared__ tiny::Tile<T, ROWS, COLUMNS> tile;
+  const tiny::Share share(matrices.batch);
+  tile.fetch(share, matrices);
+  __syncthreads();
+  if (share.has_one()) {
+    const OneThreadPolar<T, S::kTall, S::kNarrow> polar(
+        [&](int i, int j) { return S::entry(tile, i, j); }, kind);
+    polar.give([&](int i, int j, T x) { S::entry(tile, i, j) = x; });
+    if (margin != nullptr) margin[share.index()] = polar.margin();
+  }
+  __syncthreads();
+  tile.put(share, result);
+}
+
+template <typename T, int ROWS, int COLUMNS>
+__global__ void __launch_bounds__(tiny::kThreads)
+    polar_backward_kernel(Rectangles<const T> matrices, Rectangles<const T> dL_dresult,
+                          PolarKind kind, Rectangles<T> dL_dmatrix) {
+  using S = Shape<ROWS, COLUMNS>;
+  __shared__ tiny::Tile<T, ROWS, COLUMNS> tile, gradient;
+  const tiny::Share share(matrices.batch);
+  tile.fetch(share, matrices);
+  gradient.fetch(share, dL_dresult);
+  __syncthreads();
+  if (share.has_one()) {
+    const OneThreadPolar<T, S::kTall, S::kNarrow> polar(
+        [&](int i, int j) { return S::entry(tile, i, j); }, kind);
+    polar.backward([&](int i, int j) { return S::entry(gradient, i, j); },
+                   [&](int i, int j, T x) { S::entry(tile, i, j) = x; });
+  }
+  __syncthreads();
+  tile.put(share, dL_dmatrix);
+}
+
+template <typename T, typename Body>
+void by_shape(const char* operation, const Rectangles<const T>& matrices, const Body& body) {
+  if (matrices.batch == 0 || matrices.rows == 0 || matrices.columns == 0) return;
+  if (matrices.rows > tiny::kLargest || matrices.columns > tiny::kLargest)
+    throw Error(std::string(operation) + ": expected matrices of at most 4 x 4, got " +
+                shape(matrices));
+  tiny::by_size(matrices.rows, [&](auto rows) {
+    tiny::by_size(matrices.columns, [&](auto columns) { body(rows, columns); });
+  });
+}
+
+}  // namespace
+
+template <typename T>
+void polar(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T* margin,
+           const Stream& stream) {
+  constexpr const char* kName = "keel::cuda::polar";
+  require_polar_shapes(kName, "result", matrices, kind, result);
+  by_shape(kName, matrices, [&](auto rows, auto columns) {
+    tiny::launch(kName, polar_kernel<T, decltype(rows)::value, decltype(columns)::value>,
+                 matrices.batch, stream, matrices, kind, result, margin);
+  });
+}
+
+template <typename T>
+void polar_backward(Rectangles<const T> matrices, Rectangles<const T> dL_dresult, PolarKind kind,
+                    Rectangles<T> dL_dmatrix, const Stream& stream) {
+  constexpr const char* kName = "keel::cuda::polar_backward";
+  require_polar_shapes(kName, "dL_dresult", matrices, kind, dL_dresult);
+  require_polar_shapes(kName, "dL_dmatrix", matrices, kind, dL_dmatrix);
+  by_shape(kName, matrices, [&](auto rows, auto columns) {
+    tiny::launch(kName, polar_backward_kernel<T, decltype(rows)::value, decltype(columns)::value>,
+                 matrices.batch, stream, matrices, dL_dresult, kind, dL_dmatrix);
+  });
+}
+
+#define KEEL_STAGES(T) KEEL_STAGE(polar, T) KEEL_STAGE(polar_backward, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
+
+}  // namespace keel::cuda

@@ -1,0 +1,308 @@
+#pragma once
+
+// Singular values of an M x N matrix, N <= M <= 4, all of it in one thread's registers, every index known when
+// compiled. The way of core/cpu/svd_jacobi.h: rows and columns by size, A = Q R, and the columns of R^T turned until
+// they are orthogonal, R^T J = V S, so A = (Q J) S V^T.
+
+#include "cuda/eigh/scale.h"
+#include "cuda/svd/turn.h"
+
+namespace keel::cuda {
+
+template <typename T, int M, int N>
+class OneThreadSvd {
+  static_assert(N >= 1 && N <= M && M <= 4);
+
+ public:
+  /// entry(i, j) is the matrix. Solves it.
+  template <typename Entry>
+  KEEL_HOST_DEVICE explicit OneThreadSvd(const Entry& entry) : scale_(load(entry)) {
+    arrange();
+    factor();
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) {
+      KEEL_UNROLL
+      for (int i = 0; i < N; ++i) {
+        right_[j][i] = i < j ? T(0) : a_[i][j];
+        turns_[j][i] = T(i == j);
+      }
+    }
+    bool turned = N > 1;
+    for (int sweep = 0; sweep < kMaxSvdSweeps && turned; ++sweep) turned = turn_all();
+    converged_ = !turned;
+    bool complete = true;
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) {
+      T square = dot(j, j);
+      if (square < kTinySvdSquare<T>) square = 0;
+      size_[j] = std::sqrt(square);
+      const T inverse = square > 0 ? 1 / size_[j] : T(0);
+      KEEL_UNROLL
+      for (int i = 0; i < N; ++i) right_[j][i] *= inverse;
+      complete = complete && square > 0;
+    }
+    if (!complete) complete_right();
+    form_left();
+  }
+
+  KEEL_HOST_DEVICE bool finite() const { return scale_.finite; }
+  KEEL_HOST_DEVICE bool converged() const { return converged_; }
+
+  // In no order; what is not finite has zeros.
+  KEEL_HOST_DEVICE T value(int j) const { return size_[j]; }             ///< at unit size
+  KEEL_HOST_DEVICE T left(int i, int j) const { return left_[j][i]; }    ///< of row row(i)
+  KEEL_HOST_DEVICE T right(int i, int j) const { return right_[j][i]; }  ///< of column column(i)
+  KEEL_HOST_DEVICE int row(int i) const { return row_at_[i]; }
+  KEEL_HOST_DEVICE int column(int i) const { return column_at_[i]; }
+  /// Where value j comes in descending order; equal values keep theirs.
+  KEEL_HOST_DEVICE int place(int j) const {
+    int place = 0;
+    KEEL_UNROLL
+    for (int k = 0; k < N; ++k) place += size_[k] > size_[j] || (size_[k] == size_[j] && k < j);
+    return place;
+  }
+  /// The sign of det(U) det(V), M = N: U is made of reflections and rotations.
+  KEEL_HOST_DEVICE bool is_mirrored() const {
+    static_assert(M == N);
+    bool negative = odd_;
+    KEEL_UNROLL
+    for (int k = 0; k < N; ++k) negative = negative != (reflector_scale_[k] != 0);
+    return negative != (determinant_of_right() < 0);
+  }
+  /// A number the size of the inverse of the matrix, brought to its own size.
+  KEEL_HOST_DEVICE T inverse_size(T x) const { return scale_.down(x); }
+  KEEL_HOST_DEVICE T true_size(T x) const { return scale_.up(x); }
+
+ private:
+  KEEL_HOST_DEVICE T determinant_of_right() const {
+    const auto& v = right_;
+    const auto minor = [&](int a, int b, int p, int q) {
+      return v[a][p] * v[b][q] - v[a][q] * v[b][p];
+    };
+    if constexpr (N == 1) return v[0][0];
+    if constexpr (N == 2) return minor(0, 1, 0, 1);
+    if constexpr (N == 3)
+      return v[2][0] * minor(0, 1, 1, 2) - v[2][1] * minor(0, 1, 0, 2) +
+             v[2][2] * minor(0, 1, 0, 1);
+    if constexpr (N == 4)  // Laplace, by the first two rows and the last two
+      return minor(0, 1, 0, 1) * minor(2, 3, 2, 3) - minor(0, 1, 0, 2) * minor(2, 3, 1, 3) +
+             minor(0, 1, 0, 3) * minor(2, 3, 1, 2) + minor(0, 1, 1, 2) * minor(2, 3, 0, 3) -
+             minor(0, 1, 1, 3) * minor(2, 3, 0, 2) + minor(0, 1, 2, 3) * minor(2, 3, 0, 1);
+  }
+
+  template <typename Entry>
+  KEEL_HOST_DEVICE T load(const Entry& entry) {
+    T size = 0;
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) {
+      KEEL_UNROLL
+      for (int i = 0; i < M; ++i) {
+        a_[j][i] = entry(i, j);
+        size = std::fmax(size, UnitScale<T>::magnitude(a_[j][i]));
+      }
+    }
+    return size;
+  }
+
+  KEEL_HOST_DEVICE static void swap_if(bool really, T& x, T& y) {
+    const T old = x;
+    x = really ? y : x;
+    y = really ? old : y;
+  }
+  KEEL_HOST_DEVICE static void swap_if(bool really, int& x, int& y) {
+    const int old = x;
+    x = really ? y : x;
+    y = really ? old : y;
+  }
+
+  template <int P, int Q>
+  KEEL_HOST_DEVICE void order_rows() {
+    const bool wrong = row_size_[Q] > row_size_[P];
+    swap_if(wrong, row_size_[P], row_size_[Q]);
+    swap_if(wrong, row_at_[P], row_at_[Q]);
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) swap_if(wrong, a_[j][P], a_[j][Q]);
+    odd_ = odd_ != wrong;
+  }
+  template <int P, int Q>
+  KEEL_HOST_DEVICE void order_columns() {
+    const bool wrong = column_size_[Q] > column_size_[P];
+    swap_if(wrong, column_size_[P], column_size_[Q]);
+    swap_if(wrong, column_at_[P], column_at_[Q]);
+    KEEL_UNROLL
+    for (int i = 0; i < M; ++i) swap_if(wrong, a_[P][i], a_[Q][i]);
+    odd_ = odd_ != wrong;
+  }
+
+  /// To unit size; rows and columns by their largest entries, descending, so that QR meets large numbers first.
+  KEEL_HOST_DEVICE void arrange() {
+    KEEL_UNROLL
+    for (int i = 0; i < M; ++i) {
+      row_size_[i] = 0;
+      row_at_[i] = i;
+    }
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) {
+      column_size_[j] = 0;
+      column_at_[j] = j;
+      KEEL_UNROLL
+      for (int i = 0; i < M; ++i) {
+        a_[j][i] = scale_.finite ? scale_.down(a_[j][i]) : T(0);
+        const T size = std::abs(a_[j][i]);
+        row_size_[i] = std::fmax(row_size_[i], size);
+        column_size_[j] = std::fmax(column_size_[j], size);
+      }
+    }
+    if constexpr (M == 2) order_rows<0, 1>();
+    if constexpr (M == 3) {
+      order_rows<0, 1>();
+      order_rows<1, 2>();
+      order_rows<0, 1>();
+    }
+    if constexpr (M == 4) {
+      order_rows<0, 1>();
+      order_rows<2, 3>();
+      order_rows<0, 2>();
+      order_rows<1, 3>();
+      order_rows<1, 2>();
+    }
+    if constexpr (N == 2) order_columns<0, 1>();
+    if constexpr (N == 3) {
+      order_columns<0, 1>();
+      order_columns<1, 2>();
+      order_columns<0, 1>();
+    }
+    if constexpr (N == 4) {
+      order_columns<0, 1>();
+      order_columns<2, 3>();
+      order_columns<0, 2>();
+      order_columns<1, 3>();
+      order_columns<1, 2>();
+    }
+  }
+
+  /// R on and above the diagonal, reflectors below it with their leading 1 left out.
+  KEEL_HOST_DEVICE void factor() {
+    KEEL_UNROLL
+    for (int k = 0; k < N; ++k) {
+      const T alpha = a_[k][k];
+      T square = 0;
+      KEEL_UNROLL
+      for (int i = k + 1; i < M; ++i) square += a_[k][i] * a_[k][i];
+      T norm = std::sqrt(alpha * alpha + square);
+      const bool is_noise = norm <= svd_noise(row_size_[k], column_size_[k]);
+      const bool reflect = square > kTinySvdSquare<T> && !is_noise;
+      norm = alpha < 0 ? norm : -norm;
+      reflector_scale_[k] = reflect ? (norm - alpha) / norm : T(0);
+      const T scale = reflect ? 1 / (alpha - norm) : T(0);
+      a_[k][k] = is_noise ? T(0) : reflect ? norm : alpha;
+      KEEL_UNROLL
+      for (int i = k + 1; i < M; ++i) a_[k][i] *= scale;
+      KEEL_UNROLL
+      for (int j = k + 1; j < N; ++j) reflect_one(k, a_[j]);
+    }
+  }
+
+  KEEL_HOST_DEVICE void reflect_one(int k, T (&x)[M]) const {
+    T part = x[k];
+    KEEL_UNROLL
+    for (int i = k + 1; i < M; ++i) part += a_[k][i] * x[i];
+    part *= reflector_scale_[k];
+    x[k] -= part;
+    KEEL_UNROLL
+    for (int i = k + 1; i < M; ++i) x[i] -= part * a_[k][i];
+  }
+
+  KEEL_HOST_DEVICE T dot(int p, int q) const {
+    T sum = 0;
+    KEEL_UNROLL
+    for (int i = 0; i < N; ++i) sum += right_[p][i] * right_[q][i];
+    return sum;
+  }
+
+  KEEL_HOST_DEVICE void clear_if(bool really, int j) {
+    KEEL_UNROLL
+    for (int i = 0; i < N; ++i) right_[j][i] = really ? T(0) : right_[j][i];
+  }
+
+  template <int P, int Q>
+  KEEL_HOST_DEVICE bool turn_pair() {
+    const T x = dot(P, P), y = dot(Q, Q), product = dot(P, Q);
+    constexpr T kRoot[] = {T(1), T(1), T(1.4142135623730951), T(1.7320508075688772), T(2)};
+    constexpr T kTolerance = std::numeric_limits<T>::epsilon() * kRoot[N];
+    const bool tiny = x < kTinySvdSquare<T> || y < kTinySvdSquare<T>;
+    if (tiny || !is_to_turn(product, short_root(x), short_root(y), kTolerance)) return false;
+    const ColumnTurn<T> turn(x, y, product);
+    KEEL_UNROLL
+    for (int i = 0; i < N; ++i) {
+      turn(right_[P][i], right_[Q][i]);
+      turn(turns_[P][i], turns_[Q][i]);
+    }
+    if (x - turn.moved < T(0.125) * x) clear_if(dot(P, P) < kSvdNoiseSquare<T> * x, P);
+    if (y + turn.moved < T(0.125) * y) clear_if(dot(Q, Q) < kSvdNoiseSquare<T> * y, Q);
+    return true;
+  }
+
+  KEEL_HOST_DEVICE bool turn_all() {
+    int any = 0;
+    if constexpr (N >= 2) any |= int(turn_pair<0, 1>());
+    if constexpr (N >= 4) any |= int(turn_pair<2, 3>());
+    if constexpr (N >= 3) any |= int(turn_pair<0, 2>());
+    if constexpr (N >= 4) any |= int(turn_pair<1, 3>()) | int(turn_pair<0, 3>());
+    if constexpr (N >= 3) any |= int(turn_pair<1, 2>());
+    return any != 0;
+  }
+
+  /// U = Q J.
+  KEEL_HOST_DEVICE void form_left() {
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) {
+      KEEL_UNROLL
+      for (int i = 0; i < M; ++i) left_[j][i] = i < N ? turns_[j][i % N] : T(0);
+      KEEL_UNROLL
+      for (int k = N - 1; k >= 0; --k) reflect_one(k, left_[j]);
+    }
+  }
+
+  /// What belongs to a zero value becomes a unit vector orthogonal to the others.
+  KEEL_HOST_DEVICE void complete_right() {
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) {
+      if (size_[j] > 0) continue;
+      // Along the axis that the others fill least.
+      T least = 2;
+      int axis = 0;
+      KEEL_UNROLL
+      for (int i = 0; i < N; ++i) {
+        T filled = 0;
+        KEEL_UNROLL
+        for (int k = 0; k < N; ++k) filled += right_[k][i] * right_[k][i];
+        axis = filled < least ? i : axis;
+        least = std::fmin(least, filled);
+      }
+      KEEL_UNROLL
+      for (int i = 0; i < N; ++i) right_[j][i] = T(i == axis);
+      for (int pass = 0; pass < 3; ++pass) {
+        KEEL_UNROLL
+        for (int k = 0; k < N; ++k) {
+          if (k == j) continue;
+          const T along = dot(k, j);
+          KEEL_UNROLL
+          for (int i = 0; i < N; ++i) right_[j][i] -= along * right_[k][i];
+        }
+        const T inverse = 1 / std::sqrt(dot(j, j));
+        KEEL_UNROLL
+        for (int i = 0; i < N; ++i) right_[j][i] *= inverse;
+      }
+    }
+  }
+
+  T a_[N][M];  // by columns, as all that follows
+  UnitScale<T> scale_;
+  T right_[N][N], turns_[N][N], left_[N][M], size_[N], reflector_scale_[N], row_size_[M],
+      column_size_[N];
+  int row_at_[M], column_at_[N];
+  bool converged_ = true, odd_ = false;
+};
+
+}  // namespace keel::cuda

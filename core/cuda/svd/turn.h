@@ -1,0 +1,63 @@
+#pragma once
+
+// The rotation of one-sided Jacobi, which makes two columns orthogonal: shared by the threads that have a matrix each
+// and those that share one.
+
+#include "cuda/eigh/rotation.h"
+
+namespace keel::cuda {
+
+inline constexpr int kMaxSvdSweeps = 30;  // five or six suffice in practice
+
+/// Below this the square of a column's length is too close to the denormals: such columns count as zero. At most
+/// 4e-16 of a unit-size matrix in float, 1e-146 in double.
+template <typename T>
+inline constexpr T kTinySvdSquare = std::numeric_limits<T>::min() /
+                                    (std::numeric_limits<T>::epsilon() / 2);
+
+/// A column that a turn leaves this little of, in squares, is what rounding has left: to turn it on would go on for
+/// ever.
+template <typename T>
+inline constexpr T kSvdNoiseSquare =
+    16 * std::numeric_limits<T>::epsilon() * std::numeric_limits<T>::epsilon();
+
+/// What smaller entries than this, of column k when its reflection comes, are made of: rounding.
+template <typename T>
+KEEL_HOST_DEVICE T svd_noise(T row_size, T column_size) {
+  return 4 * std::numeric_limits<T>::epsilon() * row_size * column_size;
+}
+
+/// Of columns x and y: sine, tangent of half the angle, and what y's square gains from x's.
+template <typename T>
+struct ColumnTurn {
+  T s = 0, tau = 0, moved = 0;
+
+  /// From the columns' squares and their product, which is not zero.
+  KEEL_HOST_DEVICE ColumnTurn(T x_square, T y_square, T product) {
+    const T zeta = (y_square - x_square) * T(0.5) * short_inverse(product);
+    const T reach = std::abs(zeta);
+    const bool far =
+        reach > 1 / std::numeric_limits<T>::epsilon();  // its square may overflow, and adds nothing
+    const T near = far ? T(1) : reach;
+    T t = far ? T(0.5) * short_inverse(reach) : short_inverse(near + short_root(1 + near * near));
+    t = zeta < 0 ? -t : t;
+    const T c = short_inverse_root(1 + t * t);
+    s = c * t;
+    tau = s * short_inverse(1 + c);
+    moved = t * product;
+  }
+  /// The old values plus a correction, so that small turns make small rounding errors.
+  KEEL_HOST_DEVICE void operator()(T& x, T& y) const {
+    const T old = x;
+    x = old - s * (y + tau * old);
+    y = y + s * (old - tau * y);
+  }
+};
+
+/// Whether columns of those sizes, with that product, are still to be turned. Not where one is zero.
+template <typename T>
+KEEL_HOST_DEVICE bool is_to_turn(T product, T x_size, T y_size, T tolerance) {
+  return std::abs(product) > tolerance * x_size * y_size;
+}
+
+}  // namespace keel::cuda

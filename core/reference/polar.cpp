@@ -1,0 +1,56 @@
+#include "keel/polar.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "keel/svd.h"
+#include "polar_dense.h"
+
+namespace keel::reference {
+namespace {
+
+PolarFactors<double> factors_of(Rectangles<const double> matrices, std::int64_t index,
+                                PolarKind kind) {
+  const std::int64_t m = matrices.rows, n = matrices.columns, k = std::min(m, n);
+  std::vector<double> values(std::size_t(k), 0), left(std::size_t(m * k)),
+      right(std::size_t(k * n));
+  svd({matrices[index], 1, m, n, matrices.row_stride, 0}, values.data(),
+      contiguous(left.data(), 1, m, k), contiguous(right.data(), 1, k, n));
+  return {m, n, kind, values.data(), left.data(), right.data()};
+}
+
+void put(const std::vector<double>& from, Rectangles<double> to, std::int64_t index) {
+  for (std::int64_t i = 0; i < to.rows; ++i)
+    std::copy_n(from.data() + i * to.columns, to.columns, to[index] + i * to.row_stride);
+}
+
+}  // namespace
+
+void polar(Rectangles<const double> matrices, PolarKind kind, Rectangles<double> result,
+           double* margin) {
+  require_polar_shapes("keel::reference::polar", "result", matrices, kind, result);
+  for (std::int64_t b = 0; b < matrices.batch; ++b) {
+    const PolarFactors<double> factors = factors_of(matrices, b, kind);
+    std::vector<double> product(std::size_t(matrices.rows * matrices.columns));
+    factors.multiply(product);
+    put(product, result, b);
+    if (margin != nullptr) margin[b] = factors.margin(kind);
+  }
+}
+
+void polar_backward(Rectangles<const double> matrices, Rectangles<const double> dL_dresult,
+                    PolarKind kind, Rectangles<double> dL_dmatrix) {
+  require_polar_shapes("keel::reference::polar_backward", "dL_dresult", matrices, kind, dL_dresult);
+  require_polar_shapes("keel::reference::polar_backward", "dL_dmatrix", matrices, kind, dL_dmatrix);
+  for (std::int64_t b = 0; b < matrices.batch; ++b) {
+    std::vector<double> g;
+    for (std::int64_t i = 0; i < matrices.rows; ++i) {
+      const double* const row = dL_dresult[b] + i * dL_dresult.row_stride;
+      g.insert(g.end(), row, row + matrices.columns);
+    }
+    factors_of(matrices, b, kind).backward(g);
+    put(g, dL_dmatrix, b);
+  }
+}
+
+}  // namespace keel::reference

@@ -1,0 +1,116 @@
+// The solver of a CUDA thread that has a matrix of at most 4 x 4 to itself, run on the host.
+
+#include "cuda/svd/one_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "support/rectangles.h"
+
+namespace keel::testing {
+namespace {
+
+template <typename T, int M, int N>
+Factors<T> in_one_thread(const Rectangle<T>& a) {
+  Factors<T> f(1, M, N);
+  const cuda::OneThreadSvd<T, M, N> solved([&](int i, int j) { return a(i, j); });
+  EXPECT_TRUE(solved.converged());
+  for (int j = 0; j < N; ++j) {
+    const int place = solved.place(j);
+    f.values[std::size_t(place)] = solved.true_size(solved.value(j));
+    for (int i = 0; i < M; ++i) f.left[std::size_t(solved.row(i) * N + place)] = solved.left(i, j);
+    for (int i = 0; i < N; ++i)
+      f.right[std::size_t(place * N + solved.column(i))] = solved.right(i, j);
+  }
+  f.status[0] = solved.finite() ? SvdStatus::converged : SvdStatus::not_finite;
+  return f;
+}
+
+template <typename T>
+Factors<T> in_one_thread(const Rectangle<T>& a) {
+  switch (a.rows * 10 + a.columns) {
+    case 11:
+      return in_one_thread<T, 1, 1>(a);
+    case 21:
+      return in_one_thread<T, 2, 1>(a);
+    case 22:
+      return in_one_thread<T, 2, 2>(a);
+    case 31:
+      return in_one_thread<T, 3, 1>(a);
+    case 32:
+      return in_one_thread<T, 3, 2>(a);
+    case 33:
+      return in_one_thread<T, 3, 3>(a);
+    case 41:
+      return in_one_thread<T, 4, 1>(a);
+    case 42:
+      return in_one_thread<T, 4, 2>(a);
+    case 43:
+      return in_one_thread<T, 4, 3>(a);
+    default:
+      return in_one_thread<T, 4, 4>(a);
+  }
+}
+
+template <typename T>
+class SvdOneThread : public ::testing::Test {};
+using SvdOneThreadTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(SvdOneThread, SvdOneThreadTypes);
+
+TYPED_TEST(SvdOneThread, TheZooAndRandomMatrices) {
+  using T = TypeParam;
+  for (std::int64_t m = 1; m <= 4; ++m)
+    for (std::int64_t n = 1; n <= m; ++n) {
+      std::vector<NamedRectangle> all = rectangle_zoo(m, n);
+      for (std::uint64_t k = 0; k < 1000; ++k)
+        all.push_back({"random " + std::to_string(k), random_rectangle(m, n, 100 + k)});
+      for (const auto& [name, exact] : all) {
+        SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
+        const Rectangle<T> matrix = as<T>(exact);
+        const Factors<T> f = in_one_thread(matrix);
+        EXPECT_EQ(f.status[0], SvdStatus::converged);
+        const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+        EXPECT_LE(quality.residual, rounding<T>(m, 1));
+        EXPECT_LE(quality.orthogonality, rounding<T>(m, 1));
+        for (std::int64_t j = 1; j < n; ++j) EXPECT_GE(f.value(0)[j - 1], f.value(0)[j]);
+      }
+    }
+}
+
+TYPED_TEST(SvdOneThread, SmallValuesOfSteepMatricesHaveTheirDigits) {
+  using T = TypeParam;
+  const double step = sizeof(T) == 4 ? 2e-3 : 1e-5;
+  for (std::int64_t n = 2; n <= 4; ++n)
+    for (std::int64_t m = n; m <= 4; ++m)
+      for (const bool by_rows : {false, true}) {
+        Rectangle<double> a = random_rectangle(m, n, 11);
+        for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < n; ++j)
+            a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
+        const Rectangle<T> matrix = as<T>(a);
+        Rectangle<double> rounded(m, n);
+        rounded.data = as<double>(matrix.data);
+        const Factors<double> truth = decompose_by_reference(rounded);
+        const Factors<T> f = in_one_thread(matrix);
+        for (std::int64_t j = 0; j < n; ++j) {
+          if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
+          EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
+                    rounding<T>(n, 4) * truth.value(0)[j])
+              << m << " x " << n << (by_rows ? " by rows, " : " by columns, ") << j;
+        }
+      }
+}
+
+TYPED_TEST(SvdOneThread, WhatIsNotFiniteIsSaidToBe) {
+  using T = TypeParam;
+  for (const T bad : {std::numeric_limits<T>::quiet_NaN(), -std::numeric_limits<T>::infinity()}) {
+    Rectangle<T> a = as<T>(random_rectangle(4, 3, 2));
+    a(3, 1) = bad;
+    EXPECT_EQ(in_one_thread(a).status[0], SvdStatus::not_finite);
+  }
+}
+
+}  // namespace
+}  // namespace keel::testing
