@@ -11,6 +11,7 @@
 #include "keel/polar.h"
 #include "keel/running_average.h"
 #include "keel/spectral.h"
+#include "keel/svd.h"
 #include "keel/weight_backward.h"
 #include "keel/whiten.h"
 
@@ -36,6 +37,8 @@ namespace {
   KEEL_MISSING(T, polar, Rectangles<const T>, PolarKind, Rectangles<T>, T*, const Stream&)         \
   KEEL_MISSING(T, polar_backward, Rectangles<const T>, Rectangles<const T>, PolarKind,             \
                Rectangles<T>, const Stream&)                                                       \
+  KEEL_MISSING(T, svd, Rectangles<const T>, T*, Rectangles<T>, Rectangles<T>, SvdStatus*,          \
+               const Stream&)                                                                      \
   KEEL_MISSING(T, eigh_backward, const GradientRule&, const T*, Matrices<const T>, const T*,       \
                Matrices<const T>, Matrices<T>, const Stream&)                                      \
   KEEL_MISSING(T, spectral_rank, const RankPolicy&, Matrices<const T>, const T*,                   \

@@ -57,6 +57,12 @@ __global__ void __launch_bounds__(tiny::kThreads)
   tile.put(share, dL_dmatrix);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(tiny::kThreads) fill(std::int64_t count, T x, T* numbers) {
+  const std::int64_t at = std::int64_t(blockIdx.x) * tiny::kThreads + threadIdx.x;
+  if (at < count) numbers[at] = x;
+}
+
 template <typename T, typename Body>
 void by_shape(const char* operation, const Rectangles<const T>& matrices, const Body& body) {
   if (matrices.batch == 0 || matrices.rows == 0 || matrices.columns == 0) return;
@@ -75,6 +81,10 @@ void polar(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T
            const Stream& stream) {
   constexpr const char* kName = "keel::cuda::polar";
   require_polar_shapes(kName, "result", matrices, kind, result);
+  const bool empty = matrices.rows == 0 || matrices.columns == 0;
+  if (empty && margin != nullptr && matrices.batch > 0)
+    tiny::launch(kName, fill<T>, matrices.batch, stream, matrices.batch,
+                 std::numeric_limits<T>::infinity(), margin);
   by_shape(kName, matrices, [&](auto rows, auto columns) {
     tiny::launch(kName, polar_kernel<T, decltype(rows)::value, decltype(columns)::value>,
                  matrices.batch, stream, matrices, kind, result, margin);

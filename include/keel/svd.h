@@ -6,13 +6,16 @@
 
 #include "keel/executor.h"
 #include "keel/matrices.h"
+#include "keel/stream.h"
 
 namespace keel {
 
 enum class SvdStatus : std::uint8_t {
   converged = 0,
-  not_finite = 1,   ///< the matrix held NaN or infinity: its values and vectors are NaN
-  by_fallback = 2,  ///< too steep for this type's range, or too slow: solved by the reference
+  not_finite = 1,  ///< the matrix held NaN or infinity: its values and vectors are NaN
+  by_fallback =
+      2,  ///< too steep for this type's range, or too slow: solved by the reference; not on CUDA
+  not_converged = 3,  ///< on CUDA: the bound on sweeps was hit; the results are the last sweep's
 };
 
 /// Batched singular value decomposition A = U diag(values) V^T of m x n matrices, k = min(m, n). The contract, for
@@ -42,5 +45,16 @@ template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());
 }  // namespace cpu
+
+namespace cuda {
+/// The same method: a thread a matrix up to 4 x 4, a warp or a block a matrix beyond, in shared memory as far as that
+/// reaches (on an H100 square matrices to n = 128, float64 96) and in global memory from there on, to n = 512. Throws
+/// for min(m, n) > 512. Nothing is left to the reference: values that are further below the largest than
+/// float's squares reach (4e-16, float64 1e-146) may be zero, and rows are not sorted by size where there are more than 1024, so that
+/// steepness by rows is not promised its digits there.
+template <typename T>
+void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+         SvdStatus* status = nullptr, const Stream& stream = {});
+}  // namespace cuda
 
 }  // namespace keel

@@ -1,0 +1,193 @@
+#include "keel/svd.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cuda/launch/card.h"
+#include "cuda/launch/scratch.h"
+#include "cuda/svd/shared.h"
+#include "cuda/svd/tiny.h"
+#include "cuda/tiny/tile.cuh"
+#include "instantiate.h"
+#include "svd_finish.h"
+
+namespace keel::cuda {
+namespace {
+
+constexpr const char* kName = "keel::cuda::svd";
+constexpr std::int64_t kLargest = 512;
+
+/// A block, LANES of its threads to a column.
+template <int LANES>
+struct BlockTeam {
+  static constexpr int kLanes = LANES;
+  __device__ static int thread() { return int(threadIdx.x); }
+  __device__ static int size() { return int(blockDim.x); }
+  __device__ static int lane() { return thread() % LANES; }
+  __device__ static int group() { return thread() / LANES; }
+  __device__ static int groups() { return size() / LANES; }
+  __device__ static void sync() { __syncthreads(); }
+  __device__ static void step() { __syncwarp(); }
+  __device__ static bool any(bool flag) { return __syncthreads_or(flag) != 0; }
+  __device__ static bool any_in_step(bool flag) { return __any_sync(0xffffffffu, flag) != 0; }
+  template <typename T>
+  __device__ static T sum(T x) {
+#pragma unroll
+    for (int distance = 1; distance < LANES; distance *= 2)
+      x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+  template <typename T>
+  __device__ static T largest(T x) {
+#pragma unroll
+    for (int distance = 1; distance < LANES; distance *= 2)
+      x = fmax(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+  }
+};
+
+template <typename T>
+struct Arguments {
+  Rectangles<const T> matrices;
+  T* values;
+  Rectangles<T> left, right;
+  SvdStatus* status;
+};
+
+/// Where a block has the parts of its memory: in shared memory as far as that reaches, the rest in global memory.
+template <typename T>
+struct Place {
+  SvdLayout<T> layout;
+  bool turned_shared, columns_shared, left_shared;
+  T* scratch;  ///< `scratch_size` numbers for every block
+
+  explicit Place(const SvdLayout<T>& sizes) : layout(sizes), scratch(nullptr) {
+    std::int64_t bytes = base_bytes();
+    // Some is left for what the kernel declares itself.
+    const std::int64_t most = shared_memory_of_a_block() - 1024;
+    const auto fits = [&](std::int64_t numbers) {
+      const std::int64_t more = numbers * std::int64_t(sizeof(T));
+      if (bytes + more > most) return false;
+      bytes += more;
+      return true;
+    };
+    turned_shared = fits(layout.turned());
+    columns_shared = turned_shared && fits(layout.columns());
+    left_shared = columns_shared && fits(layout.left());
+    shared_bytes = int(bytes);
+  }
+
+  std::int64_t base_bytes() const {
+    return std::int64_t(layout.numbers()) * std::int64_t(sizeof(T)) +
+           (layout.places() * std::int64_t(sizeof(int)) + 15) / 16 * 16;
+  }
+  __host__ __device__ std::int64_t scratch_size() const {
+    return (turned_shared ? 0 : layout.turned()) + (columns_shared ? 0 : layout.columns()) +
+           (left_shared ? 0 : layout.left());
+  }
+  int shared_bytes = 0;
+};
+
+template <typename T, int LANES, bool TURNED_SHARED, int THREADS>
+__global__ void __launch_bounds__(THREADS) svd_kernel(Arguments<T> a, Place<T> place) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const SvdLayout<T>& layout = place.layout;
+  T* const numbers = reinterpret_cast<T*>(memory);
+  int* const places = reinterpret_cast<int*>(numbers + layout.numbers());
+  T* shared = reinterpret_cast<T*>(places + (layout.places() + 3) / 4 * 4);
+  T* global = place.scratch + blockIdx.x * place.scratch_size();
+  T* turned = shared;
+  if constexpr (TURNED_SHARED) {
+    shared += layout.turned();
+  } else {
+    turned = global;
+    global += layout.turned();
+  }
+  T* const columns = place.columns_shared ? shared : global;
+  (place.columns_shared ? shared : global) += layout.columns();
+  T* const long_left = place.left_shared ? shared : global;
+
+  const bool wide = a.matrices.rows < a.matrices.columns;
+  const int k = layout.n;
+  const BlockTeam<LANES> team{};
+  for (std::int64_t b = blockIdx.x; b < a.matrices.batch; b += gridDim.x) {
+    const SvdSource<T> source{a.matrices[b], wide ? 1 : a.matrices.row_stride,
+                              wide ? a.matrices.row_stride : 1};
+    TeamSvd<T, BlockTeam<LANES>> solver(team, layout,
+                                        {turned, columns, long_left, numbers, places});
+    T *const values = a.values + b * k, *const left = a.left[b], *const right = a.right[b];
+    const std::int64_t down = a.left.row_stride, across = a.right.row_stride;
+    const bool finite = solver.solve(source);
+    if (finite) {
+      solver.give(
+          !wide, [&](int c, T x) { values[c] = x; },
+          [&](int i, int c, T x) { *(wide ? right + c * across + i : left + i * down + c) = x; },
+          [&](int c, int j, T x) { *(wide ? left + j * down + c : right + c * across + j) = x; });
+    } else {
+      constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
+      const int rows = int(a.matrices.rows), across_count = int(a.matrices.columns);
+      for (int c = team.thread(); c < k; c += team.size()) values[c] = kNaN;
+      for (int at = team.thread(); at < rows * k; at += team.size())
+        left[at / k * down + at % k] = kNaN;
+      for (int at = team.thread(); at < k * across_count; at += team.size())
+        right[at / across_count * across + at % across_count] = kNaN;
+    }
+    if (a.status != nullptr && team.thread() == 0)
+      a.status[b] = !finite              ? SvdStatus::not_finite
+                    : solver.converged() ? SvdStatus::converged
+                                         : SvdStatus::not_converged;
+    team.sync();  // before the next matrix takes the memory
+  }
+}
+
+template <typename T, int LANES, bool TURNED_SHARED, int THREADS>
+void queue(const Arguments<T>& a, Place<T> place, const Stream& stream) {
+  const SvdLayout<T>& layout = place.layout;
+  // As many groups as there are pairs of columns; of a tall matrix, whose QR is most of the work, as columns.
+  const int groups = layout.m >= 2 * layout.n ? layout.n : (layout.n + 1) / 2;
+  const int threads = std::clamp((groups * LANES + 31) / 32 * 32, 32, THREADS);
+  const std::int64_t size = place.scratch_size();
+  // Blocks with memory of their own take several matrices in turn.
+  const std::int64_t blocks =
+      size == 0 ? a.matrices.batch : std::min(a.matrices.batch, 4 * multiprocessors());
+  const Scratch<T> scratch(kName, stream, blocks * size);
+  place.scratch = scratch;
+  const auto kernel = svd_kernel<T, LANES, TURNED_SHARED, THREADS>;
+  allow_shared_memory(kName, kernel, place.shared_bytes);
+  kernel<<<unsigned(blocks), unsigned(threads), unsigned(place.shared_bytes), native(stream)>>>(
+      a, place);
+  check_launch(kName);
+}
+
+}  // namespace
+
+template <typename T>
+void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+         SvdStatus* status, const Stream& stream) {
+  require_svd_shapes(kName, matrices, left, right);
+  const std::int64_t m = std::max(matrices.rows, matrices.columns),
+                     n = std::min(matrices.rows, matrices.columns);
+  if (matrices.batch == 0) return;
+  if (n == 0) {
+    static_assert(sizeof(SvdStatus) == 1 && int(SvdStatus::converged) == 0);
+    if (status != nullptr)
+      check(kName, cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
+    return;
+  }
+  if (m <= tiny::kLargest) return svd_tiny(matrices, values, left, right, status, stream);
+  if (n > kLargest || m * n > std::numeric_limits<int>::max() / 2)
+    throw Error(std::string(kName) + ": expected min(m, n) <= 512 and m n < 2^30, got " +
+                shape(matrices));
+  const Arguments<T> arguments{matrices, values, left, right, status};
+  const Place<T> place{SvdLayout<T>(int(m), int(n))};
+  if (!place.turned_shared) return queue<T, 32, false, 1024>(arguments, place, stream);
+  if (n <= 16 && m >= 256) return queue<T, 32, true, 512>(arguments, place, stream);
+  if (n <= 16) return queue<T, 4, true, 512>(arguments, place, stream);
+  queue<T, 8, true, 512>(arguments, place, stream);
+}
+
+#define KEEL_STAGES(T) KEEL_STAGE(svd, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
+
+}  // namespace keel::cuda

@@ -1,0 +1,263 @@
+// The solver of CUDA threads that share a matrix, run on the host: by one thread, and by as many as a block has, whose
+// warps add up and whose barriers wait as a block's do.
+
+#include "cuda/svd/shared.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <limits>
+#include <memory>
+#include <thread>
+
+#include "support/rectangles.h"
+
+namespace keel::testing {
+namespace {
+
+struct TeamOfOne {
+  static constexpr int kLanes = 1;
+  static int thread() { return 0; }
+  static int size() { return 1; }
+  static int lane() { return 0; }
+  static int group() { return 0; }
+  static int groups() { return 1; }
+  static void sync() {}
+  static void step() {}
+  static bool any(bool flag) { return flag; }
+  static bool any_in_step(bool flag) { return flag; }
+  template <typename T>
+  static T sum(T x) {
+    return x;
+  }
+  template <typename T>
+  static T largest(T x) {
+    return x;
+  }
+};
+
+/// What the threads of a block meet at.
+struct BlockOnHost {
+  struct Warp {
+    std::barrier<> meeting{32};
+    double number[32] = {};
+  };
+  explicit BlockOnHost(int size) : meeting(size), flag(std::size_t(size), 0) {
+    for (int w = 0; w < size / 32; ++w) warps.push_back(std::make_unique<Warp>());
+  }
+  std::barrier<> meeting;
+  std::vector<char> flag;
+  std::vector<std::unique_ptr<Warp>> warps;
+};
+
+template <int LANES>
+struct ThreadOnHost {
+  static constexpr int kLanes = LANES;
+  BlockOnHost* block;
+  int at;
+
+  int thread() const { return at; }
+  int size() const { return int(block->flag.size()); }
+  int lane() const { return at % LANES; }
+  int group() const { return at / LANES; }
+  int groups() const { return size() / LANES; }
+  void sync() const { block->meeting.arrive_and_wait(); }
+  void step() const { warp().meeting.arrive_and_wait(); }
+  bool any(bool mine) const {
+    block->flag[std::size_t(at)] = char(mine);
+    sync();
+    bool all = false;
+    for (const char each : block->flag) all = all || each != 0;
+    sync();
+    return all;
+  }
+  bool any_in_step(bool mine) const {
+    double sum = mine ? 1 : 0;
+    for (int distance = 1; distance < 32; distance *= 2) sum += near(sum, distance);
+    return sum > 0;
+  }
+  template <typename T>
+  T sum(T x) const {
+    for (int distance = 1; distance < LANES; distance *= 2) x += T(near(double(x), distance));
+    return x;
+  }
+  template <typename T>
+  T largest(T x) const {
+    for (int distance = 1; distance < LANES; distance *= 2)
+      x = std::fmax(x, T(near(double(x), distance)));
+    return x;
+  }
+
+ private:
+  BlockOnHost::Warp& warp() const { return *block->warps[std::size_t(at / 32)]; }
+  /// __shfl_xor_sync
+  double near(double x, int distance) const {
+    warp().number[at % 32] = x;
+    step();
+    const double other = warp().number[at % 32 ^ distance];
+    step();
+    return other;
+  }
+};
+
+/// A matrix's memory, each part by itself, and poisoned, so that what is read beyond its end or before it is written
+/// shows; and its results.
+template <typename T>
+struct SharedProblem {
+  using Layout = cuda::SvdLayout<T>;
+  using Pack = cuda::SvdPack<T>;
+  const Rectangle<T>& a;
+  bool wide = a.rows < a.columns;
+  Layout layout{int(std::max(a.rows, a.columns)), int(std::min(a.rows, a.columns))};
+  std::vector<Pack> turned = part(layout.turned()), columns = part(layout.columns()),
+                    left = part(layout.left()), numbers = part(layout.numbers());
+  std::vector<int> places = std::vector<int>(std::size_t(layout.places()), -1);
+  Factors<T> f{1, a.rows, a.columns};
+
+  explicit SharedProblem(const Rectangle<T>& matrix) : a(matrix) {}
+
+  static std::vector<Pack> part(std::int64_t count) {
+    Pack poison;
+    for (T& x : poison.at) x = std::numeric_limits<T>::quiet_NaN();
+    return std::vector<Pack>(std::size_t(count / Layout::kPack) + 1, poison);
+  }
+
+  template <typename Team>
+  void solve(const Team& team) {
+    cuda::TeamSvd<T, Team> solver(
+        team, layout, {turned[0].at, columns[0].at, left[0].at, numbers[0].at, places.data()});
+    const std::int64_t k = f.k;
+    const cuda::SvdSource<T> source{a.data.data(), wide ? 1 : a.columns, wide ? a.columns : 1};
+    const bool finite = solver.solve(source);
+    if (team.thread() == 0)
+      f.status[0] = !finite              ? SvdStatus::not_finite
+                    : solver.converged() ? SvdStatus::converged
+                                         : SvdStatus::not_converged;
+    if (!finite) return;
+    solver.give(
+        !wide, [&](int c, T x) { f.values[std::size_t(c)] = x; },
+        [&](int i, int c, T x) {
+          (wide ? f.right[std::size_t(c * a.columns + i)] : f.left[std::size_t(i * k + c)]) = x;
+        },
+        [&](int c, int j, T x) {
+          (wide ? f.left[std::size_t(j * k + c)] : f.right[std::size_t(c * a.columns + j)]) = x;
+        });
+  }
+};
+
+template <typename T>
+Factors<T> by_a_team(const Rectangle<T>& a) {
+  SharedProblem<T> problem(a);
+  problem.solve(TeamOfOne{});
+  return problem.f;
+}
+
+template <int LANES, typename T>
+Factors<T> by_a_block(const Rectangle<T>& a, int threads) {
+  SharedProblem<T> problem(a);
+  BlockOnHost block(threads);
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t)
+    all.emplace_back([&problem, &block, t] { problem.solve(ThreadOnHost<LANES>{&block, t}); });
+  for (std::thread& each : all) each.join();
+  return problem.f;
+}
+
+template <typename T>
+class SvdShared : public ::testing::Test {};
+using SvdSharedTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(SvdShared, SvdSharedTypes);
+
+TYPED_TEST(SvdShared, TheZooInEveryShape) {
+  using T = TypeParam;
+  for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1},
+                                                                               {1, 5},
+                                                                               {7, 1},
+                                                                               {4, 4},
+                                                                               {5, 3},
+                                                                               {3, 5},
+                                                                               {8, 8},
+                                                                               {9, 9},
+                                                                               {60, 3},
+                                                                               {3, 60},
+                                                                               {17, 33},
+                                                                               {32, 32},
+                                                                               {65, 40},
+                                                                               {72, 72}})
+    for (const auto& [name, exact] : rectangle_zoo(m, n)) {
+      SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
+      const Rectangle<T> matrix = as<T>(exact);
+      const Factors<T> f = by_a_team(matrix);
+      EXPECT_EQ(f.status[0], SvdStatus::converged);
+      const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+      EXPECT_LE(quality.residual, rounding<T>(std::max(m, n), 1));
+      EXPECT_LE(quality.orthogonality, rounding<T>(std::max(m, n), 1));
+      for (std::int64_t j = 0; j < f.k; ++j) {
+        EXPECT_GE(f.value(0)[j], T(0));
+        EXPECT_GE(f.value(0)[std::max<std::int64_t>(j - 1, 0)], f.value(0)[j]);
+        T peak = 0;
+        for (std::int64_t i = 0; i < m; ++i)
+          if (std::abs(f.u(0)[i * f.k + j]) > std::abs(peak)) peak = f.u(0)[i * f.k + j];
+        EXPECT_GT(peak, T(0));
+      }
+    }
+}
+
+TYPED_TEST(SvdShared, SmallValuesOfSteepMatricesHaveTheirDigits) {
+  using T = TypeParam;
+  const double step = sizeof(T) == 4 ? 0.05 : 1e-3;
+  for (const std::int64_t n : {4, 8, 12})
+    for (const bool by_rows : {false, true}) {
+      Rectangle<double> a = random_rectangle(n + 3, n, 11);
+      for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
+      for (std::int64_t i = 0; i < a.rows; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
+      const Rectangle<T> matrix = as<T>(a);
+      Rectangle<double> rounded(a.rows, n);
+      rounded.data = as<double>(matrix.data);
+      const Factors<double> truth = decompose_by_reference(rounded);
+      const Factors<T> f = by_a_team(matrix);
+      for (std::int64_t j = 0; j < n; ++j) {
+        if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
+        EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
+                  rounding<T>(n, 4) * truth.value(0)[j])
+            << n << (by_rows ? " by rows, value " : " by columns, value ") << j;
+      }
+    }
+}
+
+// Fewer groups than pairs, more than pairs, groups without a column, columns shorter than their lanes.
+TYPED_TEST(SvdShared, AsManyThreadsAsABlockHas) {
+  using T = TypeParam;
+  const auto expect_good = [](const Rectangle<T>& a, const Factors<T>& f) {
+    EXPECT_EQ(f.status[0], SvdStatus::converged);
+    const SvdQuality quality = quality_of(a, f.value(0), f.u(0), f.v(0));
+    EXPECT_LE(quality.residual, rounding<T>(std::max(a.rows, a.columns), 1));
+    EXPECT_LE(quality.orthogonality, rounding<T>(std::max(a.rows, a.columns), 1));
+  };
+  for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{9, 9}, {40, 7}})
+    for (const auto& [name, exact] : rectangle_zoo(m, n)) {
+      if (name != "normal" && name != "rank one") continue;  // many threads that wait take long
+      SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
+      const Rectangle<T> a = as<T>(exact);
+      expect_good(a, by_a_block<4>(a, 32));
+      expect_good(a, by_a_block<8>(a, 64));
+      expect_good(a, by_a_block<32>(a, 96));
+    }
+}
+
+TYPED_TEST(SvdShared, MoreRowsThanAreSorted) {
+  using T = TypeParam;
+  const Rectangle<T> matrix = as<T>(random_rectangle(1500, 3, 4));
+  const Factors<T> f = by_a_team(matrix);
+  const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+  EXPECT_LE(quality.residual, rounding<T>(1500, 1));
+  EXPECT_LE(quality.orthogonality, rounding<T>(1500, 1));
+  Rectangle<T> broken = matrix;
+  broken(1400, 2) = std::numeric_limits<T>::quiet_NaN();
+  EXPECT_EQ(by_a_team(broken).status[0], SvdStatus::not_finite);
+}
+
+}  // namespace
+}  // namespace keel::testing
