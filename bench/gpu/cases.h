@@ -8,6 +8,10 @@ namespace keel::bench {
 /// forward + backward under every rule beside torch's; residual and orthogonality beside cuSOLVER's syevd.
 void measure_eigh(Record& record);
 
+/// eigh, svd and polar of small matrices in huge batches, with the bytes they move; svd of all shapes beside cuSOLVER's
+/// batched routines and torch.linalg.svd's drivers.
+void measure_rectangles(Record& record);
+
 /// The stages of a layer on (128, 64, 32, 32), one by one, with the bytes they move.
 void measure_stages(Record& record);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// cuSOLVER's eigensolvers on a batch of row-major float matrices in device memory.
+// cuSOLVER's solvers on a batch of row-major float matrices in device memory.
 
 #include <torch/types.h>
 #include <cstdint>
@@ -18,5 +18,10 @@ std::vector<Peer> cusolver_peers(const torch::Tensor& matrices);
 
 /// Values (batch, n) descending and vectors (batch, n, n) in columns, by syevd, one matrix after another.
 std::pair<torch::Tensor, torch::Tensor> by_syevd(const torch::Tensor& matrices);
+
+/// cuSOLVER's batched singular value decompositions that take this shape, (batch, m, n) with m >= n. They read the numbers by
+/// columns, which makes them other matrices of the same kind. gesvdj overwrites its input and has a copy before it;
+/// "copy" among them is that copy alone.
+std::vector<Peer> cusolver_svd_peers(const torch::Tensor& matrices);
 
 }  // namespace keel::bench
