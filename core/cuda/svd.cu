@@ -17,18 +17,12 @@ namespace {
 constexpr const char* kName = "keel::cuda::svd";
 constexpr std::int64_t kLargest = 512;
 
-/// A block, LANES of its threads to a column.
+/// LANES threads of a warp, to a column.
 template <int LANES>
-struct BlockTeam {
+struct WarpLanes {
   static constexpr int kLanes = LANES;
-  __device__ static int thread() { return int(threadIdx.x); }
-  __device__ static int size() { return int(blockDim.x); }
-  __device__ static int lane() { return thread() % LANES; }
-  __device__ static int group() { return thread() / LANES; }
-  __device__ static int groups() { return size() / LANES; }
-  __device__ static void sync() { __syncthreads(); }
+  __device__ static int lane() { return int(threadIdx.x) % LANES; }
   __device__ static void step() { __syncwarp(); }
-  __device__ static bool any(bool flag) { return __syncthreads_or(flag) != 0; }
   __device__ static bool any_in_step(bool flag) { return __any_sync(0xffffffffu, flag) != 0; }
   template <typename T>
   __device__ static T sum(T x) {
@@ -43,6 +37,49 @@ struct BlockTeam {
     for (int distance = 1; distance < LANES; distance *= 2)
       x = fmax(x, __shfl_xor_sync(0xffffffffu, x, distance));
     return x;
+  }
+};
+
+/// A block.
+template <int LANES>
+struct BlockTeam : WarpLanes<LANES> {
+  __device__ static int thread() { return int(threadIdx.x); }
+  __device__ static int size() { return int(blockDim.x); }
+  __device__ static int group() { return thread() / LANES; }
+  __device__ static int groups() { return size() / LANES; }
+  __device__ static void sync() { __syncthreads(); }
+  __device__ static bool any(bool flag) { return __syncthreads_or(flag) != 0; }
+  __device__ static void fetch(const void*) {}
+};
+
+/// The blocks of a cluster, which have nothing but global memory in common.
+struct ClusterTeam : WarpLanes<32> {
+  static constexpr int kBlocks = 8;
+  int* flags;  ///< one for every block
+
+  __device__ explicit ClusterTeam(int* memory) : flags(memory) {}
+  __device__ static int rank() { return int(blockIdx.x) % kBlocks; }
+  __device__ static int thread() { return rank() * int(blockDim.x) + int(threadIdx.x); }
+  __device__ static int size() { return kBlocks * int(blockDim.x); }
+  __device__ static int group() { return thread() / kLanes; }
+  __device__ static int groups() { return size() / kLanes; }
+  __device__ static void sync() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+  }
+  __device__ bool any(bool flag) const {
+    const int here = __syncthreads_or(flag);
+    if (threadIdx.x == 0) flags[rank()] = here;
+    sync();
+    int all = 0;
+    for (int r = 0; r < kBlocks; ++r) all |= flags[r];
+    sync();  // before they are written again
+    return all != 0;
+  }
+  __device__ static void fetch(const void* place) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(place)));
   }
 };
 
@@ -88,6 +125,39 @@ struct Place {
   int shared_bytes = 0;
 };
 
+/// Matrix b of the batch, from where it lies to where its results do.
+template <typename T, typename Team>
+__device__ void solve_one(const Team& team, const Arguments<T>& a, std::int64_t b,
+                          const SvdLayout<T>& layout, const SvdMemory<T>& parts) {
+  const bool wide = a.matrices.rows < a.matrices.columns;
+  const int k = layout.n;
+  const SvdSource<T> source{a.matrices[b], wide ? 1 : a.matrices.row_stride,
+                            wide ? a.matrices.row_stride : 1};
+  TeamSvd<T, Team> solver(team, layout, parts);
+  T *const values = a.values + b * k, *const left = a.left[b], *const right = a.right[b];
+  const std::int64_t down = a.left.row_stride, across = a.right.row_stride;
+  const bool finite = solver.solve(source);
+  if (finite) {
+    solver.give(
+        !wide, [&](int c, T x) { values[c] = x; },
+        [&](int i, int c, T x) { *(wide ? right + c * across + i : left + i * down + c) = x; },
+        [&](int c, int j, T x) { *(wide ? left + j * down + c : right + c * across + j) = x; });
+  } else {
+    constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
+    const int rows = int(a.matrices.rows), columns = int(a.matrices.columns);
+    for (int c = team.thread(); c < k; c += team.size()) values[c] = kNaN;
+    for (int at = team.thread(); at < rows * k; at += team.size())
+      left[at / k * down + at % k] = kNaN;
+    for (int at = team.thread(); at < k * columns; at += team.size())
+      right[at / columns * across + at % columns] = kNaN;
+  }
+  if (a.status != nullptr && team.thread() == 0)
+    a.status[b] = !finite              ? SvdStatus::not_finite
+                  : solver.converged() ? SvdStatus::converged
+                                       : SvdStatus::not_converged;
+  team.sync();  // before the next matrix takes the memory
+}
+
 template <typename T, int LANES, bool TURNED_SHARED, int THREADS>
 __global__ void __launch_bounds__(THREADS) svd_kernel(Arguments<T> a, Place<T> place) {
   extern __shared__ __align__(16) unsigned char memory[];
@@ -107,37 +177,33 @@ __global__ void __launch_bounds__(THREADS) svd_kernel(Arguments<T> a, Place<T> p
   (place.columns_shared ? shared : global) += layout.columns();
   T* const long_left = place.left_shared ? shared : global;
 
-  const bool wide = a.matrices.rows < a.matrices.columns;
-  const int k = layout.n;
   const BlockTeam<LANES> team{};
-  for (std::int64_t b = blockIdx.x; b < a.matrices.batch; b += gridDim.x) {
-    const SvdSource<T> source{a.matrices[b], wide ? 1 : a.matrices.row_stride,
-                              wide ? a.matrices.row_stride : 1};
-    TeamSvd<T, BlockTeam<LANES>> solver(team, layout,
-                                        {turned, columns, long_left, numbers, places});
-    T *const values = a.values + b * k, *const left = a.left[b], *const right = a.right[b];
-    const std::int64_t down = a.left.row_stride, across = a.right.row_stride;
-    const bool finite = solver.solve(source);
-    if (finite) {
-      solver.give(
-          !wide, [&](int c, T x) { values[c] = x; },
-          [&](int i, int c, T x) { *(wide ? right + c * across + i : left + i * down + c) = x; },
-          [&](int c, int j, T x) { *(wide ? left + j * down + c : right + c * across + j) = x; });
-    } else {
-      constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
-      const int rows = int(a.matrices.rows), across_count = int(a.matrices.columns);
-      for (int c = team.thread(); c < k; c += team.size()) values[c] = kNaN;
-      for (int at = team.thread(); at < rows * k; at += team.size())
-        left[at / k * down + at % k] = kNaN;
-      for (int at = team.thread(); at < k * across_count; at += team.size())
-        right[at / across_count * across + at % across_count] = kNaN;
-    }
-    if (a.status != nullptr && team.thread() == 0)
-      a.status[b] = !finite              ? SvdStatus::not_finite
-                    : solver.converged() ? SvdStatus::converged
-                                         : SvdStatus::not_converged;
-    team.sync();  // before the next matrix takes the memory
-  }
+  const SvdMemory<T> parts{turned, columns, long_left, numbers, places};
+  for (std::int64_t b = blockIdx.x; b < a.matrices.batch; b += gridDim.x)
+    solve_one(team, a, b, layout, parts);
+}
+
+/// What a cluster of blocks has in global memory.
+template <typename T>
+__host__ __device__ std::int64_t cluster_scratch(const SvdLayout<T>& layout) {
+  const std::int64_t ints = layout.places() + ClusterTeam::kBlocks;
+  return layout.turned() + layout.columns() + layout.left() + layout.numbers() +
+         SvdLayout<T>::packed(int(ints));  // an int is no larger than a number
+}
+
+template <typename T, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    svd_cluster_kernel(Arguments<T> a, SvdLayout<T> layout, T* scratch) {
+  const int cluster = int(blockIdx.x) / ClusterTeam::kBlocks,
+            clusters = int(gridDim.x) / ClusterTeam::kBlocks;
+  T* const turned = scratch + cluster * cluster_scratch(layout);
+  T *const columns = turned + layout.turned(), *const left = columns + layout.columns(),
+           *const numbers = left + layout.left();
+  int* const places = reinterpret_cast<int*>(numbers + layout.numbers());
+  const ClusterTeam team(places + layout.places());
+  const SvdMemory<T> parts{turned, columns, left, numbers, places};
+  for (std::int64_t b = cluster; b < a.matrices.batch; b += clusters)
+    solve_one(team, a, b, layout, parts);
 }
 
 template <typename T, int LANES, bool TURNED_SHARED, int THREADS>
@@ -157,6 +223,40 @@ void queue(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   kernel<<<unsigned(blocks), unsigned(threads), unsigned(place.shared_bytes), native(stream)>>>(
       a, place);
   check_launch(kName);
+}
+
+/// Whether the device has clusters, and the kernel was compiled to use them.
+template <typename T, int THREADS>
+bool has_cluster_kernel() {
+  static const bool compiled = [] {
+    cudaFuncAttributes attributes{};
+    check(kName, cudaFuncGetAttributes(&attributes, svd_cluster_kernel<T, THREADS>));
+    return attributes.ptxVersion >= 90;
+  }();
+  return compiled && has_clusters();
+}
+
+/// For what a block's shared memory does not hold: the whole card for a few matrices, in its second-level cache.
+template <typename T, int THREADS>
+void queue_clusters(const Arguments<T>& a, const SvdLayout<T>& layout, const Stream& stream) {
+  constexpr int kBlocks = ClusterTeam::kBlocks;
+  const int groups = layout.m >= 2 * layout.n ? layout.n : (layout.n + 1) / 2;
+  const int threads = std::clamp((groups + kBlocks - 1) / kBlocks * 32, 32, THREADS);
+  const std::int64_t clusters =
+      std::min(a.matrices.batch, std::max<std::int64_t>(1, multiprocessors() / kBlocks));
+  const Scratch<T> scratch(kName, stream, clusters * cluster_scratch(layout));
+  cudaLaunchAttribute together{};
+  together.id = cudaLaunchAttributeClusterDimension;
+  together.val.clusterDim.x = kBlocks;
+  together.val.clusterDim.y = together.val.clusterDim.z = 1;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = unsigned(clusters * kBlocks);
+  launch.blockDim = unsigned(threads);
+  launch.stream = native(stream);
+  launch.attrs = &together;
+  launch.numAttrs = 1;
+  T* const memory = scratch;
+  check(kName, cudaLaunchKernelEx(&launch, svd_cluster_kernel<T, THREADS>, a, layout, memory));
 }
 
 }  // namespace
@@ -180,6 +280,10 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
                 shape(matrices));
   const Arguments<T> arguments{matrices, values, left, right, status};
   const Place<T> place{SvdLayout<T>(int(m), int(n))};
+  if (!place.turned_shared && n <= 256 && has_cluster_kernel<T, 512>())
+    return queue_clusters<T, 512>(arguments, place.layout, stream);
+  if (!place.turned_shared && n > 256 && has_cluster_kernel<T, 1024>())
+    return queue_clusters<T, 1024>(arguments, place.layout, stream);
   if (!place.turned_shared) return queue<T, 32, false, 1024>(arguments, place, stream);
   if (n <= 16 && m >= 256) return queue<T, 32, true, 512>(arguments, place, stream);
   if (n <= 16) return queue<T, 4, true, 512>(arguments, place, stream);

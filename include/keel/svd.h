@@ -47,11 +47,11 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
 }  // namespace cpu
 
 namespace cuda {
-/// The same method: a thread a matrix up to 4 x 4, a warp or a block a matrix beyond, in shared memory as far as that
-/// reaches (on an H100 square matrices to n = 128, float64 96) and in global memory from there on, to n = 512. Throws
-/// for min(m, n) > 512. Nothing is left to the reference: values that are further below the largest than
-/// float's squares reach (4e-16, float64 1e-146) may be zero, and rows are not sorted by size where there are more than 1024, so that
-/// steepness by rows is not promised its digits there.
+/// The same method: a thread a matrix up to 4 x 4, a warp or a block a matrix beyond, in shared memory (on an H100 to
+/// min(m, n) = 160, float64 112) or else a cluster of blocks in global memory, to min(m, n) = 512. Throws for more.
+/// Nothing is left to the reference: values too far below the largest for their squares (4e-16 of it in float,
+/// 1e-146 in double) may come out as zero, and rows are not sorted by size where there are more than 1024, so steep
+/// rows are not promised their digits there.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Stream& stream = {});

@@ -47,6 +47,8 @@ int attribute() {
 
 std::int64_t multiprocessors() { return attribute<cudaDevAttrMultiProcessorCount>(); }
 
+bool has_clusters() { return attribute<cudaDevAttrClusterLaunch>() != 0; }
+
 int shared_memory_of_a_block() {
   static const int limit = limit_of_environment();
   return std::min(attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>(), limit);

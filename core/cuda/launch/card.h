@@ -16,6 +16,9 @@ std::int64_t multiprocessors();
 /// Where the way of cutting shows, in the last bits of sums: those of an H200, on every card.
 inline constexpr std::int64_t kFixedMultiprocessors = 132;
 
+/// Whether blocks of the current device can be launched in clusters, which have a barrier of their own.
+bool has_clusters();
+
 /// Bytes on the current device. KEEL_SHARED_MEMORY_KB in the environment makes it less, so that a large card
 /// can be tested for what a small one does.
 int shared_memory_of_a_block();

@@ -8,8 +8,8 @@
 // add up in step, so all groups of a warp take the same way between two sums, those without a column too.
 //
 // A team has kLanes; thread(), size(), lane(), group(), groups(); sync() of all threads and any(), which asks them all;
-// step(), a sync of a warp, any_in_step(), which asks it, and sum() and largest() over the lanes of a group. On the host
-// one thread is a team.
+// step(), a sync of a warp, any_in_step(), which asks it, and sum() and largest() over the lanes of a group; and fetch(),
+// which may bring near what is read soon. On the host one thread is a team.
 
 #include <cstdint>
 
@@ -412,6 +412,11 @@ class TeamSvd {
   KEEL_HOST_DEVICE bool turn_pair(int p, int q, bool exists, T tolerance) {
     T *const x = turned_column(exists ? p : 0), *const y = turned_column(exists ? q : 0);
     const T x_square = exists ? square_[p] : T(0), y_square = exists ? square_[q] : T(0);
+    if (exists)
+      for (int c = half_packs() + team_.lane(); c < 2 * half_packs(); c += Team::kLanes) {
+        team_.fetch(&pack(x, c));
+        team_.fetch(&pack(y, c));
+      }
     const T product = dot(exists, 0, half_packs(), x, y);
     const bool turns = x_square > 0 && y_square > 0 &&
                        is_to_turn(product, short_root(x_square), short_root(y_square), tolerance);
