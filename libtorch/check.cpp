@@ -53,6 +53,12 @@ void check_matrices(const char* operation, const Tensor& matrices) {
   check_device(operation, matrices);
 }
 
+void check_rectangles(const char* operation, const Tensor& matrices) {
+  check_dense_floating(operation, matrices);
+  TORCH_CHECK(matrices.dim() >= 2, operation, ": expected (..., m, n), got ", shape_of(matrices));
+  check_device(operation, matrices);
+}
+
 void check_activations(const char* operation, const char* name, const Tensor& tensor,
                        std::int64_t groups) {
   check_dense_floating(operation, tensor);

@@ -15,6 +15,9 @@ std::string shape_of(const Tensor& tensor);
 /// A defined, dense, floating (..., n, n) tensor on a device keel has kernels for.
 void check_matrices(const char* operation, const Tensor& matrices);
 
+/// The same of any shape: (..., m, n).
+void check_rectangles(const char* operation, const Tensor& matrices);
+
 /// `tensor` has the shape, type and device of `like`. Undefined tensors pass.
 void check_like(const char* operation, const char* name, const Tensor& tensor, const Tensor& like);
 

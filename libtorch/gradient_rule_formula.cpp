@@ -4,6 +4,13 @@
 #include <limits>
 
 namespace keel::ops {
+
+// The denominator left out must not reach the division: its gradient would be NaN even behind the mask.
+Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator) {
+  const Tensor safe = at::where(chosen, denominator, at::ones_like(denominator));
+  return at::where(chosen, numerator / safe, at::zeros_like(numerator));
+}
+
 namespace {
 
 /// What every rule's W is made of. Entry (i, j) of each matrix speaks of the pair i, j.
@@ -25,13 +32,6 @@ Pairs pairs_of(const Tensor& values, const Tensor& b) {
   pairs.largest = at::where(largest == 0, at::ones_like(largest), largest);
   pairs.b = b;
   return pairs;
-}
-
-/// numerator / denominator where `chosen`, zero elsewhere. The denominator left out must not reach
-/// the division: its gradient would be NaN even behind the mask.
-Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator) {
-  const Tensor safe = at::where(chosen, denominator, at::ones_like(denominator));
-  return at::where(chosen, numerator / safe, at::zeros_like(numerator));
 }
 
 double smallest_normal(const Tensor& of) {
@@ -101,6 +101,37 @@ double tolerance_of(const Masked& rule, const Tensor& values) {
   return rule.tolerance.value_or(10 * std::sqrt(n) * epsilon_of(values));
 }
 
+Tensor largest_of(const Tensor& values, std::int64_t dims) {
+  const Tensor largest = values.abs().amax(-1, /*keepdim=*/true);
+  return dims > values.dim() ? largest.unsqueeze(-1) : largest;
+}
+
+Tensor one_over(const Tensor& chosen, const Tensor& x) {
+  return divide_where(chosen, at::ones_like(x), x);
+}
+
+Tensor reciprocal_by(const Analytic&, const Tensor& x, const Tensor&) { return x.reciprocal(); }
+
+// A pair's series is bounded by terms / leader, and 1 / (sum of the two) is at most 1 / leader.
+Tensor reciprocal_by(const PowerIteration&, const Tensor& x, const Tensor&) {
+  return one_over(x != 0, x);
+}
+Tensor reciprocal_by(const Taylor&, const Tensor& x, const Tensor&) { return one_over(x != 0, x); }
+
+Tensor reciprocal_by(const Lorentzian& rule, const Tensor& x, const Tensor& values) {
+  const Tensor largest = largest_of(values, x.dim());
+  const Tensor unit = at::where(largest == 0, at::ones_like(largest), largest), y = x / unit;
+  if (rule.width * rule.width >= smallest_normal(x))
+    return y / (y * y + rule.width * rule.width) / unit;
+  const Tensor chosen = y != 0, safe = at::where(chosen, y, at::ones_like(y));
+  return one_over(chosen, safe + rule.width * (rule.width / safe)) / unit;
+}
+
+Tensor reciprocal_by(const Masked& rule, const Tensor& x, const Tensor& values) {
+  const Tensor noise = noise_of(values, rule);
+  return one_over(x > (x.dim() > values.dim() ? noise.unsqueeze(-1) : noise), x);
+}
+
 Tensor weights(const Masked& rule, const Pairs& pairs) {
   const double tolerance = tolerance_of(rule, pairs.b);
   const Tensor gap = pairs.row - pairs.column;
@@ -109,6 +140,14 @@ Tensor weights(const Masked& rule, const Pairs& pairs) {
 }
 
 }  // namespace
+
+Tensor reciprocal(const GradientRule& rule, const Tensor& x, const Tensor& values) {
+  return std::visit([&](const auto& r) { return reciprocal_by(r, x, values); }, rule);
+}
+
+Tensor noise_of(const Tensor& values, const Masked& rule) {
+  return tolerance_of(rule, values) * largest_of(values, values.dim()).detach();
+}
 
 double epsilon_of(const Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat ? double(std::numeric_limits<float>::epsilon())

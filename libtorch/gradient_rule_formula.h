@@ -13,6 +13,16 @@ Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, con
 /// Which pairs i != j of (..., n) eigenvalues the rule leaves out: (..., n, n).
 Tensor masked_pairs(const Masked& rule, const Tensor& values);
 
+/// 1 / x of numbers x >= 0, bounded as the rule bounds 1 / gap (docs/rectangular.md, "Zero"). `values` (..., k) are the
+/// singular values x is made of, and x broadcasts with (..., 1) or (..., 1, 1).
+Tensor reciprocal(const GradientRule& rule, const Tensor& x, const Tensor& values);
+
+/// Under which a singular value, or a sum or difference of two, counts as zero: the default of Masked{}, as (..., 1).
+Tensor noise_of(const Tensor& values, const Masked& rule = {});
+
+/// numerator / denominator where `chosen`, zero elsewhere, also for gradients.
+Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator);
+
 /// Machine epsilon of the tensor's type, float32 or float64.
 double epsilon_of(const Tensor& tensor);
 

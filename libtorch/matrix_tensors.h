@@ -2,12 +2,15 @@
 
 // Tensors as the core's views of memory, and the outputs the CPU and the shape kernels share.
 
+#include <initializer_list>
+#include <vector>
+
 #include "keel/matrices.h"
 #include "types.h"
 
 namespace keel::ops {
 
-/// Whether (..., n, n) can be read as one batch of row-major matrices where it lies.
+/// Whether (..., m, n) can be read as one batch of row-major matrices where it lies.
 inline bool is_one_batch(const Tensor& tensor) {
   const std::int64_t dims = tensor.dim();
   if (tensor.numel() == 0) return true;
@@ -29,17 +32,23 @@ inline Tensor readable(const Tensor& tensor) {
 
 /// The view of a readable() tensor; an undefined one gives an empty view.
 template <typename T>
-Matrices<T> matrices(const Tensor& tensor) {
+Rectangles<T> rectangles(const Tensor& tensor) {
   if (!tensor.defined()) return {};
-  const std::int64_t n = tensor.size(-1);
-  std::int64_t batch = 1, batch_stride = n * n;
+  const std::int64_t m = tensor.size(-2), n = tensor.size(-1);
+  std::int64_t batch = 1, batch_stride = m * n;
   for (std::int64_t d = tensor.dim() - 3; d >= 0; --d) {
     // The innermost leading dimension with more than one entry sets the step between matrices.
     if (batch == 1 && tensor.size(d) != 1) batch_stride = tensor.stride(d);
     batch *= tensor.size(d);
   }
   using Element = std::remove_const_t<T>;
-  return {tensor.data_ptr<Element>(), batch, n, n > 1 ? tensor.stride(-2) : n, batch_stride};
+  return {tensor.data_ptr<Element>(), batch, m, n, m > 1 ? tensor.stride(-2) : n, batch_stride};
+}
+
+template <typename T>
+Matrices<T> matrices(const Tensor& tensor) {
+  const Rectangles<T> any = rectangles<T>(tensor);
+  return {any.data, any.batch, any.columns, any.row_stride, any.batch_stride};
 }
 
 template <typename T>
@@ -51,6 +60,13 @@ inline Tensor empty_matrices(const Tensor& like) { return like.new_empty_symint(
 
 inline Tensor empty_values(const Tensor& matrices) {
   return matrices.new_empty_symint(matrices.sym_sizes().slice(0, matrices.dim() - 1));
+}
+
+/// An uninitialised (..., sizes) tensor with the leading dimensions of (..., m, n) matrices.
+inline Tensor empty_beside(const Tensor& matrices, std::initializer_list<c10::SymInt> sizes) {
+  std::vector<c10::SymInt> shape = matrices.sym_sizes().slice(0, matrices.dim() - 2).vec();
+  shape.insert(shape.end(), sizes);
+  return matrices.new_empty_symint(shape);
 }
 
 inline Tensor empty_rank(const Tensor& matrices) {

@@ -28,6 +28,38 @@ std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matr
                                                     const Tensor& values, const Tensor& vectors,
                                                     StringView function);
 
+/// left (..., m, k), values (..., k) and right (..., k, n) with matrix = left diag(values) right. Call it as ops::svd: at::svd is
+/// found by its argument too, and takes a text for a bool.
+std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& matrix, StringView rule);
+
+Tensor svd_backward(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
+                    const Optional<Tensor>& grad_right, const Tensor& left, const Tensor& values,
+                    const Tensor& right, StringView rule);
+
+/// The nearest matrix with orthonormal columns (or rows), `special`: the nearest rotation, and for the gradient the singular
+/// values and right vectors V^T. `special` lets the last value carry the sign of the determinant.
+std::tuple<Tensor, Tensor, Tensor> procrustes(const Tensor& matrix, bool special);
+
+/// `matrix` ties second derivatives to it; `factor`, `values` and `right` are what procrustes made of it.
+Tensor procrustes_backward(const Tensor& grad_factor, const Tensor& matrix, const Tensor& factor,
+                           const Tensor& values, const Tensor& right);
+
+/// V diag(values) V^T, the symmetric factor of matrix = factor * result.
+Tensor polar_positive(const Tensor& matrix, const Tensor& factor, const Tensor& values,
+                      const Tensor& right);
+
+Tensor polar_positive_backward(const Tensor& grad_positive, const Tensor& matrix,
+                               const Tensor& factor, const Tensor& values, const Tensor& right);
+
+/// Y with Y H = rhs or, `both`, the antisymmetric Y with H Y + Y H = (rhs - rhs^T) / 2, where H = positive = V diag(values) V^T
+/// is symmetric, of n x n. Where a value or a sum of two vanishes the answer is 0. Differentiable to any order.
+Tensor positive_solve(const Tensor& rhs, const Tensor& positive, const Tensor& values,
+                      const Tensor& right, bool both);
+
+/// `tensor` itself. Where `where` (...) is true its (..., m, n) matrices have no derivative: a backward pass is an error
+/// with this message, or NaN for those matrices where nobody can wait to see which.
+Tensor without_derivative_where(const Tensor& tensor, const Tensor& where, StringView message);
+
 std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);
 
 /// One float64 tensor (1 + C + C d): count, sum (input - shift), sum (input - shift)(input - shift)^T.

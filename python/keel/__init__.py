@@ -3,8 +3,9 @@
 >>> eigenvalues, eigenvectors = keel.eigh(torch.eye(4), keel.Masked())
 >>> layer = keel.nn.ZcaWhitening(64)
 
-Rules for gradients and rank are small values (:mod:`keel.rules`), matrix functions live in
-:mod:`keel.linalg`, layers in :mod:`keel.nn`. All of it rests on the operators ``torch.ops.keel.*``
+Rules for gradients and rank are small values (:mod:`keel.rules`), functions of symmetric matrices live in
+:mod:`keel.linalg`, those of other matrices in :mod:`keel.singular` and :mod:`keel.procrustes`, layers in
+:mod:`keel.nn`. All of it rests on the operators ``torch.ops.keel.*``
 that C++ programs use too.
 """
 
@@ -26,22 +27,32 @@ from .linalg import (  # noqa: E402
     spectral,
     sqrtm,
 )
+from .procrustes import Polar, polar, procrustes, special_procrustes  # noqa: E402
+from .singular import Svd, nuclear_norm, svd, svdvals  # noqa: E402
 from .rules import *  # noqa: E402, F401, F403
 
 __version__ = _version.read()
 
 __all__ = [
     "Eigh",
+    "Polar",
     "Spectral",
+    "Svd",
     "eigh",
     "expm",
     "inv_sqrtm",
     "invm",
     "logm",
     "nn",
+    "nuclear_norm",
+    "polar",
     "powm",
+    "procrustes",
     "projector",
+    "special_procrustes",
     "spectral",
     "sqrtm",
+    "svd",
+    "svdvals",
 ]
 __all__ += rules.__all__  # the form that type checkers understand

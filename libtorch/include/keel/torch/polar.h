@@ -1,0 +1,19 @@
+#pragma once
+
+#include <torch/types.h>
+
+namespace keel {
+
+struct Polar {
+  torch::Tensor factor;    ///< (..., m, n), with orthonormal columns, for m < n rows
+  torch::Tensor positive;  ///< (..., n, n), symmetric, no eigenvalue negative
+};
+
+/// The polar decomposition A = factor * positive of (..., m, n) matrices. `factor` is keel::procrustes(A), with its
+/// gradient. `positive` = (A^T A)^(1/2) has a bounded one everywhere.
+Polar polar(const torch::Tensor& matrix);
+
+/// The sum of the singular values. Its gradient is the polar factor without directions of vanishing values.
+torch::Tensor nuclear_norm(const torch::Tensor& matrix);
+
+}  // namespace keel

@@ -1,0 +1,129 @@
+#include "keel/torch/procrustes.h"
+
+#include <limits>
+
+#include "autograd.h"
+#include "check.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
+#include "singular_formula.h"
+
+namespace keel::ops {
+
+using ProcrustesTensors = std::tuple<Tensor, Tensor, Tensor>;
+
+ProcrustesTensors procrustes(const Tensor& matrix, bool special) {
+  static const auto op = operator_named<decltype(procrustes)>("keel::procrustes_factor");
+  return op.call(matrix, special);
+}
+
+namespace {
+
+void check_procrustes(const Tensor& matrix, bool special) {
+  if (special)
+    check_matrices("keel::special_procrustes", matrix);
+  else
+    check_rectangles("keel::procrustes", matrix);
+}
+
+/// The determinants of orthogonal matrices. LAPACK takes longer for a small one than all else here.
+Tensor determinant(const Tensor& q) {
+  const auto at = [&](std::int64_t i, std::int64_t j) { return q.select(-2, i).select(-1, j); };
+  const auto minor = [&](std::int64_t i, std::int64_t j) {
+    return at(1, i) * at(2, j) - at(1, j) * at(2, i);
+  };
+  if (q.size(-1) == 2) return at(0, 0) * at(1, 1) - at(0, 1) * at(1, 0);
+  if (q.size(-1) == 3)
+    return at(0, 0) * minor(1, 2) - at(0, 1) * minor(0, 2) + at(0, 2) * minor(0, 1);
+  return at::linalg_det(q);
+}
+
+ProcrustesTensors procrustes_kernel(const Tensor& matrix, bool special) {
+  check_procrustes(matrix, special);
+  const WithoutAutocast in_its_type;
+  const auto type = matrix.scalar_type();
+  auto [left, values, right] = ops::svd(in_compute_type(matrix), "masked");
+  Tensor factor = left.matmul(right);
+  if (special && values.numel() != 0) {
+    // A mirror has its last direction turned.
+    const Tensor mirrored = determinant(factor) < 0;
+    const Tensor sign = 1 - 2 * mirrored.to(values.scalar_type());
+    values.select(-1, -1).mul_(sign);
+    left.select(-1, -1).mul_(sign.unsqueeze(-1));
+    factor = left.matmul(right);
+  }
+  return {factor.to(type), values.to(type), right.to(type)};
+}
+
+ProcrustesTensors procrustes_meta(const Tensor& matrix, bool special) {
+  check_procrustes(matrix, special);
+  const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
+  return {empty_matrices(matrix), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
+}
+
+struct ProcrustesNode : torch::autograd::Function<ProcrustesNode> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& matrix, bool special) {
+    const BelowAutograd below_autograd;
+    auto [factor, values, right] = procrustes(matrix, special);
+    ctx->set_materialize_grads(false);
+    ctx->mark_non_differentiable({values, right});
+    ctx->save_for_backward({matrix, factor, values, right});
+    return {factor, values, right};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined()) return variable_list(2);
+    const variable_list tensors = ctx->get_saved_variables();
+    return {procrustes_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3]),
+            Tensor()};
+  }
+};
+
+ProcrustesTensors procrustes_autograd(const Tensor& matrix, bool special) {
+  check_procrustes(matrix, special);
+  if (!needs_graph({matrix})) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return procrustes(matrix, special);
+  }
+  const variable_list outputs = ProcrustesNode::apply(in_compute_type(matrix), special);
+  const auto type = matrix.scalar_type();
+  return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type)};
+}
+
+Tensor nearest(const Tensor& matrix) { return std::get<0>(procrustes(matrix, false)); }
+
+std::tuple<Tensor, Tensor> nearest_rotation(const Tensor& matrix) {
+  const auto [rotation, values, right] = procrustes(matrix, true);
+  const c10::SymInt n = matrix.sym_size(-1);
+  if (n < 2)  // the one rotation there is
+    return {rotation, at::full_like(values.sum(-1), std::numeric_limits<double>::infinity())};
+  return {rotation, values.select(-1, -2) + values.select(-1, -1)};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "procrustes_factor(Tensor matrix, bool special) -> (Tensor factor, Tensor values, Tensor "
+      "right)");
+  m.def("procrustes(Tensor matrix) -> Tensor", &nearest);
+  m.def("special_procrustes(Tensor matrix) -> (Tensor rotation, Tensor margin)", &nearest_rotation);
+}
+KEEL_OPERATOR("procrustes_factor", &procrustes_kernel, &procrustes_meta, &procrustes_autograd)
+
+}  // namespace keel::ops
+
+namespace keel {
+
+torch::Tensor procrustes(const torch::Tensor& matrix) {
+  ops::check_rectangles("keel::procrustes", matrix);
+  return ops::nearest(matrix);
+}
+
+Rotation special_procrustes(const torch::Tensor& matrix) {
+  ops::check_matrices("keel::special_procrustes", matrix);
+  auto [rotation, margin] = ops::nearest_rotation(matrix);
+  return {std::move(rotation), std::move(margin)};
+}
+
+}  // namespace keel

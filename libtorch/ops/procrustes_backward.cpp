@@ -1,0 +1,90 @@
+#include "autograd.h"
+#include "check.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
+#include "singular_formula.h"
+
+namespace keel::ops {
+
+Tensor procrustes_backward(const Tensor& grad_factor, const Tensor& matrix, const Tensor& factor,
+                           const Tensor& values, const Tensor& right) {
+  static const auto op = operator_named<decltype(procrustes_backward)>("keel::procrustes_backward");
+  return op.call(grad_factor, matrix, factor, values, right);
+}
+
+namespace {
+
+constexpr const char* kProcrustesBackward = "keel::procrustes_backward";
+
+void check_procrustes_backward(const Tensor& grad_factor, const Tensor& matrix,
+                               const Tensor& factor) {
+  check_rectangles(kProcrustesBackward, factor);
+  check_like(kProcrustesBackward, "grad_factor", grad_factor, factor);
+  check_like(kProcrustesBackward, "matrix", matrix, factor);
+}
+
+/// Pairs turn against each other by 2 / (s_i + s_j), and directions beside the factor by 1 / s_i.
+Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matrix,
+                                  const Tensor& factor, const Tensor& values, const Tensor& right) {
+  check_procrustes_backward(grad_factor, matrix, factor);
+  const WithoutAutocast in_its_type;
+  const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mT();
+  const Tensor g = in_compute_type(grad_factor);
+  if (s.numel() == 0) return at::zeros_like(grad_factor);
+  const Tensor u = in_compute_type(factor).matmul(v), g_v = g.matmul(v), p = u.mT().matmul(g_v);
+  const Tensor core = (p - p.mT()) * bounded_reciprocal(pair_sums(s), s);
+  const Tensor inverse = bounded_reciprocal(s, s);
+  return in_both_bases(u, vh, core, g_v * inverse.unsqueeze(-2),
+                       inverse.unsqueeze(-1) * u.mT().matmul(g))
+      .to(factor.scalar_type());
+}
+
+Tensor procrustes_backward_meta(const Tensor& grad_factor, const Tensor& matrix,
+                                const Tensor& factor, const Tensor&, const Tensor&) {
+  check_procrustes_backward(grad_factor, matrix, factor);
+  return empty_matrices(factor);
+}
+
+/// The same in terms of R = factor and H = R^T matrix alone, which are smooth where values repeat, so that it can be
+/// differentiated again: R Y + (G - R R^T G) H^-1 with H Y + Y H = R^T G - G^T R, for m >= n.
+Tensor procrustes_backward_formula(const Tensor& g, const Tensor& matrix, const Tensor& factor,
+                                   const Tensor& values, const Tensor& right) {
+  const Tensor h = factor.mT().matmul(matrix), positive = (h + h.mT()) / 2;
+  const Tensor p = factor.mT().matmul(g);
+  Tensor result = factor.matmul(positive_solve(2 * p, positive, values, right, /*both=*/true));
+  if (right.sym_size(-1) < factor.sym_size(-2))
+    result = result + positive_solve(g - factor.matmul(p), positive, values, right, /*both=*/false);
+  return result;
+}
+
+Tensor procrustes_backward_autograd(const Tensor& grad_factor, const Tensor& matrix,
+                                    const Tensor& factor, const Tensor& values,
+                                    const Tensor& right) {
+  if (!needs_graph({grad_factor, matrix, factor})) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return procrustes_backward(grad_factor, matrix, factor, values, right);
+  }
+  check_procrustes_backward(grad_factor, matrix, factor);
+  const WithoutAutocast in_its_type;
+  const Tensor g = in_compute_type(grad_factor), a = in_compute_type(matrix),
+               r = in_compute_type(factor), s = in_compute_type(values),
+               vh = in_compute_type(right).detach();
+  // Of a wide matrix the transpose is tall, and its right vectors are U.
+  const Tensor result =
+      a.sym_size(-2) < a.sym_size(-1)
+          ? procrustes_backward_formula(g.mT(), a.mT(), r.mT(), s, vh.matmul(r.detach().mT())).mT()
+          : procrustes_backward_formula(g, a, r, s, vh);
+  return result.to(factor.scalar_type());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "procrustes_backward(Tensor grad_factor, Tensor matrix, Tensor factor, Tensor values,"
+      " Tensor right) -> Tensor");
+}
+KEEL_OPERATOR("procrustes_backward", &procrustes_backward_kernel, &procrustes_backward_meta,
+              &procrustes_backward_autograd)
+
+}  // namespace keel::ops

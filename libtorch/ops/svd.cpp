@@ -1,0 +1,107 @@
+#include "keel/svd.h"
+
+#include "autograd.h"
+#include "check.h"
+#include "device.h"
+#include "keel/gradient_rule.h"
+#include "keel/torch/svd.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
+
+namespace keel::ops {
+
+using SvdTensors = std::tuple<Tensor, Tensor, Tensor>;
+
+SvdTensors svd(const Tensor& matrix, StringView rule) {
+  static const auto op = operator_named<decltype(svd)>("keel::svd");
+  return op.call(matrix, rule);
+}
+
+namespace {
+
+constexpr const char* kSvd = "keel::svd";
+
+SvdTensors empty_svd(const Tensor& matrix) {
+  const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
+  return {empty_beside(matrix, {m, k}), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
+}
+
+SvdTensors svd_kernel(const Tensor& matrix, StringView rule) {
+  check_rectangles(kSvd, matrix);
+  parsed(gradient_rule, kSvd, rule);  // a bad rule is an error now, not in some backward
+  const auto type = matrix.scalar_type();
+  const Tensor input = readable(in_compute_type(matrix));
+  const auto [left, values, right] = empty_svd(input);
+  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kSvd, [&] {
+    on_device_of(input, KEEL_TWINS(svd<scalar_t>), rectangles<const scalar_t>(input),
+                 values.data_ptr<scalar_t>(), rectangles<scalar_t>(left),
+                 rectangles<scalar_t>(right), nullptr);
+  });
+  return {left.to(type), values.to(type), right.to(type)};
+}
+
+SvdTensors svd_meta(const Tensor& matrix, StringView rule) {
+  check_rectangles(kSvd, matrix);
+  parsed(gradient_rule, kSvd, rule);
+  return empty_svd(matrix);
+}
+
+struct SvdNode : torch::autograd::Function<SvdNode> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& matrix,
+                               const std::string& rule) {
+    const BelowAutograd below_autograd;
+    auto [left, values, right] = ops::svd(matrix, rule);
+    ctx->set_materialize_grads(false);
+    ctx->saved_data["rule"] = rule;
+    ctx->save_for_backward({left, values, right});
+    return {left, values, right};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[0].defined() && !grads[1].defined() && !grads[2].defined()) return variable_list(2);
+    const variable_list outputs = ctx->get_saved_variables();
+    return {svd_backward(if_defined(grads[0]), if_defined(grads[1]), if_defined(grads[2]),
+                         outputs[0], outputs[1], outputs[2], ctx->saved_data["rule"].toStringRef()),
+            Tensor()};
+  }
+};
+
+SvdTensors svd_autograd(const Tensor& matrix, StringView rule) {
+  check_rectangles(kSvd, matrix);
+  if (!needs_graph({matrix})) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return ops::svd(matrix, rule);
+  }
+  const variable_list outputs = SvdNode::apply(in_compute_type(matrix), text(rule));
+  const auto type = matrix.scalar_type();
+  return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type)};
+}
+
+Tensor svdvals(const Tensor& matrix) {
+  check_rectangles("keel::svdvals", matrix);
+  return std::get<1>(ops::svd(matrix, "masked"));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def("svd(Tensor matrix, str rule='masked') -> (Tensor U, Tensor S, Tensor Vh)");
+  m.def("svdvals(Tensor matrix) -> Tensor", &svdvals);
+}
+KEEL_OPERATOR("svd", &svd_kernel, &svd_meta, &svd_autograd)
+
+}  // namespace keel::ops
+
+namespace keel {
+
+Svd svd(const torch::Tensor& matrix, const GradientRule& rule) {
+  ops::check_rectangles("keel::svd", matrix);
+  auto [left, values, right] = ops::svd(matrix, to_string(rule));
+  return {std::move(left), std::move(values), std::move(right)};
+}
+
+torch::Tensor svdvals(const torch::Tensor& matrix) {
+  return keel::svd(matrix).S;  // at::svd is found by its argument, too
+}
+
+}  // namespace keel

@@ -1,0 +1,20 @@
+#include "singular_formula.h"
+
+#include "gradient_rule_formula.h"
+
+namespace keel::ops {
+
+Tensor in_both_bases(const Tensor& left, const Tensor& right, const Tensor& core,
+                     const Tensor& beside_left, const Tensor& beside_right) {
+  if (right.sym_size(-2) < left.sym_size(-2) && beside_left.defined())
+    return (left.matmul(core - left.mT().matmul(beside_left)) + beside_left).matmul(right);
+  if (left.sym_size(-1) < right.sym_size(-1) && beside_right.defined())
+    return left.matmul((core - beside_right.matmul(right.mT())).matmul(right) + beside_right);
+  return left.matmul(core).matmul(right);
+}
+
+Tensor bounded_reciprocal(const Tensor& x, const Tensor& values) {
+  return reciprocal(Masked{}, x, values);
+}
+
+}  // namespace keel::ops

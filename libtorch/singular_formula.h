@@ -1,0 +1,27 @@
+#pragma once
+
+#include "types.h"
+
+namespace keel::ops {
+
+/// What every gradient of singular values and vectors ends in (docs/rectangular.md): with U = left (..., m, k) and V^T = right
+/// (..., k, n),
+///     U core V^T + (I - U U^T) beside_left V^T + U beside_right (I - V V^T).
+/// The last two are zero where U or V is square, and `beside_` is then not read.
+Tensor in_both_bases(const Tensor& left, const Tensor& right, const Tensor& core,
+                     const Tensor& beside_left, const Tensor& beside_right);
+
+/// x_i + x_j of (..., k) values: (..., k, k).
+inline Tensor pair_sums(const Tensor& values) {
+  return values.unsqueeze(-1) + values.unsqueeze(-2);
+}
+
+/// 1 / x, 0 where x is within rounding of 0 beside the largest of `values`: that is where factors are ambiguous.
+Tensor bounded_reciprocal(const Tensor& x, const Tensor& values);
+
+/// Products below this stay in their type, whatever autocast says: half would lose what the formulas keep.
+struct WithoutAutocast {
+  const c10::impl::ExcludeDispatchKeyGuard keys{c10::autocast_dispatch_keyset};
+};
+
+}  // namespace keel::ops
