@@ -36,6 +36,15 @@ Tensor svd_backward(const Optional<Tensor>& grad_left, const Optional<Tensor>& g
                     const Optional<Tensor>& grad_right, const Tensor& left, const Tensor& values,
                     const Tensor& right, StringView rule);
 
+/// U f(S) V^T, then left, values, right and how many values are kept.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> singular(const Tensor& matrix,
+                                                            StringView function, StringView rank);
+
+/// `matrix` and `result` tie second derivatives to them.
+Tensor singular_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& result,
+                         const Tensor& left, const Tensor& values, const Tensor& right,
+                         const Tensor& kept, StringView function, StringView rank);
+
 /// The nearest matrix with orthonormal columns (or rows), `special`: the nearest rotation, and for the gradient the singular
 /// values and right vectors V^T. `special` lets the last value carry the sign of the determinant.
 std::tuple<Tensor, Tensor, Tensor> procrustes(const Tensor& matrix, bool special);

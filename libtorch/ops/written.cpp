@@ -2,6 +2,7 @@
 
 #include "check.h"
 #include "keel/layer_matrix.h"
+#include "keel/torch/singular.h"
 
 namespace keel::ops {
 namespace {
@@ -15,8 +16,9 @@ std::string written(StringView kind, StringView given) {
   if (wanted == "rank_policy") return by(rank_policy, "keel::rank_policy");
   if (wanted == "layer_map") return by(layer_map, "keel::layer_map");
   if (wanted == "spectral_function") return by(spectral_function, "keel::spectral_function");
-  TORCH_CHECK_VALUE(false, "keel::written: expected kind spectral_rule, rank_policy, layer_map or ",
-                    "spectral_function, got ", wanted);
+  if (wanted == "singular_function") return by(singular_function, "keel::singular_function");
+  TORCH_CHECK_VALUE(false, "keel::written: expected kind spectral_rule, rank_policy, layer_map, ",
+                    "spectral_function or singular_function, got ", wanted);
 }
 
 }  // namespace

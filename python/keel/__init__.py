@@ -27,8 +27,17 @@ from .linalg import (  # noqa: E402
     spectral,
     sqrtm,
 )
-from .procrustes import Polar, polar, procrustes, special_procrustes  # noqa: E402
-from .singular import Svd, nuclear_norm, svd, svdvals  # noqa: E402
+from .procrustes import Polar, kabsch, polar, procrustes, special_procrustes  # noqa: E402
+from .singular import (  # noqa: E402
+    Svd,
+    low_rank,
+    nuclear_norm,
+    pinv,
+    singular,
+    soft_threshold,
+    svd,
+    svdvals,
+)
 from .rules import *  # noqa: E402, F401, F403
 
 __version__ = _version.read()
@@ -42,13 +51,18 @@ __all__ = [
     "expm",
     "inv_sqrtm",
     "invm",
+    "kabsch",
     "logm",
+    "low_rank",
     "nn",
     "nuclear_norm",
+    "pinv",
     "polar",
     "powm",
     "procrustes",
     "projector",
+    "singular",
+    "soft_threshold",
     "special_procrustes",
     "spectral",
     "sqrtm",

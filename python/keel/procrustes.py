@@ -1,4 +1,4 @@
-"""Nearest orthogonal matrices and rotations, over ``torch.ops.keel``.
+"""Nearest orthogonal matrices and rotations, and registration of points, over ``torch.ops.keel``.
 
 Matrices are (..., m, n). Gradients are exact, also at repeated singular values, and differentiable to any
 order. They end only where the answer itself is ambiguous, and are finite there too: the directions between
@@ -8,7 +8,7 @@ NaN for itself alone.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Tuple, Union, overload
+from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from .rules import flag
 
 
-__all__ = ["Polar", "polar", "procrustes", "special_procrustes"]
+__all__ = ["Polar", "kabsch", "polar", "procrustes", "special_procrustes"]
 
 
 class Polar(NamedTuple):
@@ -87,3 +87,42 @@ def special_procrustes(
     flag("keel.special_procrustes", "return_margin", return_margin)
     rotation, margin = torch.ops.keel.special_procrustes(matrix)
     return (rotation, margin) if return_margin else rotation
+
+
+@overload
+def kabsch(
+    P: Tensor, Q: Tensor, weights: Optional[Tensor] = None, *, scale: Literal[False] = False
+) -> Tuple[Tensor, Tensor]:
+    ...
+
+
+@overload
+def kabsch(
+    P: Tensor, Q: Tensor, weights: Optional[Tensor] = None, *, scale: Literal[True]
+) -> Tuple[Tensor, Tensor, Tensor]:
+    ...
+
+
+def kabsch(
+    P: Tensor, Q: Tensor, weights: Optional[Tensor] = None, *, scale: bool = False
+) -> Union[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor, Tensor]]:
+    """The rotation R (..., d, d) and translation t (..., d) that take the points ``P`` (..., N, d) to ``Q`` with the
+    least weighted sum of squares: Q_i ~ R P_i + t for each point, so ``P @ R.mT + t.unsqueeze(-2)`` for all. Never a
+    mirror.
+
+    ``weights`` (..., N), none negative, may hold zeros; only their ratios matter. ``scale=True`` finds the best factor
+    s (...) in Q_i ~ s R P_i + t and returns R, t, s. It is 1 where all points of P coincide.
+
+    Gradients flow to P, Q and weights, through :func:`special_procrustes`: points that leave the rotation open (all
+    on a line) get one of those that fit, and a finite gradient.
+
+    >>> P = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> Q = torch.tensor([[5.0, 1.0], [5.0, 2.0], [3.0, 1.0]])  # a quarter turn, then (5, 1)
+    >>> R, t = keel.kabsch(P, Q)
+    >>> R.round(decimals=3) + 0, t.round(decimals=3)
+    (tensor([[ 0., -1.],
+            [ 1.,  0.]]), tensor([5., 1.]))
+    """
+    flag("keel.kabsch", "scale", scale)
+    rotation, translation, factor = torch.ops.keel.kabsch(P, Q, weights, scale)
+    return (rotation, translation, factor) if scale else (rotation, translation)

@@ -1,4 +1,4 @@
-"""Singular value decomposition of matrices of any shape, over ``torch.ops.keel``.
+"""Singular values of matrices of any shape, and functions of them, over ``torch.ops.keel``.
 
 Matrices are (..., m, n). float16 and bfloat16 are computed in float32. A matrix with NaN or infinity
 gives NaN for itself alone.
@@ -6,14 +6,24 @@ gives NaN for itself alone.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
 
 import torch
 from torch import Tensor
 
-from .rules import GRADIENT_RULES, GradientRule, Masked, written
+from .rules import (
+    GRADIENT_RULES,
+    RANK_POLICIES,
+    FullRank,
+    GradientRule,
+    Masked,
+    RankPolicy,
+    finite,
+    flag,
+    written,
+)
 
-__all__ = ["Svd", "nuclear_norm", "svd", "svdvals"]
+__all__ = ["Svd", "low_rank", "nuclear_norm", "pinv", "singular", "soft_threshold", "svd", "svdvals"]
 
 
 class Svd(NamedTuple):
@@ -34,7 +44,7 @@ def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
     The rule bounds 1 / (s_i - s_j), and 1 / (s_i + s_j) and 1 / s_i in the same way. The default equals torch's
     gradient where no two values, and no value and zero, are closer than 10 sqrt(k) machine epsilons of the
     largest. At repeated values it stays right for losses that see their vectors only as a whole.
-    :func:`polar` and :func:`procrustes` are exact there.
+    :func:`singular`, :func:`polar` and :func:`procrustes` are exact there.
 
     U, S and Vh cut to the leading values have the whole gradient: the dropped values take part in it.
 
@@ -70,3 +80,79 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
             [0., 1.]])
     """
     return torch.ops.keel.nuclear_norm(matrix)
+
+
+@overload
+def singular(
+    matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: Literal[False] = False
+) -> Tensor:
+    ...
+
+
+@overload
+def singular(
+    matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: Literal[True]
+) -> Tuple[Tensor, Tensor]:
+    ...
+
+
+def singular(
+    matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: bool = False
+) -> Union[Tensor, Tuple[Tensor, Tensor]]:
+    """U f(S) V^T, over all singular values or those that ``rank`` keeps. Its gradient is exact, also at repeated
+    values: the rectangular twin of :func:`spectral`.
+
+    ``function`` is "one", "identity", "inv", "inv(rtol=1e-06)", "power(exponent=0.5)" or
+    "soft_threshold(threshold=0.1)". ``rank`` is :class:`keel.FullRank`, :class:`keel.LeadingCount` or
+    :class:`keel.LeadingEnergy`, which here counts squares of singular values. ``return_kept=True`` returns (...),
+    int64, too: how many values were kept, from the largest down.
+
+    Between kept and dropped values the gradient has a pole where they meet; pairs within 10 sqrt(k) machine
+    epsilons of the largest value get 0 there. At full rank "one", "identity" and "inv" differentiate to any order,
+    powers twice. A derivative that is not there is an error.
+
+    >>> A = torch.diag(torch.tensor([4.0, 1.0, 0.01]))
+    >>> keel.singular(A, "power(exponent=0.5)").diagonal()
+    tensor([2.0000, 1.0000, 0.1000])
+    >>> X, kept = keel.singular(A, "one", keel.LeadingEnergy(0.99), return_kept=True)
+    >>> X.diagonal(), kept
+    (tensor([1., 1., 0.]), tensor(2))
+    """
+    flag("keel.singular", "return_kept", return_kept)
+    policy = written("keel.singular", "rank", RANK_POLICIES, rank)
+    result, _, _, _, kept = torch.ops.keel.singular(matrix, function, policy)
+    return (result, kept) if return_kept else result
+
+
+def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
+    """The Moore-Penrose inverse (..., n, m). Singular values up to ``rtol`` times the largest count as zero; None
+    means max(m, n) machine epsilons, as in :func:`torch.linalg.pinv`.
+
+    With the default it can be differentiated to any order, as long as the rank stays what it is; with another
+    ``rtol`` once.
+
+    >>> keel.pinv(torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]))
+    tensor([[0.5000, 0.0000, 0.0000],
+            [0.0000, 0.0000, 0.0000]])
+    """
+    number = None if rtol is None else finite("keel.pinv", "rtol", rtol)
+    return torch.ops.keel.pinv(matrix, number)
+
+
+def low_rank(matrix: Tensor, rank: RankPolicy) -> Tensor:
+    """The nearest matrix of the rank that ``rank`` says: :class:`keel.LeadingCount`, or :class:`keel.LeadingEnergy`
+    of squares of singular values.
+
+    >>> keel.low_rank(torch.diag(torch.tensor([3.0, 2.0, 1.0])), keel.LeadingCount(2)).diagonal()
+    tensor([3., 2., 0.])
+    """
+    return torch.ops.keel.low_rank(matrix, written("keel.low_rank", "rank", RANK_POLICIES, rank))
+
+
+def soft_threshold(matrix: Tensor, threshold: float) -> Tensor:
+    """The proximal map of ``threshold`` * nuclear norm: U max(S - threshold, 0) V^T.
+
+    >>> keel.soft_threshold(torch.diag(torch.tensor([3.0, 2.0, 1.0])), 1.5).diagonal()
+    tensor([1.5000, 0.5000, 0.0000])
+    """
+    return torch.ops.keel.soft_threshold(matrix, finite("keel.soft_threshold", "threshold", threshold))

@@ -1,33 +1,7 @@
-#include <gtest/gtest.h>
-
-#include "support.h"
+#include "rectangles.h"
 
 namespace keel::test {
 namespace {
-
-/// dL/dA by differences of fourth order, entry by entry.
-Tensor plain_differences(const Loss& loss, const Tensor& matrix, double step = 1e-3) {
-  const Tensor result = torch::zeros_like(matrix);
-  const auto moved = [&](std::int64_t at, double distance) {
-    Tensor a = matrix.detach().clone();
-    a.view(-1)[at] += distance;
-    return loss(a).item<double>();
-  };
-  for (std::int64_t i = 0; i < matrix.numel(); ++i)
-    result.view(-1)[i] =
-        (8 * (moved(i, step) - moved(i, -step)) - (moved(i, 2 * step) - moved(i, -2 * step))) /
-        (12 * step);
-  return result;
-}
-
-Tensor with_values(std::int64_t m, std::int64_t n, const std::vector<double>& values) {
-  const auto [u, s, v] = torch::linalg_svd(random({m, n}, 5), false);
-  return (u * torch::tensor(values, at::kDouble)).matmul(v).contiguous();
-}
-
-using Shape = std::pair<std::int64_t, std::int64_t>;
-const std::vector<Shape> kShapes = {{3, 3}, {5, 3}, {3, 5}};
-const std::vector<std::vector<double>> kValues = {{3, 2, 1}, {2, 2, 1}, {1, 1, 1}};
 
 TEST(Svd, GradientsAreTorchsWhereThoseAreFinite) {
   for (const auto& [m, n] : kShapes) {
@@ -54,15 +28,15 @@ TEST(Svd, GradientsAreTorchsWhereThoseAreFinite) {
 
 TEST(Procrustes, GradientsAgreeWithDifferencesAlsoAtRepeatedValues) {
   for (const auto& [m, n] : kShapes)
-    for (const auto& values : kValues) {
-      const Tensor a = with_values(m, n, values), weight = random({m, n}, 7);
+    for (const auto& values : kSingularValues) {
+      const Tensor a = with_singular_values(m, n, values), weight = random({m, n}, 7);
       const Tensor of_positive = random({n, n}, 8);
       const Loss loss = [&](const Tensor& x) {
         const auto [factor, positive] = keel::polar(x);
         return (factor * weight).sum() + (positive * of_positive).sum() +
                2 * keel::nuclear_norm(x) + (keel::procrustes(x) * weight).square().sum();
       };
-      EXPECT_LT(relative_error(gradient(loss, a), plain_differences(loss, a)), 1e-8)
+      EXPECT_LT(relative_error(gradient(loss, a), entrywise_differences(loss, a)), 1e-8)
           << m << " x " << n << " at " << values;
     }
 }

@@ -42,6 +42,10 @@ LOSSES = {
 }
 LOSSES["powm"] = lambda m: (keel.powm(m, 0.3) * weights(m)).sum()
 LOSSES["eigh"] = through_eigh
+for name in ("procrustes", "special_procrustes", "pinv"):
+    LOSSES[name] = lambda m, f=getattr(keel, name): (f(m) * weights(m)).sum()
+LOSSES["polar"] = lambda m: (keel.polar(m).positive * weights(m)).sum()
+LOSSES["singular"] = lambda m: (keel.singular(m, "power(exponent=0.3)") * weights(m)).sum()
 LOSSES["moments"] = lambda x: (torch.ops.keel.moments(x)[1].pow(3) * weights(x)).sum()
 LOSSES["affine"] = lambda m: (
     torch.ops.keel.affine(m, (m * m).unsqueeze(0), m[0], m[1]).pow(3) * weights(m)

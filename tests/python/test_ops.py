@@ -165,6 +165,37 @@ def opcheck_samples():
         yield getattr(keel, name), (m,)
     yield keel.powm, (m, 0.3)
     yield keel.projector, (m, "leading_count(count=2)")
+    yield from opcheck_rectangles()
+
+
+def opcheck_rectangles():
+    a = torch.randn(2, 5, 3, dtype=torch.double, generator=torch.Generator().manual_seed(2))
+    square, g = a[:, :3].clone(), torch.ones_like(a)
+    u, s, vh = keel.svd(a)
+    factor, values, right = keel.procrustes_factor(a, False)
+    positive = keel.polar_positive(a, factor, values, right)
+    parts, wanted = keel.singular(a, "inv"), a.clone().requires_grad_()
+    yield keel.svd, (wanted,)
+    yield keel.svd, (a.float(), "lorentzian(width=0.0001)")
+    yield keel.svd_backward, (u, s, vh, u, s, vh, "masked")
+    yield keel.svd_backward, (u, None, None, u, s, vh, "taylor(terms=9)")
+    yield keel.svdvals, (wanted,)
+    yield keel.singular, (wanted, "power(exponent=0.5)")
+    yield keel.singular, (a, "identity", "leading_energy(fraction=0.9)")
+    yield keel.singular_backward, (g, a, *parts, "inv")
+    yield keel.procrustes_factor, (wanted, False)
+    yield keel.procrustes_backward, (g, a, factor, values, right)
+    yield keel.polar_positive, (wanted, factor, values, right)
+    yield keel.polar_positive_backward, (positive.clone(), a, factor, values, right)
+    yield keel.positive_solve, (g, positive, values, right, False)
+    yield keel.positive_solve, (square, positive, values, right, True)
+    yield keel.without_derivative_where, (wanted, s[:, 0] < 0, "none")
+    for operator in (keel.procrustes, keel.polar, keel.nuclear_norm, keel.pinv):
+        yield operator, (wanted,)
+    yield keel.special_procrustes, (square.clone().requires_grad_(),)
+    yield keel.low_rank, (wanted, "leading_count(count=2)")
+    yield keel.soft_threshold, (wanted, 0.1)
+    yield keel.kabsch, (wanted, g, None, True)
 
 
 @needs_opcheck

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "keel/spectral.h"
+#include "keel/term.h"
+
+namespace keel {
+
+/// What is done to each singular value.
+struct UnitValues {
+  static constexpr const char* kName = "one";
+  static void fields(auto&&, auto&&) {}
+};
+struct SameValues {
+  static constexpr const char* kName = "identity";
+  static void fields(auto&&, auto&&) {}
+};
+/// 1 / s, and 0 where s <= rtol * the largest. Empty means max(m, n) machine epsilons, as torch's pinv has it.
+struct InverseValues {
+  std::optional<double> rtol = std::nullopt;
+
+  static constexpr const char* kName = "inv";
+  static void fields(auto&& self, auto&& visit) { visit("rtol", self.rtol, term::kFromZero); }
+};
+/// s^exponent. Of a negative exponent zero has none: the matrix's result is NaN.
+struct PowerOfValues {
+  double exponent = 1.0;
+
+  static constexpr const char* kName = "power";
+  static void fields(auto&& self, auto&& visit) { visit("exponent", self.exponent, term::kAny); }
+};
+/// max(s - threshold, 0).
+struct SoftThreshold {
+  double threshold = 0.0;
+
+  static constexpr const char* kName = "soft_threshold";
+  static void fields(auto&& self, auto&& visit) {
+    visit("threshold", self.threshold, term::kFromZero);
+  }
+};
+using SingularFunction =
+    std::variant<UnitValues, SameValues, InverseValues, PowerOfValues, SoftThreshold>;
+
+/// "one", "identity", "inv(rtol=1e-06)", "power(exponent=0.5)", "soft_threshold(threshold=0.1)", and back as gradient_rule()
+/// does.
+std::string to_string(const SingularFunction& function);
+SingularFunction singular_function(std::string_view text,
+                                   std::string_view operation = "keel::singular_function");
+
+struct Singular {
+  torch::Tensor result;  ///< (..., m, n), U_r f(S_r) V_r^T
+  torch::Tensor kept;    ///< (...), int64: how many singular values, from the largest down
+};
+
+/// U f(S) V^T of (..., m, n) matrices A = U S V^T, over all singular values or those that `rank` keeps: FullRank, LeadingCount, or
+/// LeadingEnergy, which counts squares of singular values. The rectangular twin of keel::spectral.
+///
+/// - The gradient is exact, also at repeated values. Between kept and dropped values it has a pole where they meet, which is
+///   part of the problem: pairs within 10 sqrt(k) machine epsilons of the largest value get 0 there.
+/// - At full rank `one`, `identity` and `inv` (with the default rtol) differentiate to any order, powers twice. A derivative that
+///   is not there is an error, never a wrong number.
+Singular singular(const torch::Tensor& matrix, const SingularFunction& function,
+                  const RankPolicy& rank = FullRank{});
+
+/// The Moore-Penrose inverse (..., n, m). Its gradient takes values that are dropped for what they are.
+torch::Tensor pinv(const torch::Tensor& matrix, std::optional<double> rtol = std::nullopt);
+
+/// The nearest matrix of the rank that `rank` says.
+torch::Tensor low_rank(const torch::Tensor& matrix, const RankPolicy& rank);
+
+/// The proximal map of threshold * nuclear norm: singular values less the threshold, none below 0.
+torch::Tensor soft_threshold(const torch::Tensor& matrix, double threshold);
+
+}  // namespace keel

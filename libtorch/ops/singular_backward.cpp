@@ -1,0 +1,135 @@
+#include "autograd.h"
+#include "check.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
+#include "singular_formula.h"
+#include "singular_function.h"
+
+namespace keel::ops {
+
+Tensor singular_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& result,
+                         const Tensor& left, const Tensor& values, const Tensor& right,
+                         const Tensor& kept, StringView function, StringView rank) {
+  static const auto op = operator_named<decltype(singular_backward)>("keel::singular_backward");
+  return op.call(grad_result, matrix, result, left, values, right, kept, function, rank);
+}
+
+namespace {
+
+constexpr const char* kSingularBackward = "keel::singular_backward";
+
+void check_singular_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& kept) {
+  check_rectangles(kSingularBackward, matrix);
+  check_like(kSingularBackward, "grad_result", grad_result, matrix);
+  check_rank(kSingularBackward, kept, matrix);
+}
+
+Tensor singular_backward_kernel(const Tensor& grad_result, const Tensor& matrix, const Tensor&,
+                                const Tensor& left, const Tensor& values, const Tensor& right,
+                                const Tensor& kept, StringView function, StringView) {
+  check_singular_backward(grad_result, matrix, kept);
+  const SingularFunction f = parsed(singular_function, kSingularBackward, function);
+  const WithoutAutocast in_its_type;
+  const Tensor u = in_compute_type(left), s = in_compute_type(values), vh = in_compute_type(right);
+  const Tensor g = in_compute_type(grad_result);
+  if (s.numel() == 0) return at::zeros_like(grad_result);
+  const SingularKernels kernels = singular_kernels(f, s, kept);
+  const Tensor g_v = g.matmul(vh.mT()), u_g = u.mT().matmul(g), p = u.mT().matmul(g_v);
+  const Tensor core = (kernels.together * (p + p.mT()) + kernels.against * (p - p.mT())) / 2;
+  return in_both_bases(u, vh, core, g_v * kernels.beside.unsqueeze(-2),
+                       kernels.beside.unsqueeze(-1) * u_g)
+      .to(matrix.scalar_type());
+}
+
+Tensor singular_backward_meta(const Tensor& grad_result, const Tensor& matrix, const Tensor&,
+                              const Tensor&, const Tensor&, const Tensor&, const Tensor& kept,
+                              StringView function, StringView) {
+  check_singular_backward(grad_result, matrix, kept);
+  parsed(singular_function, kSingularBackward, function);
+  return empty_matrices(matrix);
+}
+
+// Gradients at full rank in smooth functions of the matrix alone, to be differentiated again. A is the matrix, X the result
+// and G its gradient. An undefined tensor: there is none.
+
+template <typename Other>
+Tensor smooth_gradient(const Other&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                       const Tensor&) {
+  return {};
+}
+
+Tensor smooth_gradient(const UnitValues&, const Tensor& g, const Tensor& a, const Tensor& x,
+                       const Tensor& values, const Tensor& right) {
+  return procrustes_backward(g, a, x, values, right);
+}
+
+Tensor smooth_gradient(const SameValues&, const Tensor& g, const Tensor&, const Tensor&,
+                       const Tensor&, const Tensor&) {
+  return g.clone();
+}
+
+/// The derivative of the pseudo-inverse X^T at constant rank: nothing of A is beyond X.
+Tensor smooth_gradient(const InverseValues& f, const Tensor& g, const Tensor& a, const Tensor& x,
+                       const Tensor&, const Tensor&) {
+  if (f.rtol) return {};
+  const Tensor outside_left = g - x.matmul(a.mT().matmul(g));
+  const Tensor outside_right = g - g.matmul(a.mT()).matmul(x);
+  return outside_left.matmul(x.mT()).matmul(x) + x.matmul(x.mT()).matmul(outside_right) -
+         x.matmul(g.mT()).matmul(x);
+}
+
+/// X = R f(H) with the polar factors R and H of A, for m >= n.
+Tensor smooth_gradient(const PowerOfValues& f, const Tensor& g, const Tensor& a, const Tensor& x,
+                       const Tensor& s, const Tensor& right) {
+  if (a.sym_size(-2) < a.sym_size(-1)) return smooth_gradient(f, g.mT(), a.mT(), x, s, right).mT();
+  const auto [r, values, vectors] = procrustes(a, false);
+  const Tensor h = polar_positive(a, r, values, vectors), of_h = r.mT().matmul(g);
+  const std::string power = to_string(SpectralFunction{SpectralFunction::Kind::power, f.exponent});
+  const auto [f_h, l, v, rank] = spectral(h, power, "full", "exact");
+  const Tensor by_h =
+      spectral_backward((of_h + of_h.mT()) / 2, h, l, v, rank, power, "full", "exact");
+  return procrustes_backward(g.matmul(f_h), a, r, values, vectors) +
+         polar_positive_backward(by_h, a, r, values, vectors);
+}
+
+Tensor singular_backward_autograd(const Tensor& grad_result, const Tensor& matrix,
+                                  const Tensor& result, const Tensor& left, const Tensor& values,
+                                  const Tensor& right, const Tensor& kept, StringView function,
+                                  StringView rank) {
+  const auto compute = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return singular_backward(grad_result, matrix, result, left, values, right, kept, function,
+                             rank);
+  };
+  if (!needs_graph({grad_result, matrix, result})) return compute();
+  check_singular_backward(grad_result, matrix, kept);
+  const SingularFunction f = parsed(singular_function, kSingularBackward, function);
+  if (std::holds_alternative<FullRank>(parsed(rank_policy, kSingularBackward, rank))) {
+    const WithoutAutocast in_its_type;
+    const Tensor smooth = std::visit(
+        [&](const auto& chosen) {
+          return smooth_gradient(chosen, in_compute_type(grad_result), in_compute_type(matrix),
+                                 in_compute_type(result), in_compute_type(values),
+                                 in_compute_type(right));
+        },
+        f);
+    if (smooth.defined()) return smooth.to(matrix.scalar_type());
+  }
+  return WithoutDerivative::apply(
+      "keel::singular: no second derivative of " + text(function) + " with rank policy " +
+          text(rank) + "; at full rank one, identity, inv and power have theirs",
+      std::function<variable_list()>([&] { return variable_list{compute()}; }), grad_result, matrix,
+      result)[0];
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "singular_backward(Tensor grad_result, Tensor matrix, Tensor result, Tensor left,"
+      " Tensor values, Tensor right, Tensor kept, str function, str rank='full') -> Tensor");
+}
+KEEL_OPERATOR("singular_backward", &singular_backward_kernel, &singular_backward_meta,
+              &singular_backward_autograd)
+
+}  // namespace keel::ops

@@ -1,0 +1,130 @@
+"""Registration of point sets: known motions, pytorch3d's formula as the peer, gradients, degenerate sets."""
+
+import math
+
+import pytest
+import torch
+from rectangles import plain_rotation
+
+import keel
+
+close = torch.testing.assert_close
+
+
+def motion(d, batch=(4,)):
+    r = keel.special_procrustes(torch.randn(*batch, d, d, dtype=torch.double))
+    return r, torch.randn(*batch, d, dtype=torch.double), torch.rand(batch, dtype=torch.double) + 0.5
+
+
+def moved(points, rotation, translation, scale):
+    return scale[..., None, None] * (points @ rotation.mT) + translation.unsqueeze(-2)
+
+
+def plain(P, Q, weights, scale):
+    """As in pytorch3d's corresponding_points_alignment, for column vectors."""
+    w = weights.unsqueeze(-1) / weights.sum(-1)[..., None, None]
+    p_mean, q_mean = (w * P).sum(-2, keepdim=True), (w * Q).sum(-2, keepdim=True)
+    p, q = P - p_mean, Q - q_mean
+    covariance = (w * q).mT @ p
+    r = plain_rotation(covariance)
+    s = torch.ones_like(covariance[..., 0, 0])
+    if scale:
+        s = (r * covariance).sum((-2, -1)) / (w * p.square()).sum((-2, -1))
+    t = q_mean.squeeze(-2) - s.unsqueeze(-1) * (p_mean @ r.mT).squeeze(-2)
+    return r, t, s
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_motions_are_found(d):
+    r, t, s = motion(d)
+    P = torch.randn(4, 20, d, dtype=torch.double)
+    rotation, translation, scale = keel.kabsch(P, moved(P, r, t, s), scale=True)
+    close((rotation, translation, scale), (r, t, s))
+    rotation, translation = keel.kabsch(P, moved(P, r, t, torch.ones_like(s)))
+    close((rotation, translation), (r, t))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_the_peer_where_it_is_finite(scale):
+    P, Q = (torch.randn(2, 3, 7, 3, dtype=torch.double, requires_grad=True) for _ in range(2))
+    w = torch.rand(2, 3, 7, dtype=torch.double, requires_grad=True)
+    ours, theirs = torch.ops.keel.kabsch(P, Q, w, scale), plain(P, Q, w, scale)
+    close(ours, theirs)
+    outputs = 3 if scale else 2
+    weights = [torch.randn_like(x) for x in ours[:outputs]]
+    close(
+        torch.autograd.grad(ours[:outputs], (P, Q, w), weights),
+        torch.autograd.grad(theirs[:outputs], (P, Q, w), weights),
+    )
+
+
+def test_first_and_second_derivatives():
+    r, t, s = motion(3, ())
+    P = torch.randn(5, 3, dtype=torch.double)
+    Q = moved(P, r, t, s) + 0.3 * torch.randn(5, 3, dtype=torch.double)
+    w = torch.rand(5, dtype=torch.double) + 0.1
+    inputs = [x.requires_grad_() for x in (P, Q, w)]
+
+    def function(*points):
+        return keel.kabsch(*points, scale=True)
+
+    assert torch.autograd.gradcheck(function, inputs)
+    assert torch.autograd.gradgradcheck(function, inputs, atol=1e-4)
+
+
+def test_weights():
+    r, t, s = motion(3)
+    P = torch.randn(4, 10, 3, dtype=torch.double)
+    Q = moved(P, r, t, torch.ones_like(s))
+    Q[:, 5:] += torch.randn(4, 5, 3, dtype=torch.double)  # outliers
+    w = torch.ones(4, 10, dtype=torch.double)
+    w[:, 5:] = 0
+    close(keel.kabsch(P, Q, w), (r, t))
+    close(keel.kabsch(P, Q, 1e-30 * w), (r, t))
+    nothing = keel.kabsch(P, Q, 0 * w, scale=True)
+    assert all(x.isfinite().all() for x in nothing)
+    assert nothing[2].tolist() == [1.0] * 4
+
+
+def test_mirrors_are_never_returned():
+    P = torch.randn(6, 9, 3)
+    rotation, _ = keel.kabsch(P, P * torch.tensor([1.0, 1.0, -1.0]))
+    close(torch.det(rotation), torch.ones(6))
+
+
+@pytest.mark.parametrize("name", ["plane", "line", "one point", "one place"])
+def test_degenerate_sets(name):
+    r, t, _ = motion(3, ())
+    P = torch.randn(8, 3, dtype=torch.double)
+    if name == "plane":
+        P[:, 2] = 0
+    elif name == "line":
+        P = P[:, :1] * torch.tensor([1.0, 2.0, -1.0], dtype=torch.double)
+    elif name == "one point":
+        P = P[:1]
+    else:
+        P = P[:1].expand(8, 3).clone()
+    P.requires_grad_()
+    Q = moved(P.detach(), r, t, torch.ones((), dtype=torch.double))
+    rotation, translation, scale = keel.kabsch(P, Q, scale=True)
+    close(moved(P, rotation, translation, scale), Q, check_stride=False)
+    if name == "plane":
+        close(rotation, r)
+    loss = rotation.sum() + translation.sum() + scale
+    (grad,) = torch.autograd.grad(loss, P)
+    assert grad.isfinite().all() and grad.abs().max() < 1e3
+
+
+def test_types_and_errors():
+    P = torch.randn(2, 5, 3)
+    r, t = keel.kabsch(P.half(), P.half())
+    assert r.dtype == t.dtype == torch.half
+    r, t = keel.kabsch(P.mT.contiguous().mT, P)
+    close(r, torch.eye(3).expand(2, 3, 3), rtol=0, atol=1e-5)
+    P[1, 0, 0] = math.nan
+    r, t = keel.kabsch(P, P)
+    assert r[1].isnan().all() and r[0].isfinite().all()
+    with pytest.raises(RuntimeError, match=r"keel::kabsch: expected Q of shape \(2, 5, 3\), got \(5, 3\)"):
+        keel.kabsch(P, P[0])
+    with pytest.raises(RuntimeError, match=r"keel::kabsch: expected weights of shape \(2, 5\), got \(5\)"):
+        keel.kabsch(P, P, torch.ones(5))
