@@ -11,6 +11,8 @@ bool can_be_waited_for(const Tensor& tensor) {
   Tensor layer = tensor;
   while (const TensorWrapper* wrapper = maybeGetTensorWrapper(layer)) layer = wrapper->value();
   if (isBatchedTensor(layer)) return false;
+  // A tensor that torch.compile traces with has no numbers.
+  if (layer.key_set().has(c10::DispatchKey::Python)) return false;
   return !(tensor.is_cuda() && capturing_on_cuda(tensor));
 }
 

@@ -36,8 +36,8 @@ void on_cuda(const Tensor& tensor, const std::function<void(const Stream&)>& bod
 /// Whether a graph is being captured from the current stream of the tensor's device.
 bool capturing_on_cuda(const Tensor& tensor);
 
-/// Whether the tensor's numbers can be looked at: not while a CUDA graph is captured, nor under vmap,
-/// whatever gradients are nested inside of it.
+/// Whether the tensor's numbers can be looked at: not while a CUDA graph is captured, nor while torch.compile
+/// traces, nor under vmap, whatever gradients are nested inside of it.
 bool can_be_waited_for(const Tensor& tensor);
 
 /// A stage's kernels on the CPU and on CUDA as one function of where to run and the stage's arguments.

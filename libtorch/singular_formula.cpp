@@ -6,9 +6,9 @@ namespace keel::ops {
 
 Tensor in_both_bases(const Tensor& left, const Tensor& right, const Tensor& core,
                      const Tensor& beside_left, const Tensor& beside_right) {
-  if (right.sym_size(-2) < left.sym_size(-2) && beside_left.defined())
+  if (has_beside_left(left) && beside_left.defined())
     return (left.matmul(core - left.mT().matmul(beside_left)) + beside_left).matmul(right);
-  if (left.sym_size(-1) < right.sym_size(-1) && beside_right.defined())
+  if (has_beside_right(right) && beside_right.defined())
     return left.matmul((core - beside_right.matmul(right.mT())).matmul(right) + beside_right);
   return left.matmul(core).matmul(right);
 }

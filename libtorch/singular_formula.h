@@ -7,9 +7,15 @@ namespace keel::ops {
 /// What every gradient of singular values and vectors ends in (docs/rectangular.md): with U = left (..., m, k) and V^T = right
 /// (..., k, n),
 ///     U core V^T + (I - U U^T) beside_left V^T + U beside_right (I - V V^T).
-/// The last two are zero where U or V is square, and `beside_` is then not read.
+/// The last two are zero where U or V is square, and an undefined `beside_` is zero too.
 Tensor in_both_bases(const Tensor& left, const Tensor& right, const Tensor& core,
                      const Tensor& beside_left, const Tensor& beside_right);
+
+/// Whether there is anything beside the columns of U, and beside those of V.
+inline bool has_beside_left(const Tensor& left) { return left.sym_size(-1) < left.sym_size(-2); }
+inline bool has_beside_right(const Tensor& right) {
+  return right.sym_size(-2) < right.sym_size(-1);
+}
 
 /// x_i + x_j of (..., k) values: (..., k, k).
 inline Tensor pair_sums(const Tensor& values) {

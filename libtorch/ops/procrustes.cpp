@@ -42,15 +42,14 @@ ProcrustesTensors procrustes_kernel(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
   const WithoutAutocast in_its_type;
   const auto type = matrix.scalar_type();
-  auto [left, values, right] = ops::svd(in_compute_type(matrix), "masked");
+  const auto [left, values, right] = ops::svd(in_compute_type(matrix), "masked");
   Tensor factor = left.matmul(right);
   if (special && values.numel() != 0) {
-    // A mirror has its last direction turned.
-    const Tensor mirrored = determinant(factor) < 0;
-    const Tensor sign = 1 - 2 * mirrored.to(values.scalar_type());
-    values.select(-1, -1).mul_(sign);
-    left.select(-1, -1).mul_(sign.unsqueeze(-1));
-    factor = left.matmul(right);
+    // A mirror has its last direction turned: less twice that direction's part.
+    const Tensor mirrored = (determinant(factor) < 0).to(values.scalar_type()).unsqueeze(-1);
+    values.narrow(-1, values.size(-1) - 1, 1).mul_(1 - 2 * mirrored);
+    const Tensor last = left.select(-1, -1) * (2 * mirrored);
+    factor = factor - last.unsqueeze(-1) * right.select(-2, -1).unsqueeze(-2);
   }
   return {factor.to(type), values.to(type), right.to(type)};
 }

@@ -34,8 +34,8 @@ Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matri
   const Tensor u = in_compute_type(factor).matmul(v), g_v = g.matmul(v), p = u.mT().matmul(g_v);
   const Tensor core = (p - p.mT()) * bounded_reciprocal(pair_sums(s), s);
   const Tensor inverse = bounded_reciprocal(s, s);
-  return in_both_bases(u, vh, core, g_v * inverse.unsqueeze(-2),
-                       inverse.unsqueeze(-1) * u.mT().matmul(g))
+  return in_both_bases(u, vh, core, has_beside_left(u) ? g_v * inverse.unsqueeze(-2) : Tensor(),
+                       has_beside_right(vh) ? inverse.unsqueeze(-1) * u.mT().matmul(g) : Tensor())
       .to(factor.scalar_type());
 }
 

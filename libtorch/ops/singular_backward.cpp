@@ -34,10 +34,10 @@ Tensor singular_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
   const Tensor g = in_compute_type(grad_result);
   if (s.numel() == 0) return at::zeros_like(grad_result);
   const SingularKernels kernels = singular_kernels(f, s, kept);
-  const Tensor g_v = g.matmul(vh.mT()), u_g = u.mT().matmul(g), p = u.mT().matmul(g_v);
+  const Tensor g_v = g.matmul(vh.mT()), p = u.mT().matmul(g_v), beside = kernels.beside;
   const Tensor core = (kernels.together * (p + p.mT()) + kernels.against * (p - p.mT())) / 2;
-  return in_both_bases(u, vh, core, g_v * kernels.beside.unsqueeze(-2),
-                       kernels.beside.unsqueeze(-1) * u_g)
+  return in_both_bases(u, vh, core, has_beside_left(u) ? g_v * beside.unsqueeze(-2) : Tensor(),
+                       has_beside_right(vh) ? beside.unsqueeze(-1) * u.mT().matmul(g) : Tensor())
       .to(matrix.scalar_type());
 }
 
