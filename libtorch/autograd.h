@@ -1,69 +1,154 @@
 #pragma once
 
-#include <torch/csrc/autograd/custom_function.h>
+// Derivatives of operators, made as LibTorch makes those of its own: a node in autograd's graph and a tangent in forward
+// mode, layer by layer under functorch's transforms. torch::autograd::Function would be shorter, but LibTorch 2
+// refuses it under every such transform, and it has no forward mode.
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "types.h"
 
 namespace keel::ops {
 
-using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Whether a call with these inputs must leave a trace for a backward pass. Tensors that carry a
-/// forward-mode tangent count: LibTorch then refuses by name instead of dropping the tangent.
-inline bool needs_graph(std::initializer_list<Tensor> inputs) {
-  for (const Tensor& input : inputs) {
-    if (!input.defined()) continue;
-    if (input.requires_grad() && at::GradMode::is_enabled()) return true;
-    if (input._fw_grad(/*level=*/0).defined()) return true;
-  }
+/// Whether a backward pass may come back to one of these. Undefined tensors pass.
+inline bool needs_backward(const auto& inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const Tensor& input : inputs)
+    if (input.defined() && input.requires_grad()) return true;
   return false;
 }
 
-/// For the forward of a torch::autograd::Function: what is called here is not recorded by this layer of
-/// autograd. The layers below it may: those of an outer functorch.grad are, and Function::apply has
-/// switched grad mode off for all of them, so they would take every output for a constant.
-struct BelowAutograd {
-  const at::AutoDispatchBelowADInplaceOrView keys;
-  const at::AutoGradMode graph_of_outer_layers{true};
-};
+/// The derivative that a tensor carries in forward mode, or undefined.
+inline Tensor tangent_of(const Tensor& tensor) {
+  return tensor.defined() ? Tensor(tensor._fw_grad(/*level=*/0)) : tensor;
+}
 
-/// What `compute` returns, tied to `inputs`: a backward pass that comes through it is an error with
-/// this message, and one that does not is none.
-struct WithoutDerivative : torch::autograd::Function<WithoutDerivative> {
-  template <typename... Inputs>
-  static variable_list forward(AutogradContext* ctx, const std::string& message,
-                               const std::function<variable_list()>& compute, const Inputs&...) {
-    const BelowAutograd below_autograd;
-    ctx->saved_data["message"] = message;
-    return compute();
+/// The tensor without it.
+inline Tensor primal_of(const Tensor& tensor) {
+  return tangent_of(tensor).defined() ? tensor._fw_primal(/*level=*/0) : tensor;
+}
+
+inline bool has_tangent(const auto& inputs) {
+  for (const Tensor& input : inputs)
+    if (tangent_of(input).defined()) return true;
+  return false;
+}
+
+/// Whether a call with these inputs has to leave more than its results: a node of the graph, or tangents.
+inline bool needs_graph(std::initializer_list<Tensor> inputs) {
+  return needs_backward(inputs) || has_tangent(inputs);
+}
+
+/// A node of autograd's graph whose formula is a function.
+class GraphNode : public torch::autograd::Node {
+ public:
+  struct Pass {
+    const variable_list& grads;  ///< of the outputs; undefined where none came, but not all of them
+    const variable_list& saved;
+    const Node& node;
+    /// Whether anybody asks for the gradient of input i.
+    bool wanted(std::size_t i) const { return node.task_should_compute_output(i); }
+  };
+  /// The gradients of the inputs.
+  using Formula = std::function<variable_list(const Pass&)>;
+
+  GraphNode(std::string name, const variable_list& inputs, Formula formula)
+      : Node(torch::autograd::collect_next_edges(inputs)),
+        name_(std::move(name)),
+        formula_(std::move(formula)) {}
+
+  /// After the outputs have this node as theirs.
+  void save(const variable_list& tensors, const variable_list& outputs) {
+    for (const Tensor& tensor : tensors) {
+      const auto is_it = [&](const Tensor& output) { return output.is_same(tensor); };
+      saved_.emplace_back(tensor, std::any_of(outputs.begin(), outputs.end(), is_it));
+    }
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list&) {
-    TORCH_CHECK(false, ctx->saved_data["message"].toStringRef());
-    return {};
+  variable_list apply(variable_list&& grads) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_defined = [](const Tensor& grad) { return grad.defined(); };
+    if (std::none_of(grads.begin(), grads.end(), is_defined)) return variable_list(num_outputs());
+    variable_list saved;
+    for (const auto& tensor : saved_) saved.push_back(tensor.unpack(shared_from_this()));
+    return formula_({grads, saved, *this});
   }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& tensor : saved_) tensor.reset_data();
+  }
+
+  std::string name() const override { return name_; }
+
+ private:
+  std::string name_;
+  Formula formula_;
+  std::vector<torch::autograd::SavedVariable> saved_;
 };
+
+/// The derivatives of one call.
+struct Derivatives {
+  const char* name;
+  variable_list inputs;   ///< those that may have a gradient; may be undefined
+  variable_list outputs;  ///< those that have one; whole numbers are passed over
+  variable_list saved = {};
+  GraphNode::Formula backward;
+  /// The outputs' tangents, undefined for zero. Called after the outputs are in the graph and before they are saved.
+  std::function<variable_list()> forward;
+};
+
+/// Ties the outputs of a call to its inputs. The call itself was made under at::AutoDispatchBelowADInplaceOrView.
+inline void record(const Derivatives& of) {
+  std::shared_ptr<GraphNode> node;
+  if (needs_backward(of.inputs)) {
+    node = {new GraphNode(of.name, of.inputs, of.backward), torch::autograd::deleteNode};
+    for (Tensor output : of.outputs)
+      if (torch::autograd::isDifferentiableType(output.scalar_type()))
+        torch::autograd::set_history(output, node);
+  }
+  if (has_tangent(of.inputs)) {
+    const variable_list tangents = of.forward();
+    for (std::size_t i = 0; i < tangents.size(); ++i)
+      if (tangents[i].defined())
+        of.outputs[i]._set_fw_grad(tangents[i], /*level=*/0, /*is_inplace_op=*/false);
+  }
+  if (node) node->save(of.saved, of.outputs);
+}
+
+/// Ties `outputs` to `inputs`: a derivative that comes through them is an error with this message, and one that does
+/// not is none.
+inline void record_without_derivative(const std::string& message, const variable_list& inputs,
+                                      const variable_list& outputs) {
+  TORCH_CHECK(!has_tangent(inputs), message);
+  record({.name = "keel::without_derivative",
+          .inputs = inputs,
+          .outputs = outputs,
+          .backward = [message](const GraphNode::Pass&) -> variable_list {
+            TORCH_CHECK(false, message);
+          },
+          .forward = {}});
+}
 
 inline variable_list listed(const Tensor& one) { return {one}; }
 template <typename... Tensors>
 variable_list listed(const std::tuple<Tensors...>& all) {
   return std::apply([](const auto&... each) { return variable_list{each...}; }, all);
-}
-
-template <typename Result>
-Result unlisted(const variable_list& all) {
-  if constexpr (std::is_same_v<Result, Tensor>)
-    return all[0];
-  else
-    return [&]<std::size_t... I>(std::index_sequence<I...>) { return Result(all[I]...); }
-  (std::make_index_sequence<std::tuple_size_v<Result>>());
 }
 
 template <auto Operator, const char* Message>
@@ -82,15 +167,15 @@ struct OperatorWithoutDerivative<Operator, Message> {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       return Operator(arguments...);
     };
-    if (!needs_graph({tensor_in(arguments)...})) return compute();
-    return unlisted<Result>(WithoutDerivative::apply(
-        std::string(Message), std::function<variable_list()>([&] { return listed(compute()); }),
-        arguments...));
+    Result result = compute();
+    if (needs_graph({tensor_in(arguments)...}))
+      record_without_derivative(Message, {tensor_in(arguments)...}, listed(result));
+    return result;
   }
 };
 
-/// The autograd layer of an operator that has no derivative: a backward pass through it is an error with this
-/// message. `Operator` is its function in calls.h.
+/// The autograd layer of an operator that has no derivative: a derivative through it is an error with this
+/// message. `Operator` is its function in operators.h.
 template <auto Operator, const char* Message>
 inline constexpr auto without_derivative = &OperatorWithoutDerivative<Operator, Message>::call;
 

@@ -19,10 +19,11 @@ struct Pairs {
   Tensor distinct;     ///< i != j
   Tensor upper;        ///< i < j
   Tensor largest;      ///< largest |l|, 1 for a zero matrix
-  Tensor b;            ///< B = V^T dL_dvectors
+  Tensor b,
+      b_transposed;  ///< B = V^T dL_dvectors, of which every W_ij is a linear function: of B_ij and B_ji
 };
 
-Pairs pairs_of(const Tensor& values, const Tensor& b) {
+Pairs pairs_of(const Tensor& values, const Tensor& b, const Tensor& b_transposed) {
   Pairs pairs;
   pairs.row = values.unsqueeze(-1);
   pairs.column = values.unsqueeze(-2);
@@ -31,6 +32,7 @@ Pairs pairs_of(const Tensor& values, const Tensor& b) {
   const Tensor largest = values.abs().amax(-1, /*keepdim=*/true).unsqueeze(-1);
   pairs.largest = at::where(largest == 0, at::ones_like(largest), largest);
   pairs.b = b;
+  pairs.b_transposed = b_transposed;
   return pairs;
 }
 
@@ -55,7 +57,7 @@ Tensor geometric_sum(const Tensor& q, int count) {
 }
 
 /// Series rules: the eigenvalue of larger magnitude leads, and the pair is written once, in the
-/// leader's row; the sum with the transpose fills the other side.
+/// leader's row; whoever takes the symmetric part of W fills the other side.
 Tensor series(const Pairs& pairs, int leader_terms, int follower_terms) {
   const Tensor size_row = pairs.row.abs(), size_column = pairs.column.abs();
   const Tensor first =
@@ -65,14 +67,13 @@ Tensor series(const Pairs& pairs, int leader_terms, int follower_terms) {
   const Tensor chosen = leads.logical_and(pairs.row != 0);
   const Tensor leader = pairs.row.expand_as(pairs.b);
   const Tensor q = divide_where(chosen, pairs.column.expand_as(pairs.b), leader);
-  const Tensor numerator =
-      geometric_sum(q, leader_terms) * pairs.b.mT() - geometric_sum(q, follower_terms) * pairs.b;
-  const Tensor w = divide_where(chosen, numerator, 2 * leader);
-  return w + w.mT();
+  const Tensor numerator = geometric_sum(q, leader_terms) * pairs.b_transposed -
+                           geometric_sum(q, follower_terms) * pairs.b;
+  return divide_where(chosen, numerator, leader);
 }
 
 Tensor weights(const Analytic&, const Pairs& pairs) {
-  return divide_where(pairs.distinct, pairs.b.mT() - pairs.b, 2 * (pairs.row - pairs.column));
+  return divide_where(pairs.distinct, pairs.b_transposed - pairs.b, 2 * (pairs.row - pairs.column));
 }
 
 Tensor weights(const PowerIteration& rule, const Pairs& pairs) {
@@ -85,7 +86,7 @@ Tensor weights(const Taylor& rule, const Pairs& pairs) {
 
 Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
   const Tensor gap = (pairs.row - pairs.column) / pairs.largest;
-  const Tensor numerator = (pairs.b.mT() - pairs.b) / (2 * pairs.largest);
+  const Tensor numerator = (pairs.b_transposed - pairs.b) / (2 * pairs.largest);
   const double width = rule.width;
   if (width * width >= smallest_normal(gap))
     return divide_where(pairs.distinct, numerator * gap, gap * gap + width * width);
@@ -136,7 +137,11 @@ Tensor weights(const Masked& rule, const Pairs& pairs) {
   const double tolerance = tolerance_of(rule, pairs.b);
   const Tensor gap = pairs.row - pairs.column;
   const Tensor kept = pairs.distinct.logical_and(gap.abs() > tolerance * pairs.largest);
-  return divide_where(kept, pairs.b.mT() - pairs.b, 2 * gap);
+  return divide_where(kept, pairs.b_transposed - pairs.b, 2 * gap);
+}
+
+Tensor weights_of(const GradientRule& rule, const Pairs& pairs) {
+  return std::visit([&](const auto& r) { return weights(r, pairs); }, rule);
 }
 
 }  // namespace
@@ -166,8 +171,8 @@ Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, con
   if (vectors.sym_numel() == 0) return at::zeros_like(vectors);
   Tensor middle;
   if (dL_dvectors.defined()) {
-    const Pairs pairs = pairs_of(values, vectors.mT().matmul(dL_dvectors));
-    middle = std::visit([&](const auto& r) { return weights(r, pairs); }, rule);
+    const Tensor b = vectors.mT().matmul(dL_dvectors);
+    middle = weights_of(rule, pairs_of(values, b, b.mT()));
   }
   if (dL_dvalues.defined()) {
     const Tensor diagonal = at::diag_embed(dL_dvalues);
@@ -176,6 +181,17 @@ Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, con
   if (!middle.defined()) return at::zeros_like(vectors);
   const Tensor dL_dmatrix = vectors.matmul(middle).matmul(vectors.mT());
   return (dL_dmatrix + dL_dmatrix.mT()) / 2;
+}
+
+std::pair<Tensor, Tensor> gradient_rule_tangents(const GradientRule& rule, const Tensor& values,
+                                                 const Tensor& vectors, const Tensor& along) {
+  if (vectors.sym_numel() == 0) return {at::zeros_like(values), at::zeros_like(vectors)};
+  const Tensor e = vectors.mT().matmul((along + along.mT()) / 2).matmul(vectors);
+  // W_ij is linear in B_ij and B_ji, so the adjoint is what either does alone.
+  const Tensor none = at::zeros_like(e);
+  const Tensor turned = weights_of(rule, pairs_of(values, e, none)) +
+                        weights_of(rule, pairs_of(values, none, e)).mT();
+  return {e.diagonal(0, -2, -1).clone(), vectors.matmul(turned)};
 }
 
 }  // namespace keel::ops

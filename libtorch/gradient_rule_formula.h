@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "keel/gradient_rule.h"
 #include "types.h"
 
@@ -9,6 +11,11 @@ namespace keel::ops {
 /// uses, so that the rule is applied again to its own backward. Undefined gradients count as zero.
 Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, const Tensor& vectors,
                              const Tensor& dL_dvalues, const Tensor& dL_dvectors);
+
+/// The adjoint of it: how eigenvalues and eigenvectors move, to the rule, where the matrix moves along a matrix whose
+/// symmetric part is taken.
+std::pair<Tensor, Tensor> gradient_rule_tangents(const GradientRule& rule, const Tensor& values,
+                                                 const Tensor& vectors, const Tensor& along);
 
 /// Which pairs i != j of (..., n) eigenvalues the rule leaves out: (..., n, n).
 Tensor masked_pairs(const Masked& rule, const Tensor& values);

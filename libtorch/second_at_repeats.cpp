@@ -146,13 +146,13 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Tensor dL_dmatrix =
       gradient_rule_formula(rule, seen.values, seen.vectors, seen.dL_dvalues, seen.dL_dvectors);
-  const auto nan_where = [&](const Tensor& which) {
+  const auto nan_at = [&](const Tensor& which) {
     const Tensor poison =
         at::where(which, at::full_like(seen.largest, NAN), at::zeros_like(seen.largest));
     return poison.unsqueeze(-1).unsqueeze(-1).expand_as(seen.vectors);
   };
   // Tensors of a layer that functorch has left have no graph any more.
-  if (!waits && !dL_dmatrix.requires_grad()) return nan_where(any_pair(seen.masked));
+  if (!waits && !dL_dmatrix.requires_grad()) return nan_at(any_pair(seen.masked));
   TORCH_CHECK(
       dL_dmatrix.requires_grad(),
       "keel::eigh: no second derivative at repeated eigenvalues by functorch.vjp, jacrev or "
@@ -168,62 +168,68 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
       "inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
   const Tensor inside = inside_masked_pairs(seen, dL_dmatrix, grad_grad_matrix);
   if (waits) return inside;
-  return inside.defined() ? inside + nan_where(refused) : nan_where(refused);
+  return inside.defined() ? inside + nan_at(refused) : nan_at(refused);
 }
 
-/// What `compute` returns, a matrix for each of `repeated`, whose derivative is NaN where that is so and zero
-/// elsewhere: WithoutDerivative where nobody can wait to see which.
-struct NanDerivative : torch::autograd::Function<NanDerivative> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& repeated,
-                        const std::function<Tensor()>& compute, const Tensor&, const Tensor&,
-                        const Tensor&) {
-    const BelowAutograd below_autograd;
-    ctx->save_for_backward({repeated});
-    return compute();
-  }
+/// Whether a matrix has pairs that the rule leaves out: (...).
+Tensor has_repeats(const Masked& rule, const Tensor& values) {
+  return any_pair(masked_pairs(rule, values.detach()));
+}
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const Tensor repeated = ctx->get_saved_variables()[0].unsqueeze(-1).unsqueeze(-1);
-    const Tensor by_matrices = at::where(repeated, grads[0] * NAN, at::zeros_like(grads[0]));
-    return {Tensor(), Tensor(), by_matrices, by_matrices.sum(-1), by_matrices};
-  }
-};
+/// `derivative`, one number or more for each of `repeated`, with NaN where that is so.
+Tensor nan_where(const Tensor& repeated, const Tensor& derivative) {
+  Tensor which = repeated;
+  while (which.dim() < derivative.dim()) which = which.unsqueeze(-1);
+  return at::where(which, at::full_like(derivative, NAN), derivative);
+}
 
-struct SecondAtRepeats : torch::autograd::Function<SecondAtRepeats> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& dL_dmatrix, const Tensor& tie,
-                        const Tensor& values, const Tensor& vectors,
-                        const Optional<Tensor>& dL_dvalues, const Optional<Tensor>& dL_dvectors,
-                        const std::string& rule) {
-    const BelowAutograd below_autograd;
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["rule"] = rule;
-    ctx->save_for_backward({values, vectors, or_undefined(dL_dvalues), or_undefined(dL_dvectors)});
-    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
-  }
+/// Ties `inside`, the second derivative at repeated eigenvalues, to what it was made of: there is no third. An error
+/// where one can wait to see whether eigenvalues repeat, NaN elsewhere.
+void end_of_derivatives(const Tensor& inside, const variable_list& made_of, const Masked& rule,
+                        bool waits) {
+  if (waits)
+    return record_without_derivative(
+        "keel::eigh: no third derivative under rule masked at repeated eigenvalues", made_of,
+        {inside});
+  const auto poison = [rule](const Tensor& derivative, const Tensor& values) {
+    return nan_where(has_repeats(rule, values), at::zeros_like(derivative));
+  };
+  record({.name = "keel::end_of_derivatives",
+          .inputs = made_of,
+          .outputs = {inside},
+          .saved = {made_of[1]},
+          .backward = [poison](const GraphNode::Pass& pass) -> variable_list {
+            const Tensor by_matrices = poison(pass.grads[0], pass.saved[0]);
+            return {by_matrices, by_matrices.sum(-1), by_matrices};
+          },
+          .forward = [&] { return variable_list{poison(inside, made_of[1])}; }});
+}
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(7);
-    if (!grads[0].defined()) return input_grads;
-    const variable_list tensors = ctx->get_saved_variables();
-    const auto rule = std::get<Masked>(gradient_rule(ctx->saved_data["rule"].toStringRef()));
-    input_grads[0] = grads[0];
-    const bool waits = can_be_waited_for(tensors[0]);
-    const Tensor inside = second_at_repeats(
-        rule, {tensors[0], tensors[1], tensors[2], tensors[3], {}, {}}, grads[0], waits);
-    if (!inside.defined() || !at::GradMode::is_enabled())
-      input_grads[1] = inside;
-    else if (waits)
-      input_grads[1] = WithoutDerivative::apply(
-          std::string("keel::eigh: no third derivative under rule masked at repeated eigenvalues"),
-          std::function<variable_list()>([&] { return variable_list{inside}; }), grads[0],
-          tensors[0], tensors[1])[0];
-    else
-      input_grads[1] = NanDerivative::apply(any_pair(masked_pairs(rule, tensors[0].detach())),
-                                            std::function<Tensor()>([&] { return inside; }),
-                                            grads[0], tensors[0], tensors[1]);
-    return input_grads;
+/// The gradients of dL_dmatrix and of `tie`.
+variable_list second_pass(const GraphNode::Pass& pass, const Masked& rule) {
+  const Tensor &grad = pass.grads[0], &values = pass.saved[0], &vectors = pass.saved[1];
+  const bool waits = can_be_waited_for(values);
+  Tensor inside =
+      second_at_repeats(rule, {values, vectors, pass.saved[2], pass.saved[3], {}, {}}, grad, waits);
+  if (inside.defined() && needs_graph({grad, values, vectors})) {
+    inside = inside.detach();
+    end_of_derivatives(inside, {grad, values, vectors}, rule, waits);
   }
-};
+  return {grad, inside};
+}
+
+/// `derivative` where no eigenvalues repeat; elsewhere an error, or NaN where nobody can wait to see it.
+Tensor unless_repeated(const Tensor& derivative, const Tensor& values, const Masked& rule) {
+  if (!derivative.defined() || values.is_meta() || values.numel() == 0) return derivative;
+  const Tensor repeated = has_repeats(rule, values);
+  if (!can_be_waited_for(values)) return nan_where(repeated, derivative);
+  TORCH_CHECK(!repeated.any().item<bool>(),
+              "keel::eigh: no second derivative in forward mode under rule ",
+              to_string(GradientRule(rule)),
+              " at repeated eigenvalues; nest torch.func.grad or use two backward passes, which "
+              "have it for a loss that sees an eigenspace as a whole");
+  return derivative;
+}
 
 Tensor copied(const Tensor& dL_dmatrix, const Tensor&, const Tensor&, const Tensor&,
               const Optional<Tensor>&, const Optional<Tensor>&, StringView) {
@@ -233,12 +239,45 @@ Tensor copied(const Tensor& dL_dmatrix, const Tensor&, const Tensor&, const Tens
 Tensor tied(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
             const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
             const Optional<Tensor>& dL_dvectors, StringView rule) {
-  if (!needs_graph({dL_dmatrix})) {
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
-  }
-  return SecondAtRepeats::apply(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors,
-                                text(rule));
+  };
+  const Tensor result = compute();
+  if (!needs_graph({dL_dmatrix})) return result;
+  const Masked masked = std::get<Masked>(gradient_rule(text(rule)));
+  record({.name = "keel::with_second_at_repeats",
+          .inputs = {dL_dmatrix, tie},
+          .outputs = {result},
+          .saved = {values, vectors, or_undefined(dL_dvalues), or_undefined(dL_dvectors)},
+          .backward = [masked](const GraphNode::Pass& pass) { return second_pass(pass, masked); },
+          .forward = [&]() -> variable_list {
+            return {unless_repeated(tangent_of(dL_dmatrix), values, masked)};
+          }});
+  return result;
+}
+
+Tensor copied_once(const Tensor& tensor, const Tensor&, StringView) { return tensor.clone(); }
+
+Tensor differentiated_once(const Tensor& tensor, const Tensor& values, StringView rule) {
+  const auto compute = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return once_at_repeats(tensor, values, rule);
+  };
+  const Tensor result = compute();
+  if (!needs_graph({tensor})) return result;
+  const Masked masked = std::get<Masked>(gradient_rule(text(rule)));
+  record({.name = "keel::once_at_repeats",
+          .inputs = {tensor},
+          .outputs = {result},
+          .saved = {values},
+          .backward = [masked](const GraphNode::Pass& pass) -> variable_list {
+            return {unless_repeated(pass.grads[0], pass.saved[0], masked)};
+          },
+          .forward = [&]() -> variable_list {
+            return {unless_repeated(tangent_of(tensor), values, masked)};
+          }});
+  return result;
 }
 
 }  // namespace
@@ -251,15 +290,19 @@ Tensor with_second_at_repeats(const Tensor& dL_dmatrix, const Tensor& tie, const
   return op.call(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
 }
 
-// An operator, so that each layer of nested functorch.grad has its own node of it.
+Tensor once_at_repeats(const Tensor& tensor, const Tensor& values, StringView rule) {
+  static const auto op = operator_named<decltype(once_at_repeats)>("keel::once_at_repeats");
+  return op.call(tensor, values, rule);
+}
+
+// Operators, so that each layer of nested transforms has its own node of them.
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "with_second_at_repeats(Tensor grad_matrix, Tensor tie, Tensor values, Tensor vectors,"
       " Tensor? grad_values, Tensor? grad_vectors, str rule) -> Tensor");
+  m.def("once_at_repeats(Tensor tensor, Tensor values, str rule) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl("with_second_at_repeats", &copied); }
-TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl("with_second_at_repeats", &copied); }
-TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl("with_second_at_repeats", &copied); }
-TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl("with_second_at_repeats", &tied); }
+KEEL_OPERATOR("with_second_at_repeats", &copied, &copied, &tied)
+KEEL_OPERATOR("once_at_repeats", &copied_once, &copied_once, &differentiated_once)
 
 }  // namespace keel::ops

@@ -14,4 +14,8 @@ Tensor with_second_at_repeats(const Tensor& dL_dmatrix, const Tensor& tie, const
                               const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
                               const Optional<Tensor>& dL_dvectors, StringView rule);
 
+/// A tangent of eigh under the masked rule, which in forward mode can be differentiated again only where no eigenvalues
+/// repeat.
+Tensor once_at_repeats(const Tensor& tensor, const Tensor& values, StringView rule);
+
 }  // namespace keel::ops

@@ -1,5 +1,7 @@
 #include "modules/synchronised_whiten.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include "activation_tensors.h"
 #include "autograd.h"
 #include "check.h"
@@ -9,11 +11,11 @@
 namespace keel::nn {
 namespace {
 
-using ops::AutogradContext;
 using ops::if_defined;
 using ops::Optional;
 using ops::variable_list;
 using torch::Tensor;
+using torch::autograd::AutogradContext;
 
 /// What backward asks for and no tensor holds.
 struct Settings : torch::CustomClassHolder {
@@ -55,7 +57,7 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
   static variable_list forward(AutogradContext* ctx, const Tensor& input,
                                const Optional<Tensor>& weight, const Optional<Tensor>& bias,
                                const SharedSettings& set) {
-    const ops::BelowAutograd below_autograd;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const variable_list out = step(input, weight, bias, *set);
     ctx->set_materialize_grads(false);
     ctx->mark_non_differentiable(variable_list(out.begin() + 1, out.end()));

@@ -56,41 +56,38 @@ Tensor affine_meta(const Tensor& input, const Tensor& matrix, const Optional<Ten
   return empty_activations(input, order_of(input));
 }
 
-/// Its way back is made of affine itself and cross_moments: derivatives go to any order.
-struct AffineNode : torch::autograd::Function<AffineNode> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& matrix,
-                        const Optional<Tensor>& center, const Optional<Tensor>& bias) {
-    const BelowAutograd below_autograd;
-    ctx->set_materialize_grads(false);
-    const auto wanted = [](const Tensor& x) { return x.defined() && x.requires_grad(); };
-    const Tensor k = or_undefined(center), b = or_undefined(bias);
-    const bool statistics = wanted(matrix) || wanted(k) || wanted(b);
-    ctx->saved_data["statistics"] = statistics;
-    ctx->saved_data["has_bias"] = b.defined();
-    ctx->saved_data["channels_last"] = order_of(input) == Order::channels_last;
-    // With constant statistics (a frozen layer) nothing of the activations' size is kept.
-    ctx->save_for_backward({statistics ? input : Tensor(), matrix, k});
-    return affine(input, matrix, center, bias);
-  }
+/// The way back is made of affine itself and cross_moments: derivatives go to any order.
+variable_list affine_backward(const GraphNode::Pass& pass, Order order, bool statistics,
+                              bool has_bias) {
+  const Tensor &input = pass.saved[0], &matrix = pass.saved[1], &center = pass.saved[2];
+  const Tensor grad_output = in_order(pass.grads[0], order);
+  variable_list grads(4);
+  if (pass.wanted(0)) grads[0] = affine(grad_output, matrix.mT(), {}, {});
+  if (!statistics) return grads;
+  const std::int64_t groups = matrix.sym_size(0).guard_int(__FILE__, __LINE__);
+  auto [sum, cross] = cross_moments(grad_output, input, if_defined(center), groups);
+  grads[1] = cross;
+  if (center.defined()) grads[2] = -transposed_times(matrix, sum);
+  if (has_bias) grads[3] = sum;
+  return grads;
+}
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(4);
-    if (!grads[0].defined()) return input_grads;
-    const variable_list tensors = ctx->get_saved_variables();
-    const Tensor &input = tensors[0], &matrix = tensors[1], &center = tensors[2];
-    const Tensor grad_output =
-        in_order(grads[0], ctx->saved_data["channels_last"].toBool() ? Order::channels_last
-                                                                     : Order::contiguous);
-    if (ctx->needs_input_grad(0)) input_grads[0] = affine(grad_output, matrix.mT(), {}, {});
-    if (!ctx->saved_data["statistics"].toBool()) return input_grads;
-    const std::int64_t groups = matrix.sym_size(0).guard_int(__FILE__, __LINE__);
-    auto [sum, cross] = cross_moments(grad_output, input, if_defined(center), groups);
-    input_grads[1] = cross;
-    if (center.defined()) input_grads[2] = -transposed_times(matrix, sum);
-    if (ctx->saved_data["has_bias"].toBool()) input_grads[3] = sum;
-    return input_grads;
+/// matrix (input - center) + bias is linear in matrix, and in all the others together.
+Tensor affine_tangent(const Tensor& input, const Tensor& matrix, const Tensor& center,
+                      const Tensor& bias) {
+  Tensor tangent;
+  if (has_tangent(variable_list{input, center, bias})) {
+    Tensor along = tangent_of(input);
+    if (!along.defined()) along = at::zeros_like(primal_of(input));
+    tangent = affine(along, primal_of(matrix), if_defined(tangent_of(center)),
+                     if_defined(tangent_of(bias)));
   }
-};
+  if (const Tensor along = tangent_of(matrix); along.defined()) {
+    const Tensor turned = affine(primal_of(input), along, if_defined(primal_of(center)), {});
+    tangent = tangent.defined() ? tangent + turned : turned;
+  }
+  return tangent;
+}
 
 Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
                        const Optional<Tensor>& bias) {
@@ -99,11 +96,25 @@ Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional
   const Tensor a = in_statistics_type(matrix, input),
                k = in_statistics_type(or_undefined(center), input),
                b = in_statistics_type(or_undefined(bias), input);
-  if (!needs_graph({input, a, k, b})) {
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return affine(input, a, if_defined(k), if_defined(b));
-  }
-  return AffineNode::apply(input, a, if_defined(k), if_defined(b));
+  };
+  const Tensor output = compute();
+  if (!needs_graph({input, a, k, b})) return output;
+  // With constant statistics (a frozen layer) nothing of the activations' size is kept.
+  const bool statistics = needs_backward(variable_list{a, k, b});
+  record({.name = kAffine,
+          .inputs = {input, a, k, b},
+          .outputs = {output},
+          .saved = {statistics ? input : Tensor(), a, k},
+          .backward =
+              [order = order_of(input), statistics,
+               has_bias = b.defined()](const GraphNode::Pass& pass) {
+                return affine_backward(pass, order, statistics, has_bias);
+              },
+          .forward = [&] { return variable_list{affine_tangent(input, a, k, b)}; }});
+  return output;
 }
 
 }  // namespace

@@ -50,46 +50,57 @@ std::tuple<Tensor, Tensor> cross_moments_meta(const Tensor& left, const Tensor& 
   return {empty_channels(left), empty_group_matrices(left, groups)};
 }
 
-/// Its way back is made of affine, whose way back is made of this: derivatives go to any order.
-struct CrossMomentsNode : torch::autograd::Function<CrossMomentsNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& left, const Tensor& right,
-                               const Optional<Tensor>& center, std::int64_t groups) {
-    const BelowAutograd below_autograd;
-    auto [sum, cross] = cross_moments(left, right, center, groups);
-    ctx->set_materialize_grads(false);
-    ctx->save_for_backward({left, right, or_undefined(center), sum});
-    return {sum, cross};
+/// The way back is made of affine, whose way back is made of this: derivatives go to any order.
+variable_list cross_moments_backward(const GraphNode::Pass& pass) {
+  const Tensor &dL_dsum = pass.grads[0], &dL_dcross = pass.grads[1];
+  const Tensor &left = pass.saved[0], &right = pass.saved[1], &center = pass.saved[2],
+               &sum = pass.saved[3];
+  if (!dL_dcross.defined()) {
+    auto shape = std::vector<std::int64_t>(std::size_t(left.dim()), 1);
+    shape[1] = -1;
+    return {dL_dsum.reshape(shape).expand_as(left).to(left.scalar_type()), Tensor(), Tensor()};
   }
+  return {affine(right, dL_dcross, if_defined(center), if_defined(dL_dsum)),
+          affine(left, dL_dcross.mT(), {}, {}),
+          center.defined() ? -transposed_times(dL_dcross, sum) : Tensor()};
+}
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(4);
-    if (!grads[0].defined() && !grads[1].defined()) return input_grads;
-    const variable_list tensors = ctx->get_saved_variables();
-    const Tensor &left = tensors[0], &right = tensors[1], &center = tensors[2], &sum = tensors[3];
-    if (!grads[1].defined()) {
-      auto shape = std::vector<std::int64_t>(std::size_t(left.dim()), 1);
-      shape[1] = -1;
-      input_grads[0] = grads[0].reshape(shape).expand_as(left).to(left.scalar_type());
-      return input_grads;
-    }
-    input_grads[0] = affine(right, grads[1], if_defined(center), if_defined(grads[0]));
-    input_grads[1] = affine(left, grads[1].mT(), {}, {});
-    if (center.defined()) input_grads[2] = -transposed_times(grads[1], sum);
-    return input_grads;
+/// sum left (right - center)^T is linear in left, and in right and center together.
+variable_list cross_moments_tangents(const Tensor& left, const Tensor& right, const Tensor& center,
+                                     std::int64_t groups) {
+  Tensor sum, cross;
+  if (const Tensor along = tangent_of(left); along.defined())
+    std::tie(sum, cross) =
+        cross_moments(along, primal_of(right), if_defined(primal_of(center)), groups);
+  Tensor along = tangent_of(right);
+  const Tensor about = tangent_of(center);
+  if (!along.defined() && about.defined()) along = at::zeros_like(left);
+  if (along.defined()) {
+    const Tensor other =
+        std::get<1>(cross_moments(primal_of(left), along, if_defined(about), groups));
+    cross = cross.defined() ? cross + other : other;
   }
-};
+  return {sum, cross};
+}
 
 std::tuple<Tensor, Tensor> cross_moments_autograd(const Tensor& left, const Tensor& right,
                                                   const Optional<Tensor>& center,
                                                   std::int64_t groups) {
   check_cross_moments(left, right, center, groups);
   const Tensor k = in_statistics_type(or_undefined(center), left);
-  if (!needs_graph({left, right, k})) {
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return cross_moments(left, right, center, groups);
-  }
-  const variable_list outputs = CrossMomentsNode::apply(left, right, if_defined(k), groups);
-  return {outputs[0], outputs[1]};
+    return cross_moments(left, right, if_defined(k), groups);
+  };
+  const auto [sum, cross] = compute();
+  if (needs_graph({left, right, k}))
+    record({.name = kCrossMoments,
+            .inputs = {left, right, k},
+            .outputs = {sum, cross},
+            .saved = {left, right, k, sum},
+            .backward = cross_moments_backward,
+            .forward = [&] { return cross_moments_tangents(left, right, k, groups); }});
+  return {sum, cross};
 }
 
 }  // namespace

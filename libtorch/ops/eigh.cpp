@@ -39,37 +39,35 @@ std::tuple<Tensor, Tensor> eigh_meta(const Tensor& matrix, StringView rule, bool
   return {empty_values(matrix), empty_matrices(matrix)};
 }
 
-struct EighNode : torch::autograd::Function<EighNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& matrix, const std::string& rule,
-                               bool descending) {
-    const BelowAutograd below_autograd;
-    auto [values, vectors] = eigh(matrix, rule, descending);
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["rule"] = rule;
-    // Of the matrix's shape: its gradient goes straight to the matrix. Without memory, except where
-    // an outer functorch.grad has to find the way to the matrix too.
-    using c10::DispatchKey;
-    const bool layered =
-        c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode);
-    const Tensor tie =
-        layered ? matrix.view_as(matrix) : matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
-    ctx->save_for_backward({values, vectors, tie});
-    return {values, vectors, tie};
-  }
+/// An output of the matrix's shape: its gradient goes straight to the matrix. Without memory, except where an outer
+/// functorch.grad has to find the way to the matrix too.
+Tensor tie_to(const Tensor& matrix) {
+  using c10::DispatchKey;
+  const bool layered =
+      c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode);
+  return layered ? matrix.view_as(matrix) : matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
+}
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined() && !grads[1].defined()) return {grads[2], Tensor(), Tensor()};
-    const variable_list outputs = ctx->get_saved_variables();
-    const std::string rule = ctx->saved_data["rule"].toStringRef();
-    Tensor dL_dmatrix =
-        eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0], outputs[1], rule);
-    if (at::GradMode::is_enabled() && std::holds_alternative<Masked>(gradient_rule(rule)))
-      dL_dmatrix = with_second_at_repeats(dL_dmatrix, outputs[2], outputs[0], outputs[1],
-                                          if_defined(grads[0]), if_defined(grads[1]), rule);
-    if (grads[2].defined()) dL_dmatrix = dL_dmatrix + grads[2];
-    return {dL_dmatrix, Tensor(), Tensor()};
-  }
-};
+variable_list eigh_gradient(const GraphNode::Pass& pass, const std::string& rule) {
+  const variable_list &grads = pass.grads, &outputs = pass.saved;
+  if (!grads[0].defined() && !grads[1].defined()) return {grads[2]};
+  Tensor dL_dmatrix =
+      eigh_backward(if_defined(grads[0]), if_defined(grads[1]), outputs[0], outputs[1], rule);
+  if ((at::GradMode::is_enabled() || has_tangent(outputs) || has_tangent(grads)) &&
+      std::holds_alternative<Masked>(gradient_rule(rule)))
+    dL_dmatrix = with_second_at_repeats(dL_dmatrix, outputs[2], outputs[0], outputs[1],
+                                        if_defined(grads[0]), if_defined(grads[1]), rule);
+  return {grads[2].defined() ? dL_dmatrix + grads[2] : dL_dmatrix};
+}
+
+variable_list eigh_tangents(const Tensor& along, const Tensor& values, const Tensor& vectors,
+                            const std::string& rule) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const GradientRule chosen = gradient_rule(rule);
+  const auto [by_values, by_vectors] = gradient_rule_tangents(chosen, values, vectors, along);
+  if (!std::holds_alternative<Masked>(chosen)) return {by_values, by_vectors};
+  return {once_at_repeats(by_values, values, rule), once_at_repeats(by_vectors, values, rule)};
+}
 
 std::tuple<Tensor, Tensor> eigh_autograd(const Tensor& matrix, StringView rule, bool descending) {
   check_matrices(kEigh, matrix);
@@ -78,9 +76,24 @@ std::tuple<Tensor, Tensor> eigh_autograd(const Tensor& matrix, StringView rule, 
     return eigh(matrix, rule, descending);
   }
   // Converting outside the node keeps the eigenvectors that backward needs in the computing type.
-  const variable_list outputs = EighNode::apply(in_compute_type(matrix), text(rule), descending);
+  const Tensor m = in_compute_type(matrix);
+  const auto compute = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return std::tuple_cat(eigh(m, rule, descending), std::tuple(tie_to(m)));
+  };
+  const auto [values, vectors, tie] = compute();
+  record({.name = kEigh,
+          .inputs = {m},
+          .outputs = {values, vectors, tie},
+          .saved = {values, vectors, tie},
+          .backward =
+              [by = text(rule)](const GraphNode::Pass& pass) { return eigh_gradient(pass, by); },
+          .forward =
+              [&, values = values, vectors = vectors] {
+                return eigh_tangents(tangent_of(m), values, vectors, text(rule));
+              }});
   const auto type = matrix.scalar_type();
-  return {outputs[0].to(type), outputs[1].to(type)};
+  return {values.to(type), vectors.to(type)};
 }
 
 }  // namespace

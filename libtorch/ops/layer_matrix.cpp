@@ -45,41 +45,31 @@ LayerMatrixTensors layer_matrix_meta(const Tensor& covariance, StringView map, S
           empty_rank(covariance)};
 }
 
-struct LayerMatrixNode : torch::autograd::Function<LayerMatrixNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& covariance,
-                               const std::string& map, const std::string& rule) {
-    const BelowAutograd below_autograd;
-    auto [result, values, vectors, found] = layer_matrix(covariance, map, rule);
-    ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({values, vectors, found});
-    ctx->saved_data["map"] = map;
-    ctx->saved_data["rule"] = rule;
-    ctx->save_for_backward({covariance, values, vectors, found});
-    return {result, values, vectors, found};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(3);
-    if (!grads[0].defined()) return input_grads;
-    const variable_list tensors = ctx->get_saved_variables();
-    auto& data = ctx->saved_data;
-    input_grads[0] = layer_matrix_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3],
-                                           data["map"].toStringRef(), data["rule"].toStringRef());
-    return input_grads;
-  }
-};
-
 LayerMatrixTensors layer_matrix_autograd(const Tensor& covariance, StringView map,
                                          StringView rule) {
   check_matrices(kLayerMatrix, covariance);
-  if (!needs_graph({covariance})) {
+  const auto compute = [&](const Tensor& c) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return layer_matrix(covariance, map, rule);
-  }
-  const variable_list outputs =
-      LayerMatrixNode::apply(in_compute_type(covariance), text(map), text(rule));
+    return layer_matrix(c, map, rule);
+  };
+  if (!needs_graph({covariance})) return compute(covariance);
+  const Tensor c = in_compute_type(covariance);
+  const auto [result, values, vectors, found] = compute(c);
+  record(
+      {.name = kLayerMatrix,
+       .inputs = {c},
+       .outputs = {result},
+       .saved = {c, values, vectors, found},
+       .backward = [m = text(map), r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
+         const variable_list& s = pass.saved;
+         return {layer_matrix_backward(pass.grads[0], s[0], s[1], s[2], s[3], m, r)};
+       },
+       .forward = [&]() -> variable_list {
+         return {layer_matrix_tangent(tangent_of(c), primal_of(c), result, values, vectors, found,
+                                      map, rule)};
+       }});
   const auto type = covariance.scalar_type();
-  return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type), outputs[3]};
+  return {result.to(type), values.to(type), vectors.to(type), found};
 }
 
 }  // namespace

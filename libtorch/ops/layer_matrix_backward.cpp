@@ -60,6 +60,11 @@ Tensor layer_matrix_backward_meta(const Tensor& grad_layer_matrix, const Tensor&
   return empty_matrices(covariance);
 }
 
+std::string no_second_derivative(StringView map) {
+  return "keel::layer_matrix: no second derivative of " + text(map) +
+         "; build the map from keel::spectral or keel::eigh, which have one";
+}
+
 Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Tensor& covariance,
                                       const Tensor& values, const Tensor& vectors,
                                       const Tensor& rank, StringView map, StringView rule) {
@@ -67,12 +72,10 @@ Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Ten
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return layer_matrix_backward(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
   };
-  if (!needs_graph({grad_layer_matrix, covariance})) return compute();
-  return WithoutDerivative::apply(
-      "keel::layer_matrix: no second derivative of " + text(map) +
-          "; build the map from keel::spectral or keel::eigh, which have one",
-      std::function<variable_list()>([&] { return variable_list{compute()}; }), grad_layer_matrix,
-      covariance)[0];
+  const Tensor result = compute();
+  if (needs_graph({grad_layer_matrix, covariance}))
+    record_without_derivative(no_second_derivative(map), {grad_layer_matrix, covariance}, {result});
+  return result;
 }
 
 }  // namespace

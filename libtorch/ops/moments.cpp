@@ -38,38 +38,39 @@ std::tuple<Tensor, Tensor> moments_meta(const Tensor& input, std::int64_t groups
 }
 
 /// The way back is an affine map of the input, so derivatives go to any order.
-struct MomentsNode : torch::autograd::Function<MomentsNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& input, std::int64_t groups) {
-    const BelowAutograd below_autograd;
-    auto [mean, covariance] = moments(input, groups);
-    ctx->set_materialize_grads(false);
-    ctx->save_for_backward({input, mean});
-    return {mean, covariance};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined() && !grads[1].defined()) return {Tensor(), Tensor()};
-    const variable_list tensors = ctx->get_saved_variables();
-    const Tensor &input = tensors[0], &mean = tensors[1];
-    const double m = double(samples_of(input));
-    const Tensor along_mean = grads[0].defined() ? grads[0] / m : Tensor();
-    if (grads[1].defined())
-      return {affine(input, (grads[1] + grads[1].mT()) / m, mean, if_defined(along_mean)),
-              Tensor()};
-    auto shape = std::vector<std::int64_t>(std::size_t(input.dim()), 1);
-    shape[1] = -1;
-    return {along_mean.reshape(shape).expand_as(input).to(input.scalar_type()), Tensor()};
-  }
-};
+Tensor moments_backward(const Tensor& dL_dmean, const Tensor& dL_dcovariance, const Tensor& input,
+                        const Tensor& mean) {
+  const double m = double(samples_of(input));
+  const Tensor along_mean = dL_dmean.defined() ? dL_dmean / m : Tensor();
+  if (dL_dcovariance.defined())
+    return affine(input, (dL_dcovariance + dL_dcovariance.mT()) / m, mean, if_defined(along_mean));
+  auto shape = std::vector<std::int64_t>(std::size_t(input.dim()), 1);
+  shape[1] = -1;
+  return along_mean.reshape(shape).expand_as(input).to(input.scalar_type());
+}
 
 std::tuple<Tensor, Tensor> moments_autograd(const Tensor& input, std::int64_t groups) {
   check_activations(kMoments, "input", input, groups);
-  if (!needs_graph({input})) {
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return moments(input, groups);
-  }
-  const variable_list outputs = MomentsNode::apply(input, groups);
-  return {outputs[0], outputs[1]};
+  };
+  const auto [mean, covariance] = compute();
+  if (needs_graph({input}))
+    record({.name = kMoments,
+            .inputs = {input},
+            .outputs = {mean, covariance},
+            .saved = {input, mean},
+            .backward = [](const GraphNode::Pass& pass) -> variable_list {
+              return {moments_backward(pass.grads[0], pass.grads[1], pass.saved[0], pass.saved[1])};
+            },
+            .forward = [&, mean = mean]() -> variable_list {
+              const double m = double(samples_of(input));
+              const auto [sum, cross] =
+                  cross_moments(tangent_of(input), primal_of(input), mean, groups);
+              return {sum / m, (cross + cross.mT()) / m};
+            }});
+  return {mean, covariance};
 }
 
 }  // namespace

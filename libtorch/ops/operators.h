@@ -89,6 +89,11 @@ Tensor layer_matrix_backward(const Tensor& grad_layer_matrix, const Tensor& cova
                              const Tensor& values, const Tensor& vectors, const Tensor& rank,
                              StringView map, StringView rule);
 
+/// How layer_matrix moves where the covariance moves along a matrix: the adjoint of layer_matrix_backward.
+Tensor layer_matrix_tangent(const Tensor& along, const Tensor& covariance,
+                            const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors,
+                            const Tensor& rank, StringView map, StringView rule);
+
 /// Moves the running statistics, which are written in place, towards the batch's.
 void running_average(const Tensor& running_mean, const Tensor& running_matrix,
                      const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,

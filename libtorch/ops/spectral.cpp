@@ -55,44 +55,35 @@ SpectralTensors spectral_meta(const Tensor& matrix, StringView function, StringV
   return {empty_matrices(matrix), empty_values(matrix), empty_matrices(matrix), empty_rank(matrix)};
 }
 
-struct SpectralNode : torch::autograd::Function<SpectralNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& matrix,
-                               const std::string& function, const std::string& rank,
-                               const std::string& rule) {
-    const BelowAutograd below_autograd;
-    auto [result, values, vectors, found] = spectral(matrix, function, rank, rule);
-    ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({values, vectors, found});
-    ctx->saved_data["function"] = function;
-    ctx->saved_data["rank"] = rank;
-    ctx->saved_data["rule"] = rule;
-    ctx->save_for_backward({matrix, values, vectors, found});
-    return {result, values, vectors, found};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(4);
-    if (!grads[0].defined()) return input_grads;
-    const variable_list tensors = ctx->get_saved_variables();
-    auto& data = ctx->saved_data;
-    input_grads[0] = spectral_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3],
-                                       data["function"].toStringRef(), data["rank"].toStringRef(),
-                                       data["rule"].toStringRef());
-    return input_grads;
-  }
-};
-
 SpectralTensors spectral_autograd(const Tensor& matrix, StringView function, StringView rank,
                                   StringView rule) {
   check_matrices(kSpectral, matrix);
-  if (!needs_graph({matrix})) {
+  const auto compute = [&](const Tensor& m) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return spectral(matrix, function, rank, rule);
-  }
-  const variable_list outputs =
-      SpectralNode::apply(in_compute_type(matrix), text(function), text(rank), text(rule));
+    return spectral(m, function, rank, rule);
+  };
+  if (!needs_graph({matrix})) return compute(matrix);
+  const Tensor m = in_compute_type(matrix);
+  const auto [result, values, vectors, found] = compute(m);
+  const auto derivative = [f = text(function), policy = text(rank), by = text(rule)](
+                              const Tensor& along, const Tensor& at, const Tensor& l,
+                              const Tensor& v, const Tensor& r) -> variable_list {
+    return {spectral_backward(along, at, l, v, r, f, policy, by)};
+  };
+  record(
+      {.name = kSpectral,
+       .inputs = {m},
+       .outputs = {result},
+       .saved = {m, values, vectors, found},
+       .backward =
+           [derivative](const GraphNode::Pass& pass) {
+             const variable_list& s = pass.saved;
+             return derivative(pass.grads[0], s[0], s[1], s[2], s[3]);
+           },
+       // Every pair of eigenvalues has one factor: the map is its own adjoint.
+       .forward = [&] { return derivative(tangent_of(m), primal_of(m), values, vectors, found); }});
   const auto type = matrix.scalar_type();
-  return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type), outputs[3]};
+  return {result.to(type), values.to(type), vectors.to(type), found};
 }
 
 // The functions with a name of their own are that operator, on every device and under autograd.

@@ -54,53 +54,54 @@ Tensor spectral_backward_meta(const Tensor& grad_result, const Tensor& matrix, c
   return empty_matrices(vectors);
 }
 
-struct SpectralBackwardNode : torch::autograd::Function<SpectralBackwardNode> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& grad_result, const Tensor& matrix,
-                        const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                        const std::string& function, const std::string& rank_policy,
-                        const std::string& rule) {
-    const BelowAutograd below_autograd;
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["function"] = function;
-    ctx->saved_data["rank_policy"] = rank_policy;
-    ctx->saved_data["rule"] = rule;
-    ctx->save_for_backward({grad_result, matrix, values, vectors});
-    return spectral_backward(grad_result, matrix, values, vectors, rank, function, rank_policy,
-                             rule);
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(8);
-    if (!grads[0].defined()) return input_grads;
-    auto& data = ctx->saved_data;
-    const std::string policy = data["rank_policy"].toStringRef();
-    const std::string rule = data["rule"].toStringRef();
-    TORCH_CHECK(
-        std::holds_alternative<FullRank>(rank_policy(policy)) &&
-            std::holds_alternative<Exact>(spectral_rule(rule)),
-        "keel::spectral: no second derivative under rule ", rule, " with rank policy ", policy,
-        "; use rule exact with rank policy full, or build the function from keel::eigh, whose "
-        "rules differentiate to any order where no eigenvalues repeat");
-    const variable_list tensors = ctx->get_saved_variables();
-    std::tie(input_grads[0], input_grads[1]) = spectral_second_backward(
-        grads[0], tensors[0], tensors[1], tensors[2], tensors[3], data["function"].toStringRef());
-    return input_grads;
-  }
-};
+void check_second_derivative(const std::string& policy, const std::string& rule) {
+  TORCH_CHECK(
+      std::holds_alternative<FullRank>(rank_policy(policy)) &&
+          std::holds_alternative<Exact>(spectral_rule(rule)),
+      "keel::spectral: no second derivative under rule ", rule, " with rank policy ", policy,
+      "; use rule exact with rank policy full, or build the function from keel::eigh, whose "
+      "rules differentiate to any order where no eigenvalues repeat");
+}
 
 Tensor spectral_backward_autograd(const Tensor& grad_result, const Tensor& matrix,
                                   const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                   StringView function, StringView rank_policy, StringView rule) {
-  if (!needs_graph({grad_result, matrix})) {
+  const auto compute = [&](const Tensor& g, const Tensor& m, const Tensor& l, const Tensor& v) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return spectral_backward(grad_result, matrix, values, vectors, rank, function, rank_policy,
-                             rule);
-  }
+    return spectral_backward(g, m, l, v, rank, function, rank_policy, rule);
+  };
+  if (!needs_graph({grad_result, matrix})) return compute(grad_result, matrix, values, vectors);
   check_spectral_backward(grad_result, matrix, values, vectors, rank);
-  return SpectralBackwardNode::apply(in_compute_type(grad_result), in_compute_type(matrix),
-                                     in_compute_type(values), in_compute_type(vectors), rank,
-                                     text(function), text(rank_policy), text(rule))
-      .to(vectors.scalar_type());
+  const Tensor g = in_compute_type(grad_result), m = in_compute_type(matrix);
+  const Tensor l = in_compute_type(values), v = in_compute_type(vectors);
+  const Tensor result = compute(g, m, l, v);
+  record({.name = kSpectralBackward,
+          .inputs = {g, m},
+          .outputs = {result},
+          .saved = {g, m, l, v},
+          .backward = [f = text(function), policy = text(rank_policy),
+                       by = text(rule)](const GraphNode::Pass& pass) -> variable_list {
+            check_second_derivative(policy, by);
+            const variable_list& s = pass.saved;
+            auto [by_result, by_matrix] =
+                spectral_second_backward(pass.grads[0], s[0], s[1], s[2], s[3], f);
+            return {by_result, by_matrix};
+          },
+          .forward = [&]() -> variable_list {
+            Tensor tangent;
+            if (const Tensor along = tangent_of(g); along.defined())
+              tangent =
+                  spectral_backward(along, primal_of(m), l, v, rank, function, rank_policy, rule);
+            if (const Tensor along = tangent_of(m); along.defined()) {
+              check_second_derivative(text(rank_policy), text(rule));
+              // The second derivative is symmetric in all three directions.
+              const Tensor bent = std::get<1>(
+                  spectral_second_backward(along, primal_of(g), primal_of(m), l, v, function));
+              tangent = tangent.defined() ? tangent + bent : bent;
+            }
+            return {tangent};
+          }});
+  return result.to(vectors.scalar_type());
 }
 
 }  // namespace

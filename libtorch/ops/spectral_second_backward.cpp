@@ -60,40 +60,22 @@ std::tuple<Tensor, Tensor> spectral_second_backward_meta(const Tensor& grad_grad
   return {empty_matrices(vectors), empty_matrices(vectors)};
 }
 
-/// Stands in the graph only to say that it ends here.
-struct SpectralSecondBackwardNode : torch::autograd::Function<SpectralSecondBackwardNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& grad_grad_matrix,
-                               const Tensor& grad_result, const Tensor& matrix,
-                               const Tensor& values, const Tensor& vectors,
-                               const std::string& function) {
-    const BelowAutograd below_autograd;
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["function"] = function;
-    auto [dL2_ddL_dresult, dL2_dmatrix] =
-        spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors, function);
-    return {dL2_ddL_dresult, dL2_dmatrix};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined() && !grads[1].defined()) return variable_list(6);
-    TORCH_CHECK(false, "keel::spectral: no third derivative of ",
-                ctx->saved_data["function"].toStringRef(),
-                " under rule exact; build the function from keel::eigh, whose rules differentiate "
-                "to any order where no eigenvalues repeat");
-  }
-};
-
 std::tuple<Tensor, Tensor> spectral_second_backward_autograd(
     const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
     const Tensor& values, const Tensor& vectors, StringView function) {
-  if (!needs_graph({grad_grad_matrix, grad_result, matrix})) {
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors,
                                     function);
-  }
-  const variable_list outputs = SpectralSecondBackwardNode::apply(
-      grad_grad_matrix, grad_result, matrix, values, vectors, text(function));
-  return {outputs[0], outputs[1]};
+  };
+  const auto results = compute();
+  if (needs_graph({grad_grad_matrix, grad_result, matrix}))
+    record_without_derivative(
+        "keel::spectral: no third derivative of " + text(function) +
+            " under rule exact; build the function from keel::eigh, whose rules differentiate "
+            "to any order where no eigenvalues repeat",
+        {grad_grad_matrix, grad_result, matrix}, listed(results));
+  return results;
 }
 
 }  // namespace

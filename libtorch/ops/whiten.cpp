@@ -111,39 +111,20 @@ ForwardTensors whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& 
                        });
 }
 
-struct WhitenNode : torch::autograd::Function<WhitenNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& input,
-                               const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-                               std::int64_t groups, const std::string& map,
-                               const std::string& rule) {
-    const BelowAutograd below_autograd;
-    auto [output, mean, covariance, layer_matrix, values, vectors, rank] =
-        whiten_forward(input, weight, bias, groups, map, rule);
-    ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({mean, covariance, layer_matrix, values, vectors, rank});
-    ctx->saved_data["has_bias"] = or_undefined(bias).defined();
-    ctx->saved_data["map"] = map;
-    ctx->saved_data["rule"] = rule;
-    // The input, and O(C d) numbers.
-    ctx->save_for_backward(
-        {input, or_undefined(weight), mean, covariance, layer_matrix, values, vectors, rank});
-    return {output, mean, covariance, layer_matrix, values, vectors, rank};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(6);
-    if (!grads[0].defined()) return input_grads;
-    const variable_list saved = ctx->get_saved_variables();
-    auto& data = ctx->saved_data;
-    auto [grad_input, grad_weight, grad_bias] = whiten_backward(
-        grads[0], saved[0], if_defined(saved[1]), saved[2], saved[3], saved[4], saved[5], saved[6],
-        saved[7], data["map"].toStringRef(), data["rule"].toStringRef());
-    input_grads[0] = grad_input;
-    if (saved[1].defined()) input_grads[1] = grad_weight;
-    if (data["has_bias"].toBool()) input_grads[2] = grad_bias;
-    return input_grads;
-  }
-};
+/// The step by its stages, whose tangents are known.
+ForwardTensors in_stages(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                         std::int64_t groups, StringView map, StringView rule) {
+  const auto [mean, covariance] = moments(input, groups);
+  const auto [matrix, values, vectors, rank] = layer_matrix(covariance, map, rule);
+  const Tensor scaled = weight.defined() ? weight.reshape({groups, -1, 1}) * matrix : matrix;
+  return {affine(input, scaled, mean, if_defined(bias)),
+          mean,
+          covariance,
+          matrix,
+          values,
+          vectors,
+          rank};
+}
 
 ForwardTensors whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& weight,
                                        const Optional<Tensor>& bias, std::int64_t groups,
@@ -152,13 +133,29 @@ ForwardTensors whiten_forward_autograd(const Tensor& input, const Optional<Tenso
   // Converting outside the node lets each gradient come back in its own type.
   const Tensor w = in_statistics_type(or_undefined(weight), input),
                b = in_statistics_type(or_undefined(bias), input);
-  if (!needs_graph({input, w, b})) {
+  if (has_tangent(variable_list{input, w, b})) return in_stages(input, w, b, groups, map, rule);
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return whiten_forward(input, if_defined(w), if_defined(b), groups, map, rule);
-  }
-  const variable_list out =
-      WhitenNode::apply(input, if_defined(w), if_defined(b), groups, text(map), text(rule));
-  return {out[0], out[1], out[2], out[3], out[4], out[5], out[6]};
+  };
+  const ForwardTensors results = compute();
+  if (!needs_backward(variable_list{input, w, b})) return results;
+  const auto& [output, mean, covariance, matrix, values, vectors, rank] = results;
+  record({.name = kWhiten,
+          .inputs = {input, w, b},
+          .outputs = {output},
+          // The input, and O(C d) numbers.
+          .saved = {input, w, mean, covariance, matrix, values, vectors, rank},
+          .backward = [has_bias = b.defined(), m = text(map),
+                       r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
+            const variable_list& s = pass.saved;
+            auto [grad_input, grad_weight, grad_bias] = whiten_backward(
+                pass.grads[0], s[0], if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], s[7], m, r);
+            return {grad_input, s[1].defined() ? grad_weight : Tensor(),
+                    has_bias ? grad_bias : Tensor()};
+          },
+          .forward = {}});
+  return results;
 }
 
 }  // namespace

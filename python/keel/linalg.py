@@ -94,10 +94,10 @@ def eigh(
     Functions of matrices V f(l) V^T, also V diag(l) V^T itself, ask for more there, and what they ask
     for is left out, without an error; :func:`spectral` and its named functions have it.
 
-    Differentiable to any order. At repeated eigenvalues the default rule's second derivatives are
-    right where its first ones are, and an error for other losses; third ones are an error. While a
-    CUDA graph is captured and under vmap what would be an error is NaN, for the matrices alone that
-    it is about.
+    Differentiable to any order, backward and in forward mode. At repeated eigenvalues the default
+    rule's second derivatives are right where its first ones are, and an error for other losses and in
+    forward mode; third ones are an error. While a CUDA graph is captured and under vmap what would be
+    an error is NaN, for the matrices alone that it is about.
 
     >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
     >>> eigenvalues, eigenvectors = keel.eigh(M, keel.PowerIteration(terms=19))

@@ -130,13 +130,49 @@ def test_errors_are_python_errors_with_names():
         grad.sum().backward()
 
 
-def test_forward_mode_is_refused_and_not_silently_dropped():
+FORWARD_MODE = {
+    "eigh": lambda m: keel.eigh(m, "masked"),
+    "eigh_series": lambda m: keel.eigh(m, "power_iteration(terms=40)"),
+    "sqrtm": keel.sqrtm,
+    "logm_by_a_rule": lambda m: keel.logm(m, "taylor(terms=60)"),
+    "cut": lambda m: keel.projector(m, "leading_count(count=2)"),
+    "moments": lambda m: keel.moments(m, 2),
+    "cross_moments": lambda m: keel.cross_moments(m * m, m, m[0, :, 0] ** 2, 2),
+    "affine": lambda m: keel.affine(m, m[:, :2, :2] ** 2, m[0, :, 0] ** 2, m[1, :, 1] ** 2),
+}
+for kind in ("zca", "pca_denoising", "pca_whitening"):
+    text = f"{kind}(rank={'full' if kind != 'pca_denoising' else 'leading_count(count=3)'})"
+    FORWARD_MODE[kind] = lambda m, map=text: keel.layer_matrix(m, map)[0]
+
+
+@pytest.mark.parametrize("name", FORWARD_MODE)
+def test_forward_mode_is_the_adjoint_of_backward(name):
+    """<forward(along), weights> = <along, backward(weights)>, whatever the rule."""
     forward_ad = torch.autograd.forward_ad
+    function = FORWARD_MODE[name]
     m = with_spectrum(*DISTINCT).detach()
-    for function in (keel.eigh, keel.sqrtm):
-        with forward_ad.dual_level():
-            with pytest.raises(RuntimeError, match="jvp is not implemented"):
-                function(forward_ad.make_dual(m, torch.ones_like(m)))
+    generator = torch.Generator().manual_seed(5)
+    along = torch.randn(m.shape, dtype=m.dtype, generator=generator)
+    with forward_ad.dual_level():
+        outputs = function(forward_ad.make_dual(m, along))
+        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        tangents = [forward_ad.unpack_dual(output).tangent for output in outputs]
+    leaf = m.clone().requires_grad_()
+    outputs = function(leaf)
+    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    weights = [torch.randn(o.shape, dtype=o.dtype, generator=generator) for o in outputs]
+    (gradient,) = torch.autograd.grad(outputs, leaf, weights)
+    forth = sum((t * w).sum() for t, w in zip(tangents, weights))
+    torch.testing.assert_close(forth, (gradient * along).sum())
+    assert forth.abs() > 0.01
+
+
+def test_forward_mode_is_refused_where_there_is_none():
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(torch.randn(6, 3), torch.ones(6, 3))
+        with pytest.raises(RuntimeError, match="keel::partial_moments: no derivative"):
+            keel.partial_moments(x, 1)
 
 
 def test_half_types_train():

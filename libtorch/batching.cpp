@@ -1,0 +1,125 @@
+// torch.func.vmap: what is mapped over becomes more matrices, or more groups of channels, of the same call. Without
+// these rules vmap would call an operator once for each entry.
+
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/DynamicLayer.h>
+
+#include <algorithm>
+
+#include "types.h"
+
+namespace keel::ops {
+namespace {
+
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+/// A tensor argument of an operator under vmap: where it is in the stack, and which of its dimensions is mapped over.
+struct Mapped {
+  std::size_t place;
+  std::string name;
+  Tensor tensor;
+  std::int64_t dim;  ///< -1: none, every entry sees the same tensor
+};
+
+/// The arguments with the tensors taken out of the current layer of vmap, and how many entries that has.
+struct Call {
+  std::vector<Mapped> tensors;
+  std::int64_t level, entries = 0;
+
+  Call(const OperatorHandle& op, const Stack& stack)
+      : level(at::functorch::maybeCurrentDynamicLayer()->layerId()) {
+    const auto& arguments = op.schema().arguments();
+    const std::size_t begin = stack.size() - arguments.size();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const auto& value = stack[begin + i];
+      if (!value.isTensor() || !value.toTensor().defined()) continue;
+      Tensor tensor = value.toTensor();
+      std::int64_t dim = -1;
+      const auto* const batched = at::functorch::maybeGetBatchedImpl(tensor);
+      if (batched != nullptr && batched->level() == level) {
+        dim = batched->bdim();
+        tensor = batched->value();
+        entries = tensor.sym_size(dim).guard_int(__FILE__, __LINE__);
+      }
+      tensors.push_back({begin + i, arguments[i].name(), tensor, dim});
+    }
+  }
+
+  /// The tensor with the entries in dimension `place`.
+  Tensor with_entries(const Mapped& mapped, std::int64_t place) const {
+    if (mapped.dim >= 0) return mapped.tensor.movedim(mapped.dim, place);
+    const Tensor one = mapped.tensor.unsqueeze(place);
+    auto sizes = one.sym_sizes().vec();
+    sizes[std::size_t(place)] = entries;
+    return one.expand_symint(sizes);
+  }
+
+  /// A result whose dimension `place` is that of the entries.
+  Tensor back(const Tensor& result, std::int64_t place) const {
+    return at::functorch::makeBatched(result, place, level);
+  }
+};
+
+c10::impl::ExcludeDispatchKeyGuard below_vmap() {
+  return c10::impl::ExcludeDispatchKeyGuard(c10::DispatchKey::FuncTorchBatched);
+}
+
+/// Operators on (..., n, n): one more dimension in front of all.
+void more_matrices(const OperatorHandle& op, Stack* stack) {
+  const auto guard = below_vmap();
+  const Call call(op, *stack);
+  for (const Mapped& mapped : call.tensors) (*stack)[mapped.place] = call.with_entries(mapped, 0);
+  op.callBoxed(stack);
+  const std::size_t results = op.schema().returns().size();
+  for (std::size_t i = stack->size() - results; i < stack->size(); ++i)
+    (*stack)[i] = call.back((*stack)[i].toTensor(), 0);
+}
+
+/// By its name: whether it is (N, C, *). All others are (C, *) or (G, *). An only result has no name.
+bool has_samples(const std::string& name) {
+  const char* const names[] = {"input", "grad_output", "left", "right", "output", "grad_input", ""};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+/// Operators on activations: entries become groups of channels.
+void more_groups(const OperatorHandle& op, Stack* stack) {
+  const auto guard = below_vmap();
+  const Call call(op, *stack);
+  for (const Mapped& mapped : call.tensors) {
+    const std::int64_t channels = has_samples(mapped.name) ? 1 : 0;
+    (*stack)[mapped.place] = call.with_entries(mapped, channels).flatten(channels, channels + 1);
+  }
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (auto& value = (*stack)[stack->size() - arguments.size() + i];
+        arguments[i].name() == "groups")
+      value = value.toInt() * call.entries;
+  op.callBoxed(stack);
+  const auto& returns = op.schema().returns();
+  for (std::size_t i = 0; i < returns.size(); ++i) {
+    auto& value = (*stack)[stack->size() - returns.size() + i];
+    const Tensor result = value.toTensor();
+    const std::int64_t channels = has_samples(returns[i].name()) ? 1 : 0;
+    auto sizes = result.sym_sizes().vec();
+    sizes[std::size_t(channels)] = sizes[std::size_t(channels)] / call.entries;
+    sizes.insert(sizes.begin() + channels, call.entries);
+    value = call.back(result.reshape_symint(sizes), channels);
+  }
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
+  using torch::CppFunction;
+  for (const char* name :
+       {"eigh", "eigh_backward", "with_second_at_repeats", "once_at_repeats", "spectral",
+        "spectral_backward", "spectral_second_backward", "layer_matrix", "layer_matrix_backward",
+        "layer_matrix_tangent", "sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector"})
+    m.impl(name, CppFunction::makeFromBoxedFunction<&more_matrices>());
+  for (const char* name :
+       {"moments", "cross_moments", "affine", "whiten_forward", "whiten_backward"})
+    m.impl(name, CppFunction::makeFromBoxedFunction<&more_groups>());
+}
+
+}  // namespace keel::ops
