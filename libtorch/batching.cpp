@@ -115,7 +115,8 @@ TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
   for (const char* name :
        {"eigh", "eigh_backward", "with_second_at_repeats", "once_at_repeats", "spectral",
         "spectral_backward", "spectral_second_backward", "layer_matrix", "layer_matrix_backward",
-        "layer_matrix_tangent", "sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector"})
+        "layer_matrix_tangent", "sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector",
+        "spectral_and_kept"})
     m.impl(name, CppFunction::makeFromBoxedFunction<&more_matrices>());
   for (const char* name :
        {"moments", "cross_moments", "affine", "whiten_forward", "whiten_backward"})

@@ -65,6 +65,9 @@ LayerMatrixTensors layer_matrix_autograd(const Tensor& covariance, StringView ma
          return {layer_matrix_backward(pass.grads[0], s[0], s[1], s[2], s[3], m, r)};
        },
        .forward = [&]() -> variable_list {
+         if (is_twice_differentiable(map, rule))
+           return {spectral_backward(tangent_of(c), primal_of(c), values, vectors, found,
+                                     "inv_sqrt", "full", rule)};
          return {layer_matrix_tangent(tangent_of(c), primal_of(c), result, values, vectors, found,
                                       map, rule)};
        }});

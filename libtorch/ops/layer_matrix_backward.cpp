@@ -15,6 +15,13 @@ Tensor layer_matrix_backward(const Tensor& grad_layer_matrix, const Tensor& cova
   return op.call(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
 }
 
+bool is_twice_differentiable(StringView map, StringView rule) {
+  const LayerMap chosen = parsed(layer_map, "keel::layer_matrix", map);
+  const auto* const zca = std::get_if<Zca>(&chosen);
+  return zca != nullptr && std::holds_alternative<FullRank>(zca->rank) &&
+         std::holds_alternative<Exact>(parsed(spectral_rule, "keel::layer_matrix", rule));
+}
+
 namespace {
 
 constexpr const char* kLayerMatrixBackward = "keel::layer_matrix_backward";
@@ -62,12 +69,17 @@ Tensor layer_matrix_backward_meta(const Tensor& grad_layer_matrix, const Tensor&
 
 std::string no_second_derivative(StringView map) {
   return "keel::layer_matrix: no second derivative of " + text(map) +
-         "; build the map from keel::spectral or keel::eigh, which have one";
+         " under this rule; zca with rank full and rule exact has one, and maps built from "
+         "keel::spectral or keel::eigh";
 }
 
 Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Tensor& covariance,
                                       const Tensor& values, const Tensor& vectors,
                                       const Tensor& rank, StringView map, StringView rule) {
+  // That one is a function of the matrix, whose gradient can be differentiated again.
+  if (needs_graph({grad_layer_matrix, covariance}) && is_twice_differentiable(map, rule))
+    return spectral_backward(grad_layer_matrix, covariance, values, vectors, rank, "inv_sqrt",
+                             "full", rule);
   const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return layer_matrix_backward(grad_layer_matrix, covariance, values, vectors, rank, map, rule);

@@ -89,6 +89,9 @@ Tensor layer_matrix_backward(const Tensor& grad_layer_matrix, const Tensor& cova
                              const Tensor& values, const Tensor& vectors, const Tensor& rank,
                              StringView map, StringView rule);
 
+/// Whether a map from covariance to matrix has a second derivative.
+bool is_twice_differentiable(StringView map, StringView rule);
+
 /// How layer_matrix moves where the covariance moves along a matrix: the adjoint of layer_matrix_backward.
 Tensor layer_matrix_tangent(const Tensor& along, const Tensor& covariance,
                             const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors,

@@ -98,6 +98,20 @@ Tensor powm(const Tensor& matrix, double exponent, StringView rule) {
   return std::get<0>(spectral(matrix, to_string(power), "full", rule));
 }
 
+/// What Python's keel.spectral returns, for torch.jit.script.
+std::tuple<Tensor, Tensor> spectral_and_kept(const Tensor& matrix, StringView function,
+                                             Optional<double> exponent, StringView rank,
+                                             StringView rule) {
+  std::string f = text(function);
+  if (exponent.has_value()) {
+    TORCH_CHECK_VALUE(f == "power", kSpectral, ": expected function power with an exponent, got ",
+                      f);
+    f = to_string(SpectralFunction{SpectralFunction::Kind::power, *exponent});
+  }
+  auto [result, values, vectors, kept] = spectral(matrix, f, rank, rule);
+  return {result, kept};
+}
+
 Tensor projector(const Tensor& matrix, StringView rank, StringView rule) {
   return std::get<0>(spectral(matrix, "one", rank, rule));
 }
@@ -109,6 +123,10 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "spectral(Tensor matrix, str function, str rank='full', str rule='exact')"
       " -> (Tensor result, Tensor values, Tensor vectors, Tensor kept)");
+  m.def(
+      "spectral_and_kept(Tensor matrix, str function, float? exponent=None, str rank='full',"
+      " str rule='exact') -> (Tensor result, Tensor kept)",
+      &spectral_and_kept);
   m.def("sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::sqrt>);
   m.def("inv_sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv_sqrt>);
   m.def("invm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv>);

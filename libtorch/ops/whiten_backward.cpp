@@ -47,8 +47,8 @@ constexpr const char *kWhitenBackward = "keel::whiten_backward",
                      *kBackwardSums = "keel::whiten_backward_sums",
                      *kBackwardApply = "keel::whiten_backward_apply";
 constexpr char kNoSecond[] =
-    "keel::whiten: no second derivative; compose keel::moments, keel::spectral and keel::affine, "
-    "which have one";
+    "keel::whiten: no second derivative of this map under this rule; zca with rank full and rule "
+    "exact has one";
 constexpr char kNoSecondOverProcesses[] =
     "keel::whiten: no second derivative of a layer over several processes";
 
@@ -175,6 +175,37 @@ Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& inp
   return grad_input;
 }
 
+/// By stages that can be differentiated again.
+Gradients whiten_backward_in_stages(const Tensor& grad_output, const Tensor& input,
+                                    const Tensor& weight, std::int64_t groups, StringView map,
+                                    StringView rule) {
+  const auto [mean, covariance] = moments(input, groups);
+  const auto [matrix, values, vectors, rank] = layer_matrix(covariance, map, rule);
+  const Tensor by_row = (weight.defined() ? weight : at::ones_like(mean)).reshape({groups, -1, 1});
+  const auto [sum, cross] = cross_moments(grad_output, input, mean, groups);
+  const Tensor scaled = by_row * matrix;
+  const Tensor dL_dcovariance =
+      layer_matrix_backward(by_row * cross, covariance, values, vectors, rank, map, rule);
+  const double m = double(samples_of(input));
+  const Tensor by_mean = -transposed_times(scaled, sum) / m;
+  return {affine(grad_output, scaled.mT(), {}, {}) +
+              affine(input, (dL_dcovariance + dL_dcovariance.mT()) / m, mean, by_mean),
+          (cross * matrix).sum(-1).reshape({-1}), sum};
+}
+
+Gradients whiten_backward_autograd(const Tensor& grad_output, const Tensor& input,
+                                   const Optional<Tensor>& weight, const Tensor& mean,
+                                   const Tensor& covariance, const Tensor& layer_matrix,
+                                   const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                   StringView map, StringView rule) {
+  const Tensor w = in_statistics_type(or_undefined(weight), input);
+  if (needs_graph({grad_output, input, w}) && is_twice_differentiable(map, rule))
+    return whiten_backward_in_stages(
+        grad_output, input, w, covariance.sym_size(0).guard_int(__FILE__, __LINE__), map, rule);
+  return without_derivative<&whiten_backward, kNoSecond>(
+      grad_output, input, weight, mean, covariance, layer_matrix, values, vectors, rank, map, rule);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
@@ -193,7 +224,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor sums, Tensor count, str map, str rule='exact') -> Tensor");
 }
 KEEL_OPERATOR("whiten_backward", &whiten_backward_kernel<false>, &whiten_backward_kernel<true>,
-              without_derivative<&whiten_backward, kNoSecond>)
+              &whiten_backward_autograd)
 KEEL_OPERATOR("whiten_backward_sums", &whiten_backward_sums_kernel<false>,
               &whiten_backward_sums_kernel<true>,
               without_derivative<&whiten_backward_sums, kNoSecondOverProcesses>)

@@ -13,7 +13,7 @@ from . import _library, _version
 
 _library.load()
 
-from . import nn, rules  # noqa: E402  (the operators come first)
+from . import _script, nn, rules  # noqa: E402  (the operators come first)
 from .linalg import (  # noqa: E402
     Eigh,
     Spectral,
@@ -41,6 +41,7 @@ from .singular import (  # noqa: E402
 from .rules import *  # noqa: E402, F401, F403
 
 __version__ = _version.read()
+_script.register()
 
 __all__ = [
     "Eigh",

@@ -113,7 +113,8 @@ def eigh(
         raise ValueError(f'keel.eigh: expected UPLO to be "L" or "U", got {UPLO!r}')
     read = matrix if UPLO in "Ll" else matrix.mT
     text = written("keel.eigh", "rule", GRADIENT_RULES, rule)
-    return Eigh(*torch.ops.keel.eigh(read, text, bool(descending)))
+    found = torch.ops.keel.eigh(read, text, bool(descending))
+    return Eigh(found[0], found[1])  # by index: torch.fx cannot unpack
 
 
 def spectral(
@@ -142,10 +143,8 @@ def spectral(
     if exponent is not None:
         function = f"{function}(exponent={_exponent('keel.spectral', exponent)!r})"
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
-    result, _, _, kept = torch.ops.keel.spectral(
-        matrix, function, policy, _rule("keel.spectral", rule)
-    )
-    return Spectral(result, kept)
+    found = torch.ops.keel.spectral(matrix, function, policy, _rule("keel.spectral", rule))
+    return Spectral(found[0], found[3])
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:

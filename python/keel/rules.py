@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar, Dict, Optional, Tuple, Union, get_args
 
 import torch
@@ -58,10 +58,34 @@ def flag(operation: str, name: str, value: Any) -> None:
         raise TypeError(f"{operation}: expected {name} to be True or False, got {value!r}")
 
 
+_compiler: Any = getattr(torch, "compiler", None)
+_constant: Any = getattr(_compiler, "assume_constant_result", lambda function: function)
+
+
 @lru_cache(maxsize=1024)
 def checked(kind: str, text: str) -> str:
     """A text with every field, as the core writes it: a spectral_rule, a rank_policy or a layer_map."""
     return torch.ops.keel.written(kind, text)
+
+
+def _number(kind: Any, name: str, value: Any) -> str:
+    """A field's value as the core reads it: Python's and numpy's numbers, flags, None."""
+    if value is None:
+        return "off"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, numbers.Real):
+        return repr(float(value))
+    raise TypeError(f"keel.{kind.__name__}: expected {name} to be a number, got {value!r}")
+
+
+@_constant  # so that torch.compile lets a rule be made inside a graph
+def _text_of(kind: Any, *values: Any) -> str:
+    fields = zip(kind.__dataclass_fields__, values)
+    inside = ", ".join([f"{name}={_number(kind, name, value)}" for name, value in fields])
+    return checked(kind._kind, f"{kind._name}({inside})")
 
 
 class _Term:
@@ -70,29 +94,18 @@ class _Term:
     __dataclass_fields__: ClassVar[Dict[str, Any]]
     _name: ClassVar[str]
     _kind: ClassVar[str] = "spectral_rule"
+    _text: str
 
     def __post_init__(self) -> None:
-        self._text  # which is checked
+        values = tuple([getattr(self, name) for name in self.__dataclass_fields__])
+        text = _text_of(type(self), *values)  # which is checked
+        object.__setattr__(self, "_text", text)
 
-    @cached_property
-    def _text(self) -> str:
-        fields = self.__dataclass_fields__
-        inside = ", ".join([f"{name}={self._number(name)}" for name in fields])
-        return checked(self._kind, f"{self._name}({inside})")
-
-    def _number(self, name: str) -> str:
-        """A field's value as the core reads it: Python's and numpy's numbers, flags, None."""
-        value = getattr(self, name)
-        if value is None:
-            return "off"
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, numbers.Integral):
-            return str(int(value))
-        if isinstance(value, numbers.Real):
-            return repr(float(value))
-        here = f"keel.{type(self).__name__}"
-        raise TypeError(f"{here}: expected {name} to be a number, got {value!r}")
+    def __getattr__(self, name: str) -> Any:
+        if name != "_text":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self.__post_init__()  # of values pickled by older versions
+        return self._text
 
     def __str__(self) -> str:
         return self._text

@@ -25,6 +25,17 @@ def exporting() -> bool:
     return not _is_dynamo_compiling() and _is_exporting()
 
 
+def as_leaf(name: str, layer: nn.Module, input: Any) -> Any:
+    """A call of the layer as one node of a graph that torch.fx traces, as torch's own layers are."""
+    path = input.tracer.path_of_module(layer)
+    if not path:
+        raise TypeError(
+            f"{name}: torch.fx traces models that have this layer in them, got the layer alone; put it into "
+            "torch.nn.Sequential"
+        )
+    return input.tracer.create_proxy("call_module", path, (input,), {})
+
+
 def shift_of(matrix: Tensor, center: Tensor, bias: Optional[Tensor]) -> Tensor:
     """y = matrix (x - center) + bias as y = matrix x + shift."""
     groups, d, _ = matrix.shape

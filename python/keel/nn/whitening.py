@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from .. import rules
 from ..rules import Exact, RankPolicy, SpectralRule
-from . import inference, synchronise, update_bn
+from . import inference, scripted, synchronise, transforms, update_bn
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -49,11 +49,11 @@ class Whitening(nn.Module):
     A batch whose statistics are not finite gives NaN in the groups concerned and leaves the running statistics and
     ``num_batches_tracked`` as they were. Of the last step on batch statistics the layer has ``kept`` (groups), int64:
     how many eigenvalues of each group were kept; ``eigenvalues`` (groups, d), descending; and ``covariance``
-    (groups, d, d). They are None before the first step. Nothing has waited for them.
+    (groups, d, d). They are None before the first step, and after one inside a transform of torch.func, whose tensors
+    end with it. Nothing has waited for them.
     """
 
-    _map: ClassVar[str]
-    process_group: synchronise.ProcessGroup = None  # of layers pickled before there was one
+    _map = ""  # of annotated attributes torch.jit.script would want to know the type
 
     def __init__(
         self,
@@ -82,9 +82,7 @@ class Whitening(nn.Module):
         rank = self._default_rank(eps) if rank is None else rank
         self.rank = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
         self.process_group = process_group
-        self.kept: Optional[Tensor] = None
-        self.eigenvalues: Optional[Tensor] = None
-        self.covariance: Optional[Tensor] = None
+        self._forget_step()
         self._warned = False
         self._check_options()
 
@@ -99,6 +97,12 @@ class Whitening(nn.Module):
         self.register_buffer("num_batches_tracked", count)
         self.reset_parameters()
 
+    def _forget_step(self) -> None:
+        # Not in __init__, where torch.jit.script would warn of the annotations.
+        self.kept: Optional[Tensor] = None
+        self.eigenvalues: Optional[Tensor] = None
+        self.covariance: Optional[Tensor] = None
+
     # Layers saved when running_matrix was called running_subspace.
 
     def _load_from_state_dict(
@@ -109,6 +113,7 @@ class Whitening(nn.Module):
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         _rename(state["_buffers"], "running_subspace", "running_matrix")
+        state.setdefault("process_group", None)  # of layers pickled before there was one
         super().__setstate__(state)
 
     # What a layer of this family says of itself.
@@ -150,6 +155,14 @@ class Whitening(nn.Module):
             yield "", update_bn.StandIn(self)
 
     def forward(self, input: Tensor) -> Tensor:
+        if torch.jit.is_scripting():
+            return self._forward_scripted(input)
+        return self._forward(input)
+
+    @torch.jit.unused
+    def _forward(self, input: Tensor) -> Tensor:
+        if isinstance(input, torch.fx.Proxy):
+            return inference.as_leaf(self._name(), self, input)
         self._check_input(input)
         if self.training or not self.track_running_stats:
             return self._forward_batch(input)
@@ -166,6 +179,26 @@ class Whitening(nn.Module):
             f"track_running_stats={self.track_running_stats}, rule={self.rule!r}, "
             f"rank={self.rank!r}"
         ) + ("" if group is None else f", process_group={group}")
+
+    # torch.jit.script.
+
+    def __prepare_scriptable__(self) -> Whitening:
+        """What torch.jit.script compiles: this layer, with its settings as the texts that operators take."""
+        if self.process_group is not None:
+            raise RuntimeError(
+                f"{self._name()}: torch.jit.script takes no layer over several processes, got "
+                f"process_group={self.process_group!r}"
+            )
+        self._settings = self._texts()
+        return self
+
+    def _forward_scripted(self, input: Tensor) -> Tensor:
+        map, rule = self._settings
+        return scripted.forward(
+            input, self.weight, self.bias, self.running_mean, self.running_matrix,
+            getattr(self, "running_variance", None), self.num_batches_tracked, self.training,
+            self.groups, map, rule, self.momentum, self.eps,
+        )  # fmt: skip
 
     # Inference.
 
@@ -221,22 +254,25 @@ class Whitening(nn.Module):
         rank = rules.written(self._name(), "rank", rules.RANK_POLICIES, self.rank)
         return f"{self._map}(eps={float(self.eps)}, rank={rank})"
 
+    def _texts(self) -> Tuple[str, str]:
+        """Map and rule."""
+        return self._map_text(), rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
+
     def _forward_batch(self, input: Tensor) -> Tensor:
         # SyncBatchNorm's habit: a layer in evaluation keeps to itself.
         own = self.process_group if self.training else None
         group, processes = synchronise.members(self._name(), own)
         self._warn_of_few_samples(input, processes)
-        map = self._map_text()
-        rule = rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
+        map, rule = self._texts()
         if processes > 1:
-            output, mean, covariance, layer_matrix, values, _, self.kept = synchronise.whiten(
+            output, mean, covariance, layer_matrix, values, _, kept = synchronise.whiten(
                 input, self.weight, self.bias, self.groups, group, map, rule
             )
         else:
-            output, mean, covariance, layer_matrix, values, _, self.kept = torch.ops.keel.whiten_forward(
+            output, mean, covariance, layer_matrix, values, _, kept = torch.ops.keel.whiten_forward(
                 input, self.weight, self.bias, self.groups, map, rule
             )
-        self.eigenvalues, self.covariance = values.detach(), covariance.detach()
+        self.kept, self.eigenvalues, self.covariance = transforms.kept(kept, values, covariance)
         if self.training and self.track_running_stats:
             with torch.no_grad():
                 torch.ops.keel.running_average(

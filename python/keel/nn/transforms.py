@@ -1,0 +1,26 @@
+"""What layers keep of a step inside the transforms of ``torch.func`` (``functorch`` with torch 1.13)."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+_is_wrapped: Optional[Callable[[Tensor], bool]] = getattr(
+    getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None
+)
+_is_compiling: Callable[[], bool] = getattr(
+    getattr(torch, "compiler", None), "is_compiling", lambda: False
+)
+
+
+def _belongs_to_a_transform(tensor: Tensor) -> bool:
+    return not _is_compiling() and _is_wrapped is not None and _is_wrapped(tensor)
+
+
+def kept(*tensors: Tensor) -> Tuple[Optional[Tensor], ...]:
+    """The tensors without their graph; None for each where they will end with a transform."""
+    if _belongs_to_a_transform(tensors[0]):
+        return (None,) * len(tensors)
+    return tuple(tensor.detach() for tensor in tensors)
