@@ -1,6 +1,6 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
+.PHONY: help setup wheel install demo test test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
 werror := -DKEEL_WERROR=$(if $(CI),ON,OFF)
 # One more than there are cores: some tests wait for a timeout.
@@ -8,6 +8,8 @@ tests_at_once := $(shell expr $(jobs) + 1)
 
 help:
 	@echo 'make setup          install what is missing (with apt)'
+	@echo 'make wheel          a package for the PyTorch that python3 imports, in dist/ (PYTHON=... for another Python)'
+	@echo 'make install        the same, installed into that Python, virtual environment or not'
 	@echo 'make demo           build, train six layers for a few minutes, print a table, write a report'
 	@echo 'make test           lint, build, all tests, the readers fuzzed for 30 seconds; then the core tests under ASan and UBSan'
 	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
@@ -22,6 +24,12 @@ help:
 
 setup:
 	@scripts/setup
+
+wheel:
+	@scripts/wheel
+
+install:
+	@scripts/wheel --install
 
 demo: setup
 	cmake --preset release

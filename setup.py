@@ -1,8 +1,12 @@
 """Builds the C++ libraries with CMake, against the torch of this interpreter, and packs them into
-keel/lib. KEEL_BUILD names a build folder to take them from instead of building. With a CUDA torch and nvcc
-at hand the CUDA kernels are built too; KEEL_CUDA=ON or OFF in the environment decides otherwise.
+keel/lib. Nothing else of this machine gets into the package: libraries find each other and torch's by relative
+paths. `make wheel` and `make install` call this.
 
-    pip install --no-build-isolation .
+In the environment:
+    KEEL_BUILD   a build folder to take the libraries from instead of building
+    KEEL_CUDA    ON or OFF: with or without the CUDA kernels; unless told, with them where torch has CUDA and nvcc
+                 is there
+    CUDAARCHS    for which GPUs; unless told, for those of this machine, and for make wheel WHEEL_GPUS below
 """
 
 import os
@@ -15,10 +19,44 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+try:
+    from wheel.bdist_wheel import bdist_wheel
+except ImportError:
+    from setuptools.command.bdist_wheel import bdist_wheel
+
 ROOT = Path(__file__).resolve().parent
 VERSION = re.search(
     r'#define KEEL_VERSION "(.+)"', (ROOT / "include/keel/version.h").read_text()
 ).group(1)
+
+# Machine code for A100, H100 and H200, B200, RTX 50; the last as PTX too, for what comes after.
+WHEEL_GPUS = "80-real;90-real;100-real;120"
+
+# Where pip puts what torch brings, from keel/lib. torch has loaded most of it before.
+BESIDE = ["torch/lib"] + [
+    f"nvidia/{part}/lib"
+    for part in ("cu13", "cuda_runtime", "cusolver", "cublas", "cusparse", "nvjitlink")
+]
+RPATH = ":".join(["$ORIGIN", *[f"$ORIGIN/../../{folder}" for folder in BESIDE]])
+
+
+def torch_version():
+    """(major, minor), and CUDA's version or None."""
+    import torch
+
+    major, minor = re.match(r"(\d+)\.(\d+)", torch.__version__).groups()
+    return int(major), int(minor), torch.version.cuda
+
+
+def requirement():
+    """LibTorch's C++ interface holds for one minor version."""
+    major, minor, _ = torch_version()
+    return f"torch>={major}.{minor}.0a0,<{major}.{minor + 1}.0a0"
+
+
+def label(cuda):
+    major, minor, _ = torch_version()
+    return f"torch{major}.{minor}." + (f"cu{cuda.replace('.', '')}" if cuda else "cpu")
 
 
 def cmake(*arguments):
@@ -34,14 +72,28 @@ def torch_arguments():
     return [f"-DTorch_DIR={config}"] if (config / "TorchConfig.cmake").is_file() else []
 
 
-def cuda_arguments():
+def with_cuda():
+    """Whether the CUDA kernels are built, and nvcc's path where it is known."""
     import torch
 
-    compiler = shutil.which("nvcc") or Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin/nvcc")
-    there = torch.version.cuda is not None and Path(compiler).is_file()
+    compiler = Path(shutil.which("nvcc") or Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin/nvcc"))
+    there = torch.version.cuda is not None and compiler.is_file()
     wanted = os.environ.get("KEEL_CUDA", "ON" if there else "OFF")
-    compiler = [f"-DCMAKE_CUDA_COMPILER={compiler}"] if there and "CUDACXX" not in os.environ else []
-    return [f"-DKEEL_CUDA={wanted}", *compiler]
+    return wanted.upper() in ("ON", "1", "TRUE", "YES"), compiler if there else None
+
+
+def cuda_arguments():
+    wanted, compiler = with_cuda()
+    arguments = [f"-DKEEL_CUDA={'ON' if wanted else 'OFF'}"]
+    if compiler is not None and "CUDACXX" not in os.environ:
+        arguments.append(f"-DCMAKE_CUDA_COMPILER={compiler}")
+    if wanted and "KEEL_WHEEL" in os.environ:
+        gpus = os.environ.get("CUDAARCHS", WHEEL_GPUS)
+        arguments += [f"-DCMAKE_CUDA_ARCHITECTURES={gpus}", "-DCMAKE_CUDA_FLAGS=--compress-mode=size"]
+        # LibTorch's CMake files want to hear it their own way.
+        numbers = re.findall(r"(\d+)(\d)\b", gpus)
+        os.environ.setdefault("TORCH_CUDA_ARCH_LIST", " ".join(f"{a}.{b}" for a, b in numbers))
+    return arguments
 
 
 class CMakeBuild(build_ext):
@@ -54,7 +106,7 @@ class CMakeBuild(build_ext):
             path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
             os.environ["PATH"] = path  # so that CMake's python3 is this one
             cmake("-S", ROOT, "-B", build, *generator, "-DCMAKE_BUILD_TYPE=Release",
-                  *parts, *torch_arguments(), *cuda_arguments())  # fmt: skip
+                  f"-DKEEL_INSTALL_RPATH={RPATH}", *parts, *torch_arguments(), *cuda_arguments())  # fmt: skip
             cmake("--build", build, "--target", "keel_torch", "--parallel")
         self._pack(Path(build).resolve())
 
@@ -64,7 +116,7 @@ class CMakeBuild(build_ext):
         stage = Path(self.build_temp).resolve() / "stage"
         shutil.rmtree(stage, ignore_errors=True)
         for component in ("core", "torch"):
-            cmake("--install", build, "--prefix", stage, "--component", component)
+            cmake("--install", build, "--prefix", stage, "--component", component, "--strip")
         root = ROOT / "python" if self.inplace else Path(self.build_lib)
         target = root / "keel" / "lib"
         target.mkdir(parents=True, exist_ok=True)
@@ -75,9 +127,22 @@ class CMakeBuild(build_ext):
             else:
                 name = re.sub(r"(\.so)\..*", r"\1", name)
             shutil.copy(library, target / name)
+        major, minor, cuda = torch_version()
+        (target / "built_for").write_text(f"{major}.{minor}\n{cuda if with_cuda()[0] else 'cpu'}\n")
 
     def get_source_files(self):
         return []
+
+
+class AnyPython(bdist_wheel):
+    """The libraries use nothing of Python's: one wheel for every version of it."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
 
 
 class Built(Extension):
@@ -88,8 +153,9 @@ class Built(Extension):
 
 
 setup(
-    version=VERSION,
+    version=f"{VERSION}+{label(torch_version()[2] if with_cuda()[0] else None)}",
+    install_requires=[requirement()],
     ext_modules=[Built()],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"build_ext": CMakeBuild, "bdist_wheel": AnyPython},
     options={"build": {"build_base": "build/python"}},  # build/ itself is CMake's
 )

@@ -8,10 +8,17 @@ if(KEEL_TORCH)
 endif()
 
 # One export set a component: asking for core alone never looks for LibTorch.
+set(KEEL_INSTALL_RPATH "" CACHE STRING
+  "Where installed libraries look for others, relative to $ORIGIN (empty: beside them, and where this build found LibTorch)")
 foreach(component IN LISTS keel_components)
-  # LibTorch from a wheel is in no folder the loader searches, so its path stays in the RPATH.
-  set_target_properties(keel_${component} PROPERTIES
-    INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  if(KEEL_INSTALL_RPATH)
+    set_target_properties(keel_${component} PROPERTIES
+      INSTALL_RPATH "${KEEL_INSTALL_RPATH}" INSTALL_RPATH_USE_LINK_PATH OFF)
+  else()
+    # LibTorch from a wheel is in no folder the loader searches, so its path stays in the RPATH.
+    set_target_properties(keel_${component} PROPERTIES
+      INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+  endif()
   install(TARGETS keel_${component} EXPORT keel_${component}_targets COMPONENT ${component}
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import List, Optional
 
@@ -17,6 +18,22 @@ def _candidates() -> List[Path]:
         _PACKAGE / "lib" / _FILE,  # installed
         _PACKAGE.parents[1] / "build" / "lib" / _FILE,  # the source tree, after `make`
     ]
+
+
+def _check_torch(path: Path) -> None:
+    """Packages say which torch they were built for; with another one they would not load, or crash."""
+    file = path.parent / "built_for"
+    if not file.is_file():
+        return
+    wanted, cuda = file.read_text().split()
+    found = re.match(r"\d+\.\d+", torch.__version__)
+    if found is None or found.group() == wanted:
+        return
+    kind = "without CUDA" if cuda == "cpu" else f"with CUDA {cuda}"
+    raise ImportError(
+        f"keel: this package was built for torch {wanted} ({kind}), got torch {torch.__version__} from "
+        f"{Path(torch.__file__).parent}. Install torch {wanted}, or build keel for this torch: make install"
+    )
 
 
 def load() -> Optional[Path]:
@@ -35,9 +52,10 @@ def load() -> Optional[Path]:
             raise ImportError(
                 f"keel: expected {_FILE} in KEEL_LIBRARY, got none, and found neither {looked}. "
                 "Build it (cmake --preset release && cmake --build --preset release --target "
-                "keel_torch) or install the package (pip install --no-build-isolation .)"
+                "keel_torch) or install the package (make install)"
             )
         path = found[0]
+    _check_torch(path)
     try:
         torch.ops.load_library(str(path))
     except OSError as error:

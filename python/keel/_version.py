@@ -14,4 +14,4 @@ def read() -> str:
             return found.group(1)
     from importlib.metadata import version
 
-    return version("keel")
+    return version("keel").partition("+")[0]  # without the torch it is for

@@ -58,10 +58,6 @@ def flag(operation: str, name: str, value: Any) -> None:
         raise TypeError(f"{operation}: expected {name} to be True or False, got {value!r}")
 
 
-_compiler: Any = getattr(torch, "compiler", None)
-_constant: Any = getattr(_compiler, "assume_constant_result", lambda function: function)
-
-
 @lru_cache(maxsize=1024)
 def checked(kind: str, text: str) -> str:
     """A text with every field, as the core writes it: a spectral_rule, a rank_policy or a layer_map."""
@@ -81,11 +77,15 @@ def _number(kind: Any, name: str, value: Any) -> str:
     raise TypeError(f"keel.{kind.__name__}: expected {name} to be a number, got {value!r}")
 
 
-@_constant  # so that torch.compile lets a rule be made inside a graph
 def _text_of(kind: Any, *values: Any) -> str:
     fields = zip(kind.__dataclass_fields__, values)
     inside = ", ".join([f"{name}={_number(kind, name, value)}" for name, value in fields])
     return checked(kind._kind, f"{kind._name}({inside})")
+
+
+# So that torch.compile lets a rule be made inside a graph: all that torch.compiler.assume_constant_result does,
+# but without importing the compiler, which takes longer than all of keel.
+_text_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class _Term:

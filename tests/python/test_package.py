@@ -2,15 +2,21 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 import keel
 from keel import _library
+
+ROOT = Path(__file__).resolve().parents[2]
 
 RUN = "import keel, torch; print(keel.__version__, keel.__file__, keel.eigh(torch.eye(2)).eigenvalues)"
 
@@ -37,7 +43,7 @@ def test_no_library_at_all_says_what_to_do(root, tmp_path):
     shutil.copytree(root / "python" / "keel", tmp_path / "a" / "python" / "keel",
                     ignore=shutil.ignore_patterns("lib"))  # fmt: skip
     result = run(RUN, PYTHONPATH=str(tmp_path / "a" / "python"))
-    assert result.returncode != 0 and "pip install --no-build-isolation ." in result.stderr
+    assert result.returncode != 0 and "make install" in result.stderr
 
 
 def test_a_file_that_is_no_library_says_why(root, tmp_path):
@@ -51,25 +57,123 @@ def test_loading_twice_is_harmless():
     assert _library.load() is None
 
 
-def test_pip_installs_a_package_that_works_alone(root, tmp_path):
-    build = os.environ.get("KEEL_BUILD")
-    if not build:
-        pytest.skip("KEEL_BUILD names no build folder to install from")
+def test_importing_does_not_import_torchs_compiler(root):
+    """It takes longer than all else."""
+    code = "import sys, torch; before = 'torch._dynamo' in sys.modules; import keel"
+    code += "; assert before == ('torch._dynamo' in sys.modules)"
+    result = run(code, PYTHONPATH=str(root / "python"), KEEL_LIBRARY=os.environ["KEEL_LIBRARY"])
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A copy of what a package is made of, and a wheel in its dist/."""
+    if not os.environ.get("KEEL_BUILD"):
+        pytest.skip("KEEL_BUILD names no build folder to take the libraries from")
     for module in ("pip", "setuptools", "wheel"):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"this Python has no {module}")
-    source = tmp_path / "source"  # a copy: pip leaves files beside the sources
+    copy = tmp_path_factory.mktemp("source")  # pip leaves files beside the sources
     for folder in ("python", "include"):
-        shutil.copytree(root / folder, source / folder, ignore=shutil.ignore_patterns("lib"))
-    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(root / file, source)
-    installed = tmp_path / "installed"
-    command = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps",
-               "--no-index", "--quiet", "--target", str(installed), str(source)]  # fmt: skip
-    result = subprocess.run(command, capture_output=True, text=True)
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("lib", "*.egg-info"))
+    (copy / "scripts").mkdir()
+    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "scripts/wheel", "scripts/check_wheel.py"):
+        shutil.copy(ROOT / file, copy / file)
+    result = make(copy)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert (installed / "keel" / "py.typed").is_file()
-    ran = run(RUN, PYTHONPATH=str(installed))
+    return copy
+
+
+def make(source, *arguments, python=sys.executable, **environment):
+    """What make wheel and make install run."""
+    settings = {**os.environ, "PYTHON": str(python), **environment}
+    return subprocess.run(
+        [source / "scripts/wheel", *arguments], cwd=source, env=settings, capture_output=True, text=True
+    )
+
+
+FIRST_GRADIENT = """
+import torch, keel
+M = torch.eye(3, requires_grad=True)
+keel.inv_sqrtm(M)[0, 1].backward()
+assert M.grad[0, 1] == -0.25
+print(keel.__version__, keel.__file__)
+"""
+
+
+def first_gradient(python, **environment):
+    """Without a compiler or anything else on the way."""
+    settings = {"PATH": "/nonexistent", **environment}
+    return subprocess.run([python, "-c", FIRST_GRADIENT], env=settings, cwd="/", capture_output=True, text=True)
+
+
+def test_a_wheel_has_nothing_of_this_machine(source):
+    (wheel,) = (source / "dist").glob("*.whl")
+    torch_version = ".".join(torch.__version__.split(".")[:2])
+    assert f"+torch{torch_version}." in wheel.name and "-py3-none-linux" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(next(n for n in archive.namelist() if n.endswith("METADATA"))).decode()
+    assert re.search(rf"Requires-Dist: torch.*>={re.escape(torch_version)}\.0a0", metadata), metadata
+    checked = subprocess.run([sys.executable, source / "scripts/check_wheel.py", wheel], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    assert "libkeel_torch.so" in checked.stdout
+
+
+def test_a_library_that_knows_this_machine_is_found(source, tmp_path):
+    (wheel,) = (source / "dist").glob("*.whl")
+    spoiled = tmp_path / wheel.name
+    shutil.copy(wheel, spoiled)
+    with zipfile.ZipFile(spoiled, "a") as archive:
+        archive.writestr("keel/note", f"built in {source}/build")
+    check = [sys.executable, source / "scripts/check_wheel.py", spoiled]
+    result = subprocess.run(check, capture_output=True, text=True)
+    assert result.returncode == 1 and f"keel/note names {source}" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def environment(source, tmp_path_factory):
+    """A fresh virtual environment with the wheel in it."""
+    folder = tmp_path_factory.mktemp("environment")
+    made = [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", folder]
+    if subprocess.run(made, capture_output=True).returncode != 0:
+        pytest.skip("this Python has no venv")
+    (wheel,) = (source / "dist").glob("*.whl")
+    python = folder / "bin" / "python"
+    has_torch = subprocess.run([python, "-c", "import pip, importlib.util as u; assert u.find_spec('torch')"])
+    if has_torch.returncode != 0:
+        pytest.skip("torch is in a virtual environment, which another one does not see")
+    result = make(source, "--install", wheel, python=python)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def test_a_wheel_works_in_a_fresh_environment_without_a_compiler(environment):
+    ran = first_gradient(environment / "bin" / "python")
     assert ran.returncode == 0, ran.stderr
-    version, file = ran.stdout.split()[:2]
-    assert version == keel.__version__ and Path(file).is_relative_to(installed)
+    version, file = ran.stdout.split()
+    assert version == keel.__version__ and Path(file).is_relative_to(environment)
+    assert next(environment.rglob("keel/py.typed")).is_file()
+
+
+def test_a_wheel_for_another_torch_says_which(environment):
+    note = next(environment.rglob("keel/lib/built_for"))
+    kept = note.read_text()
+    note.write_text("9.7\n13.0\n")
+    try:
+        ran = first_gradient(environment / "bin" / "python")
+    finally:
+        note.write_text(kept)
+    assert ran.returncode != 0
+    assert "ImportError: keel: this package was built for torch 9.7 (with CUDA 13.0), got torch" in ran.stderr
+
+
+def test_make_install_works_on_a_python_that_belongs_to_the_system(source, tmp_path):
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    if sys.prefix != sys.base_prefix or not (stdlib / "EXTERNALLY-MANAGED").is_file():
+        pytest.skip("this Python does not belong to the system")
+    (wheel,) = (source / "dist").glob("*.whl")
+    result = make(source, "--install", wheel, PYTHONUSERBASE=str(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "this Python is the system's" in result.stdout and str(tmp_path) in result.stdout
+    ran = first_gradient(sys.executable, PYTHONUSERBASE=str(tmp_path))
+    assert ran.returncode == 0 and Path(ran.stdout.split()[1]).is_relative_to(tmp_path), ran.stderr

@@ -13,8 +13,8 @@ from torch import distributed as dist
 #: None: this process alone; "world": all processes, looked up at every step; or one of c10d's groups.
 ProcessGroup = Union[None, str, Any]
 
-_compiler = getattr(torch, "compiler", None)
-uncompiled = getattr(_compiler, "disable", lambda function: function)
+# Not torch.compiler.disable, which imports the compiler: that takes longer than all of keel.
+uncompiled: Any = getattr(getattr(torch, "_compile", None), "_disable_dynamo", lambda function: function)
 
 
 def check_group(name: str, group: ProcessGroup) -> None:
