@@ -16,7 +16,8 @@ namespace keel::testing {
 namespace {
 
 struct TeamOfOne {
-  static constexpr int kLanes = 1;
+  static constexpr int kLanes = 1, kHeld = 4;
+  static constexpr bool kAllHeld = false;
   static int thread() { return 0; }
   static int size() { return 1; }
   static int lane() { return 0; }
@@ -51,9 +52,10 @@ struct BlockOnHost {
   std::vector<std::unique_ptr<Warp>> warps;
 };
 
-template <int LANES>
+template <int LANES, int HELD>
 struct ThreadOnHost {
-  static constexpr int kLanes = LANES;
+  static constexpr int kLanes = LANES, kHeld = HELD;
+  static constexpr bool kAllHeld = false;
   BlockOnHost* block;
   int at;
 
@@ -124,10 +126,11 @@ struct SharedProblem {
     return std::vector<Pack>(std::size_t(count / Layout::kPack) + 1, poison);
   }
 
-  template <typename Team>
-  void solve(const Team& team) {
-    cuda::TeamSvd<T, Team> solver(
-        team, layout, {turned[0].at, columns[0].at, left[0].at, numbers[0].at, places.data()});
+  template <typename Team, typename LongTeam>
+  void solve(const Team& team, const LongTeam& long_team) {
+    cuda::TeamSvd<T, Team, LongTeam> solver(
+        team, long_team, layout,
+        {turned[0].at, columns[0].at, left[0].at, numbers[0].at, places.data()});
     const std::int64_t k = f.k;
     const cuda::SvdSource<T> source{a.data.data(), wide ? 1 : a.columns, wide ? a.columns : 1};
     const bool finite = solver.solve(source);
@@ -150,17 +153,20 @@ struct SharedProblem {
 template <typename T>
 Factors<T> by_a_team(const Rectangle<T>& a) {
   SharedProblem<T> problem(a);
-  problem.solve(TeamOfOne{});
+  problem.solve(TeamOfOne{}, TeamOfOne{});
   return problem.f;
 }
 
-template <int LANES, typename T>
+template <int LANES, int LONG_LANES, int HELD, typename T>
 Factors<T> by_a_block(const Rectangle<T>& a, int threads) {
   SharedProblem<T> problem(a);
   BlockOnHost block(threads);
   std::vector<std::thread> all;
   for (int t = 0; t < threads; ++t)
-    all.emplace_back([&problem, &block, t] { problem.solve(ThreadOnHost<LANES>{&block, t}); });
+    all.emplace_back([&problem, &block, t] {
+      problem.solve(ThreadOnHost<LANES, HELD>{&block, t},
+                    ThreadOnHost<LONG_LANES, HELD>{&block, t});
+    });
   for (std::thread& each : all) each.join();
   return problem.f;
 }
@@ -241,9 +247,9 @@ TYPED_TEST(SvdShared, AsManyThreadsAsABlockHas) {
   // Few, since many threads that wait take long.
   const Rectangle<T> low = as<T>(rectangle_zoo(9, 9)[3].matrix),
                      tall = as<T>(random_rectangle(40, 7, 1));
-  expect_good(low, by_a_block<4>(low, 32));
-  expect_good(low, by_a_block<8>(low, 64));
-  expect_good(tall, by_a_block<32>(tall, 96));
+  expect_good(low, by_a_block<4, 4, 1>(low, 32));
+  expect_good(low, by_a_block<8, 8, 2>(low, 64));
+  expect_good(tall, by_a_block<4, 32, 1>(tall, 96));
 }
 
 TYPED_TEST(SvdShared, MoreRowsThanAreSorted) {

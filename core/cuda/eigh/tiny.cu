@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(tiny::kThreads)
   __shared__ tiny::Tile<T, N, N> matrix;
   __shared__ tiny::Tile<T, 1, N> value;
   const tiny::Share share(matrices.batch);
-  matrix.fetch(share, tiny::rectangles(matrices), [](int i, int j) { return j <= i; });
+  matrix.fetch(share, tiny::rectangles(matrices));  // what is above the diagonal goes no further
   __syncthreads();
   if (share.has_one()) {
     const OneThreadEigh<T, N> solved([&](int i, int j) { return matrix(i, j); });

@@ -33,13 +33,13 @@ class OneThreadSvd {
     bool complete = true;
     KEEL_UNROLL
     for (int j = 0; j < N; ++j) {
-      T square = dot(j, j);
-      if (square < kTinySvdSquare<T>) square = 0;
-      size_[j] = std::sqrt(square);
-      const T inverse = square > 0 ? 1 / size_[j] : T(0);
+      const T square = dot(j, j);
+      const bool is_zero = square < kTinySvdSquare<T>;
+      const T inverse = is_zero ? T(0) : short_inverse_root(square);
+      size_[j] = is_zero ? T(0) : short_root(square);
       KEEL_UNROLL
       for (int i = 0; i < N; ++i) right_[j][i] *= inverse;
-      complete = complete && square > 0;
+      complete = complete && !is_zero;
     }
     if (!complete) complete_right();
     form_left();
@@ -189,12 +189,13 @@ class OneThreadSvd {
       T square = 0;
       KEEL_UNROLL
       for (int i = k + 1; i < M; ++i) square += a_[k][i] * a_[k][i];
-      T norm = std::sqrt(alpha * alpha + square);
+      const T whole = alpha * alpha + square;
+      T norm = whole > kTinySvdSquare<T> ? short_root(whole) : T(0);
       const bool is_noise = norm <= svd_noise(row_size_[k], column_size_[k]);
       const bool reflect = square > kTinySvdSquare<T> && !is_noise;
       norm = alpha < 0 ? norm : -norm;
-      reflector_scale_[k] = reflect ? (norm - alpha) / norm : T(0);
-      const T scale = reflect ? 1 / (alpha - norm) : T(0);
+      reflector_scale_[k] = reflect ? (norm - alpha) * short_inverse(norm) : T(0);
+      const T scale = reflect ? short_inverse(alpha - norm) : T(0);
       a_[k][k] = is_noise ? T(0) : reflect ? norm : alpha;
       KEEL_UNROLL
       for (int i = k + 1; i < M; ++i) a_[k][i] *= scale;

@@ -44,34 +44,38 @@ struct Tile {
   __device__ T* own() { return entry + Share::thread() * kStep; }
   __device__ T& operator()(int i, int j) { return own()[i * COLUMNS + j]; }
 
-  /// Those entries (i, j) of which wanted(i, j) says so. Needs a __syncthreads() before they are read.
-  template <typename Wanted>
-  __device__ void fetch(const Share& share, const Rectangles<const T>& from, const Wanted& wanted) {
-    T waiting[kSize];  // so that all are under way at once
-    for_each(share, [&](int k, int b, int i, int j) {
-      if (wanted(i, j)) waiting[k] = from[share.first + b][i * from.row_stride + j];
-    });
-    for_each(share, [&](int k, int b, int i, int j) {
-      if (wanted(i, j)) entry[b * kStep + i * COLUMNS + j] = waiting[k];
-    });
-  }
+  /// Needs a __syncthreads() before they are read.
   __device__ void fetch(const Share& share, const Rectangles<const T>& from) {
-    fetch(share, from, [](int, int) { return true; });
+    T waiting[kSize];  // so that all are under way at once
+    for_each(share, from, [&](int k, int, std::int64_t there) { waiting[k] = from.data[there]; });
+    for_each(share, from, [&](int k, int here, std::int64_t) { entry[here] = waiting[k]; });
   }
   /// After a __syncthreads().
   __device__ void put(const Share& share, const Rectangles<T>& to) {
-    for_each(share, [&](int, int b, int i, int j) {
-      to[share.first + b][i * to.row_stride + j] = entry[b * kStep + i * COLUMNS + j];
-    });
+    for_each(share, to, [&](int, int here, std::int64_t there) { to.data[there] = entry[here]; });
   }
 
  private:
-  template <typename Body>
-  __device__ __forceinline__ static void for_each(const Share& share, const Body& body) {
+  /// body(k, here, there) for the k-th number of this thread: where it is in this tile and in the batch.
+  template <typename U, typename Body>
+  __device__ __forceinline__ static void for_each(const Share& share, const Rectangles<U>& batch,
+                                                  const Body& body) {
+    if (batch.row_stride == COLUMNS && batch.batch_stride == kSize) {  // no gaps: no divisions
 #pragma unroll
-    for (int k = 0; k < kSize; ++k) {
-      const int at = Share::thread() + k * kThreads, b = at / kSize;
-      if (b < share.count) body(k, b, at % kSize / COLUMNS, at % COLUMNS);
+      for (int k = 0; k < kSize; ++k) {
+        const int at = Share::thread() + k * kThreads;
+        if (at < share.count * kSize)
+          body(k, kStep == kSize ? at : at + at / kSize, share.first * kSize + at);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kSize; ++k) {
+        const int at = Share::thread() + k * kThreads, b = at / kSize, rest = at % kSize;
+        if (b < share.count)
+          body(k, b * kStep + rest,
+               (share.first + b) * batch.batch_stride + rest / COLUMNS * batch.row_stride +
+                   rest % COLUMNS);
+      }
     }
   }
 };

@@ -1,0 +1,138 @@
+#pragma once
+
+// Columns of a matrix and the threads that work on them together.
+//
+// A column is the matter of a group of lanes, which are part of one warp: each has every so-many-th 16 bytes of it. Lanes
+// add up in step, so all groups of a warp take the same way between two sums, those without a column too.
+//
+// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, where no column is longer; thread(), size(), lane(), group(),
+// groups(); sync() of all threads and any(), which asks them all; step(), a sync of a warp, any_in_step(), which asks it, and
+// sum() and largest() over the lanes of a group; and fetch(), which may bring near what is read soon. On the host one
+// thread is a team.
+
+#include <cstdint>
+
+#include "host_device.h"
+
+namespace keel::cuda {
+
+/// Neighbours that a lane reads and writes at once.
+template <typename T>
+struct alignas(16) SvdPack {
+  static constexpr int kCount = 16 / int(sizeof(T));
+  T at[kCount];
+};
+
+template <typename T, typename Team>
+class ColumnWork {
+ public:
+  using Pack = SvdPack<T>;
+  static constexpr int kPack = Pack::kCount, kLanes = Team::kLanes, kHeld = Team::kHeld;
+
+  KEEL_HOST_DEVICE explicit ColumnWork(const Team& team) : team_(team) {}
+
+  KEEL_HOST_DEVICE const Team& team() const { return team_; }
+  KEEL_HOST_DEVICE static int packs_of(int length) { return (length + kPack - 1) / kPack; }
+  KEEL_HOST_DEVICE static Pack& pack(T* column, int c) {
+    return reinterpret_cast<Pack*>(column)[c];
+  }
+
+  /// body(j, exists) for the columns first <= j < count, a group each, as often for every group.
+  template <typename Body>
+  KEEL_HOST_DEVICE void for_each_column(int first, int count, const Body& body) const {
+    for (int base = first; base < count; base += team_.groups()) {
+      const int j = base + team_.group();
+      body(j, j < count);
+    }
+  }
+
+  /// body(i, j) for all entries, neighbouring threads on neighbouring columns, or rows.
+  template <typename Body>
+  KEEL_HOST_DEVICE void for_each_entry(int rows, int count, bool along_rows,
+                                       const Body& body) const {
+    const unsigned fast = unsigned(along_rows ? count : rows),
+                   all = unsigned(rows) * unsigned(count);
+    KEEL_UNROLL_4
+    for (unsigned at = unsigned(team_.thread()); at < all; at += unsigned(team_.size())) {
+      const int slow = int(at / fast), quick = int(at % fast);
+      body(along_rows ? slow : quick, along_rows ? quick : slow);
+    }
+  }
+
+  /// This lane's first pack from `first` on. A pack is always the same lane's, so that it meets what it wrote itself.
+  KEEL_HOST_DEVICE int own_from(int first) const {
+    return first + ((team_.lane() - first) & (kLanes - 1));
+  }
+
+  /// The sum over a group of x y, from pack `first` on, of `packs`.
+  KEEL_HOST_DEVICE T dot(bool exists, int first, int packs, T* x, T* y) const {
+    T sum = 0;
+    if (exists)
+      for (int c = own_from(first); c < packs; c += kLanes) {
+        const Pack a = pack(x, c), b = pack(y, c);
+        KEEL_UNROLL
+        for (int e = 0; e < kPack; ++e) sum += a.at[e] * b.at[e];
+      }
+    return team_.sum(sum);
+  }
+
+  /// A lane's share of a column, in registers.
+  struct Held {
+    Pack at[kHeld];
+
+    /// body(x, r) for all its numbers, r their row.
+    template <typename Body>
+    KEEL_HOST_DEVICE void for_each(const Team& team, const Body& body) {
+      KEEL_UNROLL
+      for (int h = 0; h < kHeld; ++h) {
+        KEEL_UNROLL
+        for (int e = 0; e < kPack; ++e) body(at[h].at[e], (team.lane() + h * kLanes) * kPack + e);
+      }
+    }
+  };
+  KEEL_HOST_DEVICE static constexpr bool holds(int packs) {
+    return Team::kAllHeld || packs <= kHeld * kLanes;
+  }
+
+  /// Zeros beyond the end, and where no column exists.
+  KEEL_HOST_DEVICE Held take(bool exists, int packs, T* column) const {
+    Held held;
+    KEEL_UNROLL
+    for (int h = 0; h < kHeld; ++h) {
+      const int c = team_.lane() + h * kLanes;
+      held.at[h] = exists && c < packs ? pack(column, c) : Pack{};
+    }
+    return held;
+  }
+  KEEL_HOST_DEVICE void put(const Held& held, int packs, T* column) const {
+    KEEL_UNROLL
+    for (int h = 0; h < kHeld; ++h) {
+      const int c = team_.lane() + h * kLanes;
+      if (c < packs) pack(column, c) = held.at[h];
+    }
+  }
+  KEEL_HOST_DEVICE T dot(const Held& x, const Held& y) const {
+    T sums[kHeld] = {};
+    KEEL_UNROLL
+    for (int h = 0; h < kHeld; ++h) {
+      KEEL_UNROLL
+      for (int e = 0; e < kPack; ++e) sums[h] += x.at[h].at[e] * y.at[h].at[e];
+    }
+    KEEL_UNROLL
+    for (int h = 1; h < kHeld; ++h) sums[0] += sums[h];
+    return team_.sum(sums[0]);
+  }
+  /// y += factor x
+  KEEL_HOST_DEVICE static void add(T factor, const Held& x, Held& y) {
+    KEEL_UNROLL
+    for (int h = 0; h < kHeld; ++h) {
+      KEEL_UNROLL
+      for (int e = 0; e < kPack; ++e) y.at[h].at[e] += factor * x.at[h].at[e];
+    }
+  }
+
+ private:
+  const Team& team_;
+};
+
+}  // namespace keel::cuda

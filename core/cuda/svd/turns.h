@@ -1,0 +1,202 @@
+#pragma once
+
+// One-sided Jacobi by a team of threads: columns turned until they are orthogonal, and with each what lies below it, which
+// keeps the account of the turns. The pairs of a round have no column in common and are turned at once.
+
+#include <cmath>
+
+#include "cuda/svd/columns.h"
+#include "cuda/svd/turn.h"
+
+namespace keel::cuda {
+
+/// Of n columns, `step` apart, of 2 `half` numbers each, of which the first n are the column. `numbers`: room for 2 n.
+template <typename T, typename Team>
+class ColumnTurns : public ColumnWork<T, Team> {
+  using Base = ColumnWork<T, Team>;
+  using Base::dot, Base::for_each_column, Base::holds, Base::kHeld, Base::kLanes, Base::kPack,
+      Base::pack, Base::put, Base::take, Base::team;
+  using typename Base::Held;
+  using typename Base::Pack;
+
+ public:
+  KEEL_HOST_DEVICE ColumnTurns(const Team& team, int n, T* columns, int half, int step, T* numbers)
+      : Base(team),
+        n_(n),
+        packs_(half / kPack),
+        step_(step),
+        columns_(columns),
+        square_(numbers),
+        size_(numbers + n) {}
+
+  KEEL_HOST_DEVICE T* column(int j) const { return columns_ + std::int64_t(j) * step_; }
+  KEEL_HOST_DEVICE T size(int j) const { return size_[j]; }
+  KEEL_HOST_DEVICE const T* sizes() const { return size_; }
+
+  /// Whether they are orthogonal, within the bound on sweeps.
+  KEEL_HOST_DEVICE bool solve() {
+    bool turned = n_ > 1;
+    for (int sweep = 0; sweep < kMaxSvdSweeps && turned; ++sweep) turned = turn_all();
+    measure();
+    return !turned;
+  }
+
+ private:
+  KEEL_HOST_DEVICE void clear(int j) const {
+    for (int c = team().lane(); c < packs_; c += kLanes) pack(column(j), c) = Pack{};
+  }
+
+  KEEL_HOST_DEVICE void measure() {
+    for_each_column(0, n_, [&](int j, bool exists) {
+      T* const own = column(exists ? j : 0);
+      T square = dot(exists, 0, packs_, own, own);
+      if (!exists) return;
+      if (square < kTinySvdSquare<T>) {
+        clear(j);
+        square = 0;
+      }
+      if (team().lane() == 0) {
+        square_[j] = square;
+        size_[j] = std::sqrt(square);
+      }
+    });
+    team().sync();
+  }
+
+  /// One sweep: every pair of columns once. Whether any was turned.
+  KEEL_HOST_DEVICE bool turn_all() {
+    const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n_));
+    measure();
+    // A round robin: the last one stays, the others go round.
+    const int circle = n_ - 1 + n_ % 2, pairs = (circle + 1) / 2;
+    bool turned = false;
+    for (int round = 0; round < circle; ++round) {
+      for_each_column(0, pairs, [&](int i, bool exists) {
+        const int one = i == 0 ? circle : round + i < circle ? round + i : round + i - circle;
+        const int two = round >= i ? round - i : round - i + circle;
+        const int p = one < two ? one : two, q = one < two ? two : one;
+        const bool both = exists && q < n_;
+        turned =
+            (holds(packs_) ? turn_held(p, q, both, tolerance) : turn_pair(p, q, both, tolerance)) ||
+            turned;
+      });
+      team().sync();
+    }
+    return team().any(turned);
+  }
+
+  /// What is known of a pair before and after its turn.
+  struct Squares {
+    T x, y;
+  };
+  KEEL_HOST_DEVICE Squares squares(int p, int q, bool exists) const {
+    return {exists ? square_[p] : T(0), exists ? square_[q] : T(0)};
+  }
+  KEEL_HOST_DEVICE static bool turns(const Squares& before, T product, T tolerance) {
+    return before.x > 0 && before.y > 0 &&
+           is_to_turn(product, short_root(before.x), short_root(before.y), tolerance);
+  }
+  /// Whether so little is left of a column that it is to be measured again.
+  KEEL_HOST_DEVICE static bool is_lost(T before, T after) { return after < T(0.125) * before; }
+  /// Whether what was measured is what rounding has left.
+  KEEL_HOST_DEVICE static bool is_noise(T before, T again) {
+    return again < kSvdNoiseSquare<T> * before + kTinySvdSquare<T>;
+  }
+  KEEL_HOST_DEVICE void set(int p, int q, const Squares& after, bool turned) {
+    team().step();  // all lanes have read them
+    if (turned && team().lane() == 0) {
+      square_[p] = after.x;
+      square_[q] = after.y;
+    }
+  }
+  KEEL_HOST_DEVICE void fetch_below(bool exists, T* x, T* y) const {
+    if (exists)
+      for (int c = packs_ + team().lane(); c < 2 * packs_; c += kLanes) {
+        team().fetch(&pack(x, c));
+        team().fetch(&pack(y, c));
+      }
+  }
+
+  KEEL_HOST_DEVICE bool turn_held(int p, int q, bool exists, T tolerance) {
+    T *const x = column(exists ? p : 0), *const y = column(exists ? q : 0);
+    const Squares before = squares(p, q, exists);
+    fetch_below(exists, x, y);
+    Held a = take(exists, packs_, x), b = take(exists, packs_, y);
+    const T product = dot(a, b);
+    const bool turned = turns(before, product, tolerance);
+    Squares after = before;
+    if (turned) {
+      const ColumnTurn<T> turn(before.x, before.y, product);
+      after.x -= turn.moved;
+      after.y += turn.moved;
+      const auto turn_both = [&](Held& one, Held& two) {
+        KEEL_UNROLL
+        for (int h = 0; h < kHeld; ++h) {
+          KEEL_UNROLL
+          for (int e = 0; e < kPack; ++e) turn(one.at[h].at[e], two.at[h].at[e]);
+        }
+      };
+      turn_both(a, b);
+      T *const below_x = x + packs_ * kPack, *const below_y = y + packs_ * kPack;
+      Held c = take(true, packs_, below_x), d = take(true, packs_, below_y);
+      turn_both(c, d);
+      put(c, packs_, below_x);
+      put(d, packs_, below_y);
+    }
+    const bool x_lost = turned && is_lost(before.x, after.x),
+               y_lost = turned && is_lost(before.y, after.y);
+    if (team().any_in_step(x_lost || y_lost)) {
+      const T x_again = dot(a, a), y_again = dot(b, b);
+      if (x_lost) after.x = is_noise(before.x, x_again) ? T(0) : x_again;
+      if (y_lost) after.y = is_noise(before.y, y_again) ? T(0) : y_again;
+      if (x_lost && after.x == 0) a = Held{};
+      if (y_lost && after.y == 0) b = Held{};
+    }
+    if (turned) {
+      put(a, packs_, x);
+      put(b, packs_, y);
+    }
+    set(p, q, after, turned);
+    return turned;
+  }
+
+  /// The same for columns longer than a group can hold.
+  KEEL_HOST_DEVICE bool turn_pair(int p, int q, bool exists, T tolerance) {
+    T *const x = column(exists ? p : 0), *const y = column(exists ? q : 0);
+    const Squares before = squares(p, q, exists);
+    fetch_below(exists, x, y);
+    const T product = dot(exists, 0, packs_, x, y);
+    const bool turned = turns(before, product, tolerance);
+    Squares after = before;
+    if (turned) {
+      const ColumnTurn<T> turn(before.x, before.y, product);
+      after.x -= turn.moved;
+      after.y += turn.moved;
+      // A pack of the column and one below it may be different lanes': each keeps to its own of both.
+      for (const int half : {0, packs_})
+        for (int c = half + team().lane(); c < half + packs_; c += kLanes) {
+          Pack a = pack(x, c), b = pack(y, c);
+          KEEL_UNROLL
+          for (int e = 0; e < kPack; ++e) turn(a.at[e], b.at[e]);
+          pack(x, c) = a;
+          pack(y, c) = b;
+        }
+    }
+    const bool x_lost = turned && is_lost(before.x, after.x),
+               y_lost = turned && is_lost(before.y, after.y);
+    if (team().any_in_step(x_lost || y_lost)) {
+      const T x_again = dot(x_lost, 0, packs_, x, x), y_again = dot(y_lost, 0, packs_, y, y);
+      if (x_lost) after.x = is_noise(before.x, x_again) ? T(0) : x_again;
+      if (y_lost) after.y = is_noise(before.y, y_again) ? T(0) : y_again;
+      if (x_lost && after.x == 0) clear(p);
+      if (y_lost && after.y == 0) clear(q);
+    }
+    set(p, q, after, turned);
+    return turned;
+  }
+
+  int n_, packs_, step_;
+  T *columns_, *square_, *size_;
+};
+
+}  // namespace keel::cuda
