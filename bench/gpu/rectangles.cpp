@@ -127,6 +127,27 @@ void measure_border(Record& record) {
     }
 }
 
+/// Those of the peers that can do it: a library may refuse a shape.
+std::vector<Peer> working(const std::string& name, const std::function<std::vector<Peer>()>& all) {
+  std::vector<Peer> able;
+  const auto attempt = [&](const std::string& what, const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      fmt::print("  {}: {} refuse: {}\n", name, what, error.what());
+    }
+  };
+  attempt("the peers", [&] {
+    for (const Peer& peer : all())
+      attempt(peer.name, [&] {
+        peer.call();
+        torch::cuda::synchronize();
+        able.push_back(peer);
+      });
+  });
+  return able;
+}
+
 struct SvdCell {
   std::int64_t m, n, batch;
 };
@@ -149,7 +170,8 @@ void measure_svd(Record& record, const SvdCell& cell) {
   const torch::Tensor values = torch::empty({cell.batch, cell.n}, a.options()),
                       left = torch::empty_like(a),
                       right = torch::empty({cell.batch, cell.n, cell.n}, a.options());
-  std::vector<Peer> peers = cusolver_svd_peers(a);
+  const std::string name = fmt::format("svd/{}x{}/batch={}", cell.m, cell.n, cell.batch);
+  std::vector<Peer> peers = working(name, [&] { return cusolver_svd_peers(a); });
   peers.push_back({"keel", [&] {
                      cuda::svd<float>(
                          contiguous<const float>(numbers<float>(a), cell.batch, cell.m, cell.n),
@@ -167,11 +189,10 @@ void measure_svd(Record& record, const SvdCell& cell) {
     drivers.push_back({"torch, gesvdj", [&] { torch::linalg_svd(a, false, "gesvdj"); }});
   if (cell.batch == 1)
     drivers.push_back({"torch, gesvd", [&] { torch::linalg_svd(a, false, "gesvd"); }});
-  times.merge(in_turns(drivers));
+  times.merge(in_turns(working(name, [&] { return drivers; })));
   double best = std::numeric_limits<double>::infinity();
   for (const auto& [peer, time] : times)
     if (peer != "keel") best = std::min(best, time);
-  const std::string name = fmt::format("svd/{}x{}/batch={}", cell.m, cell.n, cell.batch);
   record.add(name, times);
   const double target = cell.n > 128 ? 1 : cell.n > 32 || cell.m > 2 * cell.n ? 2 : 3;
   record.at_least(name + ", times the best of cuSOLVER and torch", best / times["keel"], target);
