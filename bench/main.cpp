@@ -16,6 +16,7 @@
 #include "layers.h"
 #include "report.h"
 #include "stages.h"
+#include "svd.h"
 
 int main(int argc, char** argv) {
   std::string json;
@@ -34,9 +35,11 @@ int main(int argc, char** argv) {
       fmt::print(
           "usage: keel_bench [--full] [--json=FILE] [--no-accuracy] [--benchmark_filter=REGEX] "
           "...\n"
-          "Times keel and its peers (torch.linalg.eigh, Eigen; BatchNorm2d and a layer of torch's\n"
-          "operators) on the same inputs and threads, and prints medians and ratios. Takes two\n"
-          "minutes; with --full every cell is timed, longer and more often, for the record. Other\n"
+          "Times keel and its peers (torch.linalg.eigh and svd, Eigen; BatchNorm2d and a layer of\n"
+          "torch's operators) on the same inputs and threads, and prints medians and ratios. "
+          "Takes\n"
+          "three minutes; with --full every cell is timed, longer and more often, for the record. "
+          "Other\n"
           "--benchmark_* options go to Google Benchmark.\n");
       return 0;
     } else {
@@ -60,6 +63,7 @@ int main(int argc, char** argv) {
     for (const auto& [key, value] : context) fmt::print("{}: {}\n", key, value);
     std::fflush(stdout);
     keel::bench::register_eigh();
+    keel::bench::register_svd();
     keel::bench::register_layers();
     keel::bench::register_stages();
     keel::bench::Report report;
@@ -69,8 +73,12 @@ int main(int argc, char** argv) {
     }
     report.sort();
     report.print();
-    const auto accuracy_rows =
-        accuracy ? keel::bench::eigh_accuracy() : std::vector<std::map<std::string, std::string>>{};
+    std::vector<std::map<std::string, std::string>> accuracy_rows;
+    if (accuracy) {
+      accuracy_rows = keel::bench::eigh_accuracy();
+      const auto of_svd = keel::bench::svd_accuracy();
+      accuracy_rows.insert(accuracy_rows.end(), of_svd.begin(), of_svd.end());
+    }
     if (!json.empty()) report.write_json(json, context, accuracy_rows);
     return report.failed() ? 1 : 0;
   } catch (const std::exception& error) {
