@@ -46,6 +46,11 @@ struct Call {
     }
   }
 
+  /// Whether this layer maps over anything: tensors may belong to other layers alone.
+  bool maps() const {
+    return std::any_of(tensors.begin(), tensors.end(), [](const Mapped& t) { return t.dim >= 0; });
+  }
+
   /// The tensor with the entries in dimension `place`.
   Tensor with_entries(const Mapped& mapped, std::int64_t place) const {
     if (mapped.dim >= 0) return mapped.tensor.movedim(mapped.dim, place);
@@ -65,10 +70,11 @@ c10::impl::ExcludeDispatchKeyGuard below_vmap() {
   return c10::impl::ExcludeDispatchKeyGuard(c10::DispatchKey::FuncTorchBatched);
 }
 
-/// Operators on (..., n, n): one more dimension in front of all.
+/// Operators on (..., m, n): one more dimension in front of all.
 void more_matrices(const OperatorHandle& op, Stack* stack) {
   const auto guard = below_vmap();
   const Call call(op, *stack);
+  if (!call.maps()) return op.callBoxed(stack);
   for (const Mapped& mapped : call.tensors) (*stack)[mapped.place] = call.with_entries(mapped, 0);
   op.callBoxed(stack);
   const std::size_t results = op.schema().returns().size();
@@ -86,6 +92,7 @@ bool has_samples(const std::string& name) {
 void more_groups(const OperatorHandle& op, Stack* stack) {
   const auto guard = below_vmap();
   const Call call(op, *stack);
+  if (!call.maps()) return op.callBoxed(stack);
   for (const Mapped& mapped : call.tensors) {
     const std::int64_t channels = has_samples(mapped.name) ? 1 : 0;
     (*stack)[mapped.place] = call.with_entries(mapped, channels).flatten(channels, channels + 1);
@@ -112,12 +119,21 @@ void more_groups(const OperatorHandle& op, Stack* stack) {
 
 TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
   using torch::CppFunction;
+  const auto of_matrices = [&](const char* name) {
+    m.impl(name, CppFunction::makeFromBoxedFunction<&more_matrices>());
+  };
   for (const char* name :
        {"eigh", "eigh_backward", "with_second_at_repeats", "once_at_repeats", "spectral",
         "spectral_backward", "spectral_second_backward", "layer_matrix", "layer_matrix_backward",
         "layer_matrix_tangent", "sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector",
         "spectral_and_kept"})
-    m.impl(name, CppFunction::makeFromBoxedFunction<&more_matrices>());
+    of_matrices(name);
+  for (const char* name :
+       {"svd", "svd_backward", "svdvals", "singular", "singular_backward", "pinv", "low_rank",
+        "soft_threshold", "procrustes_factor", "procrustes_backward", "procrustes",
+        "special_procrustes", "polar", "polar_positive", "polar_positive_backward", "nuclear_norm",
+        "positive_solve", "kabsch", "without_derivative_where"})
+    of_matrices(name);
   for (const char* name :
        {"moments", "cross_moments", "affine", "whiten_forward", "whiten_backward"})
     m.impl(name, CppFunction::makeFromBoxedFunction<&more_groups>());

@@ -65,8 +65,8 @@ Tensor polar_positive_backward(const Tensor& grad_positive, const Tensor& matrix
 Tensor positive_solve(const Tensor& rhs, const Tensor& positive, const Tensor& values,
                       const Tensor& right, bool both);
 
-/// `tensor` itself. Where `where` (...) is true its (..., m, n) matrices have no derivative: a backward pass is an error
-/// with this message, or NaN for those matrices where nobody can wait to see which.
+/// `tensor` (..., *) itself. Where `where` (...) is true it has no derivative: that is an error with this message, or NaN
+/// for those entries where nobody can wait to see which.
 Tensor without_derivative_where(const Tensor& tensor, const Tensor& where, StringView message);
 
 std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);

@@ -34,35 +34,33 @@ Tensor polar_positive_meta(const Tensor& matrix, const Tensor&, const Tensor&, c
   return empty_beside(matrix, {matrix.sym_size(-1), matrix.sym_size(-1)});
 }
 
-struct PolarPositiveNode : torch::autograd::Function<PolarPositiveNode> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& matrix, const Tensor& factor,
-                        const Tensor& values, const Tensor& right) {
-    const BelowAutograd below_autograd;
-    ctx->set_materialize_grads(false);
-    ctx->save_for_backward({matrix, factor, values, right});
-    return polar_positive(matrix, factor, values, right);
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(4);
-    if (!grads[0].defined()) return input_grads;
-    const variable_list tensors = ctx->get_saved_variables();
-    // The whole derivative goes to the matrix: the factor is a function of it.
-    input_grads[0] =
-        polar_positive_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3]);
-    return input_grads;
-  }
-};
-
 Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const Tensor& values,
                                const Tensor& right) {
-  if (!needs_graph({matrix})) {
+  const Tensor a = in_compute_type(matrix), r = in_compute_type(factor),
+               s = in_compute_type(values), vh = in_compute_type(right);
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return polar_positive(matrix, factor, values, right);
-  }
-  return PolarPositiveNode::apply(in_compute_type(matrix), in_compute_type(factor),
-                                  in_compute_type(values), in_compute_type(right))
-      .to(matrix.scalar_type());
+    return polar_positive(a, r, s, vh);
+  };
+  const Tensor positive = compute();
+  if (needs_graph({a}))
+    record({.name = "keel::polar_positive",
+            // The whole derivative goes to the matrix: the factor is a function of it.
+            .inputs = {a},
+            .outputs = {positive},
+            .saved = {a, r, s, vh},
+            .backward = [](const GraphNode::Pass& pass) -> variable_list {
+              const variable_list& t = pass.saved;
+              return {polar_positive_backward(pass.grads[0], t[0], t[1], t[2], t[3])};
+            },
+            .forward = [&]() -> variable_list {
+              const WithoutAutocast in_its_type;
+              const Tensor along = tangent_of(a), at = primal_of(a), r_at = primal_of(r);
+              const Tensor turned = procrustes_backward(along, at, r_at, s, vh);
+              const Tensor h = r_at.mT().matmul(along) + turned.mT().matmul(at);
+              return {(h + h.mT()) / 2};
+            }});
+  return positive.to(matrix.scalar_type());
 }
 
 /// U C V^T with C_ij = s_i (P_ij + P_ji) / (s_i + s_j), P = V^T dL_dpositive V, and beside V the pair of s_i and 0.

@@ -29,40 +29,38 @@ Tensor positive_solve_meta(const Tensor& rhs, const Tensor&, const Tensor&, cons
 }
 
 /// The numbers come from `values` and `right`; the graph goes through `rhs` and `positive`.
-struct PositiveSolveNode : torch::autograd::Function<PositiveSolveNode> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& rhs, const Tensor& positive,
-                        const Tensor& values, const Tensor& right, bool both) {
-    const BelowAutograd below_autograd;
-    ctx->set_materialize_grads(false);
-    const Tensor solution = positive_solve(rhs, positive, values, right, both);
-    ctx->saved_data["both"] = both;
-    ctx->save_for_backward({positive, values, right, solution});
-    return solution;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list input_grads(5);
-    if (!grads[0].defined()) return input_grads;
-    const WithoutAutocast in_its_type;
-    const variable_list tensors = ctx->get_saved_variables();
-    const Tensor& y = tensors[3];
-    const bool both = ctx->saved_data["both"].toBool();
-    const Tensor z = positive_solve(grads[0], tensors[0], tensors[1], tensors[2], both);
-    Tensor by_positive = -y.mT().matmul(z);
-    if (both) by_positive = by_positive - z.matmul(y.mT());
-    input_grads[0] = z;
-    input_grads[1] = (by_positive + by_positive.mT()) / 2;
-    return input_grads;
-  }
-};
-
 Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const Tensor& values,
                                const Tensor& right, bool both) {
-  if (!needs_graph({rhs, positive})) {
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return positive_solve(rhs, positive, values, right, both);
-  }
-  return PositiveSolveNode::apply(rhs, positive, values, right, both);
+  };
+  const Tensor solution = compute();
+  if (!needs_graph({rhs, positive})) return solution;
+  record({.name = "keel::positive_solve",
+          .inputs = {rhs, positive},
+          .outputs = {solution},
+          .saved = {positive, values, right, solution},
+          .backward = [both](const GraphNode::Pass& pass) -> variable_list {
+            const WithoutAutocast in_its_type;
+            const variable_list& s = pass.saved;
+            const Tensor z = positive_solve(pass.grads[0], s[0], s[1], s[2], both);
+            Tensor by_positive = -s[3].mT().matmul(z);
+            if (both) by_positive = by_positive - z.matmul(s[3].mT());
+            return {z, (by_positive + by_positive.mT()) / 2};
+          },
+          .forward = [&]() -> variable_list {
+            const WithoutAutocast in_its_type;
+            const Tensor moved = tangent_of(positive), h = primal_of(positive);
+            Tensor along = tangent_of(rhs);
+            if (moved.defined()) {
+              Tensor turned = solution.matmul(moved);
+              if (both) turned = turned + moved.matmul(solution);
+              along = along.defined() ? along - turned : -turned;
+            }
+            return {positive_solve(along, h, values, right, both)};
+          }});
+  return solution;
 }
 
 }  // namespace

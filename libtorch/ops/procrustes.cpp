@@ -60,33 +60,29 @@ ProcrustesTensors procrustes_meta(const Tensor& matrix, bool special) {
   return {empty_matrices(matrix), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
 }
 
-struct ProcrustesNode : torch::autograd::Function<ProcrustesNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& matrix, bool special) {
-    const BelowAutograd below_autograd;
-    auto [factor, values, right] = procrustes(matrix, special);
-    ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({values, right});
-    ctx->save_for_backward({matrix, factor, values, right});
-    return {factor, values, right};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined()) return variable_list(2);
-    const variable_list tensors = ctx->get_saved_variables();
-    return {procrustes_backward(grads[0], tensors[0], tensors[1], tensors[2], tensors[3]),
-            Tensor()};
-  }
-};
-
 ProcrustesTensors procrustes_autograd(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
-  if (!needs_graph({matrix})) {
+  const auto compute = [&](const Tensor& a) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return procrustes(matrix, special);
-  }
-  const variable_list outputs = ProcrustesNode::apply(in_compute_type(matrix), special);
+    return procrustes(a, special);
+  };
+  if (!needs_graph({matrix})) return compute(matrix);
+  const Tensor a = in_compute_type(matrix);
+  const auto [factor, values, right] = compute(a);
+  record({.name = "keel::procrustes",
+          .inputs = {a},
+          .outputs = {factor},
+          .saved = {a, factor, values, right},
+          .backward = [](const GraphNode::Pass& pass) -> variable_list {
+            const variable_list& s = pass.saved;
+            return {procrustes_backward(pass.grads[0], s[0], s[1], s[2], s[3])};
+          },
+          // The map is its own adjoint.
+          .forward = [&, r = factor, s = values, vh = right]() -> variable_list {
+            return {procrustes_backward(tangent_of(a), primal_of(a), r, s, vh)};
+          }});
   const auto type = matrix.scalar_type();
-  return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type)};
+  return {factor.to(type), values.to(type), right.to(type)};
 }
 
 Tensor nearest(const Tensor& matrix) { return std::get<0>(procrustes(matrix, false)); }

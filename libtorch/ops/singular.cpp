@@ -51,40 +51,34 @@ SingularTensors singular_meta(const Tensor& matrix, StringView function, StringV
           empty_beside(matrix, {k, n}), empty_rank(matrix)};
 }
 
-struct SingularNode : torch::autograd::Function<SingularNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& matrix,
-                               const std::string& function, const std::string& rank) {
-    const BelowAutograd below_autograd;
-    auto [result, left, values, right, kept] = singular(matrix, function, rank);
-    ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({left, values, right, kept});
-    ctx->saved_data["function"] = function;
-    ctx->saved_data["rank"] = rank;
-    ctx->save_for_backward({matrix, result, left, values, right, kept});
-    return {result, left, values, right, kept};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined()) return variable_list(3);
-    const variable_list t = ctx->get_saved_variables();
-    auto& data = ctx->saved_data;
-    return {singular_backward(grads[0], t[0], t[1], t[2], t[3], t[4], t[5],
-                              data["function"].toStringRef(), data["rank"].toStringRef()),
-            Tensor(), Tensor()};
-  }
-};
-
 SingularTensors singular_autograd(const Tensor& matrix, StringView function, StringView rank) {
   check_rectangles(kSingular, matrix);
-  if (!needs_graph({matrix})) {
+  const auto compute = [&](const Tensor& a) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return singular(matrix, function, rank);
-  }
-  const variable_list outputs =
-      SingularNode::apply(in_compute_type(matrix), text(function), text(rank));
+    return singular(a, function, rank);
+  };
+  if (!needs_graph({matrix})) return compute(matrix);
+  const Tensor a = in_compute_type(matrix);
+  const auto [result, left, values, right, kept] = compute(a);
+  const auto derivative = [f = text(function), policy = text(rank)](
+                              const Tensor& along, const variable_list& s) -> variable_list {
+    return {singular_backward(along, s[0], s[1], s[2], s[3], s[4], s[5], f, policy)};
+  };
+  record({.name = kSingular,
+          .inputs = {a},
+          .outputs = {result},
+          .saved = {a, result, left, values, right, kept},
+          .backward =
+              [derivative](const GraphNode::Pass& pass) {
+                return derivative(pass.grads[0], pass.saved);
+              },
+          // Every pair of values has one factor: the map is its own adjoint.
+          .forward =
+              [&, x = result, u = left, s = values, vh = right, r = kept] {
+                return derivative(tangent_of(a), {primal_of(a), x, u, s, vh, r});
+              }});
   const auto type = matrix.scalar_type();
-  return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type), outputs[3].to(type),
-          outputs[4]};
+  return {result.to(type), left.to(type), values.to(type), right.to(type), kept};
 }
 
 Tensor pseudo_inverse(const Tensor& matrix, Optional<double> rtol) {

@@ -115,11 +115,12 @@ Tensor singular_backward_autograd(const Tensor& grad_result, const Tensor& matri
         f);
     if (smooth.defined()) return smooth.to(matrix.scalar_type());
   }
-  return WithoutDerivative::apply(
-      "keel::singular: no second derivative of " + text(function) + " with rank policy " +
-          text(rank) + "; at full rank one, identity, inv and power have theirs",
-      std::function<variable_list()>([&] { return variable_list{compute()}; }), grad_result, matrix,
-      result)[0];
+  const Tensor dL_dmatrix = compute();
+  record_without_derivative("keel::singular: no second derivative of " + text(function) +
+                                " with rank policy " + text(rank) +
+                                "; at full rank one, identity, inv and power have theirs",
+                            {grad_result, matrix, result}, {dL_dmatrix});
+  return dL_dmatrix;
 }
 
 }  // namespace

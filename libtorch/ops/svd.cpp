@@ -7,6 +7,7 @@
 #include "keel/torch/svd.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"
+#include "svd_formula.h"
 
 namespace keel::ops {
 
@@ -46,35 +47,30 @@ SvdTensors svd_meta(const Tensor& matrix, StringView rule) {
   return empty_svd(matrix);
 }
 
-struct SvdNode : torch::autograd::Function<SvdNode> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& matrix,
-                               const std::string& rule) {
-    const BelowAutograd below_autograd;
-    auto [left, values, right] = ops::svd(matrix, rule);
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["rule"] = rule;
-    ctx->save_for_backward({left, values, right});
-    return {left, values, right};
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[0].defined() && !grads[1].defined() && !grads[2].defined()) return variable_list(2);
-    const variable_list outputs = ctx->get_saved_variables();
-    return {svd_backward(if_defined(grads[0]), if_defined(grads[1]), if_defined(grads[2]),
-                         outputs[0], outputs[1], outputs[2], ctx->saved_data["rule"].toStringRef()),
-            Tensor()};
-  }
-};
-
 SvdTensors svd_autograd(const Tensor& matrix, StringView rule) {
   check_rectangles(kSvd, matrix);
-  if (!needs_graph({matrix})) {
+  const auto compute = [&](const Tensor& a) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return ops::svd(matrix, rule);
-  }
-  const variable_list outputs = SvdNode::apply(in_compute_type(matrix), text(rule));
+    return ops::svd(a, rule);
+  };
+  if (!needs_graph({matrix})) return compute(matrix);
+  const Tensor a = in_compute_type(matrix);
+  const auto [left, values, right] = compute(a);
+  record({.name = kSvd,
+          .inputs = {a},
+          .outputs = {left, values, right},
+          .saved = {left, values, right},
+          .backward = [by = text(rule)](const GraphNode::Pass& pass) -> variable_list {
+            const variable_list &g = pass.grads, &s = pass.saved;
+            return {svd_backward(if_defined(g[0]), if_defined(g[1]), if_defined(g[2]), s[0], s[1],
+                                 s[2], by)};
+          },
+          .forward =
+              [&, u = left, s = values, vh = right] {
+                return svd_tangents(gradient_rule(text(rule)), tangent_of(a), u, s, vh);
+              }});
   const auto type = matrix.scalar_type();
-  return {outputs[0].to(type), outputs[1].to(type), outputs[2].to(type)};
+  return {left.to(type), values.to(type), right.to(type)};
 }
 
 Tensor svdvals(const Tensor& matrix) {

@@ -1,11 +1,10 @@
 #include "autograd.h"
 #include "check.h"
-#include "device.h"
 #include "gradient_rule_formula.h"
 #include "keel/gradient_rule.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"
-#include "singular_formula.h"
+#include "svd_formula.h"
 
 namespace keel::ops {
 
@@ -32,33 +31,6 @@ GradientRule checked_svd_rule(const Optional<Tensor>& grad_left,
   return parsed(gradient_rule, kSvdBackward, rule);
 }
 
-/// A sum in which an undefined tensor is zero.
-Tensor plus(const Tensor& a, const Tensor& b) {
-  if (!a.defined()) return b;
-  return b.defined() ? a + b : a;
-}
-
-/// The same on every floor: below autograd eigh_backward is the core's stage, above it the rule's formula.
-Tensor svd_backward_formula(const GradientRule& chosen, const Tensor& dL_dleft,
-                            const Tensor& dL_dvalues, const Tensor& dL_dright, const Tensor& left,
-                            const Tensor& values, const Tensor& right) {
-  const WithoutAutocast in_its_type;
-  if (values.sym_numel() == 0) return at::zeros_like(left.matmul(right));
-  if (!dL_dleft.defined() && !dL_dright.defined())
-    return left.matmul(dL_dvalues.unsqueeze(-1) * right);
-  const Tensor of_left = dL_dleft.defined() ? left.mT().matmul(dL_dleft) : Tensor();
-  const Tensor of_right = dL_dright.defined() ? right.matmul(dL_dright.mT()) : Tensor();
-  const Tensor apart = plus(of_left, of_right.defined() ? -of_right : Tensor());
-  const Tensor unit = at::diag_embed(at::ones_like(values));
-  const Tensor core = eigh_backward(if_defined(dL_dvalues), plus(of_left, of_right), values, unit,
-                                    to_string(chosen)) +
-                      (apart - apart.mT()) * (reciprocal(chosen, pair_sums(values), values) / 2);
-  const Tensor inverse = reciprocal(chosen, values, values);
-  return in_both_bases(left, right, core,
-                       dL_dleft.defined() ? dL_dleft * inverse.unsqueeze(-2) : Tensor(),
-                       dL_dright.defined() ? inverse.unsqueeze(-1) * dL_dright : Tensor());
-}
-
 Tensor svd_backward_kernel(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
                            const Optional<Tensor>& grad_right, const Tensor& left,
                            const Tensor& values, const Tensor& right, StringView rule) {
@@ -78,14 +50,6 @@ Tensor svd_backward_meta(const Optional<Tensor>& grad_left, const Optional<Tenso
   return empty_beside(left, {left.sym_size(-2), right.sym_size(-1)});
 }
 
-/// Matrices with values that repeat or vanish: what the masked rule leaves out there has a derivative of its own.
-Tensor masked_somewhere(const Masked& rule, const Tensor& left, const Tensor& values,
-                        const Tensor& right) {
-  const Tensor pairs = masked_pairs(rule, values).flatten(-2).any(-1);
-  if (left.sym_size(-2) == right.sym_size(-1)) return pairs;
-  return pairs.logical_or((values <= noise_of(values, rule)).any(-1));
-}
-
 Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
                              const Optional<Tensor>& grad_right, const Tensor& left,
                              const Tensor& values, const Tensor& right, StringView rule) {
@@ -101,11 +65,7 @@ Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<T
   Tensor dL_dmatrix =
       svd_backward_formula(chosen, in_compute_type(dL_dleft), in_compute_type(dL_dvalues),
                            in_compute_type(dL_dright), u, s, v);
-  if (const auto* masked = std::get_if<Masked>(&chosen); masked && s.sym_numel() != 0)
-    dL_dmatrix = without_derivative_where(
-        dL_dmatrix, masked_somewhere(*masked, u, s.detach(), v),
-        "keel::svd: no second derivative under rule masked where singular values repeat or vanish; "
-        "keel::singular and its names, polar, procrustes and nuclear_norm have theirs there");
+  dL_dmatrix = once_where_masked(chosen, dL_dmatrix, u, s, v);
   return dL_dmatrix.to(left.scalar_type());
 }
 

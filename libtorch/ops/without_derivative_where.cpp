@@ -14,41 +14,42 @@ namespace {
 
 Tensor passed_on(const Tensor& tensor, const Tensor&, StringView) { return tensor.clone(); }
 
-struct WithoutDerivativeWhere : torch::autograd::Function<WithoutDerivativeWhere> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& tensor, const Tensor& where,
-                        const std::string& message) {
-    const BelowAutograd below_autograd;
-    ctx->set_materialize_grads(false);
-    ctx->saved_data["message"] = message;
-    ctx->save_for_backward({where});
-    return without_derivative_where(tensor, where, message);
+/// `derivative` where there is one.
+Tensor unless_where(const Tensor& derivative, const Tensor& where, const std::string& message) {
+  if (!derivative.defined() || where.is_meta()) return derivative;
+  if (can_be_waited_for(where)) {
+    TORCH_CHECK(!where.any().item<bool>(), message);
+    return derivative;
   }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const Tensor& grad = grads[0];
-    if (!grad.defined()) return variable_list(3);
-    const Tensor where = ctx->get_saved_variables()[0];
-    if (!where.is_meta() && can_be_waited_for(where)) {
-      TORCH_CHECK(!where.any().item<bool>(), ctx->saved_data["message"].toStringRef());
-      return {grad, Tensor(), Tensor()};
-    }
-    return {at::where(where.unsqueeze(-1).unsqueeze(-1), at::full_like(grad, NAN), grad), Tensor(),
-            Tensor()};
-  }
-};
+  Tensor of_each = where;
+  while (of_each.dim() < derivative.dim()) of_each = of_each.unsqueeze(-1);
+  return at::where(of_each, at::full_like(derivative, NAN), derivative);
+}
 
 Tensor without_derivative_where_autograd(const Tensor& tensor, const Tensor& where,
                                          StringView message) {
-  if (!needs_graph({tensor})) {
+  const auto compute = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return without_derivative_where(tensor, where, message);
-  }
-  return WithoutDerivativeWhere::apply(tensor, where, text(message));
+  };
+  const Tensor result = compute();
+  if (!needs_graph({tensor})) return result;
+  record({.name = "keel::without_derivative_where",
+          .inputs = {tensor},
+          .outputs = {result},
+          .saved = {where},
+          .backward = [words = text(message)](const GraphNode::Pass& pass) -> variable_list {
+            return {unless_where(pass.grads[0], pass.saved[0], words)};
+          },
+          .forward = [&]() -> variable_list {
+            return {unless_where(tangent_of(tensor), where, text(message))};
+          }});
+  return result;
 }
 
 }  // namespace
 
-// An operator, so that each layer of nested functorch.grad has its own node of it.
+// An operator, so that each layer of nested transforms has its own node of it.
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("without_derivative_where(Tensor tensor, Tensor where, str message) -> Tensor");
 }

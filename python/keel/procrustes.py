@@ -39,7 +39,8 @@ def polar(matrix: Tensor) -> Polar:
     tensor([[3., 0.],
             [0., 2.]])
     """
-    return Polar(*torch.ops.keel.polar(matrix))
+    found = torch.ops.keel.polar(matrix)
+    return Polar(found[0], found[1])  # by index: torch.fx cannot unpack
 
 
 def procrustes(matrix: Tensor) -> Tensor:
@@ -85,8 +86,8 @@ def special_procrustes(
     (tensor([1., 1., 1.]), tensor(1.))
     """
     flag("keel.special_procrustes", "return_margin", return_margin)
-    rotation, margin = torch.ops.keel.special_procrustes(matrix)
-    return (rotation, margin) if return_margin else rotation
+    found = torch.ops.keel.special_procrustes(matrix)
+    return (found[0], found[1]) if return_margin else found[0]
 
 
 @overload
@@ -124,5 +125,5 @@ def kabsch(
             [ 1.,  0.]]), tensor([5., 1.]))
     """
     flag("keel.kabsch", "scale", scale)
-    rotation, translation, factor = torch.ops.keel.kabsch(P, Q, weights, scale)
-    return (rotation, translation, factor) if scale else (rotation, translation)
+    found = torch.ops.keel.kabsch(P, Q, weights, scale)
+    return (found[0], found[1], found[2]) if scale else (found[0], found[1])

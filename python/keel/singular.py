@@ -48,8 +48,8 @@ def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
 
     U, S and Vh cut to the leading values have the whole gradient: the dropped values take part in it.
 
-    Differentiable to any order. Where the default rule leaves pairs out, a second derivative is an error; while a
-    CUDA graph is captured and under vmap it is NaN, for those matrices alone.
+    Differentiable to any order, backward and in forward mode. Where the default rule leaves pairs out, a second
+    derivative is an error; while a CUDA graph is captured and under vmap it is NaN, for those matrices alone.
 
     >>> U, S, Vh = keel.svd(torch.tensor([[3.0, 0.0], [0.0, -2.0], [0.0, 0.0]]))
     >>> S
@@ -57,7 +57,8 @@ def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
     >>> U.shape, Vh.shape
     (torch.Size([3, 2]), torch.Size([2, 2]))
     """
-    return Svd(*torch.ops.keel.svd(matrix, written("keel.svd", "rule", GRADIENT_RULES, rule)))
+    found = torch.ops.keel.svd(matrix, written("keel.svd", "rule", GRADIENT_RULES, rule))
+    return Svd(found[0], found[1], found[2])  # by index: torch.fx cannot unpack
 
 
 def svdvals(matrix: Tensor) -> Tensor:
@@ -120,8 +121,8 @@ def singular(
     """
     flag("keel.singular", "return_kept", return_kept)
     policy = written("keel.singular", "rank", RANK_POLICIES, rank)
-    result, _, _, _, kept = torch.ops.keel.singular(matrix, function, policy)
-    return (result, kept) if return_kept else result
+    found = torch.ops.keel.singular(matrix, function, policy)
+    return (found[0], found[4]) if return_kept else found[0]
 
 
 def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:

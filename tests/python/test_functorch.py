@@ -95,6 +95,31 @@ def second_free(loss, m):
     return torch.autograd.grad(loss(x), x)[0]
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_forward_mode_under_vmap_has_the_numbers_of_the_backward_pass(name):
+    """Two layers of vmap, one of which does not map over the matrices."""
+    batch = torch.stack([with_spectrum(DISTINCT), with_spectrum(DISTINCT)])
+    loss = LOSSES[name]
+    backward = torch.stack([second_free(loss, m) for m in batch])
+    torch.testing.assert_close(functorch.vmap(functorch.jacfwd(loss))(batch), backward)
+    torch.testing.assert_close(functorch.vmap(functorch.jacrev(loss))(batch), backward)
+
+
+@pytest.mark.parametrize("m, n", [(3, 3), (5, 3), (3, 5)])
+def test_forward_mode_of_matrices_of_any_shape(m, n):
+    a = torch.randn(m, n, dtype=torch.double, requires_grad=True)
+
+    def vectors(a):
+        u, s, vh = keel.svd(a)
+        return u.square(), s, vh.square(), u.sum(-2) * vh.sum(-1)
+
+    for function in (vectors, keel.polar, keel.pinv, lambda a: keel.low_rank(a, keel.LeadingCount(2)),
+                     lambda a: keel.soft_threshold(a, 0.5)):  # fmt: skip
+        assert torch.autograd.gradcheck(function, a, check_forward_ad=True)
+    for function in (vectors, keel.polar, lambda a: keel.singular(a, "power(exponent=0.5)")):
+        assert torch.autograd.gradgradcheck(function, a, check_fwd_over_rev=True, atol=1e-4, rtol=1e-3)
+
+
 def test_nested_gradients_of_a_layer_are_refused():
     x = torch.randn(9, 3, dtype=torch.double)
 
