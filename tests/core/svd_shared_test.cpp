@@ -15,9 +15,10 @@
 namespace keel::testing {
 namespace {
 
+template <bool BY_TWOS>
 struct TeamOfOne {
-  static constexpr int kLanes = 1, kHeld = 4;
-  static constexpr bool kAllHeld = false;
+  static constexpr int kLanes = 1, kHeld = BY_TWOS ? 40 : 4;
+  static constexpr bool kAllHeld = BY_TWOS, kByTwos = BY_TWOS;
   static int thread() { return 0; }
   static int size() { return 1; }
   static int lane() { return 0; }
@@ -52,10 +53,10 @@ struct BlockOnHost {
   std::vector<std::unique_ptr<Warp>> warps;
 };
 
-template <int LANES, int HELD>
+template <int LANES, int HELD, bool BY_TWOS>
 struct ThreadOnHost {
   static constexpr int kLanes = LANES, kHeld = HELD;
-  static constexpr bool kAllHeld = false;
+  static constexpr bool kAllHeld = false, kByTwos = BY_TWOS;
   BlockOnHost* block;
   int at;
 
@@ -151,21 +152,25 @@ struct SharedProblem {
 };
 
 template <typename T>
-Factors<T> by_a_team(const Rectangle<T>& a) {
+Factors<T> by_a_team(const Rectangle<T>& a, bool by_twos = false) {
   SharedProblem<T> problem(a);
-  problem.solve(TeamOfOne{}, TeamOfOne{});
+  const TeamOfOne<false> any_length;
+  if (by_twos)
+    problem.solve(TeamOfOne<true>{}, any_length);
+  else
+    problem.solve(any_length, any_length);
   return problem.f;
 }
 
-template <int LANES, int LONG_LANES, int HELD, typename T>
+template <int LANES, int LONG_LANES, int HELD, bool BY_TWOS = false, typename T>
 Factors<T> by_a_block(const Rectangle<T>& a, int threads) {
   SharedProblem<T> problem(a);
   BlockOnHost block(threads);
   std::vector<std::thread> all;
   for (int t = 0; t < threads; ++t)
     all.emplace_back([&problem, &block, t] {
-      problem.solve(ThreadOnHost<LANES, HELD>{&block, t},
-                    ThreadOnHost<LONG_LANES, HELD>{&block, t});
+      problem.solve(ThreadOnHost<LANES, HELD, BY_TWOS>{&block, t},
+                    ThreadOnHost<LONG_LANES, HELD, false>{&block, t});
     });
   for (std::thread& each : all) each.join();
   return problem.f;
@@ -195,18 +200,20 @@ TYPED_TEST(SvdShared, TheZooInEveryShape) {
     for (const auto& [name, exact] : rectangle_zoo(m, n)) {
       SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
       const Rectangle<T> matrix = as<T>(exact);
-      const Factors<T> f = by_a_team(matrix);
-      EXPECT_EQ(f.status[0], SvdStatus::converged);
-      const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
-      EXPECT_LE(quality.residual, rounding<T>(std::max(m, n), 1));
-      EXPECT_LE(quality.orthogonality, rounding<T>(std::max(m, n), 1));
-      for (std::int64_t j = 0; j < f.k; ++j) {
-        EXPECT_GE(f.value(0)[j], T(0));
-        EXPECT_GE(f.value(0)[std::max<std::int64_t>(j - 1, 0)], f.value(0)[j]);
-        T peak = 0;
-        for (std::int64_t i = 0; i < m; ++i)
-          if (std::abs(f.u(0)[i * f.k + j]) > std::abs(peak)) peak = f.u(0)[i * f.k + j];
-        EXPECT_GT(peak, T(0));
+      for (const bool by_twos : {false, true}) {
+        const Factors<T> f = by_a_team(matrix, by_twos);
+        EXPECT_EQ(f.status[0], SvdStatus::converged);
+        const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+        EXPECT_LE(quality.residual, rounding<T>(std::max(m, n), 1));
+        EXPECT_LE(quality.orthogonality, rounding<T>(std::max(m, n), 1));
+        for (std::int64_t j = 0; j < f.k; ++j) {
+          EXPECT_GE(f.value(0)[j], T(0));
+          EXPECT_GE(f.value(0)[std::max<std::int64_t>(j - 1, 0)], f.value(0)[j]);
+          T peak = 0;
+          for (std::int64_t i = 0; i < m; ++i)
+            if (std::abs(f.u(0)[i * f.k + j]) > std::abs(peak)) peak = f.u(0)[i * f.k + j];
+          EXPECT_GT(peak, T(0));
+        }
       }
     }
 }
@@ -250,6 +257,8 @@ TYPED_TEST(SvdShared, AsManyThreadsAsABlockHas) {
   expect_good(low, by_a_block<4, 4, 1>(low, 32));
   expect_good(low, by_a_block<8, 8, 2>(low, 64));
   expect_good(tall, by_a_block<4, 32, 1>(tall, 96));
+  expect_good(low, by_a_block<4, 4, 2, true>(low, 32));
+  expect_good(tall, by_a_block<16, 32, 1, true>(tall, 64));
 }
 
 TYPED_TEST(SvdShared, MoreRowsThanAreSorted) {

@@ -5,7 +5,8 @@
 // A column is the matter of a group of lanes, which are part of one warp: each has every so-many-th 16 bytes of it. Lanes
 // add up in step, so all groups of a warp take the same way between two sums, those without a column too.
 //
-// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, where no column is longer; thread(), size(), lane(), group(),
+// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, where no column is longer; kByTwos, where four columns are
+// turned together; thread(), size(), lane(), group(),
 // groups(); sync() of all threads and any(), which asks them all; step(), a sync of a warp, any_in_step(), which asks it, and
 // sum() and largest() over the lanes of a group; and fetch(), which may bring near what is read soon. On the host one
 // thread is a team.

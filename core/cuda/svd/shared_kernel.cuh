@@ -18,10 +18,10 @@ constexpr const char* kName = "keel::cuda::svd";
 
 /// LANES threads of a warp, to a column, each of which can hold HELD times 16 bytes of it; ALL says that no column has
 /// more.
-template <int LANES, int HELD, bool ALL>
+template <int LANES, int HELD, bool ALL, bool BY_TWOS = false>
 struct WarpLanes {
   static constexpr int kLanes = LANES, kHeld = HELD;
-  static constexpr bool kAllHeld = ALL;
+  static constexpr bool kAllHeld = ALL, kByTwos = BY_TWOS;
   __device__ static int lane() { return int(threadIdx.x) % LANES; }
   __device__ static void step() { __syncwarp(); }
   __device__ static bool any_in_step(bool flag) { return __any_sync(0xffffffffu, flag) != 0; }
@@ -42,8 +42,8 @@ struct WarpLanes {
 };
 
 /// A block.
-template <int LANES, int HELD, bool ALL = true>
-struct BlockTeam : WarpLanes<LANES, HELD, ALL> {
+template <int LANES, int HELD, bool ALL = true, bool BY_TWOS = false>
+struct BlockTeam : WarpLanes<LANES, HELD, ALL, BY_TWOS> {
   __device__ static int thread() { return int(threadIdx.x); }
   __device__ static int size() { return int(blockDim.x); }
   __device__ static int group() { return thread() / LANES; }
@@ -217,7 +217,7 @@ template <typename T, typename Team, typename LongTeam, bool TURNED_SHARED, int 
 void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   const SvdLayout<T>& layout = place.layout;
   // As many groups as there are pairs of columns; for QR of a taller matrix as there are columns, if they are long.
-  int threads = (layout.n + 1) / 2 * Team::kLanes;
+  int threads = (layout.n + 1) / 2 * Team::kLanes / (Team::kByTwos ? 2 : 1);
   if (!std::is_same_v<Team, LongTeam>)
     threads = std::max(threads, std::min(layout.n * LongTeam::kLanes, layout.m * layout.n / 16));
   threads = std::clamp((threads + 31) / 32 * 32, 32, THREADS);
@@ -294,7 +294,7 @@ void svd_shared(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rec
   if (n <= 32) return queue<T, BlockTeam<8, kWords>, 128, 6>(arguments, place, stream);
   if (n <= 64) return queue<T, BlockTeam<8, 2 * kWords>, 256, 2>(arguments, place, stream);
   if constexpr (kWords == 1)
-    if (n <= 128) return queue<T, BlockTeam<8, 4>, 512, 1>(arguments, place, stream);
+    if (n <= 128) return queue<T, BlockTeam<16, 2, true, true>, 512, 1>(arguments, place, stream);
   queue<T, BlockTeam<16, 4>, 512, 1>(arguments, place, stream);
 }
 
