@@ -116,7 +116,7 @@ Tensor BatchNormImpl::forward(const Tensor& input) {
               "keel::lab::BatchNorm: expected (N, ", weight.size(0), ", H, W), got ",
               input.sizes());
   if (fuses(*this, input, /*residual=*/{}))
-    return fused_norm(*this, input, /*residual=*/{}, /*relu=*/false);
+    return fused_norm(*this, input, /*residual=*/{}, /*relu=*/false).through;
   if (is_training()) num_batches_tracked.add_(1);
   if (processes.size() <= 1 || !is_training()) {
     const auto norm = [&](const Tensor& mean, const Tensor& variance, double share) {
