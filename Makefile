@@ -1,6 +1,6 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel install demo test test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
+.PHONY: help setup wheel install deb test-deb demo test test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
 werror := -DKEEL_WERROR=$(if $(CI),ON,OFF)
 # One more than there are cores: some tests wait for a timeout.
@@ -10,6 +10,8 @@ help:
 	@echo 'make setup          install what is missing (with apt)'
 	@echo 'make wheel          a package for the PyTorch that python3 imports, in dist/ (PYTHON=... for another Python)'
 	@echo 'make install        the same, installed into that Python, virtual environment or not'
+	@echo 'make deb            Debian packages for Debian'"'"'s own LibTorch and Python, in dist/'
+	@echo 'make test-deb       install them on a copy of this system, use them from Python, CMake and pkg-config, remove them (root)'
 	@echo 'make demo           build, train six layers for a few minutes, print a table, write a report'
 	@echo 'make test           lint, build, all tests, the readers fuzzed for 30 seconds; then the core tests under ASan and UBSan'
 	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
@@ -30,6 +32,12 @@ wheel:
 
 install:
 	@scripts/wheel --install
+
+deb:
+	@scripts/deb
+
+test-deb:
+	@scripts/test-deb
 
 demo: setup
 	cmake --preset release
