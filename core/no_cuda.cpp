@@ -34,7 +34,10 @@ namespace {
 // Of matrices and statistics.
 #define KEEL_MISSING_OF(T)                                                                         \
   KEEL_MISSING(T, eigh, Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Stream&) \
-  KEEL_MISSING(T, polar, Rectangles<const T>, PolarKind, Rectangles<T>, T*, const Stream&)         \
+  KEEL_MISSING(T, polar, Rectangles<const T>, PolarKind, Rectangles<T>, T*, PolarFactors<T>,       \
+               const Stream&)                                                                      \
+  KEEL_MISSING(T, polar_backward_from_factors, Rectangles<const T>, PolarFactors<const T>,         \
+               Rectangles<const T>, Rectangles<T>, const Stream&)                                  \
   KEEL_MISSING(T, polar_backward, Rectangles<const T>, Rectangles<const T>, PolarKind,             \
                Rectangles<T>, const Stream&)                                                       \
   KEEL_MISSING(T, svd, Rectangles<const T>, T*, Rectangles<T>, Rectangles<T>, SvdStatus*,          \

@@ -3,6 +3,7 @@
 // The polar factor and its gradient from singular values and vectors, in plain loops: for matrices of any size on the
 // CPU, in the type of the numbers.
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -14,14 +15,14 @@ namespace keel {
 /// One matrix's singular value decomposition, U (m x k) and V^T (k x n) row-major, with the last pair of values and
 /// left vectors turned to d where a rotation is wanted.
 template <typename T>
-struct PolarFactors {
+struct DensePolar {
   std::int64_t m, n, k;
   std::vector<T> t, u, v;
   int exponent =
       0;  ///< of the largest value, taken out of t: the inverse of a tiny one would be no number
 
-  PolarFactors(std::int64_t rows, std::int64_t columns, PolarKind kind, const T* values,
-               const T* left, const T* right)
+  DensePolar(std::int64_t rows, std::int64_t columns, PolarKind kind, const T* values,
+             const T* left, const T* right)
       : m(rows),
         n(columns),
         k(std::min(m, n)),
@@ -29,7 +30,7 @@ struct PolarFactors {
         u(left, left + m * k),
         v(right, right + k * n) {
     if (k == 0) return;
-    if (std::isfinite(t[0])) std::frexp(t[0], &exponent);
+    if (std::isfinite(t[0])) std::frexp(t[0], &exponent);  // the largest, or one row's
     for (T& x : t) x = std::ldexp(x, -exponent);
     if (kind == PolarKind::orthogonal) return;
     std::vector<T> product(std::size_t(n * n));
@@ -37,6 +38,26 @@ struct PolarFactors {
     if (!is_negative(std::move(product))) return;
     t.back() = -t.back();
     for (std::int64_t i = 0; i < m; ++i) u[std::size_t(i * k + k - 1)] *= T(-1);
+  }
+
+  /// From the polar factor itself, m x n row-major, t and V^T: U' = R V.
+  static DensePolar from_factors(std::int64_t rows, std::int64_t columns, const T* result,
+                                 const T* values, const T* right) {
+    const std::int64_t k = std::min(rows, columns);
+    std::vector<T> left(std::size_t(rows * k), 0);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t l = 0; l < k; ++l)
+        for (std::int64_t j = 0; j < columns; ++j)
+          left[std::size_t(i * k + l)] += result[i * columns + j] * right[l * columns + j];
+    return {rows, columns, PolarKind::orthogonal, values, left.data(), right};
+  }
+
+  /// t at its own size, and V^T.
+  void give(T* values, T* right, std::int64_t right_stride) const {
+    for (std::int64_t i = 0; i < k; ++i) {
+      values[i] = std::ldexp(t[std::size_t(i)], exponent);
+      std::copy_n(v.begin() + i * n, n, right + i * right_stride);
+    }
   }
 
   /// U' V^T
@@ -58,7 +79,6 @@ struct PolarFactors {
   /// dL_dmatrix from dL_dresult, m x n row-major, in place.
   void backward(std::vector<T>& g) const {
     const auto at = [](auto& numbers, std::int64_t i) -> auto& { return numbers[std::size_t(i)]; };
-    const std::int64_t longest = std::max(m, n);
     const T largest = k == 0 ? T(0) : std::abs(t[0]);
     std::vector<T> gv(std::size_t(m * k), 0), ug(std::size_t(k * n), 0), p(std::size_t(k * k), 0);
     for (std::int64_t i = 0; i < m; ++i)
@@ -74,8 +94,8 @@ struct PolarFactors {
     std::vector<T> core(std::size_t(k * k));
     for (std::int64_t a = 0; a < k; ++a)
       for (std::int64_t b = 0; b < k; ++b)
-        at(core, a * k + b) = (at(p, a * k + b) - at(p, b * k + a)) *
-                              polar_weight(at(t, a) + at(t, b), largest, longest);
+        at(core, a * k + b) =
+            (at(p, a * k + b) - at(p, b * k + a)) * polar_weight(at(t, a) + at(t, b), largest, k);
     // U' core, with the part of G V orthogonal to U' beside it, times V^T.
     std::vector<T> left(std::size_t(m * k), 0);
     for (std::int64_t i = 0; i < m; ++i)
@@ -85,8 +105,7 @@ struct PolarFactors {
           inside += at(u, i * k + a) * at(core, a * k + b);
           beside -= at(u, i * k + a) * at(p, a * k + b);
         }
-        at(left, i * k + b) =
-            inside + (m > n ? beside * polar_weight(at(t, b), largest, longest) : T(0));
+        at(left, i * k + b) = inside + (m > n ? beside * polar_weight(at(t, b), largest, k) : T(0));
       }
     // The same on the other side.
     std::vector<T> right(std::size_t(k * n), 0);
@@ -95,7 +114,7 @@ struct PolarFactors {
         for (std::int64_t j = 0; j < n; ++j) {
           T beside = at(ug, a * n + j);
           for (std::int64_t b = 0; b < k; ++b) beside -= at(p, a * k + b) * at(v, b * n + j);
-          at(right, a * n + j) = beside * polar_weight(at(t, a), largest, longest);
+          at(right, a * n + j) = beside * polar_weight(at(t, a), largest, k);
         }
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j) {

@@ -99,14 +99,23 @@ void measure_huge(Record& record, std::int64_t n) {
   for (const PolarKind kind : {PolarKind::orthogonal, PolarKind::rotation}) {
     const std::string name = kind == PolarKind::rotation ? "rotation" : "polar";
     measure(name, 2 * nn, n == 3 ? 100 : 0, [&](int k) {
-      cuda::polar<T>(m.rectangles(m.matrices, k), kind, m.rectangles(m.out, k), nullptr, stream);
+      cuda::polar<T>(m.rectangles(m.matrices, k), kind, m.rectangles(m.out, k), nullptr, {},
+                     stream);
     });
     measure(name + " with margin, backward after forward", 5 * nn, n == 3 ? 300 : 0, [&](int k) {
       cuda::polar<T>(m.rectangles(m.matrices, k), kind, m.rectangles(m.out, k),
-                     m.list(m.margins, k), stream);
+                     m.list(m.margins, k), {}, stream);
       cuda::polar_backward<T>(m.rectangles(m.matrices, k), m.rectangles(m.along, k), kind,
                               m.rectangles(m.others, k), stream);
     });
+    measure(name + " with factors, backward from them", 8 * nn + 2 * v, n == 3 ? 300 : 0,
+            [&](int k) {
+              cuda::polar<T>(m.rectangles(m.matrices, k), kind, m.rectangles(m.out, k), nullptr,
+                             {m.list(m.values, k), m.rectangles(m.vectors, k)}, stream);
+              cuda::polar_backward_from_factors<T>(
+                  m.rectangles(m.out, k), {m.list(m.values, k), m.rectangles(m.vectors, k)},
+                  m.rectangles(m.along, k), m.rectangles(m.others, k), stream);
+            });
   }
 }
 

@@ -23,8 +23,8 @@ void for_each_factors(Rectangles<const T> matrices, PolarKind kind, const Execut
   const std::int64_t per_piece = std::max<std::int64_t>(1, 256 / (m * n + 1));
   executor((batch + per_piece - 1) / per_piece, [&](std::int64_t piece) {
     for (std::int64_t b = piece * per_piece; b < std::min(batch, (piece + 1) * per_piece); ++b)
-      body(b, PolarFactors<T>(m, n, kind, values.data() + b * k, left.data() + b * m * k,
-                              right.data() + b * k * n));
+      body(b, DensePolar<T>(m, n, kind, values.data() + b * k, left.data() + b * m * k,
+                            right.data() + b * k * n));
   });
 }
 
@@ -34,17 +34,29 @@ void put(const std::vector<T>& from, Rectangles<T> to, std::int64_t index) {
     std::copy_n(from.data() + i * to.columns, to.columns, to[index] + i * to.row_stride);
 }
 
+template <typename T>
+std::vector<T> taken(Rectangles<const T> from, std::int64_t index) {
+  std::vector<T> all;
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    const T* const row = from[index] + i * from.row_stride;
+    all.insert(all.end(), row, row + from.columns);
+  }
+  return all;
+}
+
 }  // namespace
 
 template <typename T>
 void polar(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T* margin,
-           const Executor& executor) {
+           PolarFactors<T> factors, const Executor& executor) {
   require_polar_shapes("keel::polar", "result", matrices, kind, result);
-  for_each_factors(matrices, kind, executor, [&](std::int64_t b, const PolarFactors<T>& factors) {
+  require_polar_factors("keel::polar", matrices, factors);
+  for_each_factors(matrices, kind, executor, [&](std::int64_t b, const DensePolar<T>& one) {
     std::vector<T> product(std::size_t(matrices.rows * matrices.columns));
-    factors.multiply(product);
+    one.multiply(product);
     put(product, result, b);
-    if (margin != nullptr) margin[b] = factors.margin(kind);
+    if (margin != nullptr) margin[b] = one.margin(kind);
+    if (factors) one.give(factors.values + b * one.k, factors.right[b], factors.right.row_stride);
   });
 }
 
@@ -53,18 +65,32 @@ void polar_backward(Rectangles<const T> matrices, Rectangles<const T> dL_dresult
                     Rectangles<T> dL_dmatrix, const Executor& executor) {
   require_polar_shapes("keel::polar_backward", "dL_dresult", matrices, kind, dL_dresult);
   require_polar_shapes("keel::polar_backward", "dL_dmatrix", matrices, kind, dL_dmatrix);
-  for_each_factors(matrices, kind, executor, [&](std::int64_t b, const PolarFactors<T>& factors) {
-    std::vector<T> g;
-    for (std::int64_t i = 0; i < matrices.rows; ++i) {
-      const T* const row = dL_dresult[b] + i * dL_dresult.row_stride;
-      g.insert(g.end(), row, row + matrices.columns);
-    }
-    factors.backward(g);
+  for_each_factors(matrices, kind, executor, [&](std::int64_t b, const DensePolar<T>& one) {
+    std::vector<T> g = taken(dL_dresult, b);
+    one.backward(g);
     put(g, dL_dmatrix, b);
   });
 }
 
-#define KEEL_STAGES(T) KEEL_STAGE(polar, T) KEEL_STAGE(polar_backward, T)
+template <typename T>
+void polar_backward_from_factors(Rectangles<const T> result, PolarFactors<const T> factors,
+                                 Rectangles<const T> dL_dresult, Rectangles<T> dL_dmatrix,
+                                 const Executor& executor) {
+  constexpr const char* kName = "keel::polar_backward_from_factors";
+  require_polar_shapes(kName, "dL_dresult", result, PolarKind::orthogonal, dL_dresult);
+  require_polar_shapes(kName, "dL_dmatrix", result, PolarKind::orthogonal, dL_dmatrix);
+  require_polar_factors(kName, result, factors);
+  const std::int64_t m = result.rows, n = result.columns, k = std::min(m, n);
+  executor(result.batch, [&](std::int64_t b) {
+    std::vector<T> g = taken(dL_dresult, b);
+    const std::vector<T> r = taken(result, b), right = taken(factors.right, b);
+    DensePolar<T>::from_factors(m, n, r.data(), factors.values + b * k, right.data()).backward(g);
+    put(g, dL_dmatrix, b);
+  });
+}
+
+#define KEEL_STAGES(T) \
+  KEEL_STAGE(polar, T) KEEL_STAGE(polar_backward, T) KEEL_STAGE(polar_backward_from_factors, T)
 KEEL_FOR_REAL(KEEL_STAGES)
 #undef KEEL_STAGES
 

@@ -9,8 +9,8 @@
 namespace keel::reference {
 namespace {
 
-PolarFactors<double> factors_of(Rectangles<const double> matrices, std::int64_t index,
-                                PolarKind kind) {
+DensePolar<double> factors_of(Rectangles<const double> matrices, std::int64_t index,
+                              PolarKind kind) {
   const std::int64_t m = matrices.rows, n = matrices.columns, k = std::min(m, n);
   std::vector<double> values(std::size_t(k), 0), left(std::size_t(m * k)),
       right(std::size_t(k * n));
@@ -27,14 +27,16 @@ void put(const std::vector<double>& from, Rectangles<double> to, std::int64_t in
 }  // namespace
 
 void polar(Rectangles<const double> matrices, PolarKind kind, Rectangles<double> result,
-           double* margin) {
+           double* margin, PolarFactors<double> factors) {
   require_polar_shapes("keel::reference::polar", "result", matrices, kind, result);
+  require_polar_factors("keel::reference::polar", matrices, factors);
   for (std::int64_t b = 0; b < matrices.batch; ++b) {
-    const PolarFactors<double> factors = factors_of(matrices, b, kind);
+    const DensePolar<double> one = factors_of(matrices, b, kind);
     std::vector<double> product(std::size_t(matrices.rows * matrices.columns));
-    factors.multiply(product);
+    one.multiply(product);
     put(product, result, b);
-    if (margin != nullptr) margin[b] = factors.margin(kind);
+    if (margin != nullptr) margin[b] = one.margin(kind);
+    if (factors) one.give(factors.values + b * one.k, factors.right[b], factors.right.row_stride);
   }
 }
 

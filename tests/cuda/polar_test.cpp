@@ -19,6 +19,10 @@ struct PolarProblem {
   OnDevice<T> results{std::vector<T>(std::size_t(batch * m * n), T(77))};
   OnDevice<T> slopes{std::vector<T>(std::size_t(batch * m * n), T(77))};
   OnDevice<T> margins{std::vector<T>(std::size_t(batch), T(77))};
+  std::int64_t k = std::min(m, n);
+  OnDevice<T> values{std::vector<T>(std::size_t(batch * k), T(77))};
+  OnDevice<T> rights{std::vector<T>(std::size_t(batch * k * n), T(77))};
+  OnDevice<T> again{std::vector<T>(std::size_t(batch * m * n), T(77))};
 
   static std::vector<T> joined(const std::vector<Rectangle<T>>& all) {
     std::vector<T> data;
@@ -35,17 +39,26 @@ struct PolarProblem {
         gradients(joined(along)) {}
   void queue(const Stream& stream = {}) {
     const auto a = contiguous<const T>(matrices.data(), batch, m, n);
-    cuda::polar<T>(a, kind, contiguous(results.data(), batch, m, n), margins.data(), stream);
-    cuda::polar_backward<T>(a, contiguous<const T>(gradients.data(), batch, m, n), kind,
-                            contiguous(slopes.data(), batch, m, n), stream);
+    const auto g = contiguous<const T>(gradients.data(), batch, m, n);
+    cuda::polar<T>(a, kind, contiguous(results.data(), batch, m, n), margins.data(),
+                   {values.data(), contiguous(rights.data(), batch, k, n)}, stream);
+    cuda::polar_backward<T>(a, g, kind, contiguous(slopes.data(), batch, m, n), stream);
+    cuda::polar_backward_from_factors<T>(
+        contiguous<const T>(results.data(), batch, m, n),
+        {values.data(), contiguous<const T>(rights.data(), batch, k, n)}, g,
+        contiguous(again.data(), batch, m, n), stream);
   }
   std::vector<PolarAnswer<T>> answers() {
-    const std::vector<T> r = results.back(), g = slopes.back(), d = margins.back();
+    const std::vector<T> r = results.back(), g = slopes.back(), d = margins.back(),
+                         s = values.back(), v = rights.back(), f = again.back();
     std::vector<PolarAnswer<T>> all;
     for (std::int64_t b = 0; b < batch; ++b) {
       all.emplace_back(m, n);
       std::copy_n(r.begin() + b * m * n, m * n, all.back().result.data.begin());
       std::copy_n(g.begin() + b * m * n, m * n, all.back().gradient.data.begin());
+      std::copy_n(f.begin() + b * m * n, m * n, all.back().from_factors.data.begin());
+      std::copy_n(s.begin() + b * k, k, all.back().values.begin());
+      std::copy_n(v.begin() + b * k * n, k * n, all.back().right.data.begin());
       all.back().margin = d[std::size_t(b)];
     }
     return all;

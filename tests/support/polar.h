@@ -12,9 +12,16 @@ namespace keel::testing {
 
 template <typename T>
 struct PolarAnswer {
-  Rectangle<T> result, gradient;
+  Rectangle<T> result, gradient, right,
+      from_factors;  ///< the gradient once more, by the other way
+  std::vector<T> values;
   T margin = T(77);
-  PolarAnswer(std::int64_t m, std::int64_t n) : result(m, n), gradient(m, n) {}
+  PolarAnswer(std::int64_t m, std::int64_t n)
+      : result(m, n),
+        gradient(m, n),
+        right(std::min(m, n), n),
+        from_factors(m, n),
+        values(std::size_t(std::min(m, n)), T(77)) {}
 };
 
 inline std::vector<PolarKind> kinds_for(std::int64_t m, std::int64_t n) {
@@ -35,20 +42,33 @@ template <typename T>
 PolarAnswer<T> polar_on_cpu(const Rectangle<T>& a, PolarKind kind,
                             const Rectangle<T>* gradient = nullptr) {
   PolarAnswer<T> answer(a.rows, a.columns);
-  cpu::polar<T>(view_of(a), kind, view_of(answer.result), &answer.margin);
-  if (gradient != nullptr)
+  cpu::polar<T>(view_of(a), kind, view_of(answer.result), &answer.margin,
+                {answer.values.data(), view_of(answer.right)});
+  if (gradient != nullptr) {
     cpu::polar_backward<T>(view_of(a), view_of(*gradient), kind, view_of(answer.gradient));
+    cpu::polar_backward_from_factors<T>(
+        view_of(answer.result),
+        {answer.values.data(), view_of(static_cast<const Rectangle<T>&>(answer.right))},
+        view_of(*gradient), view_of(answer.from_factors));
+  }
   return answer;
 }
 
 inline PolarAnswer<double> polar_by_reference(const Rectangle<double>& a, PolarKind kind,
                                               const Rectangle<double>* gradient = nullptr) {
   PolarAnswer<double> answer(a.rows, a.columns);
-  reference::polar(view_of(a), kind, view_of(answer.result), &answer.margin);
+  reference::polar(view_of(a), kind, view_of(answer.result), &answer.margin,
+                   {answer.values.data(), view_of(answer.right)});
   if (gradient != nullptr)
     reference::polar_backward(view_of(a), view_of(*gradient), kind, view_of(answer.gradient));
+  answer.from_factors = answer.gradient;
   return answer;
 }
+
+template <int ROWS, int COLUMNS>
+struct FixedShape {
+  static constexpr int kRows = ROWS, kColumns = COLUMNS;
+};
 
 /// As cuda::polar's threads do it, on the host.
 template <typename T, int M, int N>
@@ -62,9 +82,27 @@ PolarAnswer<T> polar_in_one_thread(const Rectangle<T>& a, PolarKind kind,
   const cuda::OneThreadPolar<T, M, N> polar([&](int i, int j) { return at(a, i, j); }, kind);
   polar.give([&](int i, int j, T x) { at(answer.result, i, j) = x; });
   answer.margin = polar.margin();
-  if (gradient != nullptr)
-    polar.backward([&](int i, int j) { return at(*gradient, i, j); },
-                   [&](int i, int j, T x) { at(answer.gradient, i, j) = x; });
+  const auto value = [&](int place, T x) { answer.values[std::size_t(place)] = x; };
+  const auto vector = [&](int place, int j, T x) { answer.right(place, j) = x; };
+  if (wide)
+    polar.template give_factors<true>(value, vector);
+  else
+    polar.template give_factors<false>(value, vector);
+  if (gradient == nullptr) return answer;
+  polar.backward([&](int i, int j) { return at(*gradient, i, j); },
+                 [&](int i, int j, T x) { at(answer.gradient, i, j) = x; });
+  const auto again = [&](auto shape) {
+    cuda::polar_backward_from<decltype(shape)::kRows, decltype(shape)::kColumns>(
+        [&](int i, int j) { return answer.result(i, j); },
+        static_cast<const T*>(answer.values.data()),
+        [&](int l, int j) { return answer.right(l, j); },
+        [&](int i, int j) { return (*gradient)(i, j); },
+        [&](int i, int j, T x) { answer.from_factors(i, j) = x; });
+  };
+  if (wide)
+    again(FixedShape<N, M>{});
+  else
+    again(FixedShape<M, N>{});
   return answer;
 }
 
@@ -170,7 +208,11 @@ void expect_as_reference(const Rectangle<T>& a, const Rectangle<T>& gradient, Po
                 rounding<T>(longest, condition));
     EXPECT_NEAR(double(answer.gradient.data[k]), truth.gradient.data[k],
                 rounding<T>(longest, condition * (size + length / largest)));
+    EXPECT_NEAR(double(answer.from_factors.data[k]), truth.gradient.data[k],
+                rounding<T>(longest, condition * (size + length / largest)));
   }
+  for (std::size_t i = 0; i < answer.values.size(); ++i)
+    EXPECT_NEAR(double(answer.values[i]), truth.values[i], rounding<T>(longest, largest));
 }
 
 }  // namespace keel::testing

@@ -7,6 +7,114 @@
 
 namespace keel::cuda {
 
+/// U', V and t of an M x N matrix at unit size, and the gradient's way through them.
+template <typename T, int M, int N>
+struct PolarBasis {
+  T u[M][N], v[N][N], t[N], largest;
+
+  /// dL_dresult(i, j) to dL_dmatrix(i, j, x). Reads all before it writes.
+  template <typename Gradient, typename Result>
+  KEEL_HOST_DEVICE void backward(const Gradient& dL_dresult, const Result& dL_dmatrix) const {
+    T gv[M][N] = {};
+    KEEL_UNROLL
+    for (int i = 0; i < M; ++i) {
+      KEEL_UNROLL
+      for (int j = 0; j < N; ++j) {
+        const T g = dL_dresult(i, j);
+        KEEL_UNROLL
+        for (int l = 0; l < N; ++l) gv[i][l] += g * v[j][l];
+      }
+    }
+    T p[N][N];
+    KEEL_UNROLL
+    for (int a = 0; a < N; ++a) {
+      KEEL_UNROLL
+      for (int b = 0; b < N; ++b) {
+        T sum = 0;
+        KEEL_UNROLL
+        for (int i = 0; i < M; ++i) sum += u[i][a] * gv[i][b];
+        p[a][b] = sum;
+      }
+    }
+    T left[M][N];
+    if constexpr (M > N) {  // what is orthogonal to U
+      KEEL_UNROLL
+      for (int b = 0; b < N; ++b) {
+        const T weight = polar_weight(t[b], largest, N);
+        KEEL_UNROLL
+        for (int i = 0; i < M; ++i) {
+          T beside = gv[i][b];
+          KEEL_UNROLL
+          for (int a = 0; a < N; ++a) beside -= u[i][a] * p[a][b];
+          left[i][b] = beside * weight;
+        }
+      }
+    } else {
+      KEEL_UNROLL
+      for (int b = 0; b < N; ++b) {
+        KEEL_UNROLL
+        for (int i = 0; i < M; ++i) left[i][b] = p[b][b] * T(0);  // not a number where p is not
+      }
+    }
+    KEEL_UNROLL
+    for (int a = 0; a < N; ++a) {
+      KEEL_UNROLL
+      for (int b = a + 1; b < N; ++b) {
+        const T core = (p[a][b] - p[b][a]) * polar_weight(t[a] + t[b], largest, N);
+        KEEL_UNROLL
+        for (int i = 0; i < M; ++i) {
+          left[i][b] += u[i][a] * core;
+          left[i][a] -= u[i][b] * core;
+        }
+      }
+    }
+    KEEL_UNROLL
+    for (int i = 0; i < M; ++i) {
+      KEEL_UNROLL
+      for (int j = 0; j < N; ++j) {
+        T sum = 0;
+        KEEL_UNROLL
+        for (int l = 0; l < N; ++l) sum += left[i][l] * v[j][l];
+        dL_dmatrix(i, j, sum);
+      }
+    }
+  }
+};
+
+/// The same from the polar factor result(i, j), t and V^T: right(l, j), in the matrix's own shape, ROWS x COLUMNS.
+template <int ROWS, int COLUMNS, typename T, typename Result, typename Right, typename Gradient,
+          typename Output>
+KEEL_HOST_DEVICE void polar_backward_from(const Result& result, const T* values, const Right& right,
+                                          const Gradient& dL_dresult, const Output& dL_dmatrix) {
+  constexpr bool kWide = ROWS < COLUMNS;
+  constexpr int M = kWide ? COLUMNS : ROWS, N = kWide ? ROWS : COLUMNS;
+  PolarBasis<T, M, N> basis;
+  T size = 0;
+  KEEL_UNROLL
+  for (int l = 0; l < N; ++l) size = std::fmax(size, UnitScale<T>::magnitude(values[l]));
+  const UnitScale<T> scale(size);
+  basis.largest = scale.down(size);
+  KEEL_UNROLL
+  for (int l = 0; l < N; ++l) {
+    basis.t[l] = scale.down(values[l]);
+    // One side's vectors are given, and the factor times these are the other's.
+    KEEL_UNROLL
+    for (int j = 0; j < COLUMNS; ++j) (kWide ? basis.u[j % M][l] : basis.v[j % N][l]) = right(l, j);
+    KEEL_UNROLL
+    for (int i = 0; i < ROWS; ++i) {
+      T sum = 0;
+      KEEL_UNROLL
+      for (int j = 0; j < COLUMNS; ++j) sum += result(i, j) * right(l, j);
+      (kWide ? basis.v[i % N][l] : basis.u[i % M][l]) = sum;
+    }
+  }
+  basis.backward([&](int i, int j) { return kWide ? dL_dresult(j, i) : dL_dresult(i, j); },
+                 [&](int i, int j, T x) {
+                   dL_dmatrix(kWide ? j : i, kWide ? i : j,
+                              scale.finite ? scale.down(x) : std::numeric_limits<T>::quiet_NaN());
+                 });
+}
+
 template <typename T, int M, int N>
 class OneThreadPolar {
  public:
@@ -40,85 +148,58 @@ class OneThreadPolar {
   /// result(i, j, x) receives the matrix.
   template <typename Result>
   KEEL_HOST_DEVICE void give(const Result& result) const {
-    give(u_, result, [](T x) { return x; });
+    KEEL_UNROLL
+    for (int i = 0; i < M; ++i) {
+      KEEL_UNROLL
+      for (int j = 0; j < N; ++j) {
+        T sum = 0;
+        KEEL_UNROLL
+        for (int l = 0; l < N; ++l) sum += u_[i][l] * svd_.right(j, l);
+        result(svd_.row(i), svd_.column(j),
+               svd_.finite() ? sum : std::numeric_limits<T>::quiet_NaN());
+      }
+    }
+  }
+
+  /// value(place, x) receives t, vector(place, i, x) V^T, or U'^T, which is the V^T of the transpose.
+  template <bool OF_TRANSPOSE, typename Value, typename Vector>
+  KEEL_HOST_DEVICE void give_factors(const Value& value, const Vector& vector) const {
+    constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
+    KEEL_UNROLL
+    for (int j = 0; j < N; ++j) {
+      const int place = svd_.finite() ? svd_.place(j) : j;
+      value(place, svd_.finite() ? svd_.true_size(t_[j]) : kNaN);
+      KEEL_UNROLL
+      for (int i = 0; i < (OF_TRANSPOSE ? M : N); ++i)
+        if constexpr (OF_TRANSPOSE)
+          vector(place, svd_.row(i), svd_.finite() ? u_[i][j] : kNaN);
+        else
+          vector(place, svd_.column(i), svd_.finite() ? svd_.right(i, j) : kNaN);
+    }
   }
 
   /// dL_dresult(i, j) to dL_dmatrix(i, j, x). Reads all before it writes.
   template <typename Gradient, typename Result>
   KEEL_HOST_DEVICE void backward(const Gradient& dL_dresult, const Result& dL_dmatrix) const {
-    T gv[M][N] = {};
+    PolarBasis<T, M, N> basis;
+    basis.largest = largest_;
     KEEL_UNROLL
-    for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < N; ++j) {
+      basis.t[j] = t_[j];
       KEEL_UNROLL
-      for (int j = 0; j < N; ++j) {
-        const T g = dL_dresult(svd_.row(i), svd_.column(j));
-        KEEL_UNROLL
-        for (int l = 0; l < N; ++l) gv[i][l] += g * svd_.right(j, l);
-      }
+      for (int i = 0; i < M; ++i) basis.u[i][j] = u_[i][j];
+      KEEL_UNROLL
+      for (int i = 0; i < N; ++i) basis.v[i][j] = svd_.right(i, j);
     }
-    T p[N][N];
-    KEEL_UNROLL
-    for (int a = 0; a < N; ++a) {
-      KEEL_UNROLL
-      for (int b = 0; b < N; ++b) {
-        T sum = 0;
-        KEEL_UNROLL
-        for (int i = 0; i < M; ++i) sum += u_[i][a] * gv[i][b];
-        p[a][b] = sum;
-      }
-    }
-    T left[M][N];
-    if constexpr (M > N) {  // what is orthogonal to U
-      KEEL_UNROLL
-      for (int b = 0; b < N; ++b) {
-        const T weight = polar_weight(t_[b], largest_, M);
-        KEEL_UNROLL
-        for (int i = 0; i < M; ++i) {
-          T beside = gv[i][b];
-          KEEL_UNROLL
-          for (int a = 0; a < N; ++a) beside -= u_[i][a] * p[a][b];
-          left[i][b] = beside * weight;
-        }
-      }
-    } else {
-      KEEL_UNROLL
-      for (int b = 0; b < N; ++b) {
-        KEEL_UNROLL
-        for (int i = 0; i < M; ++i) left[i][b] = p[b][b] * T(0);  // not a number where p is not
-      }
-    }
-    KEEL_UNROLL
-    for (int a = 0; a < N; ++a) {
-      KEEL_UNROLL
-      for (int b = a + 1; b < N; ++b) {
-        const T core = (p[a][b] - p[b][a]) * polar_weight(t_[a] + t_[b], largest_, M);
-        KEEL_UNROLL
-        for (int i = 0; i < M; ++i) {
-          left[i][b] += u_[i][a] * core;
-          left[i][a] -= u_[i][b] * core;
-        }
-      }
-    }
-    give(left, dL_dmatrix, [this](T x) { return svd_.inverse_size(x); });
+    basis.backward(
+        [&](int i, int j) { return dL_dresult(svd_.row(i), svd_.column(j)); },
+        [&](int i, int j, T x) {
+          dL_dmatrix(svd_.row(i), svd_.column(j),
+                     svd_.finite() ? svd_.inverse_size(x) : std::numeric_limits<T>::quiet_NaN());
+        });
   }
 
  private:
-  /// a V^T
-  template <typename Result, typename Size>
-  KEEL_HOST_DEVICE void give(const T (&a)[M][N], const Result& result, const Size& sized) const {
-    KEEL_UNROLL
-    for (int i = 0; i < M; ++i) {
-      KEEL_UNROLL
-      for (int j = 0; j < N; ++j) {
-        T sum = 0;
-        KEEL_UNROLL
-        for (int l = 0; l < N; ++l) sum += a[i][l] * svd_.right(j, l);
-        result(svd_.row(i), svd_.column(j),
-               svd_.finite() ? sized(sum) : std::numeric_limits<T>::quiet_NaN());
-      }
-    }
-  }
-
   OneThreadSvd<T, M, N> svd_;
   PolarKind kind_;
   T u_[M][N], t_[N], largest_;
