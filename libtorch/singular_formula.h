@@ -25,6 +25,11 @@ inline Tensor pair_sums(const Tensor& values) {
 /// 1 / x, 0 where x is within rounding of 0 beside the largest of `values`: that is where factors are ambiguous.
 Tensor bounded_reciprocal(const Tensor& x, const Tensor& values);
 
+/// Whether cuda::polar takes these matrices: up to 4 x 4.
+inline bool is_small_on_cuda(const Tensor& matrix) {
+  return matrix.is_cuda() && matrix.size(-2) <= 4 && matrix.size(-1) <= 4;
+}
+
 /// Products below this stay in their type, whatever autocast says: half would lose what the formulas keep.
 struct WithoutAutocast {
   const c10::impl::ExcludeDispatchKeyGuard keys{c10::autocast_dispatch_keyset};

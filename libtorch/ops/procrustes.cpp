@@ -4,6 +4,8 @@
 
 #include "autograd.h"
 #include "check.h"
+#include "device.h"
+#include "keel/polar.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"
 #include "singular_formula.h"
@@ -38,8 +40,27 @@ Tensor determinant(const Tensor& q) {
   return at::linalg_det(q);
 }
 
+/// In one launch, straight from the matrix.
+ProcrustesTensors small_on_cuda(const Tensor& matrix, bool special) {
+  const Tensor input = readable(in_compute_type(matrix));
+  const std::int64_t m = input.size(-2), n = input.size(-1), k = m < n ? m : n;
+  const Tensor factor = empty_matrices(input), values = empty_beside(input, {k}),
+               right = empty_beside(input, {k, n});
+  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "keel::procrustes", [&] {
+    on_cuda(input, [&](const Stream& stream) {
+      cuda::polar<scalar_t>(rectangles<const scalar_t>(input),
+                            special ? PolarKind::rotation : PolarKind::orthogonal,
+                            rectangles<scalar_t>(factor), nullptr,
+                            {values.data_ptr<scalar_t>(), rectangles<scalar_t>(right)}, stream);
+    });
+  });
+  const auto type = matrix.scalar_type();
+  return {factor.to(type), values.to(type), right.to(type)};
+}
+
 ProcrustesTensors procrustes_kernel(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
+  if (is_small_on_cuda(matrix)) return small_on_cuda(matrix, special);
   const WithoutAutocast in_its_type;
   const auto type = matrix.scalar_type();
   const auto [left, values, right] = ops::svd(in_compute_type(matrix), "masked");
