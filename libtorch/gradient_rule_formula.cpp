@@ -102,35 +102,34 @@ double tolerance_of(const Masked& rule, const Tensor& values) {
   return rule.tolerance.value_or(10 * std::sqrt(n) * epsilon_of(values));
 }
 
-Tensor largest_of(const Tensor& values, std::int64_t dims) {
-  const Tensor largest = values.abs().amax(-1, /*keepdim=*/true);
-  return dims > values.dim() ? largest.unsqueeze(-1) : largest;
-}
+/// Of (..., k) values: (..., 1).
+Tensor largest_of(const Tensor& values) { return values.abs().amax(-1, /*keepdim=*/true); }
 
-Tensor one_over(const Tensor& chosen, const Tensor& x) {
-  return divide_where(chosen, at::ones_like(x), x);
+Tensor quotient_by(const Analytic&, const Tensor& numerator, const Tensor& x, const Tensor&) {
+  return divide_where((x != 0).logical_or(numerator != 0), numerator, x);
 }
-
-Tensor reciprocal_by(const Analytic&, const Tensor& x, const Tensor&) { return x.reciprocal(); }
 
 // A pair's series is bounded by terms / leader, and 1 / (sum of the two) is at most 1 / leader.
-Tensor reciprocal_by(const PowerIteration&, const Tensor& x, const Tensor&) {
-  return one_over(x != 0, x);
+Tensor quotient_by(const PowerIteration&, const Tensor& numerator, const Tensor& x, const Tensor&) {
+  return divide_where(x != 0, numerator, x);
 }
-Tensor reciprocal_by(const Taylor&, const Tensor& x, const Tensor&) { return one_over(x != 0, x); }
+Tensor quotient_by(const Taylor&, const Tensor& numerator, const Tensor& x, const Tensor&) {
+  return divide_where(x != 0, numerator, x);
+}
 
-Tensor reciprocal_by(const Lorentzian& rule, const Tensor& x, const Tensor& values) {
-  const Tensor largest = largest_of(values, x.dim());
+Tensor quotient_by(const Lorentzian& rule, const Tensor& numerator, const Tensor& x,
+                   const Tensor& values) {
+  const Tensor largest = largest_of(values).unsqueeze(-1);
   const Tensor unit = at::where(largest == 0, at::ones_like(largest), largest), y = x / unit;
   if (rule.width * rule.width >= smallest_normal(x))
-    return y / (y * y + rule.width * rule.width) / unit;
+    return numerator * (y / (y * y + rule.width * rule.width)) / unit;
   const Tensor chosen = y != 0, safe = at::where(chosen, y, at::ones_like(y));
-  return one_over(chosen, safe + rule.width * (rule.width / safe)) / unit;
+  return divide_where(chosen, numerator, safe + rule.width * (rule.width / safe)) / unit;
 }
 
-Tensor reciprocal_by(const Masked& rule, const Tensor& x, const Tensor& values) {
-  const Tensor noise = noise_of(values, rule);
-  return one_over(x > (x.dim() > values.dim() ? noise.unsqueeze(-1) : noise), x);
+Tensor quotient_by(const Masked& rule, const Tensor& numerator, const Tensor& x,
+                   const Tensor& values) {
+  return divide_where(x > noise_of(values, rule).unsqueeze(-1), numerator, x);
 }
 
 Tensor weights(const Masked& rule, const Pairs& pairs) {
@@ -146,12 +145,13 @@ Tensor weights_of(const GradientRule& rule, const Pairs& pairs) {
 
 }  // namespace
 
-Tensor reciprocal(const GradientRule& rule, const Tensor& x, const Tensor& values) {
-  return std::visit([&](const auto& r) { return reciprocal_by(r, x, values); }, rule);
+Tensor quotient(const GradientRule& rule, const Tensor& numerator, const Tensor& x,
+                const Tensor& values) {
+  return std::visit([&](const auto& r) { return quotient_by(r, numerator, x, values); }, rule);
 }
 
 Tensor noise_of(const Tensor& values, const Masked& rule) {
-  return tolerance_of(rule, values) * largest_of(values, values.dim()).detach();
+  return tolerance_of(rule, values) * largest_of(values).detach();
 }
 
 double epsilon_of(const Tensor& tensor) {

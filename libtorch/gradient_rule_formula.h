@@ -20,9 +20,10 @@ std::pair<Tensor, Tensor> gradient_rule_tangents(const GradientRule& rule, const
 /// Which pairs i != j of (..., n) eigenvalues the rule leaves out: (..., n, n).
 Tensor masked_pairs(const Masked& rule, const Tensor& values);
 
-/// 1 / x of numbers x >= 0, bounded as the rule bounds 1 / gap (docs/rectangular.md, "Zero"). `values` (..., k) are the
-/// singular values x is made of, and x broadcasts with (..., 1) or (..., 1, 1).
-Tensor reciprocal(const GradientRule& rule, const Tensor& x, const Tensor& values);
+/// numerator / x for sums and values x >= 0 of singular `values` (..., k), bounded as the rule bounds quotients by gaps
+/// (docs/rectangular.md, "Zero"). 0 / 0 is 0. The numerator is (..., a, b), and x broadcasts with it.
+Tensor quotient(const GradientRule& rule, const Tensor& numerator, const Tensor& x,
+                const Tensor& values);
 
 /// Under which a singular value, or a sum or difference of two, counts as zero: the default of Masked{}, as (..., 1).
 Tensor noise_of(const Tensor& values, const Masked& rule = {});

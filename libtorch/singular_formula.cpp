@@ -13,8 +13,8 @@ Tensor in_both_bases(const Tensor& left, const Tensor& right, const Tensor& core
   return left.matmul(core).matmul(right);
 }
 
-Tensor bounded_reciprocal(const Tensor& x, const Tensor& values) {
-  return reciprocal(Masked{}, x, values);
+Tensor bounded_quotient(const Tensor& numerator, const Tensor& x, const Tensor& values) {
+  return quotient(Masked{}, numerator, x, values);
 }
 
 }  // namespace keel::ops

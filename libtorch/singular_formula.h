@@ -22,8 +22,9 @@ inline Tensor pair_sums(const Tensor& values) {
   return values.unsqueeze(-1) + values.unsqueeze(-2);
 }
 
-/// 1 / x, 0 where x is within rounding of 0 beside the largest of `values`: that is where factors are ambiguous.
-Tensor bounded_reciprocal(const Tensor& x, const Tensor& values);
+/// numerator / x, 0 where x is within rounding of 0 beside the largest of `values`: that is where factors are ambiguous. Shapes
+/// as in quotient().
+Tensor bounded_quotient(const Tensor& numerator, const Tensor& x, const Tensor& values);
 
 /// Whether cuda::polar takes these matrices: up to 4 x 4.
 inline bool is_small_on_cuda(const Tensor& matrix) {

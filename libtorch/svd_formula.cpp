@@ -29,11 +29,11 @@ Tensor svd_backward_formula(const GradientRule& rule, const Tensor& dL_dleft,
   const Tensor unit = at::diag_embed(at::ones_like(values));
   const Tensor core = eigh_backward(if_defined(dL_dvalues), plus(of_left, of_right), values, unit,
                                     to_string(rule)) +
-                      (apart - apart.mT()) * (reciprocal(rule, pair_sums(values), values) / 2);
-  const Tensor inverse = reciprocal(rule, values, values);
+                      quotient(rule, (apart - apart.mT()) / 2, pair_sums(values), values);
+  const Tensor by_rows = values.unsqueeze(-1), by_columns = values.unsqueeze(-2);
   return in_both_bases(left, right, core,
-                       dL_dleft.defined() ? dL_dleft * inverse.unsqueeze(-2) : Tensor(),
-                       dL_dright.defined() ? inverse.unsqueeze(-1) * dL_dright : Tensor());
+                       dL_dleft.defined() ? quotient(rule, dL_dleft, by_columns, values) : Tensor(),
+                       dL_dright.defined() ? quotient(rule, dL_dright, by_rows, values) : Tensor());
 }
 
 torch::autograd::variable_list svd_tangents(const GradientRule& rule, const Tensor& along,
@@ -45,13 +45,13 @@ torch::autograd::variable_list svd_tangents(const GradientRule& rule, const Tens
   const Tensor along_v = along.matmul(right.mT()), u_along = left.mT().matmul(along);
   const Tensor p = left.mT().matmul(along_v), unit = at::diag_embed(at::ones_like(values));
   const auto [by_values, together] = gradient_rule_tangents(rule, values, unit, p);
-  const Tensor against = (p - p.mT()) * (reciprocal(rule, pair_sums(values), values) / 2);
+  const Tensor against = quotient(rule, (p - p.mT()) / 2, pair_sums(values), values);
   Tensor by_left = left.matmul(together + against);
   Tensor by_right = (together - against).mT().matmul(right);
-  const Tensor inverse = reciprocal(rule, values, values);
-  if (has_beside_left(left)) by_left = by_left + (along_v - left.matmul(p)) * inverse.unsqueeze(-2);
+  if (has_beside_left(left))
+    by_left = by_left + quotient(rule, along_v - left.matmul(p), values.unsqueeze(-2), values);
   if (has_beside_right(right))
-    by_right = by_right + inverse.unsqueeze(-1) * (u_along - p.matmul(right));
+    by_right = by_right + quotient(rule, u_along - p.matmul(right), values.unsqueeze(-1), values);
   const auto once = [&](const Tensor& derivative) {
     return once_where_masked(rule, derivative, left, values, right);
   };

@@ -71,8 +71,9 @@ Tensor polar_positive_backward_kernel(const Tensor& grad_positive, const Tensor&
   if (values.numel() == 0) return at::zeros_like(matrix);
   const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mT();
   const Tensor g = in_compute_type(grad_positive), both = g + g.mT(), both_v = both.matmul(v);
-  const Tensor core = vh.matmul(both_v) * (s.unsqueeze(-1) * bounded_reciprocal(pair_sums(s), s));
-  const Tensor beside = both_v.mT() * (s * bounded_reciprocal(s, s)).unsqueeze(-1);
+  const Tensor column = s.unsqueeze(-1), sums = pair_sums(s);
+  const Tensor core = vh.matmul(both_v) * bounded_quotient(column.expand_as(sums), sums, s);
+  const Tensor beside = both_v.mT() * bounded_quotient(column, column, s);
   return in_both_bases(in_compute_type(factor).matmul(v), vh, core, Tensor(), beside)
       .to(matrix.scalar_type());
 }

@@ -17,10 +17,10 @@ Tensor positive_solve_kernel(const Tensor& rhs, const Tensor& positive, const Te
                              const Tensor& right, bool both) {
   if (positive.numel() == 0) return at::zeros_like(rhs);
   const Tensor in_basis = rhs.matmul(right.mT());
-  if (!both) return (in_basis * bounded_reciprocal(values, values).unsqueeze(-2)).matmul(right);
+  if (!both) return bounded_quotient(in_basis, values.unsqueeze(-2), values).matmul(right);
   // Antisymmetric to the last bit: what rounding leaves on the diagonal would be divided by a small value.
   const Tensor b = right.matmul(in_basis);
-  const Tensor core = (b - b.mT()) * (bounded_reciprocal(pair_sums(values), values) / 2);
+  const Tensor core = bounded_quotient((b - b.mT()) / 2, pair_sums(values), values);
   return right.mT().matmul(core).matmul(right);
 }
 

@@ -51,11 +51,11 @@ Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matri
   const Tensor g = in_compute_type(grad_factor);
   if (s.numel() == 0) return at::zeros_like(grad_factor);
   const Tensor u = in_compute_type(factor).matmul(v), g_v = g.matmul(v), p = u.mT().matmul(g_v);
-  const Tensor core = (p - p.mT()) * bounded_reciprocal(pair_sums(s), s);
-  const Tensor inverse = bounded_reciprocal(s, s);
-  return in_both_bases(u, vh, core, has_beside_left(u) ? g_v * inverse.unsqueeze(-2) : Tensor(),
-                       has_beside_right(vh) ? inverse.unsqueeze(-1) * u.mT().matmul(g) : Tensor())
-      .to(factor.scalar_type());
+  const Tensor core = bounded_quotient(p - p.mT(), pair_sums(s), s);
+  Tensor beside_left, beside_right;
+  if (has_beside_left(u)) beside_left = bounded_quotient(g_v, s.unsqueeze(-2), s);
+  if (has_beside_right(vh)) beside_right = bounded_quotient(u.mT().matmul(g), s.unsqueeze(-1), s);
+  return in_both_bases(u, vh, core, beside_left, beside_right).to(factor.scalar_type());
 }
 
 Tensor procrustes_backward_meta(const Tensor& grad_factor, const Tensor& matrix,

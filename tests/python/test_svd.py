@@ -77,6 +77,26 @@ def test_rules_are_bounded_everywhere(rule, spectrum, m, n):
     assert grad.isfinite().all()
 
 
+def test_one_zero_is_no_pole_of_a_square_matrix():
+    """Only sums of two values are divided by there: also the textbook rule has a gradient."""
+    a = torch.diag(torch.tensor([3.0, 1.0, 0.0], dtype=torch.double)).requires_grad_()
+    u, _, vh = keel.svd(a, keel.Analytic())
+    (grad,) = torch.autograd.grad((u @ vh)[0, 1], a)
+    close(grad[0, 1], torch.tensor(0.25, dtype=torch.double))
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("scale", [1e-37, 1e37])
+def test_gradients_at_the_ends_of_the_range(scale):
+    a = (scale * with_values((2.0, 1.0, 0.5), 3, 3)).float().requires_grad_()
+    b = with_values((2.0, 1.0, 0.5), 3, 3).requires_grad_()
+    weight = torch.randn(3, 3)
+    for function in (keel.procrustes, lambda x: keel.svd(x).U.square()):
+        (g,) = torch.autograd.grad(function(a), a, weight)
+        (t,) = torch.autograd.grad(function(b), b, weight.double())
+        close(g.double() * scale, t, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("spectrum", ["equal", "first two equal", "clustered"])
 def test_the_masked_rule_is_exact_for_the_polar_factor(spectrum):
     a = with_values(SPECTRA[spectrum], 3, 3)
