@@ -128,11 +128,28 @@ TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
         "layer_matrix_tangent", "sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector",
         "spectral_and_kept"})
     of_matrices(name);
-  for (const char* name :
-       {"svd", "svd_backward", "svdvals", "singular", "singular_backward", "pinv", "low_rank",
-        "soft_threshold", "procrustes_factor", "procrustes_backward", "procrustes",
-        "special_procrustes", "polar", "polar_positive", "polar_positive_backward", "nuclear_norm",
-        "positive_solve", "kabsch", "without_derivative_where"})
+  for (const char* name : {"svd",
+                           "svd_backward",
+                           "svdvals",
+                           "singular",
+                           "singular_backward",
+                           "pinv",
+                           "low_rank",
+                           "soft_threshold",
+                           "procrustes_factor",
+                           "procrustes_backward",
+                           "procrustes",
+                           "special_procrustes",
+                           "polar",
+                           "polar_positive",
+                           "polar_positive_backward",
+                           "nuclear_norm",
+                           "positive_solve",
+                           "kabsch",
+                           "nearest_rotation",
+                           "singular_result",
+                           "rigid_motion",
+                           "without_derivative_where"})
     of_matrices(name);
   for (const char* name :
        {"moments", "cross_moments", "affine", "whiten_forward", "whiten_backward"})

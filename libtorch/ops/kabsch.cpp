@@ -46,6 +46,13 @@ std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor
   return {rotation.to(type), translation.to(type), factor.to(type)};
 }
 
+/// What Python's keel.kabsch returns without a scale, for torch.jit.script.
+std::tuple<Tensor, Tensor> rigid_motion(const Tensor& P, const Tensor& Q,
+                                        const Optional<Tensor>& weights) {
+  auto [rotation, translation, scale] = register_points(P, Q, weights, /*scale=*/false);
+  return {rotation, translation};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
@@ -53,6 +60,10 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "kabsch(Tensor P, Tensor Q, Tensor? weights=None, bool scale=False)"
       " -> (Tensor rotation, Tensor translation, Tensor scale)",
       &register_points);
+  m.def(
+      "rigid_motion(Tensor P, Tensor Q, Tensor? weights=None)"
+      " -> (Tensor rotation, Tensor translation)",
+      &rigid_motion);
 }
 
 }  // namespace keel::ops

@@ -116,6 +116,11 @@ std::tuple<Tensor, Tensor> nearest_rotation(const Tensor& matrix) {
   return {rotation, values.select(-1, -2) + values.select(-1, -1)};
 }
 
+/// What Python's keel.special_procrustes returns, for torch.jit.script.
+Tensor nearest_rotation_alone(const Tensor& matrix) {
+  return std::get<0>(nearest_rotation(matrix));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
@@ -124,6 +129,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "right)");
   m.def("procrustes(Tensor matrix) -> Tensor", &nearest);
   m.def("special_procrustes(Tensor matrix) -> (Tensor rotation, Tensor margin)", &nearest_rotation);
+  m.def("nearest_rotation(Tensor matrix) -> Tensor", &nearest_rotation_alone);
 }
 KEEL_OPERATOR("procrustes_factor", &procrustes_kernel, &procrustes_meta, &procrustes_autograd)
 

@@ -98,12 +98,18 @@ Tensor less_threshold(const Tensor& matrix, double threshold) {
       singular(matrix, to_string(SingularFunction(SoftThreshold{threshold})), "full"));
 }
 
+/// What Python's keel.singular returns, for torch.jit.script.
+Tensor singular_alone(const Tensor& matrix, StringView function, StringView rank) {
+  return std::get<0>(singular(matrix, function, rank));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "singular(Tensor matrix, str function, str rank='full') -> (Tensor result, Tensor left,"
       " Tensor values, Tensor right, Tensor kept)");
+  m.def("singular_result(Tensor matrix, str function, str rank='full') -> Tensor", &singular_alone);
   m.def("pinv(Tensor matrix, float? rtol=None) -> Tensor", &pseudo_inverse);
   m.def("low_rank(Tensor matrix, str rank) -> Tensor", &nearest_of_rank);
   m.def("soft_threshold(Tensor matrix, float threshold) -> Tensor", &less_threshold);

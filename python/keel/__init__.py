@@ -4,7 +4,7 @@
 >>> layer = keel.nn.ZcaWhitening(64)
 
 Rules for gradients and rank are small values (:mod:`keel.rules`), functions of symmetric matrices live in
-:mod:`keel.linalg`, those of other matrices in :mod:`keel.singular` and :mod:`keel.procrustes`, layers in
+:mod:`keel.linalg`, those of other matrices in :mod:`keel.rectangular` and :mod:`keel.rotations`, layers in
 :mod:`keel.nn`. All of it rests on the operators ``torch.ops.keel.*``
 that C++ programs use too.
 """
@@ -27,8 +27,7 @@ from .linalg import (  # noqa: E402
     spectral,
     sqrtm,
 )
-from .procrustes import Polar, kabsch, polar, procrustes, special_procrustes  # noqa: E402
-from .singular import (  # noqa: E402
+from .rectangular import (  # noqa: E402
     Svd,
     low_rank,
     nuclear_norm,
@@ -38,6 +37,7 @@ from .singular import (  # noqa: E402
     svd,
     svdvals,
 )
+from .rotations import Polar, kabsch, polar, procrustes, special_procrustes  # noqa: E402
 from .rules import *  # noqa: E402, F401, F403
 
 __version__ = _version.read()

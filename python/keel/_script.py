@@ -8,19 +8,36 @@ from __future__ import annotations
 
 from torch.jit import _builtins
 
-from . import linalg
+from . import linalg, rectangular, rotations
 
-#: The function's name, and its operator's where that is another one.
+#: The function's name, and its operator's. Those of which an option adds results have none but the first ones here.
 OPERATORS = {
-    "eigh": "eigh",
-    "expm": "expm",
-    "inv_sqrtm": "inv_sqrtm",
-    "invm": "invm",
-    "logm": "logm",
-    "powm": "powm",
-    "projector": "projector",
-    "spectral": "spectral_and_kept",
-    "sqrtm": "sqrtm",
+    linalg: {
+        "eigh": "eigh",
+        "expm": "expm",
+        "inv_sqrtm": "inv_sqrtm",
+        "invm": "invm",
+        "logm": "logm",
+        "powm": "powm",
+        "projector": "projector",
+        "spectral": "spectral_and_kept",
+        "sqrtm": "sqrtm",
+    },
+    rotations: {
+        "kabsch": "rigid_motion",
+        "polar": "polar",
+        "procrustes": "procrustes",
+        "special_procrustes": "nearest_rotation",
+    },
+    rectangular: {
+        "low_rank": "low_rank",
+        "nuclear_norm": "nuclear_norm",
+        "pinv": "pinv",
+        "singular": "singular_result",
+        "soft_threshold": "soft_threshold",
+        "svd": "svd",
+        "svdvals": "svdvals",
+    },
 }
 
 
@@ -29,5 +46,6 @@ def register() -> None:
     add = getattr(_builtins, "_register_builtin", None)
     if add is None:
         return
-    for name, operator in OPERATORS.items():
-        add(getattr(linalg, name), f"keel::{operator}")
+    for module, operators in OPERATORS.items():
+        for name, operator in operators.items():
+            add(getattr(module, name), f"keel::{operator}")

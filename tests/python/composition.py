@@ -88,6 +88,54 @@ def keels_eigh(m):
     return torch.cat([values.unsqueeze(-1), vectors * vectors], -1)
 
 
+def rectangle_row(name, truth):
+    """A function of matrices that are not symmetric: of a triangle."""
+    own = globals()[f"scripted_{name}"]
+    return Row(name, lambda m: own(symmetric(m)), lambda m: truth(symmetric(m).tril()), matrices(), scripted=own)
+
+
+# torch.jit.script reads sources: it wants functions with names. These are the rows' own, too.
+
+
+def scripted_svd(m: torch.Tensor):
+    u, s, vh = keel.svd(m.tril(), "masked")
+    return torch.cat([u * u, s.unsqueeze(-2), vh * vh], -2)
+
+
+def scripted_singular(m: torch.Tensor):
+    return keel.singular(m.tril(), "power(exponent=0.5)")
+
+
+def scripted_polar(m: torch.Tensor):
+    factor, positive = keel.polar(m.tril())
+    return torch.cat([factor, positive], -2)
+
+
+def scripted_special_procrustes(m: torch.Tensor):
+    return keel.special_procrustes(m.tril())
+
+
+def torchs_svd(a):
+    u, s, vh = torch.linalg.svd(a)
+    return torch.cat([u * u, s.unsqueeze(-2), vh * vh], -2)
+
+
+def torchs_root(a):
+    u, s, vh = torch.linalg.svd(a)
+    return u * s.sqrt().unsqueeze(-2) @ vh
+
+
+def torchs_polar(a):
+    u, s, vh = torch.linalg.svd(a)
+    return torch.cat([u @ vh, vh.mT * s.unsqueeze(-2) @ vh], -2)
+
+
+def torchs_rotation(a):
+    u, s, vh = torch.linalg.svd(a)
+    sign = torch.linalg.det(u @ vh).detach().unsqueeze(-1)
+    return u * torch.cat([torch.ones_like(s[..., 1:]), sign], -1).unsqueeze(-2) @ vh
+
+
 def leading_two(values):
     return torch.cat([torch.zeros_like(values[..., :2]), torch.ones_like(values[..., :2])], -1)
 
@@ -120,6 +168,10 @@ ROWS = [
     matrix_row("powm", lambda m: keel.powm(m, 0.3), lambda values: values**0.3, lambda m: keel.powm(m, 0.3)),
     matrix_row("projector", lambda m: keel.projector(m, keel.LeadingCount(2)), leading_two,
                lambda m: keel.projector(m, "leading_count(count=2)"), twice=False),
+    rectangle_row("svd", torchs_svd),
+    rectangle_row("singular", torchs_root),
+    rectangle_row("polar", torchs_polar),
+    rectangle_row("special_procrustes", torchs_rotation),
     layer_row(keel.nn.ZcaWhitening, 4, twice=True, rank=keel.FullRank()),
     layer_row(keel.nn.PcaDenoising, 2, rank=keel.LeadingCount(2), rule=keel.Exact(terms=2000)),
     layer_row(keel.nn.PcaWhitening, 4),
@@ -546,7 +598,7 @@ def _(row):
     close(averaged.eval()(x), reference(x))
 
 
-# torch.jit.script reads sources: it wants functions with names.
+# For torch.jit.script.
 
 
 def scripted_eigh(m: torch.Tensor):
@@ -620,10 +672,11 @@ Made by `tests/python/composition.py --page`, which runs every cell and compares
 own operators (`torch.linalg.eigh` where eigenvalues are apart). A cell is *yes*, or *error*: then what is missing is
 said by an error, never by wrong numbers. An empty cell: this torch or this machine has not what the row is about.
 
-Functions are at full rank, `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`; where
-eigenvalues are cut off, as its default does, its second derivatives are errors, as `PcaDenoising`'s are. Layers train
-on the batch's statistics; `func` is `torch.func`, or `functorch` with torch 1.13. Running statistics move inside `grad`
-and `jvp` as outside, and are an error inside `vmap`, as BatchNorm's are: there take `track_running_stats=False`.
+Functions are at full rank, `singular` is a root, `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has
+`rank=keel.FullRank()`; where eigenvalues are cut off, as its default does, its second derivatives are errors, as
+`PcaDenoising`'s are. Layers train on the batch's statistics; `func` is `torch.func`, or `functorch` with torch 1.13.
+Running statistics move inside `grad` and `jvp` as outside, and are an error inside `vmap`, as BatchNorm's are: there
+take `track_running_stats=False`.
 """
 
 
