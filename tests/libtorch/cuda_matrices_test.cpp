@@ -188,5 +188,68 @@ TEST(CudaMatrices, LargeBatches) {
                {at::kFloat});
 }
 
+// Up to 4 x 4 polar factors are one launch; beyond they are made of svd.
+TEST(CudaMatrices, RectanglesOfEveryShape) {
+  for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1}, {3, 3}, {4, 4}, {4, 2}, {2, 3}, {9, 9}, {12, 5}, {5, 40}, {33, 33}}) {
+    // No value is near zero nor, as far as that goes, another.
+    const Tensor a = random({2, 3, m, n}, 31) / std::sqrt(double(std::max(m, n))) / 4 +
+                     torch::diag_embed(torch::linspace(1, 3, m, at::kDouble))
+                         .narrow(-1, 0, m < n ? m : n)
+                         .matmul(torch::eye(m < n ? m : n, n, at::kDouble));
+    const std::string shape = std::to_string(m) + " x " + std::to_string(n);
+    expect_twins(
+        "procrustes " + shape, [](const Tensors& in) { return Tensors{procrustes(in[0])}; }, {a},
+        condition(n));
+    expect_twins(
+        "polar " + shape,
+        [](const Tensors& in) {
+          const auto [factor, positive] = polar(in[0]);
+          return Tensors{factor, positive};
+        },
+        {a}, condition(n));
+    expect_twins(
+        "svd " + shape,
+        [](const Tensors& in) {
+          const auto [left, values, right] = keel::svd(in[0]);
+          return Tensors{values, (left * (1 + values.square()).unsqueeze(-2)).matmul(right)};
+        },
+        {a}, condition(std::max(m, n)));
+    if (m == n)
+      expect_twins(
+          "rotation " + shape,
+          [](const Tensors& in) {
+            const auto [rotation, margin] = special_procrustes(in[0]);
+            return Tensors{rotation, margin.isinf().any().item<bool>() ? rotation : margin};
+          },
+          {a}, condition(n));
+  }
+}
+
+TEST(CudaMatrices, RotationsOfMirrorsHalvesAndEmptyBatches) {
+  Tensor a = random({1000, 3, 3}, 5);
+  a.select(-1, 0).mul_(-1);
+  const auto [rotation, margin] = special_procrustes(on_cuda(a));
+  EXPECT_LE((torch::linalg_det(rotation) - 1).abs().max().item<double>(), 1e-12);
+  EXPECT_LE((on_cpu(margin) - special_procrustes(a).margin).abs().max().item<double>(), 1e-12);
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    const Tensor half = on_cuda(a).to(type).requires_grad_(true);
+    const Tensor r = special_procrustes(half).rotation;
+    EXPECT_EQ(r.scalar_type(), type);
+    EXPECT_TRUE(all_finite(torch::autograd::grad({r.sum()}, {half})[0]));
+  }
+  for (const auto& shape :
+       std::vector<std::vector<std::int64_t>>{{0, 3, 3}, {2, 0, 0}, {2, 0, 3}}) {
+    const Tensor nothing = torch::zeros(shape, at::kCUDA);
+    EXPECT_EQ(procrustes(nothing).sizes(), nothing.sizes());
+  }
+  // The gradient at the identity is exact: G - G^T over two.
+  const Tensor identity = torch::eye(3, at::kCUDA).requires_grad_(true),
+               g = random({3, 3}, 8, at::kFloat).to(at::kCUDA);
+  const Tensor slope =
+      torch::autograd::grad({(special_procrustes(identity).rotation * g).sum()}, {identity})[0];
+  EXPECT_LE((slope - (g - g.mT()) / 2).abs().max().item<double>(), 1e-6);
+}
+
 }  // namespace
 }  // namespace keel::test
