@@ -10,6 +10,7 @@
 #include "keel/polar.h"
 #include "keel/spectral.h"
 #include "keel/svd.h"
+#include "keel/torch/procrustes.h"
 
 namespace keel::bench {
 namespace {
@@ -136,6 +137,33 @@ void measure_border(Record& record) {
     }
 }
 
+/// As a user calls it, with the host's time: a million nearest rotations, beside U V^T by torch.
+void measure_rotations(Record& record) {
+  const torch::Tensor a = torch::randn({kHuge, 3, 3}, at::TensorOptions(at::kCUDA)),
+                      along = torch::randn_like(a), leaf = a.clone().requires_grad_(true);
+  const auto by_torch = [](const torch::Tensor& x) {
+    const auto [left, values, right] = torch::linalg_svd(x, false);
+    return left.matmul(right);
+  };
+  const auto by_keel = [](const torch::Tensor& x) { return special_procrustes(x).rotation; };
+  const auto forward = [&](const auto& nearest) {
+    return [&, nearest] {
+      const torch::NoGradGuard no_grad;
+      nearest(a);
+    };
+  };
+  const auto step = [&](const auto& nearest) {
+    return [&, nearest] { torch::autograd::grad({nearest(leaf)}, {leaf}, {along}); };
+  };
+  const Microseconds one = in_turns({{"keel", forward(by_keel)}, {"torch", forward(by_torch)}}),
+                     both = in_turns({{"keel", step(by_keel)}, {"torch", step(by_torch)}});
+  const std::string name = "special_procrustes/3x3/batch=1000000/";
+  record.add(name + "forward", one);
+  record.at_most(name + "forward, us", one.at("keel"), 100);
+  record.add(name + "forward+backward", both);
+  record.at_most(name + "forward+backward, us", both.at("keel"), 300);
+}
+
 /// Those of the peers that can do it: a library may refuse a shape.
 std::vector<Peer> working(const std::string& name, const std::function<std::vector<Peer>()>& all) {
   std::vector<Peer> able;
@@ -213,6 +241,8 @@ void measure_rectangles(Record& record) {
   record.section("n <= 4 in huge batches, us");
   for (const std::int64_t n : {2, 3, 4}) measure_huge<float>(record, n);
   measure_huge<double>(record, 3);
+  record.section("rotations through the operator, us");
+  measure_rotations(record);
   record.section("where a thread a matrix takes over, us");
   measure_border(record);
   record.write();
