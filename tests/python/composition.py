@@ -3,7 +3,7 @@ each pair of them a check against torch.linalg, or the error that says what is m
 
 test_composition.py runs every cell. The page of the documentation is made of the same cells:
 
-    KEEL_LIBRARY=build/lib/libkeel_torch.so python3 tests/python/composition.py --page docs/composition.md
+    KEEL_LIBRARY=build/lib/libkeel_torch.so python3 tests/python/composition.py --page docs/composition.md --jobs 4
 """
 
 import argparse
@@ -11,11 +11,14 @@ import contextlib
 import copy
 import importlib.util
 import io
+import json
 import pickle
 import re
+import subprocess
 import sys
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
@@ -722,21 +725,44 @@ def page(old, new):
     return HEAD + "\n" + "\n".join(sections[title] for title in sorted(sections, key=version, reverse=True))
 
 
+def run_column(title):
+    found = []
+    for row in ROWS:
+        torch.manual_seed(0)
+        found.append(cell(row, title))
+    return found
+
+
+def run_in_a_process(title):
+    """The same beside other columns: compilers take most of the time."""
+    command = [sys.executable, __file__, "--column", title]
+    result = subprocess.run(command, capture_output=True, text=True)
+    lines = result.stdout.splitlines()
+    if result.returncode != 0 or not lines:
+        return [Cell("wrong", result.stderr[-500:])] * len(ROWS)
+    return [Cell(*found) for found in json.loads(lines[-1])]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--page", type=Path, help="write this torch's section of this page")
-    parser.add_argument("--only", help="only columns whose title has this in it")
+    parser.add_argument("--only", default="", help="only columns whose title has this in it")
+    parser.add_argument("--jobs", type=int, default=1, help="columns at a time")
+    parser.add_argument("--column", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.column:
+        print(json.dumps(run_column(arguments.column)))
+        return 0
+    titles = [title for title in COLUMNS if arguments.only in title]
+    run = run_column if arguments.jobs == 1 else run_in_a_process
     cells = {}
-    for title in [title for title in COLUMNS if (arguments.only or "") in title]:
-        for row in ROWS:
-            torch.manual_seed(0)
-            cells[row.name, title] = cell(row, title)
-        states = [cells[row.name, title].state for row in ROWS]
-        print(f"{title}: " + " ".join(states), flush=True)
-        for row in ROWS:
-            if cells[row.name, title].state == "wrong":
-                print(f"  {row.name}: {cells[row.name, title].why[:1000]}")
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for title, found in zip(titles, pool.map(run, titles)):
+            print(f"{title}: " + " ".join(each.state for each in found), flush=True)
+            for row, each in zip(ROWS, found):
+                cells[row.name, title] = each
+                if each.state == "wrong":
+                    print(f"  {row.name}: {each.why[:1000]}", flush=True)
     if arguments.page:
         old = arguments.page.read_text() if arguments.page.exists() else ""
         arguments.page.write_text(page(old, section(cells)))
