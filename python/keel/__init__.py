@@ -14,6 +14,7 @@ from . import _library, _version
 _library.load()
 
 from . import _script, nn, rules  # noqa: E402  (the operators come first)
+from .diagnosis import watch  # noqa: E402
 from .linalg import (  # noqa: E402
     Eigh,
     Spectral,
@@ -69,5 +70,6 @@ __all__ = [
     "sqrtm",
     "svd",
     "svdvals",
+    "watch",
 ]
 __all__ += rules.__all__  # the form that type checkers understand

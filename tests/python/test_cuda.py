@@ -205,3 +205,18 @@ def test_mixed_devices_are_named():
         ops.affine(x, torch.zeros(2, 3, 3, dtype=torch.double))
     with pytest.raises(RuntimeError, match="expected weight on cuda:0, got one on cpu"):
         keel.nn.ZcaWhitening(6, dtype=torch.double)(x)
+
+
+def test_watching_waits_for_nothing():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), keel.nn.ZcaWhitening(8)).cuda()
+    x = torch.randn(64, 8, device="cuda")
+    model(x).pow(3).sum().backward()  # what is made once, is made
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with keel.watch(model) as watch:
+            model(x).pow(3).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    (finding,) = watch.findings()
+    assert finding.calls == 1 and finding.gap > 0 and finding.gradient > 0

@@ -1,0 +1,164 @@
+"""keel.watch: what is seen of a model, and what is said of it."""
+
+import pytest
+import torch
+from torch import nn
+
+import keel
+from support import correlated
+
+
+class Decomposed(nn.Module):
+    def __init__(self, eigh):
+        super().__init__()
+        self.eigh = eigh
+
+    def forward(self, m):
+        values, vectors = self.eigh(m)
+        return vectors * values.unsqueeze(-2)
+
+
+def with_spectrum(*values, dtype=torch.float32):
+    q = torch.linalg.qr(torch.randn(len(values), len(values), dtype=torch.double))[0]
+    m = q * torch.tensor(values, dtype=torch.double) @ q.mT
+    return ((m + m.mT) / 2).to(dtype)
+
+
+def seen_of(model, *inputs):
+    with keel.watch(model) as watch:
+        for x in inputs:
+            model(x).pow(2).sum().backward()
+    return watch
+
+
+def test_numbers_are_those_of_the_matrices():
+    batch = torch.stack([with_spectrum(4.0, 2.0, 1.0), with_spectrum(4.0, 3.5, 0.5)]).requires_grad_()
+    (finding,) = seen_of(nn.Sequential(Decomposed(keel.eigh)), batch).findings()
+    assert (finding.layer, finding.operation, finding.calls, finding.size) == ("0", "eigh", 1, 3)
+    assert finding.gap == pytest.approx(0.125, rel=1e-4) and finding.condition == pytest.approx(8, rel=1e-4)
+    assert finding.gradient == pytest.approx(batch.grad.abs().max().item()) and finding.kept is None
+    assert finding.advice == "Nothing to worry about."
+
+
+def test_extremes_are_over_all_calls():
+    model = nn.Sequential(Decomposed(keel.eigh))
+    matrices = [with_spectrum(4.0, 2.0, 1.0), with_spectrum(4.0, 3.0, 2.9), with_spectrum(8.0, 1.0, 0.1)]
+    watch = seen_of(model, *[m.requires_grad_() for m in matrices])
+    (finding,) = watch.findings()
+    assert finding.calls == 3
+    assert finding.gap == pytest.approx(0.025, rel=1e-3) and finding.condition == pytest.approx(80, rel=1e-3)
+    assert finding.gradient == pytest.approx(max(m.grad.abs().max().item() for m in matrices))
+
+
+@pytest.mark.parametrize("eigh", [torch.linalg.eigh, lambda m: keel.eigh(m, keel.Analytic())])
+def test_eigenvalues_that_meet_are_said_where_a_gradient_divides_by_differences(eigh):
+    (finding,) = seen_of(Decomposed(eigh), torch.eye(3).requires_grad_()).findings()
+    assert "Eigenvalues meet" in finding.advice and "keel.PowerIteration(19)" in finding.advice
+    assert "A gradient was nan" in finding.advice or "A gradient was inf" in finding.advice
+
+
+def test_what_masked_leaves_out_is_said():
+    (finding,) = seen_of(Decomposed(keel.eigh), torch.eye(3).requires_grad_()).findings()
+    assert "Masked leaves such pairs out" in finding.advice
+    rule = keel.PowerIteration(19)
+    (finding,) = seen_of(Decomposed(lambda m: keel.eigh(m, rule)), torch.eye(3).requires_grad_()).findings()
+    assert finding.advice == "Nothing to worry about." and finding.gap == 0
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, m):
+        return self.function(m)
+
+
+@pytest.mark.parametrize("name", ["sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector", "spectral"])
+def test_functions_are_seen_and_not_changed(name):
+    extra = {"powm": (0.3,), "projector": (keel.LeadingCount(2),), "spectral": ("log",)}.get(name, ())
+    function = getattr(keel, name)
+    m = with_spectrum(4.0, 2.0, 1.0).requires_grad_()
+
+    def result(m):
+        found = function(m, *extra)
+        return found.result if name == "spectral" else found
+
+    plain = result(m)
+    with keel.watch(Function(result)) as watch:
+        found = result(m)
+    assert torch.equal(found, plain)
+    found.sum().backward()
+    (finding,) = watch.findings()
+    assert finding.operation == name and finding.gap == pytest.approx(0.25, rel=1e-4)
+    assert finding.kept == (2 if name == "projector" else 3)
+    assert finding.gradient == pytest.approx(m.grad.abs().max().item())
+
+
+def test_badly_conditioned_inverses_are_said():
+    model = Function(keel.inv_sqrtm)
+    (finding,) = seen_of(model, torch.diag(torch.tensor([1.0, 1e-4, 1e-9])).requires_grad_()).findings()
+    assert "beyond what float32 resolves" in finding.advice and "keel.LeadingEnergy" in finding.advice
+    m = torch.diag(torch.tensor([1.0, 1e-4, 1e-9], dtype=torch.double))
+    (finding,) = seen_of(model, m.requires_grad_()).findings()
+    assert finding.advice == "Nothing to worry about."
+
+
+def test_layers_are_seen_by_their_names():
+    model = nn.Sequential(nn.Linear(6, 8), keel.nn.ZcaWhitening(8, group_size=4), nn.ReLU(), keel.nn.PcaDenoising(8))
+    few, many = correlated(3, 6, dtype=torch.float32), correlated(64, 6, dtype=torch.float32)
+    with pytest.warns(UserWarning):
+        watch = seen_of(model, few, many)
+    zca, pca = watch.findings()
+    assert (zca.layer, zca.operation, zca.size, zca.calls) == ("1", "layer", 4, 2)
+    assert (pca.layer, pca.size) == ("3", 8)
+    assert zca.kept <= 2 and "directions were whitened in some group" in zca.advice
+    assert zca.gradient > 0
+    text = str(watch)
+    assert "1      layer" in text and "3, layer: " in text
+
+
+def test_singular_values_are_seen():
+    m = torch.randn(5, 3, requires_grad=True)
+    model = Function(lambda m: torch.linalg.svd(m, full_matrices=False)[0] + keel.svd(m).U)
+    found = {f.operation: f for f in seen_of(model, m).findings()}
+    assert found["svd"].size == found["torch.linalg.svd"].size == 3
+    assert found["svd"].gap == pytest.approx(found["torch.linalg.svd"].gap, rel=1e-3)
+
+
+def test_nothing_is_left_behind():
+    model = nn.Sequential(nn.Linear(4, 4), keel.nn.ZcaWhitening(4))
+    x = torch.randn(20, 4)
+    with pytest.raises(ValueError, match=r"expected \(N, 4, ...\)"):
+        with keel.watch(model) as watch:
+            model(x)
+            model(x.reshape(4, 5, 4))
+    for module in model.modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks
+    model(x)
+    assert watch.findings()[0].calls == 1
+    assert "no eigendecomposition was seen" in str(keel.watch(model))
+
+
+def test_scalars_for_tensorboard():
+    written = {}
+
+    class Writer:
+        def add_scalar(self, name, value, step):
+            written[name] = (value, step)
+
+    seen_of(nn.Sequential(Decomposed(keel.eigh)), with_spectrum(4.0, 2.0, 1.0).requires_grad_()).write(Writer(), 7)
+    assert written["keel/0/eigh/gap"] == (pytest.approx(0.25, rel=1e-4), 7)
+    assert {"keel/0/eigh/condition", "keel/0/eigh/gradient"} <= written.keys()
+
+
+def test_nothing_waits_while_it_looks_on():
+    """On the meta device there are no numbers to wait for."""
+    model = keel.nn.ZcaWhitening(4, device="meta")
+    with keel.watch(model):
+        model(torch.empty(20, 4, device="meta"))
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(TypeError, match="expected a torch.nn.Module, got function"):
+        keel.watch(lambda x: x)
