@@ -1,6 +1,6 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel install deb test-deb demo test test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
+.PHONY: help setup wheel install deb test-deb demo test ctest test-clang test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
 werror := -DKEEL_WERROR=$(if $(CI),ON,OFF)
 # One more than there are cores: some tests wait for a timeout.
@@ -14,6 +14,8 @@ help:
 	@echo 'make test-deb       install them on a copy of this system, use them from Python, CMake and pkg-config, remove them (root)'
 	@echo 'make demo           build, train six layers for a few minutes, print a table, write a report'
 	@echo 'make test           lint, build, all tests, the readers fuzzed for 30 seconds; then the core tests under ASan and UBSan'
+	@echo 'make ctest          of that, build and all tests alone'
+	@echo 'make test-clang     the core and its tests with clang, warnings as errors'
 	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
 	@echo 'make test-kills     kill training 100 times in three ways, and compare bit by bit (ARGS=--help)'
 	@echo 'make test-sanitize  all C++ tests under ASan and UBSan; LibTorch itself is not'
@@ -56,6 +58,16 @@ test: setup
 	cmake --preset sanitize $(werror)
 	cmake --build --preset sanitize
 	ctest --preset sanitize --parallel $(jobs)
+
+ctest: setup
+	cmake --preset release $(werror)
+	cmake --build --preset release
+	ctest --preset release --parallel $(tests_at_once)
+
+test-clang:
+	cmake --preset clang
+	cmake --build --preset clang
+	ctest --preset clang --parallel $(jobs)
 
 test-machines: setup
 	cmake --preset release
