@@ -54,6 +54,23 @@ inline bool needs_graph(std::initializer_list<Tensor> inputs) {
   return needs_backward(inputs) || has_tangent(inputs);
 }
 
+// LibTorch moved from shared_ptr to its own pointer for nodes; these follow whichever it uses.
+
+using NodePointer = decltype(torch::autograd::Edge::function);
+inline NodePointer pointer_to(auto* node) {
+  if constexpr (requires { node->getptr(); })
+    return node->getptr();
+  else
+    return node->shared_from_this();
+}
+template <typename Node, typename Pointer = NodePointer, typename... Arguments>
+Pointer new_node(const Arguments&... arguments) {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
+    return Pointer(new Node(arguments...), [](auto* node) { deleteNode(node); });
+  else
+    return c10::make_intrusive<Node>(arguments...);
+}
+
 /// A node of autograd's graph whose formula is a function.
 class GraphNode : public torch::autograd::Node {
  public:
@@ -85,7 +102,7 @@ class GraphNode : public torch::autograd::Node {
     const auto is_defined = [](const Tensor& grad) { return grad.defined(); };
     if (std::none_of(grads.begin(), grads.end(), is_defined)) return variable_list(num_outputs());
     variable_list saved;
-    for (const auto& tensor : saved_) saved.push_back(tensor.unpack(shared_from_this()));
+    for (const auto& tensor : saved_) saved.push_back(tensor.unpack(pointer_to(this)));
     return formula_({grads, saved, *this});
   }
 
@@ -115,9 +132,9 @@ struct Derivatives {
 
 /// Ties the outputs of a call to its inputs. The call itself was made under at::AutoDispatchBelowADInplaceOrView.
 inline void record(const Derivatives& of) {
-  std::shared_ptr<GraphNode> node;
+  NodePointer node;
   if (needs_backward(of.inputs)) {
-    node = {new GraphNode(of.name, of.inputs, of.backward), torch::autograd::deleteNode};
+    node = new_node<GraphNode>(of.name, of.inputs, of.backward);
     for (Tensor output : of.outputs)
       if (torch::autograd::isDifferentiableType(output.scalar_type()))
         torch::autograd::set_history(output, node);
@@ -128,7 +145,7 @@ inline void record(const Derivatives& of) {
       if (tangents[i].defined())
         of.outputs[i]._set_fw_grad(tangents[i], /*level=*/0, /*is_inplace_op=*/false);
   }
-  if (node) node->save(of.saved, of.outputs);
+  if (node) static_cast<GraphNode&>(*node).save(of.saved, of.outputs);
 }
 
 /// Ties `outputs` to `inputs`: a derivative that comes through them is an error with this message, and one that does
