@@ -542,7 +542,7 @@ def _(row):
         close(model.linear.weight.grad.full_tensor(), expected)
 
 
-@column("DTensor", refuses=lambda row: True, message=r"keel\.\w+.*(sharding strategy|DTensor)")
+@column("DTensor", refuses=lambda row: True, message=r"(keel|aten)\.\w+.*(sharding strategy|DTensor)")
 def _(row):
     try:
         from torch.distributed.tensor import Replicate, distribute_tensor
