@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 
+import howto
 import keel
 
 MODULES = ["keel"] + [
@@ -34,7 +35,9 @@ def test_every_public_function_and_layer_has_an_example():
 
 
 def pages(root):
-    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    """Those of docs/howto have programs of their own."""
+    how_tos = [howto.page(program) for program in howto.programs()]
+    return [root / "README.md", *sorted(set((root / "docs").rglob("*.md")) - set(how_tos))]
 
 
 def test_code_of_the_docs_runs(root, capsys):
@@ -51,3 +54,13 @@ def test_code_of_the_docs_runs(root, capsys):
             tried.append((page.name, bool(output)))
     assert len({name for name, _ in tried}) >= 6
     assert ("README.md", True) in tried
+
+
+@pytest.mark.parametrize("program", howto.programs(), ids=lambda program: program.stem)
+def test_how_to(program):
+    """It is short, and its page has it and what it prints (tests/python/howto.py writes both)."""
+    assert len(program.read_text().splitlines()) <= howto.MOST_LINES
+    found = howto.BLOCKS.search(howto.page(program).read_text())
+    assert found and found[1] == program.read_text()
+    printed = howto.printed_by(program)
+    assert howto.alike(printed, found[2]), printed

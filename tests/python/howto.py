@@ -1,0 +1,51 @@
+"""The how-to pages: each has a program of examples/howto, letter for letter, and what it prints. test_docs.py holds
+them to it. After a change of a program:
+
+    KEEL_LIBRARY=build/lib/libkeel_torch.so python3 tests/python/howto.py      # writes both into the pages
+"""
+
+import contextlib
+import io
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```\n", re.DOTALL)
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+MOST_LINES = 80
+
+
+def programs():
+    return sorted((ROOT / "examples" / "howto").glob("*.py"))
+
+
+def page(program):
+    return ROOT / "docs" / "howto" / f"{program.stem}.md"
+
+
+def printed_by(program):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(compile(program.read_text(), str(program), "exec"), {})
+    return "\n".join(line.rstrip() for line in output.getvalue().strip().splitlines()) + "\n"
+
+
+def alike(printed, expected):
+    """The same words, and numbers to 5 %, or 0.05: training in another torch ends a little elsewhere."""
+    if NUMBER.sub("#", " ".join(printed.split())) != NUMBER.sub("#", " ".join(expected.split())):
+        return False
+    pairs = zip(map(float, NUMBER.findall(printed)), map(float, NUMBER.findall(expected)))
+    return all(abs(a - b) <= max(0.05 * abs(b), 0.05 if abs(b) < 10 else 2) for a, b in pairs)
+
+
+def main():
+    sys.path.insert(0, str(ROOT / "python"))
+    for program in programs():
+        block = f"```python\n{program.read_text()}```\n\n```text\n{printed_by(program)}```\n"
+        text = page(program).read_text()
+        page(program).write_text(BLOCKS.sub(lambda _: block, text, count=1))
+        print(f"wrote {page(program).relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
