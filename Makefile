@@ -1,6 +1,6 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel install deb test-deb demo test ctest test-clang test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
+.PHONY: help setup wheel install deb test-deb docs demo test ctest test-clang test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
 werror := -DKEEL_WERROR=$(if $(CI),ON,OFF)
 # One more than there are cores: some tests wait for a timeout.
@@ -12,6 +12,7 @@ help:
 	@echo 'make install        the same, installed into that Python, virtual environment or not'
 	@echo 'make deb            Debian packages for Debian'"'"'s own LibTorch and Python, in dist/'
 	@echo 'make test-deb       install them on a copy of this system, use them from Python, CMake and pkg-config, remove them (root)'
+	@echo 'make docs           the documentation site, in build/docs; a warning or a broken link is an error'
 	@echo 'make demo           build, train six layers for a few minutes, print a table, write a report'
 	@echo 'make test           lint, build, all tests, the readers fuzzed for 30 seconds; then the core tests under ASan and UBSan'
 	@echo 'make ctest          of that, build and all tests alone'
@@ -40,6 +41,11 @@ deb:
 
 test-deb:
 	@scripts/test-deb
+
+docs: setup
+	cmake --preset release
+	cmake --build --preset release --target keel_torch
+	scripts/docs
 
 demo: setup
 	cmake --preset release

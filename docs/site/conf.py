@@ -1,0 +1,149 @@
+"""The documentation site. scripts/docs runs Sphinx with the root of the repository as its source folder, so that the
+relative links of the Markdown pages lead to the same places here and on a code host."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+from sphinx import addnodes
+from sphinx.util.nodes import make_refnode
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "docs" / "site")]
+
+import keel  # noqa: E402  (the page of the Python interface is made from it)
+from header_filter import backends_of, group  # noqa: E402
+
+project = "keel"
+author = "the keel authors"
+project_copyright = f"2026, {author}"
+version = release = keel.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "breathe",
+]
+root_doc = "README"
+include_patterns = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "bench/NOTES.md",
+    "docs/**.md",
+    "docs/**.rst",
+    "lab/experiments/**.md",
+]
+exclude_patterns = ["build", "build-*", "dist", ".*"]
+
+# As on GitHub: every heading has an anchor.
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # lists of options may begin at the second level
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = True
+
+breathe_projects = {"keel": str(ROOT / "build" / "doxygen" / "xml")}
+breathe_default_project = "keel"
+breathe_show_include = False
+cpp_index_common_prefix = ["keel::"]
+
+html_theme = "furo"
+html_title = f"keel {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "default"
+pygments_dark_style = "monokai"
+html_theme_options = {"navigation_with_keys": True}
+
+# Tables of contents that the sidebar shows, below pages that do not show them.
+CONTENTS = {
+    root_doc: (ROOT / "docs" / "site" / "contents.txt").read_text(),
+    "docs/layers/README": """
+```{toctree}
+:hidden:
+
+zca_whitening
+pca_denoising
+pca_whitening
+```
+""",
+    "lab/experiments/README": """
+```{toctree}
+:hidden:
+:glob:
+
+*/README
+```
+""",
+}
+NOT_OF_INTEREST = ["keel/torch/keel.h", "keel/torch/nn.h", "keel/version.h", "keel/term.h"]
+FOLDERS = {"include/keel": "docs/site/core", "libtorch/include/keel/torch": "docs/site/cpp"}
+
+
+def headers(folder):
+    """A section for each header, in reStructuredText: its contract, what it declares, and that for each backend."""
+    for header in sorted((ROOT / folder).rglob("*.h")):
+        name = header.relative_to(next(part for part in header.parents if part.name == "include")).as_posix()
+        if name in NOT_OF_INTEREST:
+            continue
+        yield f"{name}\n{'-' * len(name)}\n\n.. doxygengroup:: {group(header)}\n   :desc-only:\n"
+        yield members(group(header))
+        for backend in backends_of(header.read_text()):
+            yield f"keel::{backend}\n{'^' * 20}\n\n{members(f'{group(header)}_{backend}')}"
+
+
+def members(name):
+    return f".. doxygengroup:: {name}\n   :content-only:\n   :members:\n"
+
+
+def fill_in(app, name, source):
+    """Pages of the C++ interface have every header there is."""
+    source[0] += CONTENTS.get(name, "")
+    source[0] = re.sub(r"^\.\. headers:: (\S+)$", lambda m: "\n".join(headers(m[1])), source[0], flags=re.M)
+
+
+def folders(app, env, node, words):
+    """A link to a folder leads to the page about it, or nowhere: then its words are left."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(node["refdoc"]), node.get("reftarget", "")))
+    if not (ROOT / target).is_dir():
+        return None
+    if target not in FOLDERS:
+        return words
+    return make_refnode(app.builder, node["refdoc"], FOLDERS[target], None, words)
+
+
+def contracts(app, tree):
+    """Breathe heads the description of a group with the group's name, which means nothing to a reader."""
+    for described in list(tree.findall(addnodes.desc)):
+        if described[0].astext().startswith("group keel_"):
+            described.replace_self(described[-1].children)
+
+
+def finish(app, error):
+    """index.html leads to the README's page. Debian's furo has its script in two files that do not find each other when
+    read as plain scripts; they become one."""
+    if error or app.builder.name != "html":
+        return
+    refresh = f'<meta http-equiv="refresh" content="0; url={root_doc}.html">'
+    page = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>keel</title>{refresh}</head>'
+    Path(app.outdir, "index.html").write_text(f'{page}<body><a href="{root_doc}.html">keel</a></body></html>\n')
+    script = Path(app.outdir, "_static", "scripts", "furo.js")
+    line, _, rest = script.read_text().partition("\n")
+    if line == 'import Gumshoe from "./gumshoe-patched.js";':
+        script.write_text(script.with_name("gumshoe-patched.js").read_text() + rest)
+
+
+def setup(app):
+    app.connect("source-read", fill_in)
+    app.connect("doctree-read", contracts)
+    app.connect("missing-reference", folders)
+    app.connect("build-finished", finish)
