@@ -34,6 +34,11 @@ def test_every_public_function_and_layer_has_an_example():
                 assert any(test.examples for test in examples), name
 
 
+def test_every_public_name_is_on_its_page(root):
+    named = re.findall(r"^\.\. auto\w+:: (\w+)$", (root / "docs" / "site" / "python.rst").read_text(), re.MULTILINE)
+    assert set(named) - {"keel"} == {*keel.__all__, *keel.nn.__all__} - {"nn"}
+
+
 def pages(root):
     """Those of docs/howto have programs of their own."""
     how_tos = [howto.page(program) for program in howto.programs()]
