@@ -46,7 +46,7 @@ def leading(matrix, count):
 
 def composed_layer_matrix(map, cov, eps, count):
     d = cov.shape[-1]
-    identity = torch.eye(d, dtype=cov.dtype)
+    identity = torch.eye(d, dtype=cov.dtype, device=cov.device)
     if map == "pca_denoising":
         scale = (cov.diagonal(dim1=-2, dim2=-1) + eps).rsqrt()
         standard = scale.unsqueeze(-1) * cov * scale.unsqueeze(-2)
