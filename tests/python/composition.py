@@ -49,7 +49,7 @@ class Row(NamedTuple):
     truth: Callable
     example: torch.Tensor
     layer: Optional[nn.Module] = None
-    scripted: Optional[Callable] = None  # the same as torch.jit.script takes it
+    symmetric: bool = False  # whether only symmetric matrices are meant
     twice: bool = True  # whether it has a second derivative
 
 
@@ -75,10 +75,10 @@ def of_eigenvalues(f):
     return truth
 
 
-def matrix_row(name, function, f, scripted=None, **options):
+def matrix_row(name, function, f, **options):
     """A function of symmetric matrices, and f, which it applies to eigenvalues."""
     return Row(name, lambda m: function(symmetric(m)), of_eigenvalues(f), matrices(),
-               scripted=scripted, **options)  # fmt: skip
+               symmetric=True, **options)  # fmt: skip
 
 
 def joined(values, vectors):
@@ -91,56 +91,43 @@ def keels_eigh(m):
     return torch.cat([values.unsqueeze(-1), vectors * vectors], -1)
 
 
-def rectangle_row(name, truth):
-    """A function of matrices that are not symmetric: of a triangle."""
-    own = globals()[f"scripted_{name}"]
-    return Row(name, lambda m: own(symmetric(m)), lambda m: truth(symmetric(m).tril()), matrices(), scripted=own)
-
-
-# torch.jit.script reads sources: it wants functions with names. These are the rows' own, too.
-
-
-def scripted_svd(m: torch.Tensor):
-    u, s, vh = keel.svd(m.tril(), "masked")
-    return torch.cat([u * u, s.unsqueeze(-2), vh * vh], -2)
-
-
-def scripted_singular(m: torch.Tensor):
-    return keel.singular(m.tril(), "power(exponent=0.5)")
-
-
-def scripted_polar(m: torch.Tensor):
-    factor, positive = keel.polar(m.tril())
-    return torch.cat([factor, positive], -2)
-
-
-def scripted_special_procrustes(m: torch.Tensor):
-    return keel.special_procrustes(m.tril())
-
-
-def torchs_svd(a):
-    u, s, vh = torch.linalg.svd(a)
-    return torch.cat([u * u, s.unsqueeze(-2), vh * vh], -2)
-
-
-def torchs_root(a):
-    u, s, vh = torch.linalg.svd(a)
-    return u * s.sqrt().unsqueeze(-2) @ vh
-
-
-def torchs_polar(a):
-    u, s, vh = torch.linalg.svd(a)
-    return torch.cat([u @ vh, vh.mT * s.unsqueeze(-2) @ vh], -2)
-
-
-def torchs_rotation(a):
-    u, s, vh = torch.linalg.svd(a)
-    sign = torch.linalg.det(u @ vh).detach().unsqueeze(-1)
-    return u * torch.cat([torch.ones_like(s[..., 1:]), sign], -1).unsqueeze(-2) @ vh
-
-
 def leading_two(values):
     return torch.cat([torch.zeros_like(values[..., :2]), torch.ones_like(values[..., :2])], -1)
+
+
+def rectangles(rows, columns):
+    """Singular values as far apart as the matrices' eigenvalues above."""
+    generator = torch.Generator().manual_seed(11)
+    u, _, v = torch.linalg.svd(torch.randn(2, rows, columns, dtype=torch.double, generator=generator), False)
+    return (u * torch.tensor([2.0, 1.5, 0.4, 0.3], dtype=torch.double)[: u.shape[-1]] @ v).to(DEVICE)
+
+
+def rectangle_row(name, function, of_svd, shape=(5, 4), **options):
+    """A function of matrices of any shape, and what it makes of U, S and V^T."""
+    def truth(m):
+        return of_svd(*torch.linalg.svd(m, full_matrices=False))
+
+    return Row(name, function, truth, rectangles(*shape), **options)
+
+
+def squares(u, s, v):
+    return torch.cat([(u * u).flatten(-2), s, (v * v).flatten(-2)], -1)
+
+
+def side_by_side(parts):
+    return torch.cat([part.flatten(-2) for part in parts], -1)
+
+
+def rotation_of(u, _, v):
+    sign = torch.linalg.det(u @ v).detach().sign()
+    last = torch.cat([torch.ones_like(u[..., 0, 1:]), sign.unsqueeze(-1)], -1)
+    return u * last.unsqueeze(-2) @ v
+
+
+def kabschs_rotation(q):
+    p = (3 * q).sin()
+    crossed = (q - q.mean(-2, keepdim=True)).transpose(-2, -1) @ (p - p.mean(-2, keepdim=True))
+    return rotation_of(*torch.linalg.svd(crossed))
 
 
 def layer_row(kind, count, twice=False, **options):
@@ -160,21 +147,30 @@ def layer_row(kind, count, twice=False, **options):
 
 ROWS = [
     Row("eigh", lambda m: keels_eigh(symmetric(m)), lambda m: joined(*torch.linalg.eigh(symmetric(m))),
-        matrices()),
-    matrix_row("spectral", lambda m: keel.spectral(m, "log").result, torch.log,
-               lambda m: keel.spectral(m, "log")[0]),
-    matrix_row("sqrtm", keel.sqrtm, torch.sqrt, lambda m: keel.sqrtm(m)),
-    matrix_row("inv_sqrtm", keel.inv_sqrtm, torch.rsqrt, lambda m: keel.inv_sqrtm(m)),
-    matrix_row("invm", keel.invm, torch.reciprocal, lambda m: keel.invm(m)),
-    matrix_row("logm", keel.logm, torch.log, lambda m: keel.logm(m)),
-    matrix_row("expm", keel.expm, torch.exp, lambda m: keel.expm(m)),
-    matrix_row("powm", lambda m: keel.powm(m, 0.3), lambda values: values**0.3, lambda m: keel.powm(m, 0.3)),
-    matrix_row("projector", lambda m: keel.projector(m, keel.LeadingCount(2)), leading_two,
-               lambda m: keel.projector(m, "leading_count(count=2)"), twice=False),
-    rectangle_row("svd", torchs_svd),
-    rectangle_row("singular", torchs_root),
-    rectangle_row("polar", torchs_polar),
-    rectangle_row("special_procrustes", torchs_rotation),
+        matrices(), symmetric=True),
+    matrix_row("spectral", lambda m: keel.spectral(m, "log").result, torch.log),
+    matrix_row("sqrtm", keel.sqrtm, torch.sqrt),
+    matrix_row("inv_sqrtm", keel.inv_sqrtm, torch.rsqrt),
+    matrix_row("invm", keel.invm, torch.reciprocal),
+    matrix_row("logm", keel.logm, torch.log),
+    matrix_row("expm", keel.expm, torch.exp),
+    matrix_row("powm", lambda m: keel.powm(m, 0.3), lambda values: values**0.3),
+    matrix_row("projector", lambda m: keel.projector(m, keel.LeadingCount(2)), leading_two, twice=False),
+    rectangle_row("svd", lambda m: squares(*keel.svd(m)), squares),
+    rectangle_row("svdvals", keel.svdvals, lambda u, s, v: s),
+    rectangle_row("nuclear_norm", keel.nuclear_norm, lambda u, s, v: s.sum(-1)),
+    rectangle_row("singular", lambda m: keel.singular(m, "power(exponent=0.5)"),
+                  lambda u, s, v: u * s.sqrt().unsqueeze(-2) @ v),
+    rectangle_row("pinv", keel.pinv, lambda u, s, v: (u / s.unsqueeze(-2) @ v).transpose(-2, -1)),
+    rectangle_row("low_rank", lambda m: keel.low_rank(m, keel.LeadingCount(2)),
+                  lambda u, s, v: u[..., :2] * s[..., None, :2] @ v[..., :2, :], twice=False),
+    rectangle_row("soft_threshold", lambda m: keel.soft_threshold(m, 0.1),
+                  lambda u, s, v: u * (s - 0.1).relu().unsqueeze(-2) @ v, twice=False),
+    rectangle_row("polar", lambda m: side_by_side(keel.polar(m)),
+                  lambda u, s, v: side_by_side((u @ v, v.transpose(-2, -1) * s.unsqueeze(-2) @ v))),
+    rectangle_row("procrustes", keel.procrustes, lambda u, s, v: u @ v),
+    rectangle_row("special_procrustes", keel.special_procrustes, rotation_of, (4, 4)),
+    Row("kabsch", lambda q: keel.kabsch((3 * q).sin(), q)[0], kabschs_rotation, rectangles(7, 4)),
     layer_row(keel.nn.ZcaWhitening, 4, twice=True, rank=keel.FullRank()),
     layer_row(keel.nn.PcaDenoising, 2, rank=keel.LeadingCount(2), rule=keel.Exact(terms=2000)),
     layer_row(keel.nn.PcaWhitening, 4),
@@ -340,29 +336,31 @@ for _mode in ("reduce-overhead", "max-autotune"):
 def _(row):
     function = compiled(row, dynamic=True)
     for count in (2, 3, 5):
-        x = matrices(count) if row.layer is None else correlated(10 * count, 4, 3).to(DEVICE)
+        x = correlated(10 * count, 4, 3).to(DEVICE)
+        if row.layer is None:
+            x = matrices(count) if row.symmetric else torch.cat([row.example] * count)
         close(trained(function, x, 1), trained(row.truth, x, 1))
 
 
 class Model(nn.Module):
     """A small network that ends in the row's function of matrices, or has its layer in it."""
 
-    def __init__(self, row, scripted=False):
+    def __init__(self, row):
         super().__init__()
         self.linear = nn.Linear(4, 4, dtype=torch.double, device=DEVICE)
         with torch.no_grad():
             self.linear.weight.copy_(torch.eye(4) + 0.1 * weights(self.linear.weight))
             self.linear.bias.zero_()
-        self.rest = copy.deepcopy(row.layer) if row.layer is not None else OfMatrices(row, scripted)
+        self.rest = copy.deepcopy(row.layer) if row.layer is not None else OfMatrices(row)
 
     def forward(self, x):
         return self.rest(self.linear(x))
 
 
 class OfMatrices(nn.Module):
-    def __init__(self, row, scripted):
+    def __init__(self, row):
         super().__init__()
-        self.function = row.scripted if scripted else row.function
+        self.function = row.function
 
     def forward(self, x):
         return self.function(x @ x.transpose(-2, -1) + torch.eye(4, dtype=torch.double, device=DEVICE) / 4)
@@ -370,7 +368,7 @@ class OfMatrices(nn.Module):
 
 def samples(row):
     if row.layer is None:
-        return row.example
+        return matrices()
     return correlated(12, 4, mean=1.0).to(DEVICE)
 
 
@@ -458,7 +456,8 @@ def _(row):
 def _(row):
     if row.layer is None:
         scripted = torch.jit.script(getattr(sys.modules[__name__], f"scripted_{row.name}"))
-        close(gradient(lambda m: scripted(symmetric(m)), row.example), gradient(row.truth, row.example))
+        through = symmetric if row.symmetric else lambda m: m
+        close(gradient(lambda m: scripted(through(m)), row.example), gradient(row.truth, row.example))
         return
     model = torch.jit.script(Model(row))
     check_model(row, model, model.linear)
@@ -601,7 +600,7 @@ def _(row):
     close(averaged.eval()(x), reference(x))
 
 
-# For torch.jit.script.
+# torch.jit.script reads sources: it wants functions with names.
 
 
 def scripted_eigh(m: torch.Tensor):
@@ -641,6 +640,52 @@ def scripted_projector(m: torch.Tensor):
     return keel.projector(m, "leading_count(count=2)")
 
 
+def scripted_svd(m: torch.Tensor):
+    u, s, v = keel.svd(m)
+    return torch.cat([(u * u).flatten(-2), s, (v * v).flatten(-2)], -1)
+
+
+def scripted_svdvals(m: torch.Tensor):
+    return keel.svdvals(m)
+
+
+def scripted_nuclear_norm(m: torch.Tensor):
+    return keel.nuclear_norm(m)
+
+
+def scripted_singular(m: torch.Tensor):
+    return keel.singular(m, "power(exponent=0.5)")
+
+
+def scripted_pinv(m: torch.Tensor):
+    return keel.pinv(m)
+
+
+def scripted_low_rank(m: torch.Tensor):
+    return keel.low_rank(m, "leading_count(count=2)")
+
+
+def scripted_soft_threshold(m: torch.Tensor):
+    return keel.soft_threshold(m, 0.1)
+
+
+def scripted_polar(m: torch.Tensor):
+    factor, positive = keel.polar(m)
+    return torch.cat([factor.flatten(-2), positive.flatten(-2)], -1)
+
+
+def scripted_procrustes(m: torch.Tensor):
+    return keel.procrustes(m)
+
+
+def scripted_special_procrustes(m: torch.Tensor):
+    return keel.special_procrustes(m)
+
+
+def scripted_kabsch(m: torch.Tensor):
+    return keel.kabsch((3 * m).sin(), m)[0]
+
+
 # Cells.
 
 
@@ -675,11 +720,10 @@ Made by `tests/python/composition.py --page`, which runs every cell and compares
 own operators (`torch.linalg.eigh` where eigenvalues are apart). A cell is *yes*, or *error*: then what is missing is
 said by an error, never by wrong numbers. An empty cell: this torch or this machine has not what the row is about.
 
-Functions are at full rank, `singular` is a root, `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has
-`rank=keel.FullRank()`; where eigenvalues are cut off, as its default does, its second derivatives are errors, as
-`PcaDenoising`'s are. Layers train on the batch's statistics; `func` is `torch.func`, or `functorch` with torch 1.13.
-Running statistics move inside `grad` and `jvp` as outside, and are an error inside `vmap`, as BatchNorm's are: there
-take `track_running_stats=False`.
+Functions are at full rank, `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`; where
+eigenvalues are cut off, as its default does, its second derivatives are errors, as `PcaDenoising`'s are. Layers train
+on the batch's statistics; `func` is `torch.func`, or `functorch` with torch 1.13. Running statistics move inside `grad`
+and `jvp` as outside, and are an error inside `vmap`, as BatchNorm's are: there take `track_running_stats=False`.
 """
 
 
@@ -689,14 +733,16 @@ def described():
 
 
 def section(cells):
-    rows = [row.name for row in ROWS]
-    lines = [f"## {described()}", "", "| | " + " | ".join(f"`{name}`" for name in rows) + " |"]
-    lines.append("|---" * (len(rows) + 1) + "|")
+    """A table whose columns are rows of the same cells."""
+    alike = {}
+    for row in ROWS:
+        alike.setdefault(tuple(cells[row.name, title].state for title in COLUMNS), []).append(row.name)
+    names = [", ".join(f"`{name}`" for name in group) for group in alike.values()]
+    lines = [f"## {described()}", "", "| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     shown = {"yes": "yes", "error": "error", "missing": "", "wrong": "**wrong**"}
-    for title in COLUMNS:
+    for place, title in enumerate(COLUMNS):
         note = f" ({NOTES[title]})" if NOTES[title] else ""
-        found = [shown[cells[name, title].state] for name in rows]
-        lines.append(f"| {title}{note} | " + " | ".join(found) + " |")
+        lines.append(f"| {title}{note} | " + " | ".join(shown[states[place]] for states in alike) + " |")
     errors = {}
     for (_, title), found in cells.items():
         if found.state == "error":
