@@ -128,18 +128,32 @@ def contracts(app, tree):
             described.replace_self(described[-1].children)
 
 
-def finish(app, error):
-    """index.html leads to the README's page. Debian's furo has its script in two files that do not find each other when
-    read as plain scripts; they become one."""
-    if error or app.builder.name != "html":
-        return
+def front_page(folder):
+    """index.html leads to the README's page."""
     refresh = f'<meta http-equiv="refresh" content="0; url={root_doc}.html">'
     page = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>keel</title>{refresh}</head>'
-    Path(app.outdir, "index.html").write_text(f'{page}<body><a href="{root_doc}.html">keel</a></body></html>\n')
-    script = Path(app.outdir, "_static", "scripts", "furo.js")
+    (folder / "index.html").write_text(f'{page}<body><a href="{root_doc}.html">keel</a></body></html>\n')
+
+
+def mend_theme(folder):
+    """Debian 12's furo has its script in two files that do not find each other as plain scripts, and its style
+    has lost the rule for readers whose system is dark."""
+    script = folder / "scripts" / "furo.js"
     line, _, rest = script.read_text().partition("\n")
     if line == 'import Gumshoe from "./gumshoe-patched.js";':
         script.write_text(script.with_name("gumshoe-patched.js").read_text() + rest)
+    style = folder / "styles" / "furo.css"
+    text = style.read_text()
+    dark = re.search(r'body\[data-theme="dark"\] \{(\s*--.*?)\}', text, re.DOTALL)
+    if dark and "prefers-color-scheme" not in text:
+        rule = f'body:not([data-theme="light"]) {{{dark[1]}}}'
+        style.write_text(f"{text}\n@media not print {{ @media (prefers-color-scheme: dark) {{ {rule} }} }}\n")
+
+
+def finish(app, error):
+    if error is None and app.builder.name == "html":
+        front_page(Path(app.outdir))
+        mend_theme(Path(app.outdir, "_static"))
 
 
 def setup(app):
