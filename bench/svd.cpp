@@ -61,11 +61,14 @@ Tensor rotation_by_torch(const Tensor& a) {
   return (u * signs.unsqueeze(-2)).matmul(v);
 }
 
-void register_factors(Size size, std::int64_t batch) {
+void register_polar(Size size, std::int64_t batch) {
   register_pair(
       "polar forward+backward", size, batch,
       [](const Tensor& a) { factor_and_gradient(a, keel::procrustes); },
       [](const Tensor& a) { factor_and_gradient(a, factor_by_torch); });
+}
+
+void register_rotation(Size size, std::int64_t batch) {
   if (size.m != size.n) return;
   register_pair(
       "rotation forward+backward", size, batch,
@@ -83,14 +86,10 @@ const std::vector<Size> kSizes = {{3, 3},   {8, 8},     {16, 16}, {32, 32},
 
 void register_svd() {
   const std::int64_t most = (effort().full ? 256 : 32) * 128 * 128;
-  for (const Size& size : kSizes)
-    for (const std::int64_t batch : {1, 16, 256, 4096})
-      if (size.m * size.n * batch <= most && (batch < 4096 || size.n == 3))
-        register_svd_forward(size, batch);
-  for (const Size& size : kSizes)
-    for (const std::int64_t batch : {1, 256, 4096})
-      if (size.m * size.n * batch <= most && (batch < 4096 || size.n == 3))
-        register_factors(size, batch);
+  for (const auto& add_cell : {register_svd_forward, register_polar, register_rotation})
+    for (const Size& size : kSizes)
+      for (const std::int64_t batch : {1, 16, 256, 4096})
+        if (size.m * size.n * batch <= most && (batch < 4096 || size.n == 3)) add_cell(size, batch);
 }
 
 std::vector<std::map<std::string, std::string>> svd_accuracy() {

@@ -26,9 +26,10 @@ inline Tensor pair_sums(const Tensor& values) {
 /// as in quotient().
 Tensor bounded_quotient(const Tensor& numerator, const Tensor& x, const Tensor& values);
 
-/// Whether cuda::polar takes these matrices: up to 4 x 4.
-inline bool is_small_on_cuda(const Tensor& matrix) {
-  return matrix.is_cuda() && matrix.size(-2) <= 4 && matrix.size(-1) <= 4;
+/// Whether the core's polar is the faster way: on CUDA where it takes them, up to 4 x 4; on the CPU where there are so few
+/// numbers that a dozen calls of tensor operations take longer than its plain loops.
+inline bool is_small(const Tensor& matrix) {
+  return matrix.is_cuda() ? matrix.size(-2) <= 4 && matrix.size(-1) <= 4 : matrix.numel() <= 1024;
 }
 
 /// Products below this stay in their type, whatever autocast says: half would lose what the formulas keep.

@@ -40,19 +40,17 @@ Tensor determinant(const Tensor& q) {
   return at::linalg_det(q);
 }
 
-/// In one launch, straight from the matrix.
-ProcrustesTensors small_on_cuda(const Tensor& matrix, bool special) {
+/// In one pass, or launch, straight from the matrix.
+ProcrustesTensors small_procrustes(const Tensor& matrix, bool special) {
   const Tensor input = readable(in_compute_type(matrix));
   const std::int64_t m = input.size(-2), n = input.size(-1), k = m < n ? m : n;
   const Tensor factor = empty_matrices(input), values = empty_beside(input, {k}),
                right = empty_beside(input, {k, n});
+  const PolarKind kind = special ? PolarKind::rotation : PolarKind::orthogonal;
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "keel::procrustes", [&] {
-    on_cuda(input, [&](const Stream& stream) {
-      cuda::polar<scalar_t>(rectangles<const scalar_t>(input),
-                            special ? PolarKind::rotation : PolarKind::orthogonal,
-                            rectangles<scalar_t>(factor), nullptr,
-                            {values.data_ptr<scalar_t>(), rectangles<scalar_t>(right)}, stream);
-    });
+    const PolarFactors<scalar_t> factors{values.data_ptr<scalar_t>(), rectangles<scalar_t>(right)};
+    on_device_of(input, KEEL_TWINS(polar<scalar_t>), rectangles<const scalar_t>(input), kind,
+                 rectangles<scalar_t>(factor), nullptr, factors);
   });
   const auto type = matrix.scalar_type();
   return {factor.to(type), values.to(type), right.to(type)};
@@ -60,7 +58,7 @@ ProcrustesTensors small_on_cuda(const Tensor& matrix, bool special) {
 
 ProcrustesTensors procrustes_kernel(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
-  if (is_small_on_cuda(matrix)) return small_on_cuda(matrix, special);
+  if (is_small(matrix)) return small_procrustes(matrix, special);
   const WithoutAutocast in_its_type;
   const auto type = matrix.scalar_type();
   const auto [left, values, right] = ops::svd(in_compute_type(matrix), "masked");

@@ -25,18 +25,18 @@ void check_procrustes_backward(const Tensor& grad_factor, const Tensor& matrix,
   check_like(kProcrustesBackward, "matrix", matrix, factor);
 }
 
-/// In one launch.
-Tensor small_on_cuda(const Tensor& grad_factor, const Tensor& factor, const Tensor& values,
-                     const Tensor& right) {
+/// In one pass, or launch.
+Tensor small_procrustes_backward(const Tensor& grad_factor, const Tensor& factor,
+                                 const Tensor& values, const Tensor& right) {
   const Tensor g = readable(in_compute_type(grad_factor)), r = readable(in_compute_type(factor)),
                s = in_compute_type(values).contiguous(), vh = readable(in_compute_type(right));
   const Tensor result = empty_matrices(r);
   AT_DISPATCH_FLOATING_TYPES(r.scalar_type(), kProcrustesBackward, [&] {
-    on_cuda(r, [&](const Stream& stream) {
-      cuda::polar_backward_from_factors<scalar_t>(
-          rectangles<const scalar_t>(r), {s.data_ptr<scalar_t>(), rectangles<const scalar_t>(vh)},
-          rectangles<const scalar_t>(g), rectangles<scalar_t>(result), stream);
-    });
+    const PolarFactors<const scalar_t> factors{s.data_ptr<scalar_t>(),
+                                               rectangles<const scalar_t>(vh)};
+    on_device_of(r, KEEL_TWINS(polar_backward_from_factors<scalar_t>),
+                 rectangles<const scalar_t>(r), factors, rectangles<const scalar_t>(g),
+                 rectangles<scalar_t>(result));
   });
   return result.to(factor.scalar_type());
 }
@@ -45,7 +45,7 @@ Tensor small_on_cuda(const Tensor& grad_factor, const Tensor& factor, const Tens
 Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matrix,
                                   const Tensor& factor, const Tensor& values, const Tensor& right) {
   check_procrustes_backward(grad_factor, matrix, factor);
-  if (is_small_on_cuda(factor)) return small_on_cuda(grad_factor, factor, values, right);
+  if (is_small(factor)) return small_procrustes_backward(grad_factor, factor, values, right);
   const WithoutAutocast in_its_type;
   const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mT();
   const Tensor g = in_compute_type(grad_factor);

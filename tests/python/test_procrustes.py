@@ -81,7 +81,7 @@ def test_third_derivatives_at_repeats():
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
 def test_the_peer_where_it_is_finite(n):
-    a = torch.randn(20, n, n, dtype=torch.double, requires_grad=True)
+    a = torch.randn(200, n, n, dtype=torch.double, requires_grad=True)
     weight = torch.randn_like(a)
     close(rotation(a), plain_rotation(a))
     (ours,) = torch.autograd.grad(rotation(a), a, weight)
@@ -89,10 +89,31 @@ def test_the_peer_where_it_is_finite(n):
     close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("m, n", SHAPES)
+@pytest.mark.parametrize("function", [keel.procrustes, keel.special_procrustes])
+def test_many_matrices_are_as_few(function, m, n):
+    """Few go through the core's stage, many through torch's products."""
+    if function is keel.special_procrustes and m != n:
+        pytest.skip("square matrices only")
+    few = [with_values(v, m, n, d) for v in SPECTRA.values() if v[1] > 0 and v[0] > v[2] for d in (1, -1)]
+    if m != n:
+        few = [a for a in few if torch.linalg.svdvals(a)[-1] > 1e-4]
+    many = torch.stack(few * 20).requires_grad_()
+    weight = torch.randn(m, n, dtype=torch.double)
+    results = function(many)
+    (grads,) = torch.autograd.grad((results * weight).sum(), many)
+    for i, a in enumerate(few):
+        a = a.requires_grad_()
+        (grad,) = torch.autograd.grad((function(a) * weight).sum(), a)
+        if function is keel.special_procrustes or torch.linalg.svdvals(a)[-1] > 1e-4:
+            close(function(a), results[i])
+            close(grad, grads[i], rtol=1e-9, atol=1e-9 * max(1.0, grad.abs().max().item()))
+
+
 def test_the_gradient_at_the_identity_is_exact():
     for dtype in (torch.float, torch.double):
         for n in (2, 3, 5):
-            for function in (keel.procrustes, rotation):
+            for function in (keel.procrustes, rotation, lambda a: rotation(a.expand(600, n, n))[0]):
                 jac = jacobian(function, torch.eye(n, dtype=dtype)).reshape(n, n, n, n)
                 # d(U V^T) = (dA - dA^T) / 2 at the identity.
                 same = torch.einsum("ik,jl->ijkl", torch.eye(n), torch.eye(n)).to(dtype)
