@@ -90,7 +90,8 @@ TEST(CliReproduce, AFailedTrialIsAResult) {
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "failed: step 1: ")) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "2 trials run, 1 of them failed")) << outcome.error;
-  for (const auto& trial : json(out / "results.json").at("trials")) {
+  const auto results = json(out / "results.json");
+  for (const auto& trial : results.at("trials")) {
     const bool analytic = trial.at("cell") == "dead-analytic";
     EXPECT_EQ(trial.at("status"), analytic ? "failed" : "finished");
     if (analytic) {
