@@ -1,0 +1,47 @@
+"""scripts/check_site.py finds what is wrong with a site, and nothing in one that is right."""
+
+import subprocess
+import sys
+
+import pytest
+
+PAGE = '<html><body><h1 id="top">{}</h1><a href="other.html#top">other</a></body></html>'
+
+
+@pytest.fixture
+def check(root, tmp_path):
+    (tmp_path / "style.css").write_text("h1 { color: red; }")
+    (tmp_path / "other.html").write_text(PAGE.format("<a href='https://example.org'>out</a>"))
+
+    def run(inside):
+        (tmp_path / "index.html").write_text(PAGE.format(inside))
+        return subprocess.run(
+            [sys.executable, root / "scripts" / "check_site.py", tmp_path], capture_output=True, text=True
+        )
+
+    return run
+
+
+def test_a_right_site(check):
+    done = check('<img src="style.css"><link rel="stylesheet" href="style.css"><a href="#top">up</a>')
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "inside, said",
+    [
+        ('<a href="missing.html">x</a>', "leads nowhere"),
+        ('<a href="other.html#missing">x</a>', "names no place"),
+        ('<img src="missing.svg">', "leads nowhere"),
+        ('<script src="https://example.org/x.js"></script>', "fetches"),
+        ('<link rel="stylesheet" href="//example.org/x.css">', "fetches"),
+    ],
+)
+def test_a_wrong_site(check, inside, said):
+    done = check(inside)
+    assert done.returncode == 1 and said in done.stderr
+
+
+def test_a_style_that_fetches(check, tmp_path):
+    (tmp_path / "style.css").write_text('@import "https://example.org/font.css";')
+    assert "fetches" in check("").stderr
