@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from sphinx import addnodes
-from sphinx.util.nodes import make_refnode
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "docs" / "site")]
@@ -111,14 +110,17 @@ def fill_in(app, name, source):
     source[0] = re.sub(r"^\.\. headers:: (\S+)$", lambda m: "\n".join(headers(m[1])), source[0], flags=re.M)
 
 
-def folders(app, env, node, words):
+def folders(app, tree):
     """A link to a folder leads to the page about it, or nowhere: then its words are left."""
-    target = posixpath.normpath(posixpath.join(posixpath.dirname(node["refdoc"]), node.get("reftarget", "")))
-    if not (ROOT / target).is_dir():
-        return None
-    if target not in FOLDERS:
-        return words
-    return make_refnode(app.builder, node["refdoc"], FOLDERS[target], None, words)
+    for link in list(tree.findall(addnodes.pending_xref)):
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(app.env.docname), link.get("reftarget", "")))
+        if link.get("reftype") != "myst" or not (ROOT / target).is_dir():
+            continue
+        if target in FOLDERS:
+            link["refdomain"], link["reftype"], link["reftarget"] = "std", "doc", f"/{FOLDERS[target]}"
+            link["refexplicit"] = True
+        else:
+            link.replace_self(link.children)
 
 
 def contracts(app, tree):
@@ -159,5 +161,5 @@ def finish(app, error):
 def setup(app):
     app.connect("source-read", fill_in)
     app.connect("doctree-read", contracts)
-    app.connect("missing-reference", folders)
+    app.connect("doctree-read", folders)
     app.connect("build-finished", finish)
