@@ -79,6 +79,22 @@ def test_third_derivatives_at_repeats():
     assert torch.autograd.gradcheck(second, with_values((2.0, 2.0, 1.0), 3, 3).requires_grad_())
 
 
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_the_polar_factor_of_rank_n_less_one_is_a_rotation_or_its_mirror(n):
+    """Which of the two is rounding's choice. Each is smooth, and its derivative exact."""
+    values = [float(n - i - 1) for i in range(n)]  # the last one is 0
+    a = with_values(values, n, n)
+    mirror = torch.eye(n, dtype=torch.double)
+    if torch.det(keel.procrustes(a)) < 0:
+        mirror[-1, -1] = -1
+
+    def by_rotation(x):
+        return rotation(x @ mirror) @ mirror
+
+    close(keel.procrustes(a), by_rotation(a))
+    close(jacobian(keel.procrustes, a), differences(by_rotation, a, 1e-3), rtol=0, atol=1e-8)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
 def test_the_peer_where_it_is_finite(n):
     a = torch.randn(200, n, n, dtype=torch.double, requires_grad=True)
