@@ -39,6 +39,15 @@ def test_every_public_name_is_on_its_page(root):
     assert set(named) - {"keel"} == {*keel.__all__, *keel.nn.__all__} - {"nn"}
 
 
+def test_every_page_is_in_both_tables_of_contents(root):
+    """In docs/README.md, and in the site's, which is what make docs would complain of."""
+    readme, site = ((root / "docs" / name).read_text() for name in ("README.md", "site/contents.txt"))
+    for page in [*(root / "docs").glob("*.md"), *(root / "docs" / "howto").glob("*.md")]:
+        name = page.relative_to(root / "docs").as_posix()
+        assert f"\ndocs/{name[:-3]}\n" in site, name
+        assert name == "README.md" or f"]({name})" in readme, name
+
+
 def pages(root):
     """Those of docs/howto have programs of their own."""
     how_tos = [howto.page(program) for program in howto.programs()]
