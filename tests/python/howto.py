@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```\n", re.DOTALL)
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?%?")
@@ -25,8 +27,11 @@ def page(program):
 
 
 def printed_by(program):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # small matrices: on a busy machine threads that wait for each other take minutes
     with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(compile(program.read_text(), str(program), "exec"), {})
+    torch.set_num_threads(threads)
     return "\n".join(line.rstrip() for line in output.getvalue().strip().splitlines()) + "\n"
 
 
