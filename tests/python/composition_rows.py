@@ -1,0 +1,234 @@
+"""The rows of composition.py: operators and layers, and the same made of torch's operators alone."""
+
+import copy
+from typing import Callable, NamedTuple, Optional
+
+import torch
+from torch import nn
+
+import keel
+from support import composed, correlated
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Row(NamedTuple):
+    """``function`` of one tensor and the ``truth`` it is held to, which is made of torch's operators alone."""
+
+    name: str
+    function: Callable
+    truth: Callable
+    example: torch.Tensor
+    layer: Optional[nn.Module] = None
+    symmetric: bool = False  # whether only symmetric matrices are meant
+    twice: bool = True  # whether it has a second derivative
+
+
+def symmetric(m):
+    return (m + m.transpose(-2, -1)) / 2  # torch.onnx does not know mT
+
+
+def matrices(count=2):
+    """Gaps wide enough for a projector's series to converge."""
+    generator = torch.Generator().manual_seed(7)
+    made = []
+    for _ in range(count):
+        q = torch.linalg.qr(torch.randn(4, 4, dtype=torch.double, generator=generator))[0]
+        made.append(q * torch.tensor([2.0, 1.5, 0.1, 0.05], dtype=torch.double) @ q.mT)
+    return symmetric(torch.stack(made)).to(DEVICE)
+
+
+def of_eigenvalues(f):
+    def truth(m):
+        values, vectors = torch.linalg.eigh(symmetric(m))
+        return vectors * f(values).unsqueeze(-2) @ vectors.mT
+
+    return truth
+
+
+def matrix_row(name, function, f, **options):
+    """A function of symmetric matrices, and f, which it applies to eigenvalues."""
+    return Row(name, lambda m: function(symmetric(m)), of_eigenvalues(f), matrices(),
+               symmetric=True, **options)  # fmt: skip
+
+
+def joined(values, vectors):
+    # Squares: a vector's sign is a matter of taste.
+    return torch.cat([values.unsqueeze(-1), vectors * vectors], -1)
+
+
+def keels_eigh(m):
+    values, vectors = keel.eigh(m, "masked")
+    return torch.cat([values.unsqueeze(-1), vectors * vectors], -1)
+
+
+def leading_two(values):
+    return torch.cat([torch.zeros_like(values[..., :2]), torch.ones_like(values[..., :2])], -1)
+
+
+def rectangles(rows, columns):
+    """Singular values as far apart as the matrices' eigenvalues above."""
+    generator = torch.Generator().manual_seed(11)
+    u, _, v = torch.linalg.svd(torch.randn(2, rows, columns, dtype=torch.double, generator=generator), False)
+    return (u * torch.tensor([2.0, 1.5, 0.4, 0.3], dtype=torch.double)[: u.shape[-1]] @ v).to(DEVICE)
+
+
+def rectangle_row(name, function, of_svd, shape=(5, 4), **options):
+    """A function of matrices of any shape, and what it makes of U, S and V^T."""
+    def truth(m):
+        return of_svd(*torch.linalg.svd(m, full_matrices=False))
+
+    return Row(name, function, truth, rectangles(*shape), **options)
+
+
+def squares(u, s, v):
+    return torch.cat([(u * u).flatten(-2), s, (v * v).flatten(-2)], -1)
+
+
+def side_by_side(parts):
+    return torch.cat([part.flatten(-2) for part in parts], -1)
+
+
+def rotation_of(u, _, v):
+    sign = torch.linalg.det(u @ v).detach().sign()
+    last = torch.cat([torch.ones_like(u[..., 0, 1:]), sign.unsqueeze(-1)], -1)
+    return u * last.unsqueeze(-2) @ v
+
+
+def kabschs_rotation(q):
+    p = (3 * q).sin()
+    crossed = (q - q.mean(-2, keepdim=True)).transpose(-2, -1) @ (p - p.mean(-2, keepdim=True))
+    return rotation_of(*torch.linalg.svd(crossed))
+
+
+def layer_row(kind, count, twice=False, **options):
+    """A layer in training, and how many eigenvalues it keeps."""
+    layer = kind(4, dtype=torch.double, device=DEVICE, **options)
+    weight, bias = torch.linspace(0.5, 2, 4).double().to(DEVICE), torch.linspace(-1, 1, 4).double().to(DEVICE)
+    with torch.no_grad():
+        layer.weight.copy_(weight), layer.bias.copy_(bias)
+    # Running statistics are written to, which vmap forbids, as it does for BatchNorm: see test_composition.py.
+    free = copy.deepcopy(layer)
+    free.track_running_stats = False
+    for name in [*free._buffers]:
+        free._buffers[name] = None
+    return Row(kind.__name__, free, lambda x: composed(layer, x, weight, bias, count),
+               correlated(12, 4, 3, mean=1.0).to(DEVICE), layer, twice=twice)  # fmt: skip
+
+
+ROWS = [
+    Row("eigh", lambda m: keels_eigh(symmetric(m)), lambda m: joined(*torch.linalg.eigh(symmetric(m))),
+        matrices(), symmetric=True),
+    matrix_row("spectral", lambda m: keel.spectral(m, "log").result, torch.log),
+    matrix_row("sqrtm", keel.sqrtm, torch.sqrt),
+    matrix_row("inv_sqrtm", keel.inv_sqrtm, torch.rsqrt),
+    matrix_row("invm", keel.invm, torch.reciprocal),
+    matrix_row("logm", keel.logm, torch.log),
+    matrix_row("expm", keel.expm, torch.exp),
+    matrix_row("powm", lambda m: keel.powm(m, 0.3), lambda values: values**0.3),
+    matrix_row("projector", lambda m: keel.projector(m, keel.LeadingCount(2)), leading_two, twice=False),
+    rectangle_row("svd", lambda m: squares(*keel.svd(m)), squares),
+    rectangle_row("svdvals", keel.svdvals, lambda u, s, v: s),
+    rectangle_row("nuclear_norm", keel.nuclear_norm, lambda u, s, v: s.sum(-1)),
+    rectangle_row("singular", lambda m: keel.singular(m, "power(exponent=0.5)"),
+                  lambda u, s, v: u * s.sqrt().unsqueeze(-2) @ v),
+    rectangle_row("pinv", keel.pinv, lambda u, s, v: (u / s.unsqueeze(-2) @ v).transpose(-2, -1)),
+    rectangle_row("low_rank", lambda m: keel.low_rank(m, keel.LeadingCount(2)),
+                  lambda u, s, v: u[..., :2] * s[..., None, :2] @ v[..., :2, :], twice=False),
+    rectangle_row("soft_threshold", lambda m: keel.soft_threshold(m, 0.1),
+                  lambda u, s, v: u * (s - 0.1).relu().unsqueeze(-2) @ v, twice=False),
+    rectangle_row("polar", lambda m: side_by_side(keel.polar(m)),
+                  lambda u, s, v: side_by_side((u @ v, v.transpose(-2, -1) * s.unsqueeze(-2) @ v))),
+    rectangle_row("procrustes", keel.procrustes, lambda u, s, v: u @ v),
+    rectangle_row("special_procrustes", keel.special_procrustes, rotation_of, (4, 4)),
+    Row("kabsch", lambda q: keel.kabsch((3 * q).sin(), q)[0], kabschs_rotation, rectangles(7, 4)),
+    layer_row(keel.nn.ZcaWhitening, 4, twice=True, rank=keel.FullRank()),
+    layer_row(keel.nn.PcaDenoising, 2, rank=keel.LeadingCount(2), rule=keel.Exact(terms=2000)),
+    layer_row(keel.nn.PcaWhitening, 4),
+]  # fmt: skip
+
+
+# torch.jit.script reads sources: it wants functions with names.
+
+
+def scripted_eigh(m: torch.Tensor):
+    values, vectors = keel.eigh(m, "masked")
+    return torch.cat([values.unsqueeze(-1), vectors * vectors], -1)
+
+
+def scripted_spectral(m: torch.Tensor):
+    return keel.spectral(m, "log")[0]
+
+
+def scripted_sqrtm(m: torch.Tensor):
+    return keel.sqrtm(m)
+
+
+def scripted_inv_sqrtm(m: torch.Tensor):
+    return keel.inv_sqrtm(m)
+
+
+def scripted_invm(m: torch.Tensor):
+    return keel.invm(m)
+
+
+def scripted_logm(m: torch.Tensor):
+    return keel.logm(m)
+
+
+def scripted_expm(m: torch.Tensor):
+    return keel.expm(m)
+
+
+def scripted_powm(m: torch.Tensor):
+    return keel.powm(m, 0.3)
+
+
+def scripted_projector(m: torch.Tensor):
+    return keel.projector(m, "leading_count(count=2)")
+
+
+def scripted_svd(m: torch.Tensor):
+    u, s, v = keel.svd(m)
+    return torch.cat([(u * u).flatten(-2), s, (v * v).flatten(-2)], -1)
+
+
+def scripted_svdvals(m: torch.Tensor):
+    return keel.svdvals(m)
+
+
+def scripted_nuclear_norm(m: torch.Tensor):
+    return keel.nuclear_norm(m)
+
+
+def scripted_singular(m: torch.Tensor):
+    return keel.singular(m, "power(exponent=0.5)")
+
+
+def scripted_pinv(m: torch.Tensor):
+    return keel.pinv(m)
+
+
+def scripted_low_rank(m: torch.Tensor):
+    return keel.low_rank(m, "leading_count(count=2)")
+
+
+def scripted_soft_threshold(m: torch.Tensor):
+    return keel.soft_threshold(m, 0.1)
+
+
+def scripted_polar(m: torch.Tensor):
+    factor, positive = keel.polar(m)
+    return torch.cat([factor.flatten(-2), positive.flatten(-2)], -1)
+
+
+def scripted_procrustes(m: torch.Tensor):
+    return keel.procrustes(m)
+
+
+def scripted_special_procrustes(m: torch.Tensor):
+    return keel.special_procrustes(m)
+
+
+def scripted_kabsch(m: torch.Tensor):
+    return keel.kabsch((3 * m).sin(), m)[0]
