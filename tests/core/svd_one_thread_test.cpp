@@ -83,24 +83,8 @@ TYPED_TEST(SvdOneThread, SmallValuesOfSteepMatricesHaveTheirDigits) {
   const double step = sizeof(T) == 4 ? 2e-3 : 1e-5;
   for (std::int64_t n = 2; n <= 4; ++n)
     for (std::int64_t m = n; m <= 4; ++m)
-      for (const bool by_rows : {false, true}) {
-        Rectangle<double> a = random_rectangle(m, n, 11);
-        for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
-        for (std::int64_t i = 0; i < m; ++i)
-          for (std::int64_t j = 0; j < n; ++j)
-            a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
-        const Rectangle<T> matrix = as<T>(a);
-        Rectangle<double> rounded(m, n);
-        rounded.data = as<double>(matrix.data);
-        const Factors<double> truth = decompose_by_reference(rounded);
-        const Factors<T> f = in_one_thread(matrix);
-        for (std::int64_t j = 0; j < n; ++j) {
-          if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
-          EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
-                    rounding<T>(n, 4) * truth.value(0)[j])
-              << m << " x " << n << (by_rows ? " by rows, " : " by columns, ") << j;
-        }
-      }
+      expect_digits_where_steep<T>(
+          m, n, step, [](const Rectangle<T>& matrix) { return in_one_thread(matrix); });
 }
 
 TYPED_TEST(SvdOneThread, WhatIsNotFiniteIsSaidToBe) {

@@ -238,24 +238,8 @@ TYPED_TEST(SvdShared, SmallValuesOfSteepMatricesHaveTheirDigits) {
   using T = TypeParam;
   const double step = sizeof(T) == 4 ? 0.05 : 1e-3;
   for (const std::int64_t n : {4, 8, 12})
-    for (const bool by_rows : {false, true}) {
-      Rectangle<double> a = random_rectangle(n + 3, n, 11);
-      for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
-      for (std::int64_t i = 0; i < a.rows; ++i)
-        for (std::int64_t j = 0; j < n; ++j)
-          a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
-      const Rectangle<T> matrix = as<T>(a);
-      Rectangle<double> rounded(a.rows, n);
-      rounded.data = as<double>(matrix.data);
-      const Factors<double> truth = decompose_by_reference(rounded);
-      const Factors<T> f = by_a_team(matrix);
-      for (std::int64_t j = 0; j < n; ++j) {
-        if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
-        EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
-                  rounding<T>(n, 4) * truth.value(0)[j])
-            << n << (by_rows ? " by rows, value " : " by columns, value ") << j;
-      }
-    }
+    expect_digits_where_steep<T>(n + 3, n, step,
+                                 [](const Rectangle<T>& matrix) { return by_a_team(matrix); });
 }
 
 // Fewer groups than pairs, more than pairs, groups without a column, columns shorter than their lanes.

@@ -107,35 +107,14 @@ TYPED_TEST(Svd, IsAsGoodAsLapack) {
 }
 #endif
 
-// D1 C D2 with a well-conditioned C: every value has its digits, also those far below the largest.
 TYPED_TEST(Svd, SmallValuesOfSteepMatricesHaveTheirDigits) {
   using T = TypeParam;
   const double step = sizeof(T) == 4 ? 0.05 : 1e-3;
-  for (const std::int64_t n : {4, 8, 12}) {
-    const double steepest = std::pow(step, double(n - 1));
-    for (const bool by_rows : {false, true}) {
-      Rectangle<double> a = random_rectangle(n + 3, n, 11);
-      for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
-      for (std::int64_t i = 0; i < a.rows; ++i)
-        for (std::int64_t j = 0; j < n; ++j)
-          a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
-      const Rectangle<T> matrix = as<T>(a);
-      Rectangle<double> rounded(a.rows, n);
-      rounded.data = as<double>(matrix.data);
-      const Factors<double> truth = decompose_by_reference(rounded);
-      for (const std::size_t batch : {1, 20}) {
-        const Factors<T> f = decompose(std::vector<Rectangle<T>>(batch, matrix));
-        for (std::int64_t j = 0; j < n; ++j) {
-          // The reference's own digits of rows so steep end where its type's do.
-          if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
-          EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
-                    rounding<T>(n, 4) * truth.value(0)[j])
-              << n << (by_rows ? " by rows, value " : " by columns, value ") << j << " of steepest "
-              << steepest;
-        }
-      }
-    }
-  }
+  for (const std::int64_t n : {4, 8, 12})
+    for (const std::size_t batch : {1, 20})
+      expect_digits_where_steep<T>(n + 3, n, step, [&](const Rectangle<T>& matrix) {
+        return decompose(std::vector<Rectangle<T>>(batch, matrix));
+      });
 }
 
 TYPED_TEST(Svd, ResultsDependOnNobodyElse) {

@@ -172,24 +172,9 @@ TYPED_TEST(CudaSvd, SmallValuesOfSteepMatricesHaveTheirDigits) {
   using T = TypeParam;
   const double step = sizeof(T) == 4 ? 0.05 : 1e-3;
   for (const std::int64_t n : {3, 4, 8, 12})
-    for (const bool by_rows : {false, true}) {
-      Rectangle<double> a = random_rectangle(n + (n < 4 ? 1 : 3), n, 11);
-      for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
-      for (std::int64_t i = 0; i < a.rows; ++i)
-        for (std::int64_t j = 0; j < n; ++j)
-          a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
-      const Rectangle<T> matrix = as<T>(a);
-      Rectangle<double> rounded(a.rows, n);
-      rounded.data = as<double>(matrix.data);
-      const Factors<double> truth = decompose_by_reference(rounded);
-      const Factors<T> f = decompose_on_device(std::vector<Rectangle<T>>{matrix});
-      for (std::int64_t j = 0; j < n; ++j) {
-        if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
-        EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]),
-                  rounding<T>(n, 4) * truth.value(0)[j])
-            << n << (by_rows ? " by rows, value " : " by columns, value ") << j;
-      }
-    }
+    expect_digits_where_steep<T>(n + (n < 4 ? 1 : 3), n, step, [](const Rectangle<T>& matrix) {
+      return decompose_on_device(std::vector<Rectangle<T>>{matrix});
+    });
 }
 
 TYPED_TEST(CudaSvd, MatesAndPlaceDoNotMatter) {

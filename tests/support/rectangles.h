@@ -2,6 +2,8 @@
 
 // Matrices of any shape for the tests, their decompositions, and how good these are.
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -160,6 +162,31 @@ inline const std::vector<NamedRectangle>& rectangle_zoo(std::int64_t m, std::int
   for (std::int64_t j = 0; j < n; ++j) dead.matrix(m / 2, j) = 0;
   for (auto* each : {&unit, &mirror, &ones, &dead}) zoo.push_back(*each);
   return zoo;
+}
+
+/// D1 C D2 with a well-conditioned C: every value has its digits, also those far below the largest. Rows or columns of an m x n
+/// matrix, m >= n, are each `step` of the one before; `decompose` gives factors of the one it gets.
+template <typename T, typename Decompose>
+void expect_digits_where_steep(std::int64_t m, std::int64_t n, double step,
+                               const Decompose& decompose) {
+  for (const bool by_rows : {false, true}) {
+    Rectangle<double> a = random_rectangle(m, n, 11);
+    for (std::int64_t j = 0; j < n; ++j) a(j, j) += 4;
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        a(i, j) *= std::pow(step, double(by_rows ? std::min(i, n - 1) : j));
+    const Rectangle<T> matrix = as<T>(a);
+    Rectangle<double> rounded(m, n);
+    rounded.data = as<double>(matrix.data);
+    const Factors<double> truth = decompose_by_reference(rounded);
+    const Factors<T> f = decompose(matrix);
+    for (std::int64_t j = 0; j < n; ++j) {
+      // The reference's own digits of rows so steep end where its type's do.
+      if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
+      EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]), rounding<T>(n, 4) * truth.value(0)[j])
+          << m << " x " << n << (by_rows ? " by rows, value " : " by columns, value ") << j;
+    }
+  }
 }
 
 }  // namespace keel::testing
