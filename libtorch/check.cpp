@@ -38,8 +38,8 @@ void check_device(const char* operation, const Tensor& tensor) {
   if (tensor.is_cpu() || tensor.is_meta() || (tensor.is_cuda() && has_cuda())) return;
   TORCH_CHECK(!tensor.is_cuda(), operation, ": expected a tensor on the CPU, got one on ",
               tensor.device(),
-              "; this build of keel has no CUDA: configure with -DKEEL_CUDA=ON and a LibTorch with "
-              "CUDA, or move the tensor");
+              "; this build of keel has no CUDA kernels: move the tensor to the CPU, or build keel "
+              "with nvcc and a PyTorch that has CUDA (docs/install.md)");
   TORCH_CHECK(false, operation, ": expected a tensor on ",
               has_cuda() ? "the CPU or CUDA" : "the CPU", ", got one on ", tensor.device());
 }
@@ -76,7 +76,7 @@ void check_channels(const char* operation, const char* name, const Tensor& tenso
   TORCH_CHECK(tensor.dim() == 1 && tensor.sym_size(0) == activations.sym_size(1), operation,
               ": expected ", name, " with one number per channel of ", shape_of(activations),
               ", got ", shape_of(tensor));
-  TORCH_CHECK(is_floating(tensor), operation, ": expected floating ", name, ", got ",
+  TORCH_CHECK(is_floating(tensor), operation, ": expected floating-point ", name, ", got ",
               c10::toString(tensor.scalar_type()));
   TORCH_CHECK(tensor.device() == activations.device(), operation, ": expected ", name, " on ",
               activations.device(), ", got one on ", tensor.device());
@@ -84,7 +84,7 @@ void check_channels(const char* operation, const char* name, const Tensor& tenso
 
 void check_group_matrices(const char* operation, const char* name, const Tensor& matrices,
                           const Tensor& activations) {
-  TORCH_CHECK(matrices.defined() && is_floating(matrices), operation, ": expected a floating ",
+  TORCH_CHECK(matrices.defined() && is_floating(matrices), operation, ": expected floating-point ",
               name, " (G, d, d), got ",
               matrices.defined() ? c10::toString(matrices.scalar_type()) : "an undefined tensor");
   TORCH_CHECK(matrices.dim() == 3 && matrices.sym_size(1) == matrices.sym_size(2) &&
@@ -123,7 +123,7 @@ void check_values(const char* operation, const char* name, const Tensor& values,
 void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors) {
   TORCH_CHECK(rank.sym_sizes() == vectors.sym_sizes().slice(0, vectors.dim() - 2) &&
                   rank.scalar_type() == at::kLong,
-              operation, ": expected rank with one Long per matrix of ", shape_of(vectors),
+              operation, ": expected rank with one int64 per matrix of ", shape_of(vectors),
               ", got ", shape_of(rank), " of type ", c10::toString(rank.scalar_type()));
   TORCH_CHECK(rank.device() == vectors.device(), operation, ": expected rank on ", vectors.device(),
               ", got one on ", rank.device());
