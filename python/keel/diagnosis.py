@@ -1,4 +1,4 @@
-"""What eigenvalues and gradients do inside a model: :func:`keel.watch`."""
+""":func:`keel.watch` records eigenvalues and gradients inside a model, and gives advice."""
 
 from __future__ import annotations
 
@@ -86,9 +86,15 @@ _OPERATIONS: Dict[Any, Tuple[str, Callable[..., _Seen]]] = {
 }
 _INVERTS = {"inv_sqrtm", "invm", "logm", "layer"}
 
+# What advice calls the values, the vectors, and the functions whose gradients have no pole.
+_WORDS = {
+    "eigh": ("Eigenvalues", "eigenvectors", "keel.sqrtm or one of its siblings"),
+    "svd": ("Singular values", "singular vectors", "keel.procrustes, keel.singular or one of their siblings"),
+}
+
 
 class _Record:
-    """Extremes over all calls, kept where the numbers are: nothing waits for them."""
+    """Extremes over all calls. They stay on the device, so that nothing has to wait for them."""
 
     def __init__(self, rule: str, size: int, dtype: torch.dtype) -> None:
         self.rule, self.size, self.dtype, self.calls = rule, size, dtype, 0
@@ -122,7 +128,7 @@ class _Record:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen of one operation in one layer, over all its calls."""
+    """What one operation in one layer did, over all its calls."""
 
     layer: str  #: the module's name, "" for the model itself
     operation: str  #: "eigh", "torch.linalg.eigh", "sqrtm", "layer" and so on
@@ -145,41 +151,46 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     meets = gap is not None and gap <= 10 * math.sqrt(record.size) * epsilon
     near = gap is not None and gap <= math.sqrt(epsilon)
     takes_differences = record.rule in ("torch", "analytic")
+    own = operation.rpartition(".")[2]
+    values, vectors, functions = _WORDS["svd" if own == "svd" else "eigh"]
     if (meets or near) and takes_differences and operation != "layer":
-        own = operation.rpartition(".")[2]
         said.append(
-            f"Eigenvalues {'meet' if meets else 'nearly meet'}, and this gradient divides by their "
-            f"differences. If the loss is a function of the matrix, use keel.sqrtm or one of its siblings; if it "
-            f"sees a subspace as a whole, keel.{own} with its default rule, Masked; if it sees single "
-            f"eigenvectors, keel.{own} with keel.PowerIteration(19)."
+            f"{values} {'meet' if meets else 'nearly meet'}, and this gradient divides by their differences. If the "
+            f"loss depends on a function of the matrix, use {functions}; if on a subspace as a whole, keel.{own} with "
+            f"its default rule, Masked; if on single {vectors}, keel.{own} with keel.PowerIteration(19)."
         )
     elif meets and record.rule.startswith("masked") and operation in ("eigh", "svd"):
         said.append(
-            "Eigenvalues meet, and Masked leaves such pairs out: right for a loss that sees their eigenspace as a "
-            "whole. For a function of the matrix use keel.sqrtm or one of its siblings, for single eigenvectors "
+            f"{values} meet, and Masked leaves such pairs out. That is right for a loss that depends only on the "
+            f"subspace they span. For a function of the matrix use {functions}, for single {vectors} "
             "keel.PowerIteration(19)."
+        )
+    elif said:
+        said.append(
+            f"{values} are not close. Look for a zero one under a root, logarithm or inverse, and for a NaN that "
+            "comes from a later operation."
         )
     kept = numbers.get("kept")
     if kept is not None and kept < record.size:
         if operation == "layer":
             said.append(
                 f"Only {int(kept)} of {record.size} directions were whitened in some group: fewer samples than "
-                "channels, or channels that say the same. Smaller groups (group_size) or larger batches keep more."
+                "channels, or redundant channels. Smaller groups (group_size) or larger batches keep more."
             )
         else:
             said.append(f"The rank was cut to {int(kept)} of {record.size}.")
     cut = kept is not None and kept < record.size
     if condition is not None and condition >= 0.1 / epsilon and operation in _INVERTS and not cut:
         said.append(
-            f"The condition, {condition:.0e}, is beyond what {str(record.dtype).rpartition('.')[2]} resolves, and "
-            "small eigenvalues are divided by: a larger eps, or a rank policy (keel.LeadingEnergy), leaves rounding "
-            "out."
+            f"The condition number, {condition:.0e}, is beyond what {str(record.dtype).rpartition('.')[2]} resolves, "
+            "so the smallest eigenvalues are rounding noise, and they are inverted. Use a larger eps, or drop them "
+            "with a rank policy (keel.LeadingEnergy)."
         )
     return " ".join(said) if said else "Nothing to worry about."
 
 
 class Watch(TorchFunctionMode):
-    """What :func:`watch` returns: a context manager that looks on while it is entered."""
+    """What :func:`watch` returns: a context manager that records while it is entered."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -242,7 +253,7 @@ class Watch(TorchFunctionMode):
     # What is said of it.
 
     def findings(self) -> List[Finding]:
-        """One for each operation of each layer. Here the numbers are waited for."""
+        """One for each operation of each layer. This waits for the device."""
         found = []
         for (layer, operation), record in self._records.items():
             numbers = {what: float(value) for what, value in record.extremes.items()}
@@ -294,13 +305,15 @@ def _short(number: Optional[float]) -> str:
 
 
 def watch(model: nn.Module) -> Watch:
-    """Looks on while a model runs: how close eigenvalues come, what is kept of them, how large gradients are,
-    for each layer that decomposes a matrix by :func:`torch.linalg.eigh`, :func:`torch.linalg.svd`, functions of
-    keel or keel's layers; and says in words which rule to choose.
+    """Records, while a model runs, how close eigenvalues come, how many are kept and how large gradients are, and
+    suggests what to change.
 
-    Numbers stay where they are computed, and nothing waits for them until :meth:`Watch.findings`, ``print`` or
-    :meth:`Watch.write` asks. Outside of the ``with`` block there is nothing of it left in the model. Run the
-    model as it is, not compiled.
+    It sees the calls of :func:`torch.linalg.eigh`, :func:`torch.linalg.svd`, :func:`keel.eigh`, :func:`keel.svd`,
+    :func:`keel.sqrtm` and its siblings, and whitening layers, in every module of the model.
+
+    Numbers stay on the device, and nothing waits for them until :meth:`Watch.findings`, ``print`` or
+    :meth:`Watch.write` asks. After the ``with`` block the model is as it was before. A compiled model must be watched
+    before it is compiled.
 
     >>> class Whiten(torch.nn.Module):
     ...     def forward(self, x):

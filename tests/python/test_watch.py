@@ -126,6 +126,19 @@ def test_singular_values_are_seen():
     assert found["svd"].gap == pytest.approx(found["torch.linalg.svd"].gap, rel=1e-3)
 
 
+def test_advice_for_singular_values_names_functions_of_them():
+    model = Function(lambda m: (lambda u, s, vh: u @ vh)(*torch.linalg.svd(m)))
+    (finding,) = seen_of(model, torch.eye(3).requires_grad_()).findings()
+    assert "Singular values meet" in finding.advice and "keel.procrustes" in finding.advice
+    assert "keel.sqrtm" not in finding.advice
+
+
+def test_a_nan_that_no_equal_eigenvalues_explain_is_said():
+    model = Function(lambda m: (lambda values, v: v * values.sqrt() @ v.mT)(*torch.linalg.eigh(m)))
+    (finding,) = seen_of(model, torch.diag(torch.tensor([4.0, 1.0, 0.0])).requires_grad_()).findings()
+    assert "A gradient was nan. Eigenvalues are not close. Look for a zero one" in finding.advice
+
+
 def test_nothing_is_left_behind():
     model = nn.Sequential(nn.Linear(4, 4), keel.nn.ZcaWhitening(4))
     x = torch.randn(20, 4)
