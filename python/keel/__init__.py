@@ -3,10 +3,10 @@
 >>> eigenvalues, eigenvectors = keel.eigh(torch.eye(4), keel.Masked())
 >>> layer = keel.nn.ZcaWhitening(64)
 
-Rules for gradients and rank are small values (:mod:`keel.rules`), functions of symmetric matrices live in
-:mod:`keel.linalg`, those of other matrices in :mod:`keel.rectangular` and :mod:`keel.rotations`, layers in
-:mod:`keel.nn`. All of it rests on the operators ``torch.ops.keel.*``
-that C++ programs use too.
+Functions of symmetric matrices are in :mod:`keel.linalg`, those of other matrices in :mod:`keel.rectangular` and
+:mod:`keel.rotations`, layers in :mod:`keel.nn`. Gradient rules and rank policies, which these take as arguments, are in
+:mod:`keel.rules`. :func:`keel.watch` finds out why a model's gradient is NaN. Everything calls the operators
+``torch.ops.keel.*``, which C++ programs use too.
 """
 
 from . import _library, _version

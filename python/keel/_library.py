@@ -44,15 +44,15 @@ def load() -> Optional[Path]:
     if named:
         path = Path(named)
         if not path.is_file():
-            raise ImportError(f"keel: KEEL_LIBRARY names {path}, which is no file")
+            raise ImportError(f"keel: expected KEEL_LIBRARY to name a file, got {path}")
     else:
         found = [path for path in _candidates() if path.is_file()]
         if not found:
             looked = " nor ".join(str(path) for path in _candidates())
             raise ImportError(
-                f"keel: expected {_FILE} in KEEL_LIBRARY, got none, and found neither {looked}. "
-                "Build it (cmake --preset release && cmake --build --preset release --target "
-                "keel_torch) or install the package (make install)"
+                f"keel: expected {_FILE} in KEEL_LIBRARY, which is not set, and found neither {looked}. "
+                "Install the package (make install), or build the library in this tree (cmake --preset release && "
+                "cmake --build --preset release --target keel_torch)"
             )
         path = found[0]
     _check_torch(path)
@@ -61,6 +61,6 @@ def load() -> Optional[Path]:
     except OSError as error:
         raise ImportError(
             f"keel: {path} does not load into torch {torch.__version__} from "
-            f"{Path(torch.__file__).parent}. It must be built against this very torch: {error}"
+            f"{Path(torch.__file__).parent}. Build keel for this torch (make install): {error}"
         ) from error
     return path

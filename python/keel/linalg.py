@@ -1,7 +1,7 @@
 """Eigendecomposition and functions of symmetric matrices, over ``torch.ops.keel``.
 
-Matrices are (..., n, n); the lower triangle is read and gradients are symmetric. float16 and
-bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN for itself alone.
+Matrices are (..., n, n). Only the lower triangle is read, and gradients are symmetric. float16 and
+bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN; others in the batch do not.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _exponent(operation: str, exponent: Any) -> float:
     if isinstance(exponent, Tensor):
         if exponent.requires_grad:
             raise TypeError(
-                f"{operation}: expected an exponent that needs no gradient, got {exponent!r}: a power "
-                "is differentiated by its matrix alone; detach() the exponent if that is meant"
+                f"{operation}: expected an exponent that does not require a gradient, got {exponent!r}; a power "
+                "is only differentiable with respect to its matrix: pass exponent.detach() if that is enough"
             )
         if exponent.numel() == 1:
             exponent = exponent.item()
@@ -82,22 +82,22 @@ def eigh(
     UPLO: str = "L",
     descending: bool = False,
 ) -> Eigh:
-    """Symmetric eigendecomposition, eigenvalues ascending, with the gradient of ``rule``:
-    :class:`keel.Masked` unless another is given. Takes the place of :func:`torch.linalg.eigh`.
+    """Symmetric eigendecomposition, eigenvalues ascending, with the gradient of ``rule`` (default:
+    :class:`keel.Masked`). A drop-in replacement for :func:`torch.linalg.eigh`.
 
     ``UPLO`` is the triangle that is read, "L" or "U". ``descending=True`` puts the largest eigenvalue
     first. In each eigenvector the entry of largest magnitude is positive.
 
-    The default rule equals :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
-    than 10 sqrt(n) machine epsilons of the largest. At repeated eigenvalues it stays right for losses
-    that see an eigenspace only as a whole: its projector, symmetric functions of its eigenvalues.
-    Functions of matrices V f(l) V^T, also V diag(l) V^T itself, ask for more there, and what they ask
-    for is left out, without an error; :func:`spectral` and its named functions have it.
+    The default rule gives :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
+    than 10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is right for losses
+    that depend on an eigenspace only as a whole: its projector, symmetric functions of its eigenvalues.
+    It is not right there for functions of the matrix, V f(l) V^T, and gives no error: call
+    :func:`spectral` or one of the named functions instead.
 
     Differentiable to any order, backward and in forward mode. At repeated eigenvalues the default
-    rule's second derivatives are right where its first ones are, and an error for other losses and in
-    forward mode; third ones are an error. While a CUDA graph is captured and under vmap what would be
-    an error is NaN, for the matrices alone that it is about.
+    rule's second derivatives are right where its first ones are. They are an error for other losses and
+    in forward mode, and third derivatives are always an error. While a CUDA graph is captured, and under
+    vmap, NaN for the matrices concerned takes the place of the error.
 
     >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
     >>> eigenvalues, eigenvectors = keel.eigh(M, keel.PowerIteration(terms=19))
@@ -108,7 +108,7 @@ def eigh(
     True
     """
     if isinstance(rule, str) and rule in _TRIANGLES:
-        raise ValueError(f"keel.eigh: expected a rule in second place, got {rule!r}: write UPLO={rule!r}")
+        raise ValueError(f"keel.eigh: expected a rule as the second argument, got {rule!r}; write UPLO={rule!r}")
     if UPLO not in _TRIANGLES:
         raise ValueError(f'keel.eigh: expected UPLO to be "L" or "U", got {UPLO!r}')
     read = matrix if UPLO in "Ll" else matrix.mT
@@ -127,10 +127,10 @@ def spectral(
     """A function of symmetric matrices, whose lower triangle is read: V f(l) V^T over all eigenvalues
     or those that ``rank`` keeps. Its gradient is exact unless another rule is given.
 
-    ``function`` is "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)", which can
-    also be said as "power" with an ``exponent``.
-    Under :class:`keel.Exact` the gradient has no pole at repeated eigenvalues. At full rank it can
-    be differentiated twice. Where f is not defined at a kept eigenvalue the result is NaN.
+    ``function`` is "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)". For a power
+    you can also pass "power" and an ``exponent``.
+    Under :class:`keel.Exact` the gradient has no pole at repeated eigenvalues. At full rank it
+    has second derivatives too. Where f is not defined at a kept eigenvalue, the result is NaN.
 
     >>> M = torch.diag(torch.tensor([4.0, 1.0, 1e-6]))
     >>> keel.spectral(M, "inv_sqrt", rank=keel.LeadingEnergy(0.99)).result
@@ -148,7 +148,8 @@ def spectral(
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The square root of a symmetric matrix, whose lower triangle is read.
+    """The square root of a symmetric matrix, whose lower triangle is read. Its gradient is exact unless another
+    rule is given. No gradient flows between two zero eigenvalues, where it would be infinite.
 
     >>> keel.sqrtm(torch.tensor([[5.0, 4.0], [4.0, 5.0]])).round(decimals=3)
     tensor([[2., 1.],
@@ -159,7 +160,7 @@ def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     """The inverse square root of a symmetric matrix, whose lower triangle is read. Its gradient is exact,
-    also at repeated eigenvalues, unless another rule is given.
+    even at repeated eigenvalues, unless another rule is given.
 
     >>> M = torch.eye(3, dtype=torch.float64, requires_grad=True)
     >>> keel.inv_sqrtm(M)[0, 1].backward()  # torch.linalg.eigh would give NaN here
@@ -180,7 +181,8 @@ def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The logarithm of a symmetric positive definite matrix, whose lower triangle is read.
+    """The logarithm of a symmetric positive definite matrix, whose lower triangle is read. An eigenvalue that is
+    zero or negative gives NaN.
 
     >>> M = torch.eye(2, requires_grad=True)
     >>> keel.logm(M)[1, 0].backward()
@@ -203,7 +205,7 @@ def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
-    """A real power of a symmetric matrix, whose lower triangle is read. The exponent is a number: a tensor
+    """A real power of a symmetric matrix, whose lower triangle is read. The exponent is a number; a tensor
     that requires a gradient is an error.
 
     >>> keel.powm(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3).round(decimals=3)
@@ -215,8 +217,8 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
 
 
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
-    """The orthogonal projector on the leading eigenvectors of a symmetric matrix, whose lower triangle is
-    read: on those that ``rank`` keeps.
+    """The orthogonal projector onto the leading eigenvectors of a symmetric matrix, those that ``rank`` keeps.
+    The lower triangle is read.
 
     >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
     tensor([[0., 0., 0.],

@@ -1,7 +1,7 @@
 """Singular values of matrices of any shape, and functions of them, over ``torch.ops.keel``.
 
 Matrices are (..., m, n). float16 and bfloat16 are computed in float32. A matrix with NaN or infinity
-gives NaN for itself alone.
+gives NaN; others in the batch do not.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Svd(NamedTuple):
 
 
 def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
-    """Singular value decomposition A = U diag(S) Vh with the gradient of ``rule``: :class:`keel.Masked` unless
-    another is given. Takes the place of :func:`torch.linalg.svd` with ``full_matrices=False``.
+    """Singular value decomposition A = U diag(S) Vh with the gradient of ``rule`` (default: :class:`keel.Masked`). A
+    drop-in replacement for :func:`torch.linalg.svd` with ``full_matrices=False``.
 
     In each column of U the entry of largest magnitude is positive.
 
-    The rule bounds 1 / (s_i - s_j), and 1 / (s_i + s_j) and 1 / s_i in the same way. The default equals torch's
-    gradient where no two values, and no value and zero, are closer than 10 sqrt(k) machine epsilons of the
-    largest. At repeated values it stays right for losses that see their vectors only as a whole.
+    The rule bounds 1 / (s_i - s_j), and 1 / (s_i + s_j) and 1 / s_i in the same way. The default gives torch's
+    gradient where no two values, and no value and zero, are closer than 10 sqrt(k) machine epsilons times the
+    largest. At repeated values it is right for losses that depend on their vectors only as a whole.
     :func:`singular`, :func:`polar` and :func:`procrustes` are exact there.
 
-    U, S and Vh cut to the leading values have the whole gradient: the dropped values take part in it.
+    If you truncate U, S and Vh by indexing, the gradient is still complete: it includes the dropped values.
 
     Differentiable to any order, backward and in forward mode. Where the default rule leaves pairs out, a second
-    derivative is an error; while a CUDA graph is captured and under vmap it is NaN, for those matrices alone.
+    derivative is an error. While a CUDA graph is captured, and under vmap, it is NaN for those matrices instead.
 
     >>> U, S, Vh = keel.svd(torch.tensor([[3.0, 0.0], [0.0, -2.0], [0.0, 0.0]]))
     >>> S
@@ -71,8 +71,8 @@ def svdvals(matrix: Tensor) -> Tensor:
 
 
 def nuclear_norm(matrix: Tensor) -> Tensor:
-    """The sum of the singular values. Its gradient is the polar factor, without directions whose values vanish;
-    differentiable to any order.
+    """The sum of the singular values. Its gradient is the polar factor, without directions whose values vanish.
+    Differentiable to any order.
 
     >>> A = torch.eye(2, requires_grad=True)
     >>> keel.nuclear_norm(A).backward()
@@ -100,17 +100,17 @@ def singular(
 def singular(
     matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: bool = False
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """U f(S) V^T, over all singular values or those that ``rank`` keeps. Its gradient is exact, also at repeated
-    values: the rectangular twin of :func:`spectral`.
+    """U f(S) V^T, over all singular values or those that ``rank`` keeps: the counterpart of :func:`spectral` for
+    matrices of any shape. Its gradient is exact, even at repeated values.
 
     ``function`` is "one", "identity", "inv", "inv(rtol=1e-06)", "power(exponent=0.5)" or
     "soft_threshold(threshold=0.1)". ``rank`` is :class:`keel.FullRank`, :class:`keel.LeadingCount` or
-    :class:`keel.LeadingEnergy`, which here counts squares of singular values. ``return_kept=True`` returns (...),
-    int64, too: how many values were kept, from the largest down.
+    :class:`keel.LeadingEnergy`, which here counts squares of singular values. ``return_kept=True`` also returns how
+    many values were kept, (...) int64.
 
-    Between kept and dropped values the gradient has a pole where they meet; pairs within 10 sqrt(k) machine
-    epsilons of the largest value get 0 there. At full rank "one", "identity" and "inv" differentiate to any order,
-    powers twice. A derivative that is not there is an error.
+    Between kept and dropped values the gradient has a pole where they meet. Pairs closer than 10 sqrt(k) machine
+    epsilons times the largest value get 0 there. At full rank "one", "identity" and "inv" can be differentiated to any
+    order, powers twice. A higher derivative is an error.
 
     >>> A = torch.diag(torch.tensor([4.0, 1.0, 0.01]))
     >>> keel.singular(A, "power(exponent=0.5)").diagonal()
@@ -141,8 +141,8 @@ def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
 
 
 def low_rank(matrix: Tensor, rank: RankPolicy) -> Tensor:
-    """The nearest matrix of the rank that ``rank`` says: :class:`keel.LeadingCount`, or :class:`keel.LeadingEnergy`
-    of squares of singular values.
+    """The nearest matrix of lower rank. ``rank`` is :class:`keel.LeadingCount`, or :class:`keel.LeadingEnergy`, which
+    counts squares of singular values.
 
     >>> keel.low_rank(torch.diag(torch.tensor([3.0, 2.0, 1.0])), keel.LeadingCount(2)).diagonal()
     tensor([3., 2., 0.])

@@ -1,9 +1,8 @@
 """Nearest orthogonal matrices and rotations, and registration of points, over ``torch.ops.keel``.
 
-Matrices are (..., m, n). Gradients are exact, also at repeated singular values, and differentiable to any
-order. They end only where the answer itself is ambiguous, and are finite there too: the directions between
-which nothing decides get 0. float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives
-NaN for itself alone.
+Matrices are (..., m, n). Gradients are exact, even at repeated singular values, and differentiable to any
+order. Where the answer itself is ambiguous they are finite: the directions that cannot be decided get 0.
+float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN; others in the batch do not.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ __all__ = ["Polar", "kabsch", "polar", "procrustes", "special_procrustes"]
 
 
 class Polar(NamedTuple):
-    """The ``factor`` (..., m, n) with orthonormal columns, for m < n rows, and the symmetric ``positive``
-    (..., n, n), no eigenvalue of which is negative."""
+    """The ``factor`` (..., m, n) with orthonormal columns (rows for m < n), and the symmetric ``positive``
+    (..., n, n), which has no negative eigenvalue."""
 
     factor: Tensor
     positive: Tensor
@@ -44,10 +43,10 @@ def polar(matrix: Tensor) -> Polar:
 
 
 def procrustes(matrix: Tensor) -> Tensor:
-    """The nearest matrix with orthonormal columns, for m < n rows, in the Frobenius norm: U V^T of A = U S V^T.
+    """The nearest matrix with orthonormal columns (rows for m < n) in the Frobenius norm: U V^T of A = U S V^T.
 
-    The gradient ends where two singular values vanish (for m != n: where one does). Pairs whose sum is within
-    10 sqrt(k) machine epsilons of the largest value get 0.
+    There is no derivative where two singular values vanish (for m != n: where one does). Pairs whose sum is at most
+    10 sqrt(k) machine epsilons times the largest value get 0.
 
     >>> A = torch.eye(3, requires_grad=True)
     >>> keel.procrustes(A)[0, 1].backward()  # torch.linalg.svd would give NaN here
@@ -75,10 +74,10 @@ def special_procrustes(
     """The nearest rotation to (..., n, n) matrices in the Frobenius norm: U diag(1, ..., 1, d) V^T with
     d = det(U V^T).
 
-    ``return_margin=True`` returns the margin (...) too: s_(n-1) + sign(det A) s_n, infinite for n = 1. At 0 two
-    rotations are equally near: the answer is one of them, and the directions between them get gradient 0, as soon
-    as the margin is within 10 sqrt(n) machine epsilons of the largest singular value. The gradient grows like
-    2 / margin. No gradient flows through the margin.
+    ``return_margin=True`` also returns the margin (...): s_(n-1) + sign(det A) s_n, infinite for n = 1. Where it is 0,
+    several rotations are equally near. The answer is then one of them, and the directions between them get gradient 0,
+    as soon as the margin is at most 10 sqrt(n) machine epsilons times the largest singular value. Elsewhere the
+    gradient grows like 2 / margin. No gradient flows through the margin.
 
     >>> A = torch.diag(torch.tensor([3.0, 2.0, -1.0]))
     >>> R, margin = keel.special_procrustes(A, return_margin=True)
@@ -107,15 +106,15 @@ def kabsch(
 def kabsch(
     P: Tensor, Q: Tensor, weights: Optional[Tensor] = None, *, scale: bool = False
 ) -> Union[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor, Tensor]]:
-    """The rotation R (..., d, d) and translation t (..., d) that take the points ``P`` (..., N, d) to ``Q`` with the
-    least weighted sum of squares: Q_i ~ R P_i + t for each point, so ``P @ R.mT + t.unsqueeze(-2)`` for all. Never a
-    mirror.
+    """The rotation R (..., d, d) and translation t (..., d) that map the points ``P`` (..., N, d) to ``Q`` with the
+    least weighted sum of squares: Q_i ~ R P_i + t for each point. ``P @ R.mT + t.unsqueeze(-2)`` are the moved points.
+    R is never a reflection.
 
-    ``weights`` (..., N), none negative, may hold zeros; only their ratios matter. ``scale=True`` finds the best factor
-    s (...) in Q_i ~ s R P_i + t and returns R, t, s. It is 1 where all points of P coincide.
+    ``weights`` (..., N) must not be negative, but may be zero; only their ratios matter. ``scale=True`` also finds the
+    best factor s (...) in Q_i ~ s R P_i + t and returns R, t, s. It is 1 where all points of P coincide.
 
-    Gradients flow to P, Q and weights, through :func:`special_procrustes`: points that leave the rotation open (all
-    on a line) get one of those that fit, and a finite gradient.
+    Gradients flow to P, Q and weights through :func:`special_procrustes`. If the points do not determine the rotation
+    (all on a line, for example), the result is one that fits, with a finite gradient.
 
     >>> P = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     >>> Q = torch.tensor([[5.0, 1.0], [5.0, 2.0], [3.0, 1.0]])  # a quarter turn, then (5, 1)

@@ -1,8 +1,8 @@
-"""Gradient rules and rank policies: what the operators are told, as small frozen values.
+"""Gradient rules and rank policies, as small frozen dataclasses.
 
-They mirror the structs of the C++ headers ``keel/gradient_rule.h`` and ``keel/spectral.h``. Each has a
-text, ``str(rule)``, which is what operators take, and which the core checks when a value is made. Where a
-rule or a policy is expected its text will do:
+They mirror the structs of the C++ headers ``keel/gradient_rule.h`` and ``keel/spectral.h``. Each can be written as a
+string, ``str(rule)``, which is what the operators take. The core checks it when the object is made. Every function
+that takes a rule or a policy also takes such a string:
 
 >>> str(keel.PowerIteration(terms=9))
 'power_iteration(terms=9)'
@@ -113,15 +113,15 @@ class _Term:
 
 @dataclass(frozen=True)
 class Analytic(_Term):
-    """The textbook rule, with 1 / (l_i - l_j): infinite or NaN at repeated eigenvalues."""
+    """The textbook rule, which divides by l_i - l_j: infinite or NaN at repeated eigenvalues."""
 
     _name = "analytic"
 
 
 @dataclass(frozen=True)
 class PowerIteration(_Term):
-    """The paper's rule: the first ``terms`` terms of the geometric series of 1 / (l_i - l_j) that
-    power iteration with deflation produces. Bounded by terms / abs(l), biased for close pairs."""
+    """The rule of Wang et al. (NeurIPS 2019): the first ``terms`` terms of the geometric series of 1 / (l_i - l_j)
+    that power iteration with deflation produces. Bounded by terms / abs(l), biased for close pairs."""
 
     _name = "power_iteration"
     terms: int = 19
@@ -129,7 +129,8 @@ class PowerIteration(_Term):
 
 @dataclass(frozen=True)
 class Taylor(_Term):
-    """The same series with equally many terms on both sides of a pair (antisymmetric kernel)."""
+    """The same series as :class:`PowerIteration`, with equally many terms for both eigenvectors of a pair. It is closer
+    to the true derivative for the same ``terms``."""
 
     _name = "taylor"
     terms: int = 9
@@ -145,10 +146,10 @@ class Lorentzian(_Term):
 
 @dataclass(frozen=True)
 class Masked(_Term):
-    """The textbook rule without the pairs closer than ``tolerance`` * largest abs(eigenvalue):
-    exact for losses that see a group of equal eigenvalues only as a whole (its projector, symmetric
-    functions of its eigenvalues). What a function of the matrix, V f(l) V^T, has inside such a group is
-    left out. None means 10 sqrt(n) machine epsilons."""
+    """The textbook rule without pairs closer than ``tolerance`` * largest abs(eigenvalue). It is exact for
+    losses that depend on a group of equal eigenvalues only as a whole (its projector, symmetric functions of its
+    eigenvalues). For a function of the matrix, V f(l) V^T, use :class:`Exact`. None means 10 sqrt(n) machine
+    epsilons."""
 
     _name = "masked"
     tolerance: Optional[float] = None
@@ -156,8 +157,9 @@ class Masked(_Term):
 
 @dataclass(frozen=True)
 class Exact(_Term):
-    """Divided differences of the function, finite at repeated eigenvalues. Between a kept and a
-    dropped eigenvalue, where no finite value need exist, ``terms`` terms of the paper's series."""
+    """The exact derivative of a function of the matrix, finite at repeated eigenvalues. Between a kept and a
+    dropped eigenvalue, where no finite derivative need exist, ``terms`` terms of :class:`PowerIteration`'s
+    series."""
 
     _name = "exact"
     terms: int = 19
@@ -192,11 +194,10 @@ class LeadingEnergy(_Policy):
 
 @dataclass(frozen=True)
 class Algorithm1(_Policy):
-    """The paper's Algorithm 1: walk down the spectrum and stop at the first eigenvalue that is not
-    above ``eps``, or whose Rayleigh quotient on the deflated matrix is off by
-    ``rayleigh_tolerance`` or more, or once ``energy`` of the sum is reached. None switches a
-    condition off. ``keep_reaching`` keeps the eigenvalue that reaches the energy, as the paper's
-    text has it; its pseudo-code drops that one."""
+    """Algorithm 1 of Wang et al. (NeurIPS 2019). It walks down the spectrum and stops at the first eigenvalue that is
+    not above ``eps``, or whose Rayleigh quotient on the deflated matrix is off by a fraction ``rayleigh_tolerance`` or
+    more, or once ``energy`` of the sum is reached. None switches a condition off. ``keep_reaching`` keeps the
+    eigenvalue that reaches the energy, as the paper's text says; its pseudo-code drops it."""
 
     _name = "algorithm1"
     eps: Optional[float] = 1e-4
@@ -222,7 +223,7 @@ def written(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> st
     if type(value) in kinds:
         return value._text
     names = ", ".join(kind.__name__ for kind in kinds)
-    hint = f" (an instance: {value.__name__}())" if isinstance(value, type) else ""
+    hint = f"; did you mean {value.__name__}()?" if isinstance(value, type) else ""
     raise TypeError(f"{operation}: expected {what} to be one of {names}, got {value!r}{hint}")
 
 

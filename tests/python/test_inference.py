@@ -120,7 +120,7 @@ def untied(layer):
         ),
         (lambda: hooked(nn.Conv2d(4, 6, 3), "after"), "Conv2d with forward hooks"),
         (lambda: hooked(nn.Conv2d(4, 6, 3), "before"), "Conv2d with forward pre-hooks"),
-        (lambda: Doubled(4, 6, 3), "what Conv2d does, got Doubled with a forward of its own"),
+        (lambda: Doubled(4, 6, 3), "a plain Conv2d, got Doubled with a forward of its own"),
         (lambda: Padded(4, 6, 3), "got Padded with a _conv_forward of its own"),
         (lambda: replaced(nn.Conv3d(4, 6, 3)), "got Conv3d with a forward of its own"),
         (lambda: untied(nn.Conv2d(4, 6, 3)), "expected weight and bias to be parameters"),

@@ -40,7 +40,7 @@ def test_eigh_takes_the_place_of_torchs(triangle):
 
 def test_eigh_says_where_the_triangle_belongs():
     m = torch.eye(2)
-    with pytest.raises(ValueError, match="expected a rule in second place, got 'U': write UPLO='U'"):
+    with pytest.raises(ValueError, match="expected a rule as the second argument, got 'U'; write UPLO='U'"):
         keel.eigh(m, "U")
     with pytest.raises(ValueError, match='expected UPLO to be "L" or "U", got \'lower\''):
         keel.eigh(m, UPLO="lower")
@@ -85,7 +85,7 @@ def test_exponents_are_numbers():
         keel.spectral(m, "sqrt", 2.0)
     torch.testing.assert_close(keel.powm(m, torch.tensor(3)), m @ m @ m)
     for power in (lambda p: keel.powm(m, p), lambda p: keel.spectral(m, "power", p)):
-        with pytest.raises(TypeError, match="expected an exponent that needs no gradient, got tensor"):
+        with pytest.raises(TypeError, match="expected an exponent that does not require a gradient, got tensor"):
             power(torch.tensor(0.5, requires_grad=True))
         for wrong in ("0.5", True, torch.ones(2), 1j):
             with pytest.raises(TypeError, match="expected exponent to be a number"):

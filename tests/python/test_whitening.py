@@ -153,7 +153,7 @@ def test_mean_far_above_deviation(layer):
 def test_few_samples_warn_once_and_work():
     layer = keel.nn.ZcaWhitening(16, group_size=8)
     x = torch.randn(5, 16)
-    with pytest.warns(UserWarning, match=r"ZcaWhitening: 5 samples .* of 8 .*of 16.*rank 4"):
+    with pytest.warns(UserWarning, match=r"ZcaWhitening: got 5 samples .* of 8 .*of 16.*rank 4"):
         assert layer(x).isfinite().all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""Puts whitening layers in the place of batch normalisation."""
+"""Replaces batch normalisation by whitening layers."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ def convert_batchnorm(
     """Swaps BatchNorm1d, 2d and 3d and SyncBatchNorm layers for whitening layers, and returns the
     model.
 
-    As :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`: the model is changed in place, except
-    where it is itself a BatchNorm; then the new layer is returned. Nothing is changed when anything
-    is wrong.
+    Like :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`, it changes the model in place, unless the
+    model itself is a BatchNorm; then the new layer is returned. If there is an error, nothing is changed.
 
     Args:
         model: searched recursively.
         layer: :class:`ZcaWhitening`, :class:`PcaDenoising` or :class:`PcaWhitening`.
         names: which layers: None for all, their names as in ``model.named_modules()``, or a
             function of name and module.
-        copy_affine: keep the very parameters ``weight`` and ``bias``: optimisers stay valid.
-        copy_statistics: begin with the running mean and variance of a BatchNorm that has seen
-            batches. The model then computes in evaluation what it computed before, until it is
-            trained. (Not for PcaWhitening, whose channels are others.)
-        options: passed to the layer. What is not given there is taken from the BatchNorm: momentum,
-            affine, track_running_stats and, of a SyncBatchNorm, process_group.
+        copy_affine: keep the parameters ``weight`` and ``bias`` as the same objects, so that optimisers stay valid.
+        copy_statistics: start with the running mean and variance of a BatchNorm that has seen
+            batches. Until it is trained, the model then computes in evaluation what it computed before.
+            (Not for PcaWhitening, whose output channels are different ones.)
+        options: passed to the layer, such as ``group_size``. Unless given here, momentum, affine,
+            track_running_stats and a SyncBatchNorm's process_group are taken from the BatchNorm.
 
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16))
     >>> model = keel.nn.convert_batchnorm(model, names=["1"], group_size=8)
@@ -75,7 +74,7 @@ def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
         names = list(names)
         missing = [name for name in names if name not in norms]
         if missing:
-            raise ValueError(f"{_HERE}: expected BatchNorm layers ({known}), got {missing}")
+            raise ValueError(f"{_HERE}: expected names of BatchNorm layers ({known}), got {missing}")
         chosen = {name: norms[name] for name in names}
     if not norms:
         raise ValueError(f"{_HERE}: expected a model with BatchNorm layers, got one without")

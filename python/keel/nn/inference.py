@@ -16,7 +16,7 @@ _is_dynamo_compiling: Any = getattr(_compiler, "is_dynamo_compiling", None)
 
 
 def exporting() -> bool:
-    """Whether a graph is being made that other programs shall run, without keel's operators."""
+    """Whether a graph is being exported for programs that do not have keel's operators."""
     if torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
         return True
     if _is_exporting is None:
@@ -30,7 +30,7 @@ def as_leaf(name: str, layer: nn.Module, input: Any) -> Any:
     path = input.tracer.path_of_module(layer)
     if not path:
         raise TypeError(
-            f"{name}: torch.fx traces models that have this layer in them, got the layer alone; put it into "
+            f"{name}: torch.fx cannot trace this layer on its own; trace the model that contains it, or put it into "
             "torch.nn.Sequential"
         )
     return input.tracer.create_proxy("call_module", path, (input,), {})
@@ -127,7 +127,7 @@ def _check_foldable(name: str, layer: nn.Module, matrix: Tensor) -> None:
     other = _what_else_it_does(layer, kind)
     if other is not None:
         raise ValueError(
-            f"{name}.fold_into: expected a layer that does what {kind.__name__} does, "
+            f"{name}.fold_into: expected a plain {kind.__name__}, "
             f"got {type(layer).__name__} with {other}"
         )
     if not all(isinstance(layer._parameters.get(p), nn.Parameter) for p in _given(layer)):

@@ -1,4 +1,4 @@
-"""Projection on the leading eigenvectors."""
+"""Projection onto the leading eigenvectors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .whitening import Whitening, _statistics_type
 class PcaDenoising(Whitening):
     """Standardises each channel as batch normalisation does, then keeps only the leading
     eigenvectors: y = weight * P D (x - mean) + bias, D = diag(variance + eps)^(-1/2), P the
-    projector on the eigenvectors of D Cov D + eps I that ``rank`` keeps.
+    projector onto the eigenvectors of D Cov D + eps I that ``rank`` keeps.
 
-    ``rank`` is :class:`keel.LeadingEnergy` (default: 0.99) or :class:`keel.LeadingCount`; other
-    arguments are those of :class:`keel.nn.whitening.Whitening`. The running statistics hold the
-    projector (``running_matrix``) and the biased variance (``running_variance``) apart.
+    ``rank`` is :class:`keel.LeadingEnergy` (default: 0.99) or another rank policy. The other arguments are
+    those of :class:`keel.nn.Whitening`. The running statistics hold the projector (``running_matrix``) and the
+    biased variance (``running_variance``) separately.
 
     >>> layer = keel.nn.PcaDenoising(6, rank=keel.LeadingCount(2))
     >>> y = layer(torch.randn(50, 6))

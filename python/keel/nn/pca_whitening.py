@@ -13,7 +13,7 @@ class PcaWhitening(Whitening):
 
     Output channels are ordered by variance and depend on the basis inside an eigenspace, so no rule
     can be exact at repeated eigenvalues: :class:`keel.Exact` means :class:`keel.Masked` here.
-    Arguments are those of :class:`keel.nn.whitening.Whitening`; all eigenvalues are kept by default.
+    Arguments are those of :class:`keel.nn.Whitening`. All eigenvalues are kept by default.
 
     >>> layer = keel.nn.PcaWhitening(6, rank=keel.LeadingCount(2))
     >>> y = layer(torch.randn(50, 6))

@@ -1,4 +1,4 @@
-"""Running statistics made again at frozen weights."""
+"""Recomputes running statistics at frozen weights."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def recalibrate(
     device: Optional[torch.device] = None,
     batch_norms: bool = True,
 ) -> None:
-    """Makes the running statistics of a model's norms again, as plain averages over batches at the
-    weights as they are.
+    """Recomputes the running statistics of a model's norms, as plain averages over batches at the
+    current weights.
 
-    While a model trains, its running statistics lag behind the weights, and whitening multiplies
-    what lags by up to 1/sqrt(eps) in directions of little variance. Do this before an evaluation,
-    before ``fold_into``, and for averaged weights. (``torch.optim.swa_utils.update_bn`` does the same
-    with the whole model in training mode, dropout included.)
+    While a model trains, its running statistics lag behind the weights, and whitening multiplies this
+    error by up to 1/sqrt(eps) in directions of little variance. Call this before an evaluation, before
+    ``fold_into``, and after averaging weights. (``torch.optim.swa_utils.update_bn`` does the same with
+    the whole model in training mode, dropout included.)
 
     Args:
-        model: called with each batch, without gradients, its norms in training mode and all else in
-            evaluation: no dropout, no random numbers.
-        batches: what the model takes, or lists and tuples that begin with it: a data loader.
-        count: at most this many of them; None for all.
+        model: called with each batch, without gradients, with its norms in training mode and everything else in
+            evaluation mode, so without dropout.
+        batches: inputs of the model, or lists or tuples whose first entry is the input, as from a data loader.
+        count: use at most this many batches; None for all.
         device: where to move each batch; None to leave it where it is.
-        batch_norms: also BatchNorm1d, 2d, 3d and SyncBatchNorm, not only whitening layers.
+        batch_norms: recompute BatchNorm1d, 2d, 3d and SyncBatchNorm too, not only whitening layers.
 
-    Afterwards modes and momenta are as they were, and what a layer says of its last step too. A norm that saw
-    no batch keeps its statistics; if a batch or a norm raises, all of them do. Layers over several processes
-    communicate as in training: all processes must take the same number of batches.
+    Afterwards modes and momenta are as before, and so are a layer's ``kept``, ``eigenvalues`` and ``covariance``. A
+    norm that saw no batch keeps its statistics; if a batch or a norm raises, all norms do. Layers over several
+    processes communicate as in training, so all processes must take the same number of batches.
 
     >>> model = torch.nn.Sequential(keel.nn.ZcaWhitening(8), torch.nn.BatchNorm1d(8))
     >>> keel.nn.recalibrate(model, [torch.randn(64, 8) for _ in range(5)])

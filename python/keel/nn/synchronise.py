@@ -21,7 +21,7 @@ def check_group(name: str, group: ProcessGroup) -> None:
     if isinstance(group, str) and group != "world":
         raise ValueError(f"{name}: expected a process group, 'world' or None, got {group!r}")
     if group is not None and not dist.is_available():
-        raise RuntimeError(f"{name}: expected no process group, this torch has no torch.distributed")
+        raise RuntimeError(f"{name}: got a process group, but this PyTorch was built without torch.distributed")
 
 
 def members(name: str, group: ProcessGroup) -> Tuple[Any, int]:
@@ -37,7 +37,7 @@ def members(name: str, group: ProcessGroup) -> Tuple[Any, int]:
         group = dist.group.WORLD
     size = dist.get_world_size(group)
     if size < 1:
-        raise RuntimeError(f"{name}: expected a group that this process belongs to, got another")
+        raise RuntimeError(f"{name}: expected a group that this process belongs to, got one that it does not")
     return group, size
 
 
@@ -48,7 +48,7 @@ def sum_over(group: Any, tensor: Tensor) -> None:
     except RuntimeError as error:
         raise RuntimeError(
             f"keel.nn: the sum over {dist.get_world_size(group)} processes failed in process "
-            f"{dist.get_rank(group)} (is another gone, or not at this layer?): {error}"
+            f"{dist.get_rank(group)} (has another process stopped, or skipped this layer?): {error}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What all whitening layers share: everything but the small matrix in the middle."""
+"""What all whitening layers share: everything except the map from covariance to matrix."""
 
 from __future__ import annotations
 
@@ -26,31 +26,32 @@ def _rename(items: Dict[str, Any], old: str, new: str) -> None:
 
 
 class Whitening(nn.Module):
-    """A norm layer for (N, C, ...) activations: moments -> small matrix -> affine.
+    """The base class of the norm layers for (N, C, ...) activations: moments -> small matrix -> affine.
 
-    Not used itself: see :class:`ZcaWhitening`, :class:`PcaDenoising` and :class:`PcaWhitening`,
-    which set the map from covariance to matrix and take these arguments.
+    Use :class:`ZcaWhitening`, :class:`PcaDenoising` or :class:`PcaWhitening`. They choose the map from
+    covariance to matrix and take these arguments.
 
     Args:
         num_features: C, the number of channels.
         group_size: d, channels that are whitened together. Default: all of them.
-        groups: the same said the other way, C / d.
+        groups: the number of groups, C / d. Give this or ``group_size``.
         eps: added to the covariance's diagonal.
         momentum: weight of the new batch in the running statistics; None for their plain average.
         affine: whether the output is scaled and shifted by the parameters ``weight`` and ``bias``.
         track_running_stats: whether running statistics are kept, and used in evaluation.
-        rule: how the gradient passes the eigendecomposition.
+        rule: the gradient rule of the eigendecomposition.
         rank: which eigenvalues are kept. None stands for the layer's default.
-        process_group: the processes whose batches make up one batch in training: one of
-            ``torch.distributed``'s groups, or "world" for all of them, looked up at every step. All
-            must take every step, forward and backward; some may have no samples. None stands for this
-            process alone. See docs/distributed.md.
+        process_group: the processes whose batches make up one batch in training: a group of
+            ``torch.distributed``, or "world" for all processes, looked up at every step. All must take every step,
+            forward and backward; some may have no samples. None means this process alone. See docs/distributed.md.
 
     A batch whose statistics are not finite gives NaN in the groups concerned and leaves the running statistics and
-    ``num_batches_tracked`` as they were. Of the last step on batch statistics the layer has ``kept`` (groups), int64:
-    how many eigenvalues of each group were kept; ``eigenvalues`` (groups, d), descending; and ``covariance``
-    (groups, d, d). They are None before the first step, and after one inside a transform of torch.func, whose tensors
-    end with it. Nothing has waited for them.
+    ``num_batches_tracked`` unchanged.
+
+    After a step on batch statistics these attributes describe it: ``kept`` (groups), int64, how many eigenvalues of
+    each group were kept; ``eigenvalues`` (groups, d), descending; and ``covariance`` (groups, d, d). They stay on the
+    device, and computing them does not make the host wait. They are None before the first step and after a step
+    inside a transform of torch.func.
     """
 
     _map = ""  # of annotated attributes torch.jit.script would want to know the type
@@ -116,7 +117,7 @@ class Whitening(nn.Module):
         state.setdefault("process_group", None)  # of layers pickled before there was one
         super().__setstate__(state)
 
-    # What a layer of this family says of itself.
+    # What each layer defines.
 
     @staticmethod
     def _default_rank(eps: float) -> RankPolicy:
@@ -133,7 +134,7 @@ class Whitening(nn.Module):
     # The life of a norm layer.
 
     def reset_running_stats(self) -> None:
-        """Back to mean 0 and the identity, with no batch seen."""
+        """Resets to mean 0 and the identity, with no batch seen."""
         if not self.track_running_stats:
             return
         with torch.no_grad():
@@ -142,7 +143,7 @@ class Whitening(nn.Module):
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
-        """Running statistics as new, weight 1 and bias 0."""
+        """Resets the running statistics, and sets weight to 1 and bias to 0."""
         self.reset_running_stats()
         if self.affine:
             nn.init.ones_(self.weight)
@@ -186,7 +187,7 @@ class Whitening(nn.Module):
         """What torch.jit.script compiles: this layer, with its settings as the texts that operators take."""
         if self.process_group is not None:
             raise RuntimeError(
-                f"{self._name()}: torch.jit.script takes no layer over several processes, got "
+                f"{self._name()}: torch.jit.script does not support layers over several processes, got "
                 f"process_group={self.process_group!r}"
             )
         self._settings = self._texts()
@@ -203,11 +204,10 @@ class Whitening(nn.Module):
     # Inference.
 
     def fold_into(self, layer: nn.Module) -> nn.Module:
-        """A copy of the convolution or linear layer before this one, with this one inside.
+        """A copy of ``layer``, the convolution or linear layer before this one, that computes both.
 
-        The layer before must compute what its parameters ``weight`` and ``bias`` say: one with forward
-        hooks, parametrizations (also old-style weight_norm, spectral_norm, prune) or a forward of its
-        own is an error.
+        ``layer`` must be plain: one with forward hooks, parametrizations (also old-style weight_norm,
+        spectral_norm, prune) or its own forward is an error.
 
         >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
         >>> x = torch.randn(4, 3, 9, 9)
@@ -336,8 +336,8 @@ class Whitening(nn.Module):
         if 1 < samples < self.group_size:
             self._warned = True
             warnings.warn(
-                f"{self._name()}: {samples} samples for groups of {self.group_size} channels (of "
-                f"{self.num_features}): covariances have rank {samples - 1} at most; smaller "
-                "groups or larger batches give full rank",
+                f"{self._name()}: got {samples} samples for groups of {self.group_size} channels (of "
+                f"{self.num_features}), so covariances have rank {samples - 1} at most; use a smaller "
+                "group_size or larger batches for full rank",
                 stacklevel=4,
             )
