@@ -77,8 +77,8 @@ std::string to_string(const GradientRule& rule);
 GradientRule gradient_rule(std::string_view text,
                            std::string_view operation = "keel::gradient_rule");
 
-/// `dL_dvalues` (batch x n) or `dL_dvectors` may be null: taken as zero. `dL_dmatrix` is written
-/// whole and is symmetric. Null vectors of both gradients give zeros.
+/// `values` and `vectors` are eigh's, in either order. `dL_dvalues` (batch x n) or `dL_dvectors` may be null, which
+/// stands for zero; if both are, dL_dmatrix is zero. `dL_dmatrix` is symmetric, and both triangles are written.
 namespace reference {
 void eigh_backward(const GradientRule& rule, const double* values, Matrices<const double> vectors,
                    const double* dL_dvalues, Matrices<const double> dL_dvectors,

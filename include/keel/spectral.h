@@ -105,6 +105,7 @@ SpectralRule spectral_rule(std::string_view text,
 /// that was itself added up with roundings may put them. Between two such zeros no gradient flows (the
 /// slope is infinite).
 ///
+/// `values` are descending, as eigh writes them with EighOrder::descending: rank counts from the largest.
 /// `rank` holds one number per matrix and is never null. Matrices whose values are NaN give rank 1
 /// and NaN.
 namespace reference {

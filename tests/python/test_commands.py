@@ -34,6 +34,7 @@ ELSEWHERE = {
     "make lint": ".ci/run",
     "cmake --preset release": "Makefile",
     "cmake --preset release && cmake --build --preset release": "Makefile",
+    "cmake --build --preset release": "Makefile",
     "cmake --build --preset release --target <one>": "Makefile",
     "cmake --install build --prefix <where>": "tests/consumer/run.cmake",
     "ctest --preset release -R eigh": "Makefile",
@@ -50,6 +51,8 @@ NOT_RUN = {
     "make docs": "installs Sphinx and takes half a minute; tests check the links of the pages it is made of",
     "make deb": "builds keel anew and installs what packages are made with; make test-deb uses what it makes",
     "PYTHONPATH=python python3 examples/rotations.py": "minutes, and it draws a picture into the tree",
+    "cmake --preset release -DKEEL_TORCH=OFF -DKEEL_TESTS=OFF -DKEEL_BENCH=OFF":
+        "would change the build at hand; the preset sanitize builds the core alone",
     "make demo": "trains for minutes; the tests run the commands it is made of with smaller sets",
     "make fuzz": "a minute for each reader; make test attacks each for two seconds",
     "make fuzz SECONDS=600 ARGS=npy": "ten minutes",
@@ -69,6 +72,8 @@ NOT_RUN = {
 FENCES = {
     ("README.md", "cpp"): "tests/readme_test.sh",
     ("README.md", "cmake"): "tests/consumer/project/CMakeLists.txt",
+    ("docs/core.md", "cpp"): "tests/readme_test.sh",
+    ("docs/core.md", "cmake"): "tests/consumer/project/CMakeLists.txt",
     ("docs/install.md", "cmake"): "tests/consumer/project/CMakeLists.txt",
     ("docs/distributed.md", "cpp"): "tests/distributed/gloo_rank.cpp",
     ("docs/lab.md", "toml"): "tests/python/test_commands.py",
