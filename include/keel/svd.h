@@ -1,6 +1,7 @@
 #pragma once
 
-// Stage: matrix -> singular values, singular vectors.
+// Stage: matrix of any shape -> singular values, singular vectors. The core has no gradient of it: with LibTorch that is
+// libtorch/svd_formula.h, derived in docs/rectangular.md.
 
 #include <cstdint>
 
@@ -23,7 +24,7 @@ enum class SvdStatus : std::uint8_t {
 ///
 /// - `values` holds batch x k numbers, none negative, in descending order. `left` is U (m x k) and `right` V^T
 ///   (k x n): column i of U and row i of V^T belong to values[i].
-/// - Columns of U and rows of V^T are orthonormal, also where values are zero. In each column of U the entry of largest
+/// - Columns of U and rows of V^T are orthonormal, even where values are zero. In each column of U the entry of largest
 ///   magnitude (the first such one) is positive.
 /// - Not by A^T A: errors of values are relative to the largest, and small values have digits of their own where the
 ///   matrix is steep by its rows or columns alone, D1 C D2 with a well-conditioned C.
@@ -34,7 +35,7 @@ enum class SvdStatus : std::uint8_t {
 ///   Another batch size may select another kernel: then results agree to rounding.
 /// - m = 0, n = 0 and batch = 0 are valid. The results must not overlap `matrices`.
 namespace reference {
-/// One-sided Jacobi in the widest type there is: slow, plain, and the truth the others are held to.
+/// One-sided Jacobi in the widest type there is: slow, plain, and what the others are tested against.
 void svd(Rectangles<const double> matrices, double* values, Rectangles<double> left,
          Rectangles<double> right, SvdStatus* status = nullptr);
 }  // namespace reference

@@ -1,3 +1,5 @@
+// The sums that the gradients of affine.cpp and of a whole layer start from.
+
 #include "activation_tensors.h"
 #include "autograd.h"
 #include "check.h"

@@ -1,3 +1,5 @@
+// The operator eigh. Its gradient is eigh_backward, in gradient_rule.cpp.
+
 #include "keel/eigh.h"
 
 #include "autograd.h"

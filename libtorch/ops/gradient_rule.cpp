@@ -1,3 +1,5 @@
+// The operator eigh_backward: the gradient of eigh.cpp under a gradient rule.
+
 #include "keel/gradient_rule.h"
 
 #include "autograd.h"

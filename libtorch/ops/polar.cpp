@@ -1,3 +1,5 @@
+// polar: the factor of procrustes.cpp, and beside it the symmetric positive one.
+
 #include "keel/torch/polar.h"
 
 #include "autograd.h"

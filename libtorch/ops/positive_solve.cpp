@@ -1,3 +1,5 @@
+// The equation in the symmetric polar factor that second derivatives of procrustes.cpp solve.
+
 #include "autograd.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"

@@ -1,3 +1,5 @@
+// procrustes and special_procrustes, by the core's polar or by svd. The gradient is procrustes_backward.cpp.
+
 #include "keel/torch/procrustes.h"
 
 #include <limits>

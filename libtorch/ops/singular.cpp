@@ -1,3 +1,5 @@
+// singular, U f(S) V^T, and the functions named after an f. The gradient is singular_backward.cpp.
+
 #include "keel/torch/singular.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The operator svd. Its gradient is svd_backward.cpp.
+
 #include "keel/svd.h"
 
 #include "autograd.h"

@@ -1,3 +1,5 @@
+// The gradient of svd.cpp under a gradient rule. The formula is svd_formula.h: tensor operations, not the core.
+
 #include "autograd.h"
 #include "check.h"
 #include "gradient_rule_formula.h"

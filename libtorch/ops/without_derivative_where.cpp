@@ -1,3 +1,5 @@
+// The identity, with an error or NaN as its derivative where a further derivative is not known.
+
 #include "autograd.h"
 #include "device.h"
 #include "ops/operators.h"
