@@ -1,7 +1,7 @@
 #pragma once
 
-// Stage: matrix, center, bias, activations -> output. Back: dL_doutput -> dL_dinput here; the
-// gradients of matrix and bias are moments.h's cross_moments.
+// Stage: matrix, center, bias, activations -> output. Backward: dL_doutput -> dL_dinput here; the
+// gradients of matrix and bias are cross_moments in moments.h.
 
 #include "keel/activations.h"
 #include "keel/executor.h"
@@ -40,7 +40,7 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
             const Executor& executor = serial());
 
-/// The way back through affine, and through moments where the matrix came from them, in one pass:
+/// The gradient of affine, and of moments if the matrix came from them, in one pass:
 ///     dL_dinput = matrix^T dL_doutput + (2/m) sym(dL_dcovariance) (input - mean) + (1/m) dL_dmean
 /// A null dL_dcovariance or dL_dmean is zero; without dL_dcovariance the input is not read and may
 /// be empty (a layer in evaluation).

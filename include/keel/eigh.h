@@ -1,6 +1,6 @@
 #pragma once
 
-// Stage: symmetric matrix -> eigenvalues, eigenvectors. The gradient's way back is gradient_rule.h.
+// Stage: symmetric matrix -> eigenvalues, eigenvectors. Its gradient is gradient_rule.h.
 
 #include <cstdint>
 
@@ -10,15 +10,15 @@
 
 namespace keel {
 
-/// Of the eigenvalues, smallest or largest first. torch, NumPy and LAPACK have them ascending; rank policies count from
-/// the largest.
+/// Whether the smallest or the largest eigenvalue comes first. torch, NumPy and LAPACK use ascending order; rank
+/// policies (spectral.h) need descending.
 enum class EighOrder : std::uint8_t { ascending, descending };
 
 enum class EighStatus : std::uint8_t {
   converged = 0,
   not_finite = 1,     ///< the matrix held NaN or infinity: its values and vectors are NaN
-  by_fallback = 2,    ///< the fast solver hit its bound, the Jacobi solver answered instead
-  not_converged = 3,  ///< cuSOLVER did not say it converged: values and vectors are NaN
+  by_fallback = 2,    ///< the fast solver hit its iteration limit, and the Jacobi solver took over
+  not_converged = 3,  ///< cuSOLVER did not report convergence: values and vectors are NaN
 };
 
 /// Batched symmetric eigendecomposition M = V diag(values) V^T. The contract, for every backend:
@@ -31,16 +31,16 @@ enum class EighStatus : std::uint8_t {
 /// - `status`, if not null, receives one entry per matrix.
 /// - A matrix with NaN or infinity in its lower triangle gives NaN, and no other matrix is
 ///   affected.
-/// - Every finite matrix is solved: iterations are bounded, and a Jacobi fallback takes what is
-///   left. (Not where cuSOLVER solves, see cuda::eigh.)
-/// - A row whose entries beside the diagonal are all exactly zero (a dead channel's) has its diagonal
-///   entry for an eigenvalue, to the last bit, and a unit vector. (Where cuSOLVER solves, to rounding;
+/// - Every finite matrix is solved: iterations are bounded, and a Jacobi solver takes over at the limit.
+///   (Not where cuSOLVER solves, see cuda::eigh.)
+/// - If all entries of a row beside the diagonal are exactly zero (a dead channel), the diagonal entry is an
+///   eigenvalue to the last bit, and its vector is a unit vector. (Where cuSOLVER solves, to rounding;
 ///   on CUDA an entry under 2^-126 of the largest, in float64 2^-1022, may become 0.)
-/// - Errors of values are relative to the largest magnitude in the matrix: small eigenvalues are not promised
-///   digits of their own. They have them if the matrix falls into parts with nothing but exact zeros between
-///   them, in any order of the rows: then errors are relative to the part's own largest, as if it were solved
-///   alone, and vectors are zero outside their part. (On CUDA where one launch solves; beyond, for
-///   parts of one row only, the dead channel above.)
+/// - Errors of values are relative to the largest magnitude in the matrix, so small eigenvalues may lose all
+///   digits. The exception is a matrix that falls into parts with only exact zeros between them, in any order
+///   of the rows. Then errors are relative to the part's own largest, as if it were solved alone, and vectors
+///   are zero outside their part. (On CUDA this holds where one launch solves; beyond that only for parts of
+///   one row, the dead channel above.)
 /// - Scale-free: matrices are scaled by a power of two to unit size and scaled back.
 /// - A matrix's result does not depend on its batch-mates, its place in the batch or the
 ///   executor, to the last bit. Another batch size may select another kernel: then results agree
@@ -48,7 +48,7 @@ enum class EighStatus : std::uint8_t {
 /// - n = 0 and batch = 0 are valid. `vectors` must not overlap `matrices`.
 /// - Temporary memory is O(threads * n^2).
 namespace reference {
-/// Cyclic two-sided Jacobi in float64: slow, plain, and the truth the others are held to.
+/// Cyclic two-sided Jacobi in float64: slow, plain, and what the others are tested against.
 void eigh(Matrices<const double> matrices, double* values, Matrices<double> vectors,
           EighOrder order, EighStatus* status = nullptr);
 }  // namespace reference

@@ -6,7 +6,7 @@
 namespace keel {
 
 /// Thrown for arguments that break a contract. The message names the operation, what was expected
-/// and what came.
+/// and what it got.
 class Error : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stage: dL_dvalues, dL_dvectors -> dL_dmatrix. The way back through eigh.h.
+// Stage: dL_dvalues, dL_dvectors -> dL_dmatrix. The gradient of eigh.h.
 //
 // With B = V^T dL_dvectors every rule has the form
 //     dL_dmatrix = V (W + diag(dL_dvalues)) V^T
@@ -25,8 +25,8 @@ struct Analytic {
   static void fields(auto&&, auto&&) {}
 };
 
-/// The paper's rule: the textbook quotient as the first `terms` terms of the geometric series that
-/// power iteration with deflation would produce. Bounded by terms / |l|, biased for close
+/// The rule of Wang et al. (NeurIPS 2019), "the paper": the textbook quotient as the first `terms` terms of the
+/// geometric series that power iteration with deflation would produce. Bounded by terms / |l|, biased for close
 /// eigenvalues.
 struct PowerIteration {
   int terms = 19;
@@ -51,10 +51,10 @@ struct Lorentzian {
   static void fields(auto&& self, auto&& visit) { visit("width", self.width, term::kAboveZero); }
 };
 
-/// The textbook rule with pairs closer than tolerance * largest |eigenvalue| left out: exact for every
-/// loss that sees an eigenspace only through its projector and symmetric functions of its eigenvalues. A
-/// function of the matrix, V f(l) V^T, sees more, also where it is V diag(l) V^T: what it has inside an
-/// eigenspace is left out (spectral.h's exact rule has it). Empty means 10 sqrt(n) epsilons.
+/// The textbook rule without pairs closer than tolerance * largest |eigenvalue|. It is exact for every loss that
+/// depends on an eigenspace only through its projector and symmetric functions of its eigenvalues. It is not exact for
+/// functions of the matrix, V f(l) V^T, not even V diag(l) V^T: use spectral.h and its exact rule for those. Empty
+/// means 10 sqrt(n) epsilons.
 struct Masked {
   std::optional<double> tolerance = std::nullopt;
 
@@ -72,8 +72,8 @@ void validate(const GradientRule& rule);
 /// The rule as text: "power_iteration(terms=19)", "masked".
 std::string to_string(const GradientRule& rule);
 
-/// The rule that a text says (keel/term.h). Throws keel::Error, in the name of `operation`, with what was
-/// expected, what came and where.
+/// Reads a rule from text (keel/term.h). Throws keel::Error, in the name of `operation`, with what was
+/// expected, what it got and where.
 GradientRule gradient_rule(std::string_view text,
                            std::string_view operation = "keel::gradient_rule");
 

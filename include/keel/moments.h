@@ -1,8 +1,8 @@
 #pragma once
 
-// Stage: activations -> mean, covariance of each group; or their sums, for processes to add up. Its way
-// back is part of affine_backward. cross_moments is the same pass over two activations: what a layer's
-// backward starts with.
+// Stage: activations -> mean, covariance of each group; or their sums, for processes to add up. Its gradient is
+// part of affine_backward. cross_moments is the same pass over two activations, with which a layer's backward
+// starts.
 
 #include <cstdint>
 
@@ -29,9 +29,9 @@ constexpr std::int64_t partial_moments_size(std::int64_t channels, std::int64_t 
 /// - Sums are taken about a shift found from a few samples of the data, so |mean| >> deviation
 ///   costs no accuracy; in A over short runs of samples and in float64 across them, so large m
 ///   costs none.
-/// - Range: float32 sums that overflow are taken again in float64, so that a mean or covariance that fits
-///   in A is found. (In float64 m times it has to fit.) On CUDA that costs a pass over two channels by one block
-///   for each entry that overflowed, and so does NaN or infinity, up to the first one.
+/// - Range: float32 sums that overflow are computed again in float64, so that a mean or covariance that fits
+///   in A is found. (In float64 m times the result has to fit.) On CUDA that costs a pass over two channels by one
+///   block for each entry that overflowed, and so does NaN or infinity, up to the first one.
 /// - NaN or infinity in a channel leaves nothing finite in that channel's mean and its row and
 ///   column of the covariance, and reaches no other entry.
 /// - Results do not depend on the executor, to the last bit. Orders agree to rounding.
@@ -50,8 +50,8 @@ template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Executor& executor = serial());
 
-/// The sums about `shift` (channels; null: zero), which are taken about one near the data and moved in
-/// float64. Of no channels nothing is written.
+/// The sums about `shift` (channels; null: zero). They are computed about a shift near the data and moved in
+/// float64. With no channels nothing is written.
 template <typename T>
 void partial_moments(Activations<const T> input, const double* shift, double* sums,
                      const Executor& executor = serial());

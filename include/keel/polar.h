@@ -1,6 +1,6 @@
 #pragma once
 
-// Stage: matrix -> nearest orthogonal matrix or rotation, and the gradient's way back.
+// Stage: matrix -> nearest orthogonal matrix or rotation, and its gradient.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace keel {
 
-/// What is left of a decomposition beside the polar factor itself: with it the gradient needs no other.
+/// What backward needs besides the polar factor itself, so that it does not have to decompose again.
 template <typename T>
 struct PolarFactors {
   T* values = nullptr;       ///< t below, batch x k
@@ -28,7 +28,7 @@ enum class PolarKind : std::uint8_t {
 /// A (Procrustes, Kabsch, Wahba). D = diag(1, ..., 1, d), where d = det(U) det(V) for `rotation` and 1 for `orthogonal`.
 /// The contract, for every backend:
 ///
-/// - R is orthonormal to rounding, also where values are zero.
+/// - R is orthonormal to rounding, even where values are zero.
 /// - `margin`, if not null, receives one number per matrix: how far A is from one whose answer is ambiguous. s_k for
 ///   `orthogonal`; s_{k-1} + d s_k for `rotation`. Infinity where nothing can be ambiguous: k = 0, rotations of one row.
 /// - `factors`, if not null, receives t and V^T of what follows, t descending by magnitude.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Stage: a batch's statistics -> running statistics. It has no way back: they are no part of a graph.
+// Stage: a batch's statistics -> running statistics. It has no gradient: running statistics are not part
+// of the graph.
 
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 
 // Stage: values, vectors -> f(M) = V f(values) V^T, over all eigenvalues or the leading `rank` of
-// them. Back: dL_dresult -> dL_dmatrix, by the exact rule (no pole at repeated eigenvalues) or a
+// them. Backward: dL_dresult -> dL_dmatrix, by the exact rule (no pole at repeated eigenvalues) or a
 // GradientRule.
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace keel {
 
-/// What is done to each eigenvalue. `one` with a rank cut is the projector on the leading
+/// The function f of each eigenvalue. `one` with a rank cut is the projector onto the leading
 /// eigenvectors.
 struct SpectralFunction {
   enum class Kind { one, sqrt, inv_sqrt, inv, log, exp, power };

@@ -4,14 +4,14 @@
 //
 //     power_iteration(terms=19)          zca(eps=0.01, rank=leading_count(count=8))
 //
-// A struct that is written so has a name and lists its fields once:
+// A struct that can be written this way has a name and lists its fields once:
 //
 //     static constexpr const char* kName = "power_iteration";
 //     static void fields(auto& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 //
-// and a std::variant of such structs has all of the below. Reading is strict and knows no locale. Fields come in
-// any order. One that is left out is taken from the term around it where that has it, or else has its default:
-// in zca(eps=0.01, rank=algorithm1) both eps are 0.01. An empty optional is "off".
+// and a std::variant of such structs has everything below. Reading is strict and ignores the locale. Fields may come in
+// any order. A missing field takes its value from the enclosing term if that has a field of the same name, and else its
+// default: in zca(eps=0.01, rank=algorithm1) both eps are 0.01. An empty optional is "off".
 
 #include <concepts>
 #include <cstdint>
@@ -44,7 +44,7 @@ inline constexpr bool kIsVariant = false;
 template <typename... A>
 inline constexpr bool kIsVariant<std::variant<A...>> = true;
 
-/// As short as can be without losing a digit.
+/// The shortest text that reads back as the same number.
 std::string written(double number);
 std::string written(std::int64_t number);
 inline std::string written(int number) { return written(std::int64_t(number)); }
@@ -130,7 +130,7 @@ void check(const std::variant<A...>& value) {
 }
 
 /// Reads a term from left to right. Errors are keel::Error in the name of `operation`, with what was expected,
-/// what came and where.
+/// what it got and where.
 class Reader {
  public:
   Reader(std::string_view operation, std::string_view text) : operation_(operation), text_(text) {}
@@ -233,7 +233,7 @@ class Reader {
   std::size_t at_ = 0;
 };
 
-/// The variant that a text says, checked.
+/// Reads a variant from text and checks it.
 template <typename Variant>
 Variant read(std::string_view operation, std::string_view text) {
   Variant value;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Stage: the way back through matrix = diag(weight) S, by which a layer's learned weights join its matrix S.
-// Forward is one elementwise product and has no kernel of its own. Back: cross moments -> dL_dweight, dL_dmean,
-// dL_dlayer_matrix, and the matrix once more, all in one go.
+// Stage: the gradient of matrix = diag(weight) S, which scales a layer's matrix S by its learned weights. Forward is one
+// elementwise product and needs no function. Backward: cross moments -> dL_dweight, dL_dmean, dL_dlayer_matrix, and the
+// matrix again, all at once.
 
 #include "keel/executor.h"
 #include "keel/matrices.h"
@@ -17,7 +17,7 @@ namespace keel {
 ///
 /// - `weight`, `sum`, `dL_dweight` and `dL_dmean` hold one number per channel, the groups' channels
 ///   one after another. A null weight is one.
-/// - Null outputs are not wanted. Without dL_dmean `sum` is not read.
+/// - Outputs may be null, and are then not computed. Without dL_dmean `sum` is not read.
 /// - NaN in a group stays in it. Sums are taken in a fixed order: results do not depend on the
 ///   executor or the run, to the last bit.
 /// - No groups and d = 0 are valid. Outputs must not overlap inputs.

@@ -1,14 +1,13 @@
 #pragma once
 
-// A whitening layer's training step, one call a direction: moments -> layer_matrix -> times the weight -> affine, and the
-// way back. Where several processes share a batch it is two calls a direction, and between them the
+// A whitening layer's training step, with one call forward and one backward: moments -> layer_matrix -> times the
+// weight -> affine. Where several processes share a batch, each direction is two calls, and between them the
 // numbers that the first one wrote are summed over the processes:
 //
 //     partial_moments       | sum |  whiten_apply
 //     whiten_backward_sums  | sum |  whiten_backward_apply
 //
-// The stages' contracts are those of their headers; a device that gains from knowing what follows what has
-// them fused here.
+// The stages' contracts are in their headers. On CUDA stages are fused here where that is faster.
 
 #include <concepts>
 #include <functional>
@@ -22,7 +21,7 @@
 
 namespace keel {
 
-/// What forward finds out about the batch, all of which backward needs. A view: it owns nothing.
+/// What forward computes from the batch and backward needs. A view: it owns nothing.
 template <typename A>
 struct WhitenState {
   A* mean = nullptr;         ///< channels
@@ -33,8 +32,8 @@ struct WhitenState {
   operator WhitenState<const A>() const { return {mean, covariance, layer_matrix, spectrum}; }
 };
 
-/// Where activations go: memory that is there, or a function that gets it. It is called once, when the
-/// scratch of the passes before is given back: scratch and result are never held together.
+/// Where activations go: memory, or a function that allocates it. The function is called once, after the
+/// scratch memory of the earlier passes has been released, so that both are never held at the same time.
 template <typename T>
 struct Destination {
   Destination(Activations<T> there) : get([there] { return there; }) {}
@@ -48,8 +47,8 @@ struct Destination {
 ///
 ///     output = diag(weight) S (input - mean) + bias
 ///
-/// - Forward fills the state, and backward reads it. `weight` and `bias` hold one number per channel; null
-///   ones are one and zero. So do `dL_dweight` and `dL_dbias`, which are written either way.
+/// - Forward fills the state, and backward reads it. `weight` and `bias` hold one number per channel; null stands
+///   for one and zero. `dL_dweight` and `dL_dbias` hold one number per channel too, and are always written.
 /// - NaN in a group stays in it.
 ///
 /// Over several processes:
