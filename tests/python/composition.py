@@ -52,14 +52,16 @@ def cell(row, title):
 
 HEAD = """# What keel composes with
 
-Made by `tests/python/composition.py --page`, which runs every cell and compares it with the same thing made of torch's
-own operators (`torch.linalg.eigh` where eigenvalues are apart). A cell is *yes*, or *error*: then what is missing is
-said by an error, never by wrong numbers. An empty cell: this torch or this machine has not what the row is about.
+Each row is something that torch does with a function or a model. `tests/python/composition.py --page` writes this
+page. It runs every cell and compares the result with the same computation in torch's own operators
+(`torch.linalg.eigh` where eigenvalues are apart). *yes* means that they agree. *error* means that keel does not
+support it and raises an error; it never returns wrong numbers. A cell is empty if this version of torch, or the
+machine, does not have the feature.
 
-Functions are at full rank, `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`; where
-eigenvalues are cut off, as its default does, its second derivatives are errors, as `PcaDenoising`'s are. Layers train
-on the batch's statistics; `func` is `torch.func`, or `functorch` with torch 1.13. Running statistics move inside `grad`
-and `jvp` as outside, and are an error inside `vmap`, as BatchNorm's are: there take `track_running_stats=False`.
+Functions are at full rank, and `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`. With
+its default, which may drop eigenvalues, its second derivatives are errors, as `PcaDenoising`'s are. Layers use the
+batch's statistics. `func` is `torch.func`, or `functorch` with torch 1.13. Running statistics are updated inside
+`grad` and `jvp` as usual. Inside `vmap` they are an error, as BatchNorm's are: use `track_running_stats=False` there.
 """
 
 
