@@ -227,7 +227,7 @@ Tensor unless_repeated(const Tensor& derivative, const Tensor& values, const Mas
               "keel::eigh: no second derivative in forward mode under rule ",
               to_string(GradientRule(rule)),
               " at repeated eigenvalues; nest torch.func.grad or use two backward passes, which "
-              "have it for a loss that sees an eigenspace as a whole");
+              "have it for a loss that depends on an eigenspace only as a whole");
   return derivative;
 }
 

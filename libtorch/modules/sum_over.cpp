@@ -8,7 +8,7 @@ void sum_over(const ProcessGroup& group, torch::Tensor& tensor) {
   } catch (const std::exception& error) {
     const auto* torchs = dynamic_cast<const c10::Error*>(&error);
     TORCH_CHECK(false, "keel::nn: the sum over ", group.size(), " processes failed in process ",
-                group.process(), " (is another gone, or not at this layer?): ",
+                group.process(), " (has another process stopped, or skipped this layer?): ",
                 torchs != nullptr ? torchs->what_without_backtrace() : error.what());
   }
 }

@@ -10,13 +10,13 @@ struct Registration {
   torch::Tensor scale;        ///< (...); ones unless asked for
 };
 
-/// The rigid motion that takes the points P (..., N, d) to Q (..., N, d) with the least weighted sum of squares: Q_i ~ scale
-/// rotation P_i + translation. Never a mirror.
+/// The rigid motion that maps the points P (..., N, d) to Q (..., N, d) with the least weighted sum of squares: Q_i ~ scale
+/// rotation P_i + translation. Never a reflection.
 ///
-/// - `weights` (..., N), none negative, may hold zeros; undefined means all alike. Only their ratios matter.
-/// - With `scale` the best factor comes too (Umeyama). It is 1 where all points of P coincide.
-/// - All three outputs have gradients with respect to P, Q and weights, as exact as those of special_procrustes, which finds
-///   the rotation: points that leave it open (all on a line) get one of those that fit, and a finite gradient.
+/// - `weights` (..., N) must not be negative, but may be zero; undefined means equal weights. Only their ratios matter.
+/// - With `scale` the best factor is found too (Umeyama). It is 1 where all points of P coincide.
+/// - All three outputs have gradients with respect to P, Q and weights, as exact as those of special_procrustes. If the points
+///   do not determine the rotation (all on a line, for example), the result is one that fits, with a finite gradient.
 Registration kabsch(const torch::Tensor& P, const torch::Tensor& Q,
                     const torch::Tensor& weights = {}, bool scale = false);
 

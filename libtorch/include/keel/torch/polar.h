@@ -5,8 +5,8 @@
 namespace keel {
 
 struct Polar {
-  torch::Tensor factor;    ///< (..., m, n), with orthonormal columns, for m < n rows
-  torch::Tensor positive;  ///< (..., n, n), symmetric, no eigenvalue negative
+  torch::Tensor factor;    ///< (..., m, n), with orthonormal columns (rows for m < n)
+  torch::Tensor positive;  ///< (..., n, n), symmetric, without negative eigenvalues
 };
 
 /// The polar decomposition A = factor * positive of (..., m, n) matrices. `factor` is keel::procrustes(A), with its

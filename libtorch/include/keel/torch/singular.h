@@ -12,7 +12,7 @@
 
 namespace keel {
 
-/// What is done to each singular value.
+/// The function f of each singular value.
 struct UnitValues {
   static constexpr const char* kName = "one";
   static void fields(auto&&, auto&&) {}
@@ -28,7 +28,7 @@ struct InverseValues {
   static constexpr const char* kName = "inv";
   static void fields(auto&& self, auto&& visit) { visit("rtol", self.rtol, term::kFromZero); }
 };
-/// s^exponent. Of a negative exponent zero has none: the matrix's result is NaN.
+/// s^exponent. With a negative exponent a zero value makes the matrix's result NaN.
 struct PowerOfValues {
   double exponent = 1.0;
 
@@ -59,19 +59,20 @@ struct Singular {
 };
 
 /// U f(S) V^T of (..., m, n) matrices A = U S V^T, over all singular values or those that `rank` keeps: FullRank, LeadingCount, or
-/// LeadingEnergy, which counts squares of singular values. The rectangular twin of keel::spectral.
+/// LeadingEnergy, which counts squares of singular values. The counterpart of keel::spectral for matrices of
+/// any shape.
 ///
-/// - The gradient is exact, also at repeated values. Between kept and dropped values it has a pole where they meet, which is
-///   part of the problem: pairs within 10 sqrt(k) machine epsilons of the largest value get 0 there.
-/// - At full rank `one`, `identity` and `inv` (with the default rtol) differentiate to any order, powers twice. A derivative that
-///   is not there is an error, never a wrong number.
+/// - The gradient is exact, even at repeated values. Between kept and dropped values it has a true pole where they meet:
+///   pairs closer than 10 sqrt(k) machine epsilons times the largest value get 0 there.
+/// - At full rank `one`, `identity` and `inv` (with the default rtol) can be differentiated to any order, powers twice. A
+///   higher derivative is an error, never a wrong number.
 Singular singular(const torch::Tensor& matrix, const SingularFunction& function,
                   const RankPolicy& rank = FullRank{});
 
-/// The Moore-Penrose inverse (..., n, m). Its gradient takes values that are dropped for what they are.
+/// The Moore-Penrose inverse (..., n, m). Its gradient includes the dropped values.
 torch::Tensor pinv(const torch::Tensor& matrix, std::optional<double> rtol = std::nullopt);
 
-/// The nearest matrix of the rank that `rank` says.
+/// The nearest matrix of the rank that `rank` chooses.
 torch::Tensor low_rank(const torch::Tensor& matrix, const RankPolicy& rank);
 
 /// The proximal map of threshold * nuclear norm: singular values less the threshold, none below 0.

@@ -16,7 +16,7 @@ struct Spectral {
 ///
 /// - The gradient is the symmetric dL/dM.
 /// - `Exact` has no pole at repeated eigenvalues. At full rank it can be differentiated twice;
-///   other rules and rank cuts once. A derivative that is not there is an error, never a wrong
+///   other rules and rank cuts once. A higher derivative is an error, never a wrong
 ///   number.
 /// - Where f is not defined at a kept eigenvalue the matrix's result is NaN.
 Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
@@ -32,7 +32,7 @@ torch::Tensor expm(const torch::Tensor& matrix, const SpectralRule& rule = Exact
 torch::Tensor powm(const torch::Tensor& matrix, double exponent,
                    const SpectralRule& rule = Exact{});
 
-/// The orthogonal projector on the leading eigenvectors that `rank` keeps.
+/// The orthogonal projector onto the leading eigenvectors that `rank` keeps.
 torch::Tensor projector(const torch::Tensor& matrix, const RankPolicy& rank,
                         const SpectralRule& rule = Exact{});
 

@@ -12,18 +12,18 @@ struct Svd {
   torch::Tensor Vh;  ///< (..., k, n), row i belongs to S[..., i]
 };
 
-/// Singular value decomposition A = U diag(S) Vh of (..., m, n) matrices, with the gradient of `rule`: Masked unless
-/// another is given. Takes the place of torch::linalg_svd(A, /*full_matrices=*/false).
+/// Singular value decomposition A = U diag(S) Vh of (..., m, n) matrices, with the gradient of `rule` (default: Masked). A
+/// drop-in replacement for torch::linalg_svd(A, /*full_matrices=*/false).
 ///
 /// - In each column of U the entry of largest magnitude is positive.
-/// - The rule bounds 1 / (s_i - s_j), and 1 / (s_i + s_j) and 1 / s_i in the same way. The default equals torch's gradient
-///   where no two values, and no value and zero, are closer than 10 sqrt(k) machine epsilons of the largest. At repeated values it
-///   stays exact for losses that see their singular vectors only as a whole. keel::singular, polar and procrustes are exact
-///   there for what they compute.
-/// - U, S and Vh cut to the leading r have the full gradient: the dropped values take part in it.
+/// - The rule bounds 1 / (s_i - s_j), and 1 / (s_i + s_j) and 1 / s_i in the same way. The default gives torch's gradient
+///   where no two values, and no value and zero, are closer than 10 sqrt(k) machine epsilons times the largest. At repeated
+///   values it is exact for losses that depend on their singular vectors only as a whole. keel::singular, polar and
+///   procrustes are exact there.
+/// - If you truncate U, S and Vh to the leading r, the gradient is still complete: it includes the dropped values.
 /// - float16 and bfloat16 are computed in float32 and come back in the input's type.
-/// - Differentiable to any order: the rule's own formula is differentiated. Where the default rule leaves pairs out a
-///   second derivative is an error; while a CUDA graph is captured and under vmap it is NaN for those matrices.
+/// - Differentiable to any order: the rule's own formula is differentiated. Where the default rule leaves pairs out, a
+///   second derivative is an error. While a CUDA graph is captured, and under vmap, it is NaN for those matrices instead.
 /// - A matrix with NaN or infinity gives NaN for itself alone.
 Svd svd(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
 

@@ -6,7 +6,7 @@ namespace keel::nn {
 
 using PcaDenoisingOptions = WhiteningOptions;
 
-/// Standardises the channels and projects each group on its leading principal directions. Default
+/// Standardises the channels and projects each group onto its leading principal directions. Default
 /// rank: LeadingEnergy{0.99}. The running matrix is the projector alone; evaluation standardises
 /// by the running variance.
 class PcaDenoisingImpl : public WhiteningImpl {

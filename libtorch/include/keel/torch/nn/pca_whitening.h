@@ -6,10 +6,10 @@ namespace keel::nn {
 
 using PcaWhiteningOptions = WhiteningOptions;
 
-/// Whitening that leaves the channels in the order of the principal directions. Default rank:
-/// FullRank. Its output turns with the eigenvectors from batch to batch, so no rule is exact at
-/// repeated eigenvalues (Exact means Masked) and the running matrix is an average over turning
-/// bases: ZcaWhitening is the layer to train with.
+/// Whitening whose output channels are the principal directions, strongest first. Default rank:
+/// FullRank. The output depends on the basis inside an eigenspace, so no rule is exact at repeated
+/// eigenvalues (Exact means Masked), and the running matrix averages bases that turn from batch to
+/// batch. Train with ZcaWhitening instead.
 class PcaWhiteningImpl : public WhiteningImpl {
  public:
   explicit PcaWhiteningImpl(const PcaWhiteningOptions& options);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Running statistics made again at frozen weights.
+// Recomputes running statistics at frozen weights.
 
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -19,14 +19,13 @@ struct RecalibrateOptions {
   std::function<std::optional<double>*(torch::nn::Module&)> momentum_of = {};
 };
 
-/// Makes the running statistics of a model's norms again: plain averages over the batches that `run` passes through
-/// the model, at the weights as they are. While a model trains, its running statistics lag behind the weights, and
-/// whitening multiplies what lags by up to 1/sqrt(eps) in directions of little variance.
+/// Recomputes the running statistics of a model's norms, as plain averages over the batches that `run` passes through
+/// the model, at the current weights. While a model trains, its running statistics lag behind the weights, and
+/// whitening multiplies this error by up to 1/sqrt(eps) in directions of little variance.
 ///
-/// - `run` is called once, without gradients, with the norms in training mode and everything else in evaluation: no
-///   dropout, no random numbers.
-/// - Afterwards modes and momenta are as they were, and so is what a layer says of its last step (kept() and so
-///   on). A norm that saw no batch keeps its statistics. If `run` or a norm throws, all of them do.
+/// - `run` is called once, without gradients, with the norms in training mode and everything else in evaluation
+///   mode, so without dropout.
+/// - Afterwards modes and momenta are as before, and so are a layer's kept(), eigenvalues and covariance. A norm that saw no batch keeps its statistics. If `run` or a norm throws, all of them do.
 /// - Statistics keep their memory: a CUDA graph that holds the model stays valid.
 /// - Layers over several processes communicate as in training: all must take the same number of batches.
 void recalibrate(torch::nn::Module& model, const std::function<void()>& run,

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the whitening layers share. A layer is moments -> layer_matrix -> affine; they differ in the map
-// in the middle and in nothing else.
+// What the whitening layers share. A layer is moments -> layer_matrix -> affine; they differ only in the map in the
+// middle.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/conv.h>
@@ -34,7 +34,7 @@ struct WhiteningOptions {
   std::optional<double> momentum = 0.1;
   bool affine = true;               ///< learn a weight and a bias for each channel
   bool track_running_stats = true;  ///< otherwise batch statistics serve evaluation too
-  SpectralRule rule = Exact{};      ///< how the gradient passes the eigendecomposition
+  SpectralRule rule = Exact{};      ///< the gradient rule of the eigendecomposition
   std::optional<RankPolicy> rank = std::nullopt;  ///< empty: the layer's own default
   /// The processes whose batches make up one batch in training. All of them must take every step,
   /// forward and backward; some may have no samples. Empty, or of one process: this one alone.
@@ -71,9 +71,9 @@ class WhiteningImpl : public torch::nn::Module {
 
   /// Evaluation as a plain layer. The layer must be in eval mode and have running statistics.
   torch::nn::Conv2d as_conv1x1() const;
-  /// A copy of `before` that does this layer's evaluation as well. A convolution's groups must not
-  /// cut through this layer's. `before` must be that very class, with weight and bias and nothing
-  /// else: what derives from it or holds more may compute something else, and is an error.
+  /// A copy of `before` that computes both in evaluation. No group of this layer may span two groups of
+  /// the convolution. `before` must be exactly that class, with weight and bias and nothing else; a
+  /// derived class, or one that holds more, is an error.
   torch::nn::Conv1d fold_into(const torch::nn::Conv1d& before) const;
   torch::nn::Conv2d fold_into(const torch::nn::Conv2d& before) const;
   torch::nn::Conv3d fold_into(const torch::nn::Conv3d& before) const;
