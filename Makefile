@@ -23,7 +23,7 @@ help:
 	@echo 'make fuzz           attack each reader for SECONDS=60 (ARGS=name attacks one)'
 	@echo 'make test-gpu       all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'
 	@echo 'make bench          build, and time keel against its peers for two minutes (ARGS=--full, ARGS=--help)'
-	@echo 'make bench-gpu      the same on a GPU, with what it has to reach (ARGS=--help)'
+	@echo 'make bench-gpu      the same on a GPU, with the targets it has to meet (ARGS=--help)'
 	@echo 'make lint           formatting (scripts/lint --fix repairs it), docs, Python, clang-tidy over the core, commit subjects'
 	@echo 'make clean          remove the build folder'
 
