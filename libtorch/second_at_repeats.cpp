@@ -164,7 +164,8 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
       to_string(GradientRule(rule)),
       " at repeated eigenvalues of a loss that depends on the basis inside their eigenspace or "
       "weighs eigenvectors by a function of their eigenvalues, as V f(l) V^T does; expected one "
-      "that sees the eigenspace as a whole. keel::spectral and its named functions (sqrtm, "
+      "that depends on the eigenspace only as a whole. keel::spectral and its named functions "
+      "(sqrtm, "
       "inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
   const Tensor inside = inside_masked_pairs(seen, dL_dmatrix, grad_grad_matrix);
   if (waits) return inside;

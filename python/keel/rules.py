@@ -223,8 +223,18 @@ def written(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> st
     if type(value) in kinds:
         return value._text
     names = ", ".join(kind.__name__ for kind in kinds)
-    hint = f"; did you mean {value.__name__}()?" if isinstance(value, type) else ""
-    raise TypeError(f"{operation}: expected {what} to be one of {names}, got {value!r}{hint}")
+    raise TypeError(f"{operation}: expected {what} to be one of {names}, got {value!r}{_hint(kinds, value)}")
+
+
+def _hint(kinds: Tuple[Any, ...], value: Any) -> str:
+    """What was probably meant by a value that is none of those ``kinds``."""
+    if isinstance(value, type):
+        return f"; did you mean {value.__name__}()?"
+    if LeadingCount in kinds and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return f"; did you mean LeadingCount({int(value)})?"
+    if isinstance(value, Exact):
+        return "; Exact is for functions of a matrix, such as keel.sqrtm"
+    return ""
 
 
 def value_of(operation: str, what: str, kinds: Tuple[Any, ...], given: Any) -> Any:
