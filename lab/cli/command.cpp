@@ -14,14 +14,14 @@
 namespace keel::cli {
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
-      {"train", "train a network, or go on with a run", train},
+      {"train", "train a network, or continue a run", train},
       {"eval", "test error of a checkpoint on a data set", evaluate},
       {"report", "one HTML page and a table from run folders", report},
-      {"inspect", "spectrum of a layer or a matrix, and each gradient rule's error there", inspect},
+      {"inspect", "spectrum of a layer or a matrix, and each gradient rule's error on it", inspect},
       {"fold", "a checkpoint with the layer folded into the convolution before it", fold},
       {"bench", "time training steps with each layer", bench},
-      {"reproduce", "run a table or figure of the paper, and compare", reproduce},
-      {"data", "get a data set; its summary, and its packed form", data},
+      {"reproduce", "run a table or figure of the paper, and compare with its figures", reproduce},
+      {"data", "download, summarise or pack a data set", data},
   };
   return all;
 }

@@ -15,13 +15,13 @@ using lab::report::put;
 std::string help_of_all() {
   std::string text =
       "usage: keel COMMAND [OPTIONS]\n\n"
-      "Trains networks with layers that whiten and denoise, whose gradients never blow up.\n\n"
+      "Trains networks with whitening and denoising layers whose gradients do not blow up.\n\n"
       "Commands:\n";
   for (const Command& command : commands())
     text += fmt::format("  {:<9} {}\n", command.name, command.description);
   return text +
          "\n  keel COMMAND --help   the options of a command\n"
-         "  keel --version        of keel, LibTorch and CUDA\n";
+         "  keel --version        the versions of keel, LibTorch and CUDA\n";
 }
 
 int complain(int code, const std::string& what) {
@@ -44,7 +44,7 @@ int run_command(const std::vector<std::string>& words) {
   }
   for (const Command& command : commands())
     if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
-  return complain(kUsage, fmt::format("no command is called '{}'\n{}", words[0], help_of_all()));
+  return complain(kUsage, fmt::format("unknown command '{}'\n{}", words[0], help_of_all()));
 }
 
 }  // namespace

@@ -39,11 +39,11 @@ int data(const std::vector<std::string>& arguments) {
   GetCommand get;
   lab::TrainOptions options;
   const auto app = make_app("data",
-                            "Downloads a data set; reads it whole, says what is in it, and writes "
-                            "its packed form: one file that loads at once.");
+                            "Downloads a data set, prints what is in it, or packs it into one file "
+                            "that loads fast.");
   add_options(*app, get);
   app->add_option("--pack", packed, "write the packed form to this file")->type_name("FILE");
-  app->add_option("--name", name, "what the set is called from then on [its own name]");
+  app->add_option("--name", name, "new name of the packed set [its own name]");
   add_options(*app, options, data_option_names());
   app->get_option("--get")->excludes(app->get_option("--source"));
   try {

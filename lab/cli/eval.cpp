@@ -44,10 +44,10 @@ int evaluate(const std::vector<std::string>& arguments) {
       ->check(CLI::IsMember({"test", "train"}))
       ->capture_default_str();
   app->add_option("--recalibrate", recalibrate,
-                  "evaluate a second time, with running statistics made again from this many "
+                  "evaluate a second time, with running statistics recomputed from this many "
                   "training batches")
       ->check(within({1, 1e9}));
-  app->add_flag("--classes", classes, "the error of each class too");
+  app->add_flag("--classes", classes, "print the error of each class too");
   app->add_flag("--json", json, "print JSON");
   std::set<std::string> names = data_option_names();
   names.insert(machine_option_names().begin(), machine_option_names().end());
@@ -95,10 +95,10 @@ int evaluate(const std::vector<std::string>& arguments) {
              split, data.name, checkpoint.position.step, percent(result.error, 2), result.loss,
              result.images_per_second);
   if (checkpoint.recalibrated > 0)
-    fmt::print("the checkpoint's running statistics were made again from {} training batches\n",
+    fmt::print("the checkpoint's running statistics were recomputed from {} training batches\n",
                checkpoint.recalibrated);
   if (recalibrate > 0)
-    fmt::print("made again from {} training batches: error {}, loss {:.4f}\n", recalibrate,
+    fmt::print("recomputed from {} training batches: error {}, loss {:.4f}\n", recalibrate,
                percent(again.error, 2), again.loss);
   if (classes) print_classes(result, checkpoint.classes);
   return kDone;

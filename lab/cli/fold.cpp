@@ -26,12 +26,12 @@ int fold(const std::vector<std::string>& arguments) {
   double tolerance = 1e-3;
   const auto app = make_app(
       "fold",
-      "Writes a checkpoint whose convolutions do the evaluation of the layer behind them as well: "
-      "nothing of the layer is left at inference. `keel eval` reads the result.");
+      "Writes a checkpoint in which each layer is folded into the convolution before it, so that "
+      "it costs nothing at inference. `keel eval` reads the result.");
   app->add_option("checkpoint", where, "run folder, or one checkpoint's file")->required();
   app->add_option("--out", out, "folder for the new checkpoint")->required()->type_name("FOLDER");
   app->add_option("--tolerance", tolerance,
-                  "largest difference of the outputs, relative to the largest output")
+                  "largest allowed difference of the outputs, relative to the largest output")
       ->check(within({0.0, 1.0}))
       ->capture_default_str();
   try {

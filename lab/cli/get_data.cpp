@@ -90,16 +90,17 @@ std::string quoted(const std::string& word) {
 void add_options(CLI::App& app, GetCommand& command) {
   const auto group = [](CLI::Option* option) { return option->group("Download"); };
   CLI::Option* get =
-      group(app.add_option("--get", command.source,
-                           "download a set to the folder that --path names, unless it is there"))
+      group(app.add_option(
+                "--get", command.source,
+                "download a set to the folder that --path names, unless it is already there"))
           ->check(CLI::IsMember({"cifar10", "cifar100"}));
   CLI::Option* url =
-      group(app.add_option("--url", command.url, "its archive's address [that of its makers]"))
+      group(app.add_option("--url", command.url, "address of its archive [the original one]"))
           ->type_name("URL")
           ->check(address())
           ->needs(get);
   group(app.add_option("--md5", command.md5,
-                       "the checksum of an archive that was packed anew [its makers']"))
+                       "checksum of the archive, if it is not the original one"))
       ->type_name("DIGITS")
       ->check(checksum())
       ->needs(url);
@@ -128,12 +129,12 @@ int get_data(const GetCommand& command, lab::DataOptions& options, lab::report::
   line.clear();
   options.source = command.source;
   if (got.how == lab::Got::kStopped) {
-    line.print("interrupted; what has come is kept, and the same command goes on");
+    line.print("interrupted; the downloaded part is kept, and the same command continues");
     return kInterrupted;
   }
   line.print(fmt::format(
       "{} {}", got.folder.string(),
-      got.how == lab::Got::kThere ? "is there already: nothing to download" : "is complete"));
+      got.how == lab::Got::kThere ? "is already there: nothing to download" : "is complete"));
   return kDone;
 }
 

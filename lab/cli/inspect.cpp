@@ -31,7 +31,7 @@ void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::str
   fmt::print("{}\n", source.description);
   fmt::print("n = {}, eigenvalues {} ... {}, condition {}\n", s.values.size(), number(largest),
              number(smallest), number(largest / smallest));
-  fmt::print("Algorithm 1 keeps {}, 99 % of the energy are in {}\n", s.rank, s.energy_count);
+  fmt::print("Algorithm 1 keeps {}; 99 % of the energy is in {}\n", s.rank, s.energy_count);
   if (s.neighbours.empty()) return;
 
   auto pairs = s.neighbours;
@@ -94,7 +94,7 @@ int inspect(const std::vector<std::string>& arguments) {
       "inspect",
       "The spectrum of a run's layer, of a checkpoint's, or of a matrix in a .npy file: gaps, "
       "ratios, "
-      "the number of terms the paper's Table 1 asks for, and each gradient rule's error there.");
+      "the number of terms that the paper's Table 1 asks for, and each gradient rule's error.");
   app->add_option("what", where,
                   "run folder (the layer's covariance at its last step), checkpoint file (computed "
                   "from images), or .npy file with (n, n) or (groups, n, n) numbers")
@@ -115,7 +115,7 @@ int inspect(const std::vector<std::string>& arguments) {
       ->capture_default_str();
   app->add_option("--terms", options.terms, "terms of the series [each rule's own]")
       ->check(within({1, 1000000}));
-  app->add_option("--draws", options.draws, "random W over which the errors are taken")
+  app->add_option("--draws", options.draws, "number of random W to average the errors over")
       ->check(within({1, 1000}))
       ->capture_default_str();
   app->add_option("--seed", options.seed, "of W")->capture_default_str();

@@ -108,7 +108,7 @@ Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& image
   } catch (const Found& found) {
     return found.input;
   }
-  throw Error("keel inspect: no layer is called " + norm);
+  throw Error("keel inspect: there is no layer called " + norm);
 }
 
 InspectedMatrix from_checkpoint(const std::filesystem::path& file,

@@ -115,7 +115,7 @@ void read_config(const CLI::App& app, const std::filesystem::path& file,
       const auto place = fmt::format("{}, line {}: ", file.string(), lines.at(key));
       const CLI::Option* option = app.get_option_no_throw(flag(name));
       require(option != nullptr && option->get_configurable(),
-              fmt::format("{}no option is called '{}'", place, key));
+              fmt::format("{}unknown option '{}'", place, key));
       require(seen.insert(name).second, fmt::format("{}'{}' is there twice", place, name));
       try {
         const auto with = lab::train_options({{name, nlohmann::json(value)}}, options);

@@ -47,8 +47,8 @@ int report(const std::vector<std::string>& arguments) {
   std::string out = "report.html", title = "Training report";
   const auto app = make_app(
       "report",
-      "Prints a table of runs and writes one HTML page about them, which loads nothing from "
-      "elsewhere. Runs that differ only in their seed are one entry.");
+      "Prints a table of runs and writes one self-contained HTML page about them. Runs that "
+      "differ only in their seed are one entry.");
   app->add_option("runs", where, "run folders, or folders of run folders")->required();
   app->add_option("--out", out, "the page")->type_name("FILE")->capture_default_str();
   app->add_option("--title", title, "its title")->capture_default_str();

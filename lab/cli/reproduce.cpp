@@ -44,14 +44,14 @@ const std::set<std::string>& train_option_names() {
 void add_own_options(CLI::App& app, ReproduceCommand& command) {
   RunOptions& run = command.run;
   app.add_option("name", command.name, "the experiment: see --list");
-  app.add_flag("--list", command.list, "say what there is, and what it costs");
+  app.add_flag("--list", command.list, "list the experiments and what they cost");
   app.add_flag(
       "--page", command.page,
-      "run nothing: write the experiment's page from its results (without a name: all pages)");
+      "run nothing, only write the experiment's page from its results (without a name: all pages)");
   app.add_option("--schedule", run.schedule,
-                 "paper (350 epochs) or short (one cycle) [the recipe's: short, but for full]")
+                 "paper (350 epochs) or short (one cycle) [the recipe's: short, except for full]")
       ->check(CLI::IsMember({"paper", "short"}));
-  app.add_option("--trials", run.trials, "of each cell, with seeds from 1 [the recipe's]")
+  app.add_option("--trials", run.trials, "trials of each cell, with seeds from 1 [the recipe's]")
       ->check(within({1, 1000}));
   app.add_option("--cells", run.cells,
                  "only cells whose name fits one of these patterns: 'ours-*,bn'");
@@ -59,20 +59,21 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
       ->check(within({1, 256}))
       ->capture_default_str();
   app.add_option("--budget", run.budget,
-                 "seconds after which it stops; the next call goes on [none]")
+                 "stop after this many seconds; the next call continues [none]")
       ->check(within({1, 1e9}));
   app.add_option("--out", command.out, "folder of the results [lab/experiments/NAME]")
       ->type_name("FOLDER");
   app.add_option("--recipes", command.recipes, "folder of the recipes")
       ->type_name("FOLDER")
       ->capture_default_str();
-  app.add_option("--runs", run.runs,
-                 "keep each trial's run folder in this one, and go on with trials cut off midway")
+  app.add_option(
+         "--runs", run.runs,
+         "keep each trial's run folder in this folder, so that interrupted trials can continue")
       ->type_name("FOLDER");
-  app.add_flag("--fresh", run.fresh, "forget the results that are there");
+  app.add_flag("--fresh", run.fresh, "discard existing results");
   app.add_flag("--set-aside", command.set_aside,
-               "where the results that are there are of other data, keep them as results-DATA.json "
-               "and begin anew");
+               "if existing results are from other data, keep them as results-DATA.json and start "
+               "again");
   app.add_option("--trial", command.trial)->group("");  // for its own child processes
 }
 
@@ -156,7 +157,7 @@ int run_training(const Recipe& recipe, const RunOptions& options, StatusLine& li
   const RunOutcome outcome = run_trials(recipe, options, printer);
   line.print(fmt::format("{}: {} trials run, {} of them failed, {} without a result{}", recipe.name,
                          outcome.ran, outcome.failed, outcome.crashed,
-                         outcome.stopped ? "; stopped, the same command goes on" : ""));
+                         outcome.stopped ? "; stopped, the same command continues" : ""));
   if (outcome.stopped) return kInterrupted;
   return outcome.crashed > 0 ? kUnexpected : kDone;
 }
@@ -190,7 +191,7 @@ void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& l
   const Json common = common_options(recipe, run.schedule, run.given);
   const auto data = lab::load(lab::train_options(nlohmann::json(common)).data);
   if (const fs::path kept = set_aside(run.results, description_of(data)); !kept.empty())
-    line.print(fmt::format("{}: the results that were there are of other data: they are in {} now",
+    line.print(fmt::format("{}: the earlier results are from other data; they are now in {}",
                            recipe.name, kept.string()));
 }
 
@@ -200,7 +201,7 @@ int run_experiment(ReproduceCommand& command, StatusLine& line) {
   if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
   if (command.set_aside && fs::exists(command.run.results)) {
     const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
-                                 "keel reproduce: another call is at work there");
+                                 "keel reproduce: another process is working there");
     put_others_aside(
         recipe.results_of.empty() ? recipe : recipe_named(command.recipes, recipe.results_of),
         command.run, line);
@@ -219,9 +220,9 @@ int reproduce(const std::vector<std::string>& arguments) {
   ReproduceCommand command;
   const auto app =
       make_app("reproduce",
-               "Runs an experiment of the paper, or of ours, from its recipe, and writes "
-               "results and a page with the paper's figures beside them. What is there "
-               "already is not run again.");
+               "Runs an experiment of the paper, or one of ours, from its recipe, and writes "
+               "results and a page with the paper's figures beside them. Trials that have "
+               "been run are not run again.");
   add_own_options(*app, command);
   add_options(*app, command.train, train_option_names());
   try {
@@ -242,7 +243,7 @@ int reproduce(const std::vector<std::string>& arguments) {
     return kDone;
   }
   if (command.name.empty())
-    throw UsageError("keel reproduce: expected the name of an experiment: --list has them");
+    throw UsageError("keel reproduce: expected the name of an experiment; --list prints them");
   command.run.given = given_options(*app, command.train);
   command.run.command = command_text(arguments);
   StatusLine line(stderr);

@@ -92,7 +92,7 @@ void settle_folder(TrainCommand& command) {
     options.run = command.run;
     if (holds_run(options.run) && !command.overwrite)
       throw UsageError(fmt::format(
-          "keel train: {} holds a run already: --resume {} goes on with it, --overwrite replaces "
+          "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces "
           "it",
           command.run, command.run));
   }
@@ -166,9 +166,10 @@ int run(TrainCommand& command, lab::Processes* processes, bool first) {
   if (first) put(stdout, folder + "\n");
   if (result.status == "failed") return kDiverged;
   if (!result.unsaved.empty()) {
-    put(stderr, fmt::format("keel: what step {} came to is lost, for its checkpoint could not be "
-                            "written ({}); `keel train --resume {}` goes on from the one before\n",
-                            result.steps, result.unsaved, folder));
+    put(stderr,
+        fmt::format("keel: the work since the last checkpoint is lost, because step {}'s could "
+                    "not be written ({}); `keel train --resume {}` continues from there\n",
+                    result.steps, result.unsaved, folder));
     return kUnexpected;
   }
   if (first && !recorder.has_result()) {
@@ -178,18 +179,17 @@ int run(TrainCommand& command, lab::Processes* processes, bool first) {
     return kUnexpected;
   }
   if (result.status != "interrupted") return kDone;
-  if (first) put(stderr, fmt::format("interrupted; `keel train --resume {}` goes on\n", folder));
+  if (first) put(stderr, fmt::format("interrupted; `keel train --resume {}` continues\n", folder));
   return kInterrupted;
 }
 
 void add_processes(CLI::App& app, TrainCommand& command) {
-  app.add_option("--workers", command.workers,
-                 "start this many processes on this machine, which train together")
+  app.add_option("--workers", command.workers, "train in this many processes on this machine")
       ->check(within({1, 1024}))
       ->configurable(false)
       ->group("Processes");
   app.add_flag("--distributed", command.distributed,
-               "train through c10d even where WORLD_SIZE is 1; above 1 it goes without saying")
+               "use c10d even if WORLD_SIZE is 1; above 1 it is always used")
       ->configurable(false)
       ->group("Processes");
 }
@@ -204,13 +204,13 @@ int train(const std::vector<std::string>& arguments) {
       ->configurable(false)
       ->group("Run folder");
   app->add_option("--resume", command.resume,
-                  "go on with the run in this folder, from its newest good checkpoint and with its "
+                  "continue the run in this folder, from its newest good checkpoint and with its "
                   "config.toml")
       ->type_name("FOLDER")
       ->check(CLI::ExistingDirectory)
       ->configurable(false)
       ->group("Run folder");
-  app->add_flag("--overwrite", command.overwrite, "replace a run that is in the folder already")
+  app->add_flag("--overwrite", command.overwrite, "replace a run that is already in the folder")
       ->configurable(false)
       ->group("Run folder");
   const fs::path resumed = resumed_folder(arguments);

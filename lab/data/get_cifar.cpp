@@ -116,8 +116,8 @@ Got get_cifar(const GetOptions& options) {
     write_set(unpacked(archive, format, part), folder);
     fs::remove(part);
   } catch (const std::system_error& error) {  // mostly a full disk
-    throw std::runtime_error(
-        fmt::format("{}. What has come is kept: the same command goes on", error.what()));
+    throw std::runtime_error(fmt::format(
+        "{}. The downloaded part is kept, and the same command continues", error.what()));
   }
   return {folder, Got::kNew};
 }

@@ -36,7 +36,7 @@ std::string origin_text(const Origin& s) {
 }
 
 std::string provenance(const Results& results) {
-  std::string text = "## How ours came about\n\n";
+  std::string text = "## How our results were made\n\n";
   if (results.data) text += fmt::format("Data: {}.\n", results.data->text());
   if (!results.options.empty())
     text += fmt::format("Options in common: {}.\n", options_text(results.options));
@@ -69,7 +69,7 @@ std::string page_foot(const Recipe& recipe, const Results& results) {
   std::string text;
   if (!recipe.notes.empty()) text += "## Notes\n\n" + trimmed(recipe.notes) + "\n\n";
   if (results.empty())
-    text += fmt::format("**Not run yet**: `keel reproduce {}` does.\n", recipe.name);
+    text += fmt::format("**Not run yet.** `keel reproduce {}` runs it.\n", recipe.name);
   else
     text += provenance(results);
   return text;
@@ -99,9 +99,9 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
   }
   text += table.text();
   text += fmt::format(
-      "\nCosts are counted at {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on an "
+      "\nCosts assume {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on an "
       "H200; "
-      "{} steps an epoch) where a recipe says nothing else.\n",
+      "{} steps an epoch) unless a recipe says otherwise.\n",
       kStepMilliseconds, kStepsPerEpoch);
   return text;
 }

@@ -66,7 +66,7 @@ class Taker {
   void end() const {
     for (const auto& [name, value] : table_.items())
       require(known_.count(name) > 0,
-              fmt::format("{}: '{}' means nothing there", place_.inside(name).text(), name));
+              fmt::format("{}: unknown name '{}'", place_.inside(name).text(), name));
   }
 
  private:
@@ -159,7 +159,7 @@ Recipe read_recipe(const fs::path& file) {
 
 std::vector<Recipe> read_recipes(const fs::path& folder) {
   require(fs::is_directory(folder),
-          fmt::format("keel reproduce: expected a folder of recipes, {} is none: run it in the "
+          fmt::format("keel reproduce: expected a folder of recipes, got {}: run it in the "
                       "source tree, or name the folder with --recipes",
                       folder.string()));
   std::vector<Recipe> recipes;

@@ -70,8 +70,8 @@ void require_equal(const Results& results, const std::string& where, const Json&
     const Json before = recorded.value(name, Json()), now = wanted.value(name, Json());
     if (before == now) continue;
     throw Error(fmt::format(
-        "keel reproduce: {}: the results that are there were made with {} = {}{}, this call asks "
-        "for {}: give the same options to go on with them, --fresh to start again, or another "
+        "keel reproduce: {}: the existing results were made with {} = {}{}, but this call asks "
+        "for {}: give the same options to add to them, --fresh to start again, or another "
         "--out",
         results.experiment, name, text_of(before), where, text_of(now)));
   }
@@ -282,11 +282,11 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
   require_equal(results, "", results.options, identity(common_options(recipe, schedule, given)));
   for (const auto& [name, train] : results.cells.items()) {
     const Cell* cell = recipe.find(name);
-    require(
-        cell != nullptr,
-        fmt::format("keel reproduce: {}: the results that are there have a cell '{}', the recipe "
-                    "has none: --fresh starts again",
-                    results.experiment, name));
+    require(cell != nullptr,
+            fmt::format(
+                "keel reproduce: {}: the existing results have a cell '{}' that the recipe does "
+                "not have; --fresh discards them",
+                results.experiment, name));
     require_equal(results, " in cell " + name, train, cell->train);
   }
 }

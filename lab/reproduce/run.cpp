@@ -101,8 +101,8 @@ class Queue {
       : recipe_(recipe),
         options_(options),
         printer_(printer),
-        claim_(folder_of(options.results),
-               "keel reproduce: another call is at work on " + folder_of(options.results).string()),
+        claim_(folder_of(options.results), "keel reproduce: another process is working on " +
+                                               folder_of(options.results).string()),
         origin_(this_origin(options.command)) {
     if (!options.fresh) results_ = read_results(options.results);
     require_same(results_, recipe, options.schedule, options.given);
@@ -180,7 +180,7 @@ class Queue {
       if (outcome_.stopped) return;
       ++outcome_.crashed;
       printer_.line(
-          fmt::format("{}: ended with code {} and no result; the next call tries it again. {}", who,
+          fmt::format("{}: ended with code {} and no result; the next call will try again. {}", who,
                       code, last_lines(one.beside(".log"))));
       return;
     }
@@ -195,8 +195,8 @@ class Queue {
   void record(TrialOutcome& found) {
     require(
         !results_.data || *results_.data == found.data,
-        fmt::format("keel reproduce: {}: the results that are there are of {}, this call's data "
-                    "are {}: --fresh starts again",
+        fmt::format("keel reproduce: {}: the existing results are from {}, but this call's data "
+                    "are {}; --fresh discards them, --set-aside keeps them under another name",
                     recipe_.name, results_.data ? results_.data->text() : "", found.data.text()));
     results_.data = found.data;
     origin_.device = found.device;

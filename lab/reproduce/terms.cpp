@@ -46,7 +46,7 @@ Measured measure_terms(const Measuring& what) {
 
 Page terms_page(const Recipe& recipe, const Results& results) {
   Table table(
-      {"ratio", "paper: K", "ours: K", "left out of the gradient with K terms", "with K - 1"});
+      {"ratio", "paper: K", "keel: K", "left out of the gradient with K terms", "with K - 1"});
   const Json& ratios = recipe.settings.at("ratios");
   for (std::size_t i = 0; i < ratios.size(); ++i) {
     std::vector<std::string> line{number(ratios[i].get<double>()),

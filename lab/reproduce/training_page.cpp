@@ -97,7 +97,7 @@ std::string table_text(const Recipe& recipe, const Results& results) {
   std::vector<std::string> heading{"method"};
   if (columns) heading.push_back("");
   if (paper) heading.insert(heading.end(), {"paper: min", "mean", "success"});
-  heading.insert(heading.end(), {"ours: min", "mean", "success", "failed at step"});
+  heading.insert(heading.end(), {"our runs: min", "mean", "success", "failed at step"});
   if (recalibrated) heading.push_back("recalibrated: mean");
   const bool costs = recipe.settings.contains("costs") && recipe.settings.at("costs") == true;
   if (costs) heading.insert(heading.end(), {"ms a step", "GPU memory, MiB"});
@@ -118,22 +118,23 @@ std::string table_text(const Recipe& recipe, const Results& results) {
   return table.text();
 }
 
-/// " It takes 3 % of a trial's time.", where trials say.
+/// " Recalibration took 3 % of the trials' time.", where trials say.
 std::string recalibration_cost(const Results& results) {
   double part = 0, whole = 0;
   for (const Trial& trial : results.trials)
     if (trial.recalibration_seconds > 0)
       part += trial.recalibration_seconds, whole += trial.seconds;
-  return whole > 0 ? fmt::format(" It took {:.1f} % of the trials' time.", 100 * part / whole) : "";
+  return whole > 0
+             ? fmt::format(" Recalibration took {:.1f} % of the trials' time.", 100 * part / whole)
+             : "";
 }
 
 std::string recalibration_text(const Results& results) {
   if (!is_recalibrated(results)) return "";
   const auto batches = results.options.value("recalibrate", TrainOptions().recalibrate);
   return fmt::format(
-      "Recalibrated: evaluated with running statistics made again, at the same weights, from {} "
-      "training batches; "
-      "the other columns are with those that training left, as in the paper.{}\n\n",
+      "Recalibrated: evaluated with running statistics recomputed from {} training batches at the "
+      "same weights. The other columns use those that training left, as in the paper.{}\n\n",
       batches, recalibration_cost(results));
 }
 
@@ -350,7 +351,8 @@ Page curves_page(const Recipe& recipe, const Results& results) {
     page.markdown +=
         "Training loss, a line for each trial; a cross marks where a trial failed.\n\n"
         "![Training loss](loss.svg)\n\n"
-        "Norm of the gradient behind the layer (of the first convolution's weights), the largest "
+        "Norm of the gradient that leaves the layer (of the first convolution's weights), the "
+        "largest "
         "of "
         "each interval: where the layer's gradient is unsteady, this shows it first.\n\n"
         "![Gradient norm](gradient.svg)\n\n";

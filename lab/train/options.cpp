@@ -136,7 +136,7 @@ TrainOptions train_options(const json& given, TrainOptions result) {
     check(name, field, valid);
   });
   for (const auto& [name, value] : given.items())
-    require(known.count(name) > 0, fmt::format("{}: no option is called '{}'", kWho, name));
+    require(known.count(name) > 0, fmt::format("{}: unknown option '{}'", kWho, name));
   return result;
 }
 

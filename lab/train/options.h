@@ -71,8 +71,7 @@ void for_each_field(Options& o, Visit&& visit) {
   const Range positive{1, 1e9}, count{0, 1e9}, share{0, 1}, weight{0, 1e6};
   visit("model", o.model.name, "network", OneOf{model_names()});
   visit("width", o.model.width, "resnet_small: channels of its first stage", Range{1, 4096});
-  visit("classes", o.model.classes, "classes the network tells apart (training: the data's)",
-        positive);
+  visit("classes", o.model.classes, "number of classes (training: the data's)", positive);
   visit("norm", o.model.norm.kind, "layer under test, in place of the network's own norm",
         OneOf{norm_kinds()});
   visit("where", o.model.where,
@@ -80,8 +79,7 @@ void for_each_field(Options& o, Visit&& visit) {
         "(bn1,layer2.0.bn1)",
         Anything{});
   visit("group_size", o.model.norm.group_size, "channels whitened together; 0: all of them", count);
-  visit("rule", o.model.norm.rule, "how the gradient passes the eigendecomposition",
-        OneOf{norm_rules()});
+  visit("rule", o.model.norm.rule, "gradient rule of the eigendecomposition", OneOf{norm_rules()});
   visit("parameter", o.model.norm.parameter,
         "the rule's parameter (terms, iterations or smoothing); none: the rule's default", weight);
   visit("rank", o.model.norm.rank,
@@ -133,16 +131,15 @@ void for_each_field(Options& o, Visit&& visit) {
 
   visit("sync_batchnorm", o.sync_batchnorm,
         "several processes: BatchNorm's statistics are those of the whole batch", Anything{});
-  visit("timeout", o.timeout, "several processes: seconds to wait for one that does not come",
+  visit("timeout", o.timeout, "several processes: seconds to wait for one that does not respond",
         Range{1, 86400});
 
   visit("seed", o.seed, "of the first weights, the order and the augmentation of the images",
         Anything{});
   visit("evaluate_every", o.evaluate_every,
-        "epochs from one evaluation on the test images to the next, counted back from the last",
-        positive);
+        "epochs between evaluations on the test images, counted back from the last", positive);
   visit("recalibrate", o.recalibrate,
-        "evaluate a second time, with running statistics made again from this many training "
+        "evaluate a second time, with running statistics recomputed from this many training "
         "batches; the last checkpoint keeps them; 0: off, as in the paper",
         count);
   visit("evaluation_batch", o.evaluation_batch, "images at a time in evaluation", positive);
@@ -152,7 +149,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("run", o.run, "run folder", Anything{});
   visit("checkpoint_every", o.checkpoint_every, "steps between checkpoints; 0: each epoch", count);
   visit("keep", o.keep, "checkpoints kept", positive);
-  visit("resume", o.resume, "go on from the run folder's newest good checkpoint", Anything{});
+  visit("resume", o.resume, "continue from the run folder's newest good checkpoint", Anything{});
 }
 
 /// Throws keel::Error, naming the option, what was expected and what came.

@@ -60,7 +60,7 @@ TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
                    json(run() + "/result.json").at("recalibrated_test_error").get<double>());
   EXPECT_NE(result.at("recalibrated_loss"), result.at("loss"));
   EXPECT_TRUE(contains(keel("eval " + run() + " --recalibrate 2").out,
-                       "made again from 2 training batches: error"));
+                       "recomputed from 2 training batches: error"));
   EXPECT_EQ(keel("eval " + run() + " --recalibrate 0").code, 2);
 }
 

@@ -96,7 +96,7 @@ class GetData(unittest.TestCase):
             # Once more: nobody is asked.
             code, out, error = get(server.url, self.folder)
             self.assertEqual(code, DONE, error)
-            self.assertIn("is there already", error)
+            self.assertIn("is already there", error)
             self.assertIn("keel train", out)
             self.assertEqual(server.asked, [None])
         # The folder itself is good too, and the command that is printed trains.
@@ -341,7 +341,7 @@ class GetData(unittest.TestCase):
                 process.send_signal(number)
                 _, error = process.communicate(timeout=20)
             self.assertEqual(process.returncode, INTERRUPTED, error)
-            self.assertIn("the same command goes on", error)
+            self.assertIn("the same command continues", error)
             with Server() as server:
                 code, _, error = get(server.url, self.folder)
                 self.assertEqual((code, server.asked), (DONE, ["bytes=3000-"]), error)
@@ -361,7 +361,7 @@ class GetData(unittest.TestCase):
             code, _, error = get(server.url, self.folder, more=limited(10000))
             self.assertEqual(code, MACHINE, error)
             self.assertIn(PART, error)
-            self.assertIn("the same command goes on", error)
+            self.assertIn("the same command continues", error)
             self.assertEqual((self.folder / PART).read_bytes(), ARCHIVE[:10000])
             code, _, error = get(server.url, self.folder)
             self.assertEqual((code, server.asked), (DONE, [None, "bytes=10000-"]), error)

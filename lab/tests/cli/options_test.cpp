@@ -115,8 +115,8 @@ TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
            {"epochs = 1\nlearning_rate = 1e999\n", "line 2: "},
            {"epochs = 1\n[batch]\nbatch = 3\n", "line 2: "},
            {"epochs = 1\nbatch = [16]\n", "line 2: "},
-           {"epochs = 1\nrun = \"x\"\n", "line 2: no option is called 'run'"},
-           {"epochs = 1\nworkers = 2\n", "line 2: no option is called 'workers'"},
+           {"epochs = 1\nrun = \"x\"\n", "line 2: unknown option 'run'"},
+           {"epochs = 1\nworkers = 2\n", "line 2: unknown option 'workers'"},
            {"epochs = 1\npath = \"x\n", "line 2: "}}) {
     write(file, text);
     const auto outcome = keel("train --config " + file + " --run " + (folder / "run").string());

@@ -55,7 +55,7 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
   ASSERT_EQ(more.at("trials").size(), 4u);
   EXPECT_EQ(more.at("trials")[0], results.at("trials")[0]);
   const auto page = read(out / "README.md");
-  EXPECT_TRUE(contains(page, "| Ours | d = 4 | 4.59 | 4.71 ± 0.11 | 100 % |")) << page;
+  EXPECT_TRUE(contains(page, "| Wang et al. | d = 4 | 4.59 | 4.71 ± 0.11 | 100 % |")) << page;
   EXPECT_TRUE(contains(page, "Not run: SVD, d = 4;")) << page;
   // The same seed is the same trial, beside others or alone.
   const auto alone = folder / "alone";
@@ -74,7 +74,7 @@ TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
   ASSERT_EQ(keel(common).code, 0);
   const auto other = keel(common + "--epochs 1");
   EXPECT_EQ(other.code, 3);
-  EXPECT_TRUE(contains(other.error, "epochs = 2, this call asks for 1")) << other.error;
+  EXPECT_TRUE(contains(other.error, "epochs = 2, but this call asks for 1")) << other.error;
   ASSERT_EQ(keel(common + "--epochs 1 --fresh").code, 0);
   EXPECT_EQ(json(folder / "out/results.json").at("trials")[0].at("steps"), 4);
 }
@@ -108,7 +108,7 @@ TEST(CliReproduce, ACrashLosesOneTrial) {
       keel("reproduce table2 --recipes " + kRecipes + " --out " + (folder / "out").string() +
            " --cells bn --trials 1 --source packed --path /nowhere.pack");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_TRUE(contains(outcome.error, "no result; the next call tries it again")) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, "no result; the next call will try again")) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "/nowhere.pack")) << outcome.error;
   EXPECT_FALSE(fs::exists(folder / "out/results.json"));
 }
@@ -137,7 +137,7 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   write(out / "results.json", results.dump());
   const auto refused = keel(common + "--trials 2");
   EXPECT_NE(refused.code, 0);
-  EXPECT_TRUE(contains(refused.error, "are of photographs")) << refused.error;
+  EXPECT_TRUE(contains(refused.error, "are from photographs")) << refused.error;
   EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
   EXPECT_EQ(json(out / "results.json").at("trials").size(), 1u);
   // Kept elsewhere they are in nobody's way, and nothing of them is on the page.
@@ -169,7 +169,8 @@ TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {
   ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
   const auto second = keel(reproduce("table2", out) + "--cells bn --trials 1");
   EXPECT_NE(second.code, 0);
-  EXPECT_TRUE(contains(second.error, "another call is at work on " + out.string())) << second.error;
+  EXPECT_TRUE(contains(second.error, "another process is working on " + out.string()))
+      << second.error;
   ::close(held);
   EXPECT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
 }

@@ -132,7 +132,7 @@ TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
       shell("trap '' XFSZ; ulimit -f 20; exec \"$keel\" train" + kTiny + "--run " + run.string());
   EXPECT_EQ(full.code, 1) << full.error;
   EXPECT_TRUE(contains(full.error,
-                       "keel: what step 8 came to is lost, for its checkpoint could "
+                       "keel: the work since the last checkpoint is lost, because step 8's could "
                        "not be written (cannot write "))
       << full.error;
   EXPECT_TRUE(contains(json(run / "result.json").at("unsaved"), "step-00000008"));

@@ -84,7 +84,7 @@ TEST(Pages, StatisticsMadeAgainHaveAColumn) {
   EXPECT_FALSE(has(markdown, "of the trials' time")) << markdown;
   for (Trial& one : twice.trials)
     if (one.cell == "ours") one.seconds = 40, one.recalibration_seconds = 3;
-  EXPECT_TRUE(has(page(recipe(), twice).markdown, "It took 7.5 % of the trials' time."));
+  EXPECT_TRUE(has(page(recipe(), twice).markdown, "Recalibration took 7.5 % of the trials' time."));
 }
 
 TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
@@ -123,7 +123,7 @@ TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
 TEST(Pages, NothingRunIsSaid) {
   const Page got = page(recipe(), Results());
   EXPECT_TRUE(has(got.markdown, "| SVD | d = 4 | 4.59 | 4.54 ± 0.08 | 46.7 % | not run |"));
-  EXPECT_TRUE(has(got.markdown, "**Not run yet**"));
+  EXPECT_TRUE(has(got.markdown, "**Not run yet.**"));
   EXPECT_TRUE(got.pictures.empty());
 }
 

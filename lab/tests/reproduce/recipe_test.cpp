@@ -118,8 +118,8 @@ TEST(Recipe, TheCommandLineWinsOverTheCellOverTheScheduleOverCommon) {
 }
 
 TEST(Recipe, MistakesAreNamed) {
-  EXPECT_NE(message_of("titel = \"x\"").find("'titel' means nothing"), std::string::npos);
-  EXPECT_NE(message_of("[cells.a]\nrule = \"x\"").find("cells.a.rule: 'rule' means nothing"),
+  EXPECT_NE(message_of("titel = \"x\"").find("unknown name 'titel'"), std::string::npos);
+  EXPECT_NE(message_of("[cells.a]\nrule = \"x\"").find("cells.a.rule: unknown name 'rule'"),
             std::string::npos);
   EXPECT_NE(message_of("[cells.a]\npaper = { mena = 1 }").find("'mena'"), std::string::npos);
   EXPECT_NE(message_of("[cells.a]\nsame_as = \"b\"").find("no cell is called 'b'"),

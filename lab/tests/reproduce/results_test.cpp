@@ -144,7 +144,7 @@ TEST(Results, OtherOptionsAreAnError) {
                       {{"path", "elsewhere"}, {"device", "cuda"}}),
             "");
   const auto epochs = complaint(small_results(), small_recipe(), "short", {{"epochs", 12}});
-  EXPECT_NE(epochs.find("made with epochs = 6, this call asks for 12"), std::string::npos)
+  EXPECT_NE(epochs.find("made with epochs = 6, but this call asks for 12"), std::string::npos)
       << epochs;
   const auto schedule = complaint(small_results(), small_recipe(), "paper", Json::object());
   EXPECT_NE(schedule.find("schedule = \"short\""), std::string::npos) << schedule;

@@ -50,7 +50,7 @@ TEST(TrainOptionsTest, NamesWhatIsWrongInJson) {
   EXPECT_EQ(error_of([] {
               train_options({{"batches", 1}});
             }),
-            "keel::lab::TrainOptions: no option is called 'batches'");
+            "keel::lab::TrainOptions: unknown option 'batches'");
   EXPECT_NE(error_of([] { train_options(json::array()); }), "no keel::Error");
 }
 
