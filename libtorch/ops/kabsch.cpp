@@ -10,18 +10,37 @@ namespace {
 
 constexpr const char* kKabsch = "keel::kabsch";
 
+/// The power of two that brings the largest of `numbers` over these dimensions into [1, 2), so that products of two of them
+/// stay in range; 1 where all are zero. No derivative goes through it.
+Tensor to_unit_size(const Tensor& numbers, at::IntArrayRef dims) {
+  const Tensor given = numbers.detach();
+  if (given.sym_numel() == 0) return at::ones_like(given.sum(dims, /*keepdim=*/true));
+  const Tensor largest = given.abs().amax(dims, /*keepdim=*/true);
+  const double farthest =
+      given.scalar_type() == at::kFloat ? 126 : 1022;  // its inverse is a number too
+  const Tensor exponent = (-largest.log2().floor()).clamp(-farthest, farthest);
+  return at::where(largest == 0, at::ones_like(largest), exponent.exp2());
+}
+
 /// Made of differentiable operators: its own gradient is theirs.
 std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor& Q,
                                                    const Optional<Tensor>& weights, bool scale) {
   check_rectangles(kKabsch, P);
   check_like(kKabsch, "Q", Q, P);
   const WithoutAutocast in_its_type;
-  const Tensor p = in_compute_type(P), q = in_compute_type(Q);
+  Tensor p = in_compute_type(P), q = in_compute_type(Q), p_unit, q_unit;
   Tensor w = at::ones_like(p.select(-1, 0));
   if (weights.has_value()) {
     check_like(kKabsch, "weights", *weights, P.select(-1, 0));
     w = in_compute_type(*weights);
+    w = w * to_unit_size(w, {-1});
+    // What lies far off and has no weight says nothing of the others' size.
+    const Tensor counts = (w != 0).to(w.scalar_type()).unsqueeze(-1);
+    p_unit = to_unit_size(p * counts, {-2, -1}), q_unit = to_unit_size(q * counts, {-2, -1});
+  } else {
+    p_unit = to_unit_size(p, {-2, -1}), q_unit = to_unit_size(q, {-2, -1});
   }
+  p = p * p_unit, q = q * q_unit;
   // No weight at all gives no shares, and some rotation.
   const Tensor total = w.sum(-1, /*keepdim=*/true);
   const Tensor share = divide_where((total != 0).expand_as(w), w, total.expand_as(w)).unsqueeze(-1);
@@ -30,7 +49,9 @@ std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor
   const Tensor from = p - p_mean, to = q - q_mean, weighted = share * from;
   const Tensor covariance = to.mT().matmul(weighted);
   const Tensor rotation = std::get<0>(procrustes(covariance, /*special=*/true));
-  Tensor factor = at::ones_like(total.squeeze(-1));
+  const Tensor p_size = p_unit.squeeze(-1), q_size = q_unit.squeeze(-1);
+  const Tensor turned = p_mean.matmul(rotation.mT()).squeeze(-2);
+  Tensor factor = at::ones_like(total.squeeze(-1)), moved = turned / p_size;
   if (scale) {
     const Tensor spread = (weighted * from).sum({-2, -1});
     const Tensor along = (rotation * covariance).sum({-2, -1});
@@ -38,10 +59,11 @@ std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor
     const double rounding = 4 * epsilon_of(p);
     const Tensor size = (share * p * p).sum({-2, -1}).detach();
     const Tensor some = spread > rounding * rounding * size;
-    factor = at::where(some, divide_where(some, along, spread), factor);
+    const Tensor found = divide_where(some, along, spread);  // between points of unit size
+    factor = at::where(some, found * p_size.squeeze(-1) / q_size.squeeze(-1), factor);
+    moved = at::where(some.unsqueeze(-1), found.unsqueeze(-1) * turned / q_size, moved);
   }
-  const Tensor turned = p_mean.matmul(rotation.mT()).squeeze(-2);
-  const Tensor translation = q_mean.squeeze(-2) - factor.unsqueeze(-1) * turned;
+  const Tensor translation = q_mean.squeeze(-2) / q_size - moved;
   const auto type = P.scalar_type();
   return {rotation.to(type), translation.to(type), factor.to(type)};
 }

@@ -86,6 +86,33 @@ def test_weights():
     assert nothing[2].tolist() == [1.0] * 4
 
 
+@pytest.mark.parametrize("dtype, far", [(torch.float, 100), (torch.double, 900)])
+def test_sizes_whose_squares_are_no_numbers(dtype, far):
+    """Points and weights times powers of two: the same rotation to the last bit, and its gradient to match."""
+    P, Q = (torch.randn(5, 9, 3, dtype=dtype) for _ in range(2))
+    w = torch.rand(5, 9, dtype=dtype) + 0.1
+    w[:, 4:6] = 0
+    expected, grads = moves_with_gradients(P, Q, w)
+    for p, q, v in [(-far, -far, 0), (far, far, 0), (-far, far // 2, -far), (far, 0, far), (0, -far, far)]:
+        sizes = [2.0**e for e in (p, q, v)]
+        (r, t, s), found = moves_with_gradients(P * sizes[0], Q * sizes[1], w * sizes[2])
+        assert torch.equal(r, expected[0])
+        assert torch.equal(t / sizes[1], expected[1])
+        if abs(q - p) <= far:
+            assert torch.equal(s * sizes[0] / sizes[1], expected[2])
+        for size, gradient, unit in zip(sizes, found, grads):
+            close(gradient * size, unit)
+    outlier = P.clone()
+    outlier[:, 4] = 2.0 ** (far // 2)  # of no weight
+    close(keel.kabsch(outlier, Q, w), keel.kabsch(P, Q, w), rtol=1e-5, atol=1e-5)
+
+
+def moves_with_gradients(*inputs):
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    moves = keel.kabsch(*inputs, scale=True)
+    return moves, torch.autograd.grad(moves[0].sum(), inputs)
+
+
 def test_mirrors_are_never_returned():
     P = torch.randn(6, 9, 3)
     rotation, _ = keel.kabsch(P, P * torch.tensor([1.0, 1.0, -1.0]))
