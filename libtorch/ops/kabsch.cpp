@@ -26,6 +26,8 @@ Tensor to_unit_size(const Tensor& numbers, at::IntArrayRef dims) {
 std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor& Q,
                                                    const Optional<Tensor>& weights, bool scale) {
   check_rectangles(kKabsch, P);
+  TORCH_CHECK(P.sym_size(-1) > 0, kKabsch, ": expected points (..., N, d) with d >= 1, got ",
+              shape_of(P));
   check_like(kKabsch, "Q", Q, P);
   const WithoutAutocast in_its_type;
   Tensor p = in_compute_type(P), q = in_compute_type(Q), p_unit, q_unit;
@@ -58,7 +60,7 @@ std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor
     // Points that differ by rounding alone are one place.
     const double rounding = 4 * epsilon_of(p);
     const Tensor size = (share * p * p).sum({-2, -1}).detach();
-    const Tensor some = spread > rounding * rounding * size;
+    const Tensor some = (spread <= rounding * rounding * size).logical_not();  // NaN stays
     const Tensor found = divide_where(some, along, spread);  // between points of unit size
     factor = at::where(some, found * p_size.squeeze(-1) / q_size.squeeze(-1), factor);
     moved = at::where(some.unsqueeze(-1), found.unsqueeze(-1) * turned / q_size, moved);

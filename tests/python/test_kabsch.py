@@ -149,8 +149,10 @@ def test_types_and_errors():
     r, t = keel.kabsch(P.mT.contiguous().mT, P)
     close(r, torch.eye(3).expand(2, 3, 3), rtol=0, atol=1e-5)
     P[1, 0, 0] = math.nan
-    r, t = keel.kabsch(P, P)
-    assert r[1].isnan().all() and r[0].isfinite().all()
+    for outputs in (keel.kabsch(P, P, scale=True), keel.kabsch(P.nan_to_num(), P.nan_to_num(), P[..., 0], scale=True)):
+        assert all(x[1].isnan().all() and x[0].isfinite().all() for x in outputs)
+    with pytest.raises(RuntimeError, match=r"keel::kabsch: expected points \(..., N, d\) with d >= 1, got \(5, 0\)"):
+        keel.kabsch(P[0, :, :0], P[0, :, :0])
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected Q of shape \(2, 5, 3\), got \(5, 3\)"):
         keel.kabsch(P, P[0])
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected weights of shape \(2, 5\), got \(5\)"):
