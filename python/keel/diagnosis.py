@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ._watched import OPERATIONS, Seen
+from .nn.transforms import unwrapped
 
 __all__ = ["Finding", "Watch", "watch"]
 
@@ -28,6 +29,9 @@ class _Record:
         self.last: Dict[str, Tensor] = {}
 
     def take(self, what: str, value: Tensor, best: Callable[[Tensor, Tensor], Tensor]) -> None:
+        value = unwrapped(value)
+        if value.dim() > 0:  # what vmap maps over
+            value = value.amin() if best is torch.minimum else value.amax()
         before = self.extremes.get(what)
         # NaN stays: it is what one looks for.
         self.extremes[what] = value if before is None or before.device != value.device else best(before, value)

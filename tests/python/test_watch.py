@@ -225,3 +225,15 @@ def test_nan_that_comes_in_is_said():
             function(m)
         (finding,) = watch.findings()
         assert finding.advice.startswith("A matrix held NaN or infinity.")
+
+
+def test_inside_transforms_the_numbers_stay():
+    functorch = pytest.importorskip("functorch")
+    spectra = [(4.0, 2.0, 0.5), (4.0, 3.0, 0.1)]
+    batch = torch.stack([with_values(s, 3, 3) for s in spectra])
+    model = Function(lambda a: keel.svdvals(a).sum())
+    for transformed in (functorch.vmap(model), functorch.vmap(functorch.grad(model))):
+        with keel.watch(model) as watch:
+            transformed(batch)
+        (finding,) = watch.findings()
+        assert finding.gap == pytest.approx(0.25) and finding.condition == pytest.approx(40)
