@@ -10,16 +10,14 @@ namespace {
 
 constexpr const char* kKabsch = "keel::kabsch";
 
-/// The power of two that brings the largest of `numbers` over these dimensions into [1, 2), so that products of two of them
-/// stay in range; 1 where all are zero. No derivative goes through it.
-Tensor to_unit_size(const Tensor& numbers, at::IntArrayRef dims) {
+/// The largest power of two that is no larger than the largest of `numbers` over `dims`, 1 where all are zero: what is divided
+/// by it can be multiplied without leaving the type's range. No derivative goes through it.
+Tensor unit_of(const Tensor& numbers, at::IntArrayRef dims) {
   const Tensor given = numbers.detach();
   if (given.sym_numel() == 0) return at::ones_like(given.sum(dims, /*keepdim=*/true));
+  const double least = given.scalar_type() == at::kFloat ? 0x1p-126 : 0x1p-1022;
   const Tensor largest = given.abs().amax(dims, /*keepdim=*/true);
-  const double farthest =
-      given.scalar_type() == at::kFloat ? 126 : 1022;  // its inverse is a number too
-  const Tensor exponent = (-largest.log2().floor()).clamp(-farthest, farthest);
-  return at::where(largest == 0, at::ones_like(largest), exponent.exp2());
+  return (largest + (largest == 0)).clamp(least, 1 / least).log2().floor().exp2();
 }
 
 /// Made of differentiable operators: its own gradient is theirs.
@@ -30,42 +28,44 @@ std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor
               shape_of(P));
   check_like(kKabsch, "Q", Q, P);
   const WithoutAutocast in_its_type;
-  Tensor p = in_compute_type(P), q = in_compute_type(Q), p_unit, q_unit;
-  Tensor w = at::ones_like(p.select(-1, 0));
+  const Tensor p = in_compute_type(P), q = in_compute_type(Q);
+  Tensor w = at::ones_like(p.select(-1, 0)), counts;
   if (weights.has_value()) {
     check_like(kKabsch, "weights", *weights, P.select(-1, 0));
     w = in_compute_type(*weights);
-    w = w * to_unit_size(w, {-1});
-    // What lies far off and has no weight says nothing of the others' size.
-    const Tensor counts = (w != 0).to(w.scalar_type()).unsqueeze(-1);
-    p_unit = to_unit_size(p * counts, {-2, -1}), q_unit = to_unit_size(q * counts, {-2, -1});
-  } else {
-    p_unit = to_unit_size(p, {-2, -1}), q_unit = to_unit_size(q, {-2, -1});
+    w = w / unit_of(w, {-1});
+    counts = (w != 0).to(w.scalar_type()).unsqueeze(-1);
   }
-  p = p * p_unit, q = q * q_unit;
   // No weight at all gives no shares, and some rotation.
   const Tensor total = w.sum(-1, /*keepdim=*/true);
   const Tensor share = divide_where((total != 0).expand_as(w), w, total.expand_as(w)).unsqueeze(-1);
   const Tensor p_mean = (share * p).sum(-2, /*keepdim=*/true);
   const Tensor q_mean = (share * q).sum(-2, /*keepdim=*/true);
-  const Tensor from = p - p_mean, to = q - q_mean, weighted = share * from;
+  // What lies far off and has no weight says nothing of the others' size.
+  const auto unit_of_all = [&](const Tensor& points) {
+    return unit_of(counts.defined() ? points * counts : points, {-2, -1});
+  };
+  Tensor from = p - p_mean, to = q - q_mean;
+  const Tensor p_unit = unit_of_all(from), q_unit = unit_of_all(to);
+  from = from / p_unit, to = to / q_unit;
+  const Tensor weighted = share * from;
   const Tensor covariance = to.mT().matmul(weighted);
   const Tensor rotation = std::get<0>(procrustes(covariance, /*special=*/true));
-  const Tensor p_size = p_unit.squeeze(-1), q_size = q_unit.squeeze(-1);
-  const Tensor turned = p_mean.matmul(rotation.mT()).squeeze(-2);
-  Tensor factor = at::ones_like(total.squeeze(-1)), moved = turned / p_size;
+  Tensor factor = at::ones_like(total.squeeze(-1)), moved = p_mean.matmul(rotation.mT());
   if (scale) {
-    const Tensor spread = (weighted * from).sum({-2, -1});
-    const Tensor along = (rotation * covariance).sum({-2, -1});
+    const Tensor spread = (weighted * from).sum({-2, -1}, /*keepdim=*/true);
+    const Tensor along = (rotation * covariance).sum({-2, -1}, /*keepdim=*/true);
     // Points that differ by rounding alone are one place.
     const double rounding = 4 * epsilon_of(p);
-    const Tensor size = (share * p * p).sum({-2, -1}).detach();
+    const Tensor size = (share * (p / p_unit).square()).sum({-2, -1}, /*keepdim=*/true).detach();
     const Tensor some = (spread <= rounding * rounding * size).logical_not();  // NaN stays
     const Tensor found = divide_where(some, along, spread);  // between points of unit size
-    factor = at::where(some, found * p_size.squeeze(-1) / q_size.squeeze(-1), factor);
-    moved = at::where(some.unsqueeze(-1), found.unsqueeze(-1) * turned / q_size, moved);
+    const Tensor back = at::where(some, found * q_unit / p_unit, at::ones_like(found));
+    factor = back.squeeze(-1).squeeze(-1);
+    // It may be no number of the type where this is one.
+    moved = at::where(some, found * (moved / p_unit) * q_unit, moved);
   }
-  const Tensor translation = q_mean.squeeze(-2) / q_size - moved;
+  const Tensor translation = (q_mean - moved).squeeze(-2);
   const auto type = P.scalar_type();
   return {rotation.to(type), translation.to(type), factor.to(type)};
 }

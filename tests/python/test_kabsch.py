@@ -107,6 +107,14 @@ def test_sizes_whose_squares_are_no_numbers(dtype, far):
     close(keel.kabsch(outlier, Q, w), keel.kabsch(P, Q, w), rtol=1e-5, atol=1e-5)
 
 
+def test_the_translation_of_tiny_points_has_its_gradient():
+    half = 2.0**-120 * torch.randn(25, 3)
+    P = torch.cat([half, -half]).requires_grad_()  # about zero, so that turning them moves nothing
+    r, t = keel.kabsch(P, torch.randn(50, 3))
+    (grad,) = torch.autograd.grad(t.sum(), P)
+    close(grad, (-r.detach().sum(0) / 50).expand(50, 3), rtol=1e-5, atol=1e-6)
+
+
 def moves_with_gradients(*inputs):
     inputs = [x.clone().requires_grad_() for x in inputs]
     moves = keel.kabsch(*inputs, scale=True)
