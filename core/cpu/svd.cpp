@@ -22,7 +22,7 @@ bool use_lanes(std::int64_t m, std::int64_t n, std::int64_t batch) {
   return m * n <= kMostEntries && batch >= (n <= 8 ? lanes / 4 : lanes / 2);
 }
 
-/// The slow solver that always answers.
+/// In the next wider type: for float that is this solver in double, for double the slow one that always answers.
 template <typename T>
 void fall_back(Rectangles<const T> matrices, std::int64_t index, T* values, Rectangles<T> left,
                Rectangles<T> right) {
@@ -32,8 +32,12 @@ void fall_back(Rectangles<const T> matrices, std::int64_t index, T* values, Rect
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j)
       a[std::size_t(i * n + j)] = double(matrices[index][i * matrices.row_stride + j]);
-  reference::svd(contiguous<const double>(a.data(), 1, m, n), s.data(),
-                 contiguous(u.data(), 1, m, k), contiguous(v.data(), 1, k, n));
+  const auto matrix = contiguous<const double>(a.data(), 1, m, n);
+  const auto u_of_it = contiguous(u.data(), 1, m, k), v_of_it = contiguous(v.data(), 1, k, n);
+  if constexpr (sizeof(T) < sizeof(double))
+    svd<double>(matrix, s.data(), u_of_it, v_of_it, nullptr, serial());
+  else
+    reference::svd(matrix, s.data(), u_of_it, v_of_it);
   const auto copy = [&](const std::vector<double>& from, Rectangles<T> to) {
     for (std::int64_t i = 0; i < to.rows; ++i)
       for (std::int64_t j = 0; j < to.columns; ++j)

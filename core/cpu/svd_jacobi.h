@@ -121,6 +121,40 @@ struct Alone {
   }
 };
 
+/// The places of `count` sizes, the largest first and equal ones as they come. Few are put in one by one, which is
+/// faster; many, the rows of tall matrices, by a heap.
+template <typename T, typename Index>
+inline void sort_descending(std::int64_t count, const T* sizes, Index* places) {
+  const auto before = [&](Index a, Index b) {
+    return sizes[a] > sizes[b] || (sizes[a] == sizes[b] && a < b);
+  };
+  constexpr std::int64_t kFew = 64;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t place = i;
+    for (; count <= kFew && place > 0 && sizes[places[place - 1]] < sizes[i]; --place)
+      places[place] = places[place - 1];
+    places[place] = Index(i);
+  }
+  if (count <= kFew) return;
+  // Of places[0 ... end), whoever comes last is on top.
+  const auto sink = [&](std::int64_t at, std::int64_t end) {
+    const Index mine = places[at];
+    for (std::int64_t child; (child = 2 * at + 1) < end; at = child) {
+      if (child + 1 < end && before(places[child], places[child + 1])) ++child;
+      if (!before(mine, places[child])) break;
+      places[at] = places[child];
+    }
+    places[at] = mine;
+  };
+  for (std::int64_t i = count / 2; i-- > 0;) sink(i, count);
+  for (std::int64_t end = count - 1; end > 0; --end) {
+    const Index last = places[0];
+    places[0] = places[end];
+    places[end] = last;
+    sink(0, end);
+  }
+}
+
 /// Where rows and columns lie by their largest entries, descending, so that QR meets large numbers first, and the power of
 /// two of the largest. Not where they are so far apart that squares in this type are no numbers. `sizes`: m + n.
 template <typename T, typename Index>
@@ -144,11 +178,8 @@ inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::i
     for (std::int64_t i = 0; i < count; ++i) {
       largest = own[i] > largest ? own[i] : largest;
       least = own[i] > 0 && (least == 0 || own[i] < least) ? own[i] : least;
-      std::int64_t place = i;
-      for (; place > 0 && own[places[place - 1]] < own[i]; --place)
-        places[place] = places[place - 1];
-      places[place] = Index(i);
     }
+    sort_descending(count, own, places);
     return least;
   };
   const T least_row = sort(m, of_row, row_at), least_column = sort(n, of_column, column_at);

@@ -15,7 +15,7 @@ enum class SvdStatus : std::uint8_t {
   converged = 0,
   not_finite = 1,  ///< the matrix held NaN or infinity: its values and vectors are NaN
   by_fallback =
-      2,  ///< too steep for this type's range, or too slow: solved by the reference; not on CUDA
+      2,  ///< too steep for this type's range, or too slow: solved in a wider one; not on CUDA
   not_converged = 3,  ///< on CUDA: the bound on sweeps was hit; the results are the last sweep's
 };
 

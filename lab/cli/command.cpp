@@ -35,6 +35,10 @@ std::pair<int, std::string> explained(const std::exception& error) {
   return {kUnexpected, error.what()};
 }
 
+std::string spoken(const std::string& words) {
+  return (words.rfind("keel", 0) == 0 ? "" : "keel: ") + words + "\n";
+}
+
 std::string version() {
   // Every LibTorch with CUDA says so in its configuration, whatever device this machine has.
   const std::string config = at::show_config(), mark = "CUDA Runtime ";

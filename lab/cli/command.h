@@ -39,6 +39,9 @@ int data(const std::vector<std::string>& arguments);
 /// The exit code and the words for what a command threw.
 std::pair<int, std::string> explained(const std::exception& error);
 
+/// One line that says which program speaks: errors of the library begin with its name already.
+std::string spoken(const std::string& words);
+
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
 std::string version();
 

@@ -25,7 +25,7 @@ std::string help_of_all() {
 }
 
 int complain(int code, const std::string& what) {
-  put(stderr, fmt::format("keel: {}\n", what));
+  put(stderr, spoken(what));
   return code;
 }
 

@@ -116,7 +116,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
 /// One of several processes ends there and then on an error: what waits for the others, on a thread or on
 /// a device, may wait for ever, and so may whoever would take it down.
 [[noreturn]] void leave(int code, const std::string& message) {
-  put(stderr, fmt::format("keel: {}\n", message));
+  put(stderr, spoken(message));
   std::fflush(stdout);
   _exit(code);
 }

@@ -10,38 +10,62 @@ namespace {
 
 constexpr const char* kKabsch = "keel::kabsch";
 
+/// The largest power of two that is no larger than the largest of `numbers` over `dims`, 1 where all are zero: what is divided
+/// by it can be multiplied without leaving the type's range. No derivative goes through it.
+Tensor unit_of(const Tensor& numbers, at::IntArrayRef dims) {
+  const Tensor given = numbers.detach();
+  if (given.sym_numel() == 0) return at::ones_like(given.sum(dims, /*keepdim=*/true));
+  const double least = given.scalar_type() == at::kFloat ? 0x1p-126 : 0x1p-1022;
+  const Tensor largest = given.abs().amax(dims, /*keepdim=*/true);
+  return (largest + (largest == 0)).clamp(least, 1 / least).log2().floor().exp2();
+}
+
 /// Made of differentiable operators: its own gradient is theirs.
 std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor& Q,
                                                    const Optional<Tensor>& weights, bool scale) {
   check_rectangles(kKabsch, P);
+  TORCH_CHECK(P.sym_size(-1) > 0, kKabsch, ": expected points (..., N, d) with d >= 1, got ",
+              shape_of(P));
   check_like(kKabsch, "Q", Q, P);
   const WithoutAutocast in_its_type;
   const Tensor p = in_compute_type(P), q = in_compute_type(Q);
-  Tensor w = at::ones_like(p.select(-1, 0));
+  Tensor w = at::ones_like(p.select(-1, 0)), counts;
   if (weights.has_value()) {
     check_like(kKabsch, "weights", *weights, P.select(-1, 0));
     w = in_compute_type(*weights);
+    w = w / unit_of(w, {-1});
+    counts = (w != 0).to(w.scalar_type()).unsqueeze(-1);
   }
   // No weight at all gives no shares, and some rotation.
   const Tensor total = w.sum(-1, /*keepdim=*/true);
   const Tensor share = divide_where((total != 0).expand_as(w), w, total.expand_as(w)).unsqueeze(-1);
   const Tensor p_mean = (share * p).sum(-2, /*keepdim=*/true);
   const Tensor q_mean = (share * q).sum(-2, /*keepdim=*/true);
-  const Tensor from = p - p_mean, to = q - q_mean, weighted = share * from;
+  // What lies far off and has no weight says nothing of the others' size.
+  const auto unit_of_all = [&](const Tensor& points) {
+    return unit_of(counts.defined() ? points * counts : points, {-2, -1});
+  };
+  Tensor from = p - p_mean, to = q - q_mean;
+  const Tensor p_unit = unit_of_all(from), q_unit = unit_of_all(to);
+  from = from / p_unit, to = to / q_unit;
+  const Tensor weighted = share * from;
   const Tensor covariance = to.mT().matmul(weighted);
   const Tensor rotation = std::get<0>(procrustes(covariance, /*special=*/true));
-  Tensor factor = at::ones_like(total.squeeze(-1));
+  Tensor factor = at::ones_like(total.squeeze(-1)), moved = p_mean.matmul(rotation.mT());
   if (scale) {
-    const Tensor spread = (weighted * from).sum({-2, -1});
-    const Tensor along = (rotation * covariance).sum({-2, -1});
+    const Tensor spread = (weighted * from).sum({-2, -1}, /*keepdim=*/true);
+    const Tensor along = (rotation * covariance).sum({-2, -1}, /*keepdim=*/true);
     // Points that differ by rounding alone are one place.
     const double rounding = 4 * epsilon_of(p);
-    const Tensor size = (share * p * p).sum({-2, -1}).detach();
-    const Tensor some = spread > rounding * rounding * size;
-    factor = at::where(some, divide_where(some, along, spread), factor);
+    const Tensor size = (share * (p / p_unit).square()).sum({-2, -1}, /*keepdim=*/true).detach();
+    const Tensor some = (spread <= rounding * rounding * size).logical_not();  // NaN stays
+    const Tensor found = divide_where(some, along, spread);  // between points of unit size
+    const Tensor back = at::where(some, found * q_unit / p_unit, at::ones_like(found));
+    factor = back.squeeze(-1).squeeze(-1);
+    // It may be no number of the type where this is one.
+    moved = at::where(some, found * (moved / p_unit) * q_unit, moved);
   }
-  const Tensor turned = p_mean.matmul(rotation.mT()).squeeze(-2);
-  const Tensor translation = q_mean.squeeze(-2) - factor.unsqueeze(-1) * turned;
+  const Tensor translation = (q_mean - moved).squeeze(-2);
   const auto type = P.scalar_type();
   return {rotation.to(type), translation.to(type), factor.to(type)};
 }

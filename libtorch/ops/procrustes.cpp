@@ -111,8 +111,8 @@ Tensor nearest(const Tensor& matrix) { return std::get<0>(procrustes(matrix, fal
 std::tuple<Tensor, Tensor> nearest_rotation(const Tensor& matrix) {
   const auto [rotation, values, right] = procrustes(matrix, true);
   const c10::SymInt n = matrix.sym_size(-1);
-  if (n < 2)  // the one rotation there is
-    return {rotation, at::full_like(values.sum(-1), std::numeric_limits<double>::infinity())};
+  if (n < 2)  // the one rotation there is, but of NaN none
+    return {rotation, values.sum(-1) * 0 + std::numeric_limits<double>::infinity()};
   return {rotation, values.select(-1, -2) + values.select(-1, -1)};
 }
 

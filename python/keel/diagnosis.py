@@ -5,86 +5,19 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ._watched import OPERATIONS, Seen
+from .nn.transforms import unwrapped
+
 __all__ = ["Finding", "Watch", "watch"]
 
-
-class _Seen(NamedTuple):
-    """What is looked at of a call."""
-
-    result: Any
-    values: Tensor  # eigenvalues or singular values (..., n), sorted either way
-    kept: Optional[Tensor]  # how many of them are used (...)
-    rule: str
-
-
-def _spectral(function: Callable[..., Tuple[str, str, str]]) -> Callable[..., _Seen]:
-    """Named functions of matrices, by the operator that says its eigenvalues too."""
-
-    def see(matrix: Tensor, *arguments: Any, **options: Any) -> _Seen:
-        text, rank, rule = function(*arguments, **options)
-        result, values, _, kept = torch.ops.keel.spectral(matrix, text, rank, rule)
-        return _Seen(result, values, kept, rule)
-
-    return see
-
-
-def _named(name: str) -> Callable[..., _Seen]:
-    return _spectral(lambda rule="exact": (name, "full", rule))
-
-
-def _of_eigh(matrix: Tensor, rule: str = "masked", descending: bool = False) -> _Seen:
-    result = torch.ops.keel.eigh(matrix, rule, descending)
-    return _Seen(result, result[0], None, rule)
-
-
-def _of_spectral(matrix: Tensor, function: str, rank: str = "full", rule: str = "exact") -> _Seen:
-    result = torch.ops.keel.spectral(matrix, function, rank, rule)
-    return _Seen(result, result[1], result[3], rule)
-
-
-def _of_svd(matrix: Tensor, rule: str = "masked") -> _Seen:
-    result = torch.ops.keel.svd(matrix, rule)
-    return _Seen(result, result[1], None, rule)
-
-
-def _of_layer(input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact") -> _Seen:
-    result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule)
-    return _Seen(result, result[4], result[6], rule)
-
-
-def _of_torch(function: Callable[..., Any], place: int) -> Callable[..., _Seen]:
-    def see(*arguments: Any, **options: Any) -> _Seen:
-        result = function(*arguments, **options)
-        return _Seen(result, result[place], None, "torch")
-
-    return see
-
-
-_OPERATIONS: Dict[Any, Tuple[str, Callable[..., _Seen]]] = {
-    torch.linalg.eigh: ("torch.linalg.eigh", _of_torch(torch.linalg.eigh, 0)),
-    torch.linalg.svd: ("torch.linalg.svd", _of_torch(torch.linalg.svd, 1)),
-    torch.ops.keel.eigh: ("eigh", _of_eigh),
-    torch.ops.keel.svd: ("svd", _of_svd),
-    torch.ops.keel.spectral: ("spectral", _of_spectral),
-    torch.ops.keel.sqrtm: ("sqrtm", _named("sqrt")),
-    torch.ops.keel.inv_sqrtm: ("inv_sqrtm", _named("inv_sqrt")),
-    torch.ops.keel.invm: ("invm", _named("inv")),
-    torch.ops.keel.logm: ("logm", _named("log")),
-    torch.ops.keel.expm: ("expm", _named("exp")),
-    torch.ops.keel.powm: (
-        "powm",
-        _spectral(lambda exponent, rule="exact": (f"power(exponent={float(exponent)!r})", "full", rule)),
-    ),
-    torch.ops.keel.projector: ("projector", _spectral(lambda rank, rule="exact": ("one", rank, rule))),
-    torch.ops.keel.whiten_forward: ("layer", _of_layer),
-}
 _INVERTS = {"inv_sqrtm", "invm", "logm", "layer"}
+_ROTATIONS = {"polar", "procrustes", "special_procrustes", "kabsch"}
 
 # What advice calls the values, the vectors, and the functions whose gradients have no pole.
 _WORDS = {
@@ -102,21 +35,26 @@ class _Record:
         self.last: Dict[str, Tensor] = {}
 
     def take(self, what: str, value: Tensor, best: Callable[[Tensor, Tensor], Tensor]) -> None:
+        value = unwrapped(value)
+        if value.dim() > 0:  # what vmap maps over
+            value = value.amin() if best is torch.minimum else value.amax()
         before = self.extremes.get(what)
         # NaN stays: it is what one looks for.
         self.extremes[what] = value if before is None or before.device != value.device else best(before, value)
         self.last[what] = value
 
-    def call(self, seen: _Seen) -> None:
+    def call(self, seen: Seen) -> None:
         self.calls += 1
         values = seen.values.detach().double()
         if values.numel() == 0:
             return
         largest = values.abs().amax(-1)
         tiny = torch.finfo(torch.double).tiny
-        if values.shape[-1] > 1:
-            gap = (values.diff(dim=-1).abs().amin(-1) / largest.clamp_min(tiny)).amin()
-            self.take("gap", gap, torch.minimum)
+        gap = seen.margin
+        if gap is None and values.shape[-1] > 1:
+            gap = values.diff(dim=-1).abs().amin(-1)
+        if gap is not None:
+            self.take("gap", (gap.double() / largest.clamp_min(tiny)).amin(), torch.minimum)
         self.take("condition", (largest / values.abs().amin(-1).clamp_min(tiny)).amax(), torch.maximum)
         if seen.kept is not None:
             self.take("kept", seen.kept.amin().double(), torch.minimum)
@@ -135,7 +73,8 @@ class Finding:
     rule: str  #: the gradient rule, or "torch"
     calls: int
     size: int  #: n, the number of eigenvalues
-    gap: Optional[float]  #: smallest gap between neighbours, relative to the largest; None for n = 1
+    #: smallest gap between neighbours, or margin of a rotation, relative to the largest; None for n = 1
+    gap: Optional[float]
     condition: Optional[float]  #: largest, of largest to smallest eigenvalue in magnitude
     kept: Optional[int]  #: fewest that were kept, where a rank policy chooses
     gradient: Optional[float]  #: largest entry of the input's gradient; None where none came
@@ -146,6 +85,8 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     gap, condition, gradient = (numbers.get(what) for what in ("gap", "condition", "gradient"))
     epsilon = torch.finfo(torch.float32 if record.dtype != torch.double else torch.double).eps
     said: List[str] = []
+    if condition is not None and not math.isfinite(condition):
+        said.append("A matrix held NaN or infinity.")
     if gradient is not None and not math.isfinite(gradient):
         said.append(f"A gradient was {gradient}.")
     meets = gap is not None and gap <= 10 * math.sqrt(record.size) * epsilon
@@ -165,7 +106,12 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
             f"subspace they span. For a function of the matrix use {functions}, for single {vectors} "
             "keel.PowerIteration(19)."
         )
-    elif said:
+    elif meets and operation in _ROTATIONS:
+        said.append(
+            "Two answers were equally near, and directions between them get gradient 0. Near such a matrix gradients "
+            "are large: the margin (keel.special_procrustes with return_margin=True) says which ones to leave out."
+        )
+    elif said and (condition is None or math.isfinite(condition)):
         said.append(
             f"{values} are not close. Look for a zero one under a root, logarithm or inverse, and for a NaN that "
             "comes from a later operation."
@@ -234,7 +180,7 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        watched = _OPERATIONS.get(func) if callable(func) else None
+        watched = OPERATIONS.get(func) if callable(func) else None
         if watched is None:
             return func(*args, **kwargs)
         operation, see = watched
@@ -308,8 +254,8 @@ def watch(model: nn.Module) -> Watch:
     """Records, while a model runs, how close eigenvalues come, how many are kept and how large gradients are, and
     suggests what to change.
 
-    It sees the calls of :func:`torch.linalg.eigh`, :func:`torch.linalg.svd`, :func:`keel.eigh`, :func:`keel.svd`,
-    :func:`keel.sqrtm` and its siblings, and whitening layers, in every module of the model.
+    It sees the calls of :func:`torch.linalg.eigh`, :func:`torch.linalg.svd`, keel's functions and whitening layers,
+    in every module of the model. Of polar factors and rotations it records the margin, not how close values come.
 
     Numbers stay on the device, and nothing waits for them until :meth:`Watch.findings`, ``print`` or
     :meth:`Watch.write` asks. After the ``with`` block the model is as it was before. A compiled model must be watched

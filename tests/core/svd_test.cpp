@@ -155,7 +155,7 @@ TYPED_TEST(Svd, IsFreeOfScale) {
   }
 }
 
-TYPED_TEST(Svd, WhatIsTooSteepForTheTypeIsSolvedByTheReference) {
+TYPED_TEST(Svd, WhatIsTooSteepForTheTypeIsSolvedByAWiderOne) {
   using T = TypeParam;
   const double tiny = sizeof(T) == 4 ? 1e-30 : 1e-200;
   Rectangle<T> matrix = as<T>(random_rectangle(5, 4, 13));
@@ -169,6 +169,25 @@ TYPED_TEST(Svd, WhatIsTooSteepForTheTypeIsSolvedByTheReference) {
     EXPECT_GT(f.value(0)[3], T(0));
     EXPECT_LT(f.value(0)[3], T(100 * tiny));
   }
+}
+
+// Time that grows with the square of the rows would be half an hour here.
+TYPED_TEST(Svd, AMillionRows) {
+  using T = TypeParam;
+  const std::int64_t m = 1'000'000;
+  Rectangle<T> tall(m, 2);
+  double square = 0;
+  for (std::int64_t i = 0; i < m; ++i) {  // from the smallest up; every two rows are orthogonal
+    const T size = T(i / 2 + 1) / T(m);
+    tall(i, 0) = size;
+    tall(i, 1) = i % 2 == 0 ? size : -size;
+    square += double(size) * double(size);
+  }
+  const Factors<T> f = decompose(std::vector<Rectangle<T>>{tall});
+  EXPECT_EQ(f.status[0], SvdStatus::converged);
+  for (const T value : f.values)
+    EXPECT_NEAR(double(value), std::sqrt(square),
+                double(m) * std::numeric_limits<T>::epsilon() * std::sqrt(square));
 }
 
 TYPED_TEST(Svd, EmptyShapesStridesAndErrors) {

@@ -47,6 +47,30 @@ def test_chosen_ones_with_options(names):
     assert layer.groups == 2 and layer.eps == 1e-3 and layer.rank == keel.LeadingCount(2)
 
 
+class NormThenActivation(nn.BatchNorm2d):
+    """As timm's BatchNormAct2d: whoever replaced it by a norm would lose the activation."""
+
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+@pytest.mark.parametrize("what", ["a forward of its own", "forward hooks", "parametrizations"])
+def test_norms_that_do_more_are_named_and_left_alone(what):
+    model = Network()
+    if what == "a forward of its own":
+        model.stem[1] = NormThenActivation(8)
+    elif what == "forward hooks":
+        model.stem[1].register_forward_hook(lambda module, inputs, output: 2 * output)
+    else:
+        nn.utils.parametrize.register_parametrization(model.stem[1], "weight", nn.Softplus())
+    before = kinds(model)
+    with pytest.raises(ValueError, match=f"'stem.1': expected a layer that does what BatchNorm2d does, got .*{what}"):
+        convert_batchnorm(model)
+    assert kinds(model) == before
+    convert_batchnorm(model, names=["body.1"])
+    assert kinds(model) == {**before, "body.1": "ZcaWhitening"}
+
+
 def test_parameters_stay_the_same_objects():
     model = Network()
     weight, bias = model.stem[1].weight, model.stem[1].bias

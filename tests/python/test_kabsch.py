@@ -86,6 +86,41 @@ def test_weights():
     assert nothing[2].tolist() == [1.0] * 4
 
 
+@pytest.mark.parametrize("dtype, far", [(torch.float, 100), (torch.double, 900)])
+def test_sizes_whose_squares_are_no_numbers(dtype, far):
+    """Points and weights times powers of two: the same rotation to the last bit, and its gradient to match."""
+    P, Q = (torch.randn(5, 9, 3, dtype=dtype) for _ in range(2))
+    w = torch.rand(5, 9, dtype=dtype) + 0.1
+    w[:, 4:6] = 0
+    expected, grads = moves_with_gradients(P, Q, w)
+    for p, q, v in [(-far, -far, 0), (far, far, 0), (-far, far // 2, -far), (far, 0, far), (0, -far, far)]:
+        sizes = [2.0**e for e in (p, q, v)]
+        (r, t, s), found = moves_with_gradients(P * sizes[0], Q * sizes[1], w * sizes[2])
+        assert torch.equal(r, expected[0])
+        assert torch.equal(t / sizes[1], expected[1])
+        if abs(q - p) <= far:
+            assert torch.equal(s * sizes[0] / sizes[1], expected[2])
+        for size, gradient, unit in zip(sizes, found, grads):
+            close(gradient * size, unit)
+    outlier = P.clone()
+    outlier[:, 4] = 2.0 ** (far // 2)  # of no weight
+    close(keel.kabsch(outlier, Q, w), keel.kabsch(P, Q, w), rtol=1e-5, atol=1e-5)
+
+
+def test_the_translation_of_tiny_points_has_its_gradient():
+    half = 2.0**-120 * torch.randn(25, 3)
+    P = torch.cat([half, -half]).requires_grad_()  # about zero, so that turning them moves nothing
+    r, t = keel.kabsch(P, torch.randn(50, 3))
+    (grad,) = torch.autograd.grad(t.sum(), P)
+    close(grad, (-r.detach().sum(0) / 50).expand(50, 3), rtol=1e-5, atol=1e-6)
+
+
+def moves_with_gradients(*inputs):
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    moves = keel.kabsch(*inputs, scale=True)
+    return moves, torch.autograd.grad(moves[0].sum(), inputs)
+
+
 def test_mirrors_are_never_returned():
     P = torch.randn(6, 9, 3)
     rotation, _ = keel.kabsch(P, P * torch.tensor([1.0, 1.0, -1.0]))
@@ -122,8 +157,10 @@ def test_types_and_errors():
     r, t = keel.kabsch(P.mT.contiguous().mT, P)
     close(r, torch.eye(3).expand(2, 3, 3), rtol=0, atol=1e-5)
     P[1, 0, 0] = math.nan
-    r, t = keel.kabsch(P, P)
-    assert r[1].isnan().all() and r[0].isfinite().all()
+    for outputs in (keel.kabsch(P, P, scale=True), keel.kabsch(P.nan_to_num(), P.nan_to_num(), P[..., 0], scale=True)):
+        assert all(x[1].isnan().all() and x[0].isfinite().all() for x in outputs)
+    with pytest.raises(RuntimeError, match=r"keel::kabsch: expected points \(..., N, d\) with d >= 1, got \(5, 0\)"):
+        keel.kabsch(P[0, :, :0], P[0, :, :0])
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected Q of shape \(2, 5, 3\), got \(5, 3\)"):
         keel.kabsch(P, P[0])
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected weights of shape \(2, 5\), got \(5\)"):

@@ -174,6 +174,8 @@ def test_sizes_without_a_pair():
     assert keel.special_procrustes(torch.full((2, 1, 1), -3.0)).flatten().tolist() == [1.0, 1.0]
     _, margin = keel.special_procrustes(torch.ones(2, 1, 1), return_margin=True)
     assert margin.tolist() == [math.inf, math.inf]
+    _, margin = keel.special_procrustes(torch.tensor([[[math.nan]], [[1.0]]]), return_margin=True)
+    assert margin[0].isnan() and margin[1] == math.inf  # or `margin > x` would let it through
     for shape in [(0, 3, 3), (2, 0, 0), (2, 0, 3), (2, 3, 0)]:
         a = torch.zeros(shape, requires_grad=True)
         assert keel.procrustes(a).shape == shape

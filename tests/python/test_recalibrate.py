@@ -169,3 +169,23 @@ def test_spoilt_statistics_are_made_good():
             buffer.fill_(float("nan"))
     keel.nn.recalibrate(network, batches())
     assert all(buffer.isfinite().all() for buffer in network.buffers())
+
+
+def test_what_cannot_be_recalibrated_is_named():
+    network = model()
+    network(batches()[0])
+    before = state(network)
+    for error, words, arguments in [
+        (TypeError, "expected a torch.nn.Module, got NoneType", (None, batches())),
+        (TypeError, "expected batches to iterate over, got int", (network, 3)),
+        (ValueError, "expected count >= 0, got -1", (network, batches(), -1)),
+        (TypeError, "expected count to be a whole number, got True", (network, batches(), True)),
+        (TypeError, "got dict; move them yourself", (network, [{}], None, torch.device("cpu"))),
+    ]:
+        with pytest.raises(error, match=f"keel.nn.recalibrate: .*{words}"):
+            keel.nn.recalibrate(*arguments)
+    assert same(state(network), before) and network.training
+    # Norms of a compiled model were passed over without a word.
+    compiled = torch.jit.script(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6)).double())
+    with pytest.raises(TypeError, match=r"got a norm compiled by torch.jit \('1'\)"):
+        keel.nn.recalibrate(compiled, batches())

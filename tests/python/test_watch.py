@@ -1,10 +1,13 @@
 """keel.watch: what is seen of a model, and what is said of it."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 import keel
+from rectangles import with_values
 from support import correlated
 
 
@@ -175,3 +178,75 @@ def test_nothing_waits_while_it_looks_on():
 def test_what_is_no_model_is_refused():
     with pytest.raises(TypeError, match="expected a torch.nn.Module, got function"):
         keel.watch(lambda x: x)
+
+
+RECTANGULAR = {
+    "svd": (),
+    "svdvals": (),
+    "nuclear_norm": (),
+    "singular": ("power(exponent=0.5)",),
+    "pinv": (0.2,),
+    "low_rank": (keel.LeadingCount(2),),
+    "soft_threshold": (1.5,),
+    "polar": (),
+    "procrustes": (),
+}
+
+
+def joined(outputs):
+    return torch.cat([x.flatten() for x in (outputs if isinstance(outputs, tuple) else (outputs,))])
+
+
+@pytest.mark.parametrize("name", RECTANGULAR)
+def test_functions_of_matrices_of_any_shape_are_seen(name):
+    a = with_values((4.0, 2.0, 0.5), 5, 3).requires_grad_()
+    model = Function(lambda x: joined(getattr(keel, name)(x, *RECTANGULAR[name])))
+    expected = model(a).detach()
+    watch = seen_of(model, a)
+    (finding,) = watch.findings()
+    assert finding.operation == name and finding.condition == pytest.approx(8) and finding.gradient > 0
+    assert finding.kept == {"singular": 3, "pinv": 2, "low_rank": 2, "soft_threshold": 3}.get(name)
+    assert finding.gap == pytest.approx(0.125 if name in ("polar", "procrustes") else 0.375)
+    with keel.watch(model):
+        torch.testing.assert_close(model(a).detach(), expected)
+
+
+@pytest.mark.parametrize("determinant", [1, -1])
+def test_of_rotations_the_margin_is_seen(determinant):
+    a = with_values((4.0, 2.0, 1.0), 3, 3, determinant).requires_grad_()
+    margin = (2 + determinant) / 4
+    points = torch.randn(6, 3, dtype=torch.double)
+    points -= points.mean(0)
+    moved = (a @ torch.linalg.pinv(points)).mT.detach().requires_grad_()  # so that moved^T points is a
+
+    def registered(q):
+        return joined(keel.kabsch(points, q, torch.ones(6, dtype=torch.double)))
+
+    for function, x in [(keel.special_procrustes, a), (registered, moved)]:
+        (finding,) = seen_of(Function(function), x).findings()
+        assert finding.gap == pytest.approx(margin) and finding.condition == pytest.approx(4)
+        assert finding.advice == "Nothing to worry about."
+    tie = with_values((4.0, 1.0, 1.0), 3, 3, -1).requires_grad_()
+    (finding,) = seen_of(Function(keel.special_procrustes), tie).findings()
+    assert "Two answers were equally near" in finding.advice
+
+
+def test_nan_that_comes_in_is_said():
+    for function in (keel.eigh, keel.sqrtm, keel.svd, keel.procrustes):
+        m = torch.full((3, 3), math.nan)
+        with keel.watch(nn.Identity()) as watch:
+            function(m)
+        (finding,) = watch.findings()
+        assert finding.advice.startswith("A matrix held NaN or infinity.")
+
+
+def test_inside_transforms_the_numbers_stay():
+    functorch = pytest.importorskip("functorch")
+    spectra = [(4.0, 2.0, 0.5), (4.0, 3.0, 0.1)]
+    batch = torch.stack([with_values(s, 3, 3) for s in spectra])
+    model = Function(lambda a: keel.svdvals(a).sum())
+    for transformed in (functorch.vmap(model), functorch.vmap(functorch.grad(model))):
+        with keel.watch(model) as watch:
+            transformed(batch)
+        (finding,) = watch.findings()
+        assert finding.gap == pytest.approx(0.25) and finding.condition == pytest.approx(40)

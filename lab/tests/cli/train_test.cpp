@@ -56,7 +56,7 @@ TEST(CliTrain, AFolderInWhichARunTrainsIsRefused) {
             "2>/dev/null; echo $?");
   EXPECT_EQ(outcome.out, "3\n3\n3\n0\n" + run.string() + "\n0\n") << outcome.error;
   const std::string words =
-      "keel: keel train: " + run.string() + " is in use: another process trains there now\n";
+      "keel train: " + run.string() + " is in use: another process trains there now\n";
   EXPECT_EQ(outcome.error.substr(0, 3 * words.size()), words + words + words);
 }
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Type, Union
 import torch
 from torch import nn
 
+from .inference import what_else_it_does
 from .pca_denoising import PcaDenoising
 from .whitening import Whitening
 from .zca_whitening import ZcaWhitening
@@ -28,6 +29,8 @@ def convert_batchnorm(
 
     Like :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`, it changes the model in place, unless the
     model itself is a BatchNorm; then the new layer is returned. If there is an error, nothing is changed.
+    A BatchNorm that does more (a subclass with an activation in its forward, hooks) is an error, since the new
+    layer would not do it; ``names`` leaves it out.
 
     Args:
         model: searched recursively.
@@ -91,6 +94,7 @@ def _replacement(
     copy_statistics: bool,
     options: Dict[str, Any],
 ) -> Whitening:
+    _check_plain(name, norm)
     like = next((t for t in (norm.weight, norm.running_mean) if t is not None), None)
     arguments = {
         "momentum": norm.momentum,
@@ -110,6 +114,17 @@ def _replacement(
     if copy_statistics and new.track_running_stats and _has_seen_batches(norm):
         _copy_statistics(new, norm)
     return new.train(norm.training)
+
+
+def _check_plain(name: str, norm: nn.Module) -> None:
+    kind = next(kind for kind in _BatchNorm if isinstance(norm, kind))
+    parametrized = nn.utils.parametrize.is_parametrized(norm)
+    other = "parametrizations" if parametrized else what_else_it_does(norm, kind)
+    if other is not None:
+        raise ValueError(
+            f"{_HERE}: '{name}': expected a layer that does what {kind.__name__} does, got "
+            f"{type(norm).__name__} with {other}"
+        )
 
 
 def _group(norm: Any) -> Any:

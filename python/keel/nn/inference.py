@@ -88,7 +88,7 @@ def _given(layer: nn.Module) -> Tuple[str, ...]:
     return ("weight",) if getattr(layer, "bias", None) is None else ("weight", "bias")
 
 
-def _what_else_it_does(layer: nn.Module, kind: type) -> Optional[str]:
+def what_else_it_does(layer: nn.Module, kind: type) -> Optional[str]:
     """What makes the layer's output other than its kind's with these parameters, in words."""
     # weight_norm, spectral_norm and prune compute the weight in a hook before forward.
     for what, hooks in (
@@ -124,7 +124,7 @@ def _check_foldable(name: str, layer: nn.Module, matrix: Tensor) -> None:
             "remove its parametrizations first"
         )
     kind = next(kind for kind in kinds if isinstance(layer, kind))
-    other = _what_else_it_does(layer, kind)
+    other = what_else_it_does(layer, kind)
     if other is not None:
         raise ValueError(
             f"{name}.fold_into: expected a plain {kind.__name__}, "

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from .. import rules
 from .whitening import Whitening
+
+_HERE = "keel.nn.recalibrate"
 
 
 def recalibrate(
@@ -44,6 +47,7 @@ def recalibrate(
     >>> model[0].num_batches_tracked, model[1].num_batches_tracked
     (tensor(5), tensor(5))
     """
+    _check(model, batches, count)
     kinds = (Whitening, _BatchNorm) if batch_norms else (Whitening,)
     norms = [m for m in model.modules() if isinstance(m, kinds) and m.num_batches_tracked is not None]
     modes = [(module, module.training) for module in model.modules()]
@@ -60,13 +64,38 @@ def recalibrate(
             for batch in islice(batches, count):
                 if isinstance(batch, (list, tuple)):
                     batch = batch[0]
-                model(batch if device is None else batch.to(device))
+                model(batch if device is None else _moved(batch, device))
         done = True
     finally:
         for module, training in modes:
             module.training = training
         for before in saved:
             before.restore(done)
+
+
+def _check(model: Any, batches: Any, count: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{_HERE}: expected a torch.nn.Module, got {type(model).__name__}")
+    if not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
+        raise TypeError(f"{_HERE}: expected batches to iterate over, got {type(batches).__name__}")
+    if count is not None:
+        rules.whole(_HERE, "count", count, 0)
+    for name, module in model.named_modules():
+        # A norm inside cannot be told from other code, and would be passed over.
+        if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "num_batches_tracked"):
+            raise TypeError(
+                f"{_HERE}: expected layers of Python, got a norm compiled by torch.jit ({name!r}); "
+                "do this before torch.jit.script"
+            )
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    if not hasattr(batch, "to"):
+        raise TypeError(
+            f"{_HERE}: expected batches that can be moved to {device}, got {type(batch).__name__}; "
+            "move them yourself and leave out device"
+        )
+    return batch.to(device)
 
 
 def _statistics(norm: nn.Module) -> List[Tuple[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""What layers keep of a step inside the transforms of ``torch.func`` (``functorch`` with torch 1.13)."""
+"""What layers and keel.watch keep of a step inside the transforms of ``torch.func`` (``functorch`` with torch 1.13)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ _is_compiling: Callable[[], bool] = getattr(
 
 def _belongs_to_a_transform(tensor: Tensor) -> bool:
     return not _is_compiling() and _is_wrapped is not None and _is_wrapped(tensor)
+
+
+def unwrapped(tensor: Tensor) -> Tensor:
+    """The numbers themselves, which stay when the transform ends; what vmap maps over is one more dimension."""
+    while _belongs_to_a_transform(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def kept(*tensors: Tensor) -> Tuple[Optional[Tensor], ...]:

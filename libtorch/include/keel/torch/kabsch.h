@@ -15,6 +15,7 @@ struct Registration {
 ///
 /// - `weights` (..., N) must not be negative, but may be zero; undefined means equal weights. Only their ratios matter.
 /// - With `scale` the best factor is found too (Umeyama). It is 1 where all points of P coincide.
+/// - Scale-free: P, Q and weights may be of any size, even where their squares overflow or underflow.
 /// - All three outputs have gradients with respect to P, Q and weights, as exact as those of special_procrustes. If the points
 ///   do not determine the rotation (all on a line, for example), the result is one that fits, with a finite gradient.
 Registration kabsch(const torch::Tensor& P, const torch::Tensor& Q,
