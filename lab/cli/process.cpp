@@ -22,18 +22,20 @@ void open_standard_files() {
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);  // takes the lowest number free
 }
 
-/// OpenMP's threads spin while they wait, and so take the cores of whoever else is at work there: other
-/// runs, for one. How to wait is read when its library starts: so the program starts once more with that
-/// said. What a user has set stays.
-void wait_without_spinning(char** argv, char** environment) {
+/// OpenMP's threads spin while they wait, milliseconds unless told otherwise, and so take the cores of whoever else is at
+/// work there: other runs, for one. Without any spinning a small network's steps, whose parts take microseconds, wait for
+/// threads to wake up. So they spin for the tenth of a millisecond that such parts take (GCC's OpenMP counts; others
+/// do not spin at all). How to wait is read when the library starts: so the program starts once more with that said.
+/// What a user has set stays.
+void spin_shortly(char** argv, char** environment) {
   constexpr std::size_t kMost = 4096;
-  static char passive[] = "OMP_WAIT_POLICY=passive";
-  static char* more[kMost + 2] = {passive};
+  static char passive[] = "OMP_WAIT_POLICY=passive", spins[] = "GOMP_SPINCOUNT=3000";
+  static char* more[kMost + 3] = {passive, spins};
   static char program[PATH_MAX];
   if (is_set(environment, "OMP_WAIT_POLICY") || is_set(environment, "GOMP_SPINCOUNT")) return;
   std::size_t count = 0;
   for (; environment[count] != nullptr; ++count)
-    if (count < kMost) more[count + 1] = environment[count];
+    if (count < kMost) more[count + 2] = environment[count];
   const ssize_t length = ::readlink("/proc/self/exe", program, sizeof program - 1);
   if (count > kMost || length <= 0) return;
   ::execve(program, argv, more);  // where it fails, this process does as well
@@ -41,7 +43,7 @@ void wait_without_spinning(char** argv, char** environment) {
 
 void prepare(int, char** argv, char** environment) {
   open_standard_files();
-  wait_without_spinning(argv, environment);
+  spin_shortly(argv, environment);
 }
 
 [[gnu::section(".preinit_array"), gnu::used]] void (*const first)(int, char**, char**) = prepare;
