@@ -1,6 +1,6 @@
 #pragma once
 
-// cuSOLVER's solvers on a batch of row-major float matrices in device memory.
+// cuSOLVER's solvers on a batch of row-major matrices in device memory.
 
 #include <torch/types.h>
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace keel::bench {
 
-/// Every cuSOLVER routine fit for this batch. Each call copies the matrices first, since they are
+/// Every cuSOLVER routine fit for this batch, float32 or float64. Each call copies the matrices first, since they are
 /// overwritten; "copy" among them is that copy alone, to be taken off.
 std::vector<Peer> cusolver_peers(const torch::Tensor& matrices);
 
-/// Values (batch, n) descending and vectors (batch, n, n) in columns, by syevd, one matrix after another.
+/// Values (batch, n) descending and vectors (batch, n, n) in columns, float32, by syevd, one matrix after another.
 std::pair<torch::Tensor, torch::Tensor> by_syevd(const torch::Tensor& matrices);
 
 /// cuSOLVER's batched singular value decompositions that take this shape, (batch, m, n) with m >= n. They read the numbers by

@@ -15,9 +15,9 @@ namespace keel::bench {
 namespace {
 
 /// Covariances of 2n samples, as a whitening layer meets them.
-torch::Tensor covariances(std::int64_t batch, std::int64_t n) {
+torch::Tensor covariances(std::int64_t batch, std::int64_t n, at::ScalarType type = at::kFloat) {
   torch::manual_seed(n * 100003 + batch);
-  const torch::Tensor samples = torch::randn({batch, n, 2 * n}, at::kCUDA);
+  const torch::Tensor samples = torch::randn({batch, n, 2 * n}, at::device(at::kCUDA).dtype(type));
   const torch::Tensor m = samples.matmul(samples.mT()) / double(2 * n);
   return ((m + m.mT()) / 2).contiguous();
 }
@@ -29,6 +29,17 @@ struct Cell {
   }
 };
 
+/// The sizes and batches of forward alone: up to what takes seconds.
+std::vector<Cell> forward_cells() {
+  std::vector<Cell> all;
+  for (const std::int64_t n : {3, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048})
+    for (const std::int64_t batch : {1, 4, 16, 256, 4096})
+      if (batch * n * n * n <= std::int64_t(5) << 30 && batch * n * n <= std::int64_t(1) << 25 &&
+          (batch != 4 || n >= 192))
+        all.push_back({n, batch});
+  return all;
+}
+
 std::vector<Cell> cells() {
   std::vector<Cell> all;
   for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256})
@@ -37,9 +48,14 @@ std::vector<Cell> cells() {
   return all;
 }
 
+/// What keel has to be over the best of all peers.
+double target(std::int64_t n) { return n <= 256 ? 2 : n <= 512 ? 1.5 : 1; }
+
+template <typename T>
 void measure_forward(Record& record, const Cell& cell) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor m = covariances(cell.batch, cell.n);
+  const auto type = c10::CppTypeToScalarType<T>::value;
+  const torch::Tensor m = covariances(cell.batch, cell.n, type);
   const torch::Tensor values = torch::empty({cell.batch, cell.n}, m.options());
   const torch::Tensor vectors = torch::empty_like(m);
   std::vector<Peer> peers = cusolver_peers(m);
@@ -48,11 +64,10 @@ void measure_forward(Record& record, const Cell& cell) {
   const auto copy_input = peers.front().call;
   peers.push_back({"keel", [&] {
                      copy_input();
-                     cuda::eigh<float>(
-                         contiguous<const float>(m.data_ptr<float>(), cell.batch, cell.n),
-                         values.data_ptr<float>(),
-                         contiguous(vectors.data_ptr<float>(), cell.batch, cell.n),
-                         EighOrder::ascending, nullptr, current_stream());
+                     cuda::eigh<T>(contiguous<const T>(m.data_ptr<T>(), cell.batch, cell.n),
+                                   values.data_ptr<T>(),
+                                   contiguous(vectors.data_ptr<T>(), cell.batch, cell.n),
+                                   EighOrder::ascending, nullptr, current_stream());
                    }});
   peers.push_back({"a launch", [&] {
                      copy_input();
@@ -68,15 +83,17 @@ void measure_forward(Record& record, const Cell& cell) {
   times["a launch"] -= copy;
   for (auto& [peer, time] : times)
     if (peer.find("syev") != std::string::npos) best = std::min(best, time -= copy);
-  const std::string name = cell.name("forward");
+  const std::string name = cell.name(sizeof(T) == 4 ? "forward" : "forward, float64");
   record.add(name, times);
-  const double over_cusolver = cell.n <= 32 ? 2 : cell.n == 64 ? 1.5 : 1;
-  record.at_least(name + ", times cuSOLVER's best", best / times["keel"], over_cusolver);
+  record.at_least(name + ", times cuSOLVER's best", best / times["keel"], target(cell.n));
   const double over_torch = times["torch"] / times["keel operator"];
-  if (cell.n <= 32) record.at_least(name + ", times torch.linalg.eigh", over_torch, 4);
-  if (cell.n >= 128 && cell.batch >= 16)
-    record.at_least(name + ", times torch.linalg.eigh", over_torch, 10);
-  if (cell.n == 64 && cell.batch == 1) record.at_most(name + ", us (a goal)", times["keel"], 200);
+  record.at_least(name + ", times torch.linalg.eigh", over_torch,
+                  sizeof(T) == 8                                       ? target(cell.n)
+                  : cell.n <= 32                                       ? 4
+                  : cell.n >= 128 && cell.n <= 256 && cell.batch >= 16 ? 10
+                                                                       : target(cell.n));
+  if (sizeof(T) == 4 && cell.n == 64 && cell.batch == 1)
+    record.at_most(name + ", us (a goal)", times["keel"], 200);
 }
 
 /// Forward and backward of `copies` calls that one backward pass goes through, as through a network's layers.
@@ -200,10 +217,13 @@ void measure_accuracy(Record& record, std::int64_t n) {
 
 void measure_eigh(Record& record) {
   record.section("eigh accuracy, float32, worst of 16 covariances of 2n samples");
-  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256}) measure_accuracy(record, n);
+  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256, 512, 1024}) measure_accuracy(record, n);
   record.section(
       "eigh forward, float32, us (ratio to keel's core call); operators with the host's time");
-  for (const Cell& cell : cells()) measure_forward(record, cell);
+  for (const Cell& cell : forward_cells()) measure_forward<float>(record, cell);
+  record.write();
+  record.section("the same in float64");
+  for (const Cell& cell : forward_cells()) measure_forward<double>(record, cell);
   record.write();
   record.section("eigh forward + backward, float32, us");
   for (const Cell& cell : cells()) measure_backward(record, cell, "forward+backward");

@@ -2,6 +2,7 @@
 #include "cuda/eigh/large.h"
 #include "cuda/eigh/middle.h"
 #include "cuda/eigh/tiny.h"
+#include "cuda/eigh/wide.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/tiny/tile.cuh"
 #include "keel/error.h"
@@ -11,7 +12,7 @@ namespace keel::cuda {
 
 template <typename T>
 bool is_large(std::int64_t n) {
-  return !fits_in_block<T, Storage>(n) && !is_middle<T>(n);
+  return !fits_in_block<T, Storage>(n) && !is_middle<T>(n) && !is_wide<T>(n);
 }
 
 template <typename T>
@@ -33,6 +34,8 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
   if (is_large<T>(matrices.n)) return eigh_large(matrices, values, vectors, order, status, stream);
   if (is_middle<T>(matrices.n))
     return eigh_middle(matrices, values, vectors, order, status, stream);
+  if (!fits_in_block<T, Storage>(matrices.n))
+    return eigh_wide(matrices, values, vectors, order, status, stream);
   by_team<T>(matrices.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
     static_assert(kBytes <= 227 * 1024);

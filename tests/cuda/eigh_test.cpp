@@ -8,6 +8,7 @@
 #include "batch_on_device.h"
 #include "cuda/eigh/large.h"
 #include "cuda/eigh/middle.h"
+#include "cuda/eigh/wide.h"
 #include "eigenvalue_noise.h"
 #include "keel/error.h"
 #include "on_device.h"
@@ -52,7 +53,7 @@ template <typename T>
 std::vector<std::int64_t> sizes() {
   std::vector<std::int64_t> all{1,  2,  3,  4,  5,  7,  8,  9,  15, 16,  17,  31,
                                 32, 33, 48, 63, 64, 65, 66, 97, 99, 127, 128, 129};
-  if (sizeof(T) == 4) all.insert(all.end(), {130, 161, 192, 255, 256, 257});
+  all.insert(all.end(), {130, 161, 192, 255, 256, 257, 300, 511, 512, 513});
   return all;
 }
 
@@ -63,7 +64,7 @@ TYPED_TEST_SUITE(CudaEigh, Types);
 
 TYPED_TEST(CudaEigh, ZerosComeOutWithinTheNoise) {
   using T = TypeParam;
-  for (const std::int64_t n : {2, 3, 8, 33, 64, 128, 129, 257, 512})
+  for (const std::int64_t n : {2, 3, 8, 33, 64, 128, 129, 257, 512, 1025})
     for (const std::int64_t rank : {std::int64_t(1), (n + 1) / 2, n - 1}) {
       const Batch<double> alike(1, n, 1.0);  // of rank one, and all roundings go one way
       const Batch<double> projector =
@@ -107,7 +108,7 @@ TYPED_TEST(CudaEigh, EverySizeAndBatch) {
 }
 
 TYPED_TEST(CudaEigh, TheZooInOneBatch) {
-  for (const std::int64_t n : {1, 2, 4, 9, 32, 50, 64, 96, 130, 256, 300}) {
+  for (const std::int64_t n : {1, 2, 4, 9, 32, 50, 64, 96, 130, 256, 300, 520}) {
     const auto zoo = spectrum_zoo<TypeParam>(n);
     Batch<TypeParam> m(std::int64_t(zoo.size()), n);
     for (std::size_t b = 0; b < zoo.size(); ++b) m.set(std::int64_t(b), zoo[b].matrix.matrix(0));
@@ -132,7 +133,7 @@ TYPED_TEST(CudaEigh, TheZooInOneBatch) {
 
 TYPED_TEST(CudaEigh, MatesAndPlaceDoNotMatter) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  for (const std::int64_t n : {1, 3, 4, 7, 8, 16, 31, 33, 64, 65, 100, 129}) {
+  for (const std::int64_t n : {1, 3, 4, 7, 8, 16, 31, 33, 64, 65, 100, 129, 260, 520}) {
     SCOPED_TRACE("n = " + std::to_string(n));
     const Batch<TypeParam> one = as<TypeParam>(random_symmetric(1, n, 3));
     Batch<TypeParam> calm(5, n), wild(5, n);
@@ -159,7 +160,7 @@ TYPED_TEST(CudaEigh, MatesAndPlaceDoNotMatter) {
 }
 
 TYPED_TEST(CudaEigh, CanBeCapturedInAGraph) {
-  for (const std::int64_t n : {24, 100, 200}) {
+  for (const std::int64_t n : {24, 100, 200, 300, 600, 1024}) {
     const Batch<TypeParam> m = as<TypeParam>(random_symmetric(2, n, 11));
     // First: cuSOLVER makes its handle before the capture.
     const auto eager = solve_on_device(m).vectors.data;
@@ -171,7 +172,7 @@ TYPED_TEST(CudaEigh, CanBeCapturedInAGraph) {
 
 TYPED_TEST(CudaEigh, LonelyRowsKeepTheirEigenvaluesToTheLastBit) {
   const TypeParam eps = TypeParam(1e-4);
-  for (const std::int64_t n : {4, 7, 16, 33, 64, 100, 150, 256}) {
+  for (const std::int64_t n : {4, 7, 16, 33, 64, 100, 150, 256, 300, 700}) {
     if (cuda::is_large<TypeParam>(n)) continue;  // cuSOLVER's answers are so to rounding
     Batch<TypeParam> m = as<TypeParam>(random_symmetric(1, n, 5));
     for (std::int64_t i = 0; i < n; ++i)
@@ -188,7 +189,7 @@ TYPED_TEST(CudaEigh, SmallPartsKeepTheirOwnAccuracy) {
   using T = TypeParam;
   const double least = std::numeric_limits<T>::min();
   for (const std::int64_t n : {2, 3, 4, 5, 8, 11, 16, 24, 32, 50, 64}) {
-    if (cuda::is_middle<T>(2 * n) || cuda::is_large<T>(2 * n)) continue;
+    if (cuda::is_middle<T>(2 * n) || cuda::is_wide<T>(2 * n) || cuda::is_large<T>(2 * n)) continue;
     for (const double factor : {1.0, 1e-8, 1e-17, least * 1e6}) {
       SCOPED_TRACE(::testing::Message() << "n = " << n << ", factor = " << factor);
       const Batch<T> block = as<T>(with_spectrum(spectrum(n, [](double i) { return 1 + i; }), 3));
@@ -234,7 +235,7 @@ TYPED_TEST(CudaEigh, ReadsTheLowerTriangleOnly) {
 }
 
 TYPED_TEST(CudaEigh, AsAccurateAsOnTheCpu) {
-  for (const std::int64_t n : {2, 3, 4, 8, 16, 32, 64, 100, 128, 200, 256}) {
+  for (const std::int64_t n : {2, 3, 4, 8, 16, 32, 64, 100, 128, 200, 256, 300, 512}) {
     Batch<TypeParam> m(4, n);
     m.set(0, as<TypeParam>(random_symmetric(1, n, 21)).matrix(0));
     m.set(1, as<TypeParam>(wishart(n, 2 * n, 22)).matrix(0));
@@ -254,7 +255,7 @@ TYPED_TEST(CudaEigh, AsAccurateAsOnTheCpu) {
 }
 
 TYPED_TEST(CudaEigh, StridesAreRespected) {
-  for (const std::int64_t n : {3, 24, 70, 129, 200}) {
+  for (const std::int64_t n : {3, 24, 70, 129, 200, 300}) {
     SCOPED_TRACE("n = " + std::to_string(n));
     const Batch<TypeParam> m = as<TypeParam>(random_symmetric(3, n, 12));
     const Solved<TypeParam> plain = solve_on_device(m);
@@ -280,19 +281,51 @@ TYPED_TEST(CudaEigh, AscendingIsDescendingBackwards) {
   }
 }
 
-// More than are under way at once.
-TYPED_TEST(CudaEigh, LargeBatchesOfMiddleSizes) {
-  const std::int64_t n = cuda::kLargestMiddle<TypeParam> / 2 + 2, batch = 600;
-  if (!cuda::is_middle<TypeParam>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
-  const Batch<TypeParam> few = as<TypeParam>(random_symmetric(2, n, 13));
-  Batch<TypeParam> many(batch, n);
+/// Two matrices over and over: each comes out as it does in a batch of two.
+template <typename T>
+void expect_copies_alike(std::int64_t n, std::int64_t batch) {
+  SCOPED_TRACE("n = " + std::to_string(n) + ", batch = " + std::to_string(batch));
+  const Batch<T> few = as<T>(random_symmetric(2, n, 13));
+  Batch<T> many(batch, n);
   for (std::int64_t b = 0; b < batch; ++b) many.set(b, few.matrix(b % 2));
-  const Solved<TypeParam> a = solve_on_device(few), b = solve_on_device(many);
+  const Solved<T> a = solve_on_device(few), b = solve_on_device(many);
   for (std::int64_t k = 0; k < batch; ++k) {
     ASSERT_TRUE(bitwise_equal(b.vectors.matrix(k), a.vectors.matrix(k % 2), n * n)) << k;
     ASSERT_TRUE(bitwise_equal(b.values.data() + k * n, a.values.data() + k % 2 * n, n)) << k;
     ASSERT_EQ(b.status[std::size_t(k)], EighStatus::converged);
   }
+}
+
+// More than are under way at once.
+TYPED_TEST(CudaEigh, LargeBatchesOfMiddleSizes) {
+  const std::int64_t n = cuda::kLargestMiddle<TypeParam> / 2 + 2;
+  if (!cuda::is_middle<TypeParam>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
+  expect_copies_alike<TypeParam>(n, 600);
+}
+
+// More than have blocks of their own, with few blocks each and with many.
+TYPED_TEST(CudaEigh, LargeBatchesOfWideSizes) {
+  const std::int64_t n = cuda::kLargestMiddle<TypeParam> + 4;
+  if (!cuda::is_wide<TypeParam>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
+  for (const std::int64_t batch : {3, 17, 70, 300}) expect_copies_alike<TypeParam>(n, batch);
+  expect_copies_alike<TypeParam>(700, 11);
+}
+
+// Blocks that wait for each other: two calls at once must not wait for each other's.
+TYPED_TEST(CudaEigh, TwoStreamsAtOnce) {
+  const std::int64_t n = 600;
+  const Batch<TypeParam> m = as<TypeParam>(random_symmetric(3, n, 14));
+  const Solved<TypeParam> alone = solve_on_device(m);
+  Problem<TypeParam> first(m), second(m);
+  OwnStream one, other;
+  for (int round = 0; round < 4; ++round) {
+    first.queue(one.stream());
+    second.queue(other.stream());
+  }
+  one.wait();
+  other.wait();
+  EXPECT_TRUE(bitwise_equal(first.solved().vectors.data, alone.vectors.data));
+  EXPECT_TRUE(bitwise_equal(second.solved().vectors.data, alone.vectors.data));
 }
 
 TEST(CudaEigh, ErrorsAndEmptyShapes) {

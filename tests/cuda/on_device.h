@@ -42,6 +42,23 @@ class OnDevice {
   T* memory_ = nullptr;
 };
 
+/// A stream beside the others, which waits for what was queued before it was made.
+class OwnStream {
+ public:
+  OwnStream() {
+    check(cudaDeviceSynchronize());
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  ~OwnStream() { cudaStreamDestroy(stream_); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  Stream stream() const { return {stream_}; }
+  void wait() const { check(cudaStreamSynchronize(stream_)); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 /// Runs what `queue` puts on a stream: captured in a graph, and the graph launched.
 template <typename Queue>
 void run_as_graph(const Queue& queue) {

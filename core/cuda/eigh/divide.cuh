@@ -196,10 +196,10 @@ __device__ T merged_value(const Merge<T>& m, int j, const SecularRoot<T>& root,
 
 /// Column j of the matrix that takes the old vectors to the new, on zeros. `lanes` share it; where it
 /// does not exist they only keep company.
-template <typename T, int N, typename Lanes>
+template <typename T, typename Lanes, typename MERGE_STORAGE>
 __device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j, bool exists,
-                                   const SecularRoot<T>& root, const MergeStorage<T, N>& s,
-                                   T* column, int stride) {
+                                   const SecularRoot<T>& root, const MERGE_STORAGE& s, T* column,
+                                   int stride) {
   const T* const pole = s.pole + m.base;
   const bool active = exists && j - m.base < m.alive;
   T squares = 0;

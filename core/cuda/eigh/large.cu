@@ -5,9 +5,9 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <vector>
 
+#include "cuda/eigh/bits.cuh"
 #include "cuda/eigh/orthogonality.cuh"
 #include "cuda/launch/scratch.h"
 #include "eigh_order.h"
@@ -19,17 +19,6 @@ namespace {
 
 constexpr const char* kName = "keel::cuda::eigh";
 constexpr int kThreads = 256, kTile = 32;
-
-template <typename T>
-using Bits = std::conditional_t<sizeof(T) == 4, unsigned, unsigned long long>;
-__device__ inline unsigned as_bits(float x) { return __float_as_uint(x); }
-__device__ inline unsigned long long as_bits(double x) {
-  return static_cast<unsigned long long>(__double_as_longlong(x));
-}
-__device__ inline float from_bits(unsigned x) { return __uint_as_float(x); }
-__device__ inline double from_bits(unsigned long long x) {
-  return __longlong_as_double(static_cast<long long>(x));
-}
 
 void check_solver(cusolverStatus_t status) {
   if (status == CUSOLVER_STATUS_SUCCESS) return;

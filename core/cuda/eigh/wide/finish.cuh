@@ -1,0 +1,212 @@
+#pragma once
+
+// The tridiagonal matrix's vectors taken back through the reflections, signed, and with the values to where the caller
+// wants them. A warp has OWN vectors in registers; the reflections come to the block's shared memory in lots, one lot
+// on its way while the other is applied, two reflections at a time.
+
+#include "cuda/eigh/scale.h"
+#include "cuda/eigh/sign.cuh"
+#include "cuda/eigh/warp.cuh"
+#include "cuda/eigh/wide/parts.cuh"
+#include "cuda/eigh/wide/shared.cuh"
+#include "eigh_order.h"
+#include "keel/eigh.h"
+
+namespace keel::cuda {
+
+/// Matrices up to 32 SQUARES.
+template <typename T, int SQUARES, int OWN>
+struct WideFinisher {
+  static constexpr int kWarps = 8, kThreads = 32 * kWarps, kVectors = kWarps * OWN;
+  static constexpr int kRow = 32 * SQUARES, kGroup = 4;
+  static constexpr int kFit = 32768 / (kRow * int(sizeof(T)));
+  static constexpr int kLot = kFit > 16 ? 16 : kFit;  ///< reflections
+  static_assert(kLot >= 2 && SQUARES % kGroup == 0);
+  /// Whether two reflections fit into the registers beside the vectors; if not they are read twice.
+  static constexpr bool kHolds = (2 + OWN) * SQUARES * int(sizeof(T)) <= 512;
+  struct Storage {
+    union {
+      alignas(16) T lot[2][kLot][kRow];
+      T panel[kRow][kVectors + 1];
+    };
+    T scale[2][kLot], overlap[kLot / 2];
+    int source[kVectors];
+  };
+  Storage& s;
+  const WideParts<T>& parts;
+  int n, stride, warp, lane;
+  T vector[OWN][SQUARES];  ///< [i][j]: row lane + 32 j
+
+  __device__ __forceinline__ WideFinisher(Storage& storage, const WideParts<T>& source,
+                                          const WideShape& shape)
+      : s(storage),
+        parts(source),
+        n(shape.n),
+        stride(shape.stride),
+        warp(int(threadIdx.x) / 32),
+        lane(int(threadIdx.x) % 32) {}
+
+  __device__ __forceinline__ void take_vectors(const T* vectors) {
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      const int from = s.source[OWN * warp + i];
+#pragma unroll
+      for (int j = 0; j < SQUARES; ++j) {
+        const int row = lane + 32 * j;
+        vector[i][j] = from >= 0 && row < n ? vectors[std::int64_t(from) * stride + row] : T(0);
+      }
+    }
+  }
+
+  /// Sends for reflections [first, first + kLot), those up to `last`.
+  __device__ __forceinline__ void send_for(int first, int last, int buffer) {
+    constexpr int kPiece = 16 / int(sizeof(T));
+    const int begin = first / 32 * 32, pieces = (stride - begin) / kPiece;
+    for (int r = warp; r < kLot && first + r <= last; r += kWarps)
+      for (int at = lane; at < pieces; at += 32)
+        copy_behind(&s.lot[buffer][r][begin + at * kPiece],
+                    parts.reflectors + std::int64_t(first + r) * stride + begin + at * kPiece);
+    if (int(threadIdx.x) < kLot)
+      s.scale[buffer][threadIdx.x] =
+          first + int(threadIdx.x) <= last ? parts.reflector_scale[first + threadIdx.x] : T(0);
+    end_lot();
+  }
+
+  /// Whether squares 4 group to 4 group + 3 hold anything of reflections from k - 1 on.
+  __device__ static bool reaches(int group, int k) { return 32 * kGroup * (group + 1) > k; }
+
+  /// What applying reflections k and k - 1 at a time takes: one's vector along the other's.
+  __device__ __forceinline__ void find_overlap(int k, int pair, int buffer) {
+    T sum = 0;
+#pragma unroll
+    for (int group = 0; group < SQUARES / kGroup; ++group)
+      if (reaches(group, k) && 32 * kGroup * group < stride)
+#pragma unroll
+        for (int j = kGroup * group; j < kGroup * (group + 1); ++j)
+          if (lane + 32 * j >= k && 32 * j < stride)
+            sum +=
+                s.lot[buffer][2 * pair + 1][lane + 32 * j] * s.lot[buffer][2 * pair][lane + 32 * j];
+    sum = warp_sum(sum);
+    if (lane == 0) s.overlap[pair] = sum;
+  }
+
+  __device__ __forceinline__ T entry(int k, int reflection, int j, int buffer) const {
+    const bool inside = lane + 32 * j >= k && 32 * j < stride;
+    const volatile T* const row = s.lot[buffer][reflection];  // or else the compiler holds it
+    return inside ? row[lane + 32 * j] : T(0);
+  }
+
+  __device__ __forceinline__ void apply_pair(int k, int pair, int buffer) {
+    T x[2][kHolds ? SQUARES : 1], products[2 * OWN] = {};
+#pragma unroll
+    for (int group = 0; group < SQUARES / kGroup; ++group)
+      if (reaches(group, k))
+#pragma unroll
+        for (int j = kGroup * group; j < kGroup * (group + 1); ++j) {
+          const T x0 = entry(k, 2 * pair + 1, j, buffer), x1 = entry(k, 2 * pair, j, buffer);
+          if constexpr (kHolds) {
+            x[0][j] = x0;
+            x[1][j] = x1;
+          }
+#pragma unroll
+          for (int i = 0; i < OWN; ++i) {
+            products[i] += x0 * vector[i][j];
+            products[OWN + i] += x1 * vector[i][j];
+          }
+        }
+    const T product = warp_sums(lane, products);
+    constexpr int kShare = 32 / (2 * OWN);
+    const T scale = s.scale[buffer][2 * pair + 1], next_scale = s.scale[buffer][2 * pair];
+    const T twice = next_scale * s.overlap[pair];  // the second meets what the first has left
+    T first[OWN], second[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      first[i] = scale * __shfl_sync(0xffffffffu, product, i * kShare);
+      second[i] =
+          next_scale * __shfl_sync(0xffffffffu, product, (OWN + i) * kShare) - twice * first[i];
+    }
+#pragma unroll
+    for (int group = 0; group < SQUARES / kGroup; ++group)
+      if (reaches(group, k))
+#pragma unroll
+        for (int j = kGroup * group; j < kGroup * (group + 1); ++j) {
+          const T x0 = kHolds ? x[0][kHolds ? j : 0] : entry(k, 2 * pair + 1, j, buffer);
+          const T x1 = kHolds ? x[1][kHolds ? j : 0] : entry(k, 2 * pair, j, buffer);
+#pragma unroll
+          for (int i = 0; i < OWN; ++i) vector[i][j] -= first[i] * x0 + second[i] * x1;
+        }
+  }
+
+  /// Reflection n - 2 is nothing, so there is an even number.
+  __device__ __forceinline__ void apply_all() {
+    const int last = (n - 3) | 1;
+    int buffer = 0;
+    send_for(last / kLot * kLot, last, buffer);
+    for (int first = last / kLot * kLot; first >= 0; first -= kLot, buffer ^= 1) {
+      if (first > 0) {
+        send_for(first - kLot, last, buffer ^ 1);
+        await_lots<1>();
+      } else {
+        await_lots<0>();
+      }
+      __syncthreads();
+      const int pairs = (min(kLot, last + 1 - first)) / 2;
+      if (warp < pairs) find_overlap(first + 2 * warp + 1, warp, buffer);
+      __syncthreads();
+      for (int pair = pairs - 1; pair >= 0; --pair) apply_pair(first + 2 * pair + 1, pair, buffer);
+      __syncthreads();
+    }
+  }
+
+  __device__ __forceinline__ void store(int first, bool finite, T* result, std::int64_t row_stride,
+                                        EighOrder order) {
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      LargestEntry<T> largest;
+#pragma unroll
+      for (int j = 0; j < SQUARES; ++j)
+        if (lane + 32 * j < n) largest.offer(vector[i][j], parts.order[lane + 32 * j]);
+      largest.share(32);
+#pragma unroll
+      for (int j = 0; j < SQUARES; ++j)
+        if (lane + 32 * j < n)
+          s.panel[parts.order[lane + 32 * j]][OWN * warp + i] =
+              finite ? largest.with_sign(vector[i][j]) : T(NAN);
+    }
+    __syncthreads();
+    const int count = min(kVectors, n - first);
+    for (int at = int(threadIdx.x); at < n * kVectors; at += kThreads) {
+      const int r = at / kVectors, c = at % kVectors;
+      if (c < count) result[r * row_stride + place_in(order, n, n - 1 - first - c)] = s.panel[r][c];
+    }
+  }
+};
+
+template <typename T, int SQUARES, int OWN>
+__global__ void __launch_bounds__(WideFinisher<T, SQUARES, OWN>::kThreads)
+    wide_finish_kernel(WideShape shape, bool merged_before, unsigned char* memory,
+                       std::int64_t bytes, std::int64_t first_matrix, T* values,
+                       Matrices<T> vectors, EighOrder order, EighStatus* status) {
+  using Finisher = WideFinisher<T, SQUARES, OWN>;
+  const WideParts<T> parts(memory + std::int64_t(blockIdx.y) * bytes, shape.stride);
+  const std::int64_t index = first_matrix + blockIdx.y;
+  auto& s = *reinterpret_cast<typename Finisher::Storage*>(shared_memory());
+  const int first = int(blockIdx.x) * Finisher::kVectors, thread = int(threadIdx.x), n = shape.n;
+  const UnitScale<T> scale(from_bits(*parts.largest));
+  if (thread < Finisher::kVectors) {
+    const int i = first + thread, j = i < n ? parts.sorted[i] : -1;
+    s.source[thread] = j;
+    if (j >= 0)
+      values[index * n + place_in(order, n, n - 1 - i)] =
+          scale.finite ? scale.up(parts.value[j]) : T(NAN);
+  }
+  if (thread == 0 && blockIdx.x == 0 && status != nullptr)
+    status[index] = scale.finite ? EighStatus::converged : EighStatus::not_finite;
+  __syncthreads();
+  Finisher finisher(s, parts, shape);
+  finisher.take_vectors(merged_before ? parts.merged : parts.vectors);
+  finisher.apply_all();
+  finisher.store(first, scale.finite, vectors[index], vectors.row_stride, order);
+}
+
+}  // namespace keel::cuda

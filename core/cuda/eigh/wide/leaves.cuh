@@ -1,0 +1,45 @@
+#pragma once
+
+// Pieces of the tridiagonal matrix, torn off where they meet, decomposed by a block each.
+
+#include "cuda/eigh/divide.cuh"
+#include "cuda/eigh/wide/parts.cuh"
+#include "cuda/eigh/wide/shared.cuh"
+
+namespace keel::cuda {
+
+template <typename T>
+__global__ void __launch_bounds__(Team<T, kWideLeaf<T>>::kSize)
+    wide_leaves_kernel(WideShape shape, unsigned char* memory, std::int64_t bytes) {
+  constexpr int kLeaf = kWideLeaf<T>;
+  using Members = Team<T, kLeaf>;
+  auto& s = *reinterpret_cast<Storage<T, kLeaf>*>(shared_memory());
+  const WideParts<T> parts(memory + std::int64_t(blockIdx.y) * bytes, shape.stride);
+  const Members team{int(threadIdx.x)};
+  const int base = int(blockIdx.x) * kLeaf, count = min(kLeaf, shape.n - base);
+  const auto link = [&](int i) { return i >= 0 && i + 1 < shape.n ? parts.coupling[i] : T(0); };
+  for (int i = team.thread; i < count; i += Members::kSize) {
+    T torn = 0;
+    if (i == 0) torn += fabs(link(base - 1));
+    if (i == kLeaf - 1) torn += fabs(link(base + i));
+    s.diagonal[i] = parts.diagonal[base + i] - torn;
+    s.coupling[i] = i + 1 < count ? parts.coupling[base + i] : T(0);
+  }
+  team.sync();
+  divide_and_conquer(team, count, s);
+  const int j = team.column();
+  T own[Members::kOwn];
+  team.load(s.vectors + j * Members::kRow, own);
+  if (j < count) team.store(parts.vectors + std::int64_t(base + j) * shape.stride + base, own);
+  const T value = j < count ? s.value[j] : T(0);
+  int place = 0;
+  for (int k = team.lane(); k < count; k += team.lanes())
+    place += s.value[k] < value || (s.value[k] == value && k < j);
+  place = team.sum(place);
+  if (j < count && team.lane() == 0) {
+    parts.value[base + j] = value;
+    parts.sorted[base + place] = base + j;
+  }
+}
+
+}  // namespace keel::cuda

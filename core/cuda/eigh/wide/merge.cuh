@@ -1,0 +1,273 @@
+#pragma once
+
+// A level of divide and conquer: pairs of neighbouring pieces, `half` rows each, are joined, all at once. Four
+// kernels, since each needs all of what the one before it found: the poles of the update in order (a block a
+// merge), its roots, the weights that fit these, and the columns of the matrix that takes the old vectors to the new
+// (many blocks each). The arithmetic is eigh/secular.h's and eigh/divide.cuh's.
+
+#include "cuda/eigh/divide.cuh"
+#include "cuda/eigh/wide/parts.cuh"
+#include "cuda/eigh/wide/shared.cuh"
+
+namespace keel::cuda {
+
+/// Rows [base, base + count) of the matrix, joined at `seam`; there may be nothing behind it.
+struct WideMergePlace {
+  int base, count, seam;
+  __device__ WideMergePlace(int n, int half, int which)
+      : base(2 * half * which), count(min(2 * half, n - base)), seam(min(base + half, n)) {}
+};
+
+inline constexpr int kWidePrepareThreads = 512;
+
+template <typename T>
+std::int64_t wide_prepare_bytes(int half) {
+  return std::int64_t(2 * half) * (3 * sizeof(T) + 2 * sizeof(int)) + 64 * sizeof(int);
+}
+
+/// Sorts the poles, sets those aside that the update does not move, and where two alive ones are too close to tell
+/// apart, turns one of them out of the update.
+template <typename T>
+__global__ void __launch_bounds__(kWidePrepareThreads)
+    wide_prepare_kernel(WideShape shape, int half, bool merged_before, unsigned char* memory,
+                        std::int64_t bytes) {
+  // The whole matrix has unit size: below this a part of it is nothing, and squares would underflow.
+  constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
+  const WideParts<T> parts(memory + std::int64_t(blockIdx.y) * bytes, shape.stride);
+  const WideMergePlace m(shape.n, half, int(blockIdx.x));
+  const int thread = int(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  T* const value = reinterpret_cast<T*>(shared_memory());
+  T* const sorted_value = value + 2 * half;
+  T* const sorted_weight = sorted_value + 2 * half;
+  int* const index = reinterpret_cast<int*>(sorted_weight + 2 * half);
+  int* const source = index + 2 * half;
+  int* const counts = source + 2 * half;
+  const T* const vectors = merged_before ? parts.merged : parts.vectors;
+  const int first = m.seam - m.base;  // as many rows in the first piece
+  const bool joined = m.seam < m.base + m.count;
+  const T link = joined ? parts.coupling[m.seam - 1] : T(0);
+  const T rho = 2 * fabs(link), sign = copysign(T(1), link);
+  for (int i = thread; i < m.count; i += kWidePrepareThreads) {
+    index[i] = parts.sorted[m.base + i];
+    value[i] = parts.value[index[i]];
+  }
+  __syncthreads();
+  T size = fmax(rho, fmax(fabs(value[0]), fabs(value[first - 1])));
+  if (joined) size = fmax(size, fmax(fabs(value[first]), fabs(value[m.count - 1])));
+  const T tolerance = fmax(2 * kEpsilon<T> * size, tiny);
+  for (int i = thread; i < m.count; i += kWidePrepareThreads) {
+    // Its place among the other piece's, which are in order; of equals the first piece's come first.
+    const bool upper = i >= first;
+    int low = upper ? 0 : first, high = upper ? first : m.count;
+    const int begin = low;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (value[middle] < value[i] || (upper && value[middle] == value[i]))
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    const int at = (upper ? i - first : i) + low - begin, j = index[i];
+    T z = 0;
+    if (joined)
+      z = T(0.70710678118654752) * (j < m.seam
+                                        ? vectors[std::int64_t(j) * shape.stride + m.seam - 1]
+                                        : sign * vectors[std::int64_t(j) * shape.stride + m.seam]);
+    sorted_value[at] = value[i];
+    sorted_weight[at] = z;
+    source[at] = rho * fabs(z) > tolerance ? j : ~j;
+  }
+  __syncthreads();
+
+  int alive = 0;
+  for (int begin = 0; begin < m.count; begin += kWidePrepareThreads) {
+    const int i = begin + thread;
+    const bool exists = i < m.count, moves = exists && source[i] >= 0;
+    const unsigned mask = __ballot_sync(0xffffffffu, moves);
+    if (lane == 0) counts[warp] = __popc(mask);
+    __syncthreads();
+    int before = alive + __popc(mask & ((1u << lane) - 1));
+    for (int other = 0; other < kWidePrepareThreads / 32; ++other) {
+      before += other < warp ? counts[other] : 0;
+      alive += counts[other];
+    }
+    if (moves) {
+      parts.pole[m.base + before] = sorted_value[i];
+      parts.weight[m.base + before] = sorted_weight[i];
+      parts.source[m.base + before] = source[i];
+    } else if (exists) {
+      parts.dropped_pole[m.base + i - before] = sorted_value[i];
+      parts.dropped_source[m.base + i - before] = ~source[i];
+    }
+    __syncthreads();
+  }
+
+  bool close = false;
+  for (int i = thread; i + 1 < alive; i += kWidePrepareThreads) {
+    const T x = parts.weight[m.base + i], y = parts.weight[m.base + i + 1];
+    const T gap = parts.pole[m.base + i + 1] - parts.pole[m.base + i];
+    close = close || fabs(gap * x * y) <= tolerance * (x * x + y * y);
+  }
+  close = __syncthreads_or(close);
+  if (thread != 0) return;
+  int dropped = m.count - alive, turns = 0;
+  if (close && alive > 1)
+    drop_close_poles(tolerance, alive, parts.pole + m.base, parts.weight + m.base,
+                     parts.source + m.base, dropped, parts.dropped_pole + m.base,
+                     parts.dropped_source + m.base, turns, parts.turn + m.base);
+  parts.merge[m.base] = {rho, alive, turns};
+}
+
+/// Threads of a warp that share a root.
+template <typename T>
+struct RootLanes {
+  static constexpr int kLanes = 16;
+  __device__ static int lane() { return int(threadIdx.x) % kLanes; }
+  __device__ static constexpr int lanes() { return kLanes; }
+  __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
+  template <typename U>
+  __device__ static U sum(U x) {
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2)
+      x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+  __device__ static T product(T x) {
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2)
+      x *= __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+};
+
+inline constexpr int kWideRootThreads = 256;
+/// Roots that a block finds.
+inline constexpr int kWideRoots = kWideRootThreads / RootLanes<float>::kLanes;
+
+template <typename T>
+std::int64_t wide_root_bytes(int half) {
+  return std::int64_t(2 * half) * (4 * sizeof(T) + sizeof(int));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kWideRootThreads)
+    wide_roots_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
+  const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
+  const WideMergePlace m(shape.n, half, int(blockIdx.y));
+  const WideMerge<T> merge = parts.merge[m.base];
+  const int begin = int(blockIdx.x) * kWideRoots;
+  if (begin >= merge.alive) return;
+  T* const pole = reinterpret_cast<T*>(shared_memory());
+  T* const weight = pole + 2 * half;
+  for (int i = int(threadIdx.x); i < merge.alive; i += kWideRootThreads) {
+    pole[i] = parts.pole[m.base + i];
+    weight[i] = parts.weight[m.base + i];
+  }
+  __syncthreads();
+  const RootLanes<T> lanes;
+  const int i = begin + int(threadIdx.x) / RootLanes<T>::kLanes;
+  const bool active = i < merge.alive;
+  const SecularRoot<T> root =
+      secular_root(lanes, active, merge.alive, min(i, merge.alive - 1), static_cast<const T*>(pole),
+                   static_cast<const T*>(weight), merge.rho);
+  if (!active || lanes.lane() != 0) return;
+  parts.origin[m.base + i] = root.origin;
+  parts.offset[m.base + i] = root.offset;
+}
+
+/// The weights that the roots fit, and the merged values and their order.
+template <typename T>
+__global__ void __launch_bounds__(kWideRootThreads)
+    wide_weights_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
+  const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
+  const WideMergePlace m(shape.n, half, int(blockIdx.y));
+  const int begin = int(blockIdx.x) * kWideRoots;
+  if (begin >= m.count) return;
+  const int alive = parts.merge[m.base].alive;
+  T* const pole = reinterpret_cast<T*>(shared_memory());
+  T* const weight = pole + 2 * half;
+  T* const offset = weight + 2 * half;
+  T* const value = offset + 2 * half;
+  int* const origin = reinterpret_cast<int*>(value + 2 * half);
+  for (int i = int(threadIdx.x); i < m.count; i += kWideRootThreads) {
+    if (i < alive) {
+      pole[i] = parts.pole[m.base + i];
+      weight[i] = parts.weight[m.base + i];
+      offset[i] = parts.offset[m.base + i];
+      origin[i] = parts.origin[m.base + i];
+      value[i] = parts.pole[m.base + origin[i]] + offset[i];
+    } else {
+      value[i] = parts.dropped_pole[m.base + i - alive];
+    }
+  }
+  __syncthreads();
+  const RootLanes<T> lanes;
+  const int i = begin + int(threadIdx.x) / RootLanes<T>::kLanes;
+  const bool exists = i < m.count;
+  const T own = exists ? value[i] : T(0);
+  int place = 0;
+#pragma unroll 4
+  for (int k = lanes.lane(); k < m.count; k += RootLanes<T>::lanes())
+    place += value[k] < own || (value[k] == own && k < i);
+  place = lanes.sum(place);
+  T refined = 0;
+  if (alive > 0)
+    refined = secular_weight(lanes, alive, min(i, alive - 1), static_cast<const T*>(pole),
+                             static_cast<const T*>(weight), static_cast<const int*>(origin),
+                             static_cast<const T*>(offset));
+  if (!exists || lanes.lane() != 0) return;
+  if (i < alive) parts.refined[m.base + i] = refined;
+  parts.value[m.base + i] = own;
+  parts.sorted[m.base + place] = m.base + i;
+}
+
+/// A warp shares a column of the update.
+template <typename T>
+struct WarpLanes {
+  __device__ static int lane() { return int(threadIdx.x) % 32; }
+  __device__ static constexpr int lanes() { return 32; }
+  __device__ static T sum(T x) {
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2)
+      x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+};
+
+inline constexpr int kWideUpdateColumns = 4;  ///< to a block, a warp each
+
+template <typename T>
+std::int64_t wide_update_bytes(int half) {
+  return std::int64_t(kWideUpdateColumns) * 2 * half * sizeof(T);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(32 * kWideUpdateColumns)
+    wide_update_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
+  const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
+  const WideMergePlace m(shape.n, half, int(blockIdx.y));
+  const WarpLanes<T> lanes;
+  const int warp = int(threadIdx.x) / 32;
+  const int i = int(blockIdx.x) * kWideUpdateColumns + warp, j = m.base + i;
+  if (i >= m.count) return;
+  const WideMerge<T> found = parts.merge[m.base];
+  Merge<T> merge;
+  merge.base = m.base;
+  merge.count = m.count;
+  merge.seam = m.seam;
+  merge.rho = found.rho;
+  merge.sign = 1;
+  merge.alive = found.alive;
+  merge.turns = found.turns;
+  T* const column = reinterpret_cast<T*>(shared_memory()) + warp * 2 * half;
+  for (int k = lanes.lane(); k < m.count; k += 32) column[k] = 0;
+  SecularRoot<T> root{0, 0};
+  if (i < merge.alive) root = {parts.origin[j], parts.offset[j]};
+  __syncwarp();
+  fill_update_column(lanes, merge, j, true, root, parts, column - m.base, 1);
+  __syncwarp();
+  T* const target = parts.update + std::int64_t(j) * shape.stride + m.base;
+  for (int k = lanes.lane(); k < m.count; k += 32) target[k] = column[k];
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,78 @@
+#pragma once
+
+// The merged vectors: each a sum of the old ones of its pieces, a row of the product update x vectors. A vector of one
+// piece is zero in the rows of the other, so rows of the first piece take its vectors alone.
+
+#include "cuda/eigh/wide/merge.cuh"
+
+namespace keel::cuda {
+
+template <typename T>
+struct WideTile {
+  static constexpr int kSize = 64, kDepth = 16, kThreads = 256, kRow = kSize + 16 / int(sizeof(T));
+  alignas(16) T left[kDepth][kRow], right[kDepth][kRow];
+};
+
+template <typename T>
+__global__ void __launch_bounds__(WideTile<T>::kThreads)
+    wide_multiply_kernel(WideShape shape, int half, bool merged_before, unsigned char* memory,
+                         std::int64_t bytes) {
+  using Tile = WideTile<T>;
+  constexpr int kDepth = Tile::kDepth;
+  auto& s = *reinterpret_cast<Tile*>(shared_memory());
+  const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
+  const WideMergePlace m(shape.n, half, int(blockIdx.y));
+  const int across = 2 * half / Tile::kSize;
+  const int top = m.base + int(blockIdx.x) / across * Tile::kSize;     // vectors
+  const int column = m.base + int(blockIdx.x) % across * Tile::kSize;  // their entries
+  if (top >= m.base + m.count || column >= m.base + m.count) return;
+  const int begin = column < m.base + half ? m.base : m.base + half;
+  const int end = min(begin + half, shape.n);
+  const std::int64_t stride = shape.stride;
+  const T* const old = merged_before ? parts.merged : parts.vectors;
+  T* const merged = merged_before ? parts.vectors : parts.merged;
+  const int thread = int(threadIdx.x);
+  // Of the left matrix a thread brings four neighbours of a row, of the right one too.
+  const int left_row = thread / 4, left_k = thread % 4 * 4;
+  const int right_k = thread / 16, right_column = thread % 16 * 4;
+  const T* const left_from = parts.update + (top + left_row) * stride + left_k;
+  const T* const right_from = old + right_k * stride + column + right_column;
+  Pack<T, 4> next_left, next_right;
+  const auto fetch = [&](int k) {
+    next_left = pack_at<4>(left_from + k);
+    next_right = pack_at<4>(right_from + k * stride);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (k + left_k + e >= end) next_left.at[e] = 0;
+      if (k + right_k >= end) next_right.at[e] = 0;
+    }
+  };
+  const int row = thread / 16 * 4, own_column = thread % 16 * 4;
+  T sum[4][4] = {};
+  fetch(begin);
+  for (int k = begin; k < end; k += kDepth) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) s.left[left_k + e][left_row] = next_left.at[e];
+    pack_at<4>(&s.right[right_k][right_column]) = next_right;
+    __syncthreads();
+    if (k + kDepth < end) fetch(k + kDepth);
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      const auto x = pack_at<4>(&s.left[d][row]), y = pack_at<4>(&s.right[d][own_column]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[i][j] = fma(x.at[i], y.at[j], sum[i][j]);
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    Pack<T, 4> piece;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) piece.at[j] = sum[i][j];
+    pack_at<4>(merged + (top + row + i) * stride + column + own_column) = piece;
+  }
+}
+
+}  // namespace keel::cuda

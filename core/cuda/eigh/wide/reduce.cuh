@@ -1,0 +1,297 @@
+#pragma once
+
+// Symmetric matrix -> tridiagonal, its rows dealt out in turns to the blocks that share it and kept whole in their
+// shared memory. Every block makes every reflection for itself: a column costs one exchange of mail (a row's product
+// with the new reflection's vector, and its entry of the next column) and two barriers of the block. As in
+// eigh/reduce.cuh a reflection is applied when the next one is multiplied.
+//
+// With y what is left of column k, the vector is x = y - beta e_(k+1): A x = A y - beta A e_(k+1), and the second
+// part is the next column. So rows are multiplied by y before its length is known.
+
+#include "cuda/eigh/scale.h"
+#include "cuda/eigh/team.cuh"
+#include "cuda/eigh/warp.cuh"
+#include "cuda/eigh/wide/mail.cuh"
+#include "cuda/eigh/wide/parts.cuh"
+#include "cuda/eigh/wide/shared.cuh"
+#include "keel/matrices.h"
+
+namespace keel::cuda {
+
+/// A row's entry of the last product, of the last reflection's vector, and of the column, as it was before that.
+template <typename T>
+struct WidePending {
+  T product, v, column;
+};
+
+template <typename T>
+struct WideReduceFront {
+  static constexpr int kWarps = 16;
+  alignas(16) T along[kWarps], tail[kWarps];
+  WidePending<T> own, next;  ///< rows k and k + 1
+  int busy[kWarps];
+};
+
+/// PER: columns to a thread.
+template <typename T, int PER>
+struct WideReducer {
+  static constexpr int kWarps = WideReduceFront<T>::kWarps, kThreads = 32 * kWarps;
+  static constexpr int kPiece = 16 / int(sizeof(T));
+  const WideShape shape;
+  WideParts<T> parts;
+  WideReduceFront<T>& s;
+  T *v, *w, *y, *shared;  ///< the last reflection (v, w), the column, the rows
+  int part, rows, in_global, warp, lane;
+  bool writes;
+
+  __device__ WideReducer(unsigned char* memory, const WideShape& given, int block,
+                         const WideParts<T>& target)
+      : shape(given),
+        parts(target),
+        s(*reinterpret_cast<WideReduceFront<T>*>(memory)),
+        v(reinterpret_cast<T*>(memory + front_bytes())),
+        w(v + shape.stride),
+        y(w + shape.stride),
+        shared(y + shape.stride),
+        part(block),
+        rows((shape.n - block + shape.blocks - 1) / shape.blocks),
+        in_global(max(0, rows - shape.shared_rows)),
+        warp(int(threadIdx.x) / 32),
+        lane(int(threadIdx.x) % 32),
+        writes(block == (shape.n - 1) % shape.blocks) {}
+
+  KEEL_HOST_DEVICE static constexpr int front_bytes() {
+    return int(sizeof(WideReduceFront<T>) + 15) / 16 * 16;
+  }
+  static std::int64_t bytes(int stride, int shared_rows) {
+    return front_bytes() + std::int64_t(sizeof(T)) * stride * (3 + shared_rows);
+  }
+
+  __device__ int row_of(int i) const { return part + shape.blocks * i; }
+  /// Where all rows are in shared memory the compiler is to know.
+  template <bool ALL_SHARED = false>
+  __device__ T* entries(int i) const {
+    if (!ALL_SHARED && i < in_global) return parts.update + std::int64_t(row_of(i)) * shape.stride;
+    return shared + (ALL_SHARED ? i : i - in_global) * shape.stride;
+  }
+
+  /// Rows without a neighbour (a dead channel's) are worked last, where no reflection touches them.
+  __device__ void order_rows(int* order) {
+    const int first = int(threadIdx.x) * PER;
+    int alive = 0;
+#pragma unroll
+    for (int i = 0; i < PER; ++i)
+      alive += first + i < shape.n && parts.has_neighbour[first + i] != 0;
+    int before = alive;
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, before, distance);
+      if (lane >= distance) before += other;
+    }
+    if (lane == 31) s.busy[warp] = before;
+    before -= alive;
+    __syncthreads();
+    int busy = 0;
+    for (int other = 0; other < kWarps; ++other) {
+      before += other < warp ? s.busy[other] : 0;
+      busy += s.busy[other];
+    }
+#pragma unroll
+    for (int i = 0; i < PER; ++i) {
+      const int r = first + i;
+      if (r < shape.n) {
+        const bool lives = parts.has_neighbour[r] != 0;
+        order[lives ? before : busy + r - before] = r;
+        before += lives;
+      }
+    }
+    __syncthreads();
+    if (writes)
+      for (int r = int(threadIdx.x); r < shape.n; r += kThreads) parts.order[r] = order[r];
+  }
+
+  /// This block's rows, in that order and scaled.
+  __device__ void load(const T* source, std::int64_t row_stride, Mail<T>* box, unsigned stamp) {
+    const UnitScale<T> scale(from_bits(*parts.largest));
+    int* const order = reinterpret_cast<int*>(w);
+    order_rows(order);
+    for (int i = warp; i < rows; i += kWarps) {
+      T* const target = entries(i);
+      const int row = order[row_of(i)];
+#pragma unroll 4
+      for (int c = lane; c < shape.stride; c += 32) {
+        const int column = c < shape.n ? order[c] : 0;
+        const bool exists = scale.finite && c < shape.n;
+        target[c] =
+            exists ? scale.down(source[max(row, column) * row_stride + min(row, column)]) : T(0);
+      }
+      __syncwarp();
+      if (lane == 0) box[row_of(i)].send(T(0), target[0], stamp);
+    }
+    __syncthreads();
+  }
+
+  /// The last reflection is applied to ROWS rows, every kWarps-th from `first` on, and they are multiplied by y.
+  template <bool ALL_SHARED, int ROWS>
+  __device__ __forceinline__ void work_rows(int k, int first, Mail<T>* box, unsigned stamp) {
+    T* row[ROWS];
+    T row_v[ROWS], row_w[ROWS], sums[ROWS];
+    bool exists[ROWS];
+#pragma unroll
+    for (int g = 0; g < ROWS; ++g) {
+      const int i = first + kWarps * g;
+      exists[g] = i < rows;
+      row[g] = entries<ALL_SHARED>(min(i, rows - 1));
+      const int r = row_of(min(i, rows - 1));
+      row_v[g] = v[r];
+      row_w[g] = w[r];
+      sums[g] = 0;
+    }
+    constexpr int kChunk = 32 * kPiece;
+#pragma unroll 2
+    for (int c = (k + 1) / kChunk * kChunk + lane * kPiece; c < shape.stride; c += kChunk) {
+      const auto piece_v = pack_at<kPiece>(v + c), piece_w = pack_at<kPiece>(w + c),
+                 piece_y = pack_at<kPiece>(y + c);
+#pragma unroll
+      for (int g = 0; g < ROWS; ++g) {
+        if (ROWS > 2 && !exists[g]) continue;
+        auto a = pack_at<kPiece>(row[g] + c);
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) {
+          a.at[e] = fma(-row_v[g], piece_w.at[e], fma(-row_w[g], piece_v.at[e], a.at[e]));
+          sums[g] = fma(a.at[e], piece_y.at[e], sums[g]);
+        }
+        pack_at<kPiece>(row[g] + c) = a;
+      }
+    }
+    const T sum = warp_sums(lane, sums);
+    __syncwarp();
+    constexpr int kShare = 32 / ROWS;
+    const int i = first + kWarps * (lane / kShare);
+    if (lane % kShare == 0 && i < rows)
+      box[row_of(i)].send(sum, entries<ALL_SHARED>(i)[k + 1], stamp);
+  }
+
+  /// What is left of the matrix: rows from k + 1 on.
+  template <bool ALL_SHARED>
+  __device__ __forceinline__ void work_all_rows(int k, Mail<T>* box, unsigned stamp) {
+    const int dead = k + 1 > part ? (k + 1 - part + shape.blocks - 1) / shape.blocks : 0;
+    for (int first = dead + warp; first < rows;) {
+      const int left = (rows - first + kWarps - 1) / kWarps;
+      if (left == 1) {
+        work_rows<ALL_SHARED, 1>(k, first, box, stamp);
+        return;
+      }
+      if (left == 2) {
+        work_rows<ALL_SHARED, 2>(k, first, box, stamp);
+        return;
+      }
+      work_rows<ALL_SHARED, 4>(k, first, box, stamp);
+      first += 4 * kWarps;
+    }
+  }
+
+  __device__ T sum_over_warps(const T* partial) const {
+    T sum = 0;
+#pragma unroll
+    for (int other = 0; other < kWarps; ++other) sum += partial[other];
+    return sum;
+  }
+
+  __device__ void reduce(Mail<T>* boxes, unsigned stamp) {
+    // The matrix has unit size: what is below this, squared, is far below rounding, and its square root
+    // would have lost digits.
+    constexpr T nothing = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
+    const int n = shape.n, stride = shape.stride, first = int(threadIdx.x);
+    T own_y[PER] = {};
+    T alpha = 0, beta = 0, scale = 0;  // of the last reflection
+    // A block whose last row is done has nothing to say, and nobody waits for it.
+    const int last = row_of(rows - 1), end = last == n - 1 ? n : last;
+    for (int k = 0; k < end; ++k, ++stamp) {
+      T product[PER], column[PER], last_v[PER];
+      receive(boxes + (stamp & 1) * stride, first, kThreads, k, n, stamp, product, column);
+      T along = 0;
+#pragma unroll
+      for (int i = 0; i < PER; ++i) {
+        const int c = first + kThreads * i;
+        last_v[i] = scale == 0 || c < k ? T(0) : (c == k ? alpha - beta : own_y[i]);
+        if (writes && k > 0 && c < stride)
+          parts.reflectors[std::int64_t(k - 1) * stride + c] = last_v[i];
+        product[i] = scale * fma(-beta, column[i], product[i]);
+        along = fma(product[i], last_v[i], along);
+        if (c == k) s.own = {product[i], last_v[i], column[i]};
+        if (c == k + 1) s.next = {product[i], last_v[i], column[i]};
+      }
+      along = warp_sum(along);
+      if (lane == 0) s.along[warp] = along;
+      __syncthreads();
+      const T half = scale / 2 * sum_over_warps(s.along);
+      // The last reflection is A - v w^T - w v^T with w = p - half v; here on column k.
+      const auto turned = [&](T p, T x) { return fma(-half, x, p); };
+      const T v_k = s.own.v, w_k = turned(s.own.product, v_k);
+      const auto reflected = [&](T a, T x, T turned_x) {
+        return fma(-x, w_k, fma(-turned_x, v_k, a));
+      };
+      T tail = 0;
+#pragma unroll
+      for (int i = 0; i < PER; ++i) {
+        const int c = first + kThreads * i;
+        const T last_w = turned(product[i], last_v[i]);
+        const T reduced = reflected(column[i], last_v[i], last_w);
+        if (writes && c == k) parts.diagonal[k] = reduced;
+        own_y[i] = c > k && c < n ? reduced : T(0);
+        if (c > k + 1) tail = fma(own_y[i], own_y[i], tail);
+        if (c < stride) {
+          v[c] = last_v[i];
+          w[c] = last_w;
+          y[c] = own_y[i];
+        }
+      }
+      if (k + 1 == n) break;
+      tail = warp_sum(tail);
+      if (lane == 0) s.tail[warp] = tail;
+      alpha = reflected(s.next.column, s.next.v, turned(s.next.product, s.next.v));
+      __syncthreads();
+      Mail<T>* const next_box = boxes + ((stamp + 1) & 1) * stride;
+      if (in_global == 0)
+        work_all_rows<true>(k, next_box, stamp + 1);
+      else
+        work_all_rows<false>(k, next_box, stamp + 1);
+      tail = sum_over_warps(s.tail);
+      beta = alpha;
+      scale = 0;
+      if (tail > nothing) {
+        const T square = alpha * alpha + tail, norm = short_root(square);
+        beta = -copysign(norm, alpha);
+        scale = short_inverse(square + fabs(alpha) * norm);
+      }
+      if (writes && threadIdx.x == 0) {
+        parts.coupling[k] = beta;
+        parts.reflector_scale[k] = scale;
+      }
+    }
+    __syncthreads();  // the next matrix comes into the same memory
+  }
+};
+
+/// Launched so that all blocks run at once: those of a matrix wait for each other. A group of blocks works every
+/// groups-th matrix. Mail boxes of a group: two for this matrix, two for the next, which a block that is done may begin.
+template <typename T, int PER>
+__global__ void __launch_bounds__(WideReducer<T, PER>::kThreads, 1)
+    wide_reduce_kernel(Matrices<const T> matrices, std::int64_t first, int count, WideShape shape,
+                       unsigned char* memory, std::int64_t bytes, Mail<T>* mail) {
+  const int group = int(blockIdx.x) / shape.blocks, groups = int(gridDim.x) / shape.blocks;
+  unsigned stamp = 1;
+  int turn = 0;
+  for (int index = group; index < count; index += groups) {
+    WideReducer<T, PER> reducer(shared_memory(), shape, int(blockIdx.x) % shape.blocks,
+                                WideParts<T>(memory + index * bytes, shape.stride));
+    Mail<T>* const boxes = mail + std::int64_t(4 * group + 2 * turn) * shape.stride;
+    reducer.load(matrices[first + index], matrices.row_stride, boxes + (stamp & 1) * shape.stride,
+                 stamp);
+    reducer.reduce(boxes, stamp);
+    stamp += unsigned(shape.n) + 1;
+    turn ^= 1;
+  }
+}
+
+}  // namespace keel::cuda
