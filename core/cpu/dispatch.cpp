@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "activation_kernels.h"
+#include "eigh_large_kernels.h"
 #include "kernels.h"
 
 namespace keel::cpu {
@@ -13,6 +14,8 @@ namespace keel::cpu {
   const Kernels<T>& kernels();                      \
   template <typename T>                             \
   const ActivationKernels<T>& activation_kernels(); \
+  template <typename T>                             \
+  const LargeKernels<T>& large_kernels();           \
   }
 KEEL_DECLARE(baseline)
 #ifdef KEEL_HAS_avx2
@@ -62,6 +65,14 @@ const Kernels<T>& kernels() {
 }
 template const Kernels<float>& kernels();
 template const Kernels<double>& kernels();
+
+template <typename T>
+const LargeKernels<T>& large_kernels() {
+  static const LargeKernels<T>& table = KEEL_CHOSEN(large_kernels<T>);
+  return table;
+}
+template const LargeKernels<float>& large_kernels();
+template const LargeKernels<double>& large_kernels();
 
 template <typename T>
 const ActivationKernels<T>& activation_kernels() {

@@ -1,9 +1,12 @@
 #include "keel/eigh.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "eigh_large.h"
+#include "eigh_large_kernels.h"
 #include "eigh_limits.h"
 #include "eigh_parts.h"
 #include "in_chunks.h"
@@ -16,19 +19,22 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kThreadedSize = 96;  // below this one matrix is not worth several threads
-constexpr std::int64_t kBlocksInGaps = 8;   // as many as the search for rotations hides
+/// From here on products of matrices beat rotations, and one matrix is worth several threads.
+constexpr std::int64_t kLargeSize = 96, kThreadedSize = 192;
 
 /// A pack of lanes costs as much as several single matrices, the more the larger n is: batches that
-/// would leave too many lanes idle, and matrices whose pack outgrows the cache, go one by one.
+/// would leave too many lanes idle, or too many threads, and matrices whose pack outgrows the cache, go one by one.
 template <typename T>
 bool use_lanes(std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
-  const std::int64_t fewest = n <= 8 ? lanes / 4 : n <= 32 ? lanes / 2 : 2 * lanes;
+  const std::int64_t fewest = n <= 8    ? lanes / 4
+                              : n <= 32 ? lanes / 2
+                              : n <= 64 ? 8 * lanes
+                                        : 16 * lanes;
   return n <= 128 && batch >= fewest;
 }
 
-/// One matrix at a time, its steps spread over an executor.
+/// One matrix at a time by rotations.
 template <typename T>
 class OneSolver {
  public:
@@ -38,13 +44,13 @@ class OneSolver {
         blocks_((n + kBlockRows<T> - 1) / kBlockRows<T>),
         max_sweeps_(max_sweeps),
         memory_(with_gap<T>(blocks_ * n * kBlockRows<T>) + 4 * with_gap<T>(n * stride_) +
-                with_gap<T>(4 * stride_) + 3 * with_gap<T>(stride_)),
+                with_gap<T>(8 * stride_) + 3 * with_gap<T>(stride_)),
         sweeps_(2 * n + 1) {
     T* next = memory_;
     vectors_ = take(next, blocks_ * n * kBlockRows<T>);
     matrix_ = take(next, n * stride_);
     reflectors_ = take(next, n * stride_);
-    rows_ = take(next, 4 * stride_);
+    rows_ = take(next, 8 * stride_);
     diagonal_ = take(next, stride_);
     off_diagonal_ = take(next, stride_);
     tau_ = take(next, stride_);
@@ -53,7 +59,7 @@ class OneSolver {
   }
 
   EighStatus solve(const T* matrix, std::int64_t row_stride, EighOrder order, T* values, T* vectors,
-                   std::int64_t vector_stride, const Executor& executor) {
+                   std::int64_t vector_stride) {
     const Kernels<T>& kernel = kernels<T>();
     int exponent = 0;
     if (!kernel.load(n_, matrix, row_stride, matrix_, exponent)) {
@@ -63,28 +69,22 @@ class OneSolver {
       return EighStatus::not_finite;
     }
     kernel.tridiagonalise(n_, matrix_, diagonal_, off_diagonal_, reflectors_, tau_, rows_);
-    constexpr std::int64_t kColumns = 32;
-    executor((n_ + kColumns - 1) / kColumns, [&](std::int64_t piece) {
-      Scratch<T> columns(8 * stride_);
-      kernel.form_vectors(n_, reflectors_, tau_, piece * kColumns,
-                          std::min(kColumns, n_ - piece * kColumns), vectors_, columns);
-    });
+    // Rows that do not exist are turned along, and what happens to lie there may be denormal: slower than all the rest.
+    T* const last_block = vectors_ + (blocks_ - 1) * n_ * kBlockRows<T>;
+    if (n_ % kBlockRows<T> != 0) std::fill_n(last_block, n_ * kBlockRows<T>, T(0));
+    kernel.form_vectors(n_, reflectors_, tau_, vectors_, rows_);
     QlProgress<T> progress{.n = n_,
                            .diagonal = diagonal_,
                            .off_diagonal = off_diagonal_,
                            .max_sweeps = max_sweeps_,
                            .blocks = vectors_,
-                           .first_blocks = std::min(blocks_, kBlocksInGaps),
+                           .block_count = blocks_,
                            .cosine = cosine_,
                            .sine = sine_,
                            .sweeps = sweeps_,
                            .rotation_capacity = n_ * stride_,
                            .sweep_capacity = 2 * n_ + 1};
-    while (!progress.finished) {
-      kernel.iterate(progress);
-      executor(blocks_ - progress.first_blocks,
-               [&](std::int64_t block) { kernel.rotate(progress, progress.first_blocks + block); });
-    }
+    while (!progress.finished) kernel.iterate(progress);
     if (progress.unconverged) return EighStatus::by_fallback;
     kernel.store(n_, exponent, diagonal_, vectors_, order, values, vectors, vector_stride, rows_);
     return EighStatus::converged;
@@ -96,6 +96,51 @@ class OneSolver {
   Scratch<T> memory_;
   Scratch<typename QlProgress<T>::Sweep> sweeps_;
   T *vectors_, *matrix_, *reflectors_, *rows_, *diagonal_, *off_diagonal_, *tau_, *cosine_, *sine_;
+};
+
+/// A problem and where its answer goes.
+template <typename T>
+struct Problem {
+  std::int64_t n;
+  const T* matrix;
+  std::int64_t row_stride;
+  EighOrder order;
+  T *values, *vectors;
+  std::int64_t vector_stride;
+  int max_sweeps;
+
+  EighStatus solve_whole(const Executor& executor) const {
+    if (n >= kLargeSize)
+      return eigh_large(n, matrix, row_stride, order, values, vectors, vector_stride, max_sweeps,
+                        n >= kThreadedSize ? executor : serial());
+    return OneSolver<T>(n, max_sweeps)
+        .solve(matrix, row_stride, order, values, vectors, vector_stride);
+  }
+
+  bool finite() const {
+    for (std::int64_t i = 0; i < n; ++i)
+      if (std::isnan(large_kernels<T>().largest(i + 1, matrix + i * row_stride))) return false;
+    return true;
+  }
+
+  /// Whether the matrix is finite and falls into parts; then it is solved by them.
+  bool solved_by_parts(EighStatus& status, const Executor& executor) const {
+    if (!may_have_parts(matrix, n, row_stride) || !finite()) return false;
+    const auto parts = parts_of(matrix, n, row_stride);
+    if (parts.size() == 1) return false;
+    status = solve_by_parts(matrix, n, row_stride, parts, order, values, vectors, vector_stride,
+                            [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
+                              return Problem{m,           part,         m, EighOrder::descending,
+                                             part_values, part_vectors, m, max_sweeps}
+                                  .solve_whole(executor);
+                            });
+    return true;
+  }
+
+  EighStatus solve(const Executor& executor) const {
+    EighStatus status{};
+    return solved_by_parts(status, executor) ? status : solve_whole(executor);
+  }
 };
 
 /// The slow solver that always answers, for the matrix the fast one gave up on.
@@ -128,50 +173,43 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
     own_status.resize(batch);
     status = own_status.data();
   }
-  const auto solve_one = [&](OneSolver<T>& solver, std::int64_t index, const Executor& steps) {
-    status[index] = solver.solve(matrices[index], matrices.row_stride, order, values + index * n,
-                                 vectors[index], vectors.row_stride, steps);
+  const auto problem = [&](std::int64_t index) {
+    return Problem<T>{n,
+                      matrices[index],
+                      matrices.row_stride,
+                      order,
+                      values + index * n,
+                      vectors[index],
+                      vectors.row_stride,
+                      limits.max_sweeps};
   };
   if (use_lanes<T>(n, batch)) {
     const Kernels<T>& kernel = kernels<T>();
-    // Some 30 microseconds a piece: smaller packs are cheaper solved than handed out.
+    // A pack takes about n^2 / 8 microseconds. What is done in 30 is not handed out, and a piece is some 8 of them.
     const std::int64_t packs = (batch + kernel.lanes - 1) / kernel.lanes;
-    const std::int64_t per_piece = std::max<std::int64_t>(1, 256 / (n * n + 1));
+    const std::int64_t per_piece =
+        packs * n * n < 256 ? packs : std::max<std::int64_t>(1, 64 / (n * n + 1));
     executor((packs + per_piece - 1) / per_piece, [&](std::int64_t piece) {
       Scratch<T> scratch(kernel.lanes_scratch(n));
-      const std::int64_t end = std::min(packs, (piece + 1) * per_piece);
-      for (std::int64_t pack = piece * per_piece; pack < end; ++pack) {
-        const std::int64_t first = pack * kernel.lanes;
-        kernel.solve_lanes(first, std::min<std::int64_t>(kernel.lanes, batch - first), matrices,
+      const std::int64_t begin = piece * per_piece * kernel.lanes;
+      const std::int64_t end = std::min(batch, begin + per_piece * kernel.lanes);
+      for (std::int64_t first = begin; first < end; first += kernel.lanes)
+        kernel.solve_lanes(first, std::min<std::int64_t>(kernel.lanes, end - first), matrices,
                            values, vectors, order, status, limits.max_sweeps, scratch);
-      }
+      for (std::int64_t index = begin; index < end; ++index)
+        problem(index).solved_by_parts(status[index], serial());
     });
-  } else if (batch == 1 && n >= kThreadedSize) {
-    OneSolver<T> solver(n, limits.max_sweeps);
-    solve_one(solver, 0, executor);
+  } else if (batch < 8 && n >= 2 * kThreadedSize) {
+    for (std::int64_t index = 0; index < batch; ++index)
+      status[index] = problem(index).solve(executor);
+  } else if (batch == 1) {
+    status[0] = problem(0).solve(executor);
   } else {
-    executor(batch, [&](std::int64_t index) {
-      OneSolver<T> solver(n, limits.max_sweeps);
-      solve_one(solver, index, serial());
+    in_chunks(batch, n, executor, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t index = first; index < last; ++index)
+        status[index] = problem(index).solve(serial());
     });
   }
-  const auto solve_again_by_parts = [&](std::int64_t index) {
-    const T* const matrix = matrices[index];
-    const auto parts = parts_of(matrix, n, matrices.row_stride);
-    if (parts.size() == 1) return;
-    status[index] = solve_by_parts(
-        matrix, n, matrices.row_stride, parts, order, values + index * n, vectors[index],
-        vectors.row_stride, [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
-          return OneSolver<T>(m, limits.max_sweeps)
-              .solve(part, m, EighOrder::descending, part_values, part_vectors, m, serial());
-        });
-  };
-  in_chunks(batch, n, executor, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t index = first; index < last; ++index)
-      if (status[index] != EighStatus::not_finite &&
-          may_have_parts(matrices[index], n, matrices.row_stride))
-        solve_again_by_parts(index);
-  });
   if (std::find(status, status + batch, EighStatus::by_fallback) == status + batch) return;
   executor(batch, [&](std::int64_t index) {
     if (status[index] == EighStatus::by_fallback)

@@ -1,8 +1,6 @@
 #pragma once
 
-// One symmetric eigenproblem over all lanes: the same mathematics as eigh_lanes.h, cut into steps
-// so that the two heavy ones, forming the reflectors' product and rotating it, can run on several
-// threads.
+// One symmetric eigenproblem over all lanes: the same mathematics as eigh_lanes.h.
 
 #include "eigh_scaling.h"
 #include "kernels.h"
@@ -139,19 +137,16 @@ inline void form_columns(std::int64_t n, const T* reflectors, const T* tau, std:
           scratch[c * stride + row];
 }
 
-/// Columns first .. first + columns of H_0 H_1 ... into the blocked layout. `scratch`: 8 padded
-/// rows.
+/// H_0 H_1 ... into the blocked layout. `scratch`: 8 padded rows.
 template <typename T>
-void form_vectors(std::int64_t n, const T* reflectors, const T* tau, std::int64_t first_column,
-                  std::int64_t columns, T* blocks, T* scratch) {
-  const std::int64_t end = first_column + columns;
-  std::int64_t j = first_column;
-  for (; j + 8 <= end; j += 8) form_columns<T, 8>(n, reflectors, tau, j, blocks, scratch);
-  for (; j < end; ++j) form_columns<T, 1>(n, reflectors, tau, j, blocks, scratch);
+void form_vectors(std::int64_t n, const T* reflectors, const T* tau, T* blocks, T* scratch) {
+  std::int64_t j = 0;
+  for (; j + 8 <= n; j += 8) form_columns<T, 8>(n, reflectors, tau, j, blocks, scratch);
+  for (; j < n; ++j) form_columns<T, 1>(n, reflectors, tau, j, blocks, scratch);
 }
 
 /// Applies recorded sweeps to blocks of vectors, a few rotations at a time. Finding a rotation is a
-/// chain of dependent square roots and divisions that leaves the vector units idle: the first
+/// chain of dependent square roots and divisions that leaves the vector units idle: the
 /// blocks are turned in those gaps, a group of sweeps behind the search.
 template <typename T>
 class Rotator {
@@ -159,8 +154,7 @@ class Rotator {
   static constexpr std::int64_t kGroup = 4;  // sweeps applied to a block while it is in cache
 
  public:
-  Rotator(const QlProgress<T>& progress, std::int64_t first_block, std::int64_t end_block)
-      : progress_(progress), first_(first_block), end_(end_block), block_(first_block) {}
+  explicit Rotator(const QlProgress<T>& progress) : progress_(progress) {}
 
   /// At most `steps` rotations of one block each; false when every recorded group is done.
   bool advance(std::int64_t steps, bool last_group_too = false) {
@@ -195,7 +189,7 @@ class Rotator {
     const std::int64_t group_end = group_ + kGroup;
     if (group_end > progress_.sweep_count && !last_group_too) return false;
     group_end_ = group_end < progress_.sweep_count ? group_end : progress_.sweep_count;
-    if (first_ == end_ || group_ >= group_end_) return false;
+    if (group_ >= group_end_) return false;
     const auto sweep = progress_.sweeps[sweep_];
     columns_ = reinterpret_cast<Vec<T>*>(progress_.blocks + block_ * progress_.n * kBlockRows<T>);
     low_ = sweep.low;
@@ -212,13 +206,13 @@ class Rotator {
     in_sweep_ = false;
     if (++sweep_ < group_end_) return;
     sweep_ = group_;
-    if (++block_ < end_) return;
-    block_ = first_;
+    if (++block_ < progress_.block_count) return;
+    block_ = 0;
     sweep_ = group_ = group_end_;
   }
 
   const QlProgress<T>& progress_;
-  std::int64_t first_, end_, block_;
+  std::int64_t block_ = 0;
   std::int64_t group_ = 0, group_end_ = 0, sweep_ = 0, position_ = 0, low_ = 0;
   bool in_sweep_ = false;
   const T *cosine_ = nullptr, *sine_ = nullptr;
@@ -232,8 +226,7 @@ inline bool coupled(const QlProgress<T>& p, std::int64_t i) {
   return !negligible<T>(size(p.off_diagonal[i]), size(p.diagonal[i]), size(p.diagonal[i + 1]));
 }
 
-/// Finds sweeps until the matrix is diagonal or the list is full, and turns the first blocks by
-/// them.
+/// Finds sweeps until the matrix is diagonal or the list is full, and turns the blocks by them.
 template <typename T>
 void find_rotations(QlProgress<T>& progress, Rotator<T>& rotator) {
   const auto root = [](T x) { return square_root<T>(broadcast(x))[0]; };
@@ -277,7 +270,7 @@ void find_rotations(QlProgress<T>& progress, Rotator<T>& rotator) {
         g = cosine * t - b;
         s[i] = sine;
         c[i] = cosine;
-        rotator.advance(progress.first_blocks);
+        rotator.advance(progress.block_count);
       }
       const bool whole = i < low;
       if (whole) {
@@ -295,15 +288,9 @@ void find_rotations(QlProgress<T>& progress, Rotator<T>& rotator) {
 
 template <typename T>
 void iterate(QlProgress<T>& progress) {
-  Rotator<T> rotator(progress, 0, progress.first_blocks);
+  Rotator<T> rotator(progress);
   find_rotations(progress, rotator);
   rotator.finish();
-}
-
-/// Applies the recorded sweeps to a block that iterate() left alone.
-template <typename T>
-void rotate(const QlProgress<T>& progress, std::int64_t block) {
-  Rotator<T>(progress, block, block + 1).finish();
 }
 
 /// -1 where the entry of largest magnitude of a column (the first such one) is negative, else 1.

@@ -23,7 +23,6 @@ const Kernels<T>& kernels() {
                                     tridiagonalise<T>,
                                     form_vectors<T>,
                                     iterate<T>,
-                                    rotate<T>,
                                     store<T>,
                                     svd_scratch<T, Lanes<T>>,
                                     svd_scratch<T, Alone<T>>,

@@ -22,8 +22,8 @@ constexpr std::int64_t padded(std::int64_t n) {
 template <typename T>
 inline constexpr std::int64_t kBlockRows = 128 / std::int64_t(sizeof(T));
 
-/// QL on one tridiagonal matrix. The plane rotations are applied to the first blocks of vectors as
-/// they are found, and listed for the others; it stops whenever that list is full.
+/// QL on one tridiagonal matrix. The plane rotations are applied to the blocks of vectors as
+/// they are found, a few sweeps behind; it stops whenever the list of them is full.
 template <typename T>
 struct QlProgress {
   std::int64_t n;
@@ -34,8 +34,8 @@ struct QlProgress {
   struct Sweep {
     std::int64_t low, high, first;  ///< `first`: where its rotations begin in cosine and sine
   };
-  T* blocks;                  ///< the vectors, see kBlockRows
-  std::int64_t first_blocks;  ///< how many of them iterate() turns itself
+  T* blocks;  ///< the vectors, see kBlockRows
+  std::int64_t block_count;
   T* cosine;
   T* sine;
   Sweep* sweeps;
@@ -61,14 +61,12 @@ struct Kernels {
                       Matrices<T> vectors, EighOrder order, EighStatus* status, int max_sweeps,
                       T* scratch);
 
-  // eigh_one.h: one matrix over all lanes, in steps that may run on several threads.
+  // eigh_one.h: one matrix over all lanes.
   bool (*load)(std::int64_t n, const T* matrix, std::int64_t row_stride, T* scaled, int& exponent);
   void (*tridiagonalise)(std::int64_t n, T* matrix, T* diagonal, T* off_diagonal, T* reflectors,
                          T* tau, T* scratch);
-  void (*form_vectors)(std::int64_t n, const T* reflectors, const T* tau, std::int64_t first_column,
-                       std::int64_t columns, T* blocks, T* scratch);
+  void (*form_vectors)(std::int64_t n, const T* reflectors, const T* tau, T* blocks, T* scratch);
   void (*iterate)(QlProgress<T>& progress);
-  void (*rotate)(const QlProgress<T>& progress, std::int64_t block);
   void (*store)(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder order,
                 T* values, T* vectors, std::int64_t vector_stride, T* scratch);
 

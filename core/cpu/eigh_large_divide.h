@@ -1,0 +1,335 @@
+#pragma once
+
+// Eigenvalues and vectors of a tridiagonal matrix by divide and conquer: torn into parts small enough for QL, which are
+// merged two by two. A merge is a rank-one update of a diagonal matrix (cuda/eigh/secular.h, the same for both
+// backends), and a product of matrices. Vectors are rows here.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "cuda/eigh/secular.h"
+#include "eigh_large_kernels.h"
+#include "keel/executor.h"
+#include "kernels.h"
+#include "scratch.h"
+
+namespace keel::cpu {
+
+/// A team of one whose sums are vector loops. It knows the sum of the weights' squares, the one that secular_root asks
+/// for by itself, so no loop of a team's is left to run.
+template <typename T>
+struct SecularTeam {
+  T squares;
+  static int lane() { return std::numeric_limits<int>::max(); }
+  static int lanes() { return 1; }
+  static bool all(bool done) { return done; }
+  T sum(T) const { return squares; }
+};
+template <typename T>
+cuda::SecularValue<T> secular_value(const SecularTeam<T>&, int count, int split, const T* pole,
+                                    const T* z, T origin, T offset) {
+  T value[4];
+  large_kernels<T>().secular_value(count, split, pole, z, origin, offset, value);
+  return {value[0], value[1], value[2], value[3]};
+}
+
+template <typename T>
+class Divide {
+ public:
+  /// Values replace the diagonal, in no order; row j of `vectors` belongs to value j. `update` and `gathered` are
+  /// as large as `vectors`.
+  Divide(std::int64_t n, T* diagonal, T* off_diagonal, T* vectors, T* update, T* gathered,
+         int max_sweeps, const Executor& executor)
+      : n_(n),
+        stride_(row_stride<T>(n)),
+        value_(diagonal),
+        link_(off_diagonal),
+        vectors_(vectors),
+        update_(update),
+        gathered_(gathered),
+        max_sweeps_(max_sweeps),
+        executor_(executor) {}
+
+  /// False if QL gave up.
+  bool run() {
+    std::int64_t parts = 1;
+    while ((n_ + parts - 1) / parts > kLeaf) parts *= 2;
+    const auto bound = [&](std::int64_t p) { return n_ * p / parts; };
+    for (std::int64_t p = 1; p < parts; ++p) {
+      const T torn = std::abs(link_[bound(p) - 1]);
+      value_[bound(p) - 1] -= torn;
+      value_[bound(p)] -= torn;
+    }
+    std::vector<char> solved(static_cast<std::size_t>(parts));
+    executor_(parts, [&](std::int64_t p) {
+      solved[std::size_t(p)] = solve_leaf(bound(p), bound(p + 1) - bound(p));
+    });
+    if (std::find(solved.begin(), solved.end(), 0) != solved.end()) return false;
+    for (std::int64_t half = 1; half < parts; half *= 2) {
+      const auto merge = [&](std::int64_t pair, const Executor& steps) {
+        Merge(*this, bound(2 * pair * half), bound((2 * pair + 1) * half),
+              bound((2 * pair + 2) * half))
+            .run(steps);
+      };
+      const std::int64_t pairs = parts / half / 2;
+      if (n_ / pairs <= kMergeAlone)
+        executor_(pairs, [&](std::int64_t pair) { merge(pair, serial()); });
+      else
+        for (std::int64_t pair = 0; pair < pairs; ++pair) merge(pair, executor_);
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::int64_t kLeaf = 32;
+  static constexpr std::int64_t kMergeAlone = 128;  // up to here a merge is one thread's
+
+  bool solve_leaf(std::int64_t first, std::int64_t count) {
+    constexpr std::int64_t kRows = kBlockRows<T>;
+    const std::int64_t blocks = (count + kRows - 1) / kRows;
+    Scratch<T> turned(blocks * count * kRows), rotations(2 * kLeaf * kLeaf), links(count);
+    Scratch<typename QlProgress<T>::Sweep> sweeps(2 * kLeaf + 1);
+    std::fill_n(turned.data(), blocks * count * kRows, T(0));
+    const auto entry = [&](std::int64_t row, std::int64_t column) -> T& {
+      return turned[((row / kRows) * count + column) * kRows + row % kRows];
+    };
+    for (std::int64_t i = 0; i < count; ++i) entry(i, i) = 1;
+    std::copy_n(link_ + first, count - 1, links.data());
+    links[count - 1] = 0;
+    QlProgress<T> progress{.n = count,
+                           .diagonal = value_ + first,
+                           .off_diagonal = links,
+                           .max_sweeps = max_sweeps_,
+                           .blocks = turned,
+                           .block_count = blocks,
+                           .cosine = rotations,
+                           .sine = rotations + kLeaf * kLeaf,
+                           .sweeps = sweeps,
+                           .rotation_capacity = kLeaf * kLeaf,
+                           .sweep_capacity = 2 * kLeaf + 1};
+    while (!progress.finished) kernels<T>().iterate(progress);
+    for (std::int64_t j = 0; j < count; ++j) {
+      T* const to = vectors_ + (first + j) * stride_;
+      std::fill_n(to, stride_, T(0));
+      for (std::int64_t i = 0; i < count; ++i) to[first + i] = entry(i, j);
+    }
+    return !progress.unconverged;
+  }
+
+  /// The parts [first, seam) and [seam, end) made one.
+  class Merge {
+   public:
+    Merge(const Divide& all, std::int64_t first, std::int64_t seam, std::int64_t end)
+        : all_(all),
+          first_(first),
+          seam_(seam),
+          count_(int(end - first)),
+          left_(seam - first),
+          right_(end - seam),
+          side_(std::size_t(count_), kLeft),
+          pole_(std::size_t(count_ + kReach)),
+          weight_(pole_.size()),
+          source_(std::size_t(count_)),
+          dropped_pole_(std::size_t(count_)),
+          dropped_source_(std::size_t(count_)) {}
+
+    void run(const Executor& executor) {
+      prepare();
+      find_roots(executor);
+      group();
+      fill_update(executor);
+      multiply(executor);
+      for (int i = 0; i < alive_; ++i)
+        all_.value_[first_ + i] =
+            pole_[std::size_t(origin_[std::size_t(i)])] + offset_[std::size_t(i)];
+      for (int i = 0; i < dropped_; ++i)
+        all_.value_[first_ + alive_ + i] = dropped_pole_[std::size_t(i)];
+    }
+
+   private:
+    enum Side : char { kLeft = 1, kRight = 2, kBoth = 3 };
+
+    T* row(int j) const { return all_.vectors_ + (first_ + j) * all_.stride_; }
+
+    /// Sorts the poles and sets those aside that the update does not move, or that can be turned out of it.
+    void prepare() {
+      constexpr T epsilon = std::numeric_limits<T>::epsilon();
+      const T link = all_.link_[seam_ - 1];
+      const T* const value = all_.value_ + first_;
+      rho_ = 2 * std::abs(link);
+      T size = rho_;
+      for (int j = 0; j < count_; ++j) size = std::max(size, std::abs(value[j]));
+      // The whole matrix has unit size: below this a part of it is nothing, and squares would underflow.
+      const T tolerance = std::max(2 * epsilon * size, epsilon * epsilon);
+      std::vector<int> order(source_.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int a, int b) { return value[a] < value[b]; });
+      for (const int j : order) {
+        const bool right = j >= left_;
+        side_[std::size_t(j)] = right ? kRight : kLeft;
+        T z = right ? row(j)[seam_] : row(j)[seam_ - 1];
+        z *= right && link < 0 ? T(-0.70710678118654752) : T(0.70710678118654752);
+        if (rho_ * std::abs(z) > tolerance) {
+          pole_[std::size_t(alive_)] = value[j];
+          weight_[std::size_t(alive_)] = z;
+          source_[std::size_t(alive_++)] = j;
+        } else {
+          dropped_pole_[std::size_t(dropped_)] = value[j];
+          dropped_source_[std::size_t(dropped_++)] = j;
+        }
+      }
+      if (alive_ > 1) {
+        std::vector<cuda::SecularTurn<T>> turn(static_cast<std::size_t>(alive_));
+        int turns = 0;
+        cuda::drop_close_poles(tolerance, alive_, pole_.data(), weight_.data(), source_.data(),
+                               dropped_, dropped_pole_.data(), dropped_source_.data(), turns,
+                               turn.data());
+        for (int t = 0; t < turns; ++t) turn_vectors(turn[std::size_t(t)]);
+      }
+      std::fill(pole_.begin() + alive_, pole_.end(), std::numeric_limits<T>::infinity());
+      std::fill(weight_.begin() + alive_, weight_.end(), T(0));
+    }
+
+    void turn_vectors(const cuda::SecularTurn<T>& turn) {
+      large_kernels<T>().turn(count_, turn.c, turn.s, row(turn.dropped) + first_,
+                              row(turn.kept) + first_);
+      Side& a = side_[std::size_t(turn.dropped)];
+      Side& b = side_[std::size_t(turn.kept)];
+      a = b = Side(a | b);
+    }
+
+    void find_roots(const Executor& executor) {
+      origin_.resize(std::size_t(alive_));
+      offset_.resize(std::size_t(alive_));
+      refined_.assign(pole_.size(), T(0));
+      T squares = 0;
+      for (const T z : weight_) squares += z * z;
+      in_pieces(executor, alive_, 16, 64, [&](int first, int end) {
+        for (int i = first; i < end; ++i) {
+          const auto root = cuda::secular_root(SecularTeam<T>{squares}, true, alive_, i,
+                                               pole_.data(), weight_.data(), rho_);
+          origin_[std::size_t(i)] = root.origin;
+          offset_[std::size_t(i)] = root.offset;
+        }
+      });
+      in_pieces(executor, alive_, 32, 64, [&](int first, int end) {
+        large_kernels<T>().secular_weights(first, end, alive_, pole_.data(), weight_.data(),
+                                           origin_.data(), offset_.data(), refined_.data());
+      });
+    }
+
+    /// Puts the poles of the left part first and those of the right part last, so that both halves of the product
+    /// leave out what is zero.
+    void group() {
+      std::vector<int> order(static_cast<std::size_t>(alive_));
+      std::iota(order.begin(), order.end(), 0);
+      const auto place = [&](int k) {
+        const Side side = side_[std::size_t(source_[std::size_t(k)])];
+        return side == kLeft ? 0 : side == kBoth ? 1 : 2;
+      };
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int a, int b) { return place(a) < place(b); });
+      grouped_pole_.assign(pole_.size(), std::numeric_limits<T>::infinity());
+      grouped_refined_.assign(pole_.size(), T(0));
+      grouped_source_.resize(order.size());
+      for (std::size_t q = 0; q < order.size(); ++q) {
+        const auto k = std::size_t(order[q]);
+        grouped_pole_[q] = pole_[k];
+        grouped_refined_[q] = refined_[k];
+        grouped_source_[q] = source_[k];
+        left_only_ += place(order[q]) == 0;
+        right_only_ += place(order[q]) == 2;
+      }
+    }
+
+    /// Row i of the update makes vector i of the old ones; these are packed, and the dropped ones set aside.
+    void fill_update(const Executor& executor) {
+      const LargeKernels<T>& kernel = large_kernels<T>();
+      const int rows = 32, by_rows = (alive_ + rows - 1) / rows;
+      const int depth = int(kernel.depth);
+      const int left_rows = alive_ - right_only_, right_rows = alive_ - left_only_;
+      const int by_left = (left_rows + depth - 1) / depth,
+                by_right = (right_rows + depth - 1) / depth;
+      packed_left_ = all_.gathered_ + first_ * all_.stride_;
+      packed_right_ = packed_left_ + kernel.packed_size(left_rows, left_);
+      set_aside_ = packed_right_ + kernel.packed_size(right_rows, right_);
+      executor(by_rows + by_left + by_right + 1, [&](std::int64_t p) {
+        if (p < by_rows) {
+          for (int i = int(p) * rows; i < std::min(alive_, int(p + 1) * rows); ++i)
+            kernel.update_row(alive_, grouped_pole_.data(), grouped_refined_.data(),
+                              pole_[std::size_t(origin_[std::size_t(i)])], offset_[std::size_t(i)],
+                              update(i));
+          return;
+        }
+        p -= by_rows;
+        if (p < by_left + by_right) {
+          const bool right = p >= by_left;
+          const int start = int(right ? p - by_left : p) * depth;
+          const int deep = std::min(depth, (right ? right_rows : left_rows) - start);
+          const std::int64_t columns = right ? right_ : left_;
+          kernel.pack(deep, columns, row(0) + (right ? seam_ : first_), all_.stride_,
+                      grouped_source_.data() + start + (right ? left_only_ : 0),
+                      (right ? packed_right_ : packed_left_) + kernel.packed_size(start, columns));
+          return;
+        }
+        for (int i = 0; i < dropped_; ++i)
+          std::copy_n(row(dropped_source_[std::size_t(i)]) + first_, count_,
+                      set_aside_ + std::int64_t(i) * count_);
+      });
+    }
+
+    void multiply(const Executor& executor) {
+      const LargeKernels<T>& kernel = large_kernels<T>();
+      const std::int64_t stride = all_.stride_, pieces = pieces_of(count_, 24, 64);
+      executor(pieces, [&](std::int64_t p) {
+        const int first = int(alive_ * p / pieces), some = int(alive_ * (p + 1) / pieces) - first;
+        kernel.multiply_packed(some, left_, alive_ - right_only_, update(first), stride,
+                               packed_left_, row(first) + first_, stride, Into::set);
+        kernel.multiply_packed(some, right_, alive_ - left_only_, update(first) + left_only_,
+                               stride, packed_right_, row(first) + seam_, stride, Into::set);
+        for (std::int64_t i = dropped_ * p / pieces; i < dropped_ * (p + 1) / pieces; ++i)
+          std::copy_n(set_aside_ + i * count_, count_, row(alive_ + int(i)) + first_);
+      });
+    }
+
+    T* update(int i) const { return all_.update_ + (first_ + i) * all_.stride_; }
+
+    template <typename Body>
+    static void in_pieces(const Executor& executor, int count, int least, int most,
+                          const Body& body) {
+      const std::int64_t pieces = pieces_of(count, least, most);
+      executor(pieces, [&](std::int64_t p) {
+        body(int(count * p / pieces), int(count * (p + 1) / pieces));
+      });
+    }
+
+    const Divide& all_;
+    std::int64_t first_, seam_;
+    int count_;
+    std::int64_t left_, right_;  // their sizes
+    T rho_ = 0;                  // the update is rho z z^T
+    std::vector<Side> side_;     // where a vector has entries
+    int alive_ = 0, dropped_ = 0;
+    std::vector<T> pole_, weight_;
+    std::vector<int> source_;
+    std::vector<T> dropped_pole_;
+    std::vector<int> dropped_source_, origin_;
+    std::vector<T> offset_, refined_;
+    int left_only_ = 0, right_only_ = 0;
+    std::vector<T> grouped_pole_, grouped_refined_;
+    std::vector<int> grouped_source_;
+    T *packed_left_ = nullptr, *packed_right_ = nullptr, *set_aside_ = nullptr;
+  };
+
+  std::int64_t n_, stride_;
+  T *value_, *link_, *vectors_, *update_, *gathered_;
+  int max_sweeps_;
+  const Executor& executor_;
+};
+
+}  // namespace keel::cpu

@@ -1,0 +1,35 @@
+// Compiled once per instruction set, like kernels.cpp.
+
+#include "eigh_large_kernels.h"
+#include "eigh_large_merge.h"
+#include "eigh_large_steps.h"
+#include "product.h"
+
+namespace keel::cpu::KEEL_ISA {
+
+template <typename T>
+const LargeKernels<T>& large_kernels() {
+  static constexpr LargeKernels<T> table{kDepth<T>,
+                                         packed_size<T>,
+                                         pack<T>,
+                                         multiply_packed<T>,
+                                         largest<T>,
+                                         scale<T>,
+                                         symmetric_times<T>,
+                                         dots<T>,
+                                         subtract_rows<T>,
+                                         reflector<T>,
+                                         add<T>,
+                                         finish_product<T>,
+                                         secular_value<T>,
+                                         secular_weights<T>,
+                                         update_row<T>,
+                                         turn<T>,
+                                         sign<T>,
+                                         store_columns<T>};
+  return table;
+}
+template const LargeKernels<float>& large_kernels();
+template const LargeKernels<double>& large_kernels();
+
+}  // namespace keel::cpu::KEEL_ISA

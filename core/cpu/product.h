@@ -1,0 +1,139 @@
+#pragma once
+
+// Products of large matrices, C = A B or C -= A B, rows contiguous: tiles of C held in registers, B repacked so that
+// a tile reads it in order. Each entry adds its terms in one order whatever tile it falls into, so cutting
+// C into pieces changes no bit.
+
+#include <utility>
+
+#include "eigh_large_kernels.h"
+#include "simd.h"
+
+namespace keel::cpu::KEEL_ISA {
+
+/// As many rows by two vectors as the registers hold: 32 of them with AVX-512, else 16.
+inline constexpr int kTileRows = KEEL_VECTOR_BYTES == 64 ? 12 : 6;
+template <typename T>
+inline constexpr int kTileColumns = 2 * kLanes<T>;
+/// Terms added at a time: a packed strip of B this deep stays in the first cache.
+template <typename T>
+inline constexpr std::int64_t kDepth = 1024 / std::int64_t(sizeof(T));
+
+template <typename T>
+inline Vec<T> at(const T* x) {
+  Vec<T> v;
+  __builtin_memcpy(&v, x, sizeof(v));
+  return v;
+}
+template <typename T>
+inline void put(T* x, Vec<T> v) {
+  __builtin_memcpy(x, &v, sizeof(v));
+}
+
+/// ROWS rows of a tile: `columns` of its kTileColumns exist.
+template <typename T, int ROWS>
+void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const T* packed, T* c,
+                   std::int64_t c_stride, std::int64_t columns, Into into) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Vec<T> sum[ROWS][2] = {};
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const Vec<T> left = at(packed + k * 2 * kL), right = at(packed + k * 2 * kL + kL);
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; ++r) {
+      const T x = a[r * a_stride + k];
+      sum[r][0] += x * left;
+      sum[r][1] += x * right;
+    }
+  }
+  if (columns == 2 * kL) {
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        T* const to = c + r * c_stride + v * kL;
+        if (into == Into::set)
+          put<T>(to, sum[r][v]);
+        else if (into == Into::add)
+          put<T>(to, at(to) + sum[r][v]);
+        else
+          put<T>(to, at(to) - sum[r][v]);
+      }
+    return;
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      T& to = c[r * c_stride + j];
+      const T x = sum[r][j / kL][j % kL];
+      to = into == Into::set ? x : into == Into::add ? to + x : to - x;
+    }
+}
+
+template <typename T, int... ROWS>
+constexpr auto tiles(std::integer_sequence<int, ROWS...>) {
+  using Tile = decltype(&multiply_tile<T, 1>);
+  struct {
+    Tile of[sizeof...(ROWS)];
+    Tile operator[](std::int64_t k) const { return of[k]; }
+  } table{{multiply_tile<T, ROWS + 1>...}};
+  return table;
+}
+/// Tiles of 1, 2, ... kTileRows rows.
+template <typename T>
+inline constexpr auto kTiles = tiles<T>(std::make_integer_sequence<int, kTileRows>{});
+
+/// The size of a packed B.
+template <typename T>
+std::int64_t packed_size(std::int64_t depth, std::int64_t columns) {
+  constexpr std::int64_t width = kTileColumns<T>;
+  return depth * ((columns + width - 1) / width * width);
+}
+
+/// B (depth x columns) in the order in which tiles read it: kDepth rows at a time, in strips of kTileColumns.
+/// Row k of B is row rows[k] of `b`, if rows are given.
+template <typename T>
+void pack(std::int64_t depth, std::int64_t columns, const T* b, std::int64_t stride,
+          const int* rows_of, T* packed) {
+  constexpr std::int64_t width = kTileColumns<T>;
+  for (std::int64_t first = 0; first < depth; first += kDepth<T>) {
+    const std::int64_t rows = depth - first < kDepth<T> ? depth - first : kDepth<T>;
+    for (std::int64_t left = 0; left < columns; left += width) {
+      for (std::int64_t k = first; k < first + rows; ++k, packed += width) {
+        const T* from = b + (rows_of ? std::int64_t(rows_of[k]) : k) * stride + left;
+        if (columns - left >= width) {
+          put<T>(packed, at(from));
+          put<T>(packed + kLanes<T>, at(from + kLanes<T>));
+        } else {
+          for (std::int64_t j = 0; j < width; ++j) packed[j] = left + j < columns ? from[j] : T(0);
+        }
+      }
+    }
+  }
+}
+
+/// C (rows x columns) by A (rows x depth) and a packed B; not Into::add.
+template <typename T>
+void multiply_packed(std::int64_t rows, std::int64_t columns, std::int64_t depth, const T* a,
+                     std::int64_t a_stride, const T* packed, T* c, std::int64_t c_stride,
+                     Into into) {
+  constexpr std::int64_t width = kTileColumns<T>;
+  if (depth == 0 && into == Into::set)
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j) c[i * c_stride + j] = 0;
+  for (std::int64_t first = 0; first < depth; first += kDepth<T>) {
+    const std::int64_t deep = depth - first < kDepth<T> ? depth - first : kDepth<T>;
+    const Into how = first > 0 && into == Into::set ? Into::add : into;
+    for (std::int64_t left = 0; left < columns; left += width, packed += deep * width) {
+      const std::int64_t wide = columns - left < width ? columns - left : width;
+      // Rows are shared out evenly: a low tile keeps few sums apart and waits for each.
+      std::int64_t tiles_left = (rows + kTileRows - 1) / kTileRows;
+      for (std::int64_t i = 0; i < rows; --tiles_left) {
+        const std::int64_t high = (rows - i + tiles_left - 1) / tiles_left;
+        kTiles<T>[high - 1](deep, a + first + i * a_stride, a_stride, packed,
+                            c + left + i * c_stride, c_stride, wide, how);
+        i += high;
+      }
+    }
+  }
+}
+
+}  // namespace keel::cpu::KEEL_ISA
