@@ -14,19 +14,20 @@
 #include "shape.h"
 
 namespace keel::cpu {
-namespace {
-
-constexpr std::int64_t kThreadedSize = 96;  // below this one matrix is not worth several threads
-constexpr std::int64_t kBlocksInGaps = 8;   // as many as the search for rotations hides
 
 /// A pack of lanes costs as much as several single matrices, the more the larger n is: batches that
 /// would leave too many lanes idle, and matrices whose pack outgrows the cache, go one by one.
 template <typename T>
-bool use_lanes(std::int64_t n, std::int64_t batch) {
+bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
   const std::int64_t fewest = n <= 8 ? lanes / 4 : n <= 32 ? lanes / 2 : 2 * lanes;
   return n <= 128 && batch >= fewest;
 }
+
+namespace {
+
+constexpr std::int64_t kThreadedSize = 96;  // below this one matrix is not worth several threads
+constexpr std::int64_t kBlocksInGaps = 8;   // as many as the search for rotations hides
 
 /// One matrix at a time, its steps spread over an executor.
 template <typename T>
@@ -132,7 +133,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
     status[index] = solver.solve(matrices[index], matrices.row_stride, order, values + index * n,
                                  vectors[index], vectors.row_stride, steps);
   };
-  if (use_lanes<T>(n, batch)) {
+  if (solves_in_lanes<T>(n, batch)) {
     const Kernels<T>& kernel = kernels<T>();
     // Some 30 microseconds a piece: smaller packs are cheaper solved than handed out.
     const std::int64_t packs = (batch + kernel.lanes - 1) / kernel.lanes;
@@ -187,6 +188,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
 }
 
 #define KEEL_INSTANTIATE(T)                                                                        \
+  template bool solves_in_lanes<T>(std::int64_t, std::int64_t);                                    \
   template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&); \
   template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&,  \
                      EighLimits);

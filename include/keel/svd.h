@@ -25,7 +25,7 @@ enum class SvdStatus : std::uint8_t {
 ///   (k x n): column i of U and row i of V^T belong to values[i].
 /// - Columns of U and rows of V^T are orthonormal, also where values are zero. In each column of U the entry of largest
 ///   magnitude (the first such one) is positive.
-/// - Not by A^T A: errors of values are relative to the largest, and small values have digits of their own where the
+/// - Not by A^T A alone: errors of values are relative to the largest, and small values have digits of their own where the
 ///   matrix is steep by its rows or columns alone, D1 C D2 with a well-conditioned C.
 /// - `status`, if not null, receives one entry per matrix.
 /// - A matrix with NaN or infinity gives NaN, and no other matrix is affected. Every finite matrix is solved.
@@ -40,7 +40,9 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 }  // namespace reference
 
 namespace cpu {
-/// Householder QR and one-sided Jacobi on its triangle, one matrix per SIMD lane for batches. T is float or double.
+/// From the eigenvectors of A^T A, after which the columns of A times these are made orthogonal, judged by their own sizes; a matrix
+/// that is steep, nearly of lower rank or smaller than 12, and what that leaves: Householder QR and one-sided Jacobi on its triangle,
+/// one matrix per SIMD lane for batches. T is float or double.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());
