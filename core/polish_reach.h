@@ -16,12 +16,12 @@ namespace keel {
 /// Jacobi give small values their digits then, A^T A does not.
 inline constexpr int kSteepFrom = 32;
 
-/// The sum of all k_ij^2 up to which I + K is orthogonal to rounding; (I + K) (I + K^2 / 2) is; and the same times
-/// I + 3 K^4 / 8 is. K is skew: the square of its norm is at most half the sum.
+/// The sum of all k_ij^2 up to which I + K is orthogonal to rounding; I + K + K^2 / 2 is; and (I + K) (I + K^2 / 2)
+/// (I + 3 K^4 / 8) is. K is skew: the square of its norm is at most half the sum.
 template <typename T>
 struct PolishReach {
   static constexpr T kFirst = std::numeric_limits<T>::epsilon();        // K^2 / 2 < eps / 4
-  static constexpr T kSecond = sizeof(T) == 4 ? T(5.6e-4) : T(2.4e-8);  // 3 K^4 / 8 < eps / 4
+  static constexpr T kSecond = sizeof(T) == 4 ? T(5.6e-4) : T(2.4e-8);  // K^4 / 8 < eps / 4
   static constexpr T kThird = sizeof(T) == 4 ? T(1.2e-2) : T(1.5e-5);   // K^6 / 8 < eps / 4
 };
 

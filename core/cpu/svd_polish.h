@@ -104,11 +104,20 @@ class PolishSvd {
       const T angles = measure();
       if (angles == 0) return true;
       if (!(angles <= Reach::kThird)) return false;
-      turn(k_, 1);
-      if (angles <= Reach::kFirst) continue;
+      if (angles <= Reach::kFirst) {
+        turn(k_, 1);
+        continue;
+      }
       multiply<T>(n_, k_, k_, k_square_);
+      if (angles <= Reach::kSecond) {
+        for (std::int64_t i = 0; i < n_; ++i)
+          for (std::int64_t j = 0; j < width_; j += kWidth)
+            at(k_ + i * stride_, j) += T(0.5) * at(k_square_ + i * stride_, j);
+        turn(k_, 1);
+        continue;
+      }
+      turn(k_, 1);
       turn(k_square_, T(0.5));
-      if (angles <= Reach::kSecond) continue;
       multiply<T>(n_, k_square_, k_square_, k_);
       turn(k_, T(0.375));
     }
@@ -197,8 +206,8 @@ class PolishSvd {
     swap();
   }
 
-  /// K, and the sum of its squares: zero where the columns are orthogonal, NaN where one is no more than what rounding leaves of
-  /// larger ones.
+  /// K, and the sum of its squares: zero where the columns are orthogonal, NaN where one is as good as
+  /// zero.
   T measure() {
     multiply_columns();
     for (std::int64_t j = 0; j < n_; ++j) {
@@ -208,7 +217,7 @@ class PolishSvd {
     for (std::int64_t j = n_; j < width_; ++j) square_[j] = 1;  // never small, never turned
     for (std::int64_t j = 0; j < width_; j += kWidth) at(size_, j) = square_root<T>(at(square_, j));
     const T tolerance = kEpsilon<T> * square_root<T>(broadcast(T(n_)))[0],
-            least = 64 * kEpsilon<T> * kEpsilon<T> * T(n_);
+            least = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
     V sum = {};
     M turns = {}, small = {};
     for (std::int64_t i = 0; i < n_; ++i) {
