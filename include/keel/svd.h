@@ -49,8 +49,10 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
 }  // namespace cpu
 
 namespace cuda {
-/// The same method: a thread a matrix up to 4 x 4, a warp or a block a matrix beyond, in shared memory (on an H100 to
-/// min(m, n) = 160, float64 112) or else a cluster of blocks in global memory, to min(m, n) = 512. Throws for more.
+/// The same methods, to min(m, n) = 512; throws for more. Up to 4 x 4 Jacobi's, a thread a matrix. From 12 on the eigenvectors of
+/// A^T A by cuda::eigh, with a launch before and one after them (min(m, n) > 128, float64 64, or what does not fit into shared memory: several,
+/// by the whole card), and a last one for what these leave: QR and Jacobi, a warp or a block a matrix, in shared memory (on an H100 to
+/// min(m, n) = 160, float64 112) or else a cluster of blocks in global memory.
 /// Nothing is left to the reference: values too far below the largest for their squares (4e-16 of it in float,
 /// 1e-146 in double) may come out as zero, and rows are not sorted by size where there are more than 1024, so steep
 /// rows are not promised their digits there.
