@@ -53,7 +53,7 @@ class ColumnWork {
                                        const Body& body) const {
     const unsigned fast = unsigned(along_rows ? count : rows),
                    all = unsigned(rows) * unsigned(count);
-    KEEL_UNROLL_4
+    KEEL_UNROLL_BY(8)
     for (unsigned at = unsigned(team_.thread()); at < all; at += unsigned(team_.size())) {
       const int slow = int(at / fast), quick = int(at % fast);
       body(along_rows ? slow : quick, along_rows ? quick : slow);

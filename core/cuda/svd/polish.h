@@ -221,14 +221,14 @@ class TeamPolish : public TileWork<T, Team> {
 
   KEEL_HOST_DEVICE bool polish() {
     for (int step = 0; step < kMostPolish; ++step) {
-      const T angles = measure();
-      if (angles == 0) return true;
-      if (too_many_angles(layout_.n, angles)) return false;
-      if (angles > Reach::kThird) {
+      const Found found = measure();
+      if (found.angles == 0) return true;
+      if (too_many_angles(layout_.n, found.angles)) return false;
+      if (found.angles > Reach::kThird) {
         turn_neighbours(step % 2);
         continue;
       }
-      if (angles > Reach::kSecond) {
+      if (found.angles > Reach::kSecond) {
         add_turned(1);
         square_angles(1, false);
         add_turned(T(0.5));
@@ -236,35 +236,50 @@ class TeamPolish : public TileWork<T, Team> {
         add_turned(T(0.375));
         continue;
       }
-      if (angles > Reach::kFirst) square_angles(T(0.5), true);
+      if (found.angles > Reach::kFirst) square_angles(T(0.5), true);
       add_turned(1);
+      if (found.suffices) return true;
     }
     return false;
   }
 
-  /// K, and the sum of its squares; zero where the columns are orthogonal, NaN where one is as good as zero.
-  KEEL_HOST_DEVICE T measure() {
+  struct Found {
+    T angles;  ///< the sum of all k_ij^2; zero where the columns are orthogonal, NaN where one is as good as zero
+    bool suffices;  ///< whether they are once these are taken out
+  };
+
+  /// K and what it is like.
+  KEEL_HOST_DEVICE Found measure() {
     const int n = layout_.n, columns = layout_.columns;
     const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
     this->gram(columns, layout_.rows / kPack, x_, layout_.step, k_, layout_.angle_step);
+    T* const inverse = sign_;  // not yet of use otherwise
     for (int j = team().thread(); j < columns; j += team().size()) {
       const T square = k(j, j);
       square_[j] = square;
       size_[j] = std::sqrt(square);
+      inverse[j] = 1 / size_[j];
     }
     team().sync();
-    T sum = 0;
+    T angles = 0, cosines = 0, moved = 0;
     bool turns = false;
     for_each_entry(columns, columns, false, [&](int i, int j) {
-      const T angle = i != j && i < n && j < n
-                          ? polish_angle(k(i, j), square_[j], square_[i],
-                                         tolerance * size_[i] * size_[j], turns)
-                          : T(0);
+      const T w = k(i, j);
+      T angle = 0;
+      if (i != j && i < n && j < n) {
+        angle = polish_angle(w, square_[j], square_[i], tolerance * size_[i] * size_[j], turns);
+        const T cosine = w * inverse[i] * inverse[j], part = angle * size_[i] * inverse[j];
+        cosines += cosine * cosine;
+        moved += part * part;
+      }
       k(i, j) = angle;
-      sum += polish_square(angle);
+      angles += polish_square(angle);
     });
-    sum = team().total(sum);
-    return team().any(turns) ? sum : T(0);
+    if (!team().any(turns)) return {T(0), true};
+    angles = team().total(angles);
+    // What is left is a sum of products of the cosines and of what is moved, in terms of the columns' sizes.
+    const T rest = 4 * team().total(cosines) * team().total(moved);
+    return {angles, 16 * rest <= tolerance * tolerance};
   }
 
   /// Angles too large to take all at once are those of neighbours: every second pair of these, each by its own turn.

@@ -122,8 +122,9 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
     const int bytes = int(layout.numbers() * std::int64_t(sizeof(T)));
     // A tile of K for each; more where X is taller, or where few small matrices wait for one another's steps.
     const int tiles = layout.columns / PolishLayout<T>::kPack * (layout.columns / Team::kWide);
-    const int wanted = tiles * int(std::min<std::int64_t>(4, m / n)),
-              fewest = batch <= kFew ? 128 : 32;
+    const int wanted = tiles * int(std::min<std::int64_t>(4, m / n)), fewest = batch > kFew ? 32
+                                                                               : n <= 16    ? 128
+                                                                                            : 256;
     const int threads = std::clamp((wanted + 31) / 32 * 32, fewest, kMostThreads);
     allow_shared_memory(kName, square_kernel<T, Team>, bytes);
     allow_shared_memory(kName, polish_kernel<T, Team>, bytes);

@@ -78,11 +78,19 @@ class TileWork : public ColumnWork<T, Team> {
   }
 
  private:
-  /// Of a tile: rows `first`, and so many after it each time, so that neighbours have neighbouring columns, which begin in different
-  /// banks; kWide columns.
+  /// A tile of products: rows `first`, `first` + across, ..., so that neighbours have neighbouring columns, which begin in different
+  /// banks; kWide columns. Rows behind the stripe of the last column are its mirror's.
+  struct ProductTile {
+    int across, first, second, last;
+    KEEL_HOST_DEVICE ProductTile(int columns, int tile)
+        : across(columns / kPack),
+          first(tile % across),
+          second(tile / across * kWide),
+          last((second + kWide - 1) / across) {}
+  };
   KEEL_HOST_DEVICE static void sum_up_products(int columns, int tile, int begin, int end, T* x,
                                                int step, T (&sums)[kWide][kPack]) {
-    const int across = columns / kPack, first = tile % across, second = tile / across * kWide;
+    const ProductTile t(columns, tile);
     KEEL_UNROLL
     for (int b = 0; b < kWide; ++b) {
       KEEL_UNROLL
@@ -92,12 +100,14 @@ class TileWork : public ColumnWork<T, Team> {
     for (int c = begin; c < end; ++c) {
       Pack u[kPack];
       KEEL_UNROLL
-      for (int a = 0; a < kPack; ++a) u[a] = pack(x + (first + a * across) * step, c);
+      for (int a = 0; a < kPack; ++a)
+        if (a <= t.last) u[a] = pack(x + (t.first + a * t.across) * step, c);
       KEEL_UNROLL
       for (int b = 0; b < kWide; ++b) {
-        const Pack v = pack(x + (second + b) * step, c);
+        const Pack v = pack(x + (t.second + b) * step, c);
         KEEL_UNROLL
         for (int a = 0; a < kPack; ++a) {
+          if (a > t.last) continue;
           KEEL_UNROLL
           for (int e = 0; e < kPack; ++e) sums[b][a] += u[a].at[e] * v.at[e];
         }
@@ -106,13 +116,17 @@ class TileWork : public ColumnWork<T, Team> {
   }
   KEEL_HOST_DEVICE static void put_products(int columns, int tile, bool adds,
                                             const T (&sums)[kWide][kPack], T* out, int out_step) {
-    const int across = columns / kPack, first = tile % across, second = tile / across * kWide;
+    const ProductTile t(columns, tile);
     KEEL_UNROLL
     for (int b = 0; b < kWide; ++b) {
+      const int j = t.second + b, stripe = j / t.across;
       KEEL_UNROLL
       for (int a = 0; a < kPack; ++a) {
-        T& to = out[(second + b) * out_step + first + a * across];
+        if (a > stripe) continue;
+        const int i = t.first + a * t.across;
+        T& to = out[j * out_step + i];
         to = (adds ? to : T(0)) + sums[b][a];
+        if (a < stripe) out[i * out_step + j] = to;
       }
     }
   }
