@@ -55,7 +55,8 @@ struct PolishProblem {
   }
   void polish(const Team& team, T* numbers) {
     cuda::TeamPolish<T, Team> solver(team, layout, numbers);
-    const bool done = solver.solve(source, exponent, vectors.data());
+    solver.load(source, exponent);
+    const bool done = solver.solve(vectors.data());
     if (team.thread() == 0) solved = done;
     if (!done) return;
     const std::int64_t k = f.k;

@@ -151,9 +151,8 @@ class TeamPolish : public TileWork<T, Team> {
         sign_(size_ + layout.columns),
         order_(reinterpret_cast<int*>(sign_ + layout.columns)) {}
 
-  /// `vectors`: of the matrix that TeamGram made, a row after the other, in order of their values. Whether all columns
-  /// are orthogonal now.
-  KEEL_HOST_DEVICE bool solve(const SvdSource<T>& source, int exponent, const T* vectors) {
+  /// A, which is there before the eigenvectors are. No barrier.
+  KEEL_HOST_DEVICE void load(const SvdSource<T>& source, int exponent) {
     const int m = layout_.m, n = layout_.n;
     exponent_ = exponent;
     UnitScale<T> scale(T(1));
@@ -161,6 +160,12 @@ class TeamPolish : public TileWork<T, Team> {
     for_each_entry(layout_.rows, layout_.columns, source.along == 1, [&](int i, int j) {
       x(j)[i] = i < m && j < n ? scale.down(source(i, j)) : T(0);
     });
+  }
+
+  /// `vectors`: of the matrix that TeamGram made, a row after the other, in order of their values. Whether all columns
+  /// are orthogonal now.
+  KEEL_HOST_DEVICE bool solve(const T* vectors) {
+    const int n = layout_.n;
     for_each_entry(layout_.columns, layout_.columns, true, [&](int i, int j) {
       x(j)[layout_.rows + i] = i < n && j < n ? vectors[i * n + j] : T(0);
     });
@@ -211,7 +216,7 @@ class TeamPolish : public TileWork<T, Team> {
   /// X and J += factor X K, factor J K.
   KEEL_HOST_DEVICE void add_turned(T factor) {
     multiply(layout_.columns, (layout_.rows + layout_.columns) / kPack, x_, layout_.step, k_,
-             layout_.angle_step, factor, true);
+             layout_.angle_step, factor, true, order_);
   }
   /// K = [K +] factor K^2
   KEEL_HOST_DEVICE void square_angles(T factor, bool adds) {
@@ -254,11 +259,13 @@ class TeamPolish : public TileWork<T, Team> {
     const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
     this->gram(columns, layout_.rows / kPack, x_, layout_.step, k_, layout_.angle_step);
     T* const inverse = sign_;  // not yet of use otherwise
+    int* const busy = order_;  // likewise: which tiles' columns of K are not zero
     for (int j = team().thread(); j < columns; j += team().size()) {
       const T square = k(j, j);
       square_[j] = square;
       size_[j] = std::sqrt(square);
       inverse[j] = 1 / size_[j];
+      busy[j] = 0;
     }
     team().sync();
     T angles = 0, cosines = 0, moved = 0;
@@ -273,6 +280,7 @@ class TeamPolish : public TileWork<T, Team> {
         moved += part * part;
       }
       k(i, j) = angle;
+      if (angle != 0) busy[j / Base::kWide] = 1;
       angles += polish_square(angle);
     });
     if (!team().any(turns)) return {T(0), true};

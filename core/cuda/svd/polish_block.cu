@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/launch/card.h"
+#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
 #include "cuda/svd/block_team.cuh"
 #include "cuda/svd/polish.h"
@@ -72,11 +73,17 @@ __global__ void __launch_bounds__(kMostThreads)
                   Rectangles<T> all_right, SvdStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
   const std::int64_t at = blockIdx.x, b = p.first + at;
-  if (p.is_left[b]) return;
+  if (p.is_left[b]) {  // that is known before the eigenvectors are
+    await_previous();
+    return;
+  }
   const Team team{};
   const int n = p.layout.n;
   TeamPolish<T, Team> solver(team, p.layout, reinterpret_cast<T*>(memory));
-  if (!solver.solve(p.source(b), p.exponents[at], vectors + at * n * n)) {
+  solver.load(p.source(b), p.exponents[at]);
+  await_previous();  // the eigenvectors
+  let_next_start();
+  if (!solver.solve(vectors + at * n * n)) {
     if (team.thread() == 0) p.is_left[b] = true;
     return;
   }
@@ -136,10 +143,8 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
       check_launch(kName);
       eigh<T>({squares, count, n, n, n * n}, square_values, {vectors, count, n, n, n * n},
               EighOrder::descending, nullptr, stream);
-      polish_kernel<T, Team>
-          <<<unsigned(count), unsigned(threads), unsigned(bytes), native(stream)>>>(
-              problem, vectors, values, left, right, status);
-      check_launch(kName);
+      check(kName, launch_early(polish_kernel<T, Team>, unsigned(count), unsigned(threads), bytes,
+                                native(stream), problem, vectors, values, left, right, status));
     }
   });
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "cuda/launch/card.h"
+#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
 #include "cuda/svd/block_team.cuh"
 #include "cuda/svd/shared.h"
@@ -150,6 +151,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) svd_kernel(Arguments<T> a, Pl
   const Team team{};
   const LongTeam long_team{};
   const SvdMemory<T> parts{turned, columns, long_left, numbers, places};
+  await_previous();
   for (std::int64_t b = blockIdx.x; b < a.matrices.batch; b += gridDim.x)
     if (a.has(b)) solve_one(team, long_team, a, b, layout, parts);
 }
@@ -195,9 +197,8 @@ void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   place.scratch = scratch;
   const auto kernel = svd_kernel<T, Team, LongTeam, TURNED_SHARED, THREADS, BLOCKS>;
   allow_shared_memory(kName, kernel, place.shared_bytes);
-  kernel<<<unsigned(blocks), unsigned(threads), unsigned(place.shared_bytes), native(stream)>>>(
-      a, place);
-  check_launch(kName);
+  check(kName, launch_early(kernel, unsigned(blocks), unsigned(threads), place.shared_bytes,
+                            native(stream), a, place));
 }
 
 /// Team for the pairs; QR of what is longer than its groups hold is whole warps' work.

@@ -44,9 +44,10 @@ class TileWork : public ColumnWork<T, Team> {
     }
   }
 
-  /// x = [x +] factor x y for `packs` packs of rows. y may be x where the team holds all of it at once.
+  /// x = [x +] factor x y for `packs` packs of rows. y may be x where the team holds all of it at once. `busy`: null, or for each kWide columns of y
+  /// whether they are not zero, where x is added to.
   KEEL_HOST_DEVICE void multiply(int columns, int packs, T* x, int step, T* y, int y_step, T factor,
-                                 bool adds) const {
+                                 bool adds, const int* busy = nullptr) const {
     const int across = columns / kWide, most = kTiles * team().size() / across;
     for (int top = 0; top < packs; top += most) {
       const int rows = packs - top < most ? packs - top : most, tiles = rows * across;
@@ -54,7 +55,7 @@ class TileWork : public ColumnWork<T, Team> {
       KEEL_UNROLL
       for (int h = 0; h < kTiles; ++h) {
         const int tile = team().thread() + h * team().size();
-        if (tile < tiles) {
+        if (tile < tiles && (busy == nullptr || busy[tile / rows] != 0)) {
           sum_up(columns, x + (top + tile % rows) * kPack, step, y + tile / rows * kWide * y_step,
                  y_step, sums[h]);
         }
@@ -63,7 +64,7 @@ class TileWork : public ColumnWork<T, Team> {
       KEEL_UNROLL
       for (int h = 0; h < kTiles; ++h) {
         const int tile = team().thread() + h * team().size();
-        if (tile >= tiles) continue;
+        if (tile >= tiles || (busy != nullptr && busy[tile / rows] == 0)) continue;
         KEEL_UNROLL
         for (int b = 0; b < kWide; ++b) {
           Pack& to = pack(x + (tile / rows * kWide + b) * step, top + tile % rows);
