@@ -17,15 +17,11 @@
 #include "shape.h"
 
 namespace keel::cpu {
-namespace {
-
-/// From here on products of matrices beat rotations, and one matrix is worth several threads.
-constexpr std::int64_t kLargeSize = 96, kThreadedSize = 192;
 
 /// A pack of lanes costs as much as several single matrices, the more the larger n is: batches that
 /// would leave too many lanes idle, or too many threads, and matrices whose pack outgrows the cache, go one by one.
 template <typename T>
-bool use_lanes(std::int64_t n, std::int64_t batch) {
+bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
   const std::int64_t fewest = n <= 8    ? lanes / 4
                               : n <= 32 ? lanes / 2
@@ -33,6 +29,11 @@ bool use_lanes(std::int64_t n, std::int64_t batch) {
                                         : 16 * lanes;
   return n <= 128 && batch >= fewest;
 }
+
+namespace {
+
+/// From here on products of matrices beat rotations, and one matrix is worth several threads.
+constexpr std::int64_t kLargeSize = 96, kThreadedSize = 192;
 
 /// One matrix at a time by rotations.
 template <typename T>
@@ -183,7 +184,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
                       vectors.row_stride,
                       limits.max_sweeps};
   };
-  if (use_lanes<T>(n, batch)) {
+  if (solves_in_lanes<T>(n, batch)) {
     const Kernels<T>& kernel = kernels<T>();
     // A pack takes about n^2 / 8 microseconds. What is done in 30 is not handed out, and a piece is some 8 of them.
     const std::int64_t packs = (batch + kernel.lanes - 1) / kernel.lanes;
@@ -225,6 +226,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
 }
 
 #define KEEL_INSTANTIATE(T)                                                                        \
+  template bool solves_in_lanes<T>(std::int64_t, std::int64_t);                                    \
   template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&); \
   template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&,  \
                      EighLimits);

@@ -11,6 +11,10 @@ struct EighLimits {
   int max_sweeps = 200;
 };
 
+/// Whether a batch is solved a matrix per lane.
+template <typename T>
+bool solves_in_lanes(std::int64_t n, std::int64_t batch);
+
 template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status, const Executor& executor, EighLimits limits);

@@ -6,6 +6,7 @@
 #include "eigh_one.h"
 #include "multiply.h"
 #include "svd_jacobi.h"
+#include "svd_polish.h"
 
 namespace keel::cpu::KEEL_ISA {
 
@@ -27,7 +28,10 @@ const Kernels<T>& kernels() {
                                     svd_scratch<T, Lanes<T>>,
                                     svd_scratch<T, Alone<T>>,
                                     solve_svd<T, Lanes<T>>,
-                                    solve_svd<T, Alone<T>>};
+                                    solve_svd<T, Alone<T>>,
+                                    svd_polish_scratch<T>,
+                                    svd_square<T>,
+                                    svd_polish<T>};
   return table;
 }
 template const Kernels<float>& kernels();

@@ -70,13 +70,21 @@ struct Kernels {
   void (*store)(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder order,
                 T* values, T* vectors, std::int64_t vector_stride, T* scratch);
 
-  // svd_jacobi.h: a batch, one matrix per lane; or one matrix over all lanes.
-  using SolveSvd = void (*)(std::int64_t first, std::int64_t count, Rectangles<const T> matrices,
-                            T* values, Rectangles<T> left, Rectangles<T> right, SvdStatus* status,
-                            int max_sweeps, T* scratch);
+  // svd_jacobi.h: `count` matrices of the batch, one per lane; or one after another, each over all lanes.
+  using SolveSvd = void (*)(const std::int64_t* which, std::int64_t count,
+                            Rectangles<const T> matrices, T* values, Rectangles<T> left,
+                            Rectangles<T> right, SvdStatus* status, int max_sweeps, T* scratch);
   using SvdScratch = std::int64_t (*)(std::int64_t m, std::int64_t n);
   SvdScratch svd_lanes_scratch, svd_alone_scratch;
   SolveSvd svd_lanes, svd_alone;
+
+  // svd_polish.h: A^T A of a matrix of the batch, and the way back from its eigenvectors; false where it is not for that.
+  SvdScratch svd_polish_scratch;
+  bool (*svd_square)(std::int64_t index, Rectangles<const T> matrices, int& exponent, T* square,
+                     T* scratch);
+  bool (*svd_polish)(std::int64_t index, Rectangles<const T> matrices, int exponent,
+                     const T* vectors, T* values, Rectangles<T> left, Rectangles<T> right,
+                     T* scratch);
 };
 
 /// The best set of kernels this processor runs. KEEL_ISA=baseline or avx2 in the environment caps

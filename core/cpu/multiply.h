@@ -1,41 +1,56 @@
 #pragma once
 
-// c = a b for small square matrices: tiles of 4 rows by up to 2 vectors held in registers.
+// Products of small matrices with padded rows: tiles of 4 rows by up to 2 vectors held in registers.
 
 #include "kernels.h"
 #include "simd.h"
 
 namespace keel::cpu::KEEL_ISA {
 
-template <typename T, int ROWS, int VECTORS>
-inline void multiply_tile(std::int64_t n, std::int64_t stride, const T* a, const T* b, T* c) {
+template <typename T, int ROWS, int VECTORS, typename Left, typename Put>
+inline void product_tile(std::int64_t row, std::int64_t column, std::int64_t depth,
+                         const Left& left, const T* right, std::int64_t stride, const Put& put) {
   Vec<T> sum[ROWS][VECTORS] = {};
-  for (std::int64_t k = 0; k < n; ++k) {
-    const auto* row = reinterpret_cast<const Vec<T>*>(b + k * stride);
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const auto* factors = reinterpret_cast<const Vec<T>*>(right + k * stride + column);
     for (int r = 0; r < ROWS; ++r)
-      for (int v = 0; v < VECTORS; ++v) sum[r][v] += a[r * stride + k] * row[v];
+      for (int v = 0; v < VECTORS; ++v) sum[r][v] += left(row + r, k) * factors[v];
   }
   for (int r = 0; r < ROWS; ++r)
-    for (int v = 0; v < VECTORS; ++v) reinterpret_cast<Vec<T>*>(c + r * stride)[v] = sum[r][v];
+    for (int v = 0; v < VECTORS; ++v) put(row + r, column + v * kLanes<T>, sum[r][v]);
 }
 
-template <typename T, int VECTORS>
-inline void multiply_columns(std::int64_t n, std::int64_t stride, const T* a, const T* b, T* c) {
+template <typename T, int VECTORS, typename Left, typename Put>
+inline void product_columns(std::int64_t rows, std::int64_t column, std::int64_t depth,
+                            const Left& left, const T* right, std::int64_t stride, const Put& put) {
   std::int64_t row = 0;
-  for (; row + 4 <= n; row += 4)
-    multiply_tile<T, 4, VECTORS>(n, stride, a + row * stride, b, c + row * stride);
-  for (; row < n; ++row)
-    multiply_tile<T, 1, VECTORS>(n, stride, a + row * stride, b, c + row * stride);
+  for (; row + 4 <= rows; row += 4)
+    product_tile<T, 4, VECTORS>(row, column, depth, left, right, stride, put);
+  for (; row < rows; ++row)
+    product_tile<T, 1, VECTORS>(row, column, depth, left, right, stride, put);
+}
+
+/// put(i, j, a vector from column j on of left(i, k) right(k, j) summed over k < depth), for i < rows(j) and n columns of `right`,
+/// whose rows are `stride` apart.
+template <typename T, typename Left, typename Put, typename Rows>
+inline void product(const Rows& rows, std::int64_t depth, std::int64_t n, const Left& left,
+                    const T* right, std::int64_t stride, const Put& put) {
+  constexpr std::int64_t kWidth = kLanes<T>;
+  std::int64_t column = 0;
+  for (; column + 2 * kWidth <= stride && column + kWidth < n; column += 2 * kWidth)
+    product_columns<T, 2>(rows(column + 2 * kWidth), column, depth, left, right, stride, put);
+  for (; column < n; column += kWidth)
+    product_columns<T, 1>(rows(column + kWidth), column, depth, left, right, stride, put);
 }
 
 template <typename T>
 void multiply(std::int64_t n, const T* a, const T* b, T* c) {
   const std::int64_t stride = padded<T>(n);
-  std::int64_t column = 0;
-  for (; column + 2 * kLanes<T> <= stride && column + kLanes<T> < n; column += 2 * kLanes<T>)
-    multiply_columns<T, 2>(n, stride, a, b + column, c + column);
-  for (; column < n; column += kLanes<T>)
-    multiply_columns<T, 1>(n, stride, a, b + column, c + column);
+  product<T>([=](std::int64_t) { return n; }, n, n,
+             [=](std::int64_t i, std::int64_t k) { return a[i * stride + k]; }, b, stride,
+             [=](std::int64_t i, std::int64_t j, Vec<T> sum) {
+               *reinterpret_cast<Vec<T>*>(c + i * stride + j) = sum;
+             });
 }
 
 }  // namespace keel::cpu::KEEL_ISA

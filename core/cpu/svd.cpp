@@ -1,8 +1,10 @@
 #include "keel/svd.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
+#include "eigh_limits.h"
 #include "instantiate.h"
 #include "kernels.h"
 #include "scratch.h"
@@ -21,6 +23,77 @@ bool use_lanes(std::int64_t m, std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
   return m * n <= kMostEntries && batch >= (n <= 8 ? lanes / 4 : lanes / 2);
 }
+
+/// Below, Jacobi's method is as fast as an eigenproblem and the way there and back.
+constexpr std::int64_t kFewestPolished = 12;
+
+/// Of some matrices of a batch those that are not steep, by the eigenvectors of A^T A.
+template <typename T>
+class Polish {
+ public:
+  Polish(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+         SvdStatus* status)
+      : matrices_(matrices),
+        values_(values),
+        left_(left),
+        right_(right),
+        status_(status),
+        n_(std::min(matrices.rows, matrices.columns)),
+        lanes_(solves_in_lanes<T>(n_, matrices.batch)) {}
+
+  /// `which` and `count` become those that are left.
+  void solve(std::int64_t* which, std::int64_t& count, const Executor& executor) const {
+    const Kernels<T>& kernel = kernels<T>();
+    const std::int64_t size = n_ * n_;
+    Scratch<T> scratch(std::max(kernel.svd_polish_scratch(matrices_.rows, matrices_.columns),
+                                lanes_ ? kernel.lanes_scratch(n_) : 0)),
+        squares(count * size), vectors(count * size), values(count * n_);
+    std::vector<int> exponents(std::size_t(count), 0);
+    std::vector<EighStatus> solved(std::size_t(count), EighStatus::by_fallback);
+    std::vector<std::int64_t> able;
+    std::int64_t left = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto next = std::int64_t(able.size());
+      if (kernel.svd_square(which[i], matrices_, exponents[std::size_t(next)],
+                            squares + next * size, scratch))
+        able.push_back(which[i]);
+      else
+        which[left++] = which[i];
+    }
+    const auto ready = std::int64_t(able.size());
+    const Matrices<const T> problems{squares, ready, n_, n_, size};
+    const Matrices<T> answers{vectors, ready, n_, n_, size};
+    if (lanes_) {
+      for (std::int64_t first = 0; first < ready; first += kernel.lanes)
+        kernel.solve_lanes(first, std::min<std::int64_t>(kernel.lanes, ready - first), problems,
+                           values, answers, EighOrder::descending, solved.data(),
+                           EighLimits{}.max_sweeps, scratch);
+    } else {
+      for (std::int64_t i = 0; i < ready; ++i)
+        eigh<T>({squares + i * size, 1, n_, n_, size}, values,
+                {vectors + i * size, 1, n_, n_, size}, EighOrder::descending,
+                &solved[std::size_t(i)], executor);
+    }
+    for (std::int64_t i = 0; i < ready; ++i) {
+      const std::int64_t index = able[std::size_t(i)];
+      if (solved[std::size_t(i)] == EighStatus::converged &&
+          kernel.svd_polish(index, matrices_, exponents[std::size_t(i)], vectors + i * size,
+                            values_, left_, right_, scratch))
+        status_[index] = SvdStatus::converged;
+      else
+        which[left++] = index;
+    }
+    count = left;
+  }
+
+ private:
+  Rectangles<const T> matrices_;
+  T* values_;
+  Rectangles<T> left_, right_;
+  SvdStatus* status_;
+  std::int64_t n_;
+  bool lanes_;
+};
 
 /// In the next wider type: for float that is this solver in double, for double the slow one that always answers.
 template <typename T>
@@ -62,16 +135,26 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
     status = own_status.data();
   }
   const Kernels<T>& kernel = kernels<T>();
-  const bool lanes = use_lanes<T>(m, n, batch);
-  const std::int64_t pack = lanes ? kernel.lanes : 1, packs = (batch + pack - 1) / pack;
+  const bool lanes = use_lanes<T>(m, n, batch), polished = k >= kFewestPolished;
+  const Polish<T> polish(matrices, values, left, right, status);
+  const std::int64_t pack = lanes || (polished && solves_in_lanes<T>(k, batch)) ? kernel.lanes : 1,
+                     packs = (batch + pack - 1) / pack;
   const std::int64_t per_piece = std::max<std::int64_t>(1, 256 / (m * n + 1));
   executor((packs + per_piece - 1) / per_piece, [&](std::int64_t piece) {
     Scratch<T> scratch((lanes ? kernel.svd_lanes_scratch : kernel.svd_alone_scratch)(m, n));
+    std::vector<std::int64_t> which(std::size_t(pack), 0);
     for (std::int64_t at = piece * per_piece; at < std::min(packs, (piece + 1) * per_piece); ++at) {
-      const std::int64_t first = at * pack, count = std::min(pack, batch - first);
-      (lanes ? kernel.svd_lanes : kernel.svd_alone)(first, count, matrices, values, left, right,
-                                                    status, kMaxSweeps, scratch);
-      for (std::int64_t b = first; b < first + count; ++b) {
+      const std::int64_t first = at * pack;
+      std::int64_t count = std::min(pack, batch - first);
+      std::iota(which.begin(), which.end(), first);
+      if (polished) polish.solve(which.data(), count, batch == 1 ? executor : serial());
+      const std::int64_t step = lanes ? pack : 1;
+      for (std::int64_t i = 0; i < count; i += step)
+        (lanes ? kernel.svd_lanes : kernel.svd_alone)(which.data() + i, std::min(step, count - i),
+                                                      matrices, values, left, right, status,
+                                                      kMaxSweeps, scratch);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t b = which[std::size_t(i)];
         if (status[b] == SvdStatus::not_finite)
           svd_is_nan(b, k, values, left, right);
         else if (status[b] == SvdStatus::by_fallback)

@@ -372,12 +372,12 @@ std::int64_t svd_scratch(std::int64_t m, std::int64_t n) {
   return JacobiSvd<T, Way>::scratch_size(m, n) + m + n + Way::kMatrices * (m + n) + n;
 }
 
-/// The matrices first ... first + count of the batch, count <= Way::kMatrices. What is too steep for the type, or does
-/// not converge, is by_fallback and not written.
+/// `count` <= Way::kMatrices matrices of the batch. What is too steep for the type, or does not converge, is by_fallback
+/// and not written.
 template <typename T, typename Way>
-void solve_svd(std::int64_t first, std::int64_t count, Rectangles<const T> matrices, T* values,
-               Rectangles<T> left, Rectangles<T> right, SvdStatus* status, int max_sweeps,
-               T* scratch) {
+void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T> matrices,
+               T* values, Rectangles<T> left, Rectangles<T> right, SvdStatus* status,
+               int max_sweeps, T* scratch) {
   const bool wide = matrices.rows < matrices.columns;  // then of the transpose
   const std::int64_t m = wide ? matrices.columns : matrices.rows,
                      n = wide ? matrices.rows : matrices.columns;
@@ -390,15 +390,15 @@ void solve_svd(std::int64_t first, std::int64_t count, Rectangles<const T> matri
   int exponent[Way::kMatrices];
   for (int lane = 0; lane < Way::kMatrices; ++lane) {
     Index *const row_at = places + lane * (m + n), *const column_at = row_at + m;
-    const T* const matrix = matrices[first + (lane < count ? lane : 0)];
+    const T* const matrix = matrices[which[lane < count ? lane : 0]];
     const std::int64_t down = wide ? 1 : matrices.row_stride,
                        along = wide ? matrices.row_stride : 1;
     exponent[lane] = 0;
     bool use = lane < count;
     if (use) {
-      status[first + lane] =
+      status[which[lane]] =
           arrange(m, n, matrix, down, along, exponent[lane], row_at, column_at, sizes);
-      use = status[first + lane] == SvdStatus::converged;
+      use = status[which[lane]] == SvdStatus::converged;
     }
     const PowerOfTwo<T> scale(use ? -exponent[lane] : 0);
     for (std::int64_t j = 0; j < n; ++j)
@@ -412,7 +412,7 @@ void solve_svd(std::int64_t first, std::int64_t count, Rectangles<const T> matri
   }
   const auto unconverged = solver.solve(max_sweeps);
   for (int lane = 0; lane < count; ++lane) {
-    const std::int64_t index = first + lane;
+    const std::int64_t index = which[lane];
     if (status[index] != SvdStatus::converged) continue;
     if (Way::of(unconverged, lane)) {
       status[index] = SvdStatus::by_fallback;

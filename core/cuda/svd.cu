@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "cuda/launch/scratch.h"
+#include "cuda/svd/polish_block.h"
+#include "cuda/svd/polish_grid.h"
 #include "cuda/svd/shared_kernel.h"
 #include "cuda/svd/tiny.h"
 #include "cuda/tiny/tile.cuh"
@@ -32,7 +34,13 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
   if (n > kLargest || m * n > std::numeric_limits<int>::max() / 2)
     throw Error(std::string(kName) + ": expected min(m, n) <= 512 and m n < 2^30, got " +
                 shape(matrices));
-  svd_shared(matrices, values, left, right, status, stream);
+  const bool in_block = polishes_in_block<T>(m, n);
+  if (!in_block && !polishes_on_grid<T>(m, n))
+    return svd_shared<T>(matrices, values, left, right, status, nullptr, stream);
+  const Scratch<bool> is_left(kName, stream, matrices.batch);
+  (in_block ? svd_polish_block<T> : svd_polish_grid<T>)(matrices, values, left, right, status,
+                                                        is_left, stream);
+  svd_shared<T>(matrices, values, left, right, status, is_left, stream);
 }
 
 #define KEEL_STAGES(T) KEEL_STAGE(svd, T)

@@ -26,7 +26,7 @@ enum class SvdStatus : std::uint8_t {
 ///   (k x n): column i of U and row i of V^T belong to values[i].
 /// - Columns of U and rows of V^T are orthonormal, even where values are zero. In each column of U the entry of largest
 ///   magnitude (the first such one) is positive.
-/// - Not by A^T A: errors of values are relative to the largest, and small values have digits of their own where the
+/// - Not by A^T A alone: errors of values are relative to the largest, and small values have digits of their own where the
 ///   matrix is steep by its rows or columns alone, D1 C D2 with a well-conditioned C.
 /// - `status`, if not null, receives one entry per matrix.
 /// - A matrix with NaN or infinity gives NaN, and no other matrix is affected. Every finite matrix is solved.
@@ -41,15 +41,19 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 }  // namespace reference
 
 namespace cpu {
-/// Householder QR and one-sided Jacobi on its triangle, one matrix per SIMD lane for batches. T is float or double.
+/// From the eigenvectors of A^T A, after which the columns of A times these are made orthogonal, judged by their own sizes; a matrix
+/// that is steep, nearly of lower rank or smaller than 12, and what that leaves: Householder QR and one-sided Jacobi on its triangle,
+/// one matrix per SIMD lane for batches. T is float or double.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {
-/// The same method: a thread a matrix up to 4 x 4, a warp or a block a matrix beyond, in shared memory (on an H100 to
-/// min(m, n) = 160, float64 112) or else a cluster of blocks in global memory, to min(m, n) = 512. Throws for more.
+/// The same methods, to min(m, n) = 512; throws for more. Up to 4 x 4 Jacobi's, a thread a matrix. From 12 on the eigenvectors of
+/// A^T A by cuda::eigh, with a launch before and one after them (min(m, n) > 128, float64 64, or what does not fit into shared memory: several,
+/// by the whole card), and a last one for what these leave: QR and Jacobi, a warp or a block a matrix, in shared memory (on an H100 to
+/// min(m, n) = 160, float64 112) or else a cluster of blocks in global memory.
 /// Nothing is left to the reference: values too far below the largest for their squares (4e-16 of it in float,
 /// 1e-146 in double) may come out as zero, and rows are not sorted by size where there are more than 1024, so steep
 /// rows are not promised their digits there.

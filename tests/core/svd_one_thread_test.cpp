@@ -29,28 +29,9 @@ Factors<T> in_one_thread(const Rectangle<T>& a) {
 
 template <typename T>
 Factors<T> in_one_thread(const Rectangle<T>& a) {
-  switch (a.rows * 10 + a.columns) {
-    case 11:
-      return in_one_thread<T, 1, 1>(a);
-    case 21:
-      return in_one_thread<T, 2, 1>(a);
-    case 22:
-      return in_one_thread<T, 2, 2>(a);
-    case 31:
-      return in_one_thread<T, 3, 1>(a);
-    case 32:
-      return in_one_thread<T, 3, 2>(a);
-    case 33:
-      return in_one_thread<T, 3, 3>(a);
-    case 41:
-      return in_one_thread<T, 4, 1>(a);
-    case 42:
-      return in_one_thread<T, 4, 2>(a);
-    case 43:
-      return in_one_thread<T, 4, 3>(a);
-    default:
-      return in_one_thread<T, 4, 4>(a);
-  }
+  return with_small_shape(a.rows, a.columns, [&](auto m, auto n) {
+    return in_one_thread<T, decltype(m)::value, decltype(n)::value>(a);
+  });
 }
 
 template <typename T>

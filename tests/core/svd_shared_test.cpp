@@ -5,105 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <limits>
-#include <memory>
-#include <thread>
 
 #include "support/rectangles.h"
+#include "support/team_on_host.h"
 
 namespace keel::testing {
 namespace {
-
-template <bool BY_TWOS>
-struct TeamOfOne {
-  static constexpr int kLanes = 1, kHeld = BY_TWOS ? 40 : 4;
-  static constexpr bool kAllHeld = BY_TWOS, kByTwos = BY_TWOS;
-  static int thread() { return 0; }
-  static int size() { return 1; }
-  static int lane() { return 0; }
-  static int group() { return 0; }
-  static int groups() { return 1; }
-  static void sync() {}
-  static void step() {}
-  static void fetch(const void*) {}
-  static bool any(bool flag) { return flag; }
-  static bool any_in_step(bool flag) { return flag; }
-  template <typename T>
-  static T sum(T x) {
-    return x;
-  }
-  template <typename T>
-  static T largest(T x) {
-    return x;
-  }
-};
-
-/// What the threads of a block meet at.
-struct BlockOnHost {
-  struct Warp {
-    std::barrier<> meeting{32};
-    double number[32] = {};
-  };
-  explicit BlockOnHost(int size) : meeting(size), flag(std::size_t(size), 0) {
-    for (int w = 0; w < size / 32; ++w) warps.push_back(std::make_unique<Warp>());
-  }
-  std::barrier<> meeting;
-  std::vector<char> flag;
-  std::vector<std::unique_ptr<Warp>> warps;
-};
-
-template <int LANES, int HELD, bool BY_TWOS>
-struct ThreadOnHost {
-  static constexpr int kLanes = LANES, kHeld = HELD;
-  static constexpr bool kAllHeld = false, kByTwos = BY_TWOS;
-  BlockOnHost* block;
-  int at;
-
-  int thread() const { return at; }
-  int size() const { return int(block->flag.size()); }
-  int lane() const { return at % LANES; }
-  int group() const { return at / LANES; }
-  int groups() const { return size() / LANES; }
-  void sync() const { block->meeting.arrive_and_wait(); }
-  static void fetch(const void*) {}
-  void step() const { warp().meeting.arrive_and_wait(); }
-  bool any(bool mine) const {
-    block->flag[std::size_t(at)] = char(mine);
-    sync();
-    bool all = false;
-    for (const char each : block->flag) all = all || each != 0;
-    sync();
-    return all;
-  }
-  bool any_in_step(bool mine) const {
-    double sum = mine ? 1 : 0;
-    for (int distance = 1; distance < 32; distance *= 2) sum += near(sum, distance);
-    return sum > 0;
-  }
-  template <typename T>
-  T sum(T x) const {
-    for (int distance = 1; distance < LANES; distance *= 2) x += T(near(double(x), distance));
-    return x;
-  }
-  template <typename T>
-  T largest(T x) const {
-    for (int distance = 1; distance < LANES; distance *= 2)
-      x = std::fmax(x, T(near(double(x), distance)));
-    return x;
-  }
-
- private:
-  BlockOnHost::Warp& warp() const { return *block->warps[std::size_t(at / 32)]; }
-  /// __shfl_xor_sync
-  double near(double x, int distance) const {
-    warp().number[at % 32] = x;
-    step();
-    const double other = warp().number[at % 32 ^ distance];
-    step();
-    return other;
-  }
-};
 
 /// A matrix's memory, each part by itself, and poisoned, so that what is read beyond its end or before it is written
 /// shows; and its results.
@@ -152,27 +60,23 @@ struct SharedProblem {
 };
 
 template <typename T>
-Factors<T> by_a_team(const Rectangle<T>& a, bool by_twos = false) {
+Factors<T> by_a_team(const Rectangle<T>& a, bool all_held = false) {
   SharedProblem<T> problem(a);
   const TeamOfOne<false> any_length;
-  if (by_twos)
+  if (all_held)
     problem.solve(TeamOfOne<true>{}, any_length);
   else
     problem.solve(any_length, any_length);
   return problem.f;
 }
 
-template <int LANES, int LONG_LANES, int HELD, bool BY_TWOS = false, typename T>
+template <int LANES, int LONG_LANES, int HELD, typename T>
 Factors<T> by_a_block(const Rectangle<T>& a, int threads) {
   SharedProblem<T> problem(a);
-  BlockOnHost block(threads);
-  std::vector<std::thread> all;
-  for (int t = 0; t < threads; ++t)
-    all.emplace_back([&problem, &block, t] {
-      problem.solve(ThreadOnHost<LANES, HELD, BY_TWOS>{&block, t},
-                    ThreadOnHost<LONG_LANES, HELD, false>{&block, t});
-    });
-  for (std::thread& each : all) each.join();
+  using Team = ThreadOnHost<LANES, HELD>;
+  on_a_block<Team>(threads, [&](const Team& team) {
+    problem.solve(team, ThreadOnHost<LONG_LANES, HELD>{team.block, team.at});
+  });
   return problem.f;
 }
 
@@ -200,8 +104,8 @@ TYPED_TEST(SvdShared, TheZooInEveryShape) {
     for (const auto& [name, exact] : rectangle_zoo(m, n)) {
       SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
       const Rectangle<T> matrix = as<T>(exact);
-      for (const bool by_twos : {false, true}) {
-        const Factors<T> f = by_a_team(matrix, by_twos);
+      for (const bool all_held : {false, true}) {
+        const Factors<T> f = by_a_team(matrix, all_held);
         EXPECT_EQ(f.status[0], SvdStatus::converged);
         const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
         EXPECT_LE(quality.residual, rounding<T>(std::max(m, n), 1));
@@ -257,8 +161,7 @@ TYPED_TEST(SvdShared, AsManyThreadsAsABlockHas) {
   expect_good(low, by_a_block<4, 4, 1>(low, 32));
   expect_good(low, by_a_block<8, 8, 2>(low, 64));
   expect_good(tall, by_a_block<4, 32, 1>(tall, 96));
-  expect_good(low, by_a_block<4, 4, 2, true>(low, 32));
-  expect_good(tall, by_a_block<16, 32, 1, true>(tall, 64));
+  expect_good(tall, by_a_block<16, 32, 1>(tall, 64));
 }
 
 TYPED_TEST(SvdShared, MoreRowsThanAreSorted) {

@@ -76,8 +76,8 @@ const Shapes kSmallShapes = {{1, 1},   {1, 4},   {4, 1},   {2, 3},   {3, 3},   {
                              {4, 2},   {5, 1},   {1, 9},   {5, 5},   {5, 3},   {3, 7},
                              {8, 8},   {9, 9},   {16, 16}, {17, 17}, {60, 3},  {3, 60},
                              {300, 3}, {17, 33}, {32, 32}, {33, 33}, {65, 40}, {64, 64}};
-const Shapes kLargeShapes = {{97, 97},   {128, 128}, {512, 64},  {64, 512},
-                             {129, 129}, {200, 150}, {1500, 12}, {256, 256}};
+const Shapes kLargeShapes = {{97, 97},   {128, 128}, {512, 64},  {64, 512}, {129, 129},
+                             {200, 150}, {1500, 12}, {256, 256}, {90, 700}};
 
 TYPED_TEST(CudaSvd, TheZooInEveryShape) {
   using T = TypeParam;
@@ -158,7 +158,7 @@ TYPED_TEST(CudaSvd, ValuesAreTheCpus) {
 TYPED_TEST(CudaSvd, AsAccurateAsOnTheCpu) {
   using T = TypeParam;
   for (const auto& [m, n] :
-       Shapes{{3, 3}, {4, 4}, {9, 9}, {60, 3}, {32, 32}, {64, 64}, {128, 128}}) {
+       Shapes{{3, 3}, {4, 4}, {9, 9}, {60, 3}, {32, 32}, {64, 64}, {128, 128}, {256, 256}}) {
     const std::vector<Rectangle<T>> one{as<T>(random_rectangle(m, n, 21))};
     const Factors<T> f = decompose_on_device(one), host = decompose(one);
     const SvdQuality own = quality_of(one[0], f.value(0), f.u(0), f.v(0)),
@@ -216,7 +216,7 @@ TYPED_TEST(CudaSvd, MatesAndPlaceDoNotMatter) {
 
 TYPED_TEST(CudaSvd, IsFreeOfScale) {
   using T = TypeParam;
-  for (const auto& [m, n] : Shapes{{3, 3}, {9, 6}}) {
+  for (const auto& [m, n] : Shapes{{3, 3}, {9, 6}, {24, 20}, {150, 140}}) {
     const Rectangle<T> matrix = as<T>(random_rectangle(m, n, 3));
     const Factors<T> plain = decompose_on_device(std::vector<Rectangle<T>>(5, matrix));
     for (const int power : {-100, -40, 40, 100}) {
@@ -244,7 +244,8 @@ TYPED_TEST(CudaSvd, CanBeCapturedInAGraph) {
 
 TYPED_TEST(CudaSvd, StridesAreRespected) {
   using T = TypeParam;
-  for (const auto& [m, n] : Shapes{{4, 3}, {2, 4}, {9, 6}, {6, 40}}) {
+  for (const auto& [m, n] :
+       Shapes{{4, 3}, {2, 4}, {9, 6}, {6, 40}, {20, 16}, {16, 24}, {140, 150}, {150, 140}}) {
     const std::int64_t k = std::min(m, n), batch = 3, wide = n + 3, step = (m + 1) * wide;
     std::vector<Rectangle<T>> all;
     for (std::uint64_t b = 0; b < 3; ++b) all.push_back(as<T>(random_rectangle(m, n, 60 + b)));

@@ -109,28 +109,10 @@ PolarAnswer<T> polar_in_one_thread(const Rectangle<T>& a, PolarKind kind,
 template <typename T>
 PolarAnswer<T> polar_in_one_thread(const Rectangle<T>& a, PolarKind kind,
                                    const Rectangle<T>* gradient = nullptr) {
-  switch (std::max(a.rows, a.columns) * 10 + std::min(a.rows, a.columns)) {
-    case 11:
-      return polar_in_one_thread<T, 1, 1>(a, kind, gradient);
-    case 21:
-      return polar_in_one_thread<T, 2, 1>(a, kind, gradient);
-    case 22:
-      return polar_in_one_thread<T, 2, 2>(a, kind, gradient);
-    case 31:
-      return polar_in_one_thread<T, 3, 1>(a, kind, gradient);
-    case 32:
-      return polar_in_one_thread<T, 3, 2>(a, kind, gradient);
-    case 33:
-      return polar_in_one_thread<T, 3, 3>(a, kind, gradient);
-    case 41:
-      return polar_in_one_thread<T, 4, 1>(a, kind, gradient);
-    case 42:
-      return polar_in_one_thread<T, 4, 2>(a, kind, gradient);
-    case 43:
-      return polar_in_one_thread<T, 4, 3>(a, kind, gradient);
-    default:
-      return polar_in_one_thread<T, 4, 4>(a, kind, gradient);
-  }
+  return with_small_shape(
+      std::max(a.rows, a.columns), std::min(a.rows, a.columns), [&](auto m, auto n) {
+        return polar_in_one_thread<T, decltype(m)::value, decltype(n)::value>(a, kind, gradient);
+      });
 }
 
 /// Orthonormal; R^T A symmetric, and its eigenvalues the values of A, the last with the determinant's sign: their sum

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,23 @@ inline Factors<double> decompose_by_reference(const Rectangle<double>& matrix) {
                  contiguous(f.left.data(), 1, f.m, f.k), contiguous(f.right.data(), 1, f.k, f.n),
                  f.status.data());
   return f;
+}
+
+/// body(m, n) with the sizes as types, of a matrix of at most 4 x 4 that is not wider than tall.
+template <typename Body>
+auto with_small_shape(std::int64_t m, std::int64_t n, const Body& body) {
+  const auto with_size = [](std::int64_t size, const auto& then) {
+    if (size == 1) return then(std::integral_constant<int, 1>{});
+    if (size == 2) return then(std::integral_constant<int, 2>{});
+    if (size == 3) return then(std::integral_constant<int, 3>{});
+    return then(std::integral_constant<int, 4>{});
+  };
+  return with_size(m, [&](auto rows) {
+    return with_size(n, [&](auto columns) {
+      constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value;
+      return body(rows, std::integral_constant < int, kColumns <= kRows ? kColumns : kRows > {});
+    });
+  });
 }
 
 struct SvdQuality {

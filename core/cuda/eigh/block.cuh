@@ -12,6 +12,7 @@
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/tridiagonal.cuh"
 #include "cuda/launch/card.h"
+#include "cuda/launch/early_start.cuh"
 #include "eigh_order.h"
 #include "keel/eigh.h"
 
@@ -173,6 +174,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce
     eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                 EighStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
+  let_next_start();  // which is of use to a kernel that is launched early
   const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;
   const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
   const Team<T, N> team{int(threadIdx.x) % Team<T, N>::kSize};

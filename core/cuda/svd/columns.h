@@ -5,12 +5,12 @@
 // A column is the matter of a group of lanes, which are part of one warp: each has every so-many-th 16 bytes of it. Lanes
 // add up in step, so all groups of a warp take the same way between two sums, those without a column too.
 //
-// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, where no column is longer; kByTwos, where four columns are
-// turned together; thread(), size(), lane(), group(),
-// groups(); sync() of all threads and any(), which asks them all; step(), a sync of a warp, any_in_step(), which asks it, and
+// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, where no column is longer; thread(),
+// size(), lane(), group(), groups(); sync() of all threads and any(), which asks them all; step(), a sync of a warp, any_in_step(), which asks it, and
 // sum() and largest() over the lanes of a group; and fetch(), which may bring near what is read soon. On the host one
 // thread is a team.
 
+#include <cmath>
 #include <cstdint>
 
 #include "host_device.h"
@@ -53,7 +53,7 @@ class ColumnWork {
                                        const Body& body) const {
     const unsigned fast = unsigned(along_rows ? count : rows),
                    all = unsigned(rows) * unsigned(count);
-    KEEL_UNROLL_4
+    KEEL_UNROLL_BY(8)
     for (unsigned at = unsigned(team_.thread()); at < all; at += unsigned(team_.size())) {
       const int slow = int(at / fast), quick = int(at % fast);
       body(along_rows ? slow : quick, along_rows ? quick : slow);
@@ -75,6 +75,39 @@ class ColumnWork {
         for (int e = 0; e < kPack; ++e) sum += a.at[e] * b.at[e];
       }
     return team_.sum(sum);
+  }
+
+  /// at[place] = the one that comes there in descending order; equal ones keep theirs. No barrier.
+  KEEL_HOST_DEVICE void sort(int count, const T* sizes, int* at) const {
+    for (int i = team_.thread(); i < count; i += team_.size()) {
+      const T own = sizes[i];
+      int place = 0;
+      KEEL_UNROLL_4
+      for (int k = 0; k < count; ++k) place += sizes[k] > own || (sizes[k] == own && k < i);
+      at[place] = i;
+    }
+  }
+
+  /// The sign that makes the largest of entry(i), i < length, positive: of several the first, by place(i) < length. By groups
+  /// in step.
+  template <typename Entry, typename Place>
+  KEEL_HOST_DEVICE T sign(bool exists, int length, const Entry& entry, const Place& place) const {
+    T peak = 0, size = -1;
+    int first = length;
+    if (exists)
+      for (int i = team_.lane(); i < length; i += kLanes) {
+        const T x = entry(i);
+        const int at = place(i);
+        if (std::abs(x) > size || (std::abs(x) == size && at < first)) {
+          size = std::abs(x);
+          peak = x;
+          first = at;
+        }
+      }
+    const T top = team_.largest(size);
+    const T chosen = -team_.largest(size == top ? T(-first) : T(-length));  // places are numbers
+    const bool negative = size == top && T(first) == chosen && peak < 0;
+    return team_.largest(negative ? T(1) : T(0)) > 0 ? T(-1) : T(1);
   }
 
   /// A lane's share of a column, in registers.

@@ -5,20 +5,10 @@
 
 #include "cuda/eigh/scale.h"
 #include "cuda/svd/reflections.h"
+#include "cuda/svd/source.h"
 #include "cuda/svd/turns.h"
 
 namespace keel::cuda {
-
-/// A matrix, or its transpose, which is not wider than tall.
-template <typename T>
-struct SvdSource {
-  const T* data;
-  std::int64_t down, along;  ///< from one row, and one column, to the next
-
-  KEEL_HOST_DEVICE T operator()(std::int64_t i, std::int64_t j) const {
-    return data[i * down + j * along];
-  }
-};
 
 /// The sizes of a team's memory, in numbers of type T and in ints.
 template <typename T>
@@ -101,24 +91,11 @@ class TeamSvd {
   KEEL_HOST_DEVICE void give(bool signed_by_left, const Value& value, const Left& left,
                              const Right& right) {
     q_.for_each_column(0, n_, [&](int j, bool exists) {
-      T peak = 0, size = -1;
-      int place = m_;
-      if (exists)
-        for (int i = team_.lane(); i < (signed_by_left ? m_ : n_); i += LongTeam::kLanes) {
-          const T x = signed_by_left ? left_column(j)[i] : turned_.column(j)[i];
-          const int at = signed_by_left ? row_at(i) : column_at_[i];
-          if (std::abs(x) > size || (std::abs(x) == size && at < place)) {
-            size = std::abs(x);
-            peak = x;
-            place = at;
-          }
-        }
-      const T top = team_.largest(size);
-      // The first row among those of that size: no row is larger than m, and m is a number.
-      const T first = -team_.largest(size == top ? T(-place) : T(-m_));
-      const bool negative = size == top && T(place) == first && peak < 0;
-      const T any = team_.largest(negative ? T(1) : T(0));
-      if (exists && team_.lane() == 0) sign_[j] = any > 0 ? T(-1) : T(1);
+      const T sign = q_.sign(
+          exists, signed_by_left ? m_ : n_,
+          [&](int i) { return signed_by_left ? left_column(j)[i] : turned_.column(j)[i]; },
+          [&](int i) { return signed_by_left ? row_at(i) : column_at_[i]; });
+      if (exists && team_.lane() == 0) sign_[j] = sign;
     });
     team_.sync();
     for (int c = team_.thread(); c < n_; c += team_.size())
@@ -163,8 +140,8 @@ class TeamSvd {
     const UnitScale<T> scale(largest);
     if (!scale.finite) return false;
     exponent_ = scale.exponent;
-    sort(n_, column_size_, column_at_);
-    sort(layout_.sorted, row_size_, row_at_);
+    q_.sort(n_, column_size_, column_at_);
+    q_.sort(layout_.sorted, row_size_, row_at_);
     team_.sync();
     for (int k = team_.thread(); k < n_; k += team_.size())
       q_.noise(k) = svd_noise(layout_.sorted > 0 ? scale.down(row_size_[row_at_[k]]) : T(1),
@@ -178,17 +155,6 @@ class TeamSvd {
       for (int i = m_; i < end; ++i) q_.column(j)[i] = 0;
     team_.sync();
     return true;
-  }
-
-  /// at[place] = the one that comes there in descending order; equal ones keep theirs. No barrier.
-  KEEL_HOST_DEVICE void sort(int count, const T* sizes, int* at) const {
-    for (int i = team_.thread(); i < count; i += team_.size()) {
-      const T own = sizes[i];
-      int place = 0;
-      KEEL_UNROLL_4
-      for (int k = 0; k < count; ++k) place += sizes[k] > own || (sizes[k] == own && k < i);
-      at[place] = i;
-    }
   }
 
   /// R^T, and I below it, where they are turned; what is left of the columns are the reflectors.
@@ -219,7 +185,7 @@ class TeamSvd {
 
   /// Values in order, V of length one; for values of zero, what the others leave.
   KEEL_HOST_DEVICE void finish_right() {
-    sort(n_, turned_.sizes(), order_);
+    q_.sort(n_, turned_.sizes(), order_);
     bool missing = false;
     for (int j = team_.group(); j < n_; j += team_.groups()) {
       const T size = turned_.size(j), inverse = size > 0 ? 1 / size : T(0);

@@ -7,7 +7,9 @@
 #include <type_traits>
 
 #include "cuda/launch/card.h"
+#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
+#include "cuda/svd/block_team.cuh"
 #include "cuda/svd/shared.h"
 #include "cuda/svd/shared_kernel.h"
 
@@ -15,43 +17,6 @@ namespace keel::cuda {
 namespace {
 
 constexpr const char* kName = "keel::cuda::svd";
-
-/// LANES threads of a warp, to a column, each of which can hold HELD times 16 bytes of it; ALL says that no column has
-/// more.
-template <int LANES, int HELD, bool ALL, bool BY_TWOS = false>
-struct WarpLanes {
-  static constexpr int kLanes = LANES, kHeld = HELD;
-  static constexpr bool kAllHeld = ALL, kByTwos = BY_TWOS;
-  __device__ static int lane() { return int(threadIdx.x) % LANES; }
-  __device__ static void step() { __syncwarp(); }
-  __device__ static bool any_in_step(bool flag) { return __any_sync(0xffffffffu, flag) != 0; }
-  template <typename T>
-  __device__ static T sum(T x) {
-#pragma unroll
-    for (int distance = 1; distance < LANES; distance *= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-  }
-  template <typename T>
-  __device__ static T largest(T x) {
-#pragma unroll
-    for (int distance = 1; distance < LANES; distance *= 2)
-      x = fmax(x, __shfl_xor_sync(0xffffffffu, x, distance));
-    return x;
-  }
-};
-
-/// A block.
-template <int LANES, int HELD, bool ALL = true, bool BY_TWOS = false>
-struct BlockTeam : WarpLanes<LANES, HELD, ALL, BY_TWOS> {
-  __device__ static int thread() { return int(threadIdx.x); }
-  __device__ static int size() { return int(blockDim.x); }
-  __device__ static int group() { return thread() / LANES; }
-  __device__ static int groups() { return size() / LANES; }
-  __device__ static void sync() { __syncthreads(); }
-  __device__ static bool any(bool flag) { return __syncthreads_or(flag) != 0; }
-  __device__ static void fetch(const void*) {}
-};
 
 /// For columns of any length.
 using WarpsOfABlock = BlockTeam<32, 4, false>;
@@ -93,6 +58,8 @@ struct Arguments {
   T* values;
   Rectangles<T> left, right;
   SvdStatus* status;
+  const bool* is_left;  ///< null, or which matrices are still to be solved
+  __device__ bool has(std::int64_t b) const { return is_left == nullptr || is_left[b]; }
 };
 
 /// Where a block has the parts of its memory: in shared memory as far as that reaches, the rest in global memory.
@@ -184,8 +151,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) svd_kernel(Arguments<T> a, Pl
   const Team team{};
   const LongTeam long_team{};
   const SvdMemory<T> parts{turned, columns, long_left, numbers, places};
+  await_previous();
   for (std::int64_t b = blockIdx.x; b < a.matrices.batch; b += gridDim.x)
-    solve_one(team, long_team, a, b, layout, parts);
+    if (a.has(b)) solve_one(team, long_team, a, b, layout, parts);
 }
 
 constexpr int kClusterThreads = 512;
@@ -210,14 +178,14 @@ __global__ void __launch_bounds__(kClusterThreads)
   const ClusterTeam team(places + layout.places());
   const SvdMemory<T> parts{turned, columns, left, numbers, places};
   for (std::int64_t b = cluster; b < a.matrices.batch; b += clusters)
-    solve_one(team, team, a, b, layout, parts);
+    if (a.has(b)) solve_one(team, team, a, b, layout, parts);
 }
 
 template <typename T, typename Team, typename LongTeam, bool TURNED_SHARED, int THREADS, int BLOCKS>
 void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   const SvdLayout<T>& layout = place.layout;
   // As many groups as there are pairs of columns; for QR of a taller matrix as there are columns, if they are long.
-  int threads = (layout.n + 1) / 2 * Team::kLanes / (Team::kByTwos ? 2 : 1);
+  int threads = (layout.n + 1) / 2 * Team::kLanes;
   if (!std::is_same_v<Team, LongTeam>)
     threads = std::max(threads, std::min(layout.n * LongTeam::kLanes, layout.m * layout.n / 16));
   threads = std::clamp((threads + 31) / 32 * 32, 32, THREADS);
@@ -229,9 +197,8 @@ void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   place.scratch = scratch;
   const auto kernel = svd_kernel<T, Team, LongTeam, TURNED_SHARED, THREADS, BLOCKS>;
   allow_shared_memory(kName, kernel, place.shared_bytes);
-  kernel<<<unsigned(blocks), unsigned(threads), unsigned(place.shared_bytes), native(stream)>>>(
-      a, place);
-  check_launch(kName);
+  check(kName, launch_early(kernel, unsigned(blocks), unsigned(threads), place.shared_bytes,
+                            native(stream), a, place));
 }
 
 /// Team for the pairs; QR of what is longer than its groups hold is whole warps' work.
@@ -280,10 +247,10 @@ void queue_clusters(const Arguments<T>& a, const SvdLayout<T>& layout, const Str
 
 template <typename T>
 void svd_shared(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
-                SvdStatus* status, const Stream& stream) {
+                SvdStatus* status, const bool* is_left, const Stream& stream) {
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns);
-  const Arguments<T> arguments{matrices, values, left, right, status};
+  const Arguments<T> arguments{matrices, values, left, right, status, is_left};
   const Place<T> place{SvdLayout<T>(int(m), int(n))};
   if (!place.turned_shared && has_cluster_kernel<T>())
     return queue_clusters(arguments, place.layout, stream);
@@ -294,7 +261,7 @@ void svd_shared(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rec
   if (n <= 32) return queue<T, BlockTeam<8, kWords>, 128, 6>(arguments, place, stream);
   if (n <= 64) return queue<T, BlockTeam<8, 2 * kWords>, 256, 2>(arguments, place, stream);
   if constexpr (kWords == 1)
-    if (n <= 128) return queue<T, BlockTeam<16, 2, true, true>, 512, 1>(arguments, place, stream);
+    if (n <= 128) return queue<T, BlockTeam<16, 2>, 512, 1>(arguments, place, stream);
   queue<T, BlockTeam<16, 4>, 512, 1>(arguments, place, stream);
 }
 

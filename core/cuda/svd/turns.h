@@ -16,12 +16,6 @@ class ColumnTurns : public ColumnWork<T, Team> {
   using Base = ColumnWork<T, Team>;
   using Base::dot, Base::for_each_column, Base::holds, Base::kHeld, Base::kLanes, Base::kPack,
       Base::pack, Base::put, Base::take, Base::team;
-  /// A turn of columns that are in registers, and of what lies below them.
-  struct Column {
-    typename Base::Held own, below;
-    T square;
-    bool exists, changed;
-  };
   using typename Base::Held;
   using typename Base::Pack;
 
@@ -121,65 +115,6 @@ class ColumnTurns : public ColumnWork<T, Team> {
         team().fetch(&pack(x, c));
         team().fetch(&pack(y, c));
       }
-  }
-
-  /// Columns 2 p, 2 p + 1 with 2 q, 2 q + 1, all in registers at once: half the traffic of one pair at a time. The first
-  /// round turns the neighbours too.
-  KEEL_HOST_DEVICE bool turn_twos(int p, int q, bool exists, bool first, T tolerance) {
-    const int at[4] = {2 * p, 2 * p + 1, 2 * q, 2 * q + 1};
-    Column all[4];
-    KEEL_UNROLL
-    for (int k = 0; k < 4; ++k) {
-      Column& one = all[k];
-      one.exists = exists && at[k] < n_;
-      one.changed = false;
-      one.square = one.exists ? square_[at[k]] : T(0);
-      T* const from = column(one.exists ? at[k] : 0);
-      one.own = take(one.exists, packs_, from);
-      one.below = take(one.exists, packs_, from + packs_ * kPack);
-    }
-    if (first) {  // the same for all
-      turn_columns(all[0], all[1], tolerance);
-      turn_columns(all[2], all[3], tolerance);
-    }
-    turn_columns(all[0], all[2], tolerance);
-    turn_columns(all[1], all[3], tolerance);
-    turn_columns(all[0], all[3], tolerance);
-    turn_columns(all[1], all[2], tolerance);
-    team().step();  // all lanes have read the squares
-    bool changed = false;
-    KEEL_UNROLL
-    for (int k = 0; k < 4; ++k) {
-      if (!all[k].changed) continue;
-      changed = true;
-      put(all[k].own, packs_, column(at[k]));
-      put(all[k].below, packs_, column(at[k]) + packs_ * kPack);
-      if (team().lane() == 0) square_[at[k]] = all[k].square;
-    }
-    return changed;
-  }
-
-  KEEL_HOST_DEVICE void turn_columns(Column& x, Column& y, T tolerance) const {
-    const T product = dot(x.own, y.own);
-    const Squares before{x.square, y.square};
-    const bool turned = x.exists && y.exists && turns(before, product, tolerance);
-    if (turned) {
-      const ColumnTurn<T> turn(before.x, before.y, product);
-      x.square -= turn.moved;
-      y.square += turn.moved;
-      x.changed = y.changed = true;
-      turn_both(turn, x.own, y.own);
-      turn_both(turn, x.below, y.below);
-    }
-    const bool x_lost = turned && is_lost(before.x, x.square),
-               y_lost = turned && is_lost(before.y, y.square);
-    if (team().any_in_step(x_lost || y_lost)) {
-      const T x_again = dot(x.own, x.own), y_again = dot(y.own, y.own);
-      if (x_lost) x.square = is_noise(before.x, x_again) ? T(0) : x_again;
-      if (y_lost) y.square = is_noise(before.y, y_again) ? T(0) : y_again;
-      if (x_lost && x.square == 0) x.own = Held{};
-      if (y_lost && y.square == 0) y.own = Held{};
-    }
   }
 
   KEEL_HOST_DEVICE static void turn_both(const ColumnTurn<T>& turn, Held& x, Held& y) {

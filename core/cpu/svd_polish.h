@@ -1,0 +1,273 @@
+#pragma once
+
+// Singular values from the eigenvectors of A^T A: see core/polish_reach.h. One matrix over all lanes, in padded rows with
+// zeros behind their end.
+
+#include "eigh_scaling.h"
+#include "keel/svd.h"
+#include "kernels.h"
+#include "multiply.h"
+#include "polish_reach.h"
+#include "scratch_gap.h"
+
+namespace keel::cpu::KEEL_ISA {
+
+template <typename T>
+class PolishSvd {
+  using V = Vec<T>;
+  using M = Mask<T>;
+  static constexpr int kWidth = kLanes<T>, kMost = 6;
+  using Reach = PolishReach<T>;
+
+ public:
+  static std::int64_t scratch_size(std::int64_t m, std::int64_t n) {
+    const std::int64_t stride = padded<T>(n);
+    return 2 * with_gap<T>((m + n) * stride) + 2 * with_gap<T>(n * stride) +
+           5 * with_gap<T>(stride) + with_gap<T>(m);
+  }
+
+  /// Of matrix `index`, or of its transpose if it is wide.
+  PolishSvd(Rectangles<const T> matrices, std::int64_t index, T* scratch)
+      : wide_(matrices.rows < matrices.columns),
+        m_(wide_ ? matrices.columns : matrices.rows),
+        n_(wide_ ? matrices.rows : matrices.columns),
+        down_(wide_ ? 1 : matrices.row_stride),
+        along_(wide_ ? matrices.row_stride : 1),
+        source_(matrices[index]),
+        stride_(padded<T>(n_)),
+        width_((n_ + kWidth - 1) / kWidth * kWidth),
+        x_(take(scratch, (m_ + n_) * stride_)),
+        other_(take(scratch, (m_ + n_) * stride_)),
+        k_(take(scratch, n_ * stride_)),
+        k_square_(take(scratch, n_ * stride_)),
+        square_(take(scratch, stride_)),
+        size_(take(scratch, stride_)),
+        peak_(take(scratch, stride_)),
+        sign_(take(scratch, stride_)),
+        order_(take(scratch, stride_)),
+        row_size_(take(scratch, m_)) {}
+
+  /// A^T A at unit size, rows n apart, and the power of two taken out. False where A is not finite, zero or steep.
+  bool square_up(int& exponent, T* square) {
+    load(0);
+    V not_finite = {};
+    for (std::int64_t j = 0; j < width_; j += kWidth) at(size_, j) = V{};
+    T largest = 0;
+    for (std::int64_t i = 0; i < m_; ++i) {
+      V top = {};
+      for (std::int64_t j = 0; j < width_; j += kWidth) {
+        const V x = at(x_ + i * stride_, j), size = magnitude<T>(x);
+        not_finite += x * T(0);  // 0 for finite numbers, NaN for the rest
+        V& column = at(size_, j);
+        column = size > column ? size : column;
+        top = size > top ? size : top;
+      }
+      T most = 0;
+      for (int lane = 0; lane < kWidth; ++lane) most = top[lane] > most ? top[lane] : most;
+      row_size_[i] = most;
+      largest = most > largest ? most : largest;
+    }
+    if (sum_lanes<T>(not_finite) != 0 || !(largest > 0)) return false;
+    const T least = largest / kSteepFrom;
+    std::int64_t large_rows = 0, large_columns = 0;
+    for (std::int64_t i = 0; i < m_; ++i) large_rows += row_size_[i] >= least;
+    for (std::int64_t j = 0; j < n_; ++j) large_columns += size_[j] >= least;
+    if (large_rows < n_ || large_columns < n_) return false;
+    __builtin_frexp(double(largest), &exponent);
+    load(exponent);
+    multiply_columns();
+    for (std::int64_t i = 0; i < n_; ++i)
+      for (std::int64_t j = 0; j < n_; ++j) square[i * n_ + j] = k_[i * stride_ + j];
+    return true;
+  }
+
+  /// From that matrix's eigenvectors, rows n apart, in order of their values. Whether the columns are orthogonal now.
+  bool solve(int exponent, const T* vectors) {
+    exponent_ = exponent;
+    load(exponent);
+    for (std::int64_t i = 0; i < n_; ++i) {
+      T* const row = x_ + (m_ + i) * stride_;
+      for (std::int64_t j = 0; j < n_; ++j) row[j] = vectors[i * n_ + j];
+      for (std::int64_t j = n_; j < stride_; ++j) row[j] = 0;
+    }
+    // X = A J; J stays.
+    const T* const x = x_;
+    T* const other = other_;
+    const std::int64_t stride = stride_, m = m_;
+    product<T>([=](std::int64_t) { return m; }, n_, n_,
+               [=](std::int64_t i, std::int64_t k) { return x[i * stride + k]; }, x + m * stride,
+               stride,
+               [=](std::int64_t i, std::int64_t j, V sum) { at(other + i * stride, j) = sum; });
+    __builtin_memcpy(other + m * stride, x + m * stride, std::size_t(n_ * stride) * sizeof(T));
+    swap();
+    for (int step = 0; step < kMost; ++step) {
+      const T angles = measure();
+      if (angles == 0) return true;
+      if (!(angles <= Reach::kThird)) return false;
+      if (angles <= Reach::kFirst) {
+        turn(k_, 1);
+        continue;
+      }
+      multiply<T>(n_, k_, k_, k_square_);
+      if (angles <= Reach::kSecond) {
+        for (std::int64_t i = 0; i < n_; ++i)
+          for (std::int64_t j = 0; j < width_; j += kWidth)
+            at(k_ + i * stride_, j) += T(0.5) * at(k_square_ + i * stride_, j);
+        turn(k_, 1);
+        continue;
+      }
+      turn(k_, 1);
+      turn(k_square_, T(0.5));
+      multiply<T>(n_, k_square_, k_square_, k_);
+      turn(k_, T(0.375));
+    }
+    return false;
+  }
+
+  /// Values, U and V^T in their order, with the signs of the contract.
+  void store(T* values, T* left, std::int64_t left_stride, T* right, std::int64_t right_stride) {
+    // U is X's where the matrix is tall, J's where it is wide.
+    const T *const u = wide_ ? x_ + m_ * stride_ : x_, *const v = wide_ ? x_ : x_ + m_ * stride_;
+    const std::int64_t u_rows = wide_ ? n_ : m_, v_rows = wide_ ? m_ : n_;
+    for (std::int64_t j = 0; j < width_; j += kWidth) {
+      V peak = {}, size = {}, square = {};
+      for (std::int64_t i = 0; i < u_rows; ++i) {
+        const V x = at(u + i * stride_, j), own = magnitude<T>(x);
+        const M larger = own > size;
+        size = larger ? own : size;
+        peak = larger ? x : peak;
+      }
+      for (std::int64_t i = 0; i < m_; ++i)
+        square += at(x_ + i * stride_, j) * at(x_ + i * stride_, j);
+      at(size_, j) = square_root<T>(square);
+      at(sign_, j) = peak < 0 ? broadcast(T(-1)) : broadcast(T(1));
+    }
+    auto* const order = reinterpret_cast<typename IntegerOf<T>::type*>(order_);
+    sort(EighOrder::descending, n_, size_, 1, order);
+    const PowerOfTwo<T> scale(exponent_);
+    T *const of_u = square_, *const of_v = peak_;  // what columns are multiplied with
+    for (std::int64_t j = 0; j < n_; ++j) {
+      values[j] = scale * size_[order[j]];
+      const T unit = sign_[j] / size_[j];
+      of_u[j] = wide_ ? sign_[j] : unit;
+      of_v[j] = wide_ ? unit : sign_[j];
+    }
+    for (std::int64_t i = 0; i < u_rows; ++i)
+      for (std::int64_t c = 0; c < n_; ++c)
+        left[i * left_stride + c] = of_u[order[c]] * u[i * stride_ + order[c]] + T(0);
+    constexpr std::int64_t kTile = 16;  // rows whose lines stay in cache while they become columns
+    for (std::int64_t top = 0; top < v_rows; top += kTile)
+      for (std::int64_t c = 0; c < n_; ++c)
+        for (std::int64_t i = top; i < v_rows && i < top + kTile; ++i)
+          right[c * right_stride + i] = of_v[order[c]] * v[i * stride_ + order[c]] + T(0);
+  }
+
+ private:
+  static V& at(T* row, std::int64_t j) { return *reinterpret_cast<V*>(row + j); }
+  static const V& at(const T* row, std::int64_t j) { return *reinterpret_cast<const V*>(row + j); }
+  void swap() {
+    T* const kept = x_;
+    x_ = other_;
+    other_ = kept;
+  }
+
+  void load(int exponent) {
+    const PowerOfTwo<T> scale(-exponent);
+    for (std::int64_t i = 0; i < m_; ++i) {
+      T* const row = x_ + i * stride_;
+      for (std::int64_t j = 0; j < n_; ++j) row[j] = scale * source_[i * down_ + j * along_];
+      for (std::int64_t j = n_; j < stride_; ++j) row[j] = 0;
+    }
+  }
+
+  /// K = X^T X
+  void multiply_columns() {
+    const T* const x = x_;
+    T* const out = k_;
+    const std::int64_t stride = stride_, n = n_;
+    product<T>([=](std::int64_t end) { return end < n ? end : n; }, m_,
+               n_,  // on and above the diagonal
+               [=](std::int64_t i, std::int64_t k) { return x[k * stride + i]; }, x, stride,
+               [=](std::int64_t i, std::int64_t j, V sum) { at(out + i * stride, j) = sum; });
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < i; ++j) out[i * stride + j] = out[j * stride + i];
+  }
+
+  /// X and J += factor X K, factor J K
+  void turn(const T* by, T factor) {
+    const T* const x = x_;
+    T* const other = other_;
+    const std::int64_t stride = stride_, rows = m_ + n_;
+    product<T>([=](std::int64_t) { return rows; }, n_, n_,
+               [=](std::int64_t i, std::int64_t k) { return x[i * stride + k]; }, by, stride,
+               [=](std::int64_t i, std::int64_t j, V sum) {
+                 at(other + i * stride, j) = at(x + i * stride, j) + factor * sum;
+               });
+    swap();
+  }
+
+  /// K, and the sum of its squares: zero where the columns are orthogonal, NaN where one is as good as
+  /// zero.
+  T measure() {
+    multiply_columns();
+    for (std::int64_t j = 0; j < n_; ++j) {
+      square_[j] = k_[j * stride_ + j];
+      k_[j * stride_ + j] = 0;
+    }
+    for (std::int64_t j = n_; j < width_; ++j) square_[j] = 1;  // never small, never turned
+    for (std::int64_t j = 0; j < width_; j += kWidth) at(size_, j) = square_root<T>(at(square_, j));
+    const T tolerance = kEpsilon<T> * square_root<T>(broadcast(T(n_)))[0],
+            least = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
+    V sum = {};
+    M turns = {}, small = {};
+    for (std::int64_t i = 0; i < n_; ++i) {
+      T* const row = k_ + i * stride_;
+      for (std::int64_t j = 0; j < width_; j += kWidth) {
+        const V w = at(row, j), own = at(square_, j), gap = square_[i] - own,
+                reach = magnitude<T>(w);
+        const V most = tolerance * size_[i] * at(size_, j);
+        // What is nearly large enough goes along where that is safe, so that rounding does not bring it up again.
+        const M over = reach > most,
+                nearly = (reach > T(0.25) * most) & (T(1024) * reach < magnitude<T>(gap));
+        const V angle = over | nearly ? -w / gap : V{};
+        at(row, j) = angle;
+        sum += angle * angle;
+        turns |= over;
+        small |= ~(own > least * square_[i]);
+      }
+    }
+    if (any<T>(small)) return T(__builtin_nan(""));
+    return any<T>(turns) ? sum_lanes<T>(sum) : T(0);
+  }
+
+  bool wide_;
+  std::int64_t m_, n_, down_, along_;
+  const T* source_;
+  std::int64_t stride_, width_;  ///< from row to row, and what of it is of use
+  int exponent_ = 0;
+  T *x_, *other_;  ///< X over J, m + n rows, and room for as many
+  T *k_, *k_square_, *square_, *size_, *peak_, *sign_, *order_, *row_size_;
+};
+
+template <typename T>
+std::int64_t svd_polish_scratch(std::int64_t m, std::int64_t n) {
+  return PolishSvd<T>::scratch_size(m < n ? n : m, m < n ? m : n);
+}
+
+template <typename T>
+bool svd_square(std::int64_t index, Rectangles<const T> matrices, int& exponent, T* square,
+                T* scratch) {
+  return PolishSvd<T>(matrices, index, scratch).square_up(exponent, square);
+}
+
+template <typename T>
+bool svd_polish(std::int64_t index, Rectangles<const T> matrices, int exponent, const T* vectors,
+                T* values, Rectangles<T> left, Rectangles<T> right, T* scratch) {
+  PolishSvd<T> solver(matrices, index, scratch);
+  if (!solver.solve(exponent, vectors)) return false;
+  const std::int64_t k = matrices.rows < matrices.columns ? matrices.rows : matrices.columns;
+  solver.store(values + index * k, left[index], left.row_stride, right[index], right.row_stride);
+  return true;
+}
+
+}  // namespace keel::cpu::KEEL_ISA

@@ -1,0 +1,63 @@
+#pragma once
+
+// The threads of a block as a team: see columns.h and tiles.h.
+
+namespace keel::cuda {
+
+/// LANES threads of a warp, to a column, each of which can hold HELD times 16 bytes of it; ALL says that no column has
+/// more.
+template <int LANES, int HELD, bool ALL>
+struct WarpLanes {
+  static constexpr int kLanes = LANES, kHeld = HELD;
+  static constexpr bool kAllHeld = ALL;
+  __device__ static int lane() { return int(threadIdx.x) % LANES; }
+  __device__ static void step() { __syncwarp(); }
+  __device__ static bool any_in_step(bool flag) { return __any_sync(0xffffffffu, flag) != 0; }
+  template <typename T>
+  __device__ static T sum(T x) {
+#pragma unroll
+    for (int distance = 1; distance < LANES; distance *= 2)
+      x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+  template <typename T>
+  __device__ static T largest(T x) {
+#pragma unroll
+    for (int distance = 1; distance < LANES; distance *= 2)
+      x = fmax(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+  }
+};
+
+/// A block.
+template <int LANES, int HELD, bool ALL = true>
+struct BlockTeam : WarpLanes<LANES, HELD, ALL> {
+  __device__ static int thread() { return int(threadIdx.x); }
+  __device__ static int size() { return int(blockDim.x); }
+  __device__ static int group() { return thread() / LANES; }
+  __device__ static int groups() { return size() / LANES; }
+  __device__ static void sync() { __syncthreads(); }
+  __device__ static bool any(bool flag) { return __syncthreads_or(flag) != 0; }
+  __device__ static void fetch(const void*) {}
+};
+
+/// A block whose threads have a tile of WIDE columns each.
+template <int WIDE>
+struct TileTeam : BlockTeam<8, 1, false> {
+  static constexpr int kWide = WIDE, kTiles = 1;
+  template <typename T>
+  __device__ static T total(T x) {
+    __shared__ T of_warp[32];
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2)
+      x += __shfl_xor_sync(0xffffffffu, x, distance);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    T sum = 0;
+    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+    __syncthreads();  // before they are written again
+    return sum;
+  }
+};
+
+}  // namespace keel::cuda

@@ -1,0 +1,316 @@
+#pragma once
+
+// Singular values from the eigenvectors of A^T A, by the threads of a team: see polish_reach.h.
+
+#include <cmath>
+#include <limits>
+
+#include "cuda/eigh/scale.h"
+#include "cuda/svd/source.h"
+#include "cuda/svd/tiles.h"
+#include "cuda/svd/turn.h"
+#include "polish_reach.h"
+
+namespace keel::cuda {
+
+/// How often angles are taken out; after that Jacobi's method does it.
+inline constexpr int kMostPolish = 8;
+
+/// k_ij, from w and the squares of columns j and i, which are not the same column; `most` is eps sqrt(n) times their sizes. `turns` becomes true
+/// where it is not to be left as it is. NaN where a column is as good as zero.
+template <typename T>
+KEEL_HOST_DEVICE T polish_angle(T w, T own, T other, T most, bool& turns) {
+  constexpr T kEps = std::numeric_limits<T>::epsilon();
+  const T gap = other - own, reach = std::abs(w);
+  // What is nearly large enough goes along where that is safe, so that rounding does not bring it up again.
+  const bool over = reach > most, nearly = reach > most / 4 && 1024 * reach < std::abs(gap);
+  T angle = over || nearly ? -w / gap : T(0);
+  if (!(own > kEps * kEps * kEps * other)) angle = std::numeric_limits<T>::quiet_NaN();
+  turns = turns || over || angle != angle;
+  return angle;
+}
+
+/// What an angle counts in the sum of squares: one that is no small one at all, the same as any other such.
+template <typename T>
+KEEL_HOST_DEVICE T polish_square(T angle) {
+  const T square = angle * angle;
+  return square > 1 ? T(1) : square;
+}
+
+/// Whether so many angles are large that it is not for this method: several columns of nothing but rounding.
+template <typename T>
+KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
+  return !(sum <= T(16 + n / 4));
+}
+
+/// The sizes of a team's memory, in numbers of type T. `wide` is the team's kWide.
+template <typename T>
+struct PolishLayout {
+  static constexpr int kPack = SvdPack<T>::kCount;
+  int m, n, rows, columns, step, angle_step;
+
+  KEEL_HOST_DEVICE PolishLayout(int tall, int small, int wide)
+      : m(tall),
+        n(small),
+        rows((tall + kPack - 1) / kPack * kPack),
+        columns(up(small, wide > kPack ? wide : kPack)),
+        step(apart(rows + columns)),
+        angle_step(apart(columns)) {}
+
+  KEEL_HOST_DEVICE static int up(int length, int unit) { return (length + unit - 1) / unit * unit; }
+  /// Eight neighbouring columns begin in different banks.
+  KEEL_HOST_DEVICE static int apart(int length) {
+    return length / kPack % 2 == 0 ? length + kPack : length;
+  }
+  /// X over J; K.
+  KEEL_HOST_DEVICE std::int64_t stack() const { return std::int64_t(columns) * step; }
+  KEEL_HOST_DEVICE std::int64_t angles() const { return std::int64_t(columns) * angle_step; }
+  KEEL_HOST_DEVICE std::int64_t numbers() const {
+    return stack() + angles() + 3 * columns + columns;
+  }
+};
+
+/// The first step: A^T A at unit size.
+template <typename T, typename Team>
+class TeamGram : public TileWork<T, Team> {
+  using Base = TileWork<T, Team>;
+  using Base::team;
+
+ public:
+  using Base::for_each_entry;
+
+  KEEL_HOST_DEVICE TeamGram(const Team& team, const PolishLayout<T>& layout, T* memory)
+      : Base(team), layout_(layout), x_(memory), gram_(memory + layout.stack()) {}
+
+  /// Whether A is worth it: finite, not zero, not steep. `exponent` is the power of two taken out.
+  KEEL_HOST_DEVICE bool solve(const SvdSource<T>& source, int& exponent) {
+    const int m = layout_.m, n = layout_.n, step = layout_.step;
+    for_each_entry(layout_.rows, layout_.columns, source.along == 1,
+                   [&](int i, int j) { x_[j * step + i] = i < m && j < n ? source(i, j) : T(0); });
+    team().sync();
+    T* const sizes = gram_;  // of the columns: not yet of use otherwise
+    this->for_each_column(0, n, [&](int j, bool exists) {
+      T size = 0;
+      if (exists)
+        for (int i = team().lane(); i < m; i += Team::kLanes)
+          size = std::fmax(size, UnitScale<T>::magnitude(x_[j * step + i]));
+      size = team().largest(size);
+      if (exists && team().lane() == 0) sizes[j] = size;
+    });
+    team().sync();
+    T largest = 0;
+    KEEL_UNROLL_4
+    for (int j = 0; j < n; ++j) largest = std::fmax(largest, sizes[j]);
+    const T least = largest / kSteepFrom;
+    T large_rows = 0;
+    bool small = false;
+    for (int j = team().thread(); j < n; j += team().size()) small = small || sizes[j] < least;
+    for (int i = team().thread(); i < m; i += team().size()) {
+      T size = 0;
+      KEEL_UNROLL_4
+      for (int j = 0; j < n; ++j) size = std::fmax(size, std::abs(x_[j * step + i]));
+      large_rows += T(size >= least);
+    }
+    large_rows = team().total(large_rows);
+    small = team().any(small);
+    const UnitScale<T> scale(largest);
+    exponent = scale.exponent;
+    if (!scale.finite || !(largest > 0) || small || large_rows < T(n)) return false;
+    for_each_entry(m, n, false,
+                   [&](int i, int j) { x_[j * step + i] = scale.down(x_[j * step + i]); });
+    team().sync();
+    this->gram(layout_.columns, layout_.rows / Base::kPack, x_, step, gram_, layout_.angle_step);
+    return true;
+  }
+
+  /// Of A^T A.
+  KEEL_HOST_DEVICE T operator()(int i, int j) const { return gram_[j * layout_.angle_step + i]; }
+
+ private:
+  PolishLayout<T> layout_;
+  T *x_, *gram_;
+};
+
+/// The last step.
+template <typename T, typename Team>
+class TeamPolish : public TileWork<T, Team> {
+  using Base = TileWork<T, Team>;
+  using Base::dot, Base::for_each_column, Base::for_each_entry, Base::kPack, Base::multiply,
+      Base::pack, Base::sort, Base::team;
+  using typename Base::Pack;
+  using Reach = PolishReach<T>;
+
+ public:
+  KEEL_HOST_DEVICE TeamPolish(const Team& team, const PolishLayout<T>& layout, T* memory)
+      : Base(team),
+        layout_(layout),
+        x_(memory),
+        k_(x_ + layout.stack()),
+        square_(k_ + layout.angles()),
+        size_(square_ + layout.columns),
+        sign_(size_ + layout.columns),
+        order_(reinterpret_cast<int*>(sign_ + layout.columns)) {}
+
+  /// A, which is there before the eigenvectors are. No barrier.
+  KEEL_HOST_DEVICE void load(const SvdSource<T>& source, int exponent) {
+    const int m = layout_.m, n = layout_.n;
+    exponent_ = exponent;
+    UnitScale<T> scale(T(1));
+    scale.set(exponent);
+    for_each_entry(layout_.rows, layout_.columns, source.along == 1, [&](int i, int j) {
+      x(j)[i] = i < m && j < n ? scale.down(source(i, j)) : T(0);
+    });
+  }
+
+  /// `vectors`: of the matrix that TeamGram made, a row after the other, in order of their values. Whether all columns
+  /// are orthogonal now.
+  KEEL_HOST_DEVICE bool solve(const T* vectors) {
+    const int n = layout_.n;
+    for_each_entry(layout_.columns, layout_.columns, true, [&](int i, int j) {
+      x(j)[layout_.rows + i] = i < n && j < n ? vectors[i * n + j] : T(0);
+    });
+    team().sync();
+    multiply(layout_.columns, layout_.rows / kPack, x_, layout_.step, x_ + layout_.rows,
+             layout_.step, T(1), false);
+    return polish();
+  }
+
+  /// As TeamSvd::give.
+  template <typename Value, typename Left, typename Right>
+  KEEL_HOST_DEVICE void give(bool signed_by_left, const Value& value, const Left& left,
+                             const Right& right) {
+    const int m = layout_.m, n = layout_.n, rows = layout_.rows;
+    for_each_column(0, n, [&](int j, bool exists) {
+      T* const own = x(exists ? j : 0);
+      const T square = dot(exists, 0, rows / kPack, own, own);
+      const T sign = this->sign(
+          exists, signed_by_left ? m : n, [&](int i) { return own[signed_by_left ? i : rows + i]; },
+          [](int i) { return i; });
+      if (!exists || team().lane() != 0) return;
+      size_[j] = std::sqrt(square);
+      sign_[j] = sign;
+    });
+    team().sync();
+    sort(n, size_, order_);
+    team().sync();
+    for (int c = team().thread(); c < n; c += team().size()) {
+      const int j = order_[c];
+      value(c, std::ldexp(size_[j], exponent_));
+      square_[j] = sign_[j] / size_[j];
+    }
+    team().sync();
+    for_each_entry(m, n, signed_by_left, [&](int i, int c) {
+      const int j = order_[c];
+      left(i, c, square_[j] * x(j)[i] + T(0));
+    });
+    for_each_entry(n, n, !signed_by_left, [&](int i, int c) {
+      const int j = order_[c];
+      right(c, i, sign_[j] * x(j)[rows + i] + T(0));
+    });
+  }
+
+ private:
+  KEEL_HOST_DEVICE T* x(int j) const { return x_ + j * layout_.step; }
+  KEEL_HOST_DEVICE T& k(int i, int j) const { return k_[j * layout_.angle_step + i]; }
+
+  /// X and J += factor X K, factor J K.
+  KEEL_HOST_DEVICE void add_turned(T factor) {
+    multiply(layout_.columns, (layout_.rows + layout_.columns) / kPack, x_, layout_.step, k_,
+             layout_.angle_step, factor, true, order_);
+  }
+  /// K = [K +] factor K^2
+  KEEL_HOST_DEVICE void square_angles(T factor, bool adds) {
+    multiply(layout_.columns, layout_.columns / kPack, k_, layout_.angle_step, k_,
+             layout_.angle_step, factor, adds);
+  }
+
+  KEEL_HOST_DEVICE bool polish() {
+    for (int step = 0; step < kMostPolish; ++step) {
+      const Found found = measure();
+      if (found.angles == 0) return true;
+      if (too_many_angles(layout_.n, found.angles)) return false;
+      if (found.angles > Reach::kThird) {
+        turn_neighbours(step % 2);
+        continue;
+      }
+      if (found.angles > Reach::kSecond) {
+        add_turned(1);
+        square_angles(1, false);
+        add_turned(T(0.5));
+        square_angles(1, false);
+        add_turned(T(0.375));
+        continue;
+      }
+      if (found.angles > Reach::kFirst) square_angles(T(0.5), true);
+      add_turned(1);
+      if (found.suffices) return true;
+    }
+    return false;
+  }
+
+  struct Found {
+    T angles;  ///< the sum of all k_ij^2; zero where the columns are orthogonal, NaN where one is as good as zero
+    bool suffices;  ///< whether they are once these are taken out
+  };
+
+  /// K and what it is like.
+  KEEL_HOST_DEVICE Found measure() {
+    const int n = layout_.n, columns = layout_.columns;
+    const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
+    this->gram(columns, layout_.rows / kPack, x_, layout_.step, k_, layout_.angle_step);
+    T* const inverse = sign_;  // not yet of use otherwise
+    int* const busy = order_;  // likewise: which tiles' columns of K are not zero
+    for (int j = team().thread(); j < columns; j += team().size()) {
+      const T square = k(j, j);
+      square_[j] = square;
+      size_[j] = std::sqrt(square);
+      inverse[j] = 1 / size_[j];
+      busy[j] = 0;
+    }
+    team().sync();
+    T angles = 0, cosines = 0, moved = 0;
+    bool turns = false;
+    for_each_entry(columns, columns, false, [&](int i, int j) {
+      const T w = k(i, j);
+      T angle = 0;
+      if (i != j && i < n && j < n) {
+        angle = polish_angle(w, square_[j], square_[i], tolerance * size_[i] * size_[j], turns);
+        const T cosine = w * inverse[i] * inverse[j], part = angle * size_[i] * inverse[j];
+        cosines += cosine * cosine;
+        moved += part * part;
+      }
+      k(i, j) = angle;
+      if (angle != 0) busy[j / Base::kWide] = 1;
+      angles += polish_square(angle);
+    });
+    if (!team().any(turns)) return {T(0), true};
+    angles = team().total(angles);
+    // What is left is a sum of products of the cosines and of what is moved, in terms of the columns' sizes.
+    const T rest = 4 * team().total(cosines) * team().total(moved);
+    return {angles, 16 * rest <= tolerance * tolerance};
+  }
+
+  /// Angles too large to take all at once are those of neighbours: every second pair of these, each by its own turn.
+  KEEL_HOST_DEVICE void turn_neighbours(int first) {
+    const int packs = (layout_.rows + layout_.columns) / kPack, pairs = (layout_.n - first) / 2;
+    for_each_entry(packs, pairs, false, [&](int c, int i) {
+      const int p = first + 2 * i, q = p + 1;
+      const T angle = k(q, p), gap = square_[q] - square_[p];
+      if (angle == 0) return;
+      const ColumnTurn<T> turn(square_[p], square_[q], gap == 0 ? T(1) : -angle * gap);
+      Pack a = pack(x(p), c), b = pack(x(q), c);
+      KEEL_UNROLL
+      for (int e = 0; e < kPack; ++e) turn(a.at[e], b.at[e]);
+      pack(x(p), c) = a;
+      pack(x(q), c) = b;
+    });
+    team().sync();
+  }
+
+  PolishLayout<T> layout_;
+  int exponent_ = 0;
+  T *x_, *k_, *square_, *size_, *sign_;
+  int* order_;
+};
+
+}  // namespace keel::cuda

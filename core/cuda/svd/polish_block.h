@@ -1,0 +1,16 @@
+#pragma once
+
+#include "keel/svd.h"
+
+namespace keel::cuda {
+
+/// Whether a block of this device can hold such matrices, X, J and K (polish.h), and they are large enough to gain by it.
+template <typename T>
+bool polishes_in_block(std::int64_t rows, std::int64_t columns);
+
+/// Solves what is not steep, and marks in `is_left` what it leaves as it was.
+template <typename T>
+void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> left,
+                      Rectangles<T> right, SvdStatus* status, bool* is_left, const Stream& stream);
+
+}  // namespace keel::cuda

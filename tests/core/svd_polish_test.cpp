@@ -1,0 +1,178 @@
+// Singular values from the eigenvectors of A^T A, as CUDA threads find them, on the host.
+
+#include "cuda/svd/polish.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "keel/eigh.h"
+#include "support/rectangles.h"
+#include "support/team_on_host.h"
+
+namespace keel::testing {
+namespace {
+
+using OnePolisher = TeamOfOne<false>;
+using Polisher = ThreadOnHost<8, 1>;
+
+/// A matrix's memory, poisoned, and its results.
+template <typename T, typename Team>
+struct PolishProblem {
+  const Rectangle<T>& a;
+  bool wide = a.rows < a.columns;
+  std::int64_t m = std::max(a.rows, a.columns), n = std::min(a.rows, a.columns);
+  cuda::PolishLayout<T> layout{int(m), int(n), Team::kWide};
+  std::vector<cuda::SvdPack<T>> memory;
+  std::vector<T> square = std::vector<T>(std::size_t(n * n)), vectors = square,
+                 values = std::vector<T>(std::size_t(n));
+  cuda::SvdSource<T> source{a.data.data(), wide ? 1 : a.columns, wide ? a.columns : 1};
+  int exponent = 0;
+  bool solved = false;
+  Factors<T> f{1, a.rows, a.columns};
+
+  explicit PolishProblem(const Rectangle<T>& matrix) : a(matrix) {}
+  T* poisoned() {
+    cuda::SvdPack<T> poison;
+    for (T& x : poison.at) x = std::numeric_limits<T>::quiet_NaN();
+    memory.assign(std::size_t(layout.numbers() / layout.kPack) + 1, poison);
+    return memory[0].at;
+  }
+  /// The first step, by each of its threads.
+  bool square_up(const Team& team, T* numbers) {
+    cuda::TeamGram<T, Team> solver(team, layout, numbers);
+    int found = 0;
+    const bool able = solver.solve(source, found);
+    if (team.thread() != 0) return able;
+    exponent = found;
+    for (std::int64_t i = 0; able && i < n * n; ++i)
+      square[std::size_t(i)] = solver(int(i / n), int(i % n));
+    return able;
+  }
+  void decompose() {
+    cpu::eigh<T>({square.data(), 1, n, n, n * n}, values.data(), {vectors.data(), 1, n, n, n * n},
+                 EighOrder::descending);
+  }
+  void polish(const Team& team, T* numbers) {
+    cuda::TeamPolish<T, Team> solver(team, layout, numbers);
+    solver.load(source, exponent);
+    const bool done = solver.solve(vectors.data());
+    if (team.thread() == 0) solved = done;
+    if (!done) return;
+    const std::int64_t k = f.k;
+    solver.give(
+        !wide, [&](int c, T x) { f.values[std::size_t(c)] = x; },
+        [&](int i, int c, T x) {
+          (wide ? f.right[std::size_t(c * a.columns + i)] : f.left[std::size_t(i * k + c)]) = x;
+        },
+        [&](int c, int j, T x) {
+          (wide ? f.left[std::size_t(j * k + c)] : f.right[std::size_t(c * a.columns + j)]) = x;
+        });
+  }
+};
+
+template <typename T>
+void expect_polished(const Rectangle<T>& a, const Factors<T>& f) {
+  const SvdQuality quality = quality_of(a, f.value(0), f.u(0), f.v(0));
+  EXPECT_LE(quality.residual, rounding<T>(std::max(f.m, f.n), 1));
+  EXPECT_LE(quality.orthogonality, rounding<T>(std::max(f.m, f.n), 1));
+  for (std::int64_t j = 0; j < f.k; ++j) {
+    EXPECT_GE(f.value(0)[std::max<std::int64_t>(j - 1, 0)], f.value(0)[j]);
+    T peak = 0;
+    for (std::int64_t i = 0; i < f.m; ++i)
+      if (std::abs(f.u(0)[i * f.k + j]) > std::abs(peak)) peak = f.u(0)[i * f.k + j];
+    EXPECT_GT(peak, T(0));
+  }
+}
+
+/// Whether it was solved, and then well.
+template <typename T>
+bool is_polished(const Rectangle<T>& a) {
+  PolishProblem<T, OnePolisher> problem(a);
+  if (!problem.square_up({}, problem.poisoned())) return false;
+  problem.decompose();
+  problem.polish({}, problem.poisoned());
+  if (problem.solved) expect_polished(a, problem.f);
+  return problem.solved;
+}
+
+template <typename T>
+class SvdPolish : public ::testing::Test {};
+using SvdPolishTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(SvdPolish, SvdPolishTypes);
+
+const std::vector<std::pair<std::int64_t, std::int64_t>> kPolishShapes = {
+    {5, 5}, {8, 8}, {9, 9}, {12, 20}, {33, 17}, {32, 32}, {65, 40}, {72, 72}};
+
+TYPED_TEST(SvdPolish, TheZooIsSolvedWellOrLeft) {
+  using T = TypeParam;
+  for (const auto& [m, n] : kPolishShapes)
+    for (const auto& [name, exact] : rectangle_zoo(m, n)) {
+      SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
+      const bool solved = is_polished(as<T>(exact));
+      // What it is for; and what is not to be lost to it.
+      const bool expected = name == "normal" || name == "equal" || name == "identity" ||
+                            (m == n && (name == "huge" || name == "tiny"));
+      const bool left =
+          name == "zero" || name == "rank one" || name == "ones" || name == "dead rows and columns";
+      EXPECT_TRUE(solved || !expected);
+      EXPECT_TRUE(!solved || !left);
+    }
+}
+
+TYPED_TEST(SvdPolish, NotFiniteIsLeft) {
+  using T = TypeParam;
+  Rectangle<T> a = as<T>(random_rectangle(12, 9, 1));
+  for (const T bad : {std::numeric_limits<T>::quiet_NaN(), -std::numeric_limits<T>::infinity()}) {
+    a(11, 3) = bad;
+    EXPECT_FALSE(is_polished(a));
+  }
+}
+
+TYPED_TEST(SvdPolish, SteepMatricesAreLeft) {
+  using T = TypeParam;
+  Rectangle<T> by_rows = as<T>(random_rectangle(20, 16, 1)), by_columns = by_rows;
+  for (std::int64_t i = 0; i < 20; ++i)
+    for (std::int64_t j = 0; j < 16; ++j) {
+      by_rows(i, j) *= T(std::pow(0.5, double(i)));
+      by_columns(i, j) *= T(std::pow(0.5, double(j)));
+    }
+  EXPECT_FALSE(is_polished(by_rows));
+  EXPECT_FALSE(is_polished(by_columns));
+}
+
+// A^T A knows too little of small values: their vectors come out turned by any angle.
+TYPED_TEST(SvdPolish, SmallNeighboursAreTurned) {
+  using T = TypeParam;
+  const std::int64_t n = 24;
+  const Factors<double> basis = decompose_by_reference(random_rectangle(n, n, 5));
+  const double small = 4 * std::sqrt(kEps<T>);
+  EXPECT_TRUE(is_polished(as<T>(with_values(basis, [&](std::int64_t i) {
+    return i < 20 ? 2 - 0.05 * double(i)
+                  : small * (i < 22 ? 10 + 0.1 * double(i) : 2 + 0.01 * double(i));
+  }))));
+}
+
+TYPED_TEST(SvdPolish, AsManyThreadsAsABlockHas) {
+  using T = TypeParam;
+  // Tiles for all threads, threads without a tile, several rounds of rows, several threads to a tile.
+  for (const auto& [m, n] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{13, 13}, {40, 9}, {60, 5}}) {
+    const Rectangle<T> a = as<T>(random_rectangle(m, n, 3));
+    PolishProblem<T, Polisher> problem(a);
+    T* numbers = problem.poisoned();
+    std::vector<char> able(64);
+    on_a_block<Polisher>(64, [&](const Polisher& thread) {
+      able[std::size_t(thread.at)] = char(problem.square_up(thread, numbers));
+    });
+    EXPECT_EQ(able, std::vector<char>(64, 1));
+    problem.decompose();
+    numbers = problem.poisoned();
+    on_a_block<Polisher>(64, [&](const Polisher& thread) { problem.polish(thread, numbers); });
+    ASSERT_TRUE(problem.solved);
+    expect_polished(a, problem.f);
+  }
+}
+
+}  // namespace
+}  // namespace keel::testing
