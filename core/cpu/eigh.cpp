@@ -20,7 +20,7 @@ namespace keel::cpu {
 namespace {
 
 /// From here on products of matrices beat rotations, and one matrix is worth several threads.
-constexpr std::int64_t kLargeSize = 128, kThreadedSize = 192;
+constexpr std::int64_t kLargeSize = 96, kThreadedSize = 192;
 
 /// A pack of lanes costs as much as several single matrices, the more the larger n is: batches that
 /// would leave too many lanes idle, or too many threads, and matrices whose pack outgrows the cache, go one by one.

@@ -43,11 +43,10 @@ class BackTransformation {
            const Executor& executor) const {
     const auto blocks = std::int64_t(blocks_.size());
     executor(blocks, [&](std::int64_t b) { prepare(blocks_[std::size_t(blocks - 1 - b)]); });
-    // Few enough that they stay in cache, and enough for a thread each.
-    const std::int64_t some = std::clamp<std::int64_t>(n_ / 16 / 12 * 12, 24, 60);
-    executor((n_ + some - 1) / some, [&](std::int64_t p) {
-      const std::int64_t first = p * some;
-      apply(std::min(some, n_ - first), vectors, order + first, to + first, to_stride);
+    const std::int64_t pieces = pieces_of(n_, 24, 64);  // few enough that they stay in cache
+    executor(pieces, [&](std::int64_t p) {
+      const std::int64_t first = n_ * p / pieces, end = n_ * (p + 1) / pieces;
+      apply(end - first, vectors, order + first, to + first, to_stride);
     });
   }
 

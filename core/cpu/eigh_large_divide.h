@@ -86,7 +86,7 @@ class Divide {
 
  private:
   static constexpr std::int64_t kLeaf = 32;
-  static constexpr std::int64_t kMergeAlone = 256;  // up to here a merge is one thread's
+  static constexpr std::int64_t kMergeAlone = 128;  // up to here a merge is one thread's
 
   bool solve_leaf(std::int64_t first, std::int64_t count) {
     constexpr std::int64_t kRows = kBlockRows<T>;
@@ -209,7 +209,7 @@ class Divide {
       refined_.assign(pole_.size(), T(0));
       T squares = 0;
       for (const T z : weight_) squares += z * z;
-      in_pieces(executor, alive_, 32, [&](int first, int end) {
+      in_pieces(executor, alive_, 16, 64, [&](int first, int end) {
         for (int i = first; i < end; ++i) {
           const auto root = cuda::secular_root(SecularTeam<T>{squares}, true, alive_, i,
                                                pole_.data(), weight_.data(), rho_);
@@ -217,7 +217,7 @@ class Divide {
           offset_[std::size_t(i)] = root.offset;
         }
       });
-      in_pieces(executor, alive_, 64, [&](int first, int end) {
+      in_pieces(executor, alive_, 32, 64, [&](int first, int end) {
         large_kernels<T>().secular_weights(first, end, alive_, pole_.data(), weight_.data(),
                                            origin_.data(), offset_.data(), refined_.data());
       });
@@ -285,30 +285,27 @@ class Divide {
 
     void multiply(const Executor& executor) {
       const LargeKernels<T>& kernel = large_kernels<T>();
-      const int rows = 64, by_rows = (alive_ + rows - 1) / rows;
-      executor(2 * by_rows + 1, [&](std::int64_t p) {
-        if (p == 2 * by_rows) {
-          for (int i = 0; i < dropped_; ++i)
-            std::copy_n(set_aside_ + std::int64_t(i) * count_, count_, row(alive_ + i) + first_);
-          return;
-        }
-        const int first = int(p) / 2 * rows, some = std::min(rows, alive_ - first);
-        if (p % 2)
-          kernel.multiply_packed(some, right_, alive_ - left_only_, update(first) + left_only_,
-                                 all_.stride_, packed_right_, row(first) + seam_, all_.stride_,
-                                 Into::set);
-        else
-          kernel.multiply_packed(some, left_, alive_ - right_only_, update(first), all_.stride_,
-                                 packed_left_, row(first) + first_, all_.stride_, Into::set);
+      const std::int64_t stride = all_.stride_, pieces = pieces_of(count_, 24, 64);
+      executor(pieces, [&](std::int64_t p) {
+        const int first = int(alive_ * p / pieces), some = int(alive_ * (p + 1) / pieces) - first;
+        kernel.multiply_packed(some, left_, alive_ - right_only_, update(first), stride,
+                               packed_left_, row(first) + first_, stride, Into::set);
+        kernel.multiply_packed(some, right_, alive_ - left_only_, update(first) + left_only_,
+                               stride, packed_right_, row(first) + seam_, stride, Into::set);
+        for (std::int64_t i = dropped_ * p / pieces; i < dropped_ * (p + 1) / pieces; ++i)
+          std::copy_n(set_aside_ + i * count_, count_, row(alive_ + int(i)) + first_);
       });
     }
 
     T* update(int i) const { return all_.update_ + (first_ + i) * all_.stride_; }
 
     template <typename Body>
-    static void in_pieces(const Executor& executor, int count, int size, const Body& body) {
-      executor((count + size - 1) / size,
-               [&](std::int64_t p) { body(int(p) * size, std::min(count, int(p + 1) * size)); });
+    static void in_pieces(const Executor& executor, int count, int least, int most,
+                          const Body& body) {
+      const std::int64_t pieces = pieces_of(count, least, most);
+      executor(pieces, [&](std::int64_t p) {
+        body(int(count * p / pieces), int(count * (p + 1) / pieces));
+      });
     }
 
     const Divide& all_;

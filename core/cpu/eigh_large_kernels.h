@@ -20,6 +20,14 @@ constexpr std::int64_t row_stride(std::int64_t n) {
   return (lines | 1) * line;
 }
 
+/// How many pieces `count` things are cut into, at least `least` and about `most` to a piece: for threads that get
+/// equal shares, a multiple of 16 if there are enough of them.
+constexpr std::int64_t pieces_of(std::int64_t count, std::int64_t least, std::int64_t most) {
+  const std::int64_t even = 16 * ((count + 16 * most - 1) / (16 * most));
+  const std::int64_t fewest = (count + least - 1) / least;
+  return even < fewest ? even : fewest;
+}
+
 /// What becomes of the entries of C that a product meets.
 enum class Into : std::uint8_t { set, add, subtract };
 
@@ -54,6 +62,8 @@ struct LargeKernels {
   /// The reflector I - tau v v^T that leaves only entry k - 1 of the first k: v[k - 1] = 1, zeros behind it up to
   /// the reach. Returns tau, and that entry in `left`.
   T (*reflector)(std::int64_t k, const T* row, T* v, T& left);
+  /// to += from.
+  void (*add)(std::int64_t count, const T* from, T* to);
   /// w = tau (w - tau / 2 (w . v) v) on the first k entries.
   void (*finish_product)(std::int64_t k, T tau, const T* v, T* w);
 

@@ -63,7 +63,7 @@ class Reduction {
     tau_[k] = kernel_.reflector(k, row, v, off_diagonal_[k - 1]);
     std::copy_n(v, k, row);
 
-    const std::int64_t pieces = pieces_of(k);
+    const std::int64_t pieces = products_of(k);
     const auto piece = [&](std::int64_t p) {
       const std::int64_t first = row_of(k, p, pieces), end = row_of(k, p + 1, pieces);
       kernel_.symmetric_times(first, end, matrix_, stride_, v,
@@ -77,11 +77,8 @@ class Reduction {
     else
       executor_(pieces, piece);
     std::fill(w + row_of(k, 1, pieces), w + k, T(0));
-    for (std::int64_t p = 1; p < pieces; ++p) {
-      const T* const y = products_ + p * stride_;
-      const std::int64_t end = row_of(k, p + 1, pieces);
-      for (std::int64_t j = 0; j < end; ++j) w[j] += y[j];
-    }
+    for (std::int64_t p = 1; p < pieces; ++p)
+      kernel_.add(row_of(k, p + 1, pieces), products_ + p * stride_, w);
     for (std::int64_t r = 0; r < 2 * c; ++r) {
       T sum = 0;
       for (std::int64_t p = 0; p < pieces; ++p) sum += sums_[p * 2 * kPanel + (r ^ 1)];
@@ -95,7 +92,7 @@ class Reduction {
   void update(std::int64_t m, std::int64_t count) {
     const std::int64_t depth = 2 * count;
     kernel_.pack(depth, m, panel_, stride_, nullptr, packed_);
-    constexpr std::int64_t kRows = 64;
+    constexpr std::int64_t kRows = 2 * kReach;
     const auto piece = [&](std::int64_t p) {
       const std::int64_t first = p * kRows, rows = std::min(kRows, m - first);
       T* const turned = turned_ + first * depth;
@@ -107,7 +104,7 @@ class Reduction {
                               matrix_ + first * stride_, stride_, Into::subtract);
     };
     const std::int64_t pieces = (m + kRows - 1) / kRows;
-    if (pieces <= 2) {
+    if (m < 192) {  // done before another thread would be awake
       for (std::int64_t p = 0; p < pieces; ++p) piece(p);
     } else {
       // The last rows are the longest.
@@ -116,7 +113,7 @@ class Reduction {
   }
 
   /// Below some 50,000 entries a product takes less time than waking threads does.
-  static std::int64_t pieces_of(std::int64_t k) {
+  static std::int64_t products_of(std::int64_t k) {
     const std::int64_t entries = k * k / 2;
     return entries < 49152 ? 1 : std::min(kMostPieces, entries / 16384);
   }

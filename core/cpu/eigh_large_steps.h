@@ -147,6 +147,11 @@ T reflector(std::int64_t k, const T* row, T* v, T& left) {
 }
 
 template <typename T>
+void add(std::int64_t count, const T* from, T* to) {
+  for (std::int64_t j = 0; j < count; ++j) to[j] += from[j];
+}
+
+template <typename T>
 void finish_product(std::int64_t k, T tau, const T* v, T* w) {
   T overlap = 0;
   dot_rows<T, 1>(w, 0, 0, whole<T>(k), v, &overlap);  // v is zero behind k

@@ -19,6 +19,7 @@ const LargeKernels<T>& large_kernels() {
                                          dots<T>,
                                          subtract_rows<T>,
                                          reflector<T>,
+                                         add<T>,
                                          finish_product<T>,
                                          secular_value<T>,
                                          secular_weights<T>,

@@ -4,6 +4,8 @@
 // a tile reads it in order. Each entry adds its terms in one order whatever tile it falls into, so cutting
 // C into pieces changes no bit.
 
+#include <utility>
+
 #include "eigh_large_kernels.h"
 #include "simd.h"
 
@@ -30,8 +32,8 @@ inline void put(T* x, Vec<T> v) {
 
 /// ROWS rows of a tile: `columns` of its kTileColumns exist.
 template <typename T, int ROWS>
-inline void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const T* packed,
-                          T* c, std::int64_t c_stride, std::int64_t columns, Into into) {
+void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const T* packed, T* c,
+                   std::int64_t c_stride, std::int64_t columns, Into into) {
   constexpr int kL = kLanes<T>;
   Vec<T> sum[ROWS][2] = {};
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -65,6 +67,19 @@ inline void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride,
       to = into == Into::set ? x : into == Into::add ? to + x : to - x;
     }
 }
+
+template <typename T, int... ROWS>
+constexpr auto tiles(std::integer_sequence<int, ROWS...>) {
+  using Tile = decltype(&multiply_tile<T, 1>);
+  struct {
+    Tile of[sizeof...(ROWS)];
+    Tile operator[](std::int64_t k) const { return of[k]; }
+  } table{{multiply_tile<T, ROWS + 1>...}};
+  return table;
+}
+/// Tiles of 1, 2, ... kTileRows rows.
+template <typename T>
+inline constexpr auto kTiles = tiles<T>(std::make_integer_sequence<int, kTileRows>{});
 
 /// The size of a packed B.
 template <typename T>
@@ -109,18 +124,14 @@ void multiply_packed(std::int64_t rows, std::int64_t columns, std::int64_t depth
     const Into how = first > 0 && into == Into::set ? Into::add : into;
     for (std::int64_t left = 0; left < columns; left += width, packed += deep * width) {
       const std::int64_t wide = columns - left < width ? columns - left : width;
-      const T* x = a + first;
-      T* to = c + left;
-      std::int64_t i = 0;
-      const auto tile = [&]<int ROWS>() {
-        multiply_tile<T, ROWS>(deep, x, a_stride, packed, to, c_stride, wide, how);
-        x += ROWS * a_stride;
-        to += ROWS * c_stride;
-        i += ROWS;
-      };
-      while (i + kTileRows <= rows) tile.template operator()<kTileRows>();
-      while (i + 4 <= rows) tile.template operator()<4>();
-      while (i < rows) tile.template operator()<1>();
+      // Rows are shared out evenly: a low tile keeps few sums apart and waits for each.
+      std::int64_t tiles_left = (rows + kTileRows - 1) / kTileRows;
+      for (std::int64_t i = 0; i < rows; --tiles_left) {
+        const std::int64_t high = (rows - i + tiles_left - 1) / tiles_left;
+        kTiles<T>[high - 1](deep, a + first + i * a_stride, a_stride, packed,
+                            c + left + i * c_stride, c_stride, wide, how);
+        i += high;
+      }
     }
   }
 }

@@ -54,7 +54,7 @@ void eigh(Matrices<const double> matrices, double* values, Matrices<double> vect
 }  // namespace reference
 
 namespace cpu {
-/// Householder tridiagonalisation and implicit QL, one matrix per SIMD lane for batches; from n = 128 on by
+/// Householder tridiagonalisation and implicit QL, one matrix per SIMD lane for batches; from n = 96 on by
 /// panels, divide and conquer and products of matrices. Of fewer than eight matrices with n >= 384, and of one with
 /// n >= 192, each is spread over the executor; otherwise a matrix, or a pack of them, is one thread's.
 /// T is float or double.
