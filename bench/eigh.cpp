@@ -1,5 +1,6 @@
 #include "eigh.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/autograd.h>
 #include <torch/types.h>
@@ -13,26 +14,46 @@ namespace keel::bench {
 namespace {
 
 /// Covariances of 2n samples, as a whitening layer meets them.
-torch::Tensor covariances(std::int64_t batch, std::int64_t n) {
+torch::Tensor covariances(std::int64_t batch, std::int64_t n,
+                          torch::ScalarType type = torch::kFloat32) {
   torch::manual_seed(n * 100003 + batch);
-  const torch::Tensor samples = torch::randn({batch, n, 2 * n});
+  const torch::Tensor samples = torch::randn({batch, n, 2 * n}, type);
   return samples.matmul(samples.transpose(1, 2)) / double(2 * n);
 }
 
-void register_forward(std::int64_t n, std::int64_t batch) {
-  const std::string name = fmt::format("eigh/forward/n={}/batch={}/", n, batch);
+/// So many threads for all peers while it lives.
+class Threads {
+ public:
+  explicit Threads(int count) { at::set_num_threads(count); }
+  ~Threads() { at::set_num_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_ = at::get_num_threads();
+};
+
+/// torch's is the LAPACK that it was built with.
+void register_forward(std::int64_t n, std::int64_t batch, int threads, torch::ScalarType type) {
+  std::string pass = type == torch::kFloat64 ? "forward in float64" : "forward";
+  if (threads != at::get_num_threads()) pass += fmt::format(", threads={}", threads);
+  const std::string name = fmt::format("eigh/{}/n={}/batch={}/", pass, n, batch);
   add(name + "keel", [=](benchmark::State& state) {
     const torch::NoGradGuard no_grad;
-    const torch::Tensor m = covariances(batch, n);
+    const torch::Tensor m = covariances(batch, n, type);
+    const Threads limit(threads);
     for (auto _ : state) benchmark::DoNotOptimize(keel::eigh(m));
   });
   add(name + "torch", [=](benchmark::State& state) {
     const torch::NoGradGuard no_grad;
-    const torch::Tensor m = covariances(batch, n);
+    const torch::Tensor m = covariances(batch, n, type);
+    const Threads limit(threads);
     for (auto _ : state) benchmark::DoNotOptimize(torch::linalg_eigh(m, "L"));
   });
+  if (type != torch::kFloat32) return;
   add(name + "Eigen", [=](benchmark::State& state) {
     const torch::Tensor m = covariances(batch, n);
+    const Threads limit(threads);
     const torch::Tensor values = torch::empty({batch, n}), vectors = torch::empty_like(m);
     const float* in = m.data_ptr<float>();
     float *l = values.data_ptr<float>(), *v = vectors.data_ptr<float>();
@@ -74,9 +95,18 @@ bool fits(std::int64_t n, std::int64_t batch) {
 }  // namespace
 
 void register_eigh() {
-  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256})
-    for (const std::int64_t batch : {1, 16, 256, 4096})
-      if (fits(n, batch)) register_forward(n, batch);
+  const int all = at::get_num_threads();
+  std::vector<int> threads{all};
+  if (effort().full)
+    for (const int fewer : {8, 4, 2, 1})
+      if (fewer < all) threads.push_back(fewer);
+  for (const int count : threads)
+    for (const std::int64_t n : {3, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048})
+      for (const std::int64_t batch : {1, 16, 64, 256, 4096}) {
+        if (!fits(n, batch) || (batch == 64 && !effort().full)) continue;
+        register_forward(n, batch, count, torch::kFloat32);
+        if (effort().full && batch <= 64) register_forward(n, batch, count, torch::kFloat64);
+      }
   for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256})
     for (const std::int64_t batch : {1, 16, 256})
       if (fits(n, batch)) register_backward(n, batch, PowerIteration{});
@@ -91,7 +121,7 @@ std::vector<std::map<std::string, std::string>> eigh_accuracy() {
   std::vector<std::map<std::string, std::string>> rows;
   fmt::print(
       "\neigh accuracy, worst of the batch: keel against LAPACK (ratio; below 1 keel is closer)\n");
-  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256}) {
+  for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256, 512}) {
     const torch::Tensor m = covariances(n <= 64 ? 64 : 16, n), exact = m.to(torch::kFloat64);
     const auto errors = [&](const torch::Tensor& values, const torch::Tensor& vectors) {
       const torch::Tensor v = vectors.to(torch::kFloat64), l = values.to(torch::kFloat64);

@@ -12,7 +12,6 @@
 #include "eigh_large_reduce.h"
 #include "eigh_order.h"
 #include "scratch.h"
-#include "scratch_gap.h"
 
 namespace keel::cpu {
 namespace {
@@ -76,17 +75,10 @@ EighStatus eigh_large(std::int64_t n, const T* matrix, std::int64_t row_stride, 
 
   const std::int64_t square = n * cpu::row_stride<T>(n);
   const std::int64_t shared = std::max(square, BackTransformation<T>::scratch_size(n));
-  Scratch<T> memory(2 * with_gap<T>(square) + 2 * with_gap<T>(shared) + 3 * with_gap<T>(n));
-  T* next = memory;
-  T* const reduced = take(next, square);
-  T* const rows = take(next, square);
-  T* const update = take(next, shared);
-  T* const gathered = take(next, shared);
-  T* const diagonal = take(next, n);
-  T* const off_diagonal = take(next, n);
-  T* const tau = take(next, n);
-
-  load(n, matrix, row_stride, exponent, reduced, executor);
+  // One allocation each: beyond 32 MB the allocator would ask the system for fresh pages every time.
+  const Scratch<T> reduced(square), rows(square), update(shared), gathered(shared), diagonal(n),
+      off_diagonal(n), tau(n);
+  load<T>(n, matrix, row_stride, exponent, reduced, executor);
   Reduction<T>(n, reduced, diagonal, off_diagonal, tau, executor).run();
   if (!Divide<T>(n, diagonal, off_diagonal, rows, update, gathered, max_sweeps, executor).run())
     return EighStatus::by_fallback;
