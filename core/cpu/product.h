@@ -34,7 +34,7 @@ inline void put(T* x, Vec<T> v) {
 template <typename T, int ROWS>
 void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const T* packed, T* c,
                    std::int64_t c_stride, std::int64_t columns, Into into) {
-  constexpr int kL = kLanes<T>;
+  constexpr std::int64_t kL = kLanes<T>;
   Vec<T> sum[ROWS][2] = {};
   for (std::int64_t k = 0; k < depth; ++k) {
     const Vec<T> left = at(packed + k * 2 * kL), right = at(packed + k * 2 * kL + kL);
