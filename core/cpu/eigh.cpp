@@ -27,7 +27,10 @@ constexpr std::int64_t kLargeSize = 96, kThreadedSize = 192;
 template <typename T>
 bool use_lanes(std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
-  const std::int64_t fewest = n <= 8 ? lanes / 4 : n <= 32 ? lanes / 2 : 16 * lanes;
+  const std::int64_t fewest = n <= 8    ? lanes / 4
+                              : n <= 32 ? lanes / 2
+                              : n <= 64 ? 8 * lanes
+                                        : 16 * lanes;
   return n <= 128 && batch >= fewest;
 }
 
@@ -66,6 +69,9 @@ class OneSolver {
       return EighStatus::not_finite;
     }
     kernel.tridiagonalise(n_, matrix_, diagonal_, off_diagonal_, reflectors_, tau_, rows_);
+    // Rows that do not exist are turned along, and what happens to lie there may be denormal: slower than all the rest.
+    T* const last_block = vectors_ + (blocks_ - 1) * n_ * kBlockRows<T>;
+    if (n_ % kBlockRows<T> != 0) std::fill_n(last_block, n_ * kBlockRows<T>, T(0));
     kernel.form_vectors(n_, reflectors_, tau_, vectors_, rows_);
     QlProgress<T> progress{.n = n_,
                            .diagonal = diagonal_,

@@ -47,8 +47,11 @@ class Reduction {
   }
 
  private:
-  static constexpr std::int64_t kPanel = 32;
+  static constexpr std::int64_t kPanel = 24;
   static constexpr std::int64_t kMostPieces = 16;
+  static constexpr std::int64_t kProductBytes = 3 << 18;  // of a matrix whose products are cut up
+  static constexpr std::int64_t kThreadedUpdate =
+      512;  // below, other threads would take the matrix to their caches
 
   /// Reflector k, which the rows before it meet, and what its two-sided application subtracts: 2 c rows of the panel
   /// are there already, in pairs v, w.
@@ -104,7 +107,7 @@ class Reduction {
                               matrix_ + first * stride_, stride_, Into::subtract);
     };
     const std::int64_t pieces = (m + kRows - 1) / kRows;
-    if (m < 192) {  // done before another thread would be awake
+    if (m < kThreadedUpdate) {
       for (std::int64_t p = 0; p < pieces; ++p) piece(p);
     } else {
       // The last rows are the longest.
@@ -112,10 +115,9 @@ class Reduction {
     }
   }
 
-  /// Below some 50,000 entries a product takes less time than waking threads does.
+  /// What one core's cache holds is multiplied before threads would be awake.
   static std::int64_t products_of(std::int64_t k) {
-    const std::int64_t entries = k * k / 2;
-    return entries < 49152 ? 1 : std::min(kMostPieces, entries / 16384);
+    return k * k / 2 * std::int64_t(sizeof(T)) < kProductBytes ? 1 : kMostPieces;
   }
   /// Where piece p begins, so that all have about as many entries.
   static std::int64_t row_of(std::int64_t k, std::int64_t p, std::int64_t pieces) {

@@ -150,14 +150,19 @@ TYPED_TEST(EighLarge, SmallOnesToo) {
 }
 
 TYPED_TEST(EighLarge, TheOrderOfPiecesDoesNotMatter) {
-  const Batch<TypeParam> m = random_matrix<TypeParam>(460, 0, 6);
   const Executor backwards_in_turn = [](std::int64_t count,
                                         const std::function<void(std::int64_t)>& body) {
     for (std::int64_t i = count; i-- > 0;) body(i);
   };
-  const Solved<TypeParam> one = solve(m), other = solve(m, backwards_in_turn);
-  EXPECT_TRUE(bitwise_equal(one.values, other.values));
-  EXPECT_TRUE(bitwise_equal(one.vectors.data, other.vectors.data));
+  for (const std::int64_t n : {230, 760}) {
+    const Batch<TypeParam> m = random_matrix<TypeParam>(n, 0, 6);
+    const Solved<TypeParam> one = solve(m), other = solve(m, backwards_in_turn),
+                            several = solve(m, threads(3));
+    EXPECT_TRUE(bitwise_equal(one.values, other.values)) << n;
+    EXPECT_TRUE(bitwise_equal(one.vectors.data, other.vectors.data)) << n;
+    EXPECT_TRUE(bitwise_equal(one.values, several.values)) << n;
+    EXPECT_TRUE(bitwise_equal(one.vectors.data, several.vectors.data)) << n;
+  }
 }
 
 TYPED_TEST(EighLarge, WhatIsNotFiniteGivesNaN) {
