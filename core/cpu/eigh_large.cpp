@@ -20,8 +20,8 @@ constexpr std::int64_t kRowsAPiece = 64;
 
 /// The largest magnitude in the lower triangle, NaN if something there is not finite.
 template <typename T>
-T largest_magnitude(std::int64_t n, const T* matrix, std::int64_t stride,
-                    const Executor& executor) {
+T largest_of_triangle(std::int64_t n, const T* matrix, std::int64_t stride,
+                      const Executor& executor) {
   const std::int64_t pieces = (n + kRowsAPiece - 1) / kRowsAPiece;
   std::vector<T> found(static_cast<std::size_t>(pieces), T(0));
   executor(pieces, [&](std::int64_t p) {
@@ -43,8 +43,8 @@ T largest_magnitude(std::int64_t n, const T* matrix, std::int64_t stride,
 
 /// The lower triangle at unit size, and the upper one of the diagonal blocks.
 template <typename T>
-void load(std::int64_t n, const T* matrix, std::int64_t stride, int exponent, T* scaled,
-          const Executor& executor) {
+void load_at_unit_size(std::int64_t n, const T* matrix, std::int64_t stride, int exponent,
+                       T* scaled, const Executor& executor) {
   executor((n + kRowsAPiece - 1) / kRowsAPiece, [&](std::int64_t p) {
     const std::int64_t first = p * kRowsAPiece, end = std::min(n, first + kRowsAPiece);
     const std::int64_t to_stride = row_stride<T>(n);
@@ -64,7 +64,7 @@ template <typename T>
 EighStatus eigh_large(std::int64_t n, const T* matrix, std::int64_t row_stride, EighOrder order,
                       T* values, T* vectors, std::int64_t vector_stride, int max_sweeps,
                       const Executor& executor) {
-  const T largest = largest_magnitude(n, matrix, row_stride, executor);
+  const T largest = largest_of_triangle(n, matrix, row_stride, executor);
   if (std::isnan(largest)) {
     std::fill_n(values, n, largest);
     for (std::int64_t i = 0; i < n; ++i) std::fill_n(vectors + i * vector_stride, n, largest);
@@ -78,7 +78,7 @@ EighStatus eigh_large(std::int64_t n, const T* matrix, std::int64_t row_stride, 
   // One allocation each: beyond 32 MB the allocator would ask the system for fresh pages every time.
   const Scratch<T> reduced(square), rows(square), update(shared), gathered(shared), diagonal(n),
       off_diagonal(n), tau(n);
-  load<T>(n, matrix, row_stride, exponent, reduced, executor);
+  load_at_unit_size<T>(n, matrix, row_stride, exponent, reduced, executor);
   Reduction<T>(n, reduced, diagonal, off_diagonal, tau, executor).run();
   if (!Divide<T>(n, diagonal, off_diagonal, rows, update, gathered, max_sweeps, executor).run())
     return EighStatus::by_fallback;

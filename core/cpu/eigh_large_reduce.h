@@ -49,7 +49,7 @@ class Reduction {
  private:
   static constexpr std::int64_t kPanel = 24;
   static constexpr std::int64_t kMostPieces = 16;
-  static constexpr std::int64_t kProductBytes = 3 << 18;  // of a matrix whose products are cut up
+  static constexpr std::int64_t kProductBytes = 1 << 20;  // of a matrix whose products are cut up
   static constexpr std::int64_t kThreadedUpdate =
       512;  // below, other threads would take the matrix to their caches
 
