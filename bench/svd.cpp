@@ -17,18 +17,19 @@ struct Size {
   std::string text() const { return m == n ? std::to_string(n) : fmt::format("{}x{}", m, n); }
 };
 
-Tensor normal_matrices(std::int64_t batch, Size size) {
+Tensor normal_matrices(std::int64_t batch, Size size, torch::ScalarType type = torch::kFloat32) {
   torch::manual_seed(size.m * 100003 + size.n * 1009 + batch);
-  return torch::randn({batch, size.m, size.n});
+  return torch::randn({batch, size.m, size.n}, type);
 }
 
 /// `keel` and `torch` called on the same matrices.
 template <typename Own, typename Peer>
-void register_pair(const std::string& what, Size size, std::int64_t batch, Own own, Peer peer) {
+void register_pair(const std::string& what, Size size, std::int64_t batch, Own own, Peer peer,
+                   torch::ScalarType type = torch::kFloat32) {
   const std::string name = fmt::format("svd/{}/n={}/batch={}/", what, size.text(), batch);
   const auto timed = [=](auto call) {
     return [=](benchmark::State& state) {
-      const Tensor a = normal_matrices(batch, size);
+      const Tensor a = normal_matrices(batch, size, type);
       for (auto _ : state) call(a);
     };
   };
@@ -36,10 +37,18 @@ void register_pair(const std::string& what, Size size, std::int64_t batch, Own o
   add(name + "torch", timed(peer));
 }
 
-void register_svd_forward(Size size, std::int64_t batch) {
+void register_forward(const char* what, Size size, std::int64_t batch, torch::ScalarType type) {
   register_pair(
-      "forward", size, batch, [](const Tensor& a) { benchmark::DoNotOptimize(keel::svd(a)); },
-      [](const Tensor& a) { benchmark::DoNotOptimize(torch::linalg_svd(a, false)); });
+      what, size, batch, [](const Tensor& a) { benchmark::DoNotOptimize(keel::svd(a)); },
+      [](const Tensor& a) { benchmark::DoNotOptimize(torch::linalg_svd(a, false)); }, type);
+}
+
+void register_float32(Size size, std::int64_t batch) {
+  register_forward("forward", size, batch, torch::kFloat32);
+}
+
+void register_float64(Size size, std::int64_t batch) {
+  register_forward("forward, float64", size, batch, torch::kFloat64);
 }
 
 template <typename Factor>
@@ -86,7 +95,8 @@ const std::vector<Size> kSizes = {{3, 3},   {8, 8},     {16, 16}, {32, 32},
 
 void register_svd() {
   const std::int64_t most = (effort().full ? 256 : 32) * 128 * 128;
-  for (const auto& add_cell : {register_svd_forward, register_polar, register_rotation})
+  for (const auto& add_cell :
+       {register_float32, register_float64, register_polar, register_rotation})
     for (const Size& size : kSizes)
       for (const std::int64_t batch : {1, 16, 256, 4096})
         if (size.m * size.n * batch <= most && (batch < 4096 || size.n == 3)) add_cell(size, batch);
