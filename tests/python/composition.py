@@ -54,7 +54,8 @@ HEAD = """# What keel composes with
 
 Made by `tests/python/composition.py --page`, which runs every cell and compares it with the same thing made of torch's
 own operators (`torch.linalg.eigh` where eigenvalues are apart). A cell is *yes*, or *error*: then what is missing is
-said by an error, never by wrong numbers. An empty cell: this torch or this machine has not what the row is about.
+said by an error, never by wrong numbers. An empty cell: this torch or this machine has not what the row is about. With
+torch 2.11 that is AOTInductor, which there died loading models of torch's own.
 
 Functions are at full rank, `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`; where
 eigenvalues are cut off, as its default does, its second derivatives are errors, as `PcaDenoising`'s are. Layers train
