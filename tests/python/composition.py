@@ -56,7 +56,8 @@ Each row is something that torch does with a function or a model. `tests/python/
 page. It runs every cell and compares the result with the same computation in torch's own operators
 (`torch.linalg.eigh` where eigenvalues are apart). *yes* means that they agree. *error* means that keel does not
 support it and raises an error; it never returns wrong numbers. A cell is empty if this version of torch, or the
-machine, does not have the feature.
+machine, does not have the feature. With torch 2.11 AOTInductor crashed while loading models made of torch's own
+operators, so its cells are empty there.
 
 Functions are at full rank, and `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`. With
 its default, which may drop eigenvalues, its second derivatives are errors, as `PcaDenoising`'s are. Layers use the

