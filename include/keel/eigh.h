@@ -66,10 +66,10 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
 namespace cuda {
 /// Tridiagonalisation and divide and conquer: one launch for the whole batch up to n = 128 (float64: 64; n <= 4 by
 /// rotations alone, from 8192 matrices on by another kernel, a thread a matrix), four up to twice that (for every
-/// 528 matrices), a matrix over several multiprocessors up to n = 2048 (temporary memory: 4 matrices for each, of
-/// 512 MB at a time at most, or one); cuSOLVER beyond, where a matrix that it gives up is NaN, by itself, and
-/// not_converged. Cards with less shared memory than an H100 leave more to cuSOLVER: an A100 n > 64 (float64:
-/// n > 128 where a matrix does not fit into all its multiprocessors), an RTX 30 or 40 n > 64 (float64: 32). For every
+/// 528 matrices), a matrix over several multiprocessors up to n = 2048 (temporary memory: four times the matrices,
+/// for as many at a time as 512 MB hold, or one); cuSOLVER beyond, where a matrix that it gives up is NaN, by itself,
+/// and not_converged. Cards with less shared memory than an H100 leave more to cuSOLVER: an A100 n > 64 (float64:
+/// n > 1664), an RTX 30 or 40 n > 64 (float64: 32). What cuSOLVER does for n > 256 may not be captured. For every
 /// stage in namespace cuda: all pointers are the current device's, the work is queued on the stream and
 /// nothing is waited for, so it can be captured in a graph. Throws keel::Error in a build without CUDA.
 template <typename T>

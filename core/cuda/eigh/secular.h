@@ -182,30 +182,40 @@ struct SecularTurn {
   T c, s;
 };
 
-/// Drops every pole so close to its neighbour that turning their vectors into each other leaves an error
-/// below `tolerance`: the turned pair's first weight is zero. Sequential, and needed only where some pair
-/// is that close. `source` is carried along, dropped entries move to dropped_pole / dropped_source.
+/// Where a pole is so close to its lower neighbour that turning their vectors into each other leaves an error below
+/// `tolerance`, does so: the neighbour's weight is then zero, it leaves the update as `dropped_pole`.
+template <typename T>
+KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lower_source, T& pole,
+                                    T& z, int source, T& dropped_pole, SecularTurn<T>& turn) {
+  const T length = std::hypot(lower_z, z);
+  const T c = z / length, s = -lower_z / length;
+  const T gap = pole - lower_pole;
+  if (std::abs(gap * c * s) > tolerance) return false;
+  turn = {source, lower_source, c, s};
+  dropped_pole = lower_pole + gap * s * s;
+  pole = lower_pole + gap * c * c;
+  z = length;
+  return true;
+}
+
+/// Drops every pole that is that close to its neighbour. Sequential, and needed only where some pair is. `source` is
+/// carried along, dropped entries move to dropped_pole / dropped_source.
 template <typename T>
 KEEL_HOST_DEVICE void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source,
                                        int& dropped, T* dropped_pole, int* dropped_source,
                                        int& turns, SecularTurn<T>* turn) {
   int kept = 0;
   for (int j = 1; j < count; ++j) {
-    const T length = std::hypot(z[kept], z[j]);
-    const T c = z[j] / length, s = -z[kept] / length;
-    const T gap = pole[j] - pole[kept];
-    if (std::abs(gap * c * s) > tolerance) {
+    T own_pole = pole[j], own_z = z[j];
+    if (drop_if_close(tolerance, pole[kept], z[kept], source[kept], own_pole, own_z, source[j],
+                      dropped_pole[dropped], turn[turns])) {
+      dropped_source[dropped++] = source[kept];
+      ++turns;
+    } else {
       ++kept;
-      pole[kept] = pole[j];
-      z[kept] = z[j];
-      source[kept] = source[j];
-      continue;
     }
-    turn[turns++] = {source[j], source[kept], c, s};
-    dropped_pole[dropped] = pole[kept] + gap * s * s;
-    dropped_source[dropped++] = source[kept];
-    pole[kept] += gap * c * c;
-    z[kept] = length;
+    pole[kept] = own_pole;
+    z[kept] = own_z;
     source[kept] = source[j];
   }
   count = kept + 1;

@@ -1,6 +1,7 @@
 #include "cuda/eigh/wide.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/eigh/wide/finish.cuh"
 #include "cuda/eigh/wide/leaves.cuh"
@@ -22,7 +23,8 @@ constexpr std::int64_t kMostBytes = std::int64_t(512) << 20;
 
 template <typename T>
 int stride_of(std::int64_t n) {
-  constexpr std::int64_t kUnit = kWideLeaf < T >> 64 ? kWideLeaf<T> : 64;
+  constexpr std::int64_t kUnit = 128;
+  static_assert(kUnit % kWideLeaf<T> == 0);
   return int((n + kUnit - 1) / kUnit * kUnit);
 }
 
@@ -33,7 +35,7 @@ int rows_in_shared(int stride) {
   return int(std::max<std::int64_t>(0, room / (std::int64_t(sizeof(T)) * stride)));
 }
 
-/// As many blocks as the matrices in one batch can have, each with at least so many rows (bench/NOTES.md).
+/// As many blocks as the matrices of one batch can have at once, with eight rows or more (bench/NOTES.md).
 template <typename T>
 WideShape shape_of(std::int64_t n, std::int64_t batch) {
   constexpr std::int64_t kRows = 8;
@@ -77,6 +79,18 @@ template <typename T>
 constexpr int vectors_of_a_warp(int squares) {
   const int registers = squares * int(sizeof(T)) / 4;
   return registers <= 16 ? 4 : registers <= 64 ? 2 : 1;
+}
+
+/// The most shared memory that a block of any step takes, the reduction's apart, which takes what there is.
+template <typename T>
+constexpr std::size_t largest_storage() {
+  const auto finish = []<int SQUARES>(std::integral_constant<int, SQUARES>) {
+    return sizeof(typename WideFinisher<T, SQUARES, vectors_of_a_warp<T>(SQUARES)>::Storage);
+  };
+  return std::max({sizeof(Storage<T, kWideLeaf<T>>), finish(std::integral_constant<int, 8>{}),
+                   finish(std::integral_constant<int, 16>{}),
+                   finish(std::integral_constant<int, 32>{}),
+                   finish(std::integral_constant<int, 64>{})});
 }
 
 template <typename T>
@@ -139,12 +153,21 @@ struct Worker {
   void finish(bool merged, std::int64_t first, T* values, Matrices<T> vectors, EighOrder order,
               EighStatus* status) const {
     by_size<256, 512, 1024, 2048>(shape.stride, [&](auto size) {
-      constexpr int kSquares = decltype(size)::value / 32, kOwn = vectors_of_a_warp<T>(kSquares);
-      using Finisher = WideFinisher<T, kSquares, kOwn>;
-      const unsigned panels = unsigned((shape.n + Finisher::kVectors - 1) / Finisher::kVectors);
-      launch(wide_finish_kernel<T, kSquares, kOwn>, dim3(panels, unsigned(count)),
-             Finisher::kThreads, sizeof(typename Finisher::Storage), queue, false, shape, merged,
-             memory, bytes, first, values, vectors, order, status);
+      constexpr int kSquares = decltype(size)::value / 32, kMost = vectors_of_a_warp<T>(kSquares);
+      const auto with = [&](auto own) {
+        constexpr int kOwn = decltype(own)::value;
+        using Finisher = WideFinisher<T, kSquares, kOwn>;
+        const unsigned panels = unsigned((shape.n + Finisher::kVectors - 1) / Finisher::kVectors);
+        launch(wide_finish_kernel<T, kSquares, kOwn>, dim3(panels, unsigned(count)),
+               Finisher::kThreads, sizeof(typename Finisher::Storage), queue, false, shape, merged,
+               memory, bytes, first, values, vectors, order, status);
+      };
+      // A warp with one vector is done sooner, if there are multiprocessors for so many.
+      const std::int64_t blocks =
+          count * std::int64_t(shape.n / WideFinisher<T, kSquares, 1>::kVectors);
+      if constexpr (kSquares < 64)
+        if (blocks <= 2 * multiprocessors()) return with(std::integral_constant<int, 1>{});
+      with(std::integral_constant<int, kMost>{});
     });
   }
 };
@@ -154,10 +177,10 @@ struct Worker {
 template <typename T>
 bool is_wide(std::int64_t n) {
   if (n <= kWideLeaf<T> || n > kLargestWide) return false;
-  if (!fits_a_block(int(sizeof(Storage<T, kWideLeaf<T>>)))) return false;
+  if (!fits_a_block(int(largest_storage<T>()))) return false;
   const WideShape shape = shape_of<T>(n, 1);
-  // What is beyond shared memory is to be a small part.
-  return shape.shared_rows * 4 >= (shape.n + shape.blocks - 1) / shape.blocks * 3;
+  // What is beyond shared memory is to be the smaller part.
+  return shape.shared_rows * 2 >= (shape.n + shape.blocks - 1) / shape.blocks;
 }
 
 template <typename T>

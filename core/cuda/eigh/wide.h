@@ -11,7 +11,7 @@ inline constexpr std::int64_t kLargestWide = 2048;
 template <typename T>
 bool is_wide(std::int64_t n);
 
-/// eigh with a matrix spread over several multiprocessors, in eight launches and five more for each doubling beyond.
+/// eigh with a matrix spread over several multiprocessors, in four launches and five for each level of merges.
 template <typename T>
 void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                EighStatus* status, const Stream& stream);

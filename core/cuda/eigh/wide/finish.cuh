@@ -22,8 +22,10 @@ struct WideFinisher {
   static constexpr int kFit = 32768 / (kRow * int(sizeof(T)));
   static constexpr int kLot = kFit > 16 ? 16 : kFit;  ///< reflections
   static_assert(kLot >= 2 && SQUARES % kGroup == 0);
-  /// Whether two reflections fit into the registers beside the vectors; if not they are read twice.
-  static constexpr bool kHolds = (2 + OWN) * SQUARES * int(sizeof(T)) <= 512;
+  /// What a vector takes, and whether two reflections are held in registers between their two uses.
+  static constexpr int kRegisters = SQUARES * int(sizeof(T)) / 4;
+  static constexpr bool kHolds = OWN == 1 && kRegisters <= 32;
+  static constexpr int kBlocksAtOnce = OWN * kRegisters <= 64 ? 2 : 1;
   struct Storage {
     union {
       alignas(16) T lot[2][kLot][kRow];
@@ -61,7 +63,7 @@ struct WideFinisher {
   /// Sends for reflections [first, first + kLot), those up to `last`.
   __device__ __forceinline__ void send_for(int first, int last, int buffer) {
     constexpr int kPiece = 16 / int(sizeof(T));
-    const int begin = first / 32 * 32, pieces = (stride - begin) / kPiece;
+    const int begin = first / (32 * kGroup) * (32 * kGroup), pieces = (stride - begin) / kPiece;
     for (int r = warp; r < kLot && first + r <= last; r += kWarps)
       for (int at = lane; at < pieces; at += 32)
         copy_behind(&s.lot[buffer][r][begin + at * kPiece],
@@ -72,28 +74,28 @@ struct WideFinisher {
     end_lot();
   }
 
-  /// Whether squares 4 group to 4 group + 3 hold anything of reflections from k - 1 on.
-  __device__ static bool reaches(int group, int k) { return 32 * kGroup * (group + 1) > k; }
+  /// Whether squares kGroup group to kGroup (group + 1) - 1 hold anything of reflections from k - 1 on. What else is in
+  /// them is zero.
+  __device__ bool reaches(int group, int k) const {
+    return 32 * kGroup * (group + 1) > k && 32 * kGroup * group < stride;
+  }
 
   /// What applying reflections k and k - 1 at a time takes: one's vector along the other's.
   __device__ __forceinline__ void find_overlap(int k, int pair, int buffer) {
     T sum = 0;
 #pragma unroll
     for (int group = 0; group < SQUARES / kGroup; ++group)
-      if (reaches(group, k) && 32 * kGroup * group < stride)
+      if (reaches(group, k))
 #pragma unroll
         for (int j = kGroup * group; j < kGroup * (group + 1); ++j)
-          if (lane + 32 * j >= k && 32 * j < stride)
-            sum +=
-                s.lot[buffer][2 * pair + 1][lane + 32 * j] * s.lot[buffer][2 * pair][lane + 32 * j];
+          sum += entry(2 * pair + 1, j, buffer) * entry(2 * pair, j, buffer);
     sum = warp_sum(sum);
     if (lane == 0) s.overlap[pair] = sum;
   }
 
-  __device__ __forceinline__ T entry(int k, int reflection, int j, int buffer) const {
-    const bool inside = lane + 32 * j >= k && 32 * j < stride;
+  __device__ __forceinline__ T entry(int reflection, int j, int buffer) const {
     const volatile T* const row = s.lot[buffer][reflection];  // or else the compiler holds it
-    return inside ? row[lane + 32 * j] : T(0);
+    return row[lane + 32 * j];
   }
 
   __device__ __forceinline__ void apply_pair(int k, int pair, int buffer) {
@@ -103,7 +105,7 @@ struct WideFinisher {
       if (reaches(group, k))
 #pragma unroll
         for (int j = kGroup * group; j < kGroup * (group + 1); ++j) {
-          const T x0 = entry(k, 2 * pair + 1, j, buffer), x1 = entry(k, 2 * pair, j, buffer);
+          const T x0 = entry(2 * pair + 1, j, buffer), x1 = entry(2 * pair, j, buffer);
           if constexpr (kHolds) {
             x[0][j] = x0;
             x[1][j] = x1;
@@ -130,10 +132,11 @@ struct WideFinisher {
       if (reaches(group, k))
 #pragma unroll
         for (int j = kGroup * group; j < kGroup * (group + 1); ++j) {
-          const T x0 = kHolds ? x[0][kHolds ? j : 0] : entry(k, 2 * pair + 1, j, buffer);
-          const T x1 = kHolds ? x[1][kHolds ? j : 0] : entry(k, 2 * pair, j, buffer);
+          const T x0 = kHolds ? x[0][kHolds ? j : 0] : entry(2 * pair + 1, j, buffer);
+          const T x1 = kHolds ? x[1][kHolds ? j : 0] : entry(2 * pair, j, buffer);
 #pragma unroll
-          for (int i = 0; i < OWN; ++i) vector[i][j] -= first[i] * x0 + second[i] * x1;
+          for (int i = 0; i < OWN; ++i)
+            vector[i][j] = fma(-second[i], x1, fma(-first[i], x0, vector[i][j]));
         }
   }
 
@@ -183,7 +186,8 @@ struct WideFinisher {
 };
 
 template <typename T, int SQUARES, int OWN>
-__global__ void __launch_bounds__(WideFinisher<T, SQUARES, OWN>::kThreads)
+__global__ void __launch_bounds__(WideFinisher<T, SQUARES, OWN>::kThreads,
+                                  WideFinisher<T, SQUARES, OWN>::kBlocksAtOnce)
     wide_finish_kernel(WideShape shape, bool merged_before, unsigned char* memory,
                        std::int64_t bytes, std::int64_t first_matrix, T* values,
                        Matrices<T> vectors, EighOrder order, EighStatus* status) {

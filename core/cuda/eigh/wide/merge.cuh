@@ -22,7 +22,32 @@ inline constexpr int kWidePrepareThreads = 512;
 
 template <typename T>
 std::int64_t wide_prepare_bytes(int half) {
-  return std::int64_t(2 * half) * (3 * sizeof(T) + 2 * sizeof(int)) + 64 * sizeof(int);
+  return std::int64_t(2 * half) * (4 * sizeof(T) + 2 * sizeof(int)) +
+         (kWidePrepareThreads / 32 + 2 * half / 32) * std::int64_t(sizeof(int));
+}
+
+/// Numbers the places i < count for which chosen(i) says so, and calls put(i, how many such there are before i, whether
+/// i is one). Returns how many there are. `counts`: shared memory, one for each warp.
+template <typename Chosen, typename Put>
+__device__ __forceinline__ int number_chosen(int count, int* counts, const Chosen& chosen,
+                                             const Put& put) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  int all = 0;
+  for (int begin = 0; begin < count; begin += kWidePrepareThreads) {
+    const int i = begin + int(threadIdx.x);
+    const bool is = i < count && chosen(i);
+    const unsigned mask = __ballot_sync(0xffffffffu, is);
+    if (lane == 0) counts[warp] = __popc(mask);
+    __syncthreads();
+    int before = all + __popc(mask & ((1u << lane) - 1));
+    for (int other = 0; other < kWidePrepareThreads / 32; ++other) {
+      before += other < warp ? counts[other] : 0;
+      all += counts[other];
+    }
+    if (i < count) put(i, before, is);
+    __syncthreads();
+  }
+  return all;
 }
 
 /// Sorts the poles, sets those aside that the update does not move, and where two alive ones are too close to tell
@@ -35,13 +60,15 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
   const WideParts<T> parts(memory + std::int64_t(blockIdx.y) * bytes, shape.stride);
   const WideMergePlace m(shape.n, half, int(blockIdx.x));
-  const int thread = int(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int thread = int(threadIdx.x);
   T* const value = reinterpret_cast<T*>(shared_memory());
   T* const sorted_value = value + 2 * half;
   T* const sorted_weight = sorted_value + 2 * half;
-  int* const index = reinterpret_cast<int*>(sorted_weight + 2 * half);
+  T* const weight = sorted_weight + 2 * half;
+  int* const index = reinterpret_cast<int*>(weight + 2 * half);
   int* const source = index + 2 * half;
   int* const counts = source + 2 * half;
+  unsigned* const close = reinterpret_cast<unsigned*>(counts + kWidePrepareThreads / 32);
   const T* const vectors = merged_before ? parts.merged : parts.vectors;
   const int first = m.seam - m.base;  // as many rows in the first piece
   const bool joined = m.seam < m.base + m.count;
@@ -79,43 +106,60 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   }
   __syncthreads();
 
-  int alive = 0;
-  for (int begin = 0; begin < m.count; begin += kWidePrepareThreads) {
+  // Those that move, together: pole, weight, index.
+  T* const pole = value;
+  const int alive = number_chosen(
+      m.count, counts, [&](int i) { return source[i] >= 0; },
+      [&](int i, int before, bool moves) {
+        if (moves) {
+          pole[before] = sorted_value[i];
+          weight[before] = sorted_weight[i];
+          index[before] = source[i];
+        } else {
+          parts.dropped_pole[m.base + i - before] = sorted_value[i];
+          parts.dropped_source[m.base + i - before] = ~source[i];
+        }
+      });
+  bool any_close = false;
+  for (int begin = 0; begin < alive; begin += kWidePrepareThreads) {
     const int i = begin + thread;
-    const bool exists = i < m.count, moves = exists && source[i] >= 0;
-    const unsigned mask = __ballot_sync(0xffffffffu, moves);
-    if (lane == 0) counts[warp] = __popc(mask);
-    __syncthreads();
-    int before = alive + __popc(mask & ((1u << lane) - 1));
-    for (int other = 0; other < kWidePrepareThreads / 32; ++other) {
-      before += other < warp ? counts[other] : 0;
-      alive += counts[other];
+    bool is = false;
+    if (i + 1 < alive) {
+      const T x = weight[i], y = weight[i + 1];
+      is = fabs((pole[i + 1] - pole[i]) * x * y) <= tolerance * (x * x + y * y);
     }
-    if (moves) {
-      parts.pole[m.base + before] = sorted_value[i];
-      parts.weight[m.base + before] = sorted_weight[i];
-      parts.source[m.base + before] = source[i];
-    } else if (exists) {
-      parts.dropped_pole[m.base + i - before] = sorted_value[i];
-      parts.dropped_source[m.base + i - before] = ~source[i];
-    }
-    __syncthreads();
+    const unsigned mask = __ballot_sync(0xffffffffu, is);
+    if (thread % 32 == 0 && i < alive) close[i / 32] = mask;
+    any_close = any_close || is;
   }
-
-  bool close = false;
-  for (int i = thread; i + 1 < alive; i += kWidePrepareThreads) {
-    const T x = parts.weight[m.base + i], y = parts.weight[m.base + i + 1];
-    const T gap = parts.pole[m.base + i + 1] - parts.pole[m.base + i];
-    close = close || fabs(gap * x * y) <= tolerance * (x * x + y * y);
-  }
-  close = __syncthreads_or(close);
-  if (thread != 0) return;
   int dropped = m.count - alive, turns = 0;
-  if (close && alive > 1)
-    drop_close_poles(tolerance, alive, parts.pole + m.base, parts.weight + m.base,
-                     parts.source + m.base, dropped, parts.dropped_pole + m.base,
-                     parts.dropped_source + m.base, turns, parts.turn + m.base);
-  parts.merge[m.base] = {rho, alive, turns};
+  if (__syncthreads_or(any_close)) {
+    // One thread, which looks only where a pair is close.
+    for (int word = 0, from = 0; thread == 0 && 32 * word < alive; ++word)
+      for (unsigned left = close[word]; left != 0; left &= left - 1) {
+        int kept = 32 * word + __ffs(int(left)) - 1;
+        if (kept < from) continue;  // gone with the last one
+        for (from = kept + 1; from < alive; kept = from++) {
+          if (!drop_if_close(tolerance, pole[kept], weight[kept], index[kept], pole[from],
+                             weight[from], index[from], parts.dropped_pole[m.base + dropped],
+                             parts.turn[m.base + turns]))
+            break;
+          parts.dropped_source[m.base + dropped++] = index[kept];
+          index[kept] = -1;
+          ++turns;
+        }
+      }
+    __syncthreads();
+  }
+  const int moved = number_chosen(
+      alive, counts, [&](int i) { return index[i] >= 0; },
+      [&](int i, int before, bool stays) {
+        if (!stays) return;
+        parts.pole[m.base + before] = pole[i];
+        parts.weight[m.base + before] = weight[i];
+        parts.source[m.base + before] = index[i];
+      });
+  if (thread == 0) parts.merge[m.base] = {rho, moved, turns};
 }
 
 /// Threads of a warp that share a root.

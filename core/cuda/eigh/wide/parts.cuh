@@ -28,7 +28,7 @@ struct WideMerge {
 /// How a matrix is spread out.
 struct WideShape {
   int n;
-  int stride;  ///< of rows under way: n, up to a whole number of leaves
+  int stride;  ///< of rows under way: n, up to a whole number of 128
   int blocks;  ///< that share a matrix while it is reduced
   int shared_rows;  ///< a block's rows in shared memory; the others, which are done with first, are in global memory
 };

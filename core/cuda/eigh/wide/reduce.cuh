@@ -2,7 +2,7 @@
 
 // Symmetric matrix -> tridiagonal, its rows dealt out in turns to the blocks that share it and kept whole in their
 // shared memory. Every block makes every reflection for itself: a column costs one exchange of mail (a row's product
-// with the new reflection's vector, and its entry of the next column) and two barriers of the block. As in
+// with the new reflection's vector, and its entry of the next column) and three barriers of the block. As in
 // eigh/reduce.cuh a reflection is applied when the next one is multiplied.
 //
 // With y what is left of column k, the vector is x = y - beta e_(k+1): A x = A y - beta A e_(k+1), and the second
@@ -171,10 +171,9 @@ struct WideReducer {
       box[row_of(i)].send(sum, entries<ALL_SHARED>(i)[k + 1], stamp);
   }
 
-  /// What is left of the matrix: rows from k + 1 on.
+  /// What is left of the matrix: all but the first `dead` rows of this block.
   template <bool ALL_SHARED>
-  __device__ __forceinline__ void work_all_rows(int k, Mail<T>* box, unsigned stamp) {
-    const int dead = k + 1 > part ? (k + 1 - part + shape.blocks - 1) / shape.blocks : 0;
+  __device__ __forceinline__ void work_all_rows(int k, int dead, Mail<T>* box, unsigned stamp) {
     for (int first = dead + warp; first < rows;) {
       const int left = (rows - first + kWarps - 1) / kWarps;
       if (left == 1) {
@@ -204,10 +203,12 @@ struct WideReducer {
     const int n = shape.n, stride = shape.stride, first = int(threadIdx.x);
     T own_y[PER] = {};
     T alpha = 0, beta = 0, scale = 0;  // of the last reflection
+    int dead = 0;                      // rows of this block up to k
     // A block whose last row is done has nothing to say, and nobody waits for it.
     const int last = row_of(rows - 1), end = last == n - 1 ? n : last;
     for (int k = 0; k < end; ++k, ++stamp) {
       T product[PER], column[PER], last_v[PER];
+      if (k == row_of(dead)) ++dead;
       receive(boxes + (stamp & 1) * stride, first, kThreads, k, n, stamp, product, column);
       T along = 0;
 #pragma unroll
@@ -247,15 +248,17 @@ struct WideReducer {
         }
       }
       if (k + 1 == n) break;
-      tail = warp_sum(tail);
-      if (lane == 0) s.tail[warp] = tail;
       alpha = reflected(s.next.column, s.next.v, turned(s.next.product, s.next.v));
       __syncthreads();
       Mail<T>* const next_box = boxes + ((stamp + 1) & 1) * stride;
       if (in_global == 0)
-        work_all_rows<true>(k, next_box, stamp + 1);
+        work_all_rows<true>(k, dead, next_box, stamp + 1);
       else
-        work_all_rows<false>(k, next_box, stamp + 1);
+        work_all_rows<false>(k, dead, next_box, stamp + 1);
+      // The mail takes its time: meanwhile the reflection's length.
+      tail = warp_sum(tail);
+      if (lane == 0) s.tail[warp] = tail;
+      __syncthreads();
       tail = sum_over_warps(s.tail);
       beta = alpha;
       scale = 0;
