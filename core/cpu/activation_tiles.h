@@ -93,6 +93,22 @@ void pack_sample_major(const Columns<const T>& x, const A* center, std::int64_t 
   }
 }
 
+/// Zeros where the gate, packed alike, is zero or less. Both hold whole vectors.
+template <typename A>
+void apply_gate(const A* gate, std::int64_t count, A* tile) {
+  for (std::int64_t k = 0; k < count; k += kLanes<A>)
+    store(tile + k, load(gate + k) <= 0 ? Vec<A>{} : load(tile + k));
+}
+
+/// tile + residual, and no less than `least`. Both hold whole vectors.
+template <typename A>
+void add_residual(const A* residual, std::int64_t count, A least, A* tile) {
+  for (std::int64_t k = 0; k < count; k += kLanes<A>) {
+    const Vec<A> sum = load(tile + k) + load(residual + k);
+    store(tile + k, sum < least ? broadcast(least) : sum);
+  }
+}
+
 /// Channel-major tiles are cut into panels of PANEL samples: element (c, k) is at
 /// (k / PANEL * width + c) * PANEL + k % PANEL. Samples beyond `count` up to the next whole
 /// panel hold anything.

@@ -1,6 +1,7 @@
 #include "keel/affine.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "activation_columns.h"
 #include "activations_check.h"
@@ -27,7 +28,7 @@ void run(const AffineTask<T>& task, const Activations<T>& output, const Executor
   executor(slabs * pieces(m, samples), [&](std::int64_t index) {
     const std::int64_t channel = index % slabs * slab, end = std::min(channels, channel + slab);
     const std::int64_t begin = index / slabs * samples, last = std::min(m, begin + samples);
-    Scratch<Accumulator<T>> scratch(kernel.affine_scratch(task.inputs, block));
+    Scratch<Accumulator<T>> scratch(kernel.affine_scratch(task.tiles(), block));
     for (std::int64_t first = begin; first < last; first += kernel.affine_tile)
       for (std::int64_t c = channel; c < end; c += block)
         kernel.affine(task, c, std::min(block, end - c), first,
@@ -43,10 +44,11 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Executor& executor) {
   require_valid("keel::affine", "input", input);
   require_same_shape("keel::affine", "output", input, output);
+  require_plain("keel::affine", "input", input);
   require_per_group("keel::affine", "matrix", input, matrix);
   using A = Accumulator<T>;
   const std::int64_t channels = input.channels, d = input.group_size();
-  const PerChannel<A> centers(channels, center), biases(channels, bias);
+  const PerChannel<A> centers(channels, center), biases(channels, bias), zeros(channels, nullptr);
   Scratch<A> coefficients(channels * d);
   for (std::int64_t i = 0; i < channels; ++i)
     std::copy_n(matrix[i / d] + i % d * matrix.row_stride, d, coefficients + i * d);
@@ -56,7 +58,11 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
                     coefficients,
                     biases.data(),
                     columns(output),
-                    d},
+                    d,
+                    output.rectified ? A(0) : -std::numeric_limits<A>::infinity(),
+                    {},
+                    columns_of(static_cast<const T*>(output.residual), output),
+                    zeros.data()},
       output, executor);
 }
 
@@ -67,10 +73,12 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Activations<T> dL_dinput, const Executor& executor) {
   require_valid("keel::affine_backward", "dL_doutput", dL_doutput);
   require_same_shape("keel::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
+  require_plain("keel::affine_backward", "dL_dinput", dL_dinput);
   require_per_group("keel::affine_backward", "matrix", dL_doutput, matrix);
   const bool through_moments = bool(dL_dcovariance);
   if (through_moments) {
     require_same_shape("keel::affine_backward", "input", dL_doutput, input);
+    require_plain("keel::affine_backward", "input", input);
     require_per_group("keel::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
   }
   using A = Accumulator<T>;
@@ -98,7 +106,9 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                     coefficients,
                     biases.data(),
                     columns(dL_dinput),
-                    d},
+                    d,
+                    -std::numeric_limits<A>::infinity(),
+                    columns_of(dL_doutput.gate, dL_doutput)},
       dL_dinput, executor);
 }
 

@@ -2,6 +2,8 @@
 
 // out = bias + matrix x on channel-major panels, for one input or the sum over two.
 
+#include <limits>
+
 #include "activation_tiles.h"
 #include "scratch_gap.h"
 #include "tile_sizes.h"
@@ -15,7 +17,7 @@ inline constexpr std::int64_t kAffineTile = 128;  // samples, a whole number of 
 
 template <typename A, int ROWS>
 inline void affine_tile(int inputs, std::int64_t depth, const A* matrix, const A* const* panel,
-                        const A* bias, A* out, std::int64_t out_stride) {
+                        const A* bias, A least, A* out, std::int64_t out_stride) {
   Vec<A> sum[ROWS][kTileVectors];
   for (int r = 0; r < ROWS; ++r)
     for (int v = 0; v < kTileVectors; ++v) sum[r][v] = broadcast(bias[r]);
@@ -35,20 +37,22 @@ inline void affine_tile(int inputs, std::int64_t depth, const A* matrix, const A
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v)
-      reinterpret_cast<Vec<A>*>(out + r * out_stride)[v] = sum[r][v];
+      reinterpret_cast<Vec<A>*>(out + r * out_stride)[v] =
+          sum[r][v] < least ? broadcast(least) : sum[r][v];
 }
 
 template <typename A, int ROWS = tile_rows(kTileVectors)>
 inline void affine_rows(std::int64_t rows, int inputs, std::int64_t depth, const A* matrix,
-                        const A* const* panel, const A* bias, A* out, std::int64_t out_stride) {
+                        const A* const* panel, const A* bias, A least, A* out,
+                        std::int64_t out_stride) {
   for (; rows >= ROWS; rows -= ROWS) {
-    affine_tile<A, ROWS>(inputs, depth, matrix, panel, bias, out, out_stride);
+    affine_tile<A, ROWS>(inputs, depth, matrix, panel, bias, least, out, out_stride);
     matrix += std::int64_t{ROWS} * inputs * depth;
     bias += ROWS;
     out += ROWS * out_stride;
   }
   if constexpr (ROWS > 1)
-    affine_rows<A, (ROWS > 4 ? 4 : ROWS / 2)>(rows, inputs, depth, matrix, panel, bias, out,
+    affine_rows<A, (ROWS > 4 ? 4 : ROWS / 2)>(rows, inputs, depth, matrix, panel, bias, least, out,
                                               out_stride);
 }
 
@@ -59,9 +63,9 @@ constexpr std::int64_t affine_tile_size(std::int64_t width) {
 }
 
 template <typename T>
-std::int64_t affine_scratch(int inputs, std::int64_t width) {
+std::int64_t affine_scratch(int tiles, std::int64_t width) {
   using A = Accumulator<T>;
-  return (inputs + 1) * with_gap<A>(affine_tile_size<A>(width));
+  return tiles * with_gap<A>(affine_tile_size<A>(width));
 }
 
 template <typename T>
@@ -76,16 +80,30 @@ void affine(const AffineTask<T>& task, std::int64_t channel, std::int64_t width,
     pack_channel_major<panel_samples, T>(task.input[input], task.center[input], channel, width,
                                          first, count, tile[input]);
   }
+  if (task.gate.data != nullptr) {
+    A* const gate = take(scratch, affine_tile_size<A>(width));
+    pack_channel_major<panel_samples, T>(task.gate, task.center[0], channel, width, first, count,
+                                         gate);
+    apply_gate(gate, (count + panel_samples - 1) / panel_samples * panel_samples * width, tile[0]);
+  }
   A* const out = take(scratch, affine_tile_size<A>(width));
   const std::int64_t depth = task.group_size;
+  const bool adds = task.residual.data != nullptr;
+  const A least = adds ? -std::numeric_limits<A>::infinity() : task.least;
   for (std::int64_t k = 0; k < count; k += panel_samples)
     for (std::int64_t c = 0; c < width; c += depth) {
       const A* panel[2];
       for (int input = 0; input < task.inputs; ++input)
         panel[input] = tile[input] + k * width + c * panel_samples;
       affine_rows<A>(depth, task.inputs, depth, task.matrix + (channel + c) * task.inputs * depth,
-                     panel, task.bias + channel + c, out + c * kAffineTile + k, kAffineTile);
+                     panel, task.bias + channel + c, least, out + c * kAffineTile + k, kAffineTile);
     }
+  if (adds) {
+    A* const residual = take(scratch, affine_tile_size<A>(width));
+    pack_channel_major<kAffineTile, T>(task.residual, task.zeros, channel, width, first, count,
+                                       residual);
+    add_residual(residual, width * kAffineTile, task.least, out);
+  }
   unpack_channel_major<T>(task.output, channel, width, first, count, out, kAffineTile);
 }
 

@@ -79,7 +79,7 @@ std::int64_t moments_scratch(const MomentBlock& block) {
   using A = Accumulator<T>;
   const std::int64_t left = whole_vectors<A>(block.left_width);
   const std::int64_t right = whole_vectors<A>(block.right_width);
-  return with_gap<A>(kMomentsTile * left) +
+  return with_gap<A>(kMomentsTile * left) * (block.gated ? 2 : 1) +
          (block.symmetric ? 0 : with_gap<A>(kMomentsTile * right)) + with_gap<A>(left * right);
 }
 
@@ -96,6 +96,12 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
 
   pack_sample_major<T>(task.left, task.left_center, block.left, block.left_width, first, count,
                        left, left_stride);
+  if (block.gated) {
+    A* const gate = take(scratch, kMomentsTile * left_stride);
+    pack_sample_major<T>(task.left_gate, task.left_center, block.left, block.left_width, first,
+                         count, gate, left_stride);
+    apply_gate(gate, count * left_stride, left);
+  }
   if (!block.symmetric)
     pack_sample_major<T>(task.right, task.right_center, block.right, block.right_width, first,
                          count, right, right_stride);

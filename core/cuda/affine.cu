@@ -50,9 +50,13 @@ void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
   task.divisor = divisor;
   task.bias = bias;
   task.output = output.data;
+  if (output.rectified) task.least = 0;
+  Activations<const T> added = output;
+  added.data = output.residual;
+  if (added) task.residual = source(added, task.slabs);
   task.layout = SampleLayout::of(output);
   task.output_fours =
-      aligned(output.data, alignof(Pack<T>)) &&
+      aligned(output.data, alignof(Pack<T>)) && aligned(output.residual, alignof(Pack<T>)) &&
       (task.layout.channels_last ? task.slabs.even(kPack) : output.positions % kPack == 0);
   if constexpr (sizeof(Accumulator<T>) == 4)
     if (run_on_full_slabs(operation, task, stream)) return;
@@ -68,6 +72,7 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Stream& stream) {
   require_valid("keel::cuda::affine", "input", input);
   require_same_shape("keel::cuda::affine", "output", input, output);
+  require_plain("keel::cuda::affine", "input", input);
   require_per_group("keel::cuda::affine", "matrix", input, matrix);
   const std::array<AffineInput<T>, 1> inputs{{{input, matrix, Coefficient::plain, center}}};
   run_affine<T>("keel::cuda::affine", inputs, 1, bias, output, stream);
@@ -103,9 +108,11 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Activations<T> dL_dinput, const Stream& stream) {
   require_valid("keel::cuda::affine_backward", "dL_doutput", dL_doutput);
   require_same_shape("keel::cuda::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
+  require_plain("keel::cuda::affine_backward", "dL_dinput", dL_dinput);
   require_per_group("keel::cuda::affine_backward", "matrix", dL_doutput, matrix);
   if (dL_dcovariance) {
     require_same_shape("keel::cuda::affine_backward", "input", dL_doutput, input);
+    require_plain("keel::cuda::affine_backward", "input", input);
     require_per_group("keel::cuda::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
   }
   const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, dL_doutput.samples()));

@@ -87,8 +87,12 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   const auto result = make_result(static_cast<const A*>(shift));
   const auto again = [&] {
     if constexpr (sizeof(A) == 4)
-      return SumsAgain<T>{left.data, right.data, SampleLayout::of(left), shift,
-                          shifted ? static_cast<const A*>(shift) : center};
+      return SumsAgain<T>{left.data,
+                          right.data,
+                          SampleLayout::of(left),
+                          shift,
+                          shifted ? static_cast<const A*>(shift) : center,
+                          left.gate};
     else
       return NothingAgain{};
   }();
@@ -120,6 +124,7 @@ template <typename T>
 void partial_moments(Activations<const T> input, const double* wanted, double* sums,
                      const Stream& stream) {
   require_valid("keel::cuda::partial_moments", "input", input);
+  require_plain("keel::cuda::partial_moments", "input", input);
   sum<T>(
       "keel::cuda::partial_moments", input, input, nullptr, {}, true,
       [&](const Accumulator<T>* shift) {
@@ -148,6 +153,7 @@ template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Stream& stream) {
   require_valid("keel::cuda::moments", "input", input);
+  require_plain("keel::cuda::moments", "input", input);
   require_per_group("keel::cuda::moments", "covariance", input, covariance);
   const double count =
       input.samples() > 0 ? double(input.samples()) : std::numeric_limits<double>::quiet_NaN();
@@ -173,6 +179,7 @@ void cross_moments_about_mean(Activations<const T> left, Activations<const T> ri
                               const Stream& stream) {
   require_valid("keel::cuda::cross_moments", "left", left);
   require_same_shape("keel::cuda::cross_moments", "right", left, right);
+  require_plain("keel::cuda::cross_moments", "right", right);
   require_per_group("keel::cuda::cross_moments", "cross", left, cross);
   sum<T>(
       "keel::cuda::cross_moments", left, right, mean, covariance, false,

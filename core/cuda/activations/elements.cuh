@@ -32,4 +32,10 @@ __device__ inline BFloat16 rounded<BFloat16>(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 }
 
+/// Whether a gate lets a number through. NaN does.
+template <typename T>
+__device__ bool is_open(T gate) {
+  return !(widened(gate) <= 0);
+}
+
 }  // namespace keel::cuda

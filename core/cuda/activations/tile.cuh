@@ -43,47 +43,86 @@ struct WarpTile {
     return {widened(two.at[0]), widened(two.at[1])};
   }
 
-  /// One warp starts to copy `count` samples from `first` on of the channels from `channel` on. What lies
-  /// beyond the count is left as it was.
-  static __device__ void fetch(const Source<T>& x, int channel, std::int64_t first, int count,
-                               T* tile) {
+  /// One warp starts to copy `count` samples from `first` on of the channels from `channel` on: the numbers, or those
+  /// of their gate. What lies beyond the count is left as it was.
+  static __device__ void fetch(const Source<T>& x, bool gate, int channel, std::int64_t first,
+                               int count, T* tile) {
+    const T* const data = gate ? x.gate : x.data;
     if (x.vectors)
-      fetch_vectors(x, channel, first, count, tile);
+      fetch_vectors(data, x.layout, channel, first, count, tile);
     else
-      fetch_numbers(x, channel, first, count, tile);
+      fetch_numbers(data, x.layout, channel, first, count, tile);
+  }
+
+  /// What a thread notes of a gate's tile: one bit for each number of its units, those that a warp of two would have.
+  using Bits = unsigned;
+  static constexpr int kUnitsOfTile = kRows * kColumns / kUnitWidth<T>;
+  static constexpr int kUnitsEach = kUnitsOfTile / 64;
+  static_assert(kUnitsEach * kUnitWidth<T> == 32);
+
+  /// The bits of the gates in a tile, of the units that are `thread` (of 64) and every 64th from there.
+  static __device__ Bits open_in(const T* tile, int thread) {
+    Bits bits = 0;
+#pragma unroll
+    for (int k = 0; k < kUnitsEach; ++k) {
+      const auto gate = *reinterpret_cast<const RawUnit<T>*>(unit(tile, thread + 64 * k));
+#pragma unroll
+      for (int v = 0; v < kUnitWidth<T>; ++v)
+        bits |= Bits(is_open(gate.at[v])) << (k * kUnitWidth<T> + v);
+    }
+    return bits;
+  }
+
+  /// Zeros in the tile of the numbers whose bits are not set.
+  static __device__ void close(T* tile, int thread, Bits bits) {
+#pragma unroll
+    for (int k = 0; k < kUnitsEach; ++k) {
+      auto& place = *reinterpret_cast<RawUnit<T>*>(unit(tile, thread + 64 * k));
+      RawUnit<T> numbers = place;
+#pragma unroll
+      for (int v = 0; v < kUnitWidth<T>; ++v)
+        if (!(bits >> (k * kUnitWidth<T> + v) & 1)) numbers.at[v] = T{};
+      place = numbers;
+    }
   }
 
  private:
-  static __device__ void fetch_vectors(const Source<T>& x, int channel, std::int64_t first,
-                                       int count, T* tile) {
+  template <typename U>
+  static __device__ U* unit(U* tile, int n) {
+    constexpr int kAcross = kColumns / kUnitWidth<T>;
+    return tile + n / kAcross * kStride + n % kAcross * kUnitWidth<T>;
+  }
+
+  static __device__ void fetch_vectors(const T* data, const SampleLayout& layout, int channel,
+                                       std::int64_t first, int count, T* tile) {
     constexpr int kWidth = kUnitWidth<T>, kAcross = kColumns / kWidth, kDown = 32 / kAcross;
     const int lane = int(threadIdx.x) % 32;
     const int row = lane / kAcross, column = lane % kAcross * kWidth;
     T* to = tile + row * kStride + column;
     if constexpr (LAST) {
-      const T* from = x.data + (first + row) * x.layout.channels + channel + column;
+      const T* from = data + (first + row) * layout.channels + channel + column;
 #pragma unroll
       for (int k = 0; k < kRows / kDown; ++k)
         if (row + k * kDown < count)
-          copy_async<16>(to + k * kDown * kStride, from + k * kDown * x.layout.channels);
+          copy_async<16>(to + k * kDown * kStride, from + k * kDown * layout.channels);
     } else {
       if (column >= count) return;
-      const T* from = x.data + x.layout.offset(x.layout.start(first + column), 0, channel + row);
+      const T* from = data + layout.offset(layout.start(first + column), 0, channel + row);
 #pragma unroll
       for (int k = 0; k < kRows / kDown; ++k)
-        copy_async<16>(to + k * kDown * kStride, from + k * kDown * x.layout.positions);
+        copy_async<16>(to + k * kDown * kStride, from + k * kDown * layout.positions);
     }
   }
 
-  static __device__ void fetch_numbers(const Source<T>& x, int channel, std::int64_t first,
-                                       int count, T* tile) {
-    const auto start = x.layout.start(first);
+  static __device__ void fetch_numbers(const T* data, const SampleLayout& layout, int channel,
+                                       std::int64_t first, int count, T* tile) {
+    const auto start = layout.start(first);
 #pragma unroll 1
     for (int n = int(threadIdx.x) % 32; n < kRows * kColumns; n += 32) {
       const int row = n / kColumns, column = n % kColumns;
       const int sample = LAST ? row : column, slot = LAST ? column : row;
       if (sample >= count) continue;
-      const T* from = x.data + x.layout.offset(start, sample, channel + slot);
+      const T* from = data + layout.offset(start, sample, channel + slot);
       T* to = tile + row * kStride + column;
       if constexpr (sizeof(T) == 4)
         copy_async<4>(to, from);

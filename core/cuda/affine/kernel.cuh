@@ -5,6 +5,8 @@
 // coefficients of a slab stay in shared memory; only groups that take several slabs load them again for
 // each part.
 
+#include <limits>
+
 #include "cuda/activations/stage.cuh"
 #include "cuda/affine/task.h"
 
@@ -25,6 +27,13 @@ struct AffineTerm {
   Matrices<const A> spread;  ///< covariance about the center, null if not known
 };
 
+/// A number as it is written: no less than that, and with what `residual` points to added, if that is not null.
+template <typename T>
+__device__ T written(Accumulator<T> x, const T* residual, Accumulator<T> least) {
+  if (residual != nullptr) x += widened(*residual);
+  return rounded<T>(x < least ? least : x);
+}
+
 template <typename T>
 struct AffineTask {
   using A = Accumulator<T>;
@@ -34,12 +43,20 @@ struct AffineTask {
   A divisor = 1;
   const A* bias = nullptr;
   T* output = nullptr;
-  bool output_fours = false;  ///< four outputs can be written at a time
+  Source<T> residual;                             ///< added to the output; without data: none
+  A least = -std::numeric_limits<A>::infinity();  ///< what is less is written as this
+  bool output_fours = false;                      ///< four outputs can be written at a time
   SampleLayout layout;
   Slabs slabs;
   std::int64_t tiles = 0;   ///< of samples
   std::int64_t stride = 0;  ///< blocks that share a slab
   bool stays = false;       ///< tables and coefficients are loaded once, one for each term
+
+  /// Whether there is more to reading or writing than the numbers: a gate, a residual or ReLU.
+  bool ends() const {
+    return terms[0].input.gate != nullptr || residual.data != nullptr ||
+           least > -std::numeric_limits<A>::infinity();
+  }
 };
 
 /// Rows are what is summed over (channels of the input), columns the channels of the output.
@@ -178,15 +195,15 @@ struct AffineBlock {
           const int local = (sample_pack + 16 * p) * kPack;
           if (local >= count) continue;
           if (task.output_fours) {
-            *reinterpret_cast<Pack<T>*>(task.output + task.layout.offset(start, local, c)) = {
-                rounded<T>(at[h][i][p * kPack]), rounded<T>(at[h][i][p * kPack + 1]),
-                rounded<T>(at[h][i][p * kPack + 2]), rounded<T>(at[h][i][p * kPack + 3])};
+            const std::int64_t place = task.layout.offset(start, local, c);
+            write_four(task, place,
+                       {at[h][i][p * kPack], at[h][i][p * kPack + 1], at[h][i][p * kPack + 2],
+                        at[h][i][p * kPack + 3]});
           } else {
 #pragma unroll
             for (int v = 0; v < kPack; ++v)
               if (local + v < count)
-                task.output[task.layout.offset(start, local + v, c)] =
-                    rounded<T>(at[h][i][p * kPack + v]);
+                write_one(task, task.layout.offset(start, local + v, c), at[h][i][p * kPack + v]);
           }
         }
       }
@@ -204,19 +221,32 @@ struct AffineBlock {
         const int slot = (channel_pack + 8 * h) * kPack;
         if (task.output_fours) {
           if (channel[slot] >= 0)
-            *reinterpret_cast<Pack<T>*>(task.output +
-                                        task.layout.offset(start, local, channel[slot])) = {
-                rounded<T>(at[h][0][k]), rounded<T>(at[h][1][k]), rounded<T>(at[h][2][k]),
-                rounded<T>(at[h][3][k])};
+            write_four(task, task.layout.offset(start, local, channel[slot]),
+                       {at[h][0][k], at[h][1][k], at[h][2][k], at[h][3][k]});
         } else {
 #pragma unroll
           for (int i = 0; i < kPack; ++i)
             if (channel[slot + i] >= 0)
-              task.output[task.layout.offset(start, local, channel[slot + i])] =
-                  rounded<T>(at[h][i][k]);
+              write_one(task, task.layout.offset(start, local, channel[slot + i]), at[h][i][k]);
         }
       }
     }
+  }
+
+  static __device__ void write_one(const AffineTask<T>& task, std::int64_t place, A number) {
+    const T* const added = task.residual.data != nullptr ? task.residual.data + place : nullptr;
+    task.output[place] = written<T>(number, added, task.least);
+  }
+
+  static __device__ void write_four(const AffineTask<T>& task, std::int64_t place,
+                                    const Pack<A>& numbers) {
+    Pack<T> added, made;
+    const bool adds = task.residual.data != nullptr;
+    if (adds) added = *reinterpret_cast<const Pack<T>*>(task.residual.data + place);
+#pragma unroll
+    for (int v = 0; v < kPack; ++v)
+      made.at[v] = written<T>(numbers.at[v], adds ? &added.at[v] : nullptr, task.least);
+    *reinterpret_cast<Pack<T>*>(task.output + place) = made;
   }
 };
 
@@ -279,7 +309,8 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
       const std::int64_t next_n = next > 0 ? n : n + task.stride;
       await_copies();
       Loads::template settle<false, typename Block::Places>(
-          task.terms[term].input, {channel[which], center[which]}, count_of(n), raw, tile);
+          task.terms[term].input, {channel[which], center[which]},
+          task.layout.start(n * Block::kSamples), count_of(n), raw, tile);
       if (!stays) {
         load_coefficients(task, task.terms[term], slab, first_slab + step % parts, coefficients);
         if (next_n < task.tiles) load_tables(next / parts, first_slab + next % parts, next_which);

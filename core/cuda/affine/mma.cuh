@@ -177,37 +177,47 @@ struct AffineMma {
     }
   }
 
-  /// Rounds four neighbours, of row g (or 8 further) of the tiles (m, n) and (m, n + 1).
-  __device__ Pack<T> four(int m, int n, int h, const float (&bias)[4]) const {
-    Pack<T> made;
+  /// Rounds four neighbours, of row g (or 8 further) of the tiles (m, n) and (m, n + 1). ENDS: `residual` is null or four
+  /// numbers to add, and none is less than `least`.
+  template <bool ENDS>
+  __device__ Pack<T> four(int m, int n, int h, const float (&bias)[4], const T* residual,
+                          float least) const {
+    Pack<T> made, added;
+    if (ENDS && residual != nullptr) added = *reinterpret_cast<const Pack<T>*>(residual);
 #pragma unroll
     for (int v = 0; v < 4; ++v) {
       const int r = 2 * h + v / 2;
-      made.at[v] = rounded<T>(large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v]);
+      const float sum = large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v];
+      if constexpr (ENDS)
+        made.at[v] = written<T>(sum, residual != nullptr ? &added.at[v] : nullptr, least);
+      else
+        made.at[v] = rounded<T>(sum);
     }
     return made;
   }
 
-  __device__ void write(const AffineTask<T>& task, const float* bias, int channel,
-                        std::int64_t first, int count) const {
+  /// `residual`: null, or a tile of what is added.
+  template <bool ENDS>
+  __device__ void write_tile(const AffineTask<T>& task, const float* bias, const T* residual,
+                             int channel, std::int64_t first, int count) const {
     if (task.output_fours)  // asked once: the two ways apart are shorter than side by side
-      write<true>(task, bias, channel, first, count);
+      write<ENDS, true>(task, bias, residual, channel, first, count);
     else
-      write<false>(task, bias, channel, first, count);
+      write<ENDS, false>(task, bias, residual, channel, first, count);
   }
 
-  template <bool FOURS>
-  __device__ void write(const AffineTask<T>& task, const float* bias, int channel,
-                        std::int64_t first, int count) const {
+  template <bool ENDS, bool FOURS>
+  __device__ void write(const AffineTask<T>& task, const float* bias, const T* residual,
+                        int channel, std::int64_t first, int count) const {
     if constexpr (LAST)
-      write_samples<FOURS>(task, bias, channel, first, count);
+      write_samples<ENDS, FOURS>(task, bias, residual, channel, first, count);
     else
-      write_channels<FOURS>(task, bias, channel, first, count);
+      write_channels<ENDS, FOURS>(task, bias, residual, channel, first, count);
   }
 
-  template <bool FOURS>
-  __device__ void write_channels(const AffineTask<T>& task, const float* bias, int channel,
-                                 std::int64_t first, int count) const {
+  template <bool ENDS, bool FOURS>
+  __device__ void write_channels(const AffineTask<T>& task, const float* bias, const T* residual,
+                                 int channel, std::int64_t first, int count) const {
     const auto start = task.layout.start(first);
 #pragma unroll
     for (int n = 0; n < kColumns; n += 2) {
@@ -220,7 +230,9 @@ struct AffineMma {
         for (int h = 0; h < 2; ++h) {
           const int slot = 16 * m + 8 * h;
           const float b = bias[slot + g];
-          const Pack<T> made = four(m, n, h, {b, b, b, b});
+          const T* const added =
+              ENDS && residual != nullptr ? residual + (slot + g) * Tile::kStride + local : nullptr;
+          const Pack<T> made = this->template four<ENDS>(m, n, h, {b, b, b, b}, added, task.least);
           if constexpr (FOURS) {
             *reinterpret_cast<Pack<T>*>(to + slot * task.layout.positions) = made;
           } else {
@@ -233,9 +245,9 @@ struct AffineMma {
     }
   }
 
-  template <bool FOURS>
-  __device__ void write_samples(const AffineTask<T>& task, const float* bias, int channel,
-                                std::int64_t first, int count) const {
+  template <bool ENDS, bool FOURS>
+  __device__ void write_samples(const AffineTask<T>& task, const float* bias, const T* residual,
+                                int channel, std::int64_t first, int count) const {
     T* to = task.output + (first + g) * task.layout.channels + channel;
 #pragma unroll
     for (int m = 0; m < kRows; ++m)
@@ -246,8 +258,11 @@ struct AffineMma {
 #pragma unroll
         for (int n = 0; n < kColumns; n += 2) {
           const int slot = 8 * n + 4 * t;
-          const Pack<T> made =
-              four(m, n, h, {bias[slot], bias[slot + 1], bias[slot + 2], bias[slot + 3]});
+          const T* const added =
+              ENDS && residual != nullptr ? residual + (local + g) * Tile::kStride + slot : nullptr;
+          const Pack<T> made = this->template four<ENDS>(
+              m, n, h, {bias[slot], bias[slot + 1], bias[slot + 2], bias[slot + 3]}, added,
+              task.least);
           T* place = to + local * task.layout.channels + slot;
           if constexpr (FOURS) {
             *reinterpret_cast<Pack<T>*>(place) = made;

@@ -252,10 +252,12 @@ __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>
   for (int first = 0; first < length; first += task.rows) {
     const int count = count_from(first);
     await_copies();
-    Loads::template settle<true, Places>(task.left, {channel[0], center[0]}, count, raw, tiles);
+    const auto start = task.left.layout.start(begin + first);
+    Loads::template settle<true, Places>(task.left, {channel[0], center[0]}, start, count, raw,
+                                         tiles);
     if constexpr (!SAME)
-      Loads::template settle<true, Places>(task.right, {channel[1], center[1]}, count, raw_right,
-                                           tiles + Block::kTile);
+      Loads::template settle<true, Places>(task.right, {channel[1], center[1]}, start, count,
+                                           raw_right, tiles + Block::kTile);
     __syncthreads();
     if (first + task.rows < length) fetch(first + task.rows);
 
