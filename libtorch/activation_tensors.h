@@ -36,6 +36,17 @@ inline Tensor in_order(const Tensor& tensor, Order order) {
   return tensor.movedim(1, -1).contiguous().movedim(-1, 1);
 }
 
+inline Tensor in_order_if_any(const Optional<Tensor>& tensor, Order order) {
+  const Tensor given = or_undefined(tensor);
+  return given.defined() ? in_order(given, order) : given;
+}
+
+/// What the core reads of a tensor that may not be there.
+template <typename T>
+const T* core_data(const Tensor& tensor) {
+  return tensor.defined() ? static_cast<const T*>(tensor.data_ptr()) : nullptr;
+}
+
 inline Tensor empty_activations(const Tensor& like, Order order) {
   if (order == Order::contiguous) return like.new_empty_symint(like.sym_sizes());
   return like.new_empty_symint(like.movedim(1, -1).sym_sizes()).movedim(-1, 1);
@@ -72,6 +83,19 @@ inline Tensor empty_group_matrices(const Tensor& activations, std::int64_t group
 inline Tensor as_shift(const Optional<Tensor>& shift) {
   const Tensor given = or_undefined(shift);
   return given.defined() ? given.to(at::kDouble).contiguous() : given;
+}
+
+/// Zeros where `output` is zero or less: ReLU where that is the tensor itself, and its way back where it is what ReLU
+/// gave. On the CPU not by torch's own, which has no kernel for every type there.
+inline Tensor rectified(const Tensor& tensor, const Tensor& output) {
+  if (tensor.is_cuda()) return at::threshold_backward(tensor, output, /*threshold=*/0);
+  return at::where(output <= 0, at::zeros({}, tensor.options()), tensor);
+}
+
+/// tensor + residual, if there is one, and ReLU of that.
+inline Tensor ended(Tensor tensor, bool relu, const Tensor& residual) {
+  if (residual.defined()) tensor = tensor + residual;
+  return relu ? rectified(tensor, tensor) : tensor;
 }
 
 /// matrix^T vector of each group: (G, d, d) and (C) give (C). Not by matmul: a BLAS with threads of

@@ -84,7 +84,8 @@ void more_matrices(const OperatorHandle& op, Stack* stack) {
 
 /// By its name: whether it is (N, C, *). All others are (C, *) or (G, *). An only result has no name.
 bool has_samples(const std::string& name) {
-  const char* const names[] = {"input", "grad_output", "left", "right", "output", "grad_input", ""};
+  const char* const names[] = {"input",  "grad_output", "left",     "right",
+                               "output", "grad_input",  "residual", ""};
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 

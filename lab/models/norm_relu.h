@@ -12,7 +12,8 @@ struct Forked {
 };
 
 /// max(0, norm(input) + residual), of any layer of make_norm. Where BatchNorm is fused (fused_norm.h) that is two passes
-/// over the activations and no rounding in between; elsewhere the norm, the addition and ReLU one by one.
+/// over the activations and no rounding in between. A whitening layer has both inside. Elsewhere it is the norm,
+/// the addition and ReLU one by one.
 Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input,
                  const torch::Tensor& residual = {});
 

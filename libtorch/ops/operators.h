@@ -80,7 +80,8 @@ std::tuple<Tensor, Tensor> cross_moments(const Tensor& left, const Tensor& right
                                          const Optional<Tensor>& center, std::int64_t groups);
 
 Tensor affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-              const Optional<Tensor>& bias);
+              const Optional<Tensor>& bias, bool relu = false,
+              const Optional<Tensor>& residual = {});
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> layer_matrix(const Tensor& covariance, StringView map,
                                                         StringView rule);
@@ -106,26 +107,30 @@ void running_average(const Tensor& running_mean, const Tensor& running_matrix,
 /// output, mean, covariance, layer_matrix, values, vectors, rank: all that backward needs.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forward(
     const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-    std::int64_t groups, StringView map, StringView rule);
+    std::int64_t groups, StringView map, StringView rule, bool relu,
+    const Optional<Tensor>& residual);
 
 /// The same with the moments of all processes, out of the sum of their partial_moments.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_apply(
     const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
     std::int64_t groups, const Tensor& sums, const Optional<Tensor>& shift, StringView map,
-    StringView rule);
+    StringView rule, bool relu, const Optional<Tensor>& residual);
 
-/// The gradients of input, weight and bias.
+/// The gradients of input, weight and bias. Here and below `output` is what forward gave with ReLU, and nothing
+/// without, or where grad_output is that of the number before ReLU already.
 std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, const Tensor& input,
                                                    const Optional<Tensor>& weight,
                                                    const Tensor& mean, const Tensor& covariance,
                                                    const Tensor& layer_matrix, const Tensor& values,
                                                    const Tensor& vectors, const Tensor& rank,
-                                                   StringView map, StringView rule);
+                                                   StringView map, StringView rule,
+                                                   const Optional<Tensor>& output);
 
 /// What processes add up in backward (C + C d), and this one's gradients of weight and bias.
 std::tuple<Tensor, Tensor, Tensor> whiten_backward_sums(
     const Tensor& grad_output, const Tensor& input, const Tensor& mean, const Tensor& covariance,
-    const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors, const Tensor& rank);
+    const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors, const Tensor& rank,
+    const Optional<Tensor>& output);
 
 /// The gradient of the input. `count` (1), float64, is the number of all processes' samples.
 Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
@@ -133,6 +138,6 @@ Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
                              const Tensor& covariance, const Tensor& layer_matrix,
                              const Tensor& values, const Tensor& vectors, const Tensor& rank,
                              const Tensor& sums, const Tensor& count, StringView map,
-                             StringView rule);
+                             StringView rule, const Optional<Tensor>& output);
 
 }  // namespace keel::ops

@@ -53,8 +53,10 @@ def _of_svd(matrix: Tensor, rule: str = "masked") -> _Seen:
     return _Seen(result, result[1], None, rule)
 
 
-def _of_layer(input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact") -> _Seen:
-    result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule)
+def _of_layer(
+    input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact", *ending: Any
+) -> _Seen:
+    result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule, *ending)
     return _Seen(result, result[4], result[6], rule)
 
 

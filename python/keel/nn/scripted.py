@@ -26,11 +26,13 @@ def forward(
     rule: str,
     momentum: Optional[float],
     eps: float,
+    relu: bool,
+    residual: Optional[Tensor],
 ) -> Tensor:
     """As :meth:`keel.nn.Whitening.forward`. The operators check the input."""
     if training or running_mean is None or running_matrix is None or num_batches_tracked is None:
         output, mean, covariance, layer_matrix, _, _, _ = torch.ops.keel.whiten_forward(
-            input, weight, bias, groups, map, rule
+            input, weight, bias, groups, map, rule, relu, residual
         )
         if running_mean is not None and running_matrix is not None and num_batches_tracked is not None:
             with torch.no_grad():
@@ -45,4 +47,4 @@ def forward(
         matrix = matrix * scale.view(groups, 1, -1)
     if weight is not None:
         matrix = _in_statistics_type(weight).view(groups, -1, 1) * matrix
-    return torch.ops.keel.affine(input, matrix, running_mean, bias)
+    return torch.ops.keel.affine(input, matrix, running_mean, bias, relu, residual)

@@ -45,6 +45,11 @@ class Whitening(nn.Module):
             ``torch.distributed``'s groups, or "world" for all of them, looked up at every step. All
             must take every step, forward and backward; some may have no samples. None stands for this
             process alone. See docs/distributed.md.
+        activation: "relu" for max(0, y) behind all that, in the same pass: outputs and gradients are those of
+            :class:`torch.nn.ReLU` behind the layer. None for none. May be set at any time.
+
+    ``layer(x, residual)`` adds a tensor of the input's shape and type to the output, before the activation, in the
+    same pass.
 
     A batch whose statistics are not finite gives NaN in the groups concerned and leaves the running statistics and
     ``num_batches_tracked`` as they were. Of the last step on batch statistics the layer has ``kept`` (groups), int64:
@@ -69,6 +74,7 @@ class Whitening(nn.Module):
         process_group: synchronise.ProcessGroup = None,
         device: Optional[torch.device] = None,
         dtype: Optional[torch.dtype] = None,
+        activation: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -81,6 +87,7 @@ class Whitening(nn.Module):
         self.rule = rules.value_of(self._name(), "rule", rules.SPECTRAL_RULES, rule)
         rank = self._default_rank(eps) if rank is None else rank
         self.rank = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
+        self.activation = activation
         self.process_group = process_group
         self._forget_step()
         self._warned = False
@@ -113,7 +120,8 @@ class Whitening(nn.Module):
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         _rename(state["_buffers"], "running_subspace", "running_matrix")
-        state.setdefault("process_group", None)  # of layers pickled before there was one
+        for option in ("process_group", "activation"):  # of layers pickled before there was one
+            state.setdefault(option, None)
         super().__setstate__(state)
 
     # What a layer of this family says of itself.
@@ -154,31 +162,38 @@ class Whitening(nn.Module):
         if self.track_running_stats and update_bn.asks():
             yield "", update_bn.StandIn(self)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         if torch.jit.is_scripting():
-            return self._forward_scripted(input)
-        return self._forward(input)
+            return self._forward_scripted(input, residual)
+        return self._forward(input, residual)
 
     @torch.jit.unused
-    def _forward(self, input: Tensor) -> Tensor:
+    def _forward(self, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         if isinstance(input, torch.fx.Proxy):
-            return inference.as_leaf(self._name(), self, input)
+            return inference.as_leaf(self._name(), self, input, residual)
         self._check_input(input)
         if self.training or not self.track_running_stats:
-            return self._forward_batch(input)
+            return self._forward_batch(input, residual)
         matrix, center, bias = self._evaluation()
         if inference.exporting():
-            return inference.conv1x1(input, matrix, center, bias)
-        return torch.ops.keel.affine(input, matrix, center, bias)
+            output = inference.conv1x1(input, matrix, center, bias)
+            if residual is not None:
+                output = output + residual
+            return nn.functional.relu(output) if self._relu() else output
+        return torch.ops.keel.affine(input, matrix, center, bias, self._relu(), residual)
 
     def extra_repr(self) -> str:
-        group = self.process_group
+        given = [
+            f", {option}={value}"
+            for option, value in (("activation", self.activation), ("process_group", self.process_group))
+            if value is not None
+        ]
         return (
             f"{self.num_features}, group_size={self.group_size}, eps={self.eps}, "
             f"momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, rule={self.rule!r}, "
             f"rank={self.rank!r}"
-        ) + ("" if group is None else f", process_group={group}")
+        ) + "".join(given)
 
     # torch.jit.script.
 
@@ -189,15 +204,15 @@ class Whitening(nn.Module):
                 f"{self._name()}: torch.jit.script takes no layer over several processes, got "
                 f"process_group={self.process_group!r}"
             )
-        self._settings = self._texts()
+        self._settings = (*self._texts(), self._relu())
         return self
 
-    def _forward_scripted(self, input: Tensor) -> Tensor:
-        map, rule = self._settings
+    def _forward_scripted(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
+        map, rule, relu = self._settings
         return scripted.forward(
             input, self.weight, self.bias, self.running_mean, self.running_matrix,
             getattr(self, "running_variance", None), self.num_batches_tracked, self.training,
-            self.groups, map, rule, self.momentum, self.eps,
+            self.groups, map, rule, self.momentum, self.eps, relu, residual,
         )  # fmt: skip
 
     # Inference.
@@ -207,7 +222,8 @@ class Whitening(nn.Module):
 
         The layer before must compute what its parameters ``weight`` and ``bias`` say: one with forward
         hooks, parametrizations (also old-style weight_norm, spectral_norm, prune) or a forward of its
-        own is an error.
+        own is an error. So is an activation of this layer, which no convolution has: set it to None first, and put
+        :class:`torch.nn.ReLU` behind the result.
 
         >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
         >>> x = torch.randn(4, 3, 9, 9)
@@ -226,6 +242,11 @@ class Whitening(nn.Module):
 
     def _foldable(self, operation: str) -> Tuple[Tensor, Tensor]:
         """y = matrix x + shift in evaluation, in float64."""
+        if self.activation is not None:
+            raise ValueError(
+                f"{self._name()}.{operation}: expected activation=None, got {self.activation!r}; set it to "
+                "None and put torch.nn.ReLU behind the result"
+            )
         if self.training or not self.track_running_stats:
             got = "training mode" if self.training else "track_running_stats=False"
             raise RuntimeError(
@@ -258,7 +279,12 @@ class Whitening(nn.Module):
         """Map and rule."""
         return self._map_text(), rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
 
-    def _forward_batch(self, input: Tensor) -> Tensor:
+    def _relu(self) -> bool:
+        if self.activation not in (None, "relu"):
+            raise ValueError(f"{self._name()}: expected activation 'relu' or None, got {self.activation!r}")
+        return self.activation is not None
+
+    def _forward_batch(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
         # SyncBatchNorm's habit: a layer in evaluation keeps to itself.
         own = self.process_group if self.training else None
         group, processes = synchronise.members(self._name(), own)
@@ -266,11 +292,11 @@ class Whitening(nn.Module):
         map, rule = self._texts()
         if processes > 1:
             output, mean, covariance, layer_matrix, values, _, kept = synchronise.whiten(
-                input, self.weight, self.bias, self.groups, group, map, rule
+                input, self.weight, self.bias, self.groups, group, map, rule, self._relu(), residual
             )
         else:
             output, mean, covariance, layer_matrix, values, _, kept = torch.ops.keel.whiten_forward(
-                input, self.weight, self.bias, self.groups, map, rule
+                input, self.weight, self.bias, self.groups, map, rule, self._relu(), residual
             )
         self.kept, self.eigenvalues, self.covariance = transforms.kept(kept, values, covariance)
         if self.training and self.track_running_stats:
@@ -317,6 +343,7 @@ class Whitening(nn.Module):
                 raise ValueError(
                     f"{self._name()}: expected a momentum in [0, 1] or None, got {self.momentum}"
                 )
+        self._relu()
         rules.flag(self._name(), "affine", self.affine)
         rules.flag(self._name(), "track_running_stats", self.track_running_stats)
         rules.checked("layer_map", self._map_text())
