@@ -19,4 +19,8 @@ void measure_stages(Record& record);
 /// beside BatchNorm2d and one keel eigh of that size; peak memory beside BatchNorm2d's.
 void measure_layers(Record& record);
 
+/// The same of a norm with the ReLU behind it, as a captured graph: whitening with ReLU inside and apart, BatchNorm2d and
+/// ReLU, and a BatchNorm with ReLU inside.
+void measure_norm_relu(Record& record);
+
 }  // namespace keel::bench

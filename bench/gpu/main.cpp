@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
     const bool help = std::strcmp(argv[i], "--help") == 0;
     fmt::print(
         help ? stdout : stderr,
-        "usage: keel_bench_gpu [--json=FILE] [--tree=COMMIT] [--only=eigh|svd|stages|layers]\n"
+        "usage: keel_bench_gpu [--json=FILE] [--tree=COMMIT] [--only=eigh|svd|stages|layers|relu]\n"
         "Times keel and its peers (cuSOLVER, torch.linalg, BatchNorm2d) on one GPU and\n"
         "says of each target whether it was reached.\n");
     return help ? 0 : 2;
@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
     const std::pair<const char*, void (*)(Record&)> parts[] = {{"eigh", measure_eigh},
                                                                {"svd", measure_rectangles},
                                                                {"stages", measure_stages},
-                                                               {"layers", measure_layers}};
+                                                               {"layers", measure_layers},
+                                                               {"relu", measure_norm_relu}};
     Record record(context(tree), json);
     bool any = false;
     for (const auto& [name, measure] : parts) {
@@ -68,7 +69,8 @@ int main(int argc, char** argv) {
       any = true;
       measure(record);
     }
-    if (!any) throw std::runtime_error("expected --only=eigh, svd, stages or layers, got " + only);
+    if (!any)
+      throw std::runtime_error("expected --only=eigh, svd, stages, layers or relu, got " + only);
     record.print_targets();
     record.write();
   } catch (const std::exception& error) {
