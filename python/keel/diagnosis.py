@@ -55,7 +55,10 @@ class _Record:
             gap = values.diff(dim=-1).abs().amin(-1)
         if gap is not None:
             self.take("gap", (gap.double() / largest.clamp_min(tiny)).amin(), torch.minimum)
-        self.take("condition", (largest / values.abs().amin(-1).clamp_min(tiny)).amax(), torch.maximum)
+        condition = largest / values.abs().amin(-1).clamp_min(tiny)
+        # Of a singular matrix a large number: infinity and NaN are for those that hold them.
+        condition = torch.where(largest.isfinite(), condition.clamp_max(torch.finfo(torch.double).max), condition)
+        self.take("condition", condition.amax(), torch.maximum)
         if seen.kept is not None:
             self.take("kept", seen.kept.amin().double(), torch.minimum)
 
