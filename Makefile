@@ -1,6 +1,6 @@
 # A thin front: each target is a few commands that can be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel install deb test-deb docs demo test ctest test-clang test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
+.PHONY: help setup wheel install deb test-deb docs demo test test-built ctest test-clang test-machines test-kills test-sanitize test-gpu fuzz bench bench-gpu lint clean
 jobs := $(shell nproc)
 werror := -DKEEL_WERROR=$(if $(CI),ON,OFF)
 # One more than there are cores: some tests wait for a timeout.
@@ -58,8 +58,12 @@ test: setup
 	cmake --build --preset release
 	@# The CUDA code compiles where tests wait for something.
 	nice scripts/build-cuda > build/cuda-check.log 2>&1 & cuda=$$!; \
-	ctest --preset release --parallel $(tests_at_once); tests=$$?; \
+	$(MAKE) --no-print-directory test-built; tests=$$?; \
 	if wait $$cuda; then tail -n 1 build/cuda-check.log; else cat build/cuda-check.log; exit 1; fi; exit $$tests
+
+# Of `make test`, what comes after the build.
+test-built:
+	ctest --preset release --parallel $(tests_at_once)
 	scripts/test-machines --quick
 	cmake --preset sanitize $(werror)
 	cmake --build --preset sanitize

@@ -25,6 +25,17 @@ void require_valid(const char* operation, const char* name, const Activations<T>
               " (N, C, S) with groups that divide C, got " + shape(x));
 }
 
+/// Of activations that a stage reads or writes as they are.
+template <typename T>
+void require_plain(const char* operation, const char* name, const Activations<T>& x) {
+  if (x.gate == nullptr && x.residual == nullptr && !x.rectified) return;
+  throw Error(std::string(operation) + ": expected " + name +
+              " without a gate, residual or ReLU, got one with " +
+              (x.gate != nullptr       ? "a gate"
+               : x.residual != nullptr ? "a residual"
+                                       : "ReLU"));
+}
+
 template <typename T, typename U>
 void require_same_shape(const char* operation, const char* name, const Activations<T>& expected,
                         const Activations<U>& given) {

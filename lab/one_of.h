@@ -1,5 +1,8 @@
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -12,9 +15,8 @@ namespace keel::lab {
 inline void require_one_of(const std::string& who, const std::string& option,
                            const std::string& given, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), given) != known.end()) return;
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  throw Error(who + ": expected " + option + " to be one of " + list + ", got '" + given + "'");
+  throw Error(fmt::format("{}: expected {} to be one of {}, got '{}'", who, option,
+                          fmt::join(known, ", "), given));
 }
 
 }  // namespace keel::lab

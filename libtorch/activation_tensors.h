@@ -36,6 +36,17 @@ inline Tensor in_order(const Tensor& tensor, Order order) {
   return tensor.movedim(1, -1).contiguous().movedim(-1, 1);
 }
 
+inline Tensor in_order_if_any(const Optional<Tensor>& tensor, Order order) {
+  const Tensor given = or_undefined(tensor);
+  return given.defined() ? in_order(given, order) : given;
+}
+
+/// What the core reads of a tensor that may not be there.
+template <typename T>
+const T* core_data(const Tensor& tensor) {
+  return tensor.defined() ? static_cast<const T*>(tensor.data_ptr()) : nullptr;
+}
+
 inline Tensor empty_activations(const Tensor& like, Order order) {
   if (order == Order::contiguous) return like.new_empty_symint(like.sym_sizes());
   return like.new_empty_symint(like.movedim(1, -1).sym_sizes()).movedim(-1, 1);
@@ -59,6 +70,19 @@ inline Tensor in_statistics_type(const Tensor& tensor, const Tensor& activations
   return tensor.defined() ? tensor.to(compute_type(activations.scalar_type())) : tensor;
 }
 
+/// A number per channel, or nothing, as the core reads it.
+inline Tensor prepared(const Optional<Tensor>& numbers, const Tensor& activations) {
+  const Tensor given = in_statistics_type(or_undefined(numbers), activations);
+  return given.defined() ? given.contiguous() : given;
+}
+
+/// A number per channel (C) as activations of that shape and type.
+inline Tensor spread_over(const Tensor& activations, const Tensor& numbers) {
+  auto shape = std::vector<std::int64_t>(std::size_t(activations.dim()), 1);
+  shape[1] = -1;
+  return numbers.reshape(shape).expand_as(activations).to(activations.scalar_type());
+}
+
 inline Tensor empty_channels(const Tensor& activations) {
   return activations.new_empty_symint({activations.sym_size(1)}, statistics_options(activations));
 }
@@ -72,6 +96,19 @@ inline Tensor empty_group_matrices(const Tensor& activations, std::int64_t group
 inline Tensor as_shift(const Optional<Tensor>& shift) {
   const Tensor given = or_undefined(shift);
   return given.defined() ? given.to(at::kDouble).contiguous() : given;
+}
+
+/// Zeros where `output` is zero or less: ReLU where that is the tensor itself, and its way back where it is what ReLU
+/// gave. On the CPU not by torch's own, which has no kernel for every type there.
+inline Tensor rectified(const Tensor& tensor, const Tensor& output) {
+  if (tensor.is_cuda()) return at::threshold_backward(tensor, output, /*threshold=*/0);
+  return at::where(output <= 0, at::zeros({}, tensor.options()), tensor);
+}
+
+/// tensor + residual, if there is one, and ReLU of that.
+inline Tensor ended(Tensor tensor, bool relu, const Tensor& residual) {
+  if (residual.defined()) tensor = tensor + residual;
+  return relu ? rectified(tensor, tensor) : tensor;
 }
 
 /// matrix^T vector of each group: (G, d, d) and (C) give (C). Not by matmul: a BLAS with threads of

@@ -130,7 +130,7 @@ struct Derivatives {
   std::function<variable_list()> forward;
 };
 
-/// Ties the outputs of a call to its inputs. The call itself was made under at::AutoDispatchBelowADInplaceOrView.
+/// Ties the outputs of a call to its inputs. The call itself was made below autograd.
 inline void record(const Derivatives& of) {
   NodePointer node;
   if (needs_backward(of.inputs)) {
@@ -162,17 +162,23 @@ inline void record_without_derivative(const std::string& message, const variable
           .forward = {}});
 }
 
+/// `tensor` (..., *) with NaN where `where` (...) is true.
+Tensor nan_where(const Tensor& where, const Tensor& tensor);
+
+/// A derivative that may be undefined, unless `where` is true anywhere: that is an error with this message, or NaN for
+/// those entries where nobody can wait to see which.
+Tensor unless_where(const Tensor& derivative, const Tensor& where, const std::string& message);
+
 inline variable_list listed(const Tensor& one) { return {one}; }
 template <typename... Tensors>
 variable_list listed(const std::tuple<Tensors...>& all) {
   return std::apply([](const auto&... each) { return variable_list{each...}; }, all);
 }
 
-template <auto Operator, const char* Message>
-struct OperatorWithoutDerivative;
-template <typename Result, typename... Arguments, Result (*Operator)(Arguments...),
-          const char* Message>
-struct OperatorWithoutDerivative<Operator, Message> {
+template <typename Called, const char* message>
+struct WithoutDerivative;
+template <OperatorName name, typename Result, typename... Arguments, const char* message>
+struct WithoutDerivative<Operator<name, Result(Arguments...)>, message> {
   static Tensor tensor_in(const Tensor& tensor) { return tensor; }
   static Tensor tensor_in(const Optional<Tensor>& tensor) { return or_undefined(tensor); }
   template <typename Other>
@@ -180,20 +186,17 @@ struct OperatorWithoutDerivative<Operator, Message> {
     return {};
   }
   static Result call(Arguments... arguments) {
-    const auto compute = [&] {
-      const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      return Operator(arguments...);
-    };
-    Result result = compute();
+    Result result = Operator<name, Result(Arguments...)>().below_autograd(arguments...);
     if (needs_graph({tensor_in(arguments)...}))
-      record_without_derivative(Message, {tensor_in(arguments)...}, listed(result));
+      record_without_derivative(message, {tensor_in(arguments)...}, listed(result));
     return result;
   }
 };
 
 /// The autograd layer of an operator that has no derivative: a derivative through it is an error with this
-/// message. `Operator` is its function in operators.h.
-template <auto Operator, const char* Message>
-inline constexpr auto without_derivative = &OperatorWithoutDerivative<Operator, Message>::call;
+/// message.
+template <auto operation, const char* message>
+inline constexpr auto without_derivative =
+    &WithoutDerivative<std::remove_const_t<decltype(operation)>, message>::call;
 
 }  // namespace keel::ops

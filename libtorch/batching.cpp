@@ -84,7 +84,8 @@ void more_matrices(const OperatorHandle& op, Stack* stack) {
 
 /// By its name: whether it is (N, C, *). All others are (C, *) or (G, *). An only result has no name.
 bool has_samples(const std::string& name) {
-  const char* const names[] = {"input", "grad_output", "left", "right", "output", "grad_input", ""};
+  const char* const names[] = {"input",  "grad_output", "left",     "right",
+                               "output", "grad_input",  "residual", ""};
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
@@ -119,20 +120,29 @@ void more_groups(const OperatorHandle& op, Stack* stack) {
 
 TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
   using torch::CppFunction;
-  const auto of_matrices = [&](const char* name) {
-    m.impl(name, CppFunction::makeFromBoxedFunction<&more_matrices>());
-  };
-  for (const char* name :
-       {"eigh", "eigh_backward", "with_second_at_repeats", "once_at_repeats", "spectral",
-        "spectral_backward", "spectral_second_backward", "layer_matrix", "layer_matrix_backward",
-        "layer_matrix_tangent", "sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector",
-        "spectral_and_kept"})
-    of_matrices(name);
-  for (const char* name : {"svd",
+  for (const char* name : {"eigh",
+                           "eigh_backward",
+                           "with_second_at_repeats",
+                           "spectral",
+                           "spectral_backward",
+                           "spectral_second_backward",
+                           "spectral_and_kept",
+                           "sqrtm",
+                           "inv_sqrtm",
+                           "invm",
+                           "logm",
+                           "expm",
+                           "powm",
+                           "projector",
+                           "layer_matrix",
+                           "layer_matrix_backward",
+                           "layer_matrix_tangent",
+                           "svd",
                            "svd_backward",
                            "svdvals",
                            "singular",
                            "singular_backward",
+                           "singular_result",
                            "pinv",
                            "low_rank",
                            "soft_threshold",
@@ -140,17 +150,17 @@ TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
                            "procrustes_backward",
                            "procrustes",
                            "special_procrustes",
+                           "nearest_rotation",
                            "polar",
                            "polar_positive",
                            "polar_positive_backward",
                            "nuclear_norm",
                            "positive_solve",
                            "kabsch",
-                           "nearest_rotation",
-                           "singular_result",
                            "rigid_motion",
-                           "without_derivative_where"})
-    of_matrices(name);
+                           "without_derivative_where",
+                           "with_derivatives_of"})
+    m.impl(name, CppFunction::makeFromBoxedFunction<&more_matrices>());
   for (const char* name :
        {"moments", "cross_moments", "affine", "whiten_forward", "whiten_backward"})
     m.impl(name, CppFunction::makeFromBoxedFunction<&more_groups>());

@@ -44,7 +44,27 @@ void check_device(const char* operation, const Tensor& tensor) {
               has_cuda() ? "the CPU or CUDA" : "the CPU", ", got one on ", tensor.device());
 }
 
+void check_type(const char* operation, const char* name, const Tensor& tensor,
+                at::ScalarType type) {
+  TORCH_CHECK(tensor.scalar_type() == type, operation, ": expected ", name, " of type ",
+              c10::toString(type), ", got ", c10::toString(tensor.scalar_type()));
+}
+
 }  // namespace
+
+void check_place(const char* operation, const char* name, const Tensor& tensor,
+                 const Tensor& like) {
+  TORCH_CHECK(tensor.device() == like.device(), operation, ": expected ", name, " on ",
+              like.device(), ", got one on ", tensor.device());
+}
+
+void check_one_number(const char* operation, const char* name, const Tensor& tensor,
+                      at::ScalarType type, const Tensor& like) {
+  TORCH_CHECK(tensor.sym_numel() == 1 && tensor.scalar_type() == type, operation, ": expected ",
+              name, " to be one ", c10::toString(type), ", got ", shape_of(tensor), " of type ",
+              c10::toString(tensor.scalar_type()));
+  check_place(operation, name, tensor, like);
+}
 
 void check_matrices(const char* operation, const Tensor& matrices) {
   check_dense_floating(operation, matrices);
@@ -78,8 +98,7 @@ void check_channels(const char* operation, const char* name, const Tensor& tenso
               ", got ", shape_of(tensor));
   TORCH_CHECK(is_floating(tensor), operation, ": expected floating-point ", name, ", got ",
               c10::toString(tensor.scalar_type()));
-  TORCH_CHECK(tensor.device() == activations.device(), operation, ": expected ", name, " on ",
-              activations.device(), ", got one on ", tensor.device());
+  check_place(operation, name, tensor, activations);
 }
 
 void check_group_matrices(const char* operation, const char* name, const Tensor& matrices,
@@ -91,19 +110,15 @@ void check_group_matrices(const char* operation, const char* name, const Tensor&
                   matrices.sym_size(0) * matrices.sym_size(1) == activations.sym_size(1),
               operation, ": expected ", name, " (G, d, d) with G * d channels of ",
               shape_of(activations), ", got ", shape_of(matrices));
-  TORCH_CHECK(matrices.device() == activations.device(), operation, ": expected ", name, " on ",
-              activations.device(), ", got one on ", matrices.device());
+  check_place(operation, name, matrices, activations);
 }
 
 void check_like(const char* operation, const char* name, const Tensor& tensor, const Tensor& like) {
   if (!tensor.defined()) return;
   TORCH_CHECK(tensor.sym_sizes() == like.sym_sizes(), operation, ": expected ", name, " of shape ",
               shape_of(like), ", got ", shape_of(tensor));
-  TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), operation, ": expected ", name,
-              " of type ", c10::toString(like.scalar_type()), ", got ",
-              c10::toString(tensor.scalar_type()));
-  TORCH_CHECK(tensor.device() == like.device(), operation, ": expected ", name, " on ",
-              like.device(), ", got one on ", tensor.device());
+  check_type(operation, name, tensor, like.scalar_type());
+  check_place(operation, name, tensor, like);
 }
 
 void check_values(const char* operation, const char* name, const Tensor& values,
@@ -113,11 +128,8 @@ void check_values(const char* operation, const char* name, const Tensor& values,
   TORCH_CHECK(values.sym_sizes() == expected, operation, ": expected ", name,
               " with one number per eigenvector of ", shape_of(vectors), ", got ",
               shape_of(values));
-  TORCH_CHECK(values.scalar_type() == vectors.scalar_type(), operation, ": expected ", name,
-              " of type ", c10::toString(vectors.scalar_type()), ", got ",
-              c10::toString(values.scalar_type()));
-  TORCH_CHECK(values.device() == vectors.device(), operation, ": expected ", name, " on ",
-              vectors.device(), ", got one on ", values.device());
+  check_type(operation, name, values, vectors.scalar_type());
+  check_place(operation, name, values, vectors);
 }
 
 void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors) {
@@ -125,8 +137,7 @@ void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors
                   rank.scalar_type() == at::kLong,
               operation, ": expected rank with one int64 per matrix of ", shape_of(vectors),
               ", got ", shape_of(rank), " of type ", c10::toString(rank.scalar_type()));
-  TORCH_CHECK(rank.device() == vectors.device(), operation, ": expected rank on ", vectors.device(),
-              ", got one on ", rank.device());
+  check_place(operation, "rank", rank, vectors);
 }
 
 void check_statistics(const char* operation, const char* name, const Tensor& tensor,
@@ -134,10 +145,8 @@ void check_statistics(const char* operation, const char* name, const Tensor& ten
   const auto type = matrices.scalar_type();
   TORCH_CHECK(type == compute_type(type), operation, ": expected float32 or float64, got ",
               c10::toString(type));
-  TORCH_CHECK(tensor.scalar_type() == type, operation, ": expected ", name, " of type ",
-              c10::toString(type), ", got ", c10::toString(tensor.scalar_type()));
-  TORCH_CHECK(tensor.device() == matrices.device(), operation, ": expected ", name, " on ",
-              matrices.device(), ", got one on ", tensor.device());
+  check_type(operation, name, tensor, type);
+  check_place(operation, name, tensor, matrices);
 }
 
 }  // namespace keel::ops

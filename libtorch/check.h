@@ -18,6 +18,13 @@ void check_matrices(const char* operation, const Tensor& matrices);
 /// The same of any shape: (..., m, n).
 void check_rectangles(const char* operation, const Tensor& matrices);
 
+/// `tensor` lies where `like` does.
+void check_place(const char* operation, const char* name, const Tensor& tensor, const Tensor& like);
+
+/// `tensor` is one number of that type and lies where `like` does.
+void check_one_number(const char* operation, const char* name, const Tensor& tensor,
+                      at::ScalarType type, const Tensor& like);
+
 /// `tensor` has the shape, type and device of `like`. Undefined tensors pass.
 void check_like(const char* operation, const char* name, const Tensor& tensor, const Tensor& like);
 

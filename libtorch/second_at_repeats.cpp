@@ -8,7 +8,7 @@
 #include "autograd.h"
 #include "device.h"
 #include "gradient_rule_formula.h"
-#include "keel/gradient_rule.h"
+#include "ops/operators.h"
 
 namespace keel::ops {
 namespace {
@@ -143,7 +143,7 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
   seen.largest = size_of(values, 1);
   if (waits && !seen.masked.any().item<bool>()) return Tensor();
   const at::AutoGradMode with_graph(true);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const WithoutAutocast in_its_type;
   const Tensor dL_dmatrix =
       gradient_rule_formula(rule, seen.values, seen.vectors, seen.dL_dvalues, seen.dL_dvectors);
   const auto nan_at = [&](const Tensor& which) {
@@ -174,14 +174,9 @@ Tensor second_at_repeats(const Masked& rule, Seen seen, const Tensor& grad_grad_
 
 /// Whether a matrix has pairs that the rule leaves out: (...).
 Tensor has_repeats(const Masked& rule, const Tensor& values) {
+  if (values.sym_numel() == 0)
+    return at::zeros_like(values.sum(-1), values.options().dtype(at::kBool));
   return any_pair(masked_pairs(rule, values.detach()));
-}
-
-/// `derivative`, one number or more for each of `repeated`, with NaN where that is so.
-Tensor nan_where(const Tensor& repeated, const Tensor& derivative) {
-  Tensor which = repeated;
-  while (which.dim() < derivative.dim()) which = which.unsqueeze(-1);
-  return at::where(which, at::full_like(derivative, NAN), derivative);
 }
 
 /// Ties `inside`, the second derivative at repeated eigenvalues, to what it was made of: there is no third. An error
@@ -219,17 +214,11 @@ variable_list second_pass(const GraphNode::Pass& pass, const Masked& rule) {
   return {grad, inside};
 }
 
-/// `derivative` where no eigenvalues repeat; elsewhere an error, or NaN where nobody can wait to see it.
-Tensor unless_repeated(const Tensor& derivative, const Tensor& values, const Masked& rule) {
-  if (!derivative.defined() || values.is_meta() || values.numel() == 0) return derivative;
-  const Tensor repeated = has_repeats(rule, values);
-  if (!can_be_waited_for(values)) return nan_where(repeated, derivative);
-  TORCH_CHECK(!repeated.any().item<bool>(),
-              "keel::eigh: no second derivative in forward mode under rule ",
-              to_string(GradientRule(rule)),
-              " at repeated eigenvalues; nest torch.func.grad or use two backward passes, which "
-              "have it for a loss that depends on an eigenspace only as a whole");
-  return derivative;
+std::string no_second_in_forward_mode(const Masked& rule) {
+  return "keel::eigh: no second derivative in forward mode under rule " +
+         to_string(GradientRule(rule)) +
+         " at repeated eigenvalues; nest torch.func.grad or use two backward passes, which "
+         "have it for a loss that depends on an eigenspace only as a whole";
 }
 
 Tensor copied(const Tensor& dL_dmatrix, const Tensor&, const Tensor&, const Tensor&,
@@ -240,11 +229,8 @@ Tensor copied(const Tensor& dL_dmatrix, const Tensor&, const Tensor&, const Tens
 Tensor tied(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
             const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
             const Optional<Tensor>& dL_dvectors, StringView rule) {
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return with_second_at_repeats(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
-  };
-  const Tensor result = compute();
+  const Tensor result = with_second_at_repeats.below_autograd(dL_dmatrix, tie, values, vectors,
+                                                              dL_dvalues, dL_dvectors, rule);
   if (!needs_graph({dL_dmatrix})) return result;
   const Masked masked = std::get<Masked>(gradient_rule(text(rule)));
   record({.name = "keel::with_second_at_repeats",
@@ -253,57 +239,25 @@ Tensor tied(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
           .saved = {values, vectors, or_undefined(dL_dvalues), or_undefined(dL_dvectors)},
           .backward = [masked](const GraphNode::Pass& pass) { return second_pass(pass, masked); },
           .forward = [&]() -> variable_list {
-            return {unless_repeated(tangent_of(dL_dmatrix), values, masked)};
-          }});
-  return result;
-}
-
-Tensor copied_once(const Tensor& tensor, const Tensor&, StringView) { return tensor.clone(); }
-
-Tensor differentiated_once(const Tensor& tensor, const Tensor& values, StringView rule) {
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return once_at_repeats(tensor, values, rule);
-  };
-  const Tensor result = compute();
-  if (!needs_graph({tensor})) return result;
-  const Masked masked = std::get<Masked>(gradient_rule(text(rule)));
-  record({.name = "keel::once_at_repeats",
-          .inputs = {tensor},
-          .outputs = {result},
-          .saved = {values},
-          .backward = [masked](const GraphNode::Pass& pass) -> variable_list {
-            return {unless_repeated(pass.grads[0], pass.saved[0], masked)};
-          },
-          .forward = [&]() -> variable_list {
-            return {unless_repeated(tangent_of(tensor), values, masked)};
+            return {unless_where(tangent_of(dL_dmatrix), has_repeats(masked, values),
+                                 no_second_in_forward_mode(masked))};
           }});
   return result;
 }
 
 }  // namespace
 
-Tensor with_second_at_repeats(const Tensor& dL_dmatrix, const Tensor& tie, const Tensor& values,
-                              const Tensor& vectors, const Optional<Tensor>& dL_dvalues,
-                              const Optional<Tensor>& dL_dvectors, StringView rule) {
-  static const auto op =
-      operator_named<decltype(with_second_at_repeats)>("keel::with_second_at_repeats");
-  return op.call(dL_dmatrix, tie, values, vectors, dL_dvalues, dL_dvectors, rule);
+Tensor once_at_repeats(const Masked& rule, const Tensor& tangent, const Tensor& values) {
+  return without_derivative_where(tangent, has_repeats(rule, values),
+                                  no_second_in_forward_mode(rule));
 }
 
-Tensor once_at_repeats(const Tensor& tensor, const Tensor& values, StringView rule) {
-  static const auto op = operator_named<decltype(once_at_repeats)>("keel::once_at_repeats");
-  return op.call(tensor, values, rule);
-}
-
-// Operators, so that each layer of nested transforms has its own node of them.
+// An operator, so that each layer of nested transforms has its own node of it.
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "with_second_at_repeats(Tensor grad_matrix, Tensor tie, Tensor values, Tensor vectors,"
       " Tensor? grad_values, Tensor? grad_vectors, str rule) -> Tensor");
-  m.def("once_at_repeats(Tensor tensor, Tensor values, str rule) -> Tensor");
 }
 KEEL_OPERATOR("with_second_at_repeats", &copied, &copied, &tied)
-KEEL_OPERATOR("once_at_repeats", &copied_once, &copied_once, &differentiated_once)
 
 }  // namespace keel::ops

@@ -32,9 +32,4 @@ inline bool is_small(const Tensor& matrix) {
   return matrix.is_cuda() ? matrix.size(-2) <= 4 && matrix.size(-1) <= 4 : matrix.numel() <= 1024;
 }
 
-/// Products below this stay in their type, whatever autocast says: half would lose what the formulas keep.
-struct WithoutAutocast {
-  const c10::impl::ExcludeDispatchKeyGuard keys{c10::autocast_dispatch_keyset};
-};
-
 }  // namespace keel::ops

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace keel::ops {
@@ -44,11 +48,43 @@ inline Tensor in_compute_type(const Tensor& tensor) {
   return tensor.defined() ? tensor.to(compute_type(tensor.scalar_type())) : tensor;
 }
 
-/// The operator `name` as registered, with its C++ signature.
-template <typename Signature>
-auto operator_named(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
+/// Products below this stay in their type, whatever autocast says: half would lose what the formulas keep.
+struct WithoutAutocast {
+  const c10::impl::ExcludeDispatchKeyGuard keys{c10::autocast_dispatch_keyset};
+};
+
+/// What operators of several results return.
+template <std::size_t count>
+using Tensors = decltype(std::tuple_cat(std::array<Tensor, count>()));
+
+/// A name as a template's argument.
+template <std::size_t size>
+struct OperatorName {
+  char letters[size];
+  consteval OperatorName(const char (&text)[size]) { std::copy_n(text, size, letters); }
+};
+
+template <OperatorName name, typename Signature>
+struct Operator;
+
+/// A registered operator as a function. LibTorch's dispatcher picks the autograd layer, the device's kernel or the shape
+/// function.
+template <OperatorName name, typename Result, typename... Arguments>
+struct Operator<name, Result(Arguments...)> {
+  Result operator()(Arguments... arguments) const {
+    static const auto op =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow(("keel::" + std::string(name.letters)).c_str(), "")
+            .template typed<Result(Arguments...)>();
+    return op.call(arguments...);
+  }
+
+  /// What the autograd layer calls: the layers below it, which make no graph.
+  Result below_autograd(Arguments... arguments) const {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return (*this)(arguments...);
+  }
+};
 
 /// Registers an operator's kernels: the one of both devices, the one of shapes alone, and autograd's.
 #define KEEL_OPERATOR(name, kernel, shapes, ...)              \

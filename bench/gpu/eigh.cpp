@@ -225,6 +225,9 @@ void measure_eigh(Record& record) {
   record.section("the same in float64");
   for (const Cell& cell : forward_cells()) measure_forward<double>(record, cell);
   record.write();
+}
+
+void measure_eigh_backward(Record& record) {
   record.section("eigh forward + backward, float32, us");
   for (const Cell& cell : cells()) measure_backward(record, cell, "forward+backward");
   record.section("the same, all threads on one core");

@@ -1,24 +1,11 @@
 #include <fmt/format.h>
-#include <torch/torch.h>
 
+#include "activations.h"
 #include "cases.h"
 #include "keel/torch/keel.h"
 
 namespace keel::bench {
 namespace {
-
-constexpr std::int64_t kChannels = 64;
-const at::Device kDevice(at::kCUDA, 0);
-
-/// Channels that are correlated, as a convolution's are.
-torch::Tensor activations(at::ScalarType type, bool channels_last) {
-  torch::manual_seed(7);
-  const torch::Tensor mix = torch::randn({kChannels, kChannels}, kDevice) / 8;
-  const torch::Tensor drawn = torch::randn({128, kChannels, 32 * 32}, kDevice);
-  const torch::Tensor x = mix.matmul(drawn).reshape({128, kChannels, 32, 32}).to(type);
-  return x.contiguous(channels_last ? at::MemoryFormat::ChannelsLast
-                                    : at::MemoryFormat::Contiguous);
-}
 
 /// Forward, and backward to input, weight and bias.
 template <typename Module>
@@ -49,18 +36,18 @@ const Case kCases[] = {
 };
 
 void measure(Record& record, const Case& c) {
-  const torch::Tensor x = activations(c.type, c.channels_last);
-  torch::nn::BatchNorm2d norm(kChannels);
-  norm->to(kDevice);
+  const torch::Tensor x = layer_activations(c.type, c.channels_last);
+  torch::nn::BatchNorm2d norm(kLayerChannels);
+  norm->to(kLayerDevice);
   std::shared_ptr<nn::WhiteningImpl> layer;
   if (c.denoising)
     layer = std::make_shared<nn::PcaDenoisingImpl>(nn::WhiteningOptions{
-        .num_features = kChannels, .group_size = c.d, .rank = LeadingCount{16}});
+        .num_features = kLayerChannels, .group_size = c.d, .rank = LeadingCount{16}});
   else
     layer = std::make_shared<nn::ZcaWhiteningImpl>(
-        nn::WhiteningOptions{.num_features = kChannels, .group_size = c.d});
-  layer->to(kDevice);
-  const torch::Tensor covariance = moments(x, kChannels / c.d).covariance;
+        nn::WhiteningOptions{.num_features = kLayerChannels, .group_size = c.d});
+  layer->to(kLayerDevice);
+  const torch::Tensor covariance = moments(x, kLayerChannels / c.d).covariance;
 
   const std::function<void()> own = step(layer, x), peer = step(norm.ptr(), x);
   const std::function<void()> one_eigh = [&] {

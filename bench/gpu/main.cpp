@@ -47,28 +47,31 @@ int main(int argc, char** argv) {
     };
     if (given("--json=", json) || given("--tree=", tree) || given("--only=", only)) continue;
     const bool help = std::strcmp(argv[i], "--help") == 0;
-    fmt::print(
-        help ? stdout : stderr,
-        "usage: keel_bench_gpu [--json=FILE] [--tree=COMMIT] [--only=eigh|svd|stages|layers]\n"
-        "Times keel and its peers (cuSOLVER, torch.linalg, BatchNorm2d) on one GPU and\n"
-        "says of each target whether it was reached.\n");
+    fmt::print(help ? stdout : stderr,
+               "usage: keel_bench_gpu [--json=FILE] [--tree=COMMIT] [--only=PART,...]\n"
+               "PART: eigh, backward, svd, stages, layers, relu\n"
+               "Times keel and its peers (cuSOLVER, torch.linalg, BatchNorm2d) on one GPU and\n"
+               "says of each target whether it was reached.\n");
     return help ? 0 : 2;
   }
   try {
     if (!torch::cuda::is_available()) throw std::runtime_error("expected a GPU, got none");
     using namespace keel::bench;
-    const std::pair<const char*, void (*)(Record&)> parts[] = {{"eigh", measure_eigh},
-                                                               {"svd", measure_rectangles},
-                                                               {"stages", measure_stages},
-                                                               {"layers", measure_layers}};
+    const std::pair<const char*, void (*)(Record&)> parts[] = {
+        {"eigh", measure_eigh},      {"backward", measure_eigh_backward},
+        {"svd", measure_rectangles}, {"stages", measure_stages},
+        {"layers", measure_layers},  {"relu", measure_norm_relu}};
     Record record(context(tree), json);
     bool any = false;
     for (const auto& [name, measure] : parts) {
-      if (!only.empty() && only != name) continue;
+      if (!only.empty() && ("," + only + ",").find(fmt::format(",{},", name)) == std::string::npos)
+        continue;
       any = true;
       measure(record);
     }
-    if (!any) throw std::runtime_error("expected --only=eigh, svd, stages or layers, got " + only);
+    if (!any)
+      throw std::runtime_error("expected --only=eigh, backward, svd, stages, layers or relu, got " +
+                               only);
     record.print_targets();
     record.write();
   } catch (const std::exception& error) {

@@ -73,12 +73,13 @@ Microseconds in_turns(const std::vector<Peer>& peers, Host host) {
   std::vector<Turn> turns(peers.size());
   int rounds = 0;
   for (std::size_t p = 0; p < peers.size(); ++p) {
-    const double first = watch.microseconds(peers[p].call);  // modules load, handles are made
-    if (first > 1e6) {
-      turns[p].times.push_back(first);
+    watch.microseconds(peers[p].call);  // modules load, handles are made
+    const double second = watch.microseconds(peers[p].call);
+    if (second > 2e5) {
+      turns[p].times.push_back(second);
       continue;
     }
-    for (int k = 0; k < 2; ++k) turns[p].wanted = samples(watch.microseconds(peers[p].call));
+    turns[p].wanted = samples(watch.microseconds(peers[p].call));
     rounds = std::max(rounds, turns[p].wanted);
   }
   std::vector<std::size_t> order(peers.size());

@@ -13,6 +13,14 @@ Columns<T> columns(const Activations<T>& x) {
   return {x.data, end, x.positions, x.channels * x.positions, 1, x.positions};
 }
 
+/// Those of other numbers of the same shape and order, a gate or residual; without data where there are none.
+template <typename T, typename U>
+Columns<const T> columns_of(const T* numbers, const Activations<U>& x) {
+  if (numbers == nullptr) return {};
+  return columns(
+      Activations<const T>{numbers, x.batch, x.channels, x.positions, x.groups, x.order});
+}
+
 /// A copy of one number per channel (null: zeros) with the padding that the kernels ask for.
 template <typename A>
 class PerChannel {

@@ -31,6 +31,7 @@ struct MomentBlock {
   std::int64_t left, left_width;
   std::int64_t right, right_width;
   bool symmetric;  ///< left and right are the same numbers: the lower triangle is enough
+  bool gated;      ///< the left ones are, and take room for it
 };
 
 template <typename T>
@@ -40,6 +41,8 @@ struct MomentsTask {
   const A* left_center;   ///< subtracted, padded by kChannelPadding
   const A* right_center;  ///< the same
   std::int64_t group_size;
+  Columns<const T> left_gate = {};  ///< without data: none; with one, the left center is zero
+  bool left_is_centred = false;     ///< the left center is zero
 };
 
 template <typename T>
@@ -52,6 +55,20 @@ struct AffineTask {
   const A* bias;
   Columns<T> output;
   std::int64_t group_size;
+  A least;                        ///< what is less is written as this
+  bool first_is_centred = false;  ///< the first center is zero
+  Columns<const T> gate =
+      {};  ///< of the first input, whose center is zero then; without data: none
+  Columns<const T> residual = {};  ///< added to the output; without data: none
+  const A* zeros = nullptr;        ///< a center for it, padded by kChannelPadding
+  /// Instead of `matrix`, where a sample's channels are neighbours: for each group inputs x group_size columns, a whole
+  /// number of vectors each.
+  const A* by_sample = nullptr;
+
+  /// Tiles that the kernel needs room for.
+  int tiles() const {
+    return inputs + 1 + (gate.data != nullptr ? 1 : 0) + (residual.data != nullptr ? 1 : 0);
+  }
 };
 
 template <typename T>
@@ -69,7 +86,8 @@ struct ActivationKernels {
   /// Writes the samples [first, first + count), at most `affine_tile` of them, of the whole groups
   /// in channels [channel, channel + width).
   std::int64_t affine_tile;
-  std::int64_t (*affine_scratch)(int inputs, std::int64_t width);
+  std::int64_t affine_sample_tile;  ///< the same where the task is by_sample
+  std::int64_t (*affine_scratch)(int tiles, std::int64_t width);
   void (*affine)(const AffineTask<T>& task, std::int64_t channel, std::int64_t width,
                  std::int64_t first, std::int64_t count, A* scratch);
 };

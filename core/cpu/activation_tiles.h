@@ -3,6 +3,8 @@
 // Small tiles of activations, brought into the accumulator's type and one of two orders in scratch:
 // sample-major (a row of channels per sample) for moments, channel-major for affine.
 
+#include <type_traits>
+
 #include "activation_kernels.h"
 #include "elements.h"
 #include "transpose.h"
@@ -70,11 +72,17 @@ void pack_sample_major(const Columns<const T>& x, const A* center, std::int64_t 
   constexpr std::int64_t lanes = kLanes<A>;
   if (x.channel_stride == 1) {
     const T* from = x.data + first * x.sample_stride + channel;
-    for (std::int64_t k = 0; k < count; ++k, from += x.sample_stride)
-      for (std::int64_t c = 0; c < width; c += lanes) {
-        prefetch(from + c + count * x.sample_stride);
-        store(tile + k * stride + c, load_within(from + c, x.end) - load(center + channel + c));
-      }
+    center += channel;
+    // Whole vectors may be read of all rows but the last ones of the memory.
+    const std::int64_t room = (x.end - from - whole_vectors<A>(width)) / x.sample_stride + 1;
+    const std::int64_t inside = x.end - from < whole_vectors<A>(width) ? 0 : smaller(count, room);
+    std::int64_t k = 0;
+    for (; k < inside; ++k, from += x.sample_stride, tile += stride)
+      for (std::int64_t c = 0; c < width; c += lanes)
+        store(tile + c, load(from + c) - load(center + c));
+    for (; k < count; ++k, from += x.sample_stride, tile += stride)
+      for (std::int64_t c = 0; c < width; c += lanes)
+        store(tile + c, load_within(from + c, x.end) - load(center + c));
     return;
   }
   const Place place = place_of(x, first);
@@ -90,6 +98,38 @@ void pack_sample_major(const Columns<const T>& x, const A* center, std::int64_t 
             for (std::int64_t s = 0; s < samples; ++s) store(to + s * stride, rows[s] - shift);
           }
         });
+  }
+}
+
+/// Rows of a tile, one per sample: packed, or where they are in memory if nothing has to be done to them.
+template <typename A>
+struct Rows {
+  const A* data;
+  std::int64_t stride;
+};
+
+/// Where the samples lie themselves, if a sample's channels are neighbours and have the accumulator's type.
+template <typename T>
+inline Rows<Accumulator<T>> rows_in_memory(const Columns<const T>& x, std::int64_t channel,
+                                           std::int64_t first) {
+  if constexpr (std::is_same_v<T, Accumulator<T>>)
+    if (x.channel_stride == 1) return {x.data + first * x.sample_stride + channel, x.sample_stride};
+  return {nullptr, 0};
+}
+
+/// Zeros where the gate, packed alike, is zero or less. Both hold whole vectors.
+template <typename A>
+void apply_gate(const A* gate, std::int64_t count, A* tile) {
+  for (std::int64_t k = 0; k < count; k += kLanes<A>)
+    store(tile + k, load(gate + k) <= 0 ? Vec<A>{} : load(tile + k));
+}
+
+/// tile + residual, and no less than `least`. Both hold whole vectors.
+template <typename A>
+void add_residual(const A* residual, std::int64_t count, A least, A* tile) {
+  for (std::int64_t k = 0; k < count; k += kLanes<A>) {
+    const Vec<A> sum = load(tile + k) + load(residual + k);
+    store(tile + k, sum < least ? broadcast(least) : sum);
   }
 }
 
@@ -116,8 +156,18 @@ void pack_channel_major(const Columns<const T>& x, const A* center, std::int64_t
     return;
   }
   const Place place = place_of(x, first);
+  const bool one_run = count % PANEL == 0 && place.position + count <= x.positions;
   for (std::int64_t c = 0; c < width; ++c) {
     const Vec<A> shift = broadcast(center[channel + c]);
+    if (one_run) {
+      const T* const from =
+          x.data + place.entry + place.position + (channel + c) * x.channel_stride;
+      for (std::int64_t k = 0; k < count; k += PANEL)
+#pragma GCC unroll 16
+        for (int s = 0; s < PANEL; s += int(lanes))
+          store(tile + (k / PANEL * width + c) * PANEL + s, load(from + k + s) - shift);
+      continue;
+    }
     for_each_run(x, channel + c, place, count,
                  [&](std::int64_t done, std::int64_t length, const T* from) {
                    for (std::int64_t s = 0; s < length;) {

@@ -1,6 +1,7 @@
 #include "keel/affine.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "activation_columns.h"
 #include "activations_check.h"
@@ -13,25 +14,38 @@ constexpr std::int64_t kSlab = 128;              // channels a task takes, at le
 constexpr std::int64_t kTaskElements = 1 << 16;  // enough to hide what handing out a task costs
 
 template <typename T>
-void run(const AffineTask<T>& task, const Activations<T>& output, const Executor& executor) {
+void run(AffineTask<T> task, const Activations<T>& output, const Executor& executor) {
   const ActivationKernels<T>& kernel = activation_kernels<T>();
   const std::int64_t channels = output.channels, d = output.group_size(), m = output.samples();
   if (channels == 0 || m == 0) return;
+  const std::int64_t stride = pieces(d, kernel.lanes) * kernel.lanes;
+  const bool by_sample =
+      task.output.channel_stride == 1 && d >= kernel.lanes && 4 * d >= 3 * stride;
+  Scratch<Accumulator<T>> columns(by_sample ? channels * task.inputs * stride : 0);
+  if (by_sample) {
+    for (std::int64_t i = 0; i < channels; ++i)
+      for (std::int64_t k = 0; k < task.inputs * d; ++k) {
+        Accumulator<T>* const column = columns + i / d * d * task.inputs * stride + k * stride;
+        column[i % d] = task.matrix[i * task.inputs * d + k];
+        if (i % d == 0) std::fill(column + d, column + stride, 0);
+      }
+    task.by_sample = columns;
+  }
   // Small groups share a block, so that transposing fills the vectors.
   const std::int64_t block = std::max(d, kernel.lanes / d * d);
   const std::int64_t slab = std::max(block, kSlab / block * block);
+  const std::int64_t tile = by_sample ? kernel.affine_sample_tile : kernel.affine_tile;
   const std::int64_t samples =
-      std::max<std::int64_t>(1, kTaskElements / std::min(slab, channels) / kernel.affine_tile) *
-      kernel.affine_tile;
+      std::max<std::int64_t>(1, kTaskElements / std::min(slab, channels) / tile) * tile;
   const std::int64_t slabs = pieces(channels, slab);
   executor(slabs * pieces(m, samples), [&](std::int64_t index) {
     const std::int64_t channel = index % slabs * slab, end = std::min(channels, channel + slab);
     const std::int64_t begin = index / slabs * samples, last = std::min(m, begin + samples);
-    Scratch<Accumulator<T>> scratch(kernel.affine_scratch(task.inputs, block));
-    for (std::int64_t first = begin; first < last; first += kernel.affine_tile)
+    Scratch<Accumulator<T>> scratch(kernel.affine_scratch(task.tiles(), block));
+    for (std::int64_t first = begin; first < last; first += tile)
       for (std::int64_t c = channel; c < end; c += block)
-        kernel.affine(task, c, std::min(block, end - c), first,
-                      std::min(kernel.affine_tile, last - first), scratch);
+        kernel.affine(task, c, std::min(block, end - c), first, std::min(tile, last - first),
+                      scratch);
   });
 }
 
@@ -43,10 +57,11 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Executor& executor) {
   require_valid("keel::affine", "input", input);
   require_same_shape("keel::affine", "output", input, output);
+  require_plain("keel::affine", "input", input);
   require_per_group("keel::affine", "matrix", input, matrix);
   using A = Accumulator<T>;
   const std::int64_t channels = input.channels, d = input.group_size();
-  const PerChannel<A> centers(channels, center), biases(channels, bias);
+  const PerChannel<A> centers(channels, center), biases(channels, bias), zeros(channels, nullptr);
   Scratch<A> coefficients(channels * d);
   for (std::int64_t i = 0; i < channels; ++i)
     std::copy_n(matrix[i / d] + i % d * matrix.row_stride, d, coefficients + i * d);
@@ -56,7 +71,12 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
                     coefficients,
                     biases.data(),
                     columns(output),
-                    d},
+                    d,
+                    output.rectified ? A(0) : -std::numeric_limits<A>::infinity(),
+                    center == nullptr,
+                    {},
+                    columns_of(static_cast<const T*>(output.residual), output),
+                    zeros.data()},
       output, executor);
 }
 
@@ -67,10 +87,12 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Activations<T> dL_dinput, const Executor& executor) {
   require_valid("keel::affine_backward", "dL_doutput", dL_doutput);
   require_same_shape("keel::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
+  require_plain("keel::affine_backward", "dL_dinput", dL_dinput);
   require_per_group("keel::affine_backward", "matrix", dL_doutput, matrix);
   const bool through_moments = bool(dL_dcovariance);
   if (through_moments) {
     require_same_shape("keel::affine_backward", "input", dL_doutput, input);
+    require_plain("keel::affine_backward", "input", input);
     require_per_group("keel::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
   }
   using A = Accumulator<T>;
@@ -98,7 +120,10 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                     coefficients,
                     biases.data(),
                     columns(dL_dinput),
-                    d},
+                    d,
+                    -std::numeric_limits<A>::infinity(),
+                    true,
+                    columns_of(dL_doutput.gate, dL_doutput)},
       dL_dinput, executor);
 }
 

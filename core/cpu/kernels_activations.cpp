@@ -8,9 +8,14 @@ namespace keel::cpu::KEEL_ISA {
 
 template <typename T>
 const ActivationKernels<T>& activation_kernels() {
-  static constexpr ActivationKernels<T> table{
-      kLanes<Accumulator<T>>, kMomentsTile, moments_scratch<T>, moments<T>, kAffineTile,
-      affine_scratch<T>,      affine<T>};
+  static constexpr ActivationKernels<T> table{kLanes<Accumulator<T>>,
+                                              kMomentsTile,
+                                              moments_scratch<T>,
+                                              moments<T>,
+                                              kAffineTile,
+                                              kSampleTile,
+                                              affine_scratch<T>,
+                                              affine<T>};
   return table;
 }
 template const ActivationKernels<float>& activation_kernels();

@@ -42,14 +42,15 @@ Partition partition(const Activations<const T>& x, bool symmetric) {
     const std::int64_t width = std::max(d, kernel.lanes / d * d);
     for (std::int64_t c = 0; c < x.channels; c += width) {
       const std::int64_t w = std::min(width, x.channels - c);
-      result.blocks.push_back({c, w, c, w, symmetric});
+      result.blocks.push_back({c, w, c, w, symmetric, x.gate != nullptr});
     }
   } else {
     for (std::int64_t group = 0; group < x.channels; group += d)
       for (std::int64_t i = 0; i < d; i += kWidestBlock)
         for (std::int64_t j = 0; j < (symmetric ? i + 1 : d); j += kWidestBlock)
           result.blocks.push_back({group + i, std::min(kWidestBlock, d - i), group + j,
-                                   std::min(kWidestBlock, d - j), symmetric && i == j});
+                                   std::min(kWidestBlock, d - j), symmetric && i == j,
+                                   x.gate != nullptr});
   }
   std::int64_t filled = kWidestBlock;
   for (std::size_t b = 0; b < result.blocks.size(); ++b) {
@@ -185,6 +186,7 @@ template <typename T>
 void partial_moments(Activations<const T> input, const double* shift, double* sums,
                      const Executor& executor) {
   require_valid("keel::partial_moments", "input", input);
+  require_plain("keel::partial_moments", "input", input);
   const std::int64_t channels = input.channels, d = input.group_size();
   if (channels == 0) return;
   Scratch<double> move(channels);
@@ -229,6 +231,7 @@ template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Executor& executor) {
   require_valid("keel::moments", "input", input);
+  require_plain("keel::moments", "input", input);
   require_per_group("keel::moments", "covariance", input, covariance);
   if (input.channels == 0) return;
   Scratch<double> shift(input.channels), sums(partial_moments_size(input.channels, input.groups));
@@ -242,15 +245,16 @@ void cross_moments(Activations<const T> left, Activations<const T> right,
                    Matrices<Accumulator<T>> cross, const Executor& executor) {
   require_valid("keel::cross_moments", "left", left);
   require_same_shape("keel::cross_moments", "right", left, right);
+  require_plain("keel::cross_moments", "right", right);
   require_per_group("keel::cross_moments", "cross", left, cross);
   using A = Accumulator<T>;
   const std::int64_t channels = left.channels, d = left.group_size();
   if (channels == 0) return;
   const PerChannel<A> left_center(channels, nullptr), right_center(channels, center);
   Scratch<double> sums(channels), products(channels * d);
-  sum_products(
-      MomentsTask<T>{columns(left), columns(right), left_center.data(), right_center.data(), d},
-      left, false, sums, products, executor);
+  sum_products(MomentsTask<T>{columns(left), columns(right), left_center.data(),
+                              right_center.data(), d, columns_of(left.gate, left), true},
+               left, false, sums, products, executor);
   for (std::int64_t i = 0; i < channels; ++i) {
     sum[i] = A(sums[i]);
     for (std::int64_t j = 0; j < d; ++j)

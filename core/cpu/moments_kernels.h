@@ -6,10 +6,19 @@
 #include "activation_tiles.h"
 #include "scratch_gap.h"
 #include "tile_sizes.h"
+#include "upcoming.h"
 
 namespace keel::cpu::KEEL_ISA {
 
 inline constexpr std::int64_t kMomentsTile = 256;  // samples summed in the accumulator's own type
+
+/// Samples packed and multiplied at a time. Few, so that they stay in the first cache. Where samples are neighbours, short
+/// runs are not cut further, and narrow blocks are not worth it.
+inline constexpr std::int64_t kGramSamples = 64;
+template <typename T>
+inline bool cut_small(const Columns<T>& x, std::int64_t width) {
+  return x.channel_stride == 1 || (x.positions >= kMomentsTile && width >= kGramSamples);
+}
 
 template <typename A>
 inline bool is_finite(A x) {
@@ -27,51 +36,91 @@ inline double sum_in_double(std::int64_t count, const A* left, std::int64_t left
   return sum;
 }
 
+/// One tile's products: `out` starts from what it holds or from zero.
+template <typename A>
+struct Gram {
+  std::int64_t count;
+  const A* left;
+  std::int64_t left_stride;
+  const A* right;
+  std::int64_t right_stride;
+  A* out;
+  std::int64_t out_stride;
+  bool add;
+
+  Gram at(std::int64_t row, std::int64_t column) const {
+    Gram part = *this;
+    part.left += row;
+    part.right += column;
+    part.out += row * out_stride + column;
+    return part;
+  }
+};
+
 template <typename A, int ROWS, int VECTORS>
-inline void gram_tile(std::int64_t count, const A* left, std::int64_t left_stride, const A* right,
-                      std::int64_t right_stride, A* out, std::int64_t out_stride) {
-  Vec<A> sum[ROWS][VECTORS] = {};
-  for (std::int64_t k = 0; k < count; ++k, left += left_stride, right += right_stride) {
-    const auto* columns = reinterpret_cast<const Vec<A>*>(right);
+inline void gram_tile(const Gram<A>& gram, Upcoming& upcoming) {
+  Vec<A> sum[ROWS][VECTORS];
+#pragma GCC unroll 16
+  for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v)
+      sum[r][v] = gram.add ? load(gram.out + r * gram.out_stride + v * kLanes<A>) : Vec<A>{};
+  const char *const one = upcoming.next(), *const other = upcoming.next();
+  const A *left = gram.left, *right = gram.right;
+  for (std::int64_t k = 0, ahead = 0; k < gram.count; ++k, ahead += upcoming.stride) {
+    prefetch(one + ahead);
+    prefetch(other + ahead);
+    Vec<A> column[VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) column[v] = load(right + v * kLanes<A>);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) sum[r][v] += left[r] * columns[v];
+      for (int v = 0; v < VECTORS; ++v) sum[r][v] += left[r] * column[v];
+    left += gram.left_stride;
+    right += gram.right_stride;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
-      reinterpret_cast<Vec<A>*>(out + r * out_stride)[v] = sum[r][v];
+      store(gram.out + r * gram.out_stride + v * kLanes<A>, sum[r][v]);
 }
 
 /// `rows` rows of out by VECTORS vectors, in tiles of ROWS rows and ever smaller ones at the end.
 template <typename A, int VECTORS, int ROWS>
-inline void gram_rows(std::int64_t rows, std::int64_t count, const A* left,
-                      std::int64_t left_stride, const A* right, std::int64_t right_stride, A* out,
-                      std::int64_t out_stride) {
-  for (; rows >= ROWS; rows -= ROWS, left += ROWS, out += ROWS * out_stride)
-    gram_tile<A, ROWS, VECTORS>(count, left, left_stride, right, right_stride, out, out_stride);
+inline void gram_rows(std::int64_t rows, Gram<A> gram, Upcoming& upcoming) {
+  for (; rows >= ROWS; rows -= ROWS, gram = gram.at(ROWS, 0))
+    gram_tile<A, ROWS, VECTORS>(gram, upcoming);
   if constexpr (ROWS > 1) {
     constexpr int next = ROWS > 8 ? 8 : ROWS > 4 ? 4 : ROWS / 2;
-    gram_rows<A, VECTORS, next>(rows, count, left, left_stride, right, right_stride, out,
-                                out_stride);
+    gram_rows<A, VECTORS, next>(rows, gram, upcoming);
   }
 }
 
 template <typename A, int VECTORS = kTileVectors>
-inline void gram_columns(std::int64_t vectors, std::int64_t rows, std::int64_t count, const A* left,
-                         std::int64_t left_stride, const A* right, std::int64_t right_stride,
-                         A* out, std::int64_t out_stride) {
-  for (; vectors >= VECTORS; vectors -= VECTORS) {
-    gram_rows<A, VECTORS, tile_rows(VECTORS)>(rows, count, left, left_stride, right, right_stride,
-                                              out, out_stride);
-    right += VECTORS * kLanes<A>;
-    out += VECTORS * kLanes<A>;
+inline void gram_columns(std::int64_t vectors, std::int64_t rows, Gram<A> gram,
+                         Upcoming& upcoming) {
+  for (; vectors >= VECTORS; vectors -= VECTORS, gram = gram.at(0, VECTORS * kLanes<A>))
+    gram_rows<A, VECTORS, tile_rows(VECTORS)>(rows, gram, upcoming);
+  if constexpr (VECTORS > 1) gram_columns<A, VECTORS - 1>(vectors, rows, gram, upcoming);
+}
+
+/// total += the sum of `count` rows of `vectors` vectors.
+template <typename A, int VECTORS = 4>
+inline void add_rows(std::int64_t vectors, std::int64_t count, const A* rows, std::int64_t stride,
+                     A* total) {
+  constexpr std::int64_t lanes = kLanes<A>;
+  for (; vectors >= VECTORS;
+       vectors -= VECTORS, rows += VECTORS * lanes, total += VECTORS * lanes) {
+    Vec<A> sum[VECTORS];
+    for (int v = 0; v < VECTORS; ++v) sum[v] = load(total + v * lanes);
+    for (std::int64_t k = 0; k < count; ++k)
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) sum[v] += load(rows + k * stride + v * lanes);
+    for (int v = 0; v < VECTORS; ++v) store(total + v * lanes, sum[v]);
   }
-  if constexpr (VECTORS > 1)
-    gram_columns<A, VECTORS - 1>(vectors, rows, count, left, left_stride, right, right_stride, out,
-                                 out_stride);
+  if constexpr (VECTORS > 1) add_rows<A, VECTORS / 2>(vectors, count, rows, stride, total);
 }
 
 template <typename T>
@@ -79,8 +128,9 @@ std::int64_t moments_scratch(const MomentBlock& block) {
   using A = Accumulator<T>;
   const std::int64_t left = whole_vectors<A>(block.left_width);
   const std::int64_t right = whole_vectors<A>(block.right_width);
-  return with_gap<A>(kMomentsTile * left) +
-         (block.symmetric ? 0 : with_gap<A>(kMomentsTile * right)) + with_gap<A>(left * right);
+  return with_gap<A>(kMomentsTile * left) * (block.gated ? 2 : 1) +
+         (block.symmetric ? 0 : with_gap<A>(kMomentsTile * right)) + with_gap<A>(left * right) +
+         with_gap<A>(left);
 }
 
 template <typename T>
@@ -90,35 +140,62 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
   constexpr std::int64_t lanes = kLanes<A>;
   const std::int64_t left_stride = whole_vectors<A>(block.left_width);
   const std::int64_t right_stride = whole_vectors<A>(block.right_width);
-  A* const left = take(scratch, kMomentsTile * left_stride);
-  A* const right = block.symmetric ? left : take(scratch, kMomentsTile * right_stride);
+  A* const left_tile = take(scratch, kMomentsTile * left_stride);
+  A* const right = block.symmetric ? left_tile : take(scratch, kMomentsTile * right_stride);
   A* const out = take(scratch, left_stride * right_stride);
+  A* const total = take(scratch, left_stride);
+  A* const gate = block.gated ? take(scratch, kMomentsTile * left_stride) : nullptr;
+  for (std::int64_t c = 0; c < left_stride; ++c) total[c] = 0;
 
-  pack_sample_major<T>(task.left, task.left_center, block.left, block.left_width, first, count,
-                       left, left_stride);
-  if (!block.symmetric)
-    pack_sample_major<T>(task.right, task.right_center, block.right, block.right_width, first,
-                         count, right, right_stride);
+  // What only the broadcasts read need not be copied.
+  Rows<A> left{left_tile, left_stride};
+  if (task.left_is_centred && !block.gated && block.left_width == left_stride)
+    if (const Rows<A> there = rows_in_memory<T>(task.left, block.left, first);
+        there.data != nullptr)
+      left = there;
+  const bool packs_left = left.data == left_tile;
+
+  const bool small = cut_small(task.left, block.left_width);
+  const std::int64_t step = small ? kGramSamples : kMomentsTile;
+  for (std::int64_t done = 0; done < count; done += step) {
+    const std::int64_t samples = smaller(step, count - done), from = first + done;
+    A *const left_packed = left_tile + done * left_stride, *const right_rows =
+                                                               right + done * right_stride;
+    if (packs_left)
+      pack_sample_major<T>(task.left, task.left_center, block.left, block.left_width, from, samples,
+                           left_packed, left_stride);
+    Upcoming upcoming(task.left, block.left, block.left_width, from + samples, left_tile, small);
+    if (block.gated) {
+      pack_sample_major<T>(task.left_gate, task.left_center, block.left, block.left_width, from,
+                           samples, gate, left_stride);
+      apply_gate(gate, samples * left_stride, left_packed);
+      upcoming.add(task.left_gate, block.left, from + samples);
+    }
+    if (!block.symmetric) {
+      pack_sample_major<T>(task.right, task.right_center, block.right, block.right_width, from,
+                           samples, right_rows, right_stride);
+      upcoming.add(task.right, block.right, from + samples);
+    }
+    const A* const left_rows = left.data + done * left.stride;
+    if (sum != nullptr) add_rows<A>(left_stride / lanes, samples, left_rows, left.stride, total);
+    const Gram<A> gram{samples,      left_rows, left.stride,  right_rows,
+                       right_stride, out,       right_stride, done > 0};
+    if (block.symmetric) {
+      for (std::int64_t r = 0; r < block.left_width; r += lanes)
+        gram_columns<A>(r / lanes + 1, smaller(lanes, block.left_width - r), gram.at(r, 0),
+                        upcoming);
+    } else {
+      gram_columns<A>(right_stride / lanes, block.left_width, gram, upcoming);
+    }
+  }
 
   if (sum != nullptr)
-    for (std::int64_t c = 0; c < block.left_width; c += lanes) {
-      Vec<A> total = {};
-      for (std::int64_t k = 0; k < count; ++k) total += load(left + k * left_stride + c);
+    for (std::int64_t c = 0; c < block.left_width; ++c) {
       const A one = 1;
-      for (std::int64_t r = 0; r < smaller(lanes, block.left_width - c); ++r)
-        sum[block.left + c + r] += is_finite(total[r])
-                                       ? double(total[r])
-                                       : sum_in_double(count, left + c + r, left_stride, &one, 0);
+      sum[block.left + c] += is_finite(total[c])
+                                 ? double(total[c])
+                                 : sum_in_double(count, left.data + c, left.stride, &one, 0);
     }
-
-  if (block.symmetric) {
-    for (std::int64_t r = 0; r < block.left_width; r += lanes)
-      gram_columns<A>(r / lanes + 1, smaller(lanes, block.left_width - r), count, left + r,
-                      left_stride, right, right_stride, out + r * right_stride, right_stride);
-  } else {
-    gram_columns<A>(right_stride / lanes, block.left_width, count, left, left_stride, right,
-                    right_stride, out, right_stride);
-  }
 
   bool finite = true;
   if constexpr (!std::is_same_v<A, double>) {  // a double's sum is no better the second time
@@ -150,7 +227,7 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
       for (std::int64_t c = 0; c < end - begin; ++c)
         to[c] += is_finite(from[c])
                      ? double(from[c])
-                     : sum_in_double(count, left + r, left_stride, columns + c, right_stride);
+                     : sum_in_double(count, left.data + r, left.stride, columns + c, right_stride);
     }
   }
 }

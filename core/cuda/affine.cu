@@ -14,21 +14,21 @@
 namespace keel::cuda {
 namespace {
 
-template <typename T, bool JOINT>
+template <typename T, bool JOINT, bool ENDS>
 void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
   using A = Accumulator<T>;
   const Slabs& slabs = task.slabs;
   constexpr int kBytes = AffineBlock<T, JOINT>::kBytes;
   const int bytes_of_term = slabs.padded * kSlots * int(sizeof(A));
-  task.stays = slabs.parts == 1 &&
-               fits_a_block_of<affine_tiles<T, JOINT>>(kBytes + task.term_count * bytes_of_term);
+  task.stays = slabs.parts == 1 && fits_a_block_of<affine_tiles<T, JOINT, ENDS>>(
+                                       kBytes + task.term_count * bytes_of_term);
   const int bytes = kBytes + (task.stays ? task.term_count : 1) * bytes_of_term;
   const std::int64_t blocks =
       std::clamp(shared_memory_of_a_block() / (bytes + 4096), 1, 3) * multiprocessors();
   task.tiles = pieces<std::int64_t>(task.layout.samples, kAffineSamples<A>);
   task.stride = std::clamp<std::int64_t>(blocks / slabs.count, 1, task.tiles);
-  allow_shared_memory(operation, affine_tiles<T, JOINT>, bytes);
-  affine_tiles<T, JOINT>
+  allow_shared_memory(operation, affine_tiles<T, JOINT, ENDS>, bytes);
+  affine_tiles<T, JOINT, ENDS>
       <<<unsigned(slabs.count * task.stride), kAffineThreads, bytes, native(stream)>>>(task);
   check_launch(operation);
 }
@@ -50,16 +50,23 @@ void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
   task.divisor = divisor;
   task.bias = bias;
   task.output = output.data;
+  if (output.rectified) task.least = 0;
+  Activations<const T> added = output;
+  added.data = output.residual;
+  if (added) task.residual = source(added, task.slabs);
   task.layout = SampleLayout::of(output);
   task.output_fours =
-      aligned(output.data, alignof(Pack<T>)) &&
+      aligned(output.data, alignof(Pack<T>)) && aligned(output.residual, alignof(Pack<T>)) &&
       (task.layout.channels_last ? task.slabs.even(kPack) : output.positions % kPack == 0);
   if constexpr (sizeof(Accumulator<T>) == 4)
     if (run_on_full_slabs(operation, task, stream)) return;
-  if (task.slabs.padded > kSlots / 2)
-    launch<T, true>(operation, task, stream);
+  const bool joint = task.slabs.padded > kSlots / 2;
+  if (task.ends())
+    joint ? launch<T, true, true>(operation, task, stream)
+          : launch<T, false, true>(operation, task, stream);
   else
-    launch<T, false>(operation, task, stream);
+    joint ? launch<T, true, false>(operation, task, stream)
+          : launch<T, false, false>(operation, task, stream);
 }
 
 template <typename T>
@@ -68,6 +75,7 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Stream& stream) {
   require_valid("keel::cuda::affine", "input", input);
   require_same_shape("keel::cuda::affine", "output", input, output);
+  require_plain("keel::cuda::affine", "input", input);
   require_per_group("keel::cuda::affine", "matrix", input, matrix);
   const std::array<AffineInput<T>, 1> inputs{{{input, matrix, Coefficient::plain, center}}};
   run_affine<T>("keel::cuda::affine", inputs, 1, bias, output, stream);
@@ -103,9 +111,11 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Activations<T> dL_dinput, const Stream& stream) {
   require_valid("keel::cuda::affine_backward", "dL_doutput", dL_doutput);
   require_same_shape("keel::cuda::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
+  require_plain("keel::cuda::affine_backward", "dL_dinput", dL_dinput);
   require_per_group("keel::cuda::affine_backward", "matrix", dL_doutput, matrix);
   if (dL_dcovariance) {
     require_same_shape("keel::cuda::affine_backward", "input", dL_doutput, input);
+    require_plain("keel::cuda::affine_backward", "input", input);
     require_per_group("keel::cuda::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
   }
   const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, dL_doutput.samples()));

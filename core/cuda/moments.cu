@@ -42,11 +42,11 @@ void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
   task.set_size = std::int64_t(task.slabs.channels) * (task.slabs.group_size + 1);
 }
 
-template <typename T, int R, bool SAME>
+template <typename T, int R, bool SAME, bool GATED>
 void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
   constexpr int kBytes = MomentsBlock<T, R, SAME>::kBytes;
-  allow_shared_memory(operation, sum_products<T, R, SAME>, kBytes);
-  sum_products<T, R, SAME>
+  allow_shared_memory(operation, sum_products<T, R, SAME, GATED>, kBytes);
+  sum_products<T, R, SAME, GATED>
       <<<unsigned(task.chunks * task.pairs), kMomentsThreads, kBytes, native(stream)>>>(task);
   check_launch(operation);
 }
@@ -79,16 +79,22 @@ void run(const char* operation, const Activations<const T>& left, const Activati
     if constexpr (sizeof(A) == 4) multiply_on_full_slabs(operation, task, stream);
   } else if (samples > 0) {
     if (same)
-      launch<T, R, true>(operation, task, stream);
+      launch<T, R, true, false>(operation, task, stream);
+    else if (left.gate != nullptr)
+      launch<T, R, false, true>(operation, task, stream);
     else
-      launch<T, R, false>(operation, task, stream);
+      launch<T, R, false, false>(operation, task, stream);
   }
 
   const auto result = make_result(static_cast<const A*>(shift));
   const auto again = [&] {
     if constexpr (sizeof(A) == 4)
-      return SumsAgain<T>{left.data, right.data, SampleLayout::of(left), shift,
-                          shifted ? static_cast<const A*>(shift) : center};
+      return SumsAgain<T>{left.data,
+                          right.data,
+                          SampleLayout::of(left),
+                          shift,
+                          shifted ? static_cast<const A*>(shift) : center,
+                          left.gate};
     else
       return NothingAgain{};
   }();
@@ -120,6 +126,7 @@ template <typename T>
 void partial_moments(Activations<const T> input, const double* wanted, double* sums,
                      const Stream& stream) {
   require_valid("keel::cuda::partial_moments", "input", input);
+  require_plain("keel::cuda::partial_moments", "input", input);
   sum<T>(
       "keel::cuda::partial_moments", input, input, nullptr, {}, true,
       [&](const Accumulator<T>* shift) {
@@ -148,6 +155,7 @@ template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Stream& stream) {
   require_valid("keel::cuda::moments", "input", input);
+  require_plain("keel::cuda::moments", "input", input);
   require_per_group("keel::cuda::moments", "covariance", input, covariance);
   const double count =
       input.samples() > 0 ? double(input.samples()) : std::numeric_limits<double>::quiet_NaN();
@@ -173,6 +181,7 @@ void cross_moments_about_mean(Activations<const T> left, Activations<const T> ri
                               const Stream& stream) {
   require_valid("keel::cuda::cross_moments", "left", left);
   require_same_shape("keel::cuda::cross_moments", "right", left, right);
+  require_plain("keel::cuda::cross_moments", "right", right);
   require_per_group("keel::cuda::cross_moments", "cross", left, cross);
   sum<T>(
       "keel::cuda::cross_moments", left, right, mean, covariance, false,

@@ -34,7 +34,7 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
   if (n > kLargest || m * n > std::numeric_limits<int>::max() / 2)
     throw Error(std::string(kName) + ": expected min(m, n) <= 512 and m n < 2^30, got " +
                 shape(matrices));
-  const bool in_block = polishes_in_block<T>(m, n);
+  const bool in_block = polishes_in_block<T>(matrices.batch, m, n);
   if (!in_block && !polishes_on_grid<T>(m, n))
     return svd_shared<T>(matrices, values, left, right, status, nullptr, stream);
   const Scratch<bool> is_left(kName, stream, matrices.batch);

@@ -1,6 +1,7 @@
 #include "keel/affine.h"
 
 #include "activations_check.h"
+#include "reference/gated.h"
 
 namespace keel::reference {
 
@@ -8,6 +9,7 @@ void affine(Matrices<const double> matrix, const double* center, const double* b
             Activations<const double> input, Activations<double> output) {
   require_valid("keel::reference::affine", "input", input);
   require_same_shape("keel::reference::affine", "output", input, output);
+  require_plain("keel::reference::affine", "input", input);
   require_per_group("keel::reference::affine", "matrix", input, matrix);
   const std::int64_t d = input.group_size();
   for (std::int64_t k = 0; k < input.samples(); ++k)
@@ -19,7 +21,8 @@ void affine(Matrices<const double> matrix, const double* center, const double* b
         sum += matrix[c / d][c % d * matrix.row_stride + j] *
                (input.data[input.index(k, channel)] - shift);
       }
-      output.data[output.index(k, c)] = sum;
+      if (output.residual != nullptr) sum += output.residual[output.index(k, c)];
+      output.data[output.index(k, c)] = output.rectified && sum < 0 ? 0 : sum;
     }
 }
 
@@ -29,9 +32,11 @@ void affine_backward(Matrices<const double> matrix, Activations<const double> dL
                      Activations<double> dL_dinput) {
   require_valid("keel::reference::affine_backward", "dL_doutput", dL_doutput);
   require_same_shape("keel::reference::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
+  require_plain("keel::reference::affine_backward", "dL_dinput", dL_dinput);
   require_per_group("keel::reference::affine_backward", "matrix", dL_doutput, matrix);
   if (dL_dcovariance) {
     require_same_shape("keel::reference::affine_backward", "input", dL_doutput, input);
+    require_plain("keel::reference::affine_backward", "input", input);
     require_per_group("keel::reference::affine_backward", "dL_dcovariance", dL_doutput,
                       dL_dcovariance);
   }
@@ -43,8 +48,7 @@ void affine_backward(Matrices<const double> matrix, Activations<const double> dL
       double gradient = dL_dmean != nullptr ? dL_dmean[c] / m : 0;
       for (std::int64_t j = 0; j < d; ++j) {
         const std::int64_t channel = group * d + j;
-        gradient += matrix[group][j * matrix.row_stride + i] *
-                    dL_doutput.data[dL_doutput.index(k, channel)];
+        gradient += matrix[group][j * matrix.row_stride + i] * read(dL_doutput, k, channel);
         if (dL_dcovariance)
           gradient += (dL_dcovariance[group][i * dL_dcovariance.row_stride + j] +
                        dL_dcovariance[group][j * dL_dcovariance.row_stride + i]) /

@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "activations_check.h"
+#include "reference/gated.h"
 
 namespace keel::reference {
 
 void moments(Activations<const double> input, double* mean, Matrices<double> covariance) {
   require_valid("keel::reference::moments", "input", input);
+  require_plain("keel::reference::moments", "input", input);
   require_per_group("keel::reference::moments", "covariance", input, covariance);
   const std::int64_t m = input.samples(), d = input.group_size();
   const double count = m > 0 ? double(m) : std::numeric_limits<double>::quiet_NaN();
@@ -35,18 +37,19 @@ void cross_moments(Activations<const double> left, Activations<const double> rig
                    const double* center, double* sum, Matrices<double> cross) {
   require_valid("keel::reference::cross_moments", "left", left);
   require_same_shape("keel::reference::cross_moments", "right", left, right);
+  require_plain("keel::reference::cross_moments", "right", right);
   require_per_group("keel::reference::cross_moments", "cross", left, cross);
   const std::int64_t m = left.samples(), d = left.group_size();
   for (std::int64_t c = 0; c < left.channels; ++c) {
     const std::int64_t group = c / d;
     sum[c] = 0;
-    for (std::int64_t k = 0; k < m; ++k) sum[c] += left.data[left.index(k, c)];
+    for (std::int64_t k = 0; k < m; ++k) sum[c] += read(left, k, c);
     for (std::int64_t j = 0; j < d; ++j) {
       const std::int64_t channel = group * d + j;
       const double shift = center != nullptr ? center[channel] : 0;
       double total = 0;
       for (std::int64_t k = 0; k < m; ++k)
-        total += left.data[left.index(k, c)] * (right.data[right.index(k, channel)] - shift);
+        total += read(left, k, c) * (right.data[right.index(k, channel)] - shift);
       cross[group][c % d * cross.row_stride + j] = total;
     }
   }

@@ -50,6 +50,14 @@ struct Activations {
   std::int64_t positions = 1;  ///< S
   std::int64_t groups = 1;     ///< divides C
   Order order = Order::contiguous;
+  /// Numbers of the same shape and order: where one of them is zero or less, what is read here is zero. What ReLU
+  /// wrote is the gate of its own gradient. Null: no gate. For stages that say they take one.
+  const T* gate = nullptr;
+  /// Numbers of the same shape and order that are added to what is written here. Null: none. For stages that say they
+  /// do it.
+  const T* residual = nullptr;
+  /// What is written here is max(0, it), the residual added, and NaN is NaN. For stages that say they do it.
+  bool rectified = false;
 
   std::int64_t samples() const { return batch * positions; }
   std::int64_t group_size() const { return groups > 0 ? channels / groups : 0; }
@@ -59,7 +67,26 @@ struct Activations {
   }
   explicit operator bool() const { return data != nullptr; }
   operator Activations<const T>() const {
-    return {data, batch, channels, positions, groups, order};
+    return {data, batch, channels, positions, groups, order, gate, residual, rectified};
+  }
+
+  /// The same numbers behind a gate.
+  Activations gated(const T* by) const {
+    Activations result = *this;
+    result.gate = by;
+    return result;
+  }
+  /// The same place, for what is written and these.
+  Activations plus(const T* these) const {
+    Activations result = *this;
+    result.residual = these;
+    return result;
+  }
+  /// The same place, for max(0, what is written).
+  Activations with_relu(bool on = true) const {
+    Activations result = *this;
+    result.rectified = on;
+    return result;
   }
 };
 

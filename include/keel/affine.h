@@ -18,7 +18,11 @@ namespace keel {
 ///   null center or bias is zero. The center is subtracted before the product (and not matrix *
 ///   center after it), which keeps accuracy when |mean| >> deviation.
 /// - Products and sums are in A; only the output is rounded to T.
-/// - NaN or infinity in a sample reaches that sample of its own group and nothing else.
+/// - affine's output may have a residual and be rectified, and affine_backward's dL_doutput may have a gate (activations.h): ReLU
+///   forward, and backward with what it wrote as the gate, without a pass of its own. What is left of dL_doutput
+///   is what torch's ReLU leaves: a gate of NaN is open. A residual is added in A, before the output is rounded.
+/// - NaN or infinity in a sample reaches that sample of its own group and nothing else; none in dL_doutput
+///   passes a closed gate.
 /// - Inputs and output have the same shape, groups and order. The output must not overlap an
 ///   input.
 /// - Results do not depend on the executor, to the last bit. Orders agree to rounding.

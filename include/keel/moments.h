@@ -64,7 +64,8 @@ void moments_from_partial(const double* sums, const double* shift, A* mean, Matr
 
 /// cross = sum left (right - center)^T per group, and sum (channels) = sum left, over all samples,
 /// in one pass over both. With left = dL_doutput these are the gradients of affine's matrix and
-/// bias. Null `center` means zero. Both activations have the same shape, groups and order.
+/// bias. Null `center` means zero. Both activations have the same shape, groups and order, and `left` may
+/// have a gate.
 template <typename T>
 void cross_moments(Activations<const T> left, Activations<const T> right,
                    const Accumulator<T>* center, Accumulator<T>* sum,

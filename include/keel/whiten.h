@@ -50,6 +50,8 @@ struct Destination {
 /// - Forward fills the state, and backward reads it. `weight` and `bias` hold one number per channel; null stands
 ///   for one and zero. `dL_dweight` and `dL_dbias` hold one number per channel too, and are always written.
 /// - NaN in a group stays in it.
+/// - ReLU behind the layer costs no pass of its own: forward with an output that is rectified, backward with
+///   dL_doutput behind a gate, which is that output. It is read once more by both of backward's passes.
 ///
 /// Over several processes:
 ///

@@ -86,11 +86,7 @@ int bench(const std::vector<std::string>& arguments) {
   add_options(*app, options.train,
               {"model", "width", "where", "classes", "dead_channels", "batch", "size", "precision",
                "channels_last", "device", "graph", "fused", "threads", "seed"});
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   options.graph = options.train.graph;
   for (const auto& text : layers) {
     options.norms.push_back(layer(text));

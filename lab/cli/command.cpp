@@ -10,6 +10,7 @@
 #include "keel/version.h"
 #include "lab/cli/layout.h"
 #include "lab/data/download.h"
+#include "lab/reproduce/origin.h"
 
 namespace keel::cli {
 const std::vector<Command>& commands() {
@@ -36,18 +37,13 @@ std::pair<int, std::string> explained(const std::exception& error) {
 }
 
 std::string spoken(const std::string& words) {
-  return (words.rfind("keel", 0) == 0 ? "" : "keel: ") + words + "\n";
+  return (words.starts_with("keel") ? "" : "keel: ") + words + "\n";
 }
 
 std::string version() {
-  // Every LibTorch with CUDA says so in its configuration, whatever device this machine has.
-  const std::string config = at::show_config(), mark = "CUDA Runtime ";
-  std::string cuda = "no CUDA";
-  if (const auto found = config.find(mark); found != std::string::npos) {
-    const auto begin = found + mark.size();
-    cuda = "CUDA " + config.substr(begin, config.find_first_not_of("0123456789.", begin) - begin);
-  }
-  return fmt::format("keel {}, LibTorch {}, {}", KEEL_VERSION, TORCH_VERSION, cuda);
+  const std::string cuda = lab::reproduce::cuda_version();
+  return fmt::format("keel {}, LibTorch {}, {}", KEEL_VERSION, TORCH_VERSION,
+                     cuda.empty() ? "no CUDA" : "CUDA " + cuda);
 }
 
 std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description) {
@@ -57,14 +53,19 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
   return app;
 }
 
-void parse(CLI::App& app, const std::vector<std::string>& arguments) {
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
   for (std::string& word : reversed) {
-    if (word.rfind("--", 0) != 0) continue;
+    if (!word.starts_with("--")) continue;
     std::replace(word.begin(), word.begin() + std::ptrdiff_t(std::min(word.find('='), word.size())),
                  '_', '-');
   }
-  app.parse(std::move(reversed));
+  try {
+    app.parse(std::move(reversed));
+    return {};
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kDone : kUsage;
+  }
 }
 
 }  // namespace keel::cli

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,16 @@ class UsageError : public Error {
  public:
   using Error::Error;
 };
+
+/// What `call` returns; an error in it is one of the command line.
+template <typename Call>
+auto of_the_command_line(const Call& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
 
 /// One word after `keel`: its options are declared and parsed by `run`, which returns the exit code.
 struct Command {
@@ -47,7 +58,8 @@ std::string version();
 
 /// An app for `keel NAME` with the house's help layout.
 std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description);
-/// Underscores in option names are taken for dashes. Throws CLI::ParseError.
-void parse(CLI::App& app, const std::vector<std::string>& arguments);
+/// Underscores in option names are taken for dashes. The exit code where the command ends here: help was asked for, or
+/// the words are wrong, and that has been said.
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 }  // namespace keel::cli

@@ -36,7 +36,7 @@ void print_summary(const lab::DataSet& data) {
 
 int data(const std::vector<std::string>& arguments) {
   std::string packed, name;
-  GetCommand get;
+  lab::GetOptions get;
   lab::TrainOptions options;
   const auto app = make_app("data",
                             "Downloads a data set, prints what is in it, or packs it into one file "
@@ -46,19 +46,12 @@ int data(const std::vector<std::string>& arguments) {
   app->add_option("--name", name, "new name of the packed set [its own name]");
   add_options(*app, options, data_option_names());
   app->get_option("--get")->excludes(app->get_option("--source"));
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   keel::use_all_cores();
   lab::report::StatusLine line(stderr);
   if (!get.source.empty())
     if (const int code = get_data(get, options.data, line); code != kDone) return code;
-  const lab::Progress progress = [&](const std::string& what, std::int64_t done,
-                                     std::int64_t total) {
-    lab::report::show_loading(line, what, done, total);
-  };
+  const lab::Progress progress = lab::report::shown_on(line);
   lab::DataSet set = lab::load(options.data, progress);
   line.clear();
   if (!name.empty()) set.name = name;

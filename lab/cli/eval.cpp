@@ -52,19 +52,12 @@ int evaluate(const std::vector<std::string>& arguments) {
   std::set<std::string> names = data_option_names();
   names.insert(machine_option_names().begin(), machine_option_names().end());
   add_options(*app, given, names);
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   lab::report::StatusLine line(stderr);
   const lab::Checkpoint checkpoint = open_checkpoint(where, line);
-  lab::TrainOptions options = overridden(checkpoint.options, given, *app);
+  lab::TrainOptions options = lab::train_options(given_options(*app, given), checkpoint.options);
   keel::use_all_cores(int(options.threads));
-  lab::DataSet data =
-      lab::load(options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
-        lab::report::show_loading(line, what, done, total);
-      });
+  lab::DataSet data = lab::load(options.data, lab::report::shown_on(line));
   line.clear();
   lab::as_trained_on(data, checkpoint);
   options.recalibrate = recalibrate;

@@ -34,11 +34,7 @@ int fold(const std::vector<std::string>& arguments) {
                   "largest allowed difference of the outputs, relative to the largest output")
       ->check(within({0.0, 1.0}))
       ->capture_default_str();
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   keel::use_all_cores();
   lab::report::StatusLine line(stderr);
   lab::Checkpoint checkpoint = open_checkpoint(where, line);

@@ -6,9 +6,9 @@
 
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
-#include "lab/data/get_cifar.h"
 #include "lab/report/wording.h"
 #include "lab/train/signals.h"
+#include "lab/train/stopwatch.h"
 
 namespace keel::cli {
 namespace {
@@ -26,11 +26,10 @@ class Meter {
     const auto now = Clock::now();
     const bool first = !begun_;
     if (first) begun_ = Begin{now, done};
-    const double seconds = std::chrono::duration<double>(now - last_).count();
-    if (seconds < (line_.terminal() ? 0.1 : 10) && !first) return;
+    if (lab::seconds_since(last_) < (line_.terminal() ? 0.1 : 10) && !first) return;
     if (first && !line_.terminal()) return;
     last_ = now;
-    const double passed = std::chrono::duration<double>(now - begun_->time).count();
+    const double passed = lab::seconds_since(begun_->time);
     const auto speed =
         passed > 0.5 ? fmt::format(", {:.1f} MB/s", 1e-6 * double(done - begun_->bytes) / passed)
                      : "";
@@ -59,7 +58,7 @@ CLI::Validator address() {
   return CLI::Validator(
       [](std::string& given) {
         for (const char* scheme : {"http://", "https://", "file://"})
-          if (given.rfind(scheme, 0) == 0) return std::string();
+          if (given.starts_with(scheme)) return std::string();
         return fmt::format("expected an address with http://, https:// or file://, got {}", given);
       },
       "");
@@ -87,47 +86,42 @@ std::string quoted(const std::string& word) {
 
 }  // namespace
 
-void add_options(CLI::App& app, GetCommand& command) {
+void add_options(CLI::App& app, lab::GetOptions& options) {
   const auto group = [](CLI::Option* option) { return option->group("Download"); };
   CLI::Option* get =
       group(app.add_option(
-                "--get", command.source,
+                "--get", options.source,
                 "download a set to the folder that --path names, unless it is already there"))
           ->check(CLI::IsMember({"cifar10", "cifar100"}));
   CLI::Option* url =
-      group(app.add_option("--url", command.url, "address of its archive [the original one]"))
+      group(app.add_option("--url", options.url, "address of its archive [the original one]"))
           ->type_name("URL")
           ->check(address())
           ->needs(get);
-  group(app.add_option("--md5", command.md5,
+  group(app.add_option("--md5", options.md5,
                        "checksum of the archive, if it is not the original one"))
       ->type_name("DIGITS")
       ->check(checksum())
       ->needs(url);
-  group(app.add_option("--timeout", command.timeout,
+  group(app.add_option("--timeout", options.download.timeout,
                        "seconds to wait for a server that sends nothing"))
       ->check(within({1, 86400}))
       ->capture_default_str()
       ->needs(get);
 }
 
-int get_data(const GetCommand& command, lab::DataOptions& options, lab::report::StatusLine& line) {
+int get_data(lab::GetOptions get, lab::DataOptions& options, lab::report::StatusLine& line) {
   if (options.path.empty())
     throw UsageError("keel data --get: expected --path, the folder to put the set in, got none");
   Meter meter(line);
   const lab::StopOnSignal signals;
-  lab::GetOptions get{.source = command.source,
-                      .folder = options.path,
-                      .url = command.url,
-                      .md5 = command.md5,
-                      .download = {}};
-  get.download.timeout = command.timeout;
+  get.folder = options.path;
   get.download.stop = [&] { return signals.requested(); };
   get.download.progress = [&](std::int64_t done, std::int64_t total) { meter.show(done, total); };
   get.download.say = [&](const std::string& text) { line.print(text); };
   const lab::Got got = lab::get_cifar(get);
   line.clear();
-  options.source = command.source;
+  options.source = get.source;
   if (got.how == lab::Got::kStopped) {
     line.print("interrupted; the downloaded part is kept, and the same command continues");
     return kInterrupted;

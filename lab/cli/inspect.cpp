@@ -120,11 +120,7 @@ int inspect(const std::vector<std::string>& arguments) {
       ->capture_default_str();
   app->add_option("--seed", options.seed, "of W")->capture_default_str();
   app->add_flag("--json", json, "print JSON, with all neighbours");
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   keel::use_all_cores();
   options.function = keel::spectral_function(function);
   const InspectedMatrix source = inspected_matrix(where, from);

@@ -116,10 +116,7 @@ InspectedMatrix from_checkpoint(const std::filesystem::path& file,
   lab::report::StatusLine line(stderr);
   const lab::Checkpoint checkpoint = open_checkpoint(file.string(), line);
   const auto& norm = checkpoint.options.model.norm;
-  const lab::DataSet data = lab::load(
-      checkpoint.options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
-        lab::report::show_loading(line, what, done, total);
-      });
+  const lab::DataSet data = lab::load(checkpoint.options.data, lab::report::shown_on(line));
   line.clear();
   const torch::NoGradGuard no_grad;
   lab::ResNet model = lab::load_model(checkpoint);

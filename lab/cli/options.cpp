@@ -105,7 +105,7 @@ void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::
 
 void read_config(const CLI::App& app, const std::filesystem::path& file,
                  lab::TrainOptions& options) {
-  try {
+  of_the_command_line([&] {
     lab::TomlLines lines;
     const auto table = lab::parse_toml(lab::read_file(file), file.string(), &lines);
     std::set<std::string> seen;
@@ -124,20 +124,17 @@ void read_config(const CLI::App& app, const std::filesystem::path& file,
         throw Error(place + error.what());
       }
     }
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+  });
 }
 
-lab::TrainOptions overridden(const lab::TrainOptions& base, const lab::TrainOptions& given,
-                             const CLI::App& app) {
-  auto merged = to_json(base);
-  const auto wanted = to_json(given);
-  for (const auto& [name, value] : wanted.items()) {
+nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& options) {
+  const auto all = to_json(options);
+  auto given = nlohmann::json::object();
+  for (const auto& [name, value] : all.items()) {
     const CLI::Option* option = app.get_option_no_throw(flag(name));
-    if (option != nullptr && option->count() > 0) merged[name] = value;
+    if (option != nullptr && option->count() > 0) given[name] = value;
   }
-  return lab::train_options(merged);
+  return given;
 }
 
 const std::set<std::string>& data_option_names() {
@@ -153,11 +150,7 @@ const std::set<std::string>& machine_option_names() {
 }
 
 void check(const lab::TrainOptions& options) {
-  try {
-    validate(options);
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+  of_the_command_line([&] { validate(options); });
 }
 
 }  // namespace keel::cli

@@ -21,9 +21,8 @@ void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::
 void read_config(const CLI::App& app, const std::filesystem::path& file,
                  lab::TrainOptions& options);
 
-/// `base` with those options replaced that were given on the command line or in the config file.
-lab::TrainOptions overridden(const lab::TrainOptions& base, const lab::TrainOptions& given,
-                             const CLI::App& app);
+/// Those of the options that were given on the command line, by name.
+nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& options);
 
 /// A number in the range; the message says what was expected and what came.
 CLI::Validator within(const lab::Range& range);

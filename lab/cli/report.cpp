@@ -1,11 +1,11 @@
 #include "lab/report/page.h"
 #include "lab/storage/run_files.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
 #include "lab/cli/command.h"
 #include "lab/report/table.h"
@@ -33,13 +33,6 @@ std::vector<fs::path> run_folders(const fs::path& where) {
   return found;
 }
 
-std::string today() {
-  char text[32];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", std::localtime(&now));
-  return text;
-}
-
 }  // namespace
 
 int report(const std::vector<std::string>& arguments) {
@@ -52,11 +45,7 @@ int report(const std::vector<std::string>& arguments) {
   app->add_option("runs", where, "run folders, or folders of run folders")->required();
   app->add_option("--out", out, "the page")->type_name("FILE")->capture_default_str();
   app->add_option("--title", title, "its title")->capture_default_str();
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   std::vector<lab::report::Run> runs;
   for (const auto& one : where)
     for (const auto& folder : run_folders(one)) {
@@ -64,7 +53,9 @@ int report(const std::vector<std::string>& arguments) {
       for (const auto& note : runs.back().notes) fmt::print(stderr, "{}\n", note);
     }
   const auto groups = lab::report::grouped(runs);
-  const auto made_by = fmt::format("Made by {}, {}.", version(), today());
+  const std::time_t now = std::time(nullptr);
+  const auto made_by =
+      fmt::format("Made by {}, {:%Y-%m-%d %H:%M}.", version(), *std::localtime(&now));
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
   fmt::print("{}\n{}\n", lab::report::text_table(groups), out);

@@ -1,9 +1,6 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
-
-#include <nlohmann/json.hpp>
 
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
@@ -48,8 +45,9 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
   app.add_flag(
       "--page", command.page,
       "run nothing, only write the experiment's page from its results (without a name: all pages)");
-  app.add_option("--schedule", run.schedule,
-                 "paper (350 epochs) or short (one cycle) [the recipe's: short, except for full]")
+  app.add_option(
+         "--schedule", run.schedule,
+         "paper (350 epochs) or short (one cycle) [the recipe's: short, except for full, full-100]")
       ->check(CLI::IsMember({"paper", "short"}));
   app.add_option("--trials", run.trials, "trials of each cell, with seeds from 1 [the recipe's]")
       ->check(within({1, 1000}));
@@ -75,18 +73,6 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
                "if existing results are from other data, keep them as results-DATA.json and start "
                "again");
   app.add_option("--trial", command.trial)->group("");  // for its own child processes
-}
-
-/// Those options of keel train that the command line names.
-Json given_options(const CLI::App& app, const lab::TrainOptions& options) {
-  const auto all = lab::to_json(options);
-  Json given = Json::object();
-  for (const auto& name : train_option_names()) {
-    std::string flag = "--" + name;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    if (app.get_option(flag)->count() > 0) given[name] = all.at(name);
-  }
-  return given;
 }
 
 std::string command_text(const std::vector<std::string>& arguments) {
@@ -225,11 +211,7 @@ int reproduce(const std::vector<std::string>& arguments) {
                "been run are not run again.");
   add_own_options(*app, command);
   add_options(*app, command.train, train_option_names());
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   if (!command.trial.empty()) {
     run_requested_trial(command.trial);
     return kDone;

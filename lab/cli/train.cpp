@@ -1,3 +1,4 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,20 +40,17 @@ std::string resumed_folder(const std::vector<std::string>& arguments) {
   const std::string name = "--resume";
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == name && i + 1 < arguments.size()) return arguments[i + 1];
-    if (arguments[i].rfind(name + "=", 0) == 0) return arguments[i].substr(name.size() + 1);
+    if (arguments[i].starts_with(name + "=")) return arguments[i].substr(name.size() + 1);
   }
   return {};
 }
 
 std::string fresh_name(const lab::TrainOptions& options) {
-  char day[32];
   const std::time_t now = std::time(nullptr);
-  std::strftime(day, sizeof(day), "%Y%m%d-%H%M%S", std::localtime(&now));
   const auto& norm = options.model.norm;
-  const bool ruled = norm.kind == "zca" || norm.kind == "pca";
-  return fmt::format("{}-{}-{}{}{}-seed{}", day, options.model.name, norm.kind,
-                     ruled ? "-" + norm.rule : "", options.model.where == "all" ? "-all" : "",
-                     options.seed);
+  return fmt::format("{:%Y%m%d-%H%M%S}-{}-{}{}{}-seed{}", *std::localtime(&now), options.model.name,
+                     norm.kind, whitens(norm) ? "-" + norm.rule : "",
+                     options.model.where == "all" ? "-all" : "", options.seed);
 }
 
 /// Takes away the run that was in the folder, whose files must not be mixed with a new one's. Only when
@@ -65,7 +63,7 @@ class Replacing : public lab::Observer {
     fs::remove(folder_ / lab::run_files::kConfig);  // first: what is half gone cannot be resumed
     fs::remove_all(folder_ / lab::run_files::kCheckpoints);
     for (const auto& entry : fs::directory_iterator(folder_))
-      if (entry.path().filename().string().rfind(lab::run_files::kEvents, 0) == 0)
+      if (entry.path().filename().string().starts_with(lab::run_files::kEvents))
         fs::remove(entry.path());
     for (const char* name :
          {lab::run_files::kMetrics, lab::run_files::kResult, lab::run_files::kSpectrum})
@@ -121,14 +119,6 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
   _exit(code);
 }
 
-std::optional<lab::Place> place_of_this() {
-  try {
-    return lab::place_from_environment();
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
-}
-
 /// Nothing where this process trains alone.
 std::unique_ptr<lab::Processes> join(const TrainCommand& command,
                                      const std::optional<lab::Place>& place) {
@@ -146,10 +136,8 @@ std::unique_ptr<lab::Processes> join(const TrainCommand& command,
 
 int run(TrainCommand& command, lab::Processes* processes, bool first) {
   StatusLine line(stderr);
-  const lab::DataSet data = lab::load(
-      command.options.data, [&](const std::string& what, std::int64_t done, std::int64_t total) {
-        if (first) lab::report::show_loading(line, what, done, total);
-      });
+  const lab::DataSet data =
+      lab::load(command.options.data, first ? lab::report::shown_on(line) : lab::Progress());
   if (first)
     for (const auto& note : data.notes) line.print(note);
   lab::report::ProgressPrinter printer(line);
@@ -222,11 +210,7 @@ int train(const std::vector<std::string>& arguments) {
       ->type_name("FILE")
       ->configurable(false);
   add_options(*app, command.options);
-  try {
-    parse(*app, arguments);
-  } catch (const CLI::ParseError& error) {
-    return app->exit(error) == 0 ? kDone : kUsage;
-  }
+  if (const auto code = parse(*app, arguments)) return *code;
   if (command.config.empty() && !resumed.empty())
     command.config = (resumed / lab::run_files::kConfig).string();
   if (!command.config.empty()) read_config(*app, command.config, command.options);
@@ -238,7 +222,7 @@ int train(const std::vector<std::string>& arguments) {
     claim_folder(as_rank_0);
     return train_with_workers(arguments, command.workers, command.options);
   }
-  const auto place = place_of_this();
+  const auto place = of_the_command_line(lab::place_from_environment);
   const bool first = !place || place->process == 0;
   if (first) settle_folder(command);
   std::unique_ptr<lab::Processes> processes;

@@ -63,7 +63,7 @@ std::vector<std::string> without_workers(const std::vector<std::string>& argumen
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--workers")
       ++i;
-    else if (arguments[i].rfind("--workers=", 0) != 0)
+    else if (!arguments[i].starts_with("--workers="))
       rest.push_back(arguments[i]);
   }
   return rest;

@@ -1,7 +1,7 @@
 #include "lab/data/augment.h"
 
 #include "lab/data/fused_augment.h"
-#include "lab/data/random.h"
+#include "lab/random.h"
 
 namespace keel::lab {
 namespace {

@@ -10,8 +10,8 @@
 #include "lab/data/image.h"
 #include "lab/data/load_error.h"
 #include "lab/data/parallel.h"
-#include "lab/data/random.h"
 #include "lab/data/sources.h"
+#include "lab/random.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {

@@ -6,8 +6,8 @@
 
 #include "lab/data/image.h"
 #include "lab/data/parallel.h"
-#include "lab/data/random.h"
 #include "lab/data/sources.h"
+#include "lab/random.h"
 
 namespace keel::lab {
 

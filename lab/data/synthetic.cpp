@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "lab/data/parallel.h"
-#include "lab/data/random.h"
 #include "lab/data/shapes.h"
 #include "lab/data/sources.h"
+#include "lab/random.h"
 
 namespace keel::lab {
 namespace {

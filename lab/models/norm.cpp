@@ -15,8 +15,6 @@ namespace {
 
 using torch::nn::IdentityImpl;
 
-bool whitens(const NormOptions& options) { return options.kind == "zca" || options.kind == "pca"; }
-
 keel::nn::WhiteningOptions whitening_options(const NormOptions& options, std::int64_t channels) {
   keel::nn::WhiteningOptions result{
       .num_features = channels, .eps = options.eps, .momentum = options.momentum};
@@ -49,6 +47,8 @@ std::shared_ptr<torch::nn::Module> whitening(const NormOptions& options, std::in
 }
 
 }  // namespace
+
+bool whitens(const NormOptions& options) { return options.kind == "zca" || options.kind == "pca"; }
 
 const std::vector<std::string>& norm_kinds() {
   static const std::vector<std::string> names{"batch", "zca", "pca", "none", "folded"};

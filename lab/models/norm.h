@@ -41,6 +41,9 @@ const std::vector<std::string>& norm_kinds();
 const std::vector<std::string>& norm_rules();
 const std::vector<std::string>& norm_ranks();
 
+/// Whether the layer decomposes a covariance: zca and pca.
+bool whitens(const NormOptions& options);
+
 /// Throws keel::Error naming the option, what was expected and what came; and the norm, where its name in the network
 /// is given.
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name = "");

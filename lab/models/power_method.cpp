@@ -7,18 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "lab/random.h"
+
 namespace keel::lab {
 namespace {
 
 using torch::Tensor;
 
 /// splitmix64's output function: a counter in, 64 mixed bits out.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+std::uint64_t mixed(std::uint64_t x) { return hashed(x + kGolden); }
 
 /// In (0, 1), never at its ends: the logarithm below stays finite.
 double uniform(std::uint64_t counter) { return (double(mixed(counter) >> 11) + 0.5) * 0x1p-53; }

@@ -141,19 +141,18 @@ PowerMethodNormImpl::PowerMethodNormImpl(const keel::nn::WhiteningOptions& given
   term::check(method.kName, method);
 }
 
-Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const ProcessGroup& processes) const {
+Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const Tensor& residual, bool relu,
+                                         const ProcessGroup& processes) const {
   const std::int64_t groups = *options.groups;
   const auto [mean, covariance] = moments_over(processes, input, groups);
   const auto [layer_matrix, values, rank] = matrix_of(covariance, map_, method_);
   const Tensor matrix =
       weight.defined() ? layer_matrix * weight.to(layer_matrix.dtype()).reshape({groups, -1, 1})
                        : layer_matrix;
-  return {affine(input, matrix, mean, bias),
-          mean.detach(),
-          covariance.detach(),
-          layer_matrix.detach(),
-          values.detach(),
-          rank};
+  Tensor output = affine(input, matrix, mean, bias);
+  if (residual.defined()) output = output + residual;
+  return {relu ? output.relu() : output, mean.detach(),   covariance.detach(),
+          layer_matrix.detach(),         values.detach(), rank};
 }
 
 void PowerMethodNormImpl::pretty_print(std::ostream& stream) const {

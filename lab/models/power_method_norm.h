@@ -15,7 +15,7 @@ class PowerMethodNormImpl : public keel::nn::WhiteningImpl {
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  Whitened batch_step(const torch::Tensor& input,
+  Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual, bool relu,
                       const keel::nn::ProcessGroup& processes) const override;
 
   LayerMap map_;

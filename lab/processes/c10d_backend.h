@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "lab/processes/c10d_versions.h"
-#include "lab/processes/place.h"
+#include "lab/processes/collectives.h"
 
 namespace keel::lab {
 
@@ -13,5 +13,10 @@ BackendPointer gloo(const Place& place, const StorePointer& store,
 /// NCCL's, for tensors of the current CUDA device. c10d_nccl.cpp, or c10d_no_nccl.cpp without it.
 BackendPointer nccl(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout);
+
+/// c10d's Reducer.
+std::unique_ptr<GradientSum> make_gradient_sum(const std::vector<torch::Tensor>& parameters,
+                                               const BackendPointer& backend,
+                                               const GroupPointer& group, SumWatch watch);
 
 }  // namespace keel::lab

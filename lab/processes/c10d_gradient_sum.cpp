@@ -1,4 +1,4 @@
-#include "lab/processes/c10d_gradient_sum.h"
+#include "lab/processes/c10d_backend.h"
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 

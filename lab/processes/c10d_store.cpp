@@ -2,8 +2,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lab/processes/c10d_backend.h"
-#include "lab/processes/c10d_gradient_sum.h"
-#include "lab/processes/collectives.h"
 
 namespace keel::lab {
 namespace {

@@ -260,8 +260,7 @@ std::string Heartbeat::blame(bool stuck) {
         state->alarm.empty() && state->store_error.empty())
       return state->does_not_answer();
   }
-  const auto why =
-      state->ask([state, stuck] { return state->look(stuck); }, 3 * kBeatsOfSilence * state->beat);
+  const auto why = state->ask([state, stuck] { return state->look(stuck); }, longest_blame());
   return why ? *why : state->does_not_answer();
 }
 
@@ -278,7 +277,7 @@ void Heartbeat::raise_alarm(const std::string& why) {
     }
     return std::string();
   };
-  state->ask(told, 3 * kBeatsOfSilence * state->beat);
+  state->ask(told, longest_blame());
 }
 
 std::string Heartbeat::alarm() const {

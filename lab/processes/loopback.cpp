@@ -12,7 +12,7 @@
 namespace keel::lab {
 
 bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
 std::string in_numbers(const std::string& address) {

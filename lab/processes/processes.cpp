@@ -200,27 +200,20 @@ void Processes::connect(torch::Device device) {
   }
 }
 
-void Processes::sum(torch::Tensor& tensor) {
+void Processes::run(void (Collectives::*collective)(torch::Tensor&), torch::Tensor& tensor) {
   const Heartbeat::Waiting waiting(*heart_);
   heart_->begin_sum();
   try {
-    collectives_->sum(tensor);
+    (*collectives_.*collective)(tensor);
   } catch (...) {
     sum_failed_ = true;
     throw;
   }
 }
 
-void Processes::broadcast(torch::Tensor& tensor) {
-  const Heartbeat::Waiting waiting(*heart_);
-  heart_->begin_sum();
-  try {
-    collectives_->broadcast(tensor);
-  } catch (...) {
-    sum_failed_ = true;
-    throw;
-  }
-}
+void Processes::sum(torch::Tensor& tensor) { run(&Collectives::sum, tensor); }
+
+void Processes::broadcast(torch::Tensor& tensor) { run(&Collectives::broadcast, tensor); }
 
 std::unique_ptr<GradientSum> Processes::gradient_sum(const std::vector<torch::Tensor>& parameters) {
   return collectives_->gradient_sum(

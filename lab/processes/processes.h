@@ -80,6 +80,7 @@ class Processes {
 
  private:
   void join();
+  void run(void (Collectives::*collective)(torch::Tensor&), torch::Tensor& tensor);
   [[noreturn]] void fail(const std::string& why);
   [[noreturn]] void fail_at_store(const std::string& what);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "keel/error.h"
@@ -10,7 +11,6 @@
 #include "lab/storage/json.h"
 
 namespace keel::lab::report {
-
 namespace {
 
 std::int64_t step_of(const Json& record) {
@@ -49,17 +49,12 @@ std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t last_step,
                              const Say& say) {
   if (last_step >= 0 && std::filesystem::exists(path)) {
-    const auto records = read_metrics(path, say);
-    auto fresh = path;
-    fresh += ".new";  // renamed over the old one: a kill in between loses nothing
-    std::ofstream out(fresh);
-    for (const Json& record : records)
-      if (step_of(record) <= last_step) out << record.dump() << '\n';
-    out.close();
-    std::error_code failed;
-    if (out) std::filesystem::rename(fresh, path, failed);
-    if (!out || failed) {
-      std::filesystem::remove(fresh, failed);
+    std::string kept;
+    for (const Json& record : read_metrics(path, say))
+      if (step_of(record) <= last_step) kept += record.dump() + '\n';
+    try {
+      write_file_atomically(path, kept);
+    } catch (const std::system_error&) {
       // Behind a line that was cut off, appended records would make the file unreadable.
       file_.setstate(std::ios::failbit);
       return;

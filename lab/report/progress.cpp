@@ -11,15 +11,12 @@
 #include "lab/report/put.h"
 #include "lab/report/settings.h"
 #include "lab/report/wording.h"
+#include "lab/train/stopwatch.h"
 
 namespace keel::lab::report {
 namespace {
 
 constexpr double kSecondsBetweenLines = 10;  // where there is no bar to redraw
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -59,11 +56,11 @@ std::string bar(double part, std::size_t width) {
   return fmt::format("[{}]", cells);
 }
 
-void show_loading(StatusLine& line, const std::string& what, std::int64_t done,
-                  std::int64_t total) {
-  line.show(fmt::format("{} {} {} of {}", what,
-                        bar(double(done) / double(std::max<std::int64_t>(total, 1)), 24), done,
-                        total));
+Progress shown_on(StatusLine& line) {
+  return [&line](const std::string& what, std::int64_t done, std::int64_t total) {
+    const double part = double(done) / double(std::max<std::int64_t>(total, 1));
+    line.show(fmt::format("{} {} {} of {}", what, bar(part, 24), done, total));
+  };
 }
 
 void ProgressPrinter::on_start(const RunInfo& info) {

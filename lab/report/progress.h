@@ -40,8 +40,8 @@ class StatusLine {
 /// `width` columns, `part` of them (in [0, 1]) full.
 std::string bar(double part, std::size_t width);
 
-/// For loaders: what, done, total.
-void show_loading(StatusLine& line, const std::string& what, std::int64_t done, std::int64_t total);
+/// Shows on the line what a loader says, which must not outlive it.
+Progress shown_on(StatusLine& line);
 
 class ProgressPrinter : public Observer {
  public:

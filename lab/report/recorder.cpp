@@ -15,11 +15,6 @@
 namespace keel::lab::report {
 namespace {
 
-double unix_time() {
-  using namespace std::chrono;
-  return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
-}
-
 /// Gone on with where it had ended: nothing is left to do, and its result is there.
 bool is_over(const RunInfo& info) { return info.first_step > 0 && info.first_step == info.steps; }
 

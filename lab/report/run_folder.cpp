@@ -57,7 +57,6 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
 StepMetrics step_metrics(const Json& r) {
   return {.step = integer_of(r, "step"),
           .loss = number_of(r, "loss"),
-          .error = number_of(r, "error"),
           .learning_rate = number_of(r, "learning_rate"),
           .gradient_norm = number_of(r, "gradient_norm_layer"),
           .smallest_gap = number_of(r, "smallest_gap"),
@@ -67,20 +66,14 @@ StepMetrics step_metrics(const Json& r) {
 
 EpochMetrics epoch_of(const Json& r) {
   return {.epoch = integer_of(r, "epoch"),
-          .train_loss = number_of(r, "train_loss"),
           .train_error = number_of(r, "train_error"),
-          .test_loss = number_of(r, "test_loss"),
           .test_error = number_of(r, "test_error"),
           .seconds = number_of(r, "seconds"),
           .recalibrated_test_error = number_of(r, "recalibrated_test_error")};
 }
 
 FailureMetrics failure_of(const Json& r) {
-  return {.step = integer_of(r, "step"),
-          .where = text_of(r, "where"),
-          .layer = text_of(r, "layer"),
-          .what = text_of(r, "what"),
-          .smallest_gap = number_of(r, "smallest_gap")};
+  return {.step = integer_of(r, "step"), .what = text_of(r, "what")};
 }
 
 std::vector<double> row_of(const Json& array) {
@@ -167,7 +160,6 @@ Run read_run(const fs::path& folder) {
     run.test_error = number_of(result, "test_error");
     run.recalibrated_test_error = number_of(result, "recalibrated_test_error");
     run.images_per_second = number_of(result, "images_per_second");
-    run.parameters = number_of(result, "parameters");
     run.peak_mib = number_of(result, "peak_mib");
     run.device = text_of(result, "device");
   }

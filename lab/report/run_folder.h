@@ -16,7 +16,7 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct StepMetrics {
   std::int64_t step = 0;
-  double loss = kUnknown, error = kUnknown, learning_rate = kUnknown;
+  double loss = kUnknown, learning_rate = kUnknown;
   double gradient_norm = kUnknown;  ///< at the layer under test
   double smallest_gap = kUnknown;   ///< between eigenvalues of the layer's covariance
   double rank = kUnknown;           ///< directions kept, the fewest of any group
@@ -25,15 +25,13 @@ struct StepMetrics {
 
 struct EpochMetrics {
   std::int64_t epoch = 0;  ///< from 0
-  double train_loss = kUnknown, train_error = kUnknown;
-  double test_loss = kUnknown, test_error = kUnknown, seconds = kUnknown;
+  double train_error = kUnknown, test_error = kUnknown, seconds = kUnknown;
   double recalibrated_test_error = kUnknown;  ///< with running statistics made again
 };
 
 struct FailureMetrics {
   std::int64_t step = 0;
-  std::string where, layer, what;
-  double smallest_gap = kUnknown;
+  std::string what;
 };
 
 /// Of one group of the layer's channels.
@@ -57,9 +55,8 @@ struct Run {
   std::optional<FailureMetrics> failure;
   double test_error = kUnknown, recalibrated_test_error = kUnknown;
   double images_per_second = kUnknown;
-  double seconds = kUnknown;     ///< of all epochs together
-  double parameters = kUnknown;  ///< of the network
-  double peak_mib = kUnknown;    ///< of GPU memory in training
+  double seconds = kUnknown;   ///< of all epochs together
+  double peak_mib = kUnknown;  ///< of GPU memory in training
   std::string device;
   std::vector<LayerSpectrum> spectra;  ///< of the layers that have one
   std::vector<std::string> notes;      ///< what could not be read and was left out, a sentence each

@@ -57,11 +57,6 @@ std::string field_bytes(std::uint32_t field, const std::string& bytes) {
   return key(field, wire_bytes) + varint(bytes.size()) + bytes;
 }
 
-double now() {
-  using namespace std::chrono;
-  return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
-}
-
 std::string host() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] ? name : "localhost";
@@ -69,8 +64,8 @@ std::string host() {
 
 /// Two writers of one second, host and process must not share a file.
 std::filesystem::path free_name(const std::filesystem::path& folder) {
-  const auto stem = fmt::format("{}{:010}.{}.{}", run_files::kEvents, std::int64_t(now()), host(),
-                                std::int64_t(getpid()));
+  const auto stem = fmt::format("{}{:010}.{}.{}", run_files::kEvents, std::int64_t(unix_time()),
+                                host(), std::int64_t(getpid()));
   for (int i = 0;; ++i) {
     auto path = folder / fmt::format("{}.{}", stem, i);
     if (!std::filesystem::exists(path)) return path;
@@ -78,6 +73,10 @@ std::filesystem::path free_name(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::uint32_t crc32c(const std::string& bytes) {
   static constexpr auto table = crc_table();
@@ -92,9 +91,10 @@ std::uint32_t masked_crc32c(const std::string& bytes) {
 
 EventWriter::EventWriter(const std::filesystem::path& folder, std::int64_t first_step)
     : path_(free_name(folder)), file_(path_, std::ios::binary) {
-  record(field_double(wall_time, now()) + field_bytes(version, "brain.Event:2"));
+  record(field_double(wall_time, unix_time()) + field_bytes(version, "brain.Event:2"));
   if (first_step > 0) {
-    record(field_double(wall_time, now()) + field_varint(step_field, std::uint64_t(first_step)) +
+    record(field_double(wall_time, unix_time()) +
+           field_varint(step_field, std::uint64_t(first_step)) +
            field_bytes(session, field_varint(status, kSessionStart)));
   }
   file_.flush();
@@ -107,7 +107,7 @@ void EventWriter::scalars(std::int64_t step,
     entries += field_bytes(value_field,
                            field_bytes(tag_field, tag) + field_float(simple_value, float(value)));
   }
-  record(field_double(wall_time, now()) + field_varint(step_field, std::uint64_t(step)) +
+  record(field_double(wall_time, unix_time()) + field_varint(step_field, std::uint64_t(step)) +
          field_bytes(summary, entries));
   file_.flush();
 }

@@ -16,6 +16,9 @@ namespace keel::lab::report {
 std::uint32_t crc32c(const std::string& bytes);
 std::uint32_t masked_crc32c(const std::string& bytes);
 
+/// Seconds since 1970.
+double unix_time();
+
 class EventWriter {
  public:
   /// A new file events.out.tfevents.<seconds>.<host>.<process> in `folder`. With `first_step` > 0 it

@@ -208,7 +208,7 @@ Measured measure_bounds(const Measuring& what) {
 
 Page bounds_page(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe, results);
+  page.markdown = page_head(recipe);
   if (!results.empty()) {
     const Json& rows = results.measured.at("rows");
     page.markdown +=

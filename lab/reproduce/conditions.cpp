@@ -209,7 +209,7 @@ Measured measure_conditions(const Measuring& what) {
 
 Page conditions_page(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe, results);
+  page.markdown = page_head(recipe);
   if (!results.empty()) {
     const Json& rows = results.measured.at("rows");
     page.markdown +=

@@ -223,7 +223,7 @@ Measured measure_gradient_error(const Measuring& what) {
 
 Page gradient_error_page(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe, results);
+  page.markdown = page_head(recipe);
   if (!results.empty()) {
     const Json& measured = results.measured;
     page.pictures["error.svg"] = picture(

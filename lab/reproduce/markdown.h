@@ -11,7 +11,6 @@ class Table {
   explicit Table(std::vector<std::string> heading, std::size_t words = 1)
       : words_(words), rows_{std::move(heading)} {}
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  bool empty() const { return rows_.size() == 1; }
   std::string text() const;
 
  private:

@@ -9,26 +9,24 @@
 #include "keel/version.h"
 
 namespace keel::lab::reproduce {
-namespace {
 
-/// Every LibTorch with CUDA says so in its configuration.
-std::string cuda() {
+std::string cuda_version() {
+  // Every LibTorch with CUDA says so in its configuration, whatever device this machine has.
   const std::string config = at::show_config(), mark = "CUDA Runtime ";
   const auto found = config.find(mark);
-  if (found == std::string::npos) return "none";
+  if (found == std::string::npos) return {};
   const auto begin = found + mark.size();
   return config.substr(begin, config.find_first_not_of("0123456789.", begin) - begin);
 }
 
-}  // namespace
-
 Origin this_origin(const std::string& command, const std::string& device) {
+  const std::string cuda = cuda_version();
   return {.date = machine::utc("%Y-%m-%d"),
           .command = command,
           .tree = machine::source_tree(),
           .keel = KEEL_VERSION,
           .libtorch = TORCH_VERSION,
-          .cuda = cuda(),
+          .cuda = cuda.empty() ? "none" : cuda,
           .device = device,
           .processor = machine::processor(),
           .cores = std::int64_t(std::thread::hardware_concurrency())};

@@ -60,7 +60,7 @@ std::string state_text(const Recipe& recipe, const Results& results) {
 
 }  // namespace
 
-std::string page_head(const Recipe& recipe, const Results&) {
+std::string page_head(const Recipe& recipe) {
   return fmt::format("{}# {}\n\n{}\n\n", generated_note(recipe.name), recipe.title,
                      trimmed(recipe.about));
 }

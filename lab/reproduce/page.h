@@ -27,9 +27,9 @@ std::filesystem::path results_file(const Recipe& recipe, const std::filesystem::
 
 void write_page(const std::filesystem::path& folder, const Page& page);
 
-/// For the pages of each kind: title, text and, where there are results, how they came about.
-std::string page_head(const Recipe& recipe, const Results& results);
-/// "Not run." or the notes.
+/// For the pages of each kind: title and text.
+std::string page_head(const Recipe& recipe);
+/// The notes, and how the results came about, or that there are none yet.
 std::string page_foot(const Recipe& recipe, const Results& results);
 
 Page training_page(const Recipe& recipe, const Results& results);

@@ -13,7 +13,7 @@ namespace {
 
 using report::escaped;
 
-constexpr double kWidth = 340, kGap = 24, kMargin = 12, kTitle = 22, kLetter = 6.4, kLine = 18;
+constexpr double kWidth = 340, kGap = 24, kMargin = 12, kTitle = 22, kLine = 18;
 
 /// Of "viewBox='0 0 340 220'".
 double height_of(const std::string& svg) {
@@ -35,7 +35,7 @@ std::string key_rows(const std::vector<Key>& keys, double width, double& y) {
   std::string out;
   double x = kMargin;
   for (const Key& key : keys) {
-    const double needed = 34 + kLetter * double(report::columns(key.label)) + 14;
+    const double needed = 34 + report::kLetter * double(report::columns(key.label)) + 14;
     if (x > kMargin && x + needed > width) x = kMargin, y += kLine;
     std::string swatch = report::swatch_svg(key.colour);
     swatch.insert(4, fmt::format(" x='{:g}' y='{:g}' width='26' height='10'", x, y - 9));

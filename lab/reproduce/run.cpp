@@ -27,6 +27,7 @@
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/json.h"
 #include "lab/train/signals.h"
+#include "lab/train/stopwatch.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -53,10 +54,6 @@ struct Running {
 Json json_file(const fs::path& file) { return parse_ordered_json(read_file(file), file.string()); }
 
 fs::path folder_of(const fs::path& file) { return fs::absolute(file).parent_path(); }
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 std::string last_lines(const fs::path& log) {
   std::string text = fs::exists(log) ? read_file(log) : "";

@@ -59,7 +59,7 @@ Page terms_page(const Recipe& recipe, const Results& results) {
     }
     table.add(line);
   }
-  return {page_head(recipe, results) + table.text() + "\n" + page_foot(recipe, results), {}};
+  return {page_head(recipe) + table.text() + "\n" + page_foot(recipe, results), {}};
 }
 
 Measured measure_surface(const Measuring& what) {
@@ -90,7 +90,7 @@ Measured measure_surface(const Measuring& what) {
 
 Page surface_page(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe, results);
+  page.markdown = page_head(recipe);
   if (!results.empty()) {
     const auto heights = results.measured.at("heights").get<std::vector<std::vector<double>>>();
     report::Chart chart{.description = "contours of ratio^k",

@@ -46,7 +46,7 @@ Measured measure_timing(const Measuring& what) {
 
 Page timing_page(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe, results);
+  page.markdown = page_head(recipe);
   const Json& paper = recipe.settings.at("paper");
   Table theirs({"paper", "ms a step", "of BatchNorm's"});
   for (const Json& row : paper)

@@ -300,7 +300,7 @@ std::string course_picture(const Recipe& recipe, const Results& results) {
 
 Page training_page(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe, results);
+  page.markdown = page_head(recipe);
   page.markdown +=
       "Test error in percent; mean and standard deviation over the trials that succeeded, and how "
       "many "
@@ -344,7 +344,7 @@ Page curves_page(const Recipe& recipe, const Results& results) {
     }
   }
   Page page;
-  page.markdown = page_head(recipe, results);
+  page.markdown = page_head(recipe);
   if (!losses.empty()) {
     page.pictures["loss.svg"] = picture(losses);
     page.pictures["gradient.svg"] = picture(gradients);

@@ -53,8 +53,7 @@ std::vector<double> thinned(const std::vector<double>& values) {
 }
 
 /// A run that was resumed has its beginning in its folder alone.
-void read_beginning(Curves& curves, const std::filesystem::path& folder) {
-  const report::Run run = report::read_run(folder);
+void take_all(Curves& curves, const report::Run& run) {
   for (auto* curve : {&curves.at, &curves.loss, &curves.gradient, &curves.test_errors,
                       &curves.recalibrated_errors})
     curve->clear();
@@ -103,10 +102,10 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   report::Observers observers(all);
   Result result = train(options, data, observers);
   if (recorder) {
-    read_beginning(curves, options.run);
+    const report::Run run = report::read_run(options.run);
+    take_all(curves, run);
     // Of a run that had ended before, and was not recorded: its speed is in its folder.
     if (result.images_per_second == 0) {
-      const report::Run run = report::read_run(options.run);
       result.images_per_second = run.images_per_second;
       result.peak_mib = run.peak_mib;
     }

@@ -223,10 +223,6 @@ SafeTensors parse_safetensors(const std::string& bytes, const std::string& file)
   return Parser(bytes, file).parse();
 }
 
-SafeTensors read_safetensors(const std::filesystem::path& file) {
-  return parse_safetensors(read_file(file), file.string());
-}
-
 void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata) {
   write_file_atomically(file, safetensors_bytes(tensors, metadata));

@@ -27,7 +27,6 @@ std::string safetensors_bytes(const NamedTensors& tensors,
 /// Every offset, shape and type is checked against the bytes before anything is made of them.
 /// Throws keel::Error naming `file` and the place.
 SafeTensors parse_safetensors(const std::string& bytes, const std::string& file);
-SafeTensors read_safetensors(const std::filesystem::path& file);
 
 /// Atomic: afterwards the file is there as a whole, or as it was.
 void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,

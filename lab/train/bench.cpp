@@ -11,6 +11,7 @@
 #include "keel/torch/threads.h"
 #include "lab/train/operator_time.h"
 #include "lab/train/step.h"
+#include "lab/train/stopwatch.h"
 
 namespace keel::lab {
 namespace {
@@ -68,7 +69,7 @@ class Case {
     const auto start = std::chrono::steady_clock::now();
     run(steps);
     synchronise(device_);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return seconds_since(start);
   }
 
   void run(std::int64_t steps) {
@@ -113,10 +114,8 @@ double milliseconds_of(const std::function<void()>& part, const BenchOptions& op
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < options.steps; ++i) graph ? graph->replay() : part();
     synchronise(device);
-    const auto time = std::chrono::steady_clock::now() - start;
     if (round > 0)  // the first one warms up
-      rounds.push_back(std::chrono::duration<double, std::milli>(time).count() /
-                       double(options.steps));
+      rounds.push_back(1e3 * seconds_since(start) / double(options.steps));
   }
   std::sort(rounds.begin(), rounds.end());
   return rounds[rounds.size() / 2];
@@ -126,7 +125,7 @@ double milliseconds_of(const std::function<void()>& part, const BenchOptions& op
 
 std::string name_of(const ModelOptions& model) {
   const NormOptions& norm = model.norm;
-  if (norm.kind != "zca" && norm.kind != "pca") return norm.kind;
+  if (!whitens(norm)) return norm.kind;
   const std::size_t sites = tested_sites(model).size();
   const std::int64_t d = norm.group_size > 0 ? norm.group_size : first_channels(model);
   std::string name = norm.group_size == 0 && sites > 1

@@ -78,7 +78,7 @@ std::string stem(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, ste
 /// The step in "step-00000042.json", nothing for other names.
 std::optional<std::int64_t> step_of(const fs::path& file, const char* extension) {
   const std::string name = file.filename().string(), prefix = kPrefix;
-  if (file.extension() != extension || name.rfind(prefix, 0) != 0) return {};
+  if (file.extension() != extension || !name.starts_with(prefix)) return {};
   const char *begin = name.data() + prefix.size(),
              *end = name.data() + name.size() - std::string(extension).size();
   std::int64_t step = -1;

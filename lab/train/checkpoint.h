@@ -37,7 +37,7 @@ struct Position {
 
 /// Whether a checkpoint's tensor is the trainer's (momenta, random state) and not the network's.
 inline bool is_of_the_run(const std::string& name) {
-  return name.rfind("optimiser.", 0) == 0 || name.rfind("random.", 0) == 0;
+  return name.starts_with("optimiser.") || name.starts_with("random.");
 }
 
 struct Checkpoint {
@@ -78,6 +78,8 @@ ResNet load_model(const Checkpoint& checkpoint);
 /// Copies tensors into the module's parameters and buffers of the same names.
 void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
                 const std::string& file);
+/// The same with a checkpoint's tensors, but for those of the run.
+void load_network(torch::nn::Module& module, const SafeTensors& checkpoint);
 /// Parameters, then buffers, by name.
 NamedTensors state_of(const torch::nn::Module& module);
 

@@ -10,6 +10,7 @@
 #include "lab/train/autocast.h"
 #include "lab/train/recalibrate.h"
 #include "lab/train/step.h"
+#include "lab/train/stopwatch.h"
 
 namespace keel::lab {
 
@@ -65,8 +66,7 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
   const double right = double(result.confusion.trace().item<std::int64_t>());
   result.loss = loss_sum.item<double>() / double(count);  // NaN of no images
   result.error = 1 - right / double(count);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  result.images_per_second = double(count) / seconds.count();
+  result.images_per_second = double(count) / seconds_since(start);
   return result;
 }
 

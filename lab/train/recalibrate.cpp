@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "keel/torch/nn.h"
-#include "lab/data/random.h"
 #include "lab/models/batch_norm.h"
+#include "lab/random.h"
 #include "lab/train/autocast.h"
 #include "lab/train/step.h"
 

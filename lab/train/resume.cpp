@@ -52,10 +52,7 @@ NamedTensors tensors_of(TrainingStep& training) {
 }
 
 void restore_tensors(const SafeTensors& tensors, TrainingStep& training) {
-  std::map<std::string, torch::Tensor> network;
-  for (const auto& [name, tensor] : tensors.tensors)
-    if (!is_of_the_run(name)) network.emplace(name, tensor);
-  load_state(*training.model(), network, "the checkpoint");
+  load_network(*training.model(), tensors);
   const torch::NoGradGuard no_grad;
   for (auto [name, momentum] : training.parameters().named_momenta()) {
     const auto found = tensors.tensors.find(kMomentum + name);

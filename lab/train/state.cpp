@@ -37,12 +37,15 @@ void load_state(torch::nn::Module& module, const std::map<std::string, torch::Te
   for (auto [name, tensor] : mine) tensor.copy_(state.at(name));
 }
 
+void load_network(torch::nn::Module& module, const SafeTensors& checkpoint) {
+  auto state = checkpoint.tensors;
+  std::erase_if(state, [](const auto& item) { return is_of_the_run(item.first); });
+  load_state(module, state, "the checkpoint");
+}
+
 ResNet load_model(const Checkpoint& checkpoint) {
   ResNet model(checkpoint.options.model);
-  std::map<std::string, torch::Tensor> state;
-  for (const auto& [name, tensor] : checkpoint.tensors.tensors)
-    if (!is_of_the_run(name)) state.emplace(name, tensor);
-  load_state(*model, state, "the checkpoint");
+  load_network(*model, checkpoint.tensors);
   model->eval();
   return model;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lab/models/batch_norm.h"
+#include "lab/random.h"
 #include "lab/train/autocast.h"
 #include "lab/train/bfloat16_cpu.h"
 #include "lab/train/fused_step.h"
@@ -14,14 +15,6 @@ namespace keel::lab {
 namespace {
 
 using torch::Tensor;
-
-/// One stream of random numbers for each epoch of each seed (splitmix64's mixing).
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch) {
-  std::uint64_t x = seed * 0x9e3779b97f4a7c15u + epoch + 1;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 /// How many parameters come before that module, in the order in which the network has them.
 std::size_t parameters_before(const torch::nn::Module& model, const std::string& module) {
@@ -119,8 +112,9 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
 }
 
 void TrainingStep::start_epoch(std::int64_t epoch) {
-  // On the CPU's generator, so that every device sees the same order.
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(mixed(options_.seed, epoch));
+  // One stream for each epoch of each seed. On the CPU's generator, so that every device sees the same order.
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(
+      hashed(options_.seed * kGolden + std::uint64_t(epoch) + 1));
   order_.copy_(torch::randperm(images_.count(), generator, torch::kLong));
   epoch_.fill_(epoch);
 }

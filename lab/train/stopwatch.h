@@ -4,6 +4,10 @@
 
 namespace keel::lab {
 
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 /// Time spent in training, pauses left out.
 class Stopwatch {
  public:
@@ -12,7 +16,7 @@ class Stopwatch {
     running_ = true;
   }
   void pause() {
-    if (running_) seconds_ += std::chrono::duration<double>(Clock::now() - since_).count();
+    if (running_) seconds_ += seconds_since(since_);
     running_ = false;
   }
   /// Seconds since the last lap; the next one begins.

@@ -30,12 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 using torch::Tensor;
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 /// Of one value there is no variance. The first norm has more: its images are no smaller than 4 x 4.
 void require_variance(const TrainOptions& options, const DataSet& data, std::int64_t processes) {
   const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
@@ -109,7 +103,7 @@ class Run {
         steps_(options.max_steps > 0 ? std::min(options.max_steps, options.epochs * per_epoch_)
                                      : options.epochs * per_epoch_) {
     at_.last_train_loss = at_.last_train_error = at_.last_test_loss = at_.last_test_error =
-        at_.best_test_error = at_.last_recalibrated_test_error = kNone;
+        at_.best_test_error = at_.last_recalibrated_test_error = kNotDone;
   }
 
   Result run() {
@@ -183,8 +177,7 @@ class Run {
                  .test_images = data_.test.count(),
                  .steps_per_epoch = per_epoch_,
                  .steps = steps_,
-                 .first_step = at_.step,
-                 .processes = processes_ != nullptr ? processes_->size() : 1};
+                 .first_step = at_.step};
     observer_.on_start(info);
     if (options_.precision == "bfloat16" && device_.is_cpu() && !bfloat16_cpu().note.empty())
       observer_.on_message(bfloat16_cpu().note);
@@ -218,7 +211,7 @@ class Run {
   /// Evaluation belongs to the epoch: an interruption meanwhile takes effect after it.
   void end_epoch(std::chrono::steady_clock::time_point start) {
     EpochRecord record{.epoch = at_.epoch, .step = at_.step};
-    record.test_loss = record.test_error = kNone;
+    record.test_loss = record.test_error = kNotDone;
     // Counted back from the end, so that the last epoch is one of those evenly spaced.
     const std::int64_t epochs_left = options_.epochs - 1 - at_.epoch;
     if (epochs_left % options_.evaluate_every == 0 || at_.step == steps_) {

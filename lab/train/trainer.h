@@ -26,7 +26,6 @@ struct RunInfo {
   std::int64_t train_images = 0, test_images = 0;
   std::int64_t steps_per_epoch = 0, steps = 0;  ///< of the whole run
   std::int64_t first_step = 0;                  ///< steps done before: 0, or where the run resumes
-  std::int64_t processes = 1;
 };
 
 /// Written every log_every steps.

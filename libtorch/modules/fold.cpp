@@ -10,6 +10,9 @@ namespace keel::nn {
 using torch::Tensor;
 
 void WhiteningImpl::require_evaluation(const char* what) const {
+  TORCH_CHECK_VALUE(options.activation == Activation::none, name(), "::", what,
+                    ": expected a layer without an activation, got relu; set options.activation to "
+                    "none and put ReLU behind the layer that comes out");
   TORCH_CHECK(!is_training() && running_mean.defined(), name(), "::", what,
               ": expected a layer in eval mode with running statistics, got one ",
               is_training() ? "in training mode" : "without running statistics");

@@ -12,6 +12,7 @@ namespace keel::nn {
 /// are this process's share of it, as for every parameter of a data-parallel model.
 Whitened synchronised_whiten(const torch::Tensor& input, const torch::Tensor& weight,
                              const torch::Tensor& bias, std::int64_t groups, const LayerMap& map,
-                             const SpectralRule& rule, const ProcessGroup& group);
+                             const SpectralRule& rule, bool relu, const torch::Tensor& residual,
+                             const ProcessGroup& group);
 
 }  // namespace keel::nn

@@ -73,11 +73,17 @@ void WhiteningImpl::reset_running_stats() {
 }
 
 Tensor WhiteningImpl::forward(const Tensor& input) {
+  return forward_then(options.activation, input);
+}
+
+Tensor WhiteningImpl::forward_then(Activation activation, const Tensor& input,
+                                   const Tensor& residual) {
   TORCH_CHECK(input.dim() >= 2 && input.size(1) == options.num_features, name(), ": expected (N, ",
               options.num_features, ", *), got ", ops::shape_of(input));
+  const bool relu = activation == Activation::relu;
   if (!is_training() && running_mean.defined())
-    return affine(input, evaluation_matrix(ops::compute_type(input.scalar_type())), running_mean,
-                  bias);
+    return ops::affine(input, evaluation_matrix(ops::compute_type(input.scalar_type())),
+                       running_mean, ops::if_defined(bias), relu, ops::if_defined(residual));
   // SyncBatchNorm's habit: a layer in evaluation keeps to itself.
   const ProcessGroup processes = is_training() ? options.process_group : ProcessGroup();
   const std::int64_t samples = ops::samples_of(input) * processes.size();
@@ -89,7 +95,7 @@ Tensor WhiteningImpl::forward(const Tensor& input) {
                " at most, and the directions beyond it are eps alone. Use smaller groups or larger "
                "batches.");
   }
-  const Whitened batch = batch_step(input, processes);
+  const Whitened batch = batch_step(input, residual, relu, processes);
   kept_ = batch.rank;
   eigenvalues_ = batch.values;
   covariance_ = batch.covariance;
@@ -97,10 +103,12 @@ Tensor WhiteningImpl::forward(const Tensor& input) {
   return batch.output;
 }
 
-Whitened WhiteningImpl::batch_step(const Tensor& input, const ProcessGroup& processes) const {
+Whitened WhiteningImpl::batch_step(const Tensor& input, const Tensor& residual, bool relu,
+                                   const ProcessGroup& processes) const {
   if (processes.size() > 1)
-    return synchronised_whiten(input, weight, bias, *options.groups, map_, options.rule, processes);
-  return whiten(input, weight, bias, *options.groups, map_, options.rule);
+    return synchronised_whiten(input, weight, bias, *options.groups, map_, options.rule, relu,
+                               residual, processes);
+  return whiten(input, weight, bias, *options.groups, map_, options.rule, relu, residual);
 }
 
 void WhiteningImpl::update_running_stats(const Whitened& batch) {
@@ -160,6 +168,7 @@ void WhiteningImpl::pretty_print(std::ostream& stream) const {
   stream << ", affine=" << flag(options.affine)
          << ", track_running_stats=" << flag(options.track_running_stats)
          << ", rule=" << to_string(options.rule) << ", rank=" << keel::to_string(*options.rank);
+  if (options.activation == Activation::relu) stream << ", activation=relu";
   if (options.process_group.size() > 1)
     stream << ", process_group=process " << options.process_group.process() << " of "
            << options.process_group.size();

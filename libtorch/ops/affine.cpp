@@ -9,59 +9,53 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-Tensor affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-              const Optional<Tensor>& bias) {
-  static const auto op = operator_named<decltype(affine)>("keel::affine");
-  return op.call(input, matrix, center, bias);
-}
-
 namespace {
 
 constexpr const char* kAffine = "keel::affine";
 
 void check_affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-                  const Optional<Tensor>& bias) {
+                  const Optional<Tensor>& bias, const Optional<Tensor>& residual) {
   check_activations(kAffine, "input", input, /*groups=*/1);
   check_group_matrices(kAffine, "matrix", matrix, input);
   check_channels(kAffine, "center", or_undefined(center), input);
   check_channels(kAffine, "bias", or_undefined(bias), input);
+  check_like(kAffine, "residual", or_undefined(residual), input);
 }
 
 Tensor affine_kernel(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-                     const Optional<Tensor>& bias) {
-  check_affine(input, matrix, center, bias);
+                     const Optional<Tensor>& bias, bool relu, const Optional<Tensor>& residual) {
+  check_affine(input, matrix, center, bias, residual);
   const Order order = order_of(input);
   const std::int64_t groups = matrix.size(0);
   const Tensor x = in_order(input, order), output = empty_activations(input, order);
   const Tensor a = readable(in_statistics_type(matrix, input));
-  const auto prepared = [&](const Optional<Tensor>& numbers) {
-    const Tensor given = in_statistics_type(or_undefined(numbers), input);
-    return given.defined() ? given.contiguous() : given;
-  };
-  const Tensor k = prepared(center), b = prepared(bias);
+  const Tensor k = prepared(center, input), b = prepared(bias, input),
+               r = in_order_if_any(residual, order);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kAffine, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
     on_device_of(x, KEEL_TWINS(affine<T>), matrices<const A>(a), data_or_null<const A>(k),
                  data_or_null<const A>(b), activations<const T>(x, groups, order),
-                 activations<T>(output, groups, order));
+                 activations<T>(output, groups, order).plus(core_data<T>(r)).with_relu(relu));
   });
   return output;
 }
 
 Tensor affine_meta(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-                   const Optional<Tensor>& bias) {
-  check_affine(input, matrix, center, bias);
+                   const Optional<Tensor>& bias, bool, const Optional<Tensor>& residual) {
+  check_affine(input, matrix, center, bias, residual);
   return empty_activations(input, order_of(input));
 }
 
-/// The way back is made of affine itself and cross_moments: derivatives go to any order.
+/// The way back is made of affine itself, cross_moments and ReLU's: derivatives go to any order.
 variable_list affine_backward(const GraphNode::Pass& pass, Order order, bool statistics,
                               bool has_bias) {
-  const Tensor &input = pass.saved[0], &matrix = pass.saved[1], &center = pass.saved[2];
-  const Tensor grad_output = in_order(pass.grads[0], order);
-  variable_list grads(4);
+  const Tensor &input = pass.saved[0], &matrix = pass.saved[1], &center = pass.saved[2],
+               &output = pass.saved[3];
+  Tensor grad_output = in_order(pass.grads[0], order);
+  if (output.defined()) grad_output = rectified(grad_output, output.detach());
+  variable_list grads(5);
+  if (pass.wanted(4)) grads[4] = grad_output;
   if (pass.wanted(0)) grads[0] = affine(grad_output, matrix.mT(), {}, {});
   if (!statistics) return grads;
   const std::int64_t groups = matrix.sym_size(0).guard_int(__FILE__, __LINE__);
@@ -90,24 +84,24 @@ Tensor affine_tangent(const Tensor& input, const Tensor& matrix, const Tensor& c
 }
 
 Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-                       const Optional<Tensor>& bias) {
-  check_affine(input, matrix, center, bias);
+                       const Optional<Tensor>& bias, bool relu, const Optional<Tensor>& residual) {
+  check_affine(input, matrix, center, bias, residual);
   // Converting outside the node lets each gradient come back in its own type.
   const Tensor a = in_statistics_type(matrix, input),
                k = in_statistics_type(or_undefined(center), input),
                b = in_statistics_type(or_undefined(bias), input);
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return affine(input, a, if_defined(k), if_defined(b));
-  };
-  const Tensor output = compute();
-  if (!needs_graph({input, a, k, b})) return output;
+  const Tensor r = or_undefined(residual);
+  if ((relu || r.defined()) && has_tangent(variable_list{input, a, k, b, r}))
+    return ended(affine(input, a, if_defined(k), if_defined(b)), relu, r);
+  const Tensor output =
+      affine.below_autograd(input, a, if_defined(k), if_defined(b), relu, residual);
+  if (!needs_graph({input, a, k, b, r})) return output;
   // With constant statistics (a frozen layer) nothing of the activations' size is kept.
   const bool statistics = needs_backward(variable_list{a, k, b});
   record({.name = kAffine,
-          .inputs = {input, a, k, b},
+          .inputs = {input, a, k, b, r},
           .outputs = {output},
-          .saved = {statistics ? input : Tensor(), a, k},
+          .saved = {statistics ? input : Tensor(), a, k, relu ? output : Tensor()},
           .backward =
               [order = order_of(input), statistics,
                has_bias = b.defined()](const GraphNode::Pass& pass) {
@@ -120,7 +114,9 @@ Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
-  m.def("affine(Tensor input, Tensor matrix, Tensor? center=None, Tensor? bias=None) -> Tensor");
+  m.def(
+      "affine(Tensor input, Tensor matrix, Tensor? center=None, Tensor? bias=None,"
+      " bool relu=False, Tensor? residual=None) -> Tensor");
 }
 KEEL_OPERATOR("affine", &affine_kernel, &affine_meta, &affine_autograd)
 

@@ -9,13 +9,6 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-std::tuple<Tensor, Tensor> cross_moments(const Tensor& left, const Tensor& right,
-                                         const Optional<Tensor>& center, std::int64_t groups) {
-  static const auto op = operator_named<decltype(cross_moments)>("keel::cross_moments");
-  return op.call(left, right, center, groups);
-}
-
 namespace {
 
 constexpr const char* kCrossMoments = "keel::cross_moments";
@@ -27,14 +20,12 @@ void check_cross_moments(const Tensor& left, const Tensor& right, const Optional
   check_channels(kCrossMoments, "center", or_undefined(center), left);
 }
 
-std::tuple<Tensor, Tensor> cross_moments_kernel(const Tensor& left, const Tensor& right,
-                                                const Optional<Tensor>& center,
-                                                std::int64_t groups) {
+Tensors<2> cross_moments_kernel(const Tensor& left, const Tensor& right,
+                                const Optional<Tensor>& center, std::int64_t groups) {
   check_cross_moments(left, right, center, groups);
   const Order order = order_of(right);
   const Tensor l = in_order(left, order), r = in_order(right, order);
-  Tensor k = in_statistics_type(or_undefined(center), left);
-  if (k.defined()) k = k.contiguous();
+  const Tensor k = prepared(center, left);
   const Tensor sum = empty_channels(left), cross = empty_group_matrices(left, groups);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, l.scalar_type(), kCrossMoments, [&] {
     using T = CoreType<scalar_t>;
@@ -46,8 +37,8 @@ std::tuple<Tensor, Tensor> cross_moments_kernel(const Tensor& left, const Tensor
   return {sum, cross};
 }
 
-std::tuple<Tensor, Tensor> cross_moments_meta(const Tensor& left, const Tensor& right,
-                                              const Optional<Tensor>& center, std::int64_t groups) {
+Tensors<2> cross_moments_meta(const Tensor& left, const Tensor& right,
+                              const Optional<Tensor>& center, std::int64_t groups) {
   check_cross_moments(left, right, center, groups);
   return {empty_channels(left), empty_group_matrices(left, groups)};
 }
@@ -57,11 +48,7 @@ variable_list cross_moments_backward(const GraphNode::Pass& pass) {
   const Tensor &dL_dsum = pass.grads[0], &dL_dcross = pass.grads[1];
   const Tensor &left = pass.saved[0], &right = pass.saved[1], &center = pass.saved[2],
                &sum = pass.saved[3];
-  if (!dL_dcross.defined()) {
-    auto shape = std::vector<std::int64_t>(std::size_t(left.dim()), 1);
-    shape[1] = -1;
-    return {dL_dsum.reshape(shape).expand_as(left).to(left.scalar_type()), Tensor(), Tensor()};
-  }
+  if (!dL_dcross.defined()) return {spread_over(left, dL_dsum), Tensor(), Tensor()};
   return {affine(right, dL_dcross, if_defined(center), if_defined(dL_dsum)),
           affine(left, dL_dcross.mT(), {}, {}),
           center.defined() ? -transposed_times(dL_dcross, sum) : Tensor()};
@@ -85,16 +72,11 @@ variable_list cross_moments_tangents(const Tensor& left, const Tensor& right, co
   return {sum, cross};
 }
 
-std::tuple<Tensor, Tensor> cross_moments_autograd(const Tensor& left, const Tensor& right,
-                                                  const Optional<Tensor>& center,
-                                                  std::int64_t groups) {
+Tensors<2> cross_moments_autograd(const Tensor& left, const Tensor& right,
+                                  const Optional<Tensor>& center, std::int64_t groups) {
   check_cross_moments(left, right, center, groups);
   const Tensor k = in_statistics_type(or_undefined(center), left);
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return cross_moments(left, right, if_defined(k), groups);
-  };
-  const auto [sum, cross] = compute();
+  const auto [sum, cross] = cross_moments.below_autograd(left, right, if_defined(k), groups);
   if (needs_graph({left, right, k}))
     record({.name = kCrossMoments,
             .inputs = {left, right, k},

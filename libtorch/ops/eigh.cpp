@@ -5,23 +5,18 @@
 #include "autograd.h"
 #include "check.h"
 #include "device.h"
+#include "gradient_rule_formula.h"
 #include "keel/torch/eigh.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"
 #include "second_at_repeats.h"
 
 namespace keel::ops {
-
-std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, bool descending) {
-  static const auto op = operator_named<decltype(eigh)>("keel::eigh");
-  return op.call(matrix, rule, descending);
-}
-
 namespace {
 
 constexpr const char* kEigh = "keel::eigh";
 
-std::tuple<Tensor, Tensor> eigh_kernel(const Tensor& matrix, StringView rule, bool descending) {
+Tensors<2> eigh_kernel(const Tensor& matrix, StringView rule, bool descending) {
   check_matrices(kEigh, matrix);
   parsed(gradient_rule, kEigh, rule);  // a bad rule is an error now, not in some backward
   const auto type = matrix.scalar_type();
@@ -35,7 +30,7 @@ std::tuple<Tensor, Tensor> eigh_kernel(const Tensor& matrix, StringView rule, bo
   return {values.to(type), vectors.to(type)};
 }
 
-std::tuple<Tensor, Tensor> eigh_meta(const Tensor& matrix, StringView rule, bool /*descending*/) {
+Tensors<2> eigh_meta(const Tensor& matrix, StringView rule, bool /*descending*/) {
   check_matrices(kEigh, matrix);
   parsed(gradient_rule, kEigh, rule);
   return {empty_values(matrix), empty_matrices(matrix)};
@@ -45,6 +40,7 @@ std::tuple<Tensor, Tensor> eigh_meta(const Tensor& matrix, StringView rule, bool
 /// functorch.grad has to find the way to the matrix too.
 Tensor tie_to(const Tensor& matrix) {
   using c10::DispatchKey;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const bool layered =
       c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode);
   return layered ? matrix.view_as(matrix) : matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
@@ -64,26 +60,22 @@ variable_list eigh_gradient(const GraphNode::Pass& pass, const std::string& rule
 
 variable_list eigh_tangents(const Tensor& along, const Tensor& values, const Tensor& vectors,
                             const std::string& rule) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const WithoutAutocast in_its_type;
   const GradientRule chosen = gradient_rule(rule);
   const auto [by_values, by_vectors] = gradient_rule_tangents(chosen, values, vectors, along);
-  if (!std::holds_alternative<Masked>(chosen)) return {by_values, by_vectors};
-  return {once_at_repeats(by_values, values, rule), once_at_repeats(by_vectors, values, rule)};
+  const auto* const masked = std::get_if<Masked>(&chosen);
+  if (masked == nullptr) return {by_values, by_vectors};
+  return {once_at_repeats(*masked, by_values, values),
+          once_at_repeats(*masked, by_vectors, values)};
 }
 
-std::tuple<Tensor, Tensor> eigh_autograd(const Tensor& matrix, StringView rule, bool descending) {
+Tensors<2> eigh_autograd(const Tensor& matrix, StringView rule, bool descending) {
   check_matrices(kEigh, matrix);
-  if (!needs_graph({matrix})) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return eigh(matrix, rule, descending);
-  }
+  if (!needs_graph({matrix})) return eigh.below_autograd(matrix, rule, descending);
   // Converting outside the node keeps the eigenvectors that backward needs in the computing type.
   const Tensor m = in_compute_type(matrix);
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return std::tuple_cat(eigh(m, rule, descending), std::tuple(tie_to(m)));
-  };
-  const auto [values, vectors, tie] = compute();
+  const auto [values, vectors] = eigh.below_autograd(m, rule, descending);
+  const Tensor tie = tie_to(m);
   record({.name = kEigh,
           .inputs = {m},
           .outputs = {values, vectors, tie},

@@ -10,13 +10,6 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                     const Tensor& values, const Tensor& vectors, StringView rule) {
-  static const auto op = operator_named<decltype(eigh_backward)>("keel::eigh_backward");
-  return op.call(grad_values, grad_vectors, values, vectors, rule);
-}
-
 namespace {
 
 constexpr const char* kEighBackward = "keel::eigh_backward";
@@ -59,13 +52,10 @@ Tensor eigh_backward_autograd(const Optional<Tensor>& grad_values,
                               const Optional<Tensor>& grad_vectors, const Tensor& values,
                               const Tensor& vectors, StringView rule) {
   const Tensor dL_dvalues = or_undefined(grad_values), dL_dvectors = or_undefined(grad_vectors);
-  if (!needs_graph({dL_dvalues, dL_dvectors, values, vectors})) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return eigh_backward(grad_values, grad_vectors, values, vectors, rule);
-  }
+  if (!needs_graph({dL_dvalues, dL_dvectors, values, vectors}))
+    return eigh_backward.below_autograd(grad_values, grad_vectors, values, vectors, rule);
   const GradientRule chosen = checked_rule(grad_values, grad_vectors, values, vectors, rule);
-  // Autocast would take the formula's products to half, whose rounding no mask knows of.
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const WithoutAutocast in_its_type;  // no mask knows of the rounding to half
   return gradient_rule_formula(chosen, in_compute_type(values), in_compute_type(vectors),
                                in_compute_type(dL_dvalues), in_compute_type(dL_dvectors))
       .to(vectors.scalar_type());

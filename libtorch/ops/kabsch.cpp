@@ -21,8 +21,8 @@ Tensor unit_of(const Tensor& numbers, at::IntArrayRef dims) {
 }
 
 /// Made of differentiable operators: its own gradient is theirs.
-std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor& Q,
-                                                   const Optional<Tensor>& weights, bool scale) {
+Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tensor>& weights,
+                           bool scale) {
   check_rectangles(kKabsch, P);
   TORCH_CHECK(P.sym_size(-1) > 0, kKabsch, ": expected points (..., N, d) with d >= 1, got ",
               shape_of(P));
@@ -71,8 +71,7 @@ std::tuple<Tensor, Tensor, Tensor> register_points(const Tensor& P, const Tensor
 }
 
 /// What Python's keel.kabsch returns without a scale, for torch.jit.script.
-std::tuple<Tensor, Tensor> rigid_motion(const Tensor& P, const Tensor& Q,
-                                        const Optional<Tensor>& weights) {
+Tensors<2> rigid_motion(const Tensor& P, const Tensor& Q, const Optional<Tensor>& weights) {
   auto [rotation, translation, scale] = register_points(P, Q, weights, /*scale=*/false);
   return {rotation, translation};
 }

@@ -8,19 +8,11 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-using LayerMatrixTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-LayerMatrixTensors layer_matrix(const Tensor& covariance, StringView map, StringView rule) {
-  static const auto op = operator_named<decltype(layer_matrix)>("keel::layer_matrix");
-  return op.call(covariance, map, rule);
-}
-
 namespace {
 
 constexpr const char* kLayerMatrix = "keel::layer_matrix";
 
-LayerMatrixTensors layer_matrix_kernel(const Tensor& covariance, StringView map, StringView rule) {
+Tensors<4> layer_matrix_kernel(const Tensor& covariance, StringView map, StringView rule) {
   check_matrices(kLayerMatrix, covariance);
   const LayerMap chosen = parsed(layer_map, kLayerMatrix, map);
   parsed(spectral_rule, kLayerMatrix, rule);  // a bad rule is an error now
@@ -37,7 +29,7 @@ LayerMatrixTensors layer_matrix_kernel(const Tensor& covariance, StringView map,
   return {result.to(type), values.to(type), vectors.to(type), found};
 }
 
-LayerMatrixTensors layer_matrix_meta(const Tensor& covariance, StringView map, StringView rule) {
+Tensors<4> layer_matrix_meta(const Tensor& covariance, StringView map, StringView rule) {
   check_matrices(kLayerMatrix, covariance);
   parsed(layer_map, kLayerMatrix, map);
   parsed(spectral_rule, kLayerMatrix, rule);
@@ -45,16 +37,11 @@ LayerMatrixTensors layer_matrix_meta(const Tensor& covariance, StringView map, S
           empty_rank(covariance)};
 }
 
-LayerMatrixTensors layer_matrix_autograd(const Tensor& covariance, StringView map,
-                                         StringView rule) {
+Tensors<4> layer_matrix_autograd(const Tensor& covariance, StringView map, StringView rule) {
   check_matrices(kLayerMatrix, covariance);
-  const auto compute = [&](const Tensor& c) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return layer_matrix(c, map, rule);
-  };
-  if (!needs_graph({covariance})) return compute(covariance);
+  if (!needs_graph({covariance})) return layer_matrix.below_autograd(covariance, map, rule);
   const Tensor c = in_compute_type(covariance);
-  const auto [result, values, vectors, found] = compute(c);
+  const auto [result, values, vectors, found] = layer_matrix.below_autograd(c, map, rule);
   record(
       {.name = kLayerMatrix,
        .inputs = {c},

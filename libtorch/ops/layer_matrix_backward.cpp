@@ -7,14 +7,6 @@
 
 namespace keel::ops {
 
-Tensor layer_matrix_backward(const Tensor& grad_layer_matrix, const Tensor& covariance,
-                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                             StringView map, StringView rule) {
-  static const auto op =
-      operator_named<decltype(layer_matrix_backward)>("keel::layer_matrix_backward");
-  return op.call(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
-}
-
 bool is_twice_differentiable(StringView map, StringView rule) {
   const LayerMap chosen = parsed(layer_map, "keel::layer_matrix", map);
   const auto* const zca = std::get_if<Zca>(&chosen);
@@ -80,11 +72,8 @@ Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Ten
   if (needs_graph({grad_layer_matrix, covariance}) && is_twice_differentiable(map, rule))
     return spectral_backward(grad_layer_matrix, covariance, values, vectors, rank, "inv_sqrt",
                              "full", rule);
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return layer_matrix_backward(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
-  };
-  const Tensor result = compute();
+  const Tensor result = layer_matrix_backward.below_autograd(grad_layer_matrix, covariance, values,
+                                                             vectors, rank, map, rule);
   if (needs_graph({grad_layer_matrix, covariance}))
     record_without_derivative(no_second_derivative(map), {grad_layer_matrix, covariance}, {result});
   return result;

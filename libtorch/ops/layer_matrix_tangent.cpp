@@ -6,15 +6,6 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-Tensor layer_matrix_tangent(const Tensor& along, const Tensor& covariance,
-                            const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors,
-                            const Tensor& rank, StringView map, StringView rule) {
-  static const auto op =
-      operator_named<decltype(layer_matrix_tangent)>("keel::layer_matrix_tangent");
-  return op.call(along, covariance, layer_matrix, values, vectors, rank, map, rule);
-}
-
 namespace {
 
 constexpr const char* kLayerMatrixTangent = "keel::layer_matrix_tangent";
@@ -113,6 +104,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor vectors, Tensor rank, str map, str rule='exact') -> Tensor");
 }
 KEEL_OPERATOR("layer_matrix_tangent", &layer_matrix_tangent_kernel, &layer_matrix_tangent_meta,
-              without_derivative<&layer_matrix_tangent, kNoSecondTangent>)
+              without_derivative<layer_matrix_tangent, kNoSecondTangent>)
 
 }  // namespace keel::ops

@@ -9,17 +9,11 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups) {
-  static const auto op = operator_named<decltype(moments)>("keel::moments");
-  return op.call(input, groups);
-}
-
 namespace {
 
 constexpr const char* kMoments = "keel::moments";
 
-std::tuple<Tensor, Tensor> moments_kernel(const Tensor& input, std::int64_t groups) {
+Tensors<2> moments_kernel(const Tensor& input, std::int64_t groups) {
   check_activations(kMoments, "input", input, groups);
   const Order order = order_of(input);
   const Tensor x = in_order(input, order);
@@ -32,7 +26,7 @@ std::tuple<Tensor, Tensor> moments_kernel(const Tensor& input, std::int64_t grou
   return {mean, covariance};
 }
 
-std::tuple<Tensor, Tensor> moments_meta(const Tensor& input, std::int64_t groups) {
+Tensors<2> moments_meta(const Tensor& input, std::int64_t groups) {
   check_activations(kMoments, "input", input, groups);
   return {empty_channels(input), empty_group_matrices(input, groups)};
 }
@@ -44,18 +38,12 @@ Tensor moments_backward(const Tensor& dL_dmean, const Tensor& dL_dcovariance, co
   const Tensor along_mean = dL_dmean.defined() ? dL_dmean / m : Tensor();
   if (dL_dcovariance.defined())
     return affine(input, (dL_dcovariance + dL_dcovariance.mT()) / m, mean, if_defined(along_mean));
-  auto shape = std::vector<std::int64_t>(std::size_t(input.dim()), 1);
-  shape[1] = -1;
-  return along_mean.reshape(shape).expand_as(input).to(input.scalar_type());
+  return spread_over(input, along_mean);
 }
 
-std::tuple<Tensor, Tensor> moments_autograd(const Tensor& input, std::int64_t groups) {
+Tensors<2> moments_autograd(const Tensor& input, std::int64_t groups) {
   check_activations(kMoments, "input", input, groups);
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return moments(input, groups);
-  };
-  const auto [mean, covariance] = compute();
+  const auto [mean, covariance] = moments.below_autograd(input, groups);
   if (needs_graph({input}))
     record({.name = kMoments,
             .inputs = {input},

@@ -1,138 +1,194 @@
 #pragma once
 
-// The registered operators as C++ functions: each call goes through LibTorch's dispatcher, which
-// picks the autograd layer, the device's kernel or the shape function.
-
-#include <tuple>
+// The registered operators as C++ functions.
 
 #include "types.h"
 
 namespace keel::ops {
 
-std::tuple<Tensor, Tensor> eigh(const Tensor& matrix, StringView rule, bool descending);
+inline constexpr Operator<"eigh",
+                          Tensors<2>(const Tensor& matrix, StringView rule, bool descending)>
+    eigh;
 
-Tensor eigh_backward(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                     const Tensor& values, const Tensor& vectors, StringView rule);
+inline constexpr Operator<"eigh_backward",
+                          Tensor(const Optional<Tensor>& grad_values,
+                                 const Optional<Tensor>& grad_vectors, const Tensor& values,
+                                 const Tensor& vectors, StringView rule)>
+    eigh_backward;
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> spectral(const Tensor& matrix, StringView function,
-                                                    StringView rank, StringView rule);
+inline constexpr Operator<"spectral", Tensors<4>(const Tensor& matrix, StringView function,
+                                                 StringView rank, StringView rule)>
+    spectral;
 
 /// `matrix` is what the result was made from: it ties second derivatives to it.
-Tensor spectral_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
-                         const Tensor& vectors, const Tensor& rank, StringView function,
-                         StringView rank_policy, StringView rule);
+inline constexpr Operator<"spectral_backward",
+                          Tensor(const Tensor& grad_result, const Tensor& matrix,
+                                 const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                 StringView function, StringView rank_policy, StringView rule)>
+    spectral_backward;
 
 /// The gradients with respect to grad_result and matrix of spectral_backward (exact, full rank).
-std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matrix,
-                                                    const Tensor& grad_result, const Tensor& matrix,
-                                                    const Tensor& values, const Tensor& vectors,
-                                                    StringView function);
+inline constexpr Operator<"spectral_second_backward",
+                          Tensors<2>(const Tensor& grad_grad_matrix, const Tensor& grad_result,
+                                     const Tensor& matrix, const Tensor& values,
+                                     const Tensor& vectors, StringView function)>
+    spectral_second_backward;
 
-/// left (..., m, k), values (..., k) and right (..., k, n) with matrix = left diag(values) right. Call it as ops::svd: at::svd is
-/// found by its argument too, and takes a text for a bool.
-std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& matrix, StringView rule);
+/// left (..., m, k), values (..., k) and right (..., k, n) with matrix = left diag(values) right.
+inline constexpr Operator<"svd", Tensors<3>(const Tensor& matrix, StringView rule)> svd;
 
-Tensor svd_backward(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
-                    const Optional<Tensor>& grad_right, const Tensor& left, const Tensor& values,
-                    const Tensor& right, StringView rule);
+inline constexpr Operator<
+    "svd_backward", Tensor(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
+                           const Optional<Tensor>& grad_right, const Tensor& left,
+                           const Tensor& values, const Tensor& right, StringView rule)>
+    svd_backward;
 
 /// U f(S) V^T, then left, values, right and how many values are kept.
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> singular(const Tensor& matrix,
-                                                            StringView function, StringView rank);
+inline constexpr Operator<"singular",
+                          Tensors<5>(const Tensor& matrix, StringView function, StringView rank)>
+    singular;
 
 /// `matrix` and `result` tie second derivatives to them.
-Tensor singular_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& result,
-                         const Tensor& left, const Tensor& values, const Tensor& right,
-                         const Tensor& kept, StringView function, StringView rank);
+inline constexpr Operator<"singular_backward",
+                          Tensor(const Tensor& grad_result, const Tensor& matrix,
+                                 const Tensor& result, const Tensor& left, const Tensor& values,
+                                 const Tensor& right, const Tensor& kept, StringView function,
+                                 StringView rank)>
+    singular_backward;
 
 /// The nearest matrix with orthonormal columns (or rows), `special`: the nearest rotation, and for the gradient the singular
 /// values and right vectors V^T. `special` lets the last value carry the sign of the determinant.
-std::tuple<Tensor, Tensor, Tensor> procrustes(const Tensor& matrix, bool special);
+inline constexpr Operator<"procrustes_factor", Tensors<3>(const Tensor& matrix, bool special)>
+    procrustes;
 
 /// `matrix` ties second derivatives to it; `factor`, `values` and `right` are what procrustes made of it.
-Tensor procrustes_backward(const Tensor& grad_factor, const Tensor& matrix, const Tensor& factor,
-                           const Tensor& values, const Tensor& right);
+inline constexpr Operator<"procrustes_backward",
+                          Tensor(const Tensor& grad_factor, const Tensor& matrix,
+                                 const Tensor& factor, const Tensor& values, const Tensor& right)>
+    procrustes_backward;
 
 /// V diag(values) V^T, the symmetric factor of matrix = factor * result.
-Tensor polar_positive(const Tensor& matrix, const Tensor& factor, const Tensor& values,
-                      const Tensor& right);
+inline constexpr Operator<"polar_positive", Tensor(const Tensor& matrix, const Tensor& factor,
+                                                   const Tensor& values, const Tensor& right)>
+    polar_positive;
 
-Tensor polar_positive_backward(const Tensor& grad_positive, const Tensor& matrix,
-                               const Tensor& factor, const Tensor& values, const Tensor& right);
+inline constexpr Operator<"polar_positive_backward",
+                          Tensor(const Tensor& grad_positive, const Tensor& matrix,
+                                 const Tensor& factor, const Tensor& values, const Tensor& right)>
+    polar_positive_backward;
 
 /// Y with Y H = rhs or, `both`, the antisymmetric Y with H Y + Y H = (rhs - rhs^T) / 2, where H = positive = V diag(values) V^T
 /// is symmetric, of n x n. Where a value or a sum of two vanishes the answer is 0. Differentiable to any order.
-Tensor positive_solve(const Tensor& rhs, const Tensor& positive, const Tensor& values,
-                      const Tensor& right, bool both);
+inline constexpr Operator<"positive_solve",
+                          Tensor(const Tensor& rhs, const Tensor& positive, const Tensor& values,
+                                 const Tensor& right, bool both)>
+    positive_solve;
 
-/// `tensor` (..., *) itself. Where `where` (...) is true it has no derivative: that is an error with this message, or NaN
-/// for those entries where nobody can wait to see which.
-Tensor without_derivative_where(const Tensor& tensor, const Tensor& where, StringView message);
+/// `tensor` itself, whose derivative is unless_where() of what comes.
+inline constexpr Operator<"without_derivative_where",
+                          Tensor(const Tensor& tensor, const Tensor& where, StringView message)>
+    without_derivative_where;
 
-std::tuple<Tensor, Tensor> moments(const Tensor& input, std::int64_t groups);
+/// `value` itself, with the derivatives of `formula`, which is the same but for rounding.
+inline constexpr Operator<"with_derivatives_of", Tensor(const Tensor& value, const Tensor& formula)>
+    with_derivatives_of;
+
+inline constexpr Operator<"moments", Tensors<2>(const Tensor& input, std::int64_t groups)> moments;
 
 /// One float64 tensor (1 + C + C d): count, sum (input - shift), sum (input - shift)(input - shift)^T.
 /// No shift is zero.
-Tensor partial_moments(const Tensor& input, std::int64_t groups, const Optional<Tensor>& shift);
+inline constexpr Operator<"partial_moments", Tensor(const Tensor& input, std::int64_t groups,
+                                                    const Optional<Tensor>& shift)>
+    partial_moments;
 
 /// sum (C) of left, and cross (G, d, d) = sum left (right - center)^T, over all samples.
-std::tuple<Tensor, Tensor> cross_moments(const Tensor& left, const Tensor& right,
-                                         const Optional<Tensor>& center, std::int64_t groups);
+inline constexpr Operator<"cross_moments",
+                          Tensors<2>(const Tensor& left, const Tensor& right,
+                                     const Optional<Tensor>& center, std::int64_t groups)>
+    cross_moments;
 
-Tensor affine(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-              const Optional<Tensor>& bias);
+struct Affine
+    : Operator<"affine",
+               Tensor(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
+                      const Optional<Tensor>& bias, bool relu, const Optional<Tensor>& residual)> {
+  using Operator::operator();
+  Tensor operator()(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
+                    const Optional<Tensor>& bias) const {
+    return (*this)(input, matrix, center, bias, /*relu=*/false, /*residual=*/{});
+  }
+};
+inline constexpr Affine affine;
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> layer_matrix(const Tensor& covariance, StringView map,
-                                                        StringView rule);
+inline constexpr Operator<"layer_matrix",
+                          Tensors<4>(const Tensor& covariance, StringView map, StringView rule)>
+    layer_matrix;
 
-Tensor layer_matrix_backward(const Tensor& grad_layer_matrix, const Tensor& covariance,
-                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                             StringView map, StringView rule);
+inline constexpr Operator<"layer_matrix_backward",
+                          Tensor(const Tensor& grad_layer_matrix, const Tensor& covariance,
+                                 const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                 StringView map, StringView rule)>
+    layer_matrix_backward;
 
 /// Whether a map from covariance to matrix has a second derivative.
 bool is_twice_differentiable(StringView map, StringView rule);
 
 /// How layer_matrix moves where the covariance moves along a matrix: the adjoint of layer_matrix_backward.
-Tensor layer_matrix_tangent(const Tensor& along, const Tensor& covariance,
-                            const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors,
-                            const Tensor& rank, StringView map, StringView rule);
+inline constexpr Operator<"layer_matrix_tangent",
+                          Tensor(const Tensor& along, const Tensor& covariance,
+                                 const Tensor& layer_matrix, const Tensor& values,
+                                 const Tensor& vectors, const Tensor& rank, StringView map,
+                                 StringView rule)>
+    layer_matrix_tangent;
 
 /// Moves the running statistics, which are written in place, towards the batch's.
-void running_average(const Tensor& running_mean, const Tensor& running_matrix,
-                     const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
-                     const Tensor& mean, const Tensor& covariance, const Tensor& layer_matrix,
-                     Optional<double> momentum, double eps);
+inline constexpr Operator<"running_average",
+                          void(const Tensor& running_mean, const Tensor& running_matrix,
+                               const Optional<Tensor>& running_variance,
+                               const Tensor& num_batches_tracked, const Tensor& mean,
+                               const Tensor& covariance, const Tensor& layer_matrix,
+                               Optional<double> momentum, double eps)>
+    running_average;
 
 /// output, mean, covariance, layer_matrix, values, vectors, rank: all that backward needs.
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_forward(
-    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-    std::int64_t groups, StringView map, StringView rule);
+inline constexpr Operator<
+    "whiten_forward", Tensors<7>(const Tensor& input, const Optional<Tensor>& weight,
+                                 const Optional<Tensor>& bias, std::int64_t groups, StringView map,
+                                 StringView rule, bool relu, const Optional<Tensor>& residual)>
+    whiten_forward;
 
 /// The same with the moments of all processes, out of the sum of their partial_moments.
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> whiten_apply(
-    const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-    std::int64_t groups, const Tensor& sums, const Optional<Tensor>& shift, StringView map,
-    StringView rule);
+inline constexpr Operator<
+    "whiten_apply",
+    Tensors<7>(const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
+               std::int64_t groups, const Tensor& sums, const Optional<Tensor>& shift,
+               StringView map, StringView rule, bool relu, const Optional<Tensor>& residual)>
+    whiten_apply;
 
-/// The gradients of input, weight and bias.
-std::tuple<Tensor, Tensor, Tensor> whiten_backward(const Tensor& grad_output, const Tensor& input,
-                                                   const Optional<Tensor>& weight,
-                                                   const Tensor& mean, const Tensor& covariance,
-                                                   const Tensor& layer_matrix, const Tensor& values,
-                                                   const Tensor& vectors, const Tensor& rank,
-                                                   StringView map, StringView rule);
+/// The gradients of input, weight and bias. Here and below `output` is what forward gave with ReLU, and nothing
+/// without, or where grad_output is that of the number before ReLU already.
+inline constexpr Operator<
+    "whiten_backward",
+    Tensors<3>(const Tensor& grad_output, const Tensor& input, const Optional<Tensor>& weight,
+               const Tensor& mean, const Tensor& covariance, const Tensor& layer_matrix,
+               const Tensor& values, const Tensor& vectors, const Tensor& rank, StringView map,
+               StringView rule, const Optional<Tensor>& output)>
+    whiten_backward;
 
 /// What processes add up in backward (C + C d), and this one's gradients of weight and bias.
-std::tuple<Tensor, Tensor, Tensor> whiten_backward_sums(
-    const Tensor& grad_output, const Tensor& input, const Tensor& mean, const Tensor& covariance,
-    const Tensor& layer_matrix, const Tensor& values, const Tensor& vectors, const Tensor& rank);
+inline constexpr Operator<
+    "whiten_backward_sums",
+    Tensors<3>(const Tensor& grad_output, const Tensor& input, const Tensor& mean,
+               const Tensor& covariance, const Tensor& layer_matrix, const Tensor& values,
+               const Tensor& vectors, const Tensor& rank, const Optional<Tensor>& output)>
+    whiten_backward_sums;
 
 /// The gradient of the input. `count` (1), float64, is the number of all processes' samples.
-Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
-                             const Optional<Tensor>& weight, const Tensor& mean,
-                             const Tensor& covariance, const Tensor& layer_matrix,
-                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                             const Tensor& sums, const Tensor& count, StringView map,
-                             StringView rule);
+inline constexpr Operator<
+    "whiten_backward_apply",
+    Tensor(const Tensor& grad_output, const Tensor& input, const Optional<Tensor>& weight,
+           const Tensor& mean, const Tensor& covariance, const Tensor& layer_matrix,
+           const Tensor& values, const Tensor& vectors, const Tensor& rank, const Tensor& sums,
+           const Tensor& count, StringView map, StringView rule, const Optional<Tensor>& output)>
+    whiten_backward_apply;
 
 }  // namespace keel::ops

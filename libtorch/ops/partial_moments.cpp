@@ -9,12 +9,6 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-Tensor partial_moments(const Tensor& input, std::int64_t groups, const Optional<Tensor>& shift) {
-  static const auto op = operator_named<decltype(partial_moments)>("keel::partial_moments");
-  return op.call(input, groups, shift);
-}
-
 namespace {
 
 constexpr const char* kPartial = "keel::partial_moments";
@@ -50,6 +44,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("partial_moments(Tensor input, int groups=1, Tensor? shift=None) -> Tensor");
 }
 KEEL_OPERATOR("partial_moments", &partial_moments_kernel, &partial_moments_meta,
-              without_derivative<&partial_moments, kNotThroughSums>)
+              without_derivative<partial_moments, kNotThroughSums>)
 
 }  // namespace keel::ops

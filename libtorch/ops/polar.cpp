@@ -9,20 +9,6 @@
 #include "singular_formula.h"
 
 namespace keel::ops {
-
-Tensor polar_positive(const Tensor& matrix, const Tensor& factor, const Tensor& values,
-                      const Tensor& right) {
-  static const auto op = operator_named<decltype(polar_positive)>("keel::polar_positive");
-  return op.call(matrix, factor, values, right);
-}
-
-Tensor polar_positive_backward(const Tensor& grad_positive, const Tensor& matrix,
-                               const Tensor& factor, const Tensor& values, const Tensor& right) {
-  static const auto op =
-      operator_named<decltype(polar_positive_backward)>("keel::polar_positive_backward");
-  return op.call(grad_positive, matrix, factor, values, right);
-}
-
 namespace {
 
 Tensor polar_positive_kernel(const Tensor& matrix, const Tensor&, const Tensor& values,
@@ -40,11 +26,7 @@ Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const
                                const Tensor& right) {
   const Tensor a = in_compute_type(matrix), r = in_compute_type(factor),
                s = in_compute_type(values), vh = in_compute_type(right);
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return polar_positive(a, r, s, vh);
-  };
-  const Tensor positive = compute();
+  const Tensor positive = polar_positive.below_autograd(a, r, s, vh);
   if (needs_graph({a}))
     record({.name = "keel::polar_positive",
             // The whole derivative goes to the matrix: the factor is a function of it.
@@ -89,19 +71,20 @@ Tensor polar_positive_backward_meta(const Tensor&, const Tensor& matrix, const T
 Tensor polar_positive_backward_autograd(const Tensor& grad_positive, const Tensor& matrix,
                                         const Tensor& factor, const Tensor& values,
                                         const Tensor& right) {
-  if (!needs_graph({grad_positive, matrix, factor})) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return polar_positive_backward(grad_positive, matrix, factor, values, right);
-  }
+  const auto compute = [&] {
+    return polar_positive_backward.below_autograd(grad_positive, matrix, factor, values, right);
+  };
+  if (!needs_graph({grad_positive, matrix, factor})) return compute();
   const WithoutAutocast in_its_type;
   const Tensor a = in_compute_type(matrix), r = in_compute_type(factor);
   const Tensor grad = in_compute_type(grad_positive), g = (grad + grad.mT()) / 2;
-  return (r.matmul(g) +
-          procrustes_backward(a.matmul(g), a, r, in_compute_type(values), in_compute_type(right)))
-      .to(matrix.scalar_type());
+  const Tensor formula =
+      r.matmul(g) +
+      procrustes_backward(a.matmul(g), a, r, in_compute_type(values), in_compute_type(right));
+  return with_derivatives_of(compute(), formula.to(matrix.scalar_type()));
 }
 
-std::tuple<Tensor, Tensor> polar_of(const Tensor& matrix) {
+Tensors<2> polar_of(const Tensor& matrix) {
   check_rectangles("keel::polar", matrix);
   const auto [factor, values, right] = procrustes(in_compute_type(matrix), false);
   const Tensor positive = polar_positive(in_compute_type(matrix), factor, values, right);

@@ -6,13 +6,6 @@
 #include "singular_formula.h"
 
 namespace keel::ops {
-
-Tensor positive_solve(const Tensor& rhs, const Tensor& positive, const Tensor& values,
-                      const Tensor& right, bool both) {
-  static const auto op = operator_named<decltype(positive_solve)>("keel::positive_solve");
-  return op.call(rhs, positive, values, right, both);
-}
-
 namespace {
 
 Tensor positive_solve_kernel(const Tensor& rhs, const Tensor& positive, const Tensor& values,
@@ -33,11 +26,7 @@ Tensor positive_solve_meta(const Tensor& rhs, const Tensor&, const Tensor&, cons
 /// The numbers come from `values` and `right`; the graph goes through `rhs` and `positive`.
 Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const Tensor& values,
                                const Tensor& right, bool both) {
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return positive_solve(rhs, positive, values, right, both);
-  };
-  const Tensor solution = compute();
+  const Tensor solution = positive_solve.below_autograd(rhs, positive, values, right, both);
   if (!needs_graph({rhs, positive})) return solution;
   record({.name = "keel::positive_solve",
           .inputs = {rhs, positive},

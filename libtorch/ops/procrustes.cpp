@@ -13,14 +13,6 @@
 #include "singular_formula.h"
 
 namespace keel::ops {
-
-using ProcrustesTensors = std::tuple<Tensor, Tensor, Tensor>;
-
-ProcrustesTensors procrustes(const Tensor& matrix, bool special) {
-  static const auto op = operator_named<decltype(procrustes)>("keel::procrustes_factor");
-  return op.call(matrix, special);
-}
-
 namespace {
 
 void check_procrustes(const Tensor& matrix, bool special) {
@@ -43,7 +35,7 @@ Tensor determinant(const Tensor& q) {
 }
 
 /// In one pass, or launch, straight from the matrix.
-ProcrustesTensors small_procrustes(const Tensor& matrix, bool special) {
+Tensors<3> small_procrustes(const Tensor& matrix, bool special) {
   const Tensor input = readable(in_compute_type(matrix));
   const std::int64_t m = input.size(-2), n = input.size(-1), k = m < n ? m : n;
   const Tensor factor = empty_matrices(input), values = empty_beside(input, {k}),
@@ -58,12 +50,12 @@ ProcrustesTensors small_procrustes(const Tensor& matrix, bool special) {
   return {factor.to(type), values.to(type), right.to(type)};
 }
 
-ProcrustesTensors procrustes_kernel(const Tensor& matrix, bool special) {
+Tensors<3> procrustes_kernel(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
   if (is_small(matrix)) return small_procrustes(matrix, special);
   const WithoutAutocast in_its_type;
   const auto type = matrix.scalar_type();
-  const auto [left, values, right] = ops::svd(in_compute_type(matrix), "masked");
+  const auto [left, values, right] = svd(in_compute_type(matrix), "masked");
   Tensor factor = left.matmul(right);
   if (special && values.numel() != 0) {
     // A mirror has its last direction turned: less twice that direction's part.
@@ -75,21 +67,17 @@ ProcrustesTensors procrustes_kernel(const Tensor& matrix, bool special) {
   return {factor.to(type), values.to(type), right.to(type)};
 }
 
-ProcrustesTensors procrustes_meta(const Tensor& matrix, bool special) {
+Tensors<3> procrustes_meta(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
   const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
   return {empty_matrices(matrix), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
 }
 
-ProcrustesTensors procrustes_autograd(const Tensor& matrix, bool special) {
+Tensors<3> procrustes_autograd(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
-  const auto compute = [&](const Tensor& a) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return procrustes(a, special);
-  };
-  if (!needs_graph({matrix})) return compute(matrix);
+  if (!needs_graph({matrix})) return procrustes.below_autograd(matrix, special);
   const Tensor a = in_compute_type(matrix);
-  const auto [factor, values, right] = compute(a);
+  const auto [factor, values, right] = procrustes.below_autograd(a, special);
   record({.name = "keel::procrustes",
           .inputs = {a},
           .outputs = {factor},
@@ -108,7 +96,7 @@ ProcrustesTensors procrustes_autograd(const Tensor& matrix, bool special) {
 
 Tensor nearest(const Tensor& matrix) { return std::get<0>(procrustes(matrix, false)); }
 
-std::tuple<Tensor, Tensor> nearest_rotation(const Tensor& matrix) {
+Tensors<2> nearest_rotation(const Tensor& matrix) {
   const auto [rotation, values, right] = procrustes(matrix, true);
   const c10::SymInt n = matrix.sym_size(-1);
   if (n < 2)  // the one rotation there is, but of NaN none

@@ -7,13 +7,6 @@
 #include "singular_formula.h"
 
 namespace keel::ops {
-
-Tensor procrustes_backward(const Tensor& grad_factor, const Tensor& matrix, const Tensor& factor,
-                           const Tensor& values, const Tensor& right) {
-  static const auto op = operator_named<decltype(procrustes_backward)>("keel::procrustes_backward");
-  return op.call(grad_factor, matrix, factor, values, right);
-}
-
 namespace {
 
 constexpr const char* kProcrustesBackward = "keel::procrustes_backward";
@@ -79,10 +72,8 @@ Tensor procrustes_backward_formula(const Tensor& g, const Tensor& matrix, const 
 Tensor procrustes_backward_autograd(const Tensor& grad_factor, const Tensor& matrix,
                                     const Tensor& factor, const Tensor& values,
                                     const Tensor& right) {
-  if (!needs_graph({grad_factor, matrix, factor})) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return procrustes_backward(grad_factor, matrix, factor, values, right);
-  }
+  if (!needs_graph({grad_factor, matrix, factor}))
+    return procrustes_backward.below_autograd(grad_factor, matrix, factor, values, right);
   check_procrustes_backward(grad_factor, matrix, factor);
   const WithoutAutocast in_its_type;
   const Tensor g = in_compute_type(grad_factor), a = in_compute_type(matrix),

@@ -7,16 +7,6 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-void running_average(const Tensor& running_mean, const Tensor& running_matrix,
-                     const Optional<Tensor>& running_variance, const Tensor& num_batches_tracked,
-                     const Tensor& mean, const Tensor& covariance, const Tensor& layer_matrix,
-                     Optional<double> momentum, double eps) {
-  static const auto op = operator_named<decltype(running_average)>("keel::running_average");
-  op.call(running_mean, running_matrix, running_variance, num_batches_tracked, mean, covariance,
-          layer_matrix, momentum, eps);
-}
-
 namespace {
 
 constexpr const char* kRunningAverage = "keel::running_average";
@@ -25,8 +15,7 @@ constexpr const char* kRunningAverage = "keel::running_average";
 void check_running(const char* name, const Tensor& running, const Tensor& batch) {
   TORCH_CHECK(running.sym_sizes() == batch.sym_sizes(), kRunningAverage, ": expected ", name,
               " of shape ", shape_of(batch), ", got ", shape_of(running));
-  TORCH_CHECK(running.device() == batch.device(), kRunningAverage, ": expected ", name, " on ",
-              batch.device(), ", got one on ", running.device());
+  check_place(kRunningAverage, name, running, batch);
 }
 
 void check_running_average(const Tensor& running_mean, const Tensor& running_matrix,
@@ -45,13 +34,7 @@ void check_running_average(const Tensor& running_mean, const Tensor& running_mat
   check_running("running_matrix", running_matrix, layer_matrix);
   if (running_variance.has_value() && running_variance->defined())
     check_running("running_variance", *running_variance, mean);
-  TORCH_CHECK(
-      num_batches_tracked.sym_numel() == 1 && num_batches_tracked.scalar_type() == at::kLong,
-      kRunningAverage, ": expected num_batches_tracked to be one Long, got ",
-      shape_of(num_batches_tracked), " of type ", c10::toString(num_batches_tracked.scalar_type()));
-  TORCH_CHECK(num_batches_tracked.device() == mean.device(), kRunningAverage,
-              ": expected num_batches_tracked on ", mean.device(), ", got one on ",
-              num_batches_tracked.device());
+  check_one_number(kRunningAverage, "num_batches_tracked", num_batches_tracked, at::kLong, mean);
   TORCH_CHECK_VALUE(!momentum.has_value() || (*momentum >= 0 && *momentum <= 1), kRunningAverage,
                     ": expected a momentum in [0, 1] or none, got ", momentum.value_or(0));
 }
@@ -78,18 +61,18 @@ void running_average_kernel(const Tensor& running_mean, const Tensor& running_ma
   check_running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
                         covariance, layer_matrix, momentum);
   const auto type = mean.scalar_type();
-  const InPlace means(running_mean, type), layer_matrixs(running_matrix, type),
+  const InPlace means(running_mean, type), layer_matrices(running_matrix, type),
       variances(or_undefined(running_variance), type), count(num_batches_tracked, at::kLong);
   const Tensor batch_mean = mean.contiguous(), c = readable(covariance), s = readable(layer_matrix);
   AT_DISPATCH_FLOATING_TYPES(type, kRunningAverage, [&] {
     const RunningStatistics<scalar_t> running{
-        means.working.data_ptr<scalar_t>(), matrices<scalar_t>(layer_matrixs.working),
+        means.working.data_ptr<scalar_t>(), matrices<scalar_t>(layer_matrices.working),
         data_or_null<scalar_t>(variances.working), count.working.data_ptr<std::int64_t>()};
     on_device_of(batch_mean, KEEL_TWINS(running_average<scalar_t>), to_std(momentum), eps,
                  batch_mean.data_ptr<scalar_t>(), matrices<const scalar_t>(c),
                  matrices<const scalar_t>(s), running);
   });
-  for (const InPlace& statistic : {means, layer_matrixs, variances, count}) statistic.write_back();
+  for (const InPlace& statistic : {means, layer_matrices, variances, count}) statistic.write_back();
 }
 
 void running_average_meta(const Tensor& running_mean, const Tensor& running_matrix,
@@ -109,9 +92,9 @@ void running_average_autograd(const Tensor& running_mean, const Tensor& running_
   TORCH_CHECK(!needs_graph({running_mean, running_matrix, or_undefined(running_variance)}),
               kRunningAverage,
               ": expected running statistics that need no gradient, got some that do");
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
-                  covariance, layer_matrix, momentum, eps);
+  running_average.below_autograd(running_mean, running_matrix, running_variance,
+                                 num_batches_tracked, mean, covariance, layer_matrix, momentum,
+                                 eps);
 }
 
 }  // namespace

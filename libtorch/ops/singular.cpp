@@ -12,14 +12,6 @@
 #include "singular_function.h"
 
 namespace keel::ops {
-
-using SingularTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-SingularTensors singular(const Tensor& matrix, StringView function, StringView rank) {
-  static const auto op = operator_named<decltype(singular)>("keel::singular");
-  return op.call(matrix, function, rank);
-}
-
 namespace {
 
 constexpr const char* kSingular = "keel::singular";
@@ -34,34 +26,30 @@ RankPolicy checked_singular(const Tensor& matrix, StringView function, StringVie
   return policy;
 }
 
-SingularTensors singular_kernel(const Tensor& matrix, StringView function, StringView rank) {
+Tensors<5> singular_kernel(const Tensor& matrix, StringView function, StringView rank) {
   const RankPolicy policy = checked_singular(matrix, function, rank);
   const SingularFunction f = singular_function({function.data(), function.size()});
   const WithoutAutocast in_its_type;
   const auto type = matrix.scalar_type();
-  const auto [left, values, right] = ops::svd(in_compute_type(matrix), "masked");
+  const auto [left, values, right] = svd(in_compute_type(matrix), "masked");
   const Tensor kept =
       kept_values(f, policy, values, double(std::max(matrix.size(-2), matrix.size(-1))));
   const Tensor result = (left * of_values(f, values, kept).unsqueeze(-2)).matmul(right);
   return {result.to(type), left.to(type), values.to(type), right.to(type), kept};
 }
 
-SingularTensors singular_meta(const Tensor& matrix, StringView function, StringView rank) {
+Tensors<5> singular_meta(const Tensor& matrix, StringView function, StringView rank) {
   checked_singular(matrix, function, rank);
   const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
   return {empty_matrices(matrix), empty_beside(matrix, {m, k}), empty_beside(matrix, {k}),
           empty_beside(matrix, {k, n}), empty_rank(matrix)};
 }
 
-SingularTensors singular_autograd(const Tensor& matrix, StringView function, StringView rank) {
+Tensors<5> singular_autograd(const Tensor& matrix, StringView function, StringView rank) {
   check_rectangles(kSingular, matrix);
-  const auto compute = [&](const Tensor& a) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return singular(a, function, rank);
-  };
-  if (!needs_graph({matrix})) return compute(matrix);
+  if (!needs_graph({matrix})) return singular.below_autograd(matrix, function, rank);
   const Tensor a = in_compute_type(matrix);
-  const auto [result, left, values, right, kept] = compute(a);
+  const auto [result, left, values, right, kept] = singular.below_autograd(a, function, rank);
   const auto derivative = [f = text(function), policy = text(rank)](
                               const Tensor& along, const variable_list& s) -> variable_list {
     return {singular_backward(along, s[0], s[1], s[2], s[3], s[4], s[5], f, policy)};

@@ -6,14 +6,6 @@
 #include "singular_function.h"
 
 namespace keel::ops {
-
-Tensor singular_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& result,
-                         const Tensor& left, const Tensor& values, const Tensor& right,
-                         const Tensor& kept, StringView function, StringView rank) {
-  static const auto op = operator_named<decltype(singular_backward)>("keel::singular_backward");
-  return op.call(grad_result, matrix, result, left, values, right, kept, function, rank);
-}
-
 namespace {
 
 constexpr const char* kSingularBackward = "keel::singular_backward";
@@ -97,9 +89,8 @@ Tensor singular_backward_autograd(const Tensor& grad_result, const Tensor& matri
                                   const Tensor& right, const Tensor& kept, StringView function,
                                   StringView rank) {
   const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return singular_backward(grad_result, matrix, result, left, values, right, kept, function,
-                             rank);
+    return singular_backward.below_autograd(grad_result, matrix, result, left, values, right, kept,
+                                            function, rank);
   };
   if (!needs_graph({grad_result, matrix, result})) return compute();
   check_singular_backward(grad_result, matrix, kept);
@@ -113,7 +104,7 @@ Tensor singular_backward_autograd(const Tensor& grad_result, const Tensor& matri
                                  in_compute_type(right));
         },
         f);
-    if (smooth.defined()) return smooth.to(matrix.scalar_type());
+    if (smooth.defined()) return with_derivatives_of(compute(), smooth.to(matrix.scalar_type()));
   }
   const Tensor dL_dmatrix = compute();
   record_without_derivative("keel::singular: no second derivative of " + text(function) +

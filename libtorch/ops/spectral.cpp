@@ -9,21 +9,12 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-using SpectralTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-SpectralTensors spectral(const Tensor& matrix, StringView function, StringView rank,
-                         StringView rule) {
-  static const auto op = operator_named<decltype(spectral)>("keel::spectral");
-  return op.call(matrix, function, rank, rule);
-}
-
 namespace {
 
 constexpr const char* kSpectral = "keel::spectral";
 
-SpectralTensors spectral_kernel(const Tensor& matrix, StringView function, StringView rank,
-                                StringView rule) {
+Tensors<4> spectral_kernel(const Tensor& matrix, StringView function, StringView rank,
+                           StringView rule) {
   check_matrices(kSpectral, matrix);
   const SpectralFunction f = parsed(spectral_function, kSpectral, function);
   const RankPolicy policy = parsed(rank_policy, kSpectral, rank);
@@ -46,8 +37,8 @@ SpectralTensors spectral_kernel(const Tensor& matrix, StringView function, Strin
   return {result.to(type), values.to(type), vectors.to(type), found};
 }
 
-SpectralTensors spectral_meta(const Tensor& matrix, StringView function, StringView rank,
-                              StringView rule) {
+Tensors<4> spectral_meta(const Tensor& matrix, StringView function, StringView rank,
+                         StringView rule) {
   check_matrices(kSpectral, matrix);
   parsed(spectral_function, kSpectral, function);
   parsed(rank_policy, kSpectral, rank);
@@ -55,16 +46,12 @@ SpectralTensors spectral_meta(const Tensor& matrix, StringView function, StringV
   return {empty_matrices(matrix), empty_values(matrix), empty_matrices(matrix), empty_rank(matrix)};
 }
 
-SpectralTensors spectral_autograd(const Tensor& matrix, StringView function, StringView rank,
-                                  StringView rule) {
+Tensors<4> spectral_autograd(const Tensor& matrix, StringView function, StringView rank,
+                             StringView rule) {
   check_matrices(kSpectral, matrix);
-  const auto compute = [&](const Tensor& m) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return spectral(m, function, rank, rule);
-  };
-  if (!needs_graph({matrix})) return compute(matrix);
+  if (!needs_graph({matrix})) return spectral.below_autograd(matrix, function, rank, rule);
   const Tensor m = in_compute_type(matrix);
-  const auto [result, values, vectors, found] = compute(m);
+  const auto [result, values, vectors, found] = spectral.below_autograd(m, function, rank, rule);
   const auto derivative = [f = text(function), policy = text(rank), by = text(rule)](
                               const Tensor& along, const Tensor& at, const Tensor& l,
                               const Tensor& v, const Tensor& r) -> variable_list {
@@ -99,9 +86,8 @@ Tensor powm(const Tensor& matrix, double exponent, StringView rule) {
 }
 
 /// What Python's keel.spectral returns, for torch.jit.script.
-std::tuple<Tensor, Tensor> spectral_and_kept(const Tensor& matrix, StringView function,
-                                             Optional<double> exponent, StringView rank,
-                                             StringView rule) {
+Tensors<2> spectral_and_kept(const Tensor& matrix, StringView function, Optional<double> exponent,
+                             StringView rank, StringView rule) {
   std::string f = text(function);
   if (exponent.has_value()) {
     TORCH_CHECK_VALUE(f == "power", kSpectral, ": expected function power with an exponent, got ",

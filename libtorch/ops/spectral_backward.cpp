@@ -6,14 +6,6 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-Tensor spectral_backward(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
-                         const Tensor& vectors, const Tensor& rank, StringView function,
-                         StringView rank_policy, StringView rule) {
-  static const auto op = operator_named<decltype(spectral_backward)>("keel::spectral_backward");
-  return op.call(grad_result, matrix, values, vectors, rank, function, rank_policy, rule);
-}
-
 namespace {
 
 constexpr const char* kSpectralBackward = "keel::spectral_backward";
@@ -66,15 +58,14 @@ void check_second_derivative(const std::string& policy, const std::string& rule)
 Tensor spectral_backward_autograd(const Tensor& grad_result, const Tensor& matrix,
                                   const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                   StringView function, StringView rank_policy, StringView rule) {
-  const auto compute = [&](const Tensor& g, const Tensor& m, const Tensor& l, const Tensor& v) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return spectral_backward(g, m, l, v, rank, function, rank_policy, rule);
-  };
-  if (!needs_graph({grad_result, matrix})) return compute(grad_result, matrix, values, vectors);
+  if (!needs_graph({grad_result, matrix}))
+    return spectral_backward.below_autograd(grad_result, matrix, values, vectors, rank, function,
+                                            rank_policy, rule);
   check_spectral_backward(grad_result, matrix, values, vectors, rank);
   const Tensor g = in_compute_type(grad_result), m = in_compute_type(matrix);
   const Tensor l = in_compute_type(values), v = in_compute_type(vectors);
-  const Tensor result = compute(g, m, l, v);
+  const Tensor result =
+      spectral_backward.below_autograd(g, m, l, v, rank, function, rank_policy, rule);
   record({.name = kSpectralBackward,
           .inputs = {g, m},
           .outputs = {result},

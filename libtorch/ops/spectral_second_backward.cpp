@@ -6,16 +6,6 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-std::tuple<Tensor, Tensor> spectral_second_backward(const Tensor& grad_grad_matrix,
-                                                    const Tensor& grad_result, const Tensor& matrix,
-                                                    const Tensor& values, const Tensor& vectors,
-                                                    StringView function) {
-  static const auto op =
-      operator_named<decltype(spectral_second_backward)>("keel::spectral_second_backward");
-  return op.call(grad_grad_matrix, grad_result, matrix, values, vectors, function);
-}
-
 namespace {
 
 constexpr const char* kSecond = "keel::spectral_second_backward";
@@ -30,9 +20,10 @@ void check_spectral_second_backward(const Tensor& grad_grad_matrix, const Tensor
   check_values(kSecond, "values", values, vectors);
 }
 
-std::tuple<Tensor, Tensor> spectral_second_backward_kernel(
-    const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
-    const Tensor& values, const Tensor& vectors, StringView function) {
+Tensors<2> spectral_second_backward_kernel(const Tensor& grad_grad_matrix,
+                                           const Tensor& grad_result, const Tensor& matrix,
+                                           const Tensor& values, const Tensor& vectors,
+                                           StringView function) {
   check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
   const SpectralFunction f = parsed(spectral_function, kSecond, function);
   const Tensor l = in_compute_type(values).contiguous();
@@ -50,25 +41,20 @@ std::tuple<Tensor, Tensor> spectral_second_backward_kernel(
   return {dL2_ddL_dresult.to(type), dL2_dmatrix.to(type)};
 }
 
-std::tuple<Tensor, Tensor> spectral_second_backward_meta(const Tensor& grad_grad_matrix,
-                                                         const Tensor& grad_result,
-                                                         const Tensor& matrix, const Tensor& values,
-                                                         const Tensor& vectors,
-                                                         StringView function) {
+Tensors<2> spectral_second_backward_meta(const Tensor& grad_grad_matrix, const Tensor& grad_result,
+                                         const Tensor& matrix, const Tensor& values,
+                                         const Tensor& vectors, StringView function) {
   check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
   parsed(spectral_function, kSecond, function);
   return {empty_matrices(vectors), empty_matrices(vectors)};
 }
 
-std::tuple<Tensor, Tensor> spectral_second_backward_autograd(
-    const Tensor& grad_grad_matrix, const Tensor& grad_result, const Tensor& matrix,
-    const Tensor& values, const Tensor& vectors, StringView function) {
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors,
-                                    function);
-  };
-  const auto results = compute();
+Tensors<2> spectral_second_backward_autograd(const Tensor& grad_grad_matrix,
+                                             const Tensor& grad_result, const Tensor& matrix,
+                                             const Tensor& values, const Tensor& vectors,
+                                             StringView function) {
+  const auto results = spectral_second_backward.below_autograd(grad_grad_matrix, grad_result,
+                                                               matrix, values, vectors, function);
   if (needs_graph({grad_grad_matrix, grad_result, matrix}))
     record_without_derivative(
         "keel::spectral: no third derivative of " + text(function) +

@@ -12,24 +12,16 @@
 #include "svd_formula.h"
 
 namespace keel::ops {
-
-using SvdTensors = std::tuple<Tensor, Tensor, Tensor>;
-
-SvdTensors svd(const Tensor& matrix, StringView rule) {
-  static const auto op = operator_named<decltype(svd)>("keel::svd");
-  return op.call(matrix, rule);
-}
-
 namespace {
 
 constexpr const char* kSvd = "keel::svd";
 
-SvdTensors empty_svd(const Tensor& matrix) {
+Tensors<3> empty_svd(const Tensor& matrix) {
   const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
   return {empty_beside(matrix, {m, k}), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
 }
 
-SvdTensors svd_kernel(const Tensor& matrix, StringView rule) {
+Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
   check_rectangles(kSvd, matrix);
   parsed(gradient_rule, kSvd, rule);  // a bad rule is an error now, not in some backward
   const auto type = matrix.scalar_type();
@@ -43,21 +35,17 @@ SvdTensors svd_kernel(const Tensor& matrix, StringView rule) {
   return {left.to(type), values.to(type), right.to(type)};
 }
 
-SvdTensors svd_meta(const Tensor& matrix, StringView rule) {
+Tensors<3> svd_meta(const Tensor& matrix, StringView rule) {
   check_rectangles(kSvd, matrix);
   parsed(gradient_rule, kSvd, rule);
   return empty_svd(matrix);
 }
 
-SvdTensors svd_autograd(const Tensor& matrix, StringView rule) {
+Tensors<3> svd_autograd(const Tensor& matrix, StringView rule) {
   check_rectangles(kSvd, matrix);
-  const auto compute = [&](const Tensor& a) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return ops::svd(a, rule);
-  };
-  if (!needs_graph({matrix})) return compute(matrix);
+  if (!needs_graph({matrix})) return svd.below_autograd(matrix, rule);
   const Tensor a = in_compute_type(matrix);
-  const auto [left, values, right] = compute(a);
+  const auto [left, values, right] = svd.below_autograd(a, rule);
   record({.name = kSvd,
           .inputs = {a},
           .outputs = {left, values, right},
@@ -77,7 +65,7 @@ SvdTensors svd_autograd(const Tensor& matrix, StringView rule) {
 
 Tensor svdvals(const Tensor& matrix) {
   check_rectangles("keel::svdvals", matrix);
-  return std::get<1>(ops::svd(matrix, "masked"));
+  return std::get<1>(svd(matrix, "masked"));
 }
 
 }  // namespace

@@ -9,14 +9,6 @@
 #include "svd_formula.h"
 
 namespace keel::ops {
-
-Tensor svd_backward(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
-                    const Optional<Tensor>& grad_right, const Tensor& left, const Tensor& values,
-                    const Tensor& right, StringView rule) {
-  static const auto op = operator_named<decltype(svd_backward)>("keel::svd_backward");
-  return op.call(grad_left, grad_values, grad_right, left, values, right, rule);
-}
-
 namespace {
 
 constexpr const char* kSvdBackward = "keel::svd_backward";
@@ -57,10 +49,9 @@ Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<T
                              const Tensor& values, const Tensor& right, StringView rule) {
   const Tensor dL_dleft = or_undefined(grad_left), dL_dvalues = or_undefined(grad_values),
                dL_dright = or_undefined(grad_right);
-  if (!needs_graph({dL_dleft, dL_dvalues, dL_dright, left, values, right})) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return svd_backward(grad_left, grad_values, grad_right, left, values, right, rule);
-  }
+  if (!needs_graph({dL_dleft, dL_dvalues, dL_dright, left, values, right}))
+    return svd_backward.below_autograd(grad_left, grad_values, grad_right, left, values, right,
+                                       rule);
   const GradientRule chosen =
       checked_svd_rule(grad_left, grad_values, grad_right, left, values, right, rule);
   const Tensor u = in_compute_type(left), s = in_compute_type(values), v = in_compute_type(right);

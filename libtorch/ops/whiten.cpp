@@ -9,38 +9,23 @@
 #include "ops/operators.h"
 
 namespace keel::ops {
-
-using ForwardTensors = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-ForwardTensors whiten_forward(const Tensor& input, const Optional<Tensor>& weight,
-                              const Optional<Tensor>& bias, std::int64_t groups, StringView map,
-                              StringView rule) {
-  static const auto op = operator_named<decltype(whiten_forward)>("keel::whiten_forward");
-  return op.call(input, weight, bias, groups, map, rule);
-}
-
-ForwardTensors whiten_apply(const Tensor& input, const Optional<Tensor>& weight,
-                            const Optional<Tensor>& bias, std::int64_t groups, const Tensor& sums,
-                            const Optional<Tensor>& shift, StringView map, StringView rule) {
-  static const auto op = operator_named<decltype(whiten_apply)>("keel::whiten_apply");
-  return op.call(input, weight, bias, groups, sums, shift, map, rule);
-}
-
 namespace {
 
 constexpr const char *kWhiten = "keel::whiten", *kWhitenApply = "keel::whiten_apply";
 constexpr char kNotThroughApply[] = "keel::whiten_apply: no derivative; whiten_forward has one";
 
 void check_layer(const char* operation, const Tensor& input, const Optional<Tensor>& weight,
-                 const Optional<Tensor>& bias, std::int64_t groups) {
+                 const Optional<Tensor>& bias, std::int64_t groups,
+                 const Optional<Tensor>& residual) {
   check_activations(operation, "input", input, groups);
   check_channels(operation, "weight", or_undefined(weight), input);
   check_channels(operation, "bias", or_undefined(bias), input);
+  check_like(operation, "residual", or_undefined(residual), input);
 }
 
 void check_whiten(const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
-                  std::int64_t groups) {
-  check_layer(kWhiten, input, weight, bias, groups);
+                  std::int64_t groups, const Optional<Tensor>& residual) {
+  check_layer(kWhiten, input, weight, bias, groups, residual);
   TORCH_CHECK_VALUE(samples_of(input) > 1, kWhiten,
                     ": expected more than 1 value per channel when training, got input size ",
                     shape_of(input));
@@ -54,20 +39,22 @@ LayerMap map_under(const char* operation, StringView map, StringView rule) {
 /// What `call(where, input, weight, bias, state, output)` makes of the core's views of them; of META tensors the
 /// shapes alone.
 template <bool META, typename Call>
-ForwardTensors results(const Tensor& input, const Optional<Tensor>& weight,
-                       const Optional<Tensor>& bias, std::int64_t groups, const Call& call) {
+Tensors<7> results(const Tensor& input, const Optional<Tensor>& weight,
+                   const Optional<Tensor>& bias, std::int64_t groups, bool relu,
+                   const Optional<Tensor>& residual, const Call& call) {
   const Order order = order_of(input);
   const StateTensors found = StateTensors::empty(input, groups);
   Tensor output;
   if constexpr (META) {
     output = empty_activations(input, order);
   } else {
-    const Tensor x = in_order(input, order), w = prepared(weight, input), b = prepared(bias, input);
+    const Tensor x = in_order(input, order), w = prepared(weight, input), b = prepared(bias, input),
+                 r = in_order_if_any(residual, order);
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kWhiten, [&] {
       using T = CoreType<scalar_t>;
       using A = Accumulator<T>;
       const auto in = activations<const T>(x, groups, order);
-      const auto out = made_on_demand<T>(output, input, groups, order);
+      const auto out = made_on_demand<T>(output, input, groups, order, relu, r);
       on_device_of(x, call, in, data_or_null<const A>(w), data_or_null<const A>(b), found.view<A>(),
                    out);
     });
@@ -77,33 +64,32 @@ ForwardTensors results(const Tensor& input, const Optional<Tensor>& weight,
 }
 
 template <bool META>
-ForwardTensors whiten_forward_kernel(const Tensor& input, const Optional<Tensor>& weight,
-                                     const Optional<Tensor>& bias, std::int64_t groups,
-                                     StringView map, StringView rule) {
-  check_whiten(input, weight, bias, groups);
+Tensors<7> whiten_forward_kernel(const Tensor& input, const Optional<Tensor>& weight,
+                                 const Optional<Tensor>& bias, std::int64_t groups, StringView map,
+                                 StringView rule, bool relu, const Optional<Tensor>& residual) {
+  check_whiten(input, weight, bias, groups, residual);
   const LayerMap chosen = map_under(kWhiten, map, rule);
-  return results<META>(input, weight, bias, groups,
+  return results<META>(input, weight, bias, groups, relu, residual,
                        [&](const auto& where, const auto& x, const auto&... rest) {
                          KEEL_TWINS(whiten)(where, chosen, x, rest...);
                        });
 }
 
 template <bool META>
-ForwardTensors whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& weight,
-                                   const Optional<Tensor>& bias, std::int64_t groups,
-                                   const Tensor& sums, const Optional<Tensor>& shift,
-                                   StringView map, StringView rule) {
-  check_layer(kWhitenApply, input, weight, bias, groups);
+Tensors<7> whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& weight,
+                               const Optional<Tensor>& bias, std::int64_t groups,
+                               const Tensor& sums, const Optional<Tensor>& shift, StringView map,
+                               StringView rule, bool relu, const Optional<Tensor>& residual) {
+  check_layer(kWhitenApply, input, weight, bias, groups, residual);
   const auto channels = input.sym_size(1), numbers = channels * (channels / groups) + channels + 1;
   TORCH_CHECK(sums.dim() == 1 && sums.sym_size(0) == numbers && sums.scalar_type() == at::kDouble,
               kWhitenApply, ": expected sums (", numbers, ") of type Double, got ", shape_of(sums),
               " of type ", c10::toString(sums.scalar_type()));
-  TORCH_CHECK(sums.device() == input.device(), kWhitenApply, ": expected sums on ", input.device(),
-              ", got some on ", sums.device());
+  check_place(kWhitenApply, "sums", sums, input);
   check_channels(kWhitenApply, "shift", or_undefined(shift), input);
   const LayerMap chosen = map_under(kWhitenApply, map, rule);
   const Tensor total = sums.contiguous(), about = as_shift(shift);
-  return results<META>(input, weight, bias, groups,
+  return results<META>(input, weight, bias, groups, relu, residual,
                        [&](const auto& where, const auto& x, const auto&... rest) {
                          KEEL_TWINS(whiten_apply)
                          (where, chosen, x, total.template data_ptr<double>(),
@@ -112,12 +98,13 @@ ForwardTensors whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& 
 }
 
 /// The step by its stages, whose tangents are known.
-ForwardTensors in_stages(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                         std::int64_t groups, StringView map, StringView rule) {
+Tensors<7> in_stages(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                     std::int64_t groups, StringView map, StringView rule, bool relu,
+                     const Tensor& residual) {
   const auto [mean, covariance] = moments(input, groups);
   const auto [matrix, values, vectors, rank] = layer_matrix(covariance, map, rule);
   const Tensor scaled = weight.defined() ? weight.reshape({groups, -1, 1}) * matrix : matrix;
-  return {affine(input, scaled, mean, if_defined(bias)),
+  return {affine(input, scaled, mean, if_defined(bias), relu, if_defined(residual)),
           mean,
           covariance,
           matrix,
@@ -126,35 +113,44 @@ ForwardTensors in_stages(const Tensor& input, const Tensor& weight, const Tensor
           rank};
 }
 
-ForwardTensors whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& weight,
-                                       const Optional<Tensor>& bias, std::int64_t groups,
-                                       StringView map, StringView rule) {
-  check_whiten(input, weight, bias, groups);
+Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& weight,
+                                   const Optional<Tensor>& bias, std::int64_t groups,
+                                   StringView map, StringView rule, bool relu,
+                                   const Optional<Tensor>& residual) {
+  check_whiten(input, weight, bias, groups, residual);
   // Converting outside the node lets each gradient come back in its own type.
   const Tensor w = in_statistics_type(or_undefined(weight), input),
-               b = in_statistics_type(or_undefined(bias), input);
-  if (has_tangent(variable_list{input, w, b})) return in_stages(input, w, b, groups, map, rule);
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return whiten_forward(input, if_defined(w), if_defined(b), groups, map, rule);
-  };
-  const ForwardTensors results = compute();
-  if (!needs_backward(variable_list{input, w, b})) return results;
+               b = in_statistics_type(or_undefined(bias), input), r = or_undefined(residual);
+  if (has_tangent(variable_list{input, w, b, r}))
+    return in_stages(input, w, b, groups, map, rule, relu, r);
+  const Tensors<7> results = whiten_forward.below_autograd(input, if_defined(w), if_defined(b),
+                                                           groups, map, rule, relu, residual);
+  if (!needs_backward(variable_list{input, w, b, r})) return results;
   const auto& [output, mean, covariance, matrix, values, vectors, rank] = results;
-  record({.name = kWhiten,
-          .inputs = {input, w, b},
-          .outputs = {output},
-          // The input, and O(C d) numbers.
-          .saved = {input, w, mean, covariance, matrix, values, vectors, rank},
-          .backward = [has_bias = b.defined(), m = text(map),
-                       r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
-            const variable_list& s = pass.saved;
-            auto [grad_input, grad_weight, grad_bias] = whiten_backward(
-                pass.grads[0], s[0], if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], s[7], m, r);
-            return {grad_input, s[1].defined() ? grad_weight : Tensor(),
-                    has_bias ? grad_bias : Tensor()};
-          },
-          .forward = {}});
+  record(
+      {.name = kWhiten,
+       .inputs = {input, w, b, r},
+       .outputs = {output},
+       // The input, O(C d) numbers, and for ReLU the output, which is the next layer's to keep as well.
+       .saved = {input, w, mean, covariance, matrix, values, vectors, rank,
+                 relu ? output : Tensor()},
+       .backward = [has_bias = b.defined(), m = text(map),
+                    r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
+         const variable_list& s = pass.saved;
+         Tensor slope = pass.grads[0], gate = s[8].defined() ? s[8].detach() : s[8], grad_residual;
+         if (pass.wanted(
+                 3)) {  // its gradient is needed by itself, and then serves the passes as well
+           if (gate.defined()) slope = rectified(slope, gate);
+           grad_residual = slope;
+           gate = Tensor();
+         }
+         auto [grad_input, grad_weight, grad_bias] =
+             whiten_backward(slope, s[0], if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], s[7], m,
+                             r, if_defined(gate));
+         return {grad_input, s[1].defined() ? grad_weight : Tensor(),
+                 has_bias ? grad_bias : Tensor(), grad_residual};
+       },
+       .forward = {}});
   return results;
 }
 
@@ -163,28 +159,30 @@ ForwardTensors whiten_forward_autograd(const Tensor& input, const Optional<Tenso
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "whiten_forward(Tensor input, Tensor? weight, Tensor? bias, int groups, str map,"
-      " str rule='exact') -> (Tensor output, Tensor mean, Tensor covariance, Tensor layer_matrix,"
-      " Tensor values, Tensor vectors, Tensor rank)");
+      " str rule='exact', bool relu=False, Tensor? residual=None) -> (Tensor output, Tensor mean,"
+      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank)");
   m.def(
       "whiten_apply(Tensor input, Tensor? weight, Tensor? bias, int groups, Tensor sums,"
-      " Tensor? shift, str map, str rule='exact') -> (Tensor output, Tensor mean,"
-      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank)");
+      " Tensor? shift, str map, str rule='exact', bool relu=False, Tensor? residual=None)"
+      " -> (Tensor output, Tensor mean, Tensor covariance, Tensor layer_matrix, Tensor values,"
+      " Tensor vectors, Tensor rank)");
 }
 KEEL_OPERATOR("whiten_forward", &whiten_forward_kernel<false>, &whiten_forward_kernel<true>,
               &whiten_forward_autograd)
 KEEL_OPERATOR("whiten_apply", &whiten_apply_kernel<false>, &whiten_apply_kernel<true>,
-              without_derivative<&whiten_apply, kNotThroughApply>)
+              without_derivative<whiten_apply, kNotThroughApply>)
 
 }  // namespace keel::ops
 
 namespace keel {
 
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
-                std::int64_t groups, const LayerMap& map, const SpectralRule& rule) {
+                std::int64_t groups, const LayerMap& map, const SpectralRule& rule, bool relu,
+                const torch::Tensor& residual) {
   ops::check_activations(ops::kWhiten, "input", input, groups);
   auto [output, mean, covariance, layer_matrix, values, vectors, rank] =
       ops::whiten_forward(input, ops::if_defined(weight), ops::if_defined(bias), groups,
-                          to_string(map), to_string(rule));
+                          to_string(map), to_string(rule), relu, ops::if_defined(residual));
   return {output, mean, covariance, layer_matrix, values, rank};
 }
 

@@ -8,39 +8,6 @@
 #include "ops/whiten_state.h"
 
 namespace keel::ops {
-
-using Gradients = std::tuple<Tensor, Tensor, Tensor>;
-
-Gradients whiten_backward(const Tensor& grad_output, const Tensor& input,
-                          const Optional<Tensor>& weight, const Tensor& mean,
-                          const Tensor& covariance, const Tensor& layer_matrix,
-                          const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                          StringView map, StringView rule) {
-  static const auto op = operator_named<decltype(whiten_backward)>("keel::whiten_backward");
-  return op.call(grad_output, input, weight, mean, covariance, layer_matrix, values, vectors, rank,
-                 map, rule);
-}
-
-Gradients whiten_backward_sums(const Tensor& grad_output, const Tensor& input, const Tensor& mean,
-                               const Tensor& covariance, const Tensor& layer_matrix,
-                               const Tensor& values, const Tensor& vectors, const Tensor& rank) {
-  static const auto op =
-      operator_named<decltype(whiten_backward_sums)>("keel::whiten_backward_sums");
-  return op.call(grad_output, input, mean, covariance, layer_matrix, values, vectors, rank);
-}
-
-Tensor whiten_backward_apply(const Tensor& grad_output, const Tensor& input,
-                             const Optional<Tensor>& weight, const Tensor& mean,
-                             const Tensor& covariance, const Tensor& layer_matrix,
-                             const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                             const Tensor& sums, const Tensor& count, StringView map,
-                             StringView rule) {
-  static const auto op =
-      operator_named<decltype(whiten_backward_apply)>("keel::whiten_backward_apply");
-  return op.call(grad_output, input, weight, mean, covariance, layer_matrix, values, vectors, rank,
-                 sums, count, map, rule);
-}
-
 namespace {
 
 constexpr const char *kWhitenBackward = "keel::whiten_backward",
@@ -56,15 +23,16 @@ constexpr char kNoSecondOverProcesses[] =
 struct BackwardStep {
   std::int64_t groups;
   Order order;
-  Tensor grad_output, input, weight;
+  Tensor grad_output, input, weight, output;
   StateTensors state;
 
   BackwardStep(const char* op, const Tensor& grad, const Tensor& x, const Optional<Tensor>& w,
-               const StateTensors& given) {
+               const StateTensors& given, const Optional<Tensor>& y) {
     check_group_matrices(op, "covariance", given.covariance, x);
     groups = given.covariance.sym_size(0).guard_int(__FILE__, __LINE__);
     check_activations(op, "input", x, groups);
     check_like(op, "grad_output", grad, x);
+    check_like(op, "output", or_undefined(y), x);
     check_channels(op, "weight", or_undefined(w), x);
     check_channels(op, "mean", given.mean, x);
     check_statistics(op, "mean", given.mean, given.covariance);
@@ -75,6 +43,7 @@ struct BackwardStep {
     order = order_of(x);
     input = in_order(x, order);
     grad_output = in_order(grad, order);
+    output = in_order_if_any(y, order);
     weight = prepared(w, x);
     state = {given.mean.contiguous(),   readable(given.covariance), readable(given.layer_matrix),
              given.values.contiguous(), readable(given.vectors),    given.rank.contiguous()};
@@ -86,7 +55,8 @@ struct BackwardStep {
     AT_DISPATCH_FLOATING_TYPES_AND2(
         at::kHalf, at::kBFloat16, input.scalar_type(), kWhitenBackward, [&] {
           using T = CoreType<scalar_t>;
-          on_device_of(input, call, activations<const T>(grad_output, groups, order),
+          on_device_of(input, call,
+                       activations<const T>(grad_output, groups, order).gated(core_data<T>(output)),
                        activations<const T>(input, groups, order),
                        state.view<const Accumulator<T>>());
         });
@@ -94,13 +64,13 @@ struct BackwardStep {
 };
 
 template <bool META>
-Gradients whiten_backward_kernel(const Tensor& grad_output, const Tensor& input,
-                                 const Optional<Tensor>& weight, const Tensor& mean,
-                                 const Tensor& covariance, const Tensor& layer_matrix,
-                                 const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                 StringView map, StringView rule) {
+Tensors<3> whiten_backward_kernel(const Tensor& grad_output, const Tensor& input,
+                                  const Optional<Tensor>& weight, const Tensor& mean,
+                                  const Tensor& covariance, const Tensor& layer_matrix,
+                                  const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                  StringView map, StringView rule, const Optional<Tensor>& output) {
   const BackwardStep step(kWhitenBackward, grad_output, input, weight,
-                          {mean, covariance, layer_matrix, values, vectors, rank});
+                          {mean, covariance, layer_matrix, values, vectors, rank}, output);
   const LayerMap chosen = parsed(layer_map, kWhitenBackward, map);
   const SpectralRule by = parsed(spectral_rule, kWhitenBackward, rule);
   const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
@@ -120,12 +90,13 @@ Gradients whiten_backward_kernel(const Tensor& grad_output, const Tensor& input,
 }
 
 template <bool META>
-Gradients whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& input,
-                                      const Tensor& mean, const Tensor& covariance,
-                                      const Tensor& layer_matrix, const Tensor& values,
-                                      const Tensor& vectors, const Tensor& rank) {
+Tensors<3> whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& input,
+                                       const Tensor& mean, const Tensor& covariance,
+                                       const Tensor& layer_matrix, const Tensor& values,
+                                       const Tensor& vectors, const Tensor& rank,
+                                       const Optional<Tensor>& output) {
   const BackwardStep step(kBackwardSums, grad_output, input, {},
-                          {mean, covariance, layer_matrix, values, vectors, rank});
+                          {mean, covariance, layer_matrix, values, vectors, rank}, output);
   const Tensor sums =
       mean.new_empty_symint({mean.sym_numel() + covariance.sym_numel()}, mean.options());
   const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
@@ -146,20 +117,16 @@ Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& inp
                                     const Tensor& covariance, const Tensor& layer_matrix,
                                     const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                     const Tensor& sums, const Tensor& count, StringView map,
-                                    StringView rule) {
+                                    StringView rule, const Optional<Tensor>& output) {
   const BackwardStep step(kBackwardApply, grad_output, input, weight,
-                          {mean, covariance, layer_matrix, values, vectors, rank});
+                          {mean, covariance, layer_matrix, values, vectors, rank}, output);
   const LayerMap chosen = parsed(layer_map, kBackwardApply, map);
   const SpectralRule by = parsed(spectral_rule, kBackwardApply, rule);
   TORCH_CHECK(sums.dim() == 1 && sums.sym_size(0) == mean.sym_numel() + covariance.sym_numel(),
               kBackwardApply, ": expected sums (C + C d) for mean ", shape_of(mean),
               " and covariance ", shape_of(covariance), ", got ", shape_of(sums));
   check_statistics(kBackwardApply, "sums", sums, covariance);
-  TORCH_CHECK(count.sym_numel() == 1 && count.scalar_type() == at::kDouble, kBackwardApply,
-              ": expected count to be one Double, got ", shape_of(count), " of type ",
-              c10::toString(count.scalar_type()));
-  TORCH_CHECK(count.device() == input.device(), kBackwardApply, ": expected count on ",
-              input.device(), ", got one on ", count.device());
+  check_one_number(kBackwardApply, "count", count, at::kDouble, input);
   const Tensor total = sums.contiguous();
   Tensor grad_input;
   if constexpr (META)
@@ -176,9 +143,9 @@ Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& inp
 }
 
 /// By stages that can be differentiated again.
-Gradients whiten_backward_in_stages(const Tensor& grad_output, const Tensor& input,
-                                    const Tensor& weight, std::int64_t groups, StringView map,
-                                    StringView rule) {
+Tensors<3> whiten_backward_in_stages(const Tensor& grad_output, const Tensor& input,
+                                     const Tensor& weight, std::int64_t groups, StringView map,
+                                     StringView rule) {
   const auto [mean, covariance] = moments(input, groups);
   const auto [matrix, values, vectors, rank] = layer_matrix(covariance, map, rule);
   const Tensor by_row = (weight.defined() ? weight : at::ones_like(mean)).reshape({groups, -1, 1});
@@ -193,17 +160,23 @@ Gradients whiten_backward_in_stages(const Tensor& grad_output, const Tensor& inp
           (cross * matrix).sum(-1).reshape({-1}), sum};
 }
 
-Gradients whiten_backward_autograd(const Tensor& grad_output, const Tensor& input,
-                                   const Optional<Tensor>& weight, const Tensor& mean,
-                                   const Tensor& covariance, const Tensor& layer_matrix,
-                                   const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                   StringView map, StringView rule) {
+Tensors<3> whiten_backward_autograd(const Tensor& grad_output, const Tensor& input,
+                                    const Optional<Tensor>& weight, const Tensor& mean,
+                                    const Tensor& covariance, const Tensor& layer_matrix,
+                                    const Tensor& values, const Tensor& vectors, const Tensor& rank,
+                                    StringView map, StringView rule,
+                                    const Optional<Tensor>& output) {
   const Tensor w = in_statistics_type(or_undefined(weight), input);
-  if (needs_graph({grad_output, input, w}) && is_twice_differentiable(map, rule))
+  if (needs_graph({grad_output, input, w}) && is_twice_differentiable(map, rule)) {
+    const Tensor slope = output.has_value() && output->defined()
+                             ? rectified(grad_output, output->detach())
+                             : grad_output;
     return whiten_backward_in_stages(
-        grad_output, input, w, covariance.sym_size(0).guard_int(__FILE__, __LINE__), map, rule);
-  return without_derivative<&whiten_backward, kNoSecond>(
-      grad_output, input, weight, mean, covariance, layer_matrix, values, vectors, rank, map, rule);
+        slope, input, w, covariance.sym_size(0).guard_int(__FILE__, __LINE__), map, rule);
+  }
+  return without_derivative<whiten_backward, kNoSecond>(grad_output, input, weight, mean,
+                                                        covariance, layer_matrix, values, vectors,
+                                                        rank, map, rule, output);
 }
 
 }  // namespace
@@ -213,23 +186,24 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
       " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, str "
       "map,"
-      " str rule='exact') -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
+      " str rule='exact', Tensor? output=None)"
+      " -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
   m.def(
       "whiten_backward_sums(Tensor grad_output, Tensor input, Tensor mean, Tensor covariance,"
-      " Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank)"
+      " Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, Tensor? output=None)"
       " -> (Tensor sums, Tensor grad_weight, Tensor grad_bias)");
   m.def(
       "whiten_backward_apply(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
       " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank,"
-      " Tensor sums, Tensor count, str map, str rule='exact') -> Tensor");
+      " Tensor sums, Tensor count, str map, str rule='exact', Tensor? output=None) -> Tensor");
 }
 KEEL_OPERATOR("whiten_backward", &whiten_backward_kernel<false>, &whiten_backward_kernel<true>,
               &whiten_backward_autograd)
 KEEL_OPERATOR("whiten_backward_sums", &whiten_backward_sums_kernel<false>,
               &whiten_backward_sums_kernel<true>,
-              without_derivative<&whiten_backward_sums, kNoSecondOverProcesses>)
+              without_derivative<whiten_backward_sums, kNoSecondOverProcesses>)
 KEEL_OPERATOR("whiten_backward_apply", &whiten_backward_apply_kernel<false>,
               &whiten_backward_apply_kernel<true>,
-              without_derivative<&whiten_backward_apply, kNoSecondOverProcesses>)
+              without_derivative<whiten_backward_apply, kNoSecondOverProcesses>)
 
 }  // namespace keel::ops

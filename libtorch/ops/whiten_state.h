@@ -32,19 +32,13 @@ struct StateTensors {
   }
 };
 
-/// A number per channel, as the core reads it.
-inline Tensor prepared(const Optional<Tensor>& numbers, const Tensor& input) {
-  const Tensor given = in_statistics_type(or_undefined(numbers), input);
-  return given.defined() ? given.contiguous() : given;
-}
-
 /// Activations that are made when the core asks for them, into `tensor`.
 template <typename T>
-Destination<T> made_on_demand(Tensor& tensor, const Tensor& like, std::int64_t groups,
-                              Order order) {
-  return [&tensor, &like, groups, order] {
+Destination<T> made_on_demand(Tensor& tensor, const Tensor& like, std::int64_t groups, Order order,
+                              bool relu = false, const Tensor& residual = {}) {
+  return [&tensor, &like, groups, order, relu, residual] {
     tensor = empty_activations(like, order);
-    return activations<T>(tensor, groups, order);
+    return activations<T>(tensor, groups, order).plus(core_data<T>(residual)).with_relu(relu);
   };
 }
 

@@ -6,35 +6,26 @@
 
 namespace keel::ops {
 
-Tensor without_derivative_where(const Tensor& tensor, const Tensor& where, StringView message) {
-  static const auto op =
-      operator_named<decltype(without_derivative_where)>("keel::without_derivative_where");
-  return op.call(tensor, where, message);
+Tensor nan_where(const Tensor& where, const Tensor& tensor) {
+  Tensor of_each = where;
+  while (of_each.dim() < tensor.dim()) of_each = of_each.unsqueeze(-1);
+  return at::where(of_each, at::full_like(tensor, NAN), tensor);
+}
+
+Tensor unless_where(const Tensor& derivative, const Tensor& where, const std::string& message) {
+  if (!derivative.defined() || where.is_meta()) return derivative;
+  if (!can_be_waited_for(where)) return nan_where(where, derivative);
+  TORCH_CHECK(!where.any().item<bool>(), message);
+  return derivative;
 }
 
 namespace {
 
 Tensor passed_on(const Tensor& tensor, const Tensor&, StringView) { return tensor.clone(); }
 
-/// `derivative` where there is one.
-Tensor unless_where(const Tensor& derivative, const Tensor& where, const std::string& message) {
-  if (!derivative.defined() || where.is_meta()) return derivative;
-  if (can_be_waited_for(where)) {
-    TORCH_CHECK(!where.any().item<bool>(), message);
-    return derivative;
-  }
-  Tensor of_each = where;
-  while (of_each.dim() < derivative.dim()) of_each = of_each.unsqueeze(-1);
-  return at::where(of_each, at::full_like(derivative, NAN), derivative);
-}
-
 Tensor without_derivative_where_autograd(const Tensor& tensor, const Tensor& where,
                                          StringView message) {
-  const auto compute = [&] {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return without_derivative_where(tensor, where, message);
-  };
-  const Tensor result = compute();
+  const Tensor result = without_derivative_where.below_autograd(tensor, where, message);
   if (!needs_graph({tensor})) return result;
   record({.name = "keel::without_derivative_where",
           .inputs = {tensor},

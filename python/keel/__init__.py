@@ -13,63 +13,18 @@ from . import _library, _version
 
 _library.load()
 
-from . import _script, nn, rules  # noqa: E402  (the operators come first)
+from . import _script, linalg, nn, rectangular, rotations, rules  # noqa: E402  (the operators come first)
 from .diagnosis import watch  # noqa: E402
-from .linalg import (  # noqa: E402
-    Eigh,
-    Spectral,
-    eigh,
-    expm,
-    inv_sqrtm,
-    invm,
-    logm,
-    powm,
-    projector,
-    spectral,
-    sqrtm,
-)
-from .rectangular import (  # noqa: E402
-    Svd,
-    low_rank,
-    nuclear_norm,
-    pinv,
-    singular,
-    soft_threshold,
-    svd,
-    svdvals,
-)
-from .rotations import Polar, kabsch, polar, procrustes, special_procrustes  # noqa: E402
+from .linalg import *  # noqa: E402, F401, F403
+from .rectangular import *  # noqa: E402, F401, F403
+from .rotations import *  # noqa: E402, F401, F403
 from .rules import *  # noqa: E402, F401, F403
 
 __version__ = _version.read()
 _script.register()
 
-__all__ = [
-    "Eigh",
-    "Polar",
-    "Spectral",
-    "Svd",
-    "eigh",
-    "expm",
-    "inv_sqrtm",
-    "invm",
-    "kabsch",
-    "logm",
-    "low_rank",
-    "nn",
-    "nuclear_norm",
-    "pinv",
-    "polar",
-    "powm",
-    "procrustes",
-    "projector",
-    "singular",
-    "soft_threshold",
-    "special_procrustes",
-    "spectral",
-    "sqrtm",
-    "svd",
-    "svdvals",
-    "watch",
-]
-__all__ += rules.__all__  # the form that type checkers understand
+__all__ = ["nn", "watch"]
+__all__ += linalg.__all__  # one by one, which type checkers understand
+__all__ += rectangular.__all__
+__all__ += rotations.__all__
+__all__ += rules.__all__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from pathlib import Path
@@ -36,6 +37,28 @@ def _check_torch(path: Path) -> None:
     )
 
 
+def _beside_torch(name: str) -> Optional[Path]:
+    """A library of CUDA's in the packages that pip installs with torch."""
+    found = sorted(Path(torch.__file__).parents[1].glob(f"nvidia/*/lib/{name}"))
+    return found[0] if found else None
+
+
+def _load(path: Path) -> None:
+    """The library finds CUDA's if it is installed where torch is. Elsewhere, as in a virtual environment that sees the
+    system's torch, what torch itself has not loaded yet is loaded here."""
+    tried = set()
+    while True:
+        try:
+            return torch.ops.load_library(str(path))
+        except OSError as error:
+            missing = re.match(r"(lib[\w.]+\.so[\w.]*): cannot open", str(error))
+            needed = _beside_torch(missing.group(1)) if missing else None
+            if needed is None or needed in tried:
+                raise
+            tried.add(needed)
+            ctypes.CDLL(str(needed), mode=ctypes.RTLD_GLOBAL)
+
+
 def load() -> Optional[Path]:
     """Loads the library once; None where this process already has the operators."""
     if hasattr(torch.ops.keel, "eigh"):
@@ -57,7 +80,7 @@ def load() -> Optional[Path]:
         path = found[0]
     _check_torch(path)
     try:
-        torch.ops.load_library(str(path))
+        _load(path)
     except OSError as error:
         raise ImportError(
             f"keel: {path} does not load into torch {torch.__version__} from "

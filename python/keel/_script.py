@@ -10,34 +10,13 @@ from torch.jit import _builtins
 
 from . import linalg, rectangular, rotations
 
-#: The function's name, and its operator's. Those of which an option adds results have none but the first ones here.
+#: A function's operator has its name, but for these. Those of which an option adds results have none but the first
+#: ones here.
 OPERATORS = {
-    linalg: {
-        "eigh": "eigh",
-        "expm": "expm",
-        "inv_sqrtm": "inv_sqrtm",
-        "invm": "invm",
-        "logm": "logm",
-        "powm": "powm",
-        "projector": "projector",
-        "spectral": "spectral_and_kept",
-        "sqrtm": "sqrtm",
-    },
-    rotations: {
-        "kabsch": "rigid_motion",
-        "polar": "polar",
-        "procrustes": "procrustes",
-        "special_procrustes": "nearest_rotation",
-    },
-    rectangular: {
-        "low_rank": "low_rank",
-        "nuclear_norm": "nuclear_norm",
-        "pinv": "pinv",
-        "singular": "singular_result",
-        "soft_threshold": "soft_threshold",
-        "svd": "svd",
-        "svdvals": "svdvals",
-    },
+    "kabsch": "rigid_motion",
+    "singular": "singular_result",
+    "special_procrustes": "nearest_rotation",
+    "spectral": "spectral_and_kept",
 }
 
 
@@ -46,6 +25,8 @@ def register() -> None:
     add = getattr(_builtins, "_register_builtin", None)
     if add is None:
         return
-    for module, operators in OPERATORS.items():
-        for name, operator in operators.items():
-            add(getattr(module, name), f"keel::{operator}")
+    for module in (linalg, rectangular, rotations):
+        for name in module.__all__:
+            function = getattr(module, name)
+            if not isinstance(function, type):  # the types of results
+                add(function, f"keel::{OPERATORS.get(name, name)}")

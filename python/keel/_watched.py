@@ -98,8 +98,10 @@ def _of_kabsch(P: Tensor, Q: Tensor, weights: Optional[Tensor] = None, scale: bo
     return seen._replace(result=result)
 
 
-def _of_layer(input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact") -> Seen:
-    result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule)
+def _of_layer(
+    input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact", *ending: Any
+) -> Seen:
+    result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule, *ending)
     return Seen(result, result[4], result[6], rule)
 
 

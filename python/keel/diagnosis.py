@@ -187,15 +187,20 @@ class Watch(TorchFunctionMode):
         if watched is None:
             return func(*args, **kwargs)
         operation, see = watched
+        name, matrix = ("", args[0]) if args else next(iter(kwargs.items()))
+        hooked = matrix.requires_grad and torch.is_grad_enabled()
+        if hooked and matrix.is_leaf:
+            # On a parameter a hook would stay after the watch; this view goes with the graph.
+            matrix = matrix.view_as(matrix)
+            args, kwargs = (matrix, *args[1:]) if args else (), {**kwargs, **({name: matrix} if name else {})}
         seen = see(*args, **kwargs)
-        matrix = args[0] if args else next(iter(kwargs.values()))
         key = (self._stack[-1] if self._stack else "", operation)
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = _Record(seen.rule, seen.values.shape[-1], matrix.dtype)
         with torch.no_grad():
             record.call(seen)
-        if matrix.requires_grad and torch.is_grad_enabled():
+        if hooked:
             matrix.register_hook(record.gradient)
         return seen.result
 

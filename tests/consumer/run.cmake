@@ -33,6 +33,24 @@ step("configuring for core, with no LibTorch to be found" success ${configure} -
 step("building for core" success ${CMAKE_COMMAND} --build ${work}/core)
 step("running against core" success ${work}/core/consumer_core)
 
+# By the Common Package Specification. An older CMake can at least tell whether the files say what is there.
+function(consume_cps component)
+  file(READ ${work}/prefix/${libdir}/cps/keel-${component}.cps text)
+  string(JSON library GET "${text}" components ${component} location)
+  string(JSON written GET "${text}" version)
+  string(REPLACE "@prefix@" ${work}/prefix library ${library})
+  if(NOT EXISTS ${library} OR NOT written STREQUAL version)
+    message(FATAL_ERROR "consumer: keel-${component}.cps says version ${written}, library ${library}")
+  endif()
+  if(CMAKE_VERSION VERSION_GREATER_EQUAL 4.3)
+    step("configuring for ${component} by CPS" success ${configure} -B ${work}/cps_${component} -D cps=ON
+         -D components=${component} -D wanted=${version} -D CMAKE_PREFIX_PATH=${work}/prefix)
+    step("building for ${component} by CPS" success ${CMAKE_COMMAND} --build ${work}/cps_${component})
+    step("running against ${component} by CPS" success ${work}/cps_${component}/consumer_${component})
+  endif()
+endfunction()
+consume_cps(core)
+
 step("asking for an unknown component" "no component 'paint'" ${configure} -B ${work}/unknown
      -D components=core,paint -D wanted=${version})
 step("asking for another minor version" "version" ${configure} -B ${work}/version
@@ -43,6 +61,7 @@ if(with_torch)
        -D wanted=${version})
   step("building for torch" success ${CMAKE_COMMAND} --build ${work}/torch)
   step("running against torch" success ${work}/torch/consumer_torch)
+  consume_cps(torch)
 else()
   step("asking for torch where there is none" "built without LibTorch" ${configure}
        -B ${work}/torch -D components=torch -D wanted=${version})

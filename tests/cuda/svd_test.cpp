@@ -110,6 +110,13 @@ TYPED_TEST(CudaSvd, LargeShapes) {
     all.push_back(as<T>(steep));
     const Factors<T> f = decompose_on_device(all);
     for (std::size_t b = 0; b < all.size(); ++b) expect_decomposition(all[b], f, std::int64_t(b));
+    if (m * n > 128 * 128) continue;
+    // Many of them are solved by a block each.
+    std::vector<Rectangle<T>> many;
+    while (many.size() < 66) many.insert(many.end(), all.begin(), all.end());
+    const Factors<T> of_many = decompose_on_device(many);
+    for (std::size_t b = 0; b < all.size(); ++b)
+      expect_decomposition(all[b], of_many, std::int64_t(b));
   }
 }
 
@@ -124,6 +131,8 @@ TYPED_TEST(CudaSvd, EveryBatch) {
                                                                          {9, 9, 1000},
                                                                          {32, 32, 300},
                                                                          {64, 64, 150},
+                                                                         {128, 128, 16},
+                                                                         {128, 128, 17},
                                                                          {200, 150, 530}}) {
     SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + ", batch " +
                  std::to_string(batch));

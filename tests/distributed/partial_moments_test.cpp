@@ -17,8 +17,9 @@ Tensor partial(const Tensor& x, std::int64_t groups, const c10::IValue& shift = 
 Tensors from_partial(const Tensor& sums, std::int64_t channels, std::int64_t groups,
                      at::ScalarType type, const c10::IValue& shift = {}) {
   const Tensor nothing = torch::empty({0, channels}, sums.options().dtype(type));
-  const Tensors found = call_operator("keel::whiten_apply", nothing, c10::IValue(), c10::IValue(),
-                                      groups, sums, shift, "zca", "exact");
+  const Tensors found =
+      call_operator("keel::whiten_apply", nothing, c10::IValue(), c10::IValue(), groups, sums,
+                    shift, "zca", "exact", /*relu=*/false, c10::IValue());
   return {found[1], found[2]};
 }
 

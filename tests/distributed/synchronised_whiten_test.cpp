@@ -35,6 +35,36 @@ TEST(Synchronised, EqualsOneProcessInEveryShapeAndOrder) {
   expect_one_process_in_threads(shares, images, options, "channels_last");
 }
 
+TEST(Synchronised, EqualsOneProcessWithReluInside) {
+  for (const Shares& shares : kUneven)
+    expect_one_process_in_threads(shares, activations({total(shares), 8, 3, 2}),
+                                  {.group_size = 4, .activation = nn::Activation::relu},
+                                  ::testing::PrintToString(shares));
+}
+
+TEST(Synchronised, TheGradientOfAResidualIsItsOwn) {
+  const Tensor x = activations({9, 8, 3, 2}), past = random(x.sizes(), 8),
+               slope = random(x.sizes(), 9);
+  const auto run = [&](const nn::ProcessGroup& group, std::int64_t first, std::int64_t count) {
+    const Layer layer = layers({.num_features = 8, .group_size = 4, .process_group = group})[0];
+    layer->to(at::kDouble);
+    const Tensor in = x.narrow(0, first, count).detach().requires_grad_(true),
+                 residual = past.narrow(0, first, count).detach().requires_grad_(true);
+    const Tensor y = layer->forward_then(nn::Activation::relu, in, residual);
+    Tensors all = torch::autograd::grad({y}, {in, residual}, {slope.narrow(0, first, count)});
+    all.push_back(y.detach());
+    return all;
+  };
+  const Tensors whole = run({}, 0, 9);
+  ThreadGroup threads(2);
+  as_processes(threads, 2, [&](std::int64_t rank, const nn::ProcessGroup& group) {
+    const std::int64_t first = rank == 0 ? 0 : 5, count = rank == 0 ? 5 : 4;
+    const Tensors part = run(group, first, count);
+    for (std::size_t k = 0; k < whole.size(); ++k)
+      EXPECT_LT(relative_error(part[k], whole[k].narrow(0, first, count)), 1e-10) << k;
+  });
+}
+
 TEST(Synchronised, EqualsOneProcessUnderEveryRule) {
   const Shares shares{5, 0, 8};
   for (const SpectralRule& rule : std::initializer_list<SpectralRule>{

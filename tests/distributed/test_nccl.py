@@ -9,19 +9,7 @@ from torch import distributed as dist
 from keel.nn import synchronise
 
 
-def _unavailable():
-    if not torch.cuda.is_available() or not dist.is_nccl_available():
-        return "no CUDA device, or no NCCL"
-    try:
-        torch.ops.keel.eigh(torch.eye(2, device="cuda"))
-    except RuntimeError as error:
-        if "no CUDA" not in str(error):
-            raise
-        return "this build of keel has no CUDA"
-    return None
-
-
-WHY_NOT = _unavailable()
+WHY_NOT = support.why_no_cuda() if dist.is_nccl_available() else "no NCCL"
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 

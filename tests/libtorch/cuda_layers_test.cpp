@@ -77,6 +77,36 @@ TEST(CudaLayers, HalfActivations) {
     }
 }
 
+TEST(CudaLayers, ReluInsideIsTheOneBehind) {
+  for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16})
+    for (const bool channels_last : {false, true})
+      for (const auto& [channels, d] : {std::pair(64, 16), {64, 64}, {64, 4}, {12, 6}}) {
+        const Tensor given =
+            ordered(activations({8, channels, 9, 9}), channels_last).to(kDevice).to(type);
+        const Tensor slope = torch::randn_like(given);
+        for (const Layer& layer : layers({.num_features = channels, .group_size = d})) {
+          scramble(layer);
+          layer->to(kDevice);
+          if (type == at::kDouble) layer->to(type);
+          SCOPED_TRACE(layer.name + " " + c10::toString(type) + " " + std::to_string(d));
+          for (const bool training : {true, false}) {
+            layer->train(training);
+            const auto step = [&](bool inside) {
+              const Tensor x = given.detach().requires_grad_(true);
+              layer->options.activation = inside ? nn::Activation::relu : nn::Activation::none;
+              const Tensor y = inside ? layer(x) : layer(x).relu();
+              Tensors all = torch::autograd::grad({y}, {x, layer->weight, layer->bias}, {slope});
+              all.push_back(y.detach());
+              return all;
+            };
+            const Tensors inside = step(true), apart = step(false);
+            for (std::size_t k = 0; k < inside.size(); ++k)
+              EXPECT_TRUE(torch::equal(inside[k], apart[k])) << k << training;
+          }
+        }
+      }
+}
+
 TEST(CudaLayers, RunningStatisticsAndEvaluation) {
   for (const auto& momentum : {std::optional<double>(0.1), std::optional<double>()})
     for (const Layer& layer :

@@ -71,6 +71,13 @@ def described():
     return f"torch {torch.__version__}, {machine}"
 
 
+SHOWN = {"yes": "yes", "error": "error", "missing": "", "wrong": "**wrong**"}
+
+
+def with_note(title):
+    return f"{title} ({NOTES[title]})" if NOTES[title] else title
+
+
 def section(cells):
     """A table whose columns are rows of the same cells."""
     alike = {}
@@ -78,10 +85,8 @@ def section(cells):
         alike.setdefault(tuple(cells[row.name, title].state for title in COLUMNS), []).append(row.name)
     names = [", ".join(f"`{name}`" for name in group) for group in alike.values()]
     lines = [f"## {described()}", "", "| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    shown = {"yes": "yes", "error": "error", "missing": "", "wrong": "**wrong**"}
     for place, title in enumerate(COLUMNS):
-        note = f" ({NOTES[title]})" if NOTES[title] else ""
-        lines.append(f"| {title}{note} | " + " | ".join(shown[states[place]] for states in alike) + " |")
+        lines.append(f"| {with_note(title)} | " + " | ".join(SHOWN[states[place]] for states in alike) + " |")
     errors = {}
     for (_, title), found in cells.items():
         if found.state == "error":
@@ -93,16 +98,34 @@ def section(cells):
     return "\n".join(lines) + "\n"
 
 
+def read_section(text):
+    """The cells of a section that the page has."""
+    states = {word: state for state, word in SHOWN.items()}
+    why = dict(re.findall(r"(?m)^- (.+?): `(.*)`$", text))
+    table = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
+    groups = [re.findall(r"`(\w+)`", names) for names in table[0][1:]]
+    lines = {head.strip(): words for head, *words in table[2:]}
+    cells = {}
+    for title in COLUMNS:
+        for names, word in zip(groups, lines[with_note(title)]):
+            state = states[word.strip()]
+            cells.update({(name, title): Cell(state, why[title] if state == "error" else "") for name in names})
+    return cells
+
+
 def shortened(message):
     message = re.sub(r"^\w+(\.\w+)*: ", "", message).replace("`", "'")
     return message if len(message) <= 160 else message[:157] + "..."
 
 
+def sections_of(text):
+    parts = re.split(r"(?m)^(?=## )", text)[1:]
+    return {part.splitlines()[0]: part.rstrip() + "\n" for part in parts}
+
+
 def page(old, new):
     """The page with this torch's section in it; other sections stay. Newest torch first."""
-    sections = {}
-    for part in re.split(r"(?m)^(?=## )", old)[1:] + [new]:
-        sections[part.splitlines()[0]] = part.rstrip() + "\n"
+    sections = {**sections_of(old), **sections_of(new)}
 
     def version(title):
         return [int(n) for n in re.findall(r"\d+", title)[:2]]
@@ -110,47 +133,65 @@ def page(old, new):
     return HEAD + "\n" + "\n".join(sections[title] for title in sorted(sections, key=version, reverse=True))
 
 
-def run_column(title):
+def run_column(title, first=0, step=1):
+    """The cells of every step-th row."""
     found = []
-    for row in ROWS:
+    for row in ROWS[first::step]:
         torch.manual_seed(0)
         found.append(cell(row, title))
     return found
 
 
-def run_in_a_process(title):
-    """The same beside other columns: compilers take most of the time."""
-    command = [sys.executable, __file__, "--column", title]
+def run_in_a_process(title, first, step):
+    """The same beside others: compilers take most of the time."""
+    command = [sys.executable, __file__, "--column", title, "--rows", str(first), str(step)]
     result = subprocess.run(command, capture_output=True, text=True)
     lines = result.stdout.splitlines()
     if result.returncode != 0 or not lines:
-        return [Cell("wrong", result.stderr[-500:])] * len(ROWS)
+        return [Cell("wrong", result.stderr[-500:])] * len(ROWS[first::step])
     return [Cell(*found) for found in json.loads(lines[-1])]
+
+
+def run(titles, jobs):
+    """(title, cells) of each column, as they are done; few columns in several parts at a time."""
+    parts = max(1, jobs // len(titles)) if titles else 1
+    one = run_column if jobs == 1 else run_in_a_process
+    with ThreadPoolExecutor(jobs) as pool:
+        begun = {title: [pool.submit(one, title, part, parts) for part in range(parts)] for title in titles}
+        for title, shares in begun.items():
+            found = [None] * len(ROWS)
+            for part, share in enumerate(shares):
+                found[part::parts] = share.result()
+            yield title, found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--page", type=Path, help="write this torch's section of this page")
-    parser.add_argument("--only", default="", help="only columns whose title has this in it")
-    parser.add_argument("--jobs", type=int, default=1, help="columns at a time")
+    parser.add_argument("--only", default="", help="only columns whose title has this in it; the page's others stay")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--column", help=argparse.SUPPRESS)
+    parser.add_argument("--rows", nargs=2, type=int, default=(0, 1), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.column:
-        print(json.dumps(run_column(arguments.column)))
+        print(json.dumps(run_column(arguments.column, *arguments.rows)))
         return 0
     titles = [title for title in COLUMNS if arguments.only in title]
-    run = run_column if arguments.jobs == 1 else run_in_a_process
     cells = {}
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        for title, found in zip(titles, pool.map(run, titles)):
-            print(f"{title}: " + " ".join(each.state for each in found), flush=True)
-            for row, each in zip(ROWS, found):
-                cells[row.name, title] = each
-                if each.state == "wrong":
-                    print(f"  {row.name}: {each.why[:1000]}", flush=True)
+    for title, found in run(titles, arguments.jobs):
+        print(f"{title}: " + " ".join(each.state for each in found), flush=True)
+        for row, each in zip(ROWS, found):
+            cells[row.name, title] = each
+            if each.state == "wrong":
+                print(f"  {row.name}: {each.why[:1000]}", flush=True)
     if arguments.page:
         old = arguments.page.read_text() if arguments.page.exists() else ""
-        arguments.page.write_text(page(old, section(cells)))
+        before = sections_of(old).get(f"## {described()}")
+        if len(titles) < len(COLUMNS) and before is None:
+            parser.error(f"--only: expected a page with a section '{described()}', whose other columns stay")
+        cells = {**(read_section(before) if len(titles) < len(COLUMNS) else {}), **cells}
+        in_order = {(row.name, title): cells[row.name, title] for title in COLUMNS for row in ROWS}
+        arguments.page.write_text(page(old, section(in_order)))
     return any(found.state == "wrong" for found in cells.values())
 
 

@@ -262,8 +262,8 @@ def _(row):
 
 
 WITHOUT_KEEL = """
-import tempfile, torch
-model, x = torch.nn.Linear(4, 4), torch.ones(4, 4)
+import sys, tempfile, torch
+model, x = torch.nn.Linear(4, 4, device=sys.argv[1]), torch.ones(4, 4, device=sys.argv[1])
 with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
     program = torch.export.export(model, (x,))
     package = torch._inductor.aoti_compile_and_package(program, package_path=f"{folder}/model.pt2")
@@ -274,7 +274,7 @@ with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
 @functools.lru_cache(None)
 def loads_models_of_torchs_own():
     """Asked in another process: torch 2.11's wheel, beside GCC 13, dies of a signal where it loads one."""
-    return subprocess.run([sys.executable, "-c", WITHOUT_KEEL], capture_output=True).returncode == 0
+    return subprocess.run([sys.executable, "-c", WITHOUT_KEEL, DEVICE], capture_output=True).returncode == 0
 
 
 @column("AOTInductor", "evaluation")

@@ -13,6 +13,19 @@ functional_call = (
 )
 
 
+def why_no_cuda():
+    """None where CUDA tensors can be tested."""
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    try:
+        torch.ops.keel.eigh(torch.eye(2, device="cuda"))
+    except RuntimeError as error:
+        if "no CUDA" not in str(error):
+            raise
+        return "this build of keel has no CUDA"
+    return None
+
+
 def correlated(*shape, seed=0, dtype=torch.double, mean=0.0):
     """Activations (N, C, ...) whose channels are mixed; their spectrum is distinct."""
     generator = torch.Generator().manual_seed(seed)

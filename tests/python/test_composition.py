@@ -32,6 +32,16 @@ def test_the_page_is_right(root):
     assert composition.page(file.read_text(), new) == file.read_text()
 
 
+def test_a_page_can_be_read_again(root, monkeypatch):
+    """So that --only leaves the other columns as they were."""
+    for title, text in composition.sections_of((root / "docs" / "composition.md").read_text()).items():
+        monkeypatch.setattr(composition, "described", lambda title=title: title[len("## "):])
+        cells = composition.read_section(text)
+        assert len(cells) == len(composition.ROWS) * len(composition.COLUMNS)
+        in_order = {(row.name, t): cells[row.name, t] for t in composition.COLUMNS for row in composition.ROWS}
+        assert composition.section(in_order) == text
+
+
 func = composition.func
 needs_func = pytest.mark.skipif(func is None, reason="needs functorch")
 

@@ -4,45 +4,19 @@ import pytest
 import torch
 
 import keel
-from support import LAYERS, correlated, relative
+from spectra import DISTINCT, REPEATED, symmetric, with_spectrum
+from support import LAYERS, correlated, relative, why_no_cuda
 
 ops = torch.ops.keel
 
 
-def _unavailable():
-    if not torch.cuda.is_available():
-        return "no CUDA device"
-    try:
-        ops.eigh(torch.eye(2, device="cuda"))
-    except RuntimeError as error:
-        if "no CUDA" not in str(error):
-            raise
-        return "this build of keel has no CUDA"
-    return None
-
-
-WHY_NOT = _unavailable()
+WHY_NOT = why_no_cuda()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 opcheck = getattr(torch.library, "opcheck", None)
 
 
-def symmetric(x):
-    return (x + x.mT) / 2
-
-
 def matrices(*spectra):
-    """One matrix per tuple of eigenvalues, float64, on CUDA, requiring grad."""
-    generator = torch.Generator().manual_seed(3)
-    made = []
-    for values in spectra:
-        n = len(values)
-        q = torch.linalg.qr(torch.randn(n, n, dtype=torch.double, generator=generator))[0]
-        made.append(q @ torch.diag(torch.tensor(values, dtype=torch.double)) @ q.mT)
-    return symmetric(torch.stack(made)).cuda().requires_grad_()
-
-
-DISTINCT = ((2.0, 1.3, 0.7, 0.2), (3.0, 1.0, 0.5, 0.25))
-REPEATED = ((2.0, 1.0, 1.0, 0.5), (1.0, 1.0, 1.0, 1.0))
+    return with_spectrum(*spectra, device="cuda")
 
 
 @pytest.mark.parametrize("rule", ["analytic", "masked"])

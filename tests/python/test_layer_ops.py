@@ -20,12 +20,14 @@ def samples():
     for input in (x, last, half):
         yield ops.moments, (input, 2)
         yield ops.affine, (input, matrix, numbers, numbers)
+        yield ops.affine, (input, matrix, numbers, numbers, True)
     yield ops.affine, (x, matrix.detach())
     for map in ("zca", "pca_denoising", "pca_whitening"):
         yield ops.layer_matrix, (cov, f"{map}(rank=leading_count(count=2))", "taylor(terms=9)")
         for input in (x, last):
             by_energy = f"{map}(rank=leading_energy(fraction=0.9))"
             yield ops.whiten_forward, (input, numbers, numbers, 2, by_energy, "exact")
+            yield ops.whiten_forward, (input, numbers, numbers, 2, by_energy, "exact", True)
         yield ops.whiten_forward, (half, None, None, 1, f"{map}(rank=full)", "power_iteration")
     weight = numbers.detach()
     for input in (x.detach(), last.detach(), half):  # what has no derivative
@@ -35,7 +37,9 @@ def samples():
         yield ops.partial_moments, (input, 2, weight)
         yield ops.whiten_apply, (input, weight, None, 2, sums, None, "zca")
         yield ops.whiten_backward, (input, input, weight, *state, "zca")
+        yield ops.whiten_backward, (input, input, weight, *state, "zca", "exact", input)
         yield ops.whiten_backward_sums, (input, input, *state)
+        yield ops.whiten_backward_sums, (input, input, *state, input)
         yield ops.whiten_backward_apply, (
             input, input, weight, *state, backward, sums[:1].clone(), "zca",
         )  # fmt: skip

@@ -5,6 +5,8 @@ import os
 import pytest
 
 torch = pytest.importorskip("torch")
+from spectra import DISTINCT, REPEATED, symmetric, with_spectrum  # noqa: E402
+
 LIBRARY = os.environ.get("KEEL_LIBRARY")
 if not LIBRARY:
     pytest.skip("KEEL_LIBRARY names no libkeel_torch.so", allow_module_level=True)
@@ -17,25 +19,6 @@ needs_opcheck = pytest.mark.skipif(
 )
 
 FUNCTIONS = ["sqrtm", "inv_sqrtm", "invm", "logm", "expm"]
-
-
-def symmetric(x):
-    return (x + x.mT) / 2
-
-
-def with_spectrum(*spectra):
-    """One matrix per tuple of eigenvalues, float64, requiring grad."""
-    generator = torch.Generator().manual_seed(3)
-    matrices = []
-    for values in spectra:
-        n = len(values)
-        q = torch.linalg.qr(torch.randn(n, n, dtype=torch.double, generator=generator))[0]
-        matrices.append(q @ torch.diag(torch.tensor(values, dtype=torch.double)) @ q.mT)
-    return symmetric(torch.stack(matrices)).requires_grad_()
-
-
-DISTINCT = ((2.0, 1.3, 0.7, 0.2), (3.0, 1.0, 0.5, 0.25))
-REPEATED = ((2.0, 1.0, 1.0, 0.5), (1.0, 1.0, 1.0, 1.0))
 
 
 def through_eigh(rule):
@@ -226,6 +209,7 @@ def opcheck_rectangles():
     yield keel.positive_solve, (g, positive, values, right, False)
     yield keel.positive_solve, (square, positive, values, right, True)
     yield keel.without_derivative_where, (wanted, s[:, 0] < 0, "none")
+    yield keel.with_derivatives_of, (g, wanted)
     for operator in (keel.procrustes, keel.polar, keel.nuclear_norm, keel.pinv):
         yield operator, (wanted,)
     yield keel.special_procrustes, (square.clone().requires_grad_(),)

@@ -58,6 +58,27 @@ def test_loading_twice_is_harmless():
     assert _library.load() is None
 
 
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a compiler")
+def test_libraries_beside_torch_are_found_from_elsewhere(tmp_path, monkeypatch):
+    """As CUDA's are, where keel is in a virtual environment and torch is not."""
+    site, keels = tmp_path / "site", tmp_path / "environment"
+    beside = site / "nvidia" / "solver" / "lib"
+    beside.mkdir(parents=True), keels.mkdir()
+    needed, library = beside / "libkeel_test_needed.so.7", keels / "libwants.so"
+
+    def link(what, *arguments):
+        command = ["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", what, *arguments]
+        subprocess.run(command, input="", text=True, check=True)
+
+    link(needed, f"-Wl,-soname,{needed.name}")
+    link(library, "-x", "none", "-Wl,--no-as-needed", needed)
+    with pytest.raises(OSError, match="libkeel_test_needed.so.7: cannot open"):
+        _library._load(library)
+    monkeypatch.setattr(torch, "__file__", str(site / "torch" / "__init__.py"))
+    _library._load(library)
+    assert str(needed) in Path("/proc/self/maps").read_text()
+
+
 def test_importing_does_not_import_torchs_compiler(root):
     """It takes longer than all else."""
     code = "import sys, torch; before = 'torch._dynamo' in sys.modules; import keel"

@@ -52,6 +52,26 @@ def test_rank_cuts_have_the_whole_gradient(name, m, n, count):
     close(jacobian(cut, a), differences(cut, a, 1e-3), rtol=0, atol=3e-8)
 
 
+OF_VALUES = {
+    **{name: (lambda x, name=name: keel.singular(x, name)) for name in TWICE if name not in ("one", "identity")},
+    "pinv": keel.pinv,
+    "nuclear_norm": keel.nuclear_norm,
+    "positive factor": lambda x: keel.polar(x).positive,
+}
+
+
+@pytest.mark.parametrize("m, n", [(8, 6), (6, 8), (6, 6)])
+@pytest.mark.parametrize("name", OF_VALUES)
+def test_a_gradient_keeps_its_digits_where_it_is_differentiated_again(name, m, n):
+    """Formulas that second derivatives come from lose digits to the condition. The gradient is the kernel's."""
+    a = with_values((1, 0.3, 0.1, 0.03, 0.01, 1e-3), m, n).float().requires_grad_()
+    result = OF_VALUES[name](a)
+    weights = torch.linspace(-1, 2, result.numel()).reshape(result.shape).cos()
+    (alone,) = torch.autograd.grad(result, a, weights, retain_graph=True)
+    (again,) = torch.autograd.grad(result, a, weights, create_graph=True)
+    assert torch.equal(alone, again) and again.requires_grad
+
+
 @pytest.mark.parametrize("m, n", SHAPES)
 @pytest.mark.parametrize("spectrum", ["distinct", "first two equal", "equal"])
 @pytest.mark.parametrize("name", TWICE)

@@ -156,6 +156,15 @@ def test_nothing_is_left_behind():
     assert "no eigendecomposition was seen" in str(keel.watch(model))
 
 
+def test_nothing_is_left_on_parameters():
+    matrix = nn.Parameter(with_spectrum(4.0, 2.0, 1.0))
+    for call in (keel.sqrtm, lambda m: torch.ops.keel.sqrtm(matrix=m)):
+        matrix.grad = None
+        (finding,) = seen_of(Function(call), matrix, matrix).findings()
+        assert finding.calls == 2 and finding.gradient == pytest.approx(matrix.grad.abs().max().item() / 2)
+        assert not matrix._backward_hooks
+
+
 def test_scalars_for_tensorboard():
     written = {}
 
@@ -169,10 +178,37 @@ def test_scalars_for_tensorboard():
 
 
 def test_nothing_waits_while_it_looks_on():
-    """On the meta device there are no numbers to wait for."""
-    model = keel.nn.ZcaWhitening(4, device="meta")
+    """On the meta device there are no numbers to wait for. test_cuda.py has the same with torch's own check."""
+    model = nn.Sequential(keel.nn.ZcaWhitening(4, device="meta"), Function(lambda x: keel.svdvals(x)))
     with keel.watch(model):
-        model(torch.empty(20, 4, device="meta"))
+        model(torch.empty(20, 4, device="meta", requires_grad=True)).sum().backward()
+
+
+class Calls(torch.overrides.TorchFunctionMode):
+    """All calls of torch's functions, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.seen.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+def test_without_a_watch_a_step_calls_the_same_functions():
+    """No cost when off: neither before a watch nor after one does a step make any other call."""
+    model = nn.Sequential(nn.Linear(4, 4), keel.nn.ZcaWhitening(4), Function(keel.svdvals))
+    x = torch.randn(20, 4)
+
+    def calls():
+        with Calls() as mode:
+            model(x).sum().backward()
+        return mode.seen
+
+    before = calls()
+    seen_of(model, x)
+    assert calls() == before
 
 
 def test_what_is_no_model_is_refused():

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "batch.h"
+#include "fast.h"
 #include "tolerance.h"
 
 namespace keel::testing {
@@ -36,6 +37,17 @@ std::int64_t unit_columns(const Batch<T>& vectors, std::int64_t b, const Wanted&
   return count;
 }
 
+/// residual += M V and gram += V^T V, of n rows each.
+KEEL_FAST inline void add_products(std::size_t n, const double* m, const double* v,
+                                   double* residual, double* gram) {
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t k = 0; k < n; ++k)
+      for (std::size_t j = 0; j < n; ++j) {
+        residual[i * n + j] += m[i * n + k] * v[k * n + j];
+        gram[k * n + j] += v[i * n + k] * v[i * n + j];
+      }
+}
+
 /// Only the lower triangle of `m` is read.
 template <typename T>
 EigenQuality eigen_quality(std::int64_t n, const T* m, const T* values, const T* vectors) {
@@ -49,15 +61,10 @@ EigenQuality eigen_quality(std::int64_t n, const T* m, const T* values, const T*
   const double norm = frobenius(full);
   const double scale = norm == 0 ? 1 : norm;
   for (double& x : full) x /= scale;
-  for (std::size_t i = 0; i < size; ++i) {
+  for (std::size_t i = 0; i < size; ++i)
     for (std::size_t j = 0; j < size; ++j)
       residual[i * size + j] = -v[i * size + j] * (double(values[j]) / scale);
-    for (std::size_t k = 0; k < size; ++k)
-      for (std::size_t j = 0; j < size; ++j) {
-        residual[i * size + j] += full[i * size + k] * v[k * size + j];
-        gram[k * size + j] += v[i * size + k] * v[i * size + j];
-      }
-  }
+  add_products(size, full.data(), v.data(), residual.data(), gram.data());
   for (std::size_t i = 0; i < size; ++i) gram[i * size + i] -= 1;
   const double root = std::sqrt(double(n > 0 ? n : 1));
   return {frobenius(residual) / root, frobenius(gram) / root};

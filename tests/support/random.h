@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "batch.h"
+#include "fast.h"
 
 namespace keel::testing {
 
@@ -42,23 +43,38 @@ inline Batch<double> random_symmetric(std::int64_t batch, std::int64_t n, std::u
   return drawn;
 }
 
-/// Orthonormal columns by Gram-Schmidt, twice because once is not enough.
-inline Batch<double> random_orthogonal(std::int64_t n, std::uint64_t seed) {
-  Batch<double> q = random_matrices(1, n, seed);
+/// The rows of an n x n matrix made orthonormal by Gram-Schmidt, twice because once is not enough.
+KEEL_FAST inline void orthonormalise(std::int64_t n, double* q) {
   for (std::int64_t row = 0; row < n; ++row) {
-    double* x = q.matrix(0) + row * n;
+    double* const x = q + row * n;
     for (int pass = 0; pass < 2; ++pass)
       for (std::int64_t other = 0; other < row; ++other) {
-        const double* y = q.matrix(0) + other * n;
+        const double* const y = q + other * n;
         double dot = 0;
         for (std::int64_t k = 0; k < n; ++k) dot += x[k] * y[k];
         for (std::int64_t k = 0; k < n; ++k) x[k] -= dot * y[k];
       }
     double square = 0;
     for (std::int64_t k = 0; k < n; ++k) square += x[k] * x[k];
-    for (std::int64_t k = 0; k < n; ++k) x[k] /= std::sqrt(square);
+    const double length = std::sqrt(square);
+    for (std::int64_t k = 0; k < n; ++k) x[k] /= length;
   }
+}
+
+inline Batch<double> random_orthogonal(std::int64_t n, std::uint64_t seed) {
+  Batch<double> q = random_matrices(1, n, seed);
+  orthonormalise(n, q.matrix(0));
   return q;
+}
+
+/// m += Q diag(values) Q^T, in its lower triangle; a row of `q` is an eigenvector.
+KEEL_FAST inline void add_spectrum(std::int64_t n, const double* values, const double* q,
+                                   double* m) {
+  for (std::int64_t k = 0; k < n; ++k) {
+    if (values[k] == 0) continue;
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j <= i; ++j) m[i * n + j] += q[k * n + i] * q[k * n + j] * values[k];
+  }
 }
 
 /// Q diag(values) Q^T, symmetric to the last bit.
@@ -66,27 +82,24 @@ inline Batch<double> with_spectrum(const std::vector<double>& values, std::uint6
   const std::int64_t n = std::int64_t(values.size());
   const Batch<double> q = random_orthogonal(n, seed);
   Batch<double> m(1, n);
-  for (std::int64_t k = 0; k < n; ++k) {
-    if (values[std::size_t(k)] == 0) continue;
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j <= i; ++j)
-        m(0, i, j) += q(0, k, i) * q(0, k, j) * values[std::size_t(k)];
-  }
+  add_spectrum(n, values.data(), q.matrix(0), m.matrix(0));
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < i; ++j) m(0, j, i) = m(0, i, j);
   return m;
+}
+
+/// m += x x^T / samples.
+KEEL_FAST inline void add_sample(std::int64_t n, const double* x, double samples, double* m) {
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j) m[i * n + j] += x[i] * x[j] / samples;
 }
 
 /// The covariance of `samples` draws of n independent normals.
 inline Batch<double> wishart(std::int64_t n, std::int64_t samples, std::uint64_t seed) {
   Random random(seed);
   Batch<double> m(1, n);
-  for (std::int64_t s = 0; s < samples; ++s) {
-    const std::vector<double> x = random.normals(n);
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j < n; ++j)
-        m(0, i, j) += x[std::size_t(i)] * x[std::size_t(j)] / double(samples);
-  }
+  for (std::int64_t s = 0; s < samples; ++s)
+    add_sample(n, random.normals(n).data(), double(samples), m.matrix(0));
   return m;
 }
 

@@ -14,7 +14,8 @@ template <typename T>
 struct Source {
   const T* data = nullptr;
   SampleLayout layout;
-  bool vectors = false;  ///< 16 bytes can be moved at a time
+  bool vectors = false;     ///< 16 bytes can be moved at a time, of the gate too
+  const T* gate = nullptr;  ///< null: none
 };
 
 template <typename T>
@@ -30,7 +31,7 @@ Source<T> source(const Activations<const T>& x, const Slabs& slabs) {
   const SampleLayout layout = SampleLayout::of(x);
   constexpr int kWidth = kUnitWidth<T>;
   const bool even = layout.channels_last ? slabs.even(kWidth) : x.positions % kWidth == 0;
-  return {x.data, layout, even && aligned(x.data, 16)};
+  return {x.data, layout, even && aligned(x.data, 16) && aligned(x.gate, 16), x.gate};
 }
 
 /// The slab that is staged: a channel (or -1) and a center for each slot, in shared memory.
@@ -70,24 +71,56 @@ struct Stage {
   }
 
   /// Fills the tile's samples [0, count) and, with zeros, up to the next multiple of 8. Rows of the tile
-  /// are samples, or slots.
-  template <bool ROWS_ARE_SAMPLES, typename Places>
-  static __device__ void settle(const Source<T>& x, const Staged<A>& slab, int count,
-                                const RawUnit<T>* raw, A* tile) {
+  /// are samples, or slots. `start` is that of fetch. GATED: there may be a gate.
+  template <bool ROWS_ARE_SAMPLES, typename Places, bool GATED>
+  static __device__ void settle(const Source<T>& x, const Staged<A>& slab,
+                                SampleLayout::Start start, int count, RawUnit<T>* raw, A* tile) {
+    if constexpr (GATED)
+      if (x.gate != nullptr) close(x, slab.channel, start, count, raw);
     if (x.layout.channels_last) {
       if (x.vectors)
-        settle<ROWS_ARE_SAMPLES, Places, true, true>(slab, count, raw, tile);
+        settle_as<ROWS_ARE_SAMPLES, Places, true, true>(slab, count, raw, tile);
       else
-        settle<ROWS_ARE_SAMPLES, Places, true, false>(slab, count, raw, tile);
+        settle_as<ROWS_ARE_SAMPLES, Places, true, false>(slab, count, raw, tile);
     } else {
       if (x.vectors)
-        settle<ROWS_ARE_SAMPLES, Places, false, true>(slab, count, raw, tile);
+        settle_as<ROWS_ARE_SAMPLES, Places, false, true>(slab, count, raw, tile);
       else
-        settle<ROWS_ARE_SAMPLES, Places, false, false>(slab, count, raw, tile);
+        settle_as<ROWS_ARE_SAMPLES, Places, false, false>(slab, count, raw, tile);
     }
   }
 
  private:
+  /// Zeros where the gate is closed, in the place where this thread's own copies have arrived. The gate comes straight
+  /// from memory: shared memory has no room for it.
+  static __device__ __noinline__ void close(const Source<T>& x, const int* channel,
+                                            SampleLayout::Start start, int count, RawUnit<T>* raw) {
+    const bool along_channels = x.layout.channels_last;
+    for (int n = int(threadIdx.x); n < kUnits * THREADS; n += THREADS) {
+      const Unit u = along_channels ? unit<true>(n) : unit<false>(n);
+      if (u.sample >= count) continue;
+      RawUnit<T> stored = raw[n];
+      if (x.vectors) {
+        const int c = channel[u.slot];
+        if (c < 0) continue;
+        const auto gate =
+            *reinterpret_cast<const RawUnit<T>*>(x.gate + x.layout.offset(start, u.sample, c));
+#pragma unroll
+        for (int v = 0; v < kWidth; ++v)
+          if (!is_open(gate.at[v])) stored.at[v] = T{};
+      } else {
+#pragma unroll
+        for (int v = 0; v < kWidth; ++v) {
+          const int sample = u.sample + (along_channels ? 0 : v);
+          const int c = channel[u.slot + (along_channels ? v : 0)];
+          if (c >= 0 && sample < count && !is_open(x.gate[x.layout.offset(start, sample, c)]))
+            stored.at[v] = T{};
+        }
+      }
+      raw[n] = stored;
+    }
+  }
+
   template <bool ALONG_CHANNELS>
   static __device__ Unit unit(int n) {
     return ALONG_CHANNELS ? unit_along_channels<kWidth>(n) : unit_along_samples<kWidth>(n);
@@ -121,7 +154,8 @@ struct Stage {
   }
 
   template <bool ROWS_ARE_SAMPLES, typename Places, bool ALONG_CHANNELS, bool VECTORS>
-  static __device__ void settle(const Staged<A>& slab, int count, const RawUnit<T>* raw, A* tile) {
+  static __device__ void settle_as(const Staged<A>& slab, int count, const RawUnit<T>* raw,
+                                   A* tile) {
     const int end = pieces(count, 8) * 8;
 #pragma unroll(VECTORS ? UNROLL : 1)
     for (int n = int(threadIdx.x); n < kUnits * THREADS; n += THREADS) {

@@ -5,6 +5,8 @@
 // coefficients of a slab stay in shared memory; only groups that take several slabs load them again for
 // each part.
 
+#include <limits>
+
 #include "cuda/activations/stage.cuh"
 #include "cuda/affine/task.h"
 
@@ -25,6 +27,23 @@ struct AffineTerm {
   Matrices<const A> spread;  ///< covariance about the center, null if not known
 };
 
+/// Numbers as they lie in memory, or as many that leave what they are added to as it is. By value: the address of a pack
+/// would put it into local memory.
+template <typename Numbers, typename T>
+__device__ Numbers loaded_or_nothing(const T* from) {
+  if (from != nullptr) return *reinterpret_cast<const Numbers*>(from);
+  Numbers none;
+  for (T& number : none.at) number = nothing<T>();
+  return none;
+}
+
+/// A number as it is written, with `added` added: no less than that.
+template <typename T>
+__device__ T written(Accumulator<T> x, T added, Accumulator<T> least) {
+  x += widened(added);
+  return rounded<T>(x < least ? least : x);
+}
+
 template <typename T>
 struct AffineTask {
   using A = Accumulator<T>;
@@ -34,12 +53,20 @@ struct AffineTask {
   A divisor = 1;
   const A* bias = nullptr;
   T* output = nullptr;
-  bool output_fours = false;  ///< four outputs can be written at a time
+  Source<T> residual;                             ///< added to the output; without data: none
+  A least = -std::numeric_limits<A>::infinity();  ///< what is less is written as this
+  bool output_fours = false;                      ///< four outputs can be written at a time
   SampleLayout layout;
   Slabs slabs;
   std::int64_t tiles = 0;   ///< of samples
   std::int64_t stride = 0;  ///< blocks that share a slab
   bool stays = false;       ///< tables and coefficients are loaded once, one for each term
+
+  /// Whether there is more to reading or writing than the numbers: a gate, a residual or ReLU.
+  bool ends() const {
+    return terms[0].input.gate != nullptr || residual.data != nullptr ||
+           least > -std::numeric_limits<A>::infinity();
+  }
 };
 
 /// Rows are what is summed over (channels of the input), columns the channels of the output.
@@ -156,15 +183,17 @@ struct AffineBlock {
     }
   }
 
+  template <bool ENDS>
   __device__ void write(const AffineTask<T>& task, const int* channel, SampleLayout::Start start,
                         int count) const {
     if (task.layout.channels_last)
-      write_samples(task, channel, start, count);
+      write_samples<ENDS>(task, channel, start, count);
     else
-      write_channels(task, channel, start, count);
+      write_channels<ENDS>(task, channel, start, count);
   }
 
   /// Four samples of a channel at a time.
+  template <bool ENDS>
   __device__ void write_channels(const AffineTask<T>& task, const int* channel,
                                  SampleLayout::Start start, int count) const {
 #pragma unroll
@@ -178,21 +207,23 @@ struct AffineBlock {
           const int local = (sample_pack + 16 * p) * kPack;
           if (local >= count) continue;
           if (task.output_fours) {
-            *reinterpret_cast<Pack<T>*>(task.output + task.layout.offset(start, local, c)) = {
-                rounded<T>(at[h][i][p * kPack]), rounded<T>(at[h][i][p * kPack + 1]),
-                rounded<T>(at[h][i][p * kPack + 2]), rounded<T>(at[h][i][p * kPack + 3])};
+            const std::int64_t place = task.layout.offset(start, local, c);
+            write_four<ENDS>(task, place,
+                             {at[h][i][p * kPack], at[h][i][p * kPack + 1], at[h][i][p * kPack + 2],
+                              at[h][i][p * kPack + 3]});
           } else {
 #pragma unroll
             for (int v = 0; v < kPack; ++v)
               if (local + v < count)
-                task.output[task.layout.offset(start, local + v, c)] =
-                    rounded<T>(at[h][i][p * kPack + v]);
+                write_one<ENDS>(task, task.layout.offset(start, local + v, c),
+                                at[h][i][p * kPack + v]);
           }
         }
       }
   }
 
   /// Four channels of a sample at a time.
+  template <bool ENDS>
   __device__ void write_samples(const AffineTask<T>& task, const int* channel,
                                 SampleLayout::Start start, int count) const {
 #pragma unroll
@@ -204,24 +235,51 @@ struct AffineBlock {
         const int slot = (channel_pack + 8 * h) * kPack;
         if (task.output_fours) {
           if (channel[slot] >= 0)
-            *reinterpret_cast<Pack<T>*>(task.output +
-                                        task.layout.offset(start, local, channel[slot])) = {
-                rounded<T>(at[h][0][k]), rounded<T>(at[h][1][k]), rounded<T>(at[h][2][k]),
-                rounded<T>(at[h][3][k])};
+            write_four<ENDS>(task, task.layout.offset(start, local, channel[slot]),
+                             {at[h][0][k], at[h][1][k], at[h][2][k], at[h][3][k]});
         } else {
 #pragma unroll
           for (int i = 0; i < kPack; ++i)
             if (channel[slot + i] >= 0)
-              task.output[task.layout.offset(start, local, channel[slot + i])] =
-                  rounded<T>(at[h][i][k]);
+              write_one<ENDS>(task, task.layout.offset(start, local, channel[slot + i]),
+                              at[h][i][k]);
         }
       }
     }
   }
+
+  template <bool ENDS>
+  static __device__ void write_one(const AffineTask<T>& task, std::int64_t place, A number) {
+    if constexpr (ENDS) {
+      const T added = task.residual.data != nullptr ? task.residual.data[place] : nothing<T>();
+      task.output[place] = written<T>(number, added, task.least);
+    } else {
+      task.output[place] = rounded<T>(number);
+    }
+  }
+
+  template <bool ENDS>
+  static __device__ void write_four(const AffineTask<T>& task, std::int64_t place,
+                                    const Pack<A>& numbers) {
+    Pack<T> made;
+    if constexpr (ENDS) {
+      const T* const residual = task.residual.data;
+      const auto added =
+          loaded_or_nothing<Pack<T>>(residual != nullptr ? residual + place : nullptr);
+#pragma unroll
+      for (int v = 0; v < kPack; ++v)
+        made.at[v] = written<T>(numbers.at[v], added.at[v], task.least);
+    } else {
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) made.at[v] = rounded<T>(numbers.at[v]);
+    }
+    *reinterpret_cast<Pack<T>*>(task.output + place) = made;
+  }
 };
 
-/// A step is one input's part of a tile; the tile's steps follow one another, and then the next tile's.
-template <typename T, bool JOINT>
+/// A step is one input's part of a tile; the tile's steps follow one another, and then the next tile's. ENDS: as the
+/// task does, in kernels of their own, so that others need no more registers for it.
+template <typename T, bool JOINT, bool ENDS>
 __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 3)
     affine_tiles(const __grid_constant__ AffineTask<T> task) {
   using Block = AffineBlock<T, JOINT>;
@@ -278,8 +336,9 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
       const int next_which = stays ? next : 1 - which;
       const std::int64_t next_n = next > 0 ? n : n + task.stride;
       await_copies();
-      Loads::template settle<false, typename Block::Places>(
-          task.terms[term].input, {channel[which], center[which]}, count_of(n), raw, tile);
+      Loads::template settle<false, typename Block::Places, ENDS>(
+          task.terms[term].input, {channel[which], center[which]},
+          task.layout.start(n * Block::kSamples), count_of(n), raw, tile);
       if (!stays) {
         load_coefficients(task, task.terms[term], slab, first_slab + step % parts, coefficients);
         if (next_n < task.tiles) load_tables(next / parts, first_slab + next % parts, next_which);
@@ -292,7 +351,8 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
       __syncthreads();
     }
     if (steps == 0) block.start(bias);
-    block.write(task, channel_out, task.layout.start(n * Block::kSamples), count_of(n));
+    block.template write<ENDS>(task, channel_out, task.layout.start(n * Block::kSamples),
+                               count_of(n));
   }
 }
 

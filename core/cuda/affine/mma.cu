@@ -22,31 +22,37 @@ unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks, int teams
   return unsigned(task.slabs.count * task.stride);
 }
 
-template <typename T, bool LAST, int D>
-bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  using Mma = AffineMma<T, LAST, D>;
+template <typename T, bool LAST, int D, bool ENDS>
+bool launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  using Mma = AffineMma<T, LAST, D, ENDS>;
   constexpr int kBytesOfTerm = CoefficientParts<LAST, D>::kNumbers * int(sizeof(float));
   static_assert(Mma::kRingBytes + 2 * kBytesOfTerm <= 226 << 10);
   const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
-  if (!fits_a_block_of<affine_slabs<T, LAST, D>>(bytes)) return false;
-  allow_shared_memory(operation, affine_slabs<T, LAST, D>, bytes);
-  const unsigned blocks = share_out(task, kTileSamples, multiprocessors(), kTileWarps);
+  if (!fits_a_block_of<affine_slabs<T, LAST, D, ENDS>>(bytes)) return false;
+  allow_shared_memory(operation, affine_slabs<T, LAST, D, ENDS>, bytes);
+  const unsigned blocks = share_out(task, Mma::kSamples, multiprocessors(), Mma::kWarps);
   // Blocks that wait inside for the one long block of layer_matrix were slower afterwards than new ones.
   if (task.settled) {
-    check(operation, launch_early(affine_slabs<T, LAST, D>, blocks, kTileThreads, bytes,
+    check(operation, launch_early(affine_slabs<T, LAST, D, ENDS>, blocks, Mma::kThreads, bytes,
                                   native(stream), task));
   } else {
-    affine_slabs<T, LAST, D><<<blocks, kTileThreads, bytes, native(stream)>>>(task);
+    affine_slabs<T, LAST, D, ENDS><<<blocks, Mma::kThreads, bytes, native(stream)>>>(task);
     check_launch(operation);
   }
   return true;
 }
 
-template <typename T, bool LAST, int D, int TERMS>
+template <typename T, bool LAST, int D>
+bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
+  return task.ends() ? launch_mma<T, LAST, D, true>(operation, task, stream)
+                     : launch_mma<T, LAST, D, false>(operation, task, stream);
+}
+
+template <typename T, bool LAST, int D, int TERMS, bool ENDS>
 void launch_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
   const unsigned blocks =
       share_out(task, kSmallSamples, multiprocessors() * kSmallBlocks<TERMS>, 1);
-  check(operation, launch_early(affine_small<T, D, LAST, TERMS>, blocks, kSmallThreads<D>, 0,
+  check(operation, launch_early(affine_small<T, D, LAST, TERMS, ENDS>, blocks, kSmallThreads<D>, 0,
                                 native(stream), task));
 }
 
@@ -56,10 +62,16 @@ bool run_small(const char* operation, AffineTask<T>& task, const Stream& stream)
   if (!task.output_fours || !aligned(task.output, 16)) return false;
   for (int term = 0; term < task.term_count; ++term)
     if (!task.terms[term].input.vectors) return false;
-  if (task.term_count == 1)
-    launch_small<T, LAST, D, 1>(operation, task, stream);
-  else
-    launch_small<T, LAST, D, 2>(operation, task, stream);
+  if (task.residual.data != nullptr && !task.residual.vectors) return false;
+  // Of a single input a gate would not fit into registers. It has none in a training step.
+  if (task.term_count == 1 && task.terms[0].input.gate != nullptr) return false;
+  const auto launch = [&]<bool ENDS>() {
+    if (task.term_count == 1)
+      launch_small<T, LAST, D, 1, ENDS>(operation, task, stream);
+    else
+      launch_small<T, LAST, D, 2, ENDS>(operation, task, stream);
+  };
+  task.ends() ? launch.template operator()<true>() : launch.template operator()<false>();
   return true;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // output = sum of coefficient (input - center) + bias on tensor cores, for groups of 16, 32 or 64 channels
-// in full slabs of 64. A warp takes tiles of 32 samples of its own and waits for no other; the block shares
+// in full slabs of 64. A warp takes tiles of 32 or 16 samples of its own and waits for no other; the block shares
 // the coefficients of its slab, split and in the order in which lanes need them. Coefficients are the left
 // operand where samples are neighbours in memory, and the right one where channels are: numbers are
 // multiplied as they lie.
@@ -20,13 +20,21 @@
 
 namespace keel::cuda {
 
-template <typename T, bool LAST, int D>
+/// ENDS: as the task does.
+template <typename T, bool LAST, int D, bool ENDS>
 struct AffineMma {
-  using Tile = WarpTile<T, LAST, !LAST>;
+  // Twice as many warps with half as large tiles, which take half as many registers for their sums, only where that was
+  // measured to be faster (H200): with ENDS, clearly at D = 16 and slightly at 64. Without, it was slower at D = 64 and
+  // equal at 16.
+  static constexpr bool kSmallTiles = LAST && ENDS;
+  static constexpr int kSamples = kSmallTiles ? kTileSamples / 2 : kTileSamples;
+  static constexpr int kWarps = kSmallTiles ? kTileWarps * 2 : kTileWarps, kThreads = kWarps * 32;
+  using Tile = WarpTile<T, LAST, !LAST, kSamples>;
   static constexpr int kStages = sizeof(T) == 4 ? 2 : LAST ? 4 : 3;  // as there is room
-  static constexpr int kRingBytes = kTileWarps * kStages * Tile::kBytes;
+  static constexpr int kRingBytes = kWarps * kStages * Tile::kBytes;
   static constexpr int kSteps = D / 8;  // along the channels that are summed over
-  static constexpr int kRows = LAST ? 2 : 4, kColumns = LAST ? 8 : 4;  // in tiles of 16 x 8
+  static constexpr int kRows = LAST ? kSamples / 16 : 4,
+                       kColumns = LAST ? 8 : 4;  // in tiles of 16 x 8
   static constexpr int kOfGroup = LAST ? kColumns * D / kSlots : kRows * D / kSlots;
 
   int g, t;
@@ -177,37 +185,45 @@ struct AffineMma {
     }
   }
 
-  /// Rounds four neighbours, of row g (or 8 further) of the tiles (m, n) and (m, n + 1).
-  __device__ Pack<T> four(int m, int n, int h, const float (&bias)[4]) const {
-    Pack<T> made;
+  /// Rounds four neighbours, of row g (or 8 further) of the tiles (m, n) and (m, n + 1). ENDS: `residual` is null or four
+  /// numbers to add, and none is less than `least`.
+  __device__ Pack<T> four(int m, int n, int h, const float (&bias)[4], const T* residual,
+                          float least) const {
+    Pack<T> made, added;
+    if constexpr (ENDS) added = loaded_or_nothing<Pack<T>>(residual);
 #pragma unroll
     for (int v = 0; v < 4; ++v) {
       const int r = 2 * h + v / 2;
-      made.at[v] = rounded<T>(large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v]);
+      const float sum = large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v];
+      if constexpr (ENDS)
+        made.at[v] = written<T>(sum, added.at[v], least);
+      else
+        made.at[v] = rounded<T>(sum);
     }
     return made;
   }
 
-  __device__ void write(const AffineTask<T>& task, const float* bias, int channel,
-                        std::int64_t first, int count) const {
+  /// `residual`: null, or a tile of what is added.
+  __device__ void write_tile(const AffineTask<T>& task, const float* bias, const T* residual,
+                             int channel, std::int64_t first, int count) const {
     if (task.output_fours)  // asked once: the two ways apart are shorter than side by side
-      write<true>(task, bias, channel, first, count);
+      write<true>(task, bias, residual, channel, first, count);
     else
-      write<false>(task, bias, channel, first, count);
+      write<false>(task, bias, residual, channel, first, count);
   }
 
   template <bool FOURS>
-  __device__ void write(const AffineTask<T>& task, const float* bias, int channel,
-                        std::int64_t first, int count) const {
+  __device__ void write(const AffineTask<T>& task, const float* bias, const T* residual,
+                        int channel, std::int64_t first, int count) const {
     if constexpr (LAST)
-      write_samples<FOURS>(task, bias, channel, first, count);
+      write_samples<FOURS>(task, bias, residual, channel, first, count);
     else
-      write_channels<FOURS>(task, bias, channel, first, count);
+      write_channels<FOURS>(task, bias, residual, channel, first, count);
   }
 
   template <bool FOURS>
-  __device__ void write_channels(const AffineTask<T>& task, const float* bias, int channel,
-                                 std::int64_t first, int count) const {
+  __device__ void write_channels(const AffineTask<T>& task, const float* bias, const T* residual,
+                                 int channel, std::int64_t first, int count) const {
     const auto start = task.layout.start(first);
 #pragma unroll
     for (int n = 0; n < kColumns; n += 2) {
@@ -220,7 +236,9 @@ struct AffineMma {
         for (int h = 0; h < 2; ++h) {
           const int slot = 16 * m + 8 * h;
           const float b = bias[slot + g];
-          const Pack<T> made = four(m, n, h, {b, b, b, b});
+          const T* const added =
+              ENDS && residual != nullptr ? residual + (slot + g) * Tile::kStride + local : nullptr;
+          const Pack<T> made = four(m, n, h, {b, b, b, b}, added, task.least);
           if constexpr (FOURS) {
             *reinterpret_cast<Pack<T>*>(to + slot * task.layout.positions) = made;
           } else {
@@ -234,8 +252,8 @@ struct AffineMma {
   }
 
   template <bool FOURS>
-  __device__ void write_samples(const AffineTask<T>& task, const float* bias, int channel,
-                                std::int64_t first, int count) const {
+  __device__ void write_samples(const AffineTask<T>& task, const float* bias, const T* residual,
+                                int channel, std::int64_t first, int count) const {
     T* to = task.output + (first + g) * task.layout.channels + channel;
 #pragma unroll
     for (int m = 0; m < kRows; ++m)
@@ -246,8 +264,11 @@ struct AffineMma {
 #pragma unroll
         for (int n = 0; n < kColumns; n += 2) {
           const int slot = 8 * n + 4 * t;
+          const T* const added =
+              ENDS && residual != nullptr ? residual + (local + g) * Tile::kStride + slot : nullptr;
           const Pack<T> made =
-              four(m, n, h, {bias[slot], bias[slot + 1], bias[slot + 2], bias[slot + 3]});
+              four(m, n, h, {bias[slot], bias[slot + 1], bias[slot + 2], bias[slot + 3]}, added,
+                   task.least);
           T* place = to + local * task.layout.channels + slot;
           if constexpr (FOURS) {
             *reinterpret_cast<Pack<T>*>(place) = made;

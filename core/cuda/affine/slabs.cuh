@@ -7,11 +7,14 @@
 
 namespace keel::cuda {
 
-/// A step is one input's part of a tile, as in affine_tiles.
-template <typename T, bool LAST, int D>
-__global__ void __launch_bounds__(kTileThreads, 1)
+/// A step is one input's part of a tile, as in affine_tiles. ENDS: as the task does, in kernels of their own, since those
+/// without would be up to a sixth slower for it. The first input's gate is a step before it: of its tile a warp notes a
+/// bit a number, by which it then puts zeros into the input's tile, so that a gate needs no room of its own. What is
+/// added to the output is a step behind the last one.
+template <typename T, bool LAST, int D, bool ENDS>
+__global__ void __launch_bounds__((AffineMma<T, LAST, D, ENDS>::kThreads), 1)
     affine_slabs(const __grid_constant__ AffineTask<T> task) {
-  using Mma = AffineMma<T, LAST, D>;
+  using Mma = AffineMma<T, LAST, D, ENDS>;
   using Tile = typename Mma::Tile;
   using Parts = CoefficientParts<LAST, D>;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -24,24 +27,31 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   const int thread = int(threadIdx.x), warp = thread / 32, terms = task.term_count;
   const int slabs = task.slabs.count, channel = int(blockIdx.x % unsigned(slabs)) * kSlots;
   const std::int64_t first_tile = blockIdx.x / unsigned(slabs) + task.stride * warp;
-  const std::int64_t next_tile = task.stride * kTileWarps;
+  const std::int64_t next_tile = task.stride * Mma::kWarps;
   const auto count_of = [&](std::int64_t n) {
-    const std::int64_t left = task.layout.samples - n * kTileSamples;
-    return int(left < kTileSamples ? left : kTileSamples);
+    const std::int64_t left = task.layout.samples - n * Mma::kSamples;
+    return int(left < Mma::kSamples ? left : Mma::kSamples);
   };
   const auto place = [&](int stage) {
-    return reinterpret_cast<T*>(memory) + (stage * kTileWarps + warp) * Tile::kNumbers;
+    return reinterpret_cast<T*>(memory) + (stage * Mma::kWarps + warp) * Tile::kNumbers;
   };
 
-  // What is fetched next: a term of a tile, into a stage.
+  // What is fetched next: a term of a tile, into a stage. The first one's gate is the one before it, and what is
+  // added to the output the one behind the last.
+  const bool gated = ENDS && task.terms[0].input.gate != nullptr,
+             adds = ENDS && task.residual.data != nullptr;
+  const int first_term = gated ? -1 : 0, end_term = adds ? terms + 1 : terms;
   std::int64_t fetched = first_tile;
-  int fetched_term = 0;
+  int fetched_term = first_term;
   const auto fetch = [&](int stage) {
     if (fetched < task.tiles)
-      Tile::fetch(task.terms[fetched_term].input, channel, fetched * kTileSamples,
-                  count_of(fetched), place(stage));
+      Tile::fetch(adds && fetched_term == terms
+                      ? task.residual
+                      : task.terms[gated && fetched_term < 0 ? 0 : fetched_term].input,
+                  gated && fetched_term < 0, channel, fetched * Mma::kSamples, count_of(fetched),
+                  place(stage));
     close_copies();
-    if (++fetched_term == terms) fetched_term = 0, fetched += next_tile;
+    if (++fetched_term == end_term) fetched_term = first_term, fetched += next_tile;
   };
 
   if (!task.settled) await_previous();
@@ -49,10 +59,11 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   for (int stage = 0; stage < Mma::kStages; ++stage) fetch(stage);
   if (task.settled) await_previous();
   let_next_start();
+  const bool shares = thread < kTileThreads;  // the coefficients
   typename Parts::Share share[2];
 #pragma unroll
   for (int term = 0; term < 2; ++term)
-    if (term < terms) share[term].load(task.terms[term], channel);
+    if (term < terms && shares) share[term].load(task.terms[term], channel);
   bool small = true;  // the mean of the input that has one, in this thread's channel
 #pragma unroll
   for (int term = 0; term < 2; ++term) {
@@ -69,7 +80,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   const bool all_small = __syncthreads_and(small), native = kNative && all_small;
 #pragma unroll
   for (int term = 0; term < 2; ++term) {
-    if (term >= terms) continue;
+    if (term >= terms || !shares) continue;
     float* const of_term = parts + term * Parts::kNumbers;
     if constexpr (kNative)
       if (native) {
@@ -81,7 +92,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   __syncthreads();
   if constexpr (kMayBeExact) {
     for (int term = 0; term < terms; ++term) {
-      if (!all_small || task.terms[term].center == nullptr) continue;
+      if (!all_small || !shares || task.terms[term].center == nullptr) continue;
       const float* const of_term = parts + term * Parts::kNumbers;
       if (native)
         subtract_product<Bfloat16Coefficients>(of_term, center[term], bias);
@@ -102,17 +113,41 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       mma.template add<false>(tile, center[term], of_term);
   };
   int stage = 0;
+  const auto await_stage = [&] {
+    await_copies_but<Mma::kStages - 1>();
+    __syncwarp();
+  };
+  const auto leave_stage = [&] {
+    __syncwarp();
+    fetch(stage);
+    stage = stage + 1 < Mma::kStages ? stage + 1 : 0;
+  };
   for (std::int64_t n = first_tile; n < task.tiles; n += next_tile) {
     mma.clear();
-    for (int term = 0; term < terms; ++term) {
-      await_copies_but<Mma::kStages - 1>();
-      __syncwarp();
-      add(term, place(stage));
-      __syncwarp();
-      fetch(stage);
-      stage = stage + 1 < Mma::kStages ? stage + 1 : 0;
+    constexpr int kParts = Tile::kBitThreads / 32;
+    typename Tile::Bits open[kParts];
+    if (gated) {
+      await_stage();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        open[part] = Tile::open_in(place(stage), thread % 32 + 32 * part);
+      leave_stage();
     }
-    mma.write(task, bias, channel, n * kTileSamples, count_of(n));
+    for (int term = 0; term < terms; ++term) {
+      await_stage();
+      if (gated && term == 0) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          Tile::close(place(stage), thread % 32 + 32 * part, open[part]);
+        __syncwarp();
+      }
+      add(term, place(stage));
+      leave_stage();
+    }
+    if (adds) await_stage();
+    mma.write_tile(task, bias, adds ? place(stage) : nullptr, channel, n * Mma::kSamples,
+                   count_of(n));
+    if (adds) leave_stage();
   }
 }
 

@@ -48,7 +48,8 @@ struct AffineSmall {
   }
 };
 
-template <typename T, int D, bool LAST, int TERMS>
+/// ENDS: as the task does.
+template <typename T, int D, bool LAST, int TERMS, bool ENDS>
 __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
     affine_small(const __grid_constant__ AffineTask<T> task) {
   using Small = AffineSmall<T, D, LAST>;
@@ -94,6 +95,20 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
         if (there(run))
           in[term][run] = *reinterpret_cast<const Run*>(task.terms[term].input.data + place.offset +
                                                         run * place.stride);
+    if constexpr (ENDS && TERMS == 2)
+      if (task.terms[0].input.gate != nullptr) {
+        Run gate[Small::kRuns];
+#pragma unroll
+        for (int run = 0; run < Small::kRuns; ++run)
+          if (there(run))
+            gate[run] = *reinterpret_cast<const Run*>(task.terms[0].input.gate + place.offset +
+                                                      run * place.stride);
+#pragma unroll
+        for (int run = 0; run < Small::kRuns; ++run)
+#pragma unroll
+          for (int k = 0; k < Small::kRun; ++k)
+            if (!is_open(gate[run].at[k])) in[0][run].at[k] = T{};
+      }
     float out[D][4];
 #pragma unroll
     for (int i = 0; i < D; ++i)
@@ -123,10 +138,18 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
 #pragma unroll
     for (int run = 0; run < Small::kRuns; ++run) {
       if (!there(run)) continue;
-      Run made;
+      Run made, added;
+      if constexpr (ENDS) {
+        const T* const residual = task.residual.data;
+        added = loaded_or_nothing<Run>(
+            residual != nullptr ? residual + place.offset + run * place.stride : nullptr);
+      }
 #pragma unroll
       for (int k = 0; k < Small::kRun; ++k)
-        made.at[k] = rounded<T>(out[LAST ? k : run][LAST ? run : k]);
+        if constexpr (ENDS)
+          made.at[k] = written<T>(out[LAST ? k : run][LAST ? run : k], added.at[k], task.least);
+        else
+          made.at[k] = rounded<T>(out[LAST ? k : run][LAST ? run : k]);
       *reinterpret_cast<Run*>(task.output + place.offset + run * place.stride) = made;
     }
   }

@@ -28,6 +28,7 @@ struct SumsAgain {
   const T *left, *right;
   SampleLayout layout;
   const Accumulator<T>*left_center, *right_center;
+  const T* left_gate;  ///< null: none
 
   /// This thread's part of the sums of channels i and j. No finite numbers of float32 overflow here. `clean`: no
   /// NaN or infinity is in channel i. Where one is, or in j if i is clean, the rest is not looked at.
@@ -45,7 +46,9 @@ struct SumsAgain {
         const std::int64_t sample = first + k * threads;
         const bool there = sample < layout.samples;
         const auto start = layout.start(there ? sample : 0);
-        x[k] = there ? double(widened(left[layout.offset(start, 0, i)])) - center_i : 0;
+        const std::int64_t at = layout.offset(start, 0, i);
+        const bool open = left_gate == nullptr || is_open(left_gate[at]);
+        x[k] = there ? (open ? double(widened(left[at])) : 0) - center_i : 0;
         y[k] = there ? double(widened(right[layout.offset(start, 0, j)])) - center_j : 0;
       }
 #pragma unroll

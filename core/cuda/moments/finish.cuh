@@ -16,12 +16,13 @@ namespace keel::cuda {
 
 inline constexpr int kFinishEntries = 32;  // of a block: a warp reads neighbours
 inline constexpr int kFinishShares = 16;   // at most: the sets are shared out over as many warps
+// Of a multiprocessor. With three, what add_sets keeps for its call went from registers to local memory.
+inline constexpr int kFinishBlocks = 2;
 
 /// Partial moments, moved from the shift they were taken about to the one that was asked for.
 template <typename A>
 struct PartialResult {
   static constexpr bool kSymmetric = true;
-  static constexpr int kBlocksAtOnce = 3;
   double* sums;
   const double* wanted;  ///< null: zero
   const A* shift;        ///< null where there are no samples
@@ -48,7 +49,6 @@ struct PartialResult {
 template <typename A, typename Shift = A>
 struct MomentsResult {
   static constexpr bool kSymmetric = true;
-  static constexpr int kBlocksAtOnce = 3;
   A* mean;
   Matrices<A> covariance;
   const Shift* shift;
@@ -70,7 +70,6 @@ struct MomentsResult {
 template <typename A>
 struct CrossResult {
   static constexpr bool kSymmetric = false;
-  static constexpr int kBlocksAtOnce = 4;
   A* sum;
   Matrices<A> cross;
 
@@ -96,9 +95,10 @@ struct FinishEntry {
   }
 };
 
-/// Adds the other shares to the first one's sums of this thread's entry, and writes the entry.
+/// Adds the other shares to the first one's sums of this thread's entry, writes the entry, and returns whether all
+/// its sums are finite.
 template <typename Result>
-__device__ void write_entry(const Result& result, const FinishRoom& room, const FinishEntry& at,
+__device__ bool write_entry(const Result& result, const FinishRoom& room, const FinishEntry& at,
                             EntrySums sums, int d) {
   for (int share = 1; share < int(blockDim.y); ++share) {
     sums.product += room[0][share][threadIdx.x];
@@ -107,10 +107,11 @@ __device__ void write_entry(const Result& result, const FinishRoom& room, const 
   }
   result.write(d, at.i, at.j, sums.product, sums.left, sums.right);
   if (at.j == at.i / d * d) result.write_channel(at.i, sums.left);
+  return sums.finite();
 }
 
-/// The end of add_sets where some of the block's sums are not finite: these are summed up again, and then all
-/// entries written. A call of its own, and all it needs made anew, so that the usual end keeps its registers.
+/// What follows where some of the block's sums are not finite: these are summed up again, and then all entries written
+/// again. A call of its own, and all it needs made anew, so that the usual way keeps its registers.
 template <typename Result, typename Again>
 __device__ __noinline__ void write_entries_again(const Result& result, const Again& again,
                                                  FinishRoom& room, EntrySums* warps, int channels,
@@ -141,7 +142,7 @@ __device__ __noinline__ void write_entries_again(const Result& result, const Aga
 
 /// One entry for each thread of a warp, a share of the sets for each warp.
 template <typename Result, typename Again>
-__global__ void __launch_bounds__(kFinishEntries* kFinishShares, Result::kBlocksAtOnce)
+__global__ void __launch_bounds__(kFinishEntries* kFinishShares, kFinishBlocks)
     add_sets(const __grid_constant__ Result result, const __grid_constant__ Again again,
              const double* sets, std::int64_t set_size, int set_count, int channels, int d) {
   __shared__ FinishRoom room;
@@ -177,14 +178,14 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares, Result::kBlocks
   room[0][threadIdx.y][threadIdx.x] = sums.product;
   room[1][threadIdx.y][threadIdx.x] = sums.left;
   room[2][threadIdx.y][threadIdx.x] = sums.right;
+  __syncthreads();
+  bool finite = true;
+  if (threadIdx.y == 0 && at.wanted) finite = write_entry(result, room, at, sums, d);
+  // Asked last, when the entries are on their way: before, it held all of them up.
   if constexpr (Again::kOverflows) {
     __shared__ EntrySums warps[kFinishShares];
-    if (__syncthreads_or(!sums.finite()))
-      return write_entries_again(result, again, room, warps, channels, d);
-  } else {
-    __syncthreads();
+    if (__syncthreads_or(!finite)) write_entries_again(result, again, room, warps, channels, d);
   }
-  if (threadIdx.y == 0 && at.wanted) write_entry(result, room, at, sums, d);
 }
 
 /// One entry (i, j) of channels x group_size for each thread.

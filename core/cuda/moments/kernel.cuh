@@ -195,7 +195,8 @@ struct MomentsBlock {
   }
 };
 
-template <typename T, int R, bool SAME>
+/// GATED: the left activations are, in kernels of their own, so that others need no more registers for it.
+template <typename T, int R, bool SAME, bool GATED>
 __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>>(R))
     sum_products(const __grid_constant__ MomentsTask<T> task) {
   using Block = MomentsBlock<T, R, SAME>;
@@ -252,10 +253,12 @@ __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>
   for (int first = 0; first < length; first += task.rows) {
     const int count = count_from(first);
     await_copies();
-    Loads::template settle<true, Places>(task.left, {channel[0], center[0]}, count, raw, tiles);
+    const auto start = task.left.layout.start(begin + first);
+    Loads::template settle<true, Places, GATED>(task.left, {channel[0], center[0]}, start, count,
+                                                raw, tiles);
     if constexpr (!SAME)
-      Loads::template settle<true, Places>(task.right, {channel[1], center[1]}, count, raw_right,
-                                           tiles + Block::kTile);
+      Loads::template settle<true, Places, false>(task.right, {channel[1], center[1]}, start, count,
+                                                  raw_right, tiles + Block::kTile);
     __syncthreads();
     if (first + task.rows < length) fetch(first + task.rows);
 

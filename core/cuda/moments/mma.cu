@@ -13,9 +13,9 @@
 namespace keel::cuda {
 namespace {
 
-template <typename T, bool LAST, bool SAME, bool NARROW>
+template <typename T, bool LAST, bool SAME, bool NARROW, bool GATED>
 struct Kernel {
-  static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW>;
+  static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW, GATED>;
   static constexpr int kBytes = MomentsMma<T, LAST, SAME, NARROW>::kBytes;
 };
 
@@ -30,8 +30,11 @@ auto by_kernel(const MomentsTask<T>& task, const Body& body) {
   return by_flag(task.left.layout.channels_last, [&](auto last) {
     return by_flag(task.shift != nullptr, [&](auto same) {
       return by_flag(task.slabs.group_size <= 16, [&](auto narrow) {
-        return body(
-            Kernel<T, decltype(last)::value, decltype(same)::value, decltype(narrow)::value>{});
+        constexpr bool kLast = decltype(last)::value, kSame = decltype(same)::value,
+                       kNarrow = decltype(narrow)::value;
+        if constexpr (!kSame)
+          if (task.left.gate != nullptr) return body(Kernel<T, kLast, kSame, kNarrow, true>{});
+        return body(Kernel<T, kLast, kSame, kNarrow, false>{});
       });
     });
   });

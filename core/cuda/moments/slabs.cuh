@@ -1,13 +1,18 @@
 #pragma once
 
 // The kernel around moments_mma.cuh: a block takes every so-many-th tile of a slab and leaves one set of sums.
+//
+// Where the left activations have a gate, every two tiles of a team are three steps: first both tiles' gates, in the places of
+// left and right, of which each thread notes a bit a number; then each tile, with zeros put in by these bits. So a gate
+// needs no room of its own, and as much is on its way as without.
 
 #include "cuda/launch/early_start.cuh"
 #include "cuda/moments/mma.cuh"
 
 namespace keel::cuda {
 
-template <typename T, bool LAST, bool SAME, bool NARROW>
+/// GATED: the left activations are. Kernels of their own, since those without would be up to a tenth slower for it.
+template <typename T, bool LAST, bool SAME, bool NARROW, bool GATED>
 __global__ void __launch_bounds__(kTileThreads, 1)
     multiply_slabs(const __grid_constant__ MomentsTask<T> task) {
   using Mma = MomentsMma<T, LAST, SAME, NARROW>;
@@ -24,6 +29,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   const std::int64_t chunk = blockIdx.x / unsigned(task.pairs), samples = task.left.layout.samples;
   const std::int64_t tiles = pieces<std::int64_t>(samples, kTileSamples);
   const int rounds = int(pieces<std::int64_t>(pieces(tiles - chunk, task.chunks), Mma::kTeams));
+  static_assert(!SAME || !GATED);
+  const auto steps_of = [&](int run) { return run / 2 * 3 + run % 2 * 2; };
 
   const auto tile_of = [&](int round) {
     return chunk + task.chunks * (std::int64_t(round) * Mma::kTeams + team);
@@ -40,8 +47,19 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     const std::int64_t n = tile_of(round);
     const int side = thread / 32 % Mma::kTeamWarps;
     if (round < end && n < tiles)
-      Tile::fetch(side == 0 ? task.left : task.right, first_channel, n * kTileSamples, count_of(n),
-                  place(round % Mma::kStages, side));
+      Tile::fetch(side == 0 ? task.left : task.right, false, first_channel, n * kTileSamples,
+                  count_of(n), place(round % Mma::kStages, side));
+    close_copies();
+  };
+  // A step of the run of rounds from `begin` to `end`.
+  const auto fetch_step = [&](int begin, int end, int step) {
+    const int side = thread / 32 % Mma::kTeamWarps;
+    const bool gates = step % 3 == 0;
+    const int round = begin + step / 3 * 2 + (gates ? side : step % 3 - 1);
+    const std::int64_t n = tile_of(round);
+    if (round < end && n < tiles)
+      Tile::fetch(gates || side == 0 ? task.left : task.right, gates, first_channel,
+                  n * kTileSamples, count_of(n), place(step % Mma::kStages, side));
     close_copies();
   };
 
@@ -52,7 +70,11 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   if constexpr (SAME) samples_for_shift.load(task.left, first_channel + thread % kSlots);
   const auto fetch_first = [&](int begin, int end) {
 #pragma unroll 1
-    for (int stage = 0; stage < Mma::kStages; ++stage) fetch(begin + stage, end);
+    for (int stage = 0; stage < Mma::kStages; ++stage)
+      if constexpr (GATED)
+        fetch_step(begin, end, stage);
+      else
+        fetch(begin + stage, end);
   };
   fetch_first(0, rounds < kRunRounds ? rounds : kRunRounds);
   bool exact = false;
@@ -77,18 +99,44 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     for (int begin = 0; begin < rounds; begin += kRunRounds) {
       const int end = rounds - begin < kRunRounds ? rounds : begin + kRunRounds;
       if (begin > 0) fetch_first(begin, end);
-      for (int round = begin; round < end; ++round) {
-        await_copies_but<Mma::kStages - 1>();
-        sync_team<Mma::kTeamWarps>(team + 1);
-        const std::int64_t n = tile_of(round);
-        if (n < tiles) {
-          const int count = count_of(n), stage = round % Mma::kStages;
-#pragma unroll(SAME && !NARROW ? 1 : 2)  // as registers allow
-          for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
-            mma.add(place(stage, 0), place(stage, Mma::kSides - 1), step, count);
+      if constexpr (GATED) {
+        typename Tile::Bits open = 0, open_next = 0;  // of this tile, and of the next one
+        for (int step = 0, round = begin; step < steps_of(end - begin); ++step) {
+          const int stage = step % Mma::kStages;
+          await_copies_but<Mma::kStages - 1>();
+          sync_team<Mma::kTeamWarps>(team + 1);
+          if (step % 3 == 0) {
+            open = Tile::open_in(place(stage, 0), thread % 64);
+            open_next = Tile::open_in(place(stage, Mma::kSides - 1), thread % 64);
+          } else {
+            Tile::close(place(stage, 0), thread % 64, open);
+            open = open_next;
+            sync_team<Mma::kTeamWarps>(team + 1);
+            const std::int64_t n = tile_of(round++);
+            if (n < tiles) {
+              const int count = count_of(n);
+#pragma unroll(NARROW || sizeof(T) == 2 ? 2 : 1)  // as registers allow
+              for (int part = 0; part < kTileSamples / mma.kStepSamples; ++part)
+                mma.add(place(stage, 0), place(stage, Mma::kSides - 1), part, count);
+            }
+          }
+          sync_team<Mma::kTeamWarps>(team + 1);
+          fetch_step(begin, end, step + Mma::kStages);
         }
-        sync_team<Mma::kTeamWarps>(team + 1);
-        fetch(round + Mma::kStages, end);
+      } else {
+        for (int round = begin; round < end; ++round) {
+          await_copies_but<Mma::kStages - 1>();
+          sync_team<Mma::kTeamWarps>(team + 1);
+          const std::int64_t n = tile_of(round);
+          if (n < tiles) {
+            const int count = count_of(n), stage = round % Mma::kStages;
+#pragma unroll(SAME && !NARROW ? 1 : 2)  // as registers allow
+            for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
+              mma.add(place(stage, 0), place(stage, Mma::kSides - 1), step, count);
+          }
+          sync_team<Mma::kTeamWarps>(team + 1);
+          fetch(round + Mma::kStages, end);
+        }
       }
       __syncthreads();
       mma.fold(task, first_channel, task.sets + chunk * task.set_size,

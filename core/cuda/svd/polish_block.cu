@@ -22,6 +22,10 @@ constexpr std::int64_t kMost = sizeof(T) == 4 ? 128 : 64;
 /// Up to here the card has room for more threads than a small matrix has tiles.
 constexpr std::int64_t kFew = 1024;
 
+/// Up to so many matrices of that size the launches of polish_grid.cu, which all multiprocessors share, take less time than
+/// a block's products.
+constexpr std::int64_t few_to_share(std::int64_t n) { return n > 96 ? 16 : n > 64 ? 4 : 0; }
+
 /// Numbers kept for the matrices under way: eigenproblems and their vectors.
 constexpr std::int64_t kAtOnce = std::int64_t(1) << 25;
 
@@ -106,8 +110,9 @@ PolishLayout<T> layout_of(std::int64_t m, std::int64_t n) {
 }  // namespace
 
 template <typename T>
-bool polishes_in_block(std::int64_t rows, std::int64_t columns) {
+bool polishes_in_block(std::int64_t batch, std::int64_t rows, std::int64_t columns) {
   const std::int64_t m = std::max(rows, columns), n = std::min(rows, columns);
+  if (batch <= few_to_share(n)) return false;
   // Some is left for what the kernels declare themselves.
   return n >= kFewest && n <= kMost<T> && m < 32768 &&
          layout_of<T>(m, n).numbers() * std::int64_t(sizeof(T)) <=
@@ -149,8 +154,8 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
   });
 }
 
-template bool polishes_in_block<float>(std::int64_t, std::int64_t);
-template bool polishes_in_block<double>(std::int64_t, std::int64_t);
+template bool polishes_in_block<float>(std::int64_t, std::int64_t, std::int64_t);
+template bool polishes_in_block<double>(std::int64_t, std::int64_t, std::int64_t);
 template void svd_polish_block(Rectangles<const float>, float*, Rectangles<float>,
                                Rectangles<float>, SvdStatus*, bool*, const Stream&);
 template void svd_polish_block(Rectangles<const double>, double*, Rectangles<double>,

@@ -4,9 +4,10 @@
 
 namespace keel::cuda {
 
-/// Whether a block of this device can hold such matrices, X, J and K (polish.h), and they are large enough to gain by it.
+/// Whether a block of this device can hold such matrices, X, J and K (polish.h), and it pays: they are not too
+/// small, and not so few and large that many blocks a matrix (polish_grid.h) are faster.
 template <typename T>
-bool polishes_in_block(std::int64_t rows, std::int64_t columns);
+bool polishes_in_block(std::int64_t batch, std::int64_t rows, std::int64_t columns);
 
 /// Solves what is not steep, and marks in `is_left` what it leaves as it was.
 template <typename T>

@@ -4,7 +4,7 @@
 
 namespace keel::cuda {
 
-/// Whether matrices that no block holds are worth solving by many blocks each.
+/// Whether matrices that polishes_in_block() does not want are worth solving by many blocks each.
 template <typename T>
 bool polishes_on_grid(std::int64_t rows, std::int64_t columns);
 

@@ -15,16 +15,13 @@
 #include "keel/torch/threads.h"
 #include "lab/models/batch_norm.h"
 #include "lab/train/step.h"
+#include "lab/train/stopwatch.h"
 
 namespace keel::lab {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 json spread(std::vector<double> seconds) {
   std::sort(seconds.begin(), seconds.end());

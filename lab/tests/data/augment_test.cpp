@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "lab/data/crop.h"
-#include "lab/data/random.h"
+#include "lab/random.h"
 #include "lab/train/graph.h"
 
 namespace keel::lab {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "lab/data/data_set.h"
+#include "lab/storage/files.h"
 #include "lab/storage/safetensors.h"
 #include "support/errors.h"
 #include "support/files.h"
@@ -106,7 +107,7 @@ TEST(Packed, MetadataAreReadWithCare) {
   const TemporaryFolder folder;
   const auto with = [&](const std::string& name, const std::string& value) {
     pack(some_data(), folder / "good.keel");
-    SafeTensors content = read_safetensors(folder / "good.keel");
+    SafeTensors content = parse_safetensors(read_file(folder / "good.keel"), "good.keel");
     content.metadata[name] = value;
     const NamedTensors tensors(content.tensors.begin(), content.tensors.end());
     write_safetensors(folder / "bad.keel", tensors, content.metadata);

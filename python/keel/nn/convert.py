@@ -22,6 +22,7 @@ def convert_batchnorm(
     names: Union[None, Iterable[str], Callable[[str, nn.Module], bool]] = None,
     copy_affine: bool = True,
     copy_statistics: bool = True,
+    fuse_relu: bool = False,
     **options: Any,
 ) -> nn.Module:
     """Swaps BatchNorm1d, 2d and 3d and SyncBatchNorm layers for whitening layers, and returns the
@@ -41,6 +42,10 @@ def convert_batchnorm(
         copy_statistics: start with the running mean and variance of a BatchNorm that has seen
             batches. Until it is trained, the model then computes in evaluation what it computed before.
             (Not for PcaWhitening, whose output channels are different ones.)
+        fuse_relu: where a :class:`torch.nn.ReLU` comes next in the same :class:`torch.nn.Sequential`, the new layer
+            has ``activation="relu"`` and :class:`torch.nn.Identity` takes the place of ReLU. The model computes the
+            same, without the passes that ReLU takes by itself. One that is called elsewhere, in a ``forward``, cannot
+            be seen: give such a layer its ``activation`` yourself. With none to be found it is an error.
         options: passed to the layer, such as ``group_size``. Unless given here, momentum, affine,
             track_running_stats and a SyncBatchNorm's process_group are taken from the BatchNorm.
 
@@ -54,6 +59,8 @@ def convert_batchnorm(
     new: Dict[nn.Module, Whitening] = {}
     for name, norm in chosen.items():
         new[norm] = _replacement(name, norm, layer, copy_affine, copy_statistics, options)
+    if fuse_relu:
+        _fuse_relu(model, new)
     if model in new:
         return new[model]
     # By parent and attribute, not by name: a module shared between places is replaced in each.
@@ -63,6 +70,32 @@ def convert_batchnorm(
             if child in new:
                 setattr(parent, attribute, new[child])
     return model
+
+
+def _fuse_relu(model: nn.Module, new: Dict[nn.Module, Whitening]) -> None:
+    """Puts every ReLU that follows a norm wherever that norm stands into the norm's new layer."""
+    places: Dict[nn.Module, list[Any]] = {norm: [] for norm in new}
+    for parent in model.modules():
+        children = list(parent._modules.items())
+        for k, (_, child) in enumerate(children):
+            if child in places:
+                last = type(parent) is not nn.Sequential or k + 1 == len(children)
+                places[child].append((parent, *(("", None) if last else children[k + 1])))
+    fused = {norm: where for norm, where in places.items() if where and all(_is_relu(w[2]) for w in where)}
+    if not fused:
+        raise ValueError(
+            f"{_HERE}: expected a torch.nn.ReLU behind a BatchNorm in a torch.nn.Sequential, for fuse_relu=True; "
+            "got none"
+        )
+    for norm, where in fused.items():
+        new[norm].activation = "relu"
+        for parent, attribute, _ in where:
+            setattr(parent, attribute, nn.Identity())
+
+
+def _is_relu(module: Any) -> bool:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return type(module) is nn.ReLU and not any(getattr(module, kind, None) for kind in hooks)
 
 
 def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:

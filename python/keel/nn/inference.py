@@ -25,7 +25,7 @@ def exporting() -> bool:
     return not _is_dynamo_compiling() and _is_exporting()
 
 
-def as_leaf(name: str, layer: nn.Module, input: Any) -> Any:
+def as_leaf(name: str, layer: nn.Module, input: Any, residual: Any) -> Any:
     """A call of the layer as one node of a graph that torch.fx traces, as torch's own layers are."""
     path = input.tracer.path_of_module(layer)
     if not path:
@@ -33,7 +33,7 @@ def as_leaf(name: str, layer: nn.Module, input: Any) -> Any:
             f"{name}: torch.fx cannot trace this layer on its own; trace the model that contains it, or put it into "
             "torch.nn.Sequential"
         )
-    return input.tracer.create_proxy("call_module", path, (input,), {})
+    return input.tracer.create_proxy("call_module", path, (input,) if residual is None else (input, residual), {})
 
 
 def shift_of(matrix: Tensor, center: Tensor, bias: Optional[Tensor]) -> Tensor:

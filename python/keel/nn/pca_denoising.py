@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ..rules import LeadingEnergy, RankPolicy
-from .whitening import Whitening, _statistics_type
+from .scripted import in_statistics_type
+from .whitening import Whitening
 
 
 class PcaDenoising(Whitening):
@@ -42,5 +43,5 @@ class PcaDenoising(Whitening):
                 self.running_variance.fill_(1)
 
     def _evaluation_matrix(self) -> Tensor:
-        variance = _statistics_type(self.running_variance) + self.eps
+        variance = in_statistics_type(self.running_variance) + self.eps
         return super()._evaluation_matrix() * variance.rsqrt().view(self.groups, 1, self.group_size)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 
-def _in_statistics_type(tensor: Tensor) -> Tensor:
+def in_statistics_type(tensor: Tensor) -> Tensor:
+    """Statistics of half-precision layers are computed in float32."""
     if tensor.dtype == torch.float16 or tensor.dtype == torch.bfloat16:
         return tensor.float()
     return tensor
@@ -26,11 +27,13 @@ def forward(
     rule: str,
     momentum: Optional[float],
     eps: float,
+    relu: bool,
+    residual: Optional[Tensor],
 ) -> Tensor:
     """As :meth:`keel.nn.Whitening.forward`. The operators check the input."""
     if training or running_mean is None or running_matrix is None or num_batches_tracked is None:
         output, mean, covariance, layer_matrix, _, _, _ = torch.ops.keel.whiten_forward(
-            input, weight, bias, groups, map, rule
+            input, weight, bias, groups, map, rule, relu, residual
         )
         if running_mean is not None and running_matrix is not None and num_batches_tracked is not None:
             with torch.no_grad():
@@ -39,10 +42,10 @@ def forward(
                     mean, covariance, layer_matrix, momentum, eps,
                 )  # fmt: skip
         return output
-    matrix = _in_statistics_type(running_matrix)
+    matrix = in_statistics_type(running_matrix)
     if running_variance is not None:
-        scale = (_in_statistics_type(running_variance) + eps).rsqrt()
+        scale = (in_statistics_type(running_variance) + eps).rsqrt()
         matrix = matrix * scale.view(groups, 1, -1)
     if weight is not None:
-        matrix = _in_statistics_type(weight).view(groups, -1, 1) * matrix
-    return torch.ops.keel.affine(input, matrix, running_mean, bias)
+        matrix = in_statistics_type(weight).view(groups, -1, 1) * matrix
+    return torch.ops.keel.affine(input, matrix, running_mean, bias, relu, residual)

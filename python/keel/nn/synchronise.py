@@ -89,34 +89,42 @@ class _Whiten(torch.autograd.Function):
         group: Any,
         map: str,
         rule: str,
+        relu: bool,
+        residual: Optional[Tensor],
     ) -> Any:
         sums, shift = _moments_of_all(input, groups, group)
         output, *state = torch.ops.keel.whiten_apply(
-            input, weight, bias, groups, sums, shift, map, rule
+            input, weight, bias, groups, sums, shift, map, rule, relu, residual
         )
         ctx.group, ctx.settings, ctx.has_bias = group, (map, rule), bias is not None
-        ctx.with_input = input.requires_grad
-        ctx.save_for_backward(input, weight, sums[:1].clone(), *state)
+        ctx.with_input, ctx.has_residual = input.requires_grad, residual is not None
+        ctx.save_for_backward(input, weight, output if relu else None, sums[:1].clone(), *state)
         ctx.mark_non_differentiable(*state)
         return (output, *state)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
-        input, weight, count, *state = ctx.saved_tensors
+        input, weight, output, count, *state = ctx.saved_tensors
         ops = torch.ops.keel
-        sums, grad_weight, grad_bias = ops.whiten_backward_sums(grad, input, *state)
+        grad_residual = None
+        if ctx.has_residual:  # its gradient then serves the passes as well
+            if output is not None:
+                grad = torch.where(output <= 0, torch.zeros((), dtype=grad.dtype, device=grad.device), grad)
+            grad_residual, output = grad, None
+        sums, grad_weight, grad_bias = ops.whiten_backward_sums(grad, input, *state, output)
         grad_input = None
         if ctx.with_input:
             sums = sums.detach()
             sum_over(ctx.group, sums)
             grad_input = ops.whiten_backward_apply(
-                grad, input, weight, *state, sums, count, *ctx.settings
+                grad, input, weight, *state, sums, count, *ctx.settings, output
             )
         return (
             grad_input,
             None if weight is None else grad_weight,
             grad_bias if ctx.has_bias else None,
-            *[None] * 4,
+            *[None] * 5,
+            grad_residual,
         )
 
 
@@ -136,9 +144,11 @@ def whiten(
     group: Any,
     map: str,
     rule: str,
+    relu: bool = False,
+    residual: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """``torch.ops.keel.whiten_forward`` with the statistics of all processes' samples. The gradient
     of the input is that of the sum of all losses; those of weight and bias are this process's share of
     it."""
     weight, bias = _statistics(weight, input), _statistics(bias, input)
-    return _Whiten.apply(input, weight, bias, groups, group, map, rule)
+    return _Whiten.apply(input, weight, bias, groups, group, map, rule, relu, residual)

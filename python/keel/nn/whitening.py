@@ -11,13 +11,7 @@ from torch import Tensor, nn
 from .. import rules
 from ..rules import Exact, RankPolicy, SpectralRule
 from . import inference, scripted, synchronise, transforms, update_bn
-
-_HALF = (torch.float16, torch.bfloat16)
-
-
-def _statistics_type(tensor: Tensor) -> Tensor:
-    """Statistics of half-precision layers are computed in float32."""
-    return tensor.float() if tensor.dtype in _HALF else tensor
+from .scripted import in_statistics_type
 
 
 def _rename(items: Dict[str, Any], old: str, new: str) -> None:
@@ -44,6 +38,11 @@ class Whitening(nn.Module):
         process_group: the processes whose batches make up one batch in training: a group of
             ``torch.distributed``, or "world" for all processes, looked up at every step. All must take every step,
             forward and backward; some may have no samples. None means this process alone. See docs/distributed.md.
+        activation: "relu" for max(0, y) behind all that, in the same pass: outputs and gradients are those of
+            :class:`torch.nn.ReLU` behind the layer. None for none. May be set at any time.
+
+    ``layer(x, residual)`` adds a tensor of the input's shape and type to the output, before the activation, in the
+    same pass.
 
     A batch whose statistics are not finite gives NaN in the groups concerned and leaves the running statistics and
     ``num_batches_tracked`` unchanged.
@@ -70,6 +69,7 @@ class Whitening(nn.Module):
         process_group: synchronise.ProcessGroup = None,
         device: Optional[torch.device] = None,
         dtype: Optional[torch.dtype] = None,
+        activation: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -82,6 +82,7 @@ class Whitening(nn.Module):
         self.rule = rules.value_of(self._name(), "rule", rules.SPECTRAL_RULES, rule)
         rank = self._default_rank(eps) if rank is None else rank
         self.rank = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
+        self.activation = activation
         self.process_group = process_group
         self._forget_step()
         self._warned = False
@@ -114,7 +115,8 @@ class Whitening(nn.Module):
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         _rename(state["_buffers"], "running_subspace", "running_matrix")
-        state.setdefault("process_group", None)  # of layers pickled before there was one
+        for option in ("process_group", "activation"):  # of layers pickled before there was one
+            state.setdefault(option, None)
         super().__setstate__(state)
 
     # What each layer defines.
@@ -129,7 +131,7 @@ class Whitening(nn.Module):
 
     def _evaluation_matrix(self) -> Tensor:
         """The matrix that evaluation multiplies centred activations by, before ``weight``."""
-        return _statistics_type(self.running_matrix)
+        return in_statistics_type(self.running_matrix)
 
     # The life of a norm layer.
 
@@ -155,31 +157,38 @@ class Whitening(nn.Module):
         if self.track_running_stats and update_bn.asks():
             yield "", update_bn.StandIn(self)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         if torch.jit.is_scripting():
-            return self._forward_scripted(input)
-        return self._forward(input)
+            return self._forward_scripted(input, residual)
+        return self._forward(input, residual)
 
     @torch.jit.unused
-    def _forward(self, input: Tensor) -> Tensor:
+    def _forward(self, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         if isinstance(input, torch.fx.Proxy):
-            return inference.as_leaf(self._name(), self, input)
+            return inference.as_leaf(self._name(), self, input, residual)
         self._check_input(input)
         if self.training or not self.track_running_stats:
-            return self._forward_batch(input)
+            return self._forward_batch(input, residual)
         matrix, center, bias = self._evaluation()
         if inference.exporting():
-            return inference.conv1x1(input, matrix, center, bias)
-        return torch.ops.keel.affine(input, matrix, center, bias)
+            output = inference.conv1x1(input, matrix, center, bias)
+            if residual is not None:
+                output = output + residual
+            return nn.functional.relu(output) if self._relu() else output
+        return torch.ops.keel.affine(input, matrix, center, bias, self._relu(), residual)
 
     def extra_repr(self) -> str:
-        group = self.process_group
+        given = [
+            f", {option}={value}"
+            for option, value in (("activation", self.activation), ("process_group", self.process_group))
+            if value is not None
+        ]
         return (
             f"{self.num_features}, group_size={self.group_size}, eps={self.eps}, "
             f"momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}, rule={self.rule!r}, "
             f"rank={self.rank!r}"
-        ) + ("" if group is None else f", process_group={group}")
+        ) + "".join(given)
 
     # torch.jit.script.
 
@@ -190,15 +199,15 @@ class Whitening(nn.Module):
                 f"{self._name()}: torch.jit.script does not support layers over several processes, got "
                 f"process_group={self.process_group!r}"
             )
-        self._settings = self._texts()
+        self._settings = (*self._texts(), self._relu())
         return self
 
-    def _forward_scripted(self, input: Tensor) -> Tensor:
-        map, rule = self._settings
+    def _forward_scripted(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
+        map, rule, relu = self._settings
         return scripted.forward(
             input, self.weight, self.bias, self.running_mean, self.running_matrix,
             getattr(self, "running_variance", None), self.num_batches_tracked, self.training,
-            self.groups, map, rule, self.momentum, self.eps,
+            self.groups, map, rule, self.momentum, self.eps, relu, residual,
         )  # fmt: skip
 
     # Inference.
@@ -207,7 +216,8 @@ class Whitening(nn.Module):
         """A copy of ``layer``, the convolution or linear layer before this one, that computes both.
 
         ``layer`` must be plain: one with forward hooks, parametrizations (also old-style weight_norm,
-        spectral_norm, prune) or its own forward is an error.
+        spectral_norm, prune) or its own forward is an error. So is an activation of this layer, which no convolution
+        has: set it to None first, and put :class:`torch.nn.ReLU` behind the result.
 
         >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
         >>> x = torch.randn(4, 3, 9, 9)
@@ -226,6 +236,11 @@ class Whitening(nn.Module):
 
     def _foldable(self, operation: str) -> Tuple[Tensor, Tensor]:
         """y = matrix x + shift in evaluation, in float64."""
+        if self.activation is not None:
+            raise ValueError(
+                f"{self._name()}.{operation}: expected activation=None, got {self.activation!r}; set it to "
+                "None and put torch.nn.ReLU behind the result"
+            )
         if self.training or not self.track_running_stats:
             got = "training mode" if self.training else "track_running_stats=False"
             raise RuntimeError(
@@ -244,21 +259,24 @@ class Whitening(nn.Module):
         """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
         matrix, bias = self._evaluation_matrix(), self.bias
         if self.weight is not None:
-            weight = _statistics_type(self.weight)
+            weight = in_statistics_type(self.weight)
             matrix = weight.view(self.groups, self.group_size, 1) * matrix
         if bias is not None:
-            bias = _statistics_type(bias)
-        return matrix, _statistics_type(self.running_mean), bias
-
-    def _map_text(self) -> str:
-        rank = rules.written(self._name(), "rank", rules.RANK_POLICIES, self.rank)
-        return f"{self._map}(eps={float(self.eps)}, rank={rank})"
+            bias = in_statistics_type(bias)
+        return matrix, in_statistics_type(self.running_mean), bias
 
     def _texts(self) -> Tuple[str, str]:
         """Map and rule."""
-        return self._map_text(), rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
+        rank = rules.written(self._name(), "rank", rules.RANK_POLICIES, self.rank)
+        rule = rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
+        return f"{self._map}(eps={float(self.eps)}, rank={rank})", rule
 
-    def _forward_batch(self, input: Tensor) -> Tensor:
+    def _relu(self) -> bool:
+        if self.activation not in (None, "relu"):
+            raise ValueError(f"{self._name()}: expected activation 'relu' or None, got {self.activation!r}")
+        return self.activation is not None
+
+    def _forward_batch(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
         # SyncBatchNorm's habit: a layer in evaluation keeps to itself.
         own = self.process_group if self.training else None
         group, processes = synchronise.members(self._name(), own)
@@ -266,11 +284,11 @@ class Whitening(nn.Module):
         map, rule = self._texts()
         if processes > 1:
             output, mean, covariance, layer_matrix, values, _, kept = synchronise.whiten(
-                input, self.weight, self.bias, self.groups, group, map, rule
+                input, self.weight, self.bias, self.groups, group, map, rule, self._relu(), residual
             )
         else:
             output, mean, covariance, layer_matrix, values, _, kept = torch.ops.keel.whiten_forward(
-                input, self.weight, self.bias, self.groups, map, rule
+                input, self.weight, self.bias, self.groups, map, rule, self._relu(), residual
             )
         self.kept, self.eigenvalues, self.covariance = transforms.kept(kept, values, covariance)
         if self.training and self.track_running_stats:
@@ -317,9 +335,10 @@ class Whitening(nn.Module):
                 raise ValueError(
                     f"{self._name()}: expected a momentum in [0, 1] or None, got {self.momentum}"
                 )
+        self._relu()
         rules.flag(self._name(), "affine", self.affine)
         rules.flag(self._name(), "track_running_stats", self.track_running_stats)
-        rules.checked("layer_map", self._map_text())
+        rules.checked("layer_map", self._texts()[0])
 
     def _check_input(self, input: Tensor) -> None:
         if torch.jit.is_tracing():  # there sizes are tensors, and comparing them warns

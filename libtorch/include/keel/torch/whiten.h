@@ -23,7 +23,12 @@ struct Whitened {
 ///
 /// `weight` and `bias` (C) may be left out. Backward reads the input again and keeps nothing else of
 /// the activations' size. Differentiable once.
+///
+/// With `relu` the output is max(0, that), NaN where it is NaN, without another pass. Backward reads the output too,
+/// and keeps it, as ReLU by itself does; what comes out is the same to the last bit. A `residual`, of the input's shape and
+/// type, is added before, without being rounded in between.
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
-                std::int64_t groups, const LayerMap& map, const SpectralRule& rule = Exact{});
+                std::int64_t groups, const LayerMap& map, const SpectralRule& rule = Exact{},
+                bool relu = false, const torch::Tensor& residual = {});
 
 }  // namespace keel

@@ -21,6 +21,12 @@
 
 namespace keel::nn {
 
+/// What a layer does to its output in the same pass.
+enum class Activation {
+  none,
+  relu,  ///< max(0, output), and NaN stays NaN
+};
+
 /// The options of every whitening layer, for designated initialisers:
 ///     keel::nn::ZcaWhitening layer({.num_features = 64, .group_size = 16});
 struct WhiteningOptions {
@@ -36,6 +42,9 @@ struct WhiteningOptions {
   bool track_running_stats = true;  ///< otherwise batch statistics serve evaluation too
   SpectralRule rule = Exact{};      ///< the gradient rule of the eigendecomposition
   std::optional<RankPolicy> rank = std::nullopt;  ///< empty: the layer's own default
+  /// The function behind the layer, in the layer: what it computes and the gradient are those of the two one behind
+  /// the other, to the last bit, without passes of its own. May be set at any time.
+  Activation activation = Activation::none;
   /// The processes whose batches make up one batch in training. All of them must take every step,
   /// forward and backward; some may have no samples. Empty, or of one process: this one alone.
   ProcessGroup process_group = {};
@@ -56,6 +65,9 @@ class Recalibration;
 class WhiteningImpl : public torch::nn::Module {
  public:
   torch::Tensor forward(const torch::Tensor& input);
+  /// The same, and then this activation in place of the options', of the output and `residual`, if there is one.
+  torch::Tensor forward_then(Activation activation, const torch::Tensor& input,
+                             const torch::Tensor& residual = {});
 
   /// weight to 1, bias to 0, and reset_running_stats().
   void reset_parameters();
@@ -69,7 +81,8 @@ class WhiteningImpl : public torch::nn::Module {
   torch::Tensor eigenvalues() const { return eigenvalues_; }
   torch::Tensor covariance() const { return covariance_; }
 
-  /// Evaluation as a plain layer. The layer must be in eval mode and have running statistics.
+  /// Evaluation as a plain layer. The layer must be in eval mode and have running statistics, and no activation,
+  /// which a plain layer cannot have.
   torch::nn::Conv2d as_conv1x1() const;
   /// A copy of `before` that computes both in evaluation. No group of this layer may span two groups of
   /// the convolution. `before` must be exactly that class, with weight and bias and nothing else; a
@@ -100,8 +113,10 @@ class WhiteningImpl : public torch::nn::Module {
 
   WhiteningImpl(std::string name, const WhiteningOptions& given, LayerMap map);
 
-  /// The step on a batch's statistics. A layer with a decomposition of its own overrides it.
-  virtual Whitened batch_step(const torch::Tensor& input, const ProcessGroup& processes) const;
+  /// The step on a batch's statistics, with `residual` and `relu` behind it. A layer with a decomposition of its own
+  /// overrides it.
+  virtual Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual, bool relu,
+                              const ProcessGroup& processes) const;
 
   template <typename Layer>
   std::shared_ptr<torch::nn::Module> cloned(const OptionalDevice& device) const {

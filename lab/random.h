@@ -6,6 +6,9 @@
 
 namespace keel::lab {
 
+/// By which splitmix64 counts: 2^64 over the golden ratio.
+inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
+
 /// splitmix64's finaliser: a good hash of one number.
 inline std::uint64_t hashed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -14,13 +17,13 @@ inline std::uint64_t hashed(std::uint64_t x) {
 }
 
 inline std::uint64_t hashed(std::uint64_t seed, std::uint64_t x) {
-  return hashed(hashed(seed + 0x9e3779b97f4a7c15u) + 0x9e3779b97f4a7c15u * (x + 1));
+  return hashed(hashed(seed + kGolden) + kGolden * (x + 1));
 }
 
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t bits() { return hashed(state_ += 0x9e3779b97f4a7c15u); }
+  std::uint64_t bits() { return hashed(state_ += kGolden); }
   double uniform() { return double(bits() >> 11) * 0x1p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   /// About normal (the sum of four uniforms), with unit variance: cheap, for noise.

@@ -1,0 +1,183 @@
+// ReLU inside the device's passes: bit for bit what it is by itself, before or after them. Needs a GPU.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+
+#include "keel/affine.h"
+#include "keel/moments.h"
+#include "layer_on_device.h"
+#include "support/affine.h"
+#include "support/relu.h"
+
+namespace keel::testing {
+namespace {
+
+template <typename T>
+class CudaRelu : public ::testing::Test {};
+using ReluElements = ::testing::Types<float, double, Half, BFloat16>;
+TYPED_TEST_SUITE(CudaRelu, ReluElements);
+
+template <typename T>
+std::int64_t different(const std::vector<T>& a, const std::vector<T>& b) {
+  std::int64_t count = 0;
+  for (std::size_t k = 0; k < a.size(); ++k)
+    count += !(to_double(a[k]) == to_double(b[k]) ||
+               (std::isnan(to_double(a[k])) && std::isnan(to_double(b[k]))));
+  return count;
+}
+
+/// The passes of one shape, with activations `skip` numbers from where 16 bytes are aligned.
+template <typename T>
+void check_passes_with_relu(const ActivationShape& shape, Order order, std::size_t skip,
+                            double largest = 1) {
+  using A = Accumulator<T>;
+  SCOPED_TRACE(name(shape, order) + ", " + std::to_string(skip) + " further on");
+  const Coefficients<A> given(shape);
+  OnDevice<A> matrix(given.matrix), gradient(given.gradient), mean(given.mean), bias(given.bias);
+  const auto per_group = [&](OnDevice<A>& numbers) {
+    return contiguous<A>(numbers.data(), shape.groups, shape.group_size());
+  };
+  const auto x = converted<T>(random_activations(shape, 32), order);
+  ActivationsOnDevice<T> input(x), plain(shape, order, skip), fused(shape, order, skip);
+  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(), plain.view());
+  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(),
+                  fused.view().with_relu());
+  EXPECT_EQ(different(fused.back().data, relu(plain.back()).data), 0);
+
+  const auto numbers = converted<T>(random_activations(shape, 35, 0), order);
+  ActivationsOnDevice<T> residual(numbers, skip), both(shape, order, skip);
+  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(),
+                  fused.view().plus(residual.view().data));
+  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(),
+                  both.view().plus(residual.view().data).with_relu());
+  const auto added = fused.back(), one = plain.back(), apart = sum(one, numbers);
+  EXPECT_EQ(different(both.back().data, relu(added).data), 0);
+  if (sizeof(T) > 2) {
+    EXPECT_EQ(different(added.data, apart.data), 0);
+  } else {
+    for (std::size_t k = 0; k < apart.data.size(); ++k)  // rounded once more than the pass does
+      ASSERT_NEAR(to_double(added.data[k]), to_double(apart.data[k]),
+                  storage_error<T>(1.01 * (std::abs(to_double(one.data[k])) +
+                                           2 * std::abs(to_double(apart.data[k])))));
+  }
+
+  const auto gate = random_gate<T>(shape, order, 33);
+  auto slope = converted<T>(random_activations(shape, 34, 0), order);
+  if (largest > 1)
+    for (T& number : slope.data) number = from_double<T>(largest * to_double(number));
+  slope = poisoned_behind(slope, gate);
+  ActivationsOnDevice<T> open(gate, skip), behind_it(slope), masked(behind(slope, gate));
+  const auto run = [&](const Activations<const T>& dL_doutput) {
+    OnDevice<A> sum(given.mean), cross(given.matrix);
+    cuda::cross_moments<T>(dL_doutput, input.view(), mean.data(), sum.data(), per_group(cross));
+    ActivationsOnDevice<T> whole(shape, order), evaluation(shape, order);
+    cuda::affine_backward<T>(per_group(matrix), dL_doutput, per_group(gradient), bias.data(),
+                             input.view(), mean.data(), whole.view());
+    cuda::affine_backward<T>(per_group(matrix), dL_doutput, {}, nullptr, {}, nullptr,
+                             evaluation.view());
+    return std::tuple(sum.back(), cross.back(), whole.back().data, evaluation.back().data);
+  };
+  const Activations<const T> gated = behind_it.view();
+  const auto [sum, cross, whole, evaluation] = run(gated.gated(open.view().data));
+  const auto [sum_of, cross_of, whole_of, evaluation_of] = run(masked.view());
+  EXPECT_TRUE(same_bits(sum, sum_of));
+  EXPECT_TRUE(same_bits(cross, cross_of));
+  EXPECT_TRUE(same_bits(whole, whole_of));
+  EXPECT_TRUE(same_bits(evaluation, evaluation_of));
+}
+
+TYPED_TEST(CudaRelu, InAPassIsTheOneBesideIt) {
+  for (const ActivationShape& shape : device_shapes())
+    for (const Order order : kOrders) check_passes_with_relu<TypeParam>(shape, order, 0);
+}
+
+TYPED_TEST(CudaRelu, WhereverTheGateLies) {
+  for (const ActivationShape& shape : {ActivationShape{4, 64, 256, 1},
+                                       {4, 64, 256, 4},
+                                       {4, 64, 256, 16},
+                                       {3, 64, 40, 8},
+                                       {3, 40, 129, 5}})
+    for (const Order order : kOrders) check_passes_with_relu<TypeParam>(shape, order, 1);
+}
+
+/// Several runs of tiles between foldings, the last one odd.
+TEST(CudaRelu, OfManySamples) {
+  check_passes_with_relu<float>({3, 64, 100003, 4}, Order::contiguous, 0);
+  check_passes_with_relu<BFloat16>({3, 64, 100016, 1}, Order::channels_last, 0);
+  check_passes_with_relu<Half>({1, 512, 40016, 32}, Order::contiguous, 0);
+}
+
+/// Sums that overflow in float32 are taken again, behind the same gate.
+TEST(CudaRelu, OfSumsThatOverflow) {
+  for (const Order order : kOrders) {
+    check_passes_with_relu<float>({3, 64, 100, 4}, order, 0, 3e37);
+    check_passes_with_relu<float>({3, 10, 100, 2}, order, 0, 3e37);
+  }
+}
+
+/// A step with ReLU inside against one without, whose gradient is that of ReLU by itself.
+template <typename T>
+void check_layer_with_relu(const ActivationShape& shape, Order order, bool in_halves) {
+  SCOPED_TRACE(name(shape, order));
+  const LayerMap map = Zca{1e-2};
+  const auto x = converted<T>(random_activations(shape, 41), order),
+             slope = converted<T>(random_activations(shape, 42, 0), order);
+  LayerOnDevice<T> first(x, slope);
+  first.forward(map);
+  const auto output = relu(first.output.back());
+  LayerOnDevice<T> apart(x, behind(slope, output)), fused(x, slope);
+  const auto step = [&](LayerOnDevice<T>& layer, bool with_relu, const Stream& stream) {
+    const Activations<T> y = layer.output.view().with_relu(with_relu);
+    const Activations<const T> dL_dy = layer.dL_doutput.view(), in = layer.input.view();
+    const auto gated = dL_dy.gated(with_relu ? y.data : nullptr);
+    if (in_halves) {
+      cuda::partial_moments<T>(in, nullptr, layer.moments.data(), stream);
+      cuda::whiten_apply<T>(map, in, layer.moments.data(), nullptr, layer.weight.data(),
+                            layer.bias.data(), layer.state(), y, stream);
+      cuda::whiten_backward_sums<T>(gated, in, layer.state(), layer.sums.data(),
+                                    layer.dL_dweight.data(), layer.dL_dbias.data(), stream);
+      cuda::whiten_backward_apply<T>(map, Exact{}, gated, in, layer.weight.data(), layer.state(),
+                                     layer.sums.data(), layer.moments.data(),
+                                     layer.dL_dinput.view(), stream);
+    } else {
+      cuda::whiten<T>(map, in, layer.weight.data(), layer.bias.data(), layer.state(), y, stream);
+      cuda::whiten_backward<T>(map, Exact{}, gated, in, layer.weight.data(), layer.state(),
+                               layer.dL_dinput.view(), layer.dL_dweight.data(),
+                               layer.dL_dbias.data(), stream);
+    }
+  };
+  run_as_graph([&](const Stream& stream) {
+    step(apart, false, stream);
+    step(fused, true, stream);
+  });
+  EXPECT_EQ(different(fused.output.back().data, relu(apart.output.back()).data), 0);
+  EXPECT_TRUE(same_bits(fused.dL_dinput.back().data, apart.dL_dinput.back().data));
+  EXPECT_TRUE(same_bits(fused.dL_dweight.back(), apart.dL_dweight.back()));
+  EXPECT_TRUE(same_bits(fused.dL_dbias.back(), apart.dL_dbias.back()));
+}
+
+TYPED_TEST(CudaRelu, InALayerIsTheOneBehindIt) {
+  for (const ActivationShape& shape : {ActivationShape{4, 64, 256, 1},
+                                       {4, 64, 256, 4},
+                                       {4, 64, 256, 16},
+                                       {5, 128, 24, 4},
+                                       {2, 128, 72, 2},
+                                       {2, 12, 50, 3},
+                                       {3, 130, 96, 1}})
+    for (const Order order : kOrders)
+      for (const bool in_halves : {false, true})
+        check_layer_with_relu<TypeParam>(shape, order, in_halves);
+}
+
+TEST(CudaRelu, ALayersActivations) {
+  for (const std::int64_t groups : {1, 4, 16})
+    for (const Order order : kOrders) {
+      check_layer_with_relu<BFloat16>({128, 64, 1024, groups}, order, false);
+      check_layer_with_relu<float>({128, 64, 1024, groups}, order, false);
+    }
+}
+
+}  // namespace
+}  // namespace keel::testing
