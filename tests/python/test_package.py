@@ -196,6 +196,15 @@ def test_a_wheel_for_another_torch_says_which(environment):
     assert "ImportError: keel: this package was built for torch 9.7 (with CUDA 13.0), got torch" in ran.stderr
 
 
+def test_make_install_does_not_leave_a_virtual_environment_without_torch(tmp_path):
+    made = [sys.executable, "-m", "venv", "--without-pip", tmp_path]
+    if subprocess.run(made, capture_output=True).returncode != 0:
+        pytest.skip("this Python has no venv")
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    result = make(ROOT, "--install", "no.whl", python="", PATH=path, PYTHONPATH="", PYTHONUSERBASE=str(tmp_path))
+    assert result.returncode == 1 and "wheel: python3 has no torch" in result.stderr, result.stdout + result.stderr
+
+
 def test_make_install_works_on_a_python_that_belongs_to_the_system(source, tmp_path):
     stdlib = Path(sysconfig.get_path("stdlib"))
     if sys.prefix != sys.base_prefix or not (stdlib / "EXTERNALLY-MANAGED").is_file():
