@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks a built site: every link and every picture inside it leads to a file, and to a place in it where it names one;
-and no page fetches a script, a style, a font or a picture from the network.
+and no page fetches a script, a style, a font or a picture from the network or from the root of a web server.
 
     scripts/check_site.py build/docs
 """
@@ -16,7 +16,7 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 from urllib.parse import unquote, urlsplit
 
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "object": "data"}
-FETCHED_BY_STYLES = re.compile(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^\s\"')]+")
+FETCHED_BY_STYLES = re.compile(r"(?:url\(|@import)\s*[\"']?(?:https?:/)?/[^\s\"')]+")
 
 
 class Page(HTMLParser):

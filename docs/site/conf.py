@@ -138,14 +138,19 @@ def front_page(folder):
 
 
 def mend_theme(folder):
-    """Debian 12's furo has its script in two files that do not find each other as plain scripts, and its style
-    has lost the rule for readers whose system is dark."""
+    """Debian 12's furo has its script in two files that do not find each other as plain scripts. Its style
+    imports another one from the root of a web server of Debian's, and has lost the rule for readers whose
+    system is dark."""
     script = folder / "scripts" / "furo.js"
     line, _, rest = script.read_text().partition("\n")
     if line == 'import Gumshoe from "./gumshoe-patched.js";':
         script.write_text(script.with_name("gumshoe-patched.js").read_text() + rest)
     style = folder / "styles" / "furo.css"
     text = style.read_text()
+    for imported in re.findall(r"@import url\((/javascript/[^)]*)\);", text):
+        file = Path("/usr/share", imported[1:])
+        text = text.replace(f"@import url({imported});", file.read_text() if file.is_file() else "")
+        style.write_text(text)
     dark = re.search(r'body\[data-theme="dark"\] \{(\s*--.*?)\}', text, re.DOTALL)
     if dark and "prefers-color-scheme" not in text:
         rule = f'body:not([data-theme="light"]) {{{dark[1]}}}'
