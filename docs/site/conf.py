@@ -60,7 +60,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 pygments_style = "default"
-pygments_dark_style = "monokai"
+pygments_dark_style = "github-dark"  # its comments have twice the contrast of monokai's
 html_theme_options = {"navigation_with_keys": True}
 
 # Tables of contents that the sidebar shows, below pages that do not show them.
