@@ -1,7 +1,6 @@
 #pragma once
 
-// (N, C, *) tensors as the core's views of activations, and the outputs the CPU and the shape
-// kernels share.
+// Converts (N, C, *) tensors to the core's views of activations, and allocates outputs for device and meta kernels.
 
 #include "keel/activations.h"
 #include "types.h"
@@ -20,17 +19,17 @@ template <>
 struct CoreTypeOf<at::BFloat16> {
   using type = BFloat16;
 };
-/// The core's name for LibTorch's element type.
+/// The core's counterpart of LibTorch's element type.
 template <typename T>
 using CoreType = typename CoreTypeOf<T>::type;
 
-/// The order a tensor is read in: where it lies in neither, in_order() copies it into the first.
+/// The memory order to read a tensor in. A tensor in neither order counts as contiguous, and in_order() copies it.
 inline Order order_of(const Tensor& tensor) {
   return !tensor.is_contiguous() && tensor.movedim(1, -1).is_contiguous() ? Order::channels_last
                                                                           : Order::contiguous;
 }
 
-/// `tensor` in that order, itself where it already is.
+/// `tensor` in that memory order, without a copy if it already is.
 inline Tensor in_order(const Tensor& tensor, Order order) {
   if (order == Order::contiguous) return tensor.contiguous();
   return tensor.movedim(1, -1).contiguous().movedim(-1, 1);
@@ -41,7 +40,7 @@ inline Tensor in_order_if_any(const Optional<Tensor>& tensor, Order order) {
   return given.defined() ? in_order(given, order) : given;
 }
 
-/// What the core reads of a tensor that may not be there.
+/// The tensor's data, or null if it is undefined.
 template <typename T>
 const T* core_data(const Tensor& tensor) {
   return tensor.defined() ? static_cast<const T*>(tensor.data_ptr()) : nullptr;
@@ -52,7 +51,7 @@ inline Tensor empty_activations(const Tensor& like, Order order) {
   return like.new_empty_symint(like.movedim(1, -1).sym_sizes()).movedim(-1, 1);
 }
 
-/// The view of a tensor that lies in that order.
+/// The core's view of a tensor that is already in that memory order.
 template <typename T>
 Activations<T> activations(const Tensor& tensor, std::int64_t groups, Order order) {
   const std::int64_t batch = tensor.size(0), channels = tensor.size(1);
@@ -61,7 +60,7 @@ Activations<T> activations(const Tensor& tensor, std::int64_t groups, Order orde
   return {static_cast<T*>(tensor.data_ptr()), batch, channels, positions, groups, order};
 }
 
-/// Means, matrices and shifts of activations of this type.
+/// The options of statistics (means, matrices, shifts) of these activations.
 inline at::TensorOptions statistics_options(const Tensor& activations) {
   return activations.options().dtype(compute_type(activations.scalar_type()));
 }
@@ -70,14 +69,14 @@ inline Tensor in_statistics_type(const Tensor& tensor, const Tensor& activations
   return tensor.defined() ? tensor.to(compute_type(activations.scalar_type())) : tensor;
 }
 
-/// A number per channel, or nothing, as the core reads it.
-inline Tensor prepared(const Optional<Tensor>& numbers, const Tensor& activations) {
+/// One number per channel, contiguous and in the statistics' type. May be undefined.
+inline Tensor channel_statistics(const Optional<Tensor>& numbers, const Tensor& activations) {
   const Tensor given = in_statistics_type(or_undefined(numbers), activations);
   return given.defined() ? given.contiguous() : given;
 }
 
-/// A number per channel (C) as activations of that shape and type.
-inline Tensor spread_over(const Tensor& activations, const Tensor& numbers) {
+/// Broadcasts one number per channel (C) to the shape and type of the activations.
+inline Tensor expand_channels(const Tensor& activations, const Tensor& numbers) {
   auto shape = std::vector<std::int64_t>(std::size_t(activations.dim()), 1);
   shape[1] = -1;
   return numbers.reshape(shape).expand_as(activations).to(activations.scalar_type());
@@ -92,27 +91,27 @@ inline Tensor empty_group_matrices(const Tensor& activations, std::int64_t group
   return activations.new_empty_symint({groups, d, d}, statistics_options(activations));
 }
 
-/// The shift that sums are taken about, as the core reads it.
+/// The shift that is subtracted before summing, as contiguous float64. May be undefined.
 inline Tensor as_shift(const Optional<Tensor>& shift) {
   const Tensor given = or_undefined(shift);
   return given.defined() ? given.to(at::kDouble).contiguous() : given;
 }
 
-/// Zeros where `output` is zero or less: ReLU where that is the tensor itself, and its way back where it is what ReLU
-/// gave. On the CPU not by torch's own, which has no kernel for every type there.
-inline Tensor rectified(const Tensor& tensor, const Tensor& output) {
+/// `tensor`, set to zero where `output` <= 0. With output = tensor this is ReLU; with output = ReLU's output it is
+/// ReLU's backward. The CPU path avoids threshold_backward, which lacks kernels for some types there.
+inline Tensor relu_mask(const Tensor& tensor, const Tensor& output) {
   if (tensor.is_cuda()) return at::threshold_backward(tensor, output, /*threshold=*/0);
   return at::where(output <= 0, at::zeros({}, tensor.options()), tensor);
 }
 
-/// tensor + residual, if there is one, and ReLU of that.
-inline Tensor ended(Tensor tensor, bool relu, const Tensor& residual) {
+/// Adds the residual, if defined, and then applies ReLU, if asked for.
+inline Tensor add_residual_and_relu(Tensor tensor, bool relu, const Tensor& residual) {
   if (residual.defined()) tensor = tensor + residual;
-  return relu ? rectified(tensor, tensor) : tensor;
+  return relu ? relu_mask(tensor, tensor) : tensor;
 }
 
-/// matrix^T vector of each group: (G, d, d) and (C) give (C). Not by matmul: a BLAS with threads of
-/// its own keeps them spinning for a while, on the cores that the next pass needs.
+/// matrix^T vector for each group: (G, d, d) and (C) give (C). Avoids matmul because a multithreaded BLAS leaves its
+/// threads spinning on the cores that the next pass needs.
 inline Tensor transposed_times(const Tensor& matrix, const Tensor& vector) {
   return (matrix * vector.reshape_symint({matrix.sym_size(0), -1, 1})).sum(-2).reshape({-1});
 }

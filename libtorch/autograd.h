@@ -1,8 +1,8 @@
 #pragma once
 
-// Derivatives of operators, made as LibTorch makes those of its own: a node in autograd's graph and a tangent in forward
-// mode, layer by layer under functorch's transforms. torch::autograd::Function would be shorter, but LibTorch 2
-// refuses it under every such transform, and it has no forward mode.
+// Records derivatives of operators as LibTorch does for its own: an autograd node for backward and a tangent for forward
+// mode, once per level of functorch's transforms. torch::autograd::Function would be shorter, but LibTorch 2 rejects it
+// under those transforms, and it has no forward mode.
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -25,7 +25,7 @@ namespace keel::ops {
 
 using torch::autograd::variable_list;
 
-/// Whether a backward pass may come back to one of these. Undefined tensors pass.
+/// Whether a backward pass may reach one of these. Undefined tensors are ignored.
 inline bool needs_backward(const auto& inputs) {
   if (!at::GradMode::is_enabled()) return false;
   for (const Tensor& input : inputs)
@@ -33,12 +33,12 @@ inline bool needs_backward(const auto& inputs) {
   return false;
 }
 
-/// The derivative that a tensor carries in forward mode, or undefined.
+/// The tensor's forward-mode tangent, or undefined.
 inline Tensor tangent_of(const Tensor& tensor) {
   return tensor.defined() ? Tensor(tensor._fw_grad(/*level=*/0)) : tensor;
 }
 
-/// The tensor without it.
+/// The tensor without its tangent.
 inline Tensor primal_of(const Tensor& tensor) {
   return tangent_of(tensor).defined() ? tensor._fw_primal(/*level=*/0) : tensor;
 }
@@ -49,12 +49,12 @@ inline bool has_tangent(const auto& inputs) {
   return false;
 }
 
-/// Whether a call with these inputs has to leave more than its results: a node of the graph, or tangents.
+/// Whether a call with these inputs must record an autograd node or tangents.
 inline bool needs_graph(std::initializer_list<Tensor> inputs) {
   return needs_backward(inputs) || has_tangent(inputs);
 }
 
-// LibTorch moved from shared_ptr to its own pointer for nodes; these follow whichever it uses.
+// Newer LibTorch holds nodes by intrusive_ptr instead of shared_ptr. These work with both.
 
 using NodePointer = decltype(torch::autograd::Edge::function);
 inline NodePointer pointer_to(auto* node) {
@@ -71,17 +71,17 @@ Pointer new_node(const Arguments&... arguments) {
     return c10::make_intrusive<Node>(arguments...);
 }
 
-/// A node of autograd's graph whose formula is a function.
+/// An autograd node whose backward formula is a std::function.
 class GraphNode : public torch::autograd::Node {
  public:
   struct Pass {
-    const variable_list& grads;  ///< of the outputs; undefined where none came, but not all of them
+    const variable_list& grads;  ///< of the outputs; at least one is defined
     const variable_list& saved;
     const Node& node;
-    /// Whether anybody asks for the gradient of input i.
+    /// Whether the gradient of input i is needed.
     bool wanted(std::size_t i) const { return node.task_should_compute_output(i); }
   };
-  /// The gradients of the inputs.
+  /// Returns the gradients of the inputs.
   using Formula = std::function<variable_list(const Pass&)>;
 
   GraphNode(std::string name, const variable_list& inputs, Formula formula)
@@ -89,7 +89,7 @@ class GraphNode : public torch::autograd::Node {
         name_(std::move(name)),
         formula_(std::move(formula)) {}
 
-  /// After the outputs have this node as theirs.
+  /// Saves tensors for backward. Call it after set_history has tied the outputs to this node.
   void save(const variable_list& tensors, const variable_list& outputs) {
     for (const Tensor& tensor : tensors) {
       const auto is_it = [&](const Tensor& output) { return output.is_same(tensor); };
@@ -119,18 +119,18 @@ class GraphNode : public torch::autograd::Node {
   std::vector<torch::autograd::SavedVariable> saved_;
 };
 
-/// The derivatives of one call.
+/// The derivatives of one operator call.
 struct Derivatives {
   const char* name;
-  variable_list inputs;   ///< those that may have a gradient; may be undefined
-  variable_list outputs;  ///< those that have one; whole numbers are passed over
+  variable_list inputs;   ///< the differentiable inputs; may be undefined
+  variable_list outputs;  ///< the differentiable outputs; integer tensors are skipped
   variable_list saved = {};
   GraphNode::Formula backward;
-  /// The outputs' tangents, undefined for zero. Called after the outputs are in the graph and before they are saved.
+  /// Returns the outputs' tangents, undefined for zero. Called after the outputs join the graph and before they are saved.
   std::function<variable_list()> forward;
 };
 
-/// Ties the outputs of a call to its inputs. The call itself was made below autograd.
+/// Connects the outputs of a call, which was made below autograd, to its inputs.
 inline void record(const Derivatives& of) {
   NodePointer node;
   if (needs_backward(of.inputs)) {
@@ -148,8 +148,7 @@ inline void record(const Derivatives& of) {
   if (node) static_cast<GraphNode&>(*node).save(of.saved, of.outputs);
 }
 
-/// Ties `outputs` to `inputs`: a derivative that comes through them is an error with this message, and one that does
-/// not is none.
+/// Makes differentiating `outputs` with respect to `inputs` an error with this message.
 inline void record_without_derivative(const std::string& message, const variable_list& inputs,
                                       const variable_list& outputs) {
   TORCH_CHECK(!has_tangent(inputs), message);
@@ -162,16 +161,16 @@ inline void record_without_derivative(const std::string& message, const variable
           .forward = {}});
 }
 
-/// `tensor` (..., *) with NaN where `where` (...) is true.
+/// `tensor` (..., *), set to NaN where `where` (...) is true.
 Tensor nan_where(const Tensor& where, const Tensor& tensor);
 
-/// A derivative that may be undefined, unless `where` is true anywhere: that is an error with this message, or NaN for
-/// those entries where nobody can wait to see which.
+/// `derivative`, which may be undefined. If `where` is true anywhere, raises an error with this message. If values cannot
+/// be read (can_read_values), those entries become NaN instead.
 Tensor unless_where(const Tensor& derivative, const Tensor& where, const std::string& message);
 
-inline variable_list listed(const Tensor& one) { return {one}; }
+inline variable_list to_list(const Tensor& one) { return {one}; }
 template <typename... Tensors>
-variable_list listed(const std::tuple<Tensors...>& all) {
+variable_list to_list(const std::tuple<Tensors...>& all) {
   return std::apply([](const auto&... each) { return variable_list{each...}; }, all);
 }
 
@@ -188,13 +187,12 @@ struct WithoutDerivative<Operator<name, Result(Arguments...)>, message> {
   static Result call(Arguments... arguments) {
     Result result = Operator<name, Result(Arguments...)>().below_autograd(arguments...);
     if (needs_graph({tensor_in(arguments)...}))
-      record_without_derivative(message, {tensor_in(arguments)...}, listed(result));
+      record_without_derivative(message, {tensor_in(arguments)...}, to_list(result));
     return result;
   }
 };
 
-/// The autograd layer of an operator that has no derivative: a derivative through it is an error with this
-/// message.
+/// The autograd kernel of an operator without a derivative: differentiating it is an error with this message.
 template <auto operation, const char* message>
 inline constexpr auto without_derivative =
     &WithoutDerivative<std::remove_const_t<decltype(operation)>, message>::call;

@@ -1,5 +1,5 @@
-// torch.func.vmap: what is mapped over becomes more matrices, or more groups of channels, of the same call. Without
-// these rules vmap would call an operator once for each entry.
+// Batching rules for torch.func.vmap. The mapped dimension becomes more matrices, or more groups of channels, of one
+// call. Without these rules vmap would call an operator once per entry.
 
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/functorch/DynamicLayer.h>
@@ -14,15 +14,15 @@ namespace {
 using c10::OperatorHandle;
 using torch::jit::Stack;
 
-/// A tensor argument of an operator under vmap: where it is in the stack, and which of its dimensions is mapped over.
+/// A tensor argument under vmap: its place in the stack and its mapped dimension.
 struct Mapped {
   std::size_t place;
   std::string name;
   Tensor tensor;
-  std::int64_t dim;  ///< -1: none, every entry sees the same tensor
+  std::int64_t dim;  ///< -1 if not mapped: every entry sees the same tensor
 };
 
-/// The arguments with the tensors taken out of the current layer of vmap, and how many entries that has.
+/// The tensor arguments, unwrapped from the current vmap level, and that level's batch size.
 struct Call {
   std::vector<Mapped> tensors;
   std::int64_t level, entries = 0;
@@ -46,12 +46,12 @@ struct Call {
     }
   }
 
-  /// Whether this layer maps over anything: tensors may belong to other layers alone.
+  /// Whether this level maps over any argument. All of them may belong to other levels.
   bool maps() const {
     return std::any_of(tensors.begin(), tensors.end(), [](const Mapped& t) { return t.dim >= 0; });
   }
 
-  /// The tensor with the entries in dimension `place`.
+  /// The tensor with the mapped dimension moved to `place`.
   Tensor with_entries(const Mapped& mapped, std::int64_t place) const {
     if (mapped.dim >= 0) return mapped.tensor.movedim(mapped.dim, place);
     const Tensor one = mapped.tensor.unsqueeze(place);
@@ -60,7 +60,7 @@ struct Call {
     return one.expand_symint(sizes);
   }
 
-  /// A result whose dimension `place` is that of the entries.
+  /// Wraps a result whose mapped dimension is `place`.
   Tensor back(const Tensor& result, std::int64_t place) const {
     return at::functorch::makeBatched(result, place, level);
   }
@@ -70,8 +70,8 @@ c10::impl::ExcludeDispatchKeyGuard below_vmap() {
   return c10::impl::ExcludeDispatchKeyGuard(c10::DispatchKey::FuncTorchBatched);
 }
 
-/// Operators on (..., m, n): one more dimension in front of all.
-void more_matrices(const OperatorHandle& op, Stack* stack) {
+/// For operators on (..., m, n): the mapped dimension becomes the leading batch dimension.
+void map_as_matrices(const OperatorHandle& op, Stack* stack) {
   const auto guard = below_vmap();
   const Call call(op, *stack);
   if (!call.maps()) return op.callBoxed(stack);
@@ -82,15 +82,15 @@ void more_matrices(const OperatorHandle& op, Stack* stack) {
     (*stack)[i] = call.back((*stack)[i].toTensor(), 0);
 }
 
-/// By its name: whether it is (N, C, *). All others are (C, *) or (G, *). An only result has no name.
+/// Whether an argument or result of this name is (N, C, *). All others are (C, *) or (G, *). A single result has no name.
 bool has_samples(const std::string& name) {
   const char* const names[] = {"input",  "grad_output", "left",     "right",
                                "output", "grad_input",  "residual", ""};
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-/// Operators on activations: entries become groups of channels.
-void more_groups(const OperatorHandle& op, Stack* stack) {
+/// For operators on activations: the mapped dimension becomes more groups of channels.
+void map_as_groups(const OperatorHandle& op, Stack* stack) {
   const auto guard = below_vmap();
   const Call call(op, *stack);
   if (!call.maps()) return op.callBoxed(stack);
@@ -160,10 +160,10 @@ TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
                            "rigid_motion",
                            "without_derivative_where",
                            "with_derivatives_of"})
-    m.impl(name, CppFunction::makeFromBoxedFunction<&more_matrices>());
+    m.impl(name, CppFunction::makeFromBoxedFunction<&map_as_matrices>());
   for (const char* name :
        {"moments", "cross_moments", "affine", "whiten_forward", "whiten_backward"})
-    m.impl(name, CppFunction::makeFromBoxedFunction<&more_groups>());
+    m.impl(name, CppFunction::makeFromBoxedFunction<&map_as_groups>());
 }
 
 }  // namespace keel::ops

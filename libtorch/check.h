@@ -1,6 +1,6 @@
 #pragma once
 
-// Validators. Each message names the operator, what was expected and what came.
+// Argument checks. Each message names the operator, what it expected and what it got.
 
 #include <string_view>
 
@@ -12,48 +12,46 @@ namespace keel::ops {
 /// "(4, 3)"
 std::string shape_of(const Tensor& tensor);
 
-/// A defined, dense, floating (..., n, n) tensor on a device keel has kernels for.
+/// A defined, dense, floating-point (..., n, n) tensor on a device keel has kernels for.
 void check_matrices(const char* operation, const Tensor& matrices);
 
-/// The same of any shape: (..., m, n).
+/// The same for matrices of any shape (..., m, n).
 void check_rectangles(const char* operation, const Tensor& matrices);
 
-/// `tensor` lies where `like` does.
+/// `tensor` is on the device of `like`.
 void check_place(const char* operation, const char* name, const Tensor& tensor, const Tensor& like);
 
-/// `tensor` is one number of that type and lies where `like` does.
+/// `tensor` is one number of that type on the device of `like`.
 void check_one_number(const char* operation, const char* name, const Tensor& tensor,
                       at::ScalarType type, const Tensor& like);
 
-/// `tensor` has the shape, type and device of `like`. Undefined tensors pass.
+/// `tensor` is undefined, or has the shape, type and device of `like`.
 void check_like(const char* operation, const char* name, const Tensor& tensor, const Tensor& like);
 
-/// `values` holds one number for each eigenvector of `vectors`, in type and on device alike.
+/// `values` is undefined, or has one number per eigenvector, in the type and on the device of `vectors`.
 void check_values(const char* operation, const char* name, const Tensor& values,
                   const Tensor& vectors);
 
-/// `rank` holds one whole number per matrix of `vectors`, on their device.
+/// `rank` has one int64 per matrix, on the device of `vectors`.
 void check_rank(const char* operation, const Tensor& rank, const Tensor& vectors);
 
-/// A defined, dense, floating (N, C, *) tensor with channels that fall into `groups` equal groups, on a
-/// device keel has kernels for.
+/// A defined, dense, floating-point (N, C, *) tensor on a device keel has kernels for, with C divisible by `groups`.
 void check_activations(const char* operation, const char* name, const Tensor& tensor,
                        std::int64_t groups);
 
-/// `tensor` is floating, holds one number per channel of `activations` and lies where they lie.
-/// Undefined tensors pass.
+/// `tensor` is undefined, or has one floating-point number per channel of `activations`, on their device.
 void check_channels(const char* operation, const char* name, const Tensor& tensor,
                     const Tensor& activations);
 
-/// `matrices` is a floating (G, d, d) tensor with G * d channels of `activations`.
+/// `matrices` is a floating-point (G, d, d) tensor on the device of `activations`, which have G * d channels.
 void check_group_matrices(const char* operation, const char* name, const Tensor& matrices,
                           const Tensor& activations);
 
-/// `tensor` has the type of `matrices`, float32 or float64, and lies where they lie.
+/// `tensor` has the type of `matrices`, float32 or float64, and is on their device.
 void check_statistics(const char* operation, const char* name, const Tensor& tensor,
                       const Tensor& matrices);
 
-/// Runs `call`; a keel::Error in it becomes LibTorch's ValueError under the operator's name.
+/// Runs `call` and turns a keel::Error into LibTorch's ValueError with the operator's name.
 template <typename Call>
 auto with_torch_errors(const char* operation, Call&& call) {
   try {
@@ -63,7 +61,7 @@ auto with_torch_errors(const char* operation, Call&& call) {
   }
 }
 
-/// What a text says, by one of the core's readers: parsed(gradient_rule, kEigh, rule).
+/// Parses `text` with one of the core's readers, e.g. parsed(gradient_rule, kEigh, rule). A bad text is a ValueError.
 template <typename Value>
 Value parsed(Value (*reader)(std::string_view, std::string_view), const char* operation,
              StringView text) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where an operator's kernel runs: one implementation for both devices, with the core's twins inside it.
+// Runs one kernel on both devices: it calls the core's CPU or CUDA function.
 
 #include <ATen/Parallel.h>
 
@@ -17,7 +17,7 @@
 
 namespace keel::ops {
 
-/// LibTorch's own threads, so that keel obeys at::set_num_threads and adds no pool of its own.
+/// LibTorch's thread pool, so that keel obeys at::set_num_threads and adds no pool of its own.
 inline Executor libtorch_threads() {
   return [](std::int64_t count, const std::function<void(std::int64_t)>& body) {
     at::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -26,22 +26,22 @@ inline Executor libtorch_threads() {
   };
 }
 
-/// Whether this build has kernels for CUDA tensors: KEEL_CUDA and a LibTorch with CUDA.
+/// Whether this build has kernels for CUDA tensors, which takes KEEL_CUDA and a LibTorch with CUDA.
 bool has_cuda();
 
-/// Calls `body` with LibTorch's current stream on the tensor's device, which is the current device
-/// meanwhile. Scratch memory comes from LibTorch's caching allocator, so all of it can be captured in a graph.
+/// Calls `body` with LibTorch's current stream on the tensor's device, which is the current device during the call.
+/// Scratch memory comes from LibTorch's caching allocator, so the call can be captured in a CUDA graph.
 void on_cuda(const Tensor& tensor, const std::function<void(const Stream&)>& body);
 
-/// Whether a graph is being captured from the current stream of the tensor's device.
+/// Whether the current stream of the tensor's device is being captured into a CUDA graph.
 bool capturing_on_cuda(const Tensor& tensor);
 
-/// Whether the tensor's numbers can be looked at: not while a CUDA graph is captured, nor while torch.compile
-/// traces, nor under vmap, whatever gradients are nested inside of it.
-bool can_be_waited_for(const Tensor& tensor);
+/// Whether the host can read the tensor's values. It cannot during CUDA graph capture, while torch.compile traces, or
+/// under vmap, even if gradient transforms are nested inside it.
+bool can_read_values(const Tensor& tensor);
 
-/// A stage's kernels on the CPU and on CUDA as one function of where to run and the stage's arguments.
-#define KEEL_TWINS(...)                                                        \
+/// The core's CPU and CUDA versions of a stage as one function of where to run and the stage's arguments.
+#define KEEL_STAGE(...)                                                        \
   [](const auto& where, const auto&... arguments) {                            \
     if constexpr (std::is_same_v<std::decay_t<decltype(where)>, keel::Stream>) \
       keel::cuda::__VA_ARGS__(arguments..., where);                            \
@@ -49,7 +49,7 @@ bool can_be_waited_for(const Tensor& tensor);
       keel::cpu::__VA_ARGS__(arguments..., where);                             \
   }
 
-/// stage(where, arguments...) with where = the tensor's device: LibTorch's threads or stream.
+/// Calls stage(where, arguments...), where `where` is LibTorch's thread pool or the tensor's current CUDA stream.
 template <typename Stage, typename... Arguments>
 void on_device_of(const Tensor& tensor, const Stage& stage, const Arguments&... arguments) {
   if (!tensor.is_cuda()) return stage(libtorch_threads(), arguments...);

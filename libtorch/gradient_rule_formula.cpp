@@ -5,7 +5,7 @@
 
 namespace keel::ops {
 
-// The denominator left out must not reach the division: its gradient would be NaN even behind the mask.
+// Masking the quotient alone is not enough: a zero denominator makes the gradient NaN even behind the mask.
 Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator) {
   const Tensor safe = at::where(chosen, denominator, at::ones_like(denominator));
   return at::where(chosen, numerator / safe, at::zeros_like(numerator));
@@ -13,14 +13,14 @@ Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor&
 
 namespace {
 
-/// What every rule's W is made of. Entry (i, j) of each matrix speaks of the pair i, j.
+/// The inputs of every rule's W. Entry (i, j) of each matrix describes the pair i, j.
 struct Pairs {
   Tensor row, column;  ///< l_i and l_j, broadcastable
   Tensor distinct;     ///< i != j
   Tensor upper;        ///< i < j
   Tensor largest;      ///< largest |l|, 1 for a zero matrix
-  Tensor b,
-      b_transposed;  ///< B = V^T dL_dvectors, of which every W_ij is a linear function: of B_ij and B_ji
+  /// B = V^T dL_dvectors and its transpose. Every W_ij is linear in B_ij and B_ji.
+  Tensor b, b_transposed;
 };
 
 Pairs pairs_of(const Tensor& values, const Tensor& b, const Tensor& b_transposed) {
@@ -41,7 +41,7 @@ double smallest_normal(const Tensor& of) {
                                         : std::numeric_limits<double>::min();
 }
 
-/// S_count(q) = 1 + q + ... + q^(count - 1), by doubling: no division, exact at q = 1.
+/// S_count(q) = 1 + q + ... + q^(count - 1). Doubling needs no division, so it is exact at q = 1.
 Tensor geometric_sum(const Tensor& q, int count) {
   Tensor sum = at::zeros_like(q), power = at::ones_like(q);  // S_t(q) and q^t
   for (int bit = 30; bit >= 0; --bit) {
@@ -56,8 +56,8 @@ Tensor geometric_sum(const Tensor& q, int count) {
   return sum;
 }
 
-/// Series rules: the eigenvalue of larger magnitude leads, and the pair is written once, in the
-/// leader's row; whoever takes the symmetric part of W fills the other side.
+/// Series rules expand about the eigenvalue of larger magnitude, the leader. A pair is written only in its leader's row;
+/// taking the symmetric part of W fills the other entry.
 Tensor series(const Pairs& pairs, int leader_terms, int follower_terms) {
   const Tensor size_row = pairs.row.abs(), size_column = pairs.column.abs();
   const Tensor first =
@@ -90,8 +90,8 @@ Tensor weights(const Lorentzian& rule, const Pairs& pairs) {
   const double width = rule.width;
   if (width * width >= smallest_normal(gap))
     return divide_where(pairs.distinct, numerator * gap, gap * gap + width * width);
-  // The square is no number of this type, and neither is 1 / width^2, the rule's slope where two
-  // eigenvalues meet: as the rule itself, it counts as zero there.
+  // width^2 underflows, and 1 / width^2, the rule's slope at equal eigenvalues, overflows. Like the rule itself, the slope
+  // counts as zero there.
   const Tensor apart = pairs.distinct.logical_and(gap != 0);
   const Tensor safe = at::where(apart, gap, at::ones_like(gap));
   return divide_where(apart, numerator, safe + width * (width / safe));
@@ -102,14 +102,14 @@ double tolerance_of(const Masked& rule, const Tensor& values) {
   return rule.tolerance.value_or(10 * std::sqrt(n) * epsilon_of(values));
 }
 
-/// Of (..., k) values: (..., 1).
+/// The largest magnitude of (..., k) values, as (..., 1).
 Tensor largest_of(const Tensor& values) { return values.abs().amax(-1, /*keepdim=*/true); }
 
 Tensor quotient_by(const Analytic&, const Tensor& numerator, const Tensor& x, const Tensor&) {
   return divide_where((x != 0).logical_or(numerator != 0), numerator, x);
 }
 
-// A pair's series is bounded by terms / leader, and 1 / (sum of the two) is at most 1 / leader.
+// The series of a pair is bounded by terms / leader, and 1 / (sum of the two) is at most 1 / leader, so it needs no bound.
 Tensor quotient_by(const PowerIteration&, const Tensor& numerator, const Tensor& x, const Tensor&) {
   return divide_where(x != 0, numerator, x);
 }
@@ -174,10 +174,7 @@ Tensor gradient_rule_formula(const GradientRule& rule, const Tensor& values, con
     const Tensor b = vectors.mT().matmul(dL_dvectors);
     middle = weights_of(rule, pairs_of(values, b, b.mT()));
   }
-  if (dL_dvalues.defined()) {
-    const Tensor diagonal = at::diag_embed(dL_dvalues);
-    middle = middle.defined() ? middle + diagonal : diagonal;
-  }
+  if (dL_dvalues.defined()) middle = plus(middle, at::diag_embed(dL_dvalues));
   if (!middle.defined()) return at::zeros_like(vectors);
   const Tensor dL_dmatrix = vectors.matmul(middle).matmul(vectors.mT());
   return (dL_dmatrix + dL_dmatrix.mT()) / 2;
@@ -187,7 +184,7 @@ std::pair<Tensor, Tensor> gradient_rule_tangents(const GradientRule& rule, const
                                                  const Tensor& vectors, const Tensor& along) {
   if (vectors.sym_numel() == 0) return {at::zeros_like(values), at::zeros_like(vectors)};
   const Tensor e = vectors.mT().matmul((along + along.mT()) / 2).matmul(vectors);
-  // W_ij is linear in B_ij and B_ji, so the adjoint is what either does alone.
+  // W_ij is linear in B_ij and B_ji, so the adjoint is the sum of both contributions.
   const Tensor none = at::zeros_like(e);
   const Tensor turned = weights_of(rule, pairs_of(values, e, none)) +
                         weights_of(rule, pairs_of(values, none, e)).mT();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Tensors as the core's views of memory, and the outputs the CPU and the shape kernels share.
+// Converts tensors to the core's views of matrices, and allocates outputs for device and meta kernels.
 
 #include <initializer_list>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace keel::ops {
 
-/// Whether (..., m, n) can be read as one batch of row-major matrices where it lies.
+/// Whether (..., m, n) can be read in place as one batch of row-major matrices.
 inline bool is_one_batch(const Tensor& tensor) {
   const std::int64_t dims = tensor.dim();
   if (tensor.numel() == 0) return true;
@@ -24,20 +24,20 @@ inline bool is_one_batch(const Tensor& tensor) {
   return true;
 }
 
-/// `tensor` itself where the core can read it in place, a contiguous copy otherwise. One without data is read by
-/// nobody, and its sizes may be symbols.
+/// `tensor` itself if the core can read it in place, otherwise a contiguous copy. Meta tensors are returned unchanged:
+/// they are never read, and their sizes may be symbolic.
 inline Tensor readable(const Tensor& tensor) {
   return tensor.is_meta() || is_one_batch(tensor) ? tensor : tensor.contiguous();
 }
 
-/// The view of a readable() tensor; an undefined one gives an empty view.
+/// The core's view of a readable() tensor, empty if it is undefined.
 template <typename T>
 Rectangles<T> rectangles(const Tensor& tensor) {
   if (!tensor.defined()) return {};
   const std::int64_t m = tensor.size(-2), n = tensor.size(-1);
   std::int64_t batch = 1, batch_stride = m * n;
   for (std::int64_t d = tensor.dim() - 3; d >= 0; --d) {
-    // The innermost leading dimension with more than one entry sets the step between matrices.
+    // The innermost batch dimension with more than one entry sets the stride between matrices.
     if (batch == 1 && tensor.size(d) != 1) batch_stride = tensor.stride(d);
     batch *= tensor.size(d);
   }

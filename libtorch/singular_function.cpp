@@ -18,7 +18,7 @@ SingularFunction singular_function(std::string_view text, std::string_view opera
 namespace keel::ops {
 namespace {
 
-/// Two values of which both are kept, the larger first. Entries of pairs that are not are ignored.
+/// Pairs of kept values, the larger first. Entries of other pairs are ignored.
 struct ValuePairs {
   Tensor high, low, noise;
 
@@ -52,8 +52,8 @@ Tensor together_of(const InverseValues& f, const ValuePairs& pairs) {
   return -against_of(f, pairs);
 }
 
-/// With q = low / high and a = |p|, the quotients are z^p / high (1 -+ q^a) / (1 -+ q), where z is the one whose power
-/// is larger; both factors of z^p / high as they are multiplied here are in range wherever the result is.
+/// With q = low / high and a = |p|, the quotients are z^p / high (1 -+ q^a) / (1 -+ q), where z is the value with the
+/// larger power. z^p / high is multiplied in an order that stays in range whenever the result does.
 struct PowerPairs {
   Tensor scale, ratio_power, less;  ///< z^p / high, 1 - q^a, 1 - q
 
@@ -67,14 +67,14 @@ struct PowerPairs {
     ratio_power = -(std::abs(f.exponent) * log_ratio).expm1();
   }
 };
-/// Whether f jumps at zero, or has an infinite slope there: quotients by what is within rounding of zero are then left out.
+/// Whether f jumps at zero or has an infinite slope there. Quotients by values within rounding of zero are then left out.
 template <typename Function>
 bool ends_at_zero(const Function&) {
   return std::is_same_v<Function, UnitValues>;
 }
 bool ends_at_zero(const PowerOfValues& f) { return f.exponent >= 0 && f.exponent < 1; }
 
-/// Two zeros: x itself goes on as it is, higher powers are flat there, and roots, whose slope is infinite, get 0.
+/// The limit at two zeros: 1 for x itself and 0 for higher powers. Roots, whose slope is infinite, get 0 too.
 Tensor unless_zero(const PowerOfValues& f, const Tensor& quotient, const ValuePairs& pairs) {
   if (f.exponent < 0) return quotient;
   const Tensor limit = ends_at_zero(f) ? pairs.sum() <= pairs.noise : pairs.high == 0;
@@ -102,7 +102,7 @@ Tensor against_of(const SoftThreshold& f, const ValuePairs& pairs) {
   return divide_where(above > 0, above, pairs.sum());
 }
 
-/// Which of the k values are kept: (..., k).
+/// Which of the k values are kept, as (..., k).
 Tensor is_kept(const Tensor& values, const Tensor& kept) {
   return at::arange(values.size(-1), kept.options()) < kept.unsqueeze(-1);
 }
@@ -156,7 +156,7 @@ SingularKernels singular_kernels(const SingularFunction& function, const Tensor&
   return std::visit(
       [&](const auto& chosen) -> SingularKernels {
         const double share = ends_at_zero(chosen) ? 1 : 0;
-        // Beside U and V a value is paired with zero.
+        // In the complement of U or V, a value is paired with zero.
         Tensor beside = divide_where(mine.logical_and(values > share * noise), f, values);
         if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, SameValues>)
           beside = mine.to(values.scalar_type());

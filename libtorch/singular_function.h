@@ -5,18 +5,18 @@
 
 namespace keel::ops {
 
-/// How many of (..., k) singular values of m x n matrices are kept, from the largest down: (...), int64.
+/// How many of (..., k) singular values are kept, from the largest down, as (...) int64. `larger_side` is max(m, n).
 Tensor kept_values(const SingularFunction& function, const RankPolicy& policy, const Tensor& values,
                    double larger_side);
 
-/// f(values), 0 for those that are not kept.
+/// f(values), and 0 for values that are not kept.
 Tensor of_values(const SingularFunction& function, const Tensor& values, const Tensor& kept);
 
-/// What the gradient of U f(S) V^T multiplies P = U^T G V by (docs/rectangular.md). Made to be computed, not differentiated.
+/// The factors that the gradient of U f(S) V^T applies to P = U^T G V (docs/rectangular.md). Not differentiable.
 struct SingularKernels {
   Tensor together;  ///< (..., k, k): (f_i - f_j) / (s_i - s_j), for the symmetric part
   Tensor against;   ///< (..., k, k): (f_i + f_j) / (s_i + s_j), for the antisymmetric part
-  Tensor beside;    ///< (..., k): f_i / s_i, for what lies beside U or V
+  Tensor beside;    ///< (..., k): f_i / s_i, for the complement of U or V
 };
 SingularKernels singular_kernels(const SingularFunction& function, const Tensor& values,
                                  const Tensor& kept);

@@ -5,17 +5,8 @@
 #include "singular_formula.h"
 
 namespace keel::ops {
-namespace {
 
-/// A sum in which an undefined tensor is zero.
-Tensor plus(const Tensor& a, const Tensor& b) {
-  if (!a.defined()) return b;
-  return b.defined() ? a + b : a;
-}
-
-}  // namespace
-
-// Below autograd eigh_backward is the core's stage, above it the rule's formula.
+// Below autograd, eigh_backward calls the core. Above it, it evaluates the rule's differentiable formula.
 Tensor svd_backward_formula(const GradientRule& rule, const Tensor& dL_dleft,
                             const Tensor& dL_dvalues, const Tensor& dL_dright, const Tensor& left,
                             const Tensor& values, const Tensor& right) {

@@ -10,7 +10,7 @@ namespace keel {
 
 int use_all_cores(int threads) {
   if (threads <= 0) {
-    // May be a list, one number per nesting level: the first is ours.
+    // May be a list with one number per nesting level. The first one counts.
     const char* const asked = std::getenv("OMP_NUM_THREADS");
     threads = asked ? std::atoi(asked) : 0;
   }

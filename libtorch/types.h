@@ -16,7 +16,7 @@ namespace keel::ops {
 
 using at::Tensor;
 
-// LibTorch moved from its own optional and string_view to std's; these follow whichever it uses.
+// LibTorch moved from its own optional and string_view to std's. These aliases work with both.
 using StringView = decltype(std::declval<const c10::IValue&>().toStringView());
 template <typename T>
 using Optional = decltype(std::declval<const c10::IValue&>().toOptional<T>());
@@ -39,6 +39,12 @@ inline Tensor or_undefined(const Optional<Tensor>& tensor) {
   return tensor.has_value() ? *tensor : Tensor();
 }
 
+/// a + b, where an undefined tensor counts as zero.
+inline Tensor plus(const Tensor& a, const Tensor& b) {
+  if (!a.defined()) return b;
+  return b.defined() ? a + b : a;
+}
+
 /// The type the core computes in.
 inline at::ScalarType compute_type(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
@@ -48,16 +54,16 @@ inline Tensor in_compute_type(const Tensor& tensor) {
   return tensor.defined() ? tensor.to(compute_type(tensor.scalar_type())) : tensor;
 }
 
-/// Products below this stay in their type, whatever autocast says: half would lose what the formulas keep.
+/// Disables autocast in its scope: products in half precision would lose the digits that the formulas need.
 struct WithoutAutocast {
   const c10::impl::ExcludeDispatchKeyGuard keys{c10::autocast_dispatch_keyset};
 };
 
-/// What operators of several results return.
+/// The tuple that an operator with several results returns.
 template <std::size_t count>
 using Tensors = decltype(std::tuple_cat(std::array<Tensor, count>()));
 
-/// A name as a template's argument.
+/// A string as a template argument.
 template <std::size_t size>
 struct OperatorName {
   char letters[size];
@@ -67,8 +73,7 @@ struct OperatorName {
 template <OperatorName name, typename Signature>
 struct Operator;
 
-/// A registered operator as a function. LibTorch's dispatcher picks the autograd layer, the device's kernel or the shape
-/// function.
+/// A registered operator as a function. LibTorch's dispatcher picks the autograd, device or meta kernel.
 template <OperatorName name, typename Result, typename... Arguments>
 struct Operator<name, Result(Arguments...)> {
   Result operator()(Arguments... arguments) const {
@@ -79,14 +84,14 @@ struct Operator<name, Result(Arguments...)> {
     return op.call(arguments...);
   }
 
-  /// What the autograd layer calls: the layers below it, which make no graph.
+  /// Calls the kernels below the autograd dispatch key, which record no graph.
   Result below_autograd(Arguments... arguments) const {
     const at::AutoDispatchBelowADInplaceOrView guard;
     return (*this)(arguments...);
   }
 };
 
-/// Registers an operator's kernels: the one of both devices, the one of shapes alone, and autograd's.
+/// Registers an operator's kernels: one for CPU and CUDA, one for meta tensors and one for autograd.
 #define KEEL_OPERATOR(name, kernel, shapes, ...)              \
   TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl(name, kernel); }  \
   TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl(name, kernel); } \

@@ -31,7 +31,7 @@ def prose(page: Path) -> str:
 
 @lru_cache(maxsize=None)
 def anchors(page: Path) -> Set[str]:
-    """As GitHub makes them: small letters, no punctuation, hyphens for spaces."""
+    """The anchor as GitHub makes it: lower case, no punctuation, hyphens for spaces."""
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(prose(page)))
     return {heading.replace(" ", "-") for heading in plain}
 

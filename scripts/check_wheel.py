@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of every Linux, of torch, and what torch's own packages bring.
+# Libraries of every Linux, of torch, and of the packages that torch installs.
 KNOWN = re.compile(
     r"lib(keel_core|torch|torch_cpu|torch_cuda|c10|c10_cuda|cudart|cusolver|gomp|stdc\+\+|m|gcc_s|c|pthread|dl|rt)[.-]"
     r"|ld-linux"

@@ -1,4 +1,4 @@
-# For scripts that leave records of a GPU's runs: what the files are named after. Sourced, not run.
+# Names for files that record runs on a GPU. To be sourced by other scripts.
 
 gpu_name() { nvidia-smi --query-gpu=name --format=csv,noheader | head -1; }
 

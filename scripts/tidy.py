@@ -24,7 +24,7 @@ from typing import List, NamedTuple, Optional
 
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = ["-std=c++20", "-Wall", "-Wextra", f"-I{ROOT}/include", f"-I{ROOT}/core", f"-I{ROOT}/tests"]
-# As core/CMakeLists.txt compiles them for the plainest processor.
+# The options with which core/CMakeLists.txt compiles for the baseline processor.
 KERNEL_FLAGS = ["-DKEEL_ISA=baseline", "-DKEEL_VECTOR_BYTES=16", "-Wno-psabi"]
 CORE = ["core", "core/reference", "core/cpu"]
 REST = ["libtorch", "lab"]
@@ -89,7 +89,7 @@ def one_by_one() -> List[Task]:
 
 
 def run(task: Task) -> Optional[str]:
-    """What clang-tidy has to say; empty if nothing, None if clang cannot read the file's headers."""
+    """clang-tidy's findings: empty if there are none, None if clang cannot read the file's headers."""
     command = ["clang-tidy", "--quiet", f"--config-file={ROOT}/.clang-tidy", str(task.file), "--", *task.flags]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode == 0:

@@ -7,8 +7,8 @@
 
 namespace keel::cli {
 
-/// The newest good checkpoint of a run folder, or the one named. Damaged ones are told of on `line`;
-/// none at all throws keel::Error.
+/// The newest good checkpoint of a run folder, or the one named. Reports damaged ones on `line`. Throws keel::Error if
+/// there is none.
 lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLine& line);
 
 }  // namespace keel::cli

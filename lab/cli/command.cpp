@@ -54,7 +54,8 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
 }
 
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments) {
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  std::vector<std::string> reversed(arguments.rbegin(),
+                                    arguments.rend());  // CLI11 expects this order
   for (std::string& word : reversed) {
     if (!word.starts_with("--")) continue;
     std::replace(word.begin(), word.begin() + std::ptrdiff_t(std::min(word.find('='), word.size())),

@@ -12,13 +12,13 @@
 
 namespace keel::cli {
 
-/// Wrong options; ends with kUsage.
+/// Wrong options. The program ends with kUsage.
 class UsageError : public Error {
  public:
   using Error::Error;
 };
 
-/// What `call` returns; an error in it is one of the command line.
+/// Returns call(), and turns its errors into UsageError.
 template <typename Call>
 auto of_the_command_line(const Call& call) {
   try {
@@ -28,7 +28,7 @@ auto of_the_command_line(const Call& call) {
   }
 }
 
-/// One word after `keel`: its options are declared and parsed by `run`, which returns the exit code.
+/// A subcommand of `keel`. `run` declares and parses its options and returns the exit code.
 struct Command {
   const char* name;
   const char* description;
@@ -47,19 +47,19 @@ int report(const std::vector<std::string>& arguments);
 int reproduce(const std::vector<std::string>& arguments);
 int data(const std::vector<std::string>& arguments);
 
-/// The exit code and the words for what a command threw.
+/// The exit code and the message for an exception that a command threw.
 std::pair<int, std::string> explained(const std::exception& error);
 
-/// One line that says which program speaks: errors of the library begin with its name already.
+/// The message with the program's name in front, unless it starts with the library's name already.
 std::string spoken(const std::string& words);
 
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
 std::string version();
 
-/// An app for `keel NAME` with the house's help layout.
+/// An app for `keel NAME` with the help layout of layout.h.
 std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description);
-/// Underscores in option names are taken for dashes. The exit code where the command ends here: help was asked for, or
-/// the words are wrong, and that has been said.
+/// Parses the arguments. Underscores in option names count as dashes. Returns an exit code if the command ends here,
+/// because help was printed or a usage error was reported.
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 }  // namespace keel::cli

@@ -57,7 +57,7 @@ int run_command_line(const std::vector<std::string>& words) {
     const auto [number, text] = explained(error);
     code = complain(number, text);
   }
-  // What was to be read there has not arrived.
+  // Output that could not be written is an error.
   if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == kDone)
     code = complain(kUnexpected, "standard output cannot be written to (disk full?)");
   return code;

@@ -5,7 +5,7 @@
 
 namespace keel::cli {
 
-/// All of the program `keel`: runs the command that the words name and returns the exit code. What is thrown is told.
+/// The whole program `keel`: runs the command, reports exceptions and returns the exit code.
 int run_command_line(const std::vector<std::string>& words);
 
 }  // namespace keel::cli

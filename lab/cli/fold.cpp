@@ -13,7 +13,7 @@ namespace {
 double difference(lab::ResNet& before, lab::ResNet& after, std::int64_t size) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(0);
-  const std::int64_t side = size > 0 ? size : 32;  // 0: as the images came
+  const std::int64_t side = size > 0 ? size : 32;  // 0 means the images' own size
   const auto images = torch::randn({16, 3, side, side});
   const auto expected = before->forward(images);
   return ((after->forward(images) - expected).abs().max() / expected.abs().max()).item<double>();

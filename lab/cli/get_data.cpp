@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string megabytes(std::int64_t bytes) { return fmt::format("{:.1f}", 1e-6 * double(bytes)); }
 
-/// A bar on a terminal; elsewhere a line now and then.
+/// A progress bar on a terminal, occasional lines elsewhere.
 class Meter {
  public:
   explicit Meter(lab::report::StatusLine& line) : line_(line) {}
@@ -74,7 +74,7 @@ CLI::Validator checksum() {
       "");
 }
 
-/// As a shell takes it.
+/// Quoted for a shell.
 std::string quoted(const std::string& word) {
   const std::string plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:@%,";

@@ -10,13 +10,13 @@
 
 namespace keel::cli {
 
-/// What `keel data` takes for a download.
+/// The download options of `keel data`.
 void add_options(CLI::App& app, lab::GetOptions& get);
 
-/// Sees to it that the set is in options.path and makes it the source. Returns kDone or kInterrupted.
+/// Downloads the set into options.path, unless it is there, and makes it the source. Returns kDone or kInterrupted.
 int get_data(lab::GetOptions get, lab::DataOptions& options, lab::report::StatusLine& line);
 
-/// The words of a command that trains on it.
+/// A command line that trains on it.
 std::string train_command(const lab::DataOptions& options);
 
 }  // namespace keel::cli

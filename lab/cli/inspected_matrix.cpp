@@ -18,7 +18,7 @@ namespace {
 
 using torch::Tensor;
 
-/// M of the layer: its covariance, standardised for PCA, with eps on the diagonal.
+/// The layer's M: its covariance, standardised for PCA, plus eps on the diagonal.
 Tensor shifted(Tensor covariance, bool standardise, double eps) {
   if (standardise) {
     const Tensor d = (covariance.diagonal() + eps).rsqrt();
@@ -55,7 +55,7 @@ std::string names_of(const Layers& layers) {
   return names;
 }
 
-/// The one asked for, or the first.
+/// The layer that was asked for, or the first one.
 template <typename Layers>
 const auto& chosen(const Layers& layers, const std::string& name, const std::string& where) {
   for (const auto& layer : layers)
@@ -95,13 +95,13 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
                       of_group(options.group, groups), eps)};
 }
 
-/// What the norm of that name gets.
+/// The input of the norm of that name.
 Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& images) {
   struct Found {
     Tensor input;
   };
   const lab::Watch watch = [&](const std::string& layer, const Tensor& input, const Tensor&) {
-    if (layer == norm) throw Found{input};  // the rest of the network would be for nothing
+    if (layer == norm) throw Found{input};  // skips the rest of the network
   };
   try {
     model->forward(images, &watch);

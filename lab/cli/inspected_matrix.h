@@ -10,10 +10,10 @@
 namespace keel::cli {
 
 struct InspectedMatrixOptions {
-  std::string layer;  ///< its name in the network; empty: the first one under test
+  std::string layer;  ///< its name in the network; empty means the first one under test
   std::int64_t group = 0;
-  std::optional<double> eps;   ///< empty: the layer's own, 0 for .npy files
-  std::int64_t images = 1024;  ///< checkpoints: how many go through the network
+  std::optional<double> eps;   ///< empty means the layer's own, or 0 for .npy files
+  std::int64_t images = 1024;  ///< how many go through a checkpoint's network
 };
 
 struct InspectedMatrix {
@@ -21,8 +21,8 @@ struct InspectedMatrix {
   std::string description;
 };
 
-/// From a .npy file, from the spectrum.json of a run folder, or from a checkpoint: then the covariance
-/// is computed from the checkpoint's own data, with the network in evaluation. A PCA layer standardises it first.
+/// From a .npy file, the spectrum.json of a run folder, or a checkpoint. For a checkpoint the covariance is computed from
+/// its own data, with the network in evaluation mode. A PCA layer standardises it first.
 InspectedMatrix inspected_matrix(const std::filesystem::path& where,
                                  const InspectedMatrixOptions& options);
 

@@ -5,8 +5,8 @@
 
 namespace keel::cli {
 
-/// How help is laid out: name and type to the left; to the right what the option means, its valid
-/// values in parentheses and its default in brackets, wrapped.
+/// The help layout: name and type on the left; on the right the description, valid values in parentheses and the default
+/// in brackets, wrapped.
 class Layout : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override;

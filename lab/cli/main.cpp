@@ -1,4 +1,4 @@
-// keel: trains networks with whitening layers and shows how they did. One file a command.
+// keel: trains networks with whitening layers and reports the results. Each command has its own file.
 
 #include "lab/cli/command_line.h"
 

@@ -25,7 +25,7 @@ std::string flag(std::string name) {
   return "--" + name;
 }
 
-/// Headings of the help, by the first option below each.
+/// Headings of the help, keyed by the first option below each.
 const std::map<std::string, std::string> kHeadings = {{"model", "Network"},
                                                       {"source", "Data"},
                                                       {"batch", "Training"},
@@ -38,7 +38,7 @@ void restrict_to(CLI::Option* option, const OneOf& choice) {
 }
 void restrict_to(CLI::Option*, const Anything&) {}
 
-/// Digits and nothing else, which CLI11 does not insist on: it takes -1 for 2^64 - 1, and nothing for 0.
+/// Accepts only digits. CLI11 would read -1 as 2^64 - 1 and an empty string as 0.
 template <typename Number>
 CLI::Validator whole_number() {
   return CLI::Validator(
@@ -82,7 +82,7 @@ CLI::Validator within(const Range& range) {
   return CLI::Validator(
       [range, text](std::string& given) {
         double value = 0;
-        // Written so that NaN and what is no number fail.
+        // Written so that NaN fails the check.
         if (CLI::detail::lexical_cast(given, value) && value >= range.least && value <= range.most)
           return std::string();
         return fmt::format("expected {}, got {}", text, given);
@@ -95,11 +95,11 @@ void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::
   lab::for_each_field(options, [&](const std::string& name, auto& field, const std::string& help,
                                    const auto& valid) {
     if (const auto found = kHeadings.find(name); found != kHeadings.end()) heading = found->second;
-    // Which folder a run lives in, and whether it resumes, is for the command to ask.
+    // The commands themselves declare the run folder and --resume.
     if (only.empty() ? name == "run" || name == "resume" : !only.count(name)) return;
     CLI::Option* option = declare(app, name, field, help);
     restrict_to(option, valid);
-    option->group(heading)->take_last();  // a script may append to what it was given
+    option->group(heading)->take_last();  // lets a script append overrides
   });
 }
 

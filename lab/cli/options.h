@@ -10,26 +10,24 @@
 
 namespace keel::cli {
 
-/// Declares the options of `options` on the app, with help, default and range from the lab's own list:
-/// those named in `only`, or all but the run folder where it is empty. `options` must outlive the
-/// parse.
+/// Declares the fields of `options` on the app, with help, default and range from the lab's list: those named in `only`,
+/// or all but the run folder if it is empty. `options` must outlive the parse.
 void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {});
 
-/// Takes from a TOML file those options that the command line did not give; names have dashes or underscores.
-/// Throws UsageError with file, line and name: for what is no TOML, no option of the app, not of its type
-/// or out of its range.
+/// Reads options that the command line did not give from a TOML file. Names have dashes or underscores. Throws UsageError
+/// with file, line and name if the file is not TOML, or if an option is unknown, of the wrong type or out of range.
 void read_config(const CLI::App& app, const std::filesystem::path& file,
                  lab::TrainOptions& options);
 
-/// Those of the options that were given on the command line, by name.
+/// The names of the options that were given on the command line.
 nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& options);
 
-/// A number in the range; the message says what was expected and what came.
+/// Checks that a number is in the range. The message says what was expected and what it got.
 CLI::Validator within(const lab::Range& range);
 
-/// What reads a data set, and nothing else.
+/// The options that only concern reading a data set.
 const std::set<std::string>& data_option_names();
-/// Where and how a network runs.
+/// The options that say where and how a network runs.
 const std::set<std::string>& machine_option_names();
 
 /// Throws UsageError.

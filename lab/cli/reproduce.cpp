@@ -29,7 +29,7 @@ struct ReproduceCommand {
   fs::path folder() const { return out.empty() ? recipes / name : fs::path(out); }
 };
 
-/// What may be said of every cell at once.
+/// Options that apply to every cell.
 const std::set<std::string>& train_option_names() {
   static const std::set<std::string> names = {
       "source", "path",  "size",   "train_limit",   "test_limit", "data_seed", "model",
@@ -171,7 +171,7 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
   return kDone;
 }
 
-/// Results of other data than this call's.
+/// Moves results of other data than this call's out of the way.
 void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& line) {
   if (!read_results(run.results).data) return;
   const Json common = common_options(recipe, run.schedule, run.given);

@@ -31,11 +31,11 @@ struct TrainCommand {
   lab::TrainOptions options;
   std::string run, resume, config;
   bool overwrite = false;
-  std::int64_t workers = 0;  ///< 0: this process, whatever the environment says it is
+  std::int64_t workers = 0;  ///< 0 means this process, in the role that the environment gives it
   bool distributed = false;
 };
 
-/// The word after --resume, before the real parse: that run's config is where defaults come from.
+/// The argument of --resume, found before the real parse because that run's config provides the defaults.
 std::string resumed_folder(const std::vector<std::string>& arguments) {
   const std::string name = "--resume";
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -53,14 +53,15 @@ std::string fresh_name(const lab::TrainOptions& options) {
                      options.model.where == "all" ? "-all" : "", options.seed);
 }
 
-/// Takes away the run that was in the folder, whose files must not be mixed with a new one's. Only when
-/// the new one is about to take its first step: data read, options checked, network built.
+/// Deletes the previous run in the folder, so that its files do not mix with the new run's. Only when the new run is about
+/// to take its first step: after data, options and network are known to be good.
 class Replacing : public lab::Observer {
  public:
   explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
 
   void on_start(const lab::RunInfo&) override {
-    fs::remove(folder_ / lab::run_files::kConfig);  // first: what is half gone cannot be resumed
+    fs::remove(folder_ /
+               lab::run_files::kConfig);  // first, so that a half-deleted run cannot be resumed
     fs::remove_all(folder_ / lab::run_files::kCheckpoints);
     for (const auto& entry : fs::directory_iterator(folder_))
       if (entry.path().filename().string().starts_with(lab::run_files::kEvents))
@@ -79,7 +80,7 @@ bool holds_run(const fs::path& folder) {
          fs::exists(folder / lab::run_files::kCheckpoints);
 }
 
-/// Which folder, as far as the command line says; and whether that one may be written to.
+/// Determines the run folder from the command line, and checks that it may be written to.
 void settle_folder(TrainCommand& command) {
   auto& options = command.options;
   if (!command.resume.empty()) {
@@ -96,7 +97,7 @@ void settle_folder(TrainCommand& command) {
   }
 }
 
-/// The run's folder, for this process alone as long as it trains.
+/// Claims the run folder for this process for as long as it trains.
 lab::FolderClaim claim_folder(TrainCommand& command) {
   fs::path& run = command.options.run;
   if (run.empty()) {
@@ -107,19 +108,19 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
   lab::FolderClaim claim(run, fmt::format("keel train: {} is in use: another process trains there "
                                           "now",
                                           run.string()));
-  settle_folder(command);  // once more: another run may have come and gone since
+  settle_folder(command);  // again, because another run may have used the folder since
   return claim;
 }
 
-/// One of several processes ends there and then on an error: what waits for the others, on a thread or on
-/// a device, may wait for ever, and so may whoever would take it down.
+/// After an error, one of several processes exits immediately: threads and device work that wait for other processes may
+/// never finish, and neither would their destructors.
 [[noreturn]] void leave(int code, const std::string& message) {
   put(stderr, spoken(message));
   std::fflush(stdout);
   _exit(code);
 }
 
-/// Nothing where this process trains alone.
+/// Empty if this process trains alone.
 std::unique_ptr<lab::Processes> join(const TrainCommand& command,
                                      const std::optional<lab::Place>& place) {
   if (command.distributed && !place)
@@ -216,7 +217,7 @@ int train(const std::vector<std::string>& arguments) {
   if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
   if (command.workers > 0) {
-    // Claimed, and given up again: rather one complaint now than one of each worker.
+    // Claim and release the folder, so that one error is reported now instead of one per worker.
     TrainCommand as_rank_0 = command;
     settle_folder(as_rank_0);
     claim_folder(as_rank_0);

@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 using lab::report::put;
 using std::chrono::milliseconds;
 
-// How long the rest may go on without one of them, and then to obey.
+// How long the others may continue after one worker failed, and how long they then have to end.
 constexpr auto kMoment = milliseconds(8000), kLastMoment = milliseconds(5000);
 
 volatile std::sig_atomic_t stop_requested = 0;
@@ -41,7 +41,7 @@ extern "C" void keel_cli_pass_on(int) { stop_requested = 1; }
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-/// One that nobody listens on now.
+/// A port that is free now.
 int free_port() {
   const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (probe < 0) fail("keel train: socket");
@@ -69,7 +69,7 @@ std::vector<std::string> without_workers(const std::vector<std::string>& argumen
   return rest;
 }
 
-/// Whether the process was stopped (SIGSTOP): the letter behind its name in parentheses.
+/// Whether the process is stopped (SIGSTOP). In /proc/PID/stat the state follows the name in parentheses.
 bool is_stopped(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   const std::string line((std::istreambuf_iterator<char>(file)), {});
@@ -80,11 +80,11 @@ bool is_stopped(pid_t process) {
 struct Worker {
   std::int64_t number = 0;
   pid_t process = -1;
-  int errors = -1;   ///< what it writes to stderr; -1: our own
-  std::string line;  ///< of that, as far as it has come
+  int errors = -1;   ///< the pipe of its stderr; -1 means it shares ours
+  std::string line;  ///< the incomplete last line from that pipe
   std::optional<int> status;
 
-  /// All workers come to these ends together.
+  /// Exit codes that all workers reach together.
   bool ended_with_all() const {
     return status && (code() == kDone || code() == kDiverged || code() == kInterrupted);
   }
@@ -100,12 +100,12 @@ class Workers {
     words_.insert(words_.begin(), {"keel", "train"});
     const auto cores = std::int64_t(std::thread::hardware_concurrency());
     const std::string threads = std::to_string(std::max<std::int64_t>(1, cores / count));
-    // Workers that each take all cores would wait for each other.
+    // Workers that each used all cores would slow each other down.
     if (options.threads == 0) setenv("OMP_NUM_THREADS", threads.c_str(), /*overwrite=*/0);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", std::to_string(free_port()).c_str(), 1);
     setenv("WORLD_SIZE", std::to_string(count).c_str(), 1);
-    // A store of torchrun's, or a restart of its, is not ours.
+    // Do not inherit torchrun's store or restart count.
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     unsetenv("TORCHELASTIC_RESTART_COUNT");
     for (std::int64_t number = 0; number < count; ++number) start(number);
@@ -124,12 +124,12 @@ class Workers {
       listen(milliseconds(50));
       if (stop_requested && !passed_on) {
         signal_all(SIGTERM);
-        signal_all(SIGCONT);  // one that was stopped would not hear of it
+        signal_all(SIGCONT);  // a stopped worker would not handle the signal
         passed_on = Clock::now();
       }
       if (passed_on)
         for (const Worker& worker : all_) {
-          // One that works may have an evaluation to end, or a checkpoint to write.
+          // A running worker may have to finish an evaluation or write a checkpoint.
           const auto patience = is_stopped(worker.process) ? grace_ : 10 * grace_;
           if (!worker.status && Clock::now() - *passed_on > patience) kill(worker.process, SIGKILL);
         }
@@ -144,7 +144,7 @@ class Workers {
       }
       if (Clock::now() - *bad_since > kMoment + kLastMoment) signal_all(SIGKILL);
     }
-    while (listen(milliseconds(0))) continue;  // all that is left in the pipes
+    while (listen(milliseconds(0))) continue;  // drain the pipes
     for (const Worker& worker : all_)          // number 0 first
       if (worker.code() != kDone) return worker.code();
     return kDone;
@@ -164,7 +164,7 @@ class Workers {
     const pid_t parent = getpid();
     worker.process = fork();
     if (worker.process < 0) fail("keel train: fork");
-    if (worker.process == 0) {  // only calls that are safe here
+    if (worker.process == 0) {  // only async-signal-safe calls after fork
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       if (getppid() != parent) _exit(kProcesses);
       if (number > 0) {
@@ -182,8 +182,7 @@ class Workers {
     all_.push_back(std::move(worker));
   }
 
-  /// Passes on what the workers say, line by line.
-  /// False: there was nothing to hear.
+  /// Forwards the workers' errors line by line. Returns false if there was nothing to read.
   bool listen(milliseconds limit) {
     std::vector<pollfd> pipes;
     std::vector<Worker*> owners;
@@ -234,7 +233,7 @@ class Workers {
   }
 
   std::vector<std::string> words_;
-  const milliseconds grace_;  ///< to end together when told to
+  const milliseconds grace_;  ///< the time workers have to end together after a signal
   std::vector<Worker> all_;
 };
 
@@ -245,7 +244,7 @@ int train_with_workers(const std::vector<std::string>& arguments, std::int64_t w
   Workers all(arguments, workers, options);
   struct sigaction action {};
   action.sa_handler = keel_cli_pass_on;
-  action.sa_flags = SA_RESETHAND;  // the second one ends this process, and with it the workers
+  action.sa_flags = SA_RESETHAND;  // a second signal kills this process, and with it the workers
   sigemptyset(&action.sa_mask);
   for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
   return all.wait();

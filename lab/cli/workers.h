@@ -8,14 +8,13 @@
 
 namespace keel::cli {
 
-/// Starts `keel train` with these arguments (less --workers) as many times on this machine, each with
-/// torchrun's variables, and waits for all. Process 0's output is this process's own; the others' errors
-/// come with their process in front, and their other output is dropped. Where one ends badly, the rest are
-/// given a moment to say what they saw of it, and then ended.
+/// Starts that many workers on this machine, each running `keel train` with these arguments (without --workers) and
+/// torchrun's environment variables, and waits for all of them. Rank 0 shares this process's output. The other ranks'
+/// errors are printed with their rank in front, and their other output is dropped. If one worker fails, the others get a
+/// moment to report it and are then ended.
 ///
-/// Returns process 0's exit code, or that of the first that has one where process 0's is 0; kProcesses for
-/// one that was killed. SIGINT and SIGTERM are passed on as SIGTERM; a worker that has not ended a
-/// moment after options.timeout is killed.
+/// Returns rank 0's exit code, or if that is 0 the first other nonzero one; kProcesses for a worker that was killed.
+/// SIGINT and SIGTERM are passed on as SIGTERM. A worker that is still running shortly after options.timeout is killed.
 int train_with_workers(const std::vector<std::string>& arguments, std::int64_t workers,
                        const lab::TrainOptions& options);
 

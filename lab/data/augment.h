@@ -1,6 +1,6 @@
 #pragma once
 
-// uint8 images in, a network's input out, on whatever device the images are.
+// Turns uint8 images into a network's input, on the images' device.
 
 #include <torch/types.h>
 

@@ -28,7 +28,7 @@ struct DataSet {
   std::vector<std::string> classes;
   Images train, test;
   std::array<double, 3> mean{}, deviation{};  ///< of the training pixels, per channel, in [0, 1]
-  /// What the loader decided by itself and a user should know, a sentence each.
+  /// Decisions of the loader that a user should know, one sentence each.
   std::vector<std::string> notes;
 };
 
@@ -39,9 +39,9 @@ struct DataOptions {
   std::filesystem::path path = {};  ///< of all sources but synthetic
   std::string labels = "fine";      ///< cifar100: fine (100 classes) or coarse (20)
   /// Height and width, 4 or more. Images of another size are scaled (and cropped about the centre
-  /// to a square before). 0: as they come, which must be the same size for all.
+  /// to a square before). 0 keeps their size, which must be the same for all.
   std::int64_t size = 32;
-  /// At most so many images, as many of each class as can be; 0: all. synthetic: how many to draw.
+  /// The largest number of images, spread evenly over the classes; 0 means all. For synthetic, the number to draw.
   std::int64_t train_limit = 0, test_limit = 0;
   std::uint64_t seed = 0;  ///< of the images drawn, of splits and of limits
 };
@@ -58,7 +58,7 @@ using Progress =
 
 void validate(const DataOptions& options);
 
-/// Throws keel::Error naming the file and the place in it.
+/// Throws keel::Error that names the file and the place in it.
 DataSet load(const DataOptions& options, const Progress& progress = {});
 
 /// Writes the packed form: one file, laid out as safetensors, with a checksum. All or nothing: an

@@ -1,6 +1,6 @@
 #pragma once
 
-// One file from a server, by libcurl; download_none.cpp where it is missing.
+// Downloads a file with libcurl. Without libcurl, download_none.cpp is built instead.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,16 +10,16 @@
 
 namespace keel::lab {
 
-/// The server or the network did not give what was asked for; what did come is kept.
+/// The download failed. What has been received is kept.
 class DownloadError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 struct DownloadOptions {
-  std::int64_t size = 0;  ///< the file's; 0: not known
-  std::int64_t most = 0;  ///< bytes that are taken, where the size is not known
-  std::string magic;  ///< what the file begins with; else the answer is an error page, or whatever
+  std::int64_t size = 0;      ///< the file's; 0: not known
+  std::int64_t most = 0;      ///< bytes that are taken, where the size is not known
+  std::string magic;          ///< the file's first bytes; anything else is taken for an error page
   std::int64_t timeout = 30;  ///< seconds to wait for a connection, and for the next byte
   std::function<bool()> stop = [] { return false; };  ///< asked about once a second or more
   std::function<void(std::int64_t done, std::int64_t total)> progress = [](auto, auto) {};
@@ -35,12 +35,12 @@ enum class Downloaded {
 /// Whether this program was built with libcurl.
 bool can_download();
 
-/// Brings `file` to its end (http, https or file): goes on with what is there, where the server can, and asks again where the
-/// connection broke after some bytes. Throws DownloadError, and std::system_error where the disk says no. In all cases
-/// the next call goes on with what has come. Whether that is the right content is for the caller to see.
+/// Completes `file` from an http, https or file URL. Continues a partial file if the server supports it, and reconnects if
+/// the connection breaks after some bytes. Throws DownloadError, or std::system_error if writing fails. In either case the
+/// next call continues with what has been received. The caller must check the content.
 ///
-/// Redirections are followed; from https they may lead to https alone. The environment's proxy is taken (http_proxy,
-/// ...), but not for this machine's own addresses.
+/// Redirections are followed, but from https only to https. The environment's proxy is used (http_proxy, ...), except for
+/// this machine's own addresses.
 Downloaded download(const std::string& url, const std::filesystem::path& file,
                     const DownloadOptions& options);
 

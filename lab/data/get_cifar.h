@@ -20,12 +20,12 @@ struct Got {
   enum { kNew, kThere, kStopped } how;
 };
 
-/// Downloads a set's archive, checks it and unpacks it into a folder of `folder`. The set is there as a whole or not at
-/// all: the archive is FOLDER/NAME.tar.gz.unfinished until it is unpacked, the files are in a folder of such a name until
-/// all are written. Nothing that was there is touched but these two.
+/// Downloads a set's archive, checks it and unpacks it into a subfolder of `folder`, completely or not at all. Until it is
+/// unpacked, the archive is FOLDER/NAME.tar.gz.unfinished, and the files are in a folder with that ending until all are
+/// written. No other existing file is touched.
 ///
-/// Throws DownloadError and std::system_error (the next call goes on), keel::Error for an archive that is not the set's or
-/// a folder with a part of the set, and std::runtime_error, naming it, where a library is missing from this build.
+/// Throws DownloadError and std::system_error (the next call continues), keel::Error if the archive is not the set's or the
+/// folder has only a part of the set, and std::runtime_error that names a library missing from this build.
 Got get_cifar(const GetOptions& options);
 
 }  // namespace keel::lab

@@ -14,8 +14,8 @@ struct Image {
   std::vector<std::uint8_t> pixels;  ///< (height, width, 3), red first
 };
 
-/// JPEG or PNG, by what the bytes say. Grey and CMYK become RGB; transparent pixels show white
-/// behind. Damaged or cut files are errors, without the file's name.
+/// Decodes JPEG or PNG, detected from the bytes. Grey and CMYK become RGB, and transparency is blended with white. Damaged
+/// or truncated data is an error, which does not name the file.
 Image decode(std::span<const std::uint8_t> bytes);
 Image decode_jpeg(std::span<const std::uint8_t> bytes);
 Image decode_png(std::span<const std::uint8_t> bytes);
@@ -23,7 +23,7 @@ Image decode_png(std::span<const std::uint8_t> bytes);
 /// decode() of a file; errors name it.
 Image read_image(const std::filesystem::path& file);
 
-/// Throws where an image claims more pixels than a sane one has: memory is asked for on its word.
+/// Throws if an image claims an implausible number of pixels, before memory is allocated for it.
 void require_sane_size(std::uint64_t height, std::uint64_t width);
 
 /// The largest square about the centre, scaled to size x size: bilinear, over all pixels that a new

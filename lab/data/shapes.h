@@ -9,8 +9,8 @@ namespace keel::lab {
 
 const std::vector<std::string>& shape_names();
 
-/// How far (x, y) is outside the shape of that number (negative: inside), in units of its radius.
-/// Right near the outline, where it decides; only its sign elsewhere.
+/// The signed distance of (x, y) from the shape of that number (negative inside), in units of its radius. It is accurate
+/// near the outline; elsewhere only its sign is.
 double shape_distance(int shape, double x, double y);
 
 }  // namespace keel::lab

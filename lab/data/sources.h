@@ -14,8 +14,7 @@ DataSet load_packed(const DataOptions& options, const Progress& progress);
 /// One file's bytes, all of them checked; errors name `file`.
 DataSet parse_packed(const std::string& bytes, const std::filesystem::path& file);
 
-/// Which samples a limit leaves: as many of each class as can be, by lot, in their old order.
-/// `limit` 0: all.
+/// The samples that a limit keeps: chosen at random, evenly over the classes, in their old order. A limit of 0 keeps all.
 std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,
                                   std::uint64_t seed);
 Images limited(const Images& images, std::int64_t limit, std::uint64_t seed);

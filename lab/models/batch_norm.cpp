@@ -11,14 +11,14 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What backward asks for and no tensor holds.
+/// The non-tensor state that backward needs.
 struct Settings : torch::CustomClassHolder {
   ProcessGroup processes;
   double eps;
   Settings(ProcessGroup group, double e) : processes(std::move(group)), eps(e) {}
 };
 
-/// (1, C, 1, 1, ...) beside activations.
+/// Reshaped to (1, C, 1, 1, ...), to broadcast with activations.
 Tensor per_channel(const Tensor& values, const Tensor& activations) {
   std::vector<std::int64_t> shape(std::size_t(activations.dim()), 1);
   shape[1] = -1;
@@ -73,7 +73,7 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
                  &count = saved[4];
     const auto capsule = context->saved_data["settings"].toCapsule();
     const auto& settings = static_cast<const Settings&>(*capsule);
-    // Others wait for this process's part even where its own loss does not depend on the output.
+    // Other processes wait for this one's part, even if its own loss does not depend on the output.
     const Tensor given = gradients[0].defined() ? gradients[0] : torch::zeros_like(input);
     const torch::NoGradGuard no_grad;
     // dL_dinput as if the statistics were constants, and this process's sums of dL_dy xhat and dL_dy.
@@ -124,7 +124,7 @@ Tensor BatchNormImpl::forward(const Tensor& input) {
                                at::globalContext().userEnabledCuDNN());
     };
     if (momentum || !is_training()) return norm(running_mean, running_var, momentum.value_or(0));
-    // A plain average's share is known to the device alone. torch waits for it.
+    // Only the device knows the weight of a plain average. torch would synchronise here.
     if (input.is_cpu())
       return norm(running_mean, running_var, 1 / num_batches_tracked.item<double>());
     const Tensor mean = torch::zeros_like(running_mean), variance = torch::zeros_like(running_var);

@@ -9,15 +9,14 @@
 
 namespace keel::lab {
 
-/// torch's BatchNorm2d, whose batch may be spread over several processes: then mean and variance are
-/// those of all parts together, and each process has the same running statistics to the last bit. Alone,
-/// and in evaluation, it computes what BatchNorm2d does, bit for bit. (LibTorch does not export all that
-/// a class derived from BatchNorm2dImpl would need.)
+/// torch's BatchNorm2d for a batch that may be spread over several processes. Mean and variance are then those of the whole
+/// batch, and running statistics are bitwise the same in each process. With one process, and in evaluation, it is bitwise
+/// BatchNorm2d. (It does not derive from BatchNorm2dImpl, because LibTorch does not export all that this would need.)
 class BatchNormImpl : public torch::nn::Module {
  public:
   explicit BatchNormImpl(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);
 
-  /// Every process must have some of the batch.
+  /// Every process must have at least one sample of the batch.
   torch::Tensor forward(const torch::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
@@ -25,16 +24,16 @@ class BatchNormImpl : public torch::nn::Module {
   const double eps;
   torch::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   keel::nn::ProcessGroup processes;
-  bool fused = false;      ///< on a GPU, where fused_norm.h can
-  torch::Tensor barriers;  ///< of the fused kernels: where their blocks wait for each other
+  bool fused = false;      ///< use fused_norm.h on a GPU, where it applies
+  torch::Tensor barriers;  ///< grid barriers of the fused kernels
 
  private:
-  /// A batch's statistics into the running ones; never waits for the device.
+  /// Updates the running statistics with a batch's. Never synchronises.
   void track(const torch::Tensor& mean, const torch::Tensor& variance);
 };
 TORCH_MODULE(BatchNorm);
 
-/// All norms of the network that know how: whitening layers always, BatchNorm where `batch_norms`.
+/// Sets the process group of all whitening layers and, with `batch_norms`, of BatchNorm.
 void share_batches(torch::nn::Module& network, const keel::nn::ProcessGroup& processes,
                    bool batch_norms);
 

@@ -10,7 +10,7 @@ namespace {
 using torch::Tensor;
 using torch::nn::Conv2d;
 
-/// BatchNorm's evaluation as a part of the convolution before it.
+/// Folds BatchNorm in evaluation into the convolution before it.
 Conv2d folded(const Conv2d& before, const BatchNormImpl& norm) {
   const torch::NoGradGuard no_grad;
   const auto scale = norm.weight * (norm.running_var + norm.eps).rsqrt();
@@ -57,8 +57,8 @@ Normed::Normed(torch::nn::Module& owner, const std::string& prefix, const std::s
   norm_ = owner.register_module(norm, plan.make(norm_name_, shape.outputs));
 }
 
-/// A shortcut's convolution, 1x1, reads the pixels that its stride leaves. On the CPU they are taken out before it: with
-/// AVX2, in channels_last order and with channels no multiple of 8, oneDNN 2.6 writes past its buffer doing so itself.
+/// A strided 1x1 convolution reads only every stride-th pixel. On the CPU these are extracted first, because oneDNN 2.6
+/// writes past its buffer with AVX2, channels_last order and a channel count that is not a multiple of 8.
 Tensor Normed::convolved(const Tensor& input) const {
   using torch::indexing::None, torch::indexing::Slice;
   torch::nn::Conv2dImpl& layer = *convolution_.ptr();

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the networks are made of, named inside as torchvision's are: conv1, bn1, conv2, ..., downsample.
+// Building blocks of the networks. Submodules are named as in torchvision: conv1, bn1, conv2, ..., downsample.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -23,9 +23,9 @@ namespace keel::lab {
 torch::nn::Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
                               std::int64_t stride, bool bias = false);
 
-/// Told of each layer on the way, in the order in which they compute: its name in the network, its input and
-/// its output. The input is the layer's alone: its gradient is what this layer gave and no other. It is undefined
-/// where branches meet (layer1.0).
+/// Called for each layer in the order of computation, with its name in the network, its input and its output. The input
+/// tensor is used only by this layer, so its gradient is this layer's alone. It is undefined where branches meet
+/// (layer1.0).
 using Watch = std::function<void(const std::string& layer, const torch::Tensor& input,
                                  const torch::Tensor& output)>;
 
@@ -39,7 +39,7 @@ struct NormPlan {
   std::shared_ptr<torch::nn::Module> make(const std::string& name, std::int64_t channels) const;
 };
 
-/// A convolution and the norm behind it: two children of one module.
+/// A convolution and the norm after it, both children of one module.
 class Normed {
  public:
   struct Shape {
@@ -51,14 +51,14 @@ class Normed {
 
   /// norm(convolution(input)).
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch) const;
-  /// max(0, that + residual). With nobody watching it is one call of norm_relu, which may be fused.
+  /// max(0, norm(convolution(input)) + residual). Without `watch` it is one call of norm_relu, which may be fused.
   Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch) const;
 
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 
-  /// Puts the norm's evaluation into the convolution, with a bias, and nothing in the norm's place.
+  /// Folds the norm in evaluation into the convolution, which gets a bias, and removes the norm.
   void fold();
 
  private:

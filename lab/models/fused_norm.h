@@ -1,7 +1,7 @@
 #pragma once
 
-// BatchNorm in training with the addition and the ReLU behind it as one operator on the GPU. fused_norm_cuda.cpp where
-// the build has the lab's CUDA kernels, fused_norm_none.cpp elsewhere.
+// BatchNorm in training, followed by addition and ReLU, as one operator on the GPU. Implemented in fused_norm_cuda.cpp if
+// the build has the lab's CUDA kernels, otherwise in fused_norm_none.cpp.
 
 #include <torch/types.h>
 
@@ -10,8 +10,8 @@
 
 namespace keel::lab {
 
-/// Whether fused_norm takes this: a GPU's activations in channels_last order, of float32, bfloat16 or float16, in
-/// training with a momentum, with the statistics of this process alone, and `norm.fused`. Nothing as residual is allowed.
+/// Whether fused_norm supports this call: `norm.fused`, in training with a momentum, activations on a GPU in channels_last
+/// order and of float32, bfloat16 or float16, and statistics of this process alone. The residual may be undefined.
 bool fuses(const BatchNormImpl& norm, const torch::Tensor& input, const torch::Tensor& residual);
 
 /// norm(input) + residual, and max(0, that) with `relu`. Moves the running statistics as BatchNorm does.

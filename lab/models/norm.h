@@ -1,6 +1,6 @@
 #pragma once
 
-// The layer under test: which one stands in place of a network's norms, chosen by name.
+// The layer under test, which replaces norms of a network and is chosen by name.
 
 #include <torch/nn/module.h>
 
@@ -44,8 +44,7 @@ const std::vector<std::string>& norm_ranks();
 /// Whether the layer decomposes a covariance: zca and pca.
 bool whitens(const NormOptions& options);
 
-/// Throws keel::Error naming the option, what was expected and what came; and the norm, where its name in the network
-/// is given.
+/// Throws keel::Error that names the option, what was expected, what it got and, if given, the norm's name in the network.
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name = "");
 
 /// PowerMethod replaces the decomposition itself, forward too.

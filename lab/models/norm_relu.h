@@ -5,14 +5,14 @@
 
 namespace keel::lab {
 
-/// An activation that goes two ways, through a block and past it. Where a fused norm made it, `past` is the same memory with
-/// a gradient of its own: the norm's backward adds the two while it reads them. Elsewhere `past` is nothing.
+/// An activation that is used twice, by a block and by its shortcut. If a fused norm computed it, `past` is the same memory
+/// with its own gradient, and the norm's backward adds the two gradients as it reads them. Otherwise `past` is undefined.
 struct Forked {
   torch::Tensor through, past;
 };
 
-/// max(0, norm(input) + residual), of any layer of make_norm. Where BatchNorm is fused (fused_norm.h) that is two passes
-/// over the activations and no rounding in between; elsewhere the norm, the addition and ReLU one by one.
+/// max(0, norm(input) + residual) for any layer of make_norm. A fused BatchNorm (fused_norm.h) takes two passes over the
+/// activations, without intermediate rounding. Otherwise norm, addition and ReLU run one by one.
 Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input,
                  const torch::Tensor& residual = {});
 

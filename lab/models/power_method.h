@@ -21,8 +21,8 @@ struct PowerMethod {
 };
 
 /// The baseline the paper compares with: power iteration from random starts, one eigenvector after
-/// another with deflation, differentiated by unrolling. It is here to be measured, not to be relied
-/// on: nothing guards it against close eigenvalues, singular matrices or bad starts.
+/// another with deflation, differentiated by unrolling. For comparison only: it has no safeguards against close
+/// eigenvalues, singular matrices or bad starts.
 ///
 /// Eigenvalues (..., n) and eigenvectors (..., n, n) come in the order found, largest magnitude first when
 /// it converged; signs are those of the start. The starts depend on the seed, n and the eigenvector's

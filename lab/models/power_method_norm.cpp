@@ -56,8 +56,8 @@ struct Kept {
 struct Assemble {
   const Tensor &values, &vectors, &kept, &scale;
 
-  /// 1 / sqrt(value) of those kept. A dropped value must not reach the root: behind the mask its
-  /// gradient could still be NaN.
+  /// 1 / sqrt(value) of the kept values. Dropped values are replaced before the root, because its gradient could be NaN
+  /// even behind a mask.
   Tensor inverse_lengths() const {
     const Tensor safe = at::where(kept, values, at::ones_like(values));
     return safe.rsqrt() * kept.to(values.dtype());
@@ -120,7 +120,7 @@ Moments moments_over(const ProcessGroup& processes, const Tensor& input, std::in
                     "training, got input size ",
                     input.sizes());
   if (processes.size() == 1) return moments(input, groups);
-  // Without samples: zeros that hang on the input like any other, since all have to take part in backward.
+  // Without samples, use zeros that depend on the input, because every process must take part in backward.
   Moments own{input.transpose(0, 1).flatten(1).sum(1), {}};
   own.covariance = own.mean.new_zeros({groups, channels / groups, channels / groups});
   if (samples > 0) own = moments(input, groups);

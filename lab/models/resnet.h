@@ -1,8 +1,8 @@
 #pragma once
 
-// Residual networks for small images: the paper's ResNet18 and ResNet50 (a 3x3 first convolution of
-// stride 1, no max-pooling) and a small one for CPUs. The first norm is the layer under test, or all are, or those
-// that are named; the others are BatchNorm. Parameters have the names torchvision gives them.
+// Residual networks for small images: the paper's ResNet18 and ResNet50 (a first 3x3 convolution of stride 1, no
+// max-pooling) and a small one for CPUs. The layer under test replaces the first norm, all norms or those named. The others
+// are BatchNorm. Parameters have torchvision's names.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -51,23 +51,23 @@ std::vector<NormSite> tested_sites(const ModelOptions& options);
 /// Height (or width) of the last stage's activations, where the images' is `size`.
 std::int64_t last_size(const ModelOptions& options, std::int64_t size);
 
-/// Throws keel::Error naming the option, what was expected and what came.
+/// Throws keel::Error that names the option, what was expected and what it got.
 void validate(const ModelOptions& options);
 
 class ResNetImpl : public torch::nn::Module {
  public:
   explicit ResNetImpl(const ModelOptions& options);
 
-  /// (N, 3, H, W) -> (N, classes). H and W are free; the paper's are 32. `watch` is told of each layer; the output is
-  /// the same, bit for bit, but for the roundings that a fused norm (norm_relu.h) leaves out.
+  /// (N, 3, H, W) -> (N, classes). H and W are free; the paper uses 32. `watch` is called for each layer. It does not change
+  /// the output, except for roundings that a fused norm (norm_relu.h) leaves out.
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr);
 
   /// The norms that are the layer under test, each with the convolution before it, in the order of the data.
   std::vector<const Normed*> tested() const;
   const torch::nn::Conv2d& first_convolution() const { return stem_->convolution(); }
 
-  /// Puts the evaluation of every layer under test into the convolution before it; their kind is `folded` from then
-  /// on. The network must be in eval mode.
+  /// Folds every layer under test, in evaluation, into the convolution before it. Their kind is then `folded`. The network
+  /// must be in eval mode.
   void fold_norms();
 
   const ModelOptions& options() const { return options_; }

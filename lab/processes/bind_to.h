@@ -4,8 +4,8 @@
 
 namespace keel::lab {
 
-/// While it lives, what this thread binds to every address of the machine is bound to this one alone.
-/// For LibTorch before 2.1, whose store cannot be told where to listen.
+/// Scope in which sockets that this thread binds to all addresses are bound to this one only. For LibTorch before 2.1,
+/// whose store has no option for the address.
 class BindTo {
  public:
   /// A loopback address.

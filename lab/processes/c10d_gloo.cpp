@@ -13,8 +13,8 @@ BackendPointer gloo(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout) {
   using Gloo = c10d::ProcessGroupGloo;
   const auto options = Gloo::Options::create(timeout);
-  // The variable torch.distributed reads. A machine's own name may resolve to nothing at all, and is
-  // not needed where all processes are on one.
+  // The variable that torch.distributed reads. The machine's own name may not resolve, and is not needed if all processes
+  // are on one machine.
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"))
     options->devices = {Gloo::createDeviceForInterface(interface)};
   else if (is_loopback(place.address))

@@ -9,7 +9,7 @@ namespace {
 
 using torch::Tensor;
 
-/// A plain sum. The Reducer's own way divides by the number of processes, which our loss has no need of.
+/// A plain sum. By default the Reducer divides by the number of processes, but each loss here is already its share.
 class Sum : public c10d::CommHookInterface {
  public:
   Sum(BackendPointer backend, SumWatch watch)
@@ -38,8 +38,8 @@ class ReducerSum : public GradientSum {
  public:
   ReducerSum(const std::vector<Tensor>& parameters, const BackendPointer& backend,
              const GroupPointer& group, SumWatch watch) {
-    // The buckets of DistributedDataParallel: a small first one, so that sums begin early; the last
-    // parameters, whose gradients come first, in front.
+    // Buckets as in DistributedDataParallel: a small first one, so that sums begin early, and parameters in reverse,
+    // because the last gradients are ready first.
     const std::size_t first = c10d::kDefaultFirstBucketBytes, cap = c10d::kDefaultBucketBytesCap;
     auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(parameters, {first, cap});
     std::reverse(buckets.begin(), buckets.end());

@@ -9,8 +9,8 @@ namespace keel::lab {
 BackendPointer nccl(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout) {
   using Nccl = c10d::ProcessGroupNCCL;
-  // Its own way to deal with errors ends the process without saying whose fault it was, and knows
-  // nothing of sums in a graph. Heartbeat does both.
+  // NCCL's own error handling ends the process without naming the faulty one, and does not see sums inside a CUDA graph.
+  // Heartbeat handles both.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   const auto options = Nccl::Options::create();
   options->timeout = timeout;

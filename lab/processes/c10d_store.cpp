@@ -63,7 +63,7 @@ class C10dStore : public Store {
   C10dStore(const Place& place, std::chrono::milliseconds timeout)
       : place_(place), timeout_(timeout) {
     keeper_ = connect(place.process == 0 && !place.store_is_kept);
-    place_.port = keeper_->getPort();  // where any would do, the one it became
+    place_.port = keeper_->getPort();  // the actual port, if any was allowed
   }
 
   std::unique_ptr<Mailbox> mailbox() override {
@@ -82,9 +82,10 @@ class C10dStore : public Store {
     c10d::TCPStoreOptions options;
     options.port = std::uint16_t(place_.port);
     options.isServer = keep;
-    options.waitWorkers = false;  // we wait for them ourselves, to name those who do not come
+    options.waitWorkers =
+        false;  // we wait ourselves, so that an error can name the missing processes
     options.timeout = timeout_;
-    // Where all are on one machine, no other need reach the store.
+    // If all processes are on one machine, no other machine needs to reach the store.
     return keep && is_loopback(place_.address)
                ? local_store<c10d::TCPStore>(place_.address, options)
                : c10::make_intrusive<c10d::TCPStore>(place_.address, options);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Where c10d differs between LibTorch 1.13 and 2.x: groups became holders of backends, the Reducer's
-// constructor has been rearranged, and a store can be handed the socket it listens on.
+// Differences of c10d between LibTorch 1.13 and 2.x: groups hold backends, the Reducer's constructor changed, and a store
+// accepts a listening socket.
 
 #include <torch/version.h>
 
@@ -29,7 +29,7 @@ using GroupPointer = c10::intrusive_ptr<c10d::ProcessGroup>;
 #if TORCH_VERSION_MAJOR >= 2
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// A group whose only backend this is. A template, so that only the constructor that exists is named.
+/// A group with only this backend. A template, so that only the constructor that exists is compiled.
 template <typename Group = c10d::ProcessGroup>
 GroupPointer group_of(const BackendPointer& backend, const StorePointer& store,
                       c10::DeviceType device) {
@@ -53,8 +53,8 @@ inline GroupPointer group_of(const BackendPointer& backend, const StorePointer&,
 }
 #endif
 
-/// A store kept here that listens on a loopback address alone. A template, so that the option is named
-/// only where it exists.
+/// A store of this process that listens only on a loopback address. A template, so that the option is compiled only where
+/// it exists.
 template <typename Store, typename Options>
 c10::intrusive_ptr<Store> local_store(const std::string& address, Options options) {
   if constexpr (requires { options.masterListenFd; }) {
@@ -69,12 +69,12 @@ c10::intrusive_ptr<Store> local_store(const std::string& address, Options option
   }
 }
 
-/// Lets go of what a backend holds on the device, where it knows how to.
+/// Releases a backend's device resources, if it has a function for that.
 template <typename Backend>
 void shut_down(Backend& backend) noexcept {
   if constexpr (requires { backend.shutdown(); }) try {
       backend.shutdown();
-    } catch (const std::exception&) {  // the end is no time for errors
+    } catch (const std::exception&) {  // errors no longer matter at shutdown
     }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the lab asks of c10d. c10d_*.cpp where LibTorch has it, c10d_none.cpp elsewhere.
+// The lab's interface to c10d. Implemented in c10d_*.cpp if LibTorch has it, otherwise in c10d_none.cpp.
 
 #include <torch/types.h>
 
@@ -14,7 +14,7 @@
 
 namespace keel::lab {
 
-/// Told of every bucket of gradients: that its sum begins, and (CPU) that it failed, on any thread.
+/// Called on any thread when the sum of a bucket of gradients begins and, on the CPU, when it fails.
 struct SumWatch {
   std::function<void()> begun, failed;
 };
@@ -25,17 +25,17 @@ class GradientSum {
   virtual ~GradientSum() = default;
   /// At the beginning of every step.
   virtual void before_forward() = 0;
-  /// After which the parameters' gradients, when backward returns, are the sum over all processes.
+  /// Prepares backward: when it returns, the gradients are the sums over all processes.
   virtual void before_backward() = 0;
 };
 
-/// A group of processes: Gloo's on CPUs, NCCL's on GPUs. Every call is one of all processes, in the same
-/// order. On a GPU nothing is waited for: the work is queued.
+/// A process group: Gloo on CPUs, NCCL on GPUs. All processes must make the same calls in the same order. On a GPU the work
+/// is queued, without a synchronisation.
 class Collectives {
  public:
   virtual ~Collectives() = default;
   virtual void sum(torch::Tensor& tensor) = 0;
-  /// Replaces the tensor by process 0's.
+  /// Replaces the tensor by rank 0's.
   virtual void broadcast(torch::Tensor& tensor) = 0;
   virtual std::unique_ptr<GradientSum> gradient_sum(const std::vector<torch::Tensor>& parameters,
                                                     SumWatch watch) = 0;
@@ -51,7 +51,7 @@ class Store {
   virtual std::unique_ptr<Collectives> collectives(const Place& place, torch::Device device,
                                                    std::chrono::milliseconds timeout) = 0;
 };
-/// Process 0 keeps it, unless an agent does. Throws where there is none within the timeout.
+/// Rank 0 hosts it, unless an agent does. Throws if there is no store within the timeout.
 std::unique_ptr<Store> open_store(const Place& place, std::chrono::milliseconds timeout);
 
 }  // namespace keel::lab

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr const char* kAlarm = "alarm";
-constexpr int kBeatsOfSilence = 4;  ///< after which a process is taken for dead
+constexpr int kBeatsOfSilence = 4;  ///< after this many a process counts as dead
 
 std::string key_of(std::int64_t process) { return "beat/" + std::to_string(process); }
 
@@ -40,14 +40,14 @@ Sign read_sign(const std::optional<std::string>& text) {
 }  // namespace
 
 struct Heartbeat::State {
-  std::unique_ptr<Mailbox> mailbox;  // the beating thread's alone
+  std::unique_ptr<Mailbox> mailbox;  // used only by the heartbeat thread
   Options options;
   milliseconds beat;
 
   mutable std::mutex mutex;
   std::condition_variable changed;
   bool ending = false;
-  std::deque<std::packaged_task<std::string()>> tasks;  // for the beating thread
+  std::deque<std::packaged_task<std::string()>> tasks;  // for the heartbeat thread
   Sign mine;
   std::optional<Clock::time_point> waiting_since;
   Clock::time_point last_answer = Clock::now();  // of the store
@@ -56,7 +56,7 @@ struct Heartbeat::State {
   std::thread beating, guarding;
   std::promise<void> beating_is_over;
 
-  /// One sign of life, and one look at the alarm: an answer of the store.
+  /// Writes one sign of life and checks the alarm. Returning means that the store answered.
   void send() {
     Sign sign;
     {
@@ -77,7 +77,7 @@ struct Heartbeat::State {
       lock.unlock();
       try {
         if (store_error.empty()) send();
-      } catch (const std::exception& error) {  // for good: a store does not come back
+      } catch (const std::exception& error) {  // permanent: a lost store does not come back
         const std::lock_guard guard(mutex);
         store_error = error.what();
       }
@@ -91,7 +91,7 @@ struct Heartbeat::State {
         lock.lock();
       }
     }
-    tasks.clear();  // whoever asked is told that there is no answer
+    tasks.clear();  // breaks the promises of waiting callers
   }
 
   std::vector<Sign> signs() {
@@ -103,7 +103,7 @@ struct Heartbeat::State {
 
   std::string gone() const { return options.keeper + ", which keeps the store, is gone"; }
 
-  /// On the beating thread.
+  /// Runs on the heartbeat thread.
   std::string look(bool stuck) {
     const auto known = [&]() -> std::string {
       const std::lock_guard lock(mutex);
@@ -151,7 +151,7 @@ struct Heartbeat::State {
     return stuck ? behind : "";
   }
 
-  /// Runs a task on the beating thread; nothing where that hangs in the store.
+  /// Runs a task on the heartbeat thread. Returns nothing if that thread hangs in the store.
   std::optional<std::string> ask(std::function<std::string()> task, milliseconds limit) {
     std::packaged_task<std::string()> packaged(std::move(task));
     auto answer = packaged.get_future();
@@ -163,17 +163,17 @@ struct Heartbeat::State {
     if (answer.wait_for(limit) != std::future_status::ready) return std::nullopt;
     try {
       return answer.get();
-    } catch (const std::future_error&) {  // the end came first
+    } catch (const std::future_error&) {  // the thread ended first
       return std::nullopt;
     }
   }
 
-  /// Watches the one that waits. It never touches the store, so it cannot hang there.
+  /// Watches the waiting thread. It never touches the store, so it cannot hang there.
   void guard(const std::weak_ptr<State>& self) {
     std::unique_lock lock(mutex);
     while (!changed.wait_for(lock, beat, [&] { return ending; })) {
       if (!waiting_since) continue;
-      // Whoever waits in a collective with a timeout of its own, which is shorter, says so itself.
+      // A collective with its own, shorter timeout reports the problem itself.
       const auto waited = Clock::now() - *waiting_since;
       const bool told = !alarm.empty() && waited > 2 * kBeatsOfSilence * beat;
       if (waited <= options.timeout - kBeatsOfSilence * beat && !told) continue;
@@ -186,7 +186,7 @@ struct Heartbeat::State {
           4 * kBeatsOfSilence * beat);
       lock.lock();
       if (ending || !waiting_since) continue;
-      if (why && why->empty()) {  // all live and move: a long wait, but no hopeless one
+      if (why && why->empty()) {  // all are alive and make progress, so keep waiting
         waiting_since = Clock::now();
         continue;
       }
@@ -224,7 +224,7 @@ Heartbeat::~Heartbeat() {
   }
   state.changed.notify_all();
   if (state.guarding.joinable()) state.guarding.join();
-  // A thread that hangs in the store is left there: the process is about to end.
+  // A thread that hangs in the store is detached, since the process is about to end.
   const auto over = state.beating_is_over.get_future();
   if (over.wait_for(4 * state.beat) == std::future_status::ready)
     state.beating.join();
@@ -273,7 +273,7 @@ void Heartbeat::raise_alarm(const std::string& why) {
         std::this_thread::sleep_for(state->beat);
         state->send();
       }
-    } catch (const std::exception&) {  // nobody left to tell, or no way to
+    } catch (const std::exception&) {  // no process left to tell, or the store is gone
     }
     return std::string();
   };

@@ -1,7 +1,7 @@
 #pragma once
 
-// How processes know of each other when their collectives do not say: each writes a sign of life to
-// the store, and where it stands. Whoever waits in vain reads them and names the one who is missing.
+// Finds out which process is missing when a collective hangs. Each process writes signs of life and its progress to the
+// store. A process that waits in vain reads them and names the missing one.
 
 #include <chrono>
 #include <cstdint>
@@ -19,8 +19,8 @@ class Heartbeat {
     std::int64_t process = 0, size = 1;
     std::chrono::milliseconds timeout{300'000};
     std::string keeper = "process 0";  ///< who keeps the store, in words
-    /// Called on a thread of its own when the process waits for others who will not come and cannot
-    /// be woken (a queue on a GPU, a store that hangs). It must end the process.
+    /// Called on a separate thread when this process waits for others that will not come and cannot be woken (a GPU queue,
+    /// a store that hangs). It must end the process.
     std::function<void(const std::string&)> lost;
   };
 
@@ -29,11 +29,11 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  /// Where this process stands, for the others to read: the step, and the sums it has begun.
+  /// Publishes this process's progress: the step, and the sums it has begun.
   void at(std::int64_t step);
   void begin_sum();
 
-  /// While it lives, this process does nothing but wait for others.
+  /// Scope in which this process only waits for others.
   class Waiting {
    public:
     explicit Waiting(Heartbeat& heart);
@@ -45,15 +45,14 @@ class Heartbeat {
     Heartbeat& heart_;
   };
 
-  /// Who is to blame for a collective that failed, in words: who raised the alarm, who gives no sign of
-  /// life, or (`stuck`) who has begun fewer sums than this process and begins no more. Empty: nobody.
-  /// Takes a few beats.
+  /// Describes who caused a collective to fail: the process that raised the alarm, one without signs of life, or (`stuck`)
+  /// one that has begun fewer sums than this process and begins no more. Empty if there is none. Takes a few beats.
   std::string blame(bool stuck);
 
-  /// Tells all others why this process stops, unless somebody has told before: what all of them then
-  /// have from blame(). Waits until they have read it.
+  /// Tells all others why this process stops, unless an alarm was raised before. They get it from blame(). Waits until they
+  /// have read it.
   void raise_alarm(const std::string& why);
-  /// What has been told, if anything.
+  /// The alarm that was raised, if any.
   std::string alarm() const;
 
   std::chrono::milliseconds beat() const;
@@ -61,7 +60,8 @@ class Heartbeat {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  ///< shared with threads that may hang in a store that does
+  std::shared_ptr<State>
+      state_;  ///< shared with threads that may outlive this object, hanging in the store
 };
 
 }  // namespace keel::lab

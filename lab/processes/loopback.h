@@ -5,10 +5,10 @@
 
 namespace keel::lab {
 
-/// Whether an address is this machine's for itself alone: 127.0.0.1 and its like, ::1, localhost.
+/// Whether an address is a loopback address: 127.0.0.0/8, ::1 or localhost.
 bool is_loopback(const std::string& address);
 
-/// The address in numbers: localhost is 127.0.0.1.
+/// The numeric address: localhost becomes 127.0.0.1.
 std::string in_numbers(const std::string& address);
 
 /// A socket bound to a loopback address and a port (0: any). Throws std::system_error.

@@ -10,13 +10,13 @@
 
 namespace keel::lab {
 
-/// A board that all processes of a run write to and read from: c10d's store. Every call throws where
-/// the store is gone, and may wait for ever where its keeper hangs. Not for two threads at once.
+/// A key-value store that all processes of a run share: c10d's store. Every call throws if the store is gone, and may hang
+/// if its host does. Not thread-safe.
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Nothing where nobody has set it yet.
+  /// Returns nothing if the key is not set yet.
   virtual std::optional<std::string> get(const std::string& key) = 0;
   /// Adds to a counter, which begins at 0, and returns it.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which of a run's processes this one is, as torchrun and its like tell it.
+// This process's rank in a run, from the environment variables of torchrun and similar launchers.
 
 #include <cstdint>
 #include <optional>
@@ -21,8 +21,7 @@ struct Place {
   std::string store() const { return address + ":" + std::to_string(port); }
 };
 
-/// Nothing where neither RANK nor WORLD_SIZE is set. Throws keel::Error naming the variable that is
-/// missing or makes no sense.
+/// Returns nothing if neither RANK nor WORLD_SIZE is set. Throws keel::Error that names a missing or invalid variable.
 std::optional<Place> place_from_environment();
 
 }  // namespace keel::lab

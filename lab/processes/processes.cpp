@@ -91,8 +91,8 @@ Processes::Processes(const Place& place, const JoinOptions& options)
 Processes::~Processes() = default;
 
 void Processes::join() {
-  // Whoever has not come yet gives no sign of life and is not lost for it. A store that does not answer is:
-  // so the heart watches over each question by itself.
+  // A process that has not started yet gives no sign of life, but is not lost. A store that does not answer is lost, so the
+  // heartbeat watches each request separately.
   const auto ask = [&](const auto& question) {
     const Heartbeat::Waiting waiting(*heart_);
     return question();
@@ -175,7 +175,7 @@ void Processes::meet() {
   try {
     mailbox_->add(here, 1);
     wait_for(here, size());
-    // Process 0 goes last: it may take the store along.
+    // Rank 0 leaves last, because it may host the store.
     if (is_first())
       wait_for(seen, size() - 1);
     else
@@ -190,7 +190,7 @@ void Processes::meet() {
 void Processes::connect(torch::Device device) {
   meet();
   try {
-    // What is left of the timeout is for finding out who is to blame.
+    // The rest of the timeout is for finding out which process is to blame.
     collectives_ = store_->collectives(place_, device, options_.timeout - heart_->longest_blame());
   } catch (const Error&) {
     throw;
@@ -238,7 +238,7 @@ std::vector<bool> Processes::any(const std::vector<bool>& here, torch::Device de
 
 void Processes::explain(std::exception_ptr error) {
   const std::string what = words_of(error);
-  // Only a collective that failed can be the fault of one who lives and lags.
+  // Only for a failed collective can a process that is alive but behind be to blame.
   const std::string why = heart_->blame(/*stuck=*/sum_failed_);
   if (!why.empty()) {
     heart_->raise_alarm(why);

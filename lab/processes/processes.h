@@ -23,7 +23,7 @@
 
 namespace keel::lab {
 
-/// Another process is missing, silent, at fault or of another mind. The message names it.
+/// Another process is missing, silent, has failed or has other options. The message names it.
 class ProcessError : public Error {
  public:
   using Error::Error;
@@ -31,12 +31,12 @@ class ProcessError : public Error {
 
 struct JoinOptions {
   std::chrono::milliseconds timeout{300'000};
-  /// As Heartbeat::Options::lost. Empty: the message goes to stderr and the process ends with code 6.
+  /// As Heartbeat::Options::lost. If empty, the message goes to stderr and the process ends with code 6.
   std::function<void(const std::string&)> lost;
 };
 
-/// A run's processes, as one of them sees the others. Everything but the constructor's errors is thrown
-/// on all of them within the timeout, and names who is to blame.
+/// The processes of a run, seen from one of them. Errors, except those of the constructor, are thrown on all processes
+/// within the timeout and name the one to blame.
 class Processes {
  public:
   /// Returns when all have come, and agree on how many they are. Throws ProcessError.
@@ -49,33 +49,33 @@ class Processes {
   std::int64_t size() const { return place_.size; }
   std::int64_t local_rank() const { return place_.local_rank; }
   bool is_first() const { return process() == 0; }
-  /// This process's part of `count` things: [begin, end), all parts as even as can be.
+  /// This process's part of `count` items, [begin, end). All parts are as equal as possible.
   std::pair<std::int64_t, std::int64_t> part_of(std::int64_t count) const;
 
-  /// Throws ProcessError on all where one was told something else than process 0, naming it and both.
+  /// Throws ProcessError on all processes if one has another value than rank 0. The message names it and both values.
   void require_same(const nlohmann::json& settings);
-  /// Returns when all have come here. However long that takes, as long as all of them live.
+  /// A barrier. Waits for as long as all processes are alive.
   void meet();
 
-  /// Forms the group on this device. sum() and those below it ask for this.
+  /// Forms the group on this device. Required before sum() and the functions below it.
   void connect(torch::Device device);
   std::string backend() const { return collectives_->name(); }
-  /// In place, the same on all to the last bit. CUDA: queued.
+  /// In place, and bitwise the same on all processes. On CUDA it is queued.
   void sum(torch::Tensor& tensor);
-  /// Replaces the tensor by process 0's.
+  /// Replaces the tensor by rank 0's.
   void broadcast(torch::Tensor& tensor);
   std::unique_ptr<GradientSum> gradient_sum(const std::vector<torch::Tensor>& parameters);
   /// For layers that share their statistics.
   keel::nn::ProcessGroup group();
-  /// Whether any process says so.
+  /// Whether it is true on any process.
   std::vector<bool> any(const std::vector<bool>& here, torch::Device device);
 
-  /// Where this process stands, for the others' errors.
+  /// Publishes this process's progress, for the others' error messages.
   void at(std::int64_t step) { heart_->at(step), step_ = step; }
   Heartbeat& heart() { return *heart_; }
 
-  /// Called with what a step threw: throws ProcessError if another process is behind it; otherwise
-  /// tells the others, and throws it again.
+  /// Call it with the exception of a step. Throws ProcessError if another process caused it. Otherwise it tells the others
+  /// and rethrows.
   [[noreturn]] void explain(std::exception_ptr error);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a chart's numbers go, and which of them are written at the axis.
+// Axes of charts: maps numbers to positions and chooses ticks.
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which pictures the page has, and what is in them.
+// The charts of the report page.
 
 #include <string>
 #include <vector>

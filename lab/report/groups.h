@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs that differ in nothing but their seed are one entry of the report.
+// Groups runs that differ only in their seed. A group is one entry of the report.
 
 #include <functional>
 #include <string>

@@ -19,23 +19,23 @@ using Say = std::function<void(const std::string&)>;
 
 class MetricsWriter {
  public:
-  /// Appends to `path`. Lines of steps after `last_step`, which a resumed run repeats, and lines that
-  /// cannot be read go first (see read_metrics); `last_step` < 0 starts afresh.
+  /// Appends to `path`. First removes unreadable lines (see read_metrics) and lines of steps after `last_step`, which a
+  /// resumed run repeats. A negative `last_step` starts a new file.
   explicit MetricsWriter(const std::filesystem::path& path, std::int64_t last_step = -1,
                          const Say& say = {});
 
   /// One line, on disk (or in the system's hands) when this returns.
   void write(const Json& record);
 
-  /// False once a write has failed (a full disk): what follows is dropped.
+  /// False once a write has failed, e.g. on a full disk. Later lines are dropped.
   bool healthy() const { return bool(file_); }
 
  private:
   std::ofstream file_;
 };
 
-/// The records of a file in their order. A line that is no JSON object is left out: without a word
-/// where it is the last one, cut off by a kill; otherwise `say` is told of file and line.
+/// The records of a file in their order. Lines that are not JSON objects are skipped and reported to `say` with file and
+/// line, except the last one, which a killed process may have cut off.
 std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
                                 const Say& say = {});
 /// Throws keel::Error where the file cannot be read.

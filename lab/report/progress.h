@@ -1,6 +1,6 @@
 #pragma once
 
-// What people see of a run while it runs: a bar that is redrawn on a terminal, plain lines elsewhere.
+// The progress display of a run: a bar that is redrawn on a terminal, plain lines elsewhere.
 
 #include <chrono>
 #include <cstdint>
@@ -40,7 +40,7 @@ class StatusLine {
 /// `width` columns, `part` of them (in [0, 1]) full.
 std::string bar(double part, std::size_t width);
 
-/// Shows on the line what a loader says, which must not outlive it.
+/// Shows a loader's progress on the line. The loader must not outlive it.
 Progress shown_on(StatusLine& line);
 
 class ProgressPrinter : public Observer {

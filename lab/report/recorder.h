@@ -11,9 +11,8 @@
 
 namespace keel::lab::report {
 
-/// Writes what a run leaves behind beside its checkpoints: config.toml, metrics.jsonl, TensorBoard
-/// events and result.json. A disk that is full or gone is reported once, through `say`, as are lines of
-/// an earlier metrics.jsonl that cannot be read; the run goes on.
+/// Writes a run's files other than checkpoints: config.toml, metrics.jsonl, TensorBoard events and result.json. A full or
+/// lost disk is reported once through `say`, as are unreadable lines of an earlier metrics.jsonl. The run continues.
 class Recorder : public Observer {
  public:
   Recorder(std::filesystem::path folder, Say say);

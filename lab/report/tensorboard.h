@@ -1,7 +1,7 @@
 #pragma once
 
-// TensorBoard event files: TFRecord frames around protobuf messages, both written by hand, since all
-// that is needed of them is a version string and scalars.
+// TensorBoard event files: TFRecord frames around protobuf messages. Both are encoded here directly, because only a version
+// string and scalars are needed.
 
 #include <cstdint>
 #include <filesystem>
@@ -28,7 +28,7 @@ class EventWriter {
 
   void scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values);
 
-  /// False once a write has failed (a full disk): what follows is dropped.
+  /// False once a write has failed, e.g. on a full disk. Later events are dropped.
   bool healthy() const { return bool(file_); }
   const std::filesystem::path& path() const { return path_; }
 

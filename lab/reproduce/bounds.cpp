@@ -206,18 +206,15 @@ Measured measure_bounds(const Measuring& what) {
   return {.figures = {{"rows", rows}}, .data = found.data, .device = found.device};
 }
 
-Page bounds_page(const Recipe& recipe, const Results& results) {
+Page bounds_body(const Recipe& recipe, const Results& results) {
+  if (results.empty()) return {};
   Page page;
-  page.markdown = page_head(recipe);
-  if (!results.empty()) {
-    const Json& rows = results.measured.at("rows");
-    page.markdown +=
-        "The largest norm of dL/dM for a dL/dV of norm 1 (all eigenvectors together):\n\n" +
-        table_text(rows, "spectrum", "vectors") +
-        "\nThe largest norm of dL/dM for a dL/dS of norm 1, S = M^(-1/2), at full rank:\n\n" +
-        table_text(rows, "spectrum", "function") + "\n";
-  }
-  page.markdown += page_foot(recipe, results);
+  const Json& rows = results.measured.at("rows");
+  page.markdown +=
+      "The largest norm of dL/dM for a dL/dV of norm 1 (all eigenvectors together):\n\n" +
+      table_text(rows, "spectrum", "vectors") +
+      "\nThe largest norm of dL/dM for a dL/dS of norm 1, S = M^(-1/2), at full rank:\n\n" +
+      table_text(rows, "spectrum", "function") + "\n";
   return page;
 }
 

@@ -9,7 +9,7 @@
 
 namespace keel::lab::reproduce {
 
-/// Another process of a program. One that still runs when this is gone is ended with it.
+/// A child process. The destructor ends it if it still runs.
 class Child {
  public:
   /// Everything it prints goes to `log`. Throws std::system_error.
@@ -19,7 +19,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Its exit code, or 128 and the number of the signal that ended it; empty while it runs.
+  /// Its exit code, or 128 plus the signal that ended it. Empty while it runs.
   std::optional<int> ended();
   /// Asks it to end.
   void stop();
@@ -29,7 +29,7 @@ class Child {
   std::optional<int> code_;
 };
 
-/// The program that runs now.
+/// The path of this program.
 std::filesystem::path this_program();
 
 }  // namespace keel::lab::reproduce

@@ -207,22 +207,18 @@ Measured measure_conditions(const Measuring& what) {
   return {.figures = {{"rows", rows}}};
 }
 
-Page conditions_page(const Recipe& recipe, const Results& results) {
+Page conditions_body(const Recipe& recipe, const Results& results) {
+  if (results.empty()) return {};
   Page page;
-  page.markdown = page_head(recipe);
-  if (!results.empty()) {
-    const Json& rows = results.measured.at("rows");
-    page.markdown +=
-        "Relative error of dL/dX (and its cosine with the truth), medians over the draws:\n\n" +
-        table_text(recipe, rows, cell_text) +
-        "\nThe largest norm of dL/dX over that of dL/dY:\n\n" +
-        table_text(recipe, rows, [](const Json& row) { return size_text(row.at("growth")); }) +
-        "\nThe forward pass: directions that Algorithm 1 keeps, draw by draw, and the relative "
-        "error of "
-        "the output:\n\n" +
-        forward_text(rows) + "\n";
-  }
-  page.markdown += page_foot(recipe, results);
+  const Json& rows = results.measured.at("rows");
+  page.markdown +=
+      "Relative error of dL/dX (and its cosine with the truth), medians over the draws:\n\n" +
+      table_text(recipe, rows, cell_text) + "\nThe largest norm of dL/dX over that of dL/dY:\n\n" +
+      table_text(recipe, rows, [](const Json& row) { return size_text(row.at("growth")); }) +
+      "\nThe forward pass: directions that Algorithm 1 keeps, draw by draw, and the relative "
+      "error of "
+      "the output:\n\n" +
+      forward_text(rows) + "\n";
   return page;
 }
 

@@ -20,8 +20,8 @@ struct Moments {
   std::string device;
 };
 
-/// Trains as the options say, with all channels in one group, and takes the covariance after the
-/// first step and after each epoch. Loads the data.
+/// Loads the data, trains with the options and all channels in one group, and records the covariance after the first step
+/// and after each epoch.
 Moments training_moments(const Measuring& what);
 
 /// (C / d, d, d): what groups of d channels see, with eps on the diagonal. Empty where d does not

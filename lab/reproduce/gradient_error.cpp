@@ -221,24 +221,21 @@ Measured measure_gradient_error(const Measuring& what) {
           .device = found.device};
 }
 
-Page gradient_error_page(const Recipe& recipe, const Results& results) {
+Page gradient_error_body(const Recipe& recipe, const Results& results) {
+  if (results.empty()) return {};
   Page page;
-  page.markdown = page_head(recipe);
-  if (!results.empty()) {
-    const Json& measured = results.measured;
-    page.pictures["error.svg"] = picture(
-        {{"Power iteration, full rank", chart_of(measured, "power_iteration", kDouble.name)},
-         {"Power iteration, Algorithm 1's rank", chart_of(measured, "power_iteration", kCut.name)},
-         {"Taylor, full rank", chart_of(measured, "taylor", kDouble.name)},
-         {"Taylor, Algorithm 1's rank", chart_of(measured, "taylor", kCut.name)}});
-    page.markdown += "![Relative error against K](error.svg)\n\n## At full rank\n\n" +
-                     errors_table(measured, kDouble.name) + "\n" +
-                     errors_table(measured, kSingle.name) +
-                     "\n## At the rank that Algorithm 1 keeps, as the layer does\n\n" +
-                     errors_table(measured, kCut.name) +
-                     "\n## The spectra they were measured on\n\n" + spectra_table(measured) + "\n";
-  }
-  page.markdown += page_foot(recipe, results);
+  const Json& measured = results.measured;
+  page.pictures["error.svg"] = picture(
+      {{"Power iteration, full rank", chart_of(measured, "power_iteration", kDouble.name)},
+       {"Power iteration, Algorithm 1's rank", chart_of(measured, "power_iteration", kCut.name)},
+       {"Taylor, full rank", chart_of(measured, "taylor", kDouble.name)},
+       {"Taylor, Algorithm 1's rank", chart_of(measured, "taylor", kCut.name)}});
+  page.markdown += "![Relative error against K](error.svg)\n\n## At full rank\n\n" +
+                   errors_table(measured, kDouble.name) + "\n" +
+                   errors_table(measured, kSingle.name) +
+                   "\n## At the rank that Algorithm 1 keeps, as the layer does\n\n" +
+                   errors_table(measured, kCut.name) +
+                   "\n## The spectra they were measured on\n\n" + spectra_table(measured) + "\n";
   return page;
 }
 

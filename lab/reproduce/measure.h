@@ -1,6 +1,6 @@
 #pragma once
 
-// Experiments that are no table of trainings: computed or measured in this process, at once.
+// Experiments that are not tables of trainings. They are computed or measured directly in this process.
 
 #include <functional>
 #include <optional>
@@ -22,27 +22,27 @@ struct Measured {
   std::string device = "cpu";
 };
 
-/// By the recipe's kind. Throws keel::Error where there is none of that name.
+/// Runs the measurement of the recipe's kind. Throws keel::Error if the kind is unknown.
 Measured measure(const Measuring& what);
-Page measured_page(const Recipe& recipe, const Results& results);
+Page measured_body(const Recipe& recipe, const Results& results);
 
 /// Table 1: how many terms the series needs.
 Measured measure_terms(const Measuring& what);
-Page terms_page(const Recipe& recipe, const Results& results);
+Page terms_body(const Recipe& recipe, const Results& results);
 /// Figure 1: ratio^k.
 Measured measure_surface(const Measuring& what);
-Page surface_page(const Recipe& recipe, const Results& results);
+Page surface_body(const Recipe& recipe, const Results& results);
 /// Whole training steps with each layer.
 Measured measure_timing(const Measuring& what);
-Page timing_page(const Recipe& recipe, const Results& results);
+Page timing_body(const Recipe& recipe, const Results& results);
 /// Each rule's gradient on a training's covariances against the exact one.
 Measured measure_gradient_error(const Measuring& what);
-Page gradient_error_page(const Recipe& recipe, const Results& results);
+Page gradient_error_body(const Recipe& recipe, const Results& results);
 /// The largest gradient each rule can give.
 Measured measure_bounds(const Measuring& what);
-Page bounds_page(const Recipe& recipe, const Results& results);
+Page bounds_body(const Recipe& recipe, const Results& results);
 /// Layers on activations that are hard in one way each.
 Measured measure_conditions(const Measuring& what);
-Page conditions_page(const Recipe& recipe, const Results& results);
+Page conditions_body(const Recipe& recipe, const Results& results);
 
 }  // namespace keel::lab::reproduce

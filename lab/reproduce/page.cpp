@@ -58,8 +58,6 @@ std::string state_text(const Recipe& recipe, const Results& results) {
   return fmt::format("{} of {} cells, {} trials", done, cells, trials);
 }
 
-}  // namespace
-
 std::string page_head(const Recipe& recipe) {
   return fmt::format("{}# {}\n\n{}\n\n", generated_note(recipe.name), recipe.title,
                      trimmed(recipe.about));
@@ -75,10 +73,15 @@ std::string page_foot(const Recipe& recipe, const Results& results) {
   return text;
 }
 
+}  // namespace
+
 Page page(const Recipe& recipe, const Results& results) {
-  if (recipe.kind == "training") return training_page(recipe, results);
-  if (recipe.kind == "curves") return curves_page(recipe, results);
-  return measured_page(recipe, results);
+  const auto body = recipe.kind == "training" ? training_body
+                    : recipe.kind == "curves" ? curves_body
+                                              : measured_body;
+  Page page = body(recipe, results);
+  page.markdown = page_head(recipe) + page.markdown + page_foot(recipe, results);
+  return page;
 }
 
 std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Results>& results) {

@@ -27,12 +27,8 @@ std::filesystem::path results_file(const Recipe& recipe, const std::filesystem::
 
 void write_page(const std::filesystem::path& folder, const Page& page);
 
-/// For the pages of each kind: title and text.
-std::string page_head(const Recipe& recipe);
-/// The notes, and how the results came about, or that there are none yet.
-std::string page_foot(const Recipe& recipe, const Results& results);
-
-Page training_page(const Recipe& recipe, const Results& results);
-Page curves_page(const Recipe& recipe, const Results& results);
+/// The parts between a page's head (title, text) and foot (notes, provenance), for each kind of recipe.
+Page training_body(const Recipe& recipe, const Results& results);
+Page curves_body(const Recipe& recipe, const Results& results);
 
 }  // namespace keel::lab::reproduce

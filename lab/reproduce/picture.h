@@ -22,8 +22,7 @@ struct Key {
 /// The panels two abreast, and a key below. Its colours follow the reader's light or dark theme.
 std::string picture(const std::vector<Panel>& panels, const std::vector<Key>& keys = {});
 
-/// One panel a chart, with a key of all their curves; curves of one label have one colour, which is
-/// set here.
+/// One panel per chart, with a key of all curves. Curves with the same label get the same colour.
 std::string picture(std::vector<std::pair<std::string, report::Chart>> charts);
 
 /// f over [0, 1] x [0, 1] as a grid of lines seen from the side; `left` and `right` name the axes.

@@ -35,7 +35,7 @@ struct Place {
   }
 };
 
-/// Takes what it is asked for out of a table; what is left over at the end is a mistake.
+/// Reads entries of a table and removes them. Entries left over at the end are errors.
 class Taker {
  public:
   Taker(const Json& table, Place place) : table_(table), place_(std::move(place)) {
@@ -51,7 +51,7 @@ class Taker {
       require(fits, fmt::format("{}: expected {}, got {}", place_.inside(name).text(), kind,
                                 value.dump().substr(0, 40)));
     };
-    // A plain get<> would make a number of another kind, or of true, without a word.
+    // A plain get<> would silently convert other number types, or true.
     if constexpr (std::is_same_v<T, std::string>) expect(value.is_string(), "text");
     if constexpr (std::is_same_v<T, double>) expect(value.is_number(), "a number");
     if constexpr (std::is_same_v<T, std::int64_t>)
@@ -83,7 +83,7 @@ PaperFigures paper_figures(const Json& table, const Place& place) {
   return figures;
 }
 
-/// Trials' folders and files are called by it: it must not lead out of theirs.
+/// Folders and files of trials are named after it, so it must not contain a path.
 bool is_plain(const std::string& name) {
   const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   return !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {

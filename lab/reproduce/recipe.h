@@ -32,7 +32,7 @@ struct Cell {
   Json train = Json::object();  ///< options of keel train
   PaperFigures paper;
   std::string same_as;           ///< another cell whose trials are this one's
-  double step_milliseconds = 0;  ///< what a training step takes on the machine of kRate
+  double step_milliseconds = 0;  ///< the cost of a training step, measured like kStepMilliseconds
 
   std::string label() const { return column.empty() ? row : row + ", " + column; }
 };
@@ -60,7 +60,7 @@ struct Recipe {
 constexpr double kStepMilliseconds = 3.1;  ///< ResNet18, batch 128, bfloat16, graph, H200
 constexpr std::int64_t kStepsPerEpoch = 390;
 
-/// Throws keel::Error naming the file, the line, and what is wrong with it.
+/// Throws keel::Error with the file, the line and what is wrong with it.
 Recipe read_recipe(const std::filesystem::path& file);
 
 /// All of a folder's, in their order.

@@ -72,8 +72,8 @@ struct Results {
   std::int64_t place(const Origin& origin);
 };
 
-/// Where the file's results are of other data than these, renames it, for others to begin anew: to
-/// results-cifar-10-jpeg-copy.json, by the name of its data. Returns the new name; empty: nothing was to be done.
+/// If the file's results come from other data, renames it after its data (results-cifar-10-jpeg-copy.json), so that new
+/// results can start. Returns the new name, or an empty path if nothing was renamed.
 std::filesystem::path set_aside(const std::filesystem::path& file, const Data& data);
 
 /// Empty results where there is no file.
@@ -91,8 +91,7 @@ Origin origin_of(const Json& json);
 /// Without what may differ between machines and calls: paths, devices, threads, seeds, logging.
 Json identity(const Json& options);
 
-/// Throws keel::Error that names what differs, where trials with `schedule` and these options cannot
-/// be put beside those of `results`.
+/// Throws keel::Error that names the difference if trials with `schedule` and these options do not belong to `results`.
 void require_same(const Results& results, const Recipe& recipe, const std::string& schedule,
                   const Json& given);
 

@@ -125,7 +125,7 @@ class Queue {
   }
 
  private:
-  /// Seed by seed, so that a run cut short has something of every cell.
+  /// Seed by seed, so that an interrupted run has trials of every cell.
   void fill() {
     const std::int64_t trials = options_.trials > 0 ? options_.trials : recipe_.trials;
     bool any = false;
@@ -151,7 +151,7 @@ class Queue {
       train.threads = std::max<std::int64_t>(1, origin_.cores / options_.jobs);
     if (!options_.runs.empty()) {
       train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
-      if (options_.fresh) {  // else it would go on with what was forgotten
+      if (options_.fresh) {  // otherwise the old run would be resumed
         const FolderClaim alone(train.run, in_use(train.run));
         fs::remove_all(train.run);
       }
@@ -256,7 +256,7 @@ RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const Run
 
 void run_requested_trial(const fs::path& request) {
   const Json note = json_file(request);
-  // A trial that nobody waits for would be in the next call's way.
+  // A trial left running would block the next call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   require(::getppid() == note.at("parent").get<pid_t>(),
           "keel reproduce: the call that asked for this trial is gone");

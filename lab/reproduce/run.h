@@ -1,7 +1,6 @@
 #pragma once
 
-// Runs what is missing of an experiment, trial by trial, each in a process of its own: a crash loses
-// one trial.
+// Runs the missing trials of an experiment, each in its own process, so that a crash loses only one trial.
 
 #include <filesystem>
 #include <functional>
@@ -29,16 +28,16 @@ struct RunOutcome {
   bool stopped = false;  ///< by a signal, or the budget: trials are missing
 };
 
-/// Told what people want to read: a line for each trial, and what runs now.
+/// Receives progress for the user: a line per trial, and what is running.
 struct RunPrinter {
   std::function<void(const std::string&)> line = [](const std::string&) {};
   std::function<void(const std::string&)> status = [](const std::string&) {};
 };
 
-/// Throws keel::Error where the results that are there were made otherwise.
+/// Throws keel::Error if existing results were made with other options.
 RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer);
 
-/// The other end: reads what run_trials asks for, trains, and writes the outcome beside it.
+/// The child process: reads the trial that run_trials requests, trains, and writes the outcome beside it.
 void run_requested_trial(const std::filesystem::path& request);
 
 /// Whether one of the comma-separated patterns fits; none fits everything.

@@ -44,7 +44,7 @@ Measured measure_terms(const Measuring& what) {
   return {.figures = {{"rows", rows}}};
 }
 
-Page terms_page(const Recipe& recipe, const Results& results) {
+Page terms_body(const Recipe& recipe, const Results& results) {
   Table table(
       {"ratio", "paper: K", "keel: K", "left out of the gradient with K terms", "with K - 1"});
   const Json& ratios = recipe.settings.at("ratios");
@@ -59,7 +59,7 @@ Page terms_page(const Recipe& recipe, const Results& results) {
     }
     table.add(line);
   }
-  return {page_head(recipe) + table.text() + "\n" + page_foot(recipe, results), {}};
+  return {table.text() + "\n", {}};
 }
 
 Measured measure_surface(const Measuring& what) {
@@ -88,34 +88,30 @@ Measured measure_surface(const Measuring& what) {
   return {.figures = {{"heights", heights}, {"contours", contours}}};
 }
 
-Page surface_page(const Recipe& recipe, const Results& results) {
+Page surface_body(const Recipe& recipe, const Results& results) {
+  if (results.empty()) return {};
   Page page;
-  page.markdown = page_head(recipe);
-  if (!results.empty()) {
-    const auto heights = results.measured.at("heights").get<std::vector<std::vector<double>>>();
-    report::Chart chart{.description = "contours of ratio^k",
-                        .x_label = "ratio of two eigenvalues"};
-    std::vector<Key> keys;
-    for (const Json& contour : results.measured.at("contours")) {
-      const std::string label = fmt::format("ratio^k = {}", contour.at("level").dump());
-      keys.push_back({label, int(keys.size())});
-      chart.curves.push_back({label,
-                              keys.back().colour,
-                              contour.at("ratio").get<std::vector<double>>(),
-                              contour.at("k").get<std::vector<double>>(),
-                              {},
-                              {},
-                              std::nullopt});
-    }
-    page.pictures["surface.svg"] = picture(
-        {{"(a) ratio^k",
-          surface_svg(heights, fmt::format("k, 1 to {}", recipe.settings.at("surface_k").dump()),
-                      "ratio, 0 to 1", "ratio^k over ratio and k")},
-         {"(b) k at which ratio^k reaches a level", report::svg(chart)}},
-        keys);
-    page.markdown += "![The powers of a ratio](surface.svg)\n\n";
+  const auto heights = results.measured.at("heights").get<std::vector<std::vector<double>>>();
+  report::Chart chart{.description = "contours of ratio^k", .x_label = "ratio of two eigenvalues"};
+  std::vector<Key> keys;
+  for (const Json& contour : results.measured.at("contours")) {
+    const std::string label = fmt::format("ratio^k = {}", contour.at("level").dump());
+    keys.push_back({label, int(keys.size())});
+    chart.curves.push_back({label,
+                            keys.back().colour,
+                            contour.at("ratio").get<std::vector<double>>(),
+                            contour.at("k").get<std::vector<double>>(),
+                            {},
+                            {},
+                            std::nullopt});
   }
-  page.markdown += page_foot(recipe, results);
+  page.pictures["surface.svg"] = picture(
+      {{"(a) ratio^k",
+        surface_svg(heights, fmt::format("k, 1 to {}", recipe.settings.at("surface_k").dump()),
+                    "ratio, 0 to 1", "ratio^k over ratio and k")},
+       {"(b) k at which ratio^k reaches a level", report::svg(chart)}},
+      keys);
+  page.markdown += "![The powers of a ratio](surface.svg)\n\n";
   return page;
 }
 

@@ -44,9 +44,8 @@ Measured measure_timing(const Measuring& what) {
           .device = description(device_of(what.options))};
 }
 
-Page timing_page(const Recipe& recipe, const Results& results) {
+Page timing_body(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe);
   const Json& paper = recipe.settings.at("paper");
   Table theirs({"paper", "ms a step", "of BatchNorm's"});
   for (const Json& row : paper)
@@ -68,7 +67,6 @@ Page timing_page(const Recipe& recipe, const Results& results) {
     }
     page.markdown += ours.text() + "\n";
   }
-  page.markdown += page_foot(recipe, results);
   return page;
 }
 

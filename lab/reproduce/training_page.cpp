@@ -298,10 +298,9 @@ std::string course_picture(const Recipe& recipe, const Results& results) {
 
 }  // namespace
 
-Page training_page(const Recipe& recipe, const Results& results) {
+Page training_body(const Recipe& recipe, const Results& results) {
   Page page;
-  page.markdown = page_head(recipe);
-  page.markdown +=
+  page.markdown =
       "Test error in percent; mean and standard deviation over the trials that succeeded, and how "
       "many "
       "did. A trial fails at the first step whose loss or gradient is not finite.\n\n";
@@ -315,11 +314,11 @@ Page training_page(const Recipe& recipe, const Results& results) {
     page.pictures["course.svg"] = svg;
     page.markdown += "![Test error over the epochs](course.svg)\n\n";
   }
-  page.markdown += failures_text(recipe, results) + page_foot(recipe, results);
+  page.markdown += failures_text(recipe, results);
   return page;
 }
 
-Page curves_page(const Recipe& recipe, const Results& results) {
+Page curves_body(const Recipe& recipe, const Results& results) {
   std::vector<std::pair<std::string, Chart>> losses, gradients;
   for (const Cell& cell : recipe.cells) {
     const auto trials = results.of(cell);
@@ -344,7 +343,6 @@ Page curves_page(const Recipe& recipe, const Results& results) {
     }
   }
   Page page;
-  page.markdown = page_head(recipe);
   if (!losses.empty()) {
     page.pictures["loss.svg"] = picture(losses);
     page.pictures["gradient.svg"] = picture(gradients);
@@ -359,7 +357,6 @@ Page curves_page(const Recipe& recipe, const Results& results) {
     page.markdown +=
         fmt::format("The trials are those of [{0}](../{0}/README.md).\n\n", recipe.results_of);
   }
-  page.markdown += page_foot(recipe, results);
   return page;
 }
 

@@ -15,10 +15,9 @@ struct TrialOutcome {
 /// That another process trains in the folder.
 std::string in_use(const std::filesystem::path& run);
 
-/// Loads the data and trains, in this process. With options.run a run folder is written, and a run
-/// that is in it already goes on; a trial that was interrupted has that status. Throws keel::Error where
-/// another process trains in that folder. Where the data are not
-/// those `expected`, nothing is trained: the outcome says which they are.
+/// Loads the data and trains in this process. With options.run it writes a run folder and resumes a run that is already in
+/// it. An interrupted trial has that status. Throws keel::Error if another process trains in that folder. If the data are
+/// not the `expected` ones, nothing is trained, and the outcome names them.
 TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                        const std::optional<Data>& expected = {});
 

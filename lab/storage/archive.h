@@ -1,6 +1,6 @@
 #pragma once
 
-// Archives, by libarchive; archive_none.cpp where it is missing.
+// Reads archives with libarchive. Without libarchive, archive_none.cpp is built instead.
 
 #include <cstdint>
 #include <map>
@@ -20,10 +20,9 @@ struct Wanted {
   std::int64_t most;               ///< bytes, of all that is in the archive
 };
 
-/// The wanted files of a .tar.gz by their names, in memory: nothing is written. Other files are skipped.
-/// Throws keel::Error naming `file`: for what is no whole .tar.gz, for a wanted file that is missing or there
-/// twice, for more than `most` bytes; and for any entry, wanted or not, that no honest data set has: a path that
-/// is absolute or has .., a link, a device.
+/// The wanted files of a .tar.gz by name, in memory. Other files are skipped, and nothing is written. Throws keel::Error
+/// that names `file` if it is not a complete .tar.gz, if a wanted file is missing or appears twice, if it has more than
+/// `most` bytes, or if any entry is suspicious: an absolute path or one with .., a link, a device.
 std::map<std::string, std::string> parse_tar_gz(std::string_view bytes, const std::string& file,
                                                 const Wanted& wanted);
 

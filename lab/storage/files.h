@@ -8,16 +8,15 @@
 
 namespace keel::lab {
 
-/// The file's new content is on the disk when this returns; until then the old one is. Throws
-/// std::system_error naming the file, and leaves nothing half-written behind.
+/// Replaces the file's content atomically. The new content is on disk when this returns. Throws std::system_error that
+/// names the file, and leaves no partial file behind.
 void write_file_atomically(const std::filesystem::path& file, const std::string& bytes);
 
 /// What writes a file: the above, or in tests a disk that is full.
 using WriteFile = std::function<void(const std::filesystem::path&, const std::string& bytes)>;
 
-/// The one way the lab opens a file to read it. Throws keel::Error naming the file: where it cannot be
-/// read, where it is no regular file (a pipe would be waited for without end), and where it has more
-/// than `most` bytes.
+/// The lab reads every file with this. Throws keel::Error that names the file if it cannot be read, is not a regular file
+/// (a pipe could block forever), or has more than `most` bytes.
 std::string read_file(const std::filesystem::path& file,
                       std::uintmax_t most = std::numeric_limits<std::uintmax_t>::max());
 

@@ -5,16 +5,16 @@
 
 namespace keel::lab {
 
-/// A folder for one process alone. The claim ends with the process, however that ends. Where the file
-/// system knows no locks nobody is kept out.
+/// Exclusive use of a folder by one process. The claim ends with the process, even if that crashes. On a file system
+/// without locks it has no effect.
 class FolderClaim {
  public:
-  /// Makes the folder where there is none. Throws keel::Error: `refusal` where another process has it, or
-  /// why it cannot be made.
+  /// Creates the folder if there is none. Throws keel::Error: `refusal` if another process has it, or the reason why it
+  /// cannot be created.
   FolderClaim(const std::filesystem::path& folder, const std::string& refusal);
   /// A folder that was not there: `folder`, or else the first of folder-2, folder-3, ...
   static FolderClaim on_new(const std::filesystem::path& folder);
-  /// A folder that the claim made and that is empty still goes with it.
+  /// Removes the folder if the claim created it and it is still empty.
   ~FolderClaim();
   FolderClaim(FolderClaim&& other) noexcept;
   FolderClaim& operator=(FolderClaim&&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The one way the lab reads JSON. The parser itself is compiled once, in json.cpp.
+// The lab reads all JSON with this. The parser is compiled only in json.cpp.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -9,8 +9,7 @@
 
 namespace keel::lab {
 
-/// Values inside values inside values: more than any file of ours has, and few enough for every walk
-/// over them to fit on the stack.
+/// The deepest nesting allowed: more than any of the lab's files, and little enough for recursion to fit on the stack.
 inline constexpr int kDeepestJson = 64;
 
 /// Throws keel::Error that names `file` and says what is wrong: no JSON, nested deeper than
@@ -25,8 +24,8 @@ bool is_utf8(std::string_view text);
 /// A number, or null for what JSON has no number for.
 nlohmann::json finite_or_null(double number);
 
-/// The whole number under a name. Throws keel::Error where it is missing, no whole number, or out of the range; a
-/// plain get<> would make some number of anything.
+/// The integer under a name. Throws keel::Error if it is missing, not an integer or out of range; a plain get<> would
+/// convert silently.
 std::int64_t whole_number(const nlohmann::json& object, const char* name, std::int64_t least = 0);
 
 }  // namespace keel::lab

@@ -24,11 +24,11 @@ struct SafeTensors {
 std::string safetensors_bytes(const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
-/// Every offset, shape and type is checked against the bytes before anything is made of them.
-/// Throws keel::Error naming `file` and the place.
+/// Checks every offset, shape and type against the bytes before it creates tensors. Throws keel::Error that names `file`
+/// and the place.
 SafeTensors parse_safetensors(const std::string& bytes, const std::string& file);
 
-/// Atomic: afterwards the file is there as a whole, or as it was.
+/// Atomic: on failure the old file stays as it was.
 void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

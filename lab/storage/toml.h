@@ -1,6 +1,6 @@
 #pragma once
 
-// TOML, by toml++. The library is compiled in toml.cpp alone.
+// Reads TOML with toml++, which is compiled only in toml.cpp.
 
 #include <cstdint>
 #include <map>
@@ -13,9 +13,9 @@ namespace keel::lab {
 /// The line each name stands in: "cells.bn.train".
 using TomlLines = std::map<std::string, std::int64_t>;
 
-/// A TOML text as JSON, names in their order. Throws keel::Error with the file, and in all but the oddest
-/// cases the line and its text: for what is no TOML (a name twice, a number out of range), dates, inf and nan, which JSON lacks, and
-/// what is nested beyond any use.
+/// A TOML text as JSON, with names in their order. Throws keel::Error with the file and, in nearly all cases, the line and
+/// its text: for invalid TOML (a repeated name, a number out of range), for dates, inf and nan, which JSON lacks, and for
+/// excessive nesting.
 nlohmann::ordered_json parse_toml(std::string_view text, const std::string& file,
                                   TomlLines* lines = nullptr);
 

@@ -4,9 +4,8 @@
 
 namespace keel::lab {
 
-/// While it lives, LibTorch computes convolutions and products on this device in bfloat16 (`on`) or
-/// as they come. Casts of weights are kept until the end and no longer, so a captured step makes its
-/// own.
+/// Scope in which autocast to bfloat16 is on or off for this device. Cached casts of weights are dropped at its end, so a
+/// captured step makes its own.
 class Autocast {
  public:
   Autocast(torch::Device device, bool on);

@@ -16,7 +16,7 @@
 namespace keel::lab {
 namespace {
 
-/// Numbers without meaning: a step takes as long on them as on any others.
+/// Random images: a step takes as long on them as on real ones.
 Images random_images(const TrainOptions& options) {
   const std::int64_t count = 8 * options.batch, size = options.data.size;
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
@@ -41,13 +41,13 @@ class Case {
     seconds_a_step_ = seconds_of(2) / 2;
   }
 
-  /// Of that many steps, or as many as take `longest` seconds.
+  /// Runs that many steps, or as many as take `longest` seconds.
   void round(std::int64_t steps, double longest) {
     while (steps > 1 && double(steps) * seconds_a_step_ > longest) --steps;
     rounds_.push_back(1e3 * seconds_of(steps) / double(steps));
   }
 
-  /// Apart from the rounds: counting takes time as well.
+  /// Separate from the timed rounds, because counting takes time too.
   void measure_operators(std::int64_t steps) {
     if (!device_.is_cpu()) return;
     const OperatorTime inside;
@@ -77,7 +77,7 @@ class Case {
   }
 
   void measure_memory() {
-    if (timing_.graph) return;  // its memory stays reserved: nothing to see from outside
+    if (timing_.graph) return;  // a graph's memory stays reserved, so its peak cannot be measured
     reset_peak(device_);
     const double before = peak_mib(device_);
     run(1);

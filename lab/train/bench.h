@@ -10,7 +10,7 @@
 
 namespace keel::lab {
 
-/// One way of training, timed: whole steps on random images, augmentation and optimiser included.
+/// The timing of one configuration: whole steps on random images, including augmentation and optimiser.
 struct StepTiming {
   std::string name;            ///< e.g. "zca d=64 exact"
   bool graph = false;          ///< replayed as a CUDA graph
@@ -40,14 +40,14 @@ std::string name_of(const ModelOptions& model);
 
 std::vector<StepTiming> bench_train(const BenchOptions& options);
 
-/// A part of BatchNorm's step, by itself: on CUDA as a graph, where the options say so.
+/// One part of BatchNorm's step, timed separately. On CUDA it is replayed as a graph if the options say so.
 struct PartTiming {
   std::string name;
   double milliseconds = 0;  ///< median of the rounds
 };
 
-/// Augmentation, forward, backward (with the loss; what is left of both together), the step's end (what is left of the
-/// whole), and the whole.
+/// Times augmentation, forward, backward with the loss (both together less forward), the end of the step (the whole less
+/// the rest), and the whole step.
 std::vector<PartTiming> bench_parts(const BenchOptions& options);
 
 }  // namespace keel::lab

@@ -28,7 +28,7 @@ constexpr const char *kCap = "ONEDNN_MAX_CPU_ISA", *kOldCap = "DNNL_MAX_CPU_ISA"
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const rlimit nothing{0, 0};
-  setrlimit(RLIMIT_CORE, &nothing);  // an end by a signal is an answer here
+  setrlimit(RLIMIT_CORE, &nothing);  // being killed by a signal is an expected result
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(60);
   std::string words;
@@ -40,7 +40,7 @@ constexpr const char *kCap = "ONEDNN_MAX_CPU_ISA", *kOldCap = "DNNL_MAX_CPU_ISA"
   } catch (const std::exception& error) {
     words = error.what();
   }
-  // At most what a pipe holds, so that nobody waits for anybody.
+  // No more than a pipe holds, so that the write cannot block.
   if (write(answer, words.data(), std::min<std::size_t>(words.size(), 4096)) < 0) _exit(2);
   _exit(1);
 }

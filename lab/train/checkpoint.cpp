@@ -44,12 +44,12 @@ void for_each_number(Place& p, Visit&& visit) {
 
 json written(const Position& position) {
   json result = json::object();
-  // A double is written in as many digits as bring the very same one back; NaN as null.
+  // Doubles are written with enough digits to read back exactly, NaN as null.
   for_each_number(position, [&](const char* name, auto number) { result[name] = number; });
   return result;
 }
 
-/// Numbers that no run has been at would have it go on for ever, or be over before its end.
+/// Rejects impossible positions, with which a run would never end or end too early.
 void check(const Position& p) {
   require(
       p.epoch <= p.step && p.batch <= p.step && p.steps_summed <= p.batch &&
@@ -97,15 +97,15 @@ std::vector<std::int64_t> steps_in(const fs::path& folder, const char* extension
   return steps;
 }
 
-/// Keeps the one just written and the newest before it. Those after it a run has fallen back from,
-/// because they are damaged: counted in, they would push out the good ones.
+/// Keeps the checkpoint just written and the newest ones before it. Later ones are damaged, because the run fell back from
+/// them. Counting them would push out good ones.
 void prune(const fs::path& folder, std::int64_t keep, std::int64_t written) {
   const auto complete = steps_in(folder, ".json");
   std::set<std::int64_t> kept;
   for (const auto step : complete)
     if (step <= written && std::int64_t(kept.size()) < keep) kept.insert(step);
-  std::error_code ignored;  // what cannot be removed today is removed next time
-  // The JSON goes first: a checkpoint with one half missing must not look complete.
+  std::error_code ignored;  // a file that cannot be removed now is removed next time
+  // Remove the JSON first: a checkpoint with only one of its files must not look complete.
   for (const auto step : complete)
     if (kept.count(step) == 0) fs::remove(folder / (stem(step) + ".json"), ignored);
   for (const auto step : steps_in(folder, ".safetensors"))
@@ -185,7 +185,8 @@ fs::path save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint,
                         {"deviation", checkpoint.deviation}}},
                       {"tensors", {{"bytes", bytes.size()}, {"crc32", crc32(bytes)}}}};
   std::error_code ignored;
-  fs::remove(about_file, ignored);  // one of the same step: incomplete while it is replaced
+  fs::remove(about_file,
+             ignored);  // marks an old checkpoint of this step incomplete while it is replaced
   write(folder / (name + ".safetensors"), bytes);
   write(about_file, about.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   prune(folder, keep, checkpoint.position.step);

@@ -20,8 +20,8 @@
 
 namespace keel::lab {
 
-/// Where a run stood. Sums are those of the epoch so far and of the records' current interval: with
-/// them, a resumed run logs what the uninterrupted one would have.
+/// The position of a run. It includes the sums of the current epoch and of the current log interval, so that a resumed run
+/// logs what an uninterrupted one would have.
 struct Position {
   std::int64_t step = 0;   ///< steps done
   std::int64_t epoch = 0;  ///< of the next step
@@ -35,7 +35,7 @@ struct Position {
   double last_recalibrated_test_error = 0;
 };
 
-/// Whether a checkpoint's tensor is the trainer's (momenta, random state) and not the network's.
+/// Whether a checkpoint's tensor belongs to the trainer (momenta, random state), not to the network.
 inline bool is_of_the_run(const std::string& name) {
   return name.starts_with("optimiser.") || name.starts_with("random.");
 }
@@ -45,40 +45,40 @@ struct Checkpoint {
   TrainOptions options;
   std::string data;                  ///< the data set's name
   std::vector<std::string> classes;  ///< their names
-  /// What the network's input was normalised by. A deviation of 0: an older file, which does not say.
+  /// The normalisation of the network's input. A deviation of 0 means an older file, which does not store it.
   std::array<double, 3> mean{}, deviation{};
-  /// From how many batches its running statistics were made again; 0: they are those of training.
+  /// From how many batches the running statistics were recomputed. 0 means they are those of training.
   std::int64_t recalibrated = 0;
   SafeTensors tensors = {};
 };
 
-/// `checkpoint` without its tensors, and those; returns the JSON's path. Older ones beyond `keep`
-/// and what earlier crashes left half-written are removed. Throws std::system_error where the disk
-/// says no; then the older ones are all still there.
+/// Writes `checkpoint`, whose tensors are given separately, and returns the JSON's path. Removes older checkpoints beyond
+/// `keep` and half-written files of earlier crashes. Throws std::system_error if writing fails; then all older checkpoints
+/// are still there.
 std::filesystem::path save_checkpoint(const std::filesystem::path& folder,
                                       const Checkpoint& checkpoint, const NamedTensors& tensors,
                                       std::int64_t keep,
                                       const WriteFile& write = write_file_atomically);
 
-/// Whether a folder holds any, whole or damaged.
+/// Whether a folder has any checkpoint, good or damaged.
 bool has_checkpoints(const std::filesystem::path& folder);
 
-/// One checkpoint, by either of its files. Throws keel::Error saying what is wrong with it.
+/// Loads one checkpoint, given either of its files. Throws keel::Error that says what is wrong with it.
 Checkpoint load_checkpoint(const std::filesystem::path& file);
 
 /// The newest good checkpoint of a run folder, of its checkpoints/ folder, or the very one named.
-/// Damaged ones are skipped and `say` is told of each. Nothing there: nothing returned.
+/// Damaged ones are skipped, and each is reported to `say`. Returns nothing if there is no good one.
 std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& where,
                                             const std::function<void(const std::string&)>& say);
 
 /// The network of a checkpoint, with its parameters and buffers, in evaluation mode on the CPU.
-/// Throws keel::Error naming what is missing, left over or of another shape.
+/// Throws keel::Error that names missing and extra tensors and those of another shape.
 ResNet load_model(const Checkpoint& checkpoint);
 
 /// Copies tensors into the module's parameters and buffers of the same names.
 void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
                 const std::string& file);
-/// The same with a checkpoint's tensors, but for those of the run.
+/// The same with a checkpoint's tensors, except those of the trainer.
 void load_network(torch::nn::Module& module, const SafeTensors& checkpoint);
 /// Parameters, then buffers, by name.
 NamedTensors state_of(const torch::nn::Module& module);

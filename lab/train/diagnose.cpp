@@ -11,10 +11,10 @@ namespace {
 
 using torch::Tensor;
 
-/// What a layer did in the step that is repeated.
+/// What a layer did in the repeated step.
 struct Layer {
   std::string name;
-  bool bad_output = false, bad_gradient = false;  ///< what it gave on, and what it gave back
+  bool bad_output = false, bad_gradient = false;  ///< non-finite output, non-finite input gradient
 };
 using Layers = std::vector<Layer>;
 
@@ -22,13 +22,13 @@ bool finite(const Tensor& tensor) {
   return !tensor.defined() || tensor.detach().isfinite().all().item<bool>();
 }
 
-/// Whether this is so on any of the processes.
+/// Whether this holds on any process.
 std::vector<bool> anywhere(const TrainingStep& training, const std::vector<bool>& here) {
   return training.processes() == nullptr ? here
                                          : training.processes()->any(here, training.device());
 }
 
-/// Of that layer itself: those of a block's layers are not the block's.
+/// Only the layer's own parameters, not those of its submodules.
 bool is_of(const std::string& parameter, const std::string& layer) {
   return parameter.substr(0, parameter.rfind('.')) == layer;
 }
@@ -43,7 +43,7 @@ std::string layer_of_output(const Layers& layers, const TrainingStep& training) 
   return "";
 }
 
-/// The last layer whose own gradients or whose input's are not finite: its output's are.
+/// The last layer whose own or input gradients are not finite. Its output's gradients are finite.
 std::string layer_behind(const Layers& layers, ResNet& model, const TrainingStep& training) {
   std::vector<bool> bad;
   for (const Layer& layer : layers) {
@@ -58,7 +58,7 @@ std::string layer_behind(const Layers& layers, ResNet& model, const TrainingStep
   return "";
 }
 
-/// The first on the gradient's way.
+/// The first layer on the gradient's way.
 std::string parameter_behind(ResNet& model, const TrainingStep& training) {
   std::vector<std::string> names;
   std::vector<bool> bad;
@@ -88,7 +88,7 @@ Failure diagnose(TrainingStep& training, std::int64_t step) {
   ResNet& model = training.model();
   const Batch batch = training.selected();
   Layers layers;
-  // Nothing of the network is kept for the look at it: what fitted the device fits it still.
+  // Keep no activations, so that this needs no more device memory than training.
   const Watch watch = [&](const std::string& name, const Tensor& input, const Tensor& output) {
     const std::size_t place = layers.size();
     layers.push_back({name, !finite(output)});

@@ -7,15 +7,14 @@
 
 namespace keel::lab {
 
-/// As evaluate(), for a network and images that are on the device already. Of several processes each
-/// gives its own part of the images, and all get the result of all.
+/// evaluate() for a network and images that are on the device already. With several processes each passes its own part of
+/// the images, and all get the overall result.
 Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
                           const TrainOptions& options, torch::Device device,
                           Processes* processes = nullptr);
 
-/// Labels and normalisation as the network of this checkpoint learnt them: classes go by their names, and
-/// the images may be others than those that the statistics were taken from. Throws keel::Error where a
-/// class is none of the network's.
+/// Maps labels and normalisation to those of the checkpoint's network. Classes are matched by name. Throws keel::Error if
+/// the network does not know a class.
 void as_trained_on(DataSet& data, const Checkpoint& checkpoint);
 
 /// Throws keel::Error unless every label is one of the classes.

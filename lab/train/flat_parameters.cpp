@@ -126,7 +126,7 @@ NamedTensors FlatParameters::named_momenta() const {
 void descend(FlatParameters& parameters, const Tensor& rate, const Tensor& halted, double momentum,
              double weight_decay) {
   const torch::NoGradGuard no_grad;
-  // Zero times NaN is NaN: a halted step must have no gradient, not only no rate.
+  // A halted step needs a zero gradient, not only a zero rate, because zero times NaN is NaN.
   parameters.gradients.masked_fill_(halted, 0);
   if (weight_decay != 0) parameters.gradients.add_(parameters.values, weight_decay);
   at::add_out(parameters.momenta, parameters.gradients, parameters.momenta, momentum);

@@ -13,16 +13,16 @@ namespace keel::lab {
 /// A module's parameters, gradients and momenta, each in one buffer, so that an optimiser's step is
 /// a few operations on whole buffers, whatever the number of parameters.
 ///
-/// The module's parameters become views of `values`: load into them, never replace them.
+/// The module's parameters become views of `values`. Copy into them; never replace them.
 class FlatParameters {
  public:
-  /// `channels_last`: convolutions' weights take that memory order. The module must be on the device
-  /// it will train on, its parameters of one type.
+  /// `channels_last` is the memory format of convolution weights. The module must be on its training device, with
+  /// parameters of one type.
   FlatParameters(torch::nn::Module& module, bool channels_last);
 
-  /// While it lives, the module's convolutions and linear layers read copies of their weights in bfloat16, made from
-  /// `values` at its start: one pass instead of one for each weight, and the numbers that autocast makes. Backward may
-  /// come after it; gather_gradients() finds the gradients.
+  /// Scope in which the module's convolutions and linear layers use bfloat16 copies of their weights, made from `values` in
+  /// one pass at its start. The numbers are those of autocast, which makes one pass per weight. Backward may run after the
+  /// scope; gather_gradients() finds the gradients.
   class Bfloat16Weights {
    public:
     Bfloat16Weights(FlatParameters& parameters, torch::nn::Module& module);
@@ -32,13 +32,14 @@ class FlatParameters {
 
    private:
     void exchange(torch::Tensor& weight, FlatParameters& parameters);
-    std::vector<std::pair<torch::Tensor*, torch::Tensor>> own_;  ///< where, and what was there
+    std::vector<std::pair<torch::Tensor*, torch::Tensor>>
+        own_;  ///< replaced weights and their originals
   };
 
-  /// Forgets gradients, so that backward leaves fresh ones instead of adding.
+  /// Drops gradients, so that backward assigns new ones instead of accumulating.
   void clear_gradients();
-  /// Copies what backward left into `gradients` and lets go of it. Missing ones are zero. `not_finite`: on a GPU, in one
-  /// launch that sets it where a gradient is not (fused_step.h).
+  /// Moves backward's gradients into `gradients`. Missing ones are zero. If `not_finite` is given, this is one launch on
+  /// the GPU, which also sets it if a gradient is not finite (fused_step.h).
   void gather_gradients(const torch::Tensor& not_finite = {});
 
   /// The part of `gradients` that belongs to the first `count` parameters.
@@ -69,8 +70,8 @@ class FlatParameters {
 
 /// Stochastic gradient descent as PyTorch defines it, without a host in the loop:
 ///     m <- momentum m + g + weight_decay p,    p <- p - rate m
-/// with `rate` a tensor on the device. Where `halted` is true the parameters stay as they are, to
-/// the last bit, whatever the gradients hold.
+/// with `rate` a tensor on the device. If `halted` is true, the parameters stay bitwise the same, whatever the gradients
+/// are.
 void descend(FlatParameters& parameters, const torch::Tensor& rate, const torch::Tensor& halted,
              double momentum, double weight_decay);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a training step does after backward, on plain pointers: gradients into one buffer, measurements, descent.
+// The parts of a training step after backward, on plain pointers: gather gradients, measure, descend.
 
 #include <cuda_runtime_api.h>
 
@@ -15,7 +15,7 @@ struct Piece {
   bool bfloat16 = false;  ///< otherwise float32
 };
 
-/// Puts the pieces one behind another into `gradients`, as float32. Where a number is not finite, `not_finite` becomes 1.
+/// Concatenates the pieces into `gradients` as float32. Sets `not_finite` to 1 if a number is not finite.
 cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, unsigned* not_finite,
                    cudaStream_t stream);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a training run asks of its device beyond tensors. graph_cuda.cpp where LibTorch has CUDA,
-// graph_none.cpp elsewhere.
+// CUDA graphs, streams and device queries. Implemented in graph_cuda.cpp if LibTorch has CUDA, otherwise in
+// graph_none.cpp.
 
 #include <torch/types.h>
 
@@ -19,13 +19,11 @@ class StepGraph {
   virtual void replay() = 0;
 };
 
-/// Records what `step` does without doing it. `step` must have run a few times before, in the same
-/// DeviceScope, and must neither wait for the device nor copy from the host. `watched`: other threads
-/// of this process ask the device for its state meanwhile, as NCCL's do.
+/// Captures `step` without running it. `step` must have run a few times in the same DeviceScope, and must neither
+/// synchronise nor copy from the host. `watched` says that other threads query the device during capture, as NCCL's do.
 std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched = false);
 
-/// While it lives, work goes to this device, on a stream of its own (graphs are not captured on the
-/// default one).
+/// Scope in which work runs on this device, on a stream of its own. (Graphs cannot be captured on the default stream.)
 class DeviceScope {
  public:
   explicit DeviceScope(torch::Device device);

@@ -4,8 +4,8 @@
 
 namespace keel::lab {
 
-/// While it lives, adds up the time this thread spends inside operators, LibTorch's and keel's. Work
-/// of a CPU's backward pass is on the calling thread too. One at a time on a thread.
+/// Scope that adds up the time this thread spends inside operators of LibTorch and keel. On the CPU, backward runs on the
+/// calling thread too. At most one per thread.
 class OperatorTime {
  public:
   OperatorTime();

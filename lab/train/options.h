@@ -1,7 +1,7 @@
 #pragma once
 
-// Everything a training run can be told, in one place. for_each_field lists each option with its
-// name, meaning and valid values: validation, JSON, the command line and the docs read that list.
+// All options of a training run. for_each_field lists each with its name, help and valid values. Validation, JSON, the
+// command line and the docs use that list.
 
 #include <cstdint>
 #include <filesystem>
@@ -152,7 +152,7 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("resume", o.resume, "continue from the run folder's newest good checkpoint", Anything{});
 }
 
-/// Throws keel::Error, naming the option, what was expected and what came.
+/// Throws keel::Error that names the option, what was expected and what it got.
 void validate(const TrainOptions& options);
 
 nlohmann::json to_json(const TrainOptions& options);

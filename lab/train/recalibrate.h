@@ -11,13 +11,13 @@
 
 namespace keel::lab {
 
-/// Makes the running statistics of all norms again (keel::nn::recalibrate), as often as it is asked to.
+/// Recomputes the running statistics of all norms (keel::nn::recalibrate). May be called repeatedly.
 ///
-/// Which images, and how they are cropped, comes of (options.seed, step) alone: it neither reads nor moves the
-/// training's own random numbers. Of several processes each takes its part of every batch.
+/// The choice of images and their crops depends only on (options.seed, step). The random state of training is neither used
+/// nor changed. With several processes each takes its part of every batch.
 ///
-/// Where training steps are captured (uses_graph), so is the pass of a batch, after a few as they are: the same operations
-/// on the same numbers. Then call it under the DeviceScope of the training. Of several processes none is captured.
+/// If training steps are captured (uses_graph), so is this pass, after a few uncaptured batches. Then call it under the
+/// DeviceScope of the training. With several processes nothing is captured.
 class Recalibrator {
  public:
   static constexpr std::int64_t kPassesBeforeCapture = 3;
@@ -26,8 +26,8 @@ class Recalibrator {
   Recalibrator(ResNet model, Images images, const AugmentOptions& augmentation,
                const TrainOptions& options, Processes* processes = nullptr);
 
-  /// From options.recalibrate batches of training images, augmented as in training; an epoch's batches are the most.
-  /// Returns how many it took.
+  /// Uses options.recalibrate batches of training images, augmented as in training, but at most one epoch. Returns the
+  /// number of batches.
   std::int64_t run(std::int64_t step);
 
  private:

@@ -7,8 +7,8 @@
 
 namespace keel::lab {
 
-/// Throws keel::Error unless the checkpoint is of a run with the same options, but for those that
-/// change no number (where to write, how often, on which device), and the same data.
+/// Throws keel::Error unless the checkpoint's run has the same data and the same options, except those that do not affect
+/// the numbers (where to write, how often, on which device).
 void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
                       const DataSet& data);
 

@@ -5,8 +5,8 @@
 
 namespace keel::lab {
 
-/// While it lives, the first SIGINT or SIGTERM is a request; a second one of its kind ends the
-/// process. Signals that were ignored stay so. One at a time in a process.
+/// Scope in which the first SIGINT or SIGTERM is recorded as a request. A second one of its kind ends the process. Ignored
+/// signals stay ignored. At most one per process.
 class StopOnSignal {
  public:
   StopOnSignal();

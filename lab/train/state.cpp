@@ -18,7 +18,7 @@ NamedTensors state_of(const torch::nn::Module& module) {
 void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
                 const std::string& file) {
   const NamedTensors mine = state_of(module);
-  // Check all of it first: a network is loaded as a whole or left alone.
+  // Check everything first, so that a network is loaded completely or not at all.
   for (const auto& [name, tensor] : mine) {
     const auto found = state.find(name);
     require(found != state.end(),

@@ -132,7 +132,8 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
     step();
   } else {
     if (!graph_) graph_ = capture([this] { step(); }, /*watched=*/processes_ != nullptr);
-    // The sums inside are not seen one by one: a process that does not come this far is told by this one.
+    // Sums inside a replayed graph are not counted one by one. Count the replay, so that others see how far this
+    // process has come.
     if (processes_ != nullptr) processes_->heart().begin_sum();
     graph_->replay();
   }
@@ -209,7 +210,7 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
 }
 
 Readings TrainingStep::read() const {
-  // Behind a sum that another process does not join, this waits for ever: let it be seen.
+  // This hangs if another process does not join a sum, so let the heartbeat watch it.
   std::optional<Heartbeat::Waiting> waiting;
   if (processes_ != nullptr) waiting.emplace(processes_->heart());
   const Tensor here = meter_.cpu();

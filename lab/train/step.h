@@ -14,7 +14,7 @@
 
 namespace keel::lab {
 
-/// What the steps leave on the device: sums since start_interval().
+/// Measurements of the steps since start_interval(), kept on the device.
 struct Readings {
   double loss_sum = 0;
   double error_sum = 0;      ///< wrong answers
@@ -27,15 +27,14 @@ struct Batch {
   torch::Tensor images, labels;
 };
 
-/// One training step: augmentation, forward, backward, optimiser, measurements. It never waits for
-/// the device; the host only sets what the step reads (which images, which rate). On CUDA the first
-/// steps run as they are, then the step is captured and replayed: the same operations on the same
-/// numbers.
+/// One training step: augmentation, forward, backward, optimiser, measurements. It never synchronises; the host only sets
+/// its inputs (which images, which rate). On CUDA the first steps run directly. Then the step is captured and replayed, with
+/// the same operations on the same numbers.
 ///
-/// From the first step with a non-finite loss or gradient on, parameters stay as they are.
+/// From the first step with a non-finite loss or gradient on, parameters no longer change.
 ///
-/// Of several processes each takes its part of every batch. Gradients, loss and errors are summed, so
-/// that all of them make the same step and read the same numbers: those of one process with the batch.
+/// With several processes each takes its part of every batch. Gradients, loss and errors are summed, so that all processes
+/// take the same step and read the same numbers as one process with the whole batch.
 class TrainingStep {
  public:
   static constexpr std::int64_t kStepsBeforeCapture = 4;
@@ -59,11 +58,11 @@ class TrainingStep {
   void start_interval();
   void restore(const Readings& readings);
 
-  /// The parts of a step, for whoever looks for the place where it went wrong.
+  /// The parts of a step, for diagnose().
   void select(std::int64_t batch);
   Batch selected() const;
   torch::Tensor forward(const torch::Tensor& images);
-  /// The mean over the batch; of several processes, this one's share of it.
+  /// The mean over the batch. With several processes, this one's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
 
   ResNet& model() { return model_; }
@@ -101,19 +100,18 @@ class TrainingStep {
   std::unique_ptr<StepGraph> graph_;
 };
 
-/// Whether steps of these options end in the kernels of fused_step.h on that device. Of several processes they do not:
-/// those sum gradients parameter by parameter.
+/// Whether steps with these options use the kernels of fused_step.h on that device. Several processes do not, because they
+/// sum gradients parameter by parameter.
 bool uses_fused_step(const TrainOptions& options, torch::Device device, const Processes* processes);
 
 /// Whether steps of these options are captured on that device.
 bool uses_graph(const TrainOptions& options, torch::Device device);
 
-/// "auto" is CUDA where there is one. `index`: which of a machine's, a process's LOCAL_RANK. Throws
-/// keel::Error where CUDA is asked for and is not there.
+/// "auto" means CUDA if available. `index` is the GPU's number, a process's LOCAL_RANK. Throws keel::Error if CUDA is asked
+/// for and not available.
 torch::Device device_of(const TrainOptions& options, std::int64_t index = 0);
 
-/// LibTorch's settings for a run's precision, as they were before when this goes. Throws keel::Error where the device
-/// cannot compute in it.
+/// Scope with LibTorch's settings for a run's precision. Throws keel::Error if the device does not support it.
 class Precision {
  public:
   Precision(const TrainOptions& options, torch::Device device);

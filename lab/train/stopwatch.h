@@ -36,8 +36,8 @@ class Stopwatch {
   bool running_ = false;
 };
 
-/// Images a second over several laps. The first one, in which memory is taken, algorithms are chosen
-/// and graphs are captured, counts only as long as it is alone.
+/// Images per second over several laps. The first lap, in which memory is allocated, algorithms are chosen and graphs are
+/// captured, counts only until there is a second one.
 class Throughput {
  public:
   void add(double images, double seconds) {

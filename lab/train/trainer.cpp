@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using torch::Tensor;
 
-/// Of one value there is no variance. The first norm has more: its images are no smaller than 4 x 4.
+/// A single value has no variance. The first norm has more values, since images are at least 4 x 4.
 void require_variance(const TrainOptions& options, const DataSet& data, std::int64_t processes) {
   const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
                      width = last_size(options.model, data.train.pixels.size(3)),
@@ -66,7 +66,7 @@ ResNet fresh_model(const TrainOptions& options, torch::Device device, Processes*
   return model;
 }
 
-/// What must be the same on all processes: everything that changes a number or the order of sums.
+/// The options that must be equal on all processes: all that affect numbers or the order of sums.
 nlohmann::json shared_settings(const TrainOptions& options, const DataSet& data) {
   nlohmann::json settings = to_json(options);
   for (const char* own : {"run", "resume", "keep", "path", "threads"}) settings.erase(own);
@@ -243,8 +243,8 @@ class Run {
     return evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
   }
 
-  /// With statistics made again. Training goes on with its own; where it is over, the new ones stay, for
-  /// the last checkpoint.
+  /// Evaluates with recomputed statistics. Training continues with its own. At the end of training the recomputed ones
+  /// stay, for the last checkpoint.
   void evaluate_recalibrated(EpochRecord& record) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::pair<Tensor, Tensor>> own;
@@ -265,7 +265,7 @@ class Run {
     result_.recalibration_seconds += record.recalibration_seconds;
   }
 
-  /// Reads what the device measured. False: the run has failed.
+  /// Reads the device's measurements. Returns false if the run has failed.
   bool log() {
     const Readings readings = training_.read();
     stop_agreed_ = readings.stop;
@@ -296,7 +296,7 @@ class Run {
     if (readings.good_steps == at_.step) return false;
     throughput_.add(double(timed_steps_ * options_.batch), watch_.lap());
     const std::int64_t bad = readings.good_steps;  // counted from 0
-    training_.select(bad % per_epoch_);  // every epoch ends with a look, so it is this one
+    training_.select(bad % per_epoch_);  // each epoch ends with a check, so it is in this one
     result_.failure = diagnose(training_, bad + 1);
     result_.status = "failed";
     observer_.on_failure(*result_.failure);
@@ -304,8 +304,8 @@ class Run {
     return true;
   }
 
-  /// One process alone stops when told to; several when all have seen, in the same step's sums, that one
-  /// was told. On a GPU nobody waits to look before the next record.
+  /// A single process stops as soon as it is told to. Several stop once all have seen the request in the same step's sums;
+  /// on a GPU they look only at the next record, to avoid synchronising.
   bool stop_wanted() const { return processes_ == nullptr ? signals_.requested() : stop_agreed_; }
   void look_for_stop() {
     processes_->at(at_.step);
@@ -317,7 +317,7 @@ class Run {
     result_.status = "interrupted";
   }
 
-  /// False: the run turned out to have failed, and nothing was saved.
+  /// Returns false, without saving, if the run turns out to have failed.
   bool save() {
     if (!keeps_) return true;
     watch_.pause();
@@ -327,7 +327,8 @@ class Run {
     at_.interval_error_sum = readings.error_sum;
     at_.interval_gradient_norm = readings.gradient_norm;
     if (is_first()) write_checkpoint();
-    if (processes_ != nullptr) processes_->meet();  // a slow disk is no missing process
+    if (processes_ != nullptr)
+      processes_->meet();  // a slow disk must not look like a missing process
     watch_.go();
     return true;
   }
@@ -435,7 +436,7 @@ Result train(const TrainOptions& given, const DataSet& data, Observer& observer,
     }
     const Result result =
         Run(options, data, processes.is_first() ? observer : nobody, &processes).run();
-    processes.meet();  // nobody leaves, and takes the store along, while another still reads
+    processes.meet();  // rank 0 hosts the store, so it must not leave while others still read
     return result;
   } catch (const ProcessError&) {
     throw;

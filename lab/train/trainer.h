@@ -17,7 +17,7 @@
 
 namespace keel::lab {
 
-/// What a run is, known before its first step.
+/// The description of a run, known before its first step.
 struct RunInfo {
   TrainOptions options;  ///< resolved: the data's classes, the device
   std::string device;    ///< "cpu", or the GPU's name
@@ -51,13 +51,13 @@ struct EpochRecord {
   double train_loss = 0, train_error = 0;
   double test_loss = 0, test_error = 0;  ///< NaN: not evaluated after this one
   double seconds = 0;                    ///< training and evaluation
-  /// With running statistics made again (options.recalibrate), and the seconds that this took: making
-  /// them and evaluating a second time. NaN: not done.
+  /// With recomputed running statistics (options.recalibrate), and the seconds that recomputing and the second evaluation
+  /// took. NaN means not done.
   double recalibrated_test_loss = kNotDone, recalibrated_test_error = kNotDone;
   double recalibration_seconds = kNotDone;
 };
 
-/// Where a run went wrong for good.
+/// Where a run failed.
 struct Failure {
   std::int64_t step = 0;  ///< the first step, counted from 1, with a non-finite loss or gradient
   std::string where;      ///< "loss", or "gradient of PARAMETER"
@@ -81,8 +81,7 @@ struct Result {
   double recalibration_seconds =
       0;  ///< of them: statistics made again, and the evaluations with them
   std::optional<Failure> failure;
-  /// Why the last checkpoint, with what the run has come to, is not on the disk. Empty: it is, or none
-  /// was asked for.
+  /// Why the last checkpoint could not be written. Empty if it was written or not asked for.
   std::string unsaved;
 };
 
@@ -90,7 +89,7 @@ struct Result {
 nlohmann::json to_json(const Failure& failure);
 nlohmann::json to_json(const Result& result);
 
-/// Told of everything that happens in a run, on the calling thread. Exceptions end the run.
+/// Receives all events of a run, on the calling thread. An exception ends the run.
 struct Observer {
   virtual ~Observer() = default;
   virtual void on_start(const RunInfo&) {}
@@ -100,34 +99,31 @@ struct Observer {
   virtual void on_layer(const LayerState&, std::int64_t /*step*/) {}
   virtual void on_failure(const Failure&) {}
   virtual void on_checkpoint(const std::filesystem::path&, std::int64_t /*step*/) {}
-  /// What people should know and no run should stop for: a checkpoint skipped, a full disk.
+  /// A warning that does not stop the run, such as a skipped checkpoint or a full disk.
   virtual void on_message(const std::string&) {}
   virtual void on_finish(const Result&) {}
 };
 
 /// Trains a network.
 ///
-/// - Writes checkpoints/ and spectrum.json into options.run and nothing else: config, metrics and
-///   result are the observer's.
-/// - SIGINT and SIGTERM end the run after the step it is in, with a checkpoint; a second one ends the
-///   process. The handlers are there only while this function runs.
-/// - options.resume: goes on from the newest good checkpoint, or from the start where there is none.
-///   On the CPU the result is, to the last bit, that of a run never interrupted.
-/// - options.recalibrate: each evaluation is made twice, with the running statistics as training left them and with
-///   statistics made again. Training goes on with its own, to the last bit as without; the last checkpoint
-///   has the new ones, and says so.
-/// - A step with a non-finite loss or gradient changes no parameter and ends the run, failed.
+/// - Writes only checkpoints/ and spectrum.json into options.run. The observer writes config, metrics and result.
+/// - SIGINT and SIGTERM end the run after the current step, with a checkpoint. A second one ends the process. The handlers
+///   are installed only while this function runs.
+/// - options.resume continues from the newest good checkpoint, or starts anew if there is none. On the CPU the result is
+///   bitwise that of an uninterrupted run.
+/// - options.recalibrate evaluates twice, with the running statistics of training and with recomputed ones. Training
+///   continues with its own and is bitwise unaffected. The last checkpoint has the recomputed statistics, and says so.
+/// - A step with a non-finite loss or gradient changes no parameter and ends the run as failed.
 /// - Errors (options, data, memory) are thrown.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer);
 
-/// One of several processes that train together. Each is given the same options (but for those that
-/// change no number) and the same data, and takes its part of every batch; the run is that of one
-/// process with the same options, to rounding.
+/// Trains as one of several processes. Each gets the same data and the same options (except those that do not affect the
+/// numbers) and takes its part of every batch. Up to rounding, the run is that of one process with the same options.
 ///
-/// - Only process 0's observer is told anything, and only process 0 writes. The others need neither folder
-///   nor checkpoint: they get the start from process 0. A run can be resumed with any number of processes.
-/// - A signal to one ends the run on all, after the same step (on a GPU: at the next record).
-/// - ProcessError: another process is gone, hangs or was told something else; the message names it.
+/// - Only rank 0 writes and calls its observer. The others need neither folder nor checkpoint: rank 0 sends them the
+///   initial state. A run can be resumed with any number of processes.
+/// - A signal to one process ends the run on all, after the same step (on a GPU at the next record).
+/// - Throws ProcessError, which names the process, if another process is gone, hangs or has other options.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer,
              Processes& processes);
 
@@ -138,14 +134,13 @@ struct Evaluation {
   double images_per_second = 0;
 };
 
-/// Runs the network on the images as evaluation in training does: running statistics, no
-/// augmentation. `options` gives device, precision, order and batch; the data set, what to
-/// normalise by.
+/// Runs the network on the images as training's evaluation does: running statistics, no augmentation. Device, precision,
+/// memory order and batch size come from `options`, the normalisation from the data set.
 Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
                     const TrainOptions& options);
 
-/// The same with running statistics made again first, from options.recalibrate batches of the data's
-/// training images: a stream of their own for each `step`. The model keeps them.
+/// The same after recomputing the running statistics from options.recalibrate batches of the training images, with random
+/// numbers that depend on `step`. The model keeps the new statistics.
 Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataSet& data,
                                  const TrainOptions& options, std::int64_t step);
 

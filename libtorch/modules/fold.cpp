@@ -1,4 +1,4 @@
-// Evaluation without a layer: A (x - mean) + bias joins the linear layer before it.
+// Folds a layer in evaluation, A (x - mean) + bias, into the convolution or linear layer before it.
 
 #include <typeinfo>
 
@@ -18,7 +18,7 @@ void WhiteningImpl::require_evaluation(const char* what) const {
               is_training() ? "in training mode" : "without running statistics");
 }
 
-/// `before` is a `Plain` and nothing more: what else a layer holds or derives may change its output.
+/// `before` must be exactly a `Plain`: a subclass or extra state could change its output.
 template <typename Plain>
 void require_plain(const std::string& name, const Plain& before, const char* kind) {
   const auto refuse = [&](const std::string& got) {
@@ -35,7 +35,7 @@ void require_plain(const std::string& name, const Plain& before, const char* kin
                     before.weight.scalar_type());
 }
 
-/// Fills `after`, which is like the layer before with a bias, in float64.
+/// Fills `after`, a copy of the layer before that has a bias. Computes in float64.
 template <typename Layer>
 Layer WhiteningImpl::folded(Layer after, const Tensor& before_weight,
                             const Tensor& before_bias) const {

@@ -1,5 +1,3 @@
-// The layers by name: each is its map.
-
 #include "keel/torch/nn.h"
 
 namespace keel::nn {

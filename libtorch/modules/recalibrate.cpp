@@ -14,17 +14,17 @@ namespace keel::nn {
 using torch::Tensor;
 using torch::nn::Module;
 
-/// One norm while its statistics are made again. Whatever is not kept is as it was when this goes.
+/// Resets one norm's statistics so that they can be recomputed. The destructor restores whatever keep() does not keep.
 class Recalibration {
  public:
-  /// Made in two steps, so that what throws in the second is undone too.
+  /// Delegates to the default constructor, so that the destructor also runs if this body throws.
   Recalibration(Module& module, const RecalibrateOptions& options) : Recalibration() {
     for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
       if (!buffer.value().defined()) continue;
       if (buffer.key() == "num_batches_tracked")
         count_ = buffer.value();
       else if (buffer.key().rfind("running_", 0) != 0)
-        continue;  // no statistic
+        continue;
       before_.emplace_back(buffer.value(), buffer.value().clone());
     }
     if (!count_.defined()) return;
@@ -41,7 +41,7 @@ class Recalibration {
       take_of(module.as<torch::nn::BatchNorm3dImpl>());
     }
     if (!is_norm()) return;
-    // The first batch has all the weight. Zeros, so that not even a NaN is left of what was there.
+    // The first batch gets all the weight. Zeroing removes a NaN, which would survive even a weight of 0.
     for (auto& [buffer, value] : before_) buffer.zero_();
     module.train();
   }
@@ -57,18 +57,18 @@ class Recalibration {
     for (auto& [buffer, value] : before_) {
       try {
         buffer.copy_(value);
-      } catch (const c10::Error&) {  // the device is gone, or so, as the error on its way says
+      } catch (const c10::Error&) {  // e.g. a lost device: the error already in flight reports it
       }
     }
   }
 
   bool is_norm() const { return bool(restore_momentum_); }
-  /// The new statistics are good, where there are any.
+  /// Keeps the new statistics, if the norm has seen a batch.
   void keep() { keeps_ = count_.item<std::int64_t>() > 0; }
 
  private:
   Recalibration() = default;
-  /// An optional of LibTorch's own, or of the standard library: that depends on its version.
+  /// `Optional` is c10::optional or std::optional, depending on LibTorch's version.
   template <typename Optional>
   void take(Optional& momentum) {
     restore_momentum_ = [&momentum, before = momentum] { momentum = before; };
@@ -79,7 +79,7 @@ class Recalibration {
     if (layer != nullptr) take(layer->options.momentum());
   }
 
-  std::vector<std::pair<Tensor, Tensor>> before_;  ///< buffers, and what they held
+  std::vector<std::pair<Tensor, Tensor>> before_;  ///< buffers and their previous contents
   Tensor count_;
   std::function<void()> restore_momentum_;
   WhiteningImpl* whitening_ = nullptr;
@@ -89,7 +89,7 @@ class Recalibration {
 
 namespace {
 
-/// Who was training, parents before their children: each call of train() reaches those below.
+/// Restores every module's training mode. Parents come first, because train() also sets their children.
 class Modes {
  public:
   explicit Modes(Module& model) : modes_{{&model, model.is_training()}} {
@@ -102,7 +102,7 @@ class Modes {
     for (const auto& [module, training] : modes_) module->train(training);
   }
 
-  std::set<Module*> modules() const {  // each once, wherever it is used
+  std::set<Module*> modules() const {  // a shared module counts once
     std::set<Module*> all;
     for (const auto& mode : modes_) all.insert(mode.first);
     return all;

@@ -16,7 +16,7 @@ using ops::variable_list;
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 
-/// What backward asks for and no tensor holds.
+/// The non-tensor state that backward needs.
 struct Settings : torch::CustomClassHolder {
   std::int64_t groups;
   std::string map, rule;
@@ -28,7 +28,7 @@ struct Settings : torch::CustomClassHolder {
 };
 using SharedSettings = c10::intrusive_ptr<Settings>;
 
-/// Replaces a tensor by its sum over the processes. A failure says on which of them it was noticed.
+/// Replaces a tensor by its sum over the processes. An error names the rank that noticed the failure.
 void sum_over(const ProcessGroup& group, Tensor& tensor) {
   try {
     group.sum(tensor);
@@ -40,8 +40,8 @@ void sum_over(const ProcessGroup& group, Tensor& tensor) {
   }
 }
 
-/// `count` (1), the samples of all processes, are enough for statistics. On a GPU nobody waits to look: no samples
-/// give NaN there, and one gives zeros.
+/// Checks that `count` (1), the number of samples in all processes, is enough for statistics. On a GPU this would stall
+/// the host, so it is not checked there: no samples give NaN, and one sample gives zeros.
 void check_samples(const ProcessGroup& group, const Tensor& count) {
   if (!count.is_cpu()) return;
   const double samples = count.item<double>();
@@ -50,7 +50,7 @@ void check_samples(const ProcessGroup& group, const Tensor& count) {
                     std::int64_t(samples), " in ", group.size(), " processes");
 }
 
-/// The partial moments of all processes, and the shift they are about.
+/// The sum of all processes' partial moments, and the shift that was subtracted.
 std::pair<Tensor, Tensor> moments_of_all(const Tensor& input, const Settings& set) {
   Tensor shift;
   if (input.scalar_type() == at::kDouble) {
@@ -103,11 +103,12 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
     Tensor gate = saved[2].defined() ? saved[2].detach() : saved[2];
     const auto capsule = ctx->saved_data["set"].toCapsule();
     const auto& set = static_cast<const Settings&>(*capsule);
-    // No gradient here is no reason to stay away: others wait, and their losses depend on this input.
+    // Take part even without a gradient: other processes wait for the sum, and their losses depend on this input.
     Tensor grad = grads[0].defined() ? grads[0] : torch::zeros_like(input);
     variable_list input_grads(5);
-    if (ctx->saved_data["has_residual"].toBool()) {  // its gradient then serves the passes as well
-      if (gate.defined()) grad = ops::rectified(grad, gate);
+    if (ctx->saved_data["has_residual"]
+            .toBool()) {  // the residual's gradient is already masked by ReLU
+      if (gate.defined()) grad = ops::relu_mask(grad, gate);
       input_grads[3] = grad;
       gate = Tensor();
     }
@@ -131,14 +132,14 @@ struct SynchronisedWhitenNode : torch::autograd::Function<SynchronisedWhitenNode
 Whitened synchronised_whiten(const Tensor& input, const Tensor& weight, const Tensor& bias,
                              std::int64_t groups, const LayerMap& map, const SpectralRule& rule,
                              bool relu, const Tensor& residual, const ProcessGroup& group) {
-  // Before the first sum: an error in one process should be one in all.
+  // Check before the first sum, so that all processes fail together.
   ops::check_activations("keel::whiten", "input", input, groups);
   ops::check_channels("keel::whiten", "weight", weight, input);
   ops::check_channels("keel::whiten", "bias", bias, input);
   ops::check_like("keel::whiten", "residual", residual, input);
   const auto set =
       c10::make_intrusive<Settings>(groups, to_string(map), to_string(rule), relu, group);
-  // Converting outside the node lets each gradient come back in its own type.
+  // Convert outside the node, so that autograd returns each gradient in its parameter's type.
   const auto w = if_defined(ops::in_statistics_type(weight, input)),
              b = if_defined(ops::in_statistics_type(bias, input)), r = if_defined(residual);
   const auto run = [&]() -> variable_list {

@@ -84,7 +84,7 @@ Tensor WhiteningImpl::forward_then(Activation activation, const Tensor& input,
   if (!is_training() && running_mean.defined())
     return ops::affine(input, evaluation_matrix(ops::compute_type(input.scalar_type())),
                        running_mean, ops::if_defined(bias), relu, ops::if_defined(residual));
-  // SyncBatchNorm's habit: a layer in evaluation keeps to itself.
+  // Like SyncBatchNorm, a layer in evaluation does not communicate.
   const ProcessGroup processes = is_training() ? options.process_group : ProcessGroup();
   const std::int64_t samples = ops::samples_of(input) * processes.size();
   if (samples > 1 && samples < *options.group_size && !warned_of_few_samples_) {
@@ -133,7 +133,7 @@ void WhiteningImpl::to(torch::Device device, torch::Dtype type, bool non_blockin
 }
 
 void WhiteningImpl::to(torch::Dtype type, bool non_blocking) {
-  // Module::to converts every buffer; a count is no quantity to be rounded.
+  // Module::to would convert this integer counter too, and a half-precision type would round it.
   const Tensor count = num_batches_tracked.defined() ? num_batches_tracked.clone() : Tensor();
   Module::to(type, non_blocking);
   if (count.defined()) num_batches_tracked.set_data(count);

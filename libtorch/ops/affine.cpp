@@ -29,12 +29,12 @@ Tensor affine_kernel(const Tensor& input, const Tensor& matrix, const Optional<T
   const std::int64_t groups = matrix.size(0);
   const Tensor x = in_order(input, order), output = empty_activations(input, order);
   const Tensor a = readable(in_statistics_type(matrix, input));
-  const Tensor k = prepared(center, input), b = prepared(bias, input),
+  const Tensor k = channel_statistics(center, input), b = channel_statistics(bias, input),
                r = in_order_if_any(residual, order);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kAffine, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
-    on_device_of(x, KEEL_TWINS(affine<T>), matrices<const A>(a), data_or_null<const A>(k),
+    on_device_of(x, KEEL_STAGE(affine<T>), matrices<const A>(a), data_or_null<const A>(k),
                  data_or_null<const A>(b), activations<const T>(x, groups, order),
                  activations<T>(output, groups, order).plus(core_data<T>(r)).with_relu(relu));
   });
@@ -47,13 +47,13 @@ Tensor affine_meta(const Tensor& input, const Tensor& matrix, const Optional<Ten
   return empty_activations(input, order_of(input));
 }
 
-/// The way back is made of affine itself, cross_moments and ReLU's: derivatives go to any order.
+/// Backward consists of differentiable operators (affine, cross_moments, ReLU's mask), so derivatives go to any order.
 variable_list affine_backward(const GraphNode::Pass& pass, Order order, bool statistics,
                               bool has_bias) {
   const Tensor &input = pass.saved[0], &matrix = pass.saved[1], &center = pass.saved[2],
                &output = pass.saved[3];
   Tensor grad_output = in_order(pass.grads[0], order);
-  if (output.defined()) grad_output = rectified(grad_output, output.detach());
+  if (output.defined()) grad_output = relu_mask(grad_output, output.detach());
   variable_list grads(5);
   if (pass.wanted(4)) grads[4] = grad_output;
   if (pass.wanted(0)) grads[0] = affine(grad_output, matrix.mT(), {}, {});
@@ -66,7 +66,7 @@ variable_list affine_backward(const GraphNode::Pass& pass, Order order, bool sta
   return grads;
 }
 
-/// matrix (input - center) + bias is linear in matrix, and in all the others together.
+/// matrix (input - center) + bias is linear in `matrix`, and jointly linear in the other arguments.
 Tensor affine_tangent(const Tensor& input, const Tensor& matrix, const Tensor& center,
                       const Tensor& bias) {
   Tensor tangent;
@@ -77,8 +77,7 @@ Tensor affine_tangent(const Tensor& input, const Tensor& matrix, const Tensor& c
                      if_defined(tangent_of(bias)));
   }
   if (const Tensor along = tangent_of(matrix); along.defined()) {
-    const Tensor turned = affine(primal_of(input), along, if_defined(primal_of(center)), {});
-    tangent = tangent.defined() ? tangent + turned : turned;
+    tangent = plus(tangent, affine(primal_of(input), along, if_defined(primal_of(center)), {}));
   }
   return tangent;
 }
@@ -86,17 +85,17 @@ Tensor affine_tangent(const Tensor& input, const Tensor& matrix, const Tensor& c
 Tensor affine_autograd(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
                        const Optional<Tensor>& bias, bool relu, const Optional<Tensor>& residual) {
   check_affine(input, matrix, center, bias, residual);
-  // Converting outside the node lets each gradient come back in its own type.
+  // Convert outside the node, so that autograd returns each gradient in its argument's type.
   const Tensor a = in_statistics_type(matrix, input),
                k = in_statistics_type(or_undefined(center), input),
                b = in_statistics_type(or_undefined(bias), input);
   const Tensor r = or_undefined(residual);
   if ((relu || r.defined()) && has_tangent(variable_list{input, a, k, b, r}))
-    return ended(affine(input, a, if_defined(k), if_defined(b)), relu, r);
+    return add_residual_and_relu(affine(input, a, if_defined(k), if_defined(b)), relu, r);
   const Tensor output =
       affine.below_autograd(input, a, if_defined(k), if_defined(b), relu, residual);
   if (!needs_graph({input, a, k, b, r})) return output;
-  // With constant statistics (a frozen layer) nothing of the activations' size is kept.
+  // With constant statistics (a frozen layer) nothing of the activations' size is saved.
   const bool statistics = needs_backward(variable_list{a, k, b});
   record({.name = kAffine,
           .inputs = {input, a, k, b, r},

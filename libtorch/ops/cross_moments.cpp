@@ -1,4 +1,4 @@
-// The sums that the gradients of affine.cpp and of a whole layer start from.
+// Cross moments of two sets of activations. The gradients of affine and of a whole layer start from them.
 
 #include "activation_tensors.h"
 #include "autograd.h"
@@ -25,12 +25,12 @@ Tensors<2> cross_moments_kernel(const Tensor& left, const Tensor& right,
   check_cross_moments(left, right, center, groups);
   const Order order = order_of(right);
   const Tensor l = in_order(left, order), r = in_order(right, order);
-  const Tensor k = prepared(center, left);
+  const Tensor k = channel_statistics(center, left);
   const Tensor sum = empty_channels(left), cross = empty_group_matrices(left, groups);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, l.scalar_type(), kCrossMoments, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
-    on_device_of(l, KEEL_TWINS(cross_moments<T>), activations<const T>(l, groups, order),
+    on_device_of(l, KEEL_STAGE(cross_moments<T>), activations<const T>(l, groups, order),
                  activations<const T>(r, groups, order), data_or_null<const A>(k),
                  sum.data_ptr<A>(), matrices<A>(cross));
   });
@@ -43,18 +43,18 @@ Tensors<2> cross_moments_meta(const Tensor& left, const Tensor& right,
   return {empty_channels(left), empty_group_matrices(left, groups)};
 }
 
-/// The way back is made of affine, whose way back is made of this: derivatives go to any order.
+/// Backward consists of affine, whose backward uses cross_moments, so derivatives go to any order.
 variable_list cross_moments_backward(const GraphNode::Pass& pass) {
   const Tensor &dL_dsum = pass.grads[0], &dL_dcross = pass.grads[1];
   const Tensor &left = pass.saved[0], &right = pass.saved[1], &center = pass.saved[2],
                &sum = pass.saved[3];
-  if (!dL_dcross.defined()) return {spread_over(left, dL_dsum), Tensor(), Tensor()};
+  if (!dL_dcross.defined()) return {expand_channels(left, dL_dsum), Tensor(), Tensor()};
   return {affine(right, dL_dcross, if_defined(center), if_defined(dL_dsum)),
           affine(left, dL_dcross.mT(), {}, {}),
           center.defined() ? -transposed_times(dL_dcross, sum) : Tensor()};
 }
 
-/// sum left (right - center)^T is linear in left, and in right and center together.
+/// sum left (right - center)^T is linear in `left`, and jointly linear in `right` and `center`.
 variable_list cross_moments_tangents(const Tensor& left, const Tensor& right, const Tensor& center,
                                      std::int64_t groups) {
   Tensor sum, cross;
@@ -64,11 +64,9 @@ variable_list cross_moments_tangents(const Tensor& left, const Tensor& right, co
   Tensor along = tangent_of(right);
   const Tensor about = tangent_of(center);
   if (!along.defined() && about.defined()) along = at::zeros_like(left);
-  if (along.defined()) {
-    const Tensor other =
-        std::get<1>(cross_moments(primal_of(left), along, if_defined(about), groups));
-    cross = cross.defined() ? cross + other : other;
-  }
+  if (along.defined())
+    cross =
+        plus(cross, std::get<1>(cross_moments(primal_of(left), along, if_defined(about), groups)));
   return {sum, cross};
 }
 

@@ -18,13 +18,13 @@ constexpr const char* kEigh = "keel::eigh";
 
 Tensors<2> eigh_kernel(const Tensor& matrix, StringView rule, bool descending) {
   check_matrices(kEigh, matrix);
-  parsed(gradient_rule, kEigh, rule);  // a bad rule is an error now, not in some backward
+  parsed(gradient_rule, kEigh, rule);  // report a bad rule now, not in backward
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
   const EighOrder order = descending ? EighOrder::descending : EighOrder::ascending;
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigh, [&] {
-    on_device_of(input, KEEL_TWINS(eigh<scalar_t>), matrices<const scalar_t>(input),
+    on_device_of(input, KEEL_STAGE(eigh<scalar_t>), matrices<const scalar_t>(input),
                  values.data_ptr<scalar_t>(), matrices<scalar_t>(vectors), order, nullptr);
   });
   return {values.to(type), vectors.to(type)};
@@ -36,14 +36,15 @@ Tensors<2> eigh_meta(const Tensor& matrix, StringView rule, bool /*descending*/)
   return {empty_values(matrix), empty_matrices(matrix)};
 }
 
-/// An output of the matrix's shape: its gradient goes straight to the matrix. Without memory, except where an outer
-/// functorch.grad has to find the way to the matrix too.
+/// An extra output of the matrix's shape whose gradient goes straight to the matrix. It needs no memory, except under
+/// functorch, where an outer grad must also find its way to the matrix.
 Tensor tie_to(const Tensor& matrix) {
   using c10::DispatchKey;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const bool layered =
+  const bool under_functorch =
       c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode);
-  return layered ? matrix.view_as(matrix) : matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
+  return under_functorch ? matrix.view_as(matrix)
+                         : matrix.new_empty({1}).expand_symint(matrix.sym_sizes());
 }
 
 variable_list eigh_gradient(const GraphNode::Pass& pass, const std::string& rule) {
@@ -55,7 +56,7 @@ variable_list eigh_gradient(const GraphNode::Pass& pass, const std::string& rule
       std::holds_alternative<Masked>(gradient_rule(rule)))
     dL_dmatrix = with_second_at_repeats(dL_dmatrix, outputs[2], outputs[0], outputs[1],
                                         if_defined(grads[0]), if_defined(grads[1]), rule);
-  return {grads[2].defined() ? dL_dmatrix + grads[2] : dL_dmatrix};
+  return {plus(dL_dmatrix, grads[2])};
 }
 
 variable_list eigh_tangents(const Tensor& along, const Tensor& values, const Tensor& vectors,
@@ -72,7 +73,7 @@ variable_list eigh_tangents(const Tensor& along, const Tensor& values, const Ten
 Tensors<2> eigh_autograd(const Tensor& matrix, StringView rule, bool descending) {
   check_matrices(kEigh, matrix);
   if (!needs_graph({matrix})) return eigh.below_autograd(matrix, rule, descending);
-  // Converting outside the node keeps the eigenvectors that backward needs in the computing type.
+  // Convert outside the node, so that backward gets the eigenvectors in the compute type.
   const Tensor m = in_compute_type(matrix);
   const auto [values, vectors] = eigh.below_autograd(m, rule, descending);
   const Tensor tie = tie_to(m);

@@ -35,7 +35,7 @@ Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
   if (dL_dvectors.defined()) dL_dvectors = readable(dL_dvectors);
   const Tensor dL_dmatrix = empty_matrices(v);
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kEighBackward, [&] {
-    on_device_of(v, KEEL_TWINS(eigh_backward<scalar_t>), chosen, l.data_ptr<scalar_t>(),
+    on_device_of(v, KEEL_STAGE(eigh_backward<scalar_t>), chosen, l.data_ptr<scalar_t>(),
                  matrices<const scalar_t>(v), data_or_null<const scalar_t>(dL_dvalues),
                  matrices<const scalar_t>(dL_dvectors), matrices<scalar_t>(dL_dmatrix));
   });
@@ -55,7 +55,7 @@ Tensor eigh_backward_autograd(const Optional<Tensor>& grad_values,
   if (!needs_graph({dL_dvalues, dL_dvectors, values, vectors}))
     return eigh_backward.below_autograd(grad_values, grad_vectors, values, vectors, rule);
   const GradientRule chosen = checked_rule(grad_values, grad_vectors, values, vectors, rule);
-  const WithoutAutocast in_its_type;  // no mask knows of the rounding to half
+  const WithoutAutocast in_its_type;  // the rules' masks do not account for rounding to half
   return gradient_rule_formula(chosen, in_compute_type(values), in_compute_type(vectors),
                                in_compute_type(dL_dvalues), in_compute_type(dL_dvectors))
       .to(vectors.scalar_type());

@@ -10,8 +10,8 @@ namespace {
 
 constexpr const char* kKabsch = "keel::kabsch";
 
-/// The largest power of two that is no larger than the largest of `numbers` over `dims`, 1 where all are zero: what is divided
-/// by it can be multiplied without leaving the type's range. No derivative goes through it.
+/// A scale that brings `numbers` into a range where products neither overflow nor underflow: the largest power of two that
+/// does not exceed their largest magnitude over `dims`, or 1 if all are zero. Not differentiated.
 Tensor unit_of(const Tensor& numbers, at::IntArrayRef dims) {
   const Tensor given = numbers.detach();
   if (given.sym_numel() == 0) return at::ones_like(given.sum(dims, /*keepdim=*/true));
@@ -20,7 +20,7 @@ Tensor unit_of(const Tensor& numbers, at::IntArrayRef dims) {
   return (largest + (largest == 0)).clamp(least, 1 / least).log2().floor().exp2();
 }
 
-/// Made of differentiable operators: its own gradient is theirs.
+/// Consists of differentiable operators, so it needs no gradient of its own.
 Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tensor>& weights,
                            bool scale) {
   check_rectangles(kKabsch, P);
@@ -36,12 +36,12 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
     w = w / unit_of(w, {-1});
     counts = (w != 0).to(w.scalar_type()).unsqueeze(-1);
   }
-  // No weight at all gives no shares, and some rotation.
+  // If all weights are zero, all shares are zero, and any rotation fits.
   const Tensor total = w.sum(-1, /*keepdim=*/true);
   const Tensor share = divide_where((total != 0).expand_as(w), w, total.expand_as(w)).unsqueeze(-1);
   const Tensor p_mean = (share * p).sum(-2, /*keepdim=*/true);
   const Tensor q_mean = (share * q).sum(-2, /*keepdim=*/true);
-  // What lies far off and has no weight says nothing of the others' size.
+  // Points of zero weight must not affect the scale.
   const auto unit_of_all = [&](const Tensor& points) {
     return unit_of(counts.defined() ? points * counts : points, {-2, -1});
   };
@@ -55,14 +55,14 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   if (scale) {
     const Tensor spread = (weighted * from).sum({-2, -1}, /*keepdim=*/true);
     const Tensor along = (rotation * covariance).sum({-2, -1}, /*keepdim=*/true);
-    // Points that differ by rounding alone are one place.
+    // Points that differ only by rounding count as coincident.
     const double rounding = 4 * epsilon_of(p);
     const Tensor size = (share * (p / p_unit).square()).sum({-2, -1}, /*keepdim=*/true).detach();
-    const Tensor some = (spread <= rounding * rounding * size).logical_not();  // NaN stays
-    const Tensor found = divide_where(some, along, spread);  // between points of unit size
+    const Tensor some = (spread <= rounding * rounding * size).logical_not();  // keeps NaN
+    const Tensor found = divide_where(some, along, spread);  // the factor between scaled points
     const Tensor back = at::where(some, found * q_unit / p_unit, at::ones_like(found));
     factor = back.squeeze(-1).squeeze(-1);
-    // It may be no number of the type where this is one.
+    // The product may be in range where the factor itself is not.
     moved = at::where(some, found * (moved / p_unit) * q_unit, moved);
   }
   const Tensor translation = (q_mean - moved).squeeze(-2);
@@ -70,7 +70,7 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   return {rotation.to(type), translation.to(type), factor.to(type)};
 }
 
-/// What Python's keel.kabsch returns without a scale, for torch.jit.script.
+/// keel.kabsch of Python without a scale, for torch.jit.script.
 Tensors<2> rigid_motion(const Tensor& P, const Tensor& Q, const Optional<Tensor>& weights) {
   auto [rotation, translation, scale] = register_points(P, Q, weights, /*scale=*/false);
   return {rotation, translation};

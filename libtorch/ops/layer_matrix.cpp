@@ -15,7 +15,7 @@ constexpr const char* kLayerMatrix = "keel::layer_matrix";
 Tensors<4> layer_matrix_kernel(const Tensor& covariance, StringView map, StringView rule) {
   check_matrices(kLayerMatrix, covariance);
   const LayerMap chosen = parsed(layer_map, kLayerMatrix, map);
-  parsed(spectral_rule, kLayerMatrix, rule);  // a bad rule is an error now
+  parsed(spectral_rule, kLayerMatrix, rule);  // report a bad rule now, not in backward
   const auto type = covariance.scalar_type();
   const Tensor input = readable(in_compute_type(covariance));
   const Tensor result = empty_matrices(input), values = empty_values(input);
@@ -23,7 +23,7 @@ Tensors<4> layer_matrix_kernel(const Tensor& covariance, StringView map, StringV
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kLayerMatrix, [&] {
     const LayerMatrixState<scalar_t> state{values.data_ptr<scalar_t>(), matrices<scalar_t>(vectors),
                                            found.data_ptr<std::int64_t>()};
-    on_device_of(input, KEEL_TWINS(layer_matrix<scalar_t>), chosen, matrices<const scalar_t>(input),
+    on_device_of(input, KEEL_STAGE(layer_matrix<scalar_t>), chosen, matrices<const scalar_t>(input),
                  matrices<scalar_t>(result), state);
   });
   return {result.to(type), values.to(type), vectors.to(type), found};

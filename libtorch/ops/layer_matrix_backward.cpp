@@ -45,7 +45,7 @@ Tensor layer_matrix_backward_kernel(const Tensor& grad_layer_matrix, const Tenso
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kLayerMatrixBackward, [&] {
     const LayerMatrixState<scalar_t> state{l.data_ptr<scalar_t>(), matrices<scalar_t>(v),
                                            r.data_ptr<std::int64_t>()};
-    on_device_of(v, KEEL_TWINS(layer_matrix_backward<scalar_t>), chosen.map, chosen.rule,
+    on_device_of(v, KEEL_STAGE(layer_matrix_backward<scalar_t>), chosen.map, chosen.rule,
                  matrices<const scalar_t>(input), state, matrices<const scalar_t>(dL_dlayer_matrix),
                  matrices<scalar_t>(dL_dcovariance));
   });
@@ -68,7 +68,7 @@ std::string no_second_derivative(StringView map) {
 Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Tensor& covariance,
                                       const Tensor& values, const Tensor& vectors,
                                       const Tensor& rank, StringView map, StringView rule) {
-  // That one is a function of the matrix, whose gradient can be differentiated again.
+  // These maps are spectral functions, whose gradient can be differentiated again.
   if (needs_graph({grad_layer_matrix, covariance}) && is_twice_differentiable(map, rule))
     return spectral_backward(grad_layer_matrix, covariance, values, vectors, rank, "inv_sqrt",
                              "full", rule);

@@ -14,21 +14,23 @@ constexpr char kNoSecondTangent[] =
     "or "
     "keel::eigh, which have one";
 
-/// A covariance and the way it moves, and what forward made of it.
-struct Moving {
+/// A covariance, its tangent `along`, and the results of forward.
+struct TangentInputs {
   Tensor along, covariance, layer_matrix, values, vectors, rank;
   SpectralRule rule;
 
-  /// How a function of M over the kept eigenvalues moves: every pair has one factor, so back is forth.
+  /// The tangent of a function of M over the kept eigenvalues. Each pair has one factor, so the map is its own adjoint.
   Tensor of_function(const char* function, const Tensor& matrix_along) const {
     return spectral_backward(matrix_along, covariance, values, vectors, rank, function, "full",
                              to_string(rule));
   }
 };
 
-Tensor tangent_of_map(const Zca&, const Moving& m) { return m.of_function("inv_sqrt", m.along); }
+Tensor tangent_of_map(const Zca&, const TangentInputs& m) {
+  return m.of_function("inv_sqrt", m.along);
+}
 
-Tensor tangent_of_map(const PcaDenoising& map, const Moving& m) {
+Tensor tangent_of_map(const PcaDenoising& map, const TangentInputs& m) {
   const Tensor lower = m.covariance.tril(), c = lower + m.covariance.tril(-1).mT();
   const Tensor scale = (c.diagonal(0, -2, -1) + map.eps).rsqrt();
   const Tensor scale_along = -scale.pow(3) * m.along.diagonal(0, -2, -1) / 2;
@@ -42,8 +44,8 @@ Tensor tangent_of_map(const PcaDenoising& map, const Moving& m) {
          projector * scale_along.unsqueeze(-2);
 }
 
-Tensor tangent_of_map(const PcaWhitening&, const Moving& m) {
-  // It depends on the basis inside an eigenspace: there is no exact rule, and Exact means Masked.
+Tensor tangent_of_map(const PcaWhitening&, const TangentInputs& m) {
+  // The map depends on the basis inside an eigenspace, so no rule is exact, and Exact means Masked.
   const GradientRule rule = std::visit(
       [](const auto& chosen) -> GradientRule {
         if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, Exact>)
@@ -59,9 +61,9 @@ Tensor tangent_of_map(const PcaWhitening&, const Moving& m) {
          length.unsqueeze(-1) * by_vectors.mT();
 }
 
-Moving moving_checked(const Tensor& along, const Tensor& covariance, const Tensor& layer_matrix,
-                      const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                      StringView rule) {
+TangentInputs checked_inputs(const Tensor& along, const Tensor& covariance,
+                             const Tensor& layer_matrix, const Tensor& values,
+                             const Tensor& vectors, const Tensor& rank, StringView rule) {
   check_matrices(kLayerMatrixTangent, covariance);
   check_like(kLayerMatrixTangent, "along", along, covariance);
   check_like(kLayerMatrixTangent, "layer_matrix", layer_matrix, covariance);
@@ -81,7 +83,8 @@ Tensor layer_matrix_tangent_kernel(const Tensor& along, const Tensor& covariance
                                    const Tensor& layer_matrix, const Tensor& values,
                                    const Tensor& vectors, const Tensor& rank, StringView map,
                                    StringView rule) {
-  Moving moving = moving_checked(along, covariance, layer_matrix, values, vectors, rank, rule);
+  TangentInputs moving =
+      checked_inputs(along, covariance, layer_matrix, values, vectors, rank, rule);
   moving.along = (along + along.mT()) / 2;
   return std::visit([&](const auto& m) { return tangent_of_map(m, moving); },
                     parsed(layer_map, kLayerMatrixTangent, map));
@@ -91,7 +94,7 @@ Tensor layer_matrix_tangent_meta(const Tensor& along, const Tensor& covariance,
                                  const Tensor& layer_matrix, const Tensor& values,
                                  const Tensor& vectors, const Tensor& rank, StringView map,
                                  StringView rule) {
-  moving_checked(along, covariance, layer_matrix, values, vectors, rank, rule);
+  checked_inputs(along, covariance, layer_matrix, values, vectors, rank, rule);
   parsed(layer_map, kLayerMatrixTangent, map);
   return empty_matrices(covariance);
 }

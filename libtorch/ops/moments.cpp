@@ -20,7 +20,7 @@ Tensors<2> moments_kernel(const Tensor& input, std::int64_t groups) {
   const Tensor mean = empty_channels(input), covariance = empty_group_matrices(input, groups);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kMoments, [&] {
     using T = CoreType<scalar_t>;
-    on_device_of(x, KEEL_TWINS(moments<T>), activations<const T>(x, groups, order),
+    on_device_of(x, KEEL_STAGE(moments<T>), activations<const T>(x, groups, order),
                  mean.data_ptr<Accumulator<T>>(), matrices<Accumulator<T>>(covariance));
   });
   return {mean, covariance};
@@ -31,14 +31,14 @@ Tensors<2> moments_meta(const Tensor& input, std::int64_t groups) {
   return {empty_channels(input), empty_group_matrices(input, groups)};
 }
 
-/// The way back is an affine map of the input, so derivatives go to any order.
+/// Backward is an affine map of the input, so derivatives go to any order.
 Tensor moments_backward(const Tensor& dL_dmean, const Tensor& dL_dcovariance, const Tensor& input,
                         const Tensor& mean) {
   const double m = double(samples_of(input));
   const Tensor along_mean = dL_dmean.defined() ? dL_dmean / m : Tensor();
   if (dL_dcovariance.defined())
     return affine(input, (dL_dcovariance + dL_dcovariance.mT()) / m, mean, if_defined(along_mean));
-  return spread_over(input, along_mean);
+  return expand_channels(input, along_mean);
 }
 
 Tensors<2> moments_autograd(const Tensor& input, std::int64_t groups) {

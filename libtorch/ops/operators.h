@@ -20,21 +20,21 @@ inline constexpr Operator<"spectral", Tensors<4>(const Tensor& matrix, StringVie
                                                  StringView rank, StringView rule)>
     spectral;
 
-/// `matrix` is what the result was made from: it ties second derivatives to it.
+/// `matrix` is the input of forward. It is an argument so that second derivatives can flow to it.
 inline constexpr Operator<"spectral_backward",
                           Tensor(const Tensor& grad_result, const Tensor& matrix,
                                  const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                  StringView function, StringView rank_policy, StringView rule)>
     spectral_backward;
 
-/// The gradients with respect to grad_result and matrix of spectral_backward (exact, full rank).
+/// The gradients of spectral_backward with respect to grad_result and matrix, for rule exact at full rank.
 inline constexpr Operator<"spectral_second_backward",
                           Tensors<2>(const Tensor& grad_grad_matrix, const Tensor& grad_result,
                                      const Tensor& matrix, const Tensor& values,
                                      const Tensor& vectors, StringView function)>
     spectral_second_backward;
 
-/// left (..., m, k), values (..., k) and right (..., k, n) with matrix = left diag(values) right.
+/// Returns left (..., m, k), values (..., k) and right (..., k, n) with matrix = left diag(values) right.
 inline constexpr Operator<"svd", Tensors<3>(const Tensor& matrix, StringView rule)> svd;
 
 inline constexpr Operator<
@@ -43,12 +43,12 @@ inline constexpr Operator<
                            const Tensor& values, const Tensor& right, StringView rule)>
     svd_backward;
 
-/// U f(S) V^T, then left, values, right and how many values are kept.
+/// Returns U f(S) V^T, left, values, right, and how many values were kept.
 inline constexpr Operator<"singular",
                           Tensors<5>(const Tensor& matrix, StringView function, StringView rank)>
     singular;
 
-/// `matrix` and `result` tie second derivatives to them.
+/// `matrix` and `result` are arguments so that second derivatives can flow to them.
 inline constexpr Operator<"singular_backward",
                           Tensor(const Tensor& grad_result, const Tensor& matrix,
                                  const Tensor& result, const Tensor& left, const Tensor& values,
@@ -56,12 +56,13 @@ inline constexpr Operator<"singular_backward",
                                  StringView rank)>
     singular_backward;
 
-/// The nearest matrix with orthonormal columns (or rows), `special`: the nearest rotation, and for the gradient the singular
-/// values and right vectors V^T. `special` lets the last value carry the sign of the determinant.
+/// The nearest matrix with orthonormal columns (or rows), or with `special` the nearest rotation. Also returns what the
+/// gradient needs: the singular values and V^T. With `special` the last value has the sign of the determinant.
 inline constexpr Operator<"procrustes_factor", Tensors<3>(const Tensor& matrix, bool special)>
     procrustes;
 
-/// `matrix` ties second derivatives to it; `factor`, `values` and `right` are what procrustes made of it.
+/// `matrix` is an argument so that second derivatives can flow to it. `factor`, `values` and `right` are the results of
+/// procrustes.
 inline constexpr Operator<"procrustes_backward",
                           Tensor(const Tensor& grad_factor, const Tensor& matrix,
                                  const Tensor& factor, const Tensor& values, const Tensor& right)>
@@ -77,26 +78,26 @@ inline constexpr Operator<"polar_positive_backward",
                                  const Tensor& factor, const Tensor& values, const Tensor& right)>
     polar_positive_backward;
 
-/// Y with Y H = rhs or, `both`, the antisymmetric Y with H Y + Y H = (rhs - rhs^T) / 2, where H = positive = V diag(values) V^T
-/// is symmetric, of n x n. Where a value or a sum of two vanishes the answer is 0. Differentiable to any order.
+/// Solves Y H = rhs, or with `both` H Y + Y H = (rhs - rhs^T) / 2 for an antisymmetric Y. H = positive = V diag(values) V^T
+/// is a symmetric n x n matrix. Directions in which a value, or a sum of two, vanishes get 0. Differentiable to any order.
 inline constexpr Operator<"positive_solve",
                           Tensor(const Tensor& rhs, const Tensor& positive, const Tensor& values,
                                  const Tensor& right, bool both)>
     positive_solve;
 
-/// `tensor` itself, whose derivative is unless_where() of what comes.
+/// The identity on `tensor`. Its derivative passes through unless_where(), so it is an error or NaN where `where` is true.
 inline constexpr Operator<"without_derivative_where",
                           Tensor(const Tensor& tensor, const Tensor& where, StringView message)>
     without_derivative_where;
 
-/// `value` itself, with the derivatives of `formula`, which is the same but for rounding.
+/// `value`, with the derivatives of `formula`. The two must be equal up to rounding.
 inline constexpr Operator<"with_derivatives_of", Tensor(const Tensor& value, const Tensor& formula)>
     with_derivatives_of;
 
 inline constexpr Operator<"moments", Tensors<2>(const Tensor& input, std::int64_t groups)> moments;
 
-/// One float64 tensor (1 + C + C d): count, sum (input - shift), sum (input - shift)(input - shift)^T.
-/// No shift is zero.
+/// One float64 tensor (1 + C + C d): count, sum (input - shift), sum (input - shift)(input - shift)^T. The default shift
+/// is zero.
 inline constexpr Operator<"partial_moments", Tensor(const Tensor& input, std::int64_t groups,
                                                     const Optional<Tensor>& shift)>
     partial_moments;
@@ -132,7 +133,7 @@ inline constexpr Operator<"layer_matrix_backward",
 /// Whether a map from covariance to matrix has a second derivative.
 bool is_twice_differentiable(StringView map, StringView rule);
 
-/// How layer_matrix moves where the covariance moves along a matrix: the adjoint of layer_matrix_backward.
+/// The tangent of layer_matrix for the covariance's tangent `along`: the adjoint of layer_matrix_backward.
 inline constexpr Operator<"layer_matrix_tangent",
                           Tensor(const Tensor& along, const Tensor& covariance,
                                  const Tensor& layer_matrix, const Tensor& values,
@@ -140,7 +141,7 @@ inline constexpr Operator<"layer_matrix_tangent",
                                  StringView rule)>
     layer_matrix_tangent;
 
-/// Moves the running statistics, which are written in place, towards the batch's.
+/// Moves the running statistics towards the batch's, in place.
 inline constexpr Operator<"running_average",
                           void(const Tensor& running_mean, const Tensor& running_matrix,
                                const Optional<Tensor>& running_variance,
@@ -149,14 +150,14 @@ inline constexpr Operator<"running_average",
                                Optional<double> momentum, double eps)>
     running_average;
 
-/// output, mean, covariance, layer_matrix, values, vectors, rank: all that backward needs.
+/// Returns output, mean, covariance, layer_matrix, values, vectors and rank: the output and what backward needs.
 inline constexpr Operator<
     "whiten_forward", Tensors<7>(const Tensor& input, const Optional<Tensor>& weight,
                                  const Optional<Tensor>& bias, std::int64_t groups, StringView map,
                                  StringView rule, bool relu, const Optional<Tensor>& residual)>
     whiten_forward;
 
-/// The same with the moments of all processes, out of the sum of their partial_moments.
+/// The same with the moments of all processes, which come from the sum of their partial_moments.
 inline constexpr Operator<
     "whiten_apply",
     Tensors<7>(const Tensor& input, const Optional<Tensor>& weight, const Optional<Tensor>& bias,
@@ -164,8 +165,8 @@ inline constexpr Operator<
                StringView map, StringView rule, bool relu, const Optional<Tensor>& residual)>
     whiten_apply;
 
-/// The gradients of input, weight and bias. Here and below `output` is what forward gave with ReLU, and nothing
-/// without, or where grad_output is that of the number before ReLU already.
+/// The gradients of input, weight and bias. Here and below, `output` is forward's output after ReLU. Leave it out for a
+/// layer without ReLU, or if grad_output is already masked by it.
 inline constexpr Operator<
     "whiten_backward",
     Tensors<3>(const Tensor& grad_output, const Tensor& input, const Optional<Tensor>& weight,
@@ -174,7 +175,7 @@ inline constexpr Operator<
                StringView rule, const Optional<Tensor>& output)>
     whiten_backward;
 
-/// What processes add up in backward (C + C d), and this one's gradients of weight and bias.
+/// Returns the sums (C + C d) that processes add up in backward, and this process's gradients of weight and bias.
 inline constexpr Operator<
     "whiten_backward_sums",
     Tensors<3>(const Tensor& grad_output, const Tensor& input, const Tensor& mean,
@@ -182,7 +183,7 @@ inline constexpr Operator<
                const Tensor& vectors, const Tensor& rank, const Optional<Tensor>& output)>
     whiten_backward_sums;
 
-/// The gradient of the input. `count` (1), float64, is the number of all processes' samples.
+/// The gradient of the input. `count` (1), float64, is the number of samples of all processes.
 inline constexpr Operator<
     "whiten_backward_apply",
     Tensor(const Tensor& grad_output, const Tensor& input, const Optional<Tensor>& weight,

@@ -1,4 +1,4 @@
-// Sums that processes add up to get the moments of all their samples: keel/moments.h.
+// Sums that processes add up to get the moments of all their samples (keel/moments.h).
 
 #include "activation_tensors.h"
 #include "autograd.h"
@@ -32,7 +32,7 @@ Tensor partial_moments_kernel(const Tensor& input, std::int64_t groups,
   const Tensor x = in_order(input, order), about = as_shift(shift);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kPartial, [&] {
     using T = CoreType<scalar_t>;
-    on_device_of(x, KEEL_TWINS(partial_moments<T>), activations<const T>(x, groups, order),
+    on_device_of(x, KEEL_STAGE(partial_moments<T>), activations<const T>(x, groups, order),
                  data_or_null<const double>(about), result.data_ptr<double>());
   });
   return result;

@@ -1,4 +1,4 @@
-// polar: the factor of procrustes.cpp, and beside it the symmetric positive one.
+// polar: the factor of procrustes.cpp and the symmetric positive one.
 
 #include "keel/torch/polar.h"
 
@@ -29,7 +29,7 @@ Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const
   const Tensor positive = polar_positive.below_autograd(a, r, s, vh);
   if (needs_graph({a}))
     record({.name = "keel::polar_positive",
-            // The whole derivative goes to the matrix: the factor is a function of it.
+            // The factor is a function of the matrix, so the whole derivative goes to the matrix.
             .inputs = {a},
             .outputs = {positive},
             .saved = {a, r, s, vh},
@@ -47,7 +47,8 @@ Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const
   return positive.to(matrix.scalar_type());
 }
 
-/// U C V^T with C_ij = s_i (P_ij + P_ji) / (s_i + s_j), P = V^T dL_dpositive V, and beside V the pair of s_i and 0.
+/// U C V^T with C_ij = s_i (P_ij + P_ji) / (s_i + s_j) and P = V^T dL_dpositive V. In the complement of V, s_i is paired
+/// with 0.
 Tensor polar_positive_backward_kernel(const Tensor& grad_positive, const Tensor& matrix,
                                       const Tensor& factor, const Tensor& values,
                                       const Tensor& right) {
@@ -67,7 +68,7 @@ Tensor polar_positive_backward_meta(const Tensor&, const Tensor& matrix, const T
   return empty_matrices(matrix);
 }
 
-/// The same through positive = factor^T matrix.
+/// The same from positive = factor^T matrix, in differentiable operations.
 Tensor polar_positive_backward_autograd(const Tensor& grad_positive, const Tensor& matrix,
                                         const Tensor& factor, const Tensor& values,
                                         const Tensor& right) {
@@ -91,7 +92,7 @@ Tensors<2> polar_of(const Tensor& matrix) {
   return {factor.to(matrix.scalar_type()), positive.to(matrix.scalar_type())};
 }
 
-/// The trace of the positive factor, of the smaller size.
+/// The trace of the positive factor, of the matrix or its transpose, whichever factor is smaller.
 Tensor nuclear_norm_of(const Tensor& matrix) {
   check_rectangles("keel::nuclear_norm", matrix);
   const Tensor tall = matrix.sym_size(-2) < matrix.sym_size(-1) ? matrix.mT() : matrix;

@@ -1,4 +1,4 @@
-// The equation in the symmetric polar factor that second derivatives of procrustes.cpp solve.
+// Solves the equation in the symmetric polar factor that second derivatives of procrustes.cpp need.
 
 #include "autograd.h"
 #include "matrix_tensors.h"
@@ -13,7 +13,7 @@ Tensor positive_solve_kernel(const Tensor& rhs, const Tensor& positive, const Te
   if (positive.numel() == 0) return at::zeros_like(rhs);
   const Tensor in_basis = rhs.matmul(right.mT());
   if (!both) return bounded_quotient(in_basis, values.unsqueeze(-2), values).matmul(right);
-  // Antisymmetric to the last bit: what rounding leaves on the diagonal would be divided by a small value.
+  // Make it exactly antisymmetric: rounding errors on the diagonal would be divided by a small value.
   const Tensor b = right.matmul(in_basis);
   const Tensor core = bounded_quotient((b - b.mT()) / 2, pair_sums(values), values);
   return right.mT().matmul(core).matmul(right);
@@ -23,7 +23,7 @@ Tensor positive_solve_meta(const Tensor& rhs, const Tensor&, const Tensor&, cons
   return empty_matrices(rhs);
 }
 
-/// The numbers come from `values` and `right`; the graph goes through `rhs` and `positive`.
+/// `values` and `right` give the numbers. Derivatives flow through `rhs` and `positive`.
 Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const Tensor& values,
                                const Tensor& right, bool both) {
   const Tensor solution = positive_solve.below_autograd(rhs, positive, values, right, both);
@@ -47,7 +47,7 @@ Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const 
             if (moved.defined()) {
               Tensor turned = solution.matmul(moved);
               if (both) turned = turned + moved.matmul(solution);
-              along = along.defined() ? along - turned : -turned;
+              along = plus(along, -turned);
             }
             return {positive_solve(along, h, values, right, both)};
           }});

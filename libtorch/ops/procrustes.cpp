@@ -22,7 +22,7 @@ void check_procrustes(const Tensor& matrix, bool special) {
     check_rectangles("keel::procrustes", matrix);
 }
 
-/// The determinants of orthogonal matrices. LAPACK takes longer for a small one than all else here.
+/// The determinants of orthogonal matrices. For small ones LAPACK would take longer than the rest of the operator.
 Tensor determinant(const Tensor& q) {
   const auto at = [&](std::int64_t i, std::int64_t j) { return q.select(-2, i).select(-1, j); };
   const auto minor = [&](std::int64_t i, std::int64_t j) {
@@ -34,7 +34,7 @@ Tensor determinant(const Tensor& q) {
   return at::linalg_det(q);
 }
 
-/// In one pass, or launch, straight from the matrix.
+/// Straight from the matrix, in one pass on the CPU or one launch on CUDA.
 Tensors<3> small_procrustes(const Tensor& matrix, bool special) {
   const Tensor input = readable(in_compute_type(matrix));
   const std::int64_t m = input.size(-2), n = input.size(-1), k = m < n ? m : n;
@@ -43,7 +43,7 @@ Tensors<3> small_procrustes(const Tensor& matrix, bool special) {
   const PolarKind kind = special ? PolarKind::rotation : PolarKind::orthogonal;
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "keel::procrustes", [&] {
     const PolarFactors<scalar_t> factors{values.data_ptr<scalar_t>(), rectangles<scalar_t>(right)};
-    on_device_of(input, KEEL_TWINS(polar<scalar_t>), rectangles<const scalar_t>(input), kind,
+    on_device_of(input, KEEL_STAGE(polar<scalar_t>), rectangles<const scalar_t>(input), kind,
                  rectangles<scalar_t>(factor), nullptr, factors);
   });
   const auto type = matrix.scalar_type();
@@ -58,7 +58,7 @@ Tensors<3> procrustes_kernel(const Tensor& matrix, bool special) {
   const auto [left, values, right] = svd(in_compute_type(matrix), "masked");
   Tensor factor = left.matmul(right);
   if (special && values.numel() != 0) {
-    // A mirror has its last direction turned: less twice that direction's part.
+    // For a reflection, flip the last direction: subtract twice its part.
     const Tensor mirrored = (determinant(factor) < 0).to(values.scalar_type()).unsqueeze(-1);
     values.narrow(-1, values.size(-1) - 1, 1).mul_(1 - 2 * mirrored);
     const Tensor last = left.select(-1, -1) * (2 * mirrored);
@@ -99,12 +99,12 @@ Tensor nearest(const Tensor& matrix) { return std::get<0>(procrustes(matrix, fal
 Tensors<2> nearest_rotation(const Tensor& matrix) {
   const auto [rotation, values, right] = procrustes(matrix, true);
   const c10::SymInt n = matrix.sym_size(-1);
-  if (n < 2)  // the one rotation there is, but of NaN none
+  if (n < 2)  // there is only one rotation; a NaN stays NaN
     return {rotation, values.sum(-1) * 0 + std::numeric_limits<double>::infinity()};
   return {rotation, values.select(-1, -2) + values.select(-1, -1)};
 }
 
-/// What Python's keel.special_procrustes returns, for torch.jit.script.
+/// keel.special_procrustes of Python, for torch.jit.script.
 Tensor nearest_rotation_alone(const Tensor& matrix) {
   return std::get<0>(nearest_rotation(matrix));
 }

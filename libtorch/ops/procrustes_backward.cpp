@@ -18,7 +18,7 @@ void check_procrustes_backward(const Tensor& grad_factor, const Tensor& matrix,
   check_like(kProcrustesBackward, "matrix", matrix, factor);
 }
 
-/// In one pass, or launch.
+/// In one pass on the CPU or one launch on CUDA.
 Tensor small_procrustes_backward(const Tensor& grad_factor, const Tensor& factor,
                                  const Tensor& values, const Tensor& right) {
   const Tensor g = readable(in_compute_type(grad_factor)), r = readable(in_compute_type(factor)),
@@ -27,14 +27,14 @@ Tensor small_procrustes_backward(const Tensor& grad_factor, const Tensor& factor
   AT_DISPATCH_FLOATING_TYPES(r.scalar_type(), kProcrustesBackward, [&] {
     const PolarFactors<const scalar_t> factors{s.data_ptr<scalar_t>(),
                                                rectangles<const scalar_t>(vh)};
-    on_device_of(r, KEEL_TWINS(polar_backward_from_factors<scalar_t>),
+    on_device_of(r, KEEL_STAGE(polar_backward_from_factors<scalar_t>),
                  rectangles<const scalar_t>(r), factors, rectangles<const scalar_t>(g),
                  rectangles<scalar_t>(result));
   });
   return result.to(factor.scalar_type());
 }
 
-/// Pairs turn against each other by 2 / (s_i + s_j), and directions beside the factor by 1 / s_i.
+/// A pair's antisymmetric part is divided by (s_i + s_j) / 2, and the part in the factor's complement by s_i.
 Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matrix,
                                   const Tensor& factor, const Tensor& values, const Tensor& right) {
   check_procrustes_backward(grad_factor, matrix, factor);
@@ -57,8 +57,8 @@ Tensor procrustes_backward_meta(const Tensor& grad_factor, const Tensor& matrix,
   return empty_matrices(factor);
 }
 
-/// The same in terms of R = factor and H = R^T matrix alone, which are smooth where values repeat, so that it can be
-/// differentiated again: R Y + (G - R R^T G) H^-1 with H Y + Y H = R^T G - G^T R, for m >= n.
+/// The same in terms of R = factor and H = R^T matrix, which are smooth where values repeat, so that it can be
+/// differentiated again. For m >= n it is R Y + (G - R R^T G) H^-1 with H Y + Y H = R^T G - G^T R.
 Tensor procrustes_backward_formula(const Tensor& g, const Tensor& matrix, const Tensor& factor,
                                    const Tensor& values, const Tensor& right) {
   const Tensor h = factor.mT().matmul(matrix), positive = (h + h.mT()) / 2;
@@ -79,7 +79,7 @@ Tensor procrustes_backward_autograd(const Tensor& grad_factor, const Tensor& mat
   const Tensor g = in_compute_type(grad_factor), a = in_compute_type(matrix),
                r = in_compute_type(factor), s = in_compute_type(values),
                vh = in_compute_type(right).detach();
-  // Of a wide matrix the transpose is tall, and its right vectors are U.
+  // A wide matrix is transposed. The right vectors of the transpose are U.
   const Tensor result =
       a.sym_size(-2) < a.sym_size(-1)
           ? procrustes_backward_formula(g.mT(), a.mT(), r.mT(), s, vh.matmul(r.detach().mT())).mT()

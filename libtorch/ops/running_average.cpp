@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kRunningAverage = "keel::running_average";
 
-/// A running statistic may be of another type than the batch's, but not of another shape.
+/// A running statistic must have the shape and device of the batch's, but may have another type.
 void check_running(const char* name, const Tensor& running, const Tensor& batch) {
   TORCH_CHECK(running.sym_sizes() == batch.sym_sizes(), kRunningAverage, ": expected ", name,
               " of shape ", shape_of(batch), ", got ", shape_of(running));
@@ -39,7 +39,7 @@ void check_running_average(const Tensor& running_mean, const Tensor& running_mat
                     ": expected a momentum in [0, 1] or none, got ", momentum.value_or(0));
 }
 
-/// A running statistic in the batch's type: itself, or a copy that write_back() rounds.
+/// A running statistic in the batch's type: the tensor itself, or a copy that write_back() converts back.
 struct InPlace {
   Tensor running, working;
 
@@ -48,7 +48,7 @@ struct InPlace {
   void write_back() const {
     if (!running.defined()) return;
     if (!working.is_same(running)) running.copy_(working);
-    // As every operator that writes in place does: a graph that saved the tensor must notice.
+    // Like every in-place operator, so that autograd detects a saved tensor that was overwritten.
     running.unsafeGetTensorImpl()->bump_version();
   }
 };
@@ -68,7 +68,7 @@ void running_average_kernel(const Tensor& running_mean, const Tensor& running_ma
     const RunningStatistics<scalar_t> running{
         means.working.data_ptr<scalar_t>(), matrices<scalar_t>(layer_matrices.working),
         data_or_null<scalar_t>(variances.working), count.working.data_ptr<std::int64_t>()};
-    on_device_of(batch_mean, KEEL_TWINS(running_average<scalar_t>), to_std(momentum), eps,
+    on_device_of(batch_mean, KEEL_STAGE(running_average<scalar_t>), to_std(momentum), eps,
                  batch_mean.data_ptr<scalar_t>(), matrices<const scalar_t>(c),
                  matrices<const scalar_t>(s), running);
   });

@@ -1,4 +1,4 @@
-// singular, U f(S) V^T, and the functions named after an f. The gradient is singular_backward.cpp.
+// singular, U f(S) V^T, and the functions pinv, low_rank and soft_threshold. The gradient is singular_backward.cpp.
 
 #include "keel/torch/singular.h"
 
@@ -62,7 +62,7 @@ Tensors<5> singular_autograd(const Tensor& matrix, StringView function, StringVi
               [derivative](const GraphNode::Pass& pass) {
                 return derivative(pass.grads[0], pass.saved);
               },
-          // Every pair of values has one factor: the map is its own adjoint.
+          // Each pair of values has one factor, so the map is its own adjoint.
           .forward =
               [&, x = result, u = left, s = values, vh = right, r = kept] {
                 return derivative(tangent_of(a), {primal_of(a), x, u, s, vh, r});
@@ -88,7 +88,7 @@ Tensor less_threshold(const Tensor& matrix, double threshold) {
       singular(matrix, to_string(SingularFunction(SoftThreshold{threshold})), "full"));
 }
 
-/// What Python's keel.singular returns, for torch.jit.script.
+/// keel.singular of Python, for torch.jit.script.
 Tensor singular_alone(const Tensor& matrix, StringView function, StringView rank) {
   return std::get<0>(singular(matrix, function, rank));
 }

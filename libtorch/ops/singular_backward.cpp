@@ -41,8 +41,8 @@ Tensor singular_backward_meta(const Tensor& grad_result, const Tensor& matrix, c
   return empty_matrices(matrix);
 }
 
-// Gradients at full rank in smooth functions of the matrix alone, to be differentiated again. A is the matrix, X the result
-// and G its gradient. An undefined tensor: there is none.
+// Gradients at full rank written as smooth functions of the matrix, so that they can be differentiated again. A is the
+// matrix, X the result and G its gradient. An undefined tensor means that there is no such form.
 
 template <typename Other>
 Tensor smooth_gradient(const Other&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
@@ -60,7 +60,7 @@ Tensor smooth_gradient(const SameValues&, const Tensor& g, const Tensor&, const 
   return g.clone();
 }
 
-/// The derivative of the pseudo-inverse X^T at constant rank: nothing of A is beyond X.
+/// The derivative of the pseudo-inverse X^T at constant rank.
 Tensor smooth_gradient(const InverseValues& f, const Tensor& g, const Tensor& a, const Tensor& x,
                        const Tensor&, const Tensor&) {
   if (f.rtol) return {};

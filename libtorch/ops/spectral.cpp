@@ -18,7 +18,7 @@ Tensors<4> spectral_kernel(const Tensor& matrix, StringView function, StringView
   check_matrices(kSpectral, matrix);
   const SpectralFunction f = parsed(spectral_function, kSpectral, function);
   const RankPolicy policy = parsed(rank_policy, kSpectral, rank);
-  parsed(spectral_rule, kSpectral, rule);  // a bad rule is an error now, not in some backward
+  parsed(spectral_rule, kSpectral, rule);  // report a bad rule now, not in backward
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
@@ -29,9 +29,9 @@ Tensors<4> spectral_kernel(const Tensor& matrix, StringView function, StringView
     auto* const l = values.data_ptr<scalar_t>();
     auto* const r = found.data_ptr<std::int64_t>();
     on_device_of(input, [&](const auto& where) {
-      KEEL_TWINS(eigh<scalar_t>)(where, m, l, v, EighOrder::descending, nullptr);
-      KEEL_TWINS(spectral_rank<scalar_t>)(where, policy, m, l, v, r);
-      KEEL_TWINS(spectral<scalar_t>)(where, f, l, v, r, matrices<scalar_t>(result));
+      KEEL_STAGE(eigh<scalar_t>)(where, m, l, v, EighOrder::descending, nullptr);
+      KEEL_STAGE(spectral_rank<scalar_t>)(where, policy, m, l, v, r);
+      KEEL_STAGE(spectral<scalar_t>)(where, f, l, v, r, matrices<scalar_t>(result));
     });
   });
   return {result.to(type), values.to(type), vectors.to(type), found};
@@ -67,13 +67,13 @@ Tensors<4> spectral_autograd(const Tensor& matrix, StringView function, StringVi
              const variable_list& s = pass.saved;
              return derivative(pass.grads[0], s[0], s[1], s[2], s[3]);
            },
-       // Every pair of eigenvalues has one factor: the map is its own adjoint.
+       // Each pair of eigenvalues has one factor, so the map is its own adjoint.
        .forward = [&] { return derivative(tangent_of(m), primal_of(m), values, vectors, found); }});
   const auto type = matrix.scalar_type();
   return {result.to(type), values.to(type), vectors.to(type), found};
 }
 
-// The functions with a name of their own are that operator, on every device and under autograd.
+// The named functions call spectral, so they need no kernels or gradients of their own.
 
 template <SpectralFunction::Kind kind>
 Tensor named(const Tensor& matrix, StringView rule) {
@@ -85,7 +85,7 @@ Tensor powm(const Tensor& matrix, double exponent, StringView rule) {
   return std::get<0>(spectral(matrix, to_string(power), "full", rule));
 }
 
-/// What Python's keel.spectral returns, for torch.jit.script.
+/// keel.spectral of Python, for torch.jit.script.
 Tensors<2> spectral_and_kept(const Tensor& matrix, StringView function, Optional<double> exponent,
                              StringView rank, StringView rule) {
   std::string f = text(function);

@@ -30,7 +30,7 @@ Tensor spectral_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
   const Tensor dL_dresult = readable(in_compute_type(grad_result));
   const Tensor dL_dmatrix = empty_matrices(v);
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kSpectralBackward, [&] {
-    on_device_of(v, KEEL_TWINS(spectral_backward<scalar_t>), f, chosen, l.data_ptr<scalar_t>(),
+    on_device_of(v, KEEL_STAGE(spectral_backward<scalar_t>), f, chosen, l.data_ptr<scalar_t>(),
                  matrices<const scalar_t>(v), r.data_ptr<std::int64_t>(),
                  matrices<const scalar_t>(dL_dresult), matrices<scalar_t>(dL_dmatrix));
   });
@@ -85,10 +85,9 @@ Tensor spectral_backward_autograd(const Tensor& grad_result, const Tensor& matri
                   spectral_backward(along, primal_of(m), l, v, rank, function, rank_policy, rule);
             if (const Tensor along = tangent_of(m); along.defined()) {
               check_second_derivative(text(rank_policy), text(rule));
-              // The second derivative is symmetric in all three directions.
-              const Tensor bent = std::get<1>(
-                  spectral_second_backward(along, primal_of(g), primal_of(m), l, v, function));
-              tangent = tangent.defined() ? tangent + bent : bent;
+              // The second derivative is symmetric in all three of its directions.
+              tangent = plus(tangent, std::get<1>(spectral_second_backward(
+                                          along, primal_of(g), primal_of(m), l, v, function)));
             }
             return {tangent};
           }});

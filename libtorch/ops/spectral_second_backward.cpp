@@ -32,7 +32,7 @@ Tensors<2> spectral_second_backward_kernel(const Tensor& grad_grad_matrix,
   const Tensor dL2_ddL_dmatrix = readable(in_compute_type(grad_grad_matrix));
   const Tensor dL2_ddL_dresult = empty_matrices(v), dL2_dmatrix = empty_matrices(v);
   AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), kSecond, [&] {
-    on_device_of(v, KEEL_TWINS(spectral_second_backward<scalar_t>), f, l.data_ptr<scalar_t>(),
+    on_device_of(v, KEEL_STAGE(spectral_second_backward<scalar_t>), f, l.data_ptr<scalar_t>(),
                  matrices<const scalar_t>(v), matrices<const scalar_t>(dL_dresult),
                  matrices<const scalar_t>(dL2_ddL_dmatrix), matrices<scalar_t>(dL2_ddL_dresult),
                  matrices<scalar_t>(dL2_dmatrix));
@@ -60,7 +60,7 @@ Tensors<2> spectral_second_backward_autograd(const Tensor& grad_grad_matrix,
         "keel::spectral: no third derivative of " + text(function) +
             " under rule exact; build the function from keel::eigh, whose rules differentiate "
             "to any order where no eigenvalues repeat",
-        {grad_grad_matrix, grad_result, matrix}, listed(results));
+        {grad_grad_matrix, grad_result, matrix}, to_list(results));
   return results;
 }
 

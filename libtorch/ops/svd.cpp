@@ -23,12 +23,12 @@ Tensors<3> empty_svd(const Tensor& matrix) {
 
 Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
   check_rectangles(kSvd, matrix);
-  parsed(gradient_rule, kSvd, rule);  // a bad rule is an error now, not in some backward
+  parsed(gradient_rule, kSvd, rule);  // report a bad rule now, not in backward
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const auto [left, values, right] = empty_svd(input);
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kSvd, [&] {
-    on_device_of(input, KEEL_TWINS(svd<scalar_t>), rectangles<const scalar_t>(input),
+    on_device_of(input, KEEL_STAGE(svd<scalar_t>), rectangles<const scalar_t>(input),
                  values.data_ptr<scalar_t>(), rectangles<scalar_t>(left),
                  rectangles<scalar_t>(right), nullptr);
   });
@@ -87,7 +87,7 @@ Svd svd(const torch::Tensor& matrix, const GradientRule& rule) {
 }
 
 torch::Tensor svdvals(const torch::Tensor& matrix) {
-  return keel::svd(matrix).S;  // at::svd is found by its argument, too
+  return keel::svd(matrix).S;  // qualified, because argument-dependent lookup also finds at::svd
 }
 
 }  // namespace keel

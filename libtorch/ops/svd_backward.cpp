@@ -1,4 +1,4 @@
-// The gradient of svd.cpp under a gradient rule. The formula is svd_formula.h: tensor operations, not the core.
+// The gradient of svd.cpp under a gradient rule. The formula, in tensor operations, is in svd_formula.h.
 
 #include "autograd.h"
 #include "check.h"

@@ -1,4 +1,4 @@
-// The forward of every whitening layer's training step: whole, or from sums that several processes added up.
+// Forward of a whitening layer's training step: in one process, or from sums that several processes added up.
 
 #include "ops/whiten_state.h"
 
@@ -32,12 +32,12 @@ void check_whiten(const Tensor& input, const Optional<Tensor>& weight, const Opt
 }
 
 LayerMap map_under(const char* operation, StringView map, StringView rule) {
-  parsed(spectral_rule, operation, rule);  // a bad rule is an error now
+  parsed(spectral_rule, operation, rule);  // report a bad rule now, not in backward
   return parsed(layer_map, operation, map);
 }
 
-/// What `call(where, input, weight, bias, state, output)` makes of the core's views of them; of META tensors the
-/// shapes alone.
+/// Allocates the results and runs `call(where, input, weight, bias, state, output)` on the core's views. META only
+/// allocates.
 template <bool META, typename Call>
 Tensors<7> results(const Tensor& input, const Optional<Tensor>& weight,
                    const Optional<Tensor>& bias, std::int64_t groups, bool relu,
@@ -48,8 +48,8 @@ Tensors<7> results(const Tensor& input, const Optional<Tensor>& weight,
   if constexpr (META) {
     output = empty_activations(input, order);
   } else {
-    const Tensor x = in_order(input, order), w = prepared(weight, input), b = prepared(bias, input),
-                 r = in_order_if_any(residual, order);
+    const Tensor x = in_order(input, order), w = channel_statistics(weight, input),
+                 b = channel_statistics(bias, input), r = in_order_if_any(residual, order);
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kWhiten, [&] {
       using T = CoreType<scalar_t>;
       using A = Accumulator<T>;
@@ -71,7 +71,7 @@ Tensors<7> whiten_forward_kernel(const Tensor& input, const Optional<Tensor>& we
   const LayerMap chosen = map_under(kWhiten, map, rule);
   return results<META>(input, weight, bias, groups, relu, residual,
                        [&](const auto& where, const auto& x, const auto&... rest) {
-                         KEEL_TWINS(whiten)(where, chosen, x, rest...);
+                         KEEL_STAGE(whiten)(where, chosen, x, rest...);
                        });
 }
 
@@ -91,13 +91,13 @@ Tensors<7> whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& weig
   const Tensor total = sums.contiguous(), about = as_shift(shift);
   return results<META>(input, weight, bias, groups, relu, residual,
                        [&](const auto& where, const auto& x, const auto&... rest) {
-                         KEEL_TWINS(whiten_apply)
+                         KEEL_STAGE(whiten_apply)
                          (where, chosen, x, total.template data_ptr<double>(),
                           data_or_null<const double>(about), rest...);
                        });
 }
 
-/// The step by its stages, whose tangents are known.
+/// The step as separate stages, which have tangents.
 Tensors<7> in_stages(const Tensor& input, const Tensor& weight, const Tensor& bias,
                      std::int64_t groups, StringView map, StringView rule, bool relu,
                      const Tensor& residual) {
@@ -118,7 +118,7 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
                                    StringView map, StringView rule, bool relu,
                                    const Optional<Tensor>& residual) {
   check_whiten(input, weight, bias, groups, residual);
-  // Converting outside the node lets each gradient come back in its own type.
+  // Convert outside the node, so that autograd returns each gradient in its parameter's type.
   const Tensor w = in_statistics_type(or_undefined(weight), input),
                b = in_statistics_type(or_undefined(bias), input), r = or_undefined(residual);
   if (has_tangent(variable_list{input, w, b, r}))
@@ -127,30 +127,29 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
                                                            groups, map, rule, relu, residual);
   if (!needs_backward(variable_list{input, w, b, r})) return results;
   const auto& [output, mean, covariance, matrix, values, vectors, rank] = results;
-  record(
-      {.name = kWhiten,
-       .inputs = {input, w, b, r},
-       .outputs = {output},
-       // The input, O(C d) numbers, and for ReLU the output, which is the next layer's to keep as well.
-       .saved = {input, w, mean, covariance, matrix, values, vectors, rank,
-                 relu ? output : Tensor()},
-       .backward = [has_bias = b.defined(), m = text(map),
-                    r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
-         const variable_list& s = pass.saved;
-         Tensor slope = pass.grads[0], gate = s[8].defined() ? s[8].detach() : s[8], grad_residual;
-         if (pass.wanted(
-                 3)) {  // its gradient is needed by itself, and then serves the passes as well
-           if (gate.defined()) slope = rectified(slope, gate);
-           grad_residual = slope;
-           gate = Tensor();
-         }
-         auto [grad_input, grad_weight, grad_bias] =
-             whiten_backward(slope, s[0], if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], s[7], m,
-                             r, if_defined(gate));
-         return {grad_input, s[1].defined() ? grad_weight : Tensor(),
-                 has_bias ? grad_bias : Tensor(), grad_residual};
-       },
-       .forward = {}});
+  record({.name = kWhiten,
+          .inputs = {input, w, b, r},
+          .outputs = {output},
+          // The input, O(C d) numbers, and with ReLU the output, which the next layer saves anyway.
+          .saved = {input, w, mean, covariance, matrix, values, vectors, rank,
+                    relu ? output : Tensor()},
+          .backward = [has_bias = b.defined(), m = text(map),
+                       r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
+            const variable_list& s = pass.saved;
+            Tensor grad = pass.grads[0], gate = s[8].defined() ? s[8].detach() : s[8],
+                   grad_residual;
+            if (pass.wanted(3)) {  // the residual's gradient is already masked by ReLU
+              if (gate.defined()) grad = relu_mask(grad, gate);
+              grad_residual = grad;
+              gate = Tensor();
+            }
+            auto [grad_input, grad_weight, grad_bias] =
+                whiten_backward(grad, s[0], if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], s[7], m,
+                                r, if_defined(gate));
+            return {grad_input, s[1].defined() ? grad_weight : Tensor(),
+                    has_bias ? grad_bias : Tensor(), grad_residual};
+          },
+          .forward = {}});
   return results;
 }
 

@@ -1,4 +1,4 @@
-// The way back of a whitening layer's training step: whole, or in halves between which several processes add up
+// Backward of a whitening layer's training step: in one process, or in two halves between which several processes add up
 // their sums.
 
 #include "autograd.h"
@@ -19,7 +19,7 @@ constexpr char kNoSecond[] =
 constexpr char kNoSecondOverProcesses[] =
     "keel::whiten: no second derivative of a layer over several processes";
 
-/// What all three have, checked and as the core reads it.
+/// The arguments that all three operators share, checked and readable by the core.
 struct BackwardStep {
   std::int64_t groups;
   Order order;
@@ -44,12 +44,12 @@ struct BackwardStep {
     input = in_order(x, order);
     grad_output = in_order(grad, order);
     output = in_order_if_any(y, order);
-    weight = prepared(w, x);
+    weight = channel_statistics(w, x);
     state = {given.mean.contiguous(),   readable(given.covariance), readable(given.layer_matrix),
              given.values.contiguous(), readable(given.vectors),    given.rank.contiguous()};
   }
 
-  /// `call(where, grad_output, input, state)` with the core's views of them.
+  /// Runs `call(where, grad_output, input, state)` on the core's views.
   template <typename Call>
   void run(const Call& call) const {
     AT_DISPATCH_FLOATING_TYPES_AND2(
@@ -78,11 +78,11 @@ Tensors<3> whiten_backward_kernel(const Tensor& grad_output, const Tensor& input
   if constexpr (META)
     grad_input = empty_activations(input, step.order);
   else
-    step.run([&]<typename T>(const auto& where, const Activations<const T>& slope,
+    step.run([&]<typename T>(const auto& where, const Activations<const T>& grad,
                              const Activations<const T>& x, const auto& state) {
       using A = Accumulator<T>;
-      KEEL_TWINS(whiten_backward<T>)
-      (where, chosen, by, slope, x, data_or_null<const A>(step.weight), state,
+      KEEL_STAGE(whiten_backward<T>)
+      (where, chosen, by, grad, x, data_or_null<const A>(step.weight), state,
        made_on_demand<T>(grad_input, input, step.groups, step.order), grad_weight.data_ptr<A>(),
        grad_bias.data_ptr<A>());
     });
@@ -101,11 +101,11 @@ Tensors<3> whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& 
       mean.new_empty_symint({mean.sym_numel() + covariance.sym_numel()}, mean.options());
   const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
   if constexpr (!META)
-    step.run([&]<typename T>(const auto& where, const Activations<const T>& slope,
+    step.run([&]<typename T>(const auto& where, const Activations<const T>& grad,
                              const Activations<const T>& x, const auto& state) {
       using A = Accumulator<T>;
-      KEEL_TWINS(whiten_backward_sums<T>)
-      (where, slope, x, state, sums.data_ptr<A>(), grad_weight.data_ptr<A>(),
+      KEEL_STAGE(whiten_backward_sums<T>)
+      (where, grad, x, state, sums.data_ptr<A>(), grad_weight.data_ptr<A>(),
        grad_bias.data_ptr<A>());
     });
   return {sums, grad_weight, grad_bias};
@@ -132,17 +132,17 @@ Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& inp
   if constexpr (META)
     grad_input = empty_activations(input, step.order);
   else
-    step.run([&]<typename T>(const auto& where, const Activations<const T>& slope,
+    step.run([&]<typename T>(const auto& where, const Activations<const T>& grad,
                              const Activations<const T>& x, const auto& state) {
       using A = Accumulator<T>;
-      KEEL_TWINS(whiten_backward_apply<T>)
-      (where, chosen, by, slope, x, data_or_null<const A>(step.weight), state, total.data_ptr<A>(),
+      KEEL_STAGE(whiten_backward_apply<T>)
+      (where, chosen, by, grad, x, data_or_null<const A>(step.weight), state, total.data_ptr<A>(),
        count.data_ptr<double>(), made_on_demand<T>(grad_input, input, step.groups, step.order));
     });
   return grad_input;
 }
 
-/// By stages that can be differentiated again.
+/// In stages that can be differentiated again.
 Tensors<3> whiten_backward_in_stages(const Tensor& grad_output, const Tensor& input,
                                      const Tensor& weight, std::int64_t groups, StringView map,
                                      StringView rule) {
@@ -168,11 +168,11 @@ Tensors<3> whiten_backward_autograd(const Tensor& grad_output, const Tensor& inp
                                     const Optional<Tensor>& output) {
   const Tensor w = in_statistics_type(or_undefined(weight), input);
   if (needs_graph({grad_output, input, w}) && is_twice_differentiable(map, rule)) {
-    const Tensor slope = output.has_value() && output->defined()
-                             ? rectified(grad_output, output->detach())
-                             : grad_output;
+    const Tensor grad = output.has_value() && output->defined()
+                            ? relu_mask(grad_output, output->detach())
+                            : grad_output;
     return whiten_backward_in_stages(
-        slope, input, w, covariance.sym_size(0).guard_int(__FILE__, __LINE__), map, rule);
+        grad, input, w, covariance.sym_size(0).guard_int(__FILE__, __LINE__), map, rule);
   }
   return without_derivative<whiten_backward, kNoSecond>(grad_output, input, weight, mean,
                                                         covariance, layer_matrix, values, vectors,

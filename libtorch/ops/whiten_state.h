@@ -1,6 +1,6 @@
 #pragma once
 
-// What the files of whiten share.
+// Shared by whiten.cpp and whiten_backward.cpp.
 
 #include "activation_tensors.h"
 #include "keel/torch/whiten.h"
@@ -21,7 +21,7 @@ struct StateTensors {
             empty_matrices(covariance), empty_rank(covariance)};
   }
 
-  /// The core's view of tensors that it can read in place.
+  /// The core's view. The tensors must be readable in place.
   template <typename A>
   WhitenState<A> view() const {
     using Element = std::remove_const_t<A>;
@@ -32,7 +32,7 @@ struct StateTensors {
   }
 };
 
-/// Activations that are made when the core asks for them, into `tensor`.
+/// Allocates the activations into `tensor` when the core asks for them.
 template <typename T>
 Destination<T> made_on_demand(Tensor& tensor, const Tensor& like, std::int64_t groups, Order order,
                               bool relu = false, const Tensor& residual = {}) {

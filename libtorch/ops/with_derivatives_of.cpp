@@ -1,5 +1,5 @@
-// A gradient as its kernel gives it, which a formula differentiates further. Formulas that are smooth where singular values
-// repeat lose digits to the condition that kernels keep.
+// A gradient whose value comes from a kernel and whose derivatives come from a formula. Formulas that are smooth where
+// singular values repeat lose digits for badly conditioned matrices; the kernels do not.
 
 #include "autograd.h"
 #include "ops/operators.h"
@@ -8,7 +8,7 @@ namespace keel::ops {
 
 namespace {
 
-Tensor value_alone(const Tensor& value, const Tensor&) { return value.clone(); }
+Tensor with_derivatives_of_kernel(const Tensor& value, const Tensor&) { return value.clone(); }
 
 Tensor with_derivatives_of_autograd(const Tensor& value, const Tensor& formula) {
   const Tensor result = with_derivatives_of.below_autograd(value, formula);
@@ -23,10 +23,11 @@ Tensor with_derivatives_of_autograd(const Tensor& value, const Tensor& formula) 
 
 }  // namespace
 
-// An operator, so that each layer of nested transforms has its own node of it.
+// Registered as an operator, so that each level of nested transforms records its own node.
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("with_derivatives_of(Tensor value, Tensor formula) -> Tensor");
 }
-KEEL_OPERATOR("with_derivatives_of", &value_alone, &value_alone, &with_derivatives_of_autograd)
+KEEL_OPERATOR("with_derivatives_of", &with_derivatives_of_kernel, &with_derivatives_of_kernel,
+              &with_derivatives_of_autograd)
 
 }  // namespace keel::ops

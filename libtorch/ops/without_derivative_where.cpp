@@ -1,4 +1,4 @@
-// The identity, with an error or NaN as its derivative where a further derivative is not known.
+// The identity, whose derivative is an error or NaN where the derivative is unknown.
 
 #include "autograd.h"
 #include "device.h"
@@ -14,14 +14,16 @@ Tensor nan_where(const Tensor& where, const Tensor& tensor) {
 
 Tensor unless_where(const Tensor& derivative, const Tensor& where, const std::string& message) {
   if (!derivative.defined() || where.is_meta()) return derivative;
-  if (!can_be_waited_for(where)) return nan_where(where, derivative);
+  if (!can_read_values(where)) return nan_where(where, derivative);
   TORCH_CHECK(!where.any().item<bool>(), message);
   return derivative;
 }
 
 namespace {
 
-Tensor passed_on(const Tensor& tensor, const Tensor&, StringView) { return tensor.clone(); }
+Tensor without_derivative_where_kernel(const Tensor& tensor, const Tensor&, StringView) {
+  return tensor.clone();
+}
 
 Tensor without_derivative_where_autograd(const Tensor& tensor, const Tensor& where,
                                          StringView message) {
@@ -42,11 +44,11 @@ Tensor without_derivative_where_autograd(const Tensor& tensor, const Tensor& whe
 
 }  // namespace
 
-// An operator, so that each layer of nested transforms has its own node of it.
+// Registered as an operator, so that each level of nested transforms records its own node.
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("without_derivative_where(Tensor tensor, Tensor where, str message) -> Tensor");
 }
-KEEL_OPERATOR("without_derivative_where", &passed_on, &passed_on,
-              &without_derivative_where_autograd)
+KEEL_OPERATOR("without_derivative_where", &without_derivative_where_kernel,
+              &without_derivative_where_kernel, &without_derivative_where_autograd)
 
 }  // namespace keel::ops

@@ -1,4 +1,4 @@
-// What the core makes of a text, for Python: checked, and with every field.
+// For Python: checks the text of a rule, policy, map or function, and returns it with every field written out.
 
 #include "check.h"
 #include "keel/layer_matrix.h"

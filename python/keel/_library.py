@@ -1,4 +1,4 @@
-"""Finds libkeel_torch and hands it to torch, which registers ``torch.ops.keel.*``."""
+"""Finds libkeel_torch and loads it into torch, which registers ``torch.ops.keel.*``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _candidates() -> List[Path]:
 
 
 def _check_torch(path: Path) -> None:
-    """Packages say which torch they were built for; with another one they would not load, or crash."""
+    """Checks that torch has the version that a package was built for. With another one it would not load, or crash."""
     file = path.parent / "built_for"
     if not file.is_file():
         return
@@ -38,14 +38,17 @@ def _check_torch(path: Path) -> None:
 
 
 def _beside_torch(name: str) -> Optional[Path]:
-    """A library of CUDA's in the packages that pip installs with torch."""
+    """A CUDA library from the nvidia-* packages that pip installs with torch."""
     found = sorted(Path(torch.__file__).parents[1].glob(f"nvidia/*/lib/{name}"))
     return found[0] if found else None
 
 
 def _load(path: Path) -> None:
-    """The library finds CUDA's if it is installed where torch is. Elsewhere, as in a virtual environment that sees the
-    system's torch, what torch itself has not loaded yet is loaded here."""
+    """Loads the library, and first the CUDA libraries that it cannot find itself.
+
+    It finds them if keel is installed next to torch, but not, for example, in a virtual environment that uses the
+    system's torch.
+    """
     tried = set()
     while True:
         try:
@@ -60,7 +63,7 @@ def _load(path: Path) -> None:
 
 
 def load() -> Optional[Path]:
-    """Loads the library once; None where this process already has the operators."""
+    """Loads the library and returns its path, or None if this process already has the operators."""
     if hasattr(torch.ops.keel, "eigh"):
         return None
     named = os.environ.get("KEEL_LIBRARY")

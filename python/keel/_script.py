@@ -1,7 +1,7 @@
-"""Functions of this package as ``torch.jit.script`` sees them: the operators behind them.
+"""Lets ``torch.jit.script`` compile calls of this package's functions, as calls of their operators.
 
-In a scripted function rules and rank policies are texts, ``keel.sqrtm(matrix, "taylor(terms=9)")``, and results of
-several tensors are tuples.
+In a scripted function, rules and rank policies are strings, ``keel.sqrtm(matrix, "taylor(terms=9)")``, and functions
+with several results return plain tuples.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from torch.jit import _builtins
 
 from . import linalg, rectangular, rotations
 
-#: A function's operator has its name, but for these. Those of which an option adds results have none but the first
-#: ones here.
+#: Functions whose operator has another name. Where an option would add results, the scripted function returns only
+#: those without the option.
 OPERATORS = {
     "kabsch": "rigid_motion",
     "singular": "singular_result",
@@ -21,12 +21,12 @@ OPERATORS = {
 
 
 def register() -> None:
-    # torch's own functions are in the same table, and it has no public door.
+    # The table of torch's own functions. There is no public way to add to it.
     add = getattr(_builtins, "_register_builtin", None)
     if add is None:
         return
     for module in (linalg, rectangular, rotations):
         for name in module.__all__:
             function = getattr(module, name)
-            if not isinstance(function, type):  # the types of results
+            if not isinstance(function, type):  # skip result types such as Eigh
                 add(function, f"keel::{OPERATORS.get(name, name)}")

@@ -1,4 +1,4 @@
-"""The version, which lives in include/keel/version.h and nowhere else."""
+"""Reads the version, whose only source is include/keel/version.h."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ def read() -> str:
             return found.group(1)
     from importlib.metadata import version
 
-    return version("keel").partition("+")[0]  # without the torch it is for
+    return version("keel").partition("+")[0]  # the part after + names the torch it was built for

@@ -1,4 +1,4 @@
-"""The operations that :func:`keel.watch` sees, and what it looks at of each."""
+"""The operations that :func:`keel.watch` observes, and what it records of each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 
 
 class Seen(NamedTuple):
-    """What is looked at of a call."""
+    """What is recorded of a call."""
 
     result: Any
-    values: Tensor  # eigenvalues or singular values (..., n), sorted either way
+    values: Tensor  # eigenvalues or singular values (..., n), ascending or descending
     kept: Optional[Tensor]  # how many of them are used (...)
     rule: str
-    margin: Optional[Tensor] = None  # (...), in place of gaps: how far from an ambiguous answer
+    margin: Optional[Tensor] = None  # (...), instead of gaps: the distance from an ambiguous answer
 
 
 def _spectral(function: Callable[..., Tuple[str, str, str]]) -> Callable[..., Seen]:
-    """Named functions of matrices, by the operator that says its eigenvalues too."""
+    """A named function of matrices, computed by the operator that also returns the eigenvalues."""
 
     def see(matrix: Tensor, *arguments: Any, **options: Any) -> Seen:
         text, rank, rule = function(*arguments, **options)
@@ -54,7 +54,7 @@ def _of_singular(matrix: Tensor, function: str, rank: str = "full") -> Seen:
 
 
 def _singular(function: Callable[..., Tuple[str, str]]) -> Callable[..., Seen]:
-    """Named functions of singular values."""
+    """A named function of singular values."""
 
     def see(matrix: Tensor, *arguments: Any, **options: Any) -> Seen:
         seen = _of_singular(matrix, *function(*arguments, **options))
@@ -69,13 +69,13 @@ def _of_pinv(matrix: Tensor, rtol: Optional[float] = None) -> Seen:
 
 
 def _beside(operator: Any, ambiguous: bool = False) -> Callable[..., Seen]:
-    """Others, with the singular values found for the watch alone."""
+    """Any other function. The singular values are computed only for the watch."""
 
     def see(matrix: Tensor) -> Seen:
         result, values = operator(matrix), torch.ops.keel.svdvals(matrix.detach())
         margin = values[..., -1] if ambiguous and values.shape[-1] > 0 else None
         if margin is not None and matrix.shape[-1] == matrix.shape[-2]:
-            # A square matrix may have one value that is zero.
+            # For a square matrix one value may be zero without ambiguity.
             margin = values[..., -2] + margin if values.shape[-1] > 1 else None
         return Seen(result, values, None, "exact", margin)
 

@@ -1,4 +1,4 @@
-""":func:`keel.watch` records eigenvalues and gradients inside a model, and gives advice."""
+""":func:`keel.watch` records eigenvalues and gradients inside a model and gives advice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Finding", "Watch", "watch"]
 _INVERTS = {"inv_sqrtm", "invm", "logm", "layer"}
 _ROTATIONS = {"polar", "procrustes", "special_procrustes", "kabsch"}
 
-# What advice calls the values, the vectors, and the functions whose gradients have no pole.
+# The advice's words for the values, the vectors, and the functions whose gradients have no pole.
 _WORDS = {
     "eigh": ("Eigenvalues", "eigenvectors", "keel.sqrtm or one of its siblings"),
     "svd": ("Singular values", "singular vectors", "keel.procrustes, keel.singular or one of their siblings"),
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 class _Record:
-    """Extremes over all calls. They stay on the device, so that nothing has to wait for them."""
+    """Extremes over all calls. They stay on the device, so recording them never synchronises."""
 
     def __init__(self, rule: str, size: int, dtype: torch.dtype) -> None:
         self.rule, self.size, self.dtype, self.calls = rule, size, dtype, 0
@@ -36,10 +36,10 @@ class _Record:
 
     def take(self, what: str, value: Tensor, best: Callable[[Tensor, Tensor], Tensor]) -> None:
         value = unwrapped(value)
-        if value.dim() > 0:  # what vmap maps over
+        if value.dim() > 0:  # under vmap
             value = value.amin() if best is torch.minimum else value.amax()
         before = self.extremes.get(what)
-        # NaN stays: it is what one looks for.
+        # minimum and maximum keep NaN, which is what the user looks for.
         self.extremes[what] = value if before is None or before.device != value.device else best(before, value)
         self.last[what] = value
 
@@ -56,7 +56,7 @@ class _Record:
         if gap is not None:
             self.take("gap", (gap.double() / largest.clamp_min(tiny)).amin(), torch.minimum)
         condition = largest / values.abs().amin(-1).clamp_min(tiny)
-        # Of a singular matrix a large number: infinity and NaN are for those that hold them.
+        # Keep a singular matrix's condition finite: infinity and NaN mean that the matrix itself holds them.
         condition = torch.where(largest.isfinite(), condition.clamp_max(torch.finfo(torch.double).max), condition)
         self.take("condition", condition.amax(), torch.maximum)
         if seen.kept is not None:
@@ -69,19 +69,19 @@ class _Record:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one operation in one layer did, over all its calls."""
+    """What was recorded of one operation in one layer, over all its calls."""
 
     layer: str  #: the module's name, "" for the model itself
     operation: str  #: "eigh", "torch.linalg.eigh", "sqrtm", "layer" and so on
     rule: str  #: the gradient rule, or "torch"
     calls: int
     size: int  #: n, the number of eigenvalues
-    #: smallest gap between neighbours, or margin of a rotation, relative to the largest; None for n = 1
+    #: smallest gap between neighbours, or margin of a rotation, relative to the largest value; None for n = 1
     gap: Optional[float]
-    condition: Optional[float]  #: largest, of largest to smallest eigenvalue in magnitude
-    kept: Optional[int]  #: fewest that were kept, where a rank policy chooses
-    gradient: Optional[float]  #: largest entry of the input's gradient; None where none came
-    advice: str  #: in words
+    condition: Optional[float]  #: largest condition number (ratio of largest to smallest magnitude)
+    kept: Optional[int]  #: smallest number of values that the rank policy kept; None without a policy
+    gradient: Optional[float]  #: largest magnitude in the input's gradient; None if there was no backward pass
+    advice: str  #: what to change, in words
 
 
 def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
@@ -112,11 +112,11 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     elif meets and operation in _ROTATIONS:
         said.append(
             "Two answers were equally near, and directions between them get gradient 0. Near such a matrix gradients "
-            "are large: the margin (keel.special_procrustes with return_margin=True) says which ones to leave out."
+            "are large. Use the margin (keel.special_procrustes with return_margin=True) to leave such matrices out."
         )
     elif said and (condition is None or math.isfinite(condition)):
         said.append(
-            f"{values} are not close. Look for a zero one under a root, logarithm or inverse, and for a NaN that "
+            f"{values} are not close. Look for a zero value under a root, logarithm or inverse, and for a NaN that "
             "comes from a later operation."
         )
     kept = numbers.get("kept")
@@ -148,7 +148,7 @@ class Watch(TorchFunctionMode):
         self._stack: List[str] = []
         self._hooks: List[Any] = []
 
-    # Where a call happens.
+    # Hooks keep track of the module that is running.
 
     def __enter__(self) -> Watch:
         for name, module in self._model.named_modules():
@@ -167,7 +167,7 @@ class Watch(TorchFunctionMode):
     def _entering(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any) -> None:
             if module is self._model:
-                self._stack.clear()  # of a forward that ended in an error
+                self._stack.clear()  # left over if the last forward raised an error
             self._stack.append(name)
 
         return hook
@@ -179,7 +179,7 @@ class Watch(TorchFunctionMode):
 
         return hook
 
-    # What happens there.
+    # Records the call.
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -190,7 +190,7 @@ class Watch(TorchFunctionMode):
         name, matrix = ("", args[0]) if args else next(iter(kwargs.items()))
         hooked = matrix.requires_grad and torch.is_grad_enabled()
         if hooked and matrix.is_leaf:
-            # On a parameter a hook would stay after the watch; this view goes with the graph.
+            # A hook on a parameter would outlive the watch. A hook on this view goes away with the graph.
             matrix = matrix.view_as(matrix)
             args, kwargs = (matrix, *args[1:]) if args else (), {**kwargs, **({name: matrix} if name else {})}
         seen = see(*args, **kwargs)
@@ -204,10 +204,10 @@ class Watch(TorchFunctionMode):
             matrix.register_hook(record.gradient)
         return seen.result
 
-    # What is said of it.
+    # Reports.
 
     def findings(self) -> List[Finding]:
-        """One for each operation of each layer. This waits for the device."""
+        """One finding for each operation of each layer. This synchronises with the device."""
         found = []
         for (layer, operation), record in self._records.items():
             numbers = {what: float(value) for what, value in record.extremes.items()}
@@ -228,7 +228,7 @@ class Watch(TorchFunctionMode):
         return found
 
     def write(self, writer: Any, step: int) -> None:
-        """The last call's numbers as scalars of a TensorBoard ``SummaryWriter``."""
+        """Writes the last call's numbers as scalars to a TensorBoard ``SummaryWriter``."""
         for (layer, operation), record in self._records.items():
             for what, value in record.last.items():
                 writer.add_scalar(f"keel/{layer or 'model'}/{operation}/{what}", float(value), step)
@@ -259,15 +259,20 @@ def _short(number: Optional[float]) -> str:
 
 
 def watch(model: nn.Module) -> Watch:
-    """Records, while a model runs, how close eigenvalues come, how many are kept and how large gradients are, and
+    """Records how close eigenvalues come, how many are kept and how large gradients are while a model runs, and
     suggests what to change.
 
-    It sees the calls of :func:`torch.linalg.eigh`, :func:`torch.linalg.svd`, keel's functions and whitening layers,
-    in every module of the model. Of polar factors and rotations it records the margin, not how close values come.
+    It observes the calls of :func:`torch.linalg.eigh`, :func:`torch.linalg.svd`, keel's functions and whitening layers
+    in every module of the model. For polar factors and rotations it records the margin instead of the gap.
 
-    Numbers stay on the device, and nothing waits for them until :meth:`Watch.findings`, ``print`` or
-    :meth:`Watch.write` asks. After the ``with`` block the model is as it was before. A compiled model must be watched
-    before it is compiled.
+    Numbers stay on the device until :meth:`Watch.findings`, ``print`` or :meth:`Watch.write` reads them. After the
+    ``with`` block the model is as it was before. Watch a model before you compile it.
+
+    Args:
+        model: the model to observe.
+
+    Returns:
+        A context manager. Its :meth:`Watch.findings` and its ``print`` report what it recorded.
 
     >>> class Whiten(torch.nn.Module):
     ...     def forward(self, x):

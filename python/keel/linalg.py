@@ -1,7 +1,7 @@
-"""Eigendecomposition and functions of symmetric matrices, over ``torch.ops.keel``.
+"""Eigendecomposition and functions of symmetric matrices.
 
 Matrices are (..., n, n). Only the lower triangle is read, and gradients are symmetric. float16 and
-bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN; others in the batch do not.
+bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of its batch.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Eigh(NamedTuple):
 
 
 class Spectral(NamedTuple):
-    """What :func:`spectral` returns: the ``result`` (..., n, n), and in ``kept`` (...), int64, how many
-    eigenvalues it is made of, from the largest down."""
+    """The ``result`` (..., n, n) of :func:`spectral`, and ``kept`` (...), int64: how many eigenvalues were used, from
+    the largest down."""
 
     result: Tensor
     kept: Tensor
@@ -64,7 +64,7 @@ def _exponent(operation: str, exponent: Any) -> float:
         if exponent.requires_grad:
             raise TypeError(
                 f"{operation}: expected an exponent that does not require a gradient, got {exponent!r}; a power "
-                "is only differentiable with respect to its matrix: pass exponent.detach() if that is enough"
+                "is differentiable only with respect to its matrix: pass exponent.detach() if that is enough"
             )
         if exponent.numel() == 1:
             exponent = exponent.item()
@@ -82,22 +82,28 @@ def eigh(
     UPLO: str = "L",
     descending: bool = False,
 ) -> Eigh:
-    """Symmetric eigendecomposition, eigenvalues ascending, with the gradient of ``rule`` (default:
-    :class:`keel.Masked`). A drop-in replacement for :func:`torch.linalg.eigh`.
+    """Symmetric eigendecomposition with the gradient of ``rule``. A drop-in replacement for :func:`torch.linalg.eigh`.
 
-    ``UPLO`` is the triangle that is read, "L" or "U". ``descending=True`` puts the largest eigenvalue
-    first. In each eigenvector the entry of largest magnitude is positive.
+    Args:
+        matrix: symmetric matrices (..., n, n).
+        rule: the gradient rule, an object or its string.
+        UPLO: the triangle that is read, "L" or "U".
+        descending: put the largest eigenvalue first. By default eigenvalues are ascending.
+
+    Returns:
+        An :class:`Eigh` of eigenvalues and eigenvectors. In each eigenvector the entry of largest magnitude is
+        positive.
 
     The default rule gives :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
-    than 10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is right for losses
+    than 10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is exact for losses
     that depend on an eigenspace only as a whole: its projector, symmetric functions of its eigenvalues.
-    It is not right there for functions of the matrix, V f(l) V^T, and gives no error: call
+    It is not exact there for functions of the matrix, V f(l) V^T, and raises no error: call
     :func:`spectral` or one of the named functions instead.
 
-    Differentiable to any order, backward and in forward mode. At repeated eigenvalues the default
-    rule's second derivatives are right where its first ones are. They are an error for other losses and
-    in forward mode, and third derivatives are always an error. While a CUDA graph is captured, and under
-    vmap, NaN for the matrices concerned takes the place of the error.
+    Differentiable to any order, in reverse and forward mode. At repeated eigenvalues the default
+    rule's second derivatives are exact where its first ones are. They are an error for other losses and
+    in forward mode, and third derivatives are always an error. During CUDA graph capture and under
+    vmap the matrices concerned get NaN instead of an error.
 
     >>> M = torch.diag(torch.tensor([1.0, 4.0, 1.0])).requires_grad_()
     >>> eigenvalues, eigenvectors = keel.eigh(M, keel.PowerIteration(terms=19))
@@ -124,13 +130,19 @@ def spectral(
     rank: RankPolicy = FullRank(),
     rule: SpectralRule = Exact(),
 ) -> Spectral:
-    """A function of symmetric matrices, whose lower triangle is read: V f(l) V^T over all eigenvalues
-    or those that ``rank`` keeps. Its gradient is exact unless another rule is given.
+    """A function of symmetric matrices: V f(l) V^T over all eigenvalues l or those that ``rank`` keeps.
 
-    ``function`` is "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)". For a power
-    you can also pass "power" and an ``exponent``.
-    Under :class:`keel.Exact` the gradient has no pole at repeated eigenvalues. At full rank it
-    has second derivatives too. Where f is not defined at a kept eigenvalue, the result is NaN.
+    Args:
+        matrix: symmetric matrices (..., n, n), whose lower triangle is read.
+        function: "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)".
+        exponent: the exponent, if ``function`` is just "power".
+        rank: which eigenvalues are kept, from the largest down.
+        rule: the gradient rule. :class:`keel.Exact` has no pole at repeated eigenvalues, and at full rank it has
+            second derivatives too.
+
+    Returns:
+        A :class:`Spectral` of the result and the number of kept eigenvalues. If f is undefined at a kept eigenvalue,
+        the result is NaN.
 
     >>> M = torch.diag(torch.tensor([4.0, 1.0, 1e-6]))
     >>> keel.spectral(M, "inv_sqrt", rank=keel.LeadingEnergy(0.99)).result
@@ -194,7 +206,7 @@ def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The exponential of a symmetric matrix, whose lower triangle is read. For other matrices there is
+    """The exponential of a symmetric matrix, whose lower triangle is read. For other matrices use
     :func:`torch.matrix_exp`.
 
     >>> keel.expm(torch.zeros(2, 2))
@@ -217,8 +229,8 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
 
 
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
-    """The orthogonal projector onto the leading eigenvectors of a symmetric matrix, those that ``rank`` keeps.
-    The lower triangle is read.
+    """The orthogonal projector onto the leading eigenvectors that ``rank`` keeps, of a symmetric matrix whose lower
+    triangle is read.
 
     >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
     tensor([[0., 0., 0.],

@@ -1,7 +1,7 @@
-"""Singular values of matrices of any shape, and functions of them, over ``torch.ops.keel``.
+"""Singular values of matrices of any shape, and functions of them.
 
-Matrices are (..., m, n). float16 and bfloat16 are computed in float32. A matrix with NaN or infinity
-gives NaN; others in the batch do not.
+Matrices are (..., m, n). float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does
+not affect the others of its batch.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ class Svd(NamedTuple):
 
 
 def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
-    """Singular value decomposition A = U diag(S) Vh with the gradient of ``rule`` (default: :class:`keel.Masked`). A
-    drop-in replacement for :func:`torch.linalg.svd` with ``full_matrices=False``.
+    """Singular value decomposition A = U diag(S) Vh with the gradient of ``rule``. A drop-in replacement for
+    :func:`torch.linalg.svd` with ``full_matrices=False``.
 
-    In each column of U the entry of largest magnitude is positive.
+    Args:
+        matrix: matrices (..., m, n).
+        rule: the gradient rule, an object or its string. It bounds 1 / (s_i - s_j), and in the same way 1 / (s_i + s_j)
+            and 1 / s_i.
 
-    The rule bounds 1 / (s_i - s_j), and 1 / (s_i + s_j) and 1 / s_i in the same way. The default gives torch's
-    gradient where no two values, and no value and zero, are closer than 10 sqrt(k) machine epsilons times the
-    largest. At repeated values it is right for losses that depend on their vectors only as a whole.
-    :func:`singular`, :func:`polar` and :func:`procrustes` are exact there.
+    Returns:
+        An :class:`Svd` of U, S and Vh. In each column of U the entry of largest magnitude is positive.
+
+    The default rule gives torch's gradient where no two values, and no value and zero, are closer than 10 sqrt(k)
+    machine epsilons times the largest. At repeated values it is exact for losses that depend on their singular vectors
+    only as a whole. :func:`singular`, :func:`polar` and :func:`procrustes` are always exact there.
 
     If you truncate U, S and Vh by indexing, the gradient is still complete: it includes the dropped values.
 
-    Differentiable to any order, backward and in forward mode. Where the default rule leaves pairs out, a second
-    derivative is an error. While a CUDA graph is captured, and under vmap, it is NaN for those matrices instead.
+    Differentiable to any order, in reverse and forward mode. Where the default rule leaves pairs out, a second
+    derivative is an error. During CUDA graph capture and under vmap those matrices get NaN instead.
 
     >>> U, S, Vh = keel.svd(torch.tensor([[3.0, 0.0], [0.0, -2.0], [0.0, 0.0]]))
     >>> S
@@ -71,7 +76,7 @@ def svdvals(matrix: Tensor) -> Tensor:
 
 
 def nuclear_norm(matrix: Tensor) -> Tensor:
-    """The sum of the singular values. Its gradient is the polar factor, without directions whose values vanish.
+    """The sum of the singular values. Its gradient is the polar factor, without the directions of vanishing values.
     Differentiable to any order.
 
     >>> A = torch.eye(2, requires_grad=True)
@@ -100,17 +105,20 @@ def singular(
 def singular(
     matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: bool = False
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """U f(S) V^T, over all singular values or those that ``rank`` keeps: the counterpart of :func:`spectral` for
-    matrices of any shape. Its gradient is exact, even at repeated values.
+    """U f(S) V^T, over all singular values or those that ``rank`` keeps. The counterpart of :func:`spectral` for
+    matrices of any shape.
 
-    ``function`` is "one", "identity", "inv", "inv(rtol=1e-06)", "power(exponent=0.5)" or
-    "soft_threshold(threshold=0.1)". ``rank`` is :class:`keel.FullRank`, :class:`keel.LeadingCount` or
-    :class:`keel.LeadingEnergy`, which here counts squares of singular values. ``return_kept=True`` also returns how
-    many values were kept, (...) int64.
+    Args:
+        matrix: matrices (..., m, n).
+        function: "one", "identity", "inv", "inv(rtol=1e-06)", "power(exponent=0.5)" or
+            "soft_threshold(threshold=0.1)".
+        rank: :class:`keel.FullRank`, :class:`keel.LeadingCount` or :class:`keel.LeadingEnergy`, which here counts
+            squares of singular values.
+        return_kept: also return how many values were kept, (...) int64.
 
-    Between kept and dropped values the gradient has a pole where they meet. Pairs closer than 10 sqrt(k) machine
-    epsilons times the largest value get 0 there. At full rank "one", "identity" and "inv" can be differentiated to any
-    order, powers twice. A higher derivative is an error.
+    The gradient is exact, even at repeated values. It has a pole where a kept and a dropped value meet: pairs closer
+    than 10 sqrt(k) machine epsilons times the largest value get 0 there. At full rank "one", "identity" and "inv" can
+    be differentiated to any order, powers twice. A higher derivative is an error.
 
     >>> A = torch.diag(torch.tensor([4.0, 1.0, 0.01]))
     >>> keel.singular(A, "power(exponent=0.5)").diagonal()
@@ -129,8 +137,7 @@ def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
     """The Moore-Penrose inverse (..., n, m). Singular values up to ``rtol`` times the largest count as zero; None
     means max(m, n) machine epsilons, as in :func:`torch.linalg.pinv`.
 
-    With the default it can be differentiated to any order, as long as the rank stays what it is; with another
-    ``rtol`` once.
+    With the default ``rtol`` it can be differentiated to any order at constant rank, with another one once.
 
     >>> keel.pinv(torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]))
     tensor([[0.5000, 0.0000, 0.0000],
@@ -141,8 +148,8 @@ def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
 
 
 def low_rank(matrix: Tensor, rank: RankPolicy) -> Tensor:
-    """The nearest matrix of lower rank. ``rank`` is :class:`keel.LeadingCount`, or :class:`keel.LeadingEnergy`, which
-    counts squares of singular values.
+    """The nearest matrix of the rank that ``rank`` chooses: :class:`keel.LeadingCount`, or :class:`keel.LeadingEnergy`,
+    which counts squares of singular values.
 
     >>> keel.low_rank(torch.diag(torch.tensor([3.0, 2.0, 1.0])), keel.LeadingCount(2)).diagonal()
     tensor([3., 2., 0.])

@@ -1,8 +1,9 @@
-"""Nearest orthogonal matrices and rotations, and registration of points, over ``torch.ops.keel``.
+"""Nearest orthogonal matrices and rotations, and registration of points.
 
 Matrices are (..., m, n). Gradients are exact, even at repeated singular values, and differentiable to any
-order. Where the answer itself is ambiguous they are finite: the directions that cannot be decided get 0.
-float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN; others in the batch do not.
+order. Where the answer itself is ambiguous they are finite: the undetermined directions get 0.
+float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of
+its batch.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Polar(NamedTuple):
 
 
 def polar(matrix: Tensor) -> Polar:
-    """The polar decomposition A = factor @ positive. The factor is :func:`procrustes` of A; ``positive`` is the root
-    of A^T A, and its gradient is bounded everywhere.
+    """The polar decomposition A = factor @ positive, as a :class:`Polar`. ``factor`` is :func:`procrustes` of A.
+    ``positive`` is the square root of A^T A, and its gradient is bounded everywhere.
 
     >>> U, H = keel.polar(torch.tensor([[0.0, -2.0], [3.0, 0.0]]))
     >>> U
@@ -74,10 +75,10 @@ def special_procrustes(
     """The nearest rotation to (..., n, n) matrices in the Frobenius norm: U diag(1, ..., 1, d) V^T with
     d = det(U V^T).
 
-    ``return_margin=True`` also returns the margin (...): s_(n-1) + sign(det A) s_n, infinite for n = 1. Where it is 0,
-    several rotations are equally near. The answer is then one of them, and the directions between them get gradient 0,
-    as soon as the margin is at most 10 sqrt(n) machine epsilons times the largest singular value. Elsewhere the
-    gradient grows like 2 / margin. No gradient flows through the margin.
+    ``return_margin=True`` also returns the margin (...): s_(n-1) + sign(det A) s_n, infinite for n = 1. At margin 0
+    several rotations are equally near, and the result is one of them. If the margin is at most 10 sqrt(n) machine
+    epsilons times the largest singular value, the directions between them get gradient 0. Elsewhere the gradient grows
+    like 2 / margin. No gradient flows through the margin.
 
     >>> A = torch.diag(torch.tensor([3.0, 2.0, -1.0]))
     >>> R, margin = keel.special_procrustes(A, return_margin=True)
@@ -106,12 +107,18 @@ def kabsch(
 def kabsch(
     P: Tensor, Q: Tensor, weights: Optional[Tensor] = None, *, scale: bool = False
 ) -> Union[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor, Tensor]]:
-    """The rotation R (..., d, d) and translation t (..., d) that map the points ``P`` (..., N, d) to ``Q`` with the
-    least weighted sum of squares: Q_i ~ R P_i + t for each point. ``P @ R.mT + t.unsqueeze(-2)`` are the moved points.
-    R is never a reflection.
+    """The rotation R and translation t that map the points ``P`` to ``Q`` with the least weighted sum of squares:
+    Q_i ~ R P_i + t for each point. ``P @ R.mT + t.unsqueeze(-2)`` are the moved points.
 
-    ``weights`` (..., N) must not be negative, but may be zero; only their ratios matter. ``scale=True`` also finds the
-    best factor s (...) in Q_i ~ s R P_i + t and returns R, t, s. It is 1 where all points of P coincide.
+    Args:
+        P: points (..., N, d).
+        Q: their targets, of the same shape.
+        weights: (..., N), none negative. Zeros are allowed, and only the ratios matter. None means equal weights.
+        scale: also find the best factor s in Q_i ~ s R P_i + t.
+
+    Returns:
+        R (..., d, d), which is never a reflection, and t (..., d); with ``scale`` also s (...), which is 1 if all
+        points of P coincide.
 
     Gradients flow to P, Q and weights through :func:`special_procrustes`. If the points do not determine the rotation
     (all on a line, for example), the result is one that fits, with a finite gradient.

@@ -1,8 +1,8 @@
 """Gradient rules and rank policies, as small frozen dataclasses.
 
-They mirror the structs of the C++ headers ``keel/gradient_rule.h`` and ``keel/spectral.h``. Each can be written as a
-string, ``str(rule)``, which is what the operators take. The core checks it when the object is made. Every function
-that takes a rule or a policy also takes such a string:
+They mirror the structs of the C++ headers ``keel/gradient_rule.h`` and ``keel/spectral.h``. ``str(rule)`` is the string
+that the operators take, and the core checks it when the object is created. Every function that takes a rule or a policy
+also takes such a string:
 
 >>> str(keel.PowerIteration(terms=9))
 'power_iteration(terms=9)'
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def whole(operation: str, name: str, value: Any, least: int, most: Optional[int] = None) -> int:
-    """``value``, which must be a whole number of Python's or numpy's, no bool, in [least, most]."""
+    """``value`` as an int. It must be an integer of Python or numpy, not a bool, in [least, most]."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{operation}: expected {name} to be a whole number, got {value!r}")
     number = int(value)
@@ -45,7 +45,7 @@ def whole(operation: str, name: str, value: Any, least: int, most: Optional[int]
 
 
 def finite(operation: str, name: str, value: Any) -> float:
-    """``value``, which must be a finite real number of Python's or numpy's, no bool."""
+    """``value`` as a float. It must be a finite real number of Python or numpy, not a bool."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{operation}: expected {name} to be a number, got {value!r}")
     if not math.isfinite(value):
@@ -60,12 +60,12 @@ def flag(operation: str, name: str, value: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def checked(kind: str, text: str) -> str:
-    """A text with every field, as the core writes it: a spectral_rule, a rank_policy or a layer_map."""
+    """Checks the string of a spectral_rule, rank_policy or layer_map, and returns it with every field written out."""
     return torch.ops.keel.written(kind, text)
 
 
 def _number(kind: Any, name: str, value: Any) -> str:
-    """A field's value as the core reads it: Python's and numpy's numbers, flags, None."""
+    """A field's value (a number of Python or numpy, a bool or None) as the core reads it."""
     if value is None:
         return "off"
     if isinstance(value, bool):
@@ -83,13 +83,13 @@ def _text_of(kind: Any, *values: Any) -> str:
     return checked(kind._kind, f"{kind._name}({inside})")
 
 
-# So that torch.compile lets a rule be made inside a graph: all that torch.compiler.assume_constant_result does,
-# but without importing the compiler, which takes longer than all of keel.
+# Lets torch.compile create a rule inside a graph. torch.compiler.assume_constant_result does no more than this, but
+# importing the compiler takes longer than all of keel.
 _text_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class _Term:
-    """A value with a text: name(field=value, ...)."""
+    """A value that can be written as a string: name(field=value, ...)."""
 
     __dataclass_fields__: ClassVar[Dict[str, Any]]
     _name: ClassVar[str]
@@ -98,13 +98,13 @@ class _Term:
 
     def __post_init__(self) -> None:
         values = tuple([getattr(self, name) for name in self.__dataclass_fields__])
-        text = _text_of(type(self), *values)  # which is checked
+        text = _text_of(type(self), *values)
         object.__setattr__(self, "_text", text)
 
     def __getattr__(self, name: str) -> Any:
         if name != "_text":
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        self.__post_init__()  # of values pickled by older versions
+        self.__post_init__()  # values pickled by older versions have no _text
         return self._text
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class _Term:
 
 @dataclass(frozen=True)
 class Analytic(_Term):
-    """The textbook rule, which divides by l_i - l_j: infinite or NaN at repeated eigenvalues."""
+    """The textbook rule, which divides by l_i - l_j. Infinite or NaN at repeated eigenvalues."""
 
     _name = "analytic"
 
@@ -129,8 +129,8 @@ class PowerIteration(_Term):
 
 @dataclass(frozen=True)
 class Taylor(_Term):
-    """The same series as :class:`PowerIteration`, with equally many terms for both eigenvectors of a pair. It is closer
-    to the true derivative for the same ``terms``."""
+    """The same series as :class:`PowerIteration`, with the same number of terms for both eigenvectors of a pair. It is
+    closer to the true derivative for the same ``terms``."""
 
     _name = "taylor"
     terms: int = 9
@@ -138,7 +138,7 @@ class Taylor(_Term):
 
 @dataclass(frozen=True)
 class Lorentzian(_Term):
-    """1 / gap replaced by gap / (gap^2 + w^2), with w = ``width`` * largest abs(eigenvalue)."""
+    """Replaces 1 / gap by gap / (gap^2 + w^2), with w = ``width`` * largest abs(eigenvalue)."""
 
     _name = "lorentzian"
     width: float = 1e-4
@@ -146,10 +146,10 @@ class Lorentzian(_Term):
 
 @dataclass(frozen=True)
 class Masked(_Term):
-    """The textbook rule without pairs closer than ``tolerance`` * largest abs(eigenvalue). It is exact for
-    losses that depend on a group of equal eigenvalues only as a whole (its projector, symmetric functions of its
-    eigenvalues). For a function of the matrix, V f(l) V^T, use :class:`Exact`. None means 10 sqrt(n) machine
-    epsilons."""
+    """The textbook rule without pairs closer than ``tolerance`` * largest abs(eigenvalue). The default tolerance, None,
+    is 10 sqrt(n) machine epsilons. The rule is exact for losses that depend on a group of equal eigenvalues only as a
+    whole (its projector, symmetric functions of its eigenvalues). For a function of the matrix, V f(l) V^T, use
+    :class:`Exact`."""
 
     _name = "masked"
     tolerance: Optional[float] = None
@@ -157,9 +157,8 @@ class Masked(_Term):
 
 @dataclass(frozen=True)
 class Exact(_Term):
-    """The exact derivative of a function of the matrix, finite at repeated eigenvalues. Between a kept and a
-    dropped eigenvalue, where no finite derivative need exist, ``terms`` terms of :class:`PowerIteration`'s
-    series."""
+    """The exact derivative of a function of the matrix, finite at repeated eigenvalues. Between a kept and a dropped
+    eigenvalue, where there may be no finite derivative, it uses ``terms`` terms of :class:`PowerIteration`'s series."""
 
     _name = "exact"
     terms: int = 19
@@ -178,7 +177,7 @@ class FullRank(_Policy):
 
 @dataclass(frozen=True)
 class LeadingCount(_Policy):
-    """Keep the ``count`` leading eigenvalues (at most n)."""
+    """Keep the ``count`` largest eigenvalues, or all n if there are fewer."""
 
     _name = "leading_count"
     count: int = 1
@@ -186,7 +185,7 @@ class LeadingCount(_Policy):
 
 @dataclass(frozen=True)
 class LeadingEnergy(_Policy):
-    """Keep the fewest leading eigenvalues whose sum reaches ``fraction`` of the whole."""
+    """Keep the fewest leading eigenvalues whose sum reaches ``fraction`` of the total."""
 
     _name = "leading_energy"
     fraction: float = 0.99
@@ -210,14 +209,14 @@ GradientRule = Union[Analytic, PowerIteration, Taylor, Lorentzian, Masked]
 SpectralRule = Union[Exact, GradientRule]
 RankPolicy = Union[FullRank, LeadingCount, LeadingEnergy, Algorithm1]
 
-# The same as types.
+# The members of these unions, for isinstance-like checks.
 GRADIENT_RULES, SPECTRAL_RULES, RANK_POLICIES = map(
     get_args, (GradientRule, SpectralRule, RankPolicy)
 )
 
 
 def written(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> str:
-    """The text of a value of one of those ``kinds``, or a text itself."""
+    """The string of a value of one of those ``kinds``. A string is returned unchanged."""
     if isinstance(value, str):
         return value
     if type(value) in kinds:
@@ -227,7 +226,7 @@ def written(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> st
 
 
 def _hint(kinds: Tuple[Any, ...], value: Any) -> str:
-    """What was probably meant by a value that is none of those ``kinds``."""
+    """A guess at what the user meant by a value that is none of those ``kinds``."""
     if isinstance(value, type):
         return f"; did you mean {value.__name__}()?"
     if LeadingCount in kinds and isinstance(value, numbers.Integral) and not isinstance(value, bool):
@@ -238,7 +237,7 @@ def _hint(kinds: Tuple[Any, ...], value: Any) -> str:
 
 
 def value_of(operation: str, what: str, kinds: Tuple[Any, ...], given: Any) -> Any:
-    """A value of one of those ``kinds``, or what a text says."""
+    """A value of one of those ``kinds``, parsed if it is given as a string."""
     text = written(operation, what, kinds, given)
     if not isinstance(given, str):
         return given

@@ -26,7 +26,7 @@ PANEL = (300, 190)
 
 
 def gaps() -> List[float]:
-    """From one machine epsilon up, all of them such that 1 + gap is a float32."""
+    """Gaps from one machine epsilon up, such that 1 + gap is exact in float32."""
     eps = torch.finfo(torch.float32).eps
     steps = {round(10 ** (index / 30)) for index in range(round(30 * math.log10(FURTHEST / eps)))}
     return [eps * step for step in sorted(steps, reverse=True)]

@@ -39,7 +39,7 @@ def covariance(output: Tensor) -> Tensor:
 
 
 def whitened_network() -> None:
-    """Of the norm's output, weight and bias left out, for a batch of 512 images."""
+    """The covariance of the norm's output, without weight and bias, for a batch of 512 images."""
     space = run("whiten_your_network")
     images, side = space["images"], 170
     drawing = Drawing(2 * side + 120, side + 60)
@@ -54,7 +54,7 @@ def whitened_network() -> None:
 
 
 def ellipse(drawing: Drawing, x: float, y: float, tensor: Tensor, colour: str) -> None:
-    """What diffuses in the plane: the unit circle times the tensor's upper left corner."""
+    """Diffusion in the plane: the unit circle times the tensor's upper left corner."""
     angles = [2 * math.pi * step / 60 for step in range(61)]
     circle = torch.tensor([[math.cos(angle), math.sin(angle)] for angle in angles])
     points = circle @ tensor[:2, :2] * 24

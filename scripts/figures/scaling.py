@@ -22,8 +22,8 @@ SIZES = (1, 2, 4)
 NETWORKS = ("ResNet18", "ResNet50")
 GPUS = (8, 64, 256, 1024)
 
-# What is assumed of a cluster, none of it measured here. A sum over GPUs costs `base` and, over more than one
-# machine, `hop` for every doubling of the machines, there and back; bytes move at `rate` a GPU.
+# Assumptions about a cluster, not measured here. A sum over GPUs costs `base` and, over more than one machine, `hop`
+# for every doubling of the machines, in both directions. Bytes move at `rate` per GPU.
 GPUS_A_MACHINE = 8
 BASE, HOP = 15e-6, 5e-6  # seconds
 RATE_INSIDE, RATE_BETWEEN = 300e9, 40e9  # bytes a second
@@ -68,8 +68,8 @@ def processor() -> str:
 
 
 def solve(rows: list[tuple[float, float]], values: list[float]) -> tuple[float, float]:
-    """The two factors whose products come closest to the values, by squared logarithms: a factor of two counts
-    the same at a microsecond and at a second. Searched along each in turn, by ever smaller steps."""
+    """The two factors whose products come closest to the values in squared logarithms, so that a factor of two counts
+    the same at a microsecond and at a second. Searches along each in turn, with ever smaller steps."""
 
     def error(alpha: float, beta: float) -> float:
         return sum(math.log((alpha * x + beta * y) / value) ** 2 for (x, y), value in zip(rows, values))
@@ -87,7 +87,7 @@ def solve(rows: list[tuple[float, float]], values: list[float]) -> tuple[float, 
 
 
 def terms(size: int, count: float) -> tuple[float, float]:
-    """Of a ring: its rounds, and the bytes that each process sends."""
+    """The rounds of a ring all-reduce, and the bytes that each process sends."""
     return 2 * (size - 1), 2 * (size - 1) / size * count
 
 
@@ -137,7 +137,7 @@ class Network:
 
 
 def batch_norm_sums(channels: list[int]) -> list[int]:
-    """Bytes of each sum: forward and backward."""
+    """The bytes of each sum in forward and backward."""
     return [8 * (2 * c + 1) for c in channels] + [8 * 2 * c for c in channels]
 
 
@@ -161,8 +161,8 @@ def gpu_sum(size: int, count: float) -> float:
 
 
 def step_on(size: int, network: Network, sums: list[int], inside: bool = False) -> tuple[float, float, float]:
-    """Seconds: the whole step, of it sums that nothing hides, and the gradients' beyond the backward.
-    `inside`: the statistics are those of a machine's GPUs."""
+    """Seconds of the whole step, of the sums in it that nothing hides, and of gradient sums that outlast backward.
+    `inside` means that statistics are shared only by the GPUs of one machine."""
     waits = sum(gpu_sum(min(size, GPUS_A_MACHINE) if inside else size, count) for count in sums)
     gradients = gpu_sum(size, network.gradient_bytes())
     compute = STEP[network.name]
@@ -171,7 +171,7 @@ def step_on(size: int, network: Network, sums: list[int], inside: bool = False) 
 
 
 def buckets(count: int) -> int:
-    """Sums that the Reducer makes of it: a first one of 1 MiB, then of 25 MiB."""
+    """The Reducer's sums: a first one of 1 MiB, then of 25 MiB."""
     return 1 + math.ceil((count - 2**20) / (25 * 2**20))
 
 
@@ -224,7 +224,7 @@ def sums_table(records: list[dict], fits: dict) -> str:
 
 
 def steps_table(records: list[dict], fits: dict) -> str:
-    """Measured steps, and what the model says the sums of one take, were nothing of them hidden."""
+    """Measured steps, and the model's time for the sums of one step if nothing hides them."""
     network = Network("ResNet18")
     first, rest = network.channels[:1], network.channels[1:]
     sums = (

@@ -1,4 +1,4 @@
-"""Just enough SVG for the figures of the docs: curves on axes, and matrices as coloured squares."""
+"""Minimal SVG for the figures of the docs: curves on axes, and matrices as coloured squares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Callable, List, Sequence, Tuple
 
 PAPER, INK, GRID = "white", "#333333", "#dddddd"
 COLOURS = ["#0b62a4", "#c4421a", "#2e8b57", "#7a4fa3", "#8a6d1d", "#555555"]
-# What stands for these colours where the reader's system is dark. Squares of a matrix keep theirs.
+# Replacements for these colours in dark mode. The squares of a matrix keep theirs.
 DARK = {PAPER: "#0d1117", INK: "#d1d7e0", GRID: "#30363d"}
 DARK.update(zip(COLOURS, ["#58a6ff", "#ff7b54", "#4cc38a", "#b392f0", "#d4a72c", "#9198a1"]))
 
@@ -63,7 +63,7 @@ class Drawing:
 
 
 class Axes:
-    """A panel with its scales; `log_y` for a logarithmic ordinate. The abscissa is logarithmic."""
+    """A panel with its scales. The x axis is logarithmic, and with `log_y` the y axis too."""
 
     def __init__(self, drawing, left, top, width, height, x_range, y_range, log_y=True) -> None:
         self.d, self.left, self.top, self.width, self.height = drawing, left, top, width, height

@@ -85,12 +85,12 @@ TEST(Measure, GradientErrorFallsWithTheTerms) {
   }
   EXPECT_EQ(got.data->train, 64);
   for (const Json& one : errors) EXPECT_NE(one.at("d"), 64);
-  const Page drawn = measured_page(recipe, Results{.experiment = "gradient-error",
-                                                   .schedule = "short",
-                                                   .data = got.data,
-                                                   .origins = {},
-                                                   .trials = {},
-                                                   .measured = got.figures});
+  const Page drawn = page(recipe, Results{.experiment = "gradient-error",
+                                          .schedule = "short",
+                                          .data = got.data,
+                                          .origins = {},
+                                          .trials = {},
+                                          .measured = got.figures});
   EXPECT_EQ(drawn.pictures.size(), 1u);
   EXPECT_NE(drawn.markdown.find("`power_iteration`, K = 19"), std::string::npos);
 }

@@ -1,4 +1,4 @@
-"""Whitening layers that take the place of batch normalisation."""
+"""Whitening layers that replace batch normalisation."""
 
 from .convert import convert_batchnorm
 from .pca_denoising import PcaDenoising

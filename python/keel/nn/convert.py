@@ -1,4 +1,4 @@
-"""Replaces batch normalisation by whitening layers."""
+"""Replaces batch normalisation layers with whitening layers."""
 
 from __future__ import annotations
 
@@ -25,27 +25,26 @@ def convert_batchnorm(
     fuse_relu: bool = False,
     **options: Any,
 ) -> nn.Module:
-    """Swaps BatchNorm1d, 2d and 3d and SyncBatchNorm layers for whitening layers, and returns the
-    model.
+    """Replaces BatchNorm1d, 2d and 3d and SyncBatchNorm layers with whitening layers, and returns the model.
 
-    Like :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`, it changes the model in place, unless the
-    model itself is a BatchNorm; then the new layer is returned. If there is an error, nothing is changed.
-    A BatchNorm that does more (a subclass with an activation in its forward, hooks) is an error, since the new
-    layer would not do it; ``names`` leaves it out.
+    Like :meth:`torch.nn.SyncBatchNorm.convert_sync_batchnorm`, it changes the model in place. If the model itself is a
+    BatchNorm, the new layer is returned. After an error the model is unchanged. A BatchNorm with behaviour of its own
+    (hooks, or a subclass with an activation in its forward) is an error, since the new layer would lose it; use
+    ``names`` to leave it out.
 
     Args:
         model: searched recursively.
         layer: :class:`ZcaWhitening`, :class:`PcaDenoising` or :class:`PcaWhitening`.
-        names: which layers: None for all, their names as in ``model.named_modules()``, or a
-            function of name and module.
+        names: which layers to replace: None for all, their names as in ``model.named_modules()``, or a function of
+            name and module that returns a bool.
         copy_affine: keep the parameters ``weight`` and ``bias`` as the same objects, so that optimisers stay valid.
-        copy_statistics: start with the running mean and variance of a BatchNorm that has seen
-            batches. Until it is trained, the model then computes in evaluation what it computed before.
-            (Not for PcaWhitening, whose output channels are different ones.)
+        copy_statistics: start with the running mean and variance of a BatchNorm that has seen batches. In evaluation
+            the model then computes the same as before, until it is trained. (Not for PcaWhitening, whose output
+            channels mean something else.)
         fuse_relu: where a :class:`torch.nn.ReLU` comes next in the same :class:`torch.nn.Sequential`, the new layer
-            has ``activation="relu"`` and :class:`torch.nn.Identity` takes the place of ReLU. The model computes the
-            same, without the passes that ReLU takes by itself. One that is called elsewhere, in a ``forward``, cannot
-            be seen: give such a layer its ``activation`` yourself. With none to be found it is an error.
+            gets ``activation="relu"`` and :class:`torch.nn.Identity` replaces the ReLU. The model computes the same,
+            without ReLU's own passes over memory. A ReLU that is called in a ``forward`` cannot be found: set the
+            layer's ``activation`` yourself. It is an error if there is no ReLU to fuse.
         options: passed to the layer, such as ``group_size``. Unless given here, momentum, affine,
             track_running_stats and a SyncBatchNorm's process_group are taken from the BatchNorm.
 
@@ -63,9 +62,9 @@ def convert_batchnorm(
         _fuse_relu(model, new)
     if model in new:
         return new[model]
-    # By parent and attribute, not by name: a module shared between places is replaced in each.
+    # By parent and attribute, not by name, so that a shared module is replaced everywhere.
     for parent in list(model.modules()):
-        # named_children() would name a child that a parent has twice only once.
+        # Not named_children(), which lists a child that a parent has twice only once.
         for attribute, child in list(parent._modules.items()):
             if child in new:
                 setattr(parent, attribute, new[child])
@@ -73,7 +72,7 @@ def convert_batchnorm(
 
 
 def _fuse_relu(model: nn.Module, new: Dict[nn.Module, Whitening]) -> None:
-    """Puts every ReLU that follows a norm wherever that norm stands into the norm's new layer."""
+    """Fuses ReLU into a new layer if a ReLU follows the old norm at every place where that norm is used."""
     places: Dict[nn.Module, list[Any]] = {norm: [] for norm in new}
     for parent in model.modules():
         children = list(parent._modules.items())
@@ -161,7 +160,7 @@ def _check_plain(name: str, norm: nn.Module) -> None:
 
 
 def _group(norm: Any) -> Any:
-    """SyncBatchNorm's None means all processes."""
+    """The norm's process group. In a SyncBatchNorm, None means all processes."""
     if not isinstance(norm, nn.SyncBatchNorm):
         return None
     return norm.process_group or "world"
@@ -173,10 +172,10 @@ def _has_seen_batches(norm: Any) -> bool:
 
 
 def _copy_statistics(new: Whitening, norm: Any) -> None:
-    """Statistics with which the new layer in evaluation is the BatchNorm."""
+    """Sets statistics with which the new layer computes the same as the BatchNorm in evaluation."""
     with torch.no_grad():
         variance = norm.running_var
-        if isinstance(new, PcaDenoising):  # eps may differ: kept out of what is standardised by
+        if isinstance(new, PcaDenoising):  # the new layer adds its own eps, which may differ
             new.running_variance.copy_(variance + norm.eps - new.eps)
         elif isinstance(new, ZcaWhitening):
             scale = (variance + norm.eps).rsqrt().view(new.groups, new.group_size)

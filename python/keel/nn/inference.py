@@ -1,5 +1,5 @@
-"""Whitening in evaluation is y = matrix x + shift, one matrix a group: a grouped 1x1 convolution,
-and foldable into the convolution or linear layer before it."""
+"""In evaluation a whitening layer is y = matrix x + shift, with one matrix per group. So it can be exported as a
+grouped 1x1 convolution, and folded into the convolution or linear layer before it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def exporting() -> bool:
         return True
     if _is_exporting is None:
         return False
-    # Inside torch.compile is_exporting() says yes as well, and there keel's operators may stay.
+    # is_exporting() is also true inside torch.compile, where keel's operators may stay.
     return not _is_dynamo_compiling() and _is_exporting()
 
 
 def as_leaf(name: str, layer: nn.Module, input: Any, residual: Any) -> Any:
-    """A call of the layer as one node of a graph that torch.fx traces, as torch's own layers are."""
+    """Records a call of the layer as one node of a torch.fx graph, like torch's own layers."""
     path = input.tracer.path_of_module(layer)
     if not path:
         raise TypeError(
@@ -37,14 +37,14 @@ def as_leaf(name: str, layer: nn.Module, input: Any, residual: Any) -> Any:
 
 
 def shift_of(matrix: Tensor, center: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """y = matrix (x - center) + bias as y = matrix x + shift."""
+    """The shift with which y = matrix (x - center) + bias becomes y = matrix x + shift."""
     groups, d, _ = matrix.shape
     moved = torch.matmul(matrix, center.view(groups, d, 1)).view(-1)
     return -moved if bias is None else bias - moved
 
 
 def conv1x1(input: Tensor, matrix: Tensor, center: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """y = matrix (x - center) + bias for (N, C, ...), in operators that every format knows."""
+    """y = matrix (x - center) + bias for (N, C, ...), in operators that every export format supports."""
     groups, d, _ = matrix.shape
     shift = shift_of(matrix, center, bias).to(input.dtype)
     positions = input.dim() - 2
@@ -89,8 +89,8 @@ def _given(layer: nn.Module) -> Tuple[str, ...]:
 
 
 def what_else_it_does(layer: nn.Module, kind: type) -> Optional[str]:
-    """What makes the layer's output other than its kind's with these parameters, in words."""
-    # weight_norm, spectral_norm and prune compute the weight in a hook before forward.
+    """Describes what may make the layer compute something else than a plain ``kind``, or returns None."""
+    # weight_norm, spectral_norm and prune compute the weight in a forward pre-hook.
     for what, hooks in (
         ("forward hooks", layer._forward_hooks),
         ("forward pre-hooks", layer._forward_pre_hooks),
@@ -146,7 +146,7 @@ def _check_foldable(name: str, layer: nn.Module, matrix: Tensor) -> None:
             f"{name}.fold_into: expected {groups * d} output channels, got {channels}"
         )
     parts = getattr(layer, "groups", 1)
-    # Channels that are mixed must see the same inputs: no whitening group across two of conv's.
+    # Channels of one whitening group are mixed, so they must come from one group of the convolution.
     if (channels // parts) % d != 0:
         raise ValueError(
             f"{name}.fold_into: expected whitening groups of {d} channels to lie within the "

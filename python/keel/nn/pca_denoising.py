@@ -13,9 +13,9 @@ from .whitening import Whitening
 
 
 class PcaDenoising(Whitening):
-    """Standardises each channel as batch normalisation does, then keeps only the leading
-    eigenvectors: y = weight * P D (x - mean) + bias, D = diag(variance + eps)^(-1/2), P the
-    projector onto the eigenvectors of D Cov D + eps I that ``rank`` keeps.
+    """Standardises each channel as batch normalisation does, and then projects onto the leading eigenvectors:
+    y = weight * P D (x - mean) + bias. D is diag(variance + eps)^(-1/2), and P is the projector onto the eigenvectors
+    of D Cov D + eps I that ``rank`` keeps.
 
     ``rank`` is :class:`keel.LeadingEnergy` (default: 0.99) or another rank policy. The other arguments are
     those of :class:`keel.nn.Whitening`. The running statistics hold the projector (``running_matrix``) and the

@@ -25,22 +25,22 @@ def recalibrate(
     """Recomputes the running statistics of a model's norms, as plain averages over batches at the
     current weights.
 
-    While a model trains, its running statistics lag behind the weights, and whitening multiplies this
+    While a model trains, its running statistics lag behind the weights, and whitening amplifies this
     error by up to 1/sqrt(eps) in directions of little variance. Call this before an evaluation, before
-    ``fold_into``, and after averaging weights. (``torch.optim.swa_utils.update_bn`` does the same with
+    ``fold_into``, and after averaging weights. (``torch.optim.swa_utils.update_bn`` does the same, but with
     the whole model in training mode, dropout included.)
 
     Args:
-        model: called with each batch, without gradients, with its norms in training mode and everything else in
-            evaluation mode, so without dropout.
+        model: called with each batch, without gradients. Its norms are in training mode and everything else is in
+            evaluation mode, so there is no dropout.
         batches: inputs of the model, or lists or tuples whose first entry is the input, as from a data loader.
         count: use at most this many batches; None for all.
         device: where to move each batch; None to leave it where it is.
         batch_norms: recompute BatchNorm1d, 2d, 3d and SyncBatchNorm too, not only whitening layers.
 
     Afterwards modes and momenta are as before, and so are a layer's ``kept``, ``eigenvalues`` and ``covariance``. A
-    norm that saw no batch keeps its statistics; if a batch or a norm raises, all norms do. Layers over several
-    processes communicate as in training, so all processes must take the same number of batches.
+    norm that saw no batch keeps its old statistics. If a batch or a norm raises an error, all norms keep theirs. Layers
+    over several processes communicate as in training, so all processes must take the same number of batches.
 
     >>> model = torch.nn.Sequential(keel.nn.ZcaWhitening(8), torch.nn.BatchNorm1d(8))
     >>> keel.nn.recalibrate(model, [torch.randn(64, 8) for _ in range(5)])
@@ -60,7 +60,7 @@ def recalibrate(
                 norm.train()
                 norm.momentum = None
                 for _, buffer in _statistics(norm):
-                    buffer.zero_()  # so that not even a NaN is left of what was there
+                    buffer.zero_()  # removes a NaN, which would survive even a weight of 0
             for batch in islice(batches, count):
                 if isinstance(batch, (list, tuple)):
                     batch = batch[0]
@@ -81,7 +81,7 @@ def _check(model: Any, batches: Any, count: Any) -> None:
     if count is not None:
         rules.whole(_HERE, "count", count, 0)
     for name, module in model.named_modules():
-        # A norm inside cannot be told from other code, and would be passed over.
+        # A compiled norm is not an instance of Whitening, so it would be skipped silently.
         if isinstance(module, torch.jit.ScriptModule) and hasattr(module, "num_batches_tracked"):
             raise TypeError(
                 f"{_HERE}: expected layers of Python, got a norm compiled by torch.jit ({name!r}); "
@@ -110,7 +110,7 @@ _OF_THE_LAST_STEP = ("kept", "eigenvalues", "covariance")
 
 
 class _Saved:
-    """What one norm was before."""
+    """The state of one norm before recalibration."""
 
     def __init__(self, norm: Any) -> None:
         self.norm = norm
@@ -125,11 +125,11 @@ class _Saved:
                 setattr(self.norm, name, value)
         if keep_statistics and self.norm.num_batches_tracked > 0:
             return
-        now = dict(_statistics(self.norm))  # torch may have put new tensors there
+        now = dict(_statistics(self.norm))  # torch may have replaced the tensors
         for name, before in self.statistics:
             try:
                 with torch.no_grad():
                     now[name].copy_(before)
-            except RuntimeError:  # the device is gone, or so, as the error on its way says
+            except RuntimeError:  # e.g. a lost device, which the error already in flight reports
                 if keep_statistics:
                     raise

@@ -1,4 +1,4 @@
-"""The layers' forward in the part of Python that ``torch.jit.script`` compiles."""
+"""The layers' forward in the subset of Python that ``torch.jit.script`` compiles."""
 
 from typing import Optional
 
@@ -30,7 +30,7 @@ def forward(
     relu: bool,
     residual: Optional[Tensor],
 ) -> Tensor:
-    """As :meth:`keel.nn.Whitening.forward`. The operators check the input."""
+    """The same as :meth:`keel.nn.Whitening.forward`. The operators check the input."""
     if training or running_mean is None or running_matrix is None or num_batches_tracked is None:
         output, mean, covariance, layer_matrix, _, _, _ = torch.ops.keel.whiten_forward(
             input, weight, bias, groups, map, rule, relu, residual

@@ -1,6 +1,6 @@
-"""Whitening over the batches of several processes, by ``torch.distributed``.
+"""Whitening over the batches of several processes, with ``torch.distributed``.
 
-Each direction is two operators, and in between the numbers that the first one gave are added up."""
+Forward and backward consist of two operators each. In between, the processes add up the results of the first one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-#: None: this process alone; "world": all processes, looked up at every step; or one of c10d's groups.
+#: A group of c10d, "world" for all processes (looked up at every step), or None for this process alone.
 ProcessGroup = Union[None, str, Any]
 
-# Not torch.compiler.disable, which imports the compiler: that takes longer than all of keel.
+# torch.compiler.disable would import the compiler, which takes longer than all of keel.
 uncompiled: Any = getattr(getattr(torch, "_compile", None), "_disable_dynamo", lambda function: function)
 
 
@@ -25,7 +25,7 @@ def check_group(name: str, group: ProcessGroup) -> None:
 
 
 def members(name: str, group: ProcessGroup) -> Tuple[Any, int]:
-    """The group as ``torch.distributed`` takes it, and the number of its processes."""
+    """The group as ``torch.distributed`` takes it, and its number of processes."""
     if group is None:
         return None, 1
     if not dist.is_initialized():
@@ -53,7 +53,7 @@ def sum_over(group: Any, tensor: Tensor) -> None:
 
 
 def check_samples(group: Any, count: Tensor) -> None:
-    # On a GPU nobody waits to look: no samples give NaN there, and one gives zeros.
+    # On a GPU this would stall the host. There, no samples give NaN, and one sample gives zeros.
     if count.device.type == "cpu" and count.item() <= 1:
         raise ValueError(
             "keel.nn: expected more than 1 value per channel when training, "
@@ -62,10 +62,10 @@ def check_samples(group: Any, count: Tensor) -> None:
 
 
 def _moments_of_all(input: Tensor, groups: int, group: Any) -> Tuple[Tensor, Optional[Tensor]]:
-    """The partial moments of all processes, and the shift they are about.
+    """The sum of all processes' partial moments, and the shift that was subtracted.
 
-    That is zero, which in float64 costs float32 activations nothing. For float64 activations an
-    all-reduce of C + 1 numbers finds the mean first.
+    For float32 activations the shift is zero, because the sums are in float64 and lose nothing. For float64 activations
+    it is the mean, which takes another all-reduce of C + 1 numbers.
     """
     shift = None
     if input.dtype == torch.float64:
@@ -80,23 +80,13 @@ def _moments_of_all(input: Tensor, groups: int, group: Any) -> Tuple[Tensor, Opt
 
 class _Whiten(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        input: Tensor,
-        weight: Optional[Tensor],
-        bias: Optional[Tensor],
-        groups: int,
-        group: Any,
-        map: str,
-        rule: str,
-        relu: bool,
-        residual: Optional[Tensor],
-    ) -> Any:
+    def forward(ctx: Any, input: Tensor, weight: Any, bias: Any, residual: Any, settings: Any) -> Any:
+        groups, group, map, rule, relu = settings
         sums, shift = _moments_of_all(input, groups, group)
         output, *state = torch.ops.keel.whiten_apply(
             input, weight, bias, groups, sums, shift, map, rule, relu, residual
         )
-        ctx.group, ctx.settings, ctx.has_bias = group, (map, rule), bias is not None
+        ctx.group, ctx.map_and_rule, ctx.has_bias = group, (map, rule), bias is not None
         ctx.with_input, ctx.has_residual = input.requires_grad, residual is not None
         ctx.save_for_backward(input, weight, output if relu else None, sums[:1].clone(), *state)
         ctx.mark_non_differentiable(*state)
@@ -107,7 +97,7 @@ class _Whiten(torch.autograd.Function):
         input, weight, output, count, *state = ctx.saved_tensors
         ops = torch.ops.keel
         grad_residual = None
-        if ctx.has_residual:  # its gradient then serves the passes as well
+        if ctx.has_residual:  # the residual's gradient is already masked by ReLU
             if output is not None:
                 grad = torch.where(output <= 0, torch.zeros((), dtype=grad.dtype, device=grad.device), grad)
             grad_residual, output = grad, None
@@ -117,19 +107,19 @@ class _Whiten(torch.autograd.Function):
             sums = sums.detach()
             sum_over(ctx.group, sums)
             grad_input = ops.whiten_backward_apply(
-                grad, input, weight, *state, sums, count, *ctx.settings, output
+                grad, input, weight, *state, sums, count, *ctx.map_and_rule, output
             )
         return (
             grad_input,
             None if weight is None else grad_weight,
             grad_bias if ctx.has_bias else None,
-            *[None] * 5,
             grad_residual,
+            None,
         )
 
 
 def _statistics(tensor: Optional[Tensor], input: Tensor) -> Optional[Tensor]:
-    """Converted outside the function, so that each gradient comes back in its own type."""
+    """Converts a parameter outside the autograd function, so that its gradient has the parameter's type."""
     if tensor is None:
         return None
     return tensor.double() if input.dtype == torch.float64 else tensor.float()
@@ -147,8 +137,7 @@ def whiten(
     relu: bool = False,
     residual: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """``torch.ops.keel.whiten_forward`` with the statistics of all processes' samples. The gradient
-    of the input is that of the sum of all losses; those of weight and bias are this process's share of
-    it."""
+    """``torch.ops.keel.whiten_forward`` with the statistics of all processes' samples. The input's gradient is that of
+    the sum of all losses. The gradients of weight and bias are this process's share of it."""
     weight, bias = _statistics(weight, input), _statistics(bias, input)
-    return _Whiten.apply(input, weight, bias, groups, group, map, rule, relu, residual)
+    return _Whiten.apply(input, weight, bias, residual, (groups, group, map, rule, relu))

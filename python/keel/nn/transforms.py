@@ -1,4 +1,4 @@
-"""What layers and keel.watch keep of a step inside the transforms of ``torch.func`` (``functorch`` with torch 1.13)."""
+"""Unwraps tensors from the transforms of ``torch.func`` (``functorch`` in torch 1.13), for layers and keel.watch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _belongs_to_a_transform(tensor: Tensor) -> bool:
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
-    """The numbers themselves, which stay when the transform ends; what vmap maps over is one more dimension."""
+    """The tensor inside all transforms, which outlives them. A dimension mapped by vmap becomes an ordinary one."""
     while _belongs_to_a_transform(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor
 
 
 def kept(*tensors: Tensor) -> Tuple[Optional[Tensor], ...]:
-    """The tensors without their graph; None for each where they will end with a transform."""
+    """The detached tensors, or None for each if they belong to a transform and would not outlive it."""
     if _belongs_to_a_transform(tensors[0]):
         return (None,) * len(tensors)
     return tuple(tensor.detach() for tensor in tensors)

@@ -1,8 +1,8 @@
-"""What ``torch.optim.swa_utils.update_bn`` finds in the place of a whitening layer.
+"""Makes ``torch.optim.swa_utils.update_bn`` work with whitening layers.
 
-It looks through ``model.modules()`` for instances of torch's ``_BatchNorm``, starts their statistics anew and takes
-away their momentum. Whitening layers are no such instances on purpose: ``SyncBatchNorm.convert_sync_batchnorm`` asks
-the same question and replaces what says yes, and so do others. So a stand-in says yes, and update_bn alone is shown it.
+update_bn looks for instances of torch's ``_BatchNorm`` in ``model.modules()``, resets their statistics and sets their
+momentum to None. Whitening layers are deliberately not such instances, because ``SyncBatchNorm.convert_sync_batchnorm``
+and others would then replace them. Instead, update_bn alone is shown a stand-in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UPDATE_BN = inspect.unwrap(swa_utils.update_bn).__code__
 
 
 def asks() -> bool:
-    """Whether the iteration that has come to the calling ``named_modules`` is update_bn's."""
+    """Whether the calling ``named_modules`` was reached from update_bn."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_name in ("modules", "named_modules"):
         frame = frame.f_back
@@ -28,16 +28,16 @@ def asks() -> bool:
 
 
 class StandIn(_BatchNorm):
-    """Passes on what update_bn does to a BatchNorm. It has nothing of its own."""
+    """Forwards to a whitening layer what update_bn does to a BatchNorm."""
 
     def __init__(self, layer: Any) -> None:
         nn.Module.__init__(self)
-        object.__setattr__(self, "layer", layer)  # not a child
+        object.__setattr__(self, "layer", layer)  # not registered as a submodule
 
     def reset_running_stats(self) -> None:
         self.layer.reset_running_stats()
 
-    # Older versions of torch (1.13, 2.0) write to the statistics themselves: zeros and ones.
+    # Older versions of torch (1.13, 2.0) assign zeros and ones to the statistics themselves.
 
     @property
     def running_mean(self) -> Tensor:

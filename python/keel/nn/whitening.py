@@ -1,4 +1,4 @@
-"""What all whitening layers share: everything except the map from covariance to matrix."""
+"""The base class of the whitening layers: everything except the map from covariance to matrix."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ class Whitening(nn.Module):
 
     Args:
         num_features: C, the number of channels.
-        group_size: d, channels that are whitened together. Default: all of them.
-        groups: the number of groups, C / d. Give this or ``group_size``.
+        group_size: d, the number of channels that are whitened together. Default: all of them.
+        groups: the number of groups, C / d. Give this or ``group_size``. If both are given, they must agree.
         eps: added to the covariance's diagonal.
-        momentum: weight of the new batch in the running statistics; None for their plain average.
+        momentum: weight of the new batch in the running statistics. None means the plain average of all batches.
         affine: whether the output is scaled and shifted by the parameters ``weight`` and ``bias``.
         track_running_stats: whether running statistics are kept, and used in evaluation.
         rule: the gradient rule of the eigendecomposition.
-        rank: which eigenvalues are kept. None stands for the layer's default.
-        process_group: the processes whose batches make up one batch in training: a group of
-            ``torch.distributed``, or "world" for all processes, looked up at every step. All must take every step,
-            forward and backward; some may have no samples. None means this process alone. See docs/distributed.md.
-        activation: "relu" for max(0, y) behind all that, in the same pass: outputs and gradients are those of
-            :class:`torch.nn.ReLU` behind the layer. None for none. May be set at any time.
+        rank: which eigenvalues are kept. None means the layer's default.
+        process_group: the processes whose batches form one batch in training: a group of ``torch.distributed``, or
+            "world" for all processes, looked up at every step. All must take every step, forward and backward, but some
+            may have no samples. None means this process alone. See docs/distributed.md.
+        device: where parameters and statistics are created.
+        dtype: their type.
+        activation: "relu" applies max(0, y) in the same pass. Outputs and gradients are those of the layer followed by
+            :class:`torch.nn.ReLU`. None means no activation. May be set at any time.
 
     ``layer(x, residual)`` adds a tensor of the input's shape and type to the output, before the activation, in the
     same pass.
@@ -53,7 +55,7 @@ class Whitening(nn.Module):
     inside a transform of torch.func.
     """
 
-    _map = ""  # of annotated attributes torch.jit.script would want to know the type
+    _map = ""  # not annotated, because torch.jit.script would try to resolve the type
 
     def __init__(
         self,
@@ -100,12 +102,12 @@ class Whitening(nn.Module):
         self.reset_parameters()
 
     def _forget_step(self) -> None:
-        # Not in __init__, where torch.jit.script would warn of the annotations.
+        # Not in __init__, where torch.jit.script would warn about the annotations.
         self.kept: Optional[Tensor] = None
         self.eigenvalues: Optional[Tensor] = None
         self.covariance: Optional[Tensor] = None
 
-    # Layers saved when running_matrix was called running_subspace.
+    # Layers saved by older versions, in which running_matrix was called running_subspace.
 
     def _load_from_state_dict(
         self, state_dict: Dict[str, Tensor], prefix: str, *arguments: Any
@@ -115,11 +117,11 @@ class Whitening(nn.Module):
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         _rename(state["_buffers"], "running_subspace", "running_matrix")
-        for option in ("process_group", "activation"):  # of layers pickled before there was one
+        for option in ("process_group", "activation"):  # missing from older pickles
             state.setdefault(option, None)
         super().__setstate__(state)
 
-    # What each layer defines.
+    # Overridden by the layers.
 
     @staticmethod
     def _default_rank(eps: float) -> RankPolicy:
@@ -133,7 +135,7 @@ class Whitening(nn.Module):
         """The matrix that evaluation multiplies centred activations by, before ``weight``."""
         return in_statistics_type(self.running_matrix)
 
-    # The life of a norm layer.
+    # The interface of a norm layer.
 
     def reset_running_stats(self) -> None:
         """Resets to mean 0 and the identity, with no batch seen."""
@@ -152,7 +154,7 @@ class Whitening(nn.Module):
             nn.init.zeros_(self.bias)
 
     def named_modules(self, *arguments: Any, **named: Any) -> Iterator[Tuple[str, nn.Module]]:
-        """As every module's; ``torch.optim.swa_utils.update_bn`` finds a BatchNorm behind this one."""
+        """Like every module's. For ``torch.optim.swa_utils.update_bn`` it also yields a stand-in BatchNorm."""
         yield from super().named_modules(*arguments, **named)
         if self.track_running_stats and update_bn.asks():
             yield "", update_bn.StandIn(self)
@@ -193,7 +195,7 @@ class Whitening(nn.Module):
     # torch.jit.script.
 
     def __prepare_scriptable__(self) -> Whitening:
-        """What torch.jit.script compiles: this layer, with its settings as the texts that operators take."""
+        """Called by torch.jit.script: stores the settings as the strings that the operators take."""
         if self.process_group is not None:
             raise RuntimeError(
                 f"{self._name()}: torch.jit.script does not support layers over several processes, got "
@@ -213,11 +215,11 @@ class Whitening(nn.Module):
     # Inference.
 
     def fold_into(self, layer: nn.Module) -> nn.Module:
-        """A copy of ``layer``, the convolution or linear layer before this one, that computes both.
+        """A copy of ``layer``, the convolution or linear layer before this one, that computes both in evaluation.
 
-        ``layer`` must be plain: one with forward hooks, parametrizations (also old-style weight_norm,
-        spectral_norm, prune) or its own forward is an error. So is an activation of this layer, which no convolution
-        has: set it to None first, and put :class:`torch.nn.ReLU` behind the result.
+        This layer must be in evaluation mode, with running statistics and without an activation: set it to None and put
+        :class:`torch.nn.ReLU` after the result. ``layer`` must be a plain Conv1d, Conv2d, Conv3d or Linear: forward
+        hooks, parametrizations (also old-style weight_norm, spectral_norm, prune) or its own forward are an error.
 
         >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
         >>> x = torch.randn(4, 3, 9, 9)
@@ -229,13 +231,14 @@ class Whitening(nn.Module):
         return inference.fold_into(self._name(), layer, *self._foldable("fold_into"))
 
     def as_conv1x1(self) -> nn.Conv2d:
-        """This layer in evaluation, as a plain grouped 1x1 convolution for (N, C, H, W)."""
+        """This layer in evaluation as a plain grouped 1x1 convolution for (N, C, H, W). It must be in evaluation mode,
+        with running statistics and without an activation."""
         matrix, shift = self._foldable("as_conv1x1")
         like = self.running_mean if self.weight is None else self.weight
         return inference.as_conv1x1(matrix, shift, like)
 
     def _foldable(self, operation: str) -> Tuple[Tensor, Tensor]:
-        """y = matrix x + shift in evaluation, in float64."""
+        """Matrix and shift of y = matrix x + shift in evaluation, in float64."""
         if self.activation is not None:
             raise ValueError(
                 f"{self._name()}.{operation}: expected activation=None, got {self.activation!r}; set it to "
@@ -253,7 +256,7 @@ class Whitening(nn.Module):
             )
             return matrix, inference.shift_of(matrix, center, bias)
 
-    # The work.
+    # Implementation.
 
     def _evaluation(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
@@ -266,7 +269,7 @@ class Whitening(nn.Module):
         return matrix, in_statistics_type(self.running_mean), bias
 
     def _texts(self) -> Tuple[str, str]:
-        """Map and rule."""
+        """The strings of map and rule that the operators take."""
         rank = rules.written(self._name(), "rank", rules.RANK_POLICIES, self.rank)
         rule = rules.written(self._name(), "rule", rules.SPECTRAL_RULES, self.rule)
         return f"{self._map}(eps={float(self.eps)}, rank={rank})", rule
@@ -277,7 +280,7 @@ class Whitening(nn.Module):
         return self.activation is not None
 
     def _forward_batch(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
-        # SyncBatchNorm's habit: a layer in evaluation keeps to itself.
+        # Like SyncBatchNorm, a layer in evaluation does not communicate.
         own = self.process_group if self.training else None
         group, processes = synchronise.members(self._name(), own)
         self._warn_of_few_samples(input, processes)
@@ -328,7 +331,7 @@ class Whitening(nn.Module):
         return group_size, channels // group_size
 
     def _check_options(self) -> None:
-        """A bad option is an error now, not in some step."""
+        """Reports a bad option at construction, not in a later step."""
         synchronise.check_group(self._name(), self.process_group)
         if self.momentum is not None:
             if not 0 <= rules.finite(self._name(), "momentum", self.momentum) <= 1:
@@ -341,7 +344,7 @@ class Whitening(nn.Module):
         rules.checked("layer_map", self._texts()[0])
 
     def _check_input(self, input: Tensor) -> None:
-        if torch.jit.is_tracing():  # there sizes are tensors, and comparing them warns
+        if torch.jit.is_tracing():  # sizes are tensors then, and comparing them would warn
             return
         if input.dim() < 2 or input.shape[1] != self.num_features:
             raise ValueError(

@@ -7,11 +7,11 @@ from .whitening import Whitening
 
 
 class ZcaWhitening(Whitening):
-    """Decorrelates channels with the least change to them: y = weight * M^(-1/2) (x - mean) + bias,
+    """Decorrelates channels with the least change to them: y = weight * M^(-1/2) (x - mean) + bias with
     M = Cov + eps I, over the eigenvalues that ``rank`` keeps.
 
-    The default rank policy is :class:`keel.Algorithm1` with the layer's ``eps``. Arguments are
-    those of :class:`keel.nn.Whitening`.
+    The default rank policy is :class:`keel.Algorithm1` with the layer's ``eps``. The arguments are those of
+    :class:`keel.nn.Whitening`.
 
     >>> layer = keel.nn.ZcaWhitening(8, group_size=4)
     >>> x = torch.randn(64, 8, 5, 5)

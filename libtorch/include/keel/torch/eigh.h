@@ -26,15 +26,15 @@ struct EighOptions {
 /// - The default rule gives torch::linalg_eigh's gradient where no two eigenvalues are closer than
 ///   10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is exact for losses that
 ///   depend on an eigenspace only as a whole: its projector, symmetric functions of its eigenvalues. It is
-///   not exact there for functions of the matrix, V f(l) V^T, and gives no error: use keel::spectral.
+///   not exact there for functions of the matrix, V f(l) V^T, and raises no error: use keel::spectral for those.
 /// - float16 and bfloat16 are computed in float32 and come back in the input's type.
-/// - Differentiable to any order: a backward pass that builds a graph states the rule's own
-///   formula in differentiable operations, so the rule is applied to its own backward.
-/// - At repeated eigenvalues the default rule's second derivatives are exact where its first ones
-///   are, and an error for other losses. Third derivatives are an error. While a CUDA graph is captured, and
-///   under vmap, the result is NaN for the matrices concerned instead. The check costs a few more passes
-///   through the loss's graph and, on CUDA, a wait, in a second backward pass only.
-/// - A matrix with NaN or infinity gives NaN values, vectors and gradients, for itself alone.
+/// - Differentiable to any order: a backward pass that builds a graph evaluates the rule's formula in differentiable
+///   operations, so the rule is applied to its own backward.
+/// - At repeated eigenvalues the default rule's second derivatives are exact where its first ones are. For other losses,
+///   and in forward mode, they are an error. Third derivatives are always an error. During CUDA graph capture and under
+///   vmap the matrices concerned get NaN instead. The check runs only in a second backward pass. It costs a few more
+///   passes through the loss's graph and, on CUDA, a synchronisation.
+/// - A matrix with NaN or infinity gives NaN values, vectors and gradients. Other matrices of the batch are not affected.
 Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{},
           const EighOptions& options = {});
 

@@ -7,11 +7,11 @@ namespace keel {
 struct Registration {
   torch::Tensor rotation;     ///< (..., d, d), of determinant 1
   torch::Tensor translation;  ///< (..., d)
-  torch::Tensor scale;        ///< (...); ones unless asked for
+  torch::Tensor scale;        ///< (...), ones without `scale`
 };
 
-/// The rigid motion that maps the points P (..., N, d) to Q (..., N, d) with the least weighted sum of squares: Q_i ~ scale
-/// rotation P_i + translation. Never a reflection.
+/// The rigid motion that maps the points P (..., N, d) to Q (..., N, d) with the least weighted sum of squares:
+/// Q_i ~ scale rotation P_i + translation. Never a reflection.
 ///
 /// - `weights` (..., N) must not be negative, but may be zero; undefined means equal weights. Only their ratios matter.
 /// - With `scale` the best factor is found too (Umeyama). It is 1 where all points of P coincide.

@@ -1,7 +1,6 @@
 #pragma once
 
-// Everything keel offers to LibTorch programs. Python reaches the same operators as
-// torch.ops.keel.*.
+// The whole LibTorch API. Python calls the same operators as torch.ops.keel.*.
 
 #include "keel/torch/affine.h"
 #include "keel/torch/eigh.h"

@@ -17,7 +17,7 @@ struct LayerMatrix {
 ///
 ///     auto S = keel::layer_matrix(covariance, keel::Zca{.eps = 1e-4}).matrix;
 ///
-/// The lower triangle is read; the gradient is the symmetric one. Differentiable once.
+/// The lower triangle is read, and the gradient is symmetric. Differentiable once; Zca with FullRank and Exact twice.
 LayerMatrix layer_matrix(const torch::Tensor& covariance, const LayerMap& map,
                          const SpectralRule& rule = Exact{});
 

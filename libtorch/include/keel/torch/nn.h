@@ -1,7 +1,5 @@
 #pragma once
 
-// The layers.
-
 #include "keel/torch/nn/pca_denoising.h"
 #include "keel/torch/nn/pca_whitening.h"
 #include "keel/torch/nn/recalibrate.h"

@@ -10,10 +10,10 @@ struct Polar {
 };
 
 /// The polar decomposition A = factor * positive of (..., m, n) matrices. `factor` is keel::procrustes(A), with its
-/// gradient. `positive` = (A^T A)^(1/2) has a bounded one everywhere.
+/// gradient. `positive` is (A^T A)^(1/2); its gradient is bounded everywhere.
 Polar polar(const torch::Tensor& matrix);
 
-/// The sum of the singular values. Its gradient is the polar factor without directions of vanishing values.
+/// The sum of the singular values. Its gradient is the polar factor, without the directions of vanishing values.
 torch::Tensor nuclear_norm(const torch::Tensor& matrix);
 
 }  // namespace keel

@@ -8,14 +8,15 @@ namespace keel {
 ///
 /// - The gradient is exact, even at repeated singular values and for square matrices of rank n - 1.
 /// - It does not exist where the answer is ambiguous: where two values vanish, or one for m != n. Pairs whose sum is at most
-///   10 sqrt(k) machine epsilons times the largest value get 0, so that it is always finite.
-/// - Differentiable to any order. float16 and bfloat16 are computed in float32. A matrix with NaN gives NaN for itself alone.
+///   10 sqrt(k) machine epsilons times the largest value get 0, so that the gradient is always finite.
+/// - Differentiable to any order. float16 and bfloat16 are computed in float32. A matrix with NaN gives NaN and does not
+///   affect the others of its batch.
 torch::Tensor procrustes(const torch::Tensor& matrix);
 
 struct Rotation {
   torch::Tensor rotation;  ///< (..., n, n), orthogonal, of determinant 1
-  torch::Tensor
-      margin;  ///< (...), s_(n-1) + sign(det A) s_n, infinite for n = 1; without a gradient
+  /// (...): s_(n-1) + sign(det A) s_n, infinite for n = 1. No gradient flows through it.
+  torch::Tensor margin;
 };
 
 /// The nearest rotation to (..., n, n) matrices in the Frobenius norm: U diag(1, ..., 1, d) V^T with d = det(U V^T).

@@ -21,14 +21,14 @@ struct SameValues {
   static constexpr const char* kName = "identity";
   static void fields(auto&&, auto&&) {}
 };
-/// 1 / s, and 0 where s <= rtol * the largest. Empty means max(m, n) machine epsilons, as torch's pinv has it.
+/// 1 / s, and 0 where s <= rtol * the largest. An empty rtol means max(m, n) machine epsilons, as in torch::linalg_pinv.
 struct InverseValues {
   std::optional<double> rtol = std::nullopt;
 
   static constexpr const char* kName = "inv";
   static void fields(auto&& self, auto&& visit) { visit("rtol", self.rtol, term::kFromZero); }
 };
-/// s^exponent. With a negative exponent a zero value makes the matrix's result NaN.
+/// s^exponent. With a negative exponent, a singular value of 0 makes the matrix's result NaN.
 struct PowerOfValues {
   double exponent = 1.0;
 
@@ -47,23 +47,23 @@ struct SoftThreshold {
 using SingularFunction =
     std::variant<UnitValues, SameValues, InverseValues, PowerOfValues, SoftThreshold>;
 
-/// "one", "identity", "inv(rtol=1e-06)", "power(exponent=0.5)", "soft_threshold(threshold=0.1)", and back as gradient_rule()
-/// does.
+/// Converts to text and back, as gradient_rule() does: "one", "identity", "inv(rtol=1e-06)", "power(exponent=0.5)",
+/// "soft_threshold(threshold=0.1)".
 std::string to_string(const SingularFunction& function);
 SingularFunction singular_function(std::string_view text,
                                    std::string_view operation = "keel::singular_function");
 
 struct Singular {
   torch::Tensor result;  ///< (..., m, n), U_r f(S_r) V_r^T
-  torch::Tensor kept;    ///< (...), int64: how many singular values, from the largest down
+  torch::Tensor kept;  ///< (...), int64: how many singular values were kept, from the largest down
 };
 
-/// U f(S) V^T of (..., m, n) matrices A = U S V^T, over all singular values or those that `rank` keeps: FullRank, LeadingCount, or
-/// LeadingEnergy, which counts squares of singular values. The counterpart of keel::spectral for matrices of
-/// any shape.
+/// U f(S) V^T of (..., m, n) matrices A = U S V^T, over all singular values or those that `rank` keeps. The counterpart of
+/// keel::spectral for matrices of any shape. `rank` is FullRank, LeadingCount, or LeadingEnergy, which counts squares of
+/// singular values.
 ///
-/// - The gradient is exact, even at repeated values. Between kept and dropped values it has a true pole where they meet:
-///   pairs closer than 10 sqrt(k) machine epsilons times the largest value get 0 there.
+/// - The gradient is exact, even at repeated values. It has a true pole where a kept and a dropped value meet: pairs closer
+///   than 10 sqrt(k) machine epsilons times the largest value get 0 there.
 /// - At full rank `one`, `identity` and `inv` (with the default rtol) can be differentiated to any order, powers twice. A
 ///   higher derivative is an error, never a wrong number.
 Singular singular(const torch::Tensor& matrix, const SingularFunction& function,
@@ -75,7 +75,7 @@ torch::Tensor pinv(const torch::Tensor& matrix, std::optional<double> rtol = std
 /// The nearest matrix of the rank that `rank` chooses.
 torch::Tensor low_rank(const torch::Tensor& matrix, const RankPolicy& rank);
 
-/// The proximal map of threshold * nuclear norm: singular values less the threshold, none below 0.
+/// The proximal map of threshold * nuclear norm: U max(S - threshold, 0) V^T.
 torch::Tensor soft_threshold(const torch::Tensor& matrix, double threshold);
 
 }  // namespace keel

@@ -8,22 +8,21 @@ namespace keel {
 
 struct Spectral {
   torch::Tensor result;  ///< (..., n, n), V_r f(values_r) V_r^T
-  torch::Tensor kept;    ///< (...), int64: how many eigenvalues, from the largest down
+  torch::Tensor kept;    ///< (...), int64: how many eigenvalues were kept, from the largest down
 };
 
-/// A function of symmetric (..., n, n) matrices, whose lower triangle is read, over all eigenvalues or those that `rank`
-/// keeps. Its gradient is Exact unless another rule is given.
+/// A function of symmetric (..., n, n) matrices, over all eigenvalues or those that `rank` keeps. Only the lower triangle
+/// is read. The gradient is exact unless another rule is given.
 ///
 /// - The gradient is the symmetric dL/dM.
-/// - `Exact` has no pole at repeated eigenvalues. At full rank it can be differentiated twice;
-///   other rules and rank cuts once. A higher derivative is an error, never a wrong
-///   number.
-/// - Where f is not defined at a kept eigenvalue the matrix's result is NaN.
+/// - `Exact` has no pole at repeated eigenvalues. At full rank it can be differentiated twice; other rules, and ranks below
+///   full, once. A higher derivative is an error, never a wrong number.
+/// - If f is undefined at a kept eigenvalue, the matrix's result is NaN.
 Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
                   const RankPolicy& rank = FullRank{}, const SpectralRule& rule = Exact{});
 
-/// These are spectral() by name, at full rank: also of symmetric matrices, whose lower triangle is read. expm is not
-/// torch::matrix_exp, which takes any matrix.
+/// spectral() by name, at full rank. These too read only the lower triangle of symmetric matrices; for other matrices
+/// there is torch::matrix_exp.
 torch::Tensor sqrtm(const torch::Tensor& matrix, const SpectralRule& rule = Exact{});
 torch::Tensor inv_sqrtm(const torch::Tensor& matrix, const SpectralRule& rule = Exact{});
 torch::Tensor invm(const torch::Tensor& matrix, const SpectralRule& rule = Exact{});

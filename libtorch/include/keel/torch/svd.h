@@ -23,11 +23,11 @@ struct Svd {
 /// - If you truncate U, S and Vh to the leading r, the gradient is still complete: it includes the dropped values.
 /// - float16 and bfloat16 are computed in float32 and come back in the input's type.
 /// - Differentiable to any order: the rule's own formula is differentiated. Where the default rule leaves pairs out, a
-///   second derivative is an error. While a CUDA graph is captured, and under vmap, it is NaN for those matrices instead.
-/// - A matrix with NaN or infinity gives NaN for itself alone.
+///   second derivative is an error. During CUDA graph capture and under vmap those matrices get NaN instead.
+/// - A matrix with NaN or infinity gives NaN. Other matrices of the batch are not affected.
 Svd svd(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
 
-/// The singular values alone; their gradient is U diag(dL_dS) Vh.
+/// The singular values alone. Their gradient is U diag(dL_dS) Vh.
 torch::Tensor svdvals(const torch::Tensor& matrix);
 
 }  // namespace keel

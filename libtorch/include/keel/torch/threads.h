@@ -2,9 +2,8 @@
 
 namespace keel {
 
-/// Lets LibTorch use `threads` threads; 0 means what OMP_NUM_THREADS says, or else every core. For
-/// programs to call once at their start: some builds of LibTorch begin with one thread. Returns the
-/// number set.
+/// Lets LibTorch use `threads` threads, and returns that number. 0 means OMP_NUM_THREADS if it is set, otherwise every
+/// core. Call it once at the start of a program: some builds of LibTorch start with one thread.
 int use_all_cores(int threads = 0);
 
 }  // namespace keel

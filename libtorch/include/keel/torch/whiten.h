@@ -9,7 +9,7 @@
 namespace keel {
 
 struct Whitened {
-  torch::Tensor output;        ///< as the input: the only differentiable output
+  torch::Tensor output;        ///< like the input; the only differentiable output
   torch::Tensor mean;          ///< (C)
   torch::Tensor covariance;    ///< (G, d, d), divided by the number of samples
   torch::Tensor layer_matrix;  ///< (G, d, d)
@@ -21,12 +21,12 @@ struct Whitened {
 ///
 ///     output = weight * (layer_matrix (input - mean)) + bias
 ///
-/// `weight` and `bias` (C) may be left out. Backward reads the input again and keeps nothing else of
-/// the activations' size. Differentiable once.
+/// `weight` and `bias` (C) may be undefined. Backward reads the input again, and nothing else of the activations' size is
+/// saved. Differentiable once; Zca with FullRank and Exact twice.
 ///
-/// With `relu` the output is max(0, that), NaN where it is NaN, without another pass. Backward reads the output too,
-/// and keeps it, as ReLU by itself does; what comes out is the same to the last bit. A `residual`, of the input's shape and
-/// type, is added before, without being rounded in between.
+/// `residual`, of the input's shape and type, is added to the output, without intermediate rounding. Then `relu` applies
+/// max(0, y), which keeps NaN, without an extra pass. Backward then saves and reads the output too, as ReLU itself does.
+/// Results are bitwise those of a separate ReLU.
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                 std::int64_t groups, const LayerMap& map, const SpectralRule& rule = Exact{},
                 bool relu = false, const torch::Tensor& residual = {});

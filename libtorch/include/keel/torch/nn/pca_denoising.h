@@ -6,9 +6,8 @@ namespace keel::nn {
 
 using PcaDenoisingOptions = WhiteningOptions;
 
-/// Standardises the channels and projects each group onto its leading principal directions. Default
-/// rank: LeadingEnergy{0.99}. The running matrix is the projector alone; evaluation standardises
-/// by the running variance.
+/// Standardises the channels and projects each group onto its leading principal directions. The default rank is
+/// LeadingEnergy{0.99}. The running matrix is the projector alone; evaluation standardises with the running variance.
 class PcaDenoisingImpl : public WhiteningImpl {
  public:
   explicit PcaDenoisingImpl(const PcaDenoisingOptions& options);

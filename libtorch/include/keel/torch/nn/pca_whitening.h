@@ -6,10 +6,10 @@ namespace keel::nn {
 
 using PcaWhiteningOptions = WhiteningOptions;
 
-/// Whitening whose output channels are the principal directions, strongest first. Default rank:
-/// FullRank. The output depends on the basis inside an eigenspace, so no rule is exact at repeated
-/// eigenvalues (Exact means Masked), and the running matrix averages bases that turn from batch to
-/// batch. Train with ZcaWhitening instead.
+/// Whitening whose output channels are the principal directions, strongest first. The default rank is FullRank.
+///
+/// The output depends on the basis inside an eigenspace. So no rule is exact at repeated eigenvalues (Exact means Masked
+/// here), and the running matrix averages bases that rotate from batch to batch. Train with ZcaWhitening instead.
 class PcaWhiteningImpl : public WhiteningImpl {
  public:
   explicit PcaWhiteningImpl(const PcaWhiteningOptions& options);

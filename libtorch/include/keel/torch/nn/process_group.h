@@ -1,7 +1,7 @@
 #pragma once
 
-// The processes that share a layer's batch. c10d's own headers are heavy and a LibTorch may lack them,
-// so nothing of c10d is named here: only who passes a group needs to include them.
+// The processes that share a layer's batch. This header does not include c10d, whose headers are heavy and missing from
+// some builds of LibTorch. Only code that passes a group needs them.
 
 #include <c10/util/intrusive_ptr.h>
 #include <torch/types.h>
@@ -13,23 +13,23 @@
 
 namespace keel::nn {
 
-/// The processes whose batches a layer takes as one, in training:
+/// The processes whose batches a layer treats as one batch in training:
 ///
 ///     #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 ///     c10::intrusive_ptr<c10d::ProcessGroup> group = ...;
 ///     keel::nn::ZcaWhitening layer({.num_features = 64, .process_group = group});
 ///
-/// A value: copies mean the same processes.
+/// A value type: copies refer to the same processes.
 class ProcessGroup {
  public:
-  /// Replaces a tensor by its sum over all processes, the same on each to the last bit. For CUDA
-  /// tensors it is enough that the current stream sees it so.
+  /// Replaces a tensor by its sum over all processes. The result must be bitwise the same on each. For CUDA tensors it is
+  /// enough that the current stream sees the sum.
   using Sum = std::function<void(torch::Tensor&)>;
 
   /// This process alone.
   ProcessGroup() = default;
 
-  /// Any of c10d's groups or backends; null is this process alone.
+  /// Any of c10d's groups or backends. Null means this process alone.
   template <typename Group>
   ProcessGroup(const c10::intrusive_ptr<Group>& group) {
     if (!group) return;
@@ -39,7 +39,7 @@ class ProcessGroup {
     });
   }
 
-  /// Any other way to add up.
+  /// Any other implementation of the sum. `process` is this process's rank.
   ProcessGroup(std::int64_t process, std::int64_t size, Sum sum)
       : process_(process), size_(size), sum_(std::move(sum)) {}
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// What the whitening layers share. A layer is moments -> layer_matrix -> affine; they differ only in the map in the
-// middle.
+// The base of the whitening layers. A layer is moments -> layer_matrix -> affine. Layers differ only in the middle step.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/conv.h>
@@ -21,7 +20,7 @@
 
 namespace keel::nn {
 
-/// What a layer does to its output in the same pass.
+/// The function that a layer applies to its output in the same pass.
 enum class Activation {
   none,
   relu,  ///< max(0, output), and NaN stays NaN
@@ -31,62 +30,62 @@ enum class Activation {
 ///     keel::nn::ZcaWhitening layer({.num_features = 64, .group_size = 16});
 struct WhiteningOptions {
   std::int64_t num_features = 0;  ///< C, the number of channels
-  /// The channels that are whitened together, d, or the number of such groups, C / d. Both empty:
-  /// one group of all channels. Both given: they must agree.
+  /// d, the number of channels that are whitened together, or the number of such groups, C / d. If both are empty, all
+  /// channels form one group. If both are given, they must agree.
   std::optional<std::int64_t> group_size = std::nullopt;
   std::optional<std::int64_t> groups = std::nullopt;
   double eps = 1e-4;  ///< added to the covariance's diagonal
-  /// The new value's weight in the running statistics; empty: the plain average of all steps.
+  /// The weight of the new batch in the running statistics. Empty means the plain average of all steps.
   std::optional<double> momentum = 0.1;
   bool affine = true;               ///< learn a weight and a bias for each channel
-  bool track_running_stats = true;  ///< otherwise batch statistics serve evaluation too
+  bool track_running_stats = true;  ///< if false, evaluation uses batch statistics too
   SpectralRule rule = Exact{};      ///< the gradient rule of the eigendecomposition
   std::optional<RankPolicy> rank = std::nullopt;  ///< empty: the layer's own default
-  /// The function behind the layer, in the layer: what it computes and the gradient are those of the two one behind
-  /// the other, to the last bit, without passes of its own. May be set at any time.
+  /// Applied to the output without an extra pass. Outputs and gradients are bitwise those of the layer followed by the
+  /// function. May be set at any time.
   Activation activation = Activation::none;
-  /// The processes whose batches make up one batch in training. All of them must take every step,
-  /// forward and backward; some may have no samples. Empty, or of one process: this one alone.
+  /// The processes whose batches form one batch in training. All of them must take every step, forward and backward, but
+  /// some may have no samples. The default is this process alone.
   ProcessGroup process_group = {};
 };
 
 class Recalibration;
 
-/// A torch norm layer: (N, C, *) in, the same out, in its type and memory format.
+/// A norm layer. The output has the input's shape (N, C, *), type and memory format.
 ///
-/// - Training (and evaluation without running statistics) uses the batch's statistics, evaluation
-///   the running ones. Both can be differentiated.
-/// - Non-finite batch statistics make the output NaN, and the running statistics and
-///   num_batches_tracked keep their values for that step. This is decided on the device.
+/// - Training, and evaluation without running statistics, uses the batch's statistics. Otherwise evaluation uses the
+///   running ones. Both can be differentiated.
+/// - Non-finite batch statistics make the output NaN and leave the running statistics and num_batches_tracked unchanged.
+///   The device decides this, without a synchronisation.
 /// - float16 and bfloat16 activations have float32 statistics.
-/// - With a process group, training uses the statistics of all its processes' samples, and each has
-///   the same statistics, running ones too, to the last bit. Evaluation never communicates, not even
-///   without running statistics. Gradients of weight and bias are this process's share of the sum.
+/// - With a process group, training uses the statistics of all processes' samples. Batch and running statistics are
+///   bitwise the same in each process. Evaluation never communicates, not even without running statistics. The gradients
+///   of weight and bias are this process's share of the sum.
 class WhiteningImpl : public torch::nn::Module {
  public:
   torch::Tensor forward(const torch::Tensor& input);
-  /// The same, and then this activation in place of the options', of the output and `residual`, if there is one.
+  /// forward() with `activation` instead of the options' one. `residual`, if defined, is added before the activation.
   torch::Tensor forward_then(Activation activation, const torch::Tensor& input,
                              const torch::Tensor& residual = {});
 
-  /// weight to 1, bias to 0, and reset_running_stats().
+  /// Sets weight to 1 and bias to 0, and calls reset_running_stats().
   void reset_parameters();
-  /// Mean 0, variance 1, the matrix the identity, no batches seen.
+  /// Resets the statistics to mean 0, variance 1 and the identity matrix, with no batch seen.
   void reset_running_stats();
 
-  /// How many eigenvalues of each group the last step on batch statistics kept: (G), int64, where
-  /// the input was. Undefined before the first.
+  /// How many eigenvalues of each group the last step on batch statistics kept: (G), int64, on the input's device.
+  /// Undefined before the first such step.
   torch::Tensor kept() const { return kept_; }
-  /// Of that step: the eigenvalues (G, d) of the decomposed matrix, descending, and the covariance (G, d, d).
+  /// That step's eigenvalues (G, d) of the decomposed matrix, descending, and its covariance (G, d, d).
   torch::Tensor eigenvalues() const { return eigenvalues_; }
   torch::Tensor covariance() const { return covariance_; }
 
-  /// Evaluation as a plain layer. The layer must be in eval mode and have running statistics, and no activation,
-  /// which a plain layer cannot have.
+  /// This layer in evaluation as a plain convolution. It must be in eval mode, with running statistics and without an
+  /// activation.
   torch::nn::Conv2d as_conv1x1() const;
-  /// A copy of `before` that computes both in evaluation. No group of this layer may span two groups of
-  /// the convolution. `before` must be exactly that class, with weight and bias and nothing else; a
-  /// derived class, or one that holds more, is an error.
+  /// A copy of `before`, the layer in front of this one, that computes both in evaluation. No group of this layer may span
+  /// two groups of the convolution. `before` must be exactly that class, with a weight and a bias at most. A subclass, or a
+  /// module with other parameters, buffers or submodules, is an error.
   torch::nn::Conv1d fold_into(const torch::nn::Conv1d& before) const;
   torch::nn::Conv2d fold_into(const torch::nn::Conv2d& before) const;
   torch::nn::Conv3d fold_into(const torch::nn::Conv3d& before) const;
@@ -107,14 +106,13 @@ class WhiteningImpl : public torch::nn::Module {
   torch::Tensor num_batches_tracked;  ///< int64
 
  protected:
-  // LibTorch moved from its own optional to std's; this follows.
+  // LibTorch moved from its own optional to std's. This alias works with both.
   using OptionalDevice =
       std::remove_cvref_t<decltype(std::declval<const c10::IValue&>().toOptional<c10::Device>())>;
 
   WhiteningImpl(std::string name, const WhiteningOptions& given, LayerMap map);
 
-  /// The step on a batch's statistics, with `residual` and `relu` behind it. A layer with a decomposition of its own
-  /// overrides it.
+  /// The step on batch statistics, followed by `residual` and `relu`. Override it to use another decomposition.
   virtual Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual, bool relu,
                               const ProcessGroup& processes) const;
 
@@ -126,7 +124,7 @@ class WhiteningImpl : public torch::nn::Module {
   }
 
  private:
-  friend class Recalibration;  // which puts back what the last step left
+  friend class Recalibration;  // restores the results of the last step
   void take_state(const WhiteningImpl& from, const OptionalDevice& device);
   void update_running_stats(const Whitened& batch);
   torch::Tensor evaluation_matrix(torch::Dtype type) const;
@@ -142,7 +140,7 @@ class WhiteningImpl : public torch::nn::Module {
   bool warned_of_few_samples_ = false;
 };
 
-/// What TORCH_MODULE makes of an Impl, and a constructor that takes the options in braces.
+/// A holder as TORCH_MODULE defines it, with a constructor that takes the options in braces.
 template <typename Layer>
 class WhiteningHolder : public torch::nn::ModuleHolder<Layer> {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Debian's LibTorch leaves this header out, and c10d's Reducer names two types of it. It needs to know
-// no more of them than this, as long as nobody here looks inside.
+// Debian's LibTorch lacks this header, but c10d's Reducer names two of its types. These declarations are enough, because
+// nothing here uses their members.
 
 #include <ATen/Tensor.h>
 
