@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Draws, from a record of the benchmarks, how many times as long the best peer takes as keel's eigh: over n, a line
+for each batch, a panel for each type.
+
+    python3 scripts/figures/speed.py bench/results/gpu-h200-libtorch2.11.0.json docs/figures/eigh_gpu.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+from svg import COLOURS, Axes, Drawing, legend
+
+# Of a cell: keel's own entries, and what is no solver. All others are peers.
+OWN = ("keel", "keel operator", "keel, one thread", "a launch", "copy")
+CELL = re.compile(r"eigh/forward(, float64)?/n=(\d+)/batch=(\d+)$")
+Ratios = Dict[Tuple[bool, int], List[Tuple[int, float]]]  # (float64, batch): (n, ratio)
+
+
+def ratios(record) -> Ratios:
+    found: Ratios = {}
+    for name, times in record["microseconds"].items():
+        cell = CELL.match(name)
+        if not cell:
+            continue
+        # torch.linalg.eigh's time has the host's in it, and so has the operator's.
+        device = [time for peer, time in times.items() if peer not in OWN and peer != "torch"]
+        ratio = min(
+            *([min(device) / times["keel"]] if device else []),
+            *([times["torch"] / times.get("keel operator", times["keel"])] if "torch" in times else []),
+            float("inf"),
+        )
+        found.setdefault((bool(cell[1]), int(cell[3])), []).append((int(cell[2]), ratio))
+    return {key: sorted(points) for key, points in sorted(found.items())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("record", type=Path)
+    parser.add_argument("picture", type=Path)
+    options = parser.parse_args()
+    found = ratios(json.loads(options.record.read_text(encoding="utf-8")))
+    if not found:
+        raise SystemExit(f"speed.py: expected eigh/forward cells in {options.record}, got none")
+    sizes = [n for points in found.values() for n, _ in points]
+    most = max(ratio for points in found.values() for _, ratio in points)
+    types = sorted({double for double, _ in found})
+    batches = sorted({batch for _, batch in found})
+    width = 330
+    drawing = Drawing(len(types) * (width + 60) + 130, 330)
+    for index, double in enumerate(types):
+        axes = Axes(drawing, 50 + index * (width + 60), 50, width, 220, (min(sizes), max(sizes)), (0.5, max(20, most)))
+        ticks = [n for n in (4, 16, 64, 256, 1024, 2048) if min(sizes) <= n <= max(sizes)]
+        axes.frame(
+            "float64" if double else "float32",
+            "n",
+            ticks,
+            [t for t in (0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if t <= axes.y_range[1]],
+            "the best peer's time over keel's" if index == 0 else "",
+        )
+        axes.curve([min(sizes), max(sizes)], [1, 1], "#333333", "4 3")
+        for batch, colour in zip(batches, COLOURS):
+            points = found.get((double, batch), [])
+            axes.curve([n for n, _ in points], [ratio for _, ratio in points], colour)
+            for n, ratio in points:
+                drawing.circle(axes.x(n), axes.y(ratio), 2.5, colour)
+    legend(drawing, len(types) * (width + 60) + 10, 60, [(f"batch {b}", c, "") for b, c in zip(batches, COLOURS)])
+    drawing.save(options.picture, f"scripts/figures/speed.py {options.record.name}")
+
+
+if __name__ == "__main__":
+    main()
