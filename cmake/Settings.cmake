@@ -26,6 +26,10 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-
 if(KEEL_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
+# gcc would search what it has read for memory to free again and again: a tenth of its time, for 0.2 GB of memory.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=10000;--param=ggc-min-heapsize=4000000>")
+endif()
 if(KEEL_SANITIZE)
   add_compile_options(-fsanitize=${KEEL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KEEL_SANITIZE})

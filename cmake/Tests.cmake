@@ -12,6 +12,9 @@ function(keel_add_test name)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../tests)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gtest_main)
+  # The linker would look for everything that LibTorch needs, in all libraries LibTorch stands on: most of a second. The
+  # programs that are no tests are linked with that check.
+  target_link_options(${name} PRIVATE LINKER:--allow-shlib-undefined)
   set(label core)
   if("keel::torch" IN_LIST arg_LIBRARIES OR "keel_torch" IN_LIST arg_LIBRARIES)
     set(label torch)

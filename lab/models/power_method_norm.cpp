@@ -93,23 +93,23 @@ Matrix matrix_of(const Tensor& covariance, const LayerMap& map, const PowerMetho
   return {std::visit(Assemble{values, vectors, kept, scale}, map), values, kept.sum(-1)};
 }
 
-struct Processes : torch::CustomClassHolder {
+struct HeldGroup : torch::CustomClassHolder {
   ProcessGroup group;
-  explicit Processes(ProcessGroup g) : group(std::move(g)) {}
+  explicit HeldGroup(ProcessGroup g) : group(std::move(g)) {}
 };
 
 /// The sum over all processes. Its gradient is the sum of theirs.
 struct SumNode : torch::autograd::Function<SumNode> {
   static Tensor forward(AutogradContext* ctx, const Tensor& own, const ProcessGroup& processes) {
     ctx->saved_data["processes"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Processes>(processes));
+        c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(processes));
     Tensor total = own.detach().clone(at::MemoryFormat::Contiguous);
     processes.sum(total);
     return total;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto capsule = ctx->saved_data["processes"].toCapsule();
-    return {SumNode::apply(grads[0], static_cast<const Processes&>(*capsule).group), Tensor()};
+    return {SumNode::apply(grads[0], static_cast<const HeldGroup&>(*capsule).group), Tensor()};
   }
 };
 

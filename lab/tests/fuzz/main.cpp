@@ -1,5 +1,5 @@
 // libFuzzer's two functions. KEEL_FUZZ_READER names the reader to attack. With KEEL_FUZZ_SEEDS, a folder, its seeds are
-// written there and nothing is attacked.
+// written there first. libFuzzer reads its folders later.
 
 #include <torch/types.h>
 #include <unistd.h>
@@ -47,10 +47,7 @@ void write_seeds(const Reader& reader, const std::filesystem::path& where) {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   torch::set_num_threads(1);
   const auto& reader = keel::fuzz::chosen();
-  if (const char* where = std::getenv("KEEL_FUZZ_SEEDS")) {
-    keel::fuzz::write_seeds(reader, where);
-    std::exit(0);
-  }
+  if (const char* where = std::getenv("KEEL_FUZZ_SEEDS")) keel::fuzz::write_seeds(reader, where);
   return 0;
 }
 

@@ -75,7 +75,7 @@ TEST(Progress, ALogSeesPlainLinesOnly) {
 
 TEST(Progress, TheBarNeverWraps) {
   const auto text = printed(
-      true, [](StatusLine& line) { line.show(std::string(200, 'x') + "±"); }, 40);
+      true, [](StatusLine& line) { line.show(std::string(200, 'x').append("±")); }, 40);
   EXPECT_NE(text.find(std::string(39, 'x')), std::string::npos);
   EXPECT_EQ(text.find(std::string(40, 'x')), std::string::npos);
 }
