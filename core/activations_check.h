@@ -1,6 +1,6 @@
 #pragma once
 
-// The checks that moments and affine share.
+// Argument checks for the stages that take activations.
 
 #include <string>
 
@@ -25,7 +25,7 @@ void require_valid(const char* operation, const char* name, const Activations<T>
               " (N, C, S) with groups that divide C, got " + shape(x));
 }
 
-/// Of activations that a stage reads or writes as they are.
+/// For activations that a stage reads or writes without a gate, residual or ReLU.
 template <typename T>
 void require_plain(const char* operation, const char* name, const Activations<T>& x) {
   if (x.gate == nullptr && x.residual == nullptr && !x.rectified) return;
@@ -47,7 +47,7 @@ void require_same_shape(const char* operation, const char* name, const Activatio
               shape(given));
 }
 
-/// One d x d matrix for each group.
+/// Requires one d x d matrix per group.
 template <typename T, typename U>
 void require_per_group(const char* operation, const char* name, const Activations<T>& x,
                        const Matrices<U>& given) {

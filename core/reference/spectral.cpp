@@ -73,7 +73,7 @@ struct Kernel {
   double operator()(const Exact& rule) const {
     if (std::int64_t(i) >= s.rank) return 0;
     if (std::int64_t(j) < s.rank) return double(divided_difference(function, {s.x[i], s.x[j]}));
-    // (f_i - 0) / (l_i - l_j), the quotient being the series in follower over leader.
+    // (f_i - 0) / (l_i - l_j), with the quotient as a series in follower / leader.
     return 2 * pair_weight<double>(Taylor{rule.terms}, s.n)(s.largest, s.l[i], s.l[j], 0, s.f[i]);
   }
 
@@ -155,13 +155,6 @@ std::int64_t rank_of(const Algorithm1& policy, std::int64_t n, const double* val
   return n;
 }
 
-Dense from_lower(Matrices<const double> matrices, std::int64_t b) {
-  Dense loaded = load(matrices, b);
-  for (std::int64_t i = 0; i < loaded.n; ++i)
-    for (std::int64_t j = 0; j < i; ++j) loaded(j, i) = loaded(i, j);
-  return loaded;
-}
-
 }  // namespace
 
 void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
@@ -177,7 +170,7 @@ void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, co
       rank[b] = std::min<std::int64_t>(1, n);
       continue;
     }
-    const Dense M = needs_matrix ? from_lower(matrices, b) : Dense(0);
+    const Dense M = needs_matrix ? load_lower(matrices, b) : Dense(0);
     const Dense V = needs_matrix ? load(vectors, b) : Dense(0);
     const std::int64_t kept =
         std::visit([&](const auto& p) { return rank_of(p, n, l, &M, &V); }, policy);
