@@ -57,4 +57,46 @@ void require_per_group(const char* operation, const char* name, const Activation
               ", got " + shape(given));
 }
 
+/// Argument checks of every backend of affine.
+template <typename T, typename U, typename A>
+void check_affine(const char* operation, const Matrices<A>& matrix, const Activations<T>& input,
+                  const Activations<U>& output) {
+  require_valid(operation, "input", input);
+  require_same_shape(operation, "output", input, output);
+  require_plain(operation, "input", input);
+  require_per_group(operation, "matrix", input, matrix);
+}
+
+template <typename T, typename U, typename A>
+void check_affine_backward(const char* operation, const Matrices<A>& matrix,
+                           const Activations<T>& dL_doutput, const Matrices<A>& dL_dcovariance,
+                           const Activations<T>& input, const Activations<U>& dL_dinput) {
+  require_valid(operation, "dL_doutput", dL_doutput);
+  require_same_shape(operation, "dL_dinput", dL_doutput, dL_dinput);
+  require_plain(operation, "dL_dinput", dL_dinput);
+  require_per_group(operation, "matrix", dL_doutput, matrix);
+  if (!dL_dcovariance) return;
+  require_same_shape(operation, "input", dL_doutput, input);
+  require_plain(operation, "input", input);
+  require_per_group(operation, "dL_dcovariance", dL_doutput, dL_dcovariance);
+}
+
+/// Argument checks of every backend of moments.
+template <typename T, typename A>
+void check_moments(const char* operation, const Activations<T>& input,
+                   const Matrices<A>& covariance) {
+  require_valid(operation, "input", input);
+  require_plain(operation, "input", input);
+  require_per_group(operation, "covariance", input, covariance);
+}
+
+template <typename T, typename A>
+void check_cross_moments(const char* operation, const Activations<T>& left,
+                         const Activations<T>& right, const Matrices<A>& cross) {
+  require_valid(operation, "left", left);
+  require_same_shape(operation, "right", left, right);
+  require_plain(operation, "right", right);
+  require_per_group(operation, "cross", left, cross);
+}
+
 }  // namespace keel

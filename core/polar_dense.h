@@ -12,6 +12,23 @@
 
 namespace keel {
 
+/// Matrix `index` of the batch, packed row by row.
+template <typename T>
+std::vector<T> load_packed(Rectangles<const T> from, std::int64_t index) {
+  std::vector<T> all;
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    const T* const row = from[index] + i * from.row_stride;
+    all.insert(all.end(), row, row + from.columns);
+  }
+  return all;
+}
+
+template <typename T>
+void store_packed(const std::vector<T>& from, Rectangles<T> to, std::int64_t index) {
+  for (std::int64_t i = 0; i < to.rows; ++i)
+    std::copy_n(from.data() + i * to.columns, to.columns, to[index] + i * to.row_stride);
+}
+
 /// The singular value decomposition of one matrix, U (m x k) and V^T (k x n) row-major. For a
 /// rotation of negative determinant, the last value and its left vector are negated: t and U' of
 /// keel/polar.h.

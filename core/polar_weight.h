@@ -36,6 +36,13 @@ void require_polar_shapes(const char* operation, const char* name, const Rectang
                 ", got " + shape(given));
 }
 
+template <typename T, typename U>
+void check_polar_backward(const char* operation, const Rectangles<T>& matrices, PolarKind kind,
+                          const Rectangles<T>& dL_dresult, const Rectangles<U>& dL_dmatrix) {
+  require_polar_shapes(operation, "dL_dresult", matrices, kind, dL_dresult);
+  require_polar_shapes(operation, "dL_dmatrix", matrices, kind, dL_dmatrix);
+}
+
 /// Requires that `factors` is null or has the right shape.
 template <typename T, typename U>
 void require_polar_factors(const char* operation, const Rectangles<T>& matrices,

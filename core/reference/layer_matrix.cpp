@@ -7,7 +7,7 @@
 #include "dense.h"
 #include "keel/eigh.h"
 #include "layer_matrix_rule.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::reference {
 
@@ -115,8 +115,7 @@ Dense gradient_of(const PcaWhitening&, const SpectralRule& rule, const Decomposi
 
 void layer_matrix(const LayerMap& map, Matrices<const double> covariance, Matrices<double> result,
                   LayerMatrixState<double> state) {
-  validate(map);
-  require_same_shape("keel::reference::layer_matrix", "result", covariance, result);
+  check_layer_matrix("keel::reference::layer_matrix", map, covariance, result, state);
   const std::int64_t n = covariance.n;
   for (std::int64_t b = 0; b < covariance.batch; ++b)
     std::visit(
@@ -140,10 +139,8 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const double> covariance, LayerMatrixState<const double> state,
                            Matrices<const double> dL_dlayer_matrix,
                            Matrices<double> dL_dcovariance) {
-  validate(map);
-  validate(rule);
-  require_same_shape("keel::reference::layer_matrix_backward", "dL_dlayer_matrix", covariance,
-                     dL_dlayer_matrix);
+  check_layer_matrix_backward("keel::reference::layer_matrix_backward", map, rule, covariance,
+                              dL_dlayer_matrix, dL_dcovariance);
   const std::int64_t n = covariance.n;
   for (std::int64_t b = 0; b < covariance.batch; ++b) {
     const Decomposition e{

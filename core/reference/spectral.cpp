@@ -8,7 +8,7 @@
 #include "divided_difference.h"
 #include "eigenvalue_noise.h"
 #include "pair_weight.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::reference {
 
@@ -159,11 +159,9 @@ std::int64_t rank_of(const Algorithm1& policy, std::int64_t n, const double* val
 
 void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
                    Matrices<const double> vectors, std::int64_t* rank) {
-  validate(policy);
+  check_spectral_rank("keel::reference::spectral_rank", policy, matrices, vectors);
   const std::int64_t n = vectors.n;
   const bool needs_matrix = std::holds_alternative<Algorithm1>(policy);
-  if (needs_matrix)
-    require_same_shape("keel::reference::spectral_rank", "matrices", vectors, matrices);
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const double* l = values + b * n;
     if (std::any_of(l, l + n, [](double x) { return std::isnan(x); })) {
@@ -195,9 +193,8 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        const double* values, Matrices<const double> vectors,
                        const std::int64_t* rank, Matrices<const double> dL_dresult,
                        Matrices<double> dL_dmatrix) {
-  validate(rule);
-  require_same_shape("keel::reference::spectral_backward", "dL_dresult", vectors, dL_dresult);
-  require_same_shape("keel::reference::spectral_backward", "dL_dmatrix", vectors, dL_dmatrix);
+  check_spectral_backward("keel::reference::spectral_backward", rule, vectors, dL_dresult,
+                          dL_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, rank[b]);
@@ -216,11 +213,8 @@ void spectral_second_backward(const SpectralFunction& function, const double* va
                               Matrices<const double> vectors, Matrices<const double> dL_dresult,
                               Matrices<const double> dL2_ddL_dmatrix,
                               Matrices<double> dL2_ddL_dresult, Matrices<double> dL2_dmatrix) {
-  const char* operation = "keel::reference::spectral_second_backward";
-  require_same_shape(operation, "dL_dresult", vectors, dL_dresult);
-  require_same_shape(operation, "dL2_ddL_dmatrix", vectors, dL2_ddL_dmatrix);
-  require_same_shape(operation, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
-  require_same_shape(operation, "dL2_dmatrix", vectors, dL2_dmatrix);
+  check_spectral_second_backward("keel::reference::spectral_second_backward", vectors, dL_dresult,
+                                 dL2_ddL_dmatrix, dL2_ddL_dresult, dL2_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, n);
