@@ -1,6 +1,7 @@
 #pragma once
 
-// Products of small matrices with padded rows: tiles of 4 rows by up to 2 vectors held in registers.
+// Products of small matrices with padded rows. Tiles of 4 rows by up to 2 vectors are held in
+// registers.
 
 #include "kernels.h"
 #include "simd.h"

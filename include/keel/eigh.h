@@ -57,10 +57,9 @@ void eigh(Matrices<const double> matrices, double* values, Matrices<double> vect
 
 namespace cpu {
 /// Householder tridiagonalisation and implicit QL; batches are solved with one matrix per SIMD
-/// lane. From n = 96 on: blocked reduction, divide and conquer and matrix products. A matrix is
-/// spread over the executor's threads if there are fewer than eight of them and n >= 384, or if it
-/// is the only one and n >= 192. Otherwise one thread solves a matrix, or a pack of them. T is
-/// float or double.
+/// lane. From n = 96 on: blocked reduction, divide and conquer and matrix products. The executor's
+/// threads share each matrix if a batch has fewer than eight and n >= 384, or only one and
+/// n >= 192. Otherwise one thread solves a matrix, or a pack of them. T is float or double.
 template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Executor& executor = serial());
