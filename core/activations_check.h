@@ -1,6 +1,6 @@
 #pragma once
 
-// The checks that moments and affine share.
+// Argument checks for the stages that take activations.
 
 #include <string>
 
@@ -25,7 +25,7 @@ void require_valid(const char* operation, const char* name, const Activations<T>
               " (N, C, S) with groups that divide C, got " + shape(x));
 }
 
-/// Of activations that a stage reads or writes as they are.
+/// For activations that a stage reads or writes without a gate, residual or ReLU.
 template <typename T>
 void require_plain(const char* operation, const char* name, const Activations<T>& x) {
   if (x.gate == nullptr && x.residual == nullptr && !x.rectified) return;
@@ -47,7 +47,7 @@ void require_same_shape(const char* operation, const char* name, const Activatio
               shape(given));
 }
 
-/// One d x d matrix for each group.
+/// Requires one d x d matrix per group.
 template <typename T, typename U>
 void require_per_group(const char* operation, const char* name, const Activations<T>& x,
                        const Matrices<U>& given) {
@@ -55,6 +55,48 @@ void require_per_group(const char* operation, const char* name, const Activation
   if (given.batch == expected.batch && given.n == expected.n) return;
   throw Error(std::string(operation) + ": expected " + name + " of shape " + shape(expected) +
               ", got " + shape(given));
+}
+
+/// Argument checks of every backend of affine.
+template <typename T, typename U, typename A>
+void check_affine(const char* operation, const Matrices<A>& matrix, const Activations<T>& input,
+                  const Activations<U>& output) {
+  require_valid(operation, "input", input);
+  require_same_shape(operation, "output", input, output);
+  require_plain(operation, "input", input);
+  require_per_group(operation, "matrix", input, matrix);
+}
+
+template <typename T, typename U, typename A>
+void check_affine_backward(const char* operation, const Matrices<A>& matrix,
+                           const Activations<T>& dL_doutput, const Matrices<A>& dL_dcovariance,
+                           const Activations<T>& input, const Activations<U>& dL_dinput) {
+  require_valid(operation, "dL_doutput", dL_doutput);
+  require_same_shape(operation, "dL_dinput", dL_doutput, dL_dinput);
+  require_plain(operation, "dL_dinput", dL_dinput);
+  require_per_group(operation, "matrix", dL_doutput, matrix);
+  if (!dL_dcovariance) return;
+  require_same_shape(operation, "input", dL_doutput, input);
+  require_plain(operation, "input", input);
+  require_per_group(operation, "dL_dcovariance", dL_doutput, dL_dcovariance);
+}
+
+/// Argument checks of every backend of moments.
+template <typename T, typename A>
+void check_moments(const char* operation, const Activations<T>& input,
+                   const Matrices<A>& covariance) {
+  require_valid(operation, "input", input);
+  require_plain(operation, "input", input);
+  require_per_group(operation, "covariance", input, covariance);
+}
+
+template <typename T, typename A>
+void check_cross_moments(const char* operation, const Activations<T>& left,
+                         const Activations<T>& right, const Matrices<A>& cross) {
+  require_valid(operation, "left", left);
+  require_same_shape(operation, "right", left, right);
+  require_plain(operation, "right", right);
+  require_per_group(operation, "cross", left, cross);
 }
 
 }  // namespace keel

@@ -1,9 +1,9 @@
 #pragma once
 
-// f(x) of each spectral function and its first and second divided differences
+// Each spectral function f and its first and second divided differences
 //     f[x, y]    = (f(x) - f(y)) / (x - y)          f[x, x] = f'(x)
 //     f[x, y, z] = (f[x, y] - f[y, z]) / (x - z)    f[x, x, x] = f''(x) / 2
-// in forms that lose nothing when the arguments meet. docs/mathematics.md derives them.
+// in forms that stay accurate when the arguments coincide. docs/mathematics.md derives them.
 
 #include <cmath>
 #include <cstdint>
@@ -27,16 +27,16 @@ struct SpectralMap {
         exponent(T(function.exponent)),
         whole(std::floor(function.exponent) == function.exponent) {}
 
-  /// The eigenvalue x, or 0 where it is rounding noise around a zero at which f has no two-sided
-  /// neighbourhood. `largest` is the largest |eigenvalue|. Below zero there is nothing to lose, and the
-  /// matrix itself may have been rounded: more counts as noise there.
+  /// Returns x, or 0 if x is rounding noise around a zero where f has no two-sided neighbourhood.
+  /// `largest` is the largest |eigenvalue|. The bound below zero is wider: no valid eigenvalue is
+  /// lost there, and the matrix itself may have been rounded.
   KEEL_HOST_DEVICE T without_noise(T x, std::int64_t n, T largest) const {
     const bool root = kind == Kind::sqrt || (kind == Kind::power && exponent > 0 && !whole);
     if (!root) return x;
     return x <= eigenvalue_noise<T>(n) * largest && x >= -negative_noise<T>(n) * largest ? T(0) : x;
   }
 
-  /// f(x), NaN outside the domain.
+  /// f(x), or NaN outside the domain.
   KEEL_HOST_DEVICE T value(T x) const {
     const T undefined = std::numeric_limits<T>::quiet_NaN();
     switch (kind) {
@@ -59,7 +59,7 @@ struct SpectralMap {
   }
 
   /// f[x, y] for x, y in the domain, in any order. Where it is infinite (two zeros under a root) it
-  /// is 0 by convention: nothing flows into an eigenspace that rounding cannot tell from empty.
+  /// is 0 by convention: no gradient flows into an eigenspace that rounding cannot tell from empty.
   KEEL_HOST_DEVICE T difference(T x, T y) const {
     switch (kind) {
       case Kind::one:
@@ -77,7 +77,7 @@ struct SpectralMap {
       case Kind::log:
         return log_difference(x, y);
       case Kind::exp: {
-        // The root of e^high is a number even where e^high / gap only just is.
+        // Multiply by the square root twice: e^high itself may overflow where the result does not.
         const T root = std::exp((x > y ? x : y) / 2), gap = std::abs(x - y);
         return root * (gap == 0 ? T(1) : -std::expm1(-gap) / gap) * root;
       }
@@ -87,7 +87,8 @@ struct SpectralMap {
     }
     return std::numeric_limits<T>::quiet_NaN();
   }
-  /// The same, given f(x) and f(y): of n numbers' powers there are n, of their pairs' n^2 / 2.
+  /// The same, given f(x) and f(y). A matrix has n values but n^2 / 2 pairs, so this saves calls of
+  /// pow.
   KEEL_HOST_DEVICE T difference(T x, T y, T f_x, T f_y) const {
     if (kind != Kind::power) return difference(x, y);
     const bool x_first = x_leads(x, y);
@@ -129,8 +130,8 @@ struct SpectralMap {
     return (overflow ? std::log(high) - std::log(low) : std::log(ratio)) / gap;
   }
 
-  /// a b c. The largest and the smallest go first: their product over- or underflows only if the
-  /// whole does.
+  /// a b c. Multiplies the largest and the smallest first: their product overflows or underflows
+  /// only if the whole product does.
   KEEL_HOST_DEVICE static T product(T a, T b, T c) {
     const T size_a = std::abs(a), size_b = std::abs(b), size_c = std::abs(c);
     const bool b_between = (size_a <= size_b) == (size_b <= size_c);
@@ -138,15 +139,15 @@ struct SpectralMap {
     return b_between ? a * c * b : a_between ? b * c * a : a * b * c;
   }
 
-  /// Whether |x|^p is the larger power, or as large.
+  /// Whether |x|^p >= |y|^p (for p < 0: >).
   KEEL_HOST_DEVICE bool x_leads(T x, T y) const {
     return exponent > 0 ? std::abs(x) >= std::abs(y) : std::abs(x) < std::abs(y);
   }
 
-  /// With |base| >= |other|, q = other / base and `lead` the one of them whose power is larger,
+  /// With |base| >= |other|, q = other / base, and `lead` the argument with the larger power,
   ///     f[x, y] = sign(p) lead^p / base * (1 - q^|p|) / (1 - q)
-  /// in which the last factor is of size |p| or less, and where signs agree free of cancellation. `power`
-  /// is |lead|^p, and `less_power` the other's, or infinity where it is not known.
+  /// The last factor is at most of size |p|, and free of cancellation if the signs agree. `power`
+  /// is |lead|^p. `less_power` is the power of the other argument, or infinity if it is not known.
   KEEL_HOST_DEVICE T power_difference(T x, T y, T power, T less_power) const {
     const bool x_larger = std::abs(x) >= std::abs(y);
     const T base = x_larger ? x : y, other = x_larger ? y : x, p = std::abs(exponent);
@@ -159,7 +160,8 @@ struct SpectralMap {
     const T size = std::abs(base), less = (size - std::abs(other)) / size;  // 1 - |q|
     T factor = p;                                                           // (1 - q^p) / (1 - q)
     if (less > 0 || !same_sign) {
-      // 1 - |q|^p. Subtracted where that costs nothing, as two logarithms' time is most of this.
+      // 1 - |q|^p. Most of the time here goes into the two logarithms, so subtract where that is
+      // accurate.
       const T missing = less_power <= power / 4 && well_inside(power)
                             ? 1 - less_power / power
                             : -std::expm1(p * log_ratio(less, std::abs(other), size));
@@ -169,19 +171,20 @@ struct SpectralMap {
     const bool minus = ((exponent < 0) != (base < 0)) != (lead < 0 && odd_exponent());
     if (minus) factor = -factor;
     if (well_inside(power) && well_inside(power / size)) return factor * (power / size);
-    // Both factors are geometric means of what is representable: the argument and the result.
+    // Multiply by the root twice: argument and result are representable, so their geometric means
+    // are.
     const T root = std::pow(std::abs(lead), exponent / 2);
     return factor * (root / size) * root;
   }
 
-  /// Whether x may still be multiplied by a number of moderate size.
+  /// Whether x can be multiplied by a number of moderate size without overflow or underflow.
   KEEL_HOST_DEVICE static bool well_inside(T x) {
     constexpr T margin = std::numeric_limits<T>::epsilon();
     return x >= std::numeric_limits<T>::min() / margin &&
            x <= std::numeric_limits<T>::max() * margin;
   }
 
-  /// log(other / size) with no more error than its own rounding; `less` is what the quotient lacks to 1.
+  /// log(other / size), accurate to rounding, given less = 1 - other / size.
   KEEL_HOST_DEVICE static T log_ratio(T less, T other, T size) {
     if (less <= T(0.5)) return std::log1p(-less);
     const T ratio = other / size;
@@ -193,14 +196,15 @@ struct SpectralMap {
     return whole && std::abs(std::fmod(exponent, T(2))) == 1;
   }
 
-  /// x^(p - 2) times the given factor: negative where x is and p is odd.
+  /// factor * x^(p - 2). The power is negative if x is negative and p is odd.
   KEEL_HOST_DEVICE T times_bend_of_power(T factor, T x) const {
     const T root = std::pow(std::abs(x), exponent / 2 - 1);
     return root * (x < 0 && odd_exponent() ? -factor : factor) * root;
   }
 
-  /// f[x, y, z] of arguments that are apart. The slopes, of degree p - 1, may underflow where the
-  /// bend, of degree p - 2, does not: then all is done at unit size.
+  /// f[x, y, z] of arguments that are apart. First differences, of degree p - 1, may underflow
+  /// where the second one, of degree p - 2, does not. In that case the arguments are scaled to unit
+  /// size.
   KEEL_HOST_DEVICE T second_power_difference(T x, T y, T z, T f_xy, T f_yz) const {
     constexpr T tiny = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
     if (std::abs(f_xy) >= tiny || std::abs(f_yz) >= tiny) return (f_xy - f_yz) / (x - z);
@@ -209,7 +213,7 @@ struct SpectralMap {
     return times_bend_of_power((difference(a, b) - difference(b, c)) / (a - c), unit);
   }
 
-  /// Near enough for the series to converge fast; beyond, the quotient loses a few bits at most.
+  /// Whether the series converges fast. If not, the quotient loses only a few bits.
   KEEL_HOST_DEVICE bool close(T x, T z) const {
     if (kind == Kind::exp) return x - z <= T(0.5);
     const T bend = kind == Kind::power ? 1 + std::abs(exponent) : T(1);
@@ -245,7 +249,7 @@ struct SpectralMap {
         coefficient *= (exponent - T(k + 1)) / T(k + 2);
       }
       sum += coefficient * of_abc;
-      // |h_k| <= (k+1)(k+2)/2 a^k, a being the largest offset.
+      // h_k| <= (k+1)(k+2)/2 |a|^k, as a is the largest offset.
       const T bound = std::abs(coefficient * of_a) * (T((k + 1) * (k + 2)) / 2);
       if (bound <= std::numeric_limits<T>::epsilon() / 4 * std::abs(sum)) break;
     }

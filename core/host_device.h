@@ -1,6 +1,6 @@
 #pragma once
 
-// Marks the small formulas that the CPU and CUDA twins share, and loops worth unrolling on the device.
+// Macros for formulas shared by the CPU and CUDA backends, and for loops to unroll on the GPU.
 #ifdef __CUDACC__
 #define KEEL_HOST_DEVICE __host__ __device__
 #define KEEL_UNROLL_4 _Pragma("unroll 4")

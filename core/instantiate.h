@@ -1,6 +1,6 @@
 #pragma once
 
-// A stage is a template in its .cpp or .cu, compiled there for the types it is offered in:
+// A stage is a template in its .cpp or .cu file, which instantiates it for the supported types:
 //
 //     #define KEEL_STAGES(T) KEEL_STAGE(moments, T) KEEL_STAGE(cross_moments, T)
 //     KEEL_FOR_STORED(KEEL_STAGES)
@@ -8,7 +8,7 @@
 
 #include "keel/activations.h"
 
-/// Follows the declaration of `stage`, whatever its parameters are.
+/// Instantiates `stage` for T, whatever its parameters are.
 #define KEEL_STAGE(stage, T) template decltype(stage<T>) stage<T>;
 
 /// The types of matrices and statistics.

@@ -4,7 +4,8 @@
 
 namespace keel {
 
-/// The rule PCA whitening goes back through eigh with: there is no exact one, so Exact means Masked.
+/// The rule by which PCA whitening differentiates eigh. There is no exact one, so Exact means
+/// Masked.
 GradientRule eigh_rule(const SpectralRule& rule);
 
 }  // namespace keel

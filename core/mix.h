@@ -4,8 +4,9 @@
 
 namespace keel {
 
-/// A running statistic after a batch's. At shares 0 and 1 it is one of the two, exactly, which
-/// old + share * (now - old) is not: next to a large old one the difference loses the new one's digits.
+/// The running statistic after a batch. With share 0 or 1 the result is exactly one of the two. old
+/// + share * (now - old) would not be: next to a large old value the difference loses digits of the
+/// new one.
 template <typename T>
 KEEL_HOST_DEVICE inline T mixed(T share, T old, T now) {
   if (share == 1) return now;  // whatever the old one is, NaN too

@@ -1,4 +1,4 @@
-// What stands in for core/cuda/ where that was not built: every stage of it throws, and says how to get it.
+// Replaces core/cuda/ in builds without CUDA: every stage throws and says how to enable CUDA.
 
 #include <string>
 
@@ -31,7 +31,7 @@ namespace {
     missing(#stage);                \
   }
 
-// Of matrices and statistics.
+// Stages of matrices and statistics.
 #define KEEL_MISSING_OF(T)                                                                         \
   KEEL_MISSING(T, eigh, Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Stream&) \
   KEEL_MISSING(T, polar, Rectangles<const T>, PolarKind, Rectangles<T>, T*, PolarFactors<T>,       \
@@ -67,7 +67,7 @@ KEEL_MISSING_OF(float)
 KEEL_MISSING_OF(double)
 #undef KEEL_MISSING_OF
 
-// Of activations.
+// Stages of activations.
 #define KEEL_MISSING_OF(T)                                                                       \
   KEEL_MISSING(T, moments, Activations<const T>, Accumulator<T>*, Matrices<Accumulator<T>>,      \
                const Stream&)                                                                    \

@@ -1,8 +1,8 @@
 #pragma once
 
-// W_ij of each gradient rule, for a pair i < j of eigenvalues in either order, on every backend. Every formula
-// is homogeneous in the eigenvalues, so rule(c M) = rule(M) / c without any absolute tolerance: `largest` is the
-// matrix's largest |eigenvalue|.
+// W_ij of each gradient rule, for all backends: of a pair i < j of eigenvalues, in either order.
+// Every formula is homogeneous in the eigenvalues, so rule(c M) = rule(M) / c without absolute
+// tolerances. `largest` is the matrix's largest |eigenvalue|.
 
 #include <cmath>
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace keel {
 
-/// 1 + q + ... + q^(terms-1), terms >= 0, by doubling: log(terms) multiplications and no division,
-/// so nothing is lost at q = 1.
+/// 1 + q + ... + q^(terms-1), terms >= 0, by doubling. Takes O(log(terms)) multiplications and no
+/// division, so it is accurate at q = 1.
 template <typename T>
 KEEL_HOST_DEVICE inline T geometric_sum(int terms, T q) {
-  T sum = 0,
-    power = 1;  // of the first `m` terms, and q^m, where m is the bits of `terms` read so far
+  // The sum of the first m terms, and q^m, where m is the prefix of the bits of `terms` read so far.
+  T sum = 0, power = 1;
   int bit = 1;
   while (bit <= terms / 2) bit *= 2;
   for (; bit > 0; bit /= 2) {
@@ -32,8 +32,8 @@ KEEL_HOST_DEVICE inline T geometric_sum(int terms, T q) {
   return sum;
 }
 
-/// Which of the pair power iteration would find first, and how the other compares with it. Of l and -l it is l; of two
-/// equal ones the first.
+/// Which eigenvalue of a pair power iteration would find first. Of l and -l it is l, of two equal
+/// ones the first.
 template <typename T>
 struct Leader {
   bool is_first;
@@ -99,7 +99,7 @@ struct MaskedWeight {
   }
 };
 
-/// A rule made ready for n x n matrices.
+/// The weight function of a rule for n x n matrices.
 template <typename T>
 AnalyticWeight<T> pair_weight(const Analytic&, std::int64_t) {
   return {};
@@ -118,8 +118,8 @@ LorentzianWeight<T> pair_weight(const Lorentzian& rule, std::int64_t) {
 }
 template <typename T>
 MaskedWeight<T> pair_weight(const Masked& rule, std::int64_t n) {
-  // Equal eigenvalues come out twice their noise apart at most (eigenvalue_noise.h). Seen were 2.5
-  // sqrt(n) epsilons.
+  // Rounding may separate equal eigenvalues by twice their noise (eigenvalue_noise.h). The most
+  // seen was 2.5 sqrt(n) epsilons.
   return {rule.tolerance ? T(*rule.tolerance)
                          : 10 * std::sqrt(T(n)) * std::numeric_limits<T>::epsilon()};
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The polar factor and its gradient from singular values and vectors, in plain loops: for matrices of any size on the
-// CPU, in the type of the numbers.
+// The polar factor and its gradient from singular values and vectors, in plain loops. For matrices
+// of any size on the CPU.
 
 #include <algorithm>
 #include <cmath>
@@ -12,14 +12,32 @@
 
 namespace keel {
 
-/// One matrix's singular value decomposition, U (m x k) and V^T (k x n) row-major, with the last pair of values and
-/// left vectors turned to d where a rotation is wanted.
+/// Matrix `index` of the batch, packed row by row.
+template <typename T>
+std::vector<T> load_packed(Rectangles<const T> from, std::int64_t index) {
+  std::vector<T> all;
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    const T* const row = from[index] + i * from.row_stride;
+    all.insert(all.end(), row, row + from.columns);
+  }
+  return all;
+}
+
+template <typename T>
+void store_packed(const std::vector<T>& from, Rectangles<T> to, std::int64_t index) {
+  for (std::int64_t i = 0; i < to.rows; ++i)
+    std::copy_n(from.data() + i * to.columns, to.columns, to[index] + i * to.row_stride);
+}
+
+/// The singular value decomposition of one matrix, U (m x k) and V^T (k x n) row-major. For a
+/// rotation of negative determinant, the last value and its left vector are negated: t and U' of
+/// keel/polar.h.
 template <typename T>
 struct DensePolar {
   std::int64_t m, n, k;
   std::vector<T> t, u, v;
-  int exponent =
-      0;  ///< of the largest value, taken out of t: the inverse of a tiny one would be no number
+  /// The exponent of the largest value, taken out of t, because the inverse of a tiny t may overflow.
+  int exponent = 0;
 
   DensePolar(std::int64_t rows, std::int64_t columns, PolarKind kind, const T* values,
              const T* left, const T* right)
@@ -40,7 +58,7 @@ struct DensePolar {
     for (std::int64_t i = 0; i < m; ++i) u[std::size_t(i * k + k - 1)] *= T(-1);
   }
 
-  /// From the polar factor itself, m x n row-major, t and V^T: U' = R V.
+  /// From the polar factor R (m x n, row-major), t and V^T, with U' = R V.
   static DensePolar from_factors(std::int64_t rows, std::int64_t columns, const T* result,
                                  const T* values, const T* right) {
     const std::int64_t k = std::min(rows, columns);
@@ -52,7 +70,7 @@ struct DensePolar {
     return {rows, columns, PolarKind::orthogonal, values, left.data(), right};
   }
 
-  /// t at its own size, and V^T.
+  /// Writes t, scaled back, and V^T.
   void give(T* values, T* right, std::int64_t right_stride) const {
     for (std::int64_t i = 0; i < k; ++i) {
       values[i] = std::ldexp(t[std::size_t(i)], exponent);
@@ -76,7 +94,7 @@ struct DensePolar {
     return std::ldexp(kind == PolarKind::orthogonal ? at(k - 1) : at(k - 2) + at(k - 1), exponent);
   }
 
-  /// dL_dmatrix from dL_dresult, m x n row-major, in place.
+  /// Replaces g = dL_dresult (m x n, row-major) by dL_dmatrix.
   void backward(std::vector<T>& g) const {
     const auto at = [](auto& numbers, std::int64_t i) -> auto& { return numbers[std::size_t(i)]; };
     const T largest = k == 0 ? T(0) : std::abs(t[0]);
@@ -96,7 +114,7 @@ struct DensePolar {
       for (std::int64_t b = 0; b < k; ++b)
         at(core, a * k + b) =
             (at(p, a * k + b) - at(p, b * k + a)) * polar_weight(at(t, a) + at(t, b), largest, k);
-    // U' core, with the part of G V orthogonal to U' beside it, times V^T.
+    // U' core plus, for m > n, the component of G V orthogonal to U'.
     std::vector<T> left(std::size_t(m * k), 0);
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t b = 0; b < k; ++b) {
@@ -107,7 +125,7 @@ struct DensePolar {
         }
         at(left, i * k + b) = inside + (m > n ? beside * polar_weight(at(t, b), largest, k) : T(0));
       }
-    // The same on the other side.
+    // For m < n, the same on the other side.
     std::vector<T> right(std::size_t(k * n), 0);
     if (m < n)
       for (std::int64_t a = 0; a < k; ++a)
@@ -126,7 +144,8 @@ struct DensePolar {
   }
 
  private:
-  /// The sign of the determinant, by elimination with pivots: of an orthogonal matrix it cannot go wrong.
+  /// Whether the determinant is negative, by elimination with pivoting. Safe for an orthogonal
+  /// matrix.
   bool is_negative(std::vector<T> a) const {
     bool negative = false;
     for (std::int64_t c = 0; c < n; ++c) {

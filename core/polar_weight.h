@@ -1,6 +1,6 @@
 #pragma once
 
-// What the backends of polar.h share: the gradient's weight of a pair of values, and the shapes' check.
+// What the backends of polar.h share: the gradient's weight of a pair of values, and shape checks.
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,8 @@
 
 namespace keel {
 
-/// 1 / sum, or 0 where rounding cannot tell the sum of `count` values' two from zero: there the answer is ambiguous. The
-/// masked rule's bound (pair_weight.h).
+/// 1 / sum, or 0 if rounding cannot tell the sum of two of the `count` values from zero: the answer
+/// is ambiguous there. The bound is that of the masked rule (pair_weight.h).
 template <typename T>
 KEEL_HOST_DEVICE inline T polar_weight(T sum, T largest, std::int64_t count) {
   const T noise = 10 * std::sqrt(T(count)) * std::numeric_limits<T>::epsilon() * largest;
@@ -36,7 +36,14 @@ void require_polar_shapes(const char* operation, const char* name, const Rectang
                 ", got " + shape(given));
 }
 
-/// `factors` is null or fits.
+template <typename T, typename U>
+void check_polar_backward(const char* operation, const Rectangles<T>& matrices, PolarKind kind,
+                          const Rectangles<T>& dL_dresult, const Rectangles<U>& dL_dmatrix) {
+  require_polar_shapes(operation, "dL_dresult", matrices, kind, dL_dresult);
+  require_polar_shapes(operation, "dL_dmatrix", matrices, kind, dL_dmatrix);
+}
+
+/// Requires that `factors` is null or has the right shape.
 template <typename T, typename U>
 void require_polar_factors(const char* operation, const Rectangles<T>& matrices,
                            const PolarFactors<U>& factors) {

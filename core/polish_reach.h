@@ -1,23 +1,27 @@
 #pragma once
 
-// What the CPU's and CUDA's way from the eigenvectors of A^T A to singular values have in common.
+// Shared by the CPU and CUDA: from the eigenvectors of A^T A to singular values.
 //
-// Of an m x n matrix A, m >= n, that is not steep: the eigenvectors J of A^T A are right to rounding of the largest value's square, so
-// the columns of X = A J are orthogonal but for small angles. What they lack is taken from their products: with
-// w = x_i . x_j and k_ij = -w / (|x_i|^2 - |x_j|^2) both X and J are turned by the orthogonal matrix next to I + K, which
-// is (I + K) (I - K^2)^(-1/2), all pairs at once. That squares the angles; once or twice suffices. Columns are judged by their own
-// sizes, as one-sided Jacobi judges them, which takes what this leaves.
+// Let A be an m x n matrix, m >= n, that is not steep. The eigenvectors J of A^T A are accurate
+// relative to the largest eigenvalue, so the columns of X = A J are orthogonal up to small angles.
+// The remaining angles follow from inner products: with w = x_i . x_j and k_ij = -w / (|x_i|^2 -
+// |x_j|^2), X and J are multiplied by the orthogonal matrix nearest to I + K, which is (I + K) (I -
+// K^2)^(-1/2). This corrects all pairs at once and squares the angles, so one or two rounds
+// suffice. Columns are judged relative to their own sizes, as in one-sided Jacobi, which solves the
+// matrices that this does not.
 
 #include <limits>
 
 namespace keel {
 
-/// A matrix is steep where columns, or more than m - n rows, are smaller than this part of the largest entry: QR and
-/// Jacobi give small values their digits then, A^T A does not.
+/// A matrix is steep if the largest entry exceeds that of some column, or of more than m - n rows,
+/// by more than this factor. Then QR and Jacobi compute small values accurately, but A^T A does
+/// not.
 inline constexpr int kSteepFrom = 32;
 
-/// The sum of all k_ij^2 up to which I + K is orthogonal to rounding; I + K + K^2 / 2 is; and (I + K) (I + K^2 / 2)
-/// (I + 3 K^4 / 8) is. K is skew: the square of its norm is at most half the sum.
+/// Bounds on the sum of all k_ij^2: up to kFirst, I + K is orthogonal to rounding; up to kSecond, I
+/// + K + K^2 / 2 is; up to kThird, (I + K) (I + K^2 / 2) (I + 3 K^4 / 8) is. K is skew-symmetric,
+/// so the square of its norm is at most half the sum.
 template <typename T>
 struct PolishReach {
   static constexpr T kFirst = std::numeric_limits<T>::epsilon();        // K^2 / 2 < eps / 4

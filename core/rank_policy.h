@@ -1,6 +1,6 @@
 #pragma once
 
-// The rank policies as the CPU and CUDA walk by them, down the spectrum: one plain struct for all.
+// The rank policies as one plain struct, with which the CPU and CUDA walk down the spectrum.
 
 #include <cmath>
 #include <cstdint>
@@ -18,21 +18,22 @@ struct PlainRankPolicy {
   bool by_eps = false, by_rayleigh = false, by_energy = false, keep_reaching = true;
   double eps = 0, rayleigh_tolerance = 0, energy = 0;
 
-  /// Whether this eigenvalue and all behind it are dropped. Its Rayleigh quotient matters by_rayleigh only.
+  /// Whether this eigenvalue and all smaller ones are dropped. `quotient` is its Rayleigh quotient,
+  /// which is only used by_rayleigh.
   template <typename T>
   KEEL_HOST_DEVICE bool stops_before(T value, T quotient) const {
     if (by_eps && double(value) <= eps) return true;
-    // Written so that NaN and eigenvalues that are not positive stop as well.
+    // Written so that NaN and non-positive eigenvalues stop as well.
     return by_rayleigh &&
            !(double(std::abs(quotient - value)) < rayleigh_tolerance * double(value));
   }
 
-  /// Whether eigenvalues that add up to `sum` out of `total` are enough.
+  /// Whether eigenvalues with this sum, out of `total`, are enough.
   KEEL_HOST_DEVICE bool enough(double sum, double total) const {
     return by_energy && sum >= energy * total;
   }
 
-  /// What an eigenvalue adds to those sums.
+  /// The contribution of an eigenvalue to those sums.
   template <typename T>
   KEEL_HOST_DEVICE static double energy_of(T value) {
     return value > 0 ? double(value) : 0.0;

@@ -5,7 +5,7 @@
 
 namespace keel {
 
-/// What both twins of running_average ask of their arguments.
+/// Argument checks of both backends of running_average.
 template <typename T>
 void check_running_average(const char* operation, const Matrices<const T>& covariance,
                            const Matrices<const T>& layer_matrix,

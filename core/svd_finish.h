@@ -1,6 +1,7 @@
 #pragma once
 
-// What every svd on the CPU ends with, on its row-major results: vectors of zero values, and signs.
+// The last step of every svd on the CPU, on row-major results: the vectors of zero values, and
+// signs.
 
 #include <algorithm>
 #include <cmath>
@@ -39,8 +40,8 @@ void svd_is_nan(std::int64_t b, std::int64_t k, T* values, Rectangles<T> left,
       std::fill_n(each[b] + i * each.row_stride, each.columns, nan);
 }
 
-/// Vector `which` of `count`, each of `length` entries `step` apart and `next` from one to the next: replaced by a unit
-/// vector orthogonal to all others that are not zero.
+/// Replaces vector `which` by a unit vector orthogonal to all other non-zero ones. There are
+/// `count` vectors of `length` entries. Entries are `step` apart, vectors `next` apart.
 template <typename T>
 void complete_basis(std::int64_t length, std::int64_t count, std::int64_t which, T* vectors,
                     std::int64_t step, std::int64_t next) {
@@ -49,7 +50,8 @@ void complete_basis(std::int64_t length, std::int64_t count, std::int64_t which,
     for (std::int64_t i = 0; i < length; ++i) mine[i * step] = T(i == unit);
   };
   fill(-1);
-  // The axis that the others fill least: of n axes and r < n vectors one keeps (n - r) / n of its square.
+  // Start from the axis that the others cover least. With n axes and r < n orthonormal vectors, at
+  // least (n - r) / n of its squared length remains.
   std::int64_t axis = 0;
   T least = std::numeric_limits<T>::infinity();
   for (std::int64_t i = 0; i < length; ++i) {
@@ -86,7 +88,7 @@ void finish_svd(std::int64_t m, std::int64_t n, const T* values, T* left, std::i
       if (vector[i * step] != 0) return false;
     return true;
   };
-  // What belongs to a zero value could not be divided by its length.
+  // A vector of a zero value could not be normalised and was left zero.
   for (std::int64_t j = 0; j < k; ++j) {
     if (values[j] != 0) continue;
     if (is_zero(m, left + j, left_stride))

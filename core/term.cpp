@@ -34,7 +34,7 @@ std::string is_to_be(const char* field, const std::string& what) {
   return field + std::string(" to be ") + what;
 }
 
-/// Messages quote what came, which may be anything.
+/// Quotes user input in messages, with unprintable characters replaced.
 std::string quoted(std::string_view given, std::size_t most) {
   std::string result = "\"";
   for (const char c : given.substr(0, most)) result += c >= ' ' && c <= '~' ? c : '?';

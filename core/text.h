@@ -5,7 +5,7 @@
 
 namespace keel {
 
-/// A number as short as it can be written without losing a digit.
+/// The shortest text that reads back as the same number.
 template <typename Number>
 std::string text(Number number) {
   char buffer[32];

@@ -5,7 +5,7 @@
 
 namespace keel {
 
-/// What both twins of weight_backward ask of their arguments.
+/// Argument checks of both backends of weight_backward.
 template <typename T>
 void check_weight_backward(const char* operation, const Matrices<const T>& layer_matrix,
                            const Matrices<const T>& cross, const Matrices<T>& dL_dlayer_matrix,

@@ -5,7 +5,7 @@
 
 namespace keel {
 
-/// What all of a layer's calls ask of their arguments.
+/// Argument checks of every call of a layer.
 template <typename T, typename A>
 void check_whiten(const char* operation, const Activations<T>& input, const WhitenState<A>& state) {
   require_valid(operation, "input", input);
@@ -14,7 +14,7 @@ void check_whiten(const char* operation, const Activations<T>& input, const Whit
   require_per_group(operation, "vectors", input, state.spectrum.vectors);
 }
 
-/// And those of its way back.
+/// Argument checks of the backward calls.
 template <typename T, typename A>
 void check_whiten_backward(const char* operation, const Activations<T>& dL_doutput,
                            const Activations<T>& input, const WhitenState<A>& state) {

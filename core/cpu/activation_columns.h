@@ -13,7 +13,8 @@ Columns<T> columns(const Activations<T>& x) {
   return {x.data, end, x.positions, x.channels * x.positions, 1, x.positions};
 }
 
-/// Those of other numbers of the same shape and order, a gate or residual; without data where there are none.
+/// The columns of another array with the shape and order of x, such as a gate or residual. If
+/// `numbers` is null, so is the result's data.
 template <typename T, typename U>
 Columns<const T> columns_of(const T* numbers, const Activations<U>& x) {
   if (numbers == nullptr) return {};
@@ -21,7 +22,7 @@ Columns<const T> columns_of(const T* numbers, const Activations<U>& x) {
       Activations<const T>{numbers, x.batch, x.channels, x.positions, x.groups, x.order});
 }
 
-/// A copy of one number per channel (null: zeros) with the padding that the kernels ask for.
+/// A copy of one number per channel (null: zeros), padded as the kernels require.
 template <typename A>
 class PerChannel {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Small tiles of activations, brought into the accumulator's type and one of two orders in scratch:
-// sample-major (a row of channels per sample) for moments, channel-major for affine.
+// Packs small tiles of activations into scratch memory, in the accumulator's type: sample-major (a
+// row of channels per sample) for moments, channel-major for affine.
 
 #include <type_traits>
 
@@ -18,7 +18,7 @@ constexpr std::int64_t whole_vectors(std::int64_t count) {
   return (count + kLanes<A> - 1) / kLanes<A> * kLanes<A>;
 }
 
-/// Where a sample is: the batch entry it lies in and its position there.
+/// The position of a sample: its batch entry and its position therein.
 struct Place {
   std::int64_t entry;  ///< offset of the batch entry
   std::int64_t position;
@@ -30,7 +30,7 @@ inline Place place_of(const Columns<T>& x, std::int64_t sample) {
   return {entry * x.batch_stride, sample - entry * x.positions};
 }
 
-/// Calls body(offset, length, address of the first element) for each run of samples that lie in one
+/// Calls body(offset, length, address of the first element) for each run of samples within one
 /// batch entry, in order.
 template <typename T, typename Body>
 inline void for_each_run(const Columns<T>& x, std::int64_t channel, Place place, std::int64_t count,
@@ -45,10 +45,12 @@ inline void for_each_run(const Columns<T>& x, std::int64_t channel, Place place,
   }
 }
 
-/// For the next tile. Rows of some channels of all are a stride the processor does not foresee.
+/// Prefetches for the next tile. The hardware prefetcher does not predict the stride between rows
+/// of a part of the channels.
 inline void prefetch(const void* address) { __builtin_prefetch(address, 0, 2); }
 
-/// The transpose of `count` rows from `from` on, `stride` apart, the last one repeated to fill.
+/// The transpose of `count` rows starting at `from`, `stride` apart. The last row is repeated to
+/// fill the block.
 template <typename T>
 inline void load_transposed(Vec<Accumulator<T>> (&rows)[kLanes<Accumulator<T>>], const T* from,
                             std::int64_t stride, std::int64_t count, const T* end) {
@@ -63,8 +65,8 @@ inline void load_transposed(Vec<Accumulator<T>> (&rows)[kLanes<Accumulator<T>>],
   transpose<Accumulator<T>>(rows);
 }
 
-/// tile[k * stride + c] = x[first + k][channel + c] - center[channel + c]. Entries beyond `width`
-/// up to the next whole vector hold anything.
+/// tile[k * stride + c] = x[first + k][channel + c] - center[channel + c]. Entries beyond `width`,
+/// up to the next whole vector, are unspecified.
 template <typename T, typename A = Accumulator<T>>
 void pack_sample_major(const Columns<const T>& x, const A* center, std::int64_t channel,
                        std::int64_t width, std::int64_t first, std::int64_t count, A* tile,
@@ -73,7 +75,7 @@ void pack_sample_major(const Columns<const T>& x, const A* center, std::int64_t 
   if (x.channel_stride == 1) {
     const T* from = x.data + first * x.sample_stride + channel;
     center += channel;
-    // Whole vectors may be read of all rows but the last ones of the memory.
+    // All rows but the last ones in memory can be read in whole vectors.
     const std::int64_t room = (x.end - from - whole_vectors<A>(width)) / x.sample_stride + 1;
     const std::int64_t inside = x.end - from < whole_vectors<A>(width) ? 0 : smaller(count, room);
     std::int64_t k = 0;
@@ -101,14 +103,15 @@ void pack_sample_major(const Columns<const T>& x, const A* center, std::int64_t 
   }
 }
 
-/// Rows of a tile, one per sample: packed, or where they are in memory if nothing has to be done to them.
+/// The rows of a tile, one per sample. They may be packed, or be the activations themselves if
+/// those can be used as they are.
 template <typename A>
 struct Rows {
   const A* data;
   std::int64_t stride;
 };
 
-/// Where the samples lie themselves, if a sample's channels are neighbours and have the accumulator's type.
+/// The samples in place, if a sample's channels are contiguous and have the accumulator's type.
 template <typename T>
 inline Rows<Accumulator<T>> rows_in_memory(const Columns<const T>& x, std::int64_t channel,
                                            std::int64_t first) {
@@ -117,14 +120,15 @@ inline Rows<Accumulator<T>> rows_in_memory(const Columns<const T>& x, std::int64
   return {nullptr, 0};
 }
 
-/// Zeros where the gate, packed alike, is zero or less. Both hold whole vectors.
+/// Zeroes the entries whose gate is zero or less. `gate` is packed like `tile`; both hold whole
+/// vectors.
 template <typename A>
 void apply_gate(const A* gate, std::int64_t count, A* tile) {
   for (std::int64_t k = 0; k < count; k += kLanes<A>)
     store(tile + k, load(gate + k) <= 0 ? Vec<A>{} : load(tile + k));
 }
 
-/// tile + residual, and no less than `least`. Both hold whole vectors.
+/// tile = max(tile + residual, least). Both hold whole vectors.
 template <typename A>
 void add_residual(const A* residual, std::int64_t count, A least, A* tile) {
   for (std::int64_t k = 0; k < count; k += kLanes<A>) {
@@ -133,9 +137,9 @@ void add_residual(const A* residual, std::int64_t count, A least, A* tile) {
   }
 }
 
-/// Channel-major tiles are cut into panels of PANEL samples: element (c, k) is at
-/// (k / PANEL * width + c) * PANEL + k % PANEL. Samples beyond `count` up to the next whole
-/// panel hold anything.
+/// Channel-major tiles are cut into panels of PANEL samples: element (c, k) is at (k / PANEL *
+/// width + c) * PANEL + k % PANEL. Samples beyond `count`, up to the next whole panel, are
+/// unspecified.
 template <int PANEL, typename T, typename A = Accumulator<T>>
 void pack_channel_major(const Columns<const T>& x, const A* center, std::int64_t channel,
                         std::int64_t width, std::int64_t first, std::int64_t count, A* tile) {
@@ -171,7 +175,8 @@ void pack_channel_major(const Columns<const T>& x, const A* center, std::int64_t
     for_each_run(x, channel + c, place, count,
                  [&](std::int64_t done, std::int64_t length, const T* from) {
                    for (std::int64_t s = 0; s < length;) {
-                     // What a whole vector writes after the end of a run, the next run puts right.
+                     // A whole vector may write past the end of its run. The next run overwrites
+                     // that.
                      const std::int64_t k = done + s, room = PANEL - k % PANEL;
                      store_some(tile + (k / PANEL * width + c) * PANEL + k % PANEL,
                                 load_within(from + s, x.end) - shift, room);

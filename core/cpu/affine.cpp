@@ -10,8 +10,8 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kSlab = 128;              // channels a task takes, at least one group
-constexpr std::int64_t kTaskElements = 1 << 16;  // enough to hide what handing out a task costs
+constexpr std::int64_t kSlab = 128;              // channels per task, at least one group
+constexpr std::int64_t kTaskElements = 1 << 16;  // enough to amortise the cost of a task
 
 template <typename T>
 void run(AffineTask<T> task, const Activations<T>& output, const Executor& executor) {
@@ -31,7 +31,7 @@ void run(AffineTask<T> task, const Activations<T>& output, const Executor& execu
       }
     task.by_sample = columns;
   }
-  // Small groups share a block, so that transposing fills the vectors.
+  // Small groups share a block, so that the transposition fills the vectors.
   const std::int64_t block = std::max(d, kernel.lanes / d * d);
   const std::int64_t slab = std::max(block, kSlab / block * block);
   const std::int64_t tile = by_sample ? kernel.affine_sample_tile : kernel.affine_tile;
@@ -55,10 +55,7 @@ template <typename T>
 void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
             const Executor& executor) {
-  require_valid("keel::affine", "input", input);
-  require_same_shape("keel::affine", "output", input, output);
-  require_plain("keel::affine", "input", input);
-  require_per_group("keel::affine", "matrix", input, matrix);
+  check_affine("keel::affine", matrix, input, output);
   using A = Accumulator<T>;
   const std::int64_t channels = input.channels, d = input.group_size();
   const PerChannel<A> centers(channels, center), biases(channels, bias), zeros(channels, nullptr);
@@ -85,16 +82,9 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Matrices<const Accumulator<T>> dL_dcovariance, const Accumulator<T>* dL_dmean,
                      Activations<const T> input, const Accumulator<T>* mean,
                      Activations<T> dL_dinput, const Executor& executor) {
-  require_valid("keel::affine_backward", "dL_doutput", dL_doutput);
-  require_same_shape("keel::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
-  require_plain("keel::affine_backward", "dL_dinput", dL_dinput);
-  require_per_group("keel::affine_backward", "matrix", dL_doutput, matrix);
+  check_affine_backward("keel::affine_backward", matrix, dL_doutput, dL_dcovariance, input,
+                        dL_dinput);
   const bool through_moments = bool(dL_dcovariance);
-  if (through_moments) {
-    require_same_shape("keel::affine_backward", "input", dL_doutput, input);
-    require_plain("keel::affine_backward", "input", input);
-    require_per_group("keel::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
-  }
   using A = Accumulator<T>;
   const std::int64_t channels = dL_doutput.channels, d = dL_doutput.group_size();
   const A m = A(std::max<std::int64_t>(1, dL_doutput.samples()));

@@ -1,7 +1,8 @@
 #pragma once
 
-// out = bias + matrix x where a sample's channels lie next to each other: a vector holds channels of one sample, so
-// that nothing is transposed. The matrices are: their columns lie one after another (AffineTask::by_sample).
+// out = bias + matrix x where a sample's channels are contiguous. A vector holds channels of one
+// sample, so the activations need no transposition. The matrices are transposed instead
+// (AffineTask::by_sample).
 
 #include "activation_tiles.h"
 #include "scratch_gap.h"
@@ -9,10 +10,10 @@
 
 namespace keel::cpu::KEEL_ISA {
 
-/// Samples whose centred copy is made at a time. With the matrix it stays in the first cache.
+/// Samples that are centred at a time. Together with the matrix they fit into the L1 cache.
 inline constexpr std::int64_t kSampleTile = 48;
 
-/// What becomes of a vector of the output: its residual, its least value, its place.
+/// The epilogue for one vector of the output: adds the residual, clamps and stores.
 template <typename T, typename A = Accumulator<T>>
 inline void finish(const AffineTask<T>& task, std::int64_t offset, Vec<A> sum, std::int64_t width) {
   if (task.residual.data != nullptr)
@@ -20,7 +21,7 @@ inline void finish(const AffineTask<T>& task, std::int64_t offset, Vec<A> sum, s
   store_some(task.output.data + offset, sum < task.least ? broadcast(task.least) : sum, width);
 }
 
-/// For later: as much as one tile reads or writes.
+/// Prefetches as much as one tile reads or writes.
 template <int ROWS, int WIDTH, typename T>
 inline void prefetch_tile(const T* first, std::int64_t stride) {
   constexpr int line = 64 / int(sizeof(T));
@@ -30,8 +31,8 @@ inline void prefetch_tile(const T* first, std::int64_t stride) {
     for (int c = 0; c < WIDTH; c += line) prefetch(first + r * stride + c);
 }
 
-/// ROWS samples by VECTORS vectors of channels. The first of them is `offset` elements into the activations, and `width`
-/// channels of the group are left.
+/// Computes a tile of ROWS samples by VECTORS vectors of channels. `offset` is the position of its
+/// first element in the activations; `width` channels of the group are left.
 template <typename T, int ROWS, int VECTORS, typename A = Accumulator<T>>
 inline void affine_samples(const AffineTask<T>& task, const Rows<A>* tile, const A* column,
                            std::int64_t column_stride, const A* bias, std::int64_t offset,
@@ -76,7 +77,7 @@ inline void affine_samples(const AffineTask<T>& task, const Rows<A>* tile, const
       finish(task, offset + r * sample_stride + v * lanes, sum[r][v], width - v * lanes);
 }
 
-/// `count` samples, in tiles of ROWS and ever smaller ones at the end.
+/// `count` samples, in tiles of ROWS rows and smaller ones at the end.
 template <typename T, int VECTORS, int ROWS, typename A = Accumulator<T>>
 inline void affine_sample_rows(const AffineTask<T>& task, std::int64_t count, const Rows<A>* tiles,
                                const A* column, std::int64_t column_stride, const A* bias,
@@ -111,7 +112,7 @@ inline void affine_sample_columns(const AffineTask<T>& task, std::int64_t vector
                                           offset, width);
 }
 
-/// For groups of at least a vector: the channels are those of one group.
+/// For groups of at least one vector. `channel` is the first channel of a group.
 template <typename T>
 void affine_by_sample(const AffineTask<T>& task, std::int64_t channel, std::int64_t first,
                       std::int64_t count, Accumulator<T>* scratch) {

@@ -16,7 +16,8 @@ inline constexpr int kPanel = kTileVectors* kLanes<A>;
 
 inline constexpr std::int64_t kAffineTile = 128;  // samples, a whole number of panels
 
-/// What the next tile reads and writes of the same channels, to be fetched while this one is multiplied.
+/// The addresses that the next tile reads and writes in the same channels, to be prefetched during
+/// this tile's product.
 struct NextTile {
   int count = 0;
   const char* from[3] = {};
@@ -30,7 +31,7 @@ struct NextTile {
     stride = x.channel_stride * std::int64_t(sizeof(T));
   }
 
-  /// `bytes` of each of `channels` channels from `first` on.
+  /// Prefetches `bytes` bytes of each of `channels` channels, starting at channel `first`.
   void fetch(std::int64_t first, int channels, int bytes) const {
     for (int i = 0; i < count; ++i)
       for (int c = 0; c < channels; ++c)
@@ -83,7 +84,7 @@ inline void affine_rows(std::int64_t rows, int inputs, std::int64_t depth, const
                                               out_stride, next, channel, next_bytes);
 }
 
-/// One tile with a vector of room, because unpacking reads whole vectors.
+/// The size of one tile, plus one vector because unpacking reads whole vectors.
 template <typename A>
 constexpr std::int64_t affine_tile_size(std::int64_t width) {
   return width * kAffineTile + kLanes<A>;
@@ -118,7 +119,7 @@ void affine(const AffineTask<T>& task, std::int64_t channel, std::int64_t width,
   const std::int64_t depth = task.group_size;
   const bool adds = task.residual.data != nullptr;
   const A least = adds ? -std::numeric_limits<A>::infinity() : task.least;
-  // Where the samples of a channel lie in one run, the products go there straight away.
+  // If the samples of a channel are one contiguous run, write the products there directly.
   A* to = out;
   std::int64_t to_stride = kAffineTile;
   if constexpr (std::is_same_v<T, A>)

@@ -44,7 +44,7 @@ Level best_level() {
   return Level::baseline;
 }
 
-/// Calls one of them: the others may hold instructions that this processor lacks.
+/// Calls only the chosen function: the others may contain instructions that this processor lacks.
 template <typename Table>
 const Table& chosen(const Table& (*baseline)(), const Table& (*avx2)(), const Table& (*avx512)()) {
   static const Level level = best_level();

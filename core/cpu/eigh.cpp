@@ -18,8 +18,9 @@
 
 namespace keel::cpu {
 
-/// A pack of lanes costs as much as several single matrices, the more the larger n is: batches that
-/// would leave too many lanes idle, or too many threads, and matrices whose pack outgrows the cache, go one by one.
+/// A pack of lanes costs as much as several single matrices, and more so for large n. A batch is
+/// solved one matrix at a time if it would leave too many lanes or threads idle, or if a pack does
+/// not fit into the cache.
 template <typename T>
 bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
@@ -32,10 +33,11 @@ bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
 
 namespace {
 
-/// From here on products of matrices beat rotations, and one matrix is worth several threads.
+/// From kLargeSize on, matrix products are faster than rotations. From kThreadedSize on, one matrix
+/// is worth several threads.
 constexpr std::int64_t kLargeSize = 96, kThreadedSize = 192;
 
-/// One matrix at a time by rotations.
+/// Solves one matrix at a time by Householder reduction and QL rotations.
 template <typename T>
 class OneSolver {
  public:
@@ -70,7 +72,8 @@ class OneSolver {
       return EighStatus::not_finite;
     }
     kernel.tridiagonalise(n_, matrix_, diagonal_, off_diagonal_, reflectors_, tau_, rows_);
-    // Rows that do not exist are turned along, and what happens to lie there may be denormal: slower than all the rest.
+    // The padding rows of the last block are rotated too. Clear them: stale denormals there would
+    // be slower than everything else.
     T* const last_block = vectors_ + (blocks_ - 1) * n_ * kBlockRows<T>;
     if (n_ % kBlockRows<T> != 0) std::fill_n(last_block, n_ * kBlockRows<T>, T(0));
     kernel.form_vectors(n_, reflectors_, tau_, vectors_, rows_);
@@ -99,7 +102,7 @@ class OneSolver {
   T *vectors_, *matrix_, *reflectors_, *rows_, *diagonal_, *off_diagonal_, *tau_, *cosine_, *sine_;
 };
 
-/// A problem and where its answer goes.
+/// One eigenproblem and the destination of its result.
 template <typename T>
 struct Problem {
   std::int64_t n;
@@ -124,7 +127,8 @@ struct Problem {
     return true;
   }
 
-  /// Whether the matrix is finite and falls into parts; then it is solved by them.
+  /// Returns whether the matrix is finite and block diagonal (eigh_parts.h). If so, solves it part
+  /// by part.
   bool solved_by_parts(EighStatus& status, const Executor& executor) const {
     if (!may_have_parts(matrix, n, row_stride) || !finite()) return false;
     const auto parts = parts_of(matrix, n, row_stride);
@@ -144,7 +148,8 @@ struct Problem {
   }
 };
 
-/// The slow solver that always answers, for the matrix the fast one gave up on.
+/// Solves with the slow reference, which always converges, a matrix on which the fast solver gave
+/// up.
 template <typename T>
 void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, EighOrder order, T* values,
                T* vectors, std::int64_t vector_stride) {
@@ -186,7 +191,8 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
   };
   if (solves_in_lanes<T>(n, batch)) {
     const Kernels<T>& kernel = kernels<T>();
-    // A pack takes about n^2 / 8 microseconds. What is done in 30 is not handed out, and a piece is some 8 of them.
+    // A pack takes about n^2 / 8 microseconds. Batches below about 30 us stay on this thread, and a
+    // piece takes about 8 us.
     const std::int64_t packs = (batch + kernel.lanes - 1) / kernel.lanes;
     const std::int64_t per_piece =
         packs * n * n < 256 ? packs : std::max<std::int64_t>(1, 64 / (n * n + 1));

@@ -1,8 +1,8 @@
 #pragma once
 
 // A batch of symmetric eigenproblems, one matrix per SIMD lane: Householder tridiagonalisation and
-// implicit QL with Wilkinson's shift, every lane at its own place in its own spectrum. Lanes that
-// have nothing to do get identity rotations, so no lane can see what its neighbours hold.
+// implicit QL with Wilkinson's shift. Each lane is at its own position in its own spectrum. Idle
+// lanes get identity rotations, so no lane is affected by its neighbours.
 
 #include "eigh_scaling.h"
 #include "kernels.h"
@@ -73,8 +73,8 @@ class LaneSolver {
     }
   }
 
-  // Reflector k maps column k below the diagonal to a multiple of its first entry. It is kept in
-  // that column, its leading 1 included.
+  // Reflector k maps column k below the diagonal to a multiple of its first entry. It is stored in
+  // that column, including its leading 1.
   void tridiagonalise() {
     for (std::int64_t k = 0; k + 1 < n_; ++k) {
       diagonal_[k] = a(k, k);
@@ -98,7 +98,7 @@ class LaneSolver {
     }
   }
 
-  // A <- H A H on the trailing lower triangle, as the rank-two update A - v w^T - w v^T.
+  // A <- H A H on the trailing lower triangle, as the rank-2 update A - v w^T - w v^T.
   void reflect_both_sides(std::int64_t k, V tau) {
     const std::int64_t begin = k + 1;
     for (std::int64_t i = begin; i < n_; ++i) v_[i] = a(i, k);
@@ -123,7 +123,8 @@ class LaneSolver {
     }
   }
 
-  // Z = H_0 H_1 ... built from the last reflector back, so each touches the trailing block only.
+  // Z = H_0 H_1 ..., accumulated from the last reflector, so that each touches the trailing block
+  // only.
   void form_vectors() {
     for (std::int64_t i = 0; i < n_ * n_; ++i) z_[i] = V{};
     for (std::int64_t i = 0; i < n_; ++i) z(i, i) = broadcast(T(1));
@@ -141,11 +142,11 @@ class LaneSolver {
     }
   }
 
-  // QL: sweep after sweep over each lane's own unreduced block until all its off-diagonals vanish.
+  // QL: sweeps over each lane's own unreduced block until all its off-diagonals are negligible.
   M iterate(int max_sweeps) {
     M low = {}, row_sweeps = {}, unconverged = {};
     while (true) {
-      // The first coupled row of each lane, at or after the one it was working on ...
+      // Find the first coupled row of each lane, at or after its current one ...
       M next = broadcast_index(n_ - 1), high = next;
       for (std::int64_t i = n_ - 2; i >= 0; --i) {
         const M free = negligible<T>(magnitude<T>(off_[i]), magnitude<T>(diagonal_[i]),
@@ -153,7 +154,7 @@ class LaneSolver {
         const M here = (Index(i) >= low);
         next = here & ~free ? broadcast_index(i) : next;
       }
-      // A lane that has reached the end is done and does not count, however long the others take.
+      // A lane at the end is done and does not count sweeps, however long the others take.
       row_sweeps = ((next == low) & (next < Index(n_ - 1))) ? row_sweeps + 1 : M{};
       low = next;
       const M give_up = row_sweeps > Index(max_sweeps);
@@ -194,7 +195,7 @@ class LaneSolver {
       const M active = busy & (Index(i) < high) & (Index(i) >= low);
       const V f = sine * off_[i], b = cosine * off_[i];
       const V square = f * f + g * g;
-      // A vanishing rotation splits the block here: drop it and let the next sweep see the pieces.
+      // A vanishing rotation splits the block here: stop, and let the next sweep see the pieces.
       const M split = active & (square < kTinySquare<T>);
       const M turn = active & ~split;
       const V r = square_root<T>(square);
@@ -240,8 +241,8 @@ class LaneSolver {
     for (int r = 0; r < ROWS; ++r) rows[r * n_ + lowest] = carried[r];
   }
 
-  // The entry of largest magnitude becomes positive; adding 0 turns -0, which an idle lane's
-  // identity rotations may or may not have met, into 0.
+  // Makes the entry of largest magnitude positive. Adding 0 turns -0 into 0: whether -0 occurs may
+  // depend on the identity rotations of an idle lane.
   void fix_signs() {
     for (std::int64_t j = 0; j < n_; ++j) {
       V largest = {}, sign = broadcast(T(1));

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kRowsAPiece = 64;
 
-/// The largest magnitude in the lower triangle, NaN if something there is not finite.
+/// The largest magnitude in the lower triangle, or NaN if an entry is not finite.
 template <typename T>
 T largest_of_triangle(std::int64_t n, const T* matrix, std::int64_t stride,
                       const Executor& executor) {
@@ -41,7 +41,7 @@ T largest_of_triangle(std::int64_t n, const T* matrix, std::int64_t stride,
   return largest;
 }
 
-/// The lower triangle at unit size, and the upper one of the diagonal blocks.
+/// Loads the lower triangle, scaled to unit size, and mirrors it within the diagonal blocks.
 template <typename T>
 void load_at_unit_size(std::int64_t n, const T* matrix, std::int64_t stride, int exponent,
                        T* scaled, const Executor& executor) {
@@ -75,14 +75,15 @@ EighStatus eigh_large(std::int64_t n, const T* matrix, std::int64_t row_stride, 
 
   const std::int64_t square = n * cpu::row_stride<T>(n);
   const std::int64_t shared = std::max(square, BackTransformation<T>::scratch_size(n));
-  // One allocation each: beyond 32 MB the allocator would ask the system for fresh pages every time.
+  // One allocation each, because the allocator requests fresh pages for every block above 32 MB.
   const Scratch<T> reduced(square), rows(square), update(shared), gathered(shared), diagonal(n),
       off_diagonal(n), tau(n);
   load_at_unit_size<T>(n, matrix, row_stride, exponent, reduced, executor);
   Reduction<T>(n, reduced, diagonal, off_diagonal, tau, executor).run();
   if (!Divide<T>(n, diagonal, off_diagonal, rows, update, gathered, max_sweeps, executor).run())
     return EighStatus::by_fallback;
-  // Equal values keep their order if it is descending, so that one order is the other backwards.
+  // Sort in descending order in both cases, stably, so that one order is the exact reverse of the
+  // other.
   std::vector<int> sorted(static_cast<std::size_t>(n)), columns(sorted.size());
   std::iota(sorted.begin(), sorted.end(), 0);
   std::stable_sort(sorted.begin(), sorted.end(),

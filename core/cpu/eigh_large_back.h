@@ -1,8 +1,9 @@
 #pragma once
 
-// The tridiagonal matrix's vectors to those of the matrix: reflectors k = 2 .. n - 1 in this order, a block of them at a
-// time as I - Y T Y^T. With vectors as rows that is z <- z - (z Y) (T^T Y^T), two products, whose right-hand factors are
-// packed once; then each thread takes a few vectors through all blocks.
+// Back-transformation of the tridiagonal matrix's eigenvectors: applies reflectors k = 2 .. n - 1,
+// in this order, in blocks of the form I - Y T Y^T. With vectors as rows this is z <- z - (z Y)
+// (T^T Y^T), two products. Their right-hand factors are packed once. Then each thread takes a few
+// vectors through all blocks.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +18,8 @@ namespace keel::cpu {
 template <typename T>
 class BackTransformation {
  public:
-  /// Row k of `reflectors` has reflector k in its first k entries. `first` and `second` are scratch of scratch_size(n).
+  /// Row k of `reflectors` holds reflector k in its first k entries. `first` and `second` are
+  /// scratch memory of scratch_size(n) each.
   BackTransformation(std::int64_t n, const T* reflectors, const T* tau, T* first, T* second)
       : n_(n), stride_(row_stride<T>(n)), reflectors_(reflectors), tau_(tau) {
     for (std::int64_t k = 2; k < n; k += kBlock) {
@@ -38,7 +40,7 @@ class BackTransformation {
     return size;
   }
 
-  /// Vector j of the result, column j of `to`, comes from row order[j] of `vectors`.
+  /// Column j of `to` is computed from row order[j] of `vectors`.
   void run(const T* vectors, const int* order, T* to, std::int64_t to_stride,
            const Executor& executor) const {
     const auto blocks = std::int64_t(blocks_.size());
@@ -76,12 +78,12 @@ class BackTransformation {
           columns[j * count + r] = rows[r * stride + j];
     kernel_.pack(length, count, columns, count, nullptr, block.y);
     kernel_.multiply_packed(count, count, length, rows, stride, block.y, overlap, count, Into::set);
-    // Row k of T is tau_k times (-(row k of Y^T Y) T, 1); T^T is what is kept.
+    // Row k of T is tau_k times (-(row k of Y^T Y) T, 1). We store T^T.
     std::fill_n(factor.data(), count * count, T(0));
     std::vector<T> row(static_cast<std::size_t>(count));
     for (std::int64_t k = 0; k < count; ++k) {
       const T own = tau_[block.first + k];
-      // T^T has the rows that T has columns, so each entry is one sum along a row.
+      // The rows of T^T are the columns of T, so each entry is one dot product of rows.
       for (std::int64_t j = 0; j < k; ++j) {
         T sum[4] = {};
         const T *x = overlap + k * count, *y = factor + j * count;

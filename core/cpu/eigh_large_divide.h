@@ -1,8 +1,9 @@
 #pragma once
 
-// Eigenvalues and vectors of a tridiagonal matrix by divide and conquer: torn into parts small enough for QL, which are
-// merged two by two. A merge is a rank-one update of a diagonal matrix (cuda/eigh/secular.h, the same for both
-// backends), and a product of matrices. Vectors are rows here.
+// Eigendecomposition of a tridiagonal matrix by divide and conquer. The matrix is torn into parts
+// small enough for QL, and the parts are merged in pairs. A merge is a rank-1 update of a diagonal
+// matrix (cuda/eigh/secular.h, shared by both backends) and a matrix product. Vectors are rows
+// here.
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +20,9 @@
 
 namespace keel::cpu {
 
-/// A team of one whose sums are vector loops. It knows the sum of the weights' squares, the one that secular_root asks
-/// for by itself, so no loop of a team's is left to run.
+/// A team of one thread, for secular_root. Its sums are vector loops: secular_value below is
+/// overloaded for it. The only other sum that secular_root needs is that of the squared weights,
+/// which is given.
 template <typename T>
 struct SecularTeam {
   T squares;
@@ -40,8 +42,8 @@ cuda::SecularValue<T> secular_value(const SecularTeam<T>&, int count, int split,
 template <typename T>
 class Divide {
  public:
-  /// Values replace the diagonal, in no order; row j of `vectors` belongs to value j. `update` and `gathered` are
-  /// as large as `vectors`.
+  /// The eigenvalues replace the diagonal, unsorted. Row j of `vectors` belongs to value j.
+  /// `update` and `gathered` are scratch memory as large as `vectors`.
   Divide(std::int64_t n, T* diagonal, T* off_diagonal, T* vectors, T* update, T* gathered,
          int max_sweeps, const Executor& executor)
       : n_(n),
@@ -54,7 +56,7 @@ class Divide {
         max_sweeps_(max_sweeps),
         executor_(executor) {}
 
-  /// False if QL gave up.
+  /// Returns false if QL gave up.
   bool run() {
     std::int64_t parts = 1;
     while ((n_ + parts - 1) / parts > kLeaf) parts *= 2;
@@ -86,7 +88,7 @@ class Divide {
 
  private:
   static constexpr std::int64_t kLeaf = 32;
-  static constexpr std::int64_t kMergeAlone = 128;  // up to here a merge is one thread's
+  static constexpr std::int64_t kMergeAlone = 128;  // up to this size one thread does a merge
 
   bool solve_leaf(std::int64_t first, std::int64_t count) {
     constexpr std::int64_t kRows = kBlockRows<T>;
@@ -120,7 +122,7 @@ class Divide {
     return !progress.unconverged;
   }
 
-  /// The parts [first, seam) and [seam, end) made one.
+  /// Merges the parts [first, seam) and [seam, end).
   class Merge {
    public:
     Merge(const Divide& all, std::int64_t first, std::int64_t seam, std::int64_t end)
@@ -155,7 +157,8 @@ class Divide {
 
     T* row(int j) const { return all_.vectors_ + (first_ + j) * all_.stride_; }
 
-    /// Sorts the poles and sets those aside that the update does not move, or that can be turned out of it.
+    /// Sorts the poles and deflates: sets aside those that the update does not move, or that a
+    /// rotation can remove from it.
     void prepare() {
       constexpr T epsilon = std::numeric_limits<T>::epsilon();
       const T link = all_.link_[seam_ - 1];
@@ -163,7 +166,8 @@ class Divide {
       rho_ = 2 * std::abs(link);
       T size = rho_;
       for (int j = 0; j < count_; ++j) size = std::max(size, std::abs(value[j]));
-      // The whole matrix has unit size: below this a part of it is nothing, and squares would underflow.
+      // The whole matrix has unit size. Below this bound a part of it is negligible, and squares
+      // would underflow.
       const T tolerance = std::max(2 * epsilon * size, epsilon * epsilon);
       std::vector<int> order(source_.size());
       std::iota(order.begin(), order.end(), 0);
@@ -223,8 +227,8 @@ class Divide {
       });
     }
 
-    /// Puts the poles of the left part first and those of the right part last, so that both halves of the product
-    /// leave out what is zero.
+    /// Sorts the poles by side: left part only, both, right part only. So both halves of the
+    /// product can skip their zeros.
     void group() {
       std::vector<int> order(static_cast<std::size_t>(alive_));
       std::iota(order.begin(), order.end(), 0);
@@ -247,7 +251,8 @@ class Divide {
       }
     }
 
-    /// Row i of the update makes vector i of the old ones; these are packed, and the dropped ones set aside.
+    /// Row i of the update holds the coefficients of new vector i in the old ones. The old vectors
+    /// are packed, and the deflated ones are copied aside.
     void fill_update(const Executor& executor) {
       const LargeKernels<T>& kernel = large_kernels<T>();
       const int rows = 32, by_rows = (alive_ + rows - 1) / rows;
@@ -311,9 +316,9 @@ class Divide {
     const Divide& all_;
     std::int64_t first_, seam_;
     int count_;
-    std::int64_t left_, right_;  // their sizes
+    std::int64_t left_, right_;  // sizes of the two parts
     T rho_ = 0;                  // the update is rho z z^T
-    std::vector<Side> side_;     // where a vector has entries
+    std::vector<Side> side_;     // the part in which a vector is nonzero
     int alive_ = 0, dropped_ = 0;
     std::vector<T> pole_, weight_;
     std::vector<int> source_;

@@ -1,18 +1,19 @@
 #pragma once
 
-// The inner loops of eigh for large matrices, compiled once per instruction set like those of kernels.h.
-// Vectors of numbers that these read may be read up to the next multiple of kReach: what lies there must be
-// finite, and zero where it says so.
+// The inner loops of eigh for large matrices, compiled once per instruction set like those of
+// kernels.h. The loops may read their vectors up to the next multiple of kReach. What they find
+// there must be finite, and zero where stated.
 
 #include <cstdint>
 
 namespace keel::cpu {
 
-/// Symmetric matrices keep both triangles of the diagonal blocks of this size, so that no loop has a ragged end.
+/// Symmetric matrices store both triangles of the diagonal blocks of this size, so that loops need
+/// no remainder.
 inline constexpr std::int64_t kReach = 16;
 
-/// Rows far enough apart for every loop's reach, and never a multiple of 4096 bytes, where a column's entries
-/// would push each other out of the cache.
+/// A row stride that leaves room for kReach and is never a multiple of 4096 bytes, at which the
+/// entries of a column would evict each other from the cache.
 template <typename T>
 constexpr std::int64_t row_stride(std::int64_t n) {
   const std::int64_t line = 64 / std::int64_t(sizeof(T));
@@ -20,47 +21,51 @@ constexpr std::int64_t row_stride(std::int64_t n) {
   return (lines | 1) * line;
 }
 
-/// How many pieces `count` things are cut into, at least `least` and about `most` to a piece: for threads that get
-/// equal shares, a multiple of 16 if there are enough of them.
+/// The number of pieces for `count` items, with at least `least` and about `most` items per piece.
+/// It is a multiple of 16 if possible, so that threads get equal shares.
 constexpr std::int64_t pieces_of(std::int64_t count, std::int64_t least, std::int64_t most) {
   const std::int64_t even = 16 * ((count + 16 * most - 1) / (16 * most));
   const std::int64_t fewest = (count + least - 1) / least;
   return even < fewest ? even : fewest;
 }
 
-/// What becomes of the entries of C that a product meets.
+/// Whether a product overwrites C, is added to it or subtracted from it.
 enum class Into : std::uint8_t { set, add, subtract };
 
 template <typename T>
 struct LargeKernels {
   // product.h
-  std::int64_t depth;  ///< rows of B that are packed together
+  std::int64_t depth;  ///< the number of rows of B that are packed together
   std::int64_t (*packed_size)(std::int64_t depth, std::int64_t columns);
-  /// B (depth x columns) in the order in which products read it. Its row k is row rows[k] of b, if rows are given.
+  /// Packs B (depth x columns) in the order in which products read it. If `rows` is not null, row k
+  /// of B is row rows[k] of b.
   void (*pack)(std::int64_t depth, std::int64_t columns, const T* b, std::int64_t stride,
                const int* rows, T* packed);
-  /// C (rows x columns) = A B, or C -= A B.
+  /// C (rows x columns) = A B or C -= A B.
   void (*multiply_packed)(std::int64_t rows, std::int64_t columns, std::int64_t depth, const T* a,
                           std::int64_t a_stride, const T* packed, T* c, std::int64_t c_stride,
                           Into into);
 
   // eigh_large_steps.h: the reduction to tridiagonal form.
-  /// The largest magnitude in the first `count` entries, NaN if one is not finite.
+  /// The largest magnitude of the first `count` entries, or NaN if one is not finite.
   T (*largest)(std::int64_t count, const T* x);
   /// to[j] = from[j] 2^exponent.
   void (*scale)(std::int64_t count, int exponent, const T* from, T* to);
-  /// y = (the rows first .. end of the symmetric matrix) x, and their part of what the transposed ones add:
-  /// y has `end` entries. first is a multiple of kReach; x is zero from the matrix's end on.
+  /// y = the contribution of rows first .. end of the lower triangle, and of its mirror image, to
+  /// the symmetric product. y has `end` entries. `first` is a multiple of kReach. x is zero beyond
+  /// the end of the matrix.
   void (*symmetric_times)(std::int64_t first, std::int64_t end, const T* matrix,
                           std::int64_t stride, const T* x, T* y);
-  /// sums[r] = the sum over first <= j < end of rows[r][j] x[j]; first and end multiples of kReach.
+  /// sums[r] = sum over first <= j < end of rows[r][j] x[j]. `first` and `end` are multiples of
+  /// kReach.
   void (*dots)(std::int64_t count, const T* rows, std::int64_t stride, std::int64_t first,
                std::int64_t end, const T* x, T* sums);
   /// y -= sum_r factors[r] rows[r], on the first `end` entries.
   void (*subtract_rows)(std::int64_t count, const T* rows, std::int64_t stride, const T* factors,
                         std::int64_t end, T* y);
-  /// The reflector I - tau v v^T that leaves only entry k - 1 of the first k: v[k - 1] = 1, zeros behind it up to
-  /// the reach. Returns tau, and that entry in `left`.
+  /// Computes the reflector I - tau v v^T that annihilates all of the first k entries but entry k -
+  /// 1. v[k - 1] = 1, and v is zero after it up to kReach. Returns tau, and the remaining entry in
+  /// `left`.
   T (*reflector)(std::int64_t k, const T* row, T* v, T& left);
   /// to += from.
   void (*add)(std::int64_t count, const T* from, T* to);
@@ -72,12 +77,12 @@ struct LargeKernels {
                         T* value);
   void (*secular_weights)(int first, int end, int count, const T* pole, const T* z,
                           const int* origin, const T* offset, T* refined);
-  /// row[k] = refined[k] / ((pole[k] - origin) - offset), at unit length.
+  /// row[k] = refined[k] / ((pole[k] - origin) - offset), normalised.
   void (*update_row)(int count, const T* pole, const T* refined, T origin, T offset, T* row);
   /// x, y <- c x + s y, c y - s x.
   void (*turn)(std::int64_t count, T c, T s, T* x, T* y);
 
-  /// -1 if the entry of largest magnitude (the first such one) is negative, else 1.
+  /// -1 if the entry of largest magnitude (the first one, if several tie) is negative, else 1.
   T (*sign)(std::int64_t count, const T* x);
   /// Column j of `to` (n x count) is sign[j] times row j of `from`.
   void (*store_columns)(std::int64_t n, std::int64_t count, const T* from, std::int64_t from_stride,

@@ -1,7 +1,7 @@
 #pragma once
 
-// The vector loops of a merge of divide and conquer, whose scalar part is cuda/eigh/secular.h. Poles are padded with
-// infinity and weights with zero up to the reach.
+// The vector loops of a merge in divide and conquer. Its scalar part is cuda/eigh/secular.h. Poles
+// are padded with infinity and weights with zero, up to kReach.
 
 #include "product.h"
 
@@ -14,7 +14,8 @@ inline Vec<T> lane_numbers() {
   return numbers;
 }
 
-/// The sums of z^2 / (pole - x) and their slopes up to pole `split` and beyond it, in the order of SecularValue.
+/// The sums of z^2 / (pole - x) and their derivatives, up to pole `split` and beyond it, in the
+/// order of SecularValue.
 template <typename T>
 void secular_value(int count, int split, const T* pole, const T* z, T origin, T offset, T* value) {
   const auto ratio = [=](int j) { return at(z + j) / ((at(pole + j) - origin) - offset); };
@@ -45,7 +46,7 @@ void secular_value(int count, int split, const T* pole, const T* z, T origin, T 
   value[3] = sum_lanes<T>(right_slope);
 }
 
-/// Loewner's formula, as secular_weight has it, for the weights first .. end, a lane each.
+/// Loewner's formula, as in secular_weight, for the weights first .. end, one per lane.
 template <typename T>
 void secular_weights(int first, int end, int count, const T* pole, const T* z, const int* origin,
                      const T* offset, T* refined) {

@@ -1,8 +1,9 @@
 #pragma once
 
-// A large symmetric matrix to tridiagonal form, from its last row up: a panel of reflectors is found, each with one
-// product of the matrix that is left and a vector, and then applied to all of it at once (LAPACK's latrd and syr2k).
-// All work is cut by sizes alone.
+// Blocked reduction of a large symmetric matrix to tridiagonal form, from the last row up, as in
+// LAPACK's latrd and syr2k. Each reflector of a panel needs one matrix-vector product. The whole
+// panel is then applied to the rest of the matrix as one product. How work is split depends on
+// sizes only, not on the executor.
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +18,8 @@ namespace keel::cpu {
 template <typename T>
 class Reduction {
  public:
-  /// Of `matrix` rows are read up to the end of their diagonal block. Row k is left with reflector k, which ends
-  /// with a 1 at entry k - 1; its factor is tau[k].
+  /// Rows of `matrix` are read up to the end of their diagonal block. Row k is overwritten with
+  /// reflector k, which ends with a 1 at entry k - 1; tau[k] is its factor.
   Reduction(std::int64_t n, T* matrix, T* diagonal, T* off_diagonal, T* tau,
             const Executor& executor)
       : n_(n),
@@ -49,12 +50,12 @@ class Reduction {
  private:
   static constexpr std::int64_t kPanel = 24;
   static constexpr std::int64_t kMostPieces = 16;
-  static constexpr std::int64_t kProductBytes = 1 << 20;  // of a matrix whose products are cut up
-  static constexpr std::int64_t kThreadedUpdate =
-      512;  // below, other threads would take the matrix to their caches
+  static constexpr std::int64_t kProductBytes = 1 << 20;  // matrices from this size on are split
+  // Below this size, threads would only move the matrix between their caches.
+  static constexpr std::int64_t kThreadedUpdate = 512;
 
-  /// Reflector k, which the rows before it meet, and what its two-sided application subtracts: 2 c rows of the panel
-  /// are there already, in pairs v, w.
+  /// Computes reflector k and the vectors v and w of its rank-2 update. The panel already holds c
+  /// such pairs, in 2 c rows.
   void reduce_row(std::int64_t k, std::int64_t c) {
     T* const row = matrix_ + k * stride_;
     T factors[2 * kPanel];
@@ -91,7 +92,7 @@ class Reduction {
     kernel_.finish_product(k, tau_[k], v, w);
   }
 
-  /// The first m rows less the panel's products v w^T + w v^T.
+  /// Subtracts the panel's products v w^T + w v^T from the first m rows.
   void update(std::int64_t m, std::int64_t count) {
     const std::int64_t depth = 2 * count;
     kernel_.pack(depth, m, panel_, stride_, nullptr, packed_);
@@ -110,16 +111,16 @@ class Reduction {
     if (m < kThreadedUpdate) {
       for (std::int64_t p = 0; p < pieces; ++p) piece(p);
     } else {
-      // The last rows are the longest.
+      // Alternate between long and short rows to balance the load.
       executor_(pieces, [&](std::int64_t p) { piece(p % 2 ? p / 2 : pieces - 1 - p / 2); });
     }
   }
 
-  /// What one core's cache holds is multiplied before threads would be awake.
+  /// A matrix that fits into one core's cache is multiplied faster than threads wake up.
   static std::int64_t products_of(std::int64_t k) {
     return k * k / 2 * std::int64_t(sizeof(T)) < kProductBytes ? 1 : kMostPieces;
   }
-  /// Where piece p begins, so that all have about as many entries.
+  /// The first row of piece p, such that all pieces have about the same number of entries.
   static std::int64_t row_of(std::int64_t k, std::int64_t p, std::int64_t pieces) {
     if (p == pieces) return k;
     return std::int64_t(double(k) * std::sqrt(double(p) / double(pieces))) / kReach * kReach;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The vector loops of the reduction of a large symmetric matrix, of which only the rows' beginnings up to the diagonal
-// block are kept, and of storing its vectors. What each does, eigh_large_kernels.h says.
+// The vector loops of the reduction of a large symmetric matrix, stored row by row up to the end of
+// the diagonal block, and of storing its vectors. eigh_large_kernels.h has the contracts.
 
 #include "eigh_scaling.h"
 #include "product.h"

@@ -4,14 +4,14 @@
 
 namespace keel::cpu {
 
-/// QL needs about two sweeps an eigenvalue, more only inside clusters of rounding noise; a matrix
-/// that needs more than this goes to the fallback. A header of its own so that the tests can reach
-/// the fallback.
+/// QL needs about two sweeps per eigenvalue, and more only inside clusters of rounding noise. A
+/// matrix that needs more than this goes to the fallback. This is a separate header so that tests
+/// can reach the fallback.
 struct EighLimits {
   int max_sweeps = 200;
 };
 
-/// Whether a batch is solved a matrix per lane.
+/// Whether a batch is solved with one matrix per lane.
 template <typename T>
 bool solves_in_lanes(std::int64_t n, std::int64_t batch);
 

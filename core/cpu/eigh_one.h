@@ -1,6 +1,6 @@
 #pragma once
 
-// One symmetric eigenproblem over all lanes: the same mathematics as eigh_lanes.h.
+// One symmetric eigenproblem over all lanes. The method is that of eigh_lanes.h.
 
 #include "eigh_scaling.h"
 #include "kernels.h"
@@ -8,8 +8,8 @@
 
 namespace keel::cpu::KEEL_ISA {
 
-/// Both triangles of `scaled` (padded rows, padding zero) from the lower one of `matrix`, at unit
-/// size. False if the matrix is not finite.
+/// Fills both triangles of `scaled` (padded rows, zero padding) from the lower triangle of
+/// `matrix`, scaled to unit size. Returns false if the matrix is not finite.
 template <typename T>
 bool load(std::int64_t n, const T* matrix, std::int64_t row_stride, T* scaled, int& exponent) {
   if (!scale_exponent(n, matrix, row_stride, exponent)) return false;
@@ -39,7 +39,8 @@ inline T dot(std::int64_t begin, std::int64_t end, const T* x, const T* y) {
   return sum_lanes<T>(sum[0] + sum[1]);
 }
 
-/// Rows first .. first + ROWS of A <- A - v w^T - w v^T and of A u, in one pass over them.
+/// Updates rows first .. first + ROWS of A <- A - v w^T - w v^T and multiplies them by u, in one
+/// pass.
 template <typename T, int ROWS>
 inline void update_and_multiply(std::int64_t first, std::int64_t begin, std::int64_t stride,
                                 T* matrix, const T* v, const T* w, const T* u, T* product) {
@@ -57,10 +58,10 @@ inline void update_and_multiply(std::int64_t first, std::int64_t begin, std::int
   for (int r = 0; r < ROWS; ++r) product[first + r] = sum_lanes<T>(sum[r]);
 }
 
-/// Reduces the full symmetric `matrix` (rows padded<T>(n) apart, padding zero; destroyed). Row k of
-/// `reflectors` (n padded rows) receives reflector k, with zeros up to entry k and a 1 at entry k
-/// + 1. `scratch`: four padded rows. The update of step k is applied while step k + 1 multiplies,
-/// so the matrix is read and written once a step.
+/// Reduces the full symmetric `matrix` (rows padded<T>(n) apart, zero padding), which is destroyed.
+/// Row k of `reflectors` (n padded rows) receives reflector k, with zeros up to entry k and a 1 at
+/// entry k + 1. `scratch`: four padded rows. The update of step k is applied during the product of
+/// step k + 1, so the matrix is read and written once per step.
 template <typename T>
 void tridiagonalise(std::int64_t n, T* matrix, T* diagonal, T* off_diagonal, T* reflectors, T* tau,
                     T* scratch) {
@@ -111,7 +112,7 @@ inline void form_columns(std::int64_t n, const T* reflectors, const T* tau, std:
   const std::int64_t stride = padded<T>(n);
   for (std::int64_t j = 0; j < COLUMNS * stride; ++j) scratch[j] = 0;
   for (int c = 0; c < COLUMNS; ++c) scratch[c * stride + first + c] = 1;
-  // Unit vector e_j is untouched by the reflectors that begin after it.
+  // Reflectors that begin after entry j do not change the unit vector e_j.
   std::int64_t last = first + COLUMNS - 2;
   if (last > n - 3) last = n - 3;
   for (std::int64_t k = last; k >= 0; --k) {
@@ -137,7 +138,7 @@ inline void form_columns(std::int64_t n, const T* reflectors, const T* tau, std:
           scratch[c * stride + row];
 }
 
-/// H_0 H_1 ... into the blocked layout. `scratch`: 8 padded rows.
+/// Accumulates H_0 H_1 ... into the blocked layout. `scratch`: 8 padded rows.
 template <typename T>
 void form_vectors(std::int64_t n, const T* reflectors, const T* tau, T* blocks, T* scratch) {
   std::int64_t j = 0;
@@ -146,8 +147,8 @@ void form_vectors(std::int64_t n, const T* reflectors, const T* tau, T* blocks, 
 }
 
 /// Applies recorded sweeps to blocks of vectors, a few rotations at a time. Finding a rotation is a
-/// chain of dependent square roots and divisions that leaves the vector units idle: the
-/// blocks are turned in those gaps, a group of sweeps behind the search.
+/// chain of dependent square roots and divisions that leaves the vector units idle. They rotate the
+/// blocks meanwhile, one group of sweeps behind the search.
 template <typename T>
 class Rotator {
   static constexpr int kVectors = int(kBlockRows<T>) / kLanes<T>;
@@ -156,7 +157,8 @@ class Rotator {
  public:
   explicit Rotator(const QlProgress<T>& progress) : progress_(progress) {}
 
-  /// At most `steps` rotations of one block each; false when every recorded group is done.
+  /// Applies at most `steps` rotations, each to one block. Returns false when every recorded group
+  /// is done.
   bool advance(std::int64_t steps, bool last_group_too = false) {
     while (steps > 0) {
       if (!in_sweep_ && !enter(last_group_too)) return false;
@@ -226,7 +228,8 @@ inline bool coupled(const QlProgress<T>& p, std::int64_t i) {
   return !negligible<T>(size(p.off_diagonal[i]), size(p.diagonal[i]), size(p.diagonal[i + 1]));
 }
 
-/// Finds sweeps until the matrix is diagonal or the list is full, and turns the blocks by them.
+/// Finds sweeps until the matrix is diagonal or the list is full, and rotates the blocks along the
+/// way.
 template <typename T>
 void find_rotations(QlProgress<T>& progress, Rotator<T>& rotator) {
   const auto root = [](T x) { return square_root<T>(broadcast(x))[0]; };
@@ -293,7 +296,8 @@ void iterate(QlProgress<T>& progress) {
   rotator.finish();
 }
 
-/// -1 where the entry of largest magnitude of a column (the first such one) is negative, else 1.
+/// -1 if the entry of largest magnitude of a column (the first one, if several tie) is negative,
+/// else 1.
 template <typename T>
 inline T column_sign(std::int64_t n, const T* blocks, std::int64_t column) {
   T most = 0, least = 0;
@@ -314,7 +318,7 @@ inline T column_sign(std::int64_t n, const T* blocks, std::int64_t column) {
   return 1;
 }
 
-/// Sorts, fixes signs and scales back. `scratch`: a padded row.
+/// Sorts, fixes signs and scales back. `scratch`: one padded row.
 template <typename T>
 void store(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder wanted,
            T* values, T* vectors, std::int64_t vector_stride, T* scratch) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Matrices that fall into parts, rows with nothing but exact zeros between them and the rest: block-diagonal
-// ones in any order of their rows, and dead channels, which are parts of one row. Each part is solved by
-// itself and at its own size. Solved as one, the small parts would be rounded at the size of the large ones.
+// Matrices that are block diagonal up to a permutation, with exact zeros outside the blocks. A dead
+// channel is a block of one row. Each block ("part") is solved alone and at its own scale. Solved
+// as one matrix, small parts would get rounding errors of the size of the large ones.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace keel::cpu {
 
 using Rows = std::vector<std::int64_t>;
 
-/// Whether there can be several parts at all: most matrices say no with their last row.
+/// A quick test whether there can be several parts. Most matrices fail it by their last row.
 template <typename T>
 bool may_have_parts(const T* matrix, std::int64_t n, std::int64_t row_stride) {
   const T* const last = matrix + (n - 1) * row_stride;
   return n > 1 && std::find(last, last + n - 1, T(0)) != last + n - 1;
 }
 
-/// The rows of each part in ascending order, the parts in the order of their first rows.
+/// The rows of each part in ascending order; parts in the order of their first rows.
 template <typename T>
 std::vector<Rows> parts_of(const T* matrix, std::int64_t n, std::int64_t row_stride) {
   Rows parent(static_cast<std::size_t>(n));  // a forest: a tree for every part found so far
@@ -55,8 +55,8 @@ std::vector<Rows> parts_of(const T* matrix, std::int64_t n, std::int64_t row_str
   return parts;
 }
 
-/// Solves each part by solve(m, matrix, values, vectors) and puts all in order. A part of one
-/// row has its diagonal entry and a unit vector.
+/// Solves each part by solve(m, matrix, values, vectors) and sorts the results. A part of one row
+/// has its diagonal entry as the value and a unit vector.
 template <typename T, typename Solve>
 EighStatus solve_by_parts(const T* matrix, std::int64_t n, std::int64_t row_stride,
                           const std::vector<Rows>& parts, EighOrder order, T* values, T* vectors,
@@ -64,7 +64,7 @@ EighStatus solve_by_parts(const T* matrix, std::int64_t n, std::int64_t row_stri
   struct Pair {
     T value;
     const Rows* rows;
-    std::size_t vector;  ///< where the column of its part starts
+    std::size_t vector;  ///< the offset of its column in part_vectors
   };
   std::vector<Pair> pairs;
   std::vector<T> part_vectors;  // of all parts, column by column

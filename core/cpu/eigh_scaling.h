@@ -1,13 +1,13 @@
 #pragma once
 
-// Matrices are solved at unit size: multiplied by a power of two, which is exact, and scaled back.
+// Matrices are solved at unit size: scaled by a power of two, which is exact, and scaled back.
 
 #include "keel/eigh.h"
 #include "simd.h"
 
 namespace keel::cpu::KEEL_ISA {
 
-/// 2^exponent as a product of two factors, since one alone may overflow (a matrix of denormals).
+/// 2^exponent as two factors, since one alone may overflow (for a matrix of denormals).
 template <typename T>
 struct PowerOfTwo {
   T first, second;
@@ -17,8 +17,8 @@ struct PowerOfTwo {
   T operator*(T x) const { return x * first * second; }
 };
 
-/// The exponent of the largest magnitude in the lower triangle (0 for a zero matrix), or false if
-/// anything there is not finite.
+/// Computes the exponent of the largest magnitude in the lower triangle (0 for a zero matrix).
+/// Returns false if an entry is not finite.
 template <typename T>
 inline bool scale_exponent(std::int64_t n, const T* matrix, std::int64_t row_stride,
                            int& exponent) {
@@ -37,8 +37,8 @@ inline bool scale_exponent(std::int64_t n, const T* matrix, std::int64_t row_str
   return true;
 }
 
-/// Below this the square of a length is too close to the denormals to normalise by: such lengths,
-/// at most 1e-15 of a unit-size matrix in float and 1e-146 in double, count as zero.
+/// A squared length below this is too close to the denormals to normalise by. Such lengths, at most
+/// 1e-15 of a unit-size matrix in float and 1e-146 in double, count as zero.
 template <typename T>
 inline constexpr T kTinySquare = sizeof(T) == 4
                                      ? T(1.1754943508222875e-38 / 5.9604644775390625e-8)
@@ -46,19 +46,21 @@ inline constexpr T kTinySquare = sizeof(T) == 4
 template <typename T>
 inline constexpr T kEpsilon = sizeof(T) == 4 ? T(1.1920928955078125e-07) : T(2.220446049250313e-16);
 
-/// What cannot be told from rounding in a unit-size matrix. Without it QL would chase the off-diagonals
-/// of a block that is all noise, as a low-rank matrix leaves one, relative to diagonals just as small.
+/// What cannot be told from rounding noise in a unit-size matrix. A low-rank matrix leaves a block
+/// that is all noise. Without this bound QL would try to reduce its off-diagonals relative to
+/// diagonals just as small.
 template <typename T>
 inline constexpr T kNoise = kEpsilon<T> / 16;
 
-/// Whether an off-diagonal of this magnitude no longer couples diagonals of those magnitudes.
+/// Whether an off-diagonal of this magnitude no longer couples diagonal entries of the given
+/// magnitudes.
 template <typename T, typename Entry>
 inline auto negligible(Entry off, Entry above, Entry below) {
   return off <= kEpsilon<T> * (above + below) + kNoise<T>;
 }
 
-/// order[k] is the place of the value that comes k-th, of n values `step` apart. Equal values keep their order if it is
-/// descending.
+/// Sorts n values that are `step` apart: order[k] is the index of the k-th value. Stable in
+/// descending order; ascending order is the exact reverse.
 template <typename T, typename Index>
 inline void sort(EighOrder wanted, std::int64_t n, const T* values, std::int64_t step,
                  Index* order) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Elements of activations <-> vectors of the type they are summed in.
+// Conversion between stored elements of activations and vectors of the accumulator's type.
 
 #include <cstring>
 
@@ -59,7 +59,7 @@ inline void store(Half* to, Vec<float> x) {
   const Bits32 bits = as_bits(x);
   const Bits32 magnitude = bits & 0x7fffffff;
   Bits32 half = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
-  // Adding 0.5 leaves a subnormal half, rounded, in the last bits of the sum.
+  // Adding 0.5 rounds a subnormal half into the last bits of the sum.
   half = magnitude < (113u << 23) ? as_bits(as_floats(magnitude) + 0.5f) - as_bits(broadcast(0.5f))
                                   : half;
   half = magnitude >= (143u << 23) ? Bits32{} + 0x7c00 : half;
@@ -68,7 +68,7 @@ inline void store(Half* to, Vec<float> x) {
   std::memcpy(to, &result, sizeof result);
 }
 
-/// The vector at `from`, with zeros for what lies at or after `end`.
+/// The vector at `from`, with zeros at and after `end`.
 template <typename T>
 inline Vec<Accumulator<T>> load_within(const T* from, const T* end) {
   constexpr int lanes = kLanes<Accumulator<T>>;
@@ -79,7 +79,7 @@ inline Vec<Accumulator<T>> load_within(const T* from, const T* end) {
   return load(elements);
 }
 
-/// The first `count` elements of x.
+/// Stores the first `count` elements of x.
 template <typename T>
 inline void store_some(T* to, Vec<Accumulator<T>> x, std::int64_t count) {
   constexpr int lanes = kLanes<Accumulator<T>>;

@@ -6,13 +6,13 @@
 #include "pair_weight.h"
 #include "scratch.h"
 #include "scratch_gap.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::cpu {
 
 namespace {
 
-/// W in the form of pair_weight.h from B, both padded. The diagonal is left alone.
+/// W of pair_weight.h from B, both padded. The diagonal is not written.
 template <typename T, typename Weight>
 void fill_weights(std::int64_t n, const Weight& weight, const T* values, const T* b, T* w) {
   const std::int64_t stride = padded<T>(n);
@@ -65,9 +65,7 @@ template <typename T>
 void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
                    const Executor& executor) {
-  validate(rule);
-  require_same_shape("keel::eigh_backward", "dL_dvectors", vectors, dL_dvectors);
-  require_same_shape("keel::eigh_backward", "dL_dmatrix", vectors, dL_dmatrix);
+  check_eigh_backward("keel::eigh_backward", rule, vectors, dL_dvectors, dL_dmatrix);
   std::visit(
       [&](const auto& chosen) {
         in_chunks(vectors.batch, vectors.n, executor, [&](std::int64_t first, std::int64_t last) {

@@ -7,9 +7,9 @@
 
 namespace keel::cpu {
 
-/// Calls body(first, last) for runs of matrices that cover the batch: long enough that small
-/// matrices do not pay a call and a scratch allocation each, short enough that small batches use
-/// all threads.
+/// Calls body(first, last) for chunks that cover the batch. They are long enough that small
+/// matrices share the cost of a call and a scratch allocation, and short enough that small batches
+/// use all threads.
 template <typename Body>
 void in_chunks(std::int64_t batch, std::int64_t n, const Executor& executor, const Body& body) {
   const std::int64_t chunk = std::max<std::int64_t>(1, 8192 / (n * n * n + 64));

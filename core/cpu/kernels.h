@@ -1,6 +1,6 @@
 #pragma once
 
-// The inner loops that are compiled once per instruction set and chosen when the program starts.
+// Inner loops that are compiled once per instruction set. The best set is chosen at run time.
 
 #include <cstdint>
 
@@ -16,21 +16,21 @@ constexpr std::int64_t padded(std::int64_t n) {
   return (n + width - 1) / width * width;
 }
 
-/// Eigenvectors under rotation are stored in blocks of this many rows: element (row, column) lies
-/// at
-/// ((row / kBlockRows) * n + column) * kBlockRows + row % kBlockRows, so one block stays in cache.
+/// Eigenvectors under rotation are stored in blocks of this many rows, so that one block stays in
+/// cache. Element (row, column) is at ((row / kBlockRows) * n + column) * kBlockRows + row %
+/// kBlockRows.
 template <typename T>
 inline constexpr std::int64_t kBlockRows = 128 / std::int64_t(sizeof(T));
 
-/// QL on one tridiagonal matrix. The plane rotations are applied to the blocks of vectors as
-/// they are found, a few sweeps behind; it stops whenever the list of them is full.
+/// QL on one tridiagonal matrix. The plane rotations are recorded and applied to the blocks of
+/// vectors, a few sweeps behind. An iteration stops when the list of rotations is full.
 template <typename T>
 struct QlProgress {
   std::int64_t n;
   T* diagonal;
   T* off_diagonal;  ///< n entries, the last one unused
   int max_sweeps;   ///< for each eigenvalue
-  // Rotation i of a sweep turns columns i and i + 1; a sweep runs from `high` - 1 down to `low`.
+  // Rotation i of a sweep acts on columns i and i + 1. A sweep runs from `high` - 1 down to `low`.
   struct Sweep {
     std::int64_t low, high, first;  ///< `first`: where its rotations begin in cosine and sine
   };
@@ -70,7 +70,8 @@ struct Kernels {
   void (*store)(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder order,
                 T* values, T* vectors, std::int64_t vector_stride, T* scratch);
 
-  // svd_jacobi.h: `count` matrices of the batch, one per lane; or one after another, each over all lanes.
+  // svd_jacobi.h: `count` matrices of the batch, one per lane (svd_lanes), or one matrix over all
+  // lanes (svd_alone).
   using SolveSvd = void (*)(const std::int64_t* which, std::int64_t count,
                             Rectangles<const T> matrices, T* values, Rectangles<T> left,
                             Rectangles<T> right, SvdStatus* status, int max_sweeps, T* scratch);
@@ -78,7 +79,8 @@ struct Kernels {
   SvdScratch svd_lanes_scratch, svd_alone_scratch;
   SolveSvd svd_lanes, svd_alone;
 
-  // svd_polish.h: A^T A of a matrix of the batch, and the way back from its eigenvectors; false where it is not for that.
+  // svd_polish.h: A^T A of one matrix, and its singular values from the eigenvectors of A^T A. Both
+  // return false if the matrix is not suitable.
   SvdScratch svd_polish_scratch;
   bool (*svd_square)(std::int64_t index, Rectangles<const T> matrices, int& exponent, T* square,
                      T* scratch);
@@ -87,8 +89,8 @@ struct Kernels {
                      T* scratch);
 };
 
-/// The best set of kernels this processor runs. KEEL_ISA=baseline or avx2 in the environment caps
-/// it.
+/// The best kernels that this processor supports. KEEL_ISA=baseline or avx2 in the environment caps
+/// the instruction set.
 template <typename T>
 const Kernels<T>& kernels();
 

@@ -7,7 +7,7 @@
 #include "keel/eigh.h"
 #include "layer_matrix_rule.h"
 #include "scratch.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::cpu {
 
@@ -31,7 +31,8 @@ T standard(Matrices<const T> covariance, std::int64_t b, std::int64_t i, double 
   return T(1) / std::sqrt(covariance[b][i * covariance.row_stride + i] + T(eps));
 }
 
-/// M, eigenvalues and vectors, rank. `scaled(b, i, j)` is M less its eps I, lower triangle.
+/// Computes M, its eigenvalues and vectors, and the rank. `scaled(b, i, j)` is the lower triangle
+/// of M - eps I.
 template <typename T, typename Scaled>
 void decompose(double eps, const RankPolicy& policy, std::int64_t batch, std::int64_t n,
                const LayerMatrixState<T>& state, const Executor& executor, const Scaled& scaled) {
@@ -80,7 +81,7 @@ struct Forward {
               [&](auto b, auto i, auto j) { return entry(b, i, j); });
     for_each_entry(result.batch, result.n, executor, [&](auto b, auto i, auto j) {
       const T length = std::sqrt(state.values[b * result.n + i]);
-      // Times a NaN length a bad group's rows stay NaN, dropped ones included.
+      // Multiplying by a NaN length keeps all rows of a bad group NaN, including the dropped ones.
       result[b][i * result.row_stride + j] =
           i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] / length
                             : T(0) * length;
@@ -167,9 +168,7 @@ struct Backward {
 template <typename T>
 void layer_matrix(const LayerMap& map, Matrices<const T> covariance, Matrices<T> result,
                   LayerMatrixState<T> state, const Executor& executor) {
-  validate(map);
-  require_same_shape("keel::layer_matrix", "result", covariance, result);
-  require_same_shape("keel::layer_matrix", "state.vectors", covariance, state.vectors);
+  check_layer_matrix("keel::layer_matrix", map, covariance, result, state);
   std::visit(Forward<T>{covariance, result, state, executor}, map);
 }
 
@@ -178,11 +177,8 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const T> covariance, LayerMatrixState<const T> state,
                            Matrices<const T> dL_dlayer_matrix, Matrices<T> dL_dcovariance,
                            const Executor& executor) {
-  validate(map);
-  validate(rule);
-  require_same_shape("keel::layer_matrix_backward", "dL_dlayer_matrix", covariance,
-                     dL_dlayer_matrix);
-  require_same_shape("keel::layer_matrix_backward", "dL_dcovariance", covariance, dL_dcovariance);
+  check_layer_matrix_backward("keel::layer_matrix_backward", map, rule, covariance,
+                              dL_dlayer_matrix, dL_dcovariance);
   std::visit(Backward<T>{rule, covariance, state, dL_dlayer_matrix, dL_dcovariance, executor}, map);
 }
 

@@ -8,24 +8,24 @@
 #include "activation_columns.h"
 #include "activations_check.h"
 #include "instantiate.h"
+#include "moments_shift.h"
 
 namespace keel::cpu {
 namespace {
 
 constexpr std::int64_t kWidestBlock = 128;  // channels: two tiles and the products stay in L2
 constexpr std::int64_t kTasks = 32;
-constexpr std::int64_t kShiftSamples = 16;
 
 float value(float x) { return x; }
 double value(double x) { return x; }
 float value(Half x) { return to_float(x); }
 float value(BFloat16 x) { return to_float(x); }
 
-/// Blocks of channels and the runs of them that one task takes, and the chunks of samples. Nothing
-/// here depends on the executor, so neither do the sums.
+/// The blocks of channels, the runs of blocks that one task takes (slabs), and the chunks of
+/// samples. Nothing here depends on the executor, so the sums do not either.
 struct Partition {
   std::vector<MomentBlock> blocks;
-  std::vector<std::size_t> slab_begin;  ///< into blocks, and their number at the end
+  std::vector<std::size_t> slab_begin;  ///< indices into blocks; the last one is blocks.size()
   std::int64_t chunk_samples = 0;
   std::int64_t chunks = 0;
   std::int64_t scratch = 0;
@@ -74,8 +74,8 @@ Partition partition(const Activations<const T>& x, bool symmetric) {
   return result;
 }
 
-/// The sums over all samples: sum (channels) and second (channels x d; the lower triangle of each
-/// group if `symmetric`).
+/// The sums over all samples: `sum` (channels) and `second` (channels x d; only the lower triangle
+/// of each group if `symmetric`).
 template <typename T>
 void sum_products(const MomentsTask<T>& task, const Activations<const T>& x, bool symmetric,
                   double* sum, double* second, const Executor& executor) {
@@ -125,41 +125,13 @@ void sum_products(const MomentsTask<T>& task, const Activations<const T>& x, boo
   });
 }
 
-/// What the sampled values of one channel say about it.
-struct Sampled {
-  double sum = 0, count = 0;
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-
-  void add(double x) {
-    if (!std::isfinite(x)) return;
-    sum += x;
-    count += 1;
-    low = std::min(low, x);
-    high = std::max(high, x);
-  }
-
-  /// The average, with no more digits than the spread asks for: x - shift then has no more digits
-  /// than x, and sums of coarse values (16 bit types, integers) round seldom, and not all one way.
-  double shift() const {
-    if (count == 0) return 0;
-    if (low == high) return low;
-    const double unit = std::ldexp(1.0, std::ilogb(high - low) - 2);
-    if (unit == 0 || std::isinf(unit)) return low;  // float64 at the ends of its range
-    return std::nearbyint(sum / count / unit) * unit;
-  }
-};
-
-/// Near every channel's mean, from a few samples spread over all of them. If these are q of m,
-/// their average is off by at most sqrt(m / q) standard deviations, whatever the data.
+/// Finds a shift near every channel's mean.
 template <typename T>
 void choose_shift(const Activations<const T>& x, Accumulator<T>* shift) {
-  const std::int64_t m = x.samples(), count = std::min(m, kShiftSamples);
-  constexpr double kGolden = 0.6180339887498949;  // spreads without resonating with the image width
-  std::vector<Sampled> channels(static_cast<std::size_t>(x.channels));
-  for (std::int64_t q = 0; q < count; ++q) {
-    const double fraction = std::fmod((double(q) + 0.5) * kGolden, 1.0);
-    const std::int64_t sample =
-        m <= kShiftSamples ? q : std::min(m - 1, std::int64_t(fraction * double(m)));
+  const std::int64_t m = x.samples();
+  std::vector<SampledChannel> channels(static_cast<std::size_t>(x.channels));
+  for (int q = 0; q < kShiftSamples && q < m; ++q) {
+    const std::int64_t sample = sample_for_shift(m, q);
     for (std::int64_t c = 0; c < x.channels; ++c)
       channels[std::size_t(c)].add(value(x.data[x.index(sample, c)]));
   }
@@ -167,7 +139,8 @@ void choose_shift(const Activations<const T>& x, Accumulator<T>* shift) {
     shift[c] = Accumulator<T>(channels[std::size_t(c)].shift());
 }
 
-/// Partial moments about a shift near the data, which is found here; the lower triangles alone.
+/// Computes the partial moments about a shift near the data, and the shift. Only the lower
+/// triangles are written.
 template <typename T>
 void sum_about_own_shift(const Activations<const T>& input, double* shift, double* sums,
                          const Executor& executor) {
@@ -230,9 +203,7 @@ template void moments_from_partial(const double*, const double*, double*, Matric
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Executor& executor) {
-  require_valid("keel::moments", "input", input);
-  require_plain("keel::moments", "input", input);
-  require_per_group("keel::moments", "covariance", input, covariance);
+  check_moments("keel::moments", input, covariance);
   if (input.channels == 0) return;
   Scratch<double> shift(input.channels), sums(partial_moments_size(input.channels, input.groups));
   sum_about_own_shift(input, shift, sums, executor);
@@ -243,10 +214,7 @@ template <typename T>
 void cross_moments(Activations<const T> left, Activations<const T> right,
                    const Accumulator<T>* center, Accumulator<T>* sum,
                    Matrices<Accumulator<T>> cross, const Executor& executor) {
-  require_valid("keel::cross_moments", "left", left);
-  require_same_shape("keel::cross_moments", "right", left, right);
-  require_plain("keel::cross_moments", "right", right);
-  require_per_group("keel::cross_moments", "cross", left, cross);
+  check_cross_moments("keel::cross_moments", left, right, cross);
   using A = Accumulator<T>;
   const std::int64_t channels = left.channels, d = left.group_size();
   if (channels == 0) return;

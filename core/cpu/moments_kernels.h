@@ -1,19 +1,19 @@
 #pragma once
 
-// Sums of products over samples: out = left^T right on sample-major tiles, then added up in
-// float64.
+// Sums of products over samples: out = left^T right on sample-major tiles, accumulated in float64.
 
 #include "activation_tiles.h"
+#include "prefetcher.h"
 #include "scratch_gap.h"
 #include "tile_sizes.h"
-#include "upcoming.h"
 
 namespace keel::cpu::KEEL_ISA {
 
 inline constexpr std::int64_t kMomentsTile = 256;  // samples summed in the accumulator's own type
 
-/// Samples packed and multiplied at a time. Few, so that they stay in the first cache. Where samples are neighbours, short
-/// runs are not cut further, and narrow blocks are not worth it.
+/// Samples that are packed and multiplied at a time, few enough to fit into the L1 cache. Where the
+/// samples of a channel are contiguous, short runs are not split further, and narrow blocks do not
+/// profit.
 inline constexpr std::int64_t kGramSamples = 64;
 template <typename T>
 inline bool cut_small(const Columns<T>& x, std::int64_t width) {
@@ -25,8 +25,8 @@ inline bool is_finite(A x) {
   return x - x == 0;
 }
 
-/// sum left right over `count` samples, in float64: for sums that overflow in float32 though their mean
-/// need not. With NaN or infinity among the samples it is not finite either.
+/// sum left right over `count` samples, in float64. For sums that overflow in float32 although
+/// their mean need not. The result is still not finite if a sample is NaN or infinite.
 template <typename A>
 inline double sum_in_double(std::int64_t count, const A* left, std::int64_t left_stride,
                             const A* right, std::int64_t right_stride) {
@@ -36,7 +36,7 @@ inline double sum_in_double(std::int64_t count, const A* left, std::int64_t left
   return sum;
 }
 
-/// One tile's products: `out` starts from what it holds or from zero.
+/// The product of one tile. It is added to `out` or overwrites it.
 template <typename A>
 struct Gram {
   std::int64_t count;
@@ -58,16 +58,16 @@ struct Gram {
 };
 
 template <typename A, int ROWS, int VECTORS>
-inline void gram_tile(const Gram<A>& gram, Upcoming& upcoming) {
+inline void gram_tile(const Gram<A>& gram, Prefetcher& prefetcher) {
   Vec<A> sum[ROWS][VECTORS];
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
       sum[r][v] = gram.add ? load(gram.out + r * gram.out_stride + v * kLanes<A>) : Vec<A>{};
-  const char *const one = upcoming.next(), *const other = upcoming.next();
+  const char *const one = prefetcher.next(), *const other = prefetcher.next();
   const A *left = gram.left, *right = gram.right;
-  for (std::int64_t k = 0, ahead = 0; k < gram.count; ++k, ahead += upcoming.stride) {
+  for (std::int64_t k = 0, ahead = 0; k < gram.count; ++k, ahead += prefetcher.stride) {
     prefetch(one + ahead);
     prefetch(other + ahead);
     Vec<A> column[VECTORS];
@@ -87,23 +87,23 @@ inline void gram_tile(const Gram<A>& gram, Upcoming& upcoming) {
       store(gram.out + r * gram.out_stride + v * kLanes<A>, sum[r][v]);
 }
 
-/// `rows` rows of out by VECTORS vectors, in tiles of ROWS rows and ever smaller ones at the end.
+/// `rows` rows of out by VECTORS vectors, in tiles of ROWS rows and smaller ones at the end.
 template <typename A, int VECTORS, int ROWS>
-inline void gram_rows(std::int64_t rows, Gram<A> gram, Upcoming& upcoming) {
+inline void gram_rows(std::int64_t rows, Gram<A> gram, Prefetcher& prefetcher) {
   for (; rows >= ROWS; rows -= ROWS, gram = gram.at(ROWS, 0))
-    gram_tile<A, ROWS, VECTORS>(gram, upcoming);
+    gram_tile<A, ROWS, VECTORS>(gram, prefetcher);
   if constexpr (ROWS > 1) {
     constexpr int next = ROWS > 8 ? 8 : ROWS > 4 ? 4 : ROWS / 2;
-    gram_rows<A, VECTORS, next>(rows, gram, upcoming);
+    gram_rows<A, VECTORS, next>(rows, gram, prefetcher);
   }
 }
 
 template <typename A, int VECTORS = kTileVectors>
 inline void gram_columns(std::int64_t vectors, std::int64_t rows, Gram<A> gram,
-                         Upcoming& upcoming) {
+                         Prefetcher& prefetcher) {
   for (; vectors >= VECTORS; vectors -= VECTORS, gram = gram.at(0, VECTORS * kLanes<A>))
-    gram_rows<A, VECTORS, tile_rows(VECTORS)>(rows, gram, upcoming);
-  if constexpr (VECTORS > 1) gram_columns<A, VECTORS - 1>(vectors, rows, gram, upcoming);
+    gram_rows<A, VECTORS, tile_rows(VECTORS)>(rows, gram, prefetcher);
+  if constexpr (VECTORS > 1) gram_columns<A, VECTORS - 1>(vectors, rows, gram, prefetcher);
 }
 
 /// total += the sum of `count` rows of `vectors` vectors.
@@ -147,7 +147,7 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
   A* const gate = block.gated ? take(scratch, kMomentsTile * left_stride) : nullptr;
   for (std::int64_t c = 0; c < left_stride; ++c) total[c] = 0;
 
-  // What only the broadcasts read need not be copied.
+  // The left factor is only broadcast, so it can be read in place.
   Rows<A> left{left_tile, left_stride};
   if (task.left_is_centred && !block.gated && block.left_width == left_stride)
     if (const Rows<A> there = rows_in_memory<T>(task.left, block.left, first);
@@ -164,17 +164,18 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
     if (packs_left)
       pack_sample_major<T>(task.left, task.left_center, block.left, block.left_width, from, samples,
                            left_packed, left_stride);
-    Upcoming upcoming(task.left, block.left, block.left_width, from + samples, left_tile, small);
+    Prefetcher prefetcher(task.left, block.left, block.left_width, from + samples, left_tile,
+                          small);
     if (block.gated) {
       pack_sample_major<T>(task.left_gate, task.left_center, block.left, block.left_width, from,
                            samples, gate, left_stride);
       apply_gate(gate, samples * left_stride, left_packed);
-      upcoming.add(task.left_gate, block.left, from + samples);
+      prefetcher.add(task.left_gate, block.left, from + samples);
     }
     if (!block.symmetric) {
       pack_sample_major<T>(task.right, task.right_center, block.right, block.right_width, from,
                            samples, right_rows, right_stride);
-      upcoming.add(task.right, block.right, from + samples);
+      prefetcher.add(task.right, block.right, from + samples);
     }
     const A* const left_rows = left.data + done * left.stride;
     if (sum != nullptr) add_rows<A>(left_stride / lanes, samples, left_rows, left.stride, total);
@@ -183,9 +184,9 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
     if (block.symmetric) {
       for (std::int64_t r = 0; r < block.left_width; r += lanes)
         gram_columns<A>(r / lanes + 1, smaller(lanes, block.left_width - r), gram.at(r, 0),
-                        upcoming);
+                        prefetcher);
     } else {
-      gram_columns<A>(right_stride / lanes, block.left_width, gram, upcoming);
+      gram_columns<A>(right_stride / lanes, block.left_width, gram, prefetcher);
     }
   }
 
@@ -198,20 +199,20 @@ void moments(const MomentsTask<T>& task, const MomentBlock& block, std::int64_t 
     }
 
   bool finite = true;
-  if constexpr (!std::is_same_v<A, double>) {  // a double's sum is no better the second time
-    Vec<A> nothing = {};                       // what is not finite is NaN here
+  if constexpr (!std::is_same_v<A, double>) {  // for double, summing again would not help
+    Vec<A> not_finite = {};                    // becomes NaN if an entry is not finite
     for (std::int64_t r = 0; r < block.left_width; ++r) {
-      Vec<A> row = {};  // a chain of additions each, so that rows overlap
+      Vec<A> row = {};  // one chain of additions per row, so that rows overlap
       for (std::int64_t c = 0; c < (block.symmetric ? r + 1 : right_stride); c += lanes) {
         const Vec<A> some = load(out + r * right_stride + c);
         row += some - some;
       }
-      nothing += row;
+      not_finite += row;
     }
-    finite = sum_lanes<A>(nothing) == 0;
+    finite = sum_lanes<A>(not_finite) == 0;
   }
 
-  // Of several small groups in one block only the products within each group are wanted.
+  // If the block holds several small groups, keep only the products within each group.
   for (std::int64_t r = 0; r < block.left_width; ++r) {
     const std::int64_t channel = block.left + r;
     const std::int64_t group = channel / task.group_size * task.group_size;

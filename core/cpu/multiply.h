@@ -1,6 +1,7 @@
 #pragma once
 
-// Products of small matrices with padded rows: tiles of 4 rows by up to 2 vectors held in registers.
+// Products of small matrices with padded rows. Tiles of 4 rows by up to 2 vectors are held in
+// registers.
 
 #include "kernels.h"
 #include "simd.h"
@@ -30,8 +31,9 @@ inline void product_columns(std::int64_t rows, std::int64_t column, std::int64_t
     product_tile<T, 1, VECTORS>(row, column, depth, left, right, stride, put);
 }
 
-/// put(i, j, a vector from column j on of left(i, k) right(k, j) summed over k < depth), for i < rows(j) and n columns of `right`,
-/// whose rows are `stride` apart.
+/// Computes sum over k < depth of left(i, k) right(k, j), for i < rows(j) and all n columns j of
+/// `right`, whose rows are `stride` apart. Calls put(i, j, vector) for each vector of sums that
+/// starts at column j.
 template <typename T, typename Left, typename Put, typename Rows>
 inline void product(const Rows& rows, std::int64_t depth, std::int64_t n, const Left& left,
                     const T* right, std::int64_t stride, const Put& put) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Between a caller's matrix and the padded scratch that Kernels::multiply works on. Columns beyond
-// n are kept zero: they are multiplied along, and must not meet stray NaN or denormals.
+// Copies between a caller's matrix and the padded scratch memory of Kernels::multiply. Columns
+// beyond n are kept zero: they take part in the products and must not hold NaN or denormals.
 
 #include <algorithm>
 #include <cstdint>

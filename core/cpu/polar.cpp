@@ -28,22 +28,6 @@ void for_each_factors(Rectangles<const T> matrices, PolarKind kind, const Execut
   });
 }
 
-template <typename T>
-void put(const std::vector<T>& from, Rectangles<T> to, std::int64_t index) {
-  for (std::int64_t i = 0; i < to.rows; ++i)
-    std::copy_n(from.data() + i * to.columns, to.columns, to[index] + i * to.row_stride);
-}
-
-template <typename T>
-std::vector<T> taken(Rectangles<const T> from, std::int64_t index) {
-  std::vector<T> all;
-  for (std::int64_t i = 0; i < from.rows; ++i) {
-    const T* const row = from[index] + i * from.row_stride;
-    all.insert(all.end(), row, row + from.columns);
-  }
-  return all;
-}
-
 }  // namespace
 
 template <typename T>
@@ -54,7 +38,7 @@ void polar(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T
   for_each_factors(matrices, kind, executor, [&](std::int64_t b, const DensePolar<T>& one) {
     std::vector<T> product(std::size_t(matrices.rows * matrices.columns));
     one.multiply(product);
-    put(product, result, b);
+    store_packed(product, result, b);
     if (margin != nullptr) margin[b] = one.margin(kind);
     if (factors) one.give(factors.values + b * one.k, factors.right[b], factors.right.row_stride);
   });
@@ -63,12 +47,11 @@ void polar(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T
 template <typename T>
 void polar_backward(Rectangles<const T> matrices, Rectangles<const T> dL_dresult, PolarKind kind,
                     Rectangles<T> dL_dmatrix, const Executor& executor) {
-  require_polar_shapes("keel::polar_backward", "dL_dresult", matrices, kind, dL_dresult);
-  require_polar_shapes("keel::polar_backward", "dL_dmatrix", matrices, kind, dL_dmatrix);
+  check_polar_backward("keel::polar_backward", matrices, kind, dL_dresult, dL_dmatrix);
   for_each_factors(matrices, kind, executor, [&](std::int64_t b, const DensePolar<T>& one) {
-    std::vector<T> g = taken(dL_dresult, b);
+    std::vector<T> g = load_packed(dL_dresult, b);
     one.backward(g);
-    put(g, dL_dmatrix, b);
+    store_packed(g, dL_dmatrix, b);
   });
 }
 
@@ -77,15 +60,14 @@ void polar_backward_from_factors(Rectangles<const T> result, PolarFactors<const 
                                  Rectangles<const T> dL_dresult, Rectangles<T> dL_dmatrix,
                                  const Executor& executor) {
   constexpr const char* kName = "keel::polar_backward_from_factors";
-  require_polar_shapes(kName, "dL_dresult", result, PolarKind::orthogonal, dL_dresult);
-  require_polar_shapes(kName, "dL_dmatrix", result, PolarKind::orthogonal, dL_dmatrix);
+  check_polar_backward(kName, result, PolarKind::orthogonal, dL_dresult, dL_dmatrix);
   require_polar_factors(kName, result, factors);
   const std::int64_t m = result.rows, n = result.columns, k = std::min(m, n);
   executor(result.batch, [&](std::int64_t b) {
-    std::vector<T> g = taken(dL_dresult, b);
-    const std::vector<T> r = taken(result, b), right = taken(factors.right, b);
+    std::vector<T> g = load_packed(dL_dresult, b);
+    const std::vector<T> r = load_packed(result, b), right = load_packed(factors.right, b);
     DensePolar<T>::from_factors(m, n, r.data(), factors.values + b * k, right.data()).backward(g);
-    put(g, dL_dmatrix, b);
+    store_packed(g, dL_dmatrix, b);
   });
 }
 

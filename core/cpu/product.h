@@ -1,8 +1,8 @@
 #pragma once
 
-// Products of large matrices, C = A B or C -= A B, rows contiguous: tiles of C held in registers, B repacked so that
-// a tile reads it in order. Each entry adds its terms in one order whatever tile it falls into, so cutting
-// C into pieces changes no bit.
+// Products of large row-major matrices, C = A B or C -= A B. Tiles of C are held in registers, and
+// B is packed so that a tile reads it sequentially. The order of additions in an entry does not
+// depend on the tile it is in, so splitting C into pieces does not change a bit.
 
 #include <utility>
 
@@ -11,11 +11,11 @@
 
 namespace keel::cpu::KEEL_ISA {
 
-/// As many rows by two vectors as the registers hold: 32 of them with AVX-512, else 16.
+/// As many rows of two vectors as fit into the registers: 32 with AVX-512, otherwise 16.
 inline constexpr int kTileRows = KEEL_VECTOR_BYTES == 64 ? 12 : 6;
 template <typename T>
 inline constexpr int kTileColumns = 2 * kLanes<T>;
-/// Terms added at a time: a packed strip of B this deep stays in the first cache.
+/// Terms added at a time: a packed strip of B of this depth fits into the L1 cache.
 template <typename T>
 inline constexpr std::int64_t kDepth = 1024 / std::int64_t(sizeof(T));
 
@@ -30,7 +30,7 @@ inline void put(T* x, Vec<T> v) {
   __builtin_memcpy(x, &v, sizeof(v));
 }
 
-/// ROWS rows of a tile: `columns` of its kTileColumns exist.
+/// Computes ROWS rows of a tile, of which the first `columns` columns exist.
 template <typename T, int ROWS>
 void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const T* packed, T* c,
                    std::int64_t c_stride, std::int64_t columns, Into into) {
@@ -88,8 +88,8 @@ std::int64_t packed_size(std::int64_t depth, std::int64_t columns) {
   return depth * ((columns + width - 1) / width * width);
 }
 
-/// B (depth x columns) in the order in which tiles read it: kDepth rows at a time, in strips of kTileColumns.
-/// Row k of B is row rows[k] of `b`, if rows are given.
+/// Packs B (depth x columns) in the order in which tiles read it: kDepth rows at a time, in strips
+/// of kTileColumns. If `rows_of` is not null, row k of B is row rows_of[k] of `b`.
 template <typename T>
 void pack(std::int64_t depth, std::int64_t columns, const T* b, std::int64_t stride,
           const int* rows_of, T* packed) {
@@ -110,7 +110,7 @@ void pack(std::int64_t depth, std::int64_t columns, const T* b, std::int64_t str
   }
 }
 
-/// C (rows x columns) by A (rows x depth) and a packed B; not Into::add.
+/// Computes C (rows x columns) from A (rows x depth) and a packed B. `into` must not be Into::add.
 template <typename T>
 void multiply_packed(std::int64_t rows, std::int64_t columns, std::int64_t depth, const T* a,
                      std::int64_t a_stride, const T* packed, T* c, std::int64_t c_stride,
@@ -124,7 +124,7 @@ void multiply_packed(std::int64_t rows, std::int64_t columns, std::int64_t depth
     const Into how = first > 0 && into == Into::set ? Into::add : into;
     for (std::int64_t left = 0; left < columns; left += width, packed += deep * width) {
       const std::int64_t wide = columns - left < width ? columns - left : width;
-      // Rows are shared out evenly: a low tile keeps few sums apart and waits for each.
+      // Distribute the rows evenly: a tile of few rows has few independent sums and waits for each.
       std::int64_t tiles_left = (rows + kTileRows - 1) / kTileRows;
       for (std::int64_t i = 0; i < rows; --tiles_left) {
         const std::int64_t high = (rows - i + tiles_left - 1) / tiles_left;

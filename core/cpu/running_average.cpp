@@ -17,15 +17,15 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
   const auto variance = [&](std::int64_t g, std::int64_t i) {
     return covariance[g][i * covariance.row_stride + i];
   };
-  // The sum of what is not finite is not finite, and zero times a finite number is zero.
-  T nothing = 0;
+  // 0 * x is 0 for finite x and NaN otherwise, so the sum is 0 only if everything is finite.
+  T not_finite = 0;
   for (std::int64_t g = 0; g < groups; ++g)
     for (std::int64_t i = 0; i < d; ++i) {
-      nothing += T(0) * mean[g * d + i] + T(0) * variance(g, i);
+      not_finite += T(0) * mean[g * d + i] + T(0) * variance(g, i);
       const T* const row = layer_matrix[g] + i * layer_matrix.row_stride;
-      for (std::int64_t j = 0; j < d; ++j) nothing += T(0) * row[j];
+      for (std::int64_t j = 0; j < d; ++j) not_finite += T(0) * row[j];
     }
-  if (!(nothing == 0)) return;
+  if (!(not_finite == 0)) return;
 
   const std::int64_t batches = ++*running.batches;
   const T share = momentum ? T(*momentum) : T(1) / T(batches);

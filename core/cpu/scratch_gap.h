@@ -1,7 +1,7 @@
 #pragma once
 
-// Arrays that share one allocation. AddressSanitizer sees the ends of allocations only: in its builds a
-// poisoned gap follows each array, so that running out of one into the next is seen as well.
+// Arrays that share one allocation. AddressSanitizer only checks the ends of an allocation, so in
+// its builds a poisoned gap follows each array to detect overruns from one into the next.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,20 +25,20 @@ inline constexpr std::int64_t kGapBytes = 64;  // as scratch is aligned
 inline constexpr std::int64_t kGapBytes = 0;
 #endif
 
-/// What an array of `count` takes of the allocation.
+/// The space that an array of `count` elements takes.
 template <typename T>
 constexpr std::int64_t with_gap(std::int64_t count) {
   return count + kGapBytes / std::int64_t(sizeof(T));
 }
 
-/// The next array, and `next` moved on behind it. Always inlined: it is used in code for several instruction
-/// sets, of which the linker would keep one.
+/// Returns the next array and advances `next` past it. Always inlined: it is used in code for
+/// several instruction sets, of which the linker would keep only one copy.
 template <typename T>
 [[gnu::always_inline]] inline T* take(T*& next, std::int64_t count) {
   T* const start = next;
   next += with_gap<T>(count);
 #ifdef KEEL_SCRATCH_GAPS
-  ASAN_UNPOISON_MEMORY_REGION(start, std::size_t(count) * sizeof(T));  // cut up otherwise before
+  ASAN_UNPOISON_MEMORY_REGION(start, std::size_t(count) * sizeof(T));  // gaps of an earlier layout
   ASAN_POISON_MEMORY_REGION(start + count, std::size_t(kGapBytes));
 #endif
   return start;

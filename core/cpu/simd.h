@@ -1,9 +1,9 @@
 #pragma once
 
 // Fixed-width vectors through the compiler's vector extensions: +, -, *, / and comparisons work
-// lane by lane. KEEL_VECTOR_BYTES comes with the instruction set this file is compiled for (see
-// kernels.cpp). Everything here is in the instruction set's own namespace, so that no inline
-// function compiled for a newer processor can be the one the linker keeps for an older one.
+// lane by lane. KEEL_VECTOR_BYTES belongs to the instruction set that this file is compiled for
+// (see kernels.cpp). Everything is in the instruction set's own namespace. Otherwise the linker
+// might keep an inline function compiled for a newer processor and use it on an older one.
 
 #include <cstdint>
 

@@ -11,7 +11,7 @@
 #include "rank_policy.h"
 #include "scratch.h"
 #include "scratch_gap.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::cpu {
 
@@ -22,14 +22,14 @@ template <typename T>
 struct Spectrum {
   SpectralMap<T> map;
   std::int64_t n, rank = 0;
-  const T* l = nullptr;  ///< as they came
+  const T* l = nullptr;  ///< the eigenvalues as given
   T largest = 0;
-  std::vector<T> x, f;  ///< noise around zero set to zero; f(x), 0 where dropped
+  std::vector<T> x, f;  ///< x: l with noise around zero set to zero; f: f(x), 0 if dropped
 
   Spectrum(const SpectralFunction& function, std::int64_t size)
       : map(function), n(size), x(std::size_t(size)), f(std::size_t(size)) {}
 
-  /// False where f is not defined at a kept eigenvalue.
+  /// Returns false if f is not defined at a kept eigenvalue.
   bool read(const T* values, std::int64_t kept) {
     l = values;
     rank = kept;
@@ -43,7 +43,7 @@ struct Spectrum {
     return defined;
   }
 
-  /// f[x_i, x_j] of kept ones.
+  /// f[x_i, x_j] of kept eigenvalues.
   T slope(std::int64_t i, std::int64_t j) const {
     const auto a = std::size_t(i), b = std::size_t(j);
     return map.difference(x[a], x[b], f[a], f[b]);
@@ -63,7 +63,8 @@ void fill_kernel(const Exact& rule, const Spectrum<T>& s, T* F) {
   }
 }
 
-/// F of a rule for eigh: with g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j. (Twice f may be no number.)
+/// F of a rule for eigh. With g = 2 C V f, the pair's B_ij is 2 (V^T C V)_ij f_j. The factor 2 is
+/// applied last because 2 f may overflow.
 template <typename T, typename Rule>
 void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
   const std::int64_t n = s.n, stride = padded<T>(n);
@@ -75,7 +76,8 @@ void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
   }
 }
 
-/// Scratch and the changes of basis every stage here is made of. `v` holds V and `u` its transpose.
+/// Scratch memory and the changes of basis from which all stages here are built. `v` holds V and
+/// `u` its transpose.
 template <typename T>
 class Basis {
  public:
@@ -121,7 +123,8 @@ void scale_by(std::int64_t n, const T* F, T* a) {
     for (std::int64_t j = 0; j < n; ++j) a[i * padded<T>(n) + j] *= F[i * padded<T>(n) + j];
 }
 
-/// sum_k f[l_i, l_k, l_j] (C_ik H_kj + H_ik C_kj), all in the eigenbasis, F the first differences.
+/// D_ij = sum_k f[l_i, l_k, l_j] (C_ik H_kj + H_ik C_kj) in the eigenbasis. F holds the first
+/// differences.
 template <typename T>
 void second_differences(const Spectrum<T>& s, const T* F, const T* C, const T* H, T* D) {
   const std::int64_t n = s.n, stride = padded<T>(n);
@@ -129,7 +132,7 @@ void second_differences(const Spectrum<T>& s, const T* F, const T* C, const T* H
     for (std::int64_t j = i; j < n; ++j) {
       T sum = 0;
       for (std::int64_t k = 0; k < n; ++k) {
-        // The three in descending order: i <= j always.
+        // Sort the three indices; i <= j always holds.
         const std::int64_t a = std::min(i, k), c = std::max(j, k), b = i + j + k - a - c;
         const T f_abc =
             s.map.second_difference(s.x[a], s.x[b], s.x[c], F[a * stride + b], F[b * stride + c]);
@@ -147,8 +150,8 @@ struct RankFinder {
   Matrices<const T> matrices, vectors;
   Scratch<T> scratch;
 
-  /// l~_i = v_i^T M v_i - sum_{k<i} l~_k (v_k . v_i)^2: what deflating M by the earlier vectors
-  /// leaves, to second order in their loss of orthogonality.
+  /// l~_i = v_i^T M v_i - sum_{k<i} l~_k (v_k . v_i)^2: the Rayleigh quotient after deflating M by
+  /// the earlier vectors, to second order in their loss of orthogonality.
   std::vector<T> rayleigh_quotients(std::int64_t b) {
     const std::int64_t stride = padded<T>(n);
     T* next = scratch;
@@ -174,7 +177,7 @@ struct RankFinder {
     return quotients;
   }
 
-  /// Of matrix b with eigenvalues l.
+  /// The rank of matrix b with eigenvalues l, before it is clamped to [1, n].
   std::int64_t operator()(std::int64_t b, const T* l) {
     std::vector<T> quotients;
     if (policy.by_rayleigh) quotients = rayleigh_quotients(b);
@@ -199,10 +202,8 @@ struct RankFinder {
 template <typename T>
 void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
                    Matrices<const T> vectors, std::int64_t* rank, const Executor& executor) {
-  validate(policy);
+  check_spectral_rank("keel::spectral_rank", policy, matrices, vectors);
   const PlainRankPolicy by = plain(policy);
-  if (std::holds_alternative<Algorithm1>(policy))
-    require_same_shape("keel::spectral_rank", "matrices", vectors, matrices);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     RankFinder<T> find{by, n, matrices, vectors,
@@ -242,9 +243,7 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        Matrices<const T> vectors, const std::int64_t* rank,
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
                        const Executor& executor) {
-  validate(rule);
-  require_same_shape("keel::spectral_backward", "dL_dresult", vectors, dL_dresult);
-  require_same_shape("keel::spectral_backward", "dL_dmatrix", vectors, dL_dmatrix);
+  check_spectral_backward("keel::spectral_backward", rule, vectors, dL_dresult, dL_dmatrix);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     Spectrum<T> spectrum(function, n);
@@ -269,11 +268,8 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
                               Matrices<const T> vectors, Matrices<const T> dL_dresult,
                               Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
                               Matrices<T> dL2_dmatrix, const Executor& executor) {
-  const char* operation = "keel::spectral_second_backward";
-  require_same_shape(operation, "dL_dresult", vectors, dL_dresult);
-  require_same_shape(operation, "dL2_ddL_dmatrix", vectors, dL2_ddL_dmatrix);
-  require_same_shape(operation, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
-  require_same_shape(operation, "dL2_dmatrix", vectors, dL2_dmatrix);
+  check_spectral_second_backward("keel::spectral_second_backward", vectors, dL_dresult,
+                                 dL2_ddL_dmatrix, dL2_ddL_dresult, dL2_dmatrix);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     Spectrum<T> spectrum(function, n);

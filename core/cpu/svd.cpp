@@ -13,21 +13,20 @@
 namespace keel::cpu {
 namespace {
 
-constexpr int kMaxSweeps = 30;  // five or six suffice in practice
-constexpr std::int64_t kMostEntries =
-    64L * 64;  // of a pack's matrix: beyond, the pack outgrows the cache
+constexpr int kMaxSweeps = 30;                   // five or six suffice in practice
+constexpr std::int64_t kMostEntries = 64L * 64;  // larger packs do not fit into the cache
 
-/// Packs that fill too few lanes, and matrices whose pack outgrows the cache, go one by one.
+/// Matrices are solved one at a time if a pack would fill too few lanes or not fit into the cache.
 template <typename T>
 bool use_lanes(std::int64_t m, std::int64_t n, std::int64_t batch) {
   const std::int64_t lanes = kernels<T>().lanes;
   return m * n <= kMostEntries && batch >= (n <= 8 ? lanes / 4 : lanes / 2);
 }
 
-/// Below, Jacobi's method is as fast as an eigenproblem and the way there and back.
+/// Below this size Jacobi's method is as fast as the detour over an eigenproblem.
 constexpr std::int64_t kFewestPolished = 12;
 
-/// Of some matrices of a batch those that are not steep, by the eigenvectors of A^T A.
+/// Solves those matrices of a batch that are not steep, via the eigenvectors of A^T A.
 template <typename T>
 class Polish {
  public:
@@ -41,7 +40,7 @@ class Polish {
         n_(std::min(matrices.rows, matrices.columns)),
         lanes_(solves_in_lanes<T>(n_, matrices.batch)) {}
 
-  /// `which` and `count` become those that are left.
+  /// Removes the solved matrices from `which` and updates `count`.
   void solve(std::int64_t* which, std::int64_t& count, const Executor& executor) const {
     const Kernels<T>& kernel = kernels<T>();
     const std::int64_t size = n_ * n_;
@@ -95,7 +94,8 @@ class Polish {
   bool lanes_;
 };
 
-/// In the next wider type: for float that is this solver in double, for double the slow one that always answers.
+/// Solves in the next wider type: float with this solver in double, double with the slow reference,
+/// which always converges.
 template <typename T>
 void fall_back(Rectangles<const T> matrices, std::int64_t index, T* values, Rectangles<T> left,
                Rectangles<T> right) {

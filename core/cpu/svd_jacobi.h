@@ -1,8 +1,8 @@
 #pragma once
 
-// Singular values by one-sided Jacobi. A = Q R, and the columns of R^T are turned until they are orthogonal: R^T J = V S,
-// so A = (Q J) S V^T. R^T instead of A because it takes half the sweeps. Written once for a matrix per SIMD lane and for
-// one matrix over all lanes: see Lanes and Alone.
+// Singular values by one-sided Jacobi. A = Q R, and the columns of R^T are rotated until they are
+// orthogonal: R^T J = V S, so A = (Q J) S V^T. Using R^T instead of A halves the number of sweeps.
+// The same code solves one matrix per SIMD lane (Lanes) or one matrix over all lanes (Alone).
 
 #include "eigh_scaling.h"
 #include "keel/svd.h"
@@ -11,7 +11,7 @@
 
 namespace keel::cpu::KEEL_ISA {
 
-/// A number for each lane: its matrix's own.
+/// Each lane holds the number of its own matrix.
 template <typename T>
 struct Lanes {
   using Number = Vec<T>;
@@ -37,8 +37,9 @@ struct Lanes {
   static void add(std::int64_t count, Number factor, const Number* x, Number* y) {
     for (std::int64_t i = 0; i < count; ++i) y[i] += factor * x[i];
   }
-  /// Turns x and y by the angle of sine s and tau = tan(angle / 2): the old values plus a correction, so that small turns
-  /// make small rounding errors. Returns the product of x, as it is then, with `next` over the first `seen`.
+  /// Rotates x and y by the angle with sine s and tau = tan(angle / 2). The new values are the old
+  /// ones plus a correction, so small rotations make small rounding errors. Returns the dot product
+  /// of the new x and `next` over the first `seen` entries.
   static Number turn(std::int64_t seen, std::int64_t count, Number s, Number tau, Number* x,
                      Number* y, const Number* next) {
     Number even = {}, odd = {};
@@ -58,7 +59,7 @@ struct Lanes {
   }
 };
 
-/// One number, and vectors of them read by all lanes.
+/// One matrix: scalars are plain numbers, and loops over its columns use all lanes.
 template <typename T>
 struct Alone {
   using Number = T;
@@ -121,8 +122,8 @@ struct Alone {
   }
 };
 
-/// The places of `count` sizes, the largest first and equal ones as they come. Few are put in one by one, which is
-/// faster; many, the rows of tall matrices, by a heap.
+/// Writes the indices of `count` sizes in descending order, stably. Uses insertion sort for few
+/// sizes, which is faster, and heapsort for many (the rows of tall matrices).
 template <typename T, typename Index>
 inline void sort_descending(std::int64_t count, const T* sizes, Index* places) {
   const auto before = [&](Index a, Index b) {
@@ -136,7 +137,7 @@ inline void sort_descending(std::int64_t count, const T* sizes, Index* places) {
     places[place] = Index(i);
   }
   if (count <= kFew) return;
-  // Of places[0 ... end), whoever comes last is on top.
+  // Restores the heap places[0 .. end), whose root is the element that comes last.
   const auto sink = [&](std::int64_t at, std::int64_t end) {
     const Index mine = places[at];
     for (std::int64_t child; (child = 2 * at + 1) < end; at = child) {
@@ -155,8 +156,9 @@ inline void sort_descending(std::int64_t count, const T* sizes, Index* places) {
   }
 }
 
-/// Where rows and columns lie by their largest entries, descending, so that QR meets large numbers first, and the power of
-/// two of the largest. Not where they are so far apart that squares in this type are no numbers. `sizes`: m + n.
+/// Sorts rows and columns by their largest entries, descending, so that QR meets large numbers
+/// first, and computes the exponent of the largest entry. Returns by_fallback if the sizes are so
+/// far apart that squares underflow in this type. `sizes`: m + n numbers.
 template <typename T, typename Index>
 inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::int64_t down,
                          std::int64_t along, int& exponent, Index* row_at, Index* column_at,
@@ -190,14 +192,14 @@ inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::i
              : SvdStatus::converged;
 }
 
-/// m x n matrices, m >= n, by columns.
+/// Solves m x n matrices, m >= n, stored by columns.
 template <typename T, typename Way>
 class JacobiSvd {
   using Number = typename Way::Number;
   using Truth = typename Way::Truth;
 
  public:
-  /// In numbers of type T.
+  /// The size of `scratch`, in elements of T.
   static std::int64_t scratch_size(std::int64_t m, std::int64_t n) {
     return Way::kMatrices * (2 * with_gap<T>(m * n) + with_gap<T>(2 * n * n) + 4 * with_gap<T>(n));
   }
@@ -213,11 +215,11 @@ class JacobiSvd {
         tau_(take_numbers(scratch, n)),
         noise_(take_numbers(scratch, n)) {}
 
-  /// Of a matrix, to be filled before solve().
+  /// An entry of a matrix, to be set before solve().
   T& entry(int matrix, std::int64_t i, std::int64_t j) {
     return reinterpret_cast<T*>(columns_ + j * m_ + i)[matrix];
   }
-  /// What is smaller than that, of column k when it is its turn, is what rounding has left.
+  /// Column k is rounding noise if its norm is below this when QR reaches it.
   T& noise(int matrix, std::int64_t k) { return reinterpret_cast<T*>(noise_ + k)[matrix]; }
   T left(int matrix, std::int64_t i, std::int64_t j) const {  ///< U
     return reinterpret_cast<const T*>(left_ + j * m_ + i)[matrix];
@@ -229,7 +231,7 @@ class JacobiSvd {
     return reinterpret_cast<const T*>(size_ + j)[matrix];
   }
 
-  /// Where it did not converge within so many sweeps.
+  /// Returns which matrices did not converge within max_sweeps.
   Truth solve(int max_sweeps) {
     factor();
     for (std::int64_t j = 0; j < n_; ++j) {  // column j of R^T, and of I below it
@@ -261,7 +263,7 @@ class JacobiSvd {
     return reinterpret_cast<Number*>(take(next, count * Way::kMatrices));
   }
 
-  /// R on and above the diagonal, reflectors below it with their leading 1 left out.
+  /// R on and above the diagonal, and below it the reflectors without their leading 1.
   void factor() {
     for (std::int64_t k = 0; k < n_; ++k) {
       Number* const own = columns_ + k * m_;
@@ -299,8 +301,8 @@ class JacobiSvd {
     square_[j] = which ? Number{} : square_[j];
   }
 
-  /// A column's square has changed by that. What is left of a cancellation is measured again, and is zero where it is what
-  /// rounding has left: turning that would go on for ever.
+  /// Updates the squared length of a column. After cancellation it is computed anew, and the column
+  /// is cleared if only rounding noise is left: rotating that would never converge.
   void follow(std::int64_t j, Number change, Number* column) {
     const Number before = square_[j];
     square_[j] += change;
@@ -365,15 +367,15 @@ class JacobiSvd {
   Number *columns_, *left_, *turned_, *square_, *size_, *tau_, *noise_;
 };
 
-/// In numbers of type T, for solve_svd.
+/// The scratch memory of solve_svd, in elements of T.
 template <typename T, typename Way>
 std::int64_t svd_scratch(std::int64_t m, std::int64_t n) {
   if (m < n) return svd_scratch<T, Way>(n, m);
   return JacobiSvd<T, Way>::scratch_size(m, n) + m + n + Way::kMatrices * (m + n) + n;
 }
 
-/// `count` <= Way::kMatrices matrices of the batch. What is too steep for the type, or does not converge, is by_fallback
-/// and not written.
+/// Solves `count` <= Way::kMatrices matrices of the batch. A matrix that is too steep for the type
+/// or does not converge gets the status by_fallback, and nothing is written for it.
 template <typename T, typename Way>
 void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T> matrices,
                T* values, Rectangles<T> left, Rectangles<T> right, SvdStatus* status,
@@ -384,7 +386,7 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
   using Solver = JacobiSvd<T, Way>;
   Solver solver(m, n, scratch);
   T* const sizes = scratch + Solver::scratch_size(m, n);
-  // Places are whole numbers of the size of T.
+  // Indices are integers of the size of T.
   using Index = typename IntegerOf<T>::type;
   Index* const places = reinterpret_cast<Index*>(sizes + m + n);
   int exponent[Way::kMatrices];

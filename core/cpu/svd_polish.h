@@ -1,7 +1,7 @@
 #pragma once
 
-// Singular values from the eigenvectors of A^T A: see core/polish_reach.h. One matrix over all lanes, in padded rows with
-// zeros behind their end.
+// Singular values from the eigenvectors of A^T A (core/polish_reach.h). One matrix over all lanes,
+// in padded rows with zero padding.
 
 #include "eigh_scaling.h"
 #include "keel/svd.h"
@@ -26,7 +26,7 @@ class PolishSvd {
            5 * with_gap<T>(stride) + with_gap<T>(m);
   }
 
-  /// Of matrix `index`, or of its transpose if it is wide.
+  /// For matrix `index`, or its transpose if it is wide.
   PolishSvd(Rectangles<const T> matrices, std::int64_t index, T* scratch)
       : wide_(matrices.rows < matrices.columns),
         m_(wide_ ? matrices.columns : matrices.rows),
@@ -47,7 +47,8 @@ class PolishSvd {
         order_(take(scratch, stride_)),
         row_size_(take(scratch, m_)) {}
 
-  /// A^T A at unit size, rows n apart, and the power of two taken out. False where A is not finite, zero or steep.
+  /// Computes A^T A at unit size, with rows n apart, and the exponent that was taken out. Returns
+  /// false if A is not finite, zero or steep.
   bool square_up(int& exponent, T* square) {
     load(0);
     V not_finite = {};
@@ -81,7 +82,8 @@ class PolishSvd {
     return true;
   }
 
-  /// From that matrix's eigenvectors, rows n apart, in order of their values. Whether the columns are orthogonal now.
+  /// Starts from the eigenvectors of that matrix, with rows n apart, in the order of their values.
+  /// Returns whether the columns are now orthogonal.
   bool solve(int exponent, const T* vectors) {
     exponent_ = exponent;
     load(exponent);
@@ -90,7 +92,7 @@ class PolishSvd {
       for (std::int64_t j = 0; j < n_; ++j) row[j] = vectors[i * n_ + j];
       for (std::int64_t j = n_; j < stride_; ++j) row[j] = 0;
     }
-    // X = A J; J stays.
+    // X = A J. J is copied.
     const T* const x = x_;
     T* const other = other_;
     const std::int64_t stride = stride_, m = m_;
@@ -124,9 +126,9 @@ class PolishSvd {
     return false;
   }
 
-  /// Values, U and V^T in their order, with the signs of the contract.
+  /// Stores the values, U and V^T in descending order, with the signs of the contract.
   void store(T* values, T* left, std::int64_t left_stride, T* right, std::int64_t right_stride) {
-    // U is X's where the matrix is tall, J's where it is wide.
+    // U comes from X if the matrix is tall, and from J if it is wide.
     const T *const u = wide_ ? x_ + m_ * stride_ : x_, *const v = wide_ ? x_ : x_ + m_ * stride_;
     const std::int64_t u_rows = wide_ ? n_ : m_, v_rows = wide_ ? m_ : n_;
     for (std::int64_t j = 0; j < width_; j += kWidth) {
@@ -145,7 +147,7 @@ class PolishSvd {
     auto* const order = reinterpret_cast<typename IntegerOf<T>::type*>(order_);
     sort(EighOrder::descending, n_, size_, 1, order);
     const PowerOfTwo<T> scale(exponent_);
-    T *const of_u = square_, *const of_v = peak_;  // what columns are multiplied with
+    T *const of_u = square_, *const of_v = peak_;  // the factors of the columns of U and V
     for (std::int64_t j = 0; j < n_; ++j) {
       values[j] = scale * size_[order[j]];
       const T unit = sign_[j] / size_[j];
@@ -206,15 +208,15 @@ class PolishSvd {
     swap();
   }
 
-  /// K, and the sum of its squares: zero where the columns are orthogonal, NaN where one is as good as
-  /// zero.
+  /// Computes K and returns the sum of its squares: zero if the columns are orthogonal, NaN if one
+  /// of them is negligible.
   T measure() {
     multiply_columns();
     for (std::int64_t j = 0; j < n_; ++j) {
       square_[j] = k_[j * stride_ + j];
       k_[j * stride_ + j] = 0;
     }
-    for (std::int64_t j = n_; j < width_; ++j) square_[j] = 1;  // never small, never turned
+    for (std::int64_t j = n_; j < width_; ++j) square_[j] = 1;  // padding: never small or rotated
     for (std::int64_t j = 0; j < width_; j += kWidth) at(size_, j) = square_root<T>(at(square_, j));
     const T tolerance = kEpsilon<T> * square_root<T>(broadcast(T(n_)))[0],
             least = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
@@ -226,7 +228,8 @@ class PolishSvd {
         const V w = at(row, j), own = at(square_, j), gap = square_[i] - own,
                 reach = magnitude<T>(w);
         const V most = tolerance * size_[i] * at(size_, j);
-        // What is nearly large enough goes along where that is safe, so that rounding does not bring it up again.
+        // Include pairs just below the bound, where that is safe, so that rounding does not lift
+        // them above it later.
         const M over = reach > most,
                 nearly = (reach > T(0.25) * most) & (T(1024) * reach < magnitude<T>(gap));
         const V angle = over | nearly ? -w / gap : V{};
@@ -243,9 +246,9 @@ class PolishSvd {
   bool wide_;
   std::int64_t m_, n_, down_, along_;
   const T* source_;
-  std::int64_t stride_, width_;  ///< from row to row, and what of it is of use
+  std::int64_t stride_, width_;  ///< distance of rows, and the part of a row that is used
   int exponent_ = 0;
-  T *x_, *other_;  ///< X over J, m + n rows, and room for as many
+  T *x_, *other_;  ///< X stacked on J, m + n rows, and a second buffer of that size
   T *k_, *k_square_, *square_, *size_, *peak_, *sign_, *order_, *row_size_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// How many rows and vectors of a product are kept in registers: the sums, one vector of each column
-// of the right factor and a broadcast of the left one.
+// How many rows and vectors of a product are held in registers: the sums, one vector for each
+// column of the right factor, and a broadcast of the left one.
 
 #include "simd.h"
 

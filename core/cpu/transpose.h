@@ -6,8 +6,8 @@
 
 namespace keel::cpu::KEEL_ISA {
 
-/// One step of the butterfly: swaps the lanes of `low` with bit STEP set and those of `high`
-/// without.
+/// One step of the butterfly: swaps the lanes of `low` whose bit STEP is set with those of `high`
+/// whose bit is not.
 template <typename T, int STEP, int... LANE>
 inline void exchange(Vec<T>& low, Vec<T>& high, std::integer_sequence<int, LANE...>) {
   constexpr int lanes = kLanes<T>;

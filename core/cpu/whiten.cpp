@@ -91,7 +91,7 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
                      executor);
   layer_matrix_backward<A>(map, rule, state.covariance, state.spectrum,
                            per_group(dL_dlayer_matrix.data()), per_group(dL_dcovariance), executor);
-  // affine_backward divides by the samples it is given, and it should be those of all.
+  // affine_backward divides by its own number of samples, but must divide by that of all processes.
   const A share = A(double(input.samples()) / *count);
   for (std::int64_t k = 0; k < channels + entries; ++k) gradients[k] *= share;
   const Activations<T> dL_dinput = destination.get();

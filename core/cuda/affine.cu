@@ -14,21 +14,21 @@
 namespace keel::cuda {
 namespace {
 
-template <typename T, bool JOINT, bool ENDS>
+template <typename T, bool JOINT, bool FUSED>
 void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
   using A = Accumulator<T>;
   const Slabs& slabs = task.slabs;
   constexpr int kBytes = AffineBlock<T, JOINT>::kBytes;
   const int bytes_of_term = slabs.padded * kSlots * int(sizeof(A));
-  task.stays = slabs.parts == 1 && fits_a_block_of<affine_tiles<T, JOINT, ENDS>>(
+  task.stays = slabs.parts == 1 && fits_a_block_of<affine_tiles<T, JOINT, FUSED>>(
                                        kBytes + task.term_count * bytes_of_term);
   const int bytes = kBytes + (task.stays ? task.term_count : 1) * bytes_of_term;
   const std::int64_t blocks =
       std::clamp(shared_memory_of_a_block() / (bytes + 4096), 1, 3) * multiprocessors();
   task.tiles = pieces<std::int64_t>(task.layout.samples, kAffineSamples<A>);
   task.stride = std::clamp<std::int64_t>(blocks / slabs.count, 1, task.tiles);
-  allow_shared_memory(operation, affine_tiles<T, JOINT, ENDS>, bytes);
-  affine_tiles<T, JOINT, ENDS>
+  allow_shared_memory(operation, affine_tiles<T, JOINT, FUSED>, bytes);
+  affine_tiles<T, JOINT, FUSED>
       <<<unsigned(slabs.count * task.stride), kAffineThreads, bytes, native(stream)>>>(task);
   check_launch(operation);
 }
@@ -38,15 +38,15 @@ void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
 template <typename T>
 void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
                 Accumulator<T> divisor, const Accumulator<T>* bias, Activations<T> output,
-                const Stream& stream, bool settled) {
+                const Stream& stream, bool inputs_ready) {
   require_countable(operation, output);
   if (output.channels == 0 || output.samples() == 0) return;
   AffineTask<T> task;
   task.slabs = Slabs::of(int(output.channels), int(output.group_size()), kPack);
   for (const AffineInput<T>& input : inputs)
     task.terms[task.term_count++] = {source(input.activations, task.slabs), input.matrix,
-                                     input.coefficient, input.center, input.spread};
-  task.settled = settled;
+                                     input.coefficient, input.center, input.covariance};
+  task.inputs_ready = inputs_ready;
   task.divisor = divisor;
   task.bias = bias;
   task.output = output.data;
@@ -61,7 +61,7 @@ void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
   if constexpr (sizeof(Accumulator<T>) == 4)
     if (run_on_full_slabs(operation, task, stream)) return;
   const bool joint = task.slabs.padded > kSlots / 2;
-  if (task.ends())
+  if (task.fused())
     joint ? launch<T, true, true>(operation, task, stream)
           : launch<T, false, true>(operation, task, stream);
   else
@@ -73,10 +73,7 @@ template <typename T>
 void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
             const Stream& stream) {
-  require_valid("keel::cuda::affine", "input", input);
-  require_same_shape("keel::cuda::affine", "output", input, output);
-  require_plain("keel::cuda::affine", "input", input);
-  require_per_group("keel::cuda::affine", "matrix", input, matrix);
+  check_affine("keel::cuda::affine", matrix, input, output);
   const std::array<AffineInput<T>, 1> inputs{{{input, matrix, Coefficient::plain, center}}};
   run_affine<T>("keel::cuda::affine", inputs, 1, bias, output, stream);
 }
@@ -109,15 +106,8 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Matrices<const Accumulator<T>> dL_dcovariance, const Accumulator<T>* dL_dmean,
                      Activations<const T> input, const Accumulator<T>* mean,
                      Activations<T> dL_dinput, const Stream& stream) {
-  require_valid("keel::cuda::affine_backward", "dL_doutput", dL_doutput);
-  require_same_shape("keel::cuda::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
-  require_plain("keel::cuda::affine_backward", "dL_dinput", dL_dinput);
-  require_per_group("keel::cuda::affine_backward", "matrix", dL_doutput, matrix);
-  if (dL_dcovariance) {
-    require_same_shape("keel::cuda::affine_backward", "input", dL_doutput, input);
-    require_plain("keel::cuda::affine_backward", "input", input);
-    require_per_group("keel::cuda::affine_backward", "dL_dcovariance", dL_doutput, dL_dcovariance);
-  }
+  check_affine_backward("keel::cuda::affine_backward", matrix, dL_doutput, dL_dcovariance, input,
+                        dL_dinput);
   const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, dL_doutput.samples()));
   const std::array<AffineInput<T>, 2> inputs{
       {{dL_doutput, matrix, Coefficient::transposed, nullptr},

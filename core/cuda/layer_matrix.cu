@@ -7,7 +7,7 @@
 #include "instantiate.h"
 #include "keel/eigh.h"
 #include "layer_matrix_rule.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::cuda {
 
@@ -16,7 +16,7 @@ namespace {
 using Kind = SpectralFunction::Kind;
 constexpr const char *kForward = "keel::layer_matrix", *kBackward = "keel::layer_matrix_backward";
 
-/// M = Cov + eps I, or D Cov D + eps I where the map standardises.
+/// M = Cov + eps I, or D Cov D + eps I if the map standardises.
 template <typename T>
 struct Prepare {
   Matrices<const T> covariance;
@@ -60,7 +60,7 @@ struct WhitenedRows {
   Matrices<T> result;
   __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
     const T length = std::sqrt(state.values[b * result.n + i]);
-    // Times a NaN length a bad group's rows stay NaN, dropped ones included.
+    // Multiplying by a NaN length keeps all rows of a bad group NaN, including the dropped ones.
     result[b][i * result.row_stride + j] =
         i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] / length
                           : T(0) * length;
@@ -79,7 +79,7 @@ struct ScaleRows {
   }
 };
 
-/// The map stage by stage, for what does not fit into one block: layer_matrix/fused.cuh.
+/// The map stage by stage, for matrices too large for the fused kernel (layer_matrix/fused.cuh).
 template <typename T>
 struct Forward {
   Matrices<const T> covariance;
@@ -116,7 +116,7 @@ struct Forward {
   }
 };
 
-/// dL_dscale of PCA denoising for one channel; dL_dM and the projector are symmetric.
+/// dL_dscale of PCA denoising for one channel. dL_dM and the projector are symmetric.
 template <typename T>
 struct ScaleGradient {
   Matrices<const T> covariance, dL_dlayer_matrix, projector, dL_dM;
@@ -137,7 +137,7 @@ struct ScaleGradient {
   }
 };
 
-/// From dL_dM and dL_dscale to dL_dcovariance, in place.
+/// Turns dL_dM into dL_dcovariance in place, given dL_dscale.
 template <typename T>
 struct BackThroughScale {
   Matrices<const T> covariance;
@@ -266,9 +266,7 @@ template <typename T>
 void weighted_layer_matrix(const LayerMap& map, Matrices<const T> covariance, const T* weight,
                            Matrices<T> result, Matrices<T> matrix, LayerMatrixState<T> state,
                            const Stream& stream) {
-  validate(map);
-  require_same_shape(kForward, "result", covariance, result);
-  require_same_shape(kForward, "state.vectors", covariance, state.vectors);
+  check_layer_matrix(kForward, map, covariance, result, state);
   const std::int64_t batch = covariance.batch, n = covariance.n;
   if (batch == 0) return;
   if (n == 0)
@@ -286,10 +284,7 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const T> covariance, LayerMatrixState<const T> state,
                            Matrices<const T> dL_dlayer_matrix, Matrices<T> dL_dcovariance,
                            const Stream& stream) {
-  validate(map);
-  validate(rule);
-  require_same_shape(kBackward, "dL_dlayer_matrix", covariance, dL_dlayer_matrix);
-  require_same_shape(kBackward, "dL_dcovariance", covariance, dL_dcovariance);
+  check_layer_matrix_backward(kBackward, map, rule, covariance, dL_dlayer_matrix, dL_dcovariance);
   std::visit(Backward<T>{rule, covariance, state, dL_dlayer_matrix, dL_dcovariance, stream}, map);
 }
 

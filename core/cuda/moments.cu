@@ -17,7 +17,7 @@
 namespace keel::cuda {
 namespace {
 
-/// Numbers of the main launch that depend on the sizes alone, and so does the order of every sum.
+/// Plans the main launch. It depends on the sizes only, so the order of every sum does too.
 template <typename T>
 void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
   using A = Accumulator<T>;
@@ -28,11 +28,12 @@ void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
   task.tiles = task.slabs.groups_per_slab * (same ? across * (across + 1) / 2 : across * across);
   task.teams = std::max(1, kMomentsThreads / task.tiles);
   const int most = same ? kMomentsSamples<A, true> : kMomentsSamples<A, false>;
-  // As many fours of rows for each team, if that leaves no more than an eighth of a tile empty.
+  // Give each team the same number of groups of four rows, if at most an eighth of a tile stays
+  // empty.
   const int even = most / 4 / task.teams * task.teams * 4 / 8 * 8;
   task.rows = even * 8 >= most * 7 ? even : most;
 
-  // A set of sums takes less than half the room of the samples that it sums up.
+  // A set of sums takes less than half the memory of the samples that it sums.
   const std::int64_t shortest = std::max(128, 4 * task.slabs.group_size);
   const std::int64_t blocks = kFixedMultiprocessors * blocks_at_once<A>(R);
   const std::int64_t chunks =
@@ -51,11 +52,11 @@ void launch(const char* operation, const MomentsTask<T>& task, const Stream& str
   check_launch(operation);
 }
 
-/// Sums over chunks of the samples and then over the chunks. `result` is made once it is known where the
-/// shift lies (null where there are no samples, or no shift is wanted).
+/// Sums over chunks of samples, then over the chunks. `make_result` is called with the address of
+/// the shift (null if there are no samples or no shift is wanted).
 template <typename T, int R, typename MakeResult>
 void run(const char* operation, const Activations<const T>& left, const Activations<const T>& right,
-         const Accumulator<T>* center, Matrices<const Accumulator<T>> spread, bool shifted,
+         const Accumulator<T>* center, Matrices<const Accumulator<T>> covariance, bool shifted,
          const MakeResult& make_result, const Stream& stream) {
   using A = Accumulator<T>;
   const int channels = int(left.channels), d = int(left.group_size());
@@ -68,7 +69,7 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   task.right = source(right, task.slabs);
   task.center = center;
   task.shift = shift;
-  task.spread = spread;
+  task.covariance = covariance;
   const bool same = shifted && task.slabs.parts == 1;
   bool full_slabs = false;
   if constexpr (sizeof(A) == 4) full_slabs = samples > 0 && plan_on_full_slabs(task, left, right);
@@ -87,37 +88,37 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   }
 
   const auto result = make_result(static_cast<const A*>(shift));
-  const auto again = [&] {
+  const auto overflow = [&] {
     if constexpr (sizeof(A) == 4)
-      return SumsAgain<T>{left.data,
-                          right.data,
-                          SampleLayout::of(left),
-                          shift,
-                          shifted ? static_cast<const A*>(shift) : center,
-                          left.gate};
+      return OverflowedSums<T>{left.data,
+                               right.data,
+                               SampleLayout::of(left),
+                               shift,
+                               shifted ? static_cast<const A*>(shift) : center,
+                               left.gate};
     else
-      return NothingAgain{};
+      return NoOverflow{};
   }();
   const std::int64_t entries = std::int64_t(channels) * d;
   const int shares = int(std::clamp<std::int64_t>(task.chunks, 1, kFinishShares));
   check(operation,
-        launch_early(add_sets<std::decay_t<decltype(result)>, std::decay_t<decltype(again)>>,
+        launch_early(add_sets<std::decay_t<decltype(result)>, std::decay_t<decltype(overflow)>>,
                      unsigned(pieces<std::int64_t>(entries, kFinishEntries)),
-                     dim3(kFinishEntries, unsigned(shares)), 0, native(stream), result, again,
+                     dim3(kFinishEntries, unsigned(shares)), 0, native(stream), result, overflow,
                      task.sets, task.set_size, int(task.chunks), channels, d));
 }
 
 template <typename T, typename MakeResult>
 void sum(const char* operation, const Activations<const T>& left, const Activations<const T>& right,
-         const Accumulator<T>* center, Matrices<const Accumulator<T>> spread, bool shifted,
+         const Accumulator<T>* center, Matrices<const Accumulator<T>> covariance, bool shifted,
          const MakeResult& make_result, const Stream& stream) {
   require_countable(operation, left);
   if (left.channels == 0) return;
-  // Eight rows and columns of float32 products fill a thread's registers, four of float64 do.
+  // A thread's registers hold 8 x 8 products in float32, or 4 x 4 in float64.
   if constexpr (sizeof(Accumulator<T>) == 4)
     if (left.group_size() > 4)
-      return run<T, 8>(operation, left, right, center, spread, shifted, make_result, stream);
-  run<T, 4>(operation, left, right, center, spread, shifted, make_result, stream);
+      return run<T, 8>(operation, left, right, center, covariance, shifted, make_result, stream);
+  run<T, 4>(operation, left, right, center, covariance, shifted, make_result, stream);
 }
 
 }  // namespace
@@ -154,9 +155,7 @@ template void moments_from_partial(const double*, const double*, double*, Matric
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Stream& stream) {
-  require_valid("keel::cuda::moments", "input", input);
-  require_plain("keel::cuda::moments", "input", input);
-  require_per_group("keel::cuda::moments", "covariance", input, covariance);
+  check_moments("keel::cuda::moments", input, covariance);
   const double count =
       input.samples() > 0 ? double(input.samples()) : std::numeric_limits<double>::quiet_NaN();
   sum<T>(
@@ -179,10 +178,7 @@ void cross_moments_about_mean(Activations<const T> left, Activations<const T> ri
                               const Accumulator<T>* mean, Matrices<const Accumulator<T>> covariance,
                               Accumulator<T>* sums, Matrices<Accumulator<T>> cross,
                               const Stream& stream) {
-  require_valid("keel::cuda::cross_moments", "left", left);
-  require_same_shape("keel::cuda::cross_moments", "right", left, right);
-  require_plain("keel::cuda::cross_moments", "right", right);
-  require_per_group("keel::cuda::cross_moments", "cross", left, cross);
+  check_cross_moments("keel::cuda::cross_moments", left, right, cross);
   sum<T>(
       "keel::cuda::cross_moments", left, right, mean, covariance, false,
       [&](const Accumulator<T>*) {

@@ -2,8 +2,8 @@
 
 namespace keel::cuda {
 
-/// Neighbours in memory that are read or written at once. The memory is aligned to them, to 16 bytes where they
-/// take more.
+/// COUNT adjacent elements that are read or written at once. Aligned to their total size, but to at
+/// most 16 bytes.
 template <typename T, int COUNT = 4>
 struct alignas(sizeof(T) * COUNT < 16 ? sizeof(T) * COUNT : 16) Pack {
   T at[COUNT];

@@ -7,7 +7,8 @@
 namespace keel::cuda {
 namespace {
 
-/// The shapes of a kernel: as given, and of the matrix or its transpose, which is not wider than tall.
+/// The shape of a kernel's matrices, and that of the matrix or its transpose, whichever is not
+/// wide.
 template <int ROWS, int COLUMNS>
 struct Shape {
   static constexpr bool kWide = ROWS < COLUMNS;
@@ -71,7 +72,8 @@ __global__ void __launch_bounds__(tiny::kThreads)
     polar_from_factors_kernel(Rectangles<const T> result, PolarFactors<const T> factors,
                               Rectangles<const T> dL_dresult, Rectangles<T> dL_dmatrix) {
   constexpr int kNarrow = Shape<ROWS, COLUMNS>::kNarrow;
-  // Four doubles each way leave no room in 48 KB for all: then each thread reads its gradient by itself.
+  // For 4 x 4 doubles 48 KB are not enough for all tiles: each thread then reads its gradient
+  // itself.
   constexpr bool kRoom = ROWS * COLUMNS * sizeof(T) < 128;
   __shared__ tiny::Tile<T, ROWS, COLUMNS> factor;
   __shared__ tiny::Tile<T, kRoom ? ROWS : 1, kRoom ? COLUMNS : 1> gradient;
@@ -134,8 +136,7 @@ template <typename T>
 void polar_backward(Rectangles<const T> matrices, Rectangles<const T> dL_dresult, PolarKind kind,
                     Rectangles<T> dL_dmatrix, const Stream& stream) {
   constexpr const char* kName = "keel::cuda::polar_backward";
-  require_polar_shapes(kName, "dL_dresult", matrices, kind, dL_dresult);
-  require_polar_shapes(kName, "dL_dmatrix", matrices, kind, dL_dmatrix);
+  check_polar_backward(kName, matrices, kind, dL_dresult, dL_dmatrix);
   by_shape(kName, matrices, [&](auto rows, auto columns) {
     tiny::launch(kName, polar_backward_kernel<T, decltype(rows)::value, decltype(columns)::value>,
                  matrices.batch, stream, matrices, dL_dresult, kind, dL_dmatrix);
@@ -147,8 +148,7 @@ void polar_backward_from_factors(Rectangles<const T> result, PolarFactors<const 
                                  Rectangles<const T> dL_dresult, Rectangles<T> dL_dmatrix,
                                  const Stream& stream) {
   constexpr const char* kName = "keel::cuda::polar_backward_from_factors";
-  require_polar_shapes(kName, "dL_dresult", result, PolarKind::orthogonal, dL_dresult);
-  require_polar_shapes(kName, "dL_dmatrix", result, PolarKind::orthogonal, dL_dmatrix);
+  check_polar_backward(kName, result, PolarKind::orthogonal, dL_dresult, dL_dmatrix);
   require_polar_factors(kName, result, factors);
   by_shape(kName, result, [&](auto rows, auto columns) {
     tiny::launch(kName,

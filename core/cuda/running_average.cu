@@ -16,14 +16,15 @@ __device__ void move(T share, T& old, T now) {
   old = mixed(share, old, now);
 }
 
-/// Number k of the covariance's diagonal, all groups' in a row.
+/// Element k of the diagonals of all groups, one after another.
 template <typename T>
 __device__ T variance_of(const Matrices<const T>& covariance, unsigned k) {
   const unsigned d = unsigned(covariance.n), i = k % d;
   return covariance[k / d][i * (covariance.row_stride + 1)];
 }
 
-/// What a thread has read of the batch's matrix and of the running one, so that both ways are gone at once.
+/// Entries of the batch's and the running matrix that a thread loads up front, so that both
+/// latencies overlap.
 constexpr int kHeld = 4;
 
 template <typename T>
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 4
   for (unsigned k = threadIdx.x + kHeld * kThreads; k < entries; k += kThreads)
     finite &= bool(isfinite(now_at(k)));
-  if (!__syncthreads_and(finite)) return;  // all have read the count as well
+  if (!__syncthreads_and(finite)) return;  // all threads have also read the batch count by now
 
   if (threadIdx.x == 0) *running.batches = batches;
   const T share = average ? T(1) / T(batches) : momentum;

@@ -6,7 +6,7 @@
 #include "cuda/spectral/second.cuh"
 #include "cuda/spectral/tiny.cuh"
 #include "instantiate.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::cuda {
 
@@ -103,9 +103,7 @@ void large_backward(const BackwardArguments<T>& a, const Stream& stream) {
 template <typename T>
 void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
                    Matrices<const T> vectors, std::int64_t* rank, const Stream& stream) {
-  validate(policy);
-  if (std::holds_alternative<Algorithm1>(policy))
-    require_same_shape(kSpectralRank, "matrices", vectors, matrices);
+  check_spectral_rank(kSpectralRank, policy, matrices, vectors);
   if (vectors.batch == 0) return;
   const PlainRankPolicy by = plain(policy);
   if (!by.by_rayleigh || vectors.n == 0)
@@ -143,9 +141,7 @@ template <typename T>
 void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
                        Matrices<const T> vectors, const std::int64_t* rank,
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix, const Stream& stream) {
-  validate(rule);
-  require_same_shape(kBackward, "dL_dresult", vectors, dL_dresult);
-  require_same_shape(kBackward, "dL_dmatrix", vectors, dL_dmatrix);
+  check_spectral_backward(kBackward, rule, vectors, dL_dresult, dL_dmatrix);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const BackwardArguments<T> arguments{SpectralMap<T>(function),
                                        device_rule<T>(rule, vectors.n),
@@ -172,10 +168,8 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
                               Matrices<const T> vectors, Matrices<const T> dL_dresult,
                               Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
                               Matrices<T> dL2_dmatrix, const Stream& stream) {
-  require_same_shape(kSpectralSecond, "dL_dresult", vectors, dL_dresult);
-  require_same_shape(kSpectralSecond, "dL2_ddL_dmatrix", vectors, dL2_ddL_dmatrix);
-  require_same_shape(kSpectralSecond, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
-  require_same_shape(kSpectralSecond, "dL2_dmatrix", vectors, dL2_dmatrix);
+  check_spectral_second_backward(kSpectralSecond, vectors, dL_dresult, dL2_ddL_dmatrix,
+                                 dL2_ddL_dresult, dL2_dmatrix);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const SecondArguments<T> arguments{SpectralMap<T>(function),
                                      device_rule<T>(SpectralRule(Exact{}), vectors.n),

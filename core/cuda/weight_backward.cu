@@ -9,8 +9,9 @@ namespace {
 
 constexpr int kTile = 32, kWarps = 8;
 
-/// Block (group, tile): the rows of the tile for dL_dweight and dL_dlayer_matrix, a warp a row; its columns
-/// for dL_dmean, a lane a column, the rows dealt out to the warps and summed in their order.
+/// One block per group and tile. Each warp computes a row of the tile for dL_dweight and
+/// dL_dlayer_matrix. For dL_dmean each lane computes a column. Its rows are distributed over the
+/// warps, whose sums are added in a fixed order.
 template <typename T>
 __global__ void weight_backward_kernel(const T* weight, Matrices<const T> layer_matrix,
                                        const T* sum, Matrices<const T> cross, T* dL_dweight,

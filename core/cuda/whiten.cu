@@ -28,9 +28,9 @@ void apply(const char* operation, const LayerMap& map, Activations<const T> inpu
                        input, output, stream);
 }
 
-/// What apply_backward needs besides.
+/// The size of apply_backward's scratch memory.
 template <typename T>
-std::int64_t room_of_backward(const Activations<const T>& input) {
+std::int64_t backward_scratch_size(const Activations<const T>& input) {
   return input.channels * (1 + 2 * input.group_size());
 }
 
@@ -56,7 +56,7 @@ void apply_backward(const char* operation, const LayerMap& map, const SpectralRu
                                 state.covariance, dL_dinput, stream);
 }
 
-/// to <- from samples / count.
+/// to = from * samples / count.
 template <typename A>
 __global__ void take_share(const A* from, std::int64_t size, double samples, const double* count,
                            A* to) {
@@ -97,7 +97,7 @@ void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<
   constexpr const char* kOperation = "keel::cuda::whiten_backward";
   check_whiten_backward(kOperation, dL_doutput, input, state);
   const std::int64_t entries = input.channels * input.group_size();
-  Scratch<A> memory(kOperation, stream, entries + room_of_backward(input));
+  Scratch<A> memory(kOperation, stream, entries + backward_scratch_size(input));
   A* const cross = memory;
   cross_moments_about_mean<T>(dL_doutput, input, state.mean, state.covariance, dL_dbias,
                               contiguous<A>(cross, input.groups, input.group_size()), stream);
@@ -133,11 +133,12 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
   constexpr const char* kOperation = "keel::cuda::whiten_backward_apply";
   check_whiten_backward(kOperation, dL_doutput, input, state);
   const std::int64_t channels = input.channels, size = channels * (1 + input.group_size());
-  // The sums, the weights' gradient, which is that of all processes and nobody's, and the rest.
-  Scratch<A> memory(kOperation, stream, size + channels + room_of_backward(input));
+  // The sums, the gradient of the weight over all processes (not used), and the scratch memory.
+  Scratch<A> memory(kOperation, stream, size + channels + backward_scratch_size(input));
   A *const own = memory, *const dL_dweight = own + size;
-  // affine_backward divides by the samples it is given, and it should be those of all. This comes first
-  // because what follows asks for a kernel that is younger than the state.
+  // affine_backward divides by its own number of samples, but must divide by that of all processes.
+  // This launch comes first because apply_backward requires that the last kernel on the stream is
+  // newer than the state.
   constexpr std::int64_t kThreads = 128;
   if (size > 0) {
     take_share<A><<<unsigned((size + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(

@@ -7,10 +7,7 @@ namespace keel::reference {
 
 void affine(Matrices<const double> matrix, const double* center, const double* bias,
             Activations<const double> input, Activations<double> output) {
-  require_valid("keel::reference::affine", "input", input);
-  require_same_shape("keel::reference::affine", "output", input, output);
-  require_plain("keel::reference::affine", "input", input);
-  require_per_group("keel::reference::affine", "matrix", input, matrix);
+  check_affine("keel::reference::affine", matrix, input, output);
   const std::int64_t d = input.group_size();
   for (std::int64_t k = 0; k < input.samples(); ++k)
     for (std::int64_t c = 0; c < input.channels; ++c) {
@@ -30,16 +27,8 @@ void affine_backward(Matrices<const double> matrix, Activations<const double> dL
                      Matrices<const double> dL_dcovariance, const double* dL_dmean,
                      Activations<const double> input, const double* mean,
                      Activations<double> dL_dinput) {
-  require_valid("keel::reference::affine_backward", "dL_doutput", dL_doutput);
-  require_same_shape("keel::reference::affine_backward", "dL_dinput", dL_doutput, dL_dinput);
-  require_plain("keel::reference::affine_backward", "dL_dinput", dL_dinput);
-  require_per_group("keel::reference::affine_backward", "matrix", dL_doutput, matrix);
-  if (dL_dcovariance) {
-    require_same_shape("keel::reference::affine_backward", "input", dL_doutput, input);
-    require_plain("keel::reference::affine_backward", "input", input);
-    require_per_group("keel::reference::affine_backward", "dL_dcovariance", dL_doutput,
-                      dL_dcovariance);
-  }
+  check_affine_backward("keel::reference::affine_backward", matrix, dL_doutput, dL_dcovariance,
+                        input, dL_dinput);
   const std::int64_t d = dL_doutput.group_size();
   const double m = double(dL_doutput.samples());
   for (std::int64_t k = 0; k < dL_doutput.samples(); ++k)

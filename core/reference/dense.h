@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrices as the formulas write them: one n x n matrix, float64, products by the definition.
+// A dense n x n matrix in float64, so that the code reads like the formulas.
 
 #include <cstdint>
 #include <vector>
@@ -28,6 +28,14 @@ inline Dense load(Matrices<const double> matrices, std::int64_t b) {
   return loaded;
 }
 
+/// The symmetric matrix whose lower triangle is given.
+inline Dense load_lower(Matrices<const double> matrices, std::int64_t b) {
+  Dense loaded = load(matrices, b);
+  for (std::int64_t i = 0; i < loaded.n; ++i)
+    for (std::int64_t j = 0; j < i; ++j) loaded(j, i) = loaded(i, j);
+  return loaded;
+}
+
 inline Dense transpose(const Dense& a) {
   Dense t(a.n);
   for (std::int64_t i = 0; i < a.n; ++i)
@@ -50,7 +58,7 @@ inline Dense symmetric_part(const Dense& a) {
   return s;
 }
 
-/// Writes the symmetric part: what is stored is a symmetric matrix to the last bit.
+/// Stores the symmetric part, so that the result is symmetric to the last bit.
 inline void store_symmetric(const Dense& a, Matrices<double> matrices, std::int64_t b) {
   const Dense s = symmetric_part(a);
   for (std::int64_t i = 0; i < a.n; ++i)

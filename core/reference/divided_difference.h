@@ -1,7 +1,7 @@
 #pragma once
 
-// Divided differences of any order by their definition, in extended precision: the recursive
-// quotient while the points are apart, the Taylor series about their mean once they are close.
+// Divided differences of any order, in extended precision: the recursive definition while the
+// points are apart, the Taylor series about their mean once they are close.
 
 #include <algorithm>
 #include <cmath>
@@ -40,8 +40,8 @@ inline Real taylor_coefficient(const SpectralFunction& function, int k, Real x) 
   return 0;
 }
 
-/// f[points], points in descending order and in the domain of f. Two or more zeros where f has no
-/// derivative give 0 by convention.
+/// f[points] for points in descending order and in the domain of f. 0 by convention if two or more
+/// points are zeros at which f has no derivative.
 inline Real divided_difference(const SpectralFunction& function, const std::vector<Real>& points) {
   const int order = int(points.size()) - 1;
   if (order == 0) return taylor_coefficient(function, 0, points[0]);

@@ -24,12 +24,13 @@ struct Jacobi {
 
   double& at(std::int64_t i, std::int64_t j) { return a[std::size_t(i * n + j)]; }
 
-  /// Turns the plane (p, q) so that a_pq becomes zero.
+  /// Rotates in the plane (p, q) so that a_pq becomes zero.
   void rotate(std::int64_t p, std::int64_t q) {
     const double theta = (at(q, q) - at(p, p)) / (2 * at(p, q));
     const double t = std::copysign(1.0, theta) / (std::abs(theta) + std::sqrt(theta * theta + 1));
     const double c = 1 / std::sqrt(t * t + 1), s = t * c, half = s / (1 + c);
-    // Old value plus a correction of the angle's size: small rotations make small rounding errors.
+    // Old value plus a correction as small as the angle: small rotations make small rounding
+    // errors.
     const auto turn = [=](double& x, double& y) {
       const double old = x;
       x -= s * (y + half * x);

@@ -7,7 +7,7 @@
 #include "dense.h"
 #include "keel/eigh.h"
 #include "layer_matrix_rule.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::reference {
 
@@ -15,20 +15,13 @@ namespace {
 
 using Kind = SpectralFunction::Kind;
 
-Dense symmetric_from_lower(Matrices<const double> matrices, std::int64_t b) {
-  Dense full = load(matrices, b);
-  for (std::int64_t i = 0; i < full.n; ++i)
-    for (std::int64_t j = 0; j < i; ++j) full(j, i) = full(i, j);
-  return full;
-}
-
 Dense diagonal(const std::vector<double>& entries) {
   Dense d(std::int64_t(entries.size()));
   for (std::int64_t i = 0; i < d.n; ++i) d(i, i) = entries[std::size_t(i)];
   return d;
 }
 
-/// D of PCA denoising, the identity for the maps that do not standardise.
+/// D of PCA denoising. The identity for the maps that do not standardise.
 std::vector<double> standard(const PcaDenoising& map, const Dense& covariance) {
   std::vector<double> scale;
   for (std::int64_t i = 0; i < covariance.n; ++i)
@@ -64,7 +57,7 @@ struct Decomposition {
                       view(dL_dmatrix));
     return dL_dmatrix;
   }
-  /// 1 / sqrt(value) of kept eigenvalues, 0 of dropped ones.
+  /// 1 / sqrt(value) of the kept eigenvalues, 0 for the dropped ones.
   Dense inverse_lengths() const {
     std::vector<double> lengths;
     for (std::int64_t i = 0; i < vectors.n; ++i)
@@ -122,13 +115,12 @@ Dense gradient_of(const PcaWhitening&, const SpectralRule& rule, const Decomposi
 
 void layer_matrix(const LayerMap& map, Matrices<const double> covariance, Matrices<double> result,
                   LayerMatrixState<double> state) {
-  validate(map);
-  require_same_shape("keel::reference::layer_matrix", "result", covariance, result);
+  check_layer_matrix("keel::reference::layer_matrix", map, covariance, result, state);
   const std::int64_t n = covariance.n;
   for (std::int64_t b = 0; b < covariance.batch; ++b)
     std::visit(
         [&](const auto& m) {
-          const Dense full = symmetric_from_lower(covariance, b), D = diagonal(standard(m, full));
+          const Dense full = load_lower(covariance, b), D = diagonal(standard(m, full));
           Dense M = D * full * D;
           for (std::int64_t i = 0; i < n; ++i) M(i, i) += m.eps;
           Decomposition e{std::vector<double>(std::size_t(n)), Dense(n), 0};
@@ -147,15 +139,13 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const double> covariance, LayerMatrixState<const double> state,
                            Matrices<const double> dL_dlayer_matrix,
                            Matrices<double> dL_dcovariance) {
-  validate(map);
-  validate(rule);
-  require_same_shape("keel::reference::layer_matrix_backward", "dL_dlayer_matrix", covariance,
-                     dL_dlayer_matrix);
+  check_layer_matrix_backward("keel::reference::layer_matrix_backward", map, rule, covariance,
+                              dL_dlayer_matrix, dL_dcovariance);
   const std::int64_t n = covariance.n;
   for (std::int64_t b = 0; b < covariance.batch; ++b) {
     const Decomposition e{
         {state.values + b * n, state.values + (b + 1) * n}, load(state.vectors, b), state.rank[b]};
-    const Dense full = symmetric_from_lower(covariance, b), dS = load(dL_dlayer_matrix, b);
+    const Dense full = load_lower(covariance, b), dS = load(dL_dlayer_matrix, b);
     store_symmetric(
         std::visit([&](const auto& m) { return gradient_of(m, rule, e, full, dS); }, map),
         dL_dcovariance, b);

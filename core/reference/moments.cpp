@@ -9,9 +9,7 @@
 namespace keel::reference {
 
 void moments(Activations<const double> input, double* mean, Matrices<double> covariance) {
-  require_valid("keel::reference::moments", "input", input);
-  require_plain("keel::reference::moments", "input", input);
-  require_per_group("keel::reference::moments", "covariance", input, covariance);
+  check_moments("keel::reference::moments", input, covariance);
   const std::int64_t m = input.samples(), d = input.group_size();
   const double count = m > 0 ? double(m) : std::numeric_limits<double>::quiet_NaN();
   const auto x = [&](std::int64_t sample, std::int64_t channel) {
@@ -35,10 +33,7 @@ void moments(Activations<const double> input, double* mean, Matrices<double> cov
 
 void cross_moments(Activations<const double> left, Activations<const double> right,
                    const double* center, double* sum, Matrices<double> cross) {
-  require_valid("keel::reference::cross_moments", "left", left);
-  require_same_shape("keel::reference::cross_moments", "right", left, right);
-  require_plain("keel::reference::cross_moments", "right", right);
-  require_per_group("keel::reference::cross_moments", "cross", left, cross);
+  check_cross_moments("keel::reference::cross_moments", left, right, cross);
   const std::int64_t m = left.samples(), d = left.group_size();
   for (std::int64_t c = 0; c < left.channels; ++c) {
     const std::int64_t group = c / d;

@@ -19,11 +19,6 @@ DensePolar<double> factors_of(Rectangles<const double> matrices, std::int64_t in
   return {m, n, kind, values.data(), left.data(), right.data()};
 }
 
-void put(const std::vector<double>& from, Rectangles<double> to, std::int64_t index) {
-  for (std::int64_t i = 0; i < to.rows; ++i)
-    std::copy_n(from.data() + i * to.columns, to.columns, to[index] + i * to.row_stride);
-}
-
 }  // namespace
 
 void polar(Rectangles<const double> matrices, PolarKind kind, Rectangles<double> result,
@@ -34,7 +29,7 @@ void polar(Rectangles<const double> matrices, PolarKind kind, Rectangles<double>
     const DensePolar<double> one = factors_of(matrices, b, kind);
     std::vector<double> product(std::size_t(matrices.rows * matrices.columns));
     one.multiply(product);
-    put(product, result, b);
+    store_packed(product, result, b);
     if (margin != nullptr) margin[b] = one.margin(kind);
     if (factors) one.give(factors.values + b * one.k, factors.right[b], factors.right.row_stride);
   }
@@ -42,16 +37,11 @@ void polar(Rectangles<const double> matrices, PolarKind kind, Rectangles<double>
 
 void polar_backward(Rectangles<const double> matrices, Rectangles<const double> dL_dresult,
                     PolarKind kind, Rectangles<double> dL_dmatrix) {
-  require_polar_shapes("keel::reference::polar_backward", "dL_dresult", matrices, kind, dL_dresult);
-  require_polar_shapes("keel::reference::polar_backward", "dL_dmatrix", matrices, kind, dL_dmatrix);
+  check_polar_backward("keel::reference::polar_backward", matrices, kind, dL_dresult, dL_dmatrix);
   for (std::int64_t b = 0; b < matrices.batch; ++b) {
-    std::vector<double> g;
-    for (std::int64_t i = 0; i < matrices.rows; ++i) {
-      const double* const row = dL_dresult[b] + i * dL_dresult.row_stride;
-      g.insert(g.end(), row, row + matrices.columns);
-    }
+    std::vector<double> g = load_packed(dL_dresult, b);
     factors_of(matrices, b, kind).backward(g);
-    put(g, dL_dmatrix, b);
+    store_packed(g, dL_dmatrix, b);
   }
 }
 

@@ -8,7 +8,7 @@
 #include "divided_difference.h"
 #include "eigenvalue_noise.h"
 #include "pair_weight.h"
-#include "shape.h"
+#include "spectral_check.h"
 
 namespace keel::reference {
 
@@ -73,7 +73,7 @@ struct Kernel {
   double operator()(const Exact& rule) const {
     if (std::int64_t(i) >= s.rank) return 0;
     if (std::int64_t(j) < s.rank) return double(divided_difference(function, {s.x[i], s.x[j]}));
-    // (f_i - 0) / (l_i - l_j), the quotient being the series in follower over leader.
+    // (f_i - 0) / (l_i - l_j), with the quotient as a series in follower / leader.
     return 2 * pair_weight<double>(Taylor{rule.terms}, s.n)(s.largest, s.l[i], s.l[j], 0, s.f[i]);
   }
 
@@ -155,29 +155,20 @@ std::int64_t rank_of(const Algorithm1& policy, std::int64_t n, const double* val
   return n;
 }
 
-Dense from_lower(Matrices<const double> matrices, std::int64_t b) {
-  Dense loaded = load(matrices, b);
-  for (std::int64_t i = 0; i < loaded.n; ++i)
-    for (std::int64_t j = 0; j < i; ++j) loaded(j, i) = loaded(i, j);
-  return loaded;
-}
-
 }  // namespace
 
 void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
                    Matrices<const double> vectors, std::int64_t* rank) {
-  validate(policy);
+  check_spectral_rank("keel::reference::spectral_rank", policy, matrices, vectors);
   const std::int64_t n = vectors.n;
   const bool needs_matrix = std::holds_alternative<Algorithm1>(policy);
-  if (needs_matrix)
-    require_same_shape("keel::reference::spectral_rank", "matrices", vectors, matrices);
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const double* l = values + b * n;
     if (std::any_of(l, l + n, [](double x) { return std::isnan(x); })) {
       rank[b] = std::min<std::int64_t>(1, n);
       continue;
     }
-    const Dense M = needs_matrix ? from_lower(matrices, b) : Dense(0);
+    const Dense M = needs_matrix ? load_lower(matrices, b) : Dense(0);
     const Dense V = needs_matrix ? load(vectors, b) : Dense(0);
     const std::int64_t kept =
         std::visit([&](const auto& p) { return rank_of(p, n, l, &M, &V); }, policy);
@@ -202,9 +193,8 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        const double* values, Matrices<const double> vectors,
                        const std::int64_t* rank, Matrices<const double> dL_dresult,
                        Matrices<double> dL_dmatrix) {
-  validate(rule);
-  require_same_shape("keel::reference::spectral_backward", "dL_dresult", vectors, dL_dresult);
-  require_same_shape("keel::reference::spectral_backward", "dL_dmatrix", vectors, dL_dmatrix);
+  check_spectral_backward("keel::reference::spectral_backward", rule, vectors, dL_dresult,
+                          dL_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, rank[b]);
@@ -223,11 +213,8 @@ void spectral_second_backward(const SpectralFunction& function, const double* va
                               Matrices<const double> vectors, Matrices<const double> dL_dresult,
                               Matrices<const double> dL2_ddL_dmatrix,
                               Matrices<double> dL2_ddL_dresult, Matrices<double> dL2_dmatrix) {
-  const char* operation = "keel::reference::spectral_second_backward";
-  require_same_shape(operation, "dL_dresult", vectors, dL_dresult);
-  require_same_shape(operation, "dL2_ddL_dmatrix", vectors, dL2_ddL_dmatrix);
-  require_same_shape(operation, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
-  require_same_shape(operation, "dL2_dmatrix", vectors, dL2_dmatrix);
+  check_spectral_second_backward("keel::reference::spectral_second_backward", vectors, dL_dresult,
+                                 dL2_ddL_dmatrix, dL2_ddL_dresult, dL2_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, n);

@@ -15,7 +15,8 @@ namespace {
 using Wide = long double;
 constexpr int kMostSweeps = 60;  // about ten suffice in practice
 
-/// The columns of a matrix that is not wider than tall, turned until they are orthogonal, and the turns.
+/// One-sided Jacobi: `columns` of a matrix with m >= n, rotated until they are orthogonal, and the
+/// accumulated rotations.
 struct OneSided {
   std::int64_t m, n;
   std::vector<std::vector<Wide>> columns, turns;
@@ -38,7 +39,7 @@ struct OneSided {
         (*both)[p][i] = c * x - s * y;
         (*both)[q][i] = s * x + c * y;
       }
-    // What is left of a cancellation is rounding: to turn that would go on for ever.
+    // After cancellation only rounding noise is left. Rotating it would never converge.
     for (const auto& [which, before] : {std::pair(p, a), std::pair(q, b)})
       if (dot(columns[which], columns[which]) < 16 * epsilon * epsilon * before)
         std::fill(columns[which].begin(), columns[which].end(), Wide(0));
@@ -56,7 +57,7 @@ struct OneSided {
 void svd_one(std::int64_t rows, std::int64_t columns, const double* matrix, std::int64_t row_stride,
              double* values, double* left, std::int64_t left_stride, double* right,
              std::int64_t right_stride) {
-  // Of a wide matrix the transpose: `u` and `v` are then V and U.
+  // For a wide matrix, decompose the transpose: `u` and `v` are then V and U.
   const bool wide = rows < columns;
   const std::int64_t m = wide ? columns : rows, n = wide ? rows : columns;
   OneSided jacobi{m, n, {}, {}};

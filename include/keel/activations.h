@@ -1,6 +1,6 @@
 #pragma once
 
-// What the layers' stages read and write: (N, C, *) activations, plainly described.
+// Views of (N, C, *) activations, which the layers' stages read and write.
 
 #include <cstdint>
 
@@ -16,11 +16,11 @@ struct BFloat16 {
 };
 float to_float(Half x);
 float to_float(BFloat16 x);
-/// Rounded to the nearest, ties to even.
+/// Rounds to nearest, ties to even.
 Half to_half(float x);
 BFloat16 to_bfloat16(float x);
 
-/// The type that elements of type T are summed in, and that means, matrices and shifts have.
+/// The type in which elements of type T are summed. Means, matrices and shifts have this type too.
 template <typename T>
 struct AccumulatorOf {
   using type = float;
@@ -39,9 +39,10 @@ enum class Order {
   channels_last,  ///< in memory (N, S, C)
 };
 
-/// Activations of shape (N, C, *) without gaps, S = prod(*). The samples are the N * S columns of
-/// C channels; the channels fall into `groups` runs of group_size() that are treated apart. A view:
-/// it owns nothing. T is float, double, Half or BFloat16.
+/// Activations of shape (N, C, *), densely packed, with S = prod(*). A sample is one of the N * S
+/// columns of C channels. The channels form `groups` consecutive groups of group_size() channels
+/// each; groups are independent of each other. This is a view: it owns nothing. T is float, double,
+/// Half or BFloat16.
 template <typename T>
 struct Activations {
   T* data = nullptr;
@@ -50,13 +51,15 @@ struct Activations {
   std::int64_t positions = 1;  ///< S
   std::int64_t groups = 1;     ///< divides C
   Order order = Order::contiguous;
-  /// Numbers of the same shape and order: where one of them is zero or less, what is read here is zero. What ReLU
-  /// wrote is the gate of its own gradient. Null: no gate. For stages that say they take one.
+  /// If not null: an array of the same shape and order. Where it is zero or negative, the element
+  /// of `data` is read as zero. ReLU's output is the gate of its own gradient. Only for stages
+  /// whose contract allows a gate.
   const T* gate = nullptr;
-  /// Numbers of the same shape and order that are added to what is written here. Null: none. For stages that say they
-  /// do it.
+  /// If not null: an array of the same shape and order that is added to what is written to `data`.
+  /// Only for stages whose contract allows a residual.
   const T* residual = nullptr;
-  /// What is written here is max(0, it), the residual added, and NaN is NaN. For stages that say they do it.
+  /// Whether to write max(0, x) instead of x, after adding the residual. NaN stays NaN. Only for
+  /// stages whose contract allows it.
   bool rectified = false;
 
   std::int64_t samples() const { return batch * positions; }
@@ -70,19 +73,19 @@ struct Activations {
     return {data, batch, channels, positions, groups, order, gate, residual, rectified};
   }
 
-  /// The same numbers behind a gate.
+  /// A copy of this view with the gate `by`.
   Activations gated(const T* by) const {
     Activations result = *this;
     result.gate = by;
     return result;
   }
-  /// The same place, for what is written and these.
+  /// A copy of this view with the residual `these`.
   Activations plus(const T* these) const {
     Activations result = *this;
     result.residual = these;
     return result;
   }
-  /// The same place, for max(0, what is written).
+  /// A copy of this view that applies ReLU to what is written.
   Activations with_relu(bool on = true) const {
     Activations result = *this;
     result.rectified = on;

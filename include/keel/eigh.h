@@ -10,8 +10,8 @@
 
 namespace keel {
 
-/// Whether the smallest or the largest eigenvalue comes first. torch, NumPy and LAPACK use ascending order; rank
-/// policies (spectral.h) need descending.
+/// Whether the smallest or the largest eigenvalue comes first. torch, NumPy and LAPACK use
+/// ascending order. Rank policies (spectral.h) need descending order.
 enum class EighOrder : std::uint8_t { ascending, descending };
 
 enum class EighStatus : std::uint8_t {
@@ -23,55 +23,66 @@ enum class EighStatus : std::uint8_t {
 
 /// Batched symmetric eigendecomposition M = V diag(values) V^T. The contract, for every backend:
 ///
-/// - Reads the lower triangle (diagonal included) and nothing above it.
-/// - `values` holds batch x n numbers in the order asked for; column i of `vectors` belongs to
-///   values[i]. One order is the other read backwards, to the last bit.
-/// - Vectors are orthonormal. In each, the entry of largest magnitude (the first such one) is
-///   positive.
+/// - Only the lower triangle and the diagonal are read.
+/// - `values` holds batch x n numbers in the requested order. Column i of `vectors` belongs to
+///   values[i]. One order is the exact reverse of the other, to the last bit.
+/// - The vectors are orthonormal. In each, the entry of largest magnitude (the first one, if
+///   several tie) is positive.
 /// - `status`, if not null, receives one entry per matrix.
-/// - A matrix with NaN or infinity in its lower triangle gives NaN, and no other matrix is
+/// - A matrix with NaN or infinity in its lower triangle gives NaN. Other matrices are not
 ///   affected.
-/// - Every finite matrix is solved: iterations are bounded, and a Jacobi solver takes over at the limit.
-///   (Not where cuSOLVER solves, see cuda::eigh.)
-/// - If all entries of a row beside the diagonal are exactly zero (a dead channel), the diagonal entry is an
-///   eigenvalue to the last bit, and its vector is a unit vector. (Where cuSOLVER solves, to rounding;
-///   on CUDA an entry under 2^-126 of the largest, in float64 2^-1022, may become 0.)
-/// - Errors of values are relative to the largest magnitude in the matrix, so small eigenvalues may lose all
-///   digits. The exception is a matrix that falls into parts with only exact zeros between them, in any order
-///   of the rows. Then errors are relative to the part's own largest, as if it were solved alone, and vectors
-///   are zero outside their part. (On CUDA this holds where one launch solves; beyond that only for parts of
-///   one row, the dead channel above.)
-/// - Scale-free: matrices are scaled by a power of two to unit size and scaled back.
-/// - A matrix's result does not depend on its batch-mates, its place in the batch or the
-///   executor, to the last bit. Another batch size may select another kernel: then results agree
-///   to rounding.
+/// - Every finite matrix is solved: iterations are bounded, and a Jacobi solver takes over at the
+///   limit. (This does not hold for cuSOLVER, see cuda::eigh.)
+/// - If all off-diagonal entries of a row are exactly zero (a dead channel), its diagonal entry is
+///   an eigenvalue to the last bit, and the eigenvector is a unit vector. (cuSOLVER: to rounding.
+///   On CUDA an entry below 2^-126 of the largest, in float64 2^-1022, may become 0.)
+/// - Errors of the values are relative to the largest magnitude in the matrix, so small eigenvalues
+///   may lose all digits. The exception is a matrix that some permutation makes block diagonal,
+///   with exact zeros outside the blocks. Then errors are relative to the block's own largest
+///   magnitude, as if it were solved alone, and vectors are zero outside their block. (On CUDA this
+///   holds where a single launch solves the batch. Beyond that it holds only for blocks of one row,
+///   the dead channels above.)
+/// - Scale-free: each matrix is scaled to unit size by a power of two, and the values are scaled
+///   back.
+/// - The result of a matrix does not depend on the other matrices, its position in the batch or the
+///   executor, to the last bit. Another batch size may select another kernel. Then results agree to
+///   rounding.
 /// - n = 0 and batch = 0 are valid. `vectors` must not overlap `matrices`.
 /// - Temporary memory is O(threads * n^2).
 namespace reference {
-/// Cyclic two-sided Jacobi in float64: slow, plain, and what the others are tested against.
+/// Cyclic two-sided Jacobi in float64. Slow and plain: the other backends are tested against it.
 void eigh(Matrices<const double> matrices, double* values, Matrices<double> vectors,
           EighOrder order, EighStatus* status = nullptr);
 }  // namespace reference
 
 namespace cpu {
-/// Householder tridiagonalisation and implicit QL, one matrix per SIMD lane for batches; from n = 96 on by
-/// panels, divide and conquer and products of matrices. Of fewer than eight matrices with n >= 384, and of one with
-/// n >= 192, each is spread over the executor; otherwise a matrix, or a pack of them, is one thread's.
-/// T is float or double.
+/// Householder tridiagonalisation and implicit QL; batches are solved with one matrix per SIMD
+/// lane. From n = 96 on: blocked reduction, divide and conquer and matrix products. The executor's
+/// threads share each matrix if a batch has fewer than eight and n >= 384, or only one and
+/// n >= 192. Otherwise one thread solves a matrix, or a pack of them. T is float or double.
 template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {
-/// Tridiagonalisation and divide and conquer: one launch for the whole batch up to n = 128 (float64: 64; n <= 4 by
-/// rotations alone, from 8192 matrices on by another kernel, a thread a matrix), four up to twice that (for every
-/// 528 matrices), a matrix over several multiprocessors up to n = 2048 (temporary memory: four times the matrices,
-/// for as many at a time as 512 MB hold, or one); cuSOLVER beyond, where a matrix that it gives up is NaN, by itself,
-/// and not_converged. Cards with less shared memory than an H100 leave more to cuSOLVER: an A100 n > 64 (float64:
-/// n > 1664), an RTX 30 or 40 n > 64 (float64: 32). What cuSOLVER does for n > 256 may not be captured. For every
-/// stage in namespace cuda: all pointers are the current device's, the work is queued on the stream and
-/// nothing is waited for, so it can be captured in a graph. Throws keel::Error in a build without CUDA.
+/// Tridiagonalisation and divide and conquer. How the work is split depends on n (in parentheses:
+/// the limits in float64):
+///
+/// - n <= 4: Jacobi rotations only. From 8192 matrices on, one thread per matrix.
+/// - n <= 128 (64): one launch for the whole batch.
+/// - n <= 256 (128): four launches for every 528 matrices.
+/// - n <= 2048: several multiprocessors per matrix. Temporary memory is four times that of the
+///   matrices in flight. These are as many as fit into 512 MB, but at least one.
+/// - Beyond that: cuSOLVER. A matrix on which it fails gets NaN and the status not_converged; the
+///   others are not affected. For n > 256, what cuSOLVER does may not be capturable in a graph.
+///
+/// GPUs with less shared memory than an H100 leave more to cuSOLVER: an A100 n > 64 (n > 1664), an
+/// RTX 30 or 40 n > 64 (n > 32).
+///
+/// For every stage in namespace cuda: all pointers are memory of the current device. The work is
+/// queued on the stream and the call does not wait for it, so it can be captured in a graph. In a
+/// build without CUDA the call throws keel::Error.
 template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Stream& stream = {});

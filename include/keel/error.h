@@ -5,7 +5,7 @@
 
 namespace keel {
 
-/// Thrown for arguments that break a contract. The message names the operation, what was expected
+/// Thrown when an argument breaks a contract. The message names the operation, what was expected
 /// and what it got.
 class Error : public std::invalid_argument {
  public:

@@ -2,9 +2,10 @@
 
 // Stage: dL_dvalues, dL_dvectors -> dL_dmatrix. The gradient of eigh.h.
 //
-// With B = V^T dL_dvectors every rule has the form
+// With B = V^T dL_dvectors, every rule has the form
 //     dL_dmatrix = V (W + diag(dL_dvalues)) V^T
-// and differs only in the symmetric, zero-diagonal W. docs/mathematics.md derives each.
+// The rules differ only in W, which is symmetric with a zero diagonal. docs/mathematics.md derives
+// each of them.
 
 #include <optional>
 #include <string>
@@ -18,16 +19,16 @@
 
 namespace keel {
 
-/// The textbook rule, W_ij = (B_ji - B_ij) / (2 (l_i - l_j)): infinite or NaN at repeated
+/// The textbook rule, W_ij = (B_ji - B_ij) / (2 (l_i - l_j)). Infinite or NaN at repeated
 /// eigenvalues.
 struct Analytic {
   static constexpr const char* kName = "analytic";
   static void fields(auto&&, auto&&) {}
 };
 
-/// The rule of Wang et al. (NeurIPS 2019), "the paper": the textbook quotient as the first `terms` terms of the
-/// geometric series that power iteration with deflation would produce. Bounded by terms / |l|, biased for close
-/// eigenvalues.
+/// The rule of Wang et al. (NeurIPS 2019), "the paper": the textbook quotient is replaced by the
+/// first `terms` terms of the geometric series that power iteration with deflation produces.
+/// Bounded by terms / |l|, biased for close eigenvalues.
 struct PowerIteration {
   int terms = 19;
 
@@ -35,7 +36,8 @@ struct PowerIteration {
   static void fields(auto&& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 };
 
-/// The same series with the same number of terms on both sides of a pair (antisymmetric kernel).
+/// The same series, with the same number of terms on both sides of a pair (an antisymmetric
+/// kernel).
 struct Taylor {
   int terms = 9;
 
@@ -43,7 +45,7 @@ struct Taylor {
   static void fields(auto&& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 };
 
-/// 1 / gap replaced by gap / (gap^2 + w^2), with w = width * largest |eigenvalue|.
+/// Replaces 1 / gap by gap / (gap^2 + w^2), with w = width * largest |eigenvalue|.
 struct Lorentzian {
   double width = 1e-4;
 
@@ -51,10 +53,11 @@ struct Lorentzian {
   static void fields(auto&& self, auto&& visit) { visit("width", self.width, term::kAboveZero); }
 };
 
-/// The textbook rule without pairs closer than tolerance * largest |eigenvalue|. It is exact for every loss that
-/// depends on an eigenspace only through its projector and symmetric functions of its eigenvalues. It is not exact for
-/// functions of the matrix, V f(l) V^T, not even V diag(l) V^T: use spectral.h and its exact rule for those. Empty
-/// means 10 sqrt(n) epsilons.
+/// The textbook rule, but pairs closer than tolerance * largest |eigenvalue| contribute nothing. It
+/// is exact for every loss that depends on an eigenspace only through its projector and symmetric
+/// functions of its eigenvalues. It is not exact for functions of the matrix, V f(l) V^T, not even
+/// for V diag(l) V^T: use spectral.h and its exact rule for those. An empty tolerance means 10
+/// sqrt(n) machine epsilons.
 struct Masked {
   std::optional<double> tolerance = std::nullopt;
 
@@ -72,13 +75,14 @@ void validate(const GradientRule& rule);
 /// The rule as text: "power_iteration(terms=19)", "masked".
 std::string to_string(const GradientRule& rule);
 
-/// Reads a rule from text (keel/term.h). Throws keel::Error, in the name of `operation`, with what was
-/// expected, what it got and where.
+/// Reads a rule from text (keel/term.h). On an error it throws keel::Error: the message names
+/// `operation`, what was expected, what it got and where.
 GradientRule gradient_rule(std::string_view text,
                            std::string_view operation = "keel::gradient_rule");
 
-/// `values` and `vectors` are eigh's, in either order. `dL_dvalues` (batch x n) or `dL_dvectors` may be null, which
-/// stands for zero; if both are, dL_dmatrix is zero. `dL_dmatrix` is symmetric, and both triangles are written.
+/// `values` and `vectors` are the results of eigh, in either order. A null `dL_dvalues` (batch x n)
+/// or `dL_dvectors` is zero; if both are null, dL_dmatrix is zero. `dL_dmatrix` is symmetric, and
+/// both triangles are written.
 namespace reference {
 void eigh_backward(const GradientRule& rule, const double* values, Matrices<const double> vectors,
                    const double* dL_dvalues, Matrices<const double> dL_dvectors,

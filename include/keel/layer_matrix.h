@@ -1,8 +1,7 @@
 #pragma once
 
-// Stage: covariance -> S, the d x d matrix a layer multiplies its centred activations by. All that sets
-// one whitening layer apart from another is here. Back: dL_dlayer_matrix ->
-// dL_dcovariance.
+// Stage: covariance -> S, the d x d matrix by which a layer multiplies its centred activations.
+// Whitening layers differ in this stage only. Backward: dL_dlayer_matrix -> dL_dcovariance.
 
 #include <cstdint>
 #include <string>
@@ -28,8 +27,9 @@ struct Zca {
   }
 };
 
-/// Standardise each channel, then project on the leading eigenvectors: with D = diag(Cov_ii + eps)^(-1/2)
-/// and M = D Cov D + eps I, S = P D, P the projector on the kept eigenvectors of M.
+/// Standardises each channel, then projects onto the leading eigenvectors: with D = diag(Cov_ii +
+/// eps)^(-1/2) and M = D Cov D + eps I, S = P D, where P is the projector onto the kept
+/// eigenvectors of M.
 struct PcaDenoising {
   double eps = 1e-4;
   RankPolicy rank = LeadingEnergy{0.99};
@@ -41,9 +41,9 @@ struct PcaDenoising {
   }
 };
 
-/// Rotate into the eigenbasis and scale: S = diag(values)^(-1/2) V^T of M = Cov + eps I, rows of dropped
-/// eigenvalues zero. It depends on the basis inside an eigenspace, so no rule can be exact at repeats:
-/// `Exact` means `Masked` here.
+/// Rotates into the eigenbasis and scales: S = diag(values)^(-1/2) V^T of M = Cov + eps I. The rows
+/// of dropped eigenvalues are zero. S depends on the choice of basis inside an eigenspace, so no
+/// rule can be exact at repeated eigenvalues: `Exact` means `Masked` here.
 struct PcaWhitening {
   double eps = 1e-4;
   RankPolicy rank = FullRank{};
@@ -61,7 +61,7 @@ void validate(const LayerMap& map);
 std::string to_string(const LayerMap& map);
 LayerMap layer_map(std::string_view text, std::string_view operation = "keel::layer_map");
 
-/// What forward keeps for backward: O(d^2) numbers a group, written by forward.
+/// What forward writes for backward: O(d^2) numbers per group.
 template <typename T>
 struct LayerMatrixState {
   T* values = nullptr;           ///< batch x n, eigenvalues of M, descending
@@ -71,9 +71,10 @@ struct LayerMatrixState {
   operator LayerMatrixState<const T>() const { return {values, vectors, rank}; }
 };
 
-/// Reads the lower triangle of `covariance`. NaN in a covariance gives NaN for its group alone.
-/// A covariance has no negative eigenvalue, so those of M are eps or more: computed ones that rounding
-/// put below count as eps, and none reaches a square root as it should not.
+/// Only the lower triangle of `covariance` is read. NaN in a covariance gives NaN for its group
+/// alone. A covariance has no negative eigenvalues, so those of M are at least eps. Computed
+/// eigenvalues below eps are rounding errors and are set to eps, so no negative number reaches a
+/// square root.
 namespace reference {
 void layer_matrix(const LayerMap& map, Matrices<const double> covariance, Matrices<double> result,
                   LayerMatrixState<double> state);
@@ -88,7 +89,7 @@ template <typename T>
 void layer_matrix(const LayerMap& map, Matrices<const T> covariance, Matrices<T> result,
                   LayerMatrixState<T> state, const Executor& executor = serial());
 
-/// dL_dcovariance is symmetric and written whole.
+/// dL_dcovariance is symmetric, and both triangles are written.
 template <typename T>
 void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const T> covariance, LayerMatrixState<const T> state,
@@ -97,7 +98,7 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
 }  // namespace cpu
 
 namespace cuda {
-/// One launch up to n = 128 (float64: 64): eigenvalues, rank and S never leave the chip in between.
+/// One launch up to n = 128 (float64: 64): the spectrum stays on the chip between the steps.
 template <typename T>
 void layer_matrix(const LayerMap& map, Matrices<const T> covariance, Matrices<T> result,
                   LayerMatrixState<T> state, const Stream& stream = {});

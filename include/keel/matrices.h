@@ -5,8 +5,8 @@
 
 namespace keel {
 
-/// A batch of n x n matrices somewhere in memory: row-major, rows `row_stride` elements apart,
-/// matrices `batch_stride` elements apart. A view: it owns nothing.
+/// A batch of n x n matrices: row-major, rows `row_stride` elements apart, matrices `batch_stride`
+/// elements apart. This is a view: it owns nothing.
 template <typename T>
 struct Matrices {
   T* data = nullptr;
@@ -22,7 +22,7 @@ struct Matrices {
   }
 };
 
-/// The same for matrices of any shape.
+/// The same for rectangular matrices.
 template <typename T>
 struct Rectangles {
   T* data = nullptr;
@@ -39,7 +39,7 @@ struct Rectangles {
   }
 };
 
-/// `batch` matrices packed one after another without gaps.
+/// `batch` matrices, densely packed.
 template <typename T>
 Matrices<T> contiguous(T* data, std::int64_t batch, std::int64_t n) {
   return {data, batch, n, n, n * n};

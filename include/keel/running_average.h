@@ -1,7 +1,7 @@
 #pragma once
 
-// Stage: a batch's statistics -> running statistics. It has no gradient: running statistics are not part
-// of the graph.
+// Stage: a batch's statistics -> running statistics. It has no gradient: running statistics are not
+// part of the autograd graph.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace keel {
 
-/// What a layer in evaluation works with. A view: it owns nothing.
+/// What a layer uses in evaluation mode. This is a view: it owns nothing.
 template <typename T>
 struct RunningStatistics {
   T* mean = nullptr;                ///< channels
@@ -24,13 +24,14 @@ struct RunningStatistics {
 /// Mixes the batch's statistics into the running ones:
 ///     running = (1 - share) * running + share * batch
 ///
-/// - A share of 1 leaves the batch's statistics, and a share of 0 the running ones, exactly.
-/// - The share is `momentum`, or 1 / batches (this one counted) where that is empty: the plain average.
-/// - The batch's variance is the diagonal of `covariance`. With running.variance, column j of
-///   `layer_matrix` is taken times sqrt(variance_j + eps) first: without the standardising factor the
-///   projector remains.
-/// - Unless mean, variance and matrix are finite throughout, nothing changes, `batches` included.
-/// - Batch and running statistics must not overlap.
+/// - A share of 1 gives exactly the batch's statistics, and a share of 0 exactly the running ones.
+/// - The share is `momentum`. If that is empty, it is 1 / batches, counting this batch: the plain
+///   average.
+/// - The batch's variance is the diagonal of `covariance`. If running.variance is not null, column
+///   j of `layer_matrix` is first multiplied by sqrt(variance_j + eps). This removes the
+///   standardising factor and leaves the projector.
+/// - If any of mean, variance and matrix is not finite, nothing changes, not even `batches`.
+/// - The batch's and the running statistics must not overlap.
 namespace cpu {
 template <typename T>
 void running_average(const std::optional<double>& momentum, double eps, const T* mean,
@@ -39,7 +40,8 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
 }  // namespace cpu
 
 namespace cuda {
-/// One launch, of one block: whether all is finite must be known before anything is written.
+/// One launch with a single block, because nothing may be written before everything is known to be
+/// finite.
 template <typename T>
 void running_average(const std::optional<double>& momentum, double eps, const T* mean,
                      Matrices<const T> covariance, Matrices<const T> layer_matrix,

@@ -1,8 +1,8 @@
 #pragma once
 
 // Stage: values, vectors -> f(M) = V f(values) V^T, over all eigenvalues or the leading `rank` of
-// them. Backward: dL_dresult -> dL_dmatrix, by the exact rule (no pole at repeated eigenvalues) or a
-// GradientRule.
+// them. Backward: dL_dresult -> dL_dmatrix, by the exact rule (no pole at repeated eigenvalues) or
+// by a GradientRule.
 
 #include <cstdint>
 #include <optional>
@@ -17,8 +17,8 @@
 
 namespace keel {
 
-/// The function f of each eigenvalue. `one` with a rank cut is the projector onto the leading
-/// eigenvectors.
+/// The function f that is applied to each eigenvalue. `one` with a rank cut gives the projector
+/// onto the leading eigenvectors.
 struct SpectralFunction {
   enum class Kind { one, sqrt, inv_sqrt, inv, log, exp, power };
   Kind kind = Kind::inv_sqrt;
@@ -29,24 +29,25 @@ struct SpectralFunction {
   }
 };
 
-/// "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)", and back as gradient_rule() does.
+/// "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)". Reading it back works
+/// as in gradient_rule().
 std::string to_string(const SpectralFunction& function);
 SpectralFunction spectral_function(std::string_view text,
                                    std::string_view operation = "keel::spectral_function");
 
-/// Keep every eigenvalue.
+/// Keeps every eigenvalue.
 struct FullRank {
   static constexpr const char* kName = "full";
   static void fields(auto&&, auto&&) {}
 };
-/// Keep the `count` leading eigenvalues (at most n).
+/// Keeps the `count` leading eigenvalues (at most n).
 struct LeadingCount {
   std::int64_t count = 1;
 
   static constexpr const char* kName = "leading_count";
   static void fields(auto&& self, auto&& visit) { visit("count", self.count, term::kFromOne); }
 };
-/// Keep the fewest leading eigenvalues whose sum reaches `fraction` of the whole.
+/// Keeps the fewest leading eigenvalues whose sum reaches `fraction` of the total.
 struct LeadingEnergy {
   double fraction = 0.99;
 
@@ -55,15 +56,16 @@ struct LeadingEnergy {
     visit("fraction", self.fraction, term::kFraction);
   }
 };
-/// The paper's Algorithm 1: walk down the spectrum and stop at the first eigenvalue that is not
-/// above `eps`, or whose Rayleigh quotient on the deflated matrix is off by `rayleigh_tolerance` or
-/// more, or once `energy` of the sum is reached. An empty condition is switched off.
+/// The paper's Algorithm 1: go down the spectrum and stop at the first eigenvalue that is not above
+/// `eps`, or whose Rayleigh quotient on the deflated matrix is off by a relative
+/// `rayleigh_tolerance` or more, or once `energy` of the total sum is reached. An empty condition
+/// is switched off.
 struct Algorithm1 {
   std::optional<double> eps = 1e-4;
   std::optional<double> rayleigh_tolerance = 0.1;
   std::optional<double> energy = 1.0 - 1e-4;
-  /// The paper's text keeps the eigenvalue that reaches the energy, its pseudo-code drops it (and
-  /// so drops one direction of every matrix, however well conditioned). We follow the text.
+  /// The paper's text keeps the eigenvalue that reaches the energy. Its pseudo-code drops it, and
+  /// so drops one direction of every matrix, however well conditioned. We follow the text.
   bool keep_reaching = true;
 
   static constexpr const char* kName = "algorithm1";
@@ -82,8 +84,8 @@ std::string to_string(const RankPolicy& policy);
 RankPolicy rank_policy(std::string_view text, std::string_view operation = "keel::rank_policy");
 
 /// Divided differences of f (Daleckii-Krein), finite at repeated eigenvalues. Between a kept and a
-/// dropped eigenvalue, where no finite exact value need exist, the paper's series with `terms`
-/// terms.
+/// dropped eigenvalue a finite exact value need not exist. There it uses the paper's series with
+/// `terms` terms.
 struct Exact {
   int terms = 19;
 
@@ -98,16 +100,16 @@ std::string to_string(const SpectralRule& rule);
 SpectralRule spectral_rule(std::string_view text,
                            std::string_view operation = "keel::spectral_rule");
 
-/// Where f is not defined at a kept eigenvalue (log or a square root of a negative one, the inverse of
-/// zero), the matrix's result is NaN. Under `sqrt` and positive fractional powers, eigenvalues within
-/// 4 sqrt(n) machine epsilons above zero, relative to the largest, count as zero: that is where rounding
-/// puts the zeros of a singular covariance. So do those within 10 n epsilons below zero, where a covariance
-/// that was itself added up with roundings may put them. Between two such zeros no gradient flows (the
-/// slope is infinite).
+/// Where f is not defined at a kept eigenvalue (log or square root of a negative number, inverse of
+/// zero), the result of that matrix is NaN. Under `sqrt` and positive fractional powers,
+/// eigenvalues up to 4 sqrt(n) machine epsilons above zero, relative to the largest, count as zero:
+/// rounding puts the zeros of a singular covariance there. The same holds down to 10 n epsilons
+/// below zero, where the zeros of a covariance may end up that was itself summed with rounding
+/// errors. No gradient flows between two such zeros, because the slope is infinite.
 ///
-/// `values` are descending, as eigh writes them with EighOrder::descending: rank counts from the largest.
-/// `rank` holds one number per matrix and is never null. Matrices whose values are NaN give rank 1
-/// and NaN.
+/// `values` are in descending order, as eigh writes them with EighOrder::descending: the rank
+/// counts from the largest. `rank` holds one number per matrix and is never null. A matrix whose
+/// values are NaN gets rank 1 and the result NaN.
 namespace reference {
 void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
                    Matrices<const double> vectors, std::int64_t* rank);
@@ -124,8 +126,8 @@ void spectral_second_backward(const SpectralFunction& function, const double* va
 }  // namespace reference
 
 namespace cpu {
-/// The rank policy's answer for each matrix. `matrices` (lower triangle read) matters to Algorithm1
-/// only.
+/// The rank that the policy chooses for each matrix. Only Algorithm1 uses `matrices`, and reads
+/// their lower triangles.
 template <typename T>
 void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
                    Matrices<const T> vectors, std::int64_t* rank,
@@ -136,16 +138,17 @@ template <typename T>
 void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
               const std::int64_t* rank, Matrices<T> result, const Executor& executor = serial());
 
-/// dL_dmatrix = V (F o (V^T sym(dL_dresult) V)) V^T, F from the rule. Symmetric.
+/// dL_dmatrix = V (F o (V^T sym(dL_dresult) V)) V^T, with F from the rule. It is symmetric.
 template <typename T>
 void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
                        Matrices<const T> vectors, const std::int64_t* rank,
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
                        const Executor& executor = serial());
 
-/// The backward of spectral_backward under the exact rule at full rank: given the gradient of some
-/// L2 with respect to dL_dmatrix, those with respect to dL_dresult and to the matrix itself. Exact
-/// at repeated eigenvalues too (second divided differences). Either output may be null.
+/// The backward of spectral_backward, for the exact rule at full rank. Given the gradient of some
+/// L2 with respect to dL_dmatrix, it computes those with respect to dL_dresult and to the matrix
+/// itself. It is exact at repeated eigenvalues too (second divided differences). Either output may
+/// be null.
 template <typename T>
 void spectral_second_backward(const SpectralFunction& function, const T* values,
                               Matrices<const T> vectors, Matrices<const T> dL_dresult,

@@ -9,9 +9,10 @@
 //     static constexpr const char* kName = "power_iteration";
 //     static void fields(auto& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 //
-// and a std::variant of such structs has everything below. Reading is strict and ignores the locale. Fields may come in
-// any order. A missing field takes its value from the enclosing term if that has a field of the same name, and else its
-// default: in zca(eps=0.01, rank=algorithm1) both eps are 0.01. An empty optional is "off".
+// A std::variant of such structs can then use everything below. Reading is strict and ignores the
+// locale. Fields may come in any order. A missing field takes its value from the field of the same
+// name in the enclosing term, if there is one, and its default otherwise: in zca(eps=0.01,
+// rank=algorithm1) both eps are 0.01. An empty optional is written "off".
 
 #include <concepts>
 #include <cstdint>
@@ -26,7 +27,7 @@
 
 namespace keel::term {
 
-/// The numbers a field may hold; they are finite.
+/// The range of numbers that a field may hold. They must also be finite.
 struct Range {
   double least, most = std::numeric_limits<double>::infinity();
   bool open = false;  ///< without `least` itself
@@ -59,7 +60,7 @@ std::string written(const std::variant<A...>& value) {
   return std::visit([](const auto& chosen) { return written(chosen); }, value);
 }
 
-/// name(field=value, ...). An optional that is empty, and is so by default, is left out.
+/// name(field=value, ...). An empty optional is left out if it is empty by default.
 template <typename A>
 std::string written(const char* name, const A& value) {
   std::uint32_t empty = 0, bit = 1;
@@ -83,7 +84,7 @@ std::string written(const A& value) {
   return written(A::kName, value);
 }
 
-/// The names of a variant's structs.
+/// The names of a variant's alternatives.
 template <typename Variant>
 std::vector<std::string> names() {
   return []<typename... A>(std::type_identity<std::variant<A...>>) {
@@ -94,7 +95,7 @@ std::vector<std::string> names() {
 /// "a, b or c"
 std::string choice(const std::vector<std::string>& names);
 
-/// The whole numbers a field of that type may hold.
+/// The integers that a field of this type may hold.
 struct Limits {
   std::int64_t least, most;
 };
@@ -105,7 +106,7 @@ constexpr Limits limits(const Range& range) {
           range.most < double(Type::max()) ? std::int64_t(range.most) : Type::max()};
 }
 
-/// Throws keel::Error, in the name of `who`, unless the field's value is in its range.
+/// Throws keel::Error, prefixed with `who`, unless the field's value is in its range.
 void check(const char* who, const char* field, double number, const Range& range);
 void check(const char* who, const char* field, std::int64_t number, const Limits& limits);
 
@@ -129,13 +130,13 @@ void check(const std::variant<A...>& value) {
   std::visit([](const auto& chosen) { check(chosen.kName, chosen); }, value);
 }
 
-/// Reads a term from left to right. Errors are keel::Error in the name of `operation`, with what was expected,
-/// what it got and where.
+/// Reads a term from left to right. Errors are keel::Error: the message names `operation`, what was
+/// expected, what it got and where.
 class Reader {
  public:
   Reader(std::string_view operation, std::string_view text) : operation_(operation), text_(text) {}
 
-  /// The struct whose name comes next. Returns a bit for each of its fields that was given.
+  /// Reads the alternative whose name comes next. Returns a bit mask of the fields that were given.
   template <typename... A>
   std::uint32_t next(std::variant<A...>& value) {
     const std::size_t start = place();
@@ -151,7 +152,7 @@ class Reader {
     return given;
   }
 
-  /// (field=value, ...), or nothing.
+  /// Reads (field=value, ...), or nothing.
   template <typename A>
   std::uint32_t fields(A& value) {
     std::uint32_t given = 0, given_inside = 0;
@@ -184,10 +185,11 @@ class Reader {
     return given;
   }
 
-  /// Where the next word begins, and that word: what comes before the next mark or blank.
+  /// place() skips blanks and returns the position of the next word. word() returns that word:
+  /// everything up to the next punctuation mark or blank.
   std::size_t place();
   std::string_view word();
-  /// Nothing may follow.
+  /// Fails unless the text ends here.
   void end();
 
   [[noreturn]] void fail(std::size_t place, const std::string& expected) const;
@@ -214,7 +216,7 @@ class Reader {
     return known.empty() ? "no fields" : choice(known);
   }
 
-  /// What `inside` was not given, from the fields of those names around it.
+  /// Fills the fields of `inside` that were not given from the fields of the same name in `around`.
   template <typename Around, typename Inside>
   static void take_from(const Around& around, Inside& inside, std::uint32_t given) {
     std::uint32_t bit = 1;
@@ -245,7 +247,7 @@ Variant read(std::string_view operation, std::string_view text) {
 
 template <typename... A, typename... B>
 std::variant<A..., B...> joined(const std::variant<A...>&, const std::variant<B...>&);
-/// A variant of the alternatives of two.
+/// A variant with the alternatives of both.
 template <typename A, typename B>
 using Joined = decltype(joined(std::declval<A>(), std::declval<B>()));
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The one place the version lives: CMake, the command line and Python read it from here.
+// The version's single definition: CMake, the command line and Python read it from here.
 #define KEEL_VERSION_MAJOR 0
 #define KEEL_VERSION_MINOR 1
 #define KEEL_VERSION_PATCH 0

@@ -1,8 +1,8 @@
 #pragma once
 
-// Stage: the gradient of matrix = diag(weight) S, which scales a layer's matrix S by its learned weights. Forward is one
-// elementwise product and needs no function. Backward: cross moments -> dL_dweight, dL_dmean, dL_dlayer_matrix, and the
-// matrix again, all at once.
+// Stage: the gradient of matrix = diag(weight) S, which scales a layer's matrix S by the learned
+// weights. Forward is an elementwise product and needs no function. Backward computes dL_dweight,
+// dL_dmean and dL_dlayer_matrix from the cross moments, and the matrix again, all at once.
 
 #include "keel/executor.h"
 #include "keel/matrices.h"
@@ -11,15 +11,17 @@
 namespace keel {
 
 /// For output = diag(weight) S (input - mean) + bias, with the cross moments P = sum dL_doutput
-/// (input - mean)^T (`cross`) and s = sum dL_doutput (`sum`) of each group:
-///     dL_dweight_i = sum_j P_ij S_ij,  dL_dmean = -S^T (weight o s),  dL_dlayer_matrix = diag(weight) P
-/// and matrix = diag(weight) S, which forward need not keep.
+/// (input - mean)^T (`cross`) and s = sum dL_doutput (`sum`) of each group, it computes
+///     dL_dweight_i = sum_j P_ij S_ij
+///     dL_dmean = -S^T (weight o s)
+///     dL_dlayer_matrix = diag(weight) P
+///     matrix = diag(weight) S, which forward need not keep
 ///
-/// - `weight`, `sum`, `dL_dweight` and `dL_dmean` hold one number per channel, the groups' channels
-///   one after another. A null weight is one.
-/// - Outputs may be null, and are then not computed. Without dL_dmean `sum` is not read.
-/// - NaN in a group stays in it. Sums are taken in a fixed order: results do not depend on the
-///   executor or the run, to the last bit.
+/// - `weight`, `sum`, `dL_dweight` and `dL_dmean` hold one number per channel, group after group. A
+///   null weight is one.
+/// - A null output is not computed. Without dL_dmean, `sum` is not read.
+/// - NaN in a group affects only that group. Sums are taken in a fixed order: results do not depend
+///   on the executor or the run, to the last bit.
 /// - No groups and d = 0 are valid. Outputs must not overlap inputs.
 namespace cpu {
 template <typename T>

@@ -1,13 +1,13 @@
 #pragma once
 
-// A whitening layer's training step, with one call forward and one backward: moments -> layer_matrix -> times the
-// weight -> affine. Where several processes share a batch, each direction is two calls, and between them the
-// numbers that the first one wrote are summed over the processes:
+// A whitening layer's training step, one call forward and one call backward: moments ->
+// layer_matrix -> times the weight -> affine. If several processes share a batch, each direction
+// takes two calls. Between them, what the first call wrote is summed over the processes:
 //
 //     partial_moments       | sum |  whiten_apply
 //     whiten_backward_sums  | sum |  whiten_backward_apply
 //
-// The stages' contracts are in their headers. On CUDA stages are fused here where that is faster.
+// The stages' contracts are in their headers. On CUDA some stages are fused here for speed.
 
 #include <concepts>
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace keel {
 
-/// What forward computes from the batch and backward needs. A view: it owns nothing.
+/// What forward computes from the batch for backward. This is a view: it owns nothing.
 template <typename A>
 struct WhitenState {
   A* mean = nullptr;         ///< channels
@@ -32,8 +32,9 @@ struct WhitenState {
   operator WhitenState<const A>() const { return {mean, covariance, layer_matrix, spectrum}; }
 };
 
-/// Where activations go: memory, or a function that allocates it. The function is called once, after the
-/// scratch memory of the earlier passes has been released, so that both are never held at the same time.
+/// Where activations are written: memory, or a function that allocates it. The function is called
+/// once, after the scratch memory of the earlier passes is released, so the two are never held at
+/// the same time.
 template <typename T>
 struct Destination {
   Destination(Activations<T> there) : get([there] { return there; }) {}
@@ -43,25 +44,28 @@ struct Destination {
   std::function<Activations<T>()> get;
 };
 
-/// The contract of every backend, with A = Accumulator<T>:
+/// The contract, for every backend, with A = Accumulator<T>:
 ///
 ///     output = diag(weight) S (input - mean) + bias
 ///
-/// - Forward fills the state, and backward reads it. `weight` and `bias` hold one number per channel; null stands
-///   for one and zero. `dL_dweight` and `dL_dbias` hold one number per channel too, and are always written.
-/// - NaN in a group stays in it.
-/// - ReLU behind the layer costs no pass of its own: forward with an output that is rectified, backward with
-///   dL_doutput behind a gate, which is that output. It is read once more by both of backward's passes.
+/// - Forward fills the state, and backward reads it. `weight` and `bias` hold one number per
+///   channel. A null weight is one, a null bias is zero. `dL_dweight` and `dL_dbias` hold one
+///   number per channel too, and are always written.
+/// - NaN in a group affects only that group.
+/// - ReLU after the layer needs no pass of its own: forward takes a rectified output, and backward
+///   takes dL_doutput with that output as its gate. Both passes of backward then read the gate as
+///   well.
 ///
-/// Over several processes:
+/// With several processes:
 ///
-/// - Mean and covariance are those of all samples, of which a process may have none. The state is the same on
-///   all to the last bit, if the sums given to whiten_apply are.
-/// - dL_dinput is the gradient of the sum of all processes' losses. dL_dweight and dL_dbias are this process's
-///   share of theirs.
-/// - `sums` of forward are those of partial_moments, about `shift`, of all processes. Backward's are sum
-///   dL_doutput of each channel and sum dL_doutput (input - mean)^T of each group, one after another: C + C d
-///   numbers of type A. `count`, the first of forward's sums, is the number of all samples.
+/// - Mean and covariance are those of all samples. A process may have no samples. The state is the
+///   same on all processes to the last bit, if the sums given to whiten_apply are.
+/// - dL_dinput is the gradient of the sum of all processes' losses. dL_dweight and dL_dbias are
+///   this process's share of theirs.
+/// - Forward's `sums` are those of partial_moments about `shift`, over all processes. Backward's
+///   `sums` are sum dL_doutput of each channel, followed by sum dL_doutput (input - mean)^T of each
+///   group: C + C d numbers of type A. `count`, the first of forward's sums, is the total number of
+///   samples.
 namespace reference {
 void whiten(const LayerMap& map, Activations<const double> input, const double* weight,
             const double* bias, const WhitenState<double>& state, Activations<double> output);
@@ -107,15 +111,15 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
 }  // namespace cpu
 
 namespace cuda {
-/// Activations of 16 bits whose every mean is at most four deviations are multiplied as they are stored and
-/// the mean's product is taken off the sum, in groups of 64: this costs no more than a factor of five in
-/// the rounding of a float32 product.
+/// 16-bit activations in groups of 64 channels are multiplied as they are stored, if no mean
+/// exceeds four deviations. The product of the matrix and the mean is subtracted from the result
+/// afterwards. This loses at most a factor of five against the rounding of a float32 product.
 template <typename T>
 void whiten(const LayerMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
             const Destination<T>& output, const Stream& stream = {});
 
-/// Nothing is waited for: sums, shift and count lie on the device.
+/// Does not wait: sums, shift and count are in device memory.
 template <typename T>
 void whiten_apply(const LayerMap& map, Activations<const T> input, const double* sums,
                   const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,

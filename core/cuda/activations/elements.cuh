@@ -1,6 +1,6 @@
 #pragma once
 
-// The stored types to and from the type they are summed in.
+// Conversion between stored elements and the type in which they are summed.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -33,22 +33,22 @@ __device__ inline BFloat16 rounded<BFloat16>(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 }
 
-/// -0, which added to any number leaves it as it is (0 would make 0 of -0).
+/// -0, the neutral element of addition: 0 would turn -0 into 0.
 template <typename T>
-__device__ T nothing() {
+__device__ T negative_zero() {
   if constexpr (sizeof(T) == 2)
     return {0x8000};
   else
     return -T(0);
 }
 
-/// Whether a gate lets a number through. NaN does.
+/// Whether a gate is open. NaN is.
 template <typename T>
 __device__ bool is_open(T gate) {
   return !(widened(gate) <= 0);
 }
 
-/// The same of two gates in a word: ones in the halves of those that do.
+/// The same for two 16-bit gates in a word: the bits of an open gate's half are set.
 template <typename T>
 __device__ unsigned open_halves(unsigned gates) {
   static_assert(sizeof(T) == 2);

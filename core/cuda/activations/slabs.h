@@ -1,7 +1,7 @@
 #pragma once
 
-// How the CUDA passes over activations cut them up: slabs of 64 channels, tiles of samples, and who
-// carries what. Plain index arithmetic, for host and device.
+// How the CUDA passes split activations: slabs of 64 channels, tiles of samples, and the mapping of
+// threads. Plain index arithmetic for host and device.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace keel::cuda {
 
 inline constexpr int kSlots = 64;         // channels of a slab
-inline constexpr int kPack = 4;           // numbers that are read together from shared memory
+inline constexpr int kPack = 4;           // numbers that are read from shared memory at once
 inline constexpr int kLongestTile = 128;  // samples
 
 template <typename Integer>
@@ -20,21 +20,22 @@ constexpr KEEL_HOST_DEVICE Integer pieces(Integer count, Integer size) {
   return (count + size - 1) / size;
 }
 
-/// The fewest blocks, of at most `most`, whose `teams` teams each are done with as many tiles each as
-/// they would be with `most`. What is left of the chip is the next kernel's, which may start early.
+/// The fewest blocks, at most `most`, with which no team has more tiles than with `most` blocks of
+/// `teams` teams. The rest of the GPU is left to the next kernel, which may start early.
 inline std::int64_t evenly(std::int64_t tiles, std::int64_t most, std::int64_t teams) {
   const std::int64_t rounds = std::max<std::int64_t>(1, pieces(tiles, most * teams));
   return std::max<std::int64_t>(1, pieces(tiles, rounds * teams));
 }
 
-/// Groups of at most 64 channels fill a slab as far as whole groups fit, each padded to `multiple`
-/// slots, so that no pack is shared by two groups. A larger group takes several slabs, its parts.
+/// The mapping of channels to slabs. A slab holds as many whole groups of at most 64 channels as
+/// fit, each padded to a multiple of `multiple` slots, so that no pack spans two groups. A larger
+/// group takes several slabs, its parts.
 struct Slabs {
   int channels = 0;
   int group_size = 0;
   int groups = 0;
   int padded = 0;           ///< slots of a group
-  int groups_per_slab = 0;  ///< and never more than there are
+  int groups_per_slab = 0;  ///< at most `groups`
   int parts = 1;            ///< slabs of a group
   int count = 0;
 
@@ -56,7 +57,7 @@ struct Slabs {
     return slabs;
   }
 
-  /// The channel in a slot of a slab, or -1: the slot is padding and holds zeros.
+  /// The channel in a slot of a slab, or -1 for padding, which holds zeros.
   KEEL_HOST_DEVICE int channel(int slab, int slot) const {
     if (parts > 1) {
       const int index = slab % parts * kSlots + slot;
@@ -69,8 +70,8 @@ struct Slabs {
                : -1;
   }
 
-  /// Whether channels can be moved `width` at a time: slots and channels run alike, every slab starts
-  /// at a multiple of `width` and ends at one.
+  /// Whether channels can be moved `width` at a time: slots correspond to consecutive channels, and
+  /// every slab starts and ends at a multiple of `width`.
   bool even(int width) const {
     if (channels % width != 0) return false;
     if (parts > 1) return group_size % width == 0;
@@ -78,13 +79,13 @@ struct Slabs {
   }
 };
 
-/// Where the samples lie, in tiles of at most kLongestTile of them.
+/// The position of samples in memory, for tiles of at most kLongestTile samples.
 struct SampleLayout {
   std::int64_t channels = 0;
   std::int64_t positions = 1;
   std::int64_t samples = 0;
-  bool channels_last = false;    ///< or one position only, which is the same
-  std::uint32_t reciprocal = 0;  ///< of positions where a tile can hold several images
+  bool channels_last = false;    ///< also true for a single position, which is the same
+  std::uint32_t reciprocal = 0;  ///< of positions, if a tile can span several images
 
   template <typename T>
   static SampleLayout of(const Activations<T>& x) {
@@ -107,7 +108,7 @@ struct SampleLayout {
     return {sample / positions, sample % positions};
   }
 
-  /// Of the sample `local` (less than kLongestTile) after the start.
+  /// The offset of the sample `local` (less than kLongestTile) samples after the start.
   KEEL_HOST_DEVICE std::int64_t offset(const Start& start, int local, int channel) const {
     if (channels_last) return (start.image + local) * channels + channel;
     const std::int64_t position = start.position + local;
@@ -120,9 +121,9 @@ struct SampleLayout {
   }
 };
 
-/// Sixteen bytes of a tile: V neighbours in memory from here on. A warp takes 8 neighbouring units (128
-/// bytes, or 64 where that is all) at each of four places, which leaves no bank conflict on the way into
-/// a tile that is transposed.
+/// 16 bytes of a tile: V consecutive elements in memory. A warp takes 8 consecutive units (128
+/// bytes, or 64 if a row has no more) at each of four places. This avoids bank conflicts when a
+/// tile is transposed on the way into shared memory.
 struct Unit {
   int slot, sample;
 };
@@ -138,10 +139,10 @@ KEEL_HOST_DEVICE Unit unit_along_samples(int n) {
   return {n / 32 % (kSlots / 4) * 4 + n / 8 % 4, (n / (8 * kSlots) * 8 + n % 8) * V};
 }
 
-/// A tile in shared memory: rows of COLUMNS numbers, their packs permuted from row to row so that columns
-/// can be written, and rows read, without bank conflicts. Four rows 4q ... 4q+3 are permuted alike. With
-/// PAIRED, the two packs of eight neighbours lie half a row apart: a thread that reads eight reads one pack
-/// among its neighbours' and then the other.
+/// A tile in shared memory: rows of COLUMNS numbers. The packs of a row are permuted (swizzled), so
+/// that columns can be written and rows read without bank conflicts. Rows 4q ... 4q+3 have the same
+/// permutation. With PAIRED, the two packs of eight adjacent numbers are half a row apart: a thread
+/// that reads eight numbers reads one pack next to its neighbours' packs, then the other.
 template <int COLUMNS, bool PAIRED>
 struct TilePlaces {
   static constexpr int kColumns = COLUMNS;
@@ -151,7 +152,7 @@ struct TilePlaces {
     static_assert(!PAIRED || COLUMNS == 64);
     return PAIRED ? pack >> 1 | (pack & 1) << 3 : pack;
   }
-  /// The first of a pack's numbers.
+  /// The index of the first number of a pack.
   static KEEL_HOST_DEVICE int pack(int row, int pack) {
     return row * COLUMNS + (arranged(pack) ^ turn(row)) * kPack;
   }
@@ -160,7 +161,7 @@ struct TilePlaces {
   }
 };
 
-/// The place of `index` in the rows of a lower triangle.
+/// The position of entry `index` of a lower triangle stored row by row.
 struct Cell {
   int row, column;
 };

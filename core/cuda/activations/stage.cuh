@@ -1,12 +1,12 @@
 #pragma once
 
-// The way of a tile from memory into shared memory, in two steps: `fetch` starts to copy a thread's units
-// into a place of its own, while the previous tile is worked on; `settle` widens them, subtracts the
-// centers and puts them into the tile, transposed if need be.
+// Loads a tile from global into shared memory in two steps. `fetch` starts to copy a thread's units
+// into its own staging memory while the previous tile is processed. `convert` widens them,
+// subtracts the centers and stores them in the tile, transposed if necessary.
 
-#include "cuda/activations/copies.cuh"
 #include "cuda/activations/elements.cuh"
 #include "cuda/activations/slabs.h"
+#include "cuda/copies.cuh"
 
 namespace keel::cuda {
 
@@ -14,8 +14,8 @@ template <typename T>
 struct Source {
   const T* data = nullptr;
   SampleLayout layout;
-  bool vectors = false;     ///< 16 bytes can be moved at a time, of the gate too
-  const T* gate = nullptr;  ///< null: none
+  bool vectors = false;     ///< 16 bytes can be moved at a time; this includes the gate
+  const T* gate = nullptr;  ///< may be null
 };
 
 template <typename T>
@@ -34,7 +34,7 @@ Source<T> source(const Activations<const T>& x, const Slabs& slabs) {
   return {x.data, layout, even && aligned(x.data, 16) && aligned(x.gate, 16), x.gate};
 }
 
-/// The slab that is staged: a channel (or -1) and a center for each slot, in shared memory.
+/// The slab that is loaded: the channel (or -1) and center of each slot, in shared memory.
 template <typename A>
 struct Staged {
   const int* channel;
@@ -44,7 +44,7 @@ struct Staged {
 template <typename T>
 using RawUnit = Pack<T, kUnitWidth<T>>;
 
-/// UNROLL: units in hand at a time, as registers allow.
+/// UNROLL: the number of units that a thread holds at a time, limited by registers.
 template <typename T, int THREADS, int SAMPLES, int UNROLL>
 struct Stage {
   using A = Accumulator<T>;
@@ -54,7 +54,7 @@ struct Stage {
   static_assert(SAMPLES % (8 * kWidth) == 0 && SAMPLES <= kLongestTile);
   static_assert(kUnits * kWidth * THREADS == SAMPLES * kSlots);
 
-  /// Starts to copy the first `count` samples from `start` on.
+  /// Starts to copy `count` samples from `start` on.
   static __device__ void fetch(const Source<T>& x, const int* channel, SampleLayout::Start start,
                                int count, RawUnit<T>* raw) {
     if (x.layout.channels_last) {
@@ -70,31 +70,32 @@ struct Stage {
     }
   }
 
-  /// Fills the tile's samples [0, count) and, with zeros, up to the next multiple of 8. Rows of the tile
-  /// are samples, or slots. `start` is that of fetch. GATED: there may be a gate.
+  /// Fills the samples [0, count) of the tile, and zeros up to the next multiple of 8. Rows of the
+  /// tile are samples or slots. `start` is that of fetch. GATED: x may have a gate.
   template <bool ROWS_ARE_SAMPLES, typename Places, bool GATED>
-  static __device__ void settle(const Source<T>& x, const Staged<A>& slab,
-                                SampleLayout::Start start, int count, RawUnit<T>* raw, A* tile) {
+  static __device__ void convert(const Source<T>& x, const Staged<A>& slab,
+                                 SampleLayout::Start start, int count, RawUnit<T>* raw, A* tile) {
     if constexpr (GATED)
-      if (x.gate != nullptr) close(x, slab.channel, start, count, raw);
+      if (x.gate != nullptr) apply_gate(x, slab.channel, start, count, raw);
     if (x.layout.channels_last) {
       if (x.vectors)
-        settle_as<ROWS_ARE_SAMPLES, Places, true, true>(slab, count, raw, tile);
+        convert_as<ROWS_ARE_SAMPLES, Places, true, true>(slab, count, raw, tile);
       else
-        settle_as<ROWS_ARE_SAMPLES, Places, true, false>(slab, count, raw, tile);
+        convert_as<ROWS_ARE_SAMPLES, Places, true, false>(slab, count, raw, tile);
     } else {
       if (x.vectors)
-        settle_as<ROWS_ARE_SAMPLES, Places, false, true>(slab, count, raw, tile);
+        convert_as<ROWS_ARE_SAMPLES, Places, false, true>(slab, count, raw, tile);
       else
-        settle_as<ROWS_ARE_SAMPLES, Places, false, false>(slab, count, raw, tile);
+        convert_as<ROWS_ARE_SAMPLES, Places, false, false>(slab, count, raw, tile);
     }
   }
 
  private:
-  /// Zeros where the gate is closed, in the place where this thread's own copies have arrived. The gate comes straight
-  /// from memory: shared memory has no room for it.
-  static __device__ __noinline__ void close(const Source<T>& x, const int* channel,
-                                            SampleLayout::Start start, int count, RawUnit<T>* raw) {
+  /// Zeroes the elements whose gate is closed, among the copies of this thread. The gate is read
+  /// from global memory, because shared memory has no room for it.
+  static __device__ __noinline__ void apply_gate(const Source<T>& x, const int* channel,
+                                                 SampleLayout::Start start, int count,
+                                                 RawUnit<T>* raw) {
     const bool along_channels = x.layout.channels_last;
     for (int n = int(threadIdx.x); n < kUnits * THREADS; n += THREADS) {
       const Unit u = along_channels ? unit<true>(n) : unit<false>(n);
@@ -154,8 +155,8 @@ struct Stage {
   }
 
   template <bool ROWS_ARE_SAMPLES, typename Places, bool ALONG_CHANNELS, bool VECTORS>
-  static __device__ void settle_as(const Staged<A>& slab, int count, const RawUnit<T>* raw,
-                                   A* tile) {
+  static __device__ void convert_as(const Staged<A>& slab, int count, const RawUnit<T>* raw,
+                                    A* tile) {
     const int end = pieces(count, 8) * 8;
 #pragma unroll(VECTORS ? UNROLL : 1)
     for (int n = int(threadIdx.x); n < kUnits * THREADS; n += THREADS) {
@@ -163,7 +164,7 @@ struct Stage {
       if (u.sample >= end) continue;
       const RawUnit<T> stored = raw[n];
       A numbers[kWidth];
-      const bool whole = slab.channel[u.slot] >= 0 && u.sample < count;  // a vector's fate is one
+      const bool whole = slab.channel[u.slot] >= 0 && u.sample < count;  // for all of a vector
 #pragma unroll
       for (int v = 0; v < kWidth; ++v) {
         const int slot = u.slot + (ALONG_CHANNELS ? v : 0);

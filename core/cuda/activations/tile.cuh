@@ -1,33 +1,33 @@
 #pragma once
 
-// A warp's tile in shared memory: 32 or 16 samples of 64 neighbouring channels as they lie in memory, [sample]
-// [channel] or [channel][sample], copied there without a stop in registers. Tensor cores take either; the
-// center is taken off when a number is read.
+// A warp's tile in shared memory: 32 or 16 samples of 64 consecutive channels in the order of
+// memory, [sample][channel] or [channel][sample]. It is copied asynchronously. Tensor cores accept
+// either order. The center is subtracted when a number is read.
 
-#include "cuda/activations/copies.cuh"
 #include "cuda/activations/elements.cuh"
 #include "cuda/activations/stage.cuh"
+#include "cuda/copies.cuh"
 
 namespace keel::cuda {
 
 inline constexpr int kTileSamples = 32;
-inline constexpr int kTileWarps = 8;  // of a block, each with tiles of its own or shared by two
+inline constexpr int kTileWarps = 8;  // of a block; a tile belongs to one warp or to two
 inline constexpr int kTileThreads = kTileWarps * 32;
 
-/// Whether the channels are made up of slabs of 64 that hold whole groups.
+/// Whether the channels consist of slabs of 64 that hold whole groups.
 template <typename T>
 constexpr bool fills_slabs(std::int64_t channels, std::int64_t group_size) {
   return sizeof(Accumulator<T>) == 4 && channels % kSlots == 0 && kSlots % group_size == 0;
 }
 
-/// Whether a mean is so small that little is lost by taking it off a product instead of the numbers that
-/// go into it: up to four deviations, the product's error grows five times at most.
+/// Whether the mean is so small that it can be subtracted from a product instead of from its
+/// operand: up to four deviations, the error of the product grows at most five times.
 __device__ inline bool small_mean(float mean, float variance) {
   return mean * mean <= 16 * variance;
 }
 
-/// A warp reads pairs of neighbours: four from each of eight rows at a time, or eight of four rows
-/// (FOUR_ROWS). The rows are so far apart that these lie in different banks.
+/// A warp reads pairs of adjacent numbers: four from each of eight rows at a time, or eight from
+/// each of four rows (FOUR_ROWS). The row stride keeps these in different banks.
 template <typename T, bool LAST, bool FOUR_ROWS, int SAMPLES = kTileSamples>
 struct WarpTile {
   static constexpr int kRows = LAST ? SAMPLES : kSlots;
@@ -43,8 +43,8 @@ struct WarpTile {
     return {widened(two.at[0]), widened(two.at[1])};
   }
 
-  /// One warp starts to copy `count` samples from `first` on of the channels from `channel` on: the numbers, or those
-  /// of their gate. What lies beyond the count is left as it was.
+  /// One warp starts to copy `count` samples from `first` on, of the channels from `channel` on:
+  /// the numbers, or their gate. Samples beyond `count` are left unchanged.
   static __device__ void fetch(const Source<T>& x, bool gate, int channel, std::int64_t first,
                                int count, T* tile) {
     const T* const data = gate ? x.gate : x.data;
@@ -54,14 +54,14 @@ struct WarpTile {
       fetch_numbers(data, x.layout, channel, first, count, tile);
   }
 
-  /// What each of kBitThreads threads notes of a gate's tile: one bit for each of the 32 numbers of its units.
-  /// The word w of these units has the bit w; of two numbers in a word the upper one has the bit 16 + w.
+  /// The gate bits of one of kBitThreads threads: one bit for each of the 32 numbers in its units.
+  /// Word w of these units has bit w. If a word holds two numbers, the upper one has bit 16 + w.
   using Bits = unsigned;
   static constexpr int kBitThreads = kRows * kColumns / 32;
   static constexpr int kUnitsEach = 32 / kUnitWidth<T>;
 
-  /// The bits of the gates in a tile, of the unit `thread` and every so-many-th from there.
-  static __device__ Bits open_in(const T* tile, int thread) {
+  /// The gate bits of a tile, for unit `thread` and every kBitThreads-th after it.
+  static __device__ Bits gate_bits(const T* tile, int thread) {
     Bits bits = 0;
 #pragma unroll
     for (int k = 0; k < kUnitsEach; ++k) {
@@ -79,8 +79,8 @@ struct WarpTile {
     return bits;
   }
 
-  /// Zeros in the tile of the numbers whose bits are not set.
-  static __device__ void close(T* tile, int thread, Bits bits) {
+  /// Zeroes the numbers in the tile whose bits are not set.
+  static __device__ void apply_gate(T* tile, int thread, Bits bits) {
 #pragma unroll
     for (int k = 0; k < kUnitsEach; ++k) {
       auto& place = *reinterpret_cast<Pack<unsigned>*>(unit(tile, thread + kBitThreads * k));
@@ -92,10 +92,10 @@ struct WarpTile {
   }
 
  private:
-  /// Ones for the numbers of word w whose bits are set.
+  /// A mask of the numbers in word w whose bits are set.
   static __device__ unsigned mask(Bits bits, int w) {
     if constexpr (sizeof(T) == 4) return (bits >> w & 1u) != 0 ? 0xffffffffu : 0u;
-    unsigned halves;  // the bits 15 and 31, each through its half
+    unsigned halves;  // bits 15 and 31, each extended over its half
     asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(halves) : "r"(bits << (15 - w)));
     return halves;
   }

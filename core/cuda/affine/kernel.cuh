@@ -1,9 +1,9 @@
 #pragma once
 
-// output = sum of coefficient (input - center) + bias, a tile of samples of one slab of channels at a
-// time. A thread makes two packs of channels by one or two packs of samples, in registers. The
-// coefficients of a slab stay in shared memory; only groups that take several slabs load them again for
-// each part.
+// output = sum of coefficient (input - center) + bias, for one tile of samples of one slab of
+// channels at a time. A thread computes two packs of channels by one or two packs of samples, in
+// registers. The coefficients of a slab stay in shared memory. Only groups of several slabs load
+// them again for each part.
 
 #include <limits>
 
@@ -24,20 +24,20 @@ struct AffineTerm {
   Matrices<const A> matrix;
   Coefficient coefficient = Coefficient::plain;
   const A* center = nullptr;
-  Matrices<const A> spread;  ///< covariance about the center, null if not known
+  Matrices<const A> covariance;  ///< about the center; null if not known
 };
 
-/// Numbers as they lie in memory, or as many that leave what they are added to as it is. By value: the address of a pack
-/// would put it into local memory.
+/// Loads a run of numbers, or returns the neutral element of addition if `from` is null. Returns by
+/// value: taking a pack's address would put it into local memory.
 template <typename Numbers, typename T>
-__device__ Numbers loaded_or_nothing(const T* from) {
+__device__ Numbers load_or_negative_zero(const T* from) {
   if (from != nullptr) return *reinterpret_cast<const Numbers*>(from);
   Numbers none;
-  for (T& number : none.at) number = nothing<T>();
+  for (T& number : none.at) number = negative_zero<T>();
   return none;
 }
 
-/// A number as it is written, with `added` added: no less than that.
+/// The value to store: max(x + added, least), rounded to T.
 template <typename T>
 __device__ T written(Accumulator<T> x, T added, Accumulator<T> least) {
   x += widened(added);
@@ -49,30 +49,31 @@ struct AffineTask {
   using A = Accumulator<T>;
   AffineTerm<T> terms[2];
   int term_count = 0;
-  bool settled = false;  ///< the inputs are older than the kernel before
+  bool inputs_ready = false;  ///< the inputs are older than the previous kernel
   A divisor = 1;
   const A* bias = nullptr;
   T* output = nullptr;
-  Source<T> residual;                             ///< added to the output; without data: none
-  A least = -std::numeric_limits<A>::infinity();  ///< what is less is written as this
+  Source<T> residual;                             ///< added to the output; no data: none
+  A least = -std::numeric_limits<A>::infinity();  ///< smaller results are replaced by this
   bool output_fours = false;                      ///< four outputs can be written at a time
   SampleLayout layout;
   Slabs slabs;
   std::int64_t tiles = 0;   ///< of samples
   std::int64_t stride = 0;  ///< blocks that share a slab
-  bool stays = false;       ///< tables and coefficients are loaded once, one for each term
+  bool stays = false;       ///< tables and coefficients are loaded once, one set per term
 
-  /// Whether there is more to reading or writing than the numbers: a gate, a residual or ReLU.
-  bool ends() const {
+  /// Whether a gate, a residual or ReLU is fused into the pass.
+  bool fused() const {
     return terms[0].input.gate != nullptr || residual.data != nullptr ||
            least > -std::numeric_limits<A>::infinity();
   }
 };
 
-/// Rows are what is summed over (channels of the input), columns the channels of the output.
+/// Rows are the channels of the input, columns the channels of the output.
 using CoefficientPlaces = TilePlaces<kSlots, false>;
 
-/// Coefficients of the slab `to` on the slab `from` of its group, zeros where either is padding.
+/// Loads the coefficients of output slab `to` for input slab `from` of its group. Zero where either
+/// is padding.
 template <typename T>
 __device__ void load_coefficients(const AffineTask<T>& task, const AffineTerm<T>& term, int to,
                                   int from, Accumulator<T>* coefficients) {
@@ -80,7 +81,7 @@ __device__ void load_coefficients(const AffineTask<T>& task, const AffineTerm<T>
   const Slabs& slabs = task.slabs;
   const int rows = slabs.padded, d = slabs.group_size;
   const int first_row = slabs.parts == 1 ? 0 : from % slabs.parts * kSlots;
-  // Neighbouring threads read neighbours in memory.
+  // Adjacent threads read adjacent numbers.
   const bool along_rows = term.coefficient != Coefficient::transposed;
   for (int e = int(threadIdx.x); e < rows * kSlots; e += kAffineThreads) {
     const int row = along_rows ? e % rows : e / kSlots;
@@ -102,7 +103,8 @@ __device__ void load_coefficients(const AffineTask<T>& task, const AffineTerm<T>
   }
 }
 
-/// JOINT: one group (or part of one) fills the slab, and both packs of channels share its inputs.
+/// JOINT: one group (or part of a group) fills the slab, so both packs of channels use the same
+/// inputs.
 template <typename T, bool JOINT>
 struct AffineBlock {
   using A = Accumulator<T>;
@@ -112,9 +114,10 @@ struct AffineBlock {
   using Places = TilePlaces<kSamples, false>;
   using Loads = Stage<T, kAffineThreads, kSamples, 4>;
   static constexpr int kTileBytes = kSlots * kSamples * int(sizeof(A));
-  static constexpr int kBytes = kTileBytes + Loads::kRawBytes;  // and the coefficients
+  static constexpr int kBytes = kTileBytes + Loads::kRawBytes;  // without the coefficients
 
-  /// The thread's packs: channels `channel_pack` and 8 on, samples `sample_pack` and 16 on.
+  /// The thread's packs: channels `channel_pack` and `channel_pack` + 8, samples `sample_pack` and
+  /// `sample_pack` + 16.
   int channel_pack, sample_pack;
   A at[2][kPack][kWide];
 
@@ -183,17 +186,17 @@ struct AffineBlock {
     }
   }
 
-  template <bool ENDS>
+  template <bool FUSED>
   __device__ void write(const AffineTask<T>& task, const int* channel, SampleLayout::Start start,
                         int count) const {
     if (task.layout.channels_last)
-      write_samples<ENDS>(task, channel, start, count);
+      write_samples<FUSED>(task, channel, start, count);
     else
-      write_channels<ENDS>(task, channel, start, count);
+      write_channels<FUSED>(task, channel, start, count);
   }
 
-  /// Four samples of a channel at a time.
-  template <bool ENDS>
+  /// Writes four samples of a channel at a time.
+  template <bool FUSED>
   __device__ void write_channels(const AffineTask<T>& task, const int* channel,
                                  SampleLayout::Start start, int count) const {
 #pragma unroll
@@ -208,22 +211,22 @@ struct AffineBlock {
           if (local >= count) continue;
           if (task.output_fours) {
             const std::int64_t place = task.layout.offset(start, local, c);
-            write_four<ENDS>(task, place,
-                             {at[h][i][p * kPack], at[h][i][p * kPack + 1], at[h][i][p * kPack + 2],
-                              at[h][i][p * kPack + 3]});
+            write_four<FUSED>(task, place,
+                              {at[h][i][p * kPack], at[h][i][p * kPack + 1],
+                               at[h][i][p * kPack + 2], at[h][i][p * kPack + 3]});
           } else {
 #pragma unroll
             for (int v = 0; v < kPack; ++v)
               if (local + v < count)
-                write_one<ENDS>(task, task.layout.offset(start, local + v, c),
-                                at[h][i][p * kPack + v]);
+                write_one<FUSED>(task, task.layout.offset(start, local + v, c),
+                                 at[h][i][p * kPack + v]);
           }
         }
       }
   }
 
-  /// Four channels of a sample at a time.
-  template <bool ENDS>
+  /// Writes four channels of a sample at a time.
+  template <bool FUSED>
   __device__ void write_samples(const AffineTask<T>& task, const int* channel,
                                 SampleLayout::Start start, int count) const {
 #pragma unroll
@@ -235,37 +238,38 @@ struct AffineBlock {
         const int slot = (channel_pack + 8 * h) * kPack;
         if (task.output_fours) {
           if (channel[slot] >= 0)
-            write_four<ENDS>(task, task.layout.offset(start, local, channel[slot]),
-                             {at[h][0][k], at[h][1][k], at[h][2][k], at[h][3][k]});
+            write_four<FUSED>(task, task.layout.offset(start, local, channel[slot]),
+                              {at[h][0][k], at[h][1][k], at[h][2][k], at[h][3][k]});
         } else {
 #pragma unroll
           for (int i = 0; i < kPack; ++i)
             if (channel[slot + i] >= 0)
-              write_one<ENDS>(task, task.layout.offset(start, local, channel[slot + i]),
-                              at[h][i][k]);
+              write_one<FUSED>(task, task.layout.offset(start, local, channel[slot + i]),
+                               at[h][i][k]);
         }
       }
     }
   }
 
-  template <bool ENDS>
+  template <bool FUSED>
   static __device__ void write_one(const AffineTask<T>& task, std::int64_t place, A number) {
-    if constexpr (ENDS) {
-      const T added = task.residual.data != nullptr ? task.residual.data[place] : nothing<T>();
+    if constexpr (FUSED) {
+      const T added =
+          task.residual.data != nullptr ? task.residual.data[place] : negative_zero<T>();
       task.output[place] = written<T>(number, added, task.least);
     } else {
       task.output[place] = rounded<T>(number);
     }
   }
 
-  template <bool ENDS>
+  template <bool FUSED>
   static __device__ void write_four(const AffineTask<T>& task, std::int64_t place,
                                     const Pack<A>& numbers) {
     Pack<T> made;
-    if constexpr (ENDS) {
+    if constexpr (FUSED) {
       const T* const residual = task.residual.data;
       const auto added =
-          loaded_or_nothing<Pack<T>>(residual != nullptr ? residual + place : nullptr);
+          load_or_negative_zero<Pack<T>>(residual != nullptr ? residual + place : nullptr);
 #pragma unroll
       for (int v = 0; v < kPack; ++v)
         made.at[v] = written<T>(numbers.at[v], added.at[v], task.least);
@@ -277,9 +281,9 @@ struct AffineBlock {
   }
 };
 
-/// A step is one input's part of a tile; the tile's steps follow one another, and then the next tile's. ENDS: as the
-/// task does, in kernels of their own, so that others need no more registers for it.
-template <typename T, bool JOINT, bool ENDS>
+/// A step is one input's contribution to a tile. All steps of a tile come before those of the next
+/// tile. FUSED: task.fused(). Separate kernels, so that the others need no registers for it.
+template <typename T, bool JOINT, bool FUSED>
 __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 3)
     affine_tiles(const __grid_constant__ AffineTask<T> task) {
   using Block = AffineBlock<T, JOINT>;
@@ -329,14 +333,14 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
     load_coefficients(task, task.terms[term], slab, slab, coefficients + term * coefficient_count);
 
   Block block;
-  int which = 0;  // of the tables
+  int which = 0;  // the index of the current tables
   for (; n < task.tiles; n += task.stride) {
     for (int step = 0; step < steps; ++step) {
       const int term = step / parts, next = step + 1 < steps ? step + 1 : 0;
       const int next_which = stays ? next : 1 - which;
       const std::int64_t next_n = next > 0 ? n : n + task.stride;
       await_copies();
-      Loads::template settle<false, typename Block::Places, ENDS>(
+      Loads::template convert<false, typename Block::Places, FUSED>(
           task.terms[term].input, {channel[which], center[which]},
           task.layout.start(n * Block::kSamples), count_of(n), raw, tile);
       if (!stays) {
@@ -351,8 +355,8 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
       __syncthreads();
     }
     if (steps == 0) block.start(bias);
-    block.template write<ENDS>(task, channel_out, task.layout.start(n * Block::kSamples),
-                               count_of(n));
+    block.template write<FUSED>(task, channel_out, task.layout.start(n * Block::kSamples),
+                                count_of(n));
   }
 }
 

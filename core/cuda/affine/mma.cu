@@ -1,4 +1,4 @@
-// The passes of affine over channels that fill slabs of 64, which reach the speed of the memory.
+// The passes of affine for channels that fill slabs of 64. They reach memory bandwidth.
 
 #include "cuda/affine/mma.h"
 
@@ -12,8 +12,8 @@
 namespace keel::cuda {
 namespace {
 
-/// Shares the tiles of every slab out over at most `blocks` blocks of `teams` that take one at a time, and
-/// returns how many blocks there are.
+/// Distributes the tiles of every slab over at most `blocks` blocks, in which `teams` teams take
+/// one tile at a time. Returns the number of blocks.
 template <typename T>
 unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks, int teams) {
   task.tiles = pieces<std::int64_t>(task.layout.samples, tile);
@@ -22,21 +22,22 @@ unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks, int teams
   return unsigned(task.slabs.count * task.stride);
 }
 
-template <typename T, bool LAST, int D, bool ENDS>
+template <typename T, bool LAST, int D, bool FUSED>
 bool launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  using Mma = AffineMma<T, LAST, D, ENDS>;
+  using Mma = AffineMma<T, LAST, D, FUSED>;
   constexpr int kBytesOfTerm = CoefficientParts<LAST, D>::kNumbers * int(sizeof(float));
   static_assert(Mma::kRingBytes + 2 * kBytesOfTerm <= 226 << 10);
   const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
-  if (!fits_a_block_of<affine_slabs<T, LAST, D, ENDS>>(bytes)) return false;
-  allow_shared_memory(operation, affine_slabs<T, LAST, D, ENDS>, bytes);
+  if (!fits_a_block_of<affine_slabs<T, LAST, D, FUSED>>(bytes)) return false;
+  allow_shared_memory(operation, affine_slabs<T, LAST, D, FUSED>, bytes);
   const unsigned blocks = share_out(task, Mma::kSamples, multiprocessors(), Mma::kWarps);
-  // Blocks that wait inside for the one long block of layer_matrix were slower afterwards than new ones.
-  if (task.settled) {
-    check(operation, launch_early(affine_slabs<T, LAST, D, ENDS>, blocks, Mma::kThreads, bytes,
+  // Without inputs_ready, do not launch early: blocks that waited inside for the single long block
+  // of layer_matrix were slower afterwards than newly started ones.
+  if (task.inputs_ready) {
+    check(operation, launch_early(affine_slabs<T, LAST, D, FUSED>, blocks, Mma::kThreads, bytes,
                                   native(stream), task));
   } else {
-    affine_slabs<T, LAST, D, ENDS><<<blocks, Mma::kThreads, bytes, native(stream)>>>(task);
+    affine_slabs<T, LAST, D, FUSED><<<blocks, Mma::kThreads, bytes, native(stream)>>>(task);
     check_launch(operation);
   }
   return true;
@@ -44,34 +45,34 @@ bool launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream
 
 template <typename T, bool LAST, int D>
 bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  return task.ends() ? launch_mma<T, LAST, D, true>(operation, task, stream)
-                     : launch_mma<T, LAST, D, false>(operation, task, stream);
+  return task.fused() ? launch_mma<T, LAST, D, true>(operation, task, stream)
+                      : launch_mma<T, LAST, D, false>(operation, task, stream);
 }
 
-template <typename T, bool LAST, int D, int TERMS, bool ENDS>
+template <typename T, bool LAST, int D, int TERMS, bool FUSED>
 void launch_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
   const unsigned blocks =
       share_out(task, kSmallSamples, multiprocessors() * kSmallBlocks<TERMS>, 1);
-  check(operation, launch_early(affine_small<T, D, LAST, TERMS, ENDS>, blocks, kSmallThreads<D>, 0,
+  check(operation, launch_early(affine_small<T, D, LAST, TERMS, FUSED>, blocks, kSmallThreads<D>, 0,
                                 native(stream), task));
 }
 
 template <typename T, bool LAST, int D>
 bool run_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  // Numbers that cannot be moved 16 bytes at a time are left to the general kernel.
+  // Leave data that cannot be moved 16 bytes at a time to the general kernel.
   if (!task.output_fours || !aligned(task.output, 16)) return false;
   for (int term = 0; term < task.term_count; ++term)
     if (!task.terms[term].input.vectors) return false;
   if (task.residual.data != nullptr && !task.residual.vectors) return false;
-  // Of a single input a gate would not fit into registers. It has none in a training step.
+  // The gate of a single input would not fit into registers. A training step has no such case.
   if (task.term_count == 1 && task.terms[0].input.gate != nullptr) return false;
-  const auto launch = [&]<bool ENDS>() {
+  const auto launch = [&]<bool FUSED>() {
     if (task.term_count == 1)
-      launch_small<T, LAST, D, 1, ENDS>(operation, task, stream);
+      launch_small<T, LAST, D, 1, FUSED>(operation, task, stream);
     else
-      launch_small<T, LAST, D, 2, ENDS>(operation, task, stream);
+      launch_small<T, LAST, D, 2, FUSED>(operation, task, stream);
   };
-  task.ends() ? launch.template operator()<true>() : launch.template operator()<false>();
+  task.fused() ? launch.template operator()<true>() : launch.template operator()<false>();
   return true;
 }
 

@@ -1,16 +1,17 @@
 #pragma once
 
-// output = sum of coefficient (input - center) + bias on tensor cores, for groups of 16, 32 or 64 channels
-// in full slabs of 64. A warp takes tiles of 32 or 16 samples of its own and waits for no other; the block shares
-// the coefficients of its slab, split and in the order in which lanes need them. Coefficients are the left
-// operand where samples are neighbours in memory, and the right one where channels are: numbers are
-// multiplied as they lie.
+// output = sum of coefficient (input - center) + bias on tensor cores, for groups of 16, 32 or 64
+// channels in full slabs of 64. Each warp takes its own tiles of 32 or 16 samples and waits for no
+// other warp. The block shares the coefficients of its slab, split and in fragment order. If
+// samples are contiguous in memory, coefficients are the left operand; if channels are, they are
+// the right one. So the numbers are multiplied in the order of memory.
 //
-// Samples are rows or columns of a product, and coefficients of other groups are left out, not zero: what
-// is not finite stays in its sample and group.
+// Samples are rows or columns of a product, and coefficients of other groups are skipped rather
+// than zero. So NaN and infinity stay in their sample and group.
 //
-// Error: the large products of D channels (D / 8 sums of 8) and the small ones are added apart, by cutting
-// off, and then rounded once: at most D / 8 + 2 units in the last place of the largest partial sum.
+// Error: the large products of D channels (D / 8 sums of 8) and the small ones are accumulated
+// separately, with truncation, and then rounded once: at most D / 8 + 2 units in the last place of
+// the largest partial sum.
 
 #include <type_traits>
 
@@ -20,21 +21,21 @@
 
 namespace keel::cuda {
 
-/// ENDS: as the task does.
-template <typename T, bool LAST, int D, bool ENDS>
+/// FUSED: task.fused().
+template <typename T, bool LAST, int D, bool FUSED>
 struct AffineMma {
-  // Twice as many warps with half as large tiles, which take half as many registers for their sums, only where that was
-  // measured to be faster (H200): with ENDS, clearly at D = 16 and slightly at 64. Without, it was slower at D = 64 and
-  // equal at 16.
-  static constexpr bool kSmallTiles = LAST && ENDS;
+  // Use twice as many warps with tiles half as large, which need half as many registers for sums,
+  // only where that was measured to be faster (H200): with FUSED clearly at D = 16 and slightly at
+  // 64. Without FUSED it was slower at D = 64 and equal at 16.
+  static constexpr bool kSmallTiles = LAST && FUSED;
   static constexpr int kSamples = kSmallTiles ? kTileSamples / 2 : kTileSamples;
   static constexpr int kWarps = kSmallTiles ? kTileWarps * 2 : kTileWarps, kThreads = kWarps * 32;
   using Tile = WarpTile<T, LAST, !LAST, kSamples>;
-  static constexpr int kStages = sizeof(T) == 4 ? 2 : LAST ? 4 : 3;  // as there is room
+  static constexpr int kStages = sizeof(T) == 4 ? 2 : LAST ? 4 : 3;  // as shared memory allows
   static constexpr int kRingBytes = kWarps * kStages * Tile::kBytes;
-  static constexpr int kSteps = D / 8;  // along the channels that are summed over
-  static constexpr int kRows = LAST ? kSamples / 16 : 4,
-                       kColumns = LAST ? 8 : 4;  // in tiles of 16 x 8
+  static constexpr int kSteps = D / 8;  // over the channels that are summed
+  // In tiles of 16 x 8:
+  static constexpr int kRows = LAST ? kSamples / 16 : 4, kColumns = LAST ? 8 : 4;
   static constexpr int kOfGroup = LAST ? kColumns * D / kSlots : kRows * D / kSlots;
 
   int g, t;
@@ -69,7 +70,7 @@ struct AffineMma {
           add_channels_by_samples<EXACT>(tile, centers, parts, group, step);
   }
 
-  /// The same for bfloat16 without a center, multiplied as they lie.
+  /// The same for bfloat16 without a center, multiplied as stored.
   __device__ void add_bfloat16(const T* tile, const float* words) {
     using Coefficients = Bfloat16Coefficients;
     static_assert(LAST && D == kSlots && std::is_same_v<T, BFloat16>);
@@ -136,7 +137,8 @@ struct AffineMma {
         left_high[k][0] = h.x, left_high[k][1] = h.y, left_high[k][2] = h.z, left_high[k][3] = h.w;
         left_low[k][0] = l.x, left_low[k][1] = l.y, left_low[k][2] = l.z, left_low[k][3] = l.w;
       }
-      // One kind of product of all tiles after another, so that none has to wait for the one before.
+      // All tiles of one kind of product come before the next kind, so that consecutive
+      // instructions do not depend on each other.
 #pragma unroll
       for (int kind = EXACT ? 1 : 0; kind < 3; ++kind)
 #pragma unroll
@@ -185,17 +187,17 @@ struct AffineMma {
     }
   }
 
-  /// Rounds four neighbours, of row g (or 8 further) of the tiles (m, n) and (m, n + 1). ENDS: `residual` is null or four
-  /// numbers to add, and none is less than `least`.
+  /// Rounds four adjacent numbers, of row g (+ 8 h) of the tiles (m, n) and (m, n + 1). FUSED: adds
+  /// `residual` (four numbers, or null) and clamps to `least`.
   __device__ Pack<T> four(int m, int n, int h, const float (&bias)[4], const T* residual,
                           float least) const {
     Pack<T> made, added;
-    if constexpr (ENDS) added = loaded_or_nothing<Pack<T>>(residual);
+    if constexpr (FUSED) added = load_or_negative_zero<Pack<T>>(residual);
 #pragma unroll
     for (int v = 0; v < 4; ++v) {
       const int r = 2 * h + v / 2;
       const float sum = large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v];
-      if constexpr (ENDS)
+      if constexpr (FUSED)
         made.at[v] = written<T>(sum, added.at[v], least);
       else
         made.at[v] = rounded<T>(sum);
@@ -203,10 +205,10 @@ struct AffineMma {
     return made;
   }
 
-  /// `residual`: null, or a tile of what is added.
+  /// `residual` is a tile, or null.
   __device__ void write_tile(const AffineTask<T>& task, const float* bias, const T* residual,
                              int channel, std::int64_t first, int count) const {
-    if (task.output_fours)  // asked once: the two ways apart are shorter than side by side
+    if (task.output_fours)  // tested once: two separate paths are shorter than a mixed one
       write<true>(task, bias, residual, channel, first, count);
     else
       write<false>(task, bias, residual, channel, first, count);
@@ -236,8 +238,9 @@ struct AffineMma {
         for (int h = 0; h < 2; ++h) {
           const int slot = 16 * m + 8 * h;
           const float b = bias[slot + g];
-          const T* const added =
-              ENDS && residual != nullptr ? residual + (slot + g) * Tile::kStride + local : nullptr;
+          const T* const added = FUSED && residual != nullptr
+                                     ? residual + (slot + g) * Tile::kStride + local
+                                     : nullptr;
           const Pack<T> made = four(m, n, h, {b, b, b, b}, added, task.least);
           if constexpr (FOURS) {
             *reinterpret_cast<Pack<T>*>(to + slot * task.layout.positions) = made;
@@ -264,8 +267,9 @@ struct AffineMma {
 #pragma unroll
         for (int n = 0; n < kColumns; n += 2) {
           const int slot = 8 * n + 4 * t;
-          const T* const added =
-              ENDS && residual != nullptr ? residual + (local + g) * Tile::kStride + slot : nullptr;
+          const T* const added = FUSED && residual != nullptr
+                                     ? residual + (local + g) * Tile::kStride + slot
+                                     : nullptr;
           const Pack<T> made =
               four(m, n, h, {bias[slot], bias[slot + 1], bias[slot + 2], bias[slot + 3]}, added,
                    task.least);

@@ -7,8 +7,8 @@ namespace keel::cuda {
 template <typename T>
 struct AffineTask;
 
-/// Runs the task if its channels fill slabs of 64 and it has an input, and says whether it did. For T of
-/// float32 sums.
+/// Runs the task if its channels fill slabs of 64 and a kernel for its group size fits this device.
+/// Returns whether it did. For T that is summed in float32.
 template <typename T>
 bool run_on_full_slabs(const char* operation, AffineTask<T>& task, const Stream& stream);
 

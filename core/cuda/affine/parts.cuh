@@ -1,7 +1,7 @@
 #pragma once
 
-// The coefficients of a slab for tensor cores: split, and in the order in which lanes need them, so that
-// each reads 16 bytes next to its neighbour's.
+// The coefficients of a slab for tensor cores: split, and in fragment order, so that a warp reads
+// 16 consecutive bytes per lane.
 
 #include "cuda/activations/tile.cuh"
 #include "cuda/affine/kernel.cuh"
@@ -9,15 +9,15 @@
 
 namespace keel::cuda {
 
-/// Groups of D channels. LAST: as the right operand (two numbers of a lane, and their low parts), or else
-/// as the left one (four numbers, and 32 lanes on their low parts).
+/// Groups of D channels. LAST: as the right operand (two numbers of a lane, followed by their low
+/// parts), otherwise as the left operand (four numbers; the low parts are 32 lanes further on).
 template <bool LAST, int D>
 struct CoefficientParts {
   static constexpr int kNumbers = kSlots * D * 2;
   static constexpr int kSteps = D / 8;  // along the channels that are summed over
 
-  /// Where the coefficient of output slot i on its group's input j has its high part, and how far on its
-  /// low one is.
+  /// The index of the high part of the coefficient of output slot i for its group's input j. The
+  /// low part is kToLow further on.
   static constexpr int kToLow = LAST ? 2 : 128;
   static __device__ unsigned place(unsigned i, unsigned j) {
     if (LAST) {
@@ -28,8 +28,8 @@ struct CoefficientParts {
     return ((i / 16 * kSteps + j / 8) * 2 * 32 + lane) * 4 + i / 8 % 2 + j / 4 % 2 * 2;
   }
 
-  /// A thread's share of the coefficients. All are on their way before the first is used, and
-  /// neighbouring threads read neighbours in memory: along rows, or (transposed) down columns.
+  /// A thread's share of the coefficients. All loads are issued before the first use. Adjacent
+  /// threads read adjacent numbers: along rows, or, if transposed, down columns.
   struct Share {
     static constexpr int kEach = kSlots * D / kTileThreads;
     static constexpr int kRowsAtOnce = kTileThreads / D, kColumnsAtOnce = 4;
@@ -60,13 +60,13 @@ struct CoefficientParts {
         mirrored[k] = mirror[k * kRowsAtOnce / D * next + k * kRowsAtOnce % D];
     }
 
-    /// A warp takes eight neighbours of four rows: whole sectors of memory, and few of a bank on the way
-    /// into shared memory.
+    /// A warp takes eight adjacent numbers of four rows: whole memory sectors, and few bank
+    /// conflicts in shared memory.
     static __device__ unsigned transposed_i() { return threadIdx.x % 8 + threadIdx.x / 32 * 8; }
     static __device__ unsigned transposed_j() { return threadIdx.x % 32 / 8; }
     static_assert(kTileThreads == 4 * kSlots);
 
-    /// put(i, j, coefficient) for each.
+    /// Calls put(i, j, coefficient) for each of them.
     template <typename Term, typename Put>
     __device__ void for_each(const Term& term, float divisor, const Put& put) {
       const unsigned thread = threadIdx.x;
@@ -96,22 +96,23 @@ struct CoefficientParts {
     }
   };
 
-  /// The coefficient of output slot i on input j.
+  /// The coefficient of output slot i for input j.
   static __device__ float value(const float* parts, unsigned i, unsigned j) {
     return parts[place(i, j)] + parts[place(i, j) + kToLow];
   }
 };
 
-/// The same for numbers of bfloat16 that are neighbours in memory along the channels, one group of 64: in
-/// three parts of bfloat16, as the right operand. Two of them of four numbers are 16 bytes of a lane, and
-/// the third parts, which follow, 8.
+/// The same for bfloat16 with contiguous channels and one group of 64: in three bfloat16 parts, as
+/// the right operand. The first two parts of four numbers are 16 bytes per lane. The third parts
+/// follow, 8 bytes per lane.
 struct Bfloat16Coefficients {
   static constexpr int kSteps = kSlots / 16;
   static constexpr int kWords = kSlots * kSlots / 2 * 3, kThird = kSlots * kSlots;
   using Words = CoefficientParts<true, kSlots>;
   static_assert(kWords <= Words::kNumbers);
 
-  /// The word with coefficient j (even) of output slot i in it, and j + 1 in its upper half.
+  /// The index of the word that holds coefficient j (even) of output slot i, with j + 1 in its
+  /// upper half.
   static __device__ unsigned place(unsigned i, unsigned j, unsigned part) {
     const unsigned column = i / 16 * 2 + i % 2, lane = i % 16 / 2 * 4 + j % 8 / 2;
     const unsigned block = (column * kSteps + j / 16) * 32 + lane, half = j / 8 % 2;
@@ -139,7 +140,7 @@ struct Bfloat16Coefficients {
   }
 };
 
-/// from[i] -= the coefficients of slot i on `center`, with all threads, four of them a slot.
+/// from[i] -= sum_j coefficient(i, j) center[j], with all threads, four per slot.
 template <typename Coefficients>
 __device__ void subtract_product(const float* parts, const float* center, float* from) {
   static_assert(kTileThreads == 4 * kSlots);

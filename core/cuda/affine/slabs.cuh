@@ -1,26 +1,28 @@
 #pragma once
 
-// The kernel around affine_mma.cuh: coefficients first, then tile by tile, a warp for itself.
+// The kernel around affine/mma.cuh: loads the coefficients, then each warp processes its tiles.
 
 #include "cuda/affine/mma.cuh"
 #include "cuda/launch/early_start.cuh"
 
 namespace keel::cuda {
 
-/// A step is one input's part of a tile, as in affine_tiles. ENDS: as the task does, in kernels of their own, since those
-/// without would be up to a sixth slower for it. The first input's gate is a step before it: of its tile a warp notes a
-/// bit a number, by which it then puts zeros into the input's tile, so that a gate needs no room of its own. What is
-/// added to the output is a step behind the last one.
-template <typename T, bool LAST, int D, bool ENDS>
-__global__ void __launch_bounds__((AffineMma<T, LAST, D, ENDS>::kThreads), 1)
+/// A step is one input's contribution to a tile, as in affine_tiles. FUSED: task.fused(). Separate
+/// kernels, because the others would be up to a sixth slower. The first input's gate is one more
+/// step before that input: the warp keeps one bit per number of the gate's tile and then zeroes
+/// numbers of the input's tile, so a gate needs no buffer of its own. The residual is one more step
+/// after the last input.
+template <typename T, bool LAST, int D, bool FUSED>
+__global__ void __launch_bounds__((AffineMma<T, LAST, D, FUSED>::kThreads), 1)
     affine_slabs(const __grid_constant__ AffineTask<T> task) {
-  using Mma = AffineMma<T, LAST, D, ENDS>;
+  using Mma = AffineMma<T, LAST, D, FUSED>;
   using Tile = typename Mma::Tile;
   using Parts = CoefficientParts<LAST, D>;
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float center[2][kSlots], bias[kSlots];
   auto* parts = reinterpret_cast<float*>(memory + Mma::kRingBytes);
-  // One group a slab: a group's result must not depend on its neighbours', to the last bit.
+  // Only if a slab is one group: a group's result must not depend on its neighbours, to the last
+  // bit.
   constexpr bool kMayBeExact = sizeof(T) == 2 && D == kSlots;
   constexpr bool kNative = kMayBeExact && LAST && std::is_same_v<T, BFloat16>;
 
@@ -36,10 +38,10 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ENDS>::kThreads), 1)
     return reinterpret_cast<T*>(memory) + (stage * Mma::kWarps + warp) * Tile::kNumbers;
   };
 
-  // What is fetched next: a term of a tile, into a stage. The first one's gate is the one before it, and what is
-  // added to the output the one behind the last.
-  const bool gated = ENDS && task.terms[0].input.gate != nullptr,
-             adds = ENDS && task.residual.data != nullptr;
+  // The next term to fetch, and its tile. Term -1 is the gate of term 0, and term `terms` is the
+  // residual.
+  const bool gated = FUSED && task.terms[0].input.gate != nullptr,
+             adds = FUSED && task.residual.data != nullptr;
   const int first_term = gated ? -1 : 0, end_term = adds ? terms + 1 : terms;
   std::int64_t fetched = first_tile;
   int fetched_term = first_term;
@@ -50,30 +52,30 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ENDS>::kThreads), 1)
                       : task.terms[gated && fetched_term < 0 ? 0 : fetched_term].input,
                   gated && fetched_term < 0, channel, fetched * Mma::kSamples, count_of(fetched),
                   place(stage));
-    close_copies();
+    commit_copies();
     if (++fetched_term == end_term) fetched_term = first_term, fetched += next_tile;
   };
 
-  if (!task.settled) await_previous();
+  if (!task.inputs_ready) await_previous();
 #pragma unroll 1
   for (int stage = 0; stage < Mma::kStages; ++stage) fetch(stage);
-  if (task.settled) await_previous();
+  if (task.inputs_ready) await_previous();
   let_next_start();
-  const bool shares = thread < kTileThreads;  // the coefficients
+  const bool shares = thread < kTileThreads;  // whether this thread has a share of the coefficients
   typename Parts::Share share[2];
 #pragma unroll
   for (int term = 0; term < 2; ++term)
     if (term < terms && shares) share[term].load(task.terms[term], channel);
-  bool small = true;  // the mean of the input that has one, in this thread's channel
+  bool small = true;  // whether the mean of this thread's channel is small
 #pragma unroll
   for (int term = 0; term < 2; ++term) {
     const AffineTerm<T>& of = task.terms[term];
     if (term >= terms || thread >= kSlots) continue;
     center[term][thread] = of.center != nullptr ? of.center[channel + thread] : 0;
     if (of.center != nullptr)
-      small = kMayBeExact && of.spread.data != nullptr &&
+      small = kMayBeExact && of.covariance.data != nullptr &&
               small_mean(center[term][thread],
-                         of.spread[channel / D][thread * (of.spread.row_stride + 1)]);
+                         of.covariance[channel / D][thread * (of.covariance.row_stride + 1)]);
   }
   if (thread < kSlots)
     bias[thread] = task.bias != nullptr ? task.bias[channel + thread] / task.divisor : 0;
@@ -130,7 +132,7 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ENDS>::kThreads), 1)
       await_stage();
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        open[part] = Tile::open_in(place(stage), thread % 32 + 32 * part);
+        open[part] = Tile::gate_bits(place(stage), thread % 32 + 32 * part);
       leave_stage();
     }
     for (int term = 0; term < terms; ++term) {
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ENDS>::kThreads), 1)
       if (gated && term == 0) {
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
-          Tile::close(place(stage), thread % 32 + 32 * part, open[part]);
+          Tile::apply_gate(place(stage), thread % 32 + 32 * part, open[part]);
         __syncwarp();
       }
       add(term, place(stage));

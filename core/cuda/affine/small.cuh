@@ -1,8 +1,9 @@
 #pragma once
 
-// output = sum of coefficient (input - center) + bias for groups of 4 or 8 channels in full slabs of 64:
-// there is little to multiply, so it is done in registers, straight from memory to memory. A thread takes
-// four samples of one group. Sums are in the order of affine_tiles, and so the same to the last bit.
+// output = sum of coefficient (input - center) + bias for groups of 4 or 8 channels in full slabs
+// of 64. There is little to multiply, so this works in registers, without tiles in shared memory. A
+// thread takes four samples of one group. Sums are in the order of affine_tiles, so results are the
+// same to the last bit.
 
 #include "cuda/affine/kernel.cuh"
 #include "cuda/launch/early_start.cuh"
@@ -13,17 +14,17 @@ template <int D>
 inline constexpr int kSmallThreads = 32 * (kSlots / D);
 inline constexpr int kSmallSamples = 128;  // of a tile
 
-/// Blocks of a multiprocessor: with one or two terms, 64 KB of float32 are on their way.
+/// Blocks per multiprocessor, such that 64 KB of float32 are in flight.
 template <int TERMS>
 inline constexpr int kSmallBlocks = 2 / TERMS;
 
 template <typename T, int D, bool LAST>
 struct AffineSmall {
   static constexpr int kGroups = kSlots / D;
-  static constexpr int kOfGroup =
-      D * D + 4;  // coefficients, and a gap that keeps groups off a bank
+  static constexpr int kOfGroup = D * D + 4;  // coefficients, and a gap against bank conflicts
 
-  /// A run of numbers in memory: the group's channels of a sample, or four samples of a channel.
+  /// A run of consecutive numbers: the group's channels of one sample, or four samples of one
+  /// channel.
   static constexpr int kRun = LAST ? D : 4, kRuns = LAST ? 4 : D;
   struct alignas(kRun * sizeof(T) < 16 ? kRun * sizeof(T) : 16) Run {
     T at[kRun];
@@ -33,7 +34,7 @@ struct AffineSmall {
     return runs[LAST ? sample : channel].at[LAST ? channel : sample];
   }
 
-  /// The thread's first run in a tile, and how far on its others are.
+  /// The thread's first run in a tile, and the distance of its others.
   struct Place {
     std::int64_t offset, stride;
     int first, step;  // samples within the tile
@@ -48,8 +49,8 @@ struct AffineSmall {
   }
 };
 
-/// ENDS: as the task does.
-template <typename T, int D, bool LAST, int TERMS, bool ENDS>
+/// FUSED: task.fused().
+template <typename T, int D, bool LAST, int TERMS, bool FUSED>
 __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
     affine_small(const __grid_constant__ AffineTask<T> task) {
   using Small = AffineSmall<T, D, LAST>;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
   __syncthreads();
 
   for (std::int64_t n = blockIdx.x / unsigned(slabs); n < task.tiles; n += task.stride) {
-    __syncwarp();  // or the compiler keeps all coefficients in registers, and spills the rest
+    __syncwarp();  // keeps the compiler from caching all coefficients in registers and spilling
     const auto place = Small::place(task.layout, n, channel);
     const std::int64_t left = task.layout.samples - n * kSmallSamples;
     const auto there = [&](int run) { return place.first + run * place.step < left; };
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
         if (there(run))
           in[term][run] = *reinterpret_cast<const Run*>(task.terms[term].input.data + place.offset +
                                                         run * place.stride);
-    if constexpr (ENDS && TERMS == 2)
+    if constexpr (FUSED && TERMS == 2)
       if (task.terms[0].input.gate != nullptr) {
         Run gate[Small::kRuns];
 #pragma unroll
@@ -139,14 +140,14 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
     for (int run = 0; run < Small::kRuns; ++run) {
       if (!there(run)) continue;
       Run made, added;
-      if constexpr (ENDS) {
+      if constexpr (FUSED) {
         const T* const residual = task.residual.data;
-        added = loaded_or_nothing<Run>(
+        added = load_or_negative_zero<Run>(
             residual != nullptr ? residual + place.offset + run * place.stride : nullptr);
       }
 #pragma unroll
       for (int k = 0; k < Small::kRun; ++k)
-        if constexpr (ENDS)
+        if constexpr (FUSED)
           made.at[k] = written<T>(out[LAST ? k : run][LAST ? run : k], added.at[k], task.least);
         else
           made.at[k] = rounded<T>(out[LAST ? k : run][LAST ? run : k]);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What affine and its backward have in common: an output that is the sum of one matrix product for each
-// input, and of a bias.
+// What affine and its backward have in common: the output is a bias plus one matrix product per
+// input.
 
 #include <span>
 
@@ -12,12 +12,12 @@
 
 namespace keel::cuda {
 
-/// What an input is multiplied with, given a matrix.
+/// How the coefficients of an input follow from its matrix.
 enum class Coefficient {
   plain,       ///< the matrix
   transposed,  ///< its transpose
-  symmetric,   ///< matrix + transpose, divided
-  doubled,     ///< the same of a matrix that is symmetric
+  symmetric,   ///< (matrix + transpose) / divisor
+  doubled,     ///< 2 matrix / divisor: the same for a symmetric matrix
 };
 
 template <typename T>
@@ -25,17 +25,16 @@ struct AffineInput {
   Activations<const T> activations;
   Matrices<const Accumulator<T>> matrix;
   Coefficient coefficient;
-  const Accumulator<T>* center;                ///< null: zeros
-  Matrices<const Accumulator<T>> spread = {};  ///< covariance about the center, null if not known
+  const Accumulator<T>* center;                    ///< null: zeros
+  Matrices<const Accumulator<T>> covariance = {};  ///< about the center; null if not known
 };
 
-/// output = sum over inputs of coefficient (input - center), and bias / divisor. Of one or two
-/// inputs. `divisor` is also the one of Coefficient::symmetric. `settled`: the inputs are older than the
-/// last kernel on the stream.
+/// output = sum over the one or two inputs of coefficient (input - center), plus bias / divisor.
+/// `inputs_ready`: the inputs are older than the last kernel on the stream.
 template <typename T>
 void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
                 Accumulator<T> divisor, const Accumulator<T>* bias, Activations<T> output,
-                const Stream& stream, bool settled = false);
+                const Stream& stream, bool inputs_ready = false);
 
 /// Channels are counted in 32 bits on the device.
 template <typename T>

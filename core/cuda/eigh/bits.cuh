@@ -1,6 +1,7 @@
 #pragma once
 
-// Numbers that are not negative compare like their bits: the largest of many, in whatever order they arrive.
+// Non-negative floating-point numbers compare like their bits. So atomicMax on the bits finds the
+// largest, in whatever order the numbers arrive.
 
 namespace keel::cuda {
 

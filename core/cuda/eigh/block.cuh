@@ -1,8 +1,8 @@
 #pragma once
 
-// One symmetric matrix, n <= 128, start to end in one block (or part of a warp): load and scale,
-// tridiagonalise, divide and conquer, back; up to n = 4 by rotations alone. Whoever includes this says
-// where entries come from and where the result goes.
+// One symmetric matrix, n <= 128, solved entirely by one block (or part of a warp): load and scale,
+// tridiagonalise, divide and conquer, back-transform; for n <= 4 by rotations only. The including
+// file defines where entries come from and where the result goes.
 
 #include <type_traits>
 
@@ -31,7 +31,7 @@ __device__ T largest_of_all(const Team<T, N>& team, T value, T* exchange) {
   return value;
 }
 
-/// Leaves the values in s.value, in no order, and in `own` this thread's part of vector team.column(),
+/// Leaves the values in s.value, unsorted, and in `own` this thread's part of vector team.column(),
 /// whose k-th entry belongs to row s.order[k].
 template <typename T, int N, typename Entry>
 __device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const Entry& entry,
@@ -71,7 +71,8 @@ __device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const 
   return scale;
 }
 
-/// The same for n <= 4. All threads work the whole matrix, each with the row of the vectors that it needs.
+/// The same for n <= 4. Every thread solves the whole matrix and keeps the row of the vectors that
+/// it needs.
 template <typename T, typename Entry>
 __device__ UnitScale<T> decompose_by_rotations(const Team<T, 4>& team, int n, const Entry& entry,
                                                Storage<T, 4>& s, T (&own)[1]) {
@@ -97,9 +98,9 @@ __device__ UnitScale<T> decompose_by_rotations(const Team<T, 4>& team, int n, co
   return scale;
 }
 
-/// entry(r, c), c <= r, gives the lower triangle. Leaves the eigenvalues in s.sorted_value, descending,
-/// and the vectors in the rows and columns of s.update. False where an entry was not finite: then all
-/// are NaN.
+/// entry(r, c), c <= r, is the lower triangle. Leaves the eigenvalues in s.sorted_value,
+/// descending, and the eigenvectors in the columns of s.update. If an entry is not finite, returns
+/// false and everything is NaN.
 template <typename T, int N, typename Entry>
 __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Storage<T, N>& s) {
   using Members = Team<T, N>;
@@ -119,7 +120,7 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
     if (team.element(k) < n) largest.offer(own[k], s.order[team.element(k)]);
   largest.share(Members::kLanes);
   if constexpr (N > 4)
-    if (has_parts(s)) {  // a vector is zero outside of its part
+    if (has_parts(s)) {  // a vector is zero outside its part
       if (team.lane() == 0 && j < n)
         s.value[j] = ldexp(s.value[j], int(part_exponents(s)[largest.row]));
       scale.exponent = 0;
@@ -142,7 +143,7 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   return scale.finite;
 }
 
-/// The result, row by row, to where the caller wants it.
+/// Stores the result row by row.
 template <typename T, int N>
 __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
                                     EighOrder order, T* values, T* vectors,
@@ -158,12 +159,12 @@ __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage
   }
 }
 
-/// Matrices to a block: teams smaller than a warp share blocks of four warps.
+/// Matrices per block: teams smaller than a warp share blocks of four warps.
 template <typename T, int N>
 inline constexpr int kTeams = Team<T, N>::kBlock ? 1 : 128 / Team<T, N>::kSize;
 
-/// Blocks of a multiprocessor, where that is not left to the compiler: the way of small matrices in parts is not to
-/// cost the others any.
+/// Blocks per multiprocessor, where this is not left to the compiler: handling small matrices in
+/// parts must not lower the occupancy for the others.
 template <typename T, int N>
 inline constexpr int kBlocksAtOnce = N > 8    ? 0
                                      : N == 8 ? (sizeof(T) == 4 ? 9 : 5)
@@ -174,12 +175,13 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce
     eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                 EighStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
-  let_next_start();  // which is of use to a kernel that is launched early
+  let_next_start();  // for a next kernel that is launched early
   const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;
   const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
   const Team<T, N> team{int(threadIdx.x) % Team<T, N>::kSize};
   auto& shared = reinterpret_cast<Storage<T, N>*>(memory)[slot];
-  // Teams without a matrix work on a neighbour's, since a warp runs in step, and write nothing.
+  // A team without a matrix repeats the last one, because a warp runs in lockstep, and writes
+  // nothing.
   const bool exists = index < matrices.batch;
   const T* const source = matrices[exists ? index : matrices.batch - 1];
   const bool finite = decompose(
@@ -191,7 +193,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce
     status[index] = finite ? EighStatus::converged : EighStatus::not_finite;
 }
 
-/// Shared memory of a block whose teams have a STORAGE each.
+/// The shared memory of a block with one STORAGE per team.
 template <typename T, int N, typename STORAGE>
 inline constexpr int kBytesOfTeams = int(sizeof(STORAGE)) * kTeams<T, N>;
 
@@ -200,11 +202,11 @@ unsigned blocks_of_teams(std::int64_t batch) {
   return unsigned((batch + kTeams<T, N> - 1) / kTeams<T, N>);
 }
 
-/// What fits into one multiprocessor's shared memory, where that is 227 KB.
+/// The largest n that fits into 227 KB of shared memory.
 template <typename T>
 inline constexpr std::int64_t kLargestInBlock = sizeof(T) == 4 ? 128 : 64;
 
-/// Calls body with the smallest N that n <= kLargestInBlock fits into, as a type.
+/// Calls body(std::integral_constant<int, N>) with the smallest N >= n, for n <= kLargestInBlock.
 template <typename T, typename Body>
 auto by_team(std::int64_t n, const Body& body) {
   if (n <= 4) return body(std::integral_constant<int, 4>{});
@@ -216,7 +218,7 @@ auto by_team(std::int64_t n, const Body& body) {
   return body(std::integral_constant<int, 64>{});
 }
 
-/// Whether a block of this device holds a matrix of that size, in a STORAGE.
+/// Whether a block of this device can hold a matrix of this size in a STORAGE.
 template <typename T, template <typename, int> typename STORAGE>
 bool fits_in_block(std::int64_t n) {
   return n <= kLargestInBlock<T> && by_team<T>(n, [](auto size) {

@@ -1,24 +1,24 @@
 #pragma once
 
-// Eigenvalues and vectors of a tridiagonal matrix by divide and conquer (Cuppen 1981), torn into parts of
-// four and merged two by two, all pairs of a level at once. A merge is a rank-one update of a diagonal
-// matrix: eigh_secular.h.
+// Eigendecomposition of a tridiagonal matrix by divide and conquer (Cuppen 1981). The matrix is
+// torn into 4 x 4 parts, which are merged in pairs, all pairs of a level at once. A merge is a
+// rank-1 update of a diagonal matrix (eigh/secular.h).
 
 #include "cuda/eigh/team.cuh"
 
 namespace keel::cuda {
 
-/// One merge as its members see it: [base, base + count) joined at `seam`.
+/// One merge: rows [base, base + count), joined at `seam`.
 template <typename T>
 struct Merge {
   int base, count, seam;
   T rho;      ///< the update is rho z z^T
   T sign;     ///< of the torn coupling
-  int alive;  ///< poles that the update moves
+  int alive;  ///< number of poles that are not deflated
   int turns;
 };
 
-/// Products of whole matrices give each thread this much.
+/// The shape of each thread's tile in a product of whole matrices.
 template <typename T, int N>
 struct TileShape {
   static constexpr int kEntries = N / Team<T, N>::kLanes;
@@ -27,7 +27,8 @@ struct TileShape {
   static constexpr int kLargest = kRows > kColumns ? kRows : kColumns;
 };
 
-/// This thread's tile of sum_k a_k b_k^T, a_k and b_k being rows k of two matrices in shared memory.
+/// This thread's tile of sum_k a_k b_k^T, where a_k and b_k are rows k of two matrices in shared
+/// memory.
 template <typename T, int N>
 struct Tile {
   using Shape = TileShape<T, N>;
@@ -49,7 +50,7 @@ struct Tile {
         for (int j = 0; j < Shape::kColumns; ++j) sum[i][j] += x.at[i] * y.at[j];
     }
   }
-  /// put(row, column, value) for each entry.
+  /// Calls put(row, column, value) for each entry.
   template <typename Put>
   __device__ void store(const Put& put) const {
 #pragma unroll
@@ -59,14 +60,14 @@ struct Tile {
   }
 };
 
-/// Vectors times update, within the diagonal blocks of the merges.
+/// Multiplies the vectors by the update, within the diagonal blocks of the merges.
 template <typename T, int N>
 __device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Storage<T, N>& s) {
   constexpr int kLargest = TileShape<T, N>::kLargest;
   Tile<T, N> tile(team);
   const int block = 2 * half > kLargest ? 2 * half : kLargest;
   const bool inside = tile.top / block == tile.left / block;
-  // A row has entries only in the columns of its own half.
+  // A row is nonzero only in the columns of its own half.
   const int reach = half >= kLargest ? half : block;
   const int begin = tile.top / reach * reach, end = min(begin + reach, n);
   if (inside) tile.add_products(begin, end, s.vectors, s.update);
@@ -76,13 +77,15 @@ __device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Stor
   team.sync();
 }
 
-/// Sorts the poles, sets those aside that the update does not move, and where two alive ones are too
-/// close to tell apart, turns one of them out of the update. entry(j, row) is vector j's.
+/// Sorts the poles and deflates: sets aside those that the update does not move, and, if two of the
+/// others are too close to tell apart, removes one of them by a rotation. entry(j, row) is an entry
+/// of vector j.
 template <typename T, int N, typename Entry>
 __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const Entry& entry,
                                   MergeStorage<T, N>& s) {
   constexpr int kLanes = Team<T, N>::kLanes;
-  // The whole matrix has unit size: below this a part of it is nothing, and squares would underflow.
+  // The whole matrix has unit size. Below this bound a part of it is negligible, and squares would
+  // underflow.
   constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
   const int j = team.column(), lane = team.lane();
   Merge<T> m;
@@ -118,7 +121,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   }
   team.sync();
 
-  // From here on j is a place in that order.
+  // From here on, j is a position in the sorted order.
   int before = 0, alive = 0;
 #pragma unroll 4
   for (int k = m.base + lane; k < m.base + m.count; k += kLanes) {
@@ -157,7 +160,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
       s.turns[j] = turns;
     }
     team.sync();
-    if (m.count > 0) {  // those who only keep company must know as well
+    if (m.count > 0) {  // inactive threads need these too
       m.alive = s.alive[m.base];
       m.turns = s.turns[m.base];
     }
@@ -165,7 +168,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   return m;
 }
 
-/// The root of column team.column(); all roots and the weights that fit them go to s.
+/// Finds the root of column team.column(). All roots, and the weights that fit them, go to s.
 template <typename T, int N>
 __device__ SecularRoot<T> find_roots(const Team<T, N>& team, const Merge<T>& m,
                                      MergeStorage<T, N>& s) {
@@ -194,8 +197,8 @@ __device__ T merged_value(const Merge<T>& m, int j, const SecularRoot<T>& root,
                               : s.dropped_pole[j - m.alive];
 }
 
-/// Column j of the matrix that takes the old vectors to the new, on zeros. `lanes` share it; where it
-/// does not exist they only keep company.
+/// Fills column j of the matrix that maps the old vectors to the new ones; it must be zero before.
+/// `lanes` share the column. If it does not exist they only take part in the shuffles.
 template <typename T, typename Lanes, typename MERGE_STORAGE>
 __device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j, bool exists,
                                    const SecularRoot<T>& root, const MERGE_STORAGE& s, T* column,
@@ -230,7 +233,7 @@ __device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j,
     }
 }
 
-/// The merged values, and the matrix that takes the old vectors to the new.
+/// Computes the merged values and the matrix that maps the old vectors to the new ones.
 template <typename T, int N>
 __device__ void solve_merge(const Team<T, N>& team, int n, int half, const Merge<T>& m,
                             Storage<T, N>& s) {
@@ -247,12 +250,14 @@ __device__ void solve_merge(const Team<T, N>& team, int n, int half, const Merge
   team.sync();
 }
 
-/// Values of the tridiagonal matrix in no order, and its vectors as columns of s.vectors.
+/// Leaves the values of the tridiagonal matrix in s.value, unsorted, and its vectors in the columns
+/// of s.vectors.
 template <typename T, int N>
 __device__ void divide_and_conquer(const Team<T, N>& team, int n, Storage<T, N>& s) {
   constexpr int kOwn = Team<T, N>::kOwn, kRow = Team<T, N>::kRow;
   const int j = team.column(), base = j & ~3;
-  // Every thread of the four columns solves their quad, each with the row of vectors that it needs.
+  // Every thread of four columns solves their 4 x 4 part and keeps the row of vectors that it
+  // needs.
   const auto link = [&](int i) { return i >= 0 && i + 1 < n ? s.coupling[i] : T(0); };
   Quad<T> quad(
       [&](int r, int c) {

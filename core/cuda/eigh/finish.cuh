@@ -1,8 +1,8 @@
 #pragma once
 
-// The vectors of the last merge, taken back through the reflections: a block makes 64 of them from the
-// halves' vectors. The columns of the update, the product and the result take turns in one panel of
-// shared memory.
+// The vectors of the last merge and their back-transformation: a block computes 64 of them from the
+// vectors of the two halves. The columns of the update, the product and the result share one panel
+// of shared memory, one after another.
 
 #include "cuda/eigh/middle_parts.cuh"
 #include "cuda/eigh/sign.cuh"
@@ -14,29 +14,15 @@ template <typename T, int N>
 struct FinishStorage {
   static constexpr int kHalf = N / 2, kPanel = 64, kPad = 16 / int(sizeof(T));
   static constexpr int kPanelRow = kPanel + kPad;  ///< panel[row][column]
-  static constexpr int kColumn = N + kPad;         ///< panel[column][row], while in columns
+  static constexpr int kColumn = N + kPad;         ///< panel[column][row], while column-major
   static constexpr int kPanelSize =
       N * kPanelRow > kPanel* kColumn ? N* kPanelRow : kPanel* kColumn;
   alignas(16) T vectors[N * kHalf];
   alignas(16) T panel[kPanelSize];
   MergeStorage<T, N> merge;
   T reflector_scale[N];
-  T overlap[N];  ///< at odd k: reflection k's vector along that of k - 1
+  T overlap[N];  ///< at odd k: the dot product of reflectors k and k - 1
   int order[N];
-};
-
-/// Eight threads share a column of the update.
-template <typename T>
-struct EightLanes {
-  int thread;
-  __device__ int lane() const { return thread % 8; }
-  __device__ static constexpr int lanes() { return 8; }
-  __device__ T sum(T x) const {
-#pragma unroll
-    for (int distance = 1; distance < 8; distance *= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-  }
 };
 
 template <typename T, int N>
@@ -44,7 +30,7 @@ struct Finisher {
   using Storage = FinishStorage<T, N>;
   static constexpr int kHalf = N / 2, kPanel = Storage::kPanel, kThreads = 8 * kPanel;
   static constexpr int kWarps = kThreads / 32, kSquares = N / 32;
-  static constexpr int kOwn = kPanel / kWarps;  ///< vectors to a warp, on their way back
+  static constexpr int kOwn = kPanel / kWarps;  ///< vectors per warp in the back-transformation
   Storage& s;
   const MiddleParts<T, N>& parts;
   int n, first, warp, lane;
@@ -85,7 +71,7 @@ struct Finisher {
   }
 
   __device__ __forceinline__ void make_update() {
-    const EightLanes<T> lanes{int(threadIdx.x)};
+    const LaneGroup<T, 8> lanes;
     const int column = threadIdx.x / 8;
     const bool exists = first + column < n;
     Merge<T> merge{};
@@ -99,8 +85,8 @@ struct Finisher {
     __syncthreads();
   }
 
-  /// Half the warps have the rows of the first half, half those of the second; a lane has kHalf / 32 rows of
-  /// eight columns.
+  /// Half of the warps compute the rows of the first half, the others those of the second. A lane
+  /// computes kHalf / 32 rows of kColumns columns.
   __device__ __forceinline__ void multiply() {
     constexpr int kLaneRows = kHalf / 32, kColumns = kPanel / (kWarps / 2);
     const int base = warp / (kWarps / 2) * kHalf, left = warp % (kWarps / 2) * kColumns;
@@ -136,10 +122,11 @@ struct Finisher {
 #pragma unroll
       for (int j = 0; j < kSquares; ++j)
         vector[i][j] = s.panel[(kOwn * warp + i) * Storage::kColumn + lane + 32 * j];
-    __syncthreads();  // the panel is free again
+    __syncthreads();  // the panel can be reused
   }
 
-  /// What applying reflections two at a time takes. Row n - 2 of them is zero, so there is an even number.
+  /// The dot products needed to apply two reflectors at a time. Row n - 2 of the reflectors is
+  /// zero, so their number can be taken as even.
   __device__ __forceinline__ void find_overlaps() {
     constexpr int kAtOnce = 4;
     for (int base = 0; 2 * base < n; base += kAtOnce * kWarps) {
@@ -161,7 +148,8 @@ struct Finisher {
     }
   }
 
-  /// Reflections 32 SQUARE + 31 down to 32 SQUARE: their vectors start in that square.
+  /// Applies reflectors 32 SQUARE + 31 down to 32 SQUARE. Their first nonzero entry is in that
+  /// square.
   template <int SQUARE>
   __device__ __forceinline__ void apply_reflections() {
     const int last = min(32 * SQUARE + 31, (n - 3) | 1);
@@ -191,7 +179,7 @@ struct Finisher {
       const T product = warp_sums(lane, products);
       constexpr int kShare = 32 / (2 * kOwn);
       const T scale = s.reflector_scale[k], next_scale = s.reflector_scale[k - 1];
-      const T twice = next_scale * s.overlap[k];  // the second meets what the first has left
+      const T twice = next_scale * s.overlap[k];  // the second acts on what the first left
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
         const T first = scale * __shfl_sync(0xffffffffu, product, i * kShare);

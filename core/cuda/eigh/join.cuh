@@ -1,6 +1,7 @@
 #pragma once
 
-// The tridiagonal matrix's two halves decomposed, a block each, and the values of the merge that joins them.
+// Decomposes the two halves of the tridiagonal matrix, one block each, and computes the values of
+// the merge that joins them.
 
 #include "cuda/eigh/middle_parts.cuh"
 #include "eigh_order.h"
@@ -17,7 +18,7 @@ __global__ void __launch_bounds__(Team<T, N / 2>::kSize)
   const Team<T, kHalf> team{int(threadIdx.x)};
   const int base = int(blockIdx.x % 2) * kHalf, count = min(kHalf, n - base);
   for (int i = team.thread; i < count; i += Team<T, kHalf>::kSize) {
-    // Torn where the halves meet.
+    // The matrix is torn where the halves meet.
     const bool torn = base + i == kHalf - 1 || base + i == kHalf;
     const T cut = torn ? fabs(parts.coupling[kHalf - 1]) : T(0);
     s.diagonal[i] = parts.diagonal[base + i] - cut;
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize)
     if (status != nullptr) status[index] = finite ? EighStatus::converged : EighStatus::not_finite;
   }
   if (team.lane() != 0) return;
-  // What the vectors of this merge are made of.
+  // What the finish kernel needs to compute the vectors of this merge.
   const int dropped = j < n ? n - merge.alive : 0;
   if (j < merge.alive) {
     parts.merge.pole[j] = s.pole[j];

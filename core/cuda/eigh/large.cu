@@ -9,6 +9,7 @@
 
 #include "cuda/eigh/bits.cuh"
 #include "cuda/eigh/orthogonality.cuh"
+#include "cuda/eigh/sign.cuh"
 #include "cuda/launch/scratch.h"
 #include "eigh_order.h"
 #include "keel/error.h"
@@ -40,7 +41,8 @@ struct Handle {
   Handle& operator=(const Handle&) = delete;
 };
 
-/// cuSOLVER's handle of this thread and device: making one takes milliseconds and allocates.
+/// The cuSOLVER handle of this thread and device. Creating one takes milliseconds and allocates
+/// memory.
 const Handle& handle() {
   thread_local std::map<int, std::unique_ptr<Handle>> handles;
   int device = 0;
@@ -50,7 +52,7 @@ const Handle& handle() {
   return *found;
 }
 
-/// A graph takes the batched path only: what the other one does with the host is not ours to know.
+/// Only the batched path can be captured in a graph: the other one may involve the host.
 bool capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(kName, cudaStreamIsCapturing(stream, &status));
@@ -60,8 +62,8 @@ bool capturing(cudaStream_t stream) {
 template <typename T>
 constexpr cudaDataType kType = sizeof(T) == 4 ? CUDA_R_32F : CUDA_R_64F;
 
-/// The largest magnitude of each matrix's lower triangle, infinity where an entry is not finite. Numbers that
-/// are not negative compare like their bits, so any order of arrival gives the same answer.
+/// The largest magnitude of each matrix's lower triangle, or infinity if an entry is not finite.
+/// Independent of the order of arrival (eigh/bits.cuh).
 template <typename T>
 __global__ void measure(Matrices<const T> matrices, int slices, Bits<T>* largest) {
   const std::int64_t index = blockIdx.x / slices, n = matrices.n;
@@ -78,9 +80,9 @@ __global__ void measure(Matrices<const T> matrices, int slices, Bits<T>* largest
   if (threadIdx.x % 32 == 0) atomicMax(largest + index, as_bits(size));
 }
 
-/// What cuSOLVER sees: lower triangles at unit size, or zeros where a matrix is not finite. `exponent`
-/// receives the power of two taken out, `finite` what its name says. A matrix beyond the batch is padding:
-/// zeros.
+/// Prepares the input of cuSOLVER: lower triangles scaled to unit size, or zeros if a matrix is not
+/// finite. `exponent` receives the power of two that was taken out. Matrices beyond the batch are
+/// padding: zeros.
 template <typename T>
 __global__ void prepare(Matrices<const T> matrices, int slices, const Bits<T>* largest, T* copy,
                         int* exponent, bool* finite) {
@@ -101,8 +103,9 @@ __global__ void prepare(Matrices<const T> matrices, int slices, const Bits<T>* l
   }
 }
 
-/// For every vector (a row of `rows`, ascending) the sign that makes its entry of largest magnitude, the
-/// first such one, positive; and the values in order and at their own size. A warp a vector.
+/// Computes for every vector (a row of `rows`, ascending) the sign that makes its entry of largest
+/// magnitude (the first one, if several tie) positive. Stores the values in order, scaled back. One
+/// warp per vector.
 template <typename T>
 __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascending, const T* rows,
                               const int* exponent, const bool* finite, const int* information,
@@ -111,29 +114,12 @@ __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascen
   const int lane = threadIdx.x % 32;
   if (at >= batch * n) return;
   const std::int64_t index = at / n, i = at % n;
-  T top = -1, peak = 1;
-  int place = 0;
-  for (std::int64_t r = lane; r < n; r += 32) {
-    const T x = rows[at * n + r];
-    if (fabs(x) > top) {
-      top = fabs(x);
-      peak = x;
-      place = int(r);
-    }
-  }
-  for (int step = 1; step < 32; step *= 2) {
-    const T their_top = __shfl_xor_sync(0xffffffffu, top, step);
-    const T their_peak = __shfl_xor_sync(0xffffffffu, peak, step);
-    const int their_place = __shfl_xor_sync(0xffffffffu, place, step);
-    if (their_top > top || (their_top == top && their_place < place)) {
-      top = their_top;
-      peak = their_peak;
-      place = their_place;
-    }
-  }
+  LargestEntry<T> largest;
+  for (std::int64_t r = lane; r < n; r += 32) largest.offer(rows[at * n + r], int(r));
+  largest.share(32);
   if (lane != 0) return;
   const bool converged = information[index] == 0, good = finite[index] && converged;
-  sign[at] = !good ? T(NAN) : (peak < 0 ? T(-1) : T(1));
+  sign[at] = !good ? T(NAN) : (largest.entry < 0 ? T(-1) : T(1));
   values[index * n + place_in(order, n, n - 1 - i)] =
       good ? ldexp(ascending[at], exponent[index]) : T(NAN);
   if (i == 0 && status != nullptr)
@@ -142,7 +128,7 @@ __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascen
                                 : EighStatus::not_converged;
 }
 
-/// vectors = rows, signed, transposed and in order.
+/// vectors = rows, with signs, transposed and in the requested order.
 template <typename T>
 __global__ void finish_vectors(std::int64_t n, const T* rows, const T* sign, EighOrder order,
                                Matrices<T> vectors) {
@@ -173,7 +159,8 @@ void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eigh
                 EighStatus* status, const Stream& stream) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
   const cudaStream_t queue = native(stream);
-  // Alone, a matrix takes another path in cuSOLVER: slower below this size (bench/NOTES.md).
+  // A single matrix takes another path in cuSOLVER, which is slower below this size
+  // (bench/NOTES.md).
   constexpr std::int64_t kFastAlone = 192;
   const std::int64_t padded = batch < 2 && (n < kFastAlone || capturing(queue)) ? 2 : batch;
   const Handle& solver = handle();

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kName = "keel::cuda::eigh";
 
-/// Matrices under way at once: what is kept for each is 1.6 times its size, and 132 fill the card.
+/// Matrices in flight at once: each needs memory of 1.6 times its size, and 132 fill the GPU.
 constexpr std::int64_t kAtOnce = 528;
 
 template <typename STORAGE, typename... Parameters, typename... Arguments>

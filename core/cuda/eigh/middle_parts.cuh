@@ -1,8 +1,9 @@
 #pragma once
 
-// Matrices between what one block's shared memory holds and N (256, float64: 128) go through four kernels:
-// reduce (matrix -> tridiagonal), halves (its two halves decomposed, a block each), join (the values of the
-// last merge) and finish (vectors, a block for every 64 of them). This is what one leaves for the next.
+// Matrices too large for one block's shared memory, up to N (256, float64: 128), go through four
+// kernels: reduce (matrix -> tridiagonal), halves (decomposes its two halves, one block each), join
+// (the values of the last merge) and finish (the vectors, one block for every 64). MiddleParts is
+// what they pass on.
 
 #include "cuda/eigh/divide.cuh"
 #include "cuda/eigh/warp.cuh"
@@ -10,16 +11,16 @@
 
 namespace keel::cuda {
 
-/// In device memory, one for each matrix under way.
+/// In device memory, one for each matrix in flight.
 template <typename T, int N>
 struct MiddleParts {
   static constexpr int kHalf = N / 2;
-  alignas(16) T reflectors[N * N];   ///< row k: reflection k's vector, from square k / 32 on
-  alignas(16) T vectors[N * kHalf];  ///< the halves' eigenvectors, column by column
+  alignas(16) T reflectors[N * N];   ///< row k: reflector k, from square k / 32 on
+  alignas(16) T vectors[N * kHalf];  ///< eigenvectors of the halves, column by column
   alignas(16) MergeStorage<T, N> merge;
   T diagonal[N], coupling[N], reflector_scale[N];
-  int order[N];    ///< the matrix's row that is worked as row i
-  int root_at[N];  ///< the last merge's root at that place of the values
+  int order[N];    ///< the row of the matrix that is processed as row i
+  int root_at[N];  ///< the root of the last merge that is the i-th largest value
   int exponent, finite, alive, turns;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A symmetric matrix of n <= 4, all of it in one thread's registers: cyclic Jacobi, every index known when compiled.
+// A symmetric matrix with n <= 4 in the registers of one thread: cyclic Jacobi with compile-time
+// indices.
 
 #include "cuda/eigh/quad.h"
 #include "cuda/eigh/scale.h"
@@ -12,7 +13,7 @@ class OneThreadEigh {
   static_assert(N >= 1 && N <= 4);
 
  public:
-  /// entry(i, j), i >= j, is the matrix. Solves it.
+  /// Solves the matrix with the entries entry(i, j), i >= j.
   template <typename Entry>
   KEEL_HOST_DEVICE explicit OneThreadEigh(const Entry& entry) {
     T size = 0;
@@ -29,7 +30,7 @@ class OneThreadEigh {
     }
     const UnitScale<T> scale(size);
     finite_ = scale.finite;
-    bool several = false;  // rows with nothing but exact zeros between them and others, perhaps
+    bool several = false;  // whether the matrix may consist of several parts
     KEEL_UNROLL
     for (int j = 1; j < N; ++j) several = several || off_[0][j] == 0;
     int exponent[4] = {};
@@ -46,7 +47,8 @@ class OneThreadEigh {
 
   KEEL_HOST_DEVICE bool finite() const { return finite_; }
 
-  /// value(place, x) and vector(i, place, x) receive the results, places counted from the largest.
+  /// Calls value(place, x) and vector(i, place, x) with the results. Places count from the largest
+  /// value.
   template <typename Value, typename Vector>
   KEEL_HOST_DEVICE void give(const Value& value, const Vector& vector) const {
     KEEL_UNROLL
@@ -55,7 +57,7 @@ class OneThreadEigh {
       KEEL_UNROLL
       for (int k = 0; k < N; ++k)
         place += diagonal_[k] > diagonal_[j] || (diagonal_[k] == diagonal_[j] && k < j);
-      // Not a number is not larger than another: all have the same place then.
+      // NaN compares false with everything, so all would get the same place.
       place = finite_ ? place : j;
       T peak = 0;
       KEEL_UNROLL
@@ -97,7 +99,7 @@ class OneThreadEigh {
   }
 
   KEEL_HOST_DEVICE bool diagonalised() const {
-    int all = 1;  // & and not &&: no branches
+    int all = 1;  // & instead of &&: no branches
     KEEL_UNROLL
     for (int i = 0; i < N; ++i) {
       KEEL_UNROLL
@@ -125,8 +127,7 @@ class OneThreadEigh {
       rotate<0, 2>();
       rotate<1, 2>();
     }
-    if constexpr (N ==
-                  4) {  // neighbours here have nothing to do with each other, and go side by side
+    if constexpr (N == 4) {  // consecutive rotations are independent and overlap in pairs
       rotate<0, 1>();
       rotate<2, 3>();
       rotate<0, 2>();

@@ -1,10 +1,10 @@
 #pragma once
 
-// Orthonormal again. cuSOLVER's batched solver in float64 returned vectors of the matrix of all ones, n = 256,
-// with |V^T V - 1| of 1e-6. Newton's iteration for the polar factor,
+// Restores orthonormality. cuSOLVER's batched solver in float64 returned vectors of the all-ones
+// matrix, n = 256, with |V^T V - I| = 1e-6. Newton's iteration for the polar factor,
 //     v_i - sum_j (v_i . v_j - [i = j]) v_j / 2,
-// squares that. Vectors of different eigenvalues lean on each other no more than their residuals allow, so
-// the residuals stay what they are.
+// squares this error. The overlap of vectors of different eigenvalues is bounded by their
+// residuals, so the residuals do not grow.
 
 #include <cmath>
 #include <limits>
@@ -16,13 +16,13 @@ namespace keel::cuda {
 
 inline constexpr int kOrthogonalityRounds = 3;
 
-/// 64 x 64 entries of a product of n x n matrices, sixteen to each of 256 threads.
+/// A 64 x 64 tile of a product of n x n matrices, 4 x 4 entries for each of 256 threads.
 template <typename T>
 struct SquareTile {
   static constexpr int kSize = 64, kDepth = 16, kThreads = 256;
   T a[kDepth][kSize], b[kDepth][kSize];
 
-  /// put(row, column, sum over k of left(row, k) right(k, column)).
+  /// Calls put(row, column, sum over k of left(row, k) right(k, column)).
   template <typename Left, typename Right, typename Put>
   __device__ void multiply(int n, int top, int left_column, const Left& left, const Right& right,
                            const Put& put) {
@@ -52,7 +52,7 @@ struct SquareTile {
   }
 };
 
-/// Where a block's tile is: matrix `index`, entries from (top, left) on.
+/// The tile of this block: entries from (top, left) on of matrix `index`.
 struct TilePlace {
   std::int64_t index;
   int top, left;
@@ -64,8 +64,8 @@ struct TilePlace {
   }
 };
 
-/// defect = rows rows^T - 1 for matrices that `before` (where given) marks, and a mark in `found` where it is
-/// more than rounding.
+/// defect = rows rows^T - I for the matrices marked in `before` (if not null). Marks a matrix in
+/// `found` if the defect is more than rounding.
 template <typename T>
 __global__ void __launch_bounds__(SquareTile<T>::kThreads)
     find_defects(int n, T tolerance, const T* all_rows, const int* before, T* defects, int* found) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(SquareTile<T>::kThreads)
   if (bad) atomicOr(found + place.index, 1);
 }
 
-/// mended = rows - defect rows / 2 for marked matrices.
+/// mended = rows - defect rows / 2 for the marked matrices.
 template <typename T>
 __global__ void __launch_bounds__(SquareTile<T>::kThreads)
     mend_defects(int n, const T* all_rows, const T* defects, const int* marked, T* mended) {
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(SquareTile<T>::kThreads)
   }
 }
 
-/// Makes the rows of each of `batch` matrices orthonormal to rounding where they are not, and leaves the
-/// others as they are.
+/// Makes the rows of each of `batch` matrices orthonormal to rounding. Matrices that already are
+/// stay unchanged.
 template <typename T>
 void restore_orthogonality(const char* operation, std::int64_t batch, std::int64_t n, T* rows,
                            const Stream& stream) {

@@ -1,16 +1,16 @@
 #pragma once
 
-// Matrices that fall into parts, rows with nothing but exact zeros between them and the rest. Their rows are
-// worked part by part, and each part at its own unit size. No reflection, rotation or merge makes anything but
-// zeros of the zeros between them: parts do not meet, and the small ones are not rounded at the size of the large
-// ones. Where there is one part, as nearly always, that is seen at once.
+// Matrices that are block diagonal up to a permutation, with exact zeros outside the blocks
+// ("parts"). Their rows are sorted by part, and each part is scaled to unit size. Reflections,
+// rotations and merges keep the zeros between the parts, so parts do not mix and small ones are not
+// rounded at the scale of large ones. The usual case of a single part is detected immediately.
 
 #include "cuda/eigh/team.cuh"
 
 namespace keel::cuda {
 
-/// The exponent of each row's part, and behind them whether there are several parts. There are two reflections
-/// less than rows, so this room is free.
+/// The exponent of each row's part, followed by a flag whether there are several parts. There are
+/// two reflectors fewer than rows, so this memory is free.
 template <typename T, int N>
 __device__ T* part_exponents(Storage<T, N>& s) {
   static_assert(Storage<T, N>::kRow > N);
@@ -21,14 +21,15 @@ __device__ bool has_parts(Storage<T, N>& s) {
   return part_exponents(s)[N] != 0;
 }
 
-/// Puts the rows of a part together, the parts in the order of their first rows, and finds the parts' exponents. Rows
-/// without a neighbour keep their places, the last. A call of its own, so that one part costs no registers.
+/// Sorts the rows by part, parts in the order of their first rows, and computes the exponents of
+/// the parts. Rows without a neighbour stay last. This is a separate call, so that the case of one
+/// part needs no registers for it.
 template <typename T, int N>
 __device__ __noinline__ void order_by_parts(Team<T, N> team, int n, Storage<T, N>& s) {
   using Members = Team<T, N>;
   const int r = team.column(), lane = team.lane();
   const T* const row = s.vectors + r * Members::kRow;
-  int* const first_row = s.source;  // of the part, as far as is known
+  int* const first_row = s.source;  // the first row of the part, as far as known
   T* const row_size = s.pole;
   T size = 0;
   for (int c = lane; c < n; c += Members::kLanes) size = fmax(size, fabs(row[c]));
@@ -44,7 +45,7 @@ __device__ __noinline__ void order_by_parts(Team<T, N> team, int n, Storage<T, N
       if (row[c] != 0) first = min(first, first_row[c]);
     first = min(first, Members::near(first, 1));
     first = min(first, Members::near(first, 2));
-    first = first_row[first];  // two steps at once
+    first = first_row[first];  // pointer jumping
     const bool moves = r < n && first < first_row[r];
     team.sync();
     if (moves && lane == 0) first_row[r] = first;
@@ -70,9 +71,9 @@ __device__ __noinline__ void order_by_parts(Team<T, N> team, int n, Storage<T, N
   team.sync();
 }
 
-/// The order the rows are worked in: those without a neighbour (a dead channel's) last, where no
-/// reflection touches them and their eigenvalues stay what they are to the last bit. Whether there are several
-/// parts besides these.
+/// Determines the order in which rows are processed. Rows without a neighbour (dead channels) come
+/// last, where no reflector touches them, so their eigenvalues are exact. Returns whether the other
+/// rows form several parts.
 template <typename T, int N>
 __device__ bool order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   using Members = Team<T, N>;
@@ -92,7 +93,7 @@ __device__ bool order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   before = team.sum(before);
   busy = team.sum(busy);
   if (team.lane() == 0 && r < n) s.order[lonely ? busy + r - before : before] = r;
-  // A row that has all the others for neighbours holds them together.
+  // If a row has all others as neighbours, there is only one part.
   const bool together = Members::anyone(r < n && neighbours == busy - 1);
   if constexpr (!Members::kBlock) team.sync();
   const bool several = busy > 0 && !together;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Four by four, where divide and conquer starts and where small matrices end: cyclic Jacobi in registers, two
-// rotations at a time.
+// 4 x 4 matrices, the leaves of divide and conquer and the solver for small matrices: cyclic Jacobi
+// in registers, two rotations at a time.
 
 #include "cuda/eigh/rotation.h"
 
@@ -9,15 +9,16 @@ namespace keel::cuda {
 
 inline constexpr int kMaxQuadSweeps = 12;
 
-/// A symmetric 4 x 4 matrix of unit size or less on its way to diagonal form, and one row of the product of
-/// the rotations. Whoever needs all four rows keeps four of these: they take the same way.
+/// A symmetric 4 x 4 matrix of at most unit size that is being diagonalised, and one row of the
+/// accumulated rotations. To get all four rows, keep four of these: they perform the same
+/// rotations.
 template <typename T>
 struct Quad {
   T diagonal[4];
   T off[4][4];  ///< above the diagonal
   T row[4];
 
-  /// entry(i, j), i <= j, is the matrix; the row kept is number `which`.
+  /// entry(i, j), i <= j, is the matrix. `which` is the row of the rotations to keep.
   template <typename Entry>
   KEEL_HOST_DEVICE Quad(const Entry& entry, int which) {
     KEEL_UNROLL_4
@@ -33,12 +34,12 @@ struct Quad {
     return is_negligible(diagonal[p], diagonal[q], off[p][q]);
   }
   KEEL_HOST_DEVICE bool diagonalised() const {
-    // & and not &&: no branches.
+    // & instead of &&: no branches.
     const auto small = [this](int p, int q) { return int(negligible(p, q)); };
     return small(0, 1) & small(0, 2) & small(0, 3) & small(1, 2) & small(1, 3) & small(2, 3);
   }
 
-  /// body(x) for each entry of the matrix, those above the diagonal once.
+  /// Calls body(x) for each entry on and above the diagonal.
   template <typename Body>
   KEEL_HOST_DEVICE void for_each(const Body& body) {
     KEEL_UNROLL_4
@@ -48,7 +49,7 @@ struct Quad {
       for (int j = i + 1; j < 4; ++j) body(off[i][j]);
     }
   }
-  /// Entries chosen at run time, which would otherwise move the array from registers to memory.
+  /// Selects an entry at run time. Indexing would move the array from registers to memory.
   template <typename Number>
   KEEL_HOST_DEVICE static Number chosen(const Number (&all)[4], int i) {
     return i < 2 ? (i == 0 ? all[0] : all[1]) : (i == 2 ? all[2] : all[3]);
@@ -56,17 +57,16 @@ struct Quad {
   KEEL_HOST_DEVICE T value(int i) const { return chosen(diagonal, i); }
   KEEL_HOST_DEVICE T row_entry(int i) const { return chosen(row, i); }
 
-  /// Whether the first of n rows has all the others for neighbours: then no rows have nothing but exact zeros
-  /// between them and the rest.
+  /// Whether the first of n rows has all others as neighbours. Then the matrix has only one part.
   KEEL_HOST_DEVICE bool first_holds_together(int n) const {
     return (n < 2 || off[0][1] != 0) && (n < 3 || off[0][2] != 0) && (n < 4 || off[0][3] != 0);
   }
 
-  /// Brings each part, rows with nothing but exact zeros between them and the rest, to its own unit size: row i by
-  /// 2^-exponent[i]. Rotations leave a value at a row of its part.
+  /// Scales each part (a block without nonzero entries to other rows) to its own unit size: row i
+  /// by 2^-exponent[i]. Rotations leave each value at a row of its part.
   KEEL_HOST_DEVICE void scale_parts(int (&exponent)[4]) {
     int part[4] = {0, 1, 2, 3};
-    for (int step = 0; step < 3; ++step) {  // as long as a way between four rows can be
+    for (int step = 0; step < 3; ++step) {  // the longest path between four rows
       KEEL_UNROLL_4
       for (int i = 0; i < 4; ++i) {
         KEEL_UNROLL_4
@@ -94,7 +94,7 @@ struct Quad {
     }
   }
 
-  /// Rotates (p, q) and (u, v), which with p < q, u < v and p < u are all four.
+  /// Rotates (p, q) and (u, v), with p < q, u < v and p < u; these are all four indices.
   template <int p, int q, int u, int v>
   KEEL_HOST_DEVICE void rotate_pairs() {
     const Rotation<T> first = annihilate(diagonal[p], diagonal[q], off[p][q]),

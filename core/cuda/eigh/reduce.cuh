@@ -1,9 +1,10 @@
 #pragma once
 
-// Symmetric matrix, n <= N -> tridiagonal, one block of eight warps a matrix. The lower triangle stays in
-// registers in squares of 32, those on the diagonal whole: warp w has the rows w, w + 8, ..., lane l the
-// columns l, l + 32, ... of them. A reflection is applied when the next one is multiplied, so every entry
-// is touched once a column. Every warp makes the reflection for itself: a column costs two barriers.
+// Symmetric matrix, n <= N -> tridiagonal, one block of eight warps per matrix. The lower triangle
+// stays in registers, in squares of 32 (whole ones on the diagonal): warp w has rows w, w + 8, ...,
+// lane l has columns l, l + 32, ... of them. A reflection is applied during the product of the next
+// one, so every entry is touched once per column. Every warp computes the reflector itself, so a
+// column needs only two barriers.
 
 #include "cuda/eigh/middle_parts.cuh"
 #include "cuda/eigh/scale.h"
@@ -11,14 +12,14 @@
 
 namespace keel::cuda {
 
-/// What a row has to know: its entry of the last product, of the last reflection's vector x, and of the
-/// column to be worked next, as it was before that reflection.
+/// The state of a row between columns: its entry of the last product, of the last reflector x, and
+/// of the next column, before the last reflection.
 template <typename T>
 struct alignas(16) ReducePending {
-  T product, x, column, none = 0;  ///< none: read and written in whole pieces of 16 bytes
+  T product, x, column, none = 0;  ///< none: padding to whole 16-byte accesses
 };
 
-/// A row's entries of the last reflection, v and w, and of the new one's vector.
+/// A row's entries of the last reflection, v and w, and of the new reflector x.
 template <typename T>
 struct alignas(16) ReduceRow {
   T v, w, x, none = 0;
@@ -39,7 +40,7 @@ template <typename T, int N>
 struct Reducer {
   static constexpr int kWarps = ReduceStorage<T, N>::kWarps, kThreads = 32 * kWarps;
   static constexpr int kSquares = N / 32, kRows = N / kWarps, kRowsInSquare = 32 / kWarps;
-  static constexpr int kGroup = 4;  ///< rows worked together: as many sums under way
+  static constexpr int kGroup = 4;  ///< rows processed together, for independent sums
   ReduceStorage<T, N>& s;
   MiddleParts<T, N>& parts;
   int n, warp, lane;
@@ -50,14 +51,15 @@ struct Reducer {
                                      int size)
       : s(storage), parts(target), n(size), warp(threadIdx.x / 32), lane(threadIdx.x % 32) {}
 
-  /// The lower triangle into shared memory; the largest magnitude, infinity where an entry is not finite.
+  /// Loads the lower triangle into shared memory. Returns the largest magnitude, or infinity if an
+  /// entry is not finite.
   template <typename Entry>
   __device__ __forceinline__ T load(const Entry& matrix) {
     for (int c = threadIdx.x; c < N; c += kThreads) s.alive[c] = 0;
     __syncthreads();
     T size = 0;
     unsigned neighbours = 0;   // bit j: some row has an entry in column lane + 32 j
-    constexpr int kAhead = 4;  // rows on their way at once
+    constexpr int kAhead = 4;  // rows in flight at once
     for (int top = warp; top < n; top += kAhead * kWarps) {
       T x[kAhead][kSquares];
 #pragma unroll
@@ -95,7 +97,7 @@ struct Reducer {
     return size;
   }
 
-  /// Rows without a neighbour (a dead channel's) are worked last, where no reflection touches them.
+  /// Puts rows without a neighbour (dead channels) last, where no reflector touches them.
   __device__ __forceinline__ void order_rows() {
     const int r = threadIdx.x;
     const bool alive = r < n && s.alive[r] != 0;
@@ -112,7 +114,7 @@ struct Reducer {
     if (r < n) parts.order[r] = s.order[r];
   }
 
-  /// Takes the triangle into registers, in that order and scaled.
+  /// Moves the triangle into registers, in that order and scaled.
   __device__ __forceinline__ void take(const UnitScale<T>& scale) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -129,7 +131,7 @@ struct Reducer {
     __syncthreads();
   }
 
-  /// Columns 32 SQUARE to 32 SQUARE + 31: what is left of the matrix starts in that square.
+  /// Columns 32 SQUARE to 32 SQUARE + 31: the rest of the matrix starts in that square.
   template <int SQUARE>
   __device__ __forceinline__ void work_columns() {
     for (int k = 32 * SQUARE; k < min(n, 32 * SQUARE + 32); ++k) work_column<SQUARE>(k);
@@ -137,9 +139,9 @@ struct Reducer {
 
   template <int SQUARE>
   __device__ __forceinline__ void work_column(int k) {
-    // The matrix has unit size: what is below this, squared, is far below rounding, and its square root
-    // would have lost digits.
-    constexpr T nothing = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
+    // The matrix has unit size. A squared length below this bound is far below rounding, and its
+    // square root would have lost digits.
+    constexpr T negligible = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
     T v[kSquares], w[kSquares], x[kSquares];
     T along = 0;
 #pragma unroll
@@ -151,7 +153,7 @@ struct Reducer {
       along += w[j] * v[j];
     }
     const T half = scale / 2 * warp_sum(along);
-    // The last reflection is A - v w^T - w v^T with w = p - half v; here on column k.
+    // The last reflection is A - v w^T - w v^T with w = p - half v. Apply it to column k.
     const auto turned = [&](T product, T last) { return fma(-half, last, product); };
     const ReducePending<T> own = s.pending[k], next = s.pending[min(k + 1, N - 1)];
     const T v_k = own.x, w_k = turned(own.product, v_k);
@@ -171,7 +173,7 @@ struct Reducer {
     }
     if (k + 1 == n) return;
     tail = warp_sum(tail);
-    const bool reflects = tail > nothing;
+    const bool reflects = tail > negligible;
     T beta = alpha;
     scale = 0;
     if (reflects) {
@@ -193,8 +195,9 @@ struct Reducer {
     }
     __syncwarp();
 
-    // The last reflection is applied, the new one multiplied: rows' sums here, columns' by all warps.
-    // While one group of rows is multiplied, the next is fetched and the last one's sums are finished.
+    // Apply the last reflection and multiply by the new reflector: row sums are computed here,
+    // column sums by all warps. While one group of rows is multiplied, the next is loaded and the
+    // sums of the previous one are finished.
     constexpr int kFirst = SQUARE * kRowsInSquare;
     static_assert(kRowsInSquare % kGroup == 0);
     const bool beyond = SQUARE + 1 < kSquares && (k + 1) / 32 != SQUARE;
@@ -205,7 +208,8 @@ struct Reducer {
 #pragma unroll
     for (int group = kFirst; group <= kRows; group += kGroup) {
       const int diagonal = group / kRowsInSquare;
-      // Rows beyond n are not worked. Without a branch the compiler fetches more than it has registers for.
+      // Skip rows beyond n. Without this branch the compiler prefetches more than fits into
+      // registers.
       if (kWarps * (group - kGroup) >= n) break;
 #pragma unroll
       for (int g = 0; g < kGroup; ++g) {
@@ -224,7 +228,7 @@ struct Reducer {
             sums[g] = fma(a, x[j], sums[g]);
             if (j < diagonal) down[j] = fma(a, row[g].x, down[j]);
           }
-          // The column that comes next, from the square it is in.
+          // The next column, from the square that contains it.
 #pragma unroll
         for (int g = 0; g < kGroup; ++g) {
           const T following = beyond && diagonal > SQUARE

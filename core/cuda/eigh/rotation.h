@@ -1,12 +1,12 @@
 #pragma once
 
-// Plane rotations of Jacobi's methods, and the short roots and inverses they are made of.
+// Plane rotations for Jacobi's method, and the fast roots and inverses they use.
 
 #include "cuda/eigh/secular.h"
 
 namespace keel::cuda {
 
-/// 1 / x, sqrt(x) and 1 / sqrt(x) to an ulp or so, in fewer steps than the exact ones.
+/// 1 / x, sqrt(x) and 1 / sqrt(x) to about one ulp, faster than the exact ones.
 KEEL_HOST_DEVICE inline float short_inverse(float x) {
   const float guess = rough_inverse(x);
   return guess + guess * (1 - x * guess);
@@ -24,7 +24,8 @@ KEEL_HOST_DEVICE inline float short_root(float x) {
 }
 KEEL_HOST_DEVICE inline double short_root(double x) { return std::sqrt(x); }
 
-/// Whether an entry this small changes no eigenvalue of its pair by more than rounding, nor a matrix of unit size.
+/// Whether an off-diagonal entry is so small that it changes no eigenvalue of its pair, nor of a
+/// unit-size matrix, by more than rounding.
 template <typename T>
 KEEL_HOST_DEVICE bool is_negligible(T d_p, T d_q, T off) {
   constexpr T epsilon = std::numeric_limits<T>::epsilon(), tiny = epsilon * epsilon;
@@ -43,8 +44,9 @@ KEEL_HOST_DEVICE void turn(const Rotation<T>& r, T& x, T& y) {
   y = r.s * old + r.c * y;
 }
 
-/// The rotation that makes the entry between two diagonal ones zero, nearly, applied to these three. The angle may
-/// be rough, since the next sweep mends it and what it leaves is kept; that c^2 + s^2 = 1 may not.
+/// Computes the rotation that (nearly) annihilates the entry between two diagonal entries, and
+/// applies it to these three. The angle may be rough: what remains of the entry is kept, and the
+/// next sweep removes it. But c^2 + s^2 = 1 must hold to rounding.
 template <typename T>
 KEEL_HOST_DEVICE Rotation<T> annihilate(T& d_p, T& d_q, T& off) {
   const T gap = d_q - d_p, twice = 2 * off;
@@ -53,7 +55,7 @@ KEEL_HOST_DEVICE Rotation<T> annihilate(T& d_p, T& d_q, T& off) {
   const T inverse_c = rough_inverse_root(square);
   T c = square * inverse_c, s = T(0.5) * twice * inverse * inverse_c;
   const T mended = T(1.5) - T(0.5) * (c * c + s * s);
-  // No branch: a pair's rotations are worked side by side.
+  // No branch: the two rotations of a pair run side by side.
   const bool stays = is_negligible(d_p, d_q, off);
   c = stays ? T(1) : c * mended;
   s = stays ? T(0) : s * (gap < 0 ? -mended : mended);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Matrices are worked at unit size, so that nothing overflows and what is tiny is known to be nothing.
+// Matrices are scaled to unit size, so that nothing overflows and tiny numbers are known to be
+// negligible.
 
 #include <cmath>
 #include <limits>
@@ -9,12 +10,12 @@
 
 namespace keel::cuda {
 
-/// The power of two that brings a matrix to unit size, and whether it is finite.
+/// The power of two that scales a matrix to unit size, and whether the matrix is finite.
 template <typename T>
 struct UnitScale {
   bool finite;
   int exponent = 0;
-  T once, again;  ///< together 2^-exponent, which alone would not always be a number
+  T once, again;  ///< their product is 2^-exponent, which may overflow itself
   KEEL_HOST_DEVICE explicit UnitScale(T largest)
       : finite(largest <= std::numeric_limits<T>::max()) {
     int found = 0;
@@ -28,7 +29,7 @@ struct UnitScale {
   }
   KEEL_HOST_DEVICE T down(T x) const { return x * once * again; }
   KEEL_HOST_DEVICE T up(T x) const { return std::ldexp(x, exponent); }
-  /// A magnitude that fmax does not lose where x is NaN.
+  /// The magnitude of x. NaN becomes infinity, because fmax would ignore it.
   KEEL_HOST_DEVICE static T magnitude(T x) {
     x = std::abs(x);
     return x <= std::numeric_limits<T>::max() ? x : std::numeric_limits<T>::infinity();

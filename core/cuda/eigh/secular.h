@@ -1,11 +1,12 @@
 #pragma once
 
-// The rank-one update at the heart of divide and conquer: the eigenvalues of diag(pole) + rho z z^T for
-// ascending poles are the roots of
+// The rank-1 update of divide and conquer: the eigenvalues of diag(pole) + rho z z^T, for ascending
+// poles, are the roots of
 //     f(x) = 1 / rho + sum_j z_j^2 / (pole_j - x),
-// one right of each pole. A root is kept as the pole nearest to it and the offset from there, so that
-// pole_j - root keeps its relative accuracy however close the two are: orthogonal vectors rest on that
-// (Gu and Eisenstat 1994). The iteration is the "middle way" of Li (1993) inside a bracket.
+// one to the right of each pole. A root is stored as the index of the nearest pole and the offset
+// from it. So pole_j - root is accurate, however close the two are, which makes the vectors
+// orthogonal (Gu and Eisenstat 1994). The iteration is the "middle way" of Li (1993) inside a
+// bracket.
 
 #include <cmath>
 #include <cstdint>
@@ -23,13 +24,14 @@ struct SecularRoot {
   T offset;
 };
 
-/// f at origin + offset, poles up to `split` and those after it kept apart.
+/// f at origin + offset, split into the poles up to `split` and those after it.
 template <typename T>
 struct SecularValue {
   T left, left_slope, right, right_slope;
 };
 
-/// About 1 / x, sqrt(x) and 1 / sqrt(x), where the next step mends what is lost; x is not subnormal.
+/// Approximate 1 / x, sqrt(x) and 1 / sqrt(x), for iterations that correct the error. x must not be
+/// subnormal.
 KEEL_HOST_DEVICE inline float rough_inverse(float x) {
 #ifdef __CUDA_ARCH__
   float inverse;
@@ -71,7 +73,7 @@ template <typename T, typename Team>
 KEEL_HOST_DEVICE SecularValue<T> secular_value(const Team& team, int count, int split,
                                                const T* pole, const T* z, T origin, T offset) {
   SecularValue<T> f{0, 0, 0, 0};
-  // A term alone is all latency.
+  // Unroll to overlap the latency of the terms.
   KEEL_UNROLL_4
   for (int j = team.lane(); j < count; j += team.lanes()) {
     const T ratio = z[j] * rough_inverse((pole[j] - origin) - offset);
@@ -85,9 +87,9 @@ KEEL_HOST_DEVICE SecularValue<T> secular_value(const Team& team, int count, int 
   return {team.sum(f.left), team.sum(f.left_slope), team.sum(f.right), team.sum(f.right_slope)};
 }
 
-/// The root right of pole i. `team` is the lanes that share this root: they split the sums between them
-/// and take the same branches. team.all(done) asks all teams that run in step; one that is not `active`
-/// only keeps them company.
+/// The root to the right of pole i. `team` is the group of lanes that share this root: they split
+/// the sums and take the same branches. team.all(done) asks all teams of the warp. A team that is
+/// not `active` only takes part in the shuffles.
 template <typename T, typename Team>
 KEEL_HOST_DEVICE SecularRoot<T> secular_root(const Team& team, bool active, int count, int i,
                                              const T* pole, const T* z, T rho) {
@@ -99,7 +101,7 @@ KEEL_HOST_DEVICE SecularRoot<T> secular_root(const Team& team, bool active, int 
   for (int j = team.lane(); j < count; j += team.lanes()) squares += z[j] * z[j];
   squares = team.sum(squares);
 
-  // The two poles the model function has, and the middle of where the root can be.
+  // The two poles of the model function, and the middle of the interval that contains the root.
   const int first = alone ? 0 : (last ? i - 1 : i), second = alone ? 0 : first + 1;
   const T width = last ? rho * squares : pole[second] - pole[first];
   const T middle = width / 2;
@@ -110,7 +112,7 @@ KEEL_HOST_DEVICE SecularRoot<T> secular_root(const Team& team, bool active, int 
   T low = last && value < 0 ? middle : (near_own ? T(0) : -middle);
   T high = last && value < 0 ? width : (near_own ? middle : T(0));
   T offset = last ? middle : (low + high) / 2;
-  if (!last) {  // the root of the two nearest poles' terms, the others as they are in the middle
+  if (!last) {  // keep the other poles' terms at their values in the middle
     const T z1 = z[first] * z[first], z2 = z[second] * z[second];
     const T rest = value + (z1 - z2) * rough_inverse(middle);
     const T side = near_own ? T(1) : T(-1);
@@ -134,7 +136,8 @@ KEEL_HOST_DEVICE SecularRoot<T> secular_root(const Team& team, bool active, int 
     else
       high = offset;
     const T gap1 = pole1 - offset, gap2 = pole2 - offset;
-    // The root of c + ... / (gap1 - change) + ... / (gap2 - change), in the form that does not cancel.
+    // The root of c + ... / (gap1 - change) + ... / (gap2 - change), in the form without
+    // cancellation.
     const T side = last ? T(-1) : T(1);
     T c = f - gap1 * g.left_slope - gap2 * g.right_slope;
     if (last) c = std::abs(c);
@@ -146,12 +149,12 @@ KEEL_HOST_DEVICE SecularRoot<T> secular_root(const Team& team, bool active, int 
     T next = offset + change;
     const bool fits = next > low && next < high;
     if (!fits) next = low + (high - low) / 2;
-    // The error after a step is about its square: a small one was the last.
+    // Convergence is quadratic: after a small step, the root is accurate.
     const T nearest = std::fmin(std::abs(gap1), std::abs(gap2));
     done = next == offset || !(high > low) || (fits && std::abs(change) <= last_step * nearest);
     offset = next;
   };
-  if (last && !done) advance(at);  // it starts in the middle, where f is known
+  if (last && !done) advance(at);  // the iteration starts in the middle, where f is known
   for (int step = 0; step < kMaxSecularSteps; ++step) {
     if (team.all(done)) break;
     const SecularValue<T> g = secular_value(team, count, first, pole, z, zero, offset);
@@ -161,8 +164,8 @@ KEEL_HOST_DEVICE SecularRoot<T> secular_root(const Team& team, bool active, int 
   return {origin, offset};
 }
 
-/// The weight z_j for which the computed roots are exact (Loewner's formula), up to a factor all share.
-/// With it the vectors z_j / (pole_j - root_i) are orthogonal to rounding.
+/// The weight z_j for which the computed roots are exact (Loewner's formula), up to a common
+/// factor. With these weights the vectors z_j / (pole_j - root_i) are orthogonal to rounding.
 template <typename T, typename Team>
 KEEL_HOST_DEVICE T secular_weight(const Team& team, int count, int j, const T* pole, const T* z,
                                   const int* origin, const T* offset) {
@@ -175,15 +178,16 @@ KEEL_HOST_DEVICE T secular_weight(const Team& team, int count, int j, const T* p
   return std::copysign(std::sqrt(std::abs(team.product(product))), z[j]);
 }
 
-/// One step of turning a pair of vectors whose poles are too close to tell apart.
+/// The rotation of a pair of vectors whose poles are too close to tell apart.
 template <typename T>
 struct SecularTurn {
   int kept, dropped;
   T c, s;
 };
 
-/// Where a pole is so close to its lower neighbour that turning their vectors into each other leaves an error below
-/// `tolerance`, does so: the neighbour's weight is then zero, it leaves the update as `dropped_pole`.
+/// If a pole is so close to its lower neighbour that rotating their vectors into each other makes
+/// an error below `tolerance`, does so. The neighbour's weight becomes zero, and it leaves the
+/// update as `dropped_pole`.
 template <typename T>
 KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lower_source, T& pole,
                                     T& z, int source, T& dropped_pole, SecularTurn<T>& turn) {
@@ -198,8 +202,9 @@ KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lo
   return true;
 }
 
-/// Drops every pole that is that close to its neighbour. Sequential, and needed only where some pair is. `source` is
-/// carried along, dropped entries move to dropped_pole / dropped_source.
+/// Deflates every pole that is this close to its neighbour. Sequential; only needed if there is
+/// such a pair. `source` moves along with its pole, and deflated entries go to dropped_pole and
+/// dropped_source.
 template <typename T>
 KEEL_HOST_DEVICE void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source,
                                        int& dropped, T* dropped_pole, int* dropped_source,

@@ -1,26 +1,28 @@
 #pragma once
 
-// The sign of an eigenvector: its entry of largest magnitude, the first such one, is positive.
+// The sign of an eigenvector: the entry of largest magnitude (the first one, if several tie) is
+// positive.
 
 #include <climits>
 
 namespace keel::cuda {
 
-/// That entry, of those offered to this thread and to others that hold parts of the same vector.
+/// Finds that entry among those offered to this thread and to others that hold parts of the same
+/// vector.
 template <typename T>
 struct LargestEntry {
   T magnitude = -1, entry = 1;
   int row = INT_MAX;
 
   __device__ void offer(T x, int x_row) { take({fabs(x), x, x_row}); }
-  /// What `threads` neighbours in a warp were offered counts for all of them.
+  /// Combines the results of `threads` adjacent threads of a warp, for all of them.
   __device__ void share(int threads) {
     for (int distance = 1; distance < threads; distance *= 2)
       take({__shfl_xor_sync(0xffffffffu, magnitude, distance),
             __shfl_xor_sync(0xffffffffu, entry, distance),
             __shfl_xor_sync(0xffffffffu, row, distance)});
   }
-  /// Entry x of that vector, with its sign; never -0.
+  /// Entry x of the vector with the right sign; never -0.
   __device__ T with_sign(T x) const { return (entry < 0 ? -x : x) + T(0); }
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// The threads that share one matrix, and the memory they share. Four threads (lanes) to a row or column,
-// each holding every fourth 16-byte piece of it in registers, so that sums along it take two shuffles.
+// The threads that share one matrix, and their shared memory. Four threads (lanes) per row or
+// column hold its 16-byte pieces in registers, in turns, so that sums along it take two shuffles.
 
 #include <cstdint>
 
@@ -14,19 +14,18 @@ namespace keel::cuda {
 template <typename T>
 inline constexpr T kEpsilon = sizeof(T) == 4 ? T(1.1920928955078125e-07) : T(2.220446049250313e-16);
 
-/// N is a power of two, 4 at least; matrices are n <= N.
+/// N is a power of two, at least 4. Matrices have n <= N.
 template <typename T, int N>
 struct Team : MatrixThreads<4 * N> {
   using MatrixThreads<4 * N>::thread;
   static constexpr int kLanes = 4, kSize = N * kLanes, kOwn = N / kLanes;
   static constexpr int kPiece = kOwn * int(sizeof(T)) < 16 ? kOwn : 16 / int(sizeof(T));
-  static constexpr int kRow =
-      N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< rows are off the banks' period
+  static constexpr int kRow = N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< avoids bank conflicts
 
   __device__ int column() const { return thread / kLanes; }
   __device__ int lane() const { return thread % kLanes; }
   __device__ static constexpr int lanes() { return kLanes; }
-  /// Where in its row this thread's k-th number is.
+  /// The position in its row of this thread's k-th number.
   __device__ int element(int k) const {
     return (k / kPiece * kLanes + lane()) * kPiece + k % kPiece;
   }
@@ -49,7 +48,7 @@ struct Team : MatrixThreads<4 * N> {
     }
   }
 
-  /// Whether all teams that run in step say so.
+  /// Whether the flag is set in all teams of this warp.
   __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
 
   template <typename U>
@@ -80,7 +79,7 @@ struct Team : MatrixThreads<4 * N> {
   }
 };
 
-/// What the merges of divide and conquer work on, beside the vectors.
+/// The data of the merges in divide and conquer, except the vectors.
 template <typename T, int N>
 struct MergeStorage {
   T coupling[N], value[N], sorted_value[N], sorted_weight[N];
@@ -89,8 +88,8 @@ struct MergeStorage {
   int sorted_source[N], source[N], origin[N], dropped_source[N], alive[N], turns[N];
 };
 
-/// Shared memory of one matrix. Three matrices: the eigenvectors so far, column by column; the update
-/// they are multiplied by; the reflectors.
+/// The shared memory of one matrix. It has three matrices: the current eigenvectors, column by
+/// column; the update by which they are multiplied; the reflectors.
 template <typename T, int N>
 struct Storage : MergeStorage<T, N> {
   static constexpr int kRow = Team<T, N>::kRow;

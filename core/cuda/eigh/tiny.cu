@@ -15,11 +15,11 @@ __global__ void __launch_bounds__(tiny::kThreads)
   __shared__ tiny::Tile<T, N, N> matrix;
   __shared__ tiny::Tile<T, 1, N> value;
   const tiny::Share share(matrices.batch);
-  matrix.fetch(share, tiny::rectangles(matrices));  // what is above the diagonal goes no further
+  matrix.fetch(share, tiny::rectangles(matrices));  // the upper triangle is not used
   __syncthreads();
   if (share.has_one()) {
     const OneThreadEigh<T, N> solved([&](int i, int j) { return matrix(i, j); });
-    // A thread's place in the tile is its own: what it has read it may overwrite.
+    // Each thread has its own place in the tile, so it may overwrite what it has read.
     solved.give([&](int place, T x) { value(0, place_in(order, N, place)) = x; },
                 [&](int i, int place, T x) { matrix(i, place_in(order, N, place)) = x; });
     if (status != nullptr)

@@ -4,7 +4,7 @@
 
 namespace keel::cuda {
 
-/// n <= 4, a thread a matrix, for batches that fill the card so.
+/// For n <= 4, one thread per matrix. For batches that are large enough to fill the GPU this way.
 template <typename T>
 void eigh_tiny(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                EighStatus* status, const Stream& stream);

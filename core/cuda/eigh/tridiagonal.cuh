@@ -1,27 +1,27 @@
 #pragma once
 
-// Symmetric matrix -> tridiagonal T = Q^T M Q by Householder reflections, and vectors of T -> vectors of
-// M. The matrix stays in registers; a column costs two barriers.
+// Symmetric matrix -> tridiagonal T = Q^T M Q by Householder reflections, and eigenvectors of T ->
+// those of M. The matrix stays in registers. A column needs two barriers.
 
 #include "cuda/eigh/team.cuh"
 
 namespace keel::cuda {
 
-/// `row` is this thread's part of row team.column(). Reflection k is 1 - scale_k x_k x_k^T. Fills diagonal,
-/// coupling, reflectors and their scale.
+/// `row` is this thread's part of row team.column(). Reflection k is I - scale_k x_k x_k^T. Fills
+/// diagonal, coupling, reflectors and reflector_scale.
 template <typename T, int N>
 __device__ void tridiagonalise(const Team<T, N>& team, int n, T (&row)[Team<T, N>::kOwn],
                                Storage<T, N>& s) {
   using Members = Team<T, N>;
   constexpr int kOwn = Members::kOwn, kRow = Members::kRow;
-  // The matrix has unit size: what is below this, squared, is far below rounding, and its square root
-  // would have lost digits.
-  constexpr T nothing = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
+  // The matrix has unit size. A squared length below this bound is far below rounding, and its
+  // square root would have lost digits.
+  constexpr T negligible = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
   const int r = team.column();
   for (int k = 0; k + 2 < n; ++k) {
     T* const reflector = s.reflectors + k * kRow;
     T x[kOwn], w[kOwn];
-    // The whole warp goes along with team k, for its sums' sake.
+    // The whole warp of row k takes part, because the sums need its lanes.
     if (r / (32 / Members::kLanes) == k / (32 / Members::kLanes)) {
       T alpha = 0;
 #pragma unroll
@@ -33,7 +33,7 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, T (&row)[Team<T, N
       alpha = team.sum(alpha);  // all but one are zero
       const T tail = team.dot(x, x);
       T beta = alpha, scale = 0;
-      if (tail > nothing) {
+      if (tail > negligible) {
         const T square = alpha * alpha + tail, norm = short_root(square);
         beta = -copysign(norm, alpha);
         scale = short_inverse(square + fabs(alpha) * norm);
@@ -57,7 +57,8 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, T (&row)[Team<T, N
     if (team.lane() == 0) s.p[r] = p_r;
     team.sync();
     team.load(s.p, w);
-    // A - x w^T - w x^T with w = p - (scale / 2) (p . x) x; what needs no sum goes first, while it is made.
+    // A - x w^T - w x^T with w = p - (scale / 2) (p . x) x. Update first with what does not depend
+    // on the sum, while that is computed.
     const T along = scale * team.dot(w, x) * x_r;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) row[i] -= x_r * w[i] + p_r * x[i];

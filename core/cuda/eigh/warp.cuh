@@ -1,11 +1,11 @@
 #pragma once
 
-// Sums over the threads of a warp.
+// Sums over the threads of a warp or a part of it.
 
 namespace keel::cuda {
 
-/// Sums of COUNT numbers over a warp, COUNT a power of two up to 32, in COUNT - 1 + log2(32 / COUNT) shuffles
-/// instead of 5 COUNT. Returns that of number `lane / (32 / COUNT)`.
+/// Sums COUNT numbers over a warp, COUNT a power of two up to 32, with COUNT - 1 + log2(32 / COUNT)
+/// shuffles instead of 5 COUNT. Returns the sum of number `lane / (32 / COUNT)`.
 template <int COUNT, typename T>
 __device__ __forceinline__ T warp_sums(int lane, T (&x)[COUNT]) {
 #pragma unroll
@@ -33,5 +33,27 @@ __device__ __forceinline__ T warp_sum(T x) {
     x += __shfl_xor_sync(0xffffffffu, x, distance);
   return x;
 }
+
+/// COUNT adjacent lanes of a warp that share a root or a column, COUNT a power of two: a team of
+/// secular_root and fill_update_column.
+template <typename T, int COUNT>
+struct LaneGroup {
+  __device__ static int lane() { return int(threadIdx.x) % COUNT; }
+  __device__ static constexpr int lanes() { return COUNT; }
+  __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
+  template <typename U>
+  __device__ static U sum(U x) {
+#pragma unroll
+    for (int distance = 1; distance < COUNT; distance *= 2)
+      x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+  __device__ static T product(T x) {
+#pragma unroll
+    for (int distance = 1; distance < COUNT; distance *= 2)
+      x *= __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+  }
+};
 
 }  // namespace keel::cuda

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kName = "keel::cuda::eigh";
 
-/// Device memory for matrices under way at once.
+/// Device memory for the matrices in flight.
 constexpr std::int64_t kMostBytes = std::int64_t(512) << 20;
 
 template <typename T>
@@ -28,14 +28,15 @@ int stride_of(std::int64_t n) {
   return int((n + kUnit - 1) / kUnit * kUnit);
 }
 
-/// Rows of a matrix that a block of this device has room for.
+/// The number of matrix rows that fit into the shared memory of a block.
 template <typename T>
 int rows_in_shared(int stride) {
   const std::int64_t room = shared_memory_of_a_block() - WideReducer<T, 1>::bytes(stride, 0);
   return int(std::max<std::int64_t>(0, room / (std::int64_t(sizeof(T)) * stride)));
 }
 
-/// As many blocks as the matrices of one batch can have at once, with eight rows or more (bench/NOTES.md).
+/// Spreads the matrices over all multiprocessors, but with at least eight rows per block
+/// (bench/NOTES.md).
 template <typename T>
 WideShape shape_of(std::int64_t n, std::int64_t batch) {
   constexpr std::int64_t kRows = 8;
@@ -47,7 +48,7 @@ WideShape shape_of(std::int64_t n, std::int64_t batch) {
   return {int(n), stride, int(blocks), int(std::min<std::int64_t>(room, pieces(blocks)))};
 }
 
-/// The kernels' launch, with that much shared memory.
+/// Launches a kernel with this much shared memory; `together` means cooperatively.
 template <typename... Parameters>
 void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, std::int64_t bytes,
             cudaStream_t queue, bool together,
@@ -66,7 +67,8 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, std::int64_
   check(kName, cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
-/// body(the smallest of SIZES that is at least `size`, as a type); the last where none is.
+/// Calls body(std::integral_constant) with the first of SIZES that is at least `size`, or with the
+/// last.
 template <int FIRST, int... REST, typename Body>
 void by_size(int size, const Body& body) {
   if constexpr (sizeof...(REST) > 0)
@@ -74,14 +76,15 @@ void by_size(int size, const Body& body) {
   body(std::integral_constant<int, FIRST>{});
 }
 
-/// Vectors that a warp carries back, as many as its registers hold.
+/// The number of vectors that a warp can hold in registers during the back-transformation.
 template <typename T>
 constexpr int vectors_of_a_warp(int squares) {
   const int registers = squares * int(sizeof(T)) / 4;
   return registers <= 16 ? 4 : registers <= 64 ? 2 : 1;
 }
 
-/// The most shared memory that a block of any step takes, the reduction's apart, which takes what there is.
+/// The most shared memory that a block of any step needs, except the reduction, which takes what
+/// there is.
 template <typename T>
 constexpr std::size_t largest_storage() {
   const auto finish = []<int SQUARES>(std::integral_constant<int, SQUARES>) {
@@ -124,7 +127,7 @@ struct Worker {
     });
   }
 
-  /// Whether the vectors end up in `merged`.
+  /// Returns whether the vectors end up in `merged`.
   bool divide_and_conquer() const {
     constexpr int kLeaf = kWideLeaf<T>;
     const auto pieces = [&](int size) { return unsigned((shape.n + size - 1) / size); };
@@ -162,7 +165,7 @@ struct Worker {
                Finisher::kThreads, sizeof(typename Finisher::Storage), queue, false, shape, merged,
                memory, bytes, first, values, vectors, order, status);
       };
-      // A warp with one vector is done sooner, if there are multiprocessors for so many.
+      // One vector per warp finishes sooner, if there are enough multiprocessors.
       const std::int64_t blocks =
           count * std::int64_t(shape.n / WideFinisher<T, kSquares, 1>::kVectors);
       if constexpr (kSquares < 64)
@@ -179,7 +182,7 @@ bool is_wide(std::int64_t n) {
   if (n <= kWideLeaf<T> || n > kLargestWide) return false;
   if (!fits_a_block(int(largest_storage<T>()))) return false;
   const WideShape shape = shape_of<T>(n, 1);
-  // What is beyond shared memory is to be the smaller part.
+  // At least half of the rows must be in shared memory.
   return shape.shared_rows * 2 >= (shape.n + shape.blocks - 1) / shape.blocks;
 }
 

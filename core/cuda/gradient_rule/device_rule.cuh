@@ -1,7 +1,7 @@
 #pragma once
 
-// A GradientRule or SpectralRule as a kernel takes it: chosen while running, and without std::visit, which does not run
-// on a device.
+// A GradientRule or SpectralRule for kernels: selected at run time, without std::visit, which does
+// not work on a device.
 
 #include <type_traits>
 #include <variant>
@@ -11,14 +11,14 @@
 
 namespace keel::cuda {
 
-/// The weights of all rules, one of which is meant.
+/// The weights of all rules, of which one is chosen.
 template <typename T, typename Rules>
 struct DeviceWeights;
 template <typename T, typename... Rule>
 struct DeviceWeights<T, std::variant<Rule...>> : PairWeight<T, Rule>... {
   int chosen = 0;
-  bool exact =
-      false;  ///< where no weight is asked for: between a kept and a dropped eigenvalue one is
+  /// The exact rule, which uses the chosen weight only between a kept and a dropped eigenvalue.
+  bool exact = false;
 
   /// W_ij for i < j; `largest` is the matrix's largest |eigenvalue|.
   __device__ T weight(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
@@ -48,7 +48,7 @@ struct DeviceWeights<T, std::variant<Rule...>> : PairWeight<T, Rule>... {
 template <typename T>
 using DeviceRule = DeviceWeights<T, GradientRule>;
 
-/// The rule for n x n matrices, from either variant.
+/// The rule for n x n matrices, from a GradientRule or a SpectralRule.
 template <typename T, typename Variant>
 DeviceRule<T> device_rule(const Variant& rule, std::int64_t n) {
   DeviceRule<T> result;
@@ -56,7 +56,7 @@ DeviceRule<T> device_rule(const Variant& rule, std::int64_t n) {
   return result;
 }
 
-/// The largest magnitude among values in descending order; NaN counts for nothing.
+/// The largest magnitude of sorted values. NaN is ignored.
 template <typename T>
 __device__ __forceinline__ T largest_magnitude(int n, const T* values) {
   return fmax(fmax(fabs(values[0]), fabs(values[n - 1])), T(0));

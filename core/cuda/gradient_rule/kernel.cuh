@@ -1,13 +1,13 @@
 #pragma once
 
-// The middle of eigh_backward for n <= 64: from B to W, shared with PCA whitening's way back.
+// The middle of eigh_backward for n <= 64, from B to W. Shared with the backward of PCA whitening.
 
 #include "cuda/gradient_rule/device_rule.cuh"
 #include "cuda/matrix/small.cuh"
 
 namespace keel::cuda::small {
 
-/// w = W of the rule, its diagonal diagonal(i); b = V^T dL_dvectors.
+/// w = W of the rule, with diagonal(i) on its diagonal. b = V^T dL_dvectors.
 template <typename T, int N, typename Diagonal>
 __device__ void weigh_pairs(const Squad<T, N>& squad, const DeviceRule<T>& rule, const T* l,
                             const T* b, const Diagonal& diagonal, T* w) {

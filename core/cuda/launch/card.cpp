@@ -28,7 +28,7 @@ int limit_of_environment() {
   return kilobytes * 1024;
 }
 
-/// Of the current device, which is asked once.
+/// An attribute of the current device, cached.
 template <cudaDeviceAttr WHICH>
 int attribute() {
   static std::array<std::atomic<int>, 64> known{};  // by device
@@ -61,7 +61,7 @@ int declared_shared_memory(const void* kernel) {
 }
 
 void allow_shared_memory(const char* operation, const void* kernel, int bytes) {
-  // With what the kernel declares itself, less than the 48 that need no asking.
+  // Up to 48 KB, including what the kernel declares statically, nothing has to be requested.
   if (bytes <= 32 * 1024) return;
   if (!fits_a_block(bytes))
     throw Error(std::string(operation) + ": expected a GPU whose blocks can have " +

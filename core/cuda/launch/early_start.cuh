@@ -1,11 +1,11 @@
 #pragma once
 
-// Kernels that follow each other on a stream without a gap (programmatic dependent launch): one may start
-// while the one before it still runs, and waits inside. Two rules make that safe:
-//   - Before await_previous() a kernel writes nothing to global memory, and reads there only what its
-//     caller knows to be older than the kernel before it.
-//   - let_next_start() comes after await_previous(). So when a kernel starts, all kernels but the one
-//     before it are done.
+// Programmatic dependent launch: a kernel may start while the previous one on the stream is still
+// running, and waits inside. Two rules make this safe:
+//   - Before await_previous() a kernel writes nothing to global memory. It reads only what its caller
+//     knows to be older than the previous kernel.
+//   - let_next_start() comes after await_previous(). So when a kernel starts, all kernels but the
+//     previous one have finished.
 
 #include <cuda_runtime.h>
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
-/// Queues a kernel that begins with await_previous(), or comes to it before it breaks the first rule.
+/// Launches a kernel that calls await_previous() before it breaks the first rule.
 template <typename... Parameters>
 cudaError_t launch_early(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, int bytes,
                          cudaStream_t stream,

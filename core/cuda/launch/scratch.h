@@ -19,10 +19,10 @@ inline void check(const char* operation, cudaError_t error) {
   throw Error(std::string(operation) + ": CUDA says " + cudaGetErrorString(error));
 }
 
-/// After a launch: whether it could be queued.
+/// Checks after a launch that it was queued.
 inline void check_launch(const char* operation) { check(operation, cudaGetLastError()); }
 
-/// Temporary numbers on the device, handed back when the last kernel that uses them is queued.
+/// Temporary device memory. It is released when the last kernel that uses it is queued.
 template <typename T>
 class Scratch {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 
-// The way back through PCA denoising and PCA whitening for n <= 64, a launch each. (ZCA's is
-// spectral_backward's.)
+// The backward of PCA denoising and PCA whitening for n <= 64, in one launch each. (That of ZCA is
+// spectral_backward.)
 
 #include "cuda/gradient_rule/kernel.cuh"
 #include "cuda/spectral/device_spectrum.cuh"
@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   spectral_gradient(squad, spectrum, a.rule, v, u, c, p);
   symmetrise(squad, c);  // dL_dM
 
-  // dL_dscale_j = sum_i dS_ij P_ij + 2 dL_dM_ij Cov_ij scale_i: first each thread's rows, then all.
+  // dL_dscale_j = sum_i dS_ij P_ij + 2 dL_dM_ij Cov_ij scale_i: first over each thread's rows, then
+  // over the threads.
   T dL_dscale = 0;
   multiply(squad, spectrum.rank, v, u, p);
   dS.for_each(squad, [&](T entry, int i, int j) { dL_dscale += entry * p[i * kStride + j]; });
@@ -104,8 +105,8 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   dS.for_each(squad, [&](T entry, int i, int j) { p[j * kStride + i] = entry * factor[i]; });
   squad.sync();
   multiply(squad, squad.n, u, p, q);
-  // The factor's own share: d factor / d value = -factor / (2 value), and q_ii holds v_i . dS_i factor.
-  // Dropped values may be 0.
+  // The derivative of the factor itself: d factor / d value = -factor / (2 value), and q_ii holds
+  // v_i . dS_i factor. Dropped values may be 0.
   const auto diagonal = [&](int i) { return -q[i * kStride + i] / (i < rank ? 2 * l[i] : T(1)); };
   weigh_pairs(squad, a.rule, l, q, diagonal, p);
   out_of_basis(squad, v, u, p, q);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Covariance -> eigenvalues, rank and S in one launch: nothing leaves the chip in between.
+// Covariance -> eigenvalues, rank and S in one launch: intermediate results stay on the chip.
 
 #include "cuda/eigh/block.cuh"
 #include "cuda/launch/early_start.cuh"
@@ -9,7 +9,7 @@
 
 namespace keel::cuda {
 
-/// A LayerMap and its arguments as a kernel takes them.
+/// A LayerMap and its arguments, for a kernel.
 template <typename T>
 struct LayerMatrixTask {
   enum class Map { zca, pca_denoising, pca_whitening };
@@ -18,7 +18,7 @@ struct LayerMatrixTask {
   PlainRankPolicy policy;
   Matrices<const T> covariance;
   const T* weight;             ///< null: ones
-  Matrices<T> result, matrix;  ///< the latter = diag(weight) result, or null
+  Matrices<T> result, matrix;  ///< matrix = diag(weight) result; may be null
   LayerMatrixState<T> state;
 
   static Map of(const Zca&) { return Map::zca; }
@@ -32,9 +32,9 @@ struct LayerMatrixStorage : Storage<T, N> {
   int rank;
 };
 
-/// s.quotient = v^T M v of every vector v, by way of s.vectors. Algorithm 1 takes these of M deflated by the
-/// vectors before v. They are orthogonal to rounding here, so that would change a quotient by less than
-/// n l (n u)^2, far below the rounding of the quotient itself.
+/// s.quotient = v^T M v of every vector v. Overwrites s.vectors. Algorithm 1 uses M deflated by the
+/// vectors before v. Here the vectors are orthogonal to rounding, so deflation would change a
+/// quotient by less than n l (n u)^2, far below its own rounding error.
 template <typename T, int N, typename Entry>
 __device__ void rayleigh_quotients(const Team<T, N>& team, int n, const Entry& entry,
                                    LayerMatrixStorage<T, N>& s) {
@@ -63,7 +63,7 @@ __device__ void rayleigh_quotients(const Team<T, N>& team, int n, const Entry& e
     for (int k = 0; k < Shape::kColumns; ++k)
       if (product.top + i < n) sum[k] += v.at[k] * product.sum[i][k];
   }
-  // Neighbours have the same columns and other rows.
+  // Adjacent threads have the same columns and different rows.
 #pragma unroll
   for (int k = 0; k < Shape::kColumns; ++k) {
 #pragma unroll
@@ -73,9 +73,9 @@ __device__ void rayleigh_quotients(const Team<T, N>& team, int n, const Entry& e
   team.sync();
 }
 
-/// The symmetric S of zero-phase whitening, or the projector of PCA denoising: W W^T with W = V l^(-1/4) or V,
-/// kept columns only, in s.update's place. An entry's sum is its mirror's, term by term. put(row, column, x)
-/// takes each.
+/// Computes S of zero-phase whitening, or the projector of PCA denoising, as W W^T with W = V
+/// l^(-1/4) or W = V, restricted to the kept columns. Overwrites s.update. An entry and its mirror
+/// image are the same sum, term by term. Calls put(row, column, x) for each entry.
 template <typename T, int N, typename Put>
 __device__ void symmetric_map(const Team<T, N>& team, int n, bool whiten,
                               LayerMatrixStorage<T, N>& s, const Put& put) {
@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   const std::int64_t stride = task.covariance.row_stride;
   const Members team{int(threadIdx.x) % Members::kSize};
   LayerMatrixStorage<T, N>& s = all[slot];
-  // Teams without a matrix work on a neighbour's, since a warp runs in step, and write nothing.
+  // A team without a matrix repeats the last one, because a warp runs in lockstep, and writes
+  // nothing.
   const bool exists = index < task.covariance.batch;
   const T* const source = task.covariance[exists ? index : task.covariance.batch - 1];
   const bool denoising = task.map == Map::pca_denoising;
@@ -160,7 +161,8 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
                         task.state.vectors[index], task.state.vectors.row_stride);
 
   if (task.policy.by_rayleigh) rayleigh_quotients(team, n, entry, s);
-  // The first warp of each team finds the rank; a warp of several teams takes them in turn.
+  // The first warp of each team finds the rank. A warp with several teams does them one after
+  // another.
   constexpr int kTeamsInWarp = Members::kBlock ? 1 : 32 / Members::kSize;
   if (team.thread < 32)
     for (int t = 0; t < kTeamsInWarp; ++t) {
@@ -190,7 +192,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
 #pragma unroll
   for (int k = 0; k < Members::kOwn; ++k) {
     const int j = team.element(k);
-    // Times a NaN length a bad group's rows stay NaN, dropped ones included.
+    // Multiplying by a NaN length keeps all rows of a bad group NaN, including the dropped ones.
     if (j < n) put(i, j, i < s.rank ? s.update[j * Members::kRow + i] / length : T(0) * length);
   }
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-// The way back through diag(weight) S of a ZCA layer for n <= 64: weight_backward and layer_matrix_backward in
-// one launch. What forward left behind is loaded, and the kernel F made of it, before the kernel that sums
-// the cross moments is done.
+// The backward of diag(weight) S of a ZCA layer for n <= 64: weight_backward and
+// layer_matrix_backward in one launch. It loads the forward state and computes the kernel F before
+// the previous kernel, which sums the cross moments, has finished.
 
 #include "cuda/launch/early_start.cuh"
 #include "cuda/spectral/device_spectrum.cuh"
@@ -66,11 +66,11 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   });
   squad.sync();
 
-  // dL_dmean_j = -sum_i S_ij weight_i sum_i: each thread's rows, then all.
+  // dL_dmean_j = -sum_i S_ij weight_i sum_i: first over each thread's rows, then over the threads.
   T column_sum = 0;
   own.for_each(squad, [&](T s, int i, int) { column_sum += weighted_sum[i] * s; });
   along[squad.thread / N][squad.thread % N] = column_sum;
-  // dL_dweight_i = sum_j cross_ij S_ij: as many neighbours to a row as there are columns' parts.
+  // dL_dweight_i = sum_j cross_ij S_ij, with kParts adjacent threads per row.
   T row_sum = 0;
   const int row = squad.thread / kParts;
   if (row < n)

@@ -1,8 +1,8 @@
 #pragma once
 
-// Batches of matrices of any size in global memory: products in tiles of 64 x 64, and passes over all
-// entries. What a product reads is described by small structs, so that a transpose, a symmetric part or
-// a scaling costs no pass of its own.
+// Batches of matrices of any size in global memory: products in tiles of 64 x 64, and elementwise
+// passes. Small structs describe the operands of a product, so that a transpose, symmetric part or
+// scaling needs no pass of its own.
 
 #include <cstdint>
 
@@ -14,7 +14,7 @@ namespace keel::cuda::large {
 
 template <typename T>
 struct Plain {
-  static constexpr bool kAlongRows = true;  ///< neighbours in a row are neighbours in memory
+  static constexpr bool kAlongRows = true;  ///< adjacent entries of a row are adjacent in memory
   Matrices<const T> m;
   __device__ T operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
     return m[b][i * m.row_stride + j];
@@ -56,8 +56,8 @@ struct ScaledColumns {
 
 inline constexpr int kTile = 64, kDepth = 16, kThreads = 256;
 
-/// One tile of `out` a block, 4 x 4 entries a thread. A symmetric product is worked out on and below the
-/// diagonal and written to both sides.
+/// Each block computes one tile of `out`, each thread 4 x 4 entries. A symmetric product is
+/// computed on and below the diagonal and written to both sides.
 template <bool SYMMETRIC, typename T, typename Left, typename Right>
 __global__ void __launch_bounds__(kThreads)
     product_kernel(int across, int tiles, Left left, Right right, Matrices<T> out) {
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads)
   if (at < count) body(at / (rows * columns), at / columns % rows, at % columns);
 }
 
-/// body(b, i, j) for i below `rows` and j below `columns` of every matrix.
+/// Calls body(b, i, j) for all i < rows and j < columns of every matrix.
 template <typename Body>
 void for_each(const char* operation, const Stream& stream, std::int64_t batch, std::int64_t rows,
               std::int64_t columns, const Body& body) {
@@ -144,7 +144,7 @@ void for_each_entry(const char* operation, const Stream& stream, std::int64_t ba
                     const Body& body) {
   for_each(operation, stream, batch, n, n, body);
 }
-/// body(b, 0, i) for every i below n.
+/// Calls body(b, 0, i) for all i < n of every matrix.
 template <typename Body>
 void for_each_value(const char* operation, const Stream& stream, std::int64_t batch, std::int64_t n,
                     const Body& body) {

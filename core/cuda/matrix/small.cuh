@@ -1,8 +1,8 @@
 #pragma once
 
-// Matrices of up to 64 x 64 in shared memory, and the threads that work on one of them together. The
-// steps end in a barrier of those threads, so they can follow each other as they are written; what is
-// put into shared memory by `put` and `for_each_entry` needs a sync() before it is read.
+// Matrices of up to 64 x 64 in shared memory, and the threads that share one. The functions end
+// with a barrier of those threads, so they can be called one after another. Exceptions are `put`
+// and `for_each_entry`: call sync() before reading what they wrote.
 
 #include <cstdint>
 #include <type_traits>
@@ -18,19 +18,20 @@ namespace keel::cuda::small {
 
 inline constexpr std::int64_t kLargest = 64;
 
-/// (a + b) / 2, the same to the last bit when a and b change places: no fused multiply-add.
+/// (a + b) / 2, independent of the order of a and b to the last bit: no fused multiply-add.
 __device__ __forceinline__ float mean(float a, float b) { return __fadd_rn(0.5f * a, 0.5f * b); }
 __device__ __forceinline__ double mean(double a, double b) { return __dadd_rn(0.5 * a, 0.5 * b); }
 
-/// Entries of a product that one thread makes.
+/// The part of a product that one thread computes.
 inline constexpr int kTileColumns = 4;
 template <int N>
 inline constexpr int kTileRows = N == 64 ? 4 : 2;
 template <int N>
 inline constexpr int kSquadThreads = N / kTileRows<N>*(N / kTileColumns);  // 32, 128, 256
 
-/// The threads of one n x n matrix, n <= N: a warp, or a block of their own. Each owns a tile of every
-/// product. Where the batch ends inside a block, the threads left over do the last matrix once more.
+/// The threads of one n x n matrix, n <= N: a warp or a whole block. Each thread owns a tile of
+/// every product. At the end of the batch, surplus squads of a block repeat the last matrix and
+/// store nothing.
 template <typename T, int N>
 struct Squad : MatrixThreads<kSquadThreads<N>> {
   using MatrixThreads<kSquadThreads<N>>::thread;
@@ -39,14 +40,14 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
   static constexpr int kThreads = kSquadThreads<N>;
   static constexpr int kSquads = kThreads == 32 ? 4 : 1;  // to a block
   static constexpr int kBlock = kThreads * kSquads;
-  static constexpr int kBlocks = sizeof(T) == 4 ? 2 : 1;  // at a time on a multiprocessor, at least
-  // One more vector a row: rows start in different banks and stay aligned.
+  static constexpr int kBlocks = sizeof(T) == 4 ? 2 : 1;  // per multiprocessor, at least
+  // One more vector per row: rows start in different banks and stay aligned.
   static constexpr int kStride = N + int(16 / sizeof(T));
   static_assert(kThreads % 32 == 0 && kThreads >= N);
 
   int n;
   std::int64_t index;  ///< of the matrix
-  bool exists;         ///< it is this squad's to store
+  bool exists;         ///< whether this squad stores the result
 
   __device__ explicit Squad(std::int64_t batch, std::int64_t size) : n(int(size)) {
     thread = int(threadIdx.x) % kThreads;
@@ -55,7 +56,8 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
     if (!exists) index = batch - 1;
   }
 
-  /// body(i, j) for the entries of the matrix, neighbouring threads on neighbouring columns. No barrier.
+  /// Calls body(i, j) for the entries of the matrix, adjacent threads on adjacent columns. No
+  /// barrier.
   template <int UNROLL, typename Body>
   __device__ __forceinline__ void for_each_entry(const Body& body) const {
     const int j = thread % N;
@@ -78,8 +80,8 @@ __device__ __forceinline__ Own& storage(const Squad<T, N>&) {
   return reinterpret_cast<Own*>(memory)[int(threadIdx.x) / Squad<T, N>::kThreads];
 }
 
-/// c = a b over the first `depth` columns of a; c is neither. What lies beyond n in a row or a column
-/// is computed along and means nothing, but the inner index never goes there.
+/// c = a b over the first `depth` columns of a. c must be neither a nor b. Entries beyond n in a
+/// row or column are computed too but meaningless; the inner index stays below `depth`.
 template <typename T, int N>
 __device__ __forceinline__ void multiply(const Squad<T, N>& squad, int depth, const T* a,
                                          const T* b, T* c) {
@@ -122,15 +124,15 @@ __device__ __forceinline__ void multiply(const Squad<T, N>& squad, int depth, co
   squad.sync();
 }
 
-/// One thread's entries of a matrix on their way from global to shared memory. They wait in registers, so
-/// that several matrices can be under way at once.
+/// One thread's entries of a matrix between global and shared memory. They are held in registers,
+/// so that several matrices can be loaded at once.
 template <typename T, int N>
 struct Fetched {
   using S = Squad<T, N>;
   static constexpr int kStep = S::kThreads / N;
   T entry[N / kStep];
 
-  /// body(entry, i, j) for each.
+  /// Calls body(entry, i, j) for each.
   template <typename Body>
   __device__ __forceinline__ void for_each(const S& squad, const Body& body) {
     const int j = squad.thread % N;
@@ -150,7 +152,7 @@ __device__ __forceinline__ Fetched<T, N> fetch(const Squad<T, N>& squad, Matrice
   return all;
 }
 
-/// Reads the lower triangle alone.
+/// Reads the lower triangle only.
 template <typename T, int N>
 __device__ __forceinline__ Fetched<T, N> fetch_lower(const Squad<T, N>& squad,
                                                      Matrices<const T> from) {
@@ -173,7 +175,7 @@ __device__ __forceinline__ void put_transposed(const Squad<T, N>& squad, Fetched
   from.for_each(squad, [&](T entry, int i, int j) { to[j * Squad<T, N>::kStride + i] = entry; });
 }
 
-/// The symmetric matrix whose lower triangle was fetched.
+/// Stores the symmetric matrix whose lower triangle was fetched.
 template <typename T, int N>
 __device__ __forceinline__ void put_lower(const Squad<T, N>& squad, Fetched<T, N>& from, T* to) {
   constexpr int kStride = Squad<T, N>::kStride;
@@ -193,7 +195,7 @@ __device__ void symmetrise(const Squad<T, N>& squad, T* a) {
   squad.sync();
 }
 
-/// The matrix in global memory = (a + a^T) / 2.
+/// Stores (a + a^T) / 2 in global memory.
 template <typename T, int N>
 __device__ void store_symmetric(const Squad<T, N>& squad, const T* a, Matrices<T> to) {
   constexpr int kStride = Squad<T, N>::kStride;
@@ -205,7 +207,7 @@ __device__ void store_symmetric(const Squad<T, N>& squad, const T* a, Matrices<T
   });
 }
 
-/// c <- V^T sym(c) V, v = V and u = V^T, p for the product in between.
+/// c <- V^T sym(c) V, with v = V and u = V^T. p holds the intermediate product.
 template <typename T, int N>
 __device__ void into_basis(const Squad<T, N>& squad, const T* v, const T* u, T* c, T* p) {
   symmetrise(squad, c);
@@ -213,14 +215,14 @@ __device__ void into_basis(const Squad<T, N>& squad, const T* v, const T* u, T* 
   multiply(squad, squad.n, u, p, c);
 }
 
-/// a <- V a V^T, by way of p.
+/// a <- V a V^T. p holds the intermediate product.
 template <typename T, int N>
 __device__ void out_of_basis(const Squad<T, N>& squad, const T* v, const T* u, T* a, T* p) {
   multiply(squad, squad.n, a, u, p);
   multiply(squad, squad.n, v, p, a);
 }
 
-/// Calls body(std::integral_constant<int, N>) with the smallest N that n <= kLargest fits in.
+/// Calls body(std::integral_constant<int, N>) with the smallest N >= n, for n <= kLargest.
 template <typename Body>
 auto by_size(std::int64_t n, const Body& body) {
   if (n <= 16) return body(std::integral_constant<int, 16>{});
@@ -231,7 +233,7 @@ auto by_size(std::int64_t n, const Body& body) {
 template <typename T, int N, typename Own>
 inline constexpr int kBytesOf = int(sizeof(Own)) * Squad<T, N>::kSquads;
 
-/// Whether a block of this device holds matrices of that size, with a MEMORY for each.
+/// Whether a block of this device can hold matrices of this size, with a MEMORY for each.
 template <typename T, template <typename, int> typename MEMORY>
 bool fits(std::int64_t n) {
   return n <= kLargest && by_size(n, [](auto size) {
@@ -240,13 +242,13 @@ bool fits(std::int64_t n) {
          });
 }
 
-/// The blocks of a kernel of one Squad<T, N> a matrix.
+/// The number of blocks of a kernel with one Squad<T, N> per matrix.
 template <typename T, int N>
 unsigned blocks_for(std::int64_t batch) {
   return unsigned((batch + Squad<T, N>::kSquads - 1) / Squad<T, N>::kSquads);
 }
 
-/// Queues such a kernel, each squad with an `Own` of shared memory.
+/// Launches such a kernel, with an `Own` of shared memory for each squad.
 template <typename T, int N, typename Own, typename... Parameters>
 void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
             const Stream& stream, std::type_identity_t<Parameters>... arguments) {
@@ -257,7 +259,7 @@ void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t b
   check_launch(operation);
 }
 
-/// The same for a kernel that awaits the one before by itself: early_start.cuh.
+/// The same for a kernel that calls await_previous() (early_start.cuh).
 template <typename T, int N, typename Own, typename... Parameters>
 void launch_early(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
                   const Stream& stream, const std::type_identity_t<Parameters>&... arguments) {

@@ -1,8 +1,9 @@
 #pragma once
 
-// Products of float32 matrices on tensor cores. These take numbers of 11 bits (tf32), multiply them
-// exactly and add in float32, cutting off instead of rounding. So a number is split in two, and three
-// products make one of float32: high high + high low + low high, where low low is below 2^-22 of it.
+// Products of float32 matrices on tensor cores. These take numbers with 11 significant bits (tf32),
+// multiply exactly and add in float32 with truncation instead of rounding. So a number is split
+// into two parts, and a float32 product takes three products: high high + high low + low high. The
+// omitted low low is below 2^-22 of the product.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
@@ -13,17 +14,17 @@ struct Split {
   unsigned high, low;
 };
 
-/// high is x rounded to 11 bits. low is what is left, exactly; its last bit or two are cut off in a
-/// product. Not finite x make low NaN. (So does |x| in the topmost 2^-11 of float32's range.)
+/// high is x rounded to 11 bits. low is the exact rest; a product truncates its last bit or two. If
+/// x is not finite, low is NaN. (The same holds for |x| in the topmost 2^-11 of float32's range.)
 __device__ inline Split split(float x) {
   const unsigned high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
   return {high, __float_as_uint(x - __uint_as_float(high))};
 }
 
-/// For x that has no more than 11 bits.
+/// For x with at most 11 significant bits.
 __device__ inline Split unsplit(float x) { return {__float_as_uint(x), 0}; }
 
-/// A number in three of 8 bits: exactly, but for what is below 2^-24 of it.
+/// A number as three parts of 8 bits, exact up to 2^-24 of it.
 struct Bfloat16Parts {
   unsigned short part[3];
 };
@@ -37,12 +38,13 @@ __device__ inline Bfloat16Parts in_bfloat16(float x) {
   return made;
 }
 
-/// sums += left right: 16 x 8 numbers from 16 x 8 and 8 x 8, spread over a warp. With lane = 4 g + t:
+/// sums += left right: a 16 x 8 product of 16 x 8 and 8 x 8 matrices, distributed over a warp. With
+/// lane = 4 g + t:
 ///     left   (g, t)  (g + 8, t)  (g, t + 4)  (g + 8, t + 4)
 ///     right  (t, g)  (t + 4, g)
 ///     sums   (g, 2t)  (g, 2t + 1)  (g + 8, 2t)  (g + 8, 2t + 1)
-/// Volatile, so that products stay in the order in which they are written: the next one may wait long for
-/// the sums of this one, and the compiler would have them follow each other.
+/// Volatile keeps the products in program order. The compiler would put products with the same sums
+/// next to each other, where each has to wait for the previous one.
 __device__ inline void multiply_add(float (&sums)[4], const unsigned (&left)[4],
                                     const unsigned (&right)[2]) {
   asm volatile(
@@ -52,7 +54,7 @@ __device__ inline void multiply_add(float (&sums)[4], const unsigned (&left)[4],
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }
 
-/// The same, from zero.
+/// sums = left right.
 __device__ inline void multiply(float (&sums)[4], const unsigned (&left)[4],
                                 const unsigned (&right)[2]) {
   asm volatile(
@@ -63,8 +65,8 @@ __device__ inline void multiply(float (&sums)[4], const unsigned (&left)[4],
         "f"(0.0f));
 }
 
-/// sums += left right, 16 x 8 numbers from 16 x 16 and 16 x 8 of bfloat16: neighbours along the sum share a
-/// register, the first of them low.
+/// sums += left right: a 16 x 8 product of 16 x 16 and 16 x 8 bfloat16 matrices. Adjacent numbers
+/// along the sum share a register, the first one in the lower half.
 ///     left   (g, 2t)  (g + 8, 2t)  (g, 2t + 8)  (g + 8, 2t + 8)
 ///     right  (2t, g)  (2t + 8, g)
 __device__ inline void multiply_add_bfloat16(float (&sums)[4], const unsigned (&left)[4],
@@ -76,7 +78,7 @@ __device__ inline void multiply_add_bfloat16(float (&sums)[4], const unsigned (&
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }
 
-/// The same, from zero.
+/// sums = left right.
 __device__ inline void multiply_bfloat16(float (&sums)[4], const unsigned (&left)[4],
                                          const unsigned (&right)[2]) {
   asm volatile(

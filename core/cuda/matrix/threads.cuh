@@ -2,7 +2,7 @@
 
 namespace keel::cuda {
 
-/// The threads that work on one matrix together: a block of their own, or a warp or part of one.
+/// The threads that share one matrix: a whole block, a warp or a part of one.
 template <int COUNT>
 struct MatrixThreads {
   static constexpr bool kBlock = COUNT > 32;
@@ -14,7 +14,8 @@ struct MatrixThreads {
     else
       __syncwarp();
   }
-  /// Whether any thread of this block says so, or of this warp, which may hold several matrices.
+  /// Whether the flag is set in any thread of this block, or of this warp (which may hold several
+  /// matrices).
   __device__ static bool anyone(bool flag) {
     if constexpr (kBlock)
       return __syncthreads_or(flag);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The chunks' sets of sums added up in float64, in a fixed order, and what becomes of them.
+// Adds up the chunks' sets of sums in float64, in a fixed order, and computes the results.
 
 #include <cuda_runtime_api.h>
 
@@ -8,24 +8,24 @@
 #include <cstdint>
 
 #include "cuda/launch/early_start.cuh"
-#include "cuda/moments/again.cuh"
+#include "cuda/moments/overflow.cuh"
 #include "keel/matrices.h"
 #include "keel/moments.h"
 
 namespace keel::cuda {
 
-inline constexpr int kFinishEntries = 32;  // of a block: a warp reads neighbours
-inline constexpr int kFinishShares = 16;   // at most: the sets are shared out over as many warps
-// Of a multiprocessor. With three, what add_sets keeps for its call went from registers to local memory.
+inline constexpr int kFinishEntries = 32;  // per block: a warp reads adjacent entries
+inline constexpr int kFinishShares = 16;   // at most: the sets are distributed over as many warps
+// Blocks per multiprocessor. With three, add_sets spilled the arguments of its call.
 inline constexpr int kFinishBlocks = 2;
 
-/// Partial moments, moved from the shift they were taken about to the one that was asked for.
+/// Partial moments, moved from the shift of the computation to the requested one.
 template <typename A>
 struct PartialResult {
   static constexpr bool kSymmetric = true;
   double* sums;
-  const double* wanted;  ///< null: zero
-  const A* shift;        ///< null where there are no samples
+  const double* wanted;  ///< the requested shift; null: zero
+  const A* shift;        ///< null if there are no samples
   double count;
   int channels;
 
@@ -52,7 +52,7 @@ struct MomentsResult {
   A* mean;
   Matrices<A> covariance;
   const Shift* shift;
-  double count;  ///< NaN where there are no samples
+  double count;  ///< NaN if there are no samples
 
   __device__ void write_channel(int c, double sum) const {
     mean[c] = A((shift != nullptr ? double(shift[c]) : 0) + sum / count);
@@ -79,10 +79,10 @@ struct CrossResult {
   }
 };
 
-/// Every share's sums of a block's entries: products, those of i, those of j.
+/// Each share's sums of a block's entries: products, sums of i, sums of j.
 using FinishRoom = double[3][kFinishShares][kFinishEntries];
 
-/// A block's entries: (i, j) of channels x group_size for each thread of a warp.
+/// The entry (i, j) of channels x group_size at a position of the block.
 struct FinishEntry {
   int i, j;
   bool wanted;
@@ -95,8 +95,8 @@ struct FinishEntry {
   }
 };
 
-/// Adds the other shares to the first one's sums of this thread's entry, writes the entry, and returns whether all
-/// its sums are finite.
+/// Adds the sums of all shares of this thread's entry and writes the entry. Returns whether all its
+/// sums are finite.
 template <typename Result>
 __device__ bool write_entry(const Result& result, const FinishRoom& room, const FinishEntry& at,
                             EntrySums sums, int d) {
@@ -110,14 +110,14 @@ __device__ bool write_entry(const Result& result, const FinishRoom& room, const 
   return sums.finite();
 }
 
-/// What follows where some of the block's sums are not finite: these are summed up again, and then all entries written
-/// again. A call of its own, and all it needs made anew, so that the usual way keeps its registers.
-template <typename Result, typename Again>
-__device__ __noinline__ void write_entries_again(const Result& result, const Again& again,
-                                                 FinishRoom& room, EntrySums* warps, int channels,
-                                                 int d) {
+/// If some sums of the block are not finite, recomputes these and writes all entries again. This is
+/// a separate call that gets everything anew, so that the common path keeps its registers.
+template <typename Result, typename Overflow>
+__device__ __noinline__ void rewrite_entries(const Result& result, const Overflow& overflow,
+                                             FinishRoom& room, EntrySums* warps, int channels,
+                                             int d) {
   for (int e = 0; e < kFinishEntries; ++e) {
-    EntrySums old{};  // zeros, where the entry is not wanted
+    EntrySums old{};  // zeros if the entry is not wanted
     for (int share = 0; share < int(blockDim.y); ++share) {
       old.product += room[0][share][e];
       old.left += room[1][share][e];
@@ -125,11 +125,11 @@ __device__ __noinline__ void write_entries_again(const Result& result, const Aga
     }
     if (old.finite()) continue;
     const FinishEntry at = FinishEntry::of(result, e, channels, d);
-    const EntrySums sums = added_up(again.part(at.i, at.j, isfinite(old.left)), warps);
+    const EntrySums sums = block_sum(overflow.part(at.i, at.j, isfinite(old.left)), warps);
     if (threadIdx.x != 0 || threadIdx.y != 0) continue;
     const double was[3] = {old.product, old.left, old.right};
     const double is[3] = {sums.product, sums.left, sums.right};
-    for (int k = 0; k < 3; ++k)  // what is finite stays what it was
+    for (int k = 0; k < 3; ++k)  // finite sums keep their value
       for (int share = 0; share < int(blockDim.y) && !isfinite(was[k]); ++share)
         room[k][share][e] = share == 0 ? is[k] : 0;
   }
@@ -140,10 +140,10 @@ __device__ __noinline__ void write_entries_again(const Result& result, const Aga
     write_entry(result, room, at, {room[0][0][x], room[1][0][x], room[2][0][x]}, d);
 }
 
-/// One entry for each thread of a warp, a share of the sets for each warp.
-template <typename Result, typename Again>
+/// Each thread of a warp has one entry, each warp a share of the sets.
+template <typename Result, typename Overflow>
 __global__ void __launch_bounds__(kFinishEntries* kFinishShares, kFinishBlocks)
-    add_sets(const __grid_constant__ Result result, const __grid_constant__ Again again,
+    add_sets(const __grid_constant__ Result result, const __grid_constant__ Overflow overflow,
              const double* sets, std::int64_t set_size, int set_count, int channels, int d) {
   __shared__ FinishRoom room;
   const FinishEntry at = FinishEntry::of(result, int(threadIdx.x), channels, d);
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares, kFinishBlocks)
   if (at.wanted) {
     const std::int64_t entry = std::int64_t(blockIdx.x) * kFinishEntries + threadIdx.x;
     const double* of_channels = sets + std::int64_t(channels) * d;
-    // All loads before the first use, or each would wait for the one before.
+    // Issue all loads before the first use, so that their latencies overlap.
     constexpr int kAtOnce = 9;
     const int stride = int(blockDim.y);
     for (int first = int(threadIdx.y); first < set_count; first += kAtOnce * stride) {
@@ -181,14 +181,14 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares, kFinishBlocks)
   __syncthreads();
   bool finite = true;
   if (threadIdx.y == 0 && at.wanted) finite = write_entry(result, room, at, sums, d);
-  // Asked last, when the entries are on their way: before, it held all of them up.
-  if constexpr (Again::kOverflows) {
+  // Check last, when the entries are being written. Checking first delayed all of them.
+  if constexpr (Overflow::kOverflows) {
     __shared__ EntrySums warps[kFinishShares];
-    if (__syncthreads_or(!finite)) write_entries_again(result, again, room, warps, channels, d);
+    if (__syncthreads_or(!finite)) rewrite_entries(result, overflow, room, warps, channels, d);
   }
 }
 
-/// One entry (i, j) of channels x group_size for each thread.
+/// Each thread has one entry (i, j) of channels x group_size.
 template <typename A>
 __global__ void finish_partial(const double* sums, const double* shift, A* mean,
                                Matrices<A> covariance) {

@@ -1,12 +1,13 @@
 #pragma once
 
 // Sums of products over samples. A block takes a chunk of the samples of one slab (or of a pair of
-// slabs), tile by tile; a thread keeps R x R sums of products in registers, over its share of the rows of
-// every tile. The shares are added in float64 into the chunk's set of sums, in a fixed order.
+// slabs), tile by tile. A thread keeps R x R sums of products in registers, over its share of the
+// rows of every tile. The threads' sums are folded (added in float64, in a fixed order) into the
+// chunk's set of sums.
 //
-// Error: at most kFold samples lie between two such foldings, shared by at least four threads in float32,
-// so a sum in registers has n <= kFold / 4 terms and is off by at most n u sum |left right| (u = 2^-24),
-// typically sqrt(n) u. Everything after that is float64.
+// Error: there are at most kFold samples between two folds, and in float32 at least four threads
+// share them. So a sum in registers has n <= kFold / 4 terms and an error of at most n u sum |left
+// right| (u = 2^-24), typically sqrt(n) u. Everything after that is float64.
 
 #include "cuda/activations/stage.cuh"
 #include "cuda/moments/shift.cuh"
@@ -17,11 +18,11 @@ namespace keel::cuda {
 inline constexpr int kMomentsThreads = 256;
 inline constexpr int kFold = 4096;  // samples
 
-/// Samples of a tile: 32 KB for what is multiplied, whatever it is.
+/// Samples of a tile. The tiles of both sides take 32 KB together.
 template <typename A, bool SAME>
 inline constexpr int kMomentsSamples = 32768 / int(sizeof(A)) / kSlots / (SAME ? 1 : 2);
 
-/// Blocks of a multiprocessor.
+/// Blocks per multiprocessor.
 template <typename A>
 constexpr int blocks_at_once(int R) {
   return sizeof(A) == 4 && R == 4 ? 3 : 2;
@@ -32,21 +33,21 @@ struct MomentsTask {
   using A = Accumulator<T>;
   Source<T> left, right;
   Slabs slabs;
-  const A* center = nullptr;  ///< of the right one, null for zeros, if there is no shift
-  A* shift = nullptr;         ///< if not null: take this off both, and write it here
-  Matrices<const A> spread;   ///< covariance of the right one about its center, null if not known
-  bool lower = false;         ///< of the pairs of parts only those on or below the diagonal
-  int pairs = 0;              ///< of slabs
-  int tiles = 0;              ///< R x R each, that make up a pair's products
-  int teams = 0;              ///< of `tiles` threads; each takes some rows
-  int rows = 0;               ///< samples of a tile, a multiple of 8
-  int chunk = 0;              ///< samples of a block, a multiple of 8
+  const A* center = nullptr;     ///< of the right side, if there is no shift; null: zeros
+  A* shift = nullptr;            ///< if not null: subtracted from both sides, and written here
+  Matrices<const A> covariance;  ///< of the right side about its center; null if not known
+  bool lower = false;            ///< only pairs of parts on or below the diagonal
+  int pairs = 0;                 ///< of slabs
+  int tiles = 0;                 ///< of R x R products that make up a pair
+  int teams = 0;                 ///< of `tiles` threads; each takes some of the rows
+  int rows = 0;                  ///< samples of a tile, a multiple of 8
+  int chunk = 0;                 ///< samples of a block, a multiple of 8
   std::int64_t chunks = 0;
   double* sets = nullptr;  ///< one for each chunk: channels x group_size products, channels sums
   std::int64_t set_size = 0;
 };
 
-/// The slabs of a pair.
+/// The two slabs of a pair.
 template <typename T>
 __device__ Cell slabs_of(const MomentsTask<T>& task, int pair) {
   const int parts = task.slabs.parts;
@@ -57,8 +58,8 @@ __device__ Cell slabs_of(const MomentsTask<T>& task, int pair) {
   return {group * parts + cell.row, group * parts + cell.column};
 }
 
-/// The tile of products, in units of R slots. Left and right being the same, it is one on or below the
-/// diagonal.
+/// The position of a tile of products, in units of R slots. If both sides are the same, it is on or
+/// below the diagonal.
 template <int R, bool SAME>
 __device__ Cell product_tile(const Slabs& slabs, int index) {
   const int across = slabs.padded / R;
@@ -73,7 +74,8 @@ struct Products {
   static constexpr int kPacks = R / kPack;
   A at[R][R] = {};
 
-  /// Adds the products of the numbers that start `left` and `right` packs into four rows of two tiles.
+  /// Adds the products of four rows of two tiles. `left` and `right` are the positions of the
+  /// packs, and `turn` is the rows' permutation (TilePlaces).
   __device__ void add(const A* left_rows, const A* right_rows, int left, int right, int turn) {
 #pragma unroll
     for (int row = 0; row < 4; ++row) {
@@ -119,7 +121,7 @@ struct MomentsBlock {
   double* set;
   bool with_sum;
 
-  /// Adds the teams' products up, by way of the tiles' room. Starts and ends with the room free.
+  /// Folds the teams' products, using the tiles' memory, which is free before and after.
   __device__ void fold(Products<R, A>& products, bool first) const {
     constexpr int kAll = R * Products<R, A>::kPacks;  // packs of a thread
     constexpr int kFit = kTileBytes / int(sizeof(Pack<A>)) / kThreads;
@@ -144,7 +146,7 @@ struct MomentsBlock {
     products = {};
   }
 
-  /// Pack q of every team's product tile `index`.
+  /// Folds pack q of product tile `index` over all teams.
   __device__ void fold_pack(const Pack<A>* room, int index, int q, bool first) const {
     constexpr int kPacks = Products<R, A>::kPacks;
     double total[kPack] = {};
@@ -167,7 +169,7 @@ struct MomentsBlock {
     }
   }
 
-  /// The same for the sums of the left channels.
+  /// Folds the sums of the left channels.
   __device__ void fold_sums(Pack<A>& sums, bool first) const {
     auto* room = reinterpret_cast<Pack<A>*>(tiles);
     room[threadIdx.x] = sums;
@@ -195,7 +197,8 @@ struct MomentsBlock {
   }
 };
 
-/// GATED: the left activations are, in kernels of their own, so that others need no more registers for it.
+/// GATED: the left activations have a gate. Separate kernels, so that the others need no registers
+/// for it.
 template <typename T, int R, bool SAME, bool GATED>
 __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>>(R))
     sum_products(const __grid_constant__ MomentsTask<T> task) {
@@ -254,11 +257,11 @@ __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>
     const int count = count_from(first);
     await_copies();
     const auto start = task.left.layout.start(begin + first);
-    Loads::template settle<true, Places, GATED>(task.left, {channel[0], center[0]}, start, count,
-                                                raw, tiles);
+    Loads::template convert<true, Places, GATED>(task.left, {channel[0], center[0]}, start, count,
+                                                 raw, tiles);
     if constexpr (!SAME)
-      Loads::template settle<true, Places, false>(task.right, {channel[1], center[1]}, start, count,
-                                                  raw_right, tiles + Block::kTile);
+      Loads::template convert<true, Places, false>(task.right, {channel[1], center[1]}, start,
+                                                   count, raw_right, tiles + Block::kTile);
     __syncthreads();
     if (first + task.rows < length) fetch(first + task.rows);
 

@@ -1,4 +1,5 @@
-// The passes of moments over channels that fill slabs of 64, which reach the speed of the memory.
+// The tensor-core passes of moments, for channels that fill slabs of 64. They reach memory
+// bandwidth.
 
 #include "cuda/moments/mma.h"
 
@@ -24,7 +25,7 @@ auto by_flag(bool flag, const Body& body) {
   return flag ? body(std::true_type{}) : body(std::false_type{});
 }
 
-/// Calls body with the Kernel that the task's layout, products and groups want.
+/// Calls body with the Kernel for the task's layout, sides and group size.
 template <typename T, typename Body>
 auto by_kernel(const MomentsTask<T>& task, const Body& body) {
   return by_flag(task.left.layout.channels_last, [&](auto last) {
@@ -53,7 +54,7 @@ bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
   task.left = source(left, full);
   task.right = source(right, full);
   task.pairs = full.count;
-  // A set of sums takes about half the room of the samples that it sums up, at most.
+  // A set of sums takes at most about half the memory of the samples that it sums.
   const std::int64_t shortest = std::max(128, 4 * slabs.group_size);
   task.chunks = std::clamp<std::int64_t>(kFixedMultiprocessors / full.count, 1,
                                          pieces<std::int64_t>(left.samples(), shortest));

@@ -1,16 +1,17 @@
 #pragma once
 
-// Sums of products over samples on tensor cores, for channels in full slabs of 64. A warp takes tiles of
-// 32 samples of a slab and keeps all of its products in registers (two warps share a tile, and halve the
-// rows of the products, where there are two activations). A tile's pairs of 16 channels are numbered
-// 0 to 3, and each is two blocks of eight: an entry of the 8 x 8 fragment that is loaded for a block
-// serves as left as well as right operand.
+// Sums of products over samples on tensor cores, for channels in full slabs of 64. A warp takes
+// tiles of 32 samples of a slab and keeps all products of the slab in registers. With two different
+// activations, two warps share a tile and split the rows of the products. The channels of a tile
+// form four pairs of 16 channels, each of two blocks of eight. The 8 x 8 fragment that is loaded
+// for a block serves as left and as right operand.
 //
-// Error: eight samples' products are added on the tensor core, from zero, the small ones first; that cuts
-// off at most 3 units of the last place. These sums are added in float32, at most n = 4 kRunRounds
-// of them with n u error (u = 2^-24), typically sqrt(n) u; and everything after that in float64.
+// Error: the tensor core adds the products of eight samples, starting from zero, small ones first.
+// Truncation costs at most 3 units in the last place. These sums are added in float32, at most n =
+// 4 kRunRounds of them, with an error of n u (u = 2^-24), typically sqrt(n) u. Everything after
+// that is float64.
 //
-// An entry is made of its own two channels' numbers alone: what is not finite stays there.
+// An entry depends on its own two channels only, so NaN and infinity affect no other entry.
 
 #include <type_traits>
 
@@ -21,11 +22,11 @@
 
 namespace keel::cuda {
 
-inline constexpr int kRunRounds = 16;  // tiles of a warp between two foldings
+inline constexpr int kRunRounds = 16;  // tiles of a warp between two folds
 
-/// SAME: the products of an activation with itself, of which the lower triangle is made. NARROW: groups of
-/// at most 16 channels, so only products within a pair of blocks are. EXACT: numbers of 16 bits are
-/// multiplied as they were stored, and the centers taken off the sums.
+/// SAME: the products of an activation with itself, of which only the lower triangle is computed.
+/// NARROW: groups of at most 16 channels, so only products within a pair of blocks are computed.
+/// EXACT: 16-bit numbers are multiplied as stored, and the centers are subtracted from the sums.
 template <typename T, bool LAST, bool SAME, bool NARROW, bool EXACT = false>
 struct MomentsMma {
   static constexpr int kTeamWarps = SAME ? 1 : 2;
@@ -36,12 +37,12 @@ struct MomentsMma {
   static constexpr int kShiftBytes = SAME ? kTileThreads * int(sizeof(SampledChannel)) : 1;
   static constexpr int kBytes = kStages * kTeams * kSides * Tile::kBytes;
 
-  static constexpr int kLeft = SAME ? 4 : 2;              // pairs of a warp's rows
-  static constexpr int kRight = SAME || !NARROW ? 4 : 2;  // and of its columns
+  static constexpr int kLeft = SAME ? 4 : 2;              // pairs in a warp's rows
+  static constexpr int kRight = SAME || !NARROW ? 4 : 2;  // pairs in its columns
   static constexpr bool used(int left, int right) {
     return NARROW ? left == right : !SAME || right <= left;
   }
-  /// The first of a pair of products' two tiles of 16 x 8.
+  /// The index of the first of the two 16 x 8 tiles of products of two pairs.
   static constexpr int tile(int left, int right) {
     return 2 * (NARROW ? left : SAME ? left * (left + 1) / 2 + right : left * 4 + right);
   }
@@ -49,19 +50,19 @@ struct MomentsMma {
   static constexpr int kSums = kTiles * 4;  // of a lane
   static_assert(kTileWarps * (kSums * 32 + 64) * 4 <= kBytes);
 
-  /// Left operands of 16-bit types are what was stored, and need no splitting.
+  /// Left operands of 16-bit types are the stored numbers and need no splitting.
   static constexpr bool kLeftExact = !SAME && sizeof(T) == 2;
   static_assert(!EXACT || kLeftExact);
-  /// Multiplied by instructions for bfloat16, which take twice as many samples.
+  /// Whether to use the instructions for bfloat16, which take twice as many samples.
   static constexpr bool kNative = EXACT && std::is_same_v<T, BFloat16>;
   static constexpr int kStepSamples = kNative ? 16 : 8;
 
-  int g, t, half;            // half: of the team
-  float center[kRight * 2];  // of the lane's channel in each block of the right
+  int g, t, half;            // the lane's row and column in a fragment; the warp's half of the team
+  float center[kRight * 2];  // of the lane's channel in each block of the right side
   float products[kTiles][4] = {};
-  float sums[kLeft * 2] = {};  // of the left
+  float sums[kLeft * 2] = {};  // of the left side
 
-  /// The slot of a block's row (or column) `index`.
+  /// The slot of row (or column) `index` of a block.
   static __device__ int slot(int block, int index) {
     return LAST ? block / 2 * 16 + 2 * index + block % 2 : block * 8 + index;
   }
@@ -76,7 +77,7 @@ struct MomentsMma {
       center[b] = EXACT ? 0.0f : centers[slot(2 * right_pair(b / 2) + b % 2, g)];
   }
 
-  /// Numbers t and t + 4 along the samples of both blocks of a pair.
+  /// Loads samples t and t + 4 of a step for both blocks of a pair.
   __device__ void load(const T* tile, int pair, int step, float (&x)[2][2]) const {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
@@ -87,7 +88,7 @@ struct MomentsMma {
     }
   }
 
-  /// The operands of a pair: high and low parts of block b's number k are at 2 k + b.
+  /// The operands of a pair: the high and low parts of number k of block b are at 2 k + b.
   struct Operands {
     unsigned high[4], low[4];
     __device__ void put(int b, int k, const Split& parts) {
@@ -96,15 +97,15 @@ struct MomentsMma {
     }
   };
 
-  /// Sixteen samples of a pair as they lie; those beyond the count are zeros. Returns the lane's sums of both
-  /// blocks.
+  /// Loads sixteen samples of a pair as stored, with zeros beyond `count`. Returns the lane's sums
+  /// of both blocks.
   __device__ float2 load_native(const T* tile, int pair, int step, int count, Operands& x) const {
     const auto word = [&](int row, int column) {
       return *reinterpret_cast<const unsigned*>(tile + row * Tile::kStride + column);
     };
     if constexpr (LAST) {
-      unsigned
-          row[4];  // any four samples of a lane will do, as long as left and right have the same
+      // A lane may take any four samples, as long as left and right take the same.
+      unsigned row[4];
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
         const int sample = 16 * step + t + 4 * q;
@@ -198,7 +199,7 @@ struct MomentsMma {
     }
   }
 
-  /// Adds kStepSamples samples of a tile that has `count`.
+  /// Adds kStepSamples samples of a tile that holds `count`.
   __device__ void add(const T* left_tile, const T* right_tile, int step, int count) {
     if constexpr (kNative)
       add_native(left_tile, right_tile, step, count);
@@ -206,8 +207,8 @@ struct MomentsMma {
       add_split(left_tile, right_tile, step, count);
   }
 
-  /// The products with the right pairs BEGIN to END: one kind of all tiles after another, so that none has
-  /// to wait for the one before.
+  /// Multiplies by the right pairs BEGIN to END. All tiles of one kind of product come before the
+  /// next kind, so that consecutive instructions do not depend on each other.
   template <int BEGIN, int END>
   __device__ void multiply_pairs(const Operands (&left)[kLeft],
                                  const Operands (&right)[SAME ? kLeft : kRight]) {
@@ -244,8 +245,8 @@ struct MomentsMma {
             if (used(m, p)) products[tile(m, p) + b][r] += made[m][p - BEGIN][b][r];
   }
 
-  /// Adds the warps' sums to the chunk's set, by way of shared memory that no copy is on its way to.
-  /// `centers` and `totals` are of a slab, the latter to be used.
+  /// Folds the warps' sums into the chunk's set, using shared memory that is not the target of a
+  /// pending copy. `centers` and `totals` belong to the slab; `totals` is scratch memory.
   __device__ void fold(const MomentsTask<T>& task, int channel, double* set, float* room,
                        const float* centers, double* totals, bool first) {
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
@@ -281,7 +282,7 @@ struct MomentsMma {
     __syncthreads();
   }
 
-  /// Place `e` among the sums of a team.
+  /// Folds sum `e` of a team over all teams.
   static __device__ void fold_product(const MomentsTask<T>& task, int channel, double* set,
                                       const float* room, const float* centers, const double* totals,
                                       int e, bool first) {

@@ -8,8 +8,9 @@ namespace keel::cuda {
 template <typename T>
 struct MomentsTask;
 
-/// Plans the sums for channels that fill slabs of 64, and says whether they do and this device has the shared
-/// memory for it; in that case the task is to be launched with multiply_on_full_slabs. For T of float32 sums.
+/// Plans the sums for channels that fill slabs of 64. Returns false if they do not, or if this
+/// device lacks the shared memory. After true, launch the task by multiply_on_full_slabs. For T
+/// that is summed in float32.
 template <typename T>
 bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
                         const Activations<const T>& right);

@@ -1,23 +1,27 @@
 #pragma once
 
-// The kernel around moments_mma.cuh: a block takes every so-many-th tile of a slab and leaves one set of sums.
+// The kernel around moments/mma.cuh: a block takes every task.chunks-th tile of a slab and writes
+// one set of sums.
 //
-// Where the left activations have a gate, every two tiles of a team are three steps: first both tiles' gates, in the places of
-// left and right, of which each thread notes a bit a number; then each tile, with zeros put in by these bits. So a gate
-// needs no room of its own, and as much is on its way as without.
+// If the left activations have a gate, two tiles of a team take three pipeline steps. The first
+// step loads the gates of both tiles into the buffers of left and right, and each thread keeps one
+// bit per number. The next two steps load the tiles, and the threads zero numbers according to
+// these bits. So a gate needs no buffer of its own, and as many copies are in flight as without it.
 
 #include "cuda/launch/early_start.cuh"
 #include "cuda/moments/mma.cuh"
 
 namespace keel::cuda {
 
-/// GATED: the left activations are. Kernels of their own, since those without would be up to a tenth slower for it.
+/// GATED: the left activations have a gate. Separate kernels, because the others would be up to a
+/// tenth slower.
 template <typename T, bool LAST, bool SAME, bool NARROW, bool GATED>
 __global__ void __launch_bounds__(kTileThreads, 1)
     multiply_slabs(const __grid_constant__ MomentsTask<T> task) {
   using Mma = MomentsMma<T, LAST, SAME, NARROW>;
   using Tile = typename Mma::Tile;
-  // One group a slab: a group's result must not depend on its neighbours', to the last bit.
+  // Only if a slab is one group: a group's result must not depend on its neighbours, to the last
+  // bit.
   constexpr bool kMayBeExact = Mma::kLeftExact && !NARROW;
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float center[kSlots];
@@ -49,9 +53,9 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     if (round < end && n < tiles)
       Tile::fetch(side == 0 ? task.left : task.right, false, first_channel, n * kTileSamples,
                   count_of(n), place(round % Mma::kStages, side));
-    close_copies();
+    commit_copies();
   };
-  // A step of the run of rounds from `begin` to `end`.
+  // Fetches a pipeline step of the rounds from `begin` to `end`.
   const auto fetch_step = [&](int begin, int end, int step) {
     const int side = thread / 32 % Mma::kTeamWarps;
     const bool gates = step % 3 == 0;
@@ -60,12 +64,12 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     if (round < end && n < tiles)
       Tile::fetch(gates || side == 0 ? task.left : task.right, gates, first_channel,
                   n * kTileSamples, count_of(n), place(step % Mma::kStages, side));
-    close_copies();
+    commit_copies();
   };
 
   await_previous();
   let_next_start();
-  // The shift's few samples go first, or they would queue behind the tiles.
+  // Load the few samples for the shift first, or they would queue behind the tiles.
   ShiftSamples<T, kTileThreads> samples_for_shift;
   if constexpr (SAME) samples_for_shift.load(task.left, first_channel + thread % kSlots);
   const auto fetch_first = [&](int begin, int end) {
@@ -86,8 +90,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     bool fits = true;
     if (thread < kSlots) {
       const float mean = task.center != nullptr ? task.center[first_channel + thread] : 0.0f;
-      if (kMayBeExact && task.slabs.group_size == kSlots && task.spread.data != nullptr)
-        fits = small_mean(mean, task.spread[slab][thread * (task.spread.row_stride + 1)]);
+      if (kMayBeExact && task.slabs.group_size == kSlots && task.covariance.data != nullptr)
+        fits = small_mean(mean, task.covariance[slab][thread * (task.covariance.row_stride + 1)]);
       else
         fits = kMayBeExact && task.center == nullptr;
       center[thread] = mean;
@@ -100,16 +104,16 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       const int end = rounds - begin < kRunRounds ? rounds : begin + kRunRounds;
       if (begin > 0) fetch_first(begin, end);
       if constexpr (GATED) {
-        typename Tile::Bits open = 0, open_next = 0;  // of this tile, and of the next one
+        typename Tile::Bits open = 0, open_next = 0;  // gate bits of this tile and the next one
         for (int step = 0, round = begin; step < steps_of(end - begin); ++step) {
           const int stage = step % Mma::kStages;
           await_copies_but<Mma::kStages - 1>();
           sync_team<Mma::kTeamWarps>(team + 1);
           if (step % 3 == 0) {
-            open = Tile::open_in(place(stage, 0), thread % 64);
-            open_next = Tile::open_in(place(stage, Mma::kSides - 1), thread % 64);
+            open = Tile::gate_bits(place(stage, 0), thread % 64);
+            open_next = Tile::gate_bits(place(stage, Mma::kSides - 1), thread % 64);
           } else {
-            Tile::close(place(stage, 0), thread % 64, open);
+            Tile::apply_gate(place(stage, 0), thread % 64, open);
             open = open_next;
             sync_team<Mma::kTeamWarps>(team + 1);
             const std::int64_t n = tile_of(round++);

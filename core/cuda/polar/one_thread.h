@@ -1,18 +1,19 @@
 #pragma once
 
-// keel/polar.h for M x N matrices, N <= M <= 4, in one thread's registers. A wide matrix is its transpose's.
+// keel/polar.h for M x N matrices, N <= M <= 4, in one thread's registers. A wide matrix is handled
+// through its transpose.
 
 #include "cuda/svd/one_thread.h"
 #include "polar_weight.h"
 
 namespace keel::cuda {
 
-/// U', V and t of an M x N matrix at unit size, and the gradient's way through them.
+/// U', V and t of an M x N matrix at unit size, and the gradient.
 template <typename T, int M, int N>
 struct PolarBasis {
   T u[M][N], v[N][N], t[N], largest;
 
-  /// dL_dresult(i, j) to dL_dmatrix(i, j, x). Reads all before it writes.
+  /// Turns dL_dresult(i, j) into dL_dmatrix(i, j, x). Reads everything before it writes.
   template <typename Gradient, typename Result>
   KEEL_HOST_DEVICE void backward(const Gradient& dL_dresult, const Result& dL_dmatrix) const {
     T gv[M][N] = {};
@@ -37,7 +38,7 @@ struct PolarBasis {
       }
     }
     T left[M][N];
-    if constexpr (M > N) {  // what is orthogonal to U
+    if constexpr (M > N) {  // the component orthogonal to U
       KEEL_UNROLL
       for (int b = 0; b < N; ++b) {
         const T weight = polar_weight(t[b], largest, N);
@@ -53,7 +54,7 @@ struct PolarBasis {
       KEEL_UNROLL
       for (int b = 0; b < N; ++b) {
         KEEL_UNROLL
-        for (int i = 0; i < M; ++i) left[i][b] = p[b][b] * T(0);  // not a number where p is not
+        for (int i = 0; i < M; ++i) left[i][b] = p[b][b] * T(0);  // NaN if p is not finite
       }
     }
     KEEL_UNROLL
@@ -81,7 +82,8 @@ struct PolarBasis {
   }
 };
 
-/// The same from the polar factor result(i, j), t and V^T: right(l, j), in the matrix's own shape, ROWS x COLUMNS.
+/// The same from the polar factor result(i, j), t and V^T = right(l, j), in the shape of the matrix
+/// itself, ROWS x COLUMNS.
 template <int ROWS, int COLUMNS, typename T, typename Result, typename Right, typename Gradient,
           typename Output>
 KEEL_HOST_DEVICE void polar_backward_from(const Result& result, const T* values, const Right& right,
@@ -97,7 +99,7 @@ KEEL_HOST_DEVICE void polar_backward_from(const Result& result, const T* values,
   KEEL_UNROLL
   for (int l = 0; l < N; ++l) {
     basis.t[l] = scale.down(values[l]);
-    // One side's vectors are given, and the factor times these are the other's.
+    // The vectors of one side are given. The polar factor times these are the vectors of the other.
     KEEL_UNROLL
     for (int j = 0; j < COLUMNS; ++j) (kWide ? basis.u[j % M][l] : basis.v[j % N][l]) = right(l, j);
     KEEL_UNROLL
@@ -136,7 +138,7 @@ class OneThreadPolar {
   KEEL_HOST_DEVICE T margin() const {
     if (!svd_.finite()) return std::numeric_limits<T>::quiet_NaN();
     const T infinity = std::numeric_limits<T>::infinity();
-    T last = infinity, last_but_one = infinity;  // of t: the smallest values are the last ones
+    T last = infinity, last_but_one = infinity;  // the two smallest entries of t
     KEEL_UNROLL
     for (int j = 0; j < N; ++j) {
       last_but_one = std::fmin(last_but_one, std::fmax(last, t_[j]));
@@ -145,7 +147,7 @@ class OneThreadPolar {
     return svd_.true_size(kind_ == PolarKind::orthogonal ? last : last + last_but_one);
   }
 
-  /// result(i, j, x) receives the matrix.
+  /// Calls result(i, j, x) for every entry of the polar factor.
   template <typename Result>
   KEEL_HOST_DEVICE void give(const Result& result) const {
     KEEL_UNROLL
@@ -161,7 +163,8 @@ class OneThreadPolar {
     }
   }
 
-  /// value(place, x) receives t, vector(place, i, x) V^T, or U'^T, which is the V^T of the transpose.
+  /// Calls value(place, x) with t, and vector(place, i, x) with V^T or, OF_TRANSPOSE, with U'^T,
+  /// the V^T of the transpose.
   template <bool OF_TRANSPOSE, typename Value, typename Vector>
   KEEL_HOST_DEVICE void give_factors(const Value& value, const Vector& vector) const {
     constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
@@ -178,7 +181,7 @@ class OneThreadPolar {
     }
   }
 
-  /// dL_dresult(i, j) to dL_dmatrix(i, j, x). Reads all before it writes.
+  /// Turns dL_dresult(i, j) into dL_dmatrix(i, j, x). Reads everything before it writes.
   template <typename Gradient, typename Result>
   KEEL_HOST_DEVICE void backward(const Gradient& dL_dresult, const Result& dL_dmatrix) const {
     PolarBasis<T, M, N> basis;

@@ -1,7 +1,7 @@
 #pragma once
 
-// One matrix's eigenvalues as f sees them, and the kernel F of spectral_backward, on the device. The
-// numbers lie in shared memory (n <= 64) or in global memory.
+// The eigenvalues of one matrix as f sees them, and the kernel F of spectral_backward, on the
+// device. The numbers are in shared memory (n <= 64) or in global memory.
 
 #include "cuda/gradient_rule/device_rule.cuh"
 #include "cuda/matrix/small.cuh"
@@ -14,9 +14,9 @@ struct DeviceSpectrum {
   SpectralMap<T> map;
   int n, rank;
   T largest;
-  const T* l;  ///< as they came
-  T* x;        ///< noise around zero set to zero
-  T* f;        ///< f(x), 0 where dropped
+  const T* l;  ///< the eigenvalues as given
+  T* x;        ///< l with noise around zero set to zero
+  T* f;        ///< f(x), 0 for dropped eigenvalues
 
   __device__ DeviceSpectrum(const SpectralMap<T>& function, int size, const T* values,
                             std::int64_t kept, T* points, T* images)
@@ -28,14 +28,14 @@ struct DeviceSpectrum {
         x(points),
         f(images) {}
 
-  /// Finds x and f of eigenvalue i; false where f is not defined there.
+  /// Computes x and f of eigenvalue i. Returns false if f is not defined there.
   __device__ bool read(int i) const {
     x[i] = map.without_noise(l[i], n, largest);
     f[i] = i < rank ? map.value(x[i]) : T(0);
     return !isnan(f[i]);
   }
-  /// For a matrix one of whose kept eigenvalues is outside f's domain: all that is made of it is NaN.
-  __device__ void spoil(int i) const { x[i] = f[i] = std::numeric_limits<T>::quiet_NaN(); }
+  /// For a matrix with a kept eigenvalue outside the domain of f: makes all its results NaN.
+  __device__ void set_nan(int i) const { x[i] = f[i] = std::numeric_limits<T>::quiet_NaN(); }
 
   /// F_ij, so that dL_dmatrix = V (F o V^T C V) V^T.
   __device__ T kernel(const DeviceRule<T>& rule, int i, int j) const {
@@ -46,14 +46,15 @@ struct DeviceSpectrum {
       return 2 * rule.weight(largest, l[a], l[b], T(0), f[a]);
     }
     if (a == b) return a < rank ? map.difference(x[a], x[a], f[a], f[a]) : T(0);
-    // With g = 2 C V f the pair's B_ij is 2 (V^T C V)_ij f_j.
+    // With g = 2 C V f, the pair's B_ij is 2 (V^T C V)_ij f_j.
     return 2 * rule.weight(largest, l[a], l[b], f[b], f[a]);
   }
 };
 
 namespace small {
 
-/// The spectrum of the squad's matrix, in three vectors of shared memory. A null `rank` keeps all.
+/// The spectrum of the squad's matrix, in three vectors of shared memory. A null `rank` keeps
+/// everything.
 template <typename T, int N>
 __device__ DeviceSpectrum<T> read_spectrum(const Squad<T, N>& squad, const SpectralMap<T>& map,
                                            const T* values, const std::int64_t* rank,
@@ -64,12 +65,12 @@ __device__ DeviceSpectrum<T> read_spectrum(const Squad<T, N>& squad, const Spect
   squad.sync();
   const DeviceSpectrum<T> spectrum(map, squad.n, vectors[0], kept, vectors[1], vectors[2]);
   const bool undefined = squad.anyone(mine && !spectrum.read(squad.thread));
-  if (undefined && mine) spectrum.spoil(squad.thread);
+  if (undefined && mine) spectrum.set_nan(squad.thread);
   squad.sync();
   return spectrum;
 }
 
-/// c <- V (F o V^T sym(c) V) V^T, by way of p.
+/// c <- V (F o V^T sym(c) V) V^T. Overwrites p.
 template <typename T, int N>
 __device__ void spectral_gradient(const Squad<T, N>& squad, const DeviceSpectrum<T>& spectrum,
                                   const DeviceRule<T>& rule, const T* v, const T* u, T* c, T* p) {
@@ -82,7 +83,7 @@ __device__ void spectral_gradient(const Squad<T, N>& squad, const DeviceSpectrum
 
 }  // namespace small
 
-/// x and f of every matrix of a batch, in global memory. A block a matrix.
+/// Computes x and f of every matrix of a batch, in global memory. One block per matrix.
 template <typename T>
 __global__ void __launch_bounds__(256) spectrum_kernel(SpectralMap<T> map, int n, const T* values,
                                                        const std::int64_t* rank, T* x, T* f) {
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(256) spectrum_kernel(SpectralMap<T> map, int n
   bool undefined = false;
   for (int i = int(threadIdx.x); i < n; i += 256) undefined = !spectrum.read(i) || undefined;
   if (__syncthreads_or(undefined))
-    for (int i = int(threadIdx.x); i < n; i += 256) spectrum.spoil(i);
+    for (int i = int(threadIdx.x); i < n; i += 256) spectrum.set_nan(i);
 }
 
 template <typename T>

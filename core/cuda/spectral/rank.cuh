@@ -1,7 +1,7 @@
 #pragma once
 
-// cuda::spectral_rank: one launch where the eigenvalues decide or n <= 64, four where the Rayleigh
-// quotients of larger matrices do.
+// cuda::spectral_rank: one launch if the policy needs only the eigenvalues or n <= 64, four if it
+// needs the Rayleigh quotients of larger matrices.
 
 #include "cuda/matrix/large.cuh"
 #include "cuda/spectral/rank_policy.cuh"
@@ -11,7 +11,7 @@ namespace keel::cuda {
 inline constexpr const char* kSpectralRank = "keel::spectral_rank";
 inline constexpr int kWarpsPerBlock = 4;
 
-/// A warp a matrix. `overlaps` and `quotients` may be null where the policy does not ask for them.
+/// One warp per matrix. `overlaps` and `quotients` may be null if the policy does not need them.
 template <typename T>
 __global__ void __launch_bounds__(32 * kWarpsPerBlock)
     rank_kernel(PlainRankPolicy policy, std::int64_t batch, int n, const T* values,

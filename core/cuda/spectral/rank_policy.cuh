@@ -1,15 +1,15 @@
 #pragma once
 
-// The rank policies on the device. What walks down the spectrum is one warp; the numbers it reads lie in
-// shared or in global memory.
+// The rank policies on the device. One warp walks down the spectrum, which is in shared or global
+// memory.
 
 #include "cuda/matrix/small.cuh"
 #include "rank_policy.h"
 
 namespace keel::cuda {
 
-/// sum + the terms of lanes 0, 1, ..., 31, added one after another as the CPU does. `reached` is the sum
-/// up to this lane's own.
+/// sum + the terms of lanes 0, 1, ..., 31, added sequentially as on the CPU. `reached` is the sum
+/// up to and including this lane's term.
 __device__ inline double add_in_order(double sum, double term, double& reached) {
   const int lane = int(threadIdx.x) % 32;
 #pragma unroll 8
@@ -20,13 +20,14 @@ __device__ inline double add_in_order(double sum, double term, double& reached) 
   return sum;
 }
 
-/// The policy's answer, in every lane of the calling warp. `quotients` are read by_rayleigh only.
+/// The rank that the policy chooses, in every lane of the calling warp. `quotients` are only read
+/// by_rayleigh.
 template <typename T>
 __device__ int rank_by_warp(const PlainRankPolicy& policy, int n, const T* l, const T* quotients) {
   constexpr unsigned kAll = 0xffffffffu;
   const int lane = int(threadIdx.x) % 32;
   double total = 0, reached = 0;
-  // The sums up to this lane's own of the first 64, so that they need not be added once more.
+  // The partial sums of the first 64 eigenvalues, kept so that they need not be computed again.
   constexpr int kKept = 2;
   double reached_before[kKept] = {}, total_before = 0;
   bool bad = false;
@@ -63,8 +64,9 @@ __device__ int rank_by_warp(const PlainRankPolicy& policy, int n, const T* l, co
   return kept < 1 ? (n < 1 ? n : 1) : kept;
 }
 
-/// quotients[i] -= sum_{k<i} quotients[k] (v_k . v_i)^2, in place and in this order, by the calling warp:
-/// from v_i^T M v_i to what deflating M by the earlier vectors leaves. `overlaps` is V^T V.
+/// quotients[i] -= sum_{k<i} quotients[k] (v_k . v_i)^2, in place and in this order, by the calling
+/// warp. This turns v_i^T M v_i into the Rayleigh quotient after deflating M by the earlier
+/// vectors. `overlaps` is V^T V.
 template <typename T>
 __device__ void deflate_by_warp(int n, const T* overlaps, std::int64_t stride, T* quotients) {
   const int lane = int(threadIdx.x) % 32;
@@ -93,7 +95,8 @@ __device__ void deflate_by_warp(int n, const T* overlaps, std::int64_t stride, T
 
 namespace small {
 
-/// quotients = the Rayleigh quotients of Algorithm 1. m = M in full, v = V, u = V^T; p is overwritten.
+/// quotients = the Rayleigh quotients of Algorithm 1. m is the full M, v = V and u = V^T. p is
+/// overwritten.
 template <typename T, int N>
 __device__ void rayleigh_quotients(const Squad<T, N>& squad, const T* m, const T* v, const T* u,
                                    T* p, T* quotients) {

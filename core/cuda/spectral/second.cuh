@@ -18,7 +18,7 @@ struct SecondArguments {
   Matrices<T> dL2_ddL_dresult, dL2_dmatrix;
 };
 
-/// sum_k f[l_i, l_k, l_j] (C_ik H_kj + H_ik C_kj) for i <= j, all in the eigenbasis, F the first
+/// sum_k f[l_i, l_k, l_j] (C_ik H_kj + H_ik C_kj) for i <= j, in the eigenbasis. F holds the first
 /// differences.
 template <typename T>
 __device__ T second_difference_sum(const DeviceSpectrum<T>& s, std::int64_t stride, const T* F,
@@ -26,7 +26,7 @@ __device__ T second_difference_sum(const DeviceSpectrum<T>& s, std::int64_t stri
   T sum = 0;
 #pragma unroll 1
   for (std::int64_t k = 0; k < s.n; ++k) {
-    // The three in descending order.
+    // Sort the three indices.
     const std::int64_t a = i < k ? i : k, c = j > k ? j : k, b = i + j + k - a - c;
     const T f_abc =
         s.map.second_difference(s.x[a], s.x[b], s.x[c], F[a * stride + b], F[b * stride + c]);

@@ -1,6 +1,6 @@
 #pragma once
 
-// spectral and spectral_backward for n <= 4 in large batches, a thread a matrix.
+// spectral and spectral_backward for large batches with n <= 4, one thread per matrix.
 
 #include "cuda/spectral/device_spectrum.cuh"
 #include "cuda/tiny/basis.cuh"
@@ -20,7 +20,7 @@ struct SpectralBackwardArguments {
 
 namespace tiny {
 
-/// A thread's own spectrum, in registers: all indices are known when compiled.
+/// A thread's own spectrum in registers: all indices are compile-time constants.
 template <typename T, int N>
 struct Spectrum {
   T l[N], x[N], f[N];
@@ -34,9 +34,9 @@ struct Spectrum {
     for (int i = 0; i < N; ++i) defined = device.read(i) && defined;
 #pragma unroll
     for (int i = 0; i < N; ++i)
-      if (!defined) device.spoil(i);
+      if (!defined) device.set_nan(i);
   }
-  Spectrum(const Spectrum&) = delete;  // it points into itself
+  Spectrum(const Spectrum&) = delete;  // `device` points to this object's members
 
  private:
   __device__ const T* read(const Share& share, const T* values) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Changes of basis in one thread's registers.
+// Changes of basis in the registers of one thread.
 
 #include "cuda/tiny/tile.cuh"
 
@@ -35,7 +35,7 @@ __device__ __forceinline__ Registers<T, N> transposed_times(const Registers<T, N
   return c;
 }
 
-/// to = v w v^T, w symmetric: one triangle, and the other its mirror.
+/// to = v w v^T for symmetric w. Computes one triangle and mirrors it.
 template <typename T, int N>
 __device__ __forceinline__ void out_of_basis(const Registers<T, N>& v, const Registers<T, N>& w,
                                              Tile<T, N, N>& to) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// A thread a matrix, for matrices of at most 4 x 4 in large batches. A block's matrices lie next to each other in
-// memory: its threads read and write them together, neighbours on neighbours, by way of shared memory, where each
-// thread has its own matrix.
+// One thread per matrix, for large batches of matrices of at most 4 x 4. The matrices of a block
+// are consecutive in memory. Its threads transfer them together, with coalesced accesses, through
+// shared memory, where each thread has its own matrix.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,14 +14,14 @@ namespace keel::cuda::tiny {
 
 inline constexpr std::int64_t kLargest = 4;
 inline constexpr int kThreads = 128;
-/// From here on a thread a matrix beats several threads a matrix: the card is full of matrices.
+/// From this batch size on, one thread per matrix is faster than several: the batch fills the GPU.
 inline constexpr std::int64_t kLeastBatch = 8192;
 
 inline bool fits(std::int64_t n, std::int64_t batch) {
   return n <= kLargest && batch >= kLeastBatch;
 }
 
-/// The matrices of this block, and the one of this thread.
+/// The matrices of this block, and that of this thread.
 struct Share {
   std::int64_t first;
   int count;
@@ -34,8 +34,8 @@ struct Share {
   __device__ std::int64_t index() const { return first + thread(); }
 };
 
-/// A ROWS x COLUMNS matrix for every thread of a block. An odd number of words from one to the next: no two threads
-/// of a warp meet in a bank.
+/// A ROWS x COLUMNS matrix for every thread of a block. Matrices are an odd number of elements
+/// apart, which avoids bank conflicts.
 template <typename T, int ROWS, int COLUMNS>
 struct Tile {
   static constexpr int kSize = ROWS * COLUMNS, kStep = kSize + (kSize + 1) % 2;
@@ -44,23 +44,24 @@ struct Tile {
   __device__ T* own() { return entry + Share::thread() * kStep; }
   __device__ T& operator()(int i, int j) { return own()[i * COLUMNS + j]; }
 
-  /// Needs a __syncthreads() before they are read.
+  /// Requires a __syncthreads() before the matrices are read.
   __device__ void fetch(const Share& share, const Rectangles<const T>& from) {
-    T waiting[kSize];  // so that all are under way at once
+    T waiting[kSize];  // so that all loads are in flight at once
     for_each(share, from, [&](int k, int, std::int64_t there) { waiting[k] = from.data[there]; });
     for_each(share, from, [&](int k, int here, std::int64_t) { entry[here] = waiting[k]; });
   }
-  /// After a __syncthreads().
+  /// Requires a __syncthreads() before it.
   __device__ void put(const Share& share, const Rectangles<T>& to) {
     for_each(share, to, [&](int, int here, std::int64_t there) { to.data[there] = entry[here]; });
   }
 
  private:
-  /// body(k, here, there) for the k-th number of this thread: where it is in this tile and in the batch.
+  /// Calls body(k, here, there) for the k-th number of this thread: its index in this tile and in
+  /// the batch.
   template <typename U, typename Body>
   __device__ __forceinline__ static void for_each(const Share& share, const Rectangles<U>& batch,
                                                   const Body& body) {
-    if (batch.row_stride == COLUMNS && batch.batch_stride == kSize) {  // no gaps: no divisions
+    if (batch.row_stride == COLUMNS && batch.batch_stride == kSize) {  // dense: no divisions
 #pragma unroll
       for (int k = 0; k < kSize; ++k) {
         const int at = Share::thread() + k * kThreads;
@@ -84,7 +85,7 @@ template <typename T>
 __host__ __device__ Rectangles<T> rectangles(const Matrices<T>& m) {
   return {m.data, m.batch, m.n, m.n, m.row_stride, m.batch_stride};
 }
-/// Numbers that lie one after another, `count` for each matrix, as rows.
+/// Consecutive numbers, `count` per matrix, as matrices of one row.
 template <typename T>
 __host__ __device__ Rectangles<T> rows_of(T* numbers, std::int64_t batch, std::int64_t count) {
   return {numbers, batch, 1, count, count, count};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stages as whiten.cu calls them, where more is known than their contracts ask for.
+// Variants of the stages for whiten.cu, which knows more than their contracts require.
 
 #include "keel/activations.h"
 #include "keel/layer_matrix.h"
@@ -9,21 +9,21 @@
 
 namespace keel::cuda {
 
-/// cross_moments about the mean of `right`, whose covariance is known.
+/// cross_moments about the mean of `right`, given its covariance.
 template <typename T>
 void cross_moments_about_mean(Activations<const T> left, Activations<const T> right,
                               const Accumulator<T>* mean, Matrices<const Accumulator<T>> covariance,
                               Accumulator<T>* sum, Matrices<Accumulator<T>> cross,
                               const Stream& stream);
 
-/// affine with the mean of `input` as center, whose covariance is known.
+/// affine about the mean of `input`, given its covariance.
 template <typename T>
 void affine_about_mean(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* mean,
                        Matrices<const Accumulator<T>> covariance, const Accumulator<T>* bias,
                        Activations<const T> input, Activations<T> output, const Stream& stream);
 
-/// affine_backward with the covariance known and dL_dcovariance symmetric. dL_doutput and the input are
-/// older than the last kernel on the stream.
+/// affine_backward, given the covariance of the input and a symmetric dL_dcovariance. dL_doutput
+/// and the input must be older than the last kernel on the stream.
 template <typename T>
 void affine_backward_about_mean(Matrices<const Accumulator<T>> matrix,
                                 Activations<const T> dL_doutput,
@@ -39,8 +39,8 @@ void weighted_layer_matrix(const LayerMap& map, Matrices<const T> covariance, co
                            Matrices<T> result, Matrices<T> matrix, LayerMatrixState<T> state,
                            const Stream& stream);
 
-/// weight_backward and then layer_matrix_backward. The state, the layer's matrix and the weight are older than the
-/// last kernel on the stream.
+/// weight_backward, then layer_matrix_backward. The state, the layer's matrix and the weight must
+/// be older than the last kernel on the stream.
 template <typename T>
 void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                                     Matrices<const T> covariance, LayerMatrixState<const T> state,

@@ -1,8 +1,8 @@
 #pragma once
 
-// The tridiagonal matrix's vectors taken back through the reflections, signed, and with the values to where the caller
-// wants them. A warp has OWN vectors in registers; the reflections come to the block's shared memory in lots, one lot
-// on its way while the other is applied, two reflections at a time.
+// Back-transforms the tridiagonal matrix's vectors, fixes their signs, and stores them with the
+// values. A warp has OWN vectors in registers. The reflectors are loaded into shared memory in
+// batches: one batch is in flight while the other is applied, two reflectors at a time.
 
 #include "cuda/eigh/scale.h"
 #include "cuda/eigh/sign.cuh"
@@ -14,15 +14,16 @@
 
 namespace keel::cuda {
 
-/// Matrices up to 32 SQUARES.
+/// For matrices of up to 32 SQUARES rows.
 template <typename T, int SQUARES, int OWN>
 struct WideFinisher {
   static constexpr int kWarps = 8, kThreads = 32 * kWarps, kVectors = kWarps * OWN;
   static constexpr int kRow = 32 * SQUARES, kGroup = 4;
   static constexpr int kFit = 32768 / (kRow * int(sizeof(T)));
-  static constexpr int kLot = kFit > 16 ? 16 : kFit;  ///< reflections
+  static constexpr int kLot = kFit > 16 ? 16 : kFit;  ///< reflectors in a batch
   static_assert(kLot >= 2 && SQUARES % kGroup == 0);
-  /// What a vector takes, and whether two reflections are held in registers between their two uses.
+  /// The registers of a vector, and whether two reflectors stay in registers between their two
+  /// uses.
   static constexpr int kRegisters = SQUARES * int(sizeof(T)) / 4;
   static constexpr bool kHolds = OWN == 1 && kRegisters <= 32;
   static constexpr int kBlocksAtOnce = OWN * kRegisters <= 64 ? 2 : 1;
@@ -60,27 +61,27 @@ struct WideFinisher {
     }
   }
 
-  /// Sends for reflections [first, first + kLot), those up to `last`.
-  __device__ __forceinline__ void send_for(int first, int last, int buffer) {
+  /// Starts to load reflectors [first, first + kLot), but none after `last`.
+  __device__ __forceinline__ void fetch(int first, int last, int buffer) {
     constexpr int kPiece = 16 / int(sizeof(T));
     const int begin = first / (32 * kGroup) * (32 * kGroup), pieces = (stride - begin) / kPiece;
     for (int r = warp; r < kLot && first + r <= last; r += kWarps)
       for (int at = lane; at < pieces; at += 32)
-        copy_behind(&s.lot[buffer][r][begin + at * kPiece],
-                    parts.reflectors + std::int64_t(first + r) * stride + begin + at * kPiece);
+        copy_async<16>(&s.lot[buffer][r][begin + at * kPiece],
+                       parts.reflectors + std::int64_t(first + r) * stride + begin + at * kPiece);
     if (int(threadIdx.x) < kLot)
       s.scale[buffer][threadIdx.x] =
           first + int(threadIdx.x) <= last ? parts.reflector_scale[first + threadIdx.x] : T(0);
-    end_lot();
+    commit_copies();
   }
 
-  /// Whether squares kGroup group to kGroup (group + 1) - 1 hold anything of reflections from k - 1 on. What else is in
-  /// them is zero.
+  /// Whether squares kGroup group to kGroup (group + 1) - 1 contain nonzero entries of reflectors
+  /// from k - 1 on.
   __device__ bool reaches(int group, int k) const {
     return 32 * kGroup * (group + 1) > k && 32 * kGroup * group < stride;
   }
 
-  /// What applying reflections k and k - 1 at a time takes: one's vector along the other's.
+  /// The dot product of reflectors k and k - 1, needed to apply both at a time.
   __device__ __forceinline__ void find_overlap(int k, int pair, int buffer) {
     T sum = 0;
 #pragma unroll
@@ -94,7 +95,7 @@ struct WideFinisher {
   }
 
   __device__ __forceinline__ T entry(int reflection, int j, int buffer) const {
-    const volatile T* const row = s.lot[buffer][reflection];  // or else the compiler holds it
+    const volatile T* const row = s.lot[buffer][reflection];  // keeps it out of registers
     return row[lane + 32 * j];
   }
 
@@ -119,7 +120,7 @@ struct WideFinisher {
     const T product = warp_sums(lane, products);
     constexpr int kShare = 32 / (2 * OWN);
     const T scale = s.scale[buffer][2 * pair + 1], next_scale = s.scale[buffer][2 * pair];
-    const T twice = next_scale * s.overlap[pair];  // the second meets what the first has left
+    const T twice = next_scale * s.overlap[pair];  // the second acts on what the first left
     T first[OWN], second[OWN];
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
@@ -140,17 +141,17 @@ struct WideFinisher {
         }
   }
 
-  /// Reflection n - 2 is nothing, so there is an even number.
+  /// Reflector n - 2 is zero, so their number can be taken as even.
   __device__ __forceinline__ void apply_all() {
     const int last = (n - 3) | 1;
     int buffer = 0;
-    send_for(last / kLot * kLot, last, buffer);
+    fetch(last / kLot * kLot, last, buffer);
     for (int first = last / kLot * kLot; first >= 0; first -= kLot, buffer ^= 1) {
       if (first > 0) {
-        send_for(first - kLot, last, buffer ^ 1);
-        await_lots<1>();
+        fetch(first - kLot, last, buffer ^ 1);
+        await_copies_but<1>();
       } else {
-        await_lots<0>();
+        await_copies_but<0>();
       }
       __syncthreads();
       const int pairs = (min(kLot, last + 1 - first)) / 2;

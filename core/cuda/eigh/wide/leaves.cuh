@@ -1,6 +1,6 @@
 #pragma once
 
-// Pieces of the tridiagonal matrix, torn off where they meet, decomposed by a block each.
+// Decomposes the leaves, pieces torn out of the tridiagonal matrix, one block each.
 
 #include "cuda/eigh/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"

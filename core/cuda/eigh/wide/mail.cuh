@@ -1,21 +1,21 @@
 #pragma once
 
-// How blocks that share a matrix tell each other a column's numbers without a barrier: every number travels with a
-// stamp in one 8-byte word, and whoever needs it looks until the stamp is the one awaited. Words of 8 bytes arrive
-// whole, so no fence is needed, and it costs one way to the second-level cache and one back.
+// How the blocks that share a matrix exchange the numbers of a column without a barrier. Every
+// number travels with a stamp in an 8-byte word, and the receiver polls until the expected stamp
+// arrives. 8-byte words are written atomically, so no fence is needed. The cost is one write to and
+// one read from the L2 cache.
 
 #include <cstdint>
 
 namespace keel::cuda {
 
-/// 32 bits of a number, and the stamp above them.
+/// 32 bits of a number in the lower half, the stamp in the upper half.
 using StampedWord = unsigned long long;
 
 struct alignas(16) MailWords {
   StampedWord at[2];
 };
 
-#ifdef __CUDACC__
 __device__ __forceinline__ void put_words(MailWords* place, const MailWords& words) {
   asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(place), "l"(words.at[0]),
                "l"(words.at[1])
@@ -29,7 +29,6 @@ __device__ __forceinline__ MailWords look_at_words(const MailWords* place) {
                : "memory");
   return words;
 }
-#endif
 
 __device__ __forceinline__ StampedWord stamped(unsigned bits, unsigned stamp) {
   return StampedWord(stamp) << 32 | bits;
@@ -50,7 +49,7 @@ struct Mail<float> {
     put_words(words,
               {{stamped(__float_as_uint(first), stamp), stamped(__float_as_uint(second), stamp)}});
   }
-  /// Whether what was looked at has that stamp; then these are its numbers.
+  /// Reads the two numbers. Returns whether they have this stamp.
   __device__ bool read(unsigned stamp, float& first, float& second) const {
     first = __uint_as_float(unsigned(words[0].at[0]));
     second = __uint_as_float(unsigned(words[0].at[1]));
@@ -82,7 +81,8 @@ struct Mail<double> {
   }
 };
 
-/// The numbers of rows first, first + step, ... (those from `from` to n - 1), as soon as all have that stamp.
+/// Receives the numbers of rows first, first + step, ... (those from `from` to n - 1). Waits until
+/// all have this stamp.
 template <int COUNT, typename T>
 __device__ __forceinline__ void receive(const Mail<T>* box, int first, int step, int from, int n,
                                         unsigned stamp, T (&one)[COUNT], T (&other)[COUNT]) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The largest magnitude of each matrix's lower triangle, infinity where an entry is not finite, and which rows have a
-// neighbour: an entry beside the diagonal that is not zero.
+// The largest magnitude of each matrix's lower triangle, or infinity if an entry is not finite, and
+// which rows have a neighbour: a nonzero off-diagonal entry.
 
 #include "cuda/eigh/scale.h"
 #include "cuda/eigh/wide/parts.cuh"

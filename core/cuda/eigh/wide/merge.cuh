@@ -1,17 +1,19 @@
 #pragma once
 
-// A level of divide and conquer: pairs of neighbouring pieces, `half` rows each, are joined, all at once. Four
-// kernels, since each needs all of what the one before it found: the poles of the update in order (a block a
-// merge), its roots, the weights that fit these, and the columns of the matrix that takes the old vectors to the new
-// (many blocks each). The arithmetic is eigh/secular.h's and eigh/divide.cuh's.
+// One level of divide and conquer: joins pairs of adjacent pieces of `half` rows each, all pairs at
+// once. There are four kernels, because each needs all results of the previous one: sort and
+// deflate the poles (one block per merge); find the roots; find the weights that fit them; and
+// compute the columns of the matrix that maps the old vectors to the new ones (many blocks each).
+// The arithmetic is in eigh/secular.h and eigh/divide.cuh.
 
 #include "cuda/eigh/divide.cuh"
+#include "cuda/eigh/warp.cuh"
 #include "cuda/eigh/wide/parts.cuh"
 #include "cuda/eigh/wide/shared.cuh"
 
 namespace keel::cuda {
 
-/// Rows [base, base + count) of the matrix, joined at `seam`; there may be nothing behind it.
+/// Rows [base, base + count) of the matrix, joined at `seam`. The second piece may be empty.
 struct WideMergePlace {
   int base, count, seam;
   __device__ WideMergePlace(int n, int half, int which)
@@ -26,8 +28,8 @@ std::int64_t wide_prepare_bytes(int half) {
          (kWidePrepareThreads / 32 + 2 * half / 32) * std::int64_t(sizeof(int));
 }
 
-/// Numbers the places i < count for which chosen(i) says so, and calls put(i, how many such there are before i, whether
-/// i is one). Returns how many there are. `counts`: shared memory, one for each warp.
+/// Numbers the places i < count with chosen(i), and calls put(i, the number of chosen places before
+/// i, whether i is chosen). Returns their number. `counts`: shared memory, one entry per warp.
 template <typename Chosen, typename Put>
 __device__ __forceinline__ int number_chosen(int count, int* counts, const Chosen& chosen,
                                              const Put& put) {
@@ -50,13 +52,14 @@ __device__ __forceinline__ int number_chosen(int count, int* counts, const Chose
   return all;
 }
 
-/// Sorts the poles, sets those aside that the update does not move, and where two alive ones are too close to tell
-/// apart, turns one of them out of the update.
+/// Sorts the poles and deflates: sets aside those that the update does not move, and, if two of the
+/// others are too close to tell apart, removes one of them by a rotation.
 template <typename T>
 __global__ void __launch_bounds__(kWidePrepareThreads)
     wide_prepare_kernel(WideShape shape, int half, bool merged_before, unsigned char* memory,
                         std::int64_t bytes) {
-  // The whole matrix has unit size: below this a part of it is nothing, and squares would underflow.
+  // The whole matrix has unit size. Below this bound a part of it is negligible, and squares would
+  // underflow.
   constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
   const WideParts<T> parts(memory + std::int64_t(blockIdx.y) * bytes, shape.stride);
   const WideMergePlace m(shape.n, half, int(blockIdx.x));
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   int* const counts = source + 2 * half;
   unsigned* const close = reinterpret_cast<unsigned*>(counts + kWidePrepareThreads / 32);
   const T* const vectors = merged_before ? parts.merged : parts.vectors;
-  const int first = m.seam - m.base;  // as many rows in the first piece
+  const int first = m.seam - m.base;  // the number of rows in the first piece
   const bool joined = m.seam < m.base + m.count;
   const T link = joined ? parts.coupling[m.seam - 1] : T(0);
   const T rho = 2 * fabs(link), sign = copysign(T(1), link);
@@ -83,7 +86,8 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   if (joined) size = fmax(size, fmax(fabs(value[first]), fabs(value[m.count - 1])));
   const T tolerance = fmax(2 * kEpsilon<T> * size, tiny);
   for (int i = thread; i < m.count; i += kWidePrepareThreads) {
-    // Its place among the other piece's, which are in order; of equals the first piece's come first.
+    // Find its rank among the other piece's values, which are sorted. Of equal values, those of the
+    // first piece come first.
     const bool upper = i >= first;
     int low = upper ? 0 : first, high = upper ? first : m.count;
     const int begin = low;
@@ -106,7 +110,7 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   }
   __syncthreads();
 
-  // Those that move, together: pole, weight, index.
+  // Compact those that move: pole, weight, index.
   T* const pole = value;
   const int alive = number_chosen(
       m.count, counts, [&](int i) { return source[i] >= 0; },
@@ -134,11 +138,11 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   }
   int dropped = m.count - alive, turns = 0;
   if (__syncthreads_or(any_close)) {
-    // One thread, which looks only where a pair is close.
+    // One thread does this, and visits only close pairs.
     for (int word = 0, from = 0; thread == 0 && 32 * word < alive; ++word)
       for (unsigned left = close[word]; left != 0; left &= left - 1) {
         int kept = 32 * word + __ffs(int(left)) - 1;
-        if (kept < from) continue;  // gone with the last one
+        if (kept < from) continue;  // already handled with the previous pair
         for (from = kept + 1; from < alive; kept = from++) {
           if (!drop_if_close(tolerance, pole[kept], weight[kept], index[kept], pole[from],
                              weight[from], index[from], parts.dropped_pole[m.base + dropped],
@@ -162,31 +166,14 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   if (thread == 0) parts.merge[m.base] = {rho, moved, turns};
 }
 
-/// Threads of a warp that share a root.
+/// The threads of a warp that share a root.
+inline constexpr int kRootLanes = 16;
 template <typename T>
-struct RootLanes {
-  static constexpr int kLanes = 16;
-  __device__ static int lane() { return int(threadIdx.x) % kLanes; }
-  __device__ static constexpr int lanes() { return kLanes; }
-  __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
-  template <typename U>
-  __device__ static U sum(U x) {
-#pragma unroll
-    for (int distance = 1; distance < kLanes; distance *= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-  }
-  __device__ static T product(T x) {
-#pragma unroll
-    for (int distance = 1; distance < kLanes; distance *= 2)
-      x *= __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-  }
-};
+using RootLanes = LaneGroup<T, kRootLanes>;
 
 inline constexpr int kWideRootThreads = 256;
-/// Roots that a block finds.
-inline constexpr int kWideRoots = kWideRootThreads / RootLanes<float>::kLanes;
+/// The number of roots that a block finds.
+inline constexpr int kWideRoots = kWideRootThreads / kRootLanes;
 
 template <typename T>
 std::int64_t wide_root_bytes(int half) {
@@ -209,7 +196,7 @@ __global__ void __launch_bounds__(kWideRootThreads)
   }
   __syncthreads();
   const RootLanes<T> lanes;
-  const int i = begin + int(threadIdx.x) / RootLanes<T>::kLanes;
+  const int i = begin + int(threadIdx.x) / kRootLanes;
   const bool active = i < merge.alive;
   const SecularRoot<T> root =
       secular_root(lanes, active, merge.alive, min(i, merge.alive - 1), static_cast<const T*>(pole),
@@ -219,7 +206,7 @@ __global__ void __launch_bounds__(kWideRootThreads)
   parts.offset[m.base + i] = root.offset;
 }
 
-/// The weights that the roots fit, and the merged values and their order.
+/// Computes the weights that fit the roots, and the merged values and their order.
 template <typename T>
 __global__ void __launch_bounds__(kWideRootThreads)
     wide_weights_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
@@ -246,7 +233,7 @@ __global__ void __launch_bounds__(kWideRootThreads)
   }
   __syncthreads();
   const RootLanes<T> lanes;
-  const int i = begin + int(threadIdx.x) / RootLanes<T>::kLanes;
+  const int i = begin + int(threadIdx.x) / kRootLanes;
   const bool exists = i < m.count;
   const T own = exists ? value[i] : T(0);
   int place = 0;
@@ -265,20 +252,7 @@ __global__ void __launch_bounds__(kWideRootThreads)
   parts.sorted[m.base + place] = m.base + i;
 }
 
-/// A warp shares a column of the update.
-template <typename T>
-struct WarpLanes {
-  __device__ static int lane() { return int(threadIdx.x) % 32; }
-  __device__ static constexpr int lanes() { return 32; }
-  __device__ static T sum(T x) {
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-  }
-};
-
-inline constexpr int kWideUpdateColumns = 4;  ///< to a block, a warp each
+inline constexpr int kWideUpdateColumns = 4;  ///< per block, one warp each
 
 template <typename T>
 std::int64_t wide_update_bytes(int half) {
@@ -290,7 +264,7 @@ __global__ void __launch_bounds__(32 * kWideUpdateColumns)
     wide_update_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
   const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
   const WideMergePlace m(shape.n, half, int(blockIdx.y));
-  const WarpLanes<T> lanes;
+  const LaneGroup<T, 32> lanes;  // a warp shares a column of the update
   const int warp = int(threadIdx.x) / 32;
   const int i = int(blockIdx.x) * kWideUpdateColumns + warp, j = m.base + i;
   if (i >= m.count) return;

@@ -1,7 +1,8 @@
 #pragma once
 
-// The merged vectors: each a sum of the old ones of its pieces, a row of the product update x vectors. A vector of one
-// piece is zero in the rows of the other, so rows of the first piece take its vectors alone.
+// The merged vectors: each is a linear combination of the old vectors of its pieces, a row of the
+// product update x vectors. A vector of one piece is zero in the rows of the other, so rows of the
+// first piece need its vectors only.
 
 #include "cuda/eigh/wide/merge.cuh"
 
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(WideTile<T>::kThreads)
   const T* const old = merged_before ? parts.merged : parts.vectors;
   T* const merged = merged_before ? parts.vectors : parts.merged;
   const int thread = int(threadIdx.x);
-  // Of the left matrix a thread brings four neighbours of a row, of the right one too.
+  // A thread loads four adjacent numbers of a row of each matrix.
   const int left_row = thread / 4, left_k = thread % 4 * 4;
   const int right_k = thread / 16, right_column = thread % 16 * 4;
   const T* const left_from = parts.update + (top + left_row) * stride + left_k;

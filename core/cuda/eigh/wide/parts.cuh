@@ -1,9 +1,10 @@
 #pragma once
 
-// Matrices beyond what one multiprocessor holds are worked by several, step by step: measure (size, rows without a
-// neighbour), reduce (matrix -> tridiagonal, its rows in the shared memory of many blocks), leaves (pieces of the
-// tridiagonal matrix decomposed, a block each), for each level of merges prepare, roots, weights, update and
-// multiply, and at last finish (vectors back through the reflections). This is what one step leaves for the next.
+// Matrices too large for one multiprocessor are solved by several, in these steps: measure (size,
+// rows without a neighbour); reduce (matrix -> tridiagonal, with its rows in the shared memory of
+// many blocks); leaves (decomposes pieces of the tridiagonal matrix, one block each); for each
+// level of merges prepare, roots, weights, update and multiply; and finish (back-transformation of
+// the vectors). WideParts is what they pass on.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,33 +19,35 @@ namespace keel::cuda {
 template <typename T>
 inline constexpr int kWideLeaf = sizeof(T) == 4 ? 128 : 64;
 
-/// What a merge's members have to know.
+/// What the later kernels need to know about a merge.
 template <typename T>
 struct WideMerge {
   T rho;  ///< the update is rho z z^T
   int alive, turns;
 };
 
-/// How a matrix is spread out.
+/// How a matrix is distributed.
 struct WideShape {
   int n;
-  int stride;  ///< of rows under way: n, up to a whole number of 128
-  int blocks;  ///< that share a matrix while it is reduced
-  int shared_rows;  ///< a block's rows in shared memory; the others, which are done with first, are in global memory
+  int stride;  ///< of rows in scratch memory: n, rounded up to a multiple of 128
+  int blocks;  ///< that share a matrix during the reduction
+  /// The rows that a block holds in shared memory. Its others are in global memory; these are the
+  /// first ones, which are finished first.
+  int shared_rows;
 };
 
-/// One matrix under way, in device memory.
+/// One matrix in flight, in device memory.
 template <typename T>
 struct WideParts {
-  Bits<T>* largest;  ///< these two start as zeros
+  Bits<T>* largest;  ///< this and has_neighbour start as zeros
   int* has_neighbour;
   T *reflectors, *vectors, *merged, *update;  ///< `stride` rows of as many; a vector is a row
   T *diagonal, *coupling, *reflector_scale;
   T *value, *pole, *weight, *refined, *offset, *dropped_pole;
   SecularTurn<T>* turn;
-  WideMerge<T>* merge;  ///< at the merge's first place
-  int* order;           ///< the matrix's row that is worked as row i
-  int* sorted;          ///< within the last merge, the value that comes i-th
+  WideMerge<T>* merge;  ///< at the first place of each merge
+  int* order;           ///< the row of the matrix that is processed as row i
+  int* sorted;          ///< within the last merge, the index of the i-th value
   int *source, *dropped_source, *origin;
   unsigned char* end;
 
@@ -76,7 +79,7 @@ struct WideParts {
   static std::size_t bytes(int stride) {
     return std::size_t(WideParts(nullptr, stride).end - static_cast<unsigned char*>(nullptr));
   }
-  /// Of which so many have to be zeros at first.
+  /// How many of the bytes have to be zero at the start.
   static std::size_t zero_bytes(int stride) {
     return std::size_t(reinterpret_cast<unsigned char*>(WideParts(nullptr, stride).reflectors) -
                        static_cast<unsigned char*>(nullptr));

@@ -1,12 +1,14 @@
 #pragma once
 
-// Symmetric matrix -> tridiagonal, its rows dealt out in turns to the blocks that share it and kept whole in their
-// shared memory. Every block makes every reflection for itself: a column costs one exchange of mail (a row's product
-// with the new reflection's vector, and its entry of the next column) and three barriers of the block. As in
-// eigh/reduce.cuh a reflection is applied when the next one is multiplied.
+// Symmetric matrix -> tridiagonal. The rows of the matrix are distributed round-robin over the
+// blocks that share it, which keep them in shared memory. Every block computes every reflector
+// itself. A column costs one exchange of mail (for each row, its product with the new reflector and
+// its entry of the next column) and three barriers of the block. As in eigh/reduce.cuh, a
+// reflection is applied during the product of the next one.
 //
-// With y what is left of column k, the vector is x = y - beta e_(k+1): A x = A y - beta A e_(k+1), and the second
-// part is the next column. So rows are multiplied by y before its length is known.
+// Let y be the rest of column k. The reflector is x = y - beta e_(k+1), so A x = A y - beta A
+// e_(k+1), and the second term is the next column. So rows are multiplied by y before its length is
+// known.
 
 #include "cuda/eigh/scale.h"
 #include "cuda/eigh/team.cuh"
@@ -18,7 +20,7 @@
 
 namespace keel::cuda {
 
-/// A row's entry of the last product, of the last reflection's vector, and of the column, as it was before that.
+/// A row's entries of the last product, the last reflector, and the column before that reflection.
 template <typename T>
 struct WidePending {
   T product, v, column;
@@ -32,7 +34,7 @@ struct WideReduceFront {
   int busy[kWarps];
 };
 
-/// PER: columns to a thread.
+/// PER: columns per thread.
 template <typename T, int PER>
 struct WideReducer {
   static constexpr int kWarps = WideReduceFront<T>::kWarps, kThreads = 32 * kWarps;
@@ -68,14 +70,14 @@ struct WideReducer {
   }
 
   __device__ int row_of(int i) const { return part + shape.blocks * i; }
-  /// Where all rows are in shared memory the compiler is to know.
+  /// ALL_SHARED: all rows are in shared memory, known at compile time.
   template <bool ALL_SHARED = false>
   __device__ T* entries(int i) const {
     if (!ALL_SHARED && i < in_global) return parts.update + std::int64_t(row_of(i)) * shape.stride;
     return shared + (ALL_SHARED ? i : i - in_global) * shape.stride;
   }
 
-  /// Rows without a neighbour (a dead channel's) are worked last, where no reflection touches them.
+  /// Puts rows without a neighbour (dead channels) last, where no reflector touches them.
   __device__ void order_rows(int* order) {
     const int first = int(threadIdx.x) * PER;
     int alive = 0;
@@ -109,7 +111,7 @@ struct WideReducer {
       for (int r = int(threadIdx.x); r < shape.n; r += kThreads) parts.order[r] = order[r];
   }
 
-  /// This block's rows, in that order and scaled.
+  /// Loads this block's rows, in that order and scaled.
   __device__ void load(const T* source, std::int64_t row_stride, Mail<T>* box, unsigned stamp) {
     const UnitScale<T> scale(from_bits(*parts.largest));
     int* const order = reinterpret_cast<int*>(w);
@@ -130,7 +132,8 @@ struct WideReducer {
     __syncthreads();
   }
 
-  /// The last reflection is applied to ROWS rows, every kWarps-th from `first` on, and they are multiplied by y.
+  /// Applies the last reflection to ROWS rows, every kWarps-th from `first` on, and multiplies them
+  /// by y.
   template <bool ALL_SHARED, int ROWS>
   __device__ __forceinline__ void work_rows(int k, int first, Mail<T>* box, unsigned stamp) {
     T* row[ROWS];
@@ -171,7 +174,7 @@ struct WideReducer {
       box[row_of(i)].send(sum, entries<ALL_SHARED>(i)[k + 1], stamp);
   }
 
-  /// What is left of the matrix: all but the first `dead` rows of this block.
+  /// The rest of the matrix: all but the first `dead` rows of this block.
   template <bool ALL_SHARED>
   __device__ __forceinline__ void work_all_rows(int k, int dead, Mail<T>* box, unsigned stamp) {
     for (int first = dead + warp; first < rows;) {
@@ -197,14 +200,14 @@ struct WideReducer {
   }
 
   __device__ void reduce(Mail<T>* boxes, unsigned stamp) {
-    // The matrix has unit size: what is below this, squared, is far below rounding, and its square root
-    // would have lost digits.
-    constexpr T nothing = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
+    // The matrix has unit size. A squared length below this bound is far below rounding, and its
+    // square root would have lost digits.
+    constexpr T negligible = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
     const int n = shape.n, stride = shape.stride, first = int(threadIdx.x);
     T own_y[PER] = {};
     T alpha = 0, beta = 0, scale = 0;  // of the last reflection
     int dead = 0;                      // rows of this block up to k
-    // A block whose last row is done has nothing to say, and nobody waits for it.
+    // A block whose last row is finished sends nothing more, and no other block waits for it.
     const int last = row_of(rows - 1), end = last == n - 1 ? n : last;
     for (int k = 0; k < end; ++k, ++stamp) {
       T product[PER], column[PER], last_v[PER];
@@ -226,7 +229,7 @@ struct WideReducer {
       if (lane == 0) s.along[warp] = along;
       __syncthreads();
       const T half = scale / 2 * sum_over_warps(s.along);
-      // The last reflection is A - v w^T - w v^T with w = p - half v; here on column k.
+      // The last reflection is A - v w^T - w v^T with w = p - half v. Apply it to column k.
       const auto turned = [&](T p, T x) { return fma(-half, x, p); };
       const T v_k = s.own.v, w_k = turned(s.own.product, v_k);
       const auto reflected = [&](T a, T x, T turned_x) {
@@ -255,14 +258,14 @@ struct WideReducer {
         work_all_rows<true>(k, dead, next_box, stamp + 1);
       else
         work_all_rows<false>(k, dead, next_box, stamp + 1);
-      // The mail takes its time: meanwhile the reflection's length.
+      // Compute the reflector's length while the mail is in flight.
       tail = warp_sum(tail);
       if (lane == 0) s.tail[warp] = tail;
       __syncthreads();
       tail = sum_over_warps(s.tail);
       beta = alpha;
       scale = 0;
-      if (tail > nothing) {
+      if (tail > negligible) {
         const T square = alpha * alpha + tail, norm = short_root(square);
         beta = -copysign(norm, alpha);
         scale = short_inverse(square + fabs(alpha) * norm);
@@ -272,12 +275,13 @@ struct WideReducer {
         parts.reflector_scale[k] = scale;
       }
     }
-    __syncthreads();  // the next matrix comes into the same memory
+    __syncthreads();  // the next matrix reuses the memory
   }
 };
 
-/// Launched so that all blocks run at once: those of a matrix wait for each other. A group of blocks works every
-/// groups-th matrix. Mail boxes of a group: two for this matrix, two for the next, which a block that is done may begin.
+/// Launched cooperatively, because the blocks of a matrix wait for each other. A group of blocks
+/// takes every groups-th matrix. A group has four mailboxes: two for the current matrix and two for
+/// the next one, which a block that has finished may already begin.
 template <typename T, int PER>
 __global__ void __launch_bounds__(WideReducer<T, PER>::kThreads, 1)
     wide_reduce_kernel(Matrices<const T> matrices, std::int64_t first, int count, WideShape shape,

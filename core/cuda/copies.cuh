@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies into shared memory that need no registers on the way. What a thread has copied itself it may
-// read after await_copies, without a barrier.
+// Asynchronous copies into shared memory (cp.async). A thread may read what it copied itself after
+// await_copies, without a barrier.
 
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,7 @@
 
 namespace keel::cuda {
 
-/// BYTES are 4, 8 or 16; both addresses are multiples of them.
+/// BYTES is 4, 8 or 16. Both addresses must be multiples of it.
 template <int BYTES>
 __device__ inline void copy_async(void* to_shared, const void* from) {
   const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(to_shared));
@@ -22,16 +22,16 @@ __device__ inline void copy_async(void* to_shared, const void* from) {
 
 __device__ inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// A thread's copies since the last close_copies belong together (there may be none).
-__device__ inline void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Commits a thread's copies since the last call as one group, which may be empty.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits for all that was closed but the last OPEN times.
+/// Waits for all committed groups but the last OPEN.
 template <int OPEN>
 __device__ inline void await_copies_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
 }
 
-/// A barrier for some of a block's warps: those that give the same number from 1 to 15.
+/// A barrier for some warps of a block: those that pass the same number, from 1 to 15.
 template <int WARPS>
 __device__ inline void sync_team(int number) {
   if constexpr (WARPS == 1)

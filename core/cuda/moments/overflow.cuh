@@ -1,8 +1,9 @@
 #pragma once
 
-// Sums over samples that overflowed in float32, though the mean or covariance they are for may fit: taken
-// again in float64, straight from the activations, by the block that adds the chunks' sets up. The kernels
-// that made the sets know nothing of it, and where all sums are finite it costs a look at them.
+// Recomputes sums over samples that overflowed in float32 although the mean or covariance may fit.
+// The block that adds up the chunks' sets sums them again in float64, directly from the
+// activations. The kernels that compute the sets need not know. If all sums are finite, the only
+// cost is the check.
 
 #include <cuda_runtime_api.h>
 
@@ -14,24 +15,26 @@
 
 namespace keel::cuda {
 
-/// An entry's sums of (left - center) (right - center), of left - center, and of right - center.
+/// The sums of an entry: of (left - center) (right - center), of left - center, and of right -
+/// center.
 struct EntrySums {
   double product, left, right;
 
   __device__ bool finite() const { return isfinite(product) && isfinite(left) && isfinite(right); }
 };
 
-/// The activations that the sums are of. Null centers are zeros.
+/// The activations to sum again. Null centers are zeros.
 template <typename T>
-struct SumsAgain {
+struct OverflowedSums {
   static constexpr bool kOverflows = true;
   const T *left, *right;
   SampleLayout layout;
   const Accumulator<T>*left_center, *right_center;
-  const T* left_gate;  ///< null: none
+  const T* left_gate;  ///< may be null
 
-  /// This thread's part of the sums of channels i and j. No finite numbers of float32 overflow here. `clean`: no
-  /// NaN or infinity is in channel i. Where one is, or in j if i is clean, the rest is not looked at.
+  /// This thread's part of the sums of channels i and j. Finite float32 numbers do not overflow
+  /// here. `clean`: channel i has no NaN or infinity. Once one is found in i (or in j, if i is
+  /// clean) the rest is skipped.
   __device__ EntrySums part(int i, int j, bool clean) const {
     constexpr int kAtOnce = 4;
     const double center_i = left_center != nullptr ? double(left_center[i]) : 0;
@@ -63,14 +66,14 @@ struct SumsAgain {
   }
 };
 
-/// For sums that were taken in float64 the first time.
-struct NothingAgain {
+/// For sums that were already computed in float64.
+struct NoOverflow {
   static constexpr bool kOverflows = false;
 };
 
-/// The sum of all threads' parts, in an order that the block's size alone decides; for every thread. `room` has
-/// a place for each warp. Two barriers.
-__device__ inline EntrySums added_up(EntrySums part, EntrySums* room) {
+/// The sum of all threads' parts, for every thread. Its order depends only on the block size.
+/// `room` has one entry per warp. Contains two barriers.
+__device__ inline EntrySums block_sum(EntrySums part, EntrySums* room) {
   const int thread = int(threadIdx.y * blockDim.x + threadIdx.x);
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {

@@ -1,32 +1,32 @@
 #pragma once
 
-// Memory that the next tile will read, asked for while this one is multiplied: the caches then fill beside the
-// arithmetic. What is asked for may be wrong or outside of all memory; that costs a little time and nothing else.
+// Prefetches what the next tile will read while this one is multiplied. An address may be wrong or
+// invalid; that only costs a little time.
 
 #include "activation_tiles.h"
 
 namespace keel::cpu::KEEL_ISA {
 
-/// Hands out lines: the one of row k is k * stride bytes further on. Rows are samples where a sample's channels are
-/// neighbours, else channels.
-class Upcoming {
+/// Hands out the addresses of cache lines. Row k of a line is k * stride bytes further on. Rows are
+/// samples if a sample's channels are contiguous, and channels otherwise.
+class Prefetcher {
  public:
   std::int64_t stride;
 
   template <typename T>
-  Upcoming(const Columns<T>& x, std::int64_t channel, std::int64_t width, std::int64_t first,
-           const void* nothing, bool wanted)
+  Prefetcher(const Columns<T>& x, std::int64_t channel, std::int64_t width, std::int64_t first,
+             const void* fallback, bool wanted)
       : stride(std::int64_t(sizeof(T)) *
                (x.channel_stride == 1 ? x.sample_stride : x.channel_stride)),
         lines_(wanted ? (std::int64_t(sizeof(T)) * (x.channel_stride == 1 ? width : kSamples) +
                          kLine - 1) /
                             kLine
                       : 0),
-        nothing_(static_cast<const char*>(nothing)) {
+        fallback_(static_cast<const char*>(fallback)) {
     add(x, channel, first);
   }
 
-  /// The same of other activations of that shape.
+  /// Adds other activations of the same shape.
   template <typename T>
   void add(const Columns<T>& x, std::int64_t channel, std::int64_t first) {
     const Place place = place_of(x, first);
@@ -34,8 +34,9 @@ class Upcoming {
         x.data + place.entry + channel * x.channel_stride + place.position * x.sample_stride);
   }
 
+  /// The next line, or `fallback` if there are no more: prefetching that is harmless.
   const char* next() {
-    if (handed_out_ == count_ * lines_) return nothing_;
+    if (handed_out_ == count_ * lines_) return fallback_;
     const char* const from = from_[handed_out_ / lines_] + handed_out_ % lines_ * kLine;
     ++handed_out_;
     return from;
@@ -45,7 +46,7 @@ class Upcoming {
   static constexpr std::int64_t kLine = 64, kSamples = 64;
   const char* from_[3];
   std::int64_t count_ = 0, lines_, handed_out_ = 0;
-  const char* nothing_;
+  const char* fallback_;
 };
 
 }  // namespace keel::cpu::KEEL_ISA
