@@ -206,7 +206,7 @@ Measured measure_bounds(const Measuring& what) {
   return {.figures = {{"rows", rows}}, .data = found.data, .device = found.device};
 }
 
-Page bounds_body(const Recipe& recipe, const Results& results) {
+Page bounds_body(const Recipe&, const Results& results) {
   if (results.empty()) return {};
   Page page;
   const Json& rows = results.measured.at("rows");

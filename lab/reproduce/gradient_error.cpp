@@ -221,7 +221,7 @@ Measured measure_gradient_error(const Measuring& what) {
           .device = found.device};
 }
 
-Page gradient_error_body(const Recipe& recipe, const Results& results) {
+Page gradient_error_body(const Recipe&, const Results& results) {
   if (results.empty()) return {};
   Page page;
   const Json& measured = results.measured;
