@@ -86,6 +86,48 @@ def test_second_derivatives_also_at_repeats(name, m, n, spectrum):
     close(gradient(True), gradient(False), rtol=1e-10, atol=1e-11)
 
 
+VANISHING = [(3.0, 2.0, 0.0), (3.0, 0.0, 0.0), (1.0, 1e-3, 1e-9)]
+
+
+@pytest.mark.parametrize("m, n", SHAPES)
+@pytest.mark.parametrize("values", VANISHING)
+@pytest.mark.parametrize("exponent", [1, 3, 5])
+def test_odd_powers_are_products_of_the_matrix_where_values_vanish_too(exponent, values, m, n):
+    a, slope, along = (with_values(values, m, n).requires_grad_(), *torch.randn(2, m, n, dtype=torch.double))
+
+    def product(x):
+        result = x
+        for _ in range(exponent // 2):
+            result = result @ x.mT @ x
+        return result
+
+    def derivatives(function):
+        (first,) = torch.autograd.grad(function(a), a, slope, create_graph=True)
+        if not first.requires_grad:
+            return first, torch.zeros_like(a)
+        return first, torch.autograd.grad(first, a, along)[0]
+
+    ours = derivatives(lambda x: keel.singular(x, f"power(exponent={float(exponent)})"))
+    for got, expected in zip(ours, derivatives(product)):
+        close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("m, n", SHAPES)
+def test_powers_above_two_have_second_derivatives_at_zero(m, n):
+    a = with_values((3.0, 2.0, 0.0), m, n).requires_grad_()
+    slope, along = torch.randn(2, m, n, dtype=torch.double)
+
+    def gradient(x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(keel.singular(x, "power(exponent=3.5)"), x, slope)[0]
+
+    (first,) = torch.autograd.grad(keel.singular(a, "power(exponent=3.5)"), a, slope, create_graph=True)
+    (second,) = torch.autograd.grad(first, a, along)
+    # One row of differences of the gradient: the second derivative is symmetric.
+    expected = (gradient(a + 1e-4 * along) - gradient(a - 1e-4 * along)) / 2e-4
+    close(second, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
+
+
 def test_second_derivatives_that_are_not_there_are_named():
     a = with_values((3.0, 2.0, 1.0), 4, 3).requires_grad_()
     cases = {
