@@ -143,6 +143,30 @@ def test_in_evaluation_scripted_and_traced(layer):
     assert torch.equal(torch.jit.script(copy.deepcopy(inside))(x), torch.relu(plain(x)))
 
 
+def test_residual_of_a_traced_layer_is_checked():
+    layer = keel.nn.ZcaWhitening(6, dtype=torch.double, activation="relu").eval()
+    x = correlated(20, 6, 4)
+    traced = torch.jit.trace(layer, (x, x + 1))
+    assert relative(traced(x, x + 1), layer(x, x + 1)) < 1e-12
+    for wrong in (x[:1], x[..., :1], correlated(2, 20, 6, 4), x.float()):
+        with pytest.raises(ValueError, match="keel.nn.ZcaWhitening: expected residual of shape"):
+            torch.jit.trace(layer, (x, wrong), check_trace=False)
+
+
+def test_fx_sees_a_layer_whose_residual_alone_is_traced():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = keel.nn.ZcaWhitening(6, dtype=torch.double, activation="relu")
+            self.register_buffer("constant", correlated(20, 6))
+
+        def forward(self, past):
+            return self.layer(self.constant, past)
+
+    model, past = Model(), correlated(20, 6, seed=8)
+    assert torch.equal(torch.fx.symbolic_trace(model)(past), model(past))
+
+
 def test_shown_checked_and_not_folded():
     layer = keel.nn.ZcaWhitening(6, activation="relu")
     assert "activation=relu" in repr(layer)
@@ -201,3 +225,20 @@ def test_convert_leaves_relu_where_it_may_not_go():
         convert_batchnorm(hooked, fuse_relu=True)
     names = convert_batchnorm(network(), names=["1"], group_size=4, fuse_relu=True)
     assert isinstance(names[4], nn.BatchNorm2d) and names[1].activation == "relu"
+
+
+def test_convert_leaves_relu_of_modules_with_a_forward_of_their_own():
+    doubling, skipping = (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(2))
+    doubling[2].forward = lambda x: 2 * x
+    skipping.forward = lambda x: skipping[1](skipping[0](x))
+    for block in (doubling, skipping):
+        model = nn.Sequential(block, nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+        fused = convert_batchnorm(model, group_size=4, fuse_relu=True)
+        assert fused[0][1].activation is None and type(fused[0][2]) is nn.ReLU
+        assert fused[2].activation == "relu"
+        assert (fused[0](torch.randn(4, 3, 12, 12)) < 0).any()
+
+
+def test_convert_keeps_the_mode_of_what_it_replaces():
+    fused = convert_batchnorm(network().eval(), group_size=4, fuse_relu=True)
+    assert isinstance(fused[2], nn.Identity) and not any(m.training for m in fused.modules())

@@ -13,6 +13,7 @@ from .whitening import Whitening
 from .zca_whitening import ZcaWhitening
 
 _BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 _HERE = "keel.nn.convert_batchnorm"
 
 
@@ -45,7 +46,9 @@ def convert_batchnorm(
         fuse_relu: where a :class:`torch.nn.ReLU` comes next in the same :class:`torch.nn.Sequential`, the new layer
             has ``activation="relu"`` and :class:`torch.nn.Identity` takes the place of ReLU. The model computes the
             same, without the passes that ReLU takes by itself. One that is called elsewhere, in a ``forward``, cannot
-            be seen: give such a layer its ``activation`` yourself. With none to be found it is an error.
+            be seen: give such a layer its ``activation`` yourself. Nor can a ``forward`` that calls single entries or
+            slices of the Sequential and uses what the norm gave before ReLU: it would see it after. With none to be
+            found it is an error.
         options: passed to the layer, such as ``group_size``. Unless given here, momentum, affine,
             track_running_stats and a SyncBatchNorm's process_group are taken from the BatchNorm.
 
@@ -77,9 +80,10 @@ def _fuse_relu(model: nn.Module, new: Dict[nn.Module, Whitening]) -> None:
     places: Dict[nn.Module, list[Any]] = {norm: [] for norm in new}
     for parent in model.modules():
         children = list(parent._modules.items())
+        in_turn = type(parent) is nn.Sequential and not _has_own(parent, "forward", "__call__")
         for k, (_, child) in enumerate(children):
             if child in places:
-                last = type(parent) is not nn.Sequential or k + 1 == len(children)
+                last = not in_turn or k + 1 == len(children)
                 places[child].append((parent, *(("", None) if last else children[k + 1])))
     fused = {norm: where for norm, where in places.items() if where and all(_is_relu(w[2]) for w in where)}
     if not fused:
@@ -89,13 +93,19 @@ def _fuse_relu(model: nn.Module, new: Dict[nn.Module, Whitening]) -> None:
         )
     for norm, where in fused.items():
         new[norm].activation = "relu"
-        for parent, attribute, _ in where:
-            setattr(parent, attribute, nn.Identity())
+        for parent, attribute, relu in where:
+            setattr(parent, attribute, nn.Identity().train(relu.training))
+
+
+def _has_own(module: nn.Module, *methods: str) -> bool:
+    return any(method in vars(module) for method in methods)
 
 
 def _is_relu(module: Any) -> bool:
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return type(module) is nn.ReLU and not any(getattr(module, kind, None) for kind in hooks)
+    hooks = ("_forward_hooks", "_forward_pre_hooks", *_BACKWARD_HOOKS)
+    if type(module) is not nn.ReLU or _has_own(module, "forward", "__call__"):
+        return False
+    return not any(getattr(module, kind, None) for kind in hooks)
 
 
 def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
@@ -153,6 +163,8 @@ def _check_plain(name: str, norm: nn.Module) -> None:
     kind = next(kind for kind in _BatchNorm if isinstance(norm, kind))
     parametrized = nn.utils.parametrize.is_parametrized(norm)
     other = "parametrizations" if parametrized else what_else_it_does(norm, kind)
+    if any(getattr(norm, hooks, None) for hooks in _BACKWARD_HOOKS):
+        other = "backward hooks: remove them first"
     if other is not None:
         raise ValueError(
             f"{_HERE}: '{name}': expected a layer that does what {kind.__name__} does, got "
