@@ -77,11 +77,12 @@ inline constexpr Operator<"polar_positive_backward",
                                  const Tensor& factor, const Tensor& values, const Tensor& right)>
     polar_positive_backward;
 
-/// Y with Y H = rhs or, `both`, the antisymmetric Y with H Y + Y H = (rhs - rhs^T) / 2, where H = positive = V diag(values) V^T
-/// is symmetric, of n x n. Where a value or a sum of two vanishes the answer is 0. Differentiable to any order.
+/// Y with Y H = rhs or, `both`, the antisymmetric Y with H Y + Y H = (rhs - rhs^T) / 2, or if `symmetric` the symmetric one with
+/// (rhs + rhs^T) / 2, where H = positive = V diag(values) V^T is symmetric, of n x n. Where a value or a sum of two vanishes the
+/// answer is 0. Differentiable to any order.
 inline constexpr Operator<"positive_solve",
                           Tensor(const Tensor& rhs, const Tensor& positive, const Tensor& values,
-                                 const Tensor& right, bool both)>
+                                 const Tensor& right, bool both, bool symmetric)>
     positive_solve;
 
 /// `tensor` itself, whose derivative is unless_where() of what comes.

@@ -4,6 +4,7 @@ and foldable into the convolution or linear layer before it."""
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, Callable, Optional, Tuple
 
 import torch
@@ -42,7 +43,9 @@ def check_residual(name: str, input: Tensor, residual: Tensor) -> None:
     # While torch.jit traces, sizes are tensors, and comparing them warns.
     same = input.is_same_size(residual) if torch.jit.is_tracing() else input.shape == residual.shape
     if not same or residual.dtype != input.dtype:
-        shapes = [tuple(int(size) for size in tensor.shape) for tensor in (input, residual)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shapes = [tuple(int(size) for size in tensor.shape) for tensor in (input, residual)]
         raise ValueError(
             f"{name}: expected residual of shape {shapes[0]} and type {input.dtype}, got {shapes[1]} of type "
             f"{residual.dtype}"
