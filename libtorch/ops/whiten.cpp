@@ -144,6 +144,9 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
            grad_residual = slope;
            gate = Tensor();
          }
+         // A residual's alone goes past the layer, and has all the derivatives that the layer may not have.
+         if (!pass.wanted(0) && !pass.wanted(1) && !pass.wanted(2))
+           return {{}, {}, {}, grad_residual};
          auto [grad_input, grad_weight, grad_bias] =
              whiten_backward(slope, s[0], if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], s[7], m,
                              r, if_defined(gate));

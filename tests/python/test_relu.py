@@ -107,6 +107,20 @@ def test_residual_is_added_before(layer):
         assert relative(a, b) < 1e-12
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_residual_has_derivatives_that_the_layer_has_not(layer):
+    inside, plain = twins(layer, group_size=3)
+    for made in (inside, plain):
+        made.track_running_stats = False
+    x, past, along = (correlated(20, 6, seed=seed) for seed in range(3))
+
+    def second(function):
+        gradient = functorch.grad(lambda past: (function(x, past) ** 3).sum())
+        return functorch.jvp(gradient, (past,), (along,))[1]
+
+    assert relative(second(inside), second(lambda x, past: torch.relu(plain(x) + past))) < 1e-12
+
+
 def test_second_derivative():
     inside, _ = twins(keel.nn.ZcaWhitening, 4, group_size=2, rank=keel.FullRank())
     x = correlated(7, 4, 3).requires_grad_()
