@@ -237,6 +237,8 @@ def test_convert_leaves_relu_where_it_may_not_go():
     hooked[1].register_forward_hook(lambda *_: None)
     with pytest.raises(ValueError, match="got none"):
         convert_batchnorm(hooked, fuse_relu=True)
+    with pytest.raises(TypeError, match="expected fuse_relu to be True or False, got 'no'"):
+        convert_batchnorm(network(), fuse_relu="no")
     names = convert_batchnorm(network(), names=["1"], group_size=4, fuse_relu=True)
     assert isinstance(names[4], nn.BatchNorm2d) and names[1].activation == "relu"
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Type, Union
 import torch
 from torch import nn
 
+from .. import rules
 from .inference import what_else_it_does
 from .pca_denoising import PcaDenoising
 from .whitening import Whitening
@@ -57,6 +58,7 @@ def convert_batchnorm(
     >>> type(model[1]).__name__, model[1].groups
     ('ZcaWhitening', 2)
     """
+    rules.flag(_HERE, "fuse_relu", fuse_relu)
     norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm)}
     chosen = _choose(norms, names)
     new: Dict[nn.Module, Whitening] = {}
