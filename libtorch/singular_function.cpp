@@ -74,11 +74,18 @@ bool ends_at_zero(const Function&) {
 }
 bool ends_at_zero(const PowerOfValues& f) { return f.exponent >= 0 && f.exponent < 1; }
 
+/// Whether f(s) = s, so that f(s) / s is 1 at zero too.
+template <typename Function>
+bool is_identity(const Function&) {
+  return std::is_same_v<Function, SameValues>;
+}
+bool is_identity(const PowerOfValues& f) { return f.exponent == 1; }
+
 /// The limit at two zeros: 1 for x itself and 0 for higher powers. Roots, whose slope is infinite, get 0 too.
 Tensor unless_zero(const PowerOfValues& f, const Tensor& quotient, const ValuePairs& pairs) {
   if (f.exponent < 0) return quotient;
   const Tensor limit = ends_at_zero(f) ? pairs.sum() <= pairs.noise : pairs.high == 0;
-  return at::where(limit, at::full_like(quotient, f.exponent == 1 ? 1 : 0), quotient);
+  return at::where(limit, at::full_like(quotient, is_identity(f) ? 1 : 0), quotient);
 }
 Tensor together_of(const PowerOfValues& f, const ValuePairs& pairs) {
   const PowerPairs power(f, pairs);
@@ -157,9 +164,9 @@ SingularKernels singular_kernels(const SingularFunction& function, const Tensor&
       [&](const auto& chosen) -> SingularKernels {
         const double share = ends_at_zero(chosen) ? 1 : 0;
         // In the complement of U or V, a value is paired with zero.
-        Tensor beside = divide_where(mine.logical_and(values > share * noise), f, values);
-        if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, SameValues>)
-          beside = mine.to(values.scalar_type());
+        const Tensor beside =
+            is_identity(chosen) ? mine.to(values.scalar_type())
+                                : divide_where(mine.logical_and(values > share * noise), f, values);
         return {
             at::where(both, together_of(chosen, pairs),
                       across(pairs.high - pairs.low, pairs.noise)),

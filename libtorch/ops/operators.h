@@ -78,11 +78,12 @@ inline constexpr Operator<"polar_positive_backward",
                                  const Tensor& factor, const Tensor& values, const Tensor& right)>
     polar_positive_backward;
 
-/// Solves Y H = rhs, or with `both` H Y + Y H = (rhs - rhs^T) / 2 for an antisymmetric Y. H = positive = V diag(values) V^T
-/// is a symmetric n x n matrix. Directions in which a value, or a sum of two, vanishes get 0. Differentiable to any order.
+/// Solves Y H = rhs. With `both` it solves H Y + Y H = (rhs - rhs^T) / 2 for an antisymmetric Y; with `symmetric` as well,
+/// H Y + Y H = (rhs + rhs^T) / 2 for a symmetric one. H = positive = V diag(values) V^T is a symmetric n x n matrix. Directions
+/// in which a value, or a sum of two, vanishes get 0. Differentiable to any order.
 inline constexpr Operator<"positive_solve",
                           Tensor(const Tensor& rhs, const Tensor& positive, const Tensor& values,
-                                 const Tensor& right, bool both)>
+                                 const Tensor& right, bool both, bool symmetric)>
     positive_solve;
 
 /// The identity on `tensor`. Its derivative passes through unless_where(), so it is an error or NaN where `where` is true.

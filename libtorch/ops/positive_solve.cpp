@@ -9,33 +9,35 @@ namespace keel::ops {
 namespace {
 
 Tensor positive_solve_kernel(const Tensor& rhs, const Tensor& positive, const Tensor& values,
-                             const Tensor& right, bool both) {
+                             const Tensor& right, bool both, bool symmetric) {
   if (positive.numel() == 0) return at::zeros_like(rhs);
   const Tensor in_basis = rhs.matmul(right.mT());
   if (!both) return bounded_quotient(in_basis, values.unsqueeze(-2), values).matmul(right);
-  // Make it exactly antisymmetric: rounding errors on the diagonal would be divided by a small value.
-  const Tensor b = right.matmul(in_basis);
-  const Tensor core = bounded_quotient((b - b.mT()) / 2, pair_sums(values), values);
+  // Make it exactly (anti)symmetric: rounding errors on the diagonal would be divided by a small value.
+  const Tensor b = right.matmul(in_basis), part = (symmetric ? b + b.mT() : b - b.mT()) / 2;
+  const Tensor core = bounded_quotient(part, pair_sums(values), values);
   return right.mT().matmul(core).matmul(right);
 }
 
-Tensor positive_solve_meta(const Tensor& rhs, const Tensor&, const Tensor&, const Tensor&, bool) {
+Tensor positive_solve_meta(const Tensor& rhs, const Tensor&, const Tensor&, const Tensor&, bool,
+                           bool) {
   return empty_matrices(rhs);
 }
 
 /// `values` and `right` give the numbers. Derivatives flow through `rhs` and `positive`.
 Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const Tensor& values,
-                               const Tensor& right, bool both) {
-  const Tensor solution = positive_solve.below_autograd(rhs, positive, values, right, both);
+                               const Tensor& right, bool both, bool symmetric) {
+  const Tensor solution =
+      positive_solve.below_autograd(rhs, positive, values, right, both, symmetric);
   if (!needs_graph({rhs, positive})) return solution;
   record({.name = "keel::positive_solve",
           .inputs = {rhs, positive},
           .outputs = {solution},
           .saved = {positive, values, right, solution},
-          .backward = [both](const GraphNode::Pass& pass) -> variable_list {
+          .backward = [both, symmetric](const GraphNode::Pass& pass) -> variable_list {
             const WithoutAutocast in_its_type;
             const variable_list& s = pass.saved;
-            const Tensor z = positive_solve(pass.grads[0], s[0], s[1], s[2], both);
+            const Tensor z = positive_solve(pass.grads[0], s[0], s[1], s[2], both, symmetric);
             Tensor by_positive = -s[3].mT().matmul(z);
             if (both) by_positive = by_positive - z.matmul(s[3].mT());
             return {z, (by_positive + by_positive.mT()) / 2};
@@ -49,7 +51,7 @@ Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const 
               if (both) turned = turned + moved.matmul(solution);
               along = plus(along, -turned);
             }
-            return {positive_solve(along, h, values, right, both)};
+            return {positive_solve(along, h, values, right, both, symmetric)};
           }});
   return solution;
 }
@@ -58,8 +60,8 @@ Tensor positive_solve_autograd(const Tensor& rhs, const Tensor& positive, const 
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
-      "positive_solve(Tensor rhs, Tensor positive, Tensor values, Tensor right, bool both)"
-      " -> Tensor");
+      "positive_solve(Tensor rhs, Tensor positive, Tensor values, Tensor right, bool both,"
+      " bool symmetric=False) -> Tensor");
 }
 KEEL_OPERATOR("positive_solve", &positive_solve_kernel, &positive_solve_meta,
               &positive_solve_autograd)

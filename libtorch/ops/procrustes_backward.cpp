@@ -63,9 +63,11 @@ Tensor procrustes_backward_formula(const Tensor& g, const Tensor& matrix, const 
                                    const Tensor& values, const Tensor& right) {
   const Tensor h = factor.mT().matmul(matrix), positive = (h + h.mT()) / 2;
   const Tensor p = factor.mT().matmul(g);
-  Tensor result = factor.matmul(positive_solve(2 * p, positive, values, right, /*both=*/true));
+  Tensor result = factor.matmul(
+      positive_solve(2 * p, positive, values, right, /*both=*/true, /*symmetric=*/false));
   if (right.sym_size(-1) < factor.sym_size(-2))
-    result = result + positive_solve(g - factor.matmul(p), positive, values, right, /*both=*/false);
+    result = result + positive_solve(g - factor.matmul(p), positive, values, right, /*both=*/false,
+                                     /*symmetric=*/false);
   return result;
 }
 

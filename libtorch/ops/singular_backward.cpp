@@ -70,18 +70,57 @@ Tensor smooth_gradient(const InverseValues& f, const Tensor& g, const Tensor& a,
          x.matmul(g.mT()).matmul(x);
 }
 
-/// X = R f(H) with the polar factors R and H of A, for m >= n.
-Tensor smooth_gradient(const PowerOfValues& f, const Tensor& g, const Tensor& a, const Tensor& x,
-                       const Tensor& s, const Tensor& right) {
-  if (a.sym_size(-2) < a.sym_size(-1)) return smooth_gradient(f, g.mT(), a.mT(), x, s, right).mT();
+// Powers s^p, for m >= n. Above 1 they are A times a matrix whose derivative goes through A^T A alone: no direction beside A's
+// columns is divided by a singular value.
+
+std::string power_of(double exponent) {
+  return to_string(SpectralFunction{SpectralFunction::Kind::power, exponent});
+}
+
+/// X = A (A^T A)^((p - 1) / 2), from p = 3 on. In units of the largest value, so that squares stay in range.
+Tensor gradient_of_gram_power(double exponent, const Tensor& grad, const Tensor& matrix,
+                              const Tensor& values) {
+  const Tensor largest = values.detach().narrow(-1, 0, 1).unsqueeze(-1);
+  const Tensor unit = at::where(largest > 0, largest, at::ones_like(largest));
+  const Tensor a = matrix / unit, g = grad * unit.pow(exponent - 1);
+  const Tensor gram = a.mT().matmul(a), of_gram = a.mT().matmul(g);
+  const std::string power = power_of((exponent - 1) / 2);
+  const auto [f_gram, l, v, rank] = spectral(gram, power, "full", "exact");
+  const Tensor by_gram =
+      spectral_backward(of_gram + of_gram.mT(), gram, l, v, rank, power, "full", "exact");
+  return g.matmul(f_gram) + a.matmul(by_gram);
+}
+
+/// X = A H^(p - 1), where A^T A = H H, and so H dH + dH H = d(A^T A). Its square would lose small values.
+Tensor gradient_of_root_power(double exponent, const Tensor& g, const Tensor& a) {
+  const auto [r, values, vectors] = procrustes(a, false);
+  const Tensor h = polar_positive(a, r, values, vectors), of_h = a.mT().matmul(g);
+  const std::string power = power_of(exponent - 1);
+  const auto [f_h, l, v, rank] = spectral(h, power, "full", "exact");
+  const Tensor by_h = spectral_backward(of_h + of_h.mT(), h, l, v, rank, power, "full", "exact");
+  return g.matmul(f_h) +
+         a.matmul(positive_solve(by_h, h, values, vectors, /*both=*/true, /*symmetric=*/true));
+}
+
+/// X = R f(H) with the polar factors R and H of A.
+Tensor gradient_of_polar_power(double exponent, const Tensor& g, const Tensor& a) {
   const auto [r, values, vectors] = procrustes(a, false);
   const Tensor h = polar_positive(a, r, values, vectors), of_h = r.mT().matmul(g);
-  const std::string power = to_string(SpectralFunction{SpectralFunction::Kind::power, f.exponent});
+  const std::string power = power_of(exponent);
   const auto [f_h, l, v, rank] = spectral(h, power, "full", "exact");
   const Tensor by_h =
       spectral_backward((of_h + of_h.mT()) / 2, h, l, v, rank, power, "full", "exact");
   return procrustes_backward(g.matmul(f_h), a, r, values, vectors) +
          polar_positive_backward(by_h, a, r, values, vectors);
+}
+
+Tensor smooth_gradient(const PowerOfValues& f, const Tensor& g, const Tensor& a, const Tensor& x,
+                       const Tensor& s, const Tensor& right) {
+  const double p = f.exponent;
+  if (p == 1 || s.sym_size(-1) == 0) return g + 0 * a;  // tied to a, as other powers are
+  if (a.sym_size(-2) < a.sym_size(-1)) return smooth_gradient(f, g.mT(), a.mT(), x, s, right).mT();
+  if (p >= 3) return gradient_of_gram_power(p, g, a, s);
+  return p > 1 ? gradient_of_root_power(p, g, a) : gradient_of_polar_power(p, g, a);
 }
 
 Tensor singular_backward_autograd(const Tensor& grad_result, const Tensor& matrix,

@@ -143,6 +143,9 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
               grad_residual = grad;
               gate = Tensor();
             }
+            // The residual's gradient alone bypasses the layer. It has derivatives that the layer may lack.
+            if (!pass.wanted(0) && !pass.wanted(1) && !pass.wanted(2))
+              return {{}, {}, {}, grad_residual};
             auto [grad_input, grad_weight, grad_bias] =
                 whiten_backward(grad, s[0], if_defined(s[1]), s[2], s[3], s[4], s[5], s[6], s[7], m,
                                 r, if_defined(gate));

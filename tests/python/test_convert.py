@@ -54,13 +54,15 @@ class NormThenActivation(nn.BatchNorm2d):
         return super().forward(x).relu()
 
 
-@pytest.mark.parametrize("what", ["a forward of its own", "forward hooks", "parametrizations"])
+@pytest.mark.parametrize("what", ["a forward of its own", "forward hooks", "backward hooks", "parametrizations"])
 def test_norms_that_do_more_are_named_and_left_alone(what):
     model = Network()
     if what == "a forward of its own":
         model.stem[1] = NormThenActivation(8)
     elif what == "forward hooks":
         model.stem[1].register_forward_hook(lambda module, inputs, output: 2 * output)
+    elif what == "backward hooks":
+        model.stem[1].register_full_backward_hook(lambda module, inputs, outputs: None)
     else:
         nn.utils.parametrize.register_parametrization(model.stem[1], "weight", nn.Softplus())
     before = kinds(model)

@@ -208,6 +208,7 @@ def opcheck_rectangles():
     yield keel.polar_positive_backward, (positive.clone(), a, factor, values, right)
     yield keel.positive_solve, (g, positive, values, right, False)
     yield keel.positive_solve, (square, positive, values, right, True)
+    yield keel.positive_solve, (square, positive, values, right, True, True)
     yield keel.without_derivative_where, (wanted, s[:, 0] < 0, "none")
     yield keel.with_derivatives_of, (g, wanted)
     for operator in (keel.procrustes, keel.polar, keel.nuclear_norm, keel.pinv):

@@ -107,6 +107,20 @@ def test_residual_is_added_before(layer):
         assert relative(a, b) < 1e-12
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_residual_has_derivatives_that_the_layer_has_not(layer):
+    inside, plain = twins(layer, group_size=3)
+    for made in (inside, plain):
+        made.track_running_stats = False
+    x, past, along = (correlated(20, 6, seed=seed) for seed in range(3))
+
+    def second(function):
+        gradient = functorch.grad(lambda past: (function(x, past) ** 3).sum())
+        return functorch.jvp(gradient, (past,), (along,))[1]
+
+    assert relative(second(inside), second(lambda x, past: torch.relu(plain(x) + past))) < 1e-12
+
+
 def test_second_derivative():
     inside, _ = twins(keel.nn.ZcaWhitening, 4, group_size=2, rank=keel.FullRank())
     x = correlated(7, 4, 3).requires_grad_()
@@ -141,6 +155,30 @@ def test_in_evaluation_scripted_and_traced(layer):
     traced = torch.jit.trace(inside.eval(), x)
     assert relative(traced(x), torch.relu(plain.eval()(x))) < 1e-12
     assert torch.equal(torch.jit.script(copy.deepcopy(inside))(x), torch.relu(plain(x)))
+
+
+def test_residual_of_a_traced_layer_is_checked():
+    layer = keel.nn.ZcaWhitening(6, dtype=torch.double, activation="relu").eval()
+    x = correlated(20, 6, 4)
+    traced = torch.jit.trace(layer, (x, x + 1))
+    assert relative(traced(x, x + 1), layer(x, x + 1)) < 1e-12
+    for wrong in (x[:1], x[..., :1], correlated(2, 20, 6, 4), x.float()):
+        with pytest.raises(ValueError, match="keel.nn.ZcaWhitening: expected residual of shape"):
+            torch.jit.trace(layer, (x, wrong), check_trace=False)
+
+
+def test_fx_sees_a_layer_whose_residual_alone_is_traced():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = keel.nn.ZcaWhitening(6, dtype=torch.double, activation="relu")
+            self.register_buffer("constant", correlated(20, 6))
+
+        def forward(self, past):
+            return self.layer(self.constant, past)
+
+    model, past = Model(), correlated(20, 6, seed=8)
+    assert torch.equal(torch.fx.symbolic_trace(model)(past), model(past))
 
 
 def test_shown_checked_and_not_folded():
@@ -199,5 +237,24 @@ def test_convert_leaves_relu_where_it_may_not_go():
     hooked[1].register_forward_hook(lambda *_: None)
     with pytest.raises(ValueError, match="got none"):
         convert_batchnorm(hooked, fuse_relu=True)
+    with pytest.raises(TypeError, match="expected fuse_relu to be True or False, got 'no'"):
+        convert_batchnorm(network(), fuse_relu="no")
     names = convert_batchnorm(network(), names=["1"], group_size=4, fuse_relu=True)
     assert isinstance(names[4], nn.BatchNorm2d) and names[1].activation == "relu"
+
+
+def test_convert_leaves_relu_of_modules_with_a_forward_of_their_own():
+    doubling, skipping = (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(2))
+    doubling[2].forward = lambda x: 2 * x
+    skipping.forward = lambda x: skipping[1](skipping[0](x))
+    for block in (doubling, skipping):
+        model = nn.Sequential(block, nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+        fused = convert_batchnorm(model, group_size=4, fuse_relu=True)
+        assert fused[0][1].activation is None and type(fused[0][2]) is nn.ReLU
+        assert fused[2].activation == "relu"
+        assert (fused[0](torch.randn(4, 3, 12, 12)) < 0).any()
+
+
+def test_convert_keeps_the_mode_of_what_it_replaces():
+    fused = convert_batchnorm(network().eval(), group_size=4, fuse_relu=True)
+    assert isinstance(fused[2], nn.Identity) and not any(m.training for m in fused.modules())

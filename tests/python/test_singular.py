@@ -86,6 +86,66 @@ def test_second_derivatives_also_at_repeats(name, m, n, spectrum):
     close(gradient(True), gradient(False), rtol=1e-10, atol=1e-11)
 
 
+VANISHING = [(3.0, 2.0, 0.0), (3.0, 0.0, 0.0), (1.0, 1e-3, 1e-9)]
+
+
+@pytest.mark.parametrize("m, n", SHAPES)
+@pytest.mark.parametrize("values", VANISHING)
+@pytest.mark.parametrize("exponent", [1, 3, 5])
+def test_odd_powers_are_products_of_the_matrix_where_values_vanish_too(exponent, values, m, n):
+    a, slope, along = (with_values(values, m, n).requires_grad_(), *torch.randn(2, m, n, dtype=torch.double))
+
+    def product(x):
+        result = x
+        for _ in range(exponent // 2):
+            result = result @ x.mT @ x
+        return result
+
+    def derivatives(function):
+        (first,) = torch.autograd.grad(function(a), a, slope, create_graph=True)
+        if not first.requires_grad:
+            return first, torch.zeros_like(a)
+        return first, torch.autograd.grad(first, a, along)[0]
+
+    ours = derivatives(lambda x: keel.singular(x, f"power(exponent={float(exponent)})"))
+    for got, expected in zip(ours, derivatives(product)):
+        close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def second_derivative(function, a, slope, along):
+    a = a.detach().requires_grad_()
+    (first,) = torch.autograd.grad(function(a), a, slope, create_graph=True)
+    return torch.autograd.grad(first, a, along)[0]
+
+
+@pytest.mark.parametrize("m, n", SHAPES)
+@pytest.mark.parametrize("exponent", [2.5, 3.5])
+def test_powers_above_two_have_second_derivatives_at_zero(exponent, m, n):
+    a, (slope, along) = with_values((3.0, 2.0, 0.0), m, n), torch.randn(2, m, n, dtype=torch.double)
+
+    def by_gram(x):
+        tall = x if m >= n else x.mT
+        result = tall @ keel.powm(tall.mT @ tall, (exponent - 1) / 2)
+        return result if m >= n else result.mT
+
+    ours = second_derivative(lambda x: keel.singular(x, f"power(exponent={exponent})"), a, slope, along)
+    close(ours, second_derivative(by_gram, a, slope, along), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("m, n", SHAPES)
+@pytest.mark.parametrize("exponent", [0.5, 1.5, 2.0, 2.5, 3.0])
+def test_second_derivatives_of_powers_lose_no_more_than_the_condition(exponent, m, n):
+    a, (slope, along) = with_values((1.0, 0.1, 1e-3), m, n), torch.randn(2, m, n, dtype=torch.double)
+    a, slope, along = a.float(), slope.float(), along.float()
+
+    def power(x):
+        return keel.singular(x, f"power(exponent={exponent})")
+
+    found = second_derivative(power, a, slope, along)
+    expected = second_derivative(power, a.double(), slope.double(), along.double())
+    assert (found.double() - expected).norm() < 100 * 1e3 * torch.finfo(torch.float32).eps * expected.norm()
+
+
 def test_second_derivatives_that_are_not_there_are_named():
     a = with_values((3.0, 2.0, 1.0), 4, 3).requires_grad_()
     cases = {

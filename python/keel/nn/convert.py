@@ -7,12 +7,14 @@ from typing import Any, Callable, Dict, Iterable, Type, Union
 import torch
 from torch import nn
 
+from .. import rules
 from .inference import what_else_it_does
 from .pca_denoising import PcaDenoising
 from .whitening import Whitening
 from .zca_whitening import ZcaWhitening
 
 _BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 _HERE = "keel.nn.convert_batchnorm"
 
 
@@ -44,7 +46,8 @@ def convert_batchnorm(
         fuse_relu: where a :class:`torch.nn.ReLU` comes next in the same :class:`torch.nn.Sequential`, the new layer
             gets ``activation="relu"`` and :class:`torch.nn.Identity` replaces the ReLU. The model computes the same,
             without ReLU's own passes over memory. A ReLU that is called in a ``forward`` cannot be found: set the
-            layer's ``activation`` yourself. It is an error if there is no ReLU to fuse.
+            layer's ``activation`` yourself. Do not use it if a ``forward`` calls single entries or slices of the
+            Sequential and reads the norm's output before ReLU. It is an error if there is no ReLU to fuse.
         options: passed to the layer, such as ``group_size``. Unless given here, momentum, affine,
             track_running_stats and a SyncBatchNorm's process_group are taken from the BatchNorm.
 
@@ -53,6 +56,7 @@ def convert_batchnorm(
     >>> type(model[1]).__name__, model[1].groups
     ('ZcaWhitening', 2)
     """
+    rules.flag(_HERE, "fuse_relu", fuse_relu)
     norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm)}
     chosen = _choose(norms, names)
     new: Dict[nn.Module, Whitening] = {}
@@ -76,9 +80,10 @@ def _fuse_relu(model: nn.Module, new: Dict[nn.Module, Whitening]) -> None:
     places: Dict[nn.Module, list[Any]] = {norm: [] for norm in new}
     for parent in model.modules():
         children = list(parent._modules.items())
+        in_turn = type(parent) is nn.Sequential and not _has_own(parent, "forward", "__call__")
         for k, (_, child) in enumerate(children):
             if child in places:
-                last = type(parent) is not nn.Sequential or k + 1 == len(children)
+                last = not in_turn or k + 1 == len(children)
                 places[child].append((parent, *(("", None) if last else children[k + 1])))
     fused = {norm: where for norm, where in places.items() if where and all(_is_relu(w[2]) for w in where)}
     if not fused:
@@ -88,13 +93,19 @@ def _fuse_relu(model: nn.Module, new: Dict[nn.Module, Whitening]) -> None:
         )
     for norm, where in fused.items():
         new[norm].activation = "relu"
-        for parent, attribute, _ in where:
-            setattr(parent, attribute, nn.Identity())
+        for parent, attribute, relu in where:
+            setattr(parent, attribute, nn.Identity().train(relu.training))
+
+
+def _has_own(module: nn.Module, *methods: str) -> bool:
+    return any(method in vars(module) for method in methods)
 
 
 def _is_relu(module: Any) -> bool:
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return type(module) is nn.ReLU and not any(getattr(module, kind, None) for kind in hooks)
+    hooks = ("_forward_hooks", "_forward_pre_hooks", *_BACKWARD_HOOKS)
+    if type(module) is not nn.ReLU or _has_own(module, "forward", "__call__"):
+        return False
+    return not any(getattr(module, kind, None) for kind in hooks)
 
 
 def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
@@ -152,6 +163,8 @@ def _check_plain(name: str, norm: nn.Module) -> None:
     kind = next(kind for kind in _BatchNorm if isinstance(norm, kind))
     parametrized = nn.utils.parametrize.is_parametrized(norm)
     other = "parametrizations" if parametrized else what_else_it_does(norm, kind)
+    if any(getattr(norm, hooks, None) for hooks in _BACKWARD_HOOKS):
+        other = "backward hooks: remove them first"
     if other is not None:
         raise ValueError(
             f"{_HERE}: '{name}': expected a layer that does what {kind.__name__} does, got "

@@ -4,6 +4,7 @@ grouped 1x1 convolution, and folded into the convolution or linear layer before 
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, Callable, Optional, Tuple
 
 import torch
@@ -27,13 +28,28 @@ def exporting() -> bool:
 
 def as_leaf(name: str, layer: nn.Module, input: Any, residual: Any) -> Any:
     """Records a call of the layer as one node of a torch.fx graph, like torch's own layers."""
-    path = input.tracer.path_of_module(layer)
+    tracer = (input if isinstance(input, torch.fx.Proxy) else residual).tracer
+    path = tracer.path_of_module(layer)
     if not path:
         raise TypeError(
             f"{name}: torch.fx cannot trace this layer on its own; trace the model that contains it, or put it into "
             "torch.nn.Sequential"
         )
-    return input.tracer.create_proxy("call_module", path, (input,) if residual is None else (input, residual), {})
+    return tracer.create_proxy("call_module", path, (input,) if residual is None else (input, residual), {})
+
+
+def check_residual(name: str, input: Tensor, residual: Tensor) -> None:
+    """What keel's operators check, for graphs without them: addition would broadcast and convert."""
+    # While torch.jit traces, sizes are tensors, and comparing them warns.
+    same = input.is_same_size(residual) if torch.jit.is_tracing() else input.shape == residual.shape
+    if not same or residual.dtype != input.dtype:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shapes = [tuple(int(size) for size in tensor.shape) for tensor in (input, residual)]
+        raise ValueError(
+            f"{name}: expected residual of shape {shapes[0]} and type {input.dtype}, got {shapes[1]} of type "
+            f"{residual.dtype}"
+        )
 
 
 def shift_of(matrix: Tensor, center: Tensor, bias: Optional[Tensor]) -> Tensor:

@@ -166,7 +166,7 @@ class Whitening(nn.Module):
 
     @torch.jit.unused
     def _forward(self, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
-        if isinstance(input, torch.fx.Proxy):
+        if isinstance(input, torch.fx.Proxy) or isinstance(residual, torch.fx.Proxy):
             return inference.as_leaf(self._name(), self, input, residual)
         self._check_input(input)
         if self.training or not self.track_running_stats:
@@ -175,6 +175,7 @@ class Whitening(nn.Module):
         if inference.exporting():
             output = inference.conv1x1(input, matrix, center, bias)
             if residual is not None:
+                inference.check_residual(self._name(), input, residual)
                 output = output + residual
             return nn.functional.relu(output) if self._relu() else output
         return torch.ops.keel.affine(input, matrix, center, bias, self._relu(), residual)
