@@ -134,8 +134,8 @@ TEST(Pages, ACellCanShareAnothersTrials) {
       has(page(one, results()).markdown, "| d = 8 |  |  |  | 10.00 | 11.00 ± 1.41 | 2 of 2 |"));
 }
 
-// Every page in the tree is what its recipe and results give: nobody has changed one and forgotten the
-// other. `keel reproduce --page` writes them.
+// Every page in the tree matches its recipe and results, so nobody has changed one without the other. `keel reproduce
+// --page` writes them.
 TEST(Pages, TheCommittedOnesAreUpToDate) {
   const auto recipes = read_recipes(kExperiments);
   std::vector<Results> all;
@@ -164,7 +164,7 @@ TEST(Pages, TheCommittedFilesAreLight) {
   }
 }
 
-// A picture is one piece of XML: every element is closed, and none is left open.
+// A picture is well-formed XML: every element is closed.
 TEST(Pages, PicturesAreWellFormed) {
   const std::string svg = page(recipe(), results()).pictures.at("errors.svg");
   std::vector<std::string> open;

@@ -191,7 +191,7 @@ TEST(CheckpointTest, AFullDiskLeavesTheOlderOnes) {
             (std::vector<std::string>{"step-00000003.json", "step-00000003.safetensors"}));
 }
 
-// Each would make a run go on for ever or be over at once, or wrap round in a product.
+// Each of these would make a run endless, end it at once, or overflow in a product.
 TEST(CheckpointTest, APositionThatCannotBeIsDamage) {
   for (const auto& [name, value] :
        std::vector<std::pair<std::string, std::string>>{{"step", "-1"},
@@ -222,7 +222,7 @@ TEST(CheckpointTest, APositionThatCannotBeIsDamage) {
   }
 }
 
-// A network of a million classes, or a batch of none, is no checkpoint's either.
+// No checkpoint has a network of a million classes or an empty batch.
 TEST(CheckpointTest, OptionsOutOfRangeAreDamage) {
   const test::Folder folder;
   save(folder.path, 1);
