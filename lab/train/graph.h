@@ -23,7 +23,7 @@ class StepGraph {
 /// synchronise nor copy from the host. Set `watched` if other threads query the device during capture, as NCCL's do.
 std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched = false);
 
-/// Scope in which work runs on this device, on a stream of its own. (Graphs cannot be captured on the default stream.)
+/// Scope in which work runs on this device, on its own stream. (Graphs cannot be captured on the default stream.)
 class DeviceScope {
  public:
   explicit DeviceScope(torch::Device device);

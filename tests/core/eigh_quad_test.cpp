@@ -55,12 +55,11 @@ TYPED_TEST(EighQuad, DiagonalAndOrthogonal) {
       if (kind == 0) return T(uniform(generator));
       if (kind == 1) return T(uniform(generator) * std::pow(10.0, exponent(generator)));
       if (kind == 2) return T(0);
-      return T(0.5);  // equal ones
+      return T(0.5);  // equal numbers
     };
     for (T& x : diagonal) x = draw(trial % 4);
     for (T& x : off) x = draw(trial / 4 % 4);
-    if (trial / 16 % 2 == 0)
-      off[1] = off[2] = off[4] = 0;  // tridiagonal, as divide and conquer has it
+    if (trial / 16 % 2 == 0) off[1] = off[2] = off[4] = 0;  // tridiagonal, as in divide and conquer
     const int coupled[] = {0, 3, 5};
     off[coupled[trial % 3]] = 1;  // of unit size
     const EigenQuality quality = SolvedQuad<T>(diagonal, off).quality();

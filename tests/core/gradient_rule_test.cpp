@@ -223,7 +223,7 @@ TEST(EveryRule, TheSimpleVectorOfDiag411IsExact) {
   const Batch<double> m = diagonal({4, 1, 1});
   const Solved<double> s = solve(m);
   Batch<double> g(1, 3);
-  g(0, 0, 0) = 0.3, g(0, 1, 0) = -2, g(0, 2, 0) = 5;  // of the first vector only
+  g(0, 0, 0) = 0.3, g(0, 1, 0) = -2, g(0, 2, 0) = 5;  // only for the first vector
   for (const GradientRule& rule : kGradientRules) {
     if (std::holds_alternative<Analytic>(rule)) continue;  // 0/0 inside the pair, as documented
     const Batch<double> gradient = backward<double>(rule, s, nullptr, &g);

@@ -112,7 +112,7 @@ TYPED_TEST(SpectralRobustness, RootsOfPositiveDefiniteMatricesAreRight) {
   const double noise = eigenvalue_noise<T>(n), smallest = 8 * noise;
   const std::vector<double> l =
       spectrum(n, [&](double i) { return std::pow(smallest, i / double(n - 1)); });
-  const Batch<double> q = random_orthogonal(n, 12);  // as with_spectrum has it: vectors are rows
+  const Batch<double> q = random_orthogonal(n, 12);  // as in with_spectrum, vectors are rows
   Batch<double> vectors(1, n), roots(1, n);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) vectors(0, i, j) = q(0, j, i);
@@ -146,7 +146,7 @@ TYPED_TEST(SpectralRobustness, ZerosComeOutWithinTheNoise) {
           return with_spectrum(spectrum(n, [&](double i) { return i < double(rank) ? top : 0; }),
                                seed);
         };
-        Batch<double> alike(1, n, 1.0);  // of rank one, and all roundings go one way
+        Batch<double> alike(1, n, 1.0);  // of rank one; all roundings have the same sign
         for (const Batch<double>& m : {wishart(n, rank, seed), at(1.0), alike})
           for (const std::int64_t batch : {1, n <= 64 ? 32 : 1}) {
             Batch<T> copies(batch, n);

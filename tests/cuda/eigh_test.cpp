@@ -67,7 +67,7 @@ TYPED_TEST(CudaEigh, ZerosComeOutWithinTheNoise) {
   using T = TypeParam;
   for (const std::int64_t n : {2, 3, 8, 33, 64, 128, 129, 257, 512, 1025})
     for (const std::int64_t rank : {std::int64_t(1), (n + 1) / 2, n - 1}) {
-      const Batch<double> alike(1, n, 1.0);  // of rank one, and all roundings go one way
+      const Batch<double> alike(1, n, 1.0);  // of rank one; all roundings have the same sign
       const Batch<double> projector =
           with_spectrum(spectrum(n, [&](double i) { return i < double(rank) ? 1.0 : 0.0; }), 1);
       for (const Batch<double>& m : {wishart(n, rank, 1), projector, alike})

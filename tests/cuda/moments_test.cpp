@@ -441,7 +441,7 @@ TEST(CudaMoments, NothingToAverage) {
 TEST(CudaMoments, PartialMomentsOfPiecesAddUpToThoseOfTheWhole) {
   const ActivationShape shape{7, 12, 60, 3};
   auto x = converted<float>(random_activations(shape, 19, 1e3), Order::contiguous);
-  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have means of their own
+  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have different means
     for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) += 2;
   const auto expected = by_cpu_in_float64(x);
   ActivationsOnDevice<float> input(x);

@@ -78,7 +78,7 @@ void expect_replay_equals_eager(const nn::WhiteningOptions& options, std::size_t
   Tensor loss;
   {
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-    for (int k = 0; k < 3; ++k) captured.step(images, labels);  // what happens once happens here
+    for (int k = 0; k < 3; ++k) captured.step(images, labels);  // one-time work happens here
     torch::cuda::synchronize();
     graph.capture_begin();
     loss = captured.step(images, labels);

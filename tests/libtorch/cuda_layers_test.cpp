@@ -231,7 +231,7 @@ TEST(CudaLayers, MixedDevicesAreNamed) {
 std::int64_t peak(const std::function<Tensor(const Tensor&)>& layer, const Tensor& input) {
   namespace allocator = c10::cuda::CUDACachingAllocator;
   const Tensor x = input.detach().requires_grad_(true), slope = torch::ones_like(input);
-  torch::autograd::grad({layer(x)}, {x}, {slope});  // what happens once happens here
+  torch::autograd::grad({layer(x)}, {x}, {slope});  // one-time work happens here
   std::int64_t largest = 0;
   // LibTorch's backward thread may free a tensor of the last call only after `before` is read. Then a call seems to
   // take less than it does, never more.

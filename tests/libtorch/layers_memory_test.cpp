@@ -72,7 +72,7 @@ struct Cost {
 Cost cost(const std::function<Tensor(const Tensor&)>& layer, const Tensor& input) {
   const Tensor x = input.detach().requires_grad_(true);
   const Tensor dL_doutput = torch::empty_like(input).fill_(1);
-  torch::autograd::grad({layer(x)}, {x}, {dL_doutput});  // what happens once happens here
+  torch::autograd::grad({layer(x)}, {x}, {dL_doutput});  // one-time work happens here
   Tensor output, slope;
   Cost c;
   c.forward = measured(input.nbytes(), [&] { output = layer(x); });

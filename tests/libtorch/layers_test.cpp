@@ -260,7 +260,7 @@ TEST(Layers, ABadBatchGivesNaNAndLeavesNoTrace) {
           for (std::size_t i = 0; i < before.size(); ++i)
             EXPECT_TRUE(torch::equal(layer->buffers()[i], before[i])) << layer.name << i;
         };
-        expect_no_trace();  // as the very first batch
+        expect_no_trace();  // even as the first batch
         layer(x);
         EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 1);
         expect_no_trace();

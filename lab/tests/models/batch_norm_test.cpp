@@ -183,7 +183,7 @@ TEST(BatchNorm, ANetworkSharesAllOfItsNorms) {
     if (const auto* batch = module->as<BatchNormImpl>()) shared += batch->processes.size() == 2;
     if (const auto* layer = module->as<keel::nn::WhiteningImpl>())
       whitening += layer->options.process_group.size() == 2;
-    EXPECT_FALSE(module->as<torch::nn::BatchNorm2dImpl>());  // which could not be told
+    EXPECT_FALSE(module->as<torch::nn::BatchNorm2dImpl>());  // such a norm cannot share batches
   }
   EXPECT_EQ(shared, 8);
   EXPECT_EQ(whitening, 1);

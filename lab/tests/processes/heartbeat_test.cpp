@@ -174,7 +174,7 @@ TEST_F(HeartbeatTest, ALongWaitForThoseWhoLiveIsNoFault) {
   start_all([&](const std::string&) { ++ended; });
   const Heartbeat::Waiting waiting(*hearts_[0]);
   wait_until([&] { return board_->reads["beat/1"] >= 2; });  // a look at the others, and a second
-  std::this_thread::sleep_for(3 * hearts_[0]->beat());       // what came of it would be there now
+  std::this_thread::sleep_for(3 * hearts_[0]->beat());       // long enough for any effect to show
   EXPECT_EQ(ended, 0);
 }
 

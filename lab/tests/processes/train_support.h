@@ -43,7 +43,7 @@ inline const std::string kSmall =
 
 class TrainTest : public testing::Test {
  protected:
-  static constexpr const char* kSeconds = "6";  ///< --timeout, where one is to be met
+  static constexpr const char* kSeconds = "6";  ///< --timeout for tests that reach it
 
   using Running = std::unique_ptr<Program>;
 

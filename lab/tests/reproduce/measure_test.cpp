@@ -113,7 +113,7 @@ TEST(Measure, BoundsWhereTheyAreKnown) {
   const Json& textbook =
       row(rows, {{"spectrum", "one pair equal, to the last bit"}, {"rule", "analytic"}});
   EXPECT_EQ(textbook.at("vectors"), "inf");
-  for (const Json& one : rows) {  // and never above the paper's bound
+  for (const Json& one : rows) {  // never above the paper's bound
     if (one.at("bound").is_null()) continue;
     EXPECT_LE(one.at("vectors").get<double>(), one.at("bound").get<double>()) << one.dump();
   }

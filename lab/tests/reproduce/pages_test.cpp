@@ -98,7 +98,7 @@ TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
   const std::string markdown = page(costly, one).markdown;
   EXPECT_TRUE(has(markdown, "| failed at step | ms a step | GPU memory, MiB |")) << markdown;
   EXPECT_TRUE(has(markdown, "| 1 of 2 | 33 | 2.00 | 1234 |")) << markdown;
-  EXPECT_TRUE(has(markdown, "| 2 of 2 |  | 3.00 | 1234 |")) << markdown;  // of 4 and 2
+  EXPECT_TRUE(has(markdown, "| 2 of 2 |  | 3.00 | 1234 |")) << markdown;  // the mean of 4 and 2
   EXPECT_TRUE(has(markdown, "| not run |  |  |  |  |  |")) << markdown;
 }
 
@@ -113,7 +113,7 @@ TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   const std::string& svg = got.pictures.at("course.svg");
   EXPECT_TRUE(has(svg, ">Ours, d = 4<"));
   EXPECT_FALSE(has(svg, ">SVD, d = 4<"));  // its record holds no test errors
-  EXPECT_TRUE(has(svg, ">300<")) << svg;   // of the axis
+  EXPECT_TRUE(has(svg, ">300<")) << svg;   // an axis label
   EXPECT_EQ(page(recipe(), results()).pictures.count("course.svg"), 0u);
   trial.epochs =
       333;  // stopped by --max-steps: its last evaluation is not one of the evenly spaced

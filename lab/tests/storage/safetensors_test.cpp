@@ -88,7 +88,7 @@ TEST(SafeTensorsTest, NoDamageToTheHeaderGoesBeyondAnError) {
     for (const unsigned char flip : {0x01, 0x10, 0x80, 0xff}) {
       std::string damaged = whole;
       damaged[at] = char(damaged[at] ^ flip);
-      noticed += complaint(damaged) != "no keel::Error";  // what remains valid is another name
+      noticed += complaint(damaged) != "no keel::Error";  // the others only change a name
     }
   EXPECT_GT(noticed, 2 * length);
 }

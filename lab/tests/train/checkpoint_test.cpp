@@ -101,7 +101,7 @@ TEST(CheckpointTest, DamagedNewerOnesDoNotPushOutWhatIsWritten) {
   const test::Folder folder;
   for (const std::int64_t step : {50, 100}) save(folder.path, step, 2);
   change(folder.path / "step-00000100.safetensors", [](std::string& bytes) { bytes.clear(); });
-  for (const std::int64_t step : {60, 70}) {  // what a run does that has fallen back to step 50
+  for (const std::int64_t step : {60, 70}) {  // as a run does that has fallen back to step 50
     save(folder.path, step, 1);
     EXPECT_EQ(newest(folder.path).checkpoint->position.step, step);
   }

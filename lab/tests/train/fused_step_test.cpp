@@ -44,7 +44,7 @@ Tensor gradients_of(torch::Device device, bool channels_last, bool at_once) {
   }
   for (const Tensor& parameter : model->parameters())
     EXPECT_EQ(parameter.scalar_type(), torch::kFloat);
-  for (const auto& module : model->modules())  // as they were
+  for (const auto& module : model->modules())  // restored
     if (const auto* convolution = module->as<torch::nn::Conv2d>()) {
       EXPECT_EQ(convolution->weight.scalar_type(), torch::kFloat);
     }

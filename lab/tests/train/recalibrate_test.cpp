@@ -178,7 +178,7 @@ TEST(RecalibrateTest, SeedAndStepChooseTheImages) {
     EXPECT_TRUE(model->named_buffers()["bn1.running_mean"].equal(expected)) << step;
   }
   torch::manual_seed(9);
-  EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of these
+  EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of the process's numbers
 }
 
 TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
@@ -194,9 +194,9 @@ TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
   ResNet model = load_model(*newest_checkpoint(folder.path, {}));
   for (Tensor& buffer : model->buffers()) buffer.zero_();
   options.recalibrate = 6;
-  EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // by chance: 0.75
+  EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // chance is 0.75
   EXPECT_LT(evaluate_recalibrated(model, data.test, data, options, 36).error, 0.4);
-  EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // it keeps them
+  EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // the model keeps them
   DataSet few = test::small_data(8);
   EXPECT_EQ(test::error_of([&] { evaluate_recalibrated(model, few.test, few, options, 36); }),
             "keel::lab::recalibrate: expected at least a batch of 16 training images, got 8");

@@ -29,7 +29,7 @@ TEST(TrainerTest, LearnsAndTells) {
   EXPECT_EQ(result.status, "finished");
   EXPECT_EQ(result.steps, 36);
   EXPECT_EQ(result.epochs, 6);
-  EXPECT_LT(result.test_error, 0.4);  // by chance: 0.75
+  EXPECT_LT(result.test_error, 0.4);  // chance is 0.75
   EXPECT_LE(result.best_test_error, result.test_error);
   EXPECT_GT(result.images_per_second, 0);
   EXPECT_EQ(told.starts, 1);
@@ -77,7 +77,7 @@ TEST(TrainerTest, EvaluatesAsOftenAsAskedAndAtTheEnd) {
     EXPECT_TRUE(std::isnan(some.epochs[epoch].test_loss));
     EXPECT_EQ(some.epochs[epoch].train_loss, each.epochs[epoch].train_loss);
   }
-  EXPECT_EQ(sparing.test_error, result.test_error);  // an evaluation leaves training as it is
+  EXPECT_EQ(sparing.test_error, result.test_error);  // evaluation does not affect training
   EXPECT_EQ(sparing.best_test_error,
             std::min({each.epochs[0].test_error, each.epochs[2].test_error, result.test_error}));
 }
