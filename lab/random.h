@@ -1,12 +1,12 @@
 #pragma once
 
-// Random numbers that are the same on every platform and can be asked for in any order.
+// Random numbers that are the same on every platform and available in any order.
 
 #include <cstdint>
 
 namespace keel::lab {
 
-/// By which splitmix64 counts: 2^64 over the golden ratio.
+/// splitmix64's increment: 2^64 divided by the golden ratio.
 inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
 /// splitmix64's finaliser: a good hash of one number.
@@ -26,7 +26,7 @@ class Random {
   std::uint64_t bits() { return hashed(state_ += kGolden); }
   double uniform() { return double(bits() >> 11) * 0x1p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
-  /// About normal (the sum of four uniforms), with unit variance: cheap, for noise.
+  /// Approximately normal (a sum of four uniforms) with unit variance. Cheap, for noise.
   double noise() {
     const std::uint64_t b = bits();
     const std::uint64_t sum = (b & 0xffff) + (b >> 16 & 0xffff) + (b >> 32 & 0xffff) + (b >> 48);

@@ -7,8 +7,8 @@
 
 namespace keel::cli {
 
-/// The newest good checkpoint of a run folder, or the one named. Reports damaged ones on `line`. Throws keel::Error if
-/// there is none.
+/// The newest good checkpoint of a run folder, or the one named. Reports damaged ones on `line`. Throws keel::Error
+/// if there is no good one.
 lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLine& line);
 
 }  // namespace keel::cli

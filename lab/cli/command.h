@@ -18,7 +18,7 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-/// Returns call(), and turns its errors into UsageError.
+/// Calls `call` and converts its errors to UsageError.
 template <typename Call>
 auto of_the_command_line(const Call& call) {
   try {
@@ -35,7 +35,7 @@ struct Command {
   int (*run)(const std::vector<std::string>& arguments);
 };
 
-/// In the order of the help.
+/// In the order of the help text.
 const std::vector<Command>& commands();
 
 int train(const std::vector<std::string>& arguments);
@@ -50,7 +50,7 @@ int data(const std::vector<std::string>& arguments);
 /// The exit code and the message for an exception that a command threw.
 std::pair<int, std::string> explained(const std::exception& error);
 
-/// The message with the program's name in front, unless it starts with the library's name already.
+/// The message with the program's name in front, unless it already starts with the library's name.
 std::string spoken(const std::string& words);
 
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".

@@ -11,7 +11,7 @@ enum ExitCode : int {
   kDiverged = 4,    ///< training stopped at a non-finite loss or gradient
   kInterrupted =
       5,  ///< interrupted; continue training with --resume, a download with the same command
-  kProcesses = 6,  ///< another process of the run is missing, hangs or has other options
+  kProcesses = 6,  ///< another process of the run is missing, hangs or has different options
   kDownload = 7,   ///< the download failed; the same command continues it
 };
 

@@ -13,10 +13,10 @@ namespace keel::cli {
 /// The download options of `keel data`.
 void add_options(CLI::App& app, lab::GetOptions& get);
 
-/// Downloads the set into options.path, unless it is there, and makes it the source. Returns kDone or kInterrupted.
+/// Downloads the set into options.path unless it exists, and makes it the source. Returns kDone or kInterrupted.
 int get_data(lab::GetOptions get, lab::DataOptions& options, lab::report::StatusLine& line);
 
-/// A command line that trains on it.
+/// A command line that trains on this data.
 std::string train_command(const lab::DataOptions& options);
 
 }  // namespace keel::cli

@@ -55,7 +55,7 @@ std::string names_of(const Layers& layers) {
   return names;
 }
 
-/// The layer that was asked for, or the first one.
+/// The requested layer, or the first one.
 template <typename Layers>
 const auto& chosen(const Layers& layers, const std::string& name, const std::string& where) {
   for (const auto& layer : layers)
@@ -95,7 +95,7 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
                       of_group(options.group, groups), eps)};
 }
 
-/// The input of the norm of that name.
+/// The input of the norm with that name.
 Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& images) {
   struct Found {
     Tensor input;

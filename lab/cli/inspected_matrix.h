@@ -13,16 +13,16 @@ struct InspectedMatrixOptions {
   std::string layer;  ///< its name in the network; empty means the first one under test
   std::int64_t group = 0;
   std::optional<double> eps;   ///< empty means the layer's own, or 0 for .npy files
-  std::int64_t images = 1024;  ///< how many go through a checkpoint's network
+  std::int64_t images = 1024;  ///< images for a checkpoint's network
 };
 
 struct InspectedMatrix {
-  torch::Tensor matrix;  ///< (n, n) float64: what the layer would decompose
+  torch::Tensor matrix;  ///< (n, n) float64: the matrix that the layer decomposes
   std::string description;
 };
 
-/// From a .npy file, the spectrum.json of a run folder, or a checkpoint. For a checkpoint the covariance is computed from
-/// its own data, with the network in evaluation mode. A PCA layer standardises it first.
+/// Reads a .npy file, the spectrum.json of a run folder, or a checkpoint. For a checkpoint, computes the covariance
+/// from the checkpoint's own data set, with the network in evaluation mode. A PCA layer standardises it first.
 InspectedMatrix inspected_matrix(const std::filesystem::path& where,
                                  const InspectedMatrixOptions& options);
 

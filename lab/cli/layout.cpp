@@ -51,7 +51,7 @@ std::string Layout::make_option(const CLI::Option* option, bool is_positional) c
   const auto [type, valid] = words(option);
   std::string name = option->get_name(is_positional, true);
   for (auto at = name.find("{false}"); at != std::string::npos; at = name.find("{false}"))
-    name.erase(at, 7);  // the {false} that CLI11 adds to the --no- form of a flag
+    name.erase(at, 7);  // removes the {false} that CLI11 adds to a flag's --no- form
   for (auto at = name.find(','); at != std::string::npos; at = name.find(',', at + 1))
     name.insert(at + 1, " ");
   const bool flag = option->get_items_expected_max() == 0;

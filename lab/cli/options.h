@@ -10,8 +10,8 @@
 
 namespace keel::cli {
 
-/// Declares the fields of `options` on the app, with help, default and range from the lab's list: those named in `only`,
-/// or all but the run folder if it is empty. `options` must outlive the parse.
+/// Declares the fields of `options` named in `only` on the app, with help, default and range from the lab's list. If
+/// `only` is empty, declares all but the run folder. `options` must outlive the parse.
 void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {});
 
 /// Reads options that the command line did not give from a TOML file. Names have dashes or underscores. Throws UsageError
@@ -22,7 +22,7 @@ void read_config(const CLI::App& app, const std::filesystem::path& file,
 /// The names of the options that were given on the command line.
 nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& options);
 
-/// Checks that a number is in the range. The message says what was expected and what it got.
+/// Checks that a number is in the range. The message gives the expected range and the actual value.
 CLI::Validator within(const lab::Range& range);
 
 /// The options that only concern reading a data set.

@@ -1,5 +1,5 @@
-// Start-up code that must run before any library's initialisers, so main() would be too late. The loader calls it when
-// even the C library is not initialised: use only system calls, and do not allocate.
+// Start-up code that must run before any library's initialisers; main() would be too late. The loader calls it before
+// even the C library is initialised, so use only system calls and do not allocate.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,17 +16,17 @@ bool is_set(char** environment, const char* name) {
   return false;
 }
 
-/// Opens /dev/null for a closed standard stream. Otherwise the next opened file would get its number, and receive what is
-/// printed.
+/// Opens /dev/null for a closed standard stream. Otherwise the next opened file would get its number and receive what
+/// is printed.
 void open_standard_files() {
   for (int number = 0; number <= 2; ++number)
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);  // gets the lowest free number
 }
 
-/// By default OpenMP's threads spin for milliseconds while they wait, which takes cores from other runs on the machine.
-/// Without any spinning, the steps of a small network, whose parts take microseconds, wait for threads to wake up. So let
-/// them spin for about a tenth of a millisecond (in GCC's OpenMP; others then do not spin at all). OpenMP reads this
-/// setting when it is loaded, so the program restarts itself with it. A user's own setting is kept.
+/// By default OpenMP's threads spin for milliseconds while they wait, which takes cores from other runs on the
+/// machine. Without any spinning, the steps of a small network, whose parts take microseconds, wait for threads to
+/// wake up. So let them spin for about a tenth of a millisecond (in GCC's OpenMP; others then do not spin at all).
+/// OpenMP reads this setting when it is loaded, so the program restarts itself with it. A user's own setting is kept.
 void spin_shortly(char** argv, char** environment) {
   constexpr std::size_t kMost = 4096;
   static char passive[] = "OMP_WAIT_POLICY=passive", spins[] = "GOMP_SPINCOUNT=3000";
@@ -38,7 +38,7 @@ void spin_shortly(char** argv, char** environment) {
     if (count < kMost) more[count + 2] = environment[count];
   const ssize_t length = ::readlink("/proc/self/exe", program, sizeof program - 1);
   if (count > kMost || length <= 0) return;
-  ::execve(program, argv, more);  // if it fails, go on without the setting
+  ::execve(program, argv, more);  // if this fails, continue without the setting
 }
 
 void prepare(int, char** argv, char** environment) {

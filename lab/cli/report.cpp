@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 bool is_run(const fs::path& folder) { return fs::exists(folder / lab::run_files::kMetrics); }
 
-/// A run's folder, or the runs in a folder of runs, by name.
+/// The folder itself if it is a run, otherwise the runs in it, by name.
 std::vector<fs::path> run_folders(const fs::path& where) {
   if (is_run(where)) return {where};
   std::vector<fs::path> found;

@@ -121,12 +121,12 @@ void write_index(const fs::path& recipes) {
   lab::write_file_atomically(recipes / "README.md", index_page(all, results));
 }
 
-/// The recipe's page, those that draw its results, and the index.
+/// Writes the recipe's page, the pages that draw its results, and the index.
 void write_pages(const ReproduceCommand& command) {
   if (!command.out.empty())
     return write_page_of(recipe_named(command.recipes, command.name), command.out);
   const auto all = read_recipes(command.recipes);
-  std::string source;  // whose trials the experiment draws
+  std::string source;  // the experiment whose trials it draws
   for (const Recipe& recipe : all)
     if (recipe.name == command.name)
       source = recipe.results_of.empty() ? recipe.name : recipe.results_of;
@@ -171,7 +171,7 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
   return kDone;
 }
 
-/// Moves results of other data than this call's out of the way.
+/// Renames results of other data than this call's.
 void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& line) {
   if (!read_results(run.results).data) return;
   const Json common = common_options(recipe, run.schedule, run.given);

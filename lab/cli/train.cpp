@@ -31,7 +31,7 @@ struct TrainCommand {
   lab::TrainOptions options;
   std::string run, resume, config;
   bool overwrite = false;
-  std::int64_t workers = 0;  ///< 0 means this process, in the role that the environment gives it
+  std::int64_t workers = 0;  ///< 0: train in this process, with the rank that the environment gives
   bool distributed = false;
 };
 
@@ -53,8 +53,8 @@ std::string fresh_name(const lab::TrainOptions& options) {
                      options.model.where == "all" ? "-all" : "", options.seed);
 }
 
-/// Deletes the previous run in the folder, so that its files do not mix with the new run's. Only when the new run is about
-/// to take its first step: after data, options and network are known to be good.
+/// Deletes the previous run in the folder, so that its files do not mix with the new run's. Only when the new run is
+/// about to take its first step, after data, options and network are known to be good.
 class Replacing : public lab::Observer {
  public:
   explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}

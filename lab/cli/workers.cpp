@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 using lab::report::put;
 using std::chrono::milliseconds;
 
-// How long the others may continue after one worker failed, and how long they then have to end.
+// How long the others may continue after one worker has failed, and how long they then have to end.
 constexpr auto kMoment = milliseconds(8000), kLastMoment = milliseconds(5000);
 
 volatile std::sig_atomic_t stop_requested = 0;
@@ -84,7 +84,7 @@ struct Worker {
   std::string line;  ///< the incomplete last line from that pipe
   std::optional<int> status;
 
-  /// Exit codes that all workers reach together.
+  /// Whether it ended with an exit code that all workers reach together.
   bool ended_with_all() const {
     return status && (code() == kDone || code() == kDiverged || code() == kInterrupted);
   }

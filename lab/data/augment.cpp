@@ -10,16 +10,16 @@ using torch::Tensor;
 
 constexpr std::int64_t kLow32 = 0xffffffff;
 
-/// A hash of 32 bits in int64 tensors: unsigned types have no arithmetic there. The factor is under
-/// 2^31, so no product overflows.
+/// A 32-bit hash in int64 tensors, because unsigned types have no arithmetic there. The factor is below 2^31, so no
+/// product overflows.
 Tensor mixed(Tensor x) {
   for (int round = 0; round < 2; ++round)
     x = x.bitwise_xor(x.bitwise_right_shift(16)).mul_(0x45d9f3b).bitwise_and_(kLow32);
   return x.bitwise_xor(x.bitwise_right_shift(16));
 }
 
-/// Scalars go to kernels as arguments. A tensor of constants would be a copy from the host, which a
-/// CUDA graph cannot hold. One multiplication and one addition round alike on every device.
+/// Scalars are passed to kernels as arguments. A tensor of constants would be copied from the host, which a CUDA
+/// graph cannot capture. One multiplication and one addition round the same on every device.
 void normalise_in_place(Tensor& images, const AugmentOptions& options) {
   for (std::int64_t c = 0; c < 3; ++c) {
     const double deviation = options.deviation[std::size_t(c)];
@@ -64,7 +64,7 @@ Tensor augment(const Tensor& pixels, const Tensor& indices, const Tensor& epoch,
   const std::int64_t height = pixels.size(2), width = pixels.size(3), padding = options.padding;
   const std::int64_t places = 2 * padding + 1;
 
-  // Odd factors keep (epoch, index) apart; both have 31 bits, so that nothing overflows.
+  // Odd factors keep (epoch, index) distinct. Both have 31 bits, so nothing overflows.
   const std::int64_t key = std::int64_t(hashed(options.seed, 0) & 0x7fffffff);
   if (options.fused && epoch.device() == pixels.device() && fuses_augment(pixels, indices))
     return fused_augment(pixels, indices, epoch, key, options);
@@ -76,7 +76,7 @@ Tensor augment(const Tensor& pixels, const Tensor& indices, const Tensor& epoch,
                                .bitwise_and_(kLow32))
                          .view({-1, 1, 1, 1});
 
-  // 15 bits for each offset, the top one for the flip.
+  // 15 bits for each offset, the top bit for the flip.
   const auto offset = [&](std::int64_t shift) {
     return lot.bitwise_right_shift(shift)
         .bitwise_and_(0x7fff)

@@ -14,21 +14,20 @@ namespace keel::lab {
 struct AugmentOptions {
   std::uint64_t seed = 0;
   std::int64_t padding = 4;  ///< black pixels on each side before the random crop, >= 0
-  bool flip = true;          ///< mirror every other image, at random
+  bool flip = true;          ///< mirror half of the images, at random
   std::array<double, 3> mean{0, 0, 0}, deviation{1, 1, 1};  ///< per channel, in [0, 1]
   bool channels_last = false;                               ///< memory format of the result
-  bool fused = true;  ///< on a GPU in one launch, where the build has it; the same bits
+  bool fused = true;  ///< on a GPU use one launch if the build has it; the same bits
 };
 
-/// With the data set's mean and deviation.
+/// Options with the data set's mean and deviation.
 AugmentOptions augment_options(const DataSet& data, std::uint64_t seed);
 
-/// Random crop, flip and normalisation of the samples `indices` (B), int64, of `pixels`
-/// (N, 3, H, W), uint8: float32 (B, 3, H, W). `epoch` is an int64 scalar tensor.
+/// Random crop, flip and normalisation of the samples `indices` (B), int64, of `pixels` (N, 3, H, W), uint8. Returns
+/// float32 (B, 3, H, W). `epoch` is an int64 scalar tensor.
 ///
-/// Crop and flip depend on (seed, epoch, index of the sample) alone: not on the batch, its order or
-/// the device. Only tensor operations without host synchronisation, so a CUDA graph can hold it and
-/// advance `epoch`.
+/// Crop and flip depend only on (seed, epoch, index of the sample), not on the batch, its order or the device. Uses
+/// only tensor operations without host synchronisation, so it can be captured in a CUDA graph that advances `epoch`.
 torch::Tensor augment(const torch::Tensor& pixels, const torch::Tensor& indices,
                       const torch::Tensor& epoch, const AugmentOptions& options);
 

@@ -1,5 +1,4 @@
-// The binary files of CIFAR-10 and CIFAR-100: records of one or two label bytes and 3 x 32 x 32
-// pixel bytes.
+// Reads the binary files of CIFAR-10 and CIFAR-100: records of one or two label bytes and 3 x 32 x 32 pixel bytes.
 
 #include "lab/data/cifar.h"
 
@@ -19,11 +18,11 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kSide = 32, kPixels = 3 * kSide * kSide;
 
-/// Which of a record's label bytes is the class.
+/// The index of the class among a record's label bytes.
 std::size_t label_byte(const CifarFormat& format, const std::string& kind) {
   for (std::size_t k = 0; k < format.labels.size(); ++k)
     if (format.labels[k].kind == kind) return k;
-  return 0;  // there is one kind alone
+  return 0;  // the format has only one kind
 }
 
 Images parse_records(const std::string& bytes, const CifarFormat& format, std::size_t label_at,
@@ -67,7 +66,7 @@ Images read_images(const fs::path& folder, const std::vector<std::string>& files
   return {torch::cat(pixels), torch::cat(labels)};
 }
 
-/// The names' file goes with the data but nothing depends on it: without it classes have numbers.
+/// The file with names is optional. Without it, classes are named by number.
 std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
   std::vector<std::string> names;
   std::stringstream stream(fs::exists(file) ? content_of(file) : "");
@@ -131,7 +130,7 @@ DataSet load_cifar(const DataOptions& options, const Progress& progress) {
   data.train = read(format.train, options.train_limit);
   data.test = read(format.test, options.test_limit);
   measure(data);
-  if (options.source == "cifar10") {  // the constants everyone normalises CIFAR-10 by
+  if (options.source == "cifar10") {  // the usual constants for CIFAR-10
     data.mean = {0.4914, 0.4822, 0.4465};
     data.deviation = {0.2023, 0.1994, 0.2010};
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the binary sets of CIFAR-10 and CIFAR-100 are made of. No torch here.
+// The file formats of CIFAR-10 and CIFAR-100. Does not use torch.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,25 +12,25 @@ namespace keel::lab {
 struct CifarFormat {
   const char *name, *folder;
   std::vector<std::string> train, test;
-  /// A record has a byte for each kind of label, and the pixels.
+  /// A record has one byte for each kind of label, then the pixels.
   struct Labels {
-    const char* kind;   ///< of DataOptions::labels
-    const char* names;  ///< the file with the names of the classes
+    const char* kind;   ///< value of DataOptions::labels
+    const char* names;  ///< the file with the class names
     std::int64_t classes;
   };
   std::vector<Labels> labels;
-  /// As its makers publish it: https://www.cs.toronto.edu/~kriz/cifar.html.
+  /// The authors' archive: https://www.cs.toronto.edu/~kriz/cifar.html.
   struct Archive {
     const char *file, *url, *md5;
     std::int64_t size;
   } archive;
 
   std::int64_t record() const { return std::int64_t(labels.size()) + 3 * 32 * 32; }
-  /// All of them: images and names.
+  /// All files: images and names.
   std::vector<std::string> files() const;
 };
 
-/// `source`: cifar10 or cifar100.
+/// `source` is cifar10 or cifar100.
 CifarFormat cifar_format(const std::string& source);
 
 }  // namespace keel::lab

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where augment() takes a pixel from, for kernels that do all of it at once.
+// The source pixel of each pixel of augment()'s result, for fused kernels.
 
 #include <cstdint>
 
@@ -16,13 +16,13 @@ struct Crop {
   std::int64_t down, right;  ///< offsets, from -padding to padding
   bool flipped;
 
-  /// The source's column of a column of the result; outside of the image it is black.
+  /// The source column for a column of the result. It may be outside the image, where pixels are black.
   KEEL_LAB_BOTH std::int64_t column(std::int64_t x, std::int64_t width) const {
     return (flipped ? width - 1 - x : x) + right;
   }
 };
 
-/// The hash of augment(). `key` is that of the seed.
+/// The same hash as in augment(). `key` is the hashed seed.
 KEEL_LAB_BOTH inline Crop crop_of(std::int64_t key, std::int64_t epoch, std::int64_t index,
                                   std::int64_t padding, bool flip) {
   constexpr std::int64_t kLow31 = 0x7fffffff, kLow32 = 0xffffffff;

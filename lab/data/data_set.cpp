@@ -46,7 +46,7 @@ DataSet loaded(const DataOptions& options, const Progress& progress) {
   return load_cifar(options, progress);
 }
 
-/// Other data's classes are found by their names.
+/// Classes must have different names, because other data's classes are matched by name.
 void require_different(const DataOptions& options, const std::vector<std::string>& classes) {
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < classes.size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Labelled images in memory, and where they come from.
+// Labelled images in memory, and their sources.
 
 #include <torch/types.h>
 
@@ -28,31 +28,31 @@ struct DataSet {
   std::vector<std::string> classes;
   Images train, test;
   std::array<double, 3> mean{}, deviation{};  ///< of the training pixels, per channel, in [0, 1]
-  /// Decisions of the loader that a user should know, one sentence each.
+  /// Choices of the loader that a user should know about, one sentence each.
   std::vector<std::string> notes;
 };
 
 struct DataOptions {
-  /// synthetic: drawn at start-up. cifar10, cifar100: the binary files. folder: JPEG and PNG images
-  /// in a folder for each class. packed: what pack() wrote.
+  /// synthetic: drawn at start-up. cifar10, cifar100: the binary files. folder: JPEG and PNG images in one folder per
+  /// class. packed: a file written by pack().
   std::string source = "synthetic";
-  std::filesystem::path path = {};  ///< of all sources but synthetic
+  std::filesystem::path path = {};  ///< for all sources but synthetic
   std::string labels = "fine";      ///< cifar100: fine (100 classes) or coarse (20)
-  /// Height and width, 4 or more. Images of another size are scaled (and cropped about the centre
-  /// to a square before). 0 keeps their size, which must be the same for all.
+  /// Height and width, at least 4. Images of another size are cropped to a centred square and scaled. 0 keeps their
+  /// size, which must then be the same for all.
   std::int64_t size = 32;
   /// The largest number of images, spread evenly over the classes; 0 means all. For synthetic, the number to draw.
   std::int64_t train_limit = 0, test_limit = 0;
-  std::uint64_t seed = 0;  ///< of the images drawn, of splits and of limits
+  std::uint64_t seed = 0;  ///< for drawn images, splits and limits
 };
 
-/// The names DataOptions takes for `source`.
+/// The names that DataOptions accepts as `source`.
 const std::vector<std::string>& data_sources();
 
-/// And for `labels`.
+/// The names that it accepts as `labels`.
 const std::vector<std::string>& data_labels();
 
-/// Called on the thread that loads, now and then and once at the end.
+/// Called on the loading thread, from time to time and once at the end.
 using Progress =
     std::function<void(const std::string& what, std::int64_t done, std::int64_t total)>;
 
@@ -61,8 +61,8 @@ void validate(const DataOptions& options);
 /// Throws keel::Error that names the file and the place in it.
 DataSet load(const DataOptions& options, const Progress& progress = {});
 
-/// Writes the packed form: one file, laid out as safetensors, with a checksum. All or nothing: an
-/// interrupted write leaves the old file.
+/// Writes the packed form: one safetensors file with a checksum. Writes atomically: an interrupted write leaves the
+/// old file.
 void pack(const DataSet& data, const std::filesystem::path& file, const Progress& progress = {});
 
 }  // namespace keel::lab

@@ -21,7 +21,7 @@
 namespace keel::lab {
 namespace {
 
-constexpr int kMostAnswers = 20;  // that break off before the end
+constexpr int kMostAnswers = 20;  // incomplete answers before giving up
 constexpr long kOk = 200, kPart = 206, kNoSuchPart = 416;
 
 std::string lower(std::string text) {
@@ -34,7 +34,7 @@ bool has_scheme(const std::string& url, const char* scheme) {
   return lower(url).rfind(std::string(scheme) + "://", 0) == 0;
 }
 
-/// "bytes 100-199/200" or "bytes */200"; what is not a number is missing.
+/// "bytes 100-199/200" or "bytes */200". A part that is not a number is empty.
 struct ContentRange {
   std::optional<std::int64_t> begin, total;
 };
@@ -56,7 +56,7 @@ ContentRange parse_content_range(std::string_view text) {
   return range;
 }
 
-/// Servers on this machine are asked directly, whatever proxy the environment has for the rest.
+/// Hosts that are asked without a proxy: the environment's list, and this machine itself.
 std::string asked_directly() {
   const std::string own = "localhost,127.0.0.1,::1";
   const char* given = std::getenv("no_proxy");
@@ -65,7 +65,7 @@ std::string asked_directly() {
   return given == std::string("*") ? given : given + ("," + own);
 }
 
-/// The file under its temporary name.
+/// The partial file.
 class Part {
  public:
   explicit Part(const std::filesystem::path& file)
@@ -76,7 +76,7 @@ class Part {
     if (descriptor_ < 0 || ::fstat(descriptor_, &about) != 0) fail("cannot open ");
     size_ = about.st_size;
   }
-  /// An empty one is nothing to go on with.
+  /// Removes an empty file, which has nothing to continue.
   ~Part() {
     if (size_ == 0) ::unlink(file_.c_str());
     ::close(descriptor_);
@@ -112,7 +112,7 @@ class Part {
   std::int64_t size_ = 0;
 };
 
-/// The server's answers to one question, put into the part as they come.
+/// One request after another, with the answers appended to the partial file.
 class Transfer {
  public:
   Transfer(const std::string& url, const DownloadOptions& options, Part& part)
@@ -142,7 +142,8 @@ class Transfer {
 
   enum class End { kWhole, kBroken, kFailed, kStopped };
 
-  /// Asks for what is missing. kBroken: the connection ended early; kFailed: for good. Throws what met the disk.
+  /// Requests the missing bytes. kBroken: the connection ended early. kFailed: retrying is useless. Throws errors of
+  /// the disk.
   End ask() {
     begin_ = has_scheme(url_, "file") ? 0 : part_.size();
     if (begin_ == 0) part_.clear();
@@ -161,7 +162,7 @@ class Transfer {
 
   /// Why it was broken or failed.
   const std::string& why() const { return why_; }
-  /// Whether the last answer went on with what was there.
+  /// Whether the last answer continued the partial file.
   bool continued() const { return begin_ > 0; }
 
  private:
@@ -187,7 +188,7 @@ class Transfer {
     return status;
   }
 
-  /// By what the server says; 0: it does not.
+  /// The file size that the server reports; 0 if it does not.
   std::int64_t total() const {
     if (range_.total) return *range_.total;
     curl_off_t length = -1;
@@ -210,7 +211,7 @@ class Transfer {
   End broken(CURLcode code) {
     if (code == CURLE_HTTP_RETURNED_ERROR && status() == kNoSuchPart && begin_ > 0) {
       if (range_.total == begin_) return End::kWhole;
-      part_.clear();  // longer than the server's: of another version
+      part_.clear();  // longer than the server's file, so of another version
       return ask();
     }
     if (code == CURLE_HTTP_RETURNED_ERROR)
@@ -224,8 +225,8 @@ class Transfer {
     return End::kBroken;
   }
 
-  /// With the first bytes: whether they are of the file, and where they belong. Nothing of what is there is given up
-  /// for an error page.
+  /// Called with the first bytes of an answer. Checks that they belong to the file and where, before an error page
+  /// can replace what is already there.
   bool begin(std::string_view bytes) {
     begun_ = true;
     const bool part = status() == kPart;
@@ -233,7 +234,7 @@ class Transfer {
       why_ = "the server answers with another part than the one it was asked for";
       return false;
     }
-    if (!part && status() == kOk && begin_ > 0) begin_ = 0;  // it knows no ranges
+    if (!part && status() == kOk && begin_ > 0) begin_ = 0;  // the server does not support ranges
     const std::size_t seen = std::min(bytes.size(), options_.magic.size());
     if (begin_ == 0 && bytes.substr(0, seen) != options_.magic.substr(0, seen)) {
       const char* type = nullptr;
@@ -275,7 +276,7 @@ class Transfer {
   static std::size_t on_header(char* bytes, std::size_t, std::size_t count, void* transfer) {
     auto& self = *static_cast<Transfer*>(transfer);
     const std::string_view line(bytes, count), name = "content-range:";
-    if (line.substr(0, 5) == "HTTP/") self.range_ = {};  // of the answer before, a redirection
+    if (line.substr(0, 5) == "HTTP/") self.range_ = {};  // a redirection's headers came before
     if (lower(std::string(line.substr(0, name.size()))) == name)
       self.range_ = parse_content_range(line.substr(name.size()));
     return count;
@@ -299,7 +300,7 @@ class Transfer {
   Part& part_;
   const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl_;
   char words_[CURL_ERROR_SIZE] = {};
-  std::int64_t begin_ = 0;  ///< of the answer, in the file
+  std::int64_t begin_ = 0;  ///< position of the answer in the file
   bool begun_ = false, stopped_ = false;
   ContentRange range_;
   std::string why_;

@@ -1,4 +1,4 @@
-// A folder of classes: DIR/train/CLASS/* and DIR/test/CLASS/*, or DIR/CLASS/*, which is split here.
+// A folder of classes: DIR/train/CLASS/* and DIR/test/CLASS/*, or DIR/CLASS/*, which this file splits.
 
 #include <fmt/format.h>
 
@@ -44,13 +44,13 @@ bool named_as_image(const fs::path& file) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-/// Names of the folders in a folder, sorted: a class's number must not depend on the disk's order.
+/// The names of the subfolders, sorted, so that class numbers do not depend on the order on disk.
 std::vector<std::string> folders_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.is_directory() && !hidden(entry)) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  // Names are written to JSON, in checkpoints too, and must come back as they were.
+  // Names are written to JSON, for example in checkpoints, and must read back unchanged.
   for (const std::string& name : names)
     require_of(folder / name, is_utf8(name), "expected a name in UTF-8");
   return names;
@@ -86,7 +86,7 @@ Listing list_classes(const fs::path& folder, const std::vector<std::string>& cla
   return listing;
 }
 
-/// A tenth of each class for testing, by lot over the names: adding a file moves no other.
+/// A tenth of each class for testing, chosen by a hash of the file names. Adding a file moves at most one other.
 std::pair<Listing, Listing> split(const fs::path& folder, const std::vector<std::string>& classes,
                                   std::uint64_t seed, Skipped& skipped) {
   Listing train, test;
@@ -108,7 +108,7 @@ std::pair<Listing, Listing> split(const fs::path& folder, const std::vector<std:
   return {train, test};
 }
 
-/// The name of the folder beside `train` that holds the test images, or nothing.
+/// The name of the folder beside `train` with the test images, or an empty text.
 std::string test_folder(const std::vector<std::string>& names) {
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -121,7 +121,7 @@ std::string test_folder(const std::vector<std::string>& names) {
 
 using Sizes = std::set<std::pair<std::int64_t, std::int64_t>>;
 
-/// Decodes into one tensor. `sizes` gathers the sizes that came.
+/// Decodes all files into one tensor and collects the original sizes in `sizes`.
 Images decode_all(const std::string& what, const Listing& listing, std::int64_t size, Sizes& sizes,
                   const Progress& progress) {
   const std::int64_t count = std::int64_t(listing.files.size());

@@ -8,7 +8,7 @@ using Index = std::int64_t;
 
 constexpr int kThreads = 256;
 
-/// A thread for each pixel of the result.
+/// One thread per pixel of the result.
 __global__ void __launch_bounds__(kThreads) augment_kernel(Augmentation task) {
   const Index plane = task.height * task.width;
   const Index i = Index(blockIdx.x) * kThreads + threadIdx.x;

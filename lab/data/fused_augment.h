@@ -7,10 +7,10 @@
 
 namespace keel::lab {
 
-/// Whether fused_augment takes these: on a GPU, contiguous.
+/// Whether fused_augment supports these tensors: contiguous and on a GPU.
 bool fuses_augment(const torch::Tensor& pixels, const torch::Tensor& indices);
 
-/// What augment() returns, to the last bit. `key` is that of the seed; arguments have been checked.
+/// Returns bitwise the same as augment(). `key` is the hashed seed. The caller has checked the arguments.
 torch::Tensor fused_augment(const torch::Tensor& pixels, const torch::Tensor& indices,
                             const torch::Tensor& epoch, std::int64_t key,
                             const AugmentOptions& options);

@@ -23,14 +23,14 @@ constexpr std::int64_t kMost = std::int64_t{1} << 30;  // a set is 185 MB
 
 fs::path unfinished(const fs::path& path) { return path.string() + kUnfinished; }
 
-/// The first of the set's files that is not there; empty: all are.
+/// The first missing file of the set; empty if the set is complete.
 std::string missing_file(const fs::path& folder, const CifarFormat& format) {
   for (const std::string& name : format.files())
     if (!fs::is_regular_file(folder / name)) return name;
   return {};
 }
 
-/// Where the set is, if it is.
+/// The folder that has the complete set, if any.
 std::optional<fs::path> found(const GetOptions& options, const CifarFormat& format) {
   for (const fs::path& folder : {options.folder, options.folder / format.folder})
     if (missing_file(folder, format).empty()) return folder;
@@ -53,7 +53,7 @@ void require_libraries(const CifarFormat& format, const fs::path& folder) {
       missing, missing, packages, format.archive.url, folder.string()));
 }
 
-/// The whole archive, of the right checksum; empty: told to stop.
+/// The complete archive, with its checksum verified; empty if told to stop.
 std::string checked_archive(const GetOptions& options, const CifarFormat& format,
                             const fs::path& part) {
   const std::string url = options.url.empty() ? format.archive.url : options.url;
@@ -81,14 +81,14 @@ std::map<std::string, std::string> unpacked(const std::string& archive, const Ci
   try {
     return parse_tar_gz(archive, format.archive.file, {format.folder, format.files(), kMost});
   } catch (const Error&) {
-    fs::remove(part);  // there is nothing to go on with
+    fs::remove(part);  // retrying with these bytes is useless
     throw;
   }
 }
 
 void write_set(const std::map<std::string, std::string>& files, const fs::path& folder) {
   const fs::path young = unfinished(folder);
-  fs::remove_all(young);  // of a call that was killed
+  fs::remove_all(young);  // left by a call that was killed
   fs::create_directory(young);
   for (const auto& [name, bytes] : files) write_file_atomically(young / name, bytes);
   fs::rename(young, folder);
@@ -115,7 +115,7 @@ Got get_cifar(const GetOptions& options) {
     options.download.say(fmt::format("unpacking {}", format.archive.file));
     write_set(unpacked(archive, format, part), folder);
     fs::remove(part);
-  } catch (const std::system_error& error) {  // mostly a full disk
+  } catch (const std::system_error& error) {  // usually a full disk
     throw std::runtime_error(fmt::format(
         "{}. The downloaded part is kept, and the same command continues", error.what()));
   }

@@ -9,23 +9,24 @@ namespace keel::lab {
 
 struct GetOptions {
   std::string source;            ///< cifar10 or cifar100
-  std::filesystem::path folder;  ///< made where there is none
-  std::string url;               ///< of another server; empty: its makers'
-  std::string md5;               ///< of that server's archive, where it is packed in another way
+  std::filesystem::path folder;  ///< created if missing
+  std::string url;               ///< of a mirror; empty: the authors' server
+  std::string md5;               ///< of the mirror's archive, if packed differently
   DownloadOptions download;      ///< timeout, stop, progress, say
 };
 
 struct Got {
-  std::filesystem::path folder;  ///< that has the files
+  std::filesystem::path folder;  ///< contains the files
   enum { kNew, kThere, kStopped } how;
 };
 
-/// Downloads a set's archive, checks it and unpacks it into a subfolder of `folder`, completely or not at all. Until it is
-/// unpacked, the archive is FOLDER/NAME.tar.gz.unfinished, and the files are in a folder with that ending until all are
-/// written. No other existing file is touched.
+/// Downloads a set's archive, checks it and unpacks it into a subfolder of `folder`, completely or not at all. Until
+/// it is unpacked, the archive is FOLDER/NAME.tar.gz.unfinished, and the files are in a folder with that ending until
+/// all are written. No other existing file is touched.
 ///
-/// Throws DownloadError and std::system_error (the next call continues), keel::Error if the archive is not the set's or the
-/// folder has only a part of the set, and std::runtime_error that names a library missing from this build.
+/// Throws DownloadError, or std::runtime_error if writing fails (after both the next call continues), keel::Error if
+/// the archive is not the set's or the folder has only a part of the set, and std::runtime_error that names a library
+/// missing from this build.
 Got get_cifar(const GetOptions& options);
 
 }  // namespace keel::lab

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kLongestSide = 1 << 16, kMostPixels = 1 << 27, kLongestFile = 1 << 30;
 
-/// The share each old pixel from `first` on has in a new one.
+/// The weights of the old pixels, starting at `first`, in one new pixel.
 struct Taps {
   std::int64_t first;
   std::vector<float> weights;

@@ -1,6 +1,6 @@
 #pragma once
 
-// One image: decoded from a file, scaled, laid out as a network wants it.
+// One image: decoded from a file, scaled, and laid out for a network.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,23 +14,22 @@ struct Image {
   std::vector<std::uint8_t> pixels;  ///< (height, width, 3), red first
 };
 
-/// Decodes JPEG or PNG, detected from the bytes. Grey and CMYK become RGB, and transparency is blended with white. Damaged
-/// or truncated data is an error, which does not name the file.
+/// Decodes JPEG or PNG, detected from the bytes. Grey and CMYK become RGB, and transparency is blended with white.
+/// Throws for damaged or truncated data; the message does not name the file.
 Image decode(std::span<const std::uint8_t> bytes);
 Image decode_jpeg(std::span<const std::uint8_t> bytes);
 Image decode_png(std::span<const std::uint8_t> bytes);
 
-/// decode() of a file; errors name it.
+/// decode() of a file. Errors name the file.
 Image read_image(const std::filesystem::path& file);
 
 /// Throws if an image claims an implausible number of pixels, before memory is allocated for it.
 void require_sane_size(std::uint64_t height, std::uint64_t width);
 
-/// The largest square about the centre, scaled to size x size: bilinear, over all pixels that a new
-/// one covers.
+/// The largest centred square, scaled to size x size: bilinear, over all pixels that a new one covers.
 Image squared(const Image& image, std::int64_t size);
 
-/// To (3, height, width).
+/// Converts to (3, height, width).
 void write_planes(const Image& image, std::uint8_t* planes);
 Image read_planes(const std::uint8_t* planes, std::int64_t height, std::int64_t width);
 

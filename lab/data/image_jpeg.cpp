@@ -1,10 +1,10 @@
-// libjpeg reports by a function that must not return, and knows no exceptions: longjmp is its way out.
-// Between setjmp and longjmp nothing with a destructor is made.
+// libjpeg reports errors with a function that must not return, and it cannot pass exceptions, so this uses longjmp.
+// No object with a destructor may be created between setjmp and longjmp.
 
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
-// jpeglib.h needs the two above.
+// jpeglib.h needs the two headers above.
 #include <jerror.h>
 #include <jpeglib.h>
 
@@ -15,7 +15,7 @@ namespace keel::lab {
 namespace {
 
 struct Reporter {
-  jpeg_error_mgr base;  // first: libjpeg hands it back as a pointer to this
+  jpeg_error_mgr base;  // must be first: libjpeg passes a pointer to it, which is cast back
   std::jmp_buf back;
   char message[JMSG_LENGTH_MAX];
 };
@@ -26,14 +26,16 @@ struct Reporter {
   std::longjmp(reporter->back, 1);
 }
 
-/// libjpeg goes on after damage and fills in grey. Only stray bytes between segments do no harm.
+/// After damage libjpeg continues and fills in grey, so treat that as an error. Stray bytes between segments are
+/// harmless.
 void on_message(j_common_ptr decoder, int level) {
   if (level < 0 && decoder->err->msg_code != JWRN_EXTRANEOUS_DATA) give_up(decoder);
 }
 
-/// A few bytes can ask for one more pass over all pixels, and a file has room for many such requests.
+/// Limits the number of scans: a few bytes can request one more pass over all pixels, and a file can have many of
+/// them.
 void count_scans(j_common_ptr common) {
-  constexpr int kMostScans = 100;  // encoders make about ten
+  constexpr int kMostScans = 100;  // encoders write about ten
   auto* decoder = reinterpret_cast<j_decompress_ptr>(common);
   if (decoder->input_scan_number <= kMostScans) return;
   auto* reporter = reinterpret_cast<Reporter*>(decoder->err);
@@ -65,7 +67,7 @@ bool read_lines(jpeg_decompress_struct& decoder, Reporter& reporter, std::uint8_
   return true;
 }
 
-/// Adobe's programs store inks inverted, and say that they were at work.
+/// Adobe's programs store inverted inks, and mark such files.
 std::vector<std::uint8_t> from_inks(const std::vector<std::uint8_t>& cmyk, bool inverted) {
   std::vector<std::uint8_t> rgb(cmyk.size() / 4 * 3);
   for (std::size_t i = 0; i < cmyk.size() / 4; ++i) {

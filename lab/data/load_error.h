@@ -13,7 +13,7 @@ namespace keel::lab {
   throw Error("keel::lab::load: " + file.string() + ": " + what);
 }
 
-/// read_file(), with who asked in front of its errors.
+/// read_file(), with errors that name the caller.
 inline std::string content_of(const std::filesystem::path& file,
                               std::uintmax_t most = std::numeric_limits<std::uintmax_t>::max()) {
   try {

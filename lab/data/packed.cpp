@@ -1,5 +1,5 @@
-// The packed form is a safetensors file, so Python reads it as it is: the four tensors, and in its
-// metadata the format's name, the data set's name, classes and statistics (as JSON) and a checksum.
+// The packed form is a safetensors file, so Python can read it directly: four tensors, and in the metadata the
+// format's name, the data set's name, classes and statistics (as JSON) and a checksum.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,7 +30,7 @@ std::vector<std::pair<std::string, torch::Tensor*>> parts_of(DataSet& data) {
           {"test.labels", &data.test.labels}};
 }
 
-/// Over everything: the metadata's other fields and the tensors.
+/// Covers everything: the other fields of the metadata and the tensors.
 std::string checksum_of(const Metadata& metadata, DataSet& data) {
   std::string summary;
   for (const auto& [name, value] : metadata)

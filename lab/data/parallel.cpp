@@ -26,8 +26,7 @@ struct Work {
   std::int64_t first_failure = std::numeric_limits<std::int64_t>::max();
   std::exception_ptr error;
 
-  // Numbers are handed out in order and each one handed out is finished, so when one fails all lower
-  // ones are heard, too.
+  // Indices are handed out in order and each started one is finished. So when one fails, all lower ones have run too.
   void run() {
     while (!failed) {
       const std::int64_t i = next++;

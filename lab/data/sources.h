@@ -1,6 +1,6 @@
 #pragma once
 
-// The sources behind load(), one file each, and what they share.
+// The sources behind load(), one file each, and their common functions.
 
 #include "lab/data/data_set.h"
 
@@ -11,18 +11,18 @@ DataSet load_cifar(const DataOptions& options, const Progress& progress);
 DataSet load_folder(const DataOptions& options, const Progress& progress);
 DataSet load_packed(const DataOptions& options, const Progress& progress);
 
-/// One file's bytes, all of them checked; errors name `file`.
+/// Parses a packed file and checks all its bytes. Errors name `file`.
 DataSet parse_packed(const std::string& bytes, const std::filesystem::path& file);
 
-/// The samples that a limit keeps: chosen at random, evenly over the classes, in their old order. A limit of 0 keeps all.
+/// The samples that a limit keeps: chosen at random, evenly over the classes, in their original order. 0 keeps all.
 std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,
                                   std::uint64_t seed);
 Images limited(const Images& images, std::int64_t limit, std::uint64_t seed);
 
-/// Scaled to size x size; 0: as they are.
+/// Scales to size x size; 0 keeps the size.
 Images resized(const Images& images, std::int64_t size, const Progress& progress);
 
-/// Mean and deviation of the training pixels.
+/// Sets mean and deviation from the training pixels.
 void measure(DataSet& data);
 
 }  // namespace keel::lab

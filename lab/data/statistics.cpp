@@ -1,4 +1,4 @@
-// What all sources do to their images once they have them.
+// Common processing for images of all sources.
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::
   const auto lot = [&](std::int64_t i) { return hashed(seed, std::uint64_t(i)); };
   std::sort(chosen.begin(), chosen.end(),
             [&](std::int64_t a, std::int64_t b) { return lot(a) < lot(b); });
-  // Everyone's turn within its class; then first turns go before second ones.
+  // Rank each sample within its class, then take all first ones, all second ones, and so on.
   std::vector<std::int64_t> turns(labels.size());
   std::vector<std::int64_t> seen(std::size_t(1 + *std::max_element(labels.begin(), labels.end())));
   for (std::int64_t i : chosen) turns[std::size_t(i)] = seen[std::size_t(labels[std::size_t(i)])]++;
@@ -68,7 +68,7 @@ void measure(DataSet& data) {
     for (std::size_t v = 0; v < 256; ++v)
       spread += (double(v) - mean) * (double(v) - mean) * double(histogram[c][v]);
     data.mean[c] = mean / 255;
-    // A channel that never changes is divided by one grey level instead of nothing.
+    // A constant channel is divided by one grey level instead of zero.
     data.deviation[c] = std::max(std::sqrt(spread / total), 1.0) / 255;
   }
 }

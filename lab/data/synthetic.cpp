@@ -1,5 +1,5 @@
-// Ten shapes under what makes small photographs hard: place, size, turn, stretch, colour, contrast,
-// texture, clutter, something in front, noise. An image depends on the seed and its number alone.
+// Ten shapes with what makes small photographs hard: position, size, rotation, stretch, colour, contrast, texture,
+// clutter, occlusion, noise. An image depends only on the seed and its index.
 
 #include <algorithm>
 #include <cmath>
@@ -30,14 +30,14 @@ Colour blend(const Colour& from, const Colour& to, double share) {
   return result;
 }
 
-/// A dark ground and a lighter ink: which of the two is the figure must not be a riddle at this size.
+/// A dark background and a lighter figure colour, so that it is clear which is which at this size.
 std::pair<Colour, Colour> contrasting(Random& random, double contrast) {
   const Colour ground = blend({{0, 0, 0}}, random_colour(random), 0.6);
   const Colour light = blend({{1, 1, 1}}, random_colour(random), 0.6);
   return {ground, blend(ground, light, contrast)};
 }
 
-/// A slow wave over the image, another for each channel.
+/// A slow wave over the image, with a different height for each channel.
 struct Wave {
   double x, y, phase, height[3];
 
@@ -47,7 +47,7 @@ struct Wave {
   }
 };
 
-/// A shape put somewhere in the unit square, so much of it showing.
+/// A shape placed in the unit square, with an opacity.
 struct Figure {
   int shape;
   double x, y, radius, cosine, sine, stretch, opacity;

@@ -18,7 +18,7 @@ struct Settings : torch::CustomClassHolder {
   Settings(ProcessGroup group, double e) : processes(std::move(group)), eps(e) {}
 };
 
-/// Reshaped to (1, C, 1, 1, ...), to broadcast with activations.
+/// Reshapes to (1, C, 1, 1, ...), to broadcast with activations.
 Tensor per_channel(const Tensor& values, const Tensor& activations) {
   std::vector<std::int64_t> shape(std::size_t(activations.dim()), 1);
   shape[1] = -1;
@@ -29,10 +29,10 @@ torch::Dtype statistics_type(const Tensor& input) {
   return input.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
 }
 
-/// Mean and variance (population) of all processes' samples, and their number, in float64.
+/// Mean and population variance of all processes' samples, and their number, in float64.
 std::tuple<Tensor, Tensor, Tensor> global_statistics(const Tensor& input,
                                                      const ProcessGroup& processes) {
-  // LibTorch's CPU kernel takes no half types.
+  // LibTorch's CPU kernel does not support half types.
   const Tensor x = input.is_cpu() ? input.to(statistics_type(input)) : input;
   const auto [own_mean, own_variance] =
       at::batch_norm_update_stats(x, /*running_mean=*/{}, /*running_var=*/{}, /*momentum=*/0);
@@ -56,7 +56,7 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
     const auto [mean, variance, count] = global_statistics(input, processes);
     const auto type = statistics_type(input);
     const Tensor m = mean.to(type), v = variance.to(type);
-    // With the statistics known, normalising is what evaluation does.
+    // Once the statistics are known, normalising is the same as in evaluation.
     const Tensor output = std::get<0>(
         at::native_batch_norm(input, weight, bias, m, v, /*training=*/false, /*momentum=*/0, eps));
     context->mark_non_differentiable({mean, variance, count});
@@ -76,8 +76,8 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
     // Other processes wait for this one's part, even if its own loss does not depend on the output.
     const Tensor given = gradients[0].defined() ? gradients[0] : torch::zeros_like(input);
     const torch::NoGradGuard no_grad;
-    // dL_dinput as if the statistics were constants, and this process's sums of dL_dy xhat and dL_dy.
-    // CUDA's kernel asks for the saved pair too.
+    // dL_dinput as if the statistics were constants, and this process's sums of dL_dy xhat and dL_dy. CUDA's kernel
+    // also needs the saved mean and inverse deviation.
     const Tensor inverse = (variance.to(torch::kDouble) + settings.eps).rsqrt();
     const auto [direct, dL_dweight, dL_dbias] = at::native_batch_norm_backward(
         given.contiguous(input.suggest_memory_format()), input, weight, mean, variance, mean,
@@ -87,7 +87,7 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
     const std::int64_t channels = mean.size(0);
     const Tensor shift = sums.narrow(0, 0, channels) / count,
                  tilt = sums.narrow(0, channels, channels) / count;
-    // dL_dinput = direct - weight / deviation (shift + xhat tilt): a line in the input, per channel.
+    // dL_dinput = direct - weight / deviation (shift + xhat tilt): affine in the input, per channel.
     const Tensor scale = weight.to(torch::kDouble) * inverse;
     const Tensor slope = -scale * inverse * tilt;
     const Tensor offset = -scale * shift - slope * mean.to(torch::kDouble);
@@ -124,7 +124,7 @@ Tensor BatchNormImpl::forward(const Tensor& input) {
                                at::globalContext().userEnabledCuDNN());
     };
     if (momentum || !is_training()) return norm(running_mean, running_var, momentum.value_or(0));
-    // Only the device knows the weight of a plain average. torch would synchronise here.
+    // Only the device knows the weight of a plain average. torch's version would synchronise here.
     if (input.is_cpu())
       return norm(running_mean, running_var, 1 / num_batches_tracked.item<double>());
     const Tensor mean = torch::zeros_like(running_mean), variance = torch::zeros_like(running_var);

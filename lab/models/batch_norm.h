@@ -9,9 +9,10 @@
 
 namespace keel::lab {
 
-/// torch's BatchNorm2d for a batch that may be spread over several processes. Mean and variance are then those of the whole
-/// batch, and running statistics are bitwise the same in each process. With one process, and in evaluation, it is bitwise
-/// BatchNorm2d. (It does not derive from BatchNorm2dImpl, because LibTorch does not export all that this would need.)
+/// torch's BatchNorm2d for a batch that may be spread over several processes. Mean and variance are then those of the
+/// whole batch, and all processes have bitwise the same running statistics. With one process, and in evaluation, it
+/// is bitwise BatchNorm2d. (It does not derive from BatchNorm2dImpl, because LibTorch does not export everything this
+/// would need.)
 class BatchNormImpl : public torch::nn::Module {
  public:
   explicit BatchNormImpl(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);
@@ -24,11 +25,11 @@ class BatchNormImpl : public torch::nn::Module {
   const double eps;
   torch::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
   keel::nn::ProcessGroup processes;
-  bool fused = false;      ///< use fused_norm.h on a GPU, where it applies
+  bool fused = false;      ///< use fused_norm.h on a GPU if it supports the call
   torch::Tensor barriers;  ///< grid barriers of the fused kernels
 
  private:
-  /// Updates the running statistics with a batch's. Never synchronises.
+  /// Updates the running statistics with those of a batch. Never synchronises.
   void track(const torch::Tensor& mean, const torch::Tensor& variance);
 };
 TORCH_MODULE(BatchNorm);

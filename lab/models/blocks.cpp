@@ -10,7 +10,7 @@ namespace {
 using torch::Tensor;
 using torch::nn::Conv2d;
 
-/// Folds BatchNorm in evaluation into the convolution before it.
+/// Folds an evaluation-mode BatchNorm into the convolution before it.
 Conv2d folded(const Conv2d& before, const BatchNormImpl& norm) {
   const torch::NoGradGuard no_grad;
   const auto scale = norm.weight * (norm.running_var + norm.eps).rsqrt();
@@ -23,7 +23,7 @@ Conv2d folded(const Conv2d& before, const BatchNormImpl& norm) {
   return after;
 }
 
-/// The same numbers with a gradient of their own.
+/// The same values as a separate autograd tensor, which gets its own gradient.
 Tensor own(const Tensor& tensor) { return tensor.view_as(tensor); }
 
 }  // namespace
@@ -57,8 +57,8 @@ Normed::Normed(torch::nn::Module& owner, const std::string& prefix, const std::s
   norm_ = owner.register_module(norm, plan.make(norm_name_, shape.outputs));
 }
 
-/// A strided 1x1 convolution reads only every stride-th pixel. On the CPU these are extracted first, because oneDNN 2.6
-/// writes past its buffer with AVX2, channels_last order and a channel count that is not a multiple of 8.
+/// A strided 1x1 convolution reads only every stride-th pixel. On the CPU these are extracted first, because oneDNN
+/// 2.6 writes past its buffer with AVX2, channels_last order and a channel count that is not a multiple of 8.
 Tensor Normed::convolved(const Tensor& input) const {
   using torch::indexing::None, torch::indexing::Slice;
   torch::nn::Conv2dImpl& layer = *convolution_.ptr();

@@ -19,20 +19,20 @@
 
 namespace keel::lab {
 
-/// kernel x kernel, padded to keep the size at stride 1, kaiming_normal by fan_out.
+/// kernel x kernel, padded to keep the size at stride 1, initialised with kaiming_normal (fan_out).
 torch::nn::Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
                               std::int64_t stride, bool bias = false);
 
-/// Called for each layer in the order of computation, with its name in the network, its input and its output. The input
-/// tensor is used only by this layer, so its gradient is this layer's alone. It is undefined where branches meet
+/// Called for each layer in the order of computation, with its name in the network, its input and its output. Only
+/// this layer uses the input tensor, so its gradient is this layer's alone. It is undefined where branches meet
 /// (layer1.0).
 using Watch = std::function<void(const std::string& layer, const torch::Tensor& input,
                                  const torch::Tensor& output)>;
 
-/// Which layer each norm of a network is: the one under test, or BatchNorm.
+/// Chooses the layer for each norm of a network: the one under test, or BatchNorm.
 struct NormPlan {
   NormOptions tested;
-  std::set<std::string> names;  ///< of those under test: bn1, layer1.0.bn2, ...
+  std::set<std::string> names;  ///< of the norms under test: bn1, layer1.0.bn2, ...
 
   bool tests(const std::string& name) const { return names.count(name) > 0; }
   bool folds(const std::string& name) const { return tests(name) && tested.kind == "folded"; }
@@ -45,20 +45,20 @@ class Normed {
   struct Shape {
     std::int64_t inputs, outputs, kernel, stride;
   };
-  /// `prefix`: the owner's name in the network, with a dot. The owner outlives it.
+  /// `prefix` is the owner's name in the network, with a dot. The owner must outlive this object.
   Normed(torch::nn::Module& owner, const std::string& prefix, const std::string& convolution,
          const std::string& norm, const Shape& shape, const NormPlan& plan);
 
   /// norm(convolution(input)).
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch) const;
-  /// max(0, norm(convolution(input)) + residual). Without `watch` it is one call of norm_relu, which may be fused.
+  /// max(0, norm(convolution(input)) + residual). Without `watch` it is one call to norm_relu, which may be fused.
   Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch) const;
 
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 
-  /// Folds the norm in evaluation into the convolution, which gets a bias, and removes the norm.
+  /// Folds the evaluation-mode norm into the convolution, which gets a bias, and removes the norm.
   void fold();
 
  private:
@@ -71,8 +71,8 @@ class Normed {
   std::shared_ptr<torch::nn::Module> norm_;
 };
 
-/// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 to kExpansion times the width; the first 3x3 takes the
-/// stride. Where the shape changes, the shortcut is a 1x1 convolution with a norm.
+/// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 with kExpansion times the width. The first 3x3 has
+/// the stride. If the shape changes, the shortcut is a 1x1 convolution with a norm.
 class BlockImpl : public torch::nn::Module {
  public:
   static constexpr std::int64_t kExpansion = 4;
@@ -82,14 +82,14 @@ class BlockImpl : public torch::nn::Module {
 
     std::int64_t outputs() const { return bottleneck ? kExpansion * width : width; }
     bool has_shortcut() const { return stride != 1 || inputs != outputs(); }
-    /// Of its convolutions but the shortcut's, each followed by a norm.
+    /// The shapes of its convolutions, without the shortcut's. A norm follows each.
     std::vector<Normed::Shape> chain() const;
   };
 
-  /// `name`: in the network.
+  /// `name` is the block's name in the network.
   BlockImpl(const std::string& name, const Shape& shape, const NormPlan& plan);
   Forked forward(const Forked& input, const Watch* watch = nullptr);
-  /// In the order of the data; the shortcut's last.
+  /// In the order of the data, the shortcut last.
   std::vector<Normed*> normed();
 
  private:

@@ -1,5 +1,6 @@
-// One launch a direction. Each block sums its part of the activations and keeps it in shared memory, meets the other blocks
-// of its channels, adds up the sums of all of them, and maps what it kept. What does not fit is read again.
+// One launch for each of forward and backward. Each block sums its part of the activations and keeps the part in
+// shared memory, waits for the other blocks of its channels, adds up the sums of all of them, and computes its
+// outputs from the kept values. Values that do not fit are read again.
 
 #include <cstdlib>
 #include <initializer_list>
@@ -18,14 +19,14 @@ __device__ Number not_below_zero(Number x) {
   return x < Number(0) ? Number(0) : x;
 }
 
-/// Of numbers a channel.
+/// Loads one number per channel.
 template <int V>
 __device__ void load_channels(const float* from, float (&to)[V]) {
 #pragma unroll
   for (int i = 0; i < V; ++i) to[i] = from[i];
 }
 
-/// What makes an output of an input.
+/// The map from input to output, per channel.
 template <int V>
 struct Line {
   float mean[V], scale[V], bias[V];
@@ -34,14 +35,15 @@ struct Line {
     load_channels(scales, scale);
     load_channels(biases, bias);
   }
-  /// Not scale x + offset: where all values are the same this is the bias to the last bit.
+  /// Not scale x + offset: if all values of a channel are the same, this returns the bias exactly.
   __device__ float operator()(float x, int i) const {
     return __fmaf_rn(__fsub_rn(x, mean[i]), scale[i], bias[i]);
   }
 };
 
-/// Mean of a part and squares about it, for all adders of a channel. Each warp sums about its own first row: a
-/// difference of squares then loses no more digits than the rows of a warp explain, however far the mean is from zero.
+/// Mean of a part and sum of squares about it. All adders of a channel get them. Each warp sums relative to its own
+/// first row. So cancellation loses only as many digits as the rows of a warp differ, however far the mean is from
+/// zero.
 template <typename T, int V, typename Keep>
 __device__ float2 moments_of(const Part& part, const Place<V>& at, const T* input, Index channels,
                              const Keep& keep) {
@@ -50,7 +52,7 @@ __device__ float2 moments_of(const Part& part, const Place<V>& at, const T* inpu
   const bool mine = at.channel < channels;
   float shift[V] = {}, sum[V] = {}, square[V] = {};
   int slot = 0;
-  // A whole warp goes round as often as its first row does.
+  // All lanes of a warp loop as often as the lane with its first row, since they shuffle.
   for (Index row = part.first + at.row, rows_begin = row - at.lane / kPacks; rows_begin < part.last;
        row += kAhead * kRows, rows_begin += kAhead * kRows) {
     Pack<T, V> values[kAhead];
@@ -79,7 +81,7 @@ __device__ float2 moments_of(const Part& part, const Place<V>& at, const T* inpu
   }
   add_rows(sum);
   add_rows(square);
-  __syncthreads();  // the part before this one has been read
+  __syncthreads();  // the previous part has been read
   if (at.lane < kPacks) {
     const float rows = part.rows_of_warp(at.warp), share = rows > 0 ? 1 / rows : 0;
 #pragma unroll
@@ -106,25 +108,25 @@ __device__ float2 moments_of(const Part& part, const Place<V>& at, const T* inpu
   return {origin + mean, not_below_zero(q - s * mean)};
 }
 
-/// What a channel's adders know of it before the sums are there.
+/// The channel of a group of adders.
 struct Channel {
   Index index;
-  bool mine;  ///< of these threads, and there
+  bool mine;  ///< whether these threads have a channel, and it exists
   __device__ Channel(Index tile, int width, Index channels)
       : index(tile * width + threadIdx.x / kAdders),
         mine(int(threadIdx.x) < width * kAdders && index < channels) {}
-  /// One thread of one block writes what is of the channel alone.
+  /// Whether this thread writes the channel's results: one thread of one block does.
   __device__ bool written_here() const {
     return mine && blockIdx.x == 0 && threadIdx.x % kAdders == 0;
   }
 };
 
-/// A channel's moments; what backward and evaluation ask for is written after the outputs.
+/// A channel's moments over all parts.
 struct Moments {
   double mean = 0, deviations = 0, inverse = 0;
 };
 
-/// Joins the parts' means and squares in float64.
+/// Combines the parts' means and squares in float64.
 template <int kWidth>
 __device__ Moments join_moments(const NormForward& task, const Cut& cut, const float2* pairs) {
   const int channel = min(int(threadIdx.x) / kAdders, kWidth - 1);
@@ -151,7 +153,7 @@ __device__ void write_statistics(const NormForward& task, Index c, const Moments
   if (c == 0) *task.batches += 1;
 }
 
-/// `kept`: packs that a thread's share of shared memory holds.
+/// `kept` is the number of packs per thread that fit into shared memory.
 template <typename T, int V, bool kRelu, bool kResidual>
 __global__ void __launch_bounds__(kThreads, 1)
     norm_forward_kernel(NormForward task, Cut cut, int kept) {
@@ -168,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const float weight = own.mine ? task.weight[own.index] : 0;
     const T* const input = static_cast<const T*>(task.input) + at.channel;
     float2* const pairs = reinterpret_cast<float2*>(task.scratch) + tile * cut.parts * kWidth;
-    int before = 0;  // packs of the parts before
+    int before = 0;  // packs of the previous parts
     for (Index p = blockIdx.x; p < cut.parts; p += gridDim.x, before += slots) {
       const float2 pair = moments_of<T>(Part(cut, p, task.rows), at, input, channels,
                                         [&](int slot, const Pack<T, V>& pack) {
@@ -224,11 +226,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-/// How backward knows where ReLU passes a gradient. Without a residual the output is made again from the input, to the
-/// same bits: that saves reading it.
+/// How backward finds where ReLU passes a gradient. Without a residual it recomputes the output from the input, bit
+/// for bit, which saves reading the output.
 enum class Mask { none, input, output };
 
-/// The gradient that torch's ReLU passes: where the output is NaN as well.
+/// The gradient that ReLU passes. Like torch's, it also passes where the output is NaN.
 template <typename T, int V>
 __device__ void pass(const Pack<T, V>& output, float (&gradient)[V]) {
   float y[V];
@@ -241,10 +243,10 @@ __device__ void pass(const Line<V>& line, const float (&x)[V], float (&gradient)
   float y[V];
 #pragma unroll
   for (int i = 0; i < V; ++i) y[i] = line(x[i], i);
-  pass(Pack<T, V>::of(y), gradient);  // as rounded in forward
+  pass(Pack<T, V>::of(y), gradient);  // rounded as in forward
 }
 
-/// Gradient and input of some rows that a thread takes at once.
+/// Gradient and input of the rows that a thread processes at once.
 template <typename T, int V, Mask kMask, int kAhead>
 struct GradientRows {
   Pack<T, V> g[kAhead], more[kAhead], x[kAhead], y[kAhead];
@@ -254,7 +256,7 @@ struct GradientRows {
     x[k] = load<T, V>(static_cast<const T*>(task.input) + at);
     if constexpr (kMask == Mask::output) y[k] = load<T, V>(static_cast<const T*>(task.output) + at);
   }
-  /// What ReLU passes, and the input.
+  /// The gradient that ReLU passes, and the input.
   __device__ void take(const NormBackward& task, const Line<V>& line, int k, float (&passed)[V],
                        float (&values)[V]) const {
     g[k].unpack(passed);
@@ -264,21 +266,21 @@ struct GradientRows {
       more[k].unpack(added);
 #pragma unroll
       for (int i = 0; i < V; ++i) passed[i] += added[i];
-      Pack<T, V>::of(passed).unpack(passed);  // as torch adds them
+      Pack<T, V>::of(passed).unpack(passed);  // rounded as torch rounds the sum
     }
     if constexpr (kMask == Mask::output) pass(y[k], passed);
     if constexpr (kMask == Mask::input) pass<T>(line, values, passed);
   }
 };
 
-/// Adds up a part's sums over its warps, for all adders of a channel.
+/// Adds up a part's sums over its warps. All adders of a channel get the result.
 template <int V>
 __device__ float2 add_warps(const Place<V>& at, float (&sum)[V], float (&tilt)[V]) {
   constexpr int kWidth = Place<V>::kWidth;
   __shared__ OfWarps<kWidth> sums, tilts;
   add_rows(sum);
   add_rows(tilt);
-  __syncthreads();  // the part before this one has been read
+  __syncthreads();  // the previous part has been read
   if (at.lane < kPacks) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -298,8 +300,8 @@ __device__ float2 add_warps(const Place<V>& at, float (&sum)[V], float (&tilt)[V
   return {sum_of_adders(own.x), sum_of_adders(own.y)};
 }
 
-/// Sums of g and of g (x - mean), with g = dL_doutput (and `more`) where ReLU passes it; g itself is dL_dresidual. A thread keeps pairs of
-/// packs, g and x.
+/// Sums of g and of g (x - mean). g is dL_doutput (plus `more`) where ReLU passes it, otherwise 0; it is also
+/// dL_dresidual. A thread keeps pairs of packs, g and x.
 template <typename T, int V, Mask kMask, bool kResidual>
 __global__ void __launch_bounds__(kThreads, 1)
     norm_backward_kernel(NormBackward task, Cut cut, int kept) {
@@ -322,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const double mean = task.statistics[c], inverse = task.statistics[channels + c],
                  scale = task.statistics[2 * channels + c];
     const Line<V> line(task.statistics + channel, task.statistics + 2 * channels + channel,
-                       task.bias + channel);  // what is not used is not read
+                       task.bias + channel);  // the compiler drops loads that are not used
     int before = 0;
     for (Index p = blockIdx.x; p < cut.parts; p += gridDim.x, before += slots) {
       const Part part(cut, p, task.rows);
@@ -340,7 +342,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           if (row + k * kRows >= part.last) continue;
           float passed[V], values[V];
           rows.take(task, line, k, passed, values);
-          const Pack<T, V> g = Pack<T, V>::of(passed);  // as it came, or zero
+          const Pack<T, V> g = Pack<T, V>::of(passed);  // unchanged, or zero
           if constexpr (kResidual)
             store(g, static_cast<T*>(task.dL_dresidual) + (row + k * kRows) * channels + channel);
           if (slot + k < kept) {
@@ -400,15 +402,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-/// What the card has, or less where the environment says so: then a large card does what a small one would.
+/// What the GPU has, or less if the environment sets a limit, so that a large GPU can behave like a small one.
 int limited(int has, const char* name, int unit) {
   const char* const text = std::getenv(name);
   const int allowed = text ? std::atoi(text) : 0;
   return allowed > 0 ? std::min(has, allowed * unit) : has;
 }
 
-/// All blocks run at the same time, one on each multiprocessor, since they wait for each other. `packs`: how many of
-/// `bytes` a thread would keep for each of its rows.
+/// The blocks wait for each other, so all must run at the same time, one on each multiprocessor. A thread keeps
+/// `packs` packs of `bytes` bytes for each of its rows, if they fit.
 template <typename Task>
 cudaError_t launch(void (*kernel)(Task, Cut, int), const Task& task, const Cut& cut, int packs,
                    int bytes, cudaStream_t stream) {
@@ -457,7 +459,7 @@ cudaError_t backward(const NormBackward& task, cudaStream_t stream) {
   return launch(kernel, task, cut_of<V>(task), 2, sizeof(Pack<T, V>), stream);
 }
 
-/// Whether 16 bytes at a time can be read everywhere.
+/// Whether all activations can be read 16 bytes at a time.
 template <typename T>
 bool packs(Index channels, std::initializer_list<const void*> activations) {
   bool aligned = channels % Index(16 / sizeof(T)) == 0;
@@ -483,13 +485,13 @@ cudaError_t backward_of(const NormBackward& task, cudaStream_t stream) {
 }  // namespace
 
 std::size_t norm_scratch(std::int64_t channels) {
-  // A pair for each channel of each part, at most.
+  // At most one pair for each channel of each part.
   const std::int64_t widest = kPacks * kMostPack;
   return std::size_t(2 * std::max(kParts * widest, channels + widest));
 }
 
 std::size_t norm_barriers(std::int64_t channels) {
-  return std::size_t(parts_of(channels, kPacks));  // the narrowest tiles are of single numbers
+  return std::size_t(parts_of(channels, kPacks));  // the narrowest tiles have packs of one number
 }
 
 cudaError_t norm_forward(const NormForward& task, cudaStream_t stream) {

@@ -10,16 +10,18 @@
 
 namespace keel::lab {
 
-/// Whether fused_norm supports this call: `norm.fused`, in training with a momentum, activations on a GPU in channels_last
-/// order and of float32, bfloat16 or float16, and statistics of this process alone. The residual may be undefined.
+/// Whether fused_norm supports this call: `norm.fused`, training with a momentum, activations on a GPU in
+/// channels_last order and of type float32, bfloat16 or float16, and statistics of this process alone. The residual
+/// may be undefined.
 bool fuses(const BatchNormImpl& norm, const torch::Tensor& input, const torch::Tensor& residual);
 
-/// norm(input) + residual, and max(0, that) with `relu`. Moves the running statistics as BatchNorm does.
+/// norm(input) + residual, or with `relu` max(0, norm(input) + residual). Updates the running statistics as BatchNorm
+/// does.
 ///
-/// Let u = 2^-24, deviation = sqrt(variance + eps) and k = sqrt(1 + (mean / deviation)^2) of a channel, and w the rows
-/// (N H W) that one warp adds up, at most 32 + rows / 4096. Then the mean is off by at most 4 u (w + k) deviations and the
-/// variance by a factor of 1 +- 32 u (w + k), usually by much less; the output is off by what that makes of it and by half
-/// a unit in its last place.
+/// Let u = 2^-24, deviation = sqrt(variance + eps) and k = sqrt(1 + (mean / deviation)^2) of a channel, and w the
+/// rows (N H W) that one warp adds up, at most 32 + rows / 4096. Then the mean is off by at most 4 u (w + k)
+/// deviations and the variance by a factor of 1 +- 32 u (w + k), usually by much less. The output error is the effect
+/// of these two plus half a unit in its last place.
 /// NaN and infinities stay in their channel. The same input gives the same bits.
 Forked fused_norm(BatchNormImpl& norm, const torch::Tensor& input, const torch::Tensor& residual,
                   bool relu);

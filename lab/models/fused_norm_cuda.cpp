@@ -34,15 +34,15 @@ Tensor scratch_for(const Tensor& input) {
                       torch::dtype(torch::kFloat).device(input.device()));
 }
 
-/// What forward is told that has no gradient.
+/// Arguments of forward that have no gradient.
 struct Running {
   Tensor running_mean, running_var, num_batches_tracked, barriers;
   double eps, momentum;
   bool relu, residual;
 };
 
-/// A node takes no tensor that is not there: without a residual the input stands in its place, and no gradient comes
-/// back to it.
+/// An autograd node takes no undefined tensor. Without a residual the input is passed in its place, and that argument
+/// gets no gradient.
 struct FusedNorm : torch::autograd::Function<FusedNorm> {
   static variable_list forward(AutogradContext* context, const Tensor& input, const Tensor& weight,
                                const Tensor& bias, const Tensor& residual, const Running& running) {
@@ -69,7 +69,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
         {input, looks_at_output ? output : Tensor(), statistics, bias, running.barriers});
     context->saved_data["relu"] = running.relu;
     context->saved_data["residual"] = running.residual;
-    context->set_materialize_grads(false);  // nothing where nothing was used, not zeros
+    context->set_materialize_grads(false);  // unused outputs get no gradient instead of zeros
     return {output, output.alias()};
   }
 
@@ -127,10 +127,10 @@ bool fuses(const BatchNormImpl& norm, const Tensor& input, const Tensor& residua
   const auto type = input.scalar_type();
   if (type != torch::kBFloat16 && type != torch::kHalf && type != torch::kFloat) return false;
   if (!in_order(input) || input.size(1) != norm.weight.size(0)) return false;
-  if (input.numel() < 2 * input.size(1)) return false;  // no variance: BatchNorm says so
+  if (input.numel() < 2 * input.size(1)) return false;  // no variance: let BatchNorm report it
   for (const Tensor& own : {norm.weight, norm.bias, norm.running_mean, norm.running_var})
     if (!plain_floats(own, input)) return false;
-  // Module::to(type) changes this one too.
+  // Module::to(type) converts this one too.
   if (norm.num_batches_tracked.scalar_type() != torch::kLong) return false;
   return !residual.defined() ||
          (in_order(residual) && residual.scalar_type() == type &&

@@ -68,7 +68,7 @@ const std::vector<std::string>& norm_ranks() {
 LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
   require_one_of("keel::lab::NormOptions", "rule", name, norm_rules());
   std::string text = name;
-  if (parameter) {  // the rule's first field
+  if (parameter) {  // sets the rule's first field
     std::string field;
     std::visit(
         [&](const auto& rule) {

@@ -13,7 +13,8 @@ Forked norm_relu(torch::nn::Module& norm, const Tensor& input, const Tensor& res
     return fused_norm(*batch, input, residual, /*relu=*/true);
   const Tensor output = apply_norm(norm, input);
   if (residual.defined()) return {(output + residual).relu_(), {}};
-  // Other layers may need their output for backward, or have none of their own.
+  // Only BatchNorm's output may be overwritten: other layers may need theirs for backward, or have returned their
+  // input.
   return {batch != nullptr ? output.relu_() : output.relu(), {}};
 }
 

@@ -14,10 +14,10 @@ namespace {
 
 using torch::Tensor;
 
-/// splitmix64's output function: a counter in, 64 mixed bits out.
+/// splitmix64's output function: maps a counter to 64 mixed bits.
 std::uint64_t mixed(std::uint64_t x) { return hashed(x + kGolden); }
 
-/// In (0, 1), never at its ends: the logarithm below stays finite.
+/// In the open interval (0, 1), so that the logarithm below is finite.
 double uniform(std::uint64_t counter) { return (double(mixed(counter) >> 11) + 0.5) * 0x1p-53; }
 
 double normal(std::uint64_t stream, std::uint64_t index) {
@@ -25,7 +25,7 @@ double normal(std::uint64_t stream, std::uint64_t index) {
          std::cos(2 * std::numbers::pi * uniform(stream + 2 * index + 1));
 }
 
-/// (n, n): column i is where eigenvector i starts. Our own generator: LibTorch's may change.
+/// (n, n): column i is the start for eigenvector i. Uses our own generator, because LibTorch's may change.
 Tensor new_starts(const Tensor& matrix, std::int64_t seed) {
   const std::int64_t n = matrix.size(-1);
   const Tensor starts = torch::empty({n, n}, torch::kDouble);
@@ -39,7 +39,7 @@ Tensor new_starts(const Tensor& matrix, std::int64_t seed) {
   return starts.to(matrix.options());
 }
 
-/// Made once: a graph that is being captured cannot wait for what the host makes.
+/// Made once per shape, because host data cannot be copied during graph capture.
 Tensor starts_of(const Tensor& matrix, std::int64_t seed) {
   using Key = std::tuple<std::string, torch::Dtype, std::int64_t, std::int64_t>;
   static std::mutex guard;
@@ -56,10 +56,10 @@ std::tuple<Tensor, Tensor> power_method(const Tensor& matrix, const PowerMethod&
   TORCH_CHECK_VALUE(matrix.dim() >= 2 && matrix.size(-1) == matrix.size(-2) && matrix.size(-1) > 0,
                     "keel::lab::power_method: expected (..., n, n), got ", matrix.sizes());
   term::check(options.kName, options);
-  // Autocast would take its products to half.
+  // Autocast would compute the products in half precision.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Tensor starts = starts_of(matrix, options.seed);
-  // Plain differentiable operations throughout, so that autograd unrolls it: that is the baseline.
+  // Plain differentiable operations throughout, so that autograd unrolls the iteration. That is the baseline.
   Tensor deflated = (matrix + matrix.mT()) / 2;
   std::vector<Tensor> values, vectors;
   for (std::int64_t i = 0; i < matrix.size(-1); ++i) {

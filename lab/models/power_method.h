@@ -20,13 +20,13 @@ struct PowerMethod {
   }
 };
 
-/// The baseline the paper compares with: power iteration from random starts, one eigenvector after
-/// another with deflation, differentiated by unrolling. For comparison only: it has no safeguards against close
-/// eigenvalues, singular matrices or bad starts.
+/// The baseline that the paper compares with: power iteration from random starts, one eigenvector after another with
+/// deflation, differentiated by unrolling. For comparison only: it has no safeguards against close eigenvalues,
+/// singular matrices or bad starts.
 ///
-/// Eigenvalues (..., n) and eigenvectors (..., n, n) come in the order found, largest magnitude first when
-/// it converged; signs are those of the start. The starts depend on the seed, n and the eigenvector's
-/// index, on nothing else. The symmetric part of the matrix is read, so gradients are symmetric.
+/// Eigenvalues (..., n) and eigenvectors (..., n, n) are in the order found: largest magnitude first if it converged.
+/// The signs follow from the starts, which depend only on the seed, n and the eigenvector's index. Only the symmetric
+/// part of the matrix is used, so gradients are symmetric.
 std::tuple<torch::Tensor, torch::Tensor> power_method(const torch::Tensor& matrix,
                                                       const PowerMethod& options = {});
 

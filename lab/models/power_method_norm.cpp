@@ -11,7 +11,7 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Which eigenvalues a policy keeps, given those (..., n) in the order found: booleans alike.
+/// Which eigenvalues a policy keeps. Takes the values (..., n) in the order found, returns booleans of that shape.
 struct Kept {
   const Tensor& values;
 
@@ -19,11 +19,11 @@ struct Kept {
     const auto places = at::arange(values.size(-1), values.options().dtype(at::kLong));
     return places < count.clamp_min(1).unsqueeze(-1);
   }
-  /// Up to the first false.
+  /// True before the first false, and always for the first value.
   Tensor while_true(const Tensor& condition) const {
     return first(condition.to(at::kLong).cumprod(-1).sum(-1));
   }
-  /// Whether the energy of those before reaches less than `fraction` of the whole.
+  /// Whether the preceding values have less than `fraction` of the total energy.
   Tensor energy_before_below(double fraction) const {
     const Tensor energy = values.clamp_min(0), total = energy.sum(-1, /*keepdim=*/true);
     return energy.cumsum(-1) - energy < fraction * total;
@@ -52,12 +52,12 @@ struct Kept {
   }
 };
 
-/// S from the eigenpairs (values, vectors) of M and the standardising factors `scale` (..., n).
+/// Computes S from the eigenpairs (values, vectors) of M and the standardising factors `scale` (..., n).
 struct Assemble {
   const Tensor &values, &vectors, &kept, &scale;
 
-  /// 1 / sqrt(value) of the kept values. Dropped values are replaced before the root, because its gradient could be NaN
-  /// even behind a mask.
+  /// 1 / sqrt(value) of the kept values. Dropped values are replaced before the root, because the root's gradient
+  /// could be NaN even behind a mask.
   Tensor inverse_lengths() const {
     const Tensor safe = at::where(kept, values, at::ones_like(values));
     return safe.rsqrt() * kept.to(values.dtype());
@@ -78,7 +78,7 @@ struct Matrix {
   Tensor layer_matrix, values, rank;
 };
 
-/// The d x d matrix of a layer. It stays in the statistics' type; autocast would take its products to half.
+/// The d x d matrix of a layer, in the statistics' type. Autocast would compute the products in half precision.
 Matrix matrix_of(const Tensor& covariance, const LayerMap& map, const PowerMethod& method) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const auto [eps, policy] =
@@ -98,7 +98,7 @@ struct HeldGroup : torch::CustomClassHolder {
   explicit HeldGroup(ProcessGroup g) : group(std::move(g)) {}
 };
 
-/// The sum over all processes. Its gradient is the sum of theirs.
+/// The sum over all processes. Its gradient is the sum of all processes' gradients.
 struct SumNode : torch::autograd::Function<SumNode> {
   static Tensor forward(AutogradContext* ctx, const Tensor& own, const ProcessGroup& processes) {
     ctx->saved_data["processes"] =

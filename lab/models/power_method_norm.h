@@ -5,9 +5,9 @@
 
 namespace keel::lab {
 
-/// The baseline: a whitening layer with the power method's eigenvectors, differentiated by unrolling. Only the step on batch
-/// statistics differs from the library's layer. Algorithm1's Rayleigh condition here means: stop where an eigenvalue is
-/// larger than the one before.
+/// The baseline: a whitening layer with the power method's eigenvectors, differentiated by unrolling. Only the
+/// computation from batch statistics differs from the library's layer. Here Algorithm1's Rayleigh condition means:
+/// stop at the first eigenvalue that is larger than the one before.
 class PowerMethodNormImpl : public keel::nn::WhiteningImpl {
  public:
   PowerMethodNormImpl(const keel::nn::WhiteningOptions& options, const LayerMap& map,

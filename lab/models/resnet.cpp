@@ -28,7 +28,7 @@ const ModelOptions& validated(const ModelOptions& options) {
 
 struct BlockSite {
   std::string stage;   ///< "layer1"
-  std::int64_t place;  ///< in its stage
+  std::int64_t place;  ///< index in its stage
   BlockImpl::Shape shape;
 
   std::string name() const { return fmt::format("{}.{}", stage, place); }
@@ -48,7 +48,7 @@ std::vector<BlockSite> block_sites(const ModelOptions& options) {
   return sites;
 }
 
-/// The names between the commas, without spaces around them.
+/// The comma-separated names, without surrounding spaces.
 std::vector<std::string> words_of(const std::string& list) {
   std::vector<std::string> words(1);
   for (const char c : list) {

@@ -13,7 +13,7 @@
 namespace keel::lab {
 namespace {
 
-/// Of both families; an IPv4 address has a form in IPv6, not the other way round.
+/// The address for sockets of both families. An IPv4 address has an IPv6 form, but not the reverse.
 struct Loopback {
   bool wanted = false, has_ipv4 = false;
   in_addr ipv4{};
@@ -34,7 +34,7 @@ BindTo::~BindTo() { loopback = {}; }
 
 }  // namespace keel::lab
 
-/// Stands before the C library's in this program, for LibTorch too.
+/// Overrides the C library's bind() in this program, for LibTorch too.
 extern "C" int bind(int socket, const sockaddr* address, socklen_t size) noexcept {
   const auto& loopback = keel::lab::loopback;
   sockaddr_in v4{};

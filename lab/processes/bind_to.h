@@ -4,11 +4,11 @@
 
 namespace keel::lab {
 
-/// Scope in which sockets that this thread binds to all addresses are bound to this one only. For LibTorch before 2.1,
-/// whose store has no option for the address.
+/// Scope in which sockets that this thread would bind to all addresses are bound only to this one. For LibTorch
+/// before 2.1, whose store has no option for the address.
 class BindTo {
  public:
-  /// A loopback address.
+  /// `address` is a loopback address.
   explicit BindTo(const std::string& address);
   ~BindTo();
   BindTo(const BindTo&) = delete;

@@ -7,10 +7,10 @@
 
 namespace keel::lab {
 
-/// Gloo's, for CPU tensors. c10d_gloo.cpp, or c10d_no_gloo.cpp without Gloo's headers.
+/// Gloo, for CPU tensors. Implemented in c10d_gloo.cpp, or in c10d_no_gloo.cpp without Gloo's headers.
 BackendPointer gloo(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout);
-/// NCCL's, for tensors of the current CUDA device. c10d_nccl.cpp, or c10d_no_nccl.cpp without it.
+/// NCCL, for tensors of the current CUDA device. Implemented in c10d_nccl.cpp, or in c10d_no_nccl.cpp without it.
 BackendPointer nccl(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout);
 

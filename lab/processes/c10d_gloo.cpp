@@ -1,5 +1,5 @@
 #ifndef USE_C10D_GLOO
-#define USE_C10D_GLOO  // 2.x does not say so itself
+#define USE_C10D_GLOO  // 2.x does not define it
 #endif
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -13,8 +13,8 @@ BackendPointer gloo(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout) {
   using Gloo = c10d::ProcessGroupGloo;
   const auto options = Gloo::Options::create(timeout);
-  // The variable that torch.distributed reads. The machine's own name may not resolve, and is not needed if all processes
-  // are on one machine.
+  // The variable that torch.distributed reads. The machine's own name may not resolve, and is not needed if all
+  // processes are on one machine.
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"))
     options->devices = {Gloo::createDeviceForInterface(interface)};
   else if (is_loopback(place.address))

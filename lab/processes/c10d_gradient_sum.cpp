@@ -38,8 +38,8 @@ class ReducerSum : public GradientSum {
  public:
   ReducerSum(const std::vector<Tensor>& parameters, const BackendPointer& backend,
              const GroupPointer& group, SumWatch watch) {
-    // Buckets as in DistributedDataParallel: a small first one, so that sums begin early, and parameters in reverse,
-    // because the last gradients are ready first.
+    // Buckets as in DistributedDataParallel: a small first one, so that sums begin early, and parameters in reverse
+    // order, because the last gradients are ready first.
     const std::size_t first = c10d::kDefaultFirstBucketBytes, cap = c10d::kDefaultBucketBytesCap;
     auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(parameters, {first, cap});
     std::reverse(buckets.begin(), buckets.end());
@@ -51,7 +51,7 @@ class ReducerSum : public GradientSum {
 
   void before_forward() override {
     reducer_->prepare_for_forward();
-    reducer_->rebuild_buckets();  // once, after the first step: in the order gradients really come
+    reducer_->rebuild_buckets();  // once, after the first step, in the order gradients arrive
   }
   void before_backward() override { reducer_->prepare_for_backward({}); }
 

@@ -63,7 +63,7 @@ class C10dStore : public Store {
   C10dStore(const Place& place, std::chrono::milliseconds timeout)
       : place_(place), timeout_(timeout) {
     keeper_ = connect(place.process == 0 && !place.store_is_kept);
-    place_.port = keeper_->getPort();  // the actual port, if any was allowed
+    place_.port = keeper_->getPort();  // the actual port, if 0 was given
   }
 
   std::unique_ptr<Mailbox> mailbox() override {

@@ -58,9 +58,9 @@ inline GroupPointer group_of(const BackendPointer& backend, const StorePointer&,
 template <typename Store, typename Options>
 c10::intrusive_ptr<Store> local_store(const std::string& address, Options options) {
   if constexpr (requires { options.masterListenFd; }) {
-    options.masterListenFd = bound_socket(address, options.port);  // the store's from here on
+    options.masterListenFd = bound_socket(address, options.port);  // now owned by the store
     options.port = port_of(*options.masterListenFd);
-    // The other server takes no socket before 2.8.
+    // The libuv server takes no socket before 2.8.
     if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
     return c10::make_intrusive<Store>(address, options);
   } else {

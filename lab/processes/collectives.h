@@ -19,18 +19,18 @@ struct SumWatch {
   std::function<void()> begun, failed;
 };
 
-/// Adds up the gradients of all processes while backward still runs: c10d's Reducer, with its buckets.
+/// Adds up the gradients of all processes during backward: c10d's Reducer, with its buckets.
 class GradientSum {
  public:
   virtual ~GradientSum() = default;
-  /// At the beginning of every step.
+  /// Call it at the beginning of every step.
   virtual void before_forward() = 0;
-  /// Prepares backward: when it returns, the gradients are the sums over all processes.
+  /// Prepares backward. After backward the gradients are the sums over all processes.
   virtual void before_backward() = 0;
 };
 
-/// A process group: Gloo on CPUs, NCCL on GPUs. All processes must make the same calls in the same order. On a GPU the work
-/// is queued, without a synchronisation.
+/// A process group: Gloo on CPUs, NCCL on GPUs. All processes must make the same calls in the same order. On a GPU
+/// the work is queued, without synchronisation.
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -46,12 +46,12 @@ class Collectives {
 class Store {
  public:
   virtual ~Store() = default;
-  /// Each with a connection of its own.
+  /// A mailbox with its own connection.
   virtual std::unique_ptr<Mailbox> mailbox() = 0;
   virtual std::unique_ptr<Collectives> collectives(const Place& place, torch::Device device,
                                                    std::chrono::milliseconds timeout) = 0;
 };
-/// Rank 0 hosts it, unless an agent does. Throws if there is no store within the timeout.
+/// Rank 0 hosts the store, unless an agent does. Throws if there is no store within the timeout.
 std::unique_ptr<Store> open_store(const Place& place, std::chrono::milliseconds timeout);
 
 }  // namespace keel::lab

@@ -24,7 +24,7 @@ constexpr int kBeatsOfSilence = 4;  ///< after this many a process counts as dea
 std::string key_of(std::int64_t process) { return "beat/" + std::to_string(process); }
 
 struct Sign {
-  std::int64_t beats = -1, step = 0, sums = 0;  ///< beats -1: never heard of
+  std::int64_t beats = -1, step = 0, sums = 0;  ///< beats -1: no sign of life yet
 };
 
 std::string written(const Sign& sign) {
@@ -56,7 +56,7 @@ struct Heartbeat::State {
   std::thread beating, guarding;
   std::promise<void> beating_is_over;
 
-  /// Writes one sign of life and checks the alarm. Returning means that the store answered.
+  /// Writes one sign of life and checks for an alarm. Returns only if the store answered.
   void send() {
     Sign sign;
     {
@@ -269,7 +269,7 @@ void Heartbeat::raise_alarm(const std::string& why) {
   const auto told = [state, why] {
     try {
       if (!state->mailbox->get(kAlarm)) state->mailbox->set(kAlarm, why);
-      for (int i = 0; i < 2; ++i) {  // all others have beaten once, and so have looked
+      for (int i = 0; i < 2; ++i) {  // by then all others have read it, since each has beaten once
         std::this_thread::sleep_for(state->beat);
         state->send();
       }

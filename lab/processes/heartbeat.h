@@ -18,7 +18,7 @@ class Heartbeat {
   struct Options {
     std::int64_t process = 0, size = 1;
     std::chrono::milliseconds timeout{300'000};
-    std::string keeper = "process 0";  ///< who keeps the store, in words
+    std::string keeper = "process 0";  ///< description of the process that hosts the store
     /// Called on a separate thread when this process waits for others that will not come and cannot be woken (a GPU queue,
     /// a store that hangs). It must end the process.
     std::function<void(const std::string&)> lost;
@@ -52,7 +52,7 @@ class Heartbeat {
   /// Tells all others why this process stops, unless an alarm was raised before. They get it from blame(). Waits until they
   /// have read it.
   void raise_alarm(const std::string& why);
-  /// The alarm that was raised, if any.
+  /// The text of the alarm; empty if none was raised.
   std::string alarm() const;
 
   std::chrono::milliseconds beat() const;
@@ -61,7 +61,7 @@ class Heartbeat {
  private:
   struct State;
   std::shared_ptr<State>
-      state_;  ///< shared with threads that may outlive this object, hanging in the store
+      state_;  ///< shared with threads that may outlive this object, stuck in the store
 };
 
 }  // namespace keel::lab

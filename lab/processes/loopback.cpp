@@ -37,7 +37,7 @@ int bound_socket(const std::string& address, std::uint16_t port) {
 }
 
 std::uint16_t port_of(int socket) {
-  sockaddr_in6 name{};  // the port is at the same place in both families
+  sockaddr_in6 name{};  // the port has the same position in both families
   socklen_t size = sizeof name;
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &size);
   return ntohs(name.sin6_port);

@@ -18,7 +18,7 @@ class Mailbox {
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Returns nothing if the key is not set yet.
   virtual std::optional<std::string> get(const std::string& key) = 0;
-  /// Adds to a counter, which begins at 0, and returns it.
+  /// Adds to a counter, which starts at 0, and returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
 };
 

@@ -10,13 +10,12 @@ namespace keel::lab {
 
 struct Place {
   std::int64_t process = 0, size = 1;  ///< RANK, WORLD_SIZE
-  std::int64_t local_rank = 0;         ///< LOCAL_RANK, on this machine: picks the GPU
+  std::int64_t local_rank = 0;         ///< LOCAL_RANK; on this machine, selects the GPU
   std::string address = "127.0.0.1";   ///< MASTER_ADDR
-  int port = 0;                        ///< MASTER_PORT; 0 (alone): any
+  int port = 0;                        ///< MASTER_PORT; 0 (one process): any
   /// torchrun's agent keeps the store (TORCHELASTIC_USE_AGENT_STORE); otherwise process 0 does.
   bool store_is_kept = false;
-  std::string
-      attempt;  ///< TORCHELASTIC_RESTART_COUNT: a restart must not read the last one's words
+  std::string attempt;  ///< TORCHELASTIC_RESTART_COUNT; separates the keys of restarts
 
   std::string store() const { return address + ":" + std::to_string(port); }
 };

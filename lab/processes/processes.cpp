@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr const char* kWho = "keel::lab::Processes";
-constexpr int kPatience = 10;  ///< timeouts to wait at a meeting for a process that lives
+constexpr int kPatience = 10;  ///< timeouts to wait at a barrier for a live process
 
 std::string words_of(const std::exception& error) {
   const auto* torchs = dynamic_cast<const c10::Error*>(&error);
@@ -91,8 +91,8 @@ Processes::Processes(const Place& place, const JoinOptions& options)
 Processes::~Processes() = default;
 
 void Processes::join() {
-  // A process that has not started yet gives no sign of life, but is not lost. A store that does not answer is lost, so the
-  // heartbeat watches each request separately.
+  // A process that has not started yet gives no sign of life, but is not lost. A store that does not answer is lost,
+  // so the heartbeat watches each request separately.
   const auto ask = [&](const auto& question) {
     const Heartbeat::Waiting waiting(*heart_);
     return question();
@@ -190,7 +190,7 @@ void Processes::meet() {
 void Processes::connect(torch::Device device) {
   meet();
   try {
-    // The rest of the timeout is for finding out which process is to blame.
+    // The rest of the timeout is reserved for finding out which process is to blame.
     collectives_ = store_->collectives(place_, device, options_.timeout - heart_->longest_blame());
   } catch (const Error&) {
     throw;
@@ -238,7 +238,7 @@ std::vector<bool> Processes::any(const std::vector<bool>& here, torch::Device de
 
 void Processes::explain(std::exception_ptr error) {
   const std::string what = words_of(error);
-  // Only for a failed collective can a process that is alive but behind be to blame.
+  // A live process that is behind can only be to blame for a failed collective.
   const std::string why = heart_->blame(/*stuck=*/sum_failed_);
   if (!why.empty()) {
     heart_->raise_alarm(why);

@@ -23,7 +23,7 @@
 
 namespace keel::lab {
 
-/// Another process is missing, silent, has failed or has other options. The message names it.
+/// Another process is missing, silent, has failed or has different options. The message names it.
 class ProcessError : public Error {
  public:
   using Error::Error;
@@ -31,7 +31,7 @@ class ProcessError : public Error {
 
 struct JoinOptions {
   std::chrono::milliseconds timeout{300'000};
-  /// As Heartbeat::Options::lost. If empty, the message goes to stderr and the process ends with code 6.
+  /// Like Heartbeat::Options::lost. If empty, the message goes to stderr and the process ends with code 6.
   std::function<void(const std::string&)> lost;
 };
 
@@ -39,7 +39,7 @@ struct JoinOptions {
 /// within the timeout and name the one to blame.
 class Processes {
  public:
-  /// Returns when all have come, and agree on how many they are. Throws ProcessError.
+  /// Returns when all processes have joined and agree on their number. Throws ProcessError.
   Processes(const Place& place, const JoinOptions& options);
   ~Processes();
   Processes(const Processes&) = delete;
@@ -52,7 +52,8 @@ class Processes {
   /// This process's part of `count` items, [begin, end). All parts are as equal as possible.
   std::pair<std::int64_t, std::int64_t> part_of(std::int64_t count) const;
 
-  /// Throws ProcessError on all processes if one has another value than rank 0. The message names it and both values.
+  /// Throws ProcessError on all processes if the settings of one differ from rank 0's. The message names it and both
+  /// values.
   void require_same(const nlohmann::json& settings);
   /// A barrier. Waits for as long as all processes are alive.
   void meet();
@@ -60,22 +61,22 @@ class Processes {
   /// Forms the group on this device. Required before sum() and the functions below it.
   void connect(torch::Device device);
   std::string backend() const { return collectives_->name(); }
-  /// In place, and bitwise the same on all processes. On CUDA it is queued.
+  /// Sums in place, bitwise the same on all processes. On CUDA the work is queued.
   void sum(torch::Tensor& tensor);
   /// Replaces the tensor by rank 0's.
   void broadcast(torch::Tensor& tensor);
   std::unique_ptr<GradientSum> gradient_sum(const std::vector<torch::Tensor>& parameters);
   /// For layers that share their statistics.
   keel::nn::ProcessGroup group();
-  /// Whether it is true on any process.
+  /// For each entry, whether it is true on any process.
   std::vector<bool> any(const std::vector<bool>& here, torch::Device device);
 
   /// Publishes this process's progress, for the others' error messages.
   void at(std::int64_t step) { heart_->at(step), step_ = step; }
   Heartbeat& heart() { return *heart_; }
 
-  /// Call it with the exception of a step. Throws ProcessError if another process caused it. Otherwise it tells the others
-  /// and rethrows.
+  /// Call it with an exception from a step. Throws ProcessError if another process caused it. Otherwise tells the
+  /// others and rethrows.
   [[noreturn]] void explain(std::exception_ptr error);
 
  private:

@@ -39,7 +39,7 @@ Axis::Axis(Kind kind, const std::vector<double>& values, bool from_zero, bool pe
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  if (low > high) low = high = 0;  // nothing to cover
+  if (low > high) low = high = 0;  // no finite values
   if (kind_ == Kind::logarithmic) {
     low_ = std::floor(low + 1e-9);
     high_ = std::max(std::ceil(high - 1e-9), low_ + 1);
@@ -50,7 +50,7 @@ Axis::Axis(Kind kind, const std::vector<double>& values, bool from_zero, bool pe
   if (high - low < 1e-12 * std::max(1.0, std::abs(high))) high = low + std::max(1.0, std::abs(low));
   low_ = low;
   high_ =
-      from_zero ? high + 0.04 * (high - low) : high;  // the curve's top does not touch the frame
+      from_zero ? high + 0.04 * (high - low) : high;  // keeps the top of the curve off the frame
 }
 
 double Axis::operator()(double value) const {
@@ -69,7 +69,7 @@ std::vector<Tick> Axis::ticks(int count) const {
     if (zero_line_) result.push_back({0, "0"});
     const double first = zero_line_ ? std::ceil(low_ + 0.5) : low_;
     const double step = std::max(1.0, std::ceil((high_ - first) / std::max(1, count - 1)));
-    // From the top, so that a step over several decades never meets the line of the zeros.
+    // From the top, so that a step of several decades never meets the line for zeros.
     for (double e = high_; e >= first - 1e-9; e -= step) {
       const double value = std::pow(10, e);
       result.push_back(

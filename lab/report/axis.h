@@ -17,22 +17,21 @@ class Axis {
  public:
   enum class Kind { linear, logarithmic };
 
-  /// Covers all finite `values`. A linear axis with `from_zero` starts at 0 where no value is
-  /// negative. A logarithmic one covers whole decades; zeros, of which repeated eigenvalues make
-  /// plenty, lie on a line of their own below the last decade.
+  /// Covers all finite `values`. A linear axis with `from_zero` starts at 0 if no value is negative. A logarithmic
+  /// axis covers whole decades. Zeros (repeated eigenvalues make many) get their own line below the last decade.
   Axis(Kind kind, const std::vector<double>& values, bool from_zero, bool percent = false);
 
-  /// In [0, 1] for numbers the axis covers; NaN where the axis has no place for the number.
+  /// In [0, 1] for numbers that the axis covers; NaN for numbers it cannot show.
   double operator()(double value) const;
 
-  /// At most about `count` ticks, whose labels keep apart.
+  /// About `count` ticks at most, with labels that do not overlap.
   std::vector<Tick> ticks(int count) const;
 
  private:
   Kind kind_;
   bool percent_;
   bool zero_line_ = false;
-  double low_ = 0, high_ = 1;  // of a logarithmic axis: exponents of ten
+  double low_ = 0, high_ = 1;  // logarithmic: exponents of ten
 };
 
 }  // namespace keel::lab::report

@@ -115,7 +115,7 @@ Figure final_error_figure(const std::vector<Group>& groups) {
     std::string note;
     if (group.failures() > 0)
       note = fmt::format(" · {} of {} failed", group.failures(), group.runs.size());
-    // Text in a drawing does not wrap: what does not fit is in its tooltip.
+    // SVG text does not wrap. The tooltip shows what is cut off.
     const auto room = std::size_t((right - left) / kLetter) - columns(note);
     const auto label =
         columns(group.label) <= room ? group.label : cut(group.label, room - 1) + "…";

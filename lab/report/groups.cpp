@@ -10,13 +10,13 @@
 namespace keel::lab::report {
 namespace {
 
-/// What may differ between runs of one group: the seed, and where and how often things are written.
+/// Settings that may differ between runs of one group: the seed, and where and how often files are written.
 const std::set<std::string> kNotOfTheExperiment = {
     "seed",       "run",     "resume",           "log_every", "checkpoint_every",
     "keep",       "threads", "evaluation_batch", "timeout",   "evaluate_every",
     "recalibrate"};
 
-/// Settings that say nothing when the layer is another: two groups are not set apart by them alone.
+/// Settings of the layer. The layer's name covers them, so labels do not list them unless two labels are the same.
 const std::set<std::string> kOfTheLayer = {"norm", "where", "group_size", "rule",      "parameter",
                                            "rank", "eps",   "energy",     "components"};
 
@@ -25,7 +25,7 @@ std::string identity(const Run& run) {
   const std::map<std::string, std::string> sorted(run.settings.begin(), run.settings.end());
   for (const auto& [name, value] : sorted)
     if (!kNotOfTheExperiment.count(name)) text += name + '=' + value + '\n';
-  return text.empty() ? run.folder.string() : text;  // without settings every run stands alone
+  return text.empty() ? run.folder.string() : text;  // without settings each run is its own group
 }
 
 std::string words(std::string name) {
@@ -33,7 +33,7 @@ std::string words(std::string name) {
   return name;
 }
 
-/// 99.5 for "0.995".
+/// "0.995" becomes "99.5".
 std::string in_percent(const std::string& fraction) {
   return fmt::format("{:.4g}", 100 * std::strtod(fraction.c_str(), nullptr));
 }
@@ -55,7 +55,7 @@ void label_groups(std::vector<Group>& groups) {
         group.label += fmt::format(", {} {}", words(name), run.setting(name));
     ++uses[group.label];
   }
-  for (Group& group : groups) {  // still the same: a layer's setting that its name leaves out
+  for (Group& group : groups) {  // if labels are still equal, add the layer's settings
     if (uses[group.label] == 1) continue;
     for (const auto& name : differing)
       if (kOfTheLayer.count(name) && name != "norm" && name != "rule")
@@ -65,7 +65,7 @@ void label_groups(std::vector<Group>& groups) {
 
 struct Sample {
   double x;
-  std::vector<double> values;  // one for each run that has this x
+  std::vector<double> values;  // one for each run with this x
 };
 
 Trace averaged(const std::vector<Sample>& samples, Average average, std::size_t points,
@@ -82,7 +82,7 @@ Trace averaged(const std::vector<Sample>& samples, Average average, std::size_t 
       for (const double value : values)
         if (value > 0) logs.push_back(std::log(value));
       const Spread s = spread(logs);
-      // Zeros have no logarithm; where there is nothing else the mean is zero.
+      // Zeros have no logarithm. If there are only zeros, the mean is zero.
       const bool zero = logs.empty() && spread(values).count > 0;
       trace.y.push_back(zero ? 0 : std::exp(s.mean));
       trace.low.push_back(zero ? 0 : std::exp(s.least));
@@ -91,7 +91,7 @@ Trace averaged(const std::vector<Sample>& samples, Average average, std::size_t 
       const Spread s = spread(values);
       const double side = std::isfinite(s.deviation) ? s.deviation : 0;
       trace.y.push_back(s.mean);
-      // What is never negative has no band below zero.
+      // If no value is negative, the band does not go below zero.
       trace.low.push_back(s.least >= 0 ? std::max(0.0, s.mean - side) : s.mean - side);
       trace.high.push_back(s.mean + side);
     }
@@ -225,7 +225,7 @@ Trace trace(const Group& group, double EpochMetrics::*value) {
   auto samples = collected(
       group, &Run::epochs, [](const EpochMetrics& r) { return double(r.epoch) + 1; },
       [&](const EpochMetrics& r) { return r.*value; });
-  // Not every epoch need end with an evaluation: the curve goes on to the next that did.
+  // Not every epoch ends with an evaluation. The curve connects those that do.
   std::erase_if(samples, [](const Sample& sample) { return spread(sample.values).count == 0; });
   return averaged(samples, Average::arithmetic, samples.size() + 1, group.runs.size() > 1);
 }

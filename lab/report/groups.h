@@ -11,19 +11,20 @@
 namespace keel::lab::report {
 
 struct Spread {
-  int count = 0;  ///< of finite values
+  int count = 0;  ///< number of finite values
   double mean = kUnknown, deviation = kUnknown, least = kUnknown, most = kUnknown;
 };
 
-/// Over the finite ones of `values`; the deviation is a sample's (n - 1), unknown for one value.
+/// Over the finite `values`. The deviation is the sample deviation (n - 1), unknown for one value.
 Spread spread(const std::vector<double>& values);
 
 struct Group {
-  std::string label;  ///< the layer's name, and what else sets the group apart from the others
+  std::string label;  ///< the layer's name, and what distinguishes the group from others
   std::vector<Run> runs;
 
   int failures() const;
-  /// Of the runs that have not failed; the second, with running statistics made again, of those that did so.
+  /// Over the runs that have not failed. The second one is with recomputed running statistics, over the runs that
+  /// have it.
   Spread test_error() const;
   Spread recalibrated_test_error() const;
   Spread images_per_second() const;
@@ -32,18 +33,18 @@ struct Group {
   std::vector<double> of_those_that_did_not_fail(double Run::*value) const;
 };
 
-/// In the order of the first run of each.
+/// In the order of each group's first run.
 std::vector<Group> grouped(const std::vector<Run>& runs);
 
-/// "ZCA d=16, power iteration": the layer under test, from the settings that `setting` looks up; an
-/// empty text where they do not say.
+/// The name of the layer under test, e.g. "ZCA d=16, power iteration", from the settings that `setting` looks up.
+/// Empty if they do not name one.
 std::string layer_name(const std::function<std::string(const std::string&)>& setting);
 
-/// The settings whose value is not the same in all groups.
+/// The settings that differ between groups.
 std::vector<std::string> differing_settings(const std::vector<Group>& groups);
 
-/// Mean over the runs of a group at each x they share, and the spread as a band where there are two or
-/// more runs. Long series are thinned to at most `points` by averaging neighbours.
+/// The mean over a group's runs at each x they share, with the spread as a band if there are two or more runs. Long
+/// series are thinned to at most `points` by averaging neighbours.
 struct Trace {
   std::vector<double> x, y, low, high;
 };

@@ -10,7 +10,7 @@
 namespace keel::lab::report {
 namespace {
 
-constexpr int kLevels = 12;  // of strength, on either side of zero
+constexpr int kLevels = 12;  // shades on either side of zero
 constexpr std::size_t kLargest = 96;
 
 using Matrix = std::vector<std::vector<double>>;
@@ -38,8 +38,8 @@ Matrix coarse(const Matrix& matrix) {
 std::string matrix_svg(const Matrix& given, double limit, const std::string& description) {
   const Matrix matrix = coarse(given);
   const std::size_t n = matrix.size();
-  // One path a colour: a cell costs a dozen bytes, not a <rect> of eighty. Cells of one colour that
-  // lie side by side are one stroke.
+  // One path per colour, so that a cell takes a dozen bytes instead of a <rect> of eighty. Neighbouring cells of one
+  // colour share a stroke.
   std::array<std::string, 2 * kLevels + 1> paths;
   for (std::size_t i = 0; i < n; ++i) {
     for (std::size_t j = 0; j < n;) {

@@ -55,7 +55,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t las
     try {
       write_file_atomically(path, kept);
     } catch (const std::system_error&) {
-      // Behind a line that was cut off, appended records would make the file unreadable.
+      // Records appended after a partial line would make the file unreadable.
       file_.setstate(std::ios::failbit);
       return;
     }

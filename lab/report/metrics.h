@@ -1,7 +1,7 @@
 #pragma once
 
-// metrics.jsonl: one JSON object a line, each with a "kind" ("start", "step", "epoch", "failure",
-// "message"). Numbers that are not finite are null.
+// metrics.jsonl: one JSON object per line, each with a "kind" ("start", "step", "epoch", "failure", "message").
+// Non-finite numbers are null.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,7 +14,7 @@
 namespace keel::lab::report {
 
 using Json = nlohmann::ordered_json;
-/// Told of what was left out, a sentence each.
+/// Receives one sentence for each thing that was left out.
 using Say = std::function<void(const std::string&)>;
 
 class MetricsWriter {
@@ -24,7 +24,7 @@ class MetricsWriter {
   explicit MetricsWriter(const std::filesystem::path& path, std::int64_t last_step = -1,
                          const Say& say = {});
 
-  /// One line, on disk (or in the system's hands) when this returns.
+  /// Writes one line and flushes it to the system before returning.
   void write(const Json& record);
 
   /// False once a write has failed, e.g. on a full disk. Later lines are dropped.
@@ -34,11 +34,11 @@ class MetricsWriter {
   std::ofstream file_;
 };
 
-/// The records of a file in their order. Lines that are not JSON objects are skipped and reported to `say` with file and
+/// The records of a file in order. Lines that are not JSON objects are skipped and reported to `say` with file and
 /// line, except the last one, which a killed process may have cut off.
 std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
                                 const Say& say = {});
-/// Throws keel::Error where the file cannot be read.
+/// Throws keel::Error if the file cannot be read.
 std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say = {});
 
 }  // namespace keel::lab::report

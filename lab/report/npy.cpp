@@ -22,14 +22,14 @@ const std::map<std::string, torch::Dtype> kTypes = {{"<f2", torch::kHalf},
                                                     {"<i4", torch::kInt},
                                                     {"<i8", torch::kLong}};
 
-constexpr std::size_t kMostAxes = 32;  // as NumPy has it
+constexpr std::size_t kMostAxes = 32;  // NumPy's limit
 constexpr double kMostBytes = 0x1p62;
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& what) {
   throw Error(fmt::format("keel::read_npy: {}: {}", file.string(), what));
 }
 
-/// What stands behind 'name': in the header, a Python literal of a dictionary.
+/// The text after 'name': in the header, which is a Python dictionary literal.
 std::string entry(const std::filesystem::path& file, const std::string& header,
                   const std::string& name) {
   auto begin = header.find("'" + name + "'");
@@ -67,7 +67,7 @@ torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& f
   const auto byte = [&](std::size_t i) {
     return std::size_t(static_cast<unsigned char>(bytes[i]));
   };
-  const std::size_t counted = byte(6) == 1 ? 2 : 4;  // bytes of the header's length
+  const std::size_t counted = byte(6) == 1 ? 2 : 4;  // bytes of the header length
   if (byte(6) < 1 || byte(6) > 3) fail(file, fmt::format("has unknown version {}", byte(6)));
   if (bytes.size() < 8 + counted) fail(file, "the header breaks off");
   std::size_t length = 0;
@@ -88,8 +88,8 @@ torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& f
     fail(file, fmt::format("expected fortran_order True or False, got {}", order));
   const bool fortran = order == "True";
   if (fortran) std::reverse(shape.begin(), shape.end());
-  // In floating point: a product of absurd sizes must not wrap round. Beside a size of 0 the others
-  // count too, LibTorch multiplies them for its strides.
+  // In floating point, so that a product of absurd sizes does not wrap around. The other sizes count even if one is
+  // 0, because LibTorch multiplies them for its strides.
   double expected = double(torch::elementSize(type->second));
   for (const auto size : shape) expected *= double(std::max<std::int64_t>(size, 1));
   if (expected > kMostBytes) fail(file, fmt::format("has {:.3g} bytes of numbers", expected));

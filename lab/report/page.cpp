@@ -31,7 +31,7 @@ std::string legend(const std::vector<Group>& groups) {
   return out + "</div>\n";
 }
 
-/// The one value all runs have for a setting, or an empty text.
+/// The value of a setting if all runs have the same, otherwise an empty text.
 std::string common(const std::vector<Group>& groups, const std::string& name) {
   std::set<std::string> values;
   for (const Group& group : groups)
@@ -114,7 +114,7 @@ std::string failures(const std::vector<Group>& groups) {
   return "<h2>What failed, and where</h2>\n<div class='failures'>\n" + out + "</div>\n";
 }
 
-/// Eigenvalues of all layers, and the covariances of the first: of a large network's layers they would be no page.
+/// Eigenvalues of all layers, but covariances of the first layer only: those of a large network would not fit a page.
 std::string spectra(const std::vector<Group>& groups) {
   const auto layers = layers_with_spectra(groups);
   if (layers.empty()) return {};

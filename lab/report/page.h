@@ -9,10 +9,10 @@ namespace keel::lab::report {
 
 struct PageOptions {
   std::string title = "Training report";
-  std::string made_by;  ///< a line at the foot: program, version, time
+  std::string made_by;  ///< a line at the bottom: program, version, time
 };
 
-/// One self-contained HTML page about the groups: table, curves, spectra, settings. It loads nothing.
+/// One self-contained HTML page about the groups: table, curves, spectra, settings. It loads nothing else.
 std::string page(const std::vector<Group>& groups, const PageOptions& options);
 
 }  // namespace keel::lab::report

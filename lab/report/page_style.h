@@ -2,8 +2,8 @@
 
 namespace keel::lab::report {
 
-/// Colours, light and dark by what the reader's system prefers. The eight of curves stay apart for
-/// colour-blind eyes; each has at least 3:1 against its background.
+/// Colours, light or dark by the reader's system preference. The eight curve colours are distinguishable for
+/// colour-blind readers, and each has a contrast of at least 3:1 to its background.
 inline constexpr const char* kPalette = R"css(
 :root {
   color-scheme: light dark;
@@ -22,7 +22,7 @@ inline constexpr const char* kPalette = R"css(
 }
 )css";
 
-/// What the drawings of svg.h need beside the colours.
+/// Styles of svg.h's charts other than colours.
 inline constexpr const char* kChartStyle = R"css(
 svg text { font-size: 11px; fill: var(--soft); font-family: inherit; font-variant-numeric: tabular-nums; }
 svg text.name { fill: var(--ink); }
@@ -34,7 +34,7 @@ svg .cross { fill: none; stroke-width: 2.4; stroke-linecap: round; }
 svg .none { fill: var(--none); }
 )css";
 
-/// The rest of the page's style: one column on a phone.
+/// The rest of the page's style. One column on a phone.
 inline constexpr const char* kPageStyle = R"css(
 * { box-sizing: border-box; }
 body {

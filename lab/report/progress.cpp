@@ -16,7 +16,7 @@
 namespace keel::lab::report {
 namespace {
 
-constexpr double kSecondsBetweenLines = 10;  // where there is no bar to redraw
+constexpr double kSecondsBetweenLines = 10;  // if there is no terminal
 
 }  // namespace
 
@@ -33,7 +33,7 @@ std::size_t StatusLine::width() const {
 
 void StatusLine::show(const std::string& text) {
   if (!terminal_) return;
-  // One column stays free: a full line would wrap on some terminals.
+  // Leaves one column free, because a full line would wrap on some terminals.
   put(out_, "\r\033[K" + cut(text, width() - 1));
   shown_ = true;
 }

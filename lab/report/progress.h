@@ -11,10 +11,10 @@
 
 namespace keel::lab::report {
 
-/// A line that is redrawn in place, with permanent lines scrolling away above it.
+/// A line that is redrawn in place, below permanent lines that scroll.
 class StatusLine {
  public:
-  /// `terminal`: whether `out` is one; asked of the system if not said.
+  /// `terminal` says whether `out` is one. The first form asks the system.
   explicit StatusLine(std::FILE* out);
   StatusLine(std::FILE* out, bool terminal, std::size_t width = 80);
   ~StatusLine() { clear(); }
@@ -22,9 +22,9 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
 
   bool terminal() const { return terminal_; }
-  /// Redraws the line, cut to the terminal's width; nothing where there is no terminal.
+  /// Redraws the line, cut to the terminal's width. Does nothing without a terminal.
   void show(const std::string& text);
-  /// A line that stays.
+  /// Prints a permanent line.
   void print(const std::string& text);
   void clear();
 
@@ -37,10 +37,10 @@ class StatusLine {
   bool shown_ = false;
 };
 
-/// `width` columns, `part` of them (in [0, 1]) full.
+/// `width` columns, a fraction `part` of them filled.
 std::string bar(double part, std::size_t width);
 
-/// Shows a loader's progress on the line. The loader must not outlive it.
+/// Shows a loader's progress on the line. The loader must not outlive the line.
 Progress shown_on(StatusLine& line);
 
 class ProgressPrinter : public Observer {

@@ -15,7 +15,7 @@
 namespace keel::lab::report {
 namespace {
 
-/// Gone on with where it had ended: nothing is left to do, and its result is there.
+/// Whether the run was resumed after its last step: nothing is left to do, and its result exists.
 bool is_over(const RunInfo& info) { return info.first_step > 0 && info.first_step == info.steps; }
 
 }  // namespace
@@ -27,7 +27,7 @@ void Recorder::on_start(const RunInfo& info) {
   info_ = info;
   step_ = info.first_step;
   std::filesystem::create_directories(folder_);
-  if (!is_over(info)) {  // what ended the run before is not its result now
+  if (!is_over(info)) {  // the old result does not describe the resumed run
     std::error_code absent;
     std::filesystem::remove(folder_ / run_files::kResult, absent);
   }

@@ -11,8 +11,9 @@
 
 namespace keel::lab::report {
 
-/// Writes a run's files other than checkpoints: config.toml, metrics.jsonl, TensorBoard events and result.json. A full or
-/// lost disk is reported once through `say`, as are unreadable lines of an earlier metrics.jsonl. The run continues.
+/// Writes a run's files other than checkpoints: config.toml, metrics.jsonl, TensorBoard events and result.json.
+/// Reports a full or lost disk once through `say`, and unreadable lines of an earlier metrics.jsonl too. The run
+/// continues.
 class Recorder : public Observer {
  public:
   Recorder(std::filesystem::path folder, Say say);
@@ -24,12 +25,12 @@ class Recorder : public Observer {
   void on_message(const std::string& message) override;
   void on_finish(const Result& result) override;
 
-  /// Whether the run has ended and result.json says how.
+  /// Whether the run has ended and result.json is written.
   bool has_result() const { return has_result_; }
 
  private:
   void write(Json record);
-  /// False: it could not be written.
+  /// Returns false if the file could not be written.
   bool write_file(const char* name, const std::string& text);
   void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values);
   void complain(const std::string& what);
@@ -43,7 +44,7 @@ class Recorder : public Observer {
   std::optional<EventWriter> events_;
 };
 
-/// Passes everything on to several observers, in their order.
+/// Forwards all events to several observers, in order.
 class Observers : public Observer {
  public:
   explicit Observers(std::vector<Observer*> all) : all_(std::move(all)) {}

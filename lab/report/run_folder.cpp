@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A number of the record, or unknown where it is missing or null.
+/// A number of the record; unknown if it is missing or null.
 double number_of(const Json& record, const char* name) {
   const auto found = record.find(name);
   return found != record.end() && found->is_number() ? found->get<double>() : kUnknown;
@@ -39,10 +39,10 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
-/// Options that were added later, and what runs did before: an older run is no other experiment for not naming them.
+/// Options that were added later, with the value that older runs used. They make an older run equal to a new one.
 const std::pair<const char*, const char*> kAddedLater[] = {{"labels", "fine"}, {"where", "first"}};
 
-/// Each option's value as text. A folder without the file has none.
+/// Each option's value as text. Empty if the file does not exist.
 std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> settings;
   if (!fs::exists(path)) return settings;
@@ -82,7 +82,7 @@ std::vector<double> row_of(const Json& array) {
   return row;
 }
 
-/// {"values": one list for each group, "covariance": one matrix for each group}.
+/// {"values": one list per group, "covariance": one matrix per group}.
 std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
   const Json values = json.value("values", Json()), matrices = json.value("covariance", Json());
   std::vector<GroupSpectrum> groups;
@@ -114,7 +114,7 @@ std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
     if (!layer.groups.empty()) spectra.push_back(std::move(layer));
   };
   if (!json.contains("layers")) {
-    add(json, "bn1");  // older files do not say
+    add(json, "bn1");  // older files have no name
   } else if (const Json& layers = json.at("layers"); layers.is_array()) {
     for (const Json& one : layers) add(one, "?");
   }

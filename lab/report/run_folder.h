@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run left in its folder, read back without LibTorch.
+// Reads a run folder without LibTorch.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,16 +17,16 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 struct StepMetrics {
   std::int64_t step = 0;
   double loss = kUnknown, learning_rate = kUnknown;
-  double gradient_norm = kUnknown;  ///< at the layer under test
+  double gradient_norm = kUnknown;  ///< of the parameters before the layer under test
   double smallest_gap = kUnknown;   ///< between eigenvalues of the layer's covariance
-  double rank = kUnknown;           ///< directions kept, the fewest of any group
+  double rank = kUnknown;           ///< directions kept, smallest of all groups
   double images_per_second = kUnknown;
 };
 
 struct EpochMetrics {
   std::int64_t epoch = 0;  ///< from 0
   double train_error = kUnknown, test_error = kUnknown, seconds = kUnknown;
-  double recalibrated_test_error = kUnknown;  ///< with running statistics made again
+  double recalibrated_test_error = kUnknown;  ///< with recomputed running statistics
 };
 
 struct FailureMetrics {
@@ -34,39 +34,39 @@ struct FailureMetrics {
   std::string what;
 };
 
-/// Of one group of the layer's channels.
+/// The spectrum of one group of channels.
 struct GroupSpectrum {
   std::vector<double> values;                   ///< descending
   std::vector<std::vector<double>> covariance;  ///< may be empty
 };
 
-/// Of one layer under test.
+/// The spectra of one layer under test.
 struct LayerSpectrum {
-  std::string name;  ///< in the network: bn1
+  std::string name;  ///< in the network, e.g. bn1
   std::vector<GroupSpectrum> groups;
 };
 
 struct Run {
   std::filesystem::path folder;
-  std::vector<std::pair<std::string, std::string>> settings;  ///< of config.toml, in its order
+  std::vector<std::pair<std::string, std::string>> settings;  ///< of config.toml, in file order
   std::string status;  ///< finished, failed, interrupted, or unfinished (running, or killed)
   std::vector<StepMetrics> steps;
   std::vector<EpochMetrics> epochs;
   std::optional<FailureMetrics> failure;
   double test_error = kUnknown, recalibrated_test_error = kUnknown;
   double images_per_second = kUnknown;
-  double seconds = kUnknown;   ///< of all epochs together
-  double peak_mib = kUnknown;  ///< of GPU memory in training
+  double seconds = kUnknown;   ///< all epochs together
+  double peak_mib = kUnknown;  ///< peak GPU memory in training
   std::string device;
-  std::vector<LayerSpectrum> spectra;  ///< of the layers that have one
-  std::vector<std::string> notes;      ///< what could not be read and was left out, a sentence each
+  std::vector<LayerSpectrum> spectra;  ///< of layers that have one
+  std::vector<std::string> notes;      ///< what could not be read, one sentence each
 
-  /// The setting of that name, or an empty text.
+  /// The value of that setting, or an empty text.
   std::string setting(const std::string& name) const;
 };
 
-/// Throws keel::Error naming the file where the folder is no run's or a file in it is damaged. What a
-/// killed run had no time to write is left out; damaged lines of metrics.jsonl are too, with a note.
+/// Throws keel::Error that names the file if the folder is not a run folder or a file in it is damaged. Leaves out
+/// what a killed run had no time to write. Also skips damaged lines of metrics.jsonl, with a note.
 Run read_run(const std::filesystem::path& folder);
 
 }  // namespace keel::lab::report

@@ -21,10 +21,10 @@ std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(std::int64_t value) { return fmt::format("{}", value); }
 std::string value_text(std::uint64_t value) {
   const std::string digits = fmt::format("{}", value);
-  return std::in_range<std::int64_t>(value) ? digits : toml_text(digits);  // TOML's end there
+  return std::in_range<std::int64_t>(value) ? digits : toml_text(digits);  // beyond TOML's range
 }
 std::string value_text(double value) {
-  std::string text = fmt::format("{}", value);  // the shortest that reads back the same
+  std::string text = fmt::format("{}", value);  // the shortest text that reads back exactly
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }

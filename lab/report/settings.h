@@ -6,15 +6,14 @@
 
 namespace keel::lab::report {
 
-/// All options as TOML, each under a comment with its meaning and valid values. What the command line
-/// reads back as --config gives the same options: the folder a run writes to, and whether it resumes,
-/// belong to one call and are not part of it.
+/// All options as TOML, each below a comment with its meaning and valid values. Reading it back with --config gives
+/// the same options, except the run folder and --resume, which belong to one call.
 std::string toml(const TrainOptions& options);
 
-/// "ZCA d=16, power iteration": the layer under test.
+/// The name of the layer under test, e.g. "ZCA d=16, power iteration".
 std::string layer_name(const TrainOptions& options);
 
-/// "0 ... 1", "at least 1", "a, b or c"; nothing where anything goes.
+/// "0 ... 1", "at least 1", "a, b or c"; empty if everything is valid.
 std::string valid_text(const Range& range);
 std::string valid_text(const OneOf& choice);
 std::string valid_text(const Anything&);

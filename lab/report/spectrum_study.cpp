@@ -17,7 +17,7 @@ namespace {
 using torch::Tensor;
 
 constexpr int kWholeSeries = 1'000'000;
-constexpr double kAsymmetry = 1e-5;  // of float32 products of a matrix with its transpose
+constexpr double kAsymmetry = 1e-5;  // typical of float32 products of a matrix and its transpose
 
 Tensor symmetric(const Tensor& matrix) {
   const auto shape =
@@ -44,7 +44,7 @@ std::vector<SpectralRule> compared_rules(const StudyOptions& options) {
   return {Analytic{}, power, taylor, Lorentzian{}, Masked{}};
 }
 
-/// dL/dM of L = sum over draws of <W_k, f(M_k)>, M_k all the same.
+/// dL/dM of L = sum over draws of <W_k, f(M_k)>; all M_k are equal.
 Tensor gradients(const Tensor& matrices, const Tensor& weights, const StudyOptions& options,
                  const SpectralRule& rule) {
   const Tensor m = matrices.clone().requires_grad_();
@@ -80,7 +80,7 @@ SpectrumStudy study(const Tensor& given, const StudyOptions& options) {
   const auto n = matrix.size(0);
   const Tensor weights = torch::randn({options.draws, n, n}, generator, torch::kDouble);
   const Tensor matrices = matrix.expand({options.draws, n, n}).contiguous();
-  // Across a rank cut the exact rule is a series: taken to its end.
+  // Across a rank cut the exact rule is a series. Take enough terms for it to converge.
   const Tensor exact = gradients(matrices, weights, options, Exact{.terms = kWholeSeries});
   require(exact.isfinite().all().item<bool>(),
           fmt::format("keel::study: {} is not defined at the smallest eigenvalue {:.3g}: a larger "

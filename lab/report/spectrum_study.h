@@ -1,7 +1,7 @@
 #pragma once
 
-// What a spectrum does to the gradient rules: gaps, the series lengths they ask for, and the error of
-// each rule against the exact gradient, in float64.
+// How a spectrum affects the gradient rules: its gaps, the series lengths they require, and the error of each rule
+// against the exact gradient in float64.
 
 #include <torch/types.h>
 
@@ -14,12 +14,12 @@
 
 namespace keel::lab::report {
 
-/// The terms K of the power-iteration series after which ratio^K <= 0.05: Table 1 of the paper.
-/// Infinite for equal eigenvalues.
+/// The number of terms K of the power-iteration series after which ratio^K <= 0.05 (Table 1 of the paper). Infinite
+/// for equal eigenvalues.
 double table1_terms(double ratio);
 
 struct Neighbours {
-  std::int64_t index = 0;  ///< of the larger one, from 0
+  std::int64_t index = 0;  ///< of the larger eigenvalue, from 0
   double larger = 0, smaller = 0;
   double gap() const { return larger - smaller; }
   double ratio() const { return larger != 0 ? smaller / larger : 1; }
@@ -27,32 +27,32 @@ struct Neighbours {
 
 struct RuleError {
   std::string rule;     ///< with its parameter
-  bool finite = false;  ///< the rest means nothing where it is not
+  bool finite = false;  ///< if false, the other fields mean nothing
   double error = 0;     ///< |gradient - exact| / |exact|
-  double cosine = 0;    ///< between the two
+  double cosine = 0;    ///< between the gradient and the exact one
 };
 
 struct SpectrumStudy {
   std::vector<double> values;          ///< descending
   std::vector<Neighbours> neighbours;  ///< n - 1 of them
-  std::int64_t rank = 0;               ///< that Algorithm 1 of the paper keeps
-  std::int64_t energy_count = 0;       ///< that hold 99 % of the sum
-  double exact_norm = 0;               ///< of the exact gradients together
+  std::int64_t rank = 0;               ///< kept by Algorithm 1 of the paper
+  std::int64_t energy_count = 0;       ///< how many hold 99 % of the sum
+  double exact_norm = 0;               ///< of all exact gradients together
   std::vector<RuleError> rules;
 };
 
 struct StudyOptions {
   SpectralFunction function;           ///< the loss is <W, f(M)>
-  std::optional<std::int64_t> terms;   ///< of the series; empty: each rule's own
+  std::optional<std::int64_t> terms;   ///< of the series; empty: each rule's default
   RankPolicy policy = FullRank{};      ///< which eigenvalues f(M) keeps
-  std::vector<SpectralRule> rules;     ///< to compare; empty: the well-known ones
-  torch::Dtype type = torch::kDouble;  ///< what the rules compute in; the truth is float64 always
-  std::int64_t draws = 8;              ///< of random W, over which errors are taken together
+  std::vector<SpectralRule> rules;     ///< to compare; empty: a standard list
+  torch::Dtype type = torch::kDouble;  ///< of the rules; the reference is always float64
+  std::int64_t draws = 8;              ///< number of random W; errors are over all of them
   std::uint64_t seed = 0;
 };
 
-/// `matrix` (n, n), float64. Throws keel::Error where it is not square, symmetric and finite, or the
-/// function is not defined at its eigenvalues.
+/// `matrix` is (n, n), float64. Throws keel::Error if it is not square, symmetric and finite, or if the function is
+/// not defined at its eigenvalues.
 SpectrumStudy study(const torch::Tensor& matrix, const StudyOptions& options = {});
 
 }  // namespace keel::lab::report

@@ -68,7 +68,7 @@ std::string grid(const Chart& chart, const Frame& frame) {
   return out;
 }
 
-/// The stretches of consecutive points that have a place in the chart.
+/// Calls draw for each run of consecutive points that the chart can show.
 template <typename Draw>
 void stretches(const Curve& curve, const Frame& frame, const Draw& draw) {
   std::size_t begin = 0;
@@ -83,7 +83,7 @@ std::string band(const Curve& curve, const Frame& frame) {
   if (curve.low.empty()) return {};
   std::string out;
   stretches(curve, frame, [&](std::size_t begin, std::size_t end) {
-    // An edge the axis has no place for (a mean minus a deviation below zero) stays at the line.
+    // If the axis cannot show an edge (mean minus deviation below zero), the edge stays at the line.
     const auto edge = [&](const std::vector<double>& side, std::size_t i) {
       const double y = frame.up(side[i]);
       return std::isfinite(y) ? y : frame.up(curve.y[i]);
@@ -118,8 +118,8 @@ std::string line(const Curve& curve, const Frame& frame, bool dots) {
   return fmt::format("<g><title>{}</title>{}</g>", escaped(curve.label), out);
 }
 
-/// Crosses hang at the top of the chart, each at a height of its own so that runs that failed at the
-/// same step can be told apart.
+/// Crosses are at the top of the chart, each at its own height, so that runs that failed at the same step stay
+/// distinguishable.
 std::string cross(const Curve& curve, const Frame& frame, int order) {
   const double x = frame.across(*curve.failed_at), y = kTop + 7 + 13 * order, r = 4.5;
   return fmt::format(

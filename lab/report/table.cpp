@@ -51,7 +51,7 @@ std::string runs_text(const Group& group) {
 
 struct Cell {
   const std::string* text;
-  bool words = false;  ///< to the left; numbers stand to the right
+  bool words = false;  ///< text is left-aligned, numbers right-aligned
 };
 
 std::vector<Cell> cells(const Row& row, bool recalibrated) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The comparison of all runs as rows of text: printed on a terminal, and the page's table.
+// The comparison of all runs as rows of text, for the terminal and the page's table.
 
 #include <string>
 #include <vector>
@@ -11,8 +11,7 @@ namespace keel::lab::report {
 
 struct Row {
   std::string label, runs, test_error;
-  std::string
-      recalibrated;  ///< empty in all rows and in the heading where no run has such an error
+  std::string recalibrated;  ///< empty, with its heading, if no run has such an error
   std::string best, failed, speed, time;
 };
 
@@ -20,7 +19,7 @@ struct Row {
 Row heading(const std::vector<Group>& groups);
 std::vector<Row> rows(const std::vector<Group>& groups);
 
-/// Aligned columns, one line a group.
+/// Aligned columns, one line per group.
 std::string text_table(const std::vector<Group>& groups);
 
 }  // namespace keel::lab::report

@@ -62,7 +62,7 @@ std::string host() {
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] ? name : "localhost";
 }
 
-/// Two writers of one second, host and process must not share a file.
+/// Two writers with the same second, host and process must not share a file.
 std::filesystem::path free_name(const std::filesystem::path& folder) {
   const auto stem = fmt::format("{}{:010}.{}.{}", run_files::kEvents, std::int64_t(unix_time()),
                                 host(), std::int64_t(getpid()));

@@ -12,7 +12,7 @@
 
 namespace keel::lab::report {
 
-/// CRC-32C (Castagnoli), as TFRecord masks and stores it.
+/// CRC-32C (Castagnoli), which TFRecord stores masked.
 std::uint32_t crc32c(const std::string& bytes);
 std::uint32_t masked_crc32c(const std::string& bytes);
 
@@ -21,9 +21,8 @@ double unix_time();
 
 class EventWriter {
  public:
-  /// A new file events.out.tfevents.<seconds>.<host>.<process> in `folder`. With `first_step` > 0 it
-  /// tells TensorBoard to forget what earlier files of the folder hold from that step on: a resumed
-  /// run repeats those steps.
+  /// Creates events.out.tfevents.<seconds>.<host>.<process> in `folder`. With `first_step` > 0 it tells TensorBoard
+  /// to drop the data of earlier files from that step on, because a resumed run repeats those steps.
   explicit EventWriter(const std::filesystem::path& folder, std::int64_t first_step = 0);
 
   void scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values);

@@ -44,7 +44,7 @@ std::string number(double value) {
 std::string tick(double value) {
   if (value == 0) return "0";
   const double size = std::abs(value);
-  if (size < 1e-3 || size >= 1e7) {  // 1e-4: the zero of 1e-04 wastes a column
+  if (size < 1e-3 || size >= 1e7) {  // 1e-4 instead of 1e-04, to save a column
     const std::string text = fmt::format("{:.2e}", value);
     const auto e = text.find('e');
     return fmt::format("{:g}e{}", std::stod(text.substr(0, e)), std::stoi(text.substr(e + 1)));

@@ -1,9 +1,9 @@
 // The largest dL/dM each rule can give, for a unit dL/dV and for a unit dL/dS, S = M^(-1/2).
 //
-// In the eigenbasis a rule works on pairs: W_ij = a_ij B_ji + b_ij B_ij for i < j, and dL/dM has the
-// norm sqrt(2) |W_ij|. Two backward passes, one with all B_ji = 1 and one with all B_ij = 1, show every
-// a_ij and b_ij; the largest gradient is sqrt(2) times the largest sqrt(a_ij^2 + b_ij^2). Likewise one
-// pass shows every factor of dL/dS.
+// In the eigenbasis a rule works on pairs: W_ij = a_ij B_ji + b_ij B_ij for i < j, and dL/dM has the norm sqrt(2)
+// W_ij
+// . Two backward passes, one with all B_ji = 1 and one with all B_ij = 1, give every a_ij and b_ij. The largest
+// gradient is sqrt(2) times the largest sqrt(a_ij^2 + b_ij^2). In the same way, one pass gives every factor of dL/dS.
 
 #include <fmt/format.h>
 #include <torch/autograd.h>
@@ -25,7 +25,7 @@ using torch::Tensor;
 
 constexpr double kInfinite = INFINITY;
 
-/// What the passes have shown, or infinity where they were not finite.
+/// The largest magnitude, or infinity if any factor is not finite.
 double largest(const Tensor& factors) {
   if (!factors.isfinite().all().item<bool>()) return kInfinite;
   return factors.abs().max().item<double>();
@@ -61,7 +61,7 @@ struct Spectrum {
   std::vector<Tensor> matrices;
 };
 
-/// Of the eigenvalues `values`: as it is, or turned by a random rotation and rounded.
+/// A matrix with the eigenvalues `values`: diagonal, or rotated at random and so rounded.
 Tensor matrix_of(const Tensor& values, bool turned) {
   const Tensor diagonal = torch::diag(values);
   if (!turned) return diagonal;
@@ -71,7 +71,7 @@ Tensor matrix_of(const Tensor& values, bool turned) {
   return q.matmul(diagonal).matmul(q.t());
 }
 
-/// Hard on purpose: eigenvalues that repeat, all but repeat, or are all at eps.
+/// Adversarial spectra: eigenvalues that repeat, almost repeat, or all equal eps.
 std::vector<Spectrum> adversarial(std::int64_t n, double eps) {
   const Tensor steps = torch::arange(n, torch::kDouble);
   const Tensor apart = torch::pow(0.9, steps) + eps;
@@ -117,14 +117,14 @@ double from_vectors(const Tensor& matrix, const SpectralRule& rule) {
   return std::visit(
       [&](const auto& one) {
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, Exact>)
-          return Trial::kNone;  // it knows functions of the matrix alone
+          return Trial::kNone;  // it only applies to functions of the matrix
         else
           return largest_from_vectors(matrix, one);
       },
       rule);
 }
 
-/// "inf" for what is not finite, null for what there is not.
+/// "inf" for infinity, null for a missing value.
 Json figure(double value) { return std::isinf(value) ? Json("inf") : rounded(value, 4); }
 
 void add_rows(Json& rows, const Spectrum& spectrum, const Json& settings, double eps) {
@@ -132,7 +132,7 @@ void add_rows(Json& rows, const Spectrum& spectrum, const Json& settings, double
   for (const Bounded& rule : rules_of(settings)) {
     double vectors = Trial::kNone, function = Trial::kNone;
     for (const Tensor& matrix : spectrum.matrices) {
-      const Tensor single = matrix.to(torch::kFloat);  // as layers compute
+      const Tensor single = matrix.to(torch::kFloat);  // the type layers compute in
       vectors = std::fmax(vectors, from_vectors(single, rule.rule));
       function = std::fmax(function, largest_from_function(single, rule.rule));
     }

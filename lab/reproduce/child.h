@@ -9,17 +9,17 @@
 
 namespace keel::lab::reproduce {
 
-/// A child process. The destructor ends it if it still runs.
+/// A child process. The destructor ends it if it is still running.
 class Child {
  public:
-  /// Everything it prints goes to `log`. Throws std::system_error.
+  /// All its output goes to `log`. Throws std::system_error.
   Child(const std::filesystem::path& program, const std::vector<std::string>& arguments,
         const std::filesystem::path& log);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Its exit code, or 128 plus the signal that ended it. Empty while it runs.
+  /// The exit code, or 128 plus the signal that ended it. Empty while it runs.
   std::optional<int> ended();
   /// Asks it to end.
   void stop();

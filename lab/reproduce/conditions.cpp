@@ -1,5 +1,5 @@
-// A ZCA layer in float32 on activations that are hard in one way each, under every rule, against the
-// same layer in float64 with the exact rule.
+// Compares a ZCA layer in float32 under every rule with the same layer in float64 under the exact rule. Each kind of
+// activations is hard in one way.
 
 #include <fmt/format.h>
 #include <torch/autograd.h>
@@ -25,8 +25,8 @@ struct Condition {
   std::function<Tensor(at::Generator&)> draw;  ///< (N, C, H, W) float64
 };
 
-/// Channels that are mixtures of each other, as a convolution's are; neighbouring eigenvalues in
-/// ratios of about 0.85.
+/// Channels that are mixtures of each other, like a convolution's. Neighbouring eigenvalues have ratios of about
+/// 0.85.
 Tensor mixed(std::int64_t samples, std::int64_t channels, at::Generator& generator) {
   const Tensor white = torch::randn({samples, channels, 4, 4}, generator, torch::kDouble);
   const Tensor scales = torch::pow(0.85, torch::arange(channels, torch::kDouble) / 2);
@@ -111,7 +111,7 @@ Json row_of(const Condition& condition, const std::string& rule, const Json& set
   Json ranks = Json::array(), true_ranks = Json::array();
   for (std::int64_t draw = 0; draw < draws; ++draw) {
     auto generator = at::detail::createCPUGenerator(std::uint64_t(draw) + 1);
-    // What is measured is the layer, not the rounding of its input.
+    // Rounds the input first, so that only the layer's error is measured.
     const Tensor x = condition.draw(generator).to(torch::kFloat).to(torch::kDouble);
     const Tensor g = torch::randn(x.sizes(), generator, torch::kDouble);
     const Pass truth = pass(exact, x, g, torch::kDouble), got = pass(norm, x, g, torch::kFloat);
@@ -150,7 +150,7 @@ std::string size_text(const Json& value) {
   return value.is_null() ? "not finite" : fmt::format("{:.1e}", value.get<double>());
 }
 
-/// One figure of every rule.
+/// A table of one figure, with all rules.
 std::string table_text(const Recipe& recipe, const Json& rows,
                        const std::function<std::string(const Json&)>& text) {
   std::vector<std::string> heading{"activations"}, line;
@@ -167,7 +167,7 @@ std::string table_text(const Recipe& recipe, const Json& rows,
   return table.text();
 }
 
-/// The forward pass is the same under all rules but power_method.
+/// The forward pass is the same under all rules except power_method.
 std::string forward_text(const Json& rows) {
   Table table(
       {"activations", "float64: rank", "float32: rank", "error", "`power_method`: rank", "error"});

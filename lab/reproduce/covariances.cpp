@@ -39,7 +39,7 @@ class Watcher : public Observer {
 Moments training_moments(const Measuring& what) {
   TrainOptions options = what.options;
   options.model.norm.group_size = 0;
-  options.recalibrate = 0;  // no error of it is read
+  options.recalibrate = 0;  // its test error is not used
   const DataSet data = load(options.data);
   Watcher watcher(what);
   TrainOptions first = options;

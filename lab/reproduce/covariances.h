@@ -8,7 +8,7 @@
 
 namespace keel::lab::reproduce {
 
-/// The covariance of the first convolution's output at one moment of a training.
+/// The covariance of the first convolution's output at one point of a training.
 struct Moment {
   std::int64_t step = 0;
   torch::Tensor covariance;  ///< (C, C) float64, without eps
@@ -20,12 +20,11 @@ struct Moments {
   std::string device;
 };
 
-/// Loads the data, trains with the options and all channels in one group, and records the covariance after the first step
-/// and after each epoch.
+/// Loads the data, trains with the options and all channels in one group, and records the covariance after the first
+/// step and after each epoch.
 Moments training_moments(const Measuring& what);
 
-/// (C / d, d, d): what groups of d channels see, with eps on the diagonal. Empty where d does not
-/// divide C.
+/// (C / d, d, d): the covariances of groups of d channels, with eps on the diagonal. Empty if d does not divide C.
 std::vector<torch::Tensor> blocks(const Moment& moment, std::int64_t d, double eps);
 
 }  // namespace keel::lab::reproduce

@@ -1,4 +1,4 @@
-// Each rule's gradient of <W, M^(-1/2)> on covariances of a training, against the exact one.
+// Compares each rule's gradient of <W, M^(-1/2)> with the exact one, on covariances of a training.
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -21,7 +21,7 @@ using report::SpectrumStudy;
 
 struct Compared {
   std::string name;
-  std::int64_t terms = 0;  ///< 0: the rule has none
+  std::int64_t terms = 0;  ///< 0 for rules without terms
   SpectralRule rule;
 };
 
@@ -39,7 +39,7 @@ std::vector<Compared> other_rules() {
   return {{"analytic", 0, Analytic{}}, {"masked", 0, Masked{}}, {"lorentzian", 0, Lorentzian{}}};
 }
 
-/// Over all matrices of one size.
+/// Statistics over all matrices of one size.
 struct Sum {
   std::int64_t count = 0, not_finite = 0;
   double error = 0, worst = 0, cosine = 0, least_cosine = 1;
@@ -135,7 +135,7 @@ std::string rule_text(const Json& row) {
   return terms ? fmt::format("`{}`, K = {}", name, terms) : fmt::format("`{}`", name);
 }
 
-/// Rows of rules, columns of d.
+/// One row per rule, one column per d.
 std::string errors_table(const Json& measured, const std::string& how) {
   std::vector<std::string> heading{how + ": error (cosine)"}, rules;
   std::vector<std::int64_t> sizes;

@@ -5,7 +5,7 @@
 
 namespace keel::lab::reproduce {
 
-/// A table of Markdown. The first `words` columns are words, the others numbers.
+/// A Markdown table. The first `words` columns are text, the others numbers.
 class Table {
  public:
   explicit Table(std::vector<std::string> heading, std::size_t words = 1)
@@ -18,7 +18,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// The note at the top of every page that a program wrote.
+/// The note at the top of every generated page.
 std::string generated_note(const std::string& experiment);
 
 }  // namespace keel::lab::reproduce

@@ -1,6 +1,6 @@
 #pragma once
 
-// Experiments that are not tables of trainings. They are computed or measured directly in this process.
+// Experiments that are not tables of trainings. They are computed or measured in this process.
 
 #include <functional>
 #include <optional>
@@ -12,12 +12,12 @@ namespace keel::lab::reproduce {
 
 struct Measuring {
   const Recipe& recipe;
-  TrainOptions options;  ///< the recipe's, and what the command line says
+  TrainOptions options;  ///< the recipe's, with those of the command line
   std::function<void(const std::string&)> say = [](const std::string&) {};
 };
 
 struct Measured {
-  Json figures;  ///< an object; its lists are written one item a line
+  Json figures;  ///< an object; its lists are written one item per line
   std::optional<Data> data = std::nullopt;
   std::string device = "cpu";
 };

@@ -11,7 +11,7 @@
 namespace keel::lab::reproduce {
 
 std::string cuda_version() {
-  // Every LibTorch with CUDA says so in its configuration, whatever device this machine has.
+  // Every LibTorch with CUDA reports it in its configuration, whatever devices this machine has.
   const std::string config = at::show_config(), mark = "CUDA Runtime ";
   const auto found = config.find(mark);
   if (found == std::string::npos) return {};

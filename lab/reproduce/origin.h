@@ -6,10 +6,10 @@
 
 namespace keel::lab::reproduce {
 
-/// LibTorch's: "11.8", or nothing where it has no CUDA.
+/// LibTorch's CUDA version ("11.8"), or an empty string without CUDA.
 std::string cuda_version();
 
-/// Where and with what this process runs. `device` is for whoever runs something there to say.
+/// The machine and software of this process. The caller names the `device` that it uses.
 Origin this_origin(const std::string& command, const std::string& device = "cpu");
 
 }  // namespace keel::lab::reproduce

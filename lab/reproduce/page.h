@@ -1,6 +1,6 @@
 #pragma once
 
-// lab/experiments/NAME/README.md: what the recipe and the results say, and nothing else.
+// Writes lab/experiments/NAME/README.md, from the recipe and the results alone.
 
 #include <filesystem>
 #include <map>
@@ -16,18 +16,18 @@ struct Page {
   std::map<std::string, std::string> pictures;  ///< SVG by file name
 };
 
-/// `results` are those of recipe.results_of where the recipe draws another's trials.
+/// If the recipe draws another experiment's trials (recipe.results_of), `results` are that experiment's.
 Page page(const Recipe& recipe, const Results& results);
 
 /// lab/experiments/README.md.
 std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Results>& results);
 
-/// Of the experiment whose folder this is, or whose trials it draws.
+/// The results file of this experiment, or of the one whose trials it draws.
 std::filesystem::path results_file(const Recipe& recipe, const std::filesystem::path& folder);
 
 void write_page(const std::filesystem::path& folder, const Page& page);
 
-/// The parts between a page's head (title, text) and foot (notes, provenance), for each kind of recipe.
+/// The part between a page's head (title, text) and foot (notes, provenance), for each kind of recipe.
 Page training_body(const Recipe& recipe, const Results& results);
 Page curves_body(const Recipe& recipe, const Results& results);
 

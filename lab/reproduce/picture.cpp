@@ -15,7 +15,7 @@ using report::escaped;
 
 constexpr double kWidth = 340, kGap = 24, kMargin = 12, kTitle = 22, kLine = 18;
 
-/// Of "viewBox='0 0 340 220'".
+/// The height in "viewBox='0 0 340 220'".
 double height_of(const std::string& svg) {
   const std::string mark = "viewBox='0 0 340 ";
   const auto found = svg.find(mark);
@@ -30,7 +30,7 @@ std::string placed(const Panel& panel, double x, double y, double height) {
                      escaped(panel.title), inner);
 }
 
-/// Rows of swatches and labels, as many in a row as fit.
+/// Rows of swatches and labels, as many per row as fit.
 std::string key_rows(const std::vector<Key>& keys, double width, double& y) {
   std::string out;
   double x = kMargin;
@@ -63,7 +63,7 @@ std::string picture(const std::vector<Panel>& panels, const std::vector<Key>& ke
   }
   y += 6;
   inner += key_rows(keys, width, y);
-  // A background of its own: where an image is shown, its page's theme may not be the system's.
+  // Needs its own background: the theme of the page around it may differ from the system's.
   return fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:g} {1:g}' width='{0:g}' "
       "height='{1:g}'>\n<style>{2}{3}svg {{ font-family: system-ui, sans-serif; }}\n"
@@ -90,7 +90,7 @@ std::string picture(std::vector<std::pair<std::string, report::Chart>> charts) {
 
 std::string surface_svg(const std::vector<std::vector<double>>& heights, const std::string& left,
                         const std::string& right, const std::string& description) {
-  // Seen from a corner: one axis goes down to the left, the other to the right, height goes up.
+  // Seen from a corner: one axis goes down to the left, the other down to the right, height goes up.
   const double n = double(heights.size()) - 1, m = double(heights.front().size()) - 1;
   const auto point = [&](std::size_t i, std::size_t j) {
     const double a = double(i) / n, b = double(j) / m;

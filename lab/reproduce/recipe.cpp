@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a table stands, for messages: "recipe.toml, line 7: cells.bn".
+/// The position of a table, for messages: "recipe.toml, line 7: cells.bn".
 struct Place {
   const std::string& file;
   const TomlLines& lines;
@@ -35,7 +35,7 @@ struct Place {
   }
 };
 
-/// Reads entries of a table and removes them. Entries left over at the end are errors.
+/// Reads entries of a table and removes them. Entries left at the end are errors.
 class Taker {
  public:
   Taker(const Json& table, Place place) : table_(table), place_(std::move(place)) {
@@ -83,7 +83,7 @@ PaperFigures paper_figures(const Json& table, const Place& place) {
   return figures;
 }
 
-/// Folders and files of trials are named after it, so it must not contain a path.
+/// Trials' folders and files are named after it, so it must not contain a path.
 bool is_plain(const std::string& name) {
   const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   return !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {

@@ -43,7 +43,7 @@ Failure failure_of(const Json& json) {
           .what = json.at("what").get<std::string>()};
 }
 
-/// Lists one item a line: changes can be read.
+/// Writes lists one item per line, so that diffs are readable.
 std::string one_item_a_line(const Json& object) {
   std::string out = "{";
   for (const auto& [name, value] : object.items()) {
@@ -116,7 +116,7 @@ std::int64_t Results::place(const Origin& origin) {
 Json rounded(double value, int digits) {
   if (!std::isfinite(value)) return nullptr;
   const double kept = std::stod(fmt::format("{:.{}g}", value, digits));
-  // A whole number needs no decimal point.
+  // Integers need no decimal point.
   if (std::abs(kept) < 1e9 && kept == std::floor(kept)) return std::int64_t(kept);
   return kept;
 }
@@ -175,7 +175,7 @@ Trial trial_of(const Json& json) {
   if (json.contains("recalibrated_errors")) {
     t.recalibrated_error = number_or_nan(json.at("recalibrated_error"));
     t.recalibrated_errors = numbers_of(json.at("recalibrated_errors"));
-    if (json.contains("recalibration_seconds"))  // older files do not say
+    if (json.contains("recalibration_seconds"))  // missing in older files
       t.recalibration_seconds = number_or_nan(json.at("recalibration_seconds"));
   }
   if (json.contains("failure")) t.failure = failure_of(json.at("failure"));
@@ -239,7 +239,7 @@ void write_results(const fs::path& file, const Results& results) {
   if (!results.trials.empty()) json["trials"] = Json::array();
   for (const Trial& trial : results.trials) json["trials"].push_back(to_json(trial));
   std::string text = one_item_a_line(json);
-  if (!results.measured.is_null()) {  // its own lists too
+  if (!results.measured.is_null()) {  // the measurement's own lists too
     text.resize(text.size() - 3);
     text += ",\n\"measured\": " + one_item_a_line(results.measured);
     text += "}\n";

@@ -1,6 +1,6 @@
 #pragma once
 
-// lab/experiments/NAME/results.json: every trial, where it ran, and with what.
+// Reads and writes lab/experiments/NAME/results.json: every trial, with its machine and software.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace keel::lab::reproduce {
 
-/// One call of the program, on one machine.
+/// One call of the program on one machine.
 struct Origin {
   std::string date, command;
   std::string tree;  ///< git describe
@@ -23,7 +23,7 @@ struct Origin {
   std::string processor;
   std::int64_t cores = 0;
 
-  /// But for the date, the same.
+  /// Whether all but the date is the same.
   bool same_as(const Origin& other) const;
 };
 
@@ -42,43 +42,44 @@ struct Trial {
   std::uint64_t seed = 0;
   std::string status;                        ///< finished or failed
   double error = kNone, best_error = kNone;  ///< on the test images, in [0, 1]
-  double recalibrated_error = kNone;         ///< with running statistics made again
+  double recalibrated_error = kNone;         ///< with recomputed running statistics
   double train_loss = kNone;
   std::int64_t steps = 0, epochs = 0;
   double seconds = 0, images_per_second = 0;
-  double recalibration_seconds = kNone;  ///< of the seconds, for the recalibrated errors
-  double peak_mib = kNone;               ///< of GPU memory in training
+  double recalibration_seconds = kNone;  ///< part of `seconds`
+  double peak_mib = kNone;               ///< peak GPU memory in training
   std::optional<Failure> failure = std::nullopt;
   std::int64_t origin = 0;
-  /// Over the run, up to the steps `at`: mean loss, and largest gradient norm behind the layer.
+  /// Mean loss and largest gradient norm of the parameters before the layer, between the previous and this entry of
+  /// `at`.
   std::vector<double> at = {}, loss = {}, gradient = {};
-  /// After epochs: all, or equally spaced ones up to the last.
+  /// After all epochs, or evenly spaced ones up to the last.
   std::vector<double> test_errors = {}, recalibrated_errors = {};
 };
 
 struct Results {
   std::string experiment, schedule;
-  Json options = Json::object();  ///< common to the cells, without what belongs to a machine
-  Json cells = Json::object();    ///< of each cell with trials: its own options
+  Json options = Json::object();  ///< common to the cells, without machine-specific ones
+  Json cells = Json::object();    ///< options of each cell that has trials
   std::optional<Data> data = std::nullopt;
   std::vector<Origin> origins = {};
   std::vector<Trial> trials = {};
-  Json measured = {};  ///< of measurements
+  Json measured = {};  ///< figures of a measurement
 
   bool empty() const { return trials.empty() && measured.is_null(); }
   const Trial* find(const std::string& cell, std::uint64_t seed) const;
   std::vector<const Trial*> of(const Cell& cell) const;
-  /// The origin's place in the list, where it is put if it is not there.
+  /// The origin's index in the list. Adds it if it is missing.
   std::int64_t place(const Origin& origin);
 };
 
-/// If the file's results come from other data, renames it after its data (results-cifar-10-jpeg-copy.json), so that new
-/// results can start. Returns the new name, or an empty path if nothing was renamed.
+/// If the file's results come from other data, renames it after its data (results-cifar-10-jpeg-copy.json), so that
+/// new results can start. Returns the new name, or an empty path if nothing was renamed.
 std::filesystem::path set_aside(const std::filesystem::path& file, const Data& data);
 
-/// Empty results where there is no file.
+/// Returns empty results if there is no file.
 Results read_results(const std::filesystem::path& file);
-/// All or nothing, one trial a line.
+/// Writes atomically, one trial per line.
 void write_results(const std::filesystem::path& file, const Results& results);
 
 Json to_json(const Trial& trial);
@@ -88,14 +89,14 @@ Data data_of(const Json& json);
 Json to_json(const Origin& origin);
 Origin origin_of(const Json& json);
 
-/// Without what may differ between machines and calls: paths, devices, threads, seeds, logging.
+/// The options without those that may differ between machines and calls: paths, devices, threads, seeds, logging.
 Json identity(const Json& options);
 
 /// Throws keel::Error that names the difference if trials with `schedule` and these options do not belong to `results`.
 void require_same(const Results& results, const Recipe& recipe, const std::string& schedule,
                   const Json& given);
 
-/// As many digits as are worth keeping; null where not finite.
+/// The value with that many significant digits; null if not finite.
 Json rounded(double value, int digits = 5);
 double number_or_nan(const Json& value);
 

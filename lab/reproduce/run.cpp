@@ -70,7 +70,7 @@ std::string outcome_text(const Trial& trial) {
   return text;
 }
 
-/// A folder for the notes between parent and children.
+/// A folder for files that parent and children exchange.
 class Exchange {
  public:
   Exchange() {
@@ -91,7 +91,7 @@ class Exchange {
   fs::path path_;
 };
 
-/// Trials of one experiment, `jobs` at a time.
+/// Runs the trials of one experiment, `jobs` at a time.
 class Queue {
  public:
   Queue(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer)
@@ -125,7 +125,7 @@ class Queue {
   }
 
  private:
-  /// Seed by seed, so that an interrupted run has trials of every cell.
+  /// Ordered by seed, so that an interrupted run has trials of every cell.
   void fill() {
     const std::int64_t trials = options_.trials > 0 ? options_.trials : recipe_.trials;
     bool any = false;
@@ -133,7 +133,7 @@ class Queue {
       for (const Cell& cell : recipe_.cells) {
         if (!cell.same_as.empty() || !matches(options_.cells, cell.name)) continue;
         any = true;
-        cell_options(recipe_, cell, options_.schedule, options_.given);  // a mistake shows now
+        cell_options(recipe_, cell, options_.schedule, options_.given);  // reports bad options now
         if (!results_.find(cell.name, std::uint64_t(seed)))
           waiting_.push_back({&cell, std::uint64_t(seed)});
       }
@@ -151,7 +151,7 @@ class Queue {
       train.threads = std::max<std::int64_t>(1, origin_.cores / options_.jobs);
     if (!options_.runs.empty()) {
       train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
-      if (options_.fresh) {  // otherwise the old run would be resumed
+      if (options_.fresh) {  // otherwise the trial would resume the old run
         const FolderClaim alone(train.run, in_use(train.run));
         fs::remove_all(train.run);
       }
@@ -230,7 +230,7 @@ class Queue {
   const StopOnSignal signals_;
   const Clock::time_point begun_ = Clock::now();
   const Exchange exchange_;
-  /// Each call rewrites the results whole, from what it read at its start.
+  /// Each call rewrites the whole results file from what it read at the start, so only one may run.
   const FolderClaim claim_;
   Origin origin_;
   Results results_;
@@ -256,7 +256,7 @@ RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const Run
 
 void run_requested_trial(const fs::path& request) {
   const Json note = json_file(request);
-  // A trial left running would block the next call.
+  // End with the parent: a trial that keeps running would block the next call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   require(::getppid() == note.at("parent").get<pid_t>(),
           "keel reproduce: the call that asked for this trial is gone");

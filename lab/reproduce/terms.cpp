@@ -1,4 +1,4 @@
-// Table 1 and Figure 1: the powers of an eigenvalue ratio, computed.
+// Table 1 and Figure 1: computes the powers of an eigenvalue ratio.
 
 #include <fmt/format.h>
 #include <torch/autograd.h>
@@ -18,7 +18,7 @@ namespace {
 
 using report::number;
 
-/// How far the series is from the textbook gradient of one eigenvector of diag(1, ratio), relative.
+/// The series' relative error in the textbook gradient of one eigenvector of diag(1, ratio).
 double series_error(double ratio, double terms) {
   if (terms < 1) return 1;
   const auto gradient = [&](const GradientRule& rule) {
@@ -66,9 +66,9 @@ Measured measure_surface(const Measuring& what) {
   const Json& settings = what.recipe.settings;
   const auto lines = settings.at("lines").get<std::size_t>();
   const double largest = settings.at("largest_k").get<double>();
-  const double steep = settings.at("surface_k").get<double>();  // where the surface ends
+  const double steep = settings.at("surface_k").get<double>();  // the last k of the surface
   Json heights = Json::array(), contours = Json::array();
-  for (std::size_t i = 0; i < lines; ++i) {  // over k, from 1
+  for (std::size_t i = 0; i < lines; ++i) {  // over k, starting at 1
     Json row = Json::array();
     const double k = 1 + (steep - 1) * double(i) / double(lines - 1);
     for (std::size_t j = 0; j < lines; ++j)

@@ -1,4 +1,4 @@
-// Whole training steps with each layer, as a graph and launched one by one.
+// Times whole training steps with each layer, as a graph and eagerly.
 
 #include <fmt/format.h>
 

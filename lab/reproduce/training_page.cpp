@@ -1,4 +1,4 @@
-// Tables of trainings: the paper's figures, and ours.
+// Tables of trainings: the paper's figures and ours.
 
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ bool is_recalibrated(const Results& results) {
                      [](const Trial& trial) { return !trial.recalibrated_errors.empty(); });
 }
 
-/// With statistics made again, where trials were evaluated so.
+/// The mean error with recomputed statistics; empty if no trial has one.
 std::string recalibrated_text(const Trials& trials) {
   const Spread error = errors_of(trials, &Trial::recalibrated_error);
   return error.count ? mean_text(100 * error.mean, 100 * error.deviation) : "";
@@ -70,7 +70,7 @@ std::vector<std::string> our_columns(const Trials& trials) {
           fmt::format("{} of {}", count - failures, count), steps};
 }
 
-/// What a step takes, where the recipe asks for it: milliseconds, and memory of the GPU.
+/// Milliseconds and GPU memory of a training step. Empty texts if the trials did not record them.
 std::vector<std::string> cost_columns(const Recipe& recipe, const Cell& cell,
                                       const Results& results) {
   const Trials trials = results.of(cell);
@@ -118,7 +118,7 @@ std::string table_text(const Recipe& recipe, const Results& results) {
   return table.text();
 }
 
-/// " Recalibration took 3 % of the trials' time.", where trials say.
+/// " Recalibration took 3 % of the trials' time."; empty if no trial recorded it.
 std::string recalibration_cost(const Results& results) {
   double part = 0, whole = 0;
   for (const Trial& trial : results.trials)
@@ -138,7 +138,7 @@ std::string recalibration_text(const Results& results) {
       batches, recalibration_cost(results));
 }
 
-/// Each failed trial in words.
+/// One sentence per failed trial.
 std::string failures_text(const Recipe& recipe, const Results& results) {
   std::string text;
   for (const Cell& cell : recipe.cells) {
@@ -158,9 +158,9 @@ std::string not_run_text(const Recipe& recipe, const Results& results) {
   return text.empty() || results.empty() ? "" : "Not run: " + text + ".\n\n";
 }
 
-/// Errors over x, one curve a method; a method without an x is a line across.
+/// Errors over x, one curve per method. A method without an x is a horizontal line.
 Chart chart_of(const std::vector<const Cell*>& cells, const Results& results) {
-  // Errors are close together: from 0 on they would be one line.
+  // Errors are close together. On an axis from 0 they would look like one line.
   Chart chart{.description = "test error",
               .x_label = "",
               .percent = true,
@@ -201,7 +201,7 @@ report::Group group_of(const Cell& cell, const Trials& trials) {
   return group;
 }
 
-/// A picture for each panel: over x where the cells have one, else a line for each cell.
+/// One chart per panel over x, if the cells have an x. Otherwise one row of dots per cell.
 std::string errors_picture(const Recipe& recipe, const Results& results) {
   std::vector<std::string> panels;
   for (const Cell& cell : recipe.cells)
@@ -236,7 +236,7 @@ std::string errors_picture(const Recipe& recipe, const Results& results) {
 
 constexpr std::size_t kManyEvaluations = 30;
 
-/// The epochs, from 1, whose test errors a trial's record holds: evenly spaced up to the last.
+/// The epochs (from 1) of a trial's recorded test errors: evenly spaced up to the last.
 std::vector<double> evaluated_epochs(const Trial& trial) {
   const auto count = std::int64_t(trial.test_errors.size());
   const std::int64_t spacing = (trial.epochs + count - 1) / count;
@@ -246,8 +246,8 @@ std::vector<double> evaluated_epochs(const Trial& trial) {
   return epochs;
 }
 
-/// A cell's errors over the epochs: the mean of its long trials, from the least to the most of them. Empty where it has
-/// none, or only such as were cut short.
+/// A cell's errors over the epochs: the mean of its long trials, with a band from the smallest to the largest. Empty
+/// if it has no long trial that ran to its end.
 Curve course_of(const Cell& cell, const Results& results, std::vector<double> Trial::*errors) {
   Trials trials = results.of(cell);
   std::erase_if(trials, [&](const Trial* trial) {
@@ -270,8 +270,8 @@ Curve course_of(const Cell& cell, const Results& results, std::vector<double> Tr
   return curve;
 }
 
-/// Of long runs, a line for each cell: the test error over the whole run, and over its last third by itself; and the same
-/// with statistics made again.
+/// For long runs, one line per cell: the test error over the whole run, and over its last third. Then the same with
+/// recomputed statistics.
 std::string course_picture(const Recipe& recipe, const Results& results) {
   std::vector<std::pair<std::string, Chart>> charts;
   for (const auto& [name, errors] :

@@ -12,8 +12,8 @@
 namespace keel::lab::reproduce {
 namespace {
 
-constexpr std::int64_t kPoints = 60;       // of the curves that are kept
-constexpr std::int64_t kCheckpoints = 20;  // in the length of a run
+constexpr std::int64_t kPoints = 60;       // per recorded curve, at most
+constexpr std::int64_t kCheckpoints = 20;  // per run
 
 class Curves : public Observer {
  public:
@@ -41,7 +41,7 @@ std::int64_t steps_of(const TrainOptions& options, const DataSet& data) {
   return options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
 }
 
-/// Every k-th and the last, so that no more than kPoints are left.
+/// Every k-th value counted from the last, at most kPoints of them.
 std::vector<double> thinned(const std::vector<double>& values) {
   const std::size_t step = (values.size() + kPoints - 1) / kPoints;
   if (step <= 1) return values;
@@ -52,7 +52,7 @@ std::vector<double> thinned(const std::vector<double>& values) {
   return kept;
 }
 
-/// A run that was resumed has its beginning in its folder alone.
+/// Replaces the curves by the folder's. For a resumed run, only the folder has the beginning.
 void take_all(Curves& curves, const report::Run& run) {
   for (auto* curve : {&curves.at, &curves.loss, &curves.gradient, &curves.test_errors,
                       &curves.recalibrated_errors})
@@ -104,7 +104,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   if (recorder) {
     const report::Run run = report::read_run(options.run);
     take_all(curves, run);
-    // Of a run that had ended before, and was not recorded: its speed is in its folder.
+    // The run had already finished but was not recorded. Its speed is in its folder.
     if (result.images_per_second == 0) {
       result.images_per_second = run.images_per_second;
       result.peak_mib = run.peak_mib;

@@ -5,19 +5,19 @@
 
 namespace keel::lab::reproduce {
 
-/// One training: what is recorded of it, and where it ran.
+/// One training: its record, and where it ran.
 struct TrialOutcome {
   Trial trial;
   Data data;
   std::string device;
 };
 
-/// That another process trains in the folder.
+/// The message that another process trains in the folder.
 std::string in_use(const std::filesystem::path& run);
 
-/// Loads the data and trains in this process. With options.run it writes a run folder and resumes a run that is already in
-/// it. An interrupted trial has that status. Throws keel::Error if another process trains in that folder. If the data are
-/// not the `expected` ones, nothing is trained, and the outcome names them.
+/// Loads the data and trains in this process. With options.run it writes a run folder, or resumes the run in it. An
+/// interrupted trial has that status. Throws keel::Error if another process trains in that folder. If the data are
+/// not the `expected` ones, it does not train, and the outcome names the data.
 TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                        const std::optional<Data>& expected = {});
 

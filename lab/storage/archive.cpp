@@ -17,7 +17,7 @@ namespace {
 
 using Reader = std::unique_ptr<::archive, decltype(&::archive_read_free)>;
 
-/// What the entry is, unless a file or a folder.
+/// What the entry is, if it is neither a file nor a folder.
 std::optional<std::string> oddity(::archive_entry* entry) {
   if (const char* target = ::archive_entry_hardlink(entry))
     return fmt::format("a link to '{}'", target);
@@ -34,7 +34,7 @@ std::optional<std::string> oddity(::archive_entry* entry) {
   }
 }
 
-/// Without "./" in front, which some packers put there. Empty: it leads out of the folder it is unpacked in.
+/// The path without a leading "./", which some packers add. Empty if it leaves the target folder.
 std::optional<std::filesystem::path> inner_path(const std::filesystem::path& given) {
   if (given.is_absolute()) return {};
   std::filesystem::path path;
@@ -50,14 +50,14 @@ class TarGz {
   TarGz(std::string_view bytes, const std::string& file)
       : file_(file), reader_(::archive_read_new(), ::archive_read_free) {
     expect(reader_ != nullptr, "memory for it");
-    // These two and no more: libarchive knows dozens.
+    // Only these two; libarchive knows dozens.
     ::archive_read_support_filter_gzip(reader_.get());
     ::archive_read_support_format_tar(reader_.get());
     if (::archive_read_open_memory(reader_.get(), bytes.data(), bytes.size()) != ARCHIVE_OK)
       give_up();
   }
 
-  /// Null at the end.
+  /// Returns null at the end.
   ::archive_entry* next() {
     ::archive_entry* entry = nullptr;
     const int status = ::archive_read_next_header(reader_.get(), &entry);
@@ -66,7 +66,7 @@ class TarGz {
     return entry;
   }
 
-  /// Of the entry that next() gave.
+  /// The content of the entry that next() returned.
   std::string content(std::int64_t size) {
     std::string content;
     std::array<char, 1 << 16> piece;
@@ -115,7 +115,7 @@ std::map<std::string, std::string> parse_tar_gz(std::string_view bytes, const st
                    fmt::format("'{}'", name));
     if (const auto odd = oddity(entry))
       archive.expect(false, "files and folders alone", fmt::format("'{}', {}", name, *odd));
-    // Entries are counted too, with the block of theirs: they take time even where they are empty.
+    // Each entry also counts its header block, because even empty entries take time.
     constexpr std::int64_t kHeader = 512;
     const std::int64_t size = ::archive_entry_size(entry);
     archive.expect(

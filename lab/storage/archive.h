@@ -13,16 +13,17 @@ namespace keel::lab {
 /// Whether this program was built with libarchive.
 bool can_unpack();
 
-/// What is taken from an archive.
+/// Which files to take from an archive.
 struct Wanted {
-  std::string folder;              ///< of the archive, in which the files are
+  std::string folder;              ///< the files' folder in the archive
   std::vector<std::string> files;  ///< names without folders
-  std::int64_t most;               ///< bytes, of all that is in the archive
+  std::int64_t most;               ///< limit on the bytes of everything in the archive
 };
 
-/// The wanted files of a .tar.gz by name, in memory. Other files are skipped, and nothing is written. Throws keel::Error
-/// that names `file` if it is not a complete .tar.gz, if a wanted file is missing or appears twice, if it has more than
-/// `most` bytes, or if any entry is suspicious: an absolute path or one with .., a link, a device.
+/// Returns the wanted files of a .tar.gz by name, in memory. Other files are skipped, and nothing is written. Throws
+/// keel::Error that names `file` if it is not a complete .tar.gz, if a wanted file is missing or appears twice, if it
+/// has more than `most` bytes, or if any entry is suspicious: a link, a device, or a path that is absolute or has
+/// "..".
 std::map<std::string, std::string> parse_tar_gz(std::string_view bytes, const std::string& file,
                                                 const Wanted& wanted);
 

@@ -8,7 +8,7 @@ namespace {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-/// Table k advances a byte's remainder by k more bytes, so eight bytes go in at once.
+/// Table k advances a byte's remainder by k more bytes, so that eight bytes are processed at once.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

@@ -20,7 +20,7 @@ namespace {
   throw std::system_error(error, std::generic_category(), std::string(doing) + file.string());
 }
 
-/// Closes at the latest when it goes.
+/// A file descriptor that the destructor closes.
 class Descriptor {
  public:
   Descriptor(const std::filesystem::path& file, int flags) {
@@ -50,7 +50,7 @@ std::string kind(mode_t mode) {
 }
 
 bool write_all(int descriptor, const std::string& bytes) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // Linux writes no more than 2 GiB at once
+  constexpr std::size_t kMost = std::size_t{1} << 30;  // Linux writes at most 2 GiB at once
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t now =
         ::write(descriptor, bytes.data() + done, std::min(bytes.size() - done, kMost));
@@ -70,7 +70,7 @@ void write_file_atomically(const std::filesystem::path& file, const std::string&
   {
     Descriptor out(unfinished, O_WRONLY | O_CREAT | O_TRUNC);
     if (!out.opened()) fail("cannot create ", unfinished, errno);
-    // fsync before rename: else a power cut could leave the new name with no content.
+    // fsync before rename. Otherwise a power cut could leave the new name without content.
     if (!write_all(out.number(), bytes) || ::fsync(out.number()) != 0 || !out.close())
       error = errno;
   }
@@ -81,14 +81,14 @@ void write_file_atomically(const std::filesystem::path& file, const std::string&
   }
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   const Descriptor entries(folder, O_RDONLY | O_DIRECTORY);
-  if (entries.opened()) ::fsync(entries.number());  // some file systems cannot; the data is safe
+  if (entries.opened()) ::fsync(entries.number());  // may be unsupported, but the data is safe
 }
 
 std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
   const auto cannot = [&](const std::string& doing, const std::string& why) {
     return Error(doing + file.string() + ": " + why);
   };
-  const Descriptor in(file, O_RDONLY | O_NONBLOCK);  // else opening a pipe waits for a writer
+  const Descriptor in(file, O_RDONLY | O_NONBLOCK);  // otherwise opening a pipe waits for a writer
   if (!in.opened()) throw cannot("cannot open ", std::strerror(errno));
   struct stat about {};
   if (::fstat(in.number(), &about) != 0) throw cannot("cannot open ", std::strerror(errno));
@@ -100,10 +100,10 @@ std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
   };
   if (std::uintmax_t(about.st_size) > most) throw too_long(std::uintmax_t(about.st_size));
   try {
-    std::string bytes(std::size_t(about.st_size) + 1, '\0');  // one more: to see the end at once
+    std::string bytes(std::size_t(about.st_size) + 1, '\0');  // one more, to detect the end at once
     std::size_t done = 0;
     while (true) {
-      if (done == bytes.size()) bytes.resize(2 * done);  // it has grown meanwhile
+      if (done == bytes.size()) bytes.resize(2 * done);  // the file has grown
       const ssize_t now = ::read(in.number(), bytes.data() + done, bytes.size() - done);
       if (now < 0 && errno == EINTR) continue;
       if (now < 0) throw cannot("cannot read ", std::strerror(errno));

@@ -12,7 +12,7 @@ namespace keel::lab {
 /// names the file, and leaves no partial file behind.
 void write_file_atomically(const std::filesystem::path& file, const std::string& bytes);
 
-/// What writes a file: the above, or in tests a disk that is full.
+/// A function that writes a file: the one above, or in tests one that simulates a full disk.
 using WriteFile = std::function<void(const std::filesystem::path&, const std::string& bytes)>;
 
 /// The lab reads every file with this. Throws keel::Error that names the file if it cannot be read, is not a regular file
@@ -20,7 +20,7 @@ using WriteFile = std::function<void(const std::filesystem::path&, const std::st
 std::string read_file(const std::filesystem::path& file,
                       std::uintmax_t most = std::numeric_limits<std::uintmax_t>::max());
 
-/// What an interrupted write_file_atomically leaves behind ends in this.
+/// The ending of files that an interrupted write_file_atomically leaves behind.
 inline constexpr const char* kUnfinished = ".unfinished";
 
 }  // namespace keel::lab

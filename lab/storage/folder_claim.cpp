@@ -22,13 +22,13 @@ namespace fs = std::filesystem;
                           std::strerror(error)));
 }
 
-/// "a/b/" and "a/./b" as "a/b": the last name is what is made.
+/// Turns "a/b/" and "a/./b" into "a/b", so that the last name is the folder to create.
 fs::path plain(const fs::path& folder) {
   const fs::path normal = folder.lexically_normal();
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-/// False: it was there.
+/// Returns false if the folder already exists.
 bool make(const fs::path& folder) {
   std::error_code error;
   if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
@@ -49,7 +49,7 @@ bool is_the_same(int descriptor, const fs::path& folder) {
 
 FolderClaim::FolderClaim(const fs::path& folder, const std::string& refusal) : FolderClaim() {
   folder_ = plain(folder);
-  // Whoever had it before may have taken it away between our looking and our locking.
+  // A previous owner may remove the folder between our making it and our locking it.
   Lock found = Lock::folder_gone;
   while (found == Lock::folder_gone) {
     made_ = make(folder_);
@@ -75,7 +75,7 @@ FolderClaim::Lock FolderClaim::lock() {
   const bool there = descriptor_ >= 0;
   const bool busy = there && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (there && !busy && is_the_same(descriptor_, folder_)) return Lock::ours;
-  made_ = false;  // whatever has that name now is somebody else's, empty or not
+  made_ = false;  // what has that name now belongs to another process
   return busy ? Lock::anothers : Lock::folder_gone;
 }
 
@@ -85,7 +85,7 @@ FolderClaim::FolderClaim(FolderClaim&& other) noexcept
       made_(std::exchange(other.made_, false)) {}
 
 FolderClaim::~FolderClaim() {
-  if (made_) ::rmdir(folder_.c_str());  // refused where anything is in it
+  if (made_) ::rmdir(folder_.c_str());  // fails if the folder is not empty
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

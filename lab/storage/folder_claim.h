@@ -9,10 +9,10 @@ namespace keel::lab {
 /// without locks it has no effect.
 class FolderClaim {
  public:
-  /// Creates the folder if there is none. Throws keel::Error: `refusal` if another process has it, or the reason why it
-  /// cannot be created.
+  /// Creates the folder if it does not exist. Throws keel::Error with `refusal` if another process has it, or with
+  /// the reason if it cannot be created.
   FolderClaim(const std::filesystem::path& folder, const std::string& refusal);
-  /// A folder that was not there: `folder`, or else the first of folder-2, folder-3, ...
+  /// Creates and claims a new folder: `folder`, or the first of folder-2, folder-3, ... that does not exist.
   static FolderClaim on_new(const std::filesystem::path& folder);
   /// Removes the folder if the claim created it and it is still empty.
   ~FolderClaim();

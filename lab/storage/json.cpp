@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Looks at everything and keeps nothing: what is wrong is known before a value is made. (The parser's own callback
-/// can do so too, but walks over all of an object's entries at the end of each.)
+/// Checks everything without keeping it, so that errors are found before any value is made. (The parser's own
+/// callback could do this, but it walks over all entries of an object at its end.)
 class Checker : public nlohmann::json_sax<json> {
  public:
   explicit Checker(std::size_t most_names) : most_names_(most_names) {}
@@ -65,7 +65,7 @@ class Checker : public nlohmann::json_sax<json> {
   }
 
   const std::size_t most_names_;
-  std::vector<std::set<std::string>> names_;  ///< of the objects that are open; a list's is empty
+  std::vector<std::set<std::string>> names_;  ///< of each open object; empty for a list
   std::string what_;
 };
 

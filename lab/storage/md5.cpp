@@ -12,7 +12,9 @@ namespace {
 using State = std::array<std::uint32_t, 4>;
 constexpr std::size_t kBlock = 64;
 
-/// floor(2^32 |sin(i + 1)|), as the RFC defines them.
+/// floor(2^32
+/// sin(i + 1)
+/// ), as the RFC defines them.
 std::array<std::uint32_t, 64> make_sines() {
   std::array<std::uint32_t, 64> sines{};
   for (std::size_t i = 0; i < sines.size(); ++i)
@@ -61,7 +63,7 @@ std::string md5(std::string_view bytes) {
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
   std::size_t left = bytes.size();
   for (; left >= kBlock; data += kBlock, left -= kBlock) add_block(state, data);
-  // The rest, a one, zeros, and the length in bits.
+  // The remaining bytes, a one bit, zeros, and the length in bits.
   unsigned char last[2 * kBlock] = {};
   if (left > 0) std::memcpy(last, data, left);
   last[left] = 0x80;

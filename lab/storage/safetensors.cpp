@@ -21,7 +21,7 @@ using torch::Tensor;
 static_assert(std::endian::native == std::endian::little, "the format's numbers are little-endian");
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // as the format's own reader has it
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of the format's own reader
 
 struct TypeName {
   const char* name;
@@ -45,7 +45,7 @@ const char* name_of(const std::string& tensor, torch::Dtype type) {
                           tensor, c10::toString(type)));
 }
 
-/// One tensor as the header has it, checked.
+/// One tensor of the header, checked.
 struct Entry {
   std::string name;
   torch::Dtype type{};
@@ -136,8 +136,8 @@ class Parser {
     require_that(result.begin <= result.end && result.end <= held,
                  "tensor '{}' lies at bytes {} to {} of {}", name, result.begin, result.end, held);
 
-    // In 128 bits with a bound each time: sizes from a file may be anything. Beside an extent of 0 the
-    // others count too, LibTorch multiplies them for its strides.
+    // In 128 bits with a bound after each factor, because sizes from a file may be anything. The other extents count
+    // even if one is 0, because LibTorch multiplies them for its strides.
     unsigned __int128 size = c10::elementSize(result.type);
     bool empty = false;
     for (const json& extent : shape) {
@@ -156,7 +156,7 @@ class Parser {
     return result;
   }
 
-  /// The tensors lie one after the other and fill the file: nothing hides, nothing overlaps.
+  /// Checks that the tensors fill the file without gaps or overlaps.
   void check_cover(std::vector<Entry>& entries) const {
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -180,14 +180,14 @@ class Parser {
 
   const std::string& bytes_;
   const std::string& file_;
-  std::size_t data_ = 0;  ///< where the header ends
+  std::size_t data_ = 0;  ///< the end of the header
 };
 
 }  // namespace
 
 std::string safetensors_bytes(const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata) {
-  // Types of wide numbers first: every tensor is then aligned to its own size.
+  // Wide types first, so that every tensor is aligned to its own size.
   NamedTensors ordered = tensors;
   std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
     return a.second.element_size() > b.second.element_size();

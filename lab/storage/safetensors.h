@@ -1,6 +1,6 @@
 #pragma once
 
-// The safetensors format: a length, a JSON header, raw little-endian tensors. Nothing in it executes.
+// The safetensors format: a length, a JSON header, raw little-endian tensors. It contains no code.
 
 #include <torch/types.h>
 
@@ -19,16 +19,16 @@ struct SafeTensors {
   std::map<std::string, std::string> metadata;
 };
 
-/// The bytes of a file with these tensors (any device, any strides), wide types first.
-/// Throws keel::Error for types the format lacks and for names that repeat.
+/// The bytes of a file with these tensors (any device, any strides), wide types first. Throws keel::Error for types
+/// that the format lacks and for repeated names.
 std::string safetensors_bytes(const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
-/// Checks every offset, shape and type against the bytes before it creates tensors. Throws keel::Error that names `file`
-/// and the place.
+/// Checks every offset, shape and type against the bytes before creating tensors. Throws keel::Error that names
+/// `file` and the tensor.
 SafeTensors parse_safetensors(const std::string& bytes, const std::string& file);
 
-/// Atomic: on failure the old file stays as it was.
+/// Writes atomically: on failure the old file stays.
 void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

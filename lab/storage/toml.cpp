@@ -13,8 +13,8 @@
 #include "keel/error.h"
 #include "lab/storage/json.h"
 
-// toml++ states what it believes of its input in assertions, which a release build takes for granted; there
-// are inputs that prove them wrong. Here each is an error, in every build.
+// toml++ states assumptions about its input as assertions, which a release build relies on. Some inputs violate them.
+// Here each violation throws, in every build.
 [[noreturn]] static void proved_wrong(const char* belief) { throw std::logic_error(belief); }
 #undef NDEBUG
 #define TOML_ASSERT(belief) (static_cast<bool>(belief) ? void() : proved_wrong(#belief))
@@ -38,16 +38,16 @@ using Json = nlohmann::ordered_json;
   throw Error(fmt::format("{}, line {}: {} in '{}'", file, line, what, shown));
 }
 
-/// What toml++ must not see. It bounds how deep values nest but not names: a.a.a. ... = 1 makes a table for each dot, and
-/// takes them down with a function that calls itself. And wherever it looks for the end of a word, a letter beyond ASCII
-/// takes it to a line that it tells the compiler is never reached. So names have a few dots at most, such letters stand
-/// in quotes and comments alone, and quotes stand where a name or a value begins: elsewhere toml++ takes them, and what
-/// they hold, for part of a word.
+/// Rejects input that toml++ cannot handle. It limits the nesting of values but not of names: a.a.a. ... = 1 makes a
+/// table per dot, and destroys them recursively. Where it looks for the end of a word, a non-ASCII letter reaches
+/// code that it declares unreachable. So this allows only a few dots per name, non-ASCII letters only in quotes and
+/// comments, and quotes only where a name or a value begins, because elsewhere toml++ takes them and their content
+/// for part of a word.
 void check_letters(std::string_view text, const std::string& file) {
   constexpr int kMostDots = 8;
   std::int64_t line = 1;
   int dots = 0;
-  char before = '\n';  // the last character that is no blank
+  char before = '\n';  // the last non-blank character
   const auto starts = [&](std::size_t i, std::string_view what) {
     return i < text.size() && text.substr(i, what.size()) == what;
   };
@@ -78,7 +78,7 @@ void check_letters(std::string_view text, const std::string& file) {
         }
       }
       i += quote.size() - 1;
-      // Two of the quotes that end a text of several lines may be its own.
+      // A multi-line string may end with up to two quotes of its own before the closing ones.
       for (int k = 0; quote.size() == 3 && k < 2 && starts(i + 1, std::string(1, c)); ++k) ++i;
     } else if (c == '#') {
       i = std::min(text.find('\n', i), text.size()) - 1;
@@ -98,7 +98,7 @@ class Converter {
   Converter(std::string_view text, const std::string& file, TomlLines* lines)
       : text_(text), file_(file), lines_(lines) {}
 
-  /// toml++ sorts names; where they stand in the file gives their order back.
+  /// toml++ sorts names. Their positions in the file restore the order.
   Json table(const toml::table& from, const std::string& path) const {
     std::vector<std::pair<const toml::key*, const toml::node*>> entries;
     for (const auto& [key, node] : from) entries.emplace_back(&key, &node);
@@ -107,7 +107,7 @@ class Converter {
       const auto& q = b.first->source().begin;
       return std::tie(p.line, p.column) < std::tie(q.line, q.column);
     });
-    Json::object_t object;  // filled from behind: assigning by name looks at all before it
+    Json::object_t object;  // appended, because assignment by name searches all entries
     for (const auto& [key, node] : entries) {
       const std::string name(key->str()), whole = path.empty() ? name : path + "." + name;
       if (lines_ != nullptr) lines_->emplace(whole, std::int64_t(key->source().begin.line));

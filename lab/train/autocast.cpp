@@ -6,7 +6,7 @@
 namespace keel::lab {
 namespace {
 
-// LibTorch 2.4 replaced a set of functions for each device by one that takes the device.
+// LibTorch 2.4 replaced the per-device functions by ones that take the device.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 bool enabled(at::DeviceType device) { return at::autocast::is_autocast_enabled(device); }
 void enable(at::DeviceType device, bool on) { at::autocast::set_autocast_enabled(device, on); }

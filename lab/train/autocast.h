@@ -4,8 +4,8 @@
 
 namespace keel::lab {
 
-/// Scope in which autocast to bfloat16 is on or off for this device. Cached casts of weights are dropped at its end, so a
-/// captured step makes its own.
+/// Scope in which autocast to bfloat16 is on or off for this device. The end of the scope drops cached casts of
+/// weights, so a captured step makes its own.
 class Autocast {
  public:
   Autocast(torch::Device device, bool on);

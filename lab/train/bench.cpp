@@ -16,7 +16,7 @@
 namespace keel::lab {
 namespace {
 
-/// Random images: a step takes as long on them as on real ones.
+/// Random images. A step takes as long on them as on real ones.
 Images random_images(const TrainOptions& options) {
   const std::int64_t count = 8 * options.batch, size = options.data.size;
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
@@ -35,19 +35,19 @@ class Case {
     step_->start_epoch(0);
     timing_.name = name_of(options.model);
     timing_.graph = uses_graph(options, device);
-    run(TrainingStep::kStepsBeforeCapture + 4);  // algorithms chosen, graph captured
+    run(TrainingStep::kStepsBeforeCapture + 4);  // chooses algorithms, captures the graph
     synchronise(device_);
     measure_memory();
     seconds_a_step_ = seconds_of(2) / 2;
   }
 
-  /// Runs that many steps, or as many as take `longest` seconds.
+  /// Runs `steps` steps, or as many as fit into `longest` seconds.
   void round(std::int64_t steps, double longest) {
     while (steps > 1 && double(steps) * seconds_a_step_ > longest) --steps;
     rounds_.push_back(1e3 * seconds_of(steps) / double(steps));
   }
 
-  /// Separate from the timed rounds, because counting takes time too.
+  /// Separate from the timed rounds, because the callbacks take time too.
   void measure_operators(std::int64_t steps) {
     if (!device_.is_cpu()) return;
     const OperatorTime inside;
@@ -102,7 +102,7 @@ void check(const BenchOptions& options) {
           "keel::lab::bench_train: expected eager, graph or both, got neither");
 }
 
-/// Median of the rounds, in milliseconds for one call.
+/// Median over the rounds, in milliseconds per call.
 double milliseconds_of(const std::function<void()>& part, const BenchOptions& options,
                        torch::Device device) {
   for (int i = 0; i < 3; ++i) part();
@@ -114,7 +114,7 @@ double milliseconds_of(const std::function<void()>& part, const BenchOptions& op
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < options.steps; ++i) graph ? graph->replay() : part();
     synchronise(device);
-    if (round > 0)  // the first one warms up
+    if (round > 0)  // the first round warms up
       rounds.push_back(1e3 * seconds_since(start) / double(options.steps));
   }
   std::sort(rounds.begin(), rounds.end());
@@ -129,7 +129,7 @@ std::string name_of(const ModelOptions& model) {
   const std::size_t sites = tested_sites(model).size();
   const std::int64_t d = norm.group_size > 0 ? norm.group_size : first_channels(model);
   std::string name = norm.group_size == 0 && sites > 1
-                         ? fmt::format("{} {}", norm.kind, norm.rule)  // each has its own d
+                         ? fmt::format("{} {}", norm.kind, norm.rule)  // each site has its own d
                          : fmt::format("{} d={} {}", norm.kind, d, norm.rule);
   if (norm.kind == "pca")
     name += norm.components > 0 ? fmt::format(" e={}", norm.components)
@@ -169,7 +169,7 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
   for (const auto& one : cases) timings.push_back(one->result());
   for (StepTiming& timing : timings) {
     const auto base = std::find_if(timings.begin(), timings.end(), [&](const StepTiming& other) {
-      return other.graph == timing.graph;  // BatchNorm is the first of its kind
+      return other.graph == timing.graph;  // the first of each kind is BatchNorm
     });
     timing.ratio = timing.milliseconds / base->milliseconds;
   }
@@ -184,7 +184,7 @@ std::vector<PartTiming> bench_parts(const BenchOptions& options) {
   const Precision precision(options.train, device);
   TrainOptions train = options.train;
   train.model.norm = {};
-  train.graph = false;  // graphs are made here, of each part
+  train.graph = false;  // this function captures each part separately
   torch::manual_seed(train.seed);
   ResNet model(train.model);
   model->to(device);

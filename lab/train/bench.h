@@ -15,24 +15,24 @@ struct StepTiming {
   std::string name;            ///< e.g. "zca d=64 exact"
   bool graph = false;          ///< replayed as a CUDA graph
   double milliseconds = 0;     ///< median of the rounds
-  double least = 0, most = 0;  ///< of the rounds
+  double least = 0, most = 0;  ///< fastest and slowest round
   double images_per_second = 0;
-  double ratio = 0;  ///< to BatchNorm's step of the same kind (graph or not)
+  double ratio = 0;  ///< to the BatchNorm step of the same kind (graph or eager)
   /// CPU: share of the step spent outside operators; empty on CUDA.
   std::optional<double> outside_operators;
-  /// CUDA without a graph: memory a step takes at most, beyond what stays; otherwise 0.
+  /// CUDA without a graph: peak memory of a step, beyond what was allocated before it; otherwise 0.
   double peak_mib = 0;
 };
 
 struct BenchOptions {
-  /// model and which of its norms, batch, precision, order, device; the norm is set by each case
+  /// Model, which norms to replace, batch, precision, memory order, device. Each case sets the norm.
   TrainOptions train;
   std::vector<NormOptions> norms;  ///< compared with BatchNorm, which is always measured
-  std::int64_t steps = 20;         ///< in a round
-  std::int64_t rounds = 5;         ///< of each case, interleaved
-  /// Seconds; a round of slower steps has fewer of them.
+  std::int64_t steps = 20;         ///< per round
+  std::int64_t rounds = 5;         ///< per case, interleaved
+  /// Seconds. Rounds of slow steps run fewer of them.
   double longest_round = std::numeric_limits<double>::infinity();
-  bool eager = true, graph = true;  ///< graph: on CUDA only
+  bool eager = true, graph = true;  ///< graph is for CUDA only
 };
 
 /// "batch", "zca d=64 exact", "pca d=64 exact 99 %", "zca d=16 exact, all norms".
@@ -40,14 +40,14 @@ std::string name_of(const ModelOptions& model);
 
 std::vector<StepTiming> bench_train(const BenchOptions& options);
 
-/// One part of BatchNorm's step, timed separately. On CUDA it is replayed as a graph if the options say so.
+/// One part of BatchNorm's step, timed separately. On CUDA it is replayed as a graph if the options ask for it.
 struct PartTiming {
   std::string name;
   double milliseconds = 0;  ///< median of the rounds
 };
 
-/// Times augmentation, forward, backward with the loss (both together less forward), the end of the step (the whole less
-/// the rest), and the whole step.
+/// Times augmentation, forward, backward with the loss (forward and backward minus forward), the end of the step (the
+/// whole step minus the other parts), and the whole step.
 std::vector<PartTiming> bench_parts(const BenchOptions& options);
 
 }  // namespace keel::lab

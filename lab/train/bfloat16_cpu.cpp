@@ -19,7 +19,7 @@
 namespace keel::lab {
 namespace {
 
-// oneDNN's name for it, and that of releases before 2.5.
+// oneDNN's variable, and its name before release 2.5.
 constexpr const char *kCap = "ONEDNN_MAX_CPU_ISA", *kOldCap = "DNNL_MAX_CPU_ISA";
 
 [[noreturn]] void child(const std::function<void()>& work, int answer) {
@@ -28,7 +28,7 @@ constexpr const char *kCap = "ONEDNN_MAX_CPU_ISA", *kOldCap = "DNNL_MAX_CPU_ISA"
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const rlimit nothing{0, 0};
-  setrlimit(RLIMIT_CORE, &nothing);  // being killed by a signal is an expected result
+  setrlimit(RLIMIT_CORE, &nothing);  // dying by a signal is expected, so write no core file
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(60);
   std::string words;
@@ -40,7 +40,7 @@ constexpr const char *kCap = "ONEDNN_MAX_CPU_ISA", *kOldCap = "DNNL_MAX_CPU_ISA"
   } catch (const std::exception& error) {
     words = error.what();
   }
-  // No more than a pipe holds, so that the write cannot block.
+  // At most what a pipe holds, so that the write cannot block.
   if (write(answer, words.data(), std::min<std::size_t>(words.size(), 4096)) < 0) _exit(2);
   _exit(1);
 }
@@ -101,7 +101,7 @@ Bfloat16Cpu find_out_bfloat16(const std::function<Ending()>& trial) {
 }
 
 void convolve_in_bfloat16() {
-  at::set_num_threads(1);  // a child has one thread, whatever its parent had
+  at::set_num_threads(1);  // after fork() a child has one thread, whatever its parent had
   const torch::NoGradGuard no_grad;
   struct Shape {
     std::int64_t in, out, kernel, stride;

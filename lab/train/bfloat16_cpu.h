@@ -7,18 +7,18 @@ namespace keel::lab {
 
 /// How work in a child process ended.
 struct Ending {
-  int signal = 0;     ///< that killed it
-  std::string words;  ///< of the exception that ended it
+  int signal = 0;     ///< the signal that killed it, or 0
+  std::string words;  ///< the exception's message, if one ended it
 };
 
-/// Runs the work in a child process, because it may crash. SIGALRM ends the child after a minute. If no process can be
-/// started, nothing runs and the result counts as success.
+/// Runs the work in a child process, because it may crash. SIGALRM ends the child after a minute. If no child can be
+/// started, the work does not run and the result counts as success.
 Ending in_child(const std::function<void()>& work);
 
 /// Whether this machine's CPU can compute in bfloat16.
 struct Bfloat16Cpu {
   std::string fault;  ///< why it cannot be used; empty if it can
-  std::string note;   ///< what had to be changed for it; usually empty
+  std::string note;   ///< what was changed to make it work; usually empty
 };
 
 /// `trial` runs convolutions in a child process. If they hit an instruction that the CPU reports but the system or
@@ -29,7 +29,7 @@ Bfloat16Cpu find_out_bfloat16(const std::function<Ending()>& trial);
 /// LibTorch's convolutions and products in the shapes of a network, forward and backward, on one thread.
 void convolve_in_bfloat16();
 
-/// The result for this machine. Checked once per process, before its first step in bfloat16 on the CPU.
+/// The result for this machine. Checked once per process, before the first bfloat16 step on the CPU.
 const Bfloat16Cpu& bfloat16_cpu();
 
 }  // namespace keel::lab

@@ -49,7 +49,7 @@ json written(const Position& position) {
   return result;
 }
 
-/// Rejects impossible positions, with which a run would never end or end too early.
+/// Rejects impossible positions, which would make a run endless or end it too early.
 void check(const Position& p) {
   require(
       p.epoch <= p.step && p.batch <= p.step && p.steps_summed <= p.batch &&
@@ -59,7 +59,7 @@ void check(const Position& p) {
 }
 
 Position read_position(json given) {
-  given.emplace("last_recalibrated_test_error", nullptr);  // older files do not say
+  given.emplace("last_recalibrated_test_error", nullptr);  // missing in older files
   Position result;
   for_each_number(result, [&](const char* name, auto& number) {
     if constexpr (std::is_same_v<std::decay_t<decltype(number)>, double>) {
@@ -75,7 +75,7 @@ Position read_position(json given) {
 
 std::string stem(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
-/// The step in "step-00000042.json", nothing for other names.
+/// The step in "step-00000042.json"; nothing for other names.
 std::optional<std::int64_t> step_of(const fs::path& file, const char* extension) {
   const std::string name = file.filename().string(), prefix = kPrefix;
   if (file.extension() != extension || !name.starts_with(prefix)) return {};
@@ -97,14 +97,14 @@ std::vector<std::int64_t> steps_in(const fs::path& folder, const char* extension
   return steps;
 }
 
-/// Keeps the checkpoint just written and the newest ones before it. Later ones are damaged, because the run fell back from
-/// them. Counting them would push out good ones.
+/// Keeps the checkpoint just written and the newest ones before it. Later ones are damaged, because the run fell back
+/// from them. Counting them would push out good ones.
 void prune(const fs::path& folder, std::int64_t keep, std::int64_t written) {
   const auto complete = steps_in(folder, ".json");
   std::set<std::int64_t> kept;
   for (const auto step : complete)
     if (step <= written && std::int64_t(kept.size()) < keep) kept.insert(step);
-  std::error_code ignored;  // a file that cannot be removed now is removed next time
+  std::error_code ignored;  // what cannot be removed now is removed next time
   // Remove the JSON first: a checkpoint with only one of its files must not look complete.
   for (const auto step : complete)
     if (kept.count(step) == 0) fs::remove(folder / (stem(step) + ".json"), ignored);
@@ -114,7 +114,7 @@ void prune(const fs::path& folder, std::int64_t keep, std::int64_t written) {
     if (entry.path().extension() == kUnfinished) fs::remove(entry.path(), ignored);
 }
 
-/// Older files have running_subspace for running_matrix.
+/// Older files call running_matrix running_subspace.
 void rename_old_buffers(std::map<std::string, torch::Tensor>& tensors) {
   const std::string old = ".running_subspace";
   std::map<std::string, torch::Tensor> renamed;
@@ -139,14 +139,14 @@ Checkpoint load_from_json(const fs::path& file) {
     validate(result.options);
     size = std::uint64_t(whole_number(about.at("tensors"), "bytes"));
     sum = std::uint64_t(whole_number(about.at("tensors"), "crc32"));
-    if (about.contains("recalibrated"))  // older files do not say
+    if (about.contains("recalibrated"))  // missing in older files
       result.recalibrated = whole_number(about, "recalibrated");
   } catch (const Error& error) {
     throw Error(fmt::format("{}: {}", file.string(), error.what()));
   }
   result.data = about.at("data").at("name").get<std::string>();
   result.classes = about.at("data").at("classes").get<std::vector<std::string>>();
-  if (about.at("data").contains("mean")) {  // older files do not say
+  if (about.at("data").contains("mean")) {  // missing in older files
     about.at("data").at("mean").get_to(result.mean);
     about.at("data").at("deviation").get_to(result.deviation);
   }
@@ -202,9 +202,9 @@ Checkpoint load_checkpoint(const fs::path& file) {
   about.replace_extension(".json");
   try {
     return load_from_json(about);
-  } catch (const json::exception& error) {  // knows no file
+  } catch (const json::exception& error) {  // its message names no file
     throw Error(fmt::format("keel::lab::load_checkpoint: {}: {}", about.string(), error.what()));
-  } catch (const std::exception& error) {  // of the files, the options, the tensors
+  } catch (const std::exception& error) {  // about files, options or tensors
     throw Error("keel::lab::load_checkpoint: " + std::string(error.what()));
   }
 }

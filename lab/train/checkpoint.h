@@ -1,9 +1,8 @@
 #pragma once
 
-// A checkpoint is a pair of files: step-00000042.safetensors (parameters and buffers under their
-// torchvision names, momenta as optimiser.NAME, the CPU generator as random.cpu) and step-00000042.json (where the run stood, its
-// options, the size and checksum of the first file). The JSON is written last: with it the
-// checkpoint is complete.
+// A checkpoint is a pair of files: step-00000042.safetensors (parameters and buffers under their torchvision names,
+// momenta as optimiser.NAME, the CPU generator as random.cpu) and step-00000042.json (the position of the run, its
+// options, the size and checksum of the first file). The JSON is written last and makes the checkpoint complete.
 
 #include <array>
 #include <cstdint>
@@ -20,17 +19,17 @@
 
 namespace keel::lab {
 
-/// The position of a run. It includes the sums of the current epoch and of the current log interval, so that a resumed run
-/// logs what an uninterrupted one would have.
+/// The position of a run. It includes the sums of the current epoch and log interval, so that a resumed run logs the
+/// same numbers as an uninterrupted one.
 struct Position {
   std::int64_t step = 0;   ///< steps done
   std::int64_t epoch = 0;  ///< of the next step
-  std::int64_t batch = 0;  ///< of the next step within the epoch
+  std::int64_t batch = 0;  ///< of the next step, within the epoch
   double loss_sum = 0, error_sum = 0;
   std::int64_t steps_summed = 0;
   double interval_loss_sum = 0, interval_error_sum = 0, interval_gradient_norm = 0;
   std::int64_t interval_steps = 0;
-  double last_train_loss = 0, last_train_error = 0;  ///< of the last epoch done, as the next four
+  double last_train_loss = 0, last_train_error = 0;  ///< as of the last finished epoch
   double last_test_loss = 0, last_test_error = 0, best_test_error = 0;
   double last_recalibrated_test_error = 0;
 };
@@ -44,17 +43,17 @@ struct Checkpoint {
   Position position;
   TrainOptions options;
   std::string data;                  ///< the data set's name
-  std::vector<std::string> classes;  ///< their names
+  std::vector<std::string> classes;  ///< class names
   /// The normalisation of the network's input. A deviation of 0 means an older file, which does not store it.
   std::array<double, 3> mean{}, deviation{};
-  /// From how many batches the running statistics were recomputed. 0 means they are those of training.
+  /// How many batches the running statistics were recomputed from. 0: they are those of training.
   std::int64_t recalibrated = 0;
   SafeTensors tensors = {};
 };
 
-/// Writes `checkpoint`, whose tensors are given separately, and returns the JSON's path. Removes older checkpoints beyond
-/// `keep` and half-written files of earlier crashes. Throws std::system_error if writing fails; then all older checkpoints
-/// are still there.
+/// Writes `checkpoint`, whose tensors are passed separately, and returns the JSON's path. Removes older checkpoints
+/// beyond `keep` and half-written files of earlier crashes. Throws std::system_error if writing fails, and then keeps
+/// all older checkpoints.
 std::filesystem::path save_checkpoint(const std::filesystem::path& folder,
                                       const Checkpoint& checkpoint, const NamedTensors& tensors,
                                       std::int64_t keep,
@@ -63,24 +62,24 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& folder,
 /// Whether a folder has any checkpoint, good or damaged.
 bool has_checkpoints(const std::filesystem::path& folder);
 
-/// Loads one checkpoint, given either of its files. Throws keel::Error that says what is wrong with it.
+/// Loads one checkpoint, given either of its files. Throws keel::Error with the reason if that fails.
 Checkpoint load_checkpoint(const std::filesystem::path& file);
 
-/// The newest good checkpoint of a run folder, of its checkpoints/ folder, or the very one named.
-/// Damaged ones are skipped, and each is reported to `say`. Returns nothing if there is no good one.
+/// The newest good checkpoint in a run folder or its checkpoints/ folder. If `where` is a file, loads exactly that
+/// one. Skips damaged checkpoints and reports each to `say`. Returns nothing if none is good.
 std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& where,
                                             const std::function<void(const std::string&)>& say);
 
-/// The network of a checkpoint, with its parameters and buffers, in evaluation mode on the CPU.
-/// Throws keel::Error that names missing and extra tensors and those of another shape.
+/// The network of a checkpoint, with its parameters and buffers, in evaluation mode on the CPU. Throws keel::Error
+/// that names missing tensors, extra tensors and tensors of the wrong shape.
 ResNet load_model(const Checkpoint& checkpoint);
 
-/// Copies tensors into the module's parameters and buffers of the same names.
+/// Copies tensors into the module's parameters and buffers by name.
 void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
                 const std::string& file);
-/// The same with a checkpoint's tensors, except those of the trainer.
+/// The same with a checkpoint's tensors, without the trainer's.
 void load_network(torch::nn::Module& module, const SafeTensors& checkpoint);
-/// Parameters, then buffers, by name.
+/// Parameters, then buffers, with their names.
 NamedTensors state_of(const torch::nn::Module& module);
 
 }  // namespace keel::lab

@@ -11,7 +11,7 @@ namespace {
 
 using torch::Tensor;
 
-/// What a layer did in the repeated step.
+/// The result of a layer in the repeated step.
 struct Layer {
   std::string name;
   bool bad_output = false, bad_gradient = false;  ///< non-finite output, non-finite input gradient
@@ -22,18 +22,18 @@ bool finite(const Tensor& tensor) {
   return !tensor.defined() || tensor.detach().isfinite().all().item<bool>();
 }
 
-/// Whether this holds on any process.
+/// For each entry, whether it is true on any process.
 std::vector<bool> anywhere(const TrainingStep& training, const std::vector<bool>& here) {
   return training.processes() == nullptr ? here
                                          : training.processes()->any(here, training.device());
 }
 
-/// Only the layer's own parameters, not those of its submodules.
+/// Whether the parameter is the layer's own, not a submodule's.
 bool is_of(const std::string& parameter, const std::string& layer) {
   return parameter.substr(0, parameter.rfind('.')) == layer;
 }
 
-/// The first layer with such an output.
+/// The first layer with a non-finite output.
 std::string layer_of_output(const Layers& layers, const TrainingStep& training) {
   std::vector<bool> bad;
   for (const Layer& layer : layers) bad.push_back(layer.bad_output);
@@ -43,7 +43,7 @@ std::string layer_of_output(const Layers& layers, const TrainingStep& training) 
   return "";
 }
 
-/// The last layer whose own or input gradients are not finite. Its output's gradients are finite.
+/// The last layer with a non-finite parameter or input gradient. The gradient of its output is finite.
 std::string layer_behind(const Layers& layers, ResNet& model, const TrainingStep& training) {
   std::vector<bool> bad;
   for (const Layer& layer : layers) {
@@ -58,7 +58,7 @@ std::string layer_behind(const Layers& layers, ResNet& model, const TrainingStep
   return "";
 }
 
-/// The first layer on the gradient's way.
+/// The last parameter with a non-finite gradient, so the first in backward.
 std::string parameter_behind(ResNet& model, const TrainingStep& training) {
   std::vector<std::string> names;
   std::vector<bool> bad;

@@ -7,9 +7,10 @@
 
 namespace keel::lab {
 
-/// Repeats the step on the selected batch, without its update, and finds where a non-finite number first appears: the first
-/// layer with such an output or, if the loss is finite, the first layer in backward that got finite gradients and returned
-/// non-finite ones. `step` counts from 1. All processes must call it, and all get the same answer.
+/// Repeats the step on the selected batch, without the update, and finds where a non-finite number first appears: the
+/// first layer with a non-finite output or, if the loss is finite, the first layer in backward that got finite
+/// gradients and returned non-finite ones. `step` counts from 1. All processes must call it, and all get the same
+/// answer.
 Failure diagnose(TrainingStep& training, std::int64_t step);
 
 }  // namespace keel::lab

@@ -50,7 +50,7 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
     logits = logits.to(torch::kFloat);
     loss_sum.add_(at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
     const Tensor pair = labels * classes + logits.argmax(1);
-    // bincount() would wait for the device to learn its result's size.
+    // bincount() would wait for the device, because the size of its result depends on the data.
     confusion.index_add_(0, pair, torch::ones_like(pair));
   }
   model->train(was_training);
@@ -64,7 +64,7 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
   result.images = count;
   result.confusion = confusion.cpu().reshape({classes, classes});
   const double right = double(result.confusion.trace().item<std::int64_t>());
-  result.loss = loss_sum.item<double>() / double(count);  // NaN of no images
+  result.loss = loss_sum.item<double>() / double(count);  // NaN without images
   result.error = 1 - right / double(count);
   result.images_per_second = double(count) / seconds_since(start);
   return result;
@@ -92,7 +92,7 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
 
 namespace {
 
-/// With a model that is on the device, under the options' settings.
+/// Calls work(device) with the model on that device and the options' settings in force.
 template <typename Work>
 Evaluation on_device(ResNet& model, const Images& images, const TrainOptions& options,
                      const Work& work) {
@@ -121,7 +121,7 @@ Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataS
   return on_device(model, images, options, [&](torch::Device device) {
     const AugmentOptions normalisation = augment_options(data, options.seed);
     TrainOptions once = options;
-    once.graph = false;  // not worth its capture
+    once.graph = false;  // capturing would cost more than it saves
     Recalibrator(model, data.train.to(device), normalisation, once).run(step);
     return evaluate_there(model, images.to(device), normalisation, options, device);
   });

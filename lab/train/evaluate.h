@@ -7,8 +7,8 @@
 
 namespace keel::lab {
 
-/// evaluate() for a network and images that are on the device already. With several processes each passes its own part of
-/// the images, and all get the overall result.
+/// evaluate() for a network and images that are already on the device. With several processes, each passes its own
+/// part of the images and all get the overall result.
 Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
                           const TrainOptions& options, torch::Device device,
                           Processes* processes = nullptr);

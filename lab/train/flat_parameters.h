@@ -10,8 +10,8 @@
 
 namespace keel::lab {
 
-/// A module's parameters, gradients and momenta, each in one buffer, so that an optimiser's step is
-/// a few operations on whole buffers, whatever the number of parameters.
+/// A module's parameters, gradients and momenta, each in one buffer, so that an optimiser step is a few operations on
+/// whole buffers for any number of parameters.
 ///
 /// The module's parameters become views of `values`. Copy into them; never replace them.
 class FlatParameters {
@@ -20,9 +20,9 @@ class FlatParameters {
   /// parameters of one type.
   FlatParameters(torch::nn::Module& module, bool channels_last);
 
-  /// Scope in which the module's convolutions and linear layers use bfloat16 copies of their weights, made from `values` in
-  /// one pass at its start. The numbers are those of autocast, which makes one pass per weight. Backward may run after the
-  /// scope; gather_gradients() finds the gradients.
+  /// Scope in which the module's convolutions and linear layers use bfloat16 copies of their weights. One pass over
+  /// `values` makes all copies at the start of the scope. Autocast computes the same numbers with one pass per
+  /// weight. Backward may run after the scope; gather_gradients() finds the gradients.
   class Bfloat16Weights {
    public:
     Bfloat16Weights(FlatParameters& parameters, torch::nn::Module& module);
@@ -33,18 +33,18 @@ class FlatParameters {
    private:
     void exchange(torch::Tensor& weight, FlatParameters& parameters);
     std::vector<std::pair<torch::Tensor*, torch::Tensor>>
-        own_;  ///< replaced weights and their originals
+        own_;  ///< replaced members and their original weights
   };
 
   /// Drops gradients, so that backward assigns new ones instead of accumulating.
   void clear_gradients();
-  /// Moves backward's gradients into `gradients`. Missing ones are zero. If `not_finite` is given, this is one launch on
-  /// the GPU, which also sets it if a gradient is not finite (fused_step.h).
+  /// Moves backward's gradients into `gradients`. Missing ones become zero. With `not_finite` this is one GPU launch,
+  /// which also sets the flag if a gradient is not finite (fused_step.h).
   void gather_gradients(const torch::Tensor& not_finite = {});
 
   /// The part of `gradients` that belongs to the first `count` parameters.
   torch::Tensor leading_gradients(std::size_t count) const;
-  /// In the parameters' shapes and order, under their names.
+  /// In the parameters' shapes and order, with their names.
   NamedTensors named_momenta() const;
 
   const std::vector<std::string>& names() const { return names_; }
@@ -62,16 +62,16 @@ class FlatParameters {
   bool channels_last_;
   std::vector<std::string> names_;
   std::vector<torch::Tensor> parameters_;
-  std::vector<std::int64_t> offsets_;  ///< one more than parameters
-  std::vector<torch::Tensor> pieces_;  ///< kept to save an allocation a step
+  std::vector<std::int64_t> offsets_;  ///< one per parameter, and the end
+  std::vector<torch::Tensor> pieces_;  ///< member only to save an allocation per step
   torch::Tensor bfloat16_values_;
-  std::vector<torch::Tensor> bfloat16_;  ///< copies of parameters, leaves of autograd; or nothing
+  std::vector<torch::Tensor> bfloat16_;  ///< copies of parameters, autograd leaves or undefined
 };
 
-/// Stochastic gradient descent as PyTorch defines it, without a host in the loop:
+/// Stochastic gradient descent as PyTorch defines it, without host synchronisation:
 ///     m <- momentum m + g + weight_decay p,    p <- p - rate m
-/// with `rate` a tensor on the device. If `halted` is true, the parameters stay bitwise the same, whatever the gradients
-/// are.
+/// `rate` is a tensor on the device. If `halted` is true, the parameters stay bitwise the same, whatever the
+/// gradients are.
 void descend(FlatParameters& parameters, const torch::Tensor& rate, const torch::Tensor& halted,
              double momentum, double weight_decay);
 

@@ -8,12 +8,12 @@ namespace {
 using Index = std::int64_t;
 
 constexpr int kThreads = 256;
-constexpr int kChunk = 4096;  ///< numbers of a piece that a block takes
-constexpr int kPieces = 96;   ///< of a launch: as many as its arguments hold in any case
+constexpr int kChunk = 4096;  ///< numbers per block
+constexpr int kPieces = 96;   ///< pieces per launch; fits the 4 KB limit on kernel arguments
 
 struct Pieces {
   const void* from[kPieces];
-  Index begin[kPieces], size[kPieces];  ///< place in the buffer
+  Index begin[kPieces], size[kPieces];  ///< position in the buffer
   unsigned first_block[kPieces];
   bool bfloat16[kPieces];
   int count;
@@ -22,7 +22,7 @@ struct Pieces {
 __device__ float widened(unsigned short bits) { return __uint_as_float(unsigned(bits) << 16); }
 __device__ float widened(float x) { return x; }
 
-/// Finite x make this 0.
+/// 0 if x is finite, otherwise NaN.
 __device__ float without_finite(float x) { return x - x; }
 
 template <typename T>
@@ -30,7 +30,7 @@ struct alignas(4 * sizeof(T)) Four {
   T values[4];
 };
 
-/// Whether all were finite. `from` and `to` are the chunk's.
+/// Copies one chunk to float32 and returns whether all its numbers are finite.
 template <typename T>
 __device__ bool copied(const T* from, float* to, int size) {
   bool finite = true;
@@ -55,7 +55,7 @@ __device__ bool copied(const T* from, float* to, int size) {
 
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const __grid_constant__ Pieces pieces, float* gradients, unsigned* not_finite) {
-  int low = 0, high = pieces.count - 1;  // the last piece whose first block is not behind this one
+  int low = 0, high = pieces.count - 1;  // find the last piece that starts at or before this block
   while (low < high) {
     const int middle = (low + high + 1) / 2;
     if (pieces.first_block[middle] <= blockIdx.x)
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
       pieces.bfloat16[low]
           ? copied(static_cast<const unsigned short*>(pieces.from[low]) + skipped, to, size)
           : copied(static_cast<const float*>(pieces.from[low]) + skipped, to, size);
-  // Whoever writes, writes the same.
+  // Several blocks may write this, all the same value.
   if (!finite) *not_finite = 1;
 }
 
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(Measurement task) {
 }
 
 __device__ void descend_one(const Descent& task, float rate, float g, float& p, float& m) {
-  // torch's add contracts, its addcmul rounds the product first.
+  // Rounds as torch does: add is a fused multiply-add, addcmul rounds the product first.
   if (task.weight_decay != 0) g = __fmaf_rn(task.weight_decay, p, g);
   m = __fmaf_rn(task.momentum, m, g);
   p = __fsub_rn(p, __fmul_rn(m, rate));

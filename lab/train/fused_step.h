@@ -9,26 +9,27 @@
 
 namespace keel::lab {
 
-bool has_fused_step();  ///< this build has the kernels
+bool has_fused_step();  ///< whether this build has the kernels
 
-/// Concatenates contiguous float32 or bfloat16 pieces into `gradients`, which is float32. Sets `not_finite` (one int32) to
-/// 1 if any number is not finite.
+/// Concatenates contiguous float32 or bfloat16 pieces into `gradients`, which is float32. Sets `not_finite` (one
+/// int32) to 1 if any number is not finite.
 void fused_gather(const std::vector<torch::Tensor>& pieces, const torch::Tensor& gradients,
                   const torch::Tensor& not_finite);
 
-/// A step's readings: those of TrainingStep, on the device.
+/// TrainingStep's readings, on the device.
 struct FusedReadings {
   torch::Tensor loss_sum, error_sum, gradient_norm, good_steps;  ///< float64
   torch::Tensor halted;                                          ///< bool
 };
 
-/// Adds loss (float32) and errors (int64), updates the gradient norm with that of `leading`, and halts if the loss or, per
-/// `not_finite`, a gradient is not finite. Resets `not_finite` to zero.
+/// Adds loss (float32) and errors (int64), raises the gradient norm to that of `leading` if it is larger, and halts
+/// if the loss is not finite or `not_finite` is set. Then clears `not_finite`.
 void fused_measure(const FusedReadings& readings, const torch::Tensor& loss,
                    const torch::Tensor& errors, const torch::Tensor& leading,
                    const torch::Tensor& not_finite);
 
-/// descend() of flat_parameters.h on float32 buffers, bitwise the same. If `halted`, momenta stay as well.
+/// descend() of flat_parameters.h for float32 buffers, with bitwise the same parameters. If `halted`, momenta stay
+/// unchanged too.
 void fused_descend(const torch::Tensor& values, const torch::Tensor& gradients,
                    const torch::Tensor& momenta, const torch::Tensor& rate,
                    const torch::Tensor& halted, double momentum, double weight_decay);

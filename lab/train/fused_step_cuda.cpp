@@ -11,7 +11,7 @@ namespace {
 
 using torch::Tensor;
 
-/// What the kernels take for granted.
+/// Checks what the kernels assume.
 void expect(const Tensor& tensor, torch::Dtype type, std::int64_t size) {
   require(tensor.is_cuda() && tensor.is_contiguous() && tensor.scalar_type() == type &&
               tensor.numel() == size,

@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of a training step after backward, on plain pointers: gather gradients, measure, descend.
+// The parts of a training step after backward, on raw pointers: gather gradients, measure, descend.
 
 #include <cuda_runtime_api.h>
 
@@ -8,7 +8,7 @@
 
 namespace keel::lab::cuda {
 
-/// A parameter's gradient where backward left it.
+/// A parameter's gradient as backward left it.
 struct Piece {
   const void* from = nullptr;
   std::int64_t size = 0;
@@ -19,21 +19,21 @@ struct Piece {
 cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, unsigned* not_finite,
                    cudaStream_t stream);
 
-/// The readings of TrainingStep, moved by a step.
+/// Updates TrainingStep's readings after a step.
 struct Measurement {
   const float* loss = nullptr;
   const std::int64_t* errors = nullptr;
   const float* leading = nullptr;  ///< gradients whose norm is measured
   std::int64_t leading_size = 0;
-  unsigned* not_finite = nullptr;  ///< by gather; zero afterwards
-  /// Sums of losses and errors, the largest norm, good steps.
+  unsigned* not_finite = nullptr;  ///< set by gather, cleared by measure
+  /// Sums of losses and errors, the largest norm, the number of good steps.
   double *loss_sum = nullptr, *error_sum = nullptr, *norm = nullptr, *good_steps = nullptr;
   bool* halted = nullptr;
 };
 cudaError_t measure(const Measurement& task, cudaStream_t stream);
 
-/// m <- momentum m + (g + weight_decay p), p <- p - rate m, with the roundings of torch's operators. Nothing is written
-/// where `halted`.
+/// m <- momentum m + (g + weight_decay p), p <- p - rate m, rounded as torch's operators round. Writes nothing if
+/// `halted`.
 struct Descent {
   std::int64_t size = 0;
   const float *gradients = nullptr, *rate = nullptr;

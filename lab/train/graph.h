@@ -15,15 +15,15 @@ namespace keel::lab {
 class StepGraph {
  public:
   virtual ~StepGraph() = default;
-  /// Queues the whole sequence. Call it under the DeviceScope it was captured in.
+  /// Queues the whole sequence. Call it in the DeviceScope it was captured in.
   virtual void replay() = 0;
 };
 
 /// Captures `step` without running it. `step` must have run a few times in the same DeviceScope, and must neither
-/// synchronise nor copy from the host. `watched` says that other threads query the device during capture, as NCCL's do.
+/// synchronise nor copy from the host. Set `watched` if other threads query the device during capture, as NCCL's do.
 std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched = false);
 
-/// Scope in which work runs on this device, on a stream of its own. (Graphs cannot be captured on the default stream.)
+/// Scope in which work runs on this device, on its own stream. (Graphs cannot be captured on the default stream.)
 class DeviceScope {
  public:
   explicit DeviceScope(torch::Device device);
@@ -36,11 +36,11 @@ class DeviceScope {
   std::unique_ptr<Guards> guards_;
 };
 
-bool has_cuda();  ///< a usable one, now
+bool has_cuda();  ///< whether a usable device is present now
 std::int64_t cuda_devices();
 void synchronise(torch::Device device);
 std::string description(torch::Device device);  ///< "cpu", or the GPU's name
-double peak_mib(torch::Device device);          ///< allocated at most since reset_peak; CPU: 0
+double peak_mib(torch::Device device);          ///< peak allocation since reset_peak; CPU: 0
 void reset_peak(torch::Device device);
 
 }  // namespace keel::lab

@@ -16,7 +16,7 @@ class CudaGraph : public StepGraph {
   CudaGraph(const std::function<void()>& step, [[maybe_unused]] bool watched) {
     c10::cuda::getCurrentCUDAStream().synchronize();
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
-    // Before 2.1 nothing could be said of other threads.
+    // LibTorch before 2.1 has no parameter for the capture mode.
     if (watched)
       graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     else
@@ -47,14 +47,14 @@ struct DeviceScope::Guards {
 
 DeviceScope::DeviceScope(torch::Device device) {
   if (!device.is_cuda()) return;
-  synchronise(device);  // what other streams began is done before ours begins
+  synchronise(device);  // work on other streams must finish before ours starts
   guards_ = std::make_unique<Guards>(device);
 }
 DeviceScope::~DeviceScope() {
   if (!guards_) return;
   try {
     c10::cuda::getCurrentCUDAStream().synchronize();
-  } catch (const std::exception&) {  // the device's error has been thrown elsewhere already
+  } catch (const std::exception&) {  // the device's error has already been thrown elsewhere
   }
 }
 

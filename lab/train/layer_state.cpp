@@ -53,7 +53,7 @@ LayerStates layer_states(const ResNet& model, Covariances covariances) {
     const auto here = [](const Tensor& tensor) {
       return tensor.detach().to(torch::kCPU, torch::kFloat64).contiguous();
     };
-    // Sorted: power iteration finds them in any order.
+    // Power iteration finds them in any order.
     state.values = std::get<0>(here(whitening->eigenvalues()).sort(-1, /*descending=*/true));
     if (covariances == Covariances::kWith) state.covariance = here(whitening->covariance());
     state.rank = whitening->kept().detach().to(torch::kCPU);
@@ -97,7 +97,7 @@ json to_json(const LayerStates& states, std::int64_t step) {
                       {"rank", list_of(state.rank)},
                       {"smallest_gap", finite_or_null(state.smallest_gap())}});
   }
-  if (layers.size() == 1) {  // as it was when there was no other choice
+  if (layers.size() == 1) {  // the older format, from when only one layer was possible
     layers[0]["step"] = step;
     return layers[0];
   }

@@ -7,7 +7,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// LibTorch's callbacks are plain functions: what they count is the thread's.
+// LibTorch's callbacks are plain functions without state, so the counters are thread-local.
 thread_local int depth = 0;
 thread_local Clock::time_point entered;
 thread_local double total = 0;

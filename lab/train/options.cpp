@@ -23,7 +23,7 @@ constexpr const char* kWho = "keel::lab::TrainOptions";
 
 template <typename Number>
 void check(const char* name, const Number& value, const Range& range) {
-  // Written so that NaN fails.
+  // Written so that NaN is rejected.
   if (double(value) >= range.least && double(value) <= range.most) return;
   throw Error(std::isinf(range.most)
                   ? fmt::format("{}: expected {} >= {}, got {}", kWho, name, range.least, value)
@@ -63,7 +63,7 @@ constexpr const char* kind() {
   return "text";
 }
 
-/// The digits of a number beyond TOML's, which end at 2^63 - 1: there it is written as text.
+/// Parses an integer given as text. TOML integers end at 2^63 - 1, so larger ones are written as text.
 std::optional<std::uint64_t> number_in(const json& value) {
   const auto* text = value.get_ptr<const std::string*>();
   std::uint64_t number = 0;
@@ -79,7 +79,7 @@ bool fits(const json& value) {
   if constexpr (std::is_same_v<Field, bool>) return value.is_boolean();
   if constexpr (std::is_same_v<Field, std::uint64_t>)
     return value.is_number_unsigned() || number_in(value);
-  if constexpr (std::is_same_v<Field, std::int64_t>)  // a larger one would come out negative
+  if constexpr (std::is_same_v<Field, std::int64_t>)  // a larger number would become negative
     return value.is_number_integer() &&
            (!value.is_number_unsigned() || std::in_range<Field>(value.get<std::uint64_t>()));
   if constexpr (std::is_same_v<Field, double>) return value.is_number();

@@ -1,7 +1,7 @@
 #pragma once
 
-// All options of a training run. for_each_field lists each with its name, help and valid values. Validation, JSON, the
-// command line and the docs use that list.
+// All options of a training run. for_each_field lists each with its name, help and valid values. Validation, JSON,
+// the command line and the docs all use that list.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,40 +15,39 @@
 
 namespace keel::lab {
 
-/// The defaults are the paper's recipe, but for the length and the schedule.
+/// The defaults are the paper's recipe, except for length and schedule.
 struct TrainOptions {
   ModelOptions model;
   DataOptions data;
 
   std::int64_t batch = 128;
   std::int64_t epochs = 12;
-  double learning_rate = 0.1;  ///< the highest one of the schedule
+  double learning_rate = 0.1;  ///< the schedule's highest rate
   double momentum = 0.9;
   double weight_decay = 5e-4;  ///< on all parameters
   double label_smoothing = 0;
   std::string schedule = "one_cycle";
   double warm_up = 0.3;      ///< share of a one-cycle run in which the rate rises
-  bool augmentation = true;  ///< random crop and flip; without, normalisation alone
+  bool augmentation = true;  ///< random crop and flip; otherwise only normalisation
 
   std::string precision = "float32";
   bool channels_last = false;
   std::string device = "auto";
   bool graph = true;  ///< CUDA: replay the step as a graph
-  bool fused =
-      true;  ///< CUDA: norms and optimiser in kernels of the lab's own, where the build has them
-  bool deterministic = false;  ///< CUDA: the same bits each time, at some cost; the CPU always is
+  bool fused = true;  ///< CUDA: use the lab's own kernels for norms and optimiser, if built
+  bool deterministic = false;  ///< CUDA: bitwise repeatable, but slower; the CPU always is
   std::int64_t threads = 0;
-  bool sync_batchnorm = true;  ///< several processes: BatchNorm too is over the whole batch
+  bool sync_batchnorm = true;  ///< several processes: BatchNorm uses the whole batch too
   double timeout = 300;        ///< seconds to wait for another process
 
   std::uint64_t seed = 0;
   std::int64_t evaluate_every = 1;
-  std::int64_t recalibrate = 50;  ///< batches; 0: evaluation with the statistics of training alone
+  std::int64_t recalibrate = 50;  ///< batches; 0: evaluate only with the statistics of training
   std::int64_t evaluation_batch = 500;
   std::int64_t log_every = 20;
   std::int64_t max_steps = 0;
 
-  std::filesystem::path run;  ///< the run folder; empty: nothing is written
+  std::filesystem::path run;  ///< the run folder; empty: write nothing
   std::int64_t checkpoint_every = 0;
   std::int64_t keep = 3;
   bool resume = false;
@@ -63,11 +62,11 @@ struct Range {
   double least = 0, most = std::numeric_limits<double>::infinity();
 };
 
-/// Calls visit(name, field, help, valid) for every option; `valid` is one of the above.
-/// Fields: std::string, std::int64_t, std::uint64_t, double, bool, std::optional<double>, path.
+/// Calls visit(name, field, help, valid) for every option; `valid` is one of the types above. Field types:
+/// std::string, std::int64_t, std::uint64_t, double, bool, std::optional<double>, path.
 template <typename Options, typename Visit>
 void for_each_field(Options& o, Visit&& visit) {
-  // Whole numbers end where their products still fit 64 bits.
+  // Integers are limited so that their products fit 64 bits.
   const Range positive{1, 1e9}, count{0, 1e9}, share{0, 1}, weight{0, 1e6};
   visit("model", o.model.name, "network", OneOf{model_names()});
   visit("width", o.model.width, "resnet_small: channels of its first stage", Range{1, 4096});
@@ -152,12 +151,12 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("resume", o.resume, "continue from the run folder's newest good checkpoint", Anything{});
 }
 
-/// Throws keel::Error that names the option, what was expected and what it got.
+/// Throws keel::Error that names the option, the expected value and the actual one.
 void validate(const TrainOptions& options);
 
 nlohmann::json to_json(const TrainOptions& options);
-/// Fields that are missing keep `otherwise`'s value. Unknown names, wrong types and values outside their own
-/// range throw keel::Error.
+/// Missing fields keep the value of `otherwise`. Unknown names, wrong types and out-of-range values throw
+/// keel::Error.
 TrainOptions train_options(const nlohmann::json& json, TrainOptions otherwise = {});
 
 }  // namespace keel::lab

@@ -18,7 +18,7 @@ using torch::Tensor;
 
 namespace {
 
-constexpr std::uint64_t kStream = 0x7265;  // any number that no other stream of a seed begins with
+constexpr std::uint64_t kStream = 0x7265;  // any number that no other stream of this seed uses
 
 std::optional<double>* momentum_of(torch::nn::Module& module) {
   auto* norm = module.as<BatchNormImpl>();
@@ -42,7 +42,7 @@ Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& au
   augmentation_.channels_last = options.channels_last;
   std::pair<std::int64_t, std::int64_t> part{0, options.batch};
   if (processes != nullptr) part = processes->part_of(options.batch);
-  // A graph reads and writes where it was captured, so these stay.
+  // A captured graph uses fixed addresses, so these tensors are allocated once.
   const auto whole = torch::TensorOptions(images_.pixels.device()).dtype(torch::kLong);
   order_ = torch::zeros({images_.count()}, whole);
   chosen_ = torch::zeros({part.second - part.first}, whole);

@@ -13,21 +13,21 @@ namespace keel::lab {
 
 /// Recomputes the running statistics of all norms (keel::nn::recalibrate). May be called repeatedly.
 ///
-/// The choice of images and their crops depends only on (options.seed, step). The random state of training is neither used
-/// nor changed. With several processes each takes its part of every batch.
+/// The choice of images and their crops depends only on (options.seed, step). The random state of training is neither
+/// used nor changed. With several processes, each takes its part of every batch.
 ///
-/// If training steps are captured (uses_graph), so is this pass, after a few uncaptured batches. Then call it under the
+/// If training steps are captured (uses_graph), so is this pass, after a few uncaptured batches. Then call it in the
 /// DeviceScope of the training. With several processes nothing is captured.
 class Recalibrator {
  public:
   static constexpr std::int64_t kPassesBeforeCapture = 3;
 
-  /// `model` and `images` are on the device.
+  /// `model` and `images` must be on the device.
   Recalibrator(ResNet model, Images images, const AugmentOptions& augmentation,
                const TrainOptions& options, Processes* processes = nullptr);
 
-  /// Uses options.recalibrate batches of training images, augmented as in training, but at most one epoch. Returns the
-  /// number of batches.
+  /// Uses options.recalibrate batches of training images, augmented as in training, and at most one epoch of them.
+  /// Returns the number of batches.
   std::int64_t run(std::int64_t step);
 
  private:
@@ -39,7 +39,7 @@ class Recalibrator {
   AugmentOptions augmentation_;
   TrainOptions options_;
   Processes* processes_;
-  torch::Tensor order_, chosen_, turn_;  ///< images; those of the batch; what their crops come of
+  torch::Tensor order_, chosen_, turn_;  ///< image order; the batch's images; seed of their crops
   std::int64_t passes_ = 0;
   std::unique_ptr<StepGraph> graph_;
 };

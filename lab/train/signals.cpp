@@ -16,7 +16,7 @@ StopOnSignal::StopOnSignal() {
   stop_requested = false;
   struct sigaction action {};
   action.sa_handler = keel_lab_request_stop;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;  // the second signal finds the default action
+  action.sa_flags = SA_RESETHAND | SA_RESTART;  // a second signal gets the default action
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], nullptr, &before_[i]);

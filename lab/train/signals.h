@@ -5,8 +5,8 @@
 
 namespace keel::lab {
 
-/// Scope in which the first SIGINT or SIGTERM is recorded as a request. A second one of its kind ends the process. Ignored
-/// signals stay ignored. At most one per process.
+/// Scope in which the first SIGINT or SIGTERM is recorded as a request to stop. A second signal of the same kind ends
+/// the process. Ignored signals stay ignored. At most one per process.
 class StopOnSignal {
  public:
   StopOnSignal();

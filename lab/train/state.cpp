@@ -1,4 +1,4 @@
-// Between a network and named tensors.
+// Copies between a network and named tensors.
 
 #include <fmt/format.h>
 

@@ -16,7 +16,7 @@ namespace {
 
 using torch::Tensor;
 
-/// How many parameters come before that module, in the order in which the network has them.
+/// The number of parameters before that module, in the order of model.parameters().
 std::size_t parameters_before(const torch::nn::Module& model, const std::string& module) {
   std::size_t count = 0;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
@@ -112,7 +112,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
 }
 
 void TrainingStep::start_epoch(std::int64_t epoch) {
-  // One stream for each epoch of each seed. On the CPU's generator, so that every device sees the same order.
+  // One random stream per seed and epoch. On the CPU's generator, so that every device gets the same order.
   auto generator = at::make_generator<at::CPUGeneratorImpl>(
       hashed(options_.seed * kGolden + std::uint64_t(epoch) + 1));
   order_.copy_(torch::randperm(images_.count(), generator, torch::kLong));
@@ -132,8 +132,8 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
     step();
   } else {
     if (!graph_) graph_ = capture([this] { step(); }, /*watched=*/processes_ != nullptr);
-    // Sums inside a replayed graph are not counted one by one. Count the replay, so that others see how far this
-    // process has come.
+    // The heartbeat does not see sums inside a replayed graph. Count the replay instead, so that others see how far
+    // this process has come.
     if (processes_ != nullptr) processes_->heart().begin_sum();
     graph_->replay();
   }
@@ -190,7 +190,7 @@ void TrainingStep::step() {
 void TrainingStep::measure(Tensor loss, Tensor errors) {
   const torch::NoGradGuard no_grad;
   if (processes_ != nullptr) {
-    // All see the same loss, so all halt at the same step; and all learn that one wants to stop.
+    // All processes see the same loss, so all halt at the same step. All also learn that one wants to stop.
     Tensor totals = at::stack({loss.to(torch::kDouble), errors.to(torch::kDouble), stop_});
     processes_->sum(totals);
     loss = totals.select(0, 0).to(torch::kFloat);
@@ -202,7 +202,7 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   const Tensor norm = at::linalg_vector_norm(parameters_.leading_gradients(before_layer_), 2, {},
                                              /*keepdim=*/false, torch::kDouble);
   at::maximum_out(gradient_norm_, gradient_norm_, norm);
-  // Extremes carry NaN and infinity, and x - x is 0 for every other x.
+  // NaN and infinity show up in the extremes. x - x is 0 exactly if x is finite.
   const auto [least, most] = at::aminmax(parameters_.gradients);
   const Tensor extremes = at::stack({loss, least, most});
   halted_.logical_or_((extremes - extremes).sum().ne(0));
@@ -210,7 +210,7 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
 }
 
 Readings TrainingStep::read() const {
-  // This hangs if another process does not join a sum, so let the heartbeat watch it.
+  // This blocks if another process does not join a sum, so let the heartbeat watch it.
   std::optional<Heartbeat::Waiting> waiting;
   if (processes_ != nullptr) waiting.emplace(processes_->heart());
   const Tensor here = meter_.cpu();

@@ -17,9 +17,9 @@ namespace keel::lab {
 /// Measurements of the steps since start_interval(), kept on the device.
 struct Readings {
   double loss_sum = 0;
-  double error_sum = 0;      ///< wrong answers
-  double gradient_norm = 0;  ///< the largest, of the parameters before the first layer under test
-  std::int64_t good_steps = 0;  ///< since the run's start, up to the first non-finite one
+  double error_sum = 0;         ///< number of wrong answers
+  double gradient_norm = 0;     ///< the largest; parameters before the first layer under test
+  std::int64_t good_steps = 0;  ///< since the start of the run, up to the first non-finite one
   bool stop = false;            ///< several processes: one of them was told to stop
 };
 
@@ -27,30 +27,30 @@ struct Batch {
   torch::Tensor images, labels;
 };
 
-/// One training step: augmentation, forward, backward, optimiser, measurements. It never synchronises; the host only sets
-/// its inputs (which images, which rate). On CUDA the first steps run directly. Then the step is captured and replayed, with
-/// the same operations on the same numbers.
+/// One training step: augmentation, forward, backward, optimiser, measurements. It never synchronises; the host only
+/// sets its inputs (which images, which rate). On CUDA the first steps run eagerly. Then the step is captured and
+/// replayed, with the same operations on the same numbers.
 ///
-/// From the first step with a non-finite loss or gradient on, parameters no longer change.
+/// From the first step with a non-finite loss or gradient, the parameters no longer change.
 ///
-/// With several processes each takes its part of every batch. Gradients, loss and errors are summed, so that all processes
-/// take the same step and read the same numbers as one process with the whole batch.
+/// With several processes, each takes its part of every batch. Gradients, loss and errors are summed, so that all
+/// processes take the same step and read the same numbers as one process with the whole batch.
 class TrainingStep {
  public:
   static constexpr std::int64_t kStepsBeforeCapture = 4;
-  /// c10d's Reducer times its first ten steps, with events that a graph cannot hold.
+  /// c10d's Reducer times its first ten steps with events that cannot be captured.
   static constexpr std::int64_t kSharedStepsBeforeCapture = 12;
 
-  /// `images` and `model` are on `device`. The model's parameters become views (FlatParameters).
-  /// `processes`: those that train together, connected; none: this one alone.
+  /// `images` and `model` must be on `device`. The model's parameters become views (FlatParameters). `processes`: the
+  /// connected processes that train together, or null for one process.
   TrainingStep(ResNet model, Images images, const AugmentOptions& augmentation,
                const TrainOptions& options, torch::Device device, Processes* processes = nullptr);
 
   std::int64_t batches() const { return images_.count() / options_.batch; }
 
-  /// Shuffles, by (seed, epoch) alone.
+  /// Shuffles the images. The order depends only on (seed, epoch).
   void start_epoch(std::int64_t epoch);
-  /// One step on the epoch's batch number `batch`. `stop`: tell the other processes to stop.
+  /// Runs one step on batch number `batch` of the epoch. `stop`: ask all processes to stop.
   void run(std::int64_t batch, double rate, bool stop = false);
 
   /// Waits for the device.
@@ -58,11 +58,11 @@ class TrainingStep {
   void start_interval();
   void restore(const Readings& readings);
 
-  /// The parts of a step, for diagnose().
+  /// The parts of a step, for diagnose() and bench_parts().
   void select(std::int64_t batch);
   Batch selected() const;
   torch::Tensor forward(const torch::Tensor& images);
-  /// The mean over the batch. With several processes, this one's share of it.
+  /// The mean over the batch. With several processes, this process's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
 
   ResNet& model() { return model_; }
@@ -85,33 +85,33 @@ class TrainingStep {
   std::int64_t first_ = 0, size_ = 0;  ///< this process's part of a batch
   FlatParameters parameters_;
   std::unique_ptr<GradientSum> gradient_sum_;
-  std::size_t before_layer_ = 0;  ///< parameters, before the first layer under test
+  std::size_t before_layer_ = 0;  ///< number of parameters before the first layer under test
 
-  // What the host sets.
+  // Inputs, set by the host.
   torch::Tensor order_, indices_, epoch_, rate_, stop_;
-  // What it reads: loss, errors, gradient norm, good steps, requests to stop.
+  // Outputs, read by the host: loss, errors, gradient norm, good steps, stop requests.
   torch::Tensor meter_, loss_sum_, error_sum_, gradient_norm_, good_steps_, stops_;
   torch::Tensor halted_;
 
-  bool fused_;                ///< the step's end in the kernels of fused_step.h
-  torch::Tensor not_finite_;  ///< theirs
+  bool fused_;                ///< whether the end of the step uses the kernels of fused_step.h
+  torch::Tensor not_finite_;  ///< flag of those kernels
   bool use_graph_;
   std::int64_t runs_ = 0;
   std::unique_ptr<StepGraph> graph_;
 };
 
-/// Whether steps with these options use the kernels of fused_step.h on that device. Several processes do not, because they
-/// sum gradients parameter by parameter.
+/// Whether steps with these options use the kernels of fused_step.h on this device. Several processes do not, because
+/// they sum gradients parameter by parameter.
 bool uses_fused_step(const TrainOptions& options, torch::Device device, const Processes* processes);
 
-/// Whether steps of these options are captured on that device.
+/// Whether steps with these options are captured on this device.
 bool uses_graph(const TrainOptions& options, torch::Device device);
 
-/// "auto" means CUDA if available. `index` is the GPU's number, a process's LOCAL_RANK. Throws keel::Error if CUDA is asked
-/// for and not available.
+/// "auto" means CUDA if available. `index` is the GPU's number, a process's LOCAL_RANK. Throws keel::Error if the
+/// options ask for CUDA and it is not available.
 torch::Device device_of(const TrainOptions& options, std::int64_t index = 0);
 
-/// Scope with LibTorch's settings for a run's precision. Throws keel::Error if the device does not support it.
+/// Scope with LibTorch's settings for the precision of a run. Throws keel::Error if the device does not support it.
 class Precision {
  public:
   Precision(const TrainOptions& options, torch::Device device);

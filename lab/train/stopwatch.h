@@ -8,7 +8,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Time spent in training, pauses left out.
+/// Time spent in training, without pauses.
 class Stopwatch {
  public:
   void go() {
@@ -19,7 +19,7 @@ class Stopwatch {
     if (running_) seconds_ += seconds_since(since_);
     running_ = false;
   }
-  /// Seconds since the last lap; the next one begins.
+  /// Seconds since the last lap. Starts the next lap.
   double lap() {
     const bool was_running = running_;
     pause();
@@ -36,8 +36,8 @@ class Stopwatch {
   bool running_ = false;
 };
 
-/// Images per second over several laps. The first lap, in which memory is allocated, algorithms are chosen and graphs are
-/// captured, counts only until there is a second one.
+/// Images per second over several laps. The first lap includes allocations, choice of algorithms and graph capture,
+/// so it counts only until there is a second one.
 class Throughput {
  public:
   void add(double images, double seconds) {

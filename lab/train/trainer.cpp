@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using torch::Tensor;
 
-/// A single value has no variance. The first norm has more values, since images are at least 4 x 4.
+/// A single value has no variance. The last stage has the fewest values. The first always has enough, since images
+/// are at least 4 x 4.
 void require_variance(const TrainOptions& options, const DataSet& data, std::int64_t processes) {
   const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
                      width = last_size(options.model, data.train.pixels.size(3)),
@@ -59,14 +60,14 @@ TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t pr
 }
 
 ResNet fresh_model(const TrainOptions& options, torch::Device device, Processes* processes) {
-  torch::manual_seed(options.seed);  // on the CPU: every device starts from the same weights
+  torch::manual_seed(options.seed);  // on the CPU, so every device starts from the same weights
   ResNet model(options.model);
   model->to(device);
   if (processes != nullptr) share_batches(*model, processes->group(), options.sync_batchnorm);
   return model;
 }
 
-/// The options that must be equal on all processes: all that affect numbers or the order of sums.
+/// The options that must be equal on all processes: all that affect the numbers or the order of sums.
 nlohmann::json shared_settings(const TrainOptions& options, const DataSet& data) {
   nlohmann::json settings = to_json(options);
   for (const char* own : {"run", "resume", "keep", "path", "threads"}) settings.erase(own);
@@ -128,7 +129,7 @@ class Run {
     require_same_run(*checkpoint, options_, data_);
     restore_tensors(checkpoint->tensors, training_);
     at_ = checkpoint->position;
-    // Bounds first: the product of any two numbers from a file may not fit.
+    // Check bounds first: the product of numbers from a file may overflow.
     require(
         at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
             at_.step == at_.epoch * per_epoch_ + at_.batch,
@@ -141,7 +142,7 @@ class Run {
 
   bool is_first() const { return processes_ == nullptr || processes_->is_first(); }
 
-  /// All start from where process 0 stands.
+  /// All processes start from process 0's state.
   void share_start() {
     static_assert(std::is_trivially_copyable_v<Position>);
     Tensor numbers = torch::from_blob(&at_, {std::int64_t(sizeof at_)}, torch::kByte).clone();
@@ -208,11 +209,11 @@ class Run {
     end_epoch(start);
   }
 
-  /// Evaluation belongs to the epoch: an interruption meanwhile takes effect after it.
+  /// Evaluation belongs to the epoch, so an interruption during it takes effect afterwards.
   void end_epoch(std::chrono::steady_clock::time_point start) {
     EpochRecord record{.epoch = at_.epoch, .step = at_.step};
     record.test_loss = record.test_error = kNotDone;
-    // Counted back from the end, so that the last epoch is one of those evenly spaced.
+    // Counted from the end, so that the evaluated epochs are evenly spaced up to the last.
     const std::int64_t epochs_left = options_.epochs - 1 - at_.epoch;
     if (epochs_left % options_.evaluate_every == 0 || at_.step == steps_) {
       const Evaluation test = evaluate_now();
@@ -243,7 +244,7 @@ class Run {
     return evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
   }
 
-  /// Evaluates with recomputed statistics. Training continues with its own. At the end of training the recomputed ones
+  /// Evaluates with recomputed statistics. Training continues with its own. After the last step the recomputed ones
   /// stay, for the last checkpoint.
   void evaluate_recalibrated(EpochRecord& record) {
     const auto start = std::chrono::steady_clock::now();
@@ -296,7 +297,7 @@ class Run {
     if (readings.good_steps == at_.step) return false;
     throughput_.add(double(timed_steps_ * options_.batch), watch_.lap());
     const std::int64_t bad = readings.good_steps;  // counted from 0
-    training_.select(bad % per_epoch_);  // each epoch ends with a check, so it is in this one
+    training_.select(bad % per_epoch_);  // every epoch ends with a check, so it is in this one
     result_.failure = diagnose(training_, bad + 1);
     result_.status = "failed";
     observer_.on_failure(*result_.failure);
@@ -304,8 +305,8 @@ class Run {
     return true;
   }
 
-  /// A single process stops as soon as it is told to. Several stop once all have seen the request in the same step's sums;
-  /// on a GPU they look only at the next record, to avoid synchronising.
+  /// A single process stops as soon as it is told to. Several processes stop once all have seen the request in the
+  /// same step's sums. On a GPU they look only at the next record, to avoid synchronising.
   bool stop_wanted() const { return processes_ == nullptr ? signals_.requested() : stop_agreed_; }
   void look_for_stop() {
     processes_->at(at_.step);
@@ -328,7 +329,7 @@ class Run {
     at_.interval_gradient_norm = readings.gradient_norm;
     if (is_first()) write_checkpoint();
     if (processes_ != nullptr)
-      processes_->meet();  // a slow disk must not look like a missing process
+      processes_->meet();  // so that a slow disk does not look like a missing process
     watch_.go();
     return true;
   }
@@ -392,7 +393,7 @@ class Run {
   const DeviceScope scope_;
   const Precision precision_;
   const StopOnSignal signals_;
-  /// Formed before anything asks for a sum.
+  /// Connects before anything asks for a sum.
   const struct Group {
     Group(Processes* processes, torch::Device device) {
       if (processes != nullptr) processes->connect(device);
@@ -407,12 +408,12 @@ class Run {
   Stopwatch watch_;
   Throughput throughput_;
   std::int64_t timed_steps_ = 0;  ///< in this process since the last record
-  bool keeps_ = false;            ///< process 0 writes checkpoints
+  bool keeps_ = false;            ///< whether process 0 writes checkpoints
   bool stop_agreed_ = false;
   std::optional<Recalibrator> recalibrator_;
   std::int64_t recalibrated_ =
-      0;                 ///< batches that made the statistics the model ends with; 0: training's
-  std::string unsaved_;  ///< why the newest checkpoint could not be written
+      0;                 ///< batches behind the model's final statistics; 0: training's own
+  std::string unsaved_;  ///< why the newest checkpoint was not written
 };
 
 }  // namespace
@@ -436,7 +437,7 @@ Result train(const TrainOptions& given, const DataSet& data, Observer& observer,
     }
     const Result result =
         Run(options, data, processes.is_first() ? observer : nobody, &processes).run();
-    processes.meet();  // rank 0 hosts the store, so it must not leave while others still read
+    processes.meet();  // rank 0 hosts the store, so it must not exit while others still read it
     return result;
   } catch (const ProcessError&) {
     throw;

@@ -19,9 +19,9 @@ namespace keel::lab {
 
 /// The description of a run, known before its first step.
 struct RunInfo {
-  TrainOptions options;  ///< resolved: the data's classes, the device
+  TrainOptions options;  ///< resolved: with the data's classes and the device
   std::string device;    ///< "cpu", or the GPU's name
-  std::string layer;     ///< the layer under test, in words
+  std::string layer;     ///< description of the layer under test
   std::int64_t parameters = 0;
   std::int64_t train_images = 0, test_images = 0;
   std::int64_t steps_per_epoch = 0, steps = 0;  ///< of the whole run
@@ -30,17 +30,17 @@ struct RunInfo {
 
 /// Written every log_every steps.
 struct StepRecord {
-  std::int64_t step = 0;   ///< steps done, 1 after the first
+  std::int64_t step = 0;   ///< steps done; 1 after the first
   std::int64_t epoch = 0;  ///< from 0
-  double loss = 0;         ///< means over the steps since the last record
-  double error = 0;        ///< share of wrong answers, in [0, 1]
+  double loss = 0;         ///< mean over the steps since the last record
+  double error = 0;        ///< share of wrong answers, in [0, 1], over the same steps
   double learning_rate = 0;
-  /// Norm of the gradient that passed the layer (of the parameters before the first one under test): the largest
-  /// since the last record.
+  /// The largest gradient norm since the last record, over the parameters before the first layer under test. This
+  /// gradient has passed through the layer.
   double gradient_norm_layer = 0;
   double images_per_second = 0;
-  std::int64_t rank = 0;  ///< directions kept, least of all groups; 0: the layer has no such thing
-  double smallest_gap = 0;  ///< between eigenvalues of one group, least of all; NaN: no such thing
+  std::int64_t rank = 0;    ///< directions kept, smallest of all groups; 0 if the layer has no rank
+  double smallest_gap = 0;  ///< smallest within any group; NaN if the layer has no eigenvalues
 };
 
 constexpr double kNotDone = std::numeric_limits<double>::quiet_NaN();
@@ -49,10 +49,10 @@ struct EpochRecord {
   std::int64_t epoch = 0;  ///< from 0
   std::int64_t step = 0;   ///< steps done
   double train_loss = 0, train_error = 0;
-  double test_loss = 0, test_error = 0;  ///< NaN: not evaluated after this one
+  double test_loss = 0, test_error = 0;  ///< NaN: not evaluated after this epoch
   double seconds = 0;                    ///< training and evaluation
-  /// With recomputed running statistics (options.recalibrate), and the seconds that recomputing and the second evaluation
-  /// took. NaN means not done.
+  /// Results with recomputed running statistics (options.recalibrate), and the seconds for recomputing and the second
+  /// evaluation. NaN: not done.
   double recalibrated_test_loss = kNotDone, recalibrated_test_error = kNotDone;
   double recalibration_seconds = kNotDone;
 };
@@ -61,31 +61,32 @@ struct EpochRecord {
 struct Failure {
   std::int64_t step = 0;  ///< the first step, counted from 1, with a non-finite loss or gradient
   std::string where;      ///< "loss", or "gradient of PARAMETER"
-  std::string layer;      ///< the layer it began in
-  /// Of the eigenvalues at that step: of the layer it began in, or else the least of those under test; NaN: no such thing.
+  std::string layer;      ///< the layer where it began
+  /// The smallest gap between eigenvalues at that step, in the layer where it began or else in all layers under test.
+  /// NaN if there are none.
   double smallest_gap = 0;
   std::string what;  ///< one sentence for people
 };
 
 struct Result {
   std::string status;      ///< finished, failed, interrupted
-  std::int64_t steps = 0;  ///< done; of a failed run, up to the failure
+  std::int64_t steps = 0;  ///< done; for a failed run, up to the failure
   std::int64_t epochs = 0;
-  double train_loss = 0, train_error = 0;  ///< of the last epoch done; NaN before the first
+  double train_loss = 0, train_error = 0;  ///< of the last finished epoch; NaN before the first
   double test_loss = 0, test_error = 0;    ///< of the last evaluation
   double best_test_error = 0;
-  double recalibrated_test_error = kNotDone;  ///< of the last evaluation, where options.recalibrate
-  double images_per_second = 0;  ///< of the training steps of this process, evaluation left out
-  double peak_mib = 0;           ///< CUDA: allocated at most, up to the first record; CPU: 0
-  double seconds = 0;            ///< of this process
+  double recalibrated_test_error = kNotDone;  ///< of the last evaluation, with options.recalibrate
+  double images_per_second = 0;  ///< training steps of this process, without evaluation
+  double peak_mib = 0;           ///< CUDA: peak allocation up to the first record; CPU: 0
+  double seconds = 0;            ///< in this process
   double recalibration_seconds =
-      0;  ///< of them: statistics made again, and the evaluations with them
+      0;  ///< part of `seconds`: recomputing statistics and evaluating with them
   std::optional<Failure> failure;
-  /// Why the last checkpoint could not be written. Empty if it was written or not asked for.
+  /// Why the last checkpoint could not be written. Empty if it was written or not requested.
   std::string unsaved;
 };
 
-/// Numbers that are not finite are null.
+/// Non-finite numbers become null.
 nlohmann::json to_json(const Failure& failure);
 nlohmann::json to_json(const Result& result);
 
@@ -95,7 +96,7 @@ struct Observer {
   virtual void on_start(const RunInfo&) {}
   virtual void on_step(const StepRecord&) {}
   virtual void on_epoch(const EpochRecord&) {}
-  /// Of each layer under test, at each epoch's end, at the run's end and at a failure. `step`: steps done.
+  /// Called for each layer under test, at the end of each epoch and at a failure. `step`: steps done.
   virtual void on_layer(const LayerState&, std::int64_t /*step*/) {}
   virtual void on_failure(const Failure&) {}
   virtual void on_checkpoint(const std::filesystem::path&, std::int64_t /*step*/) {}
@@ -107,23 +108,24 @@ struct Observer {
 /// Trains a network.
 ///
 /// - Writes only checkpoints/ and spectrum.json into options.run. The observer writes config, metrics and result.
-/// - SIGINT and SIGTERM end the run after the current step, with a checkpoint. A second one ends the process. The handlers
-///   are installed only while this function runs.
-/// - options.resume continues from the newest good checkpoint, or starts anew if there is none. On the CPU the result is
-///   bitwise that of an uninterrupted run.
-/// - options.recalibrate evaluates twice, with the running statistics of training and with recomputed ones. Training
-///   continues with its own and is bitwise unaffected. The last checkpoint has the recomputed statistics, and says so.
+/// - SIGINT and SIGTERM end the run after the current step, with a checkpoint. A second signal ends the process. The
+///   handlers are installed only while this function runs.
+/// - options.resume continues from the newest good checkpoint, or starts anew if there is none. On the CPU the result
+///   is bitwise that of an uninterrupted run.
+/// - options.recalibrate evaluates twice: with the running statistics of training and with recomputed ones. Training
+///   continues with its own and is bitwise unaffected. The last checkpoint has the recomputed statistics, and says
+///   so.
 /// - A step with a non-finite loss or gradient changes no parameter and ends the run as failed.
 /// - Errors (options, data, memory) are thrown.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer);
 
-/// Trains as one of several processes. Each gets the same data and the same options (except those that do not affect the
+/// Trains as one of several processes. Each gets the same data and options (except options that do not affect the
 /// numbers) and takes its part of every batch. Up to rounding, the run is that of one process with the same options.
 ///
-/// - Only rank 0 writes and calls its observer. The others need neither folder nor checkpoint: rank 0 sends them the
-///   initial state. A run can be resumed with any number of processes.
-/// - A signal to one process ends the run on all, after the same step (on a GPU at the next record).
-/// - Throws ProcessError, which names the process, if another process is gone, hangs or has other options.
+/// - Only rank 0 writes files and calls its observer. The others need neither folder nor checkpoint: rank 0 sends
+///   them the initial state. A run can be resumed with any number of processes.
+/// - A signal to one process ends the run on all processes, after the same step (on a GPU at the next record).
+/// - Throws ProcessError, which names the process, if another process is gone, hangs or has different options.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer,
              Processes& processes);
 
@@ -134,12 +136,12 @@ struct Evaluation {
   double images_per_second = 0;
 };
 
-/// Runs the network on the images as training's evaluation does: running statistics, no augmentation. Device, precision,
-/// memory order and batch size come from `options`, the normalisation from the data set.
+/// Runs the network on the images as training's evaluation does: running statistics, no augmentation. `options` gives
+/// device, precision, memory order and batch size; the data set gives the normalisation.
 Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
                     const TrainOptions& options);
 
-/// The same after recomputing the running statistics from options.recalibrate batches of the training images, with random
+/// The same after recomputing the running statistics from options.recalibrate batches of training images, with random
 /// numbers that depend on `step`. The model keeps the new statistics.
 Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataSet& data,
                                  const TrainOptions& options, std::int64_t step);

@@ -62,7 +62,7 @@ TYPED_TEST(AffineOf, BackwardMatchesReference) {
       const auto x = converted<T>(random_activations(shape, 32), order);
       const auto dL_doutput = converted<T>(random_activations(shape, 33), order);
       Coefficients<A> given(shape);
-      // Of the size that makes both halves of the sum count alike.
+      // Scaled so that both halves of the sum have similar size.
       for (A& entry : given.gradient) entry *= A(shape.samples()) / 2;
       for (A& entry : given.bias) entry *= A(shape.samples());
       const Coefficients<double> exact(given);
@@ -82,7 +82,7 @@ TYPED_TEST(AffineOf, BackwardMatchesReference) {
                     summation_error<A>(2 * shape.group_size(), size) +
                         storage_error<T>(std::abs(expected.data[i]) + size / 100));
 
-      // A layer in evaluation: only the matrix.
+      // A layer in evaluation passes only the matrix.
       cpu::affine_backward<T>(given.per_group(given.matrix), dL_doutput.view(), {}, nullptr, {},
                               nullptr, got.view());
       reference::affine_backward(exact.per_group(exact.matrix), dL_doutput_exact.view(), {},
@@ -95,7 +95,7 @@ TYPED_TEST(AffineOf, BackwardMatchesReference) {
 }
 
 TEST(Affine, BackwardIsTheDerivativeOfTheWholeChain) {
-  // L = sum W o (A (X - mean(X)) + bias) + sum G o Cov(X), as a layer has it.
+  // L = sum W o (A (X - mean(X)) + bias) + sum G o Cov(X), as in a layer.
   for (const Order order : kOrders) {
     const ActivationShape shape{3, 6, 5, 2};
     const std::int64_t d = shape.group_size();
@@ -238,7 +238,7 @@ TEST(Affine, NothingToDo) {
     SCOPED_TRACE(name(shape, Order::contiguous));
     const Coefficients<float> given(shape);
     const ActivationBuffer<float> x(shape, Order::contiguous);
-    // Outputs of no size in the middle of memory that is someone else's.
+    // Empty outputs in the middle of other memory.
     const std::vector<float> poison(64, -77.0f);
     std::vector<float> memory = poison;
     Activations<float> y = ActivationBuffer<float>(shape, Order::contiguous).view();
@@ -312,7 +312,7 @@ TEST(HalfTypes, BFloat16RoundsToTheNearestEven) {
   EXPECT_EQ(to_bfloat16(3.4e38f).bits, 0x7f80);
 }
 
-/// The kernels convert in vectors: every pattern, times numbers that make every kind of rounding.
+/// The kernels convert in vectors. Tests every bit pattern, times factors that cause every kind of rounding.
 template <typename T, typename Round>
 void check_every_pattern(const Round& round) {
   const ActivationShape shape{1, 1, 65536, 1};
@@ -325,7 +325,7 @@ void check_every_pattern(const Round& round) {
       if (std::isnan(product))
         ASSERT_TRUE(std::isnan(to_float(y.data[bits]))) << bits << " by " << factor;
       else
-        // The bias, zero, is added: no negative zero unless the result is rounded to it.
+        // The zero bias is added, so a negative zero appears only if the result rounds to it.
         ASSERT_EQ(y.data[bits].bits, round(product).bits) << bits << " by " << factor;
     }
   }

@@ -14,7 +14,7 @@ class DividedDifference : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(DividedDifference, Types);
 
-/// Pairs from equal over one bit apart to far apart.
+/// Pairs that are equal, one bit apart, ... , far apart.
 template <typename T>
 std::vector<T> neighbours(T x) {
   const double eps = kEps<T>;
@@ -25,7 +25,7 @@ std::vector<T> neighbours(T x) {
   return all;
 }
 
-/// The exponent as T holds it: its rounding is the caller's, not the formula's.
+/// The exponent as T holds it. Its rounding is the caller's, not the formula's.
 template <typename T>
 SpectralFunction in_type(SpectralFunction f) {
   f.exponent = double(T(f.exponent));
@@ -48,7 +48,7 @@ TYPED_TEST(DividedDifference, FirstIsTheReferenceToAFewUlps) {
         if (f.kind == Kind::exp && std::abs(double(y)) > 80) continue;
         const double truth =
             double(reference::divided_difference(f, {std::max(x, y), std::min(x, y)}));
-        // exp of 10 itself is only good to ten roundings of its argument.
+        // exp(10) has ten times the rounding error of its argument.
         const double magnitude =
             std::abs(truth) * (f.kind == Kind::exp ? 1 + std::abs(double(std::max(x, y))) : 1);
         for (const T got : {map.difference(x, y), difference_of_known(map, x, y)})
@@ -74,7 +74,7 @@ TYPED_TEST(DividedDifference, SecondIsTheReference) {
           if (f.kind == Kind::exp && a > 20) continue;
           const double truth = double(reference::divided_difference(f, p));
           const double first = double(reference::divided_difference(f, {p[1], p[2]}));
-          // Where f is nearly straight its bend is a difference of slopes: good to their rounding.
+          // Where f is nearly straight, its second difference is a difference of slopes, accurate to their rounding.
           const double spread =
               std::max(double(a - c), f.kind == Kind::exp ? 0.5 : 0.1 * double(a));
           EXPECT_NEAR(map.second_difference(a, b, c, map.difference(a, b), map.difference(b, c)),
@@ -129,7 +129,7 @@ TYPED_TEST(DividedDifference, PowersOverOrUnderflowOnlyWhereTheResultDoes) {
   using T = TypeParam;
   using Real = reference::Real;
   using Limits = std::numeric_limits<T>;
-  // A few bits from the ends, where a unit in the last place is still one.
+  // A few bits from the ends of the range, where a unit in the last place is still representable.
   const Real least = Real(Limits::min()) * 64, most = Real(Limits::max()) / 64;
   int first_count = 0, second_count = 0;
   for (const double p : {2.0, 3.0, 20.0, 1.0 / 3, 0.01, 1.5, -0.25, -1.0, -2.0, -5.5}) {

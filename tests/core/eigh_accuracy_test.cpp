@@ -1,5 +1,4 @@
-// How accurate the solver is: against LAPACK on the same matrices, and against the float64
-// reference.
+// The solver's accuracy, against LAPACK on the same matrices and against the float64 reference.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +33,7 @@ EigenQuality lapack_quality(const Batch<T>& m) {
 }
 #endif
 
-/// Batches of copies reach the solver's batched path; one alone its single path.
+/// A batch of copies takes the solver's batched path, one matrix its single path.
 template <typename T>
 void expect_as_good_as_lapack(const std::string& name, const Batch<T>& m) {
 #ifdef KEEL_HAS_LAPACKE
@@ -46,7 +45,7 @@ void expect_as_good_as_lapack(const std::string& name, const Batch<T>& m) {
     for (std::int64_t b = 0; b < batch; ++b) copies.set(b, m.matrix(0));
     const Solved<T> s = solve(copies);
     for (const std::int64_t b : {std::int64_t(0), batch - 1}) {
-      // The fallback would be right too, and a thousand times slower.
+      // The fallback would also be right, but a thousand times slower.
       EXPECT_EQ(s.status[std::size_t(b)], EighStatus::converged);
       const EigenQuality ours =
           eigen_quality(m.n, m.matrix(0), s.values.data() + b * m.n, s.vectors.matrix(b));
@@ -65,7 +64,7 @@ TYPED_TEST(EighAccuracy, AsGoodAsLapackOnTheZoo) {
 #endif
   for (const std::int64_t n : {2, 3, 5, 8, 16, 17, 32, 33, 64, 150})
     for (const auto& [name, m] : spectrum_zoo<TypeParam>(n)) {
-      // There a unit in the last place is a visible part of the value; see ScalesFreely.
+      // There a unit in the last place is a visible part of the value. See ScalesFreely.
       if (name != "denormal") expect_as_good_as_lapack(name, m);
     }
 }
@@ -81,7 +80,7 @@ TYPED_TEST(EighAccuracy, AsGoodAsLapackOnLargeOnes) {
 }
 
 TEST(EighAccuracyFloat, LowRankImages) {
-  // 784 pixels, 20 samples: the input on which float32 divide and conquer of others has failed.
+  // 784 pixels, 20 samples: other float32 divide-and-conquer solvers have failed on this input.
   const Batch<float> m = as<float>(wishart(784, 20, 6));
   const Solved<float> s = solve(m, threads());
   EXPECT_EQ(s.status[0], EighStatus::converged);

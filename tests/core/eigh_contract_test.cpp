@@ -1,4 +1,4 @@
-// The contract in keel/eigh.h, sentence by sentence.
+// Tests the contract in keel/eigh.h, sentence by sentence.
 
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TYPED_TEST(EighContract, AscendingIsDescendingBackwards) {
       EXPECT_TRUE(bitwise_equal(down.values, up.values)) << n;
       EXPECT_TRUE(bitwise_equal(down.vectors.data, up.vectors.data)) << n;
     }
-  // By parts, by the fallback and by the reference.
+  // Solved by parts, by the fallback and by the reference.
   Batch<TypeParam> parts(1, 4);
   parts(0, 0, 0) = parts(0, 2, 2) = 2;
   parts(0, 2, 0) = 1;

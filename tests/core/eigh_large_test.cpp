@@ -1,5 +1,5 @@
-// Matrices large enough for panels, divide and conquer and several threads, judged in the time of n^2: by vectors that
-// are taken through the decomposition and through the matrix.
+// Matrices large enough for panels, divide and conquer and several threads. They are checked in O(n^2) time with a
+// few vectors, multiplied both by the decomposition and by the matrix.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,15 @@ double norm(const std::vector<double>& x) {
   return std::sqrt(sum);
 }
 
-/// For a few random x of length 1: |V diag(l) V^T x - M x| / |l|, |V^T V x - x| and |V V^T x - x|, the worst one.
+/// For a few random unit vectors x, the worst of
+/// V diag(l) V^T x - M x
+///  /
+/// l
+/// ,
+/// V^T V x - x
+///  and
+/// V V^T x - x
+/// .
 template <typename T>
 double worst_probe(const Batch<T>& m, const Solved<T>& s) {
   const std::int64_t n = m.n;
@@ -89,7 +97,8 @@ void expect_solved(const std::string& name, const Batch<T>& m, const Executor& e
   }
 }
 
-/// A covariance whose samples cost n^2 to make: a diagonal and two rank-one pieces would deflate, so every entry is random.
+/// A random symmetric matrix plus `shift` on the diagonal. Every entry is random, because structured ones would
+/// deflate.
 template <typename T>
 Batch<T> random_matrix(std::int64_t n, double shift, std::uint64_t seed) {
   Batch<T> m = as<T>(random_symmetric(1, n, seed));
@@ -97,7 +106,7 @@ Batch<T> random_matrix(std::int64_t n, double shift, std::uint64_t seed) {
   return m;
 }
 
-/// Tridiagonal and other matrices that need no product to be made, of which most of divide and conquer deflates.
+/// Tridiagonal and other matrices that need no product to make. Divide and conquer deflates most of them.
 template <typename T>
 std::vector<Specimen<T>> cheap_zoo(std::int64_t n) {
   std::vector<Specimen<T>> zoo{{"wilkinson", as<T>(wilkinson(n))},
@@ -109,7 +118,7 @@ std::vector<Specimen<T>> cheap_zoo(std::int64_t n) {
       hankel(0, i, j) = 1 / double(i + j + 1);
       clustered(0, i, j) = (i == j ? 1 + double(i % 4) : 0) + 1e-5 * clustered(0, i, j);
     }
-  for (std::int64_t i = 0; i < n; ++i) {  // W21 over and over, with a weak link between
+  for (std::int64_t i = 0; i < n; ++i) {  // copies of W21 with weak links between them
     glued(0, i, i) = std::abs(double(i % 21) - 10);
     if (i > 0) glued(0, i, i - 1) = glued(0, i - 1, i) = i % 21 == 0 ? 1e-6 : 1;
   }
@@ -136,7 +145,7 @@ TYPED_TEST(EighLarge, OnSeveralThreads) {
     expect_solved("random", random_matrix<TypeParam>(n, 3, 4), threads(3));
 }
 
-/// The solver has no smallest size of its own.
+/// The solver itself has no smallest size.
 TYPED_TEST(EighLarge, SmallOnesToo) {
   using T = TypeParam;
   for (std::int64_t n = 2; n < 70; ++n) {

@@ -1,5 +1,5 @@
-// What eigh allocates while it runs, counted under the allocator its scratch comes from. A program of its own:
-// counting takes the place of AddressSanitizer's allocator, which guards scratch in all other tests.
+// Counts what eigh allocates while it runs, in the allocator of its scratch memory. A separate program, because
+// counting replaces AddressSanitizer's allocator, which guards scratch in all other tests.
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t alignment) noex
 namespace keel::testing {
 namespace {
 
-/// Temporary memory does not grow with the batch: a few dozen matrices a thread, one per lane.
+/// Temporary memory does not grow with the batch: a few dozen matrices per thread, one per lane.
 TEST(EighMemory, IsAFewMatricesAThread) {
   constexpr std::int64_t kThreads = 2;
   for (const std::int64_t n : {16, 64, 128, 200}) {

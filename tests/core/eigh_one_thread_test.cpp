@@ -1,4 +1,4 @@
-// The solver of a CUDA thread that has a matrix of n <= 4 to itself, run on the host.
+// The CUDA solver that gives each matrix of n <= 4 one thread, run on the host.
 
 #include "cuda/eigh/one_thread.h"
 

@@ -1,4 +1,4 @@
-// Where the CUDA solver's divide and conquer starts, run on the host: matrices of four by four.
+// The 4 x 4 matrices at the bottom of the CUDA solver's divide and conquer, run on the host.
 
 #include "cuda/eigh/quad.h"
 
@@ -29,7 +29,7 @@ struct SolvedQuad {
       EXPECT_TRUE(quad.diagonalised());
       for (int j = 0; j < 4; ++j) {
         vectors[4 * i + j] = quad.row[j];
-        // Whoever keeps another row has taken the same way.
+        // A thread that keeps another row must have taken the same path.
         if (i > 0) {
           EXPECT_EQ(values[j], quad.diagonal[j]);
         }
@@ -55,16 +55,15 @@ TYPED_TEST(EighQuad, DiagonalAndOrthogonal) {
       if (kind == 0) return T(uniform(generator));
       if (kind == 1) return T(uniform(generator) * std::pow(10.0, exponent(generator)));
       if (kind == 2) return T(0);
-      return T(0.5);  // equal ones
+      return T(0.5);  // equal numbers
     };
     for (T& x : diagonal) x = draw(trial % 4);
     for (T& x : off) x = draw(trial / 4 % 4);
-    if (trial / 16 % 2 == 0)
-      off[1] = off[2] = off[4] = 0;  // tridiagonal, as divide and conquer has it
+    if (trial / 16 % 2 == 0) off[1] = off[2] = off[4] = 0;  // tridiagonal, as in divide and conquer
     const int coupled[] = {0, 3, 5};
     off[coupled[trial % 3]] = 1;  // of unit size
     const EigenQuality quality = SolvedQuad<T>(diagonal, off).quality();
-    // A vector goes through at most fifteen rotations, each wrong by half a rounding.
+    // A vector passes through at most fifteen rotations, each wrong by half a rounding.
     ASSERT_LE(quality.residual, 8 * kEps<T>) << "trial " << trial;
     ASSERT_LE(quality.orthogonality, 8 * kEps<T>) << "trial " << trial;
   }
@@ -73,7 +72,7 @@ TYPED_TEST(EighQuad, DiagonalAndOrthogonal) {
 TYPED_TEST(EighQuad, PartsAreWorkedAtTheirOwnSize) {
   using T = TypeParam;
   const T tiny = std::numeric_limits<T>::min() * 64;
-  // (row, column) of what is not zero, and the part of each row by its size.
+  // (row, column) of the nonzeros, and the size of the part that each row belongs to.
   struct Case {
     std::vector<std::pair<int, int>> pairs;
     T size[4];

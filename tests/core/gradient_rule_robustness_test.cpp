@@ -1,4 +1,4 @@
-// Where gradients break elsewhere: repeats, extremes of scale, bad batch-mates, odd layouts.
+// Cases where gradients often break: repeated eigenvalues, extreme scales, bad batch-mates, odd layouts.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TYPED_TEST(GradientRuleRobustness, FiniteOnTheZoo) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 2, 5, 16})
     for (const auto& [name, m] : spectrum_zoo<T>(n)) {
-      // Down there 1 / eigenvalue has no finite value to be had.
+      // There 1 / eigenvalue is not finite.
       if (name == "denormal" || name == "tiny") continue;
       const Solved<T> s = solve(m);
       const Batch<T> g = as<T>(random_matrices(1, n, 71));
@@ -39,11 +39,11 @@ TYPED_TEST(GradientRuleRobustness, TheDefaultMaskTakesEqualEigenvaluesAndLeavesC
   using T = TypeParam;
   const std::int64_t n = 256;
   const Batch<T> g = as<T>(random_matrices(1, n, 75));
-  // The closest of a covariance's 255 neighbours are some 1e-4 of the largest apart: none is left out.
+  // The closest of a covariance's 255 neighbours are about 1e-4 of the largest apart, so none is masked.
   const Solved<T> apart = solve(as<T>(wishart(n, 4 * n, 76)));
   EXPECT_TRUE(bitwise_equal(backward<T>(Masked{}, apart, nullptr, &g).data,
                             backward<T>(Analytic{}, apart, nullptr, &g).data));
-  // Two eigenvalues 128 times each, equal but for rounding, and a loss that sees whole eigenspaces.
+  // Two eigenvalues, each 128 times and equal up to rounding, and a loss that only sees whole eigenspaces.
   const Solved<T> s =
       solve(as<T>(with_spectrum(spectrum(n, [](double i) { return i < 128 ? 2 : 1; }), 77)));
   const Batch<double> weight = random_symmetric(1, n, 78), v = as<double>(s.vectors);
@@ -53,13 +53,17 @@ TYPED_TEST(GradientRuleRobustness, TheDefaultMaskTakesEqualEigenvaluesAndLeavesC
       for (std::int64_t k = 0; k < n; ++k) along(0, i, j) += 2 * weight(0, i, k) * v(0, k, j);
   const Batch<T> direction = as<T>(along);
   const Batch<double> got = as<double>(backward<T>(Masked{}, s, nullptr, &direction));
-  // The projector's gradient: kept against dropped, over a gap of 1.
+  // The projector's gradient: kept against dropped, with a gap of 1.
   const Batch<double> exact = backward_by_reference(Masked{1e-3}, as<double>(s), nullptr, &along);
   EXPECT_LE(largest_difference(got, exact), rounding<T>(n, largest_entry(exact)));
 }
 
 TYPED_TEST(GradientRuleRobustness, ThePapersBoundHolds) {
-  // |dL/dM| <= n K / eps |dL/dV|, every eigenvalue being at least eps.
+  //
+  // dL/dM
+  //  <= n K / eps
+  // dL/dV
+  //  if every eigenvalue is at least eps.
   using T = TypeParam;
   const double eps = 1e-4;
   for (const std::int64_t n : {2, 8, 32})
@@ -74,19 +78,19 @@ TYPED_TEST(GradientRuleRobustness, ThePapersBoundHolds) {
           ASSERT_TRUE(all_finite(gradient));
           const double norm = frobenius(as<double>(g).data);
           EXPECT_LE(frobenius(gradient.data), double(n) * terms / eps * norm);
-          // The closed form does better: K over the smallest eigenvalue.
+          // The closed form has a better bound: K over the smallest eigenvalue.
           const double slack = 1 + rounding<T>(n, 1) / smallest;
           EXPECT_LE(frobenius(gradient.data), terms / smallest * norm * slack);
         }
 }
 
 TYPED_TEST(GradientRuleRobustness, AntisymmetricRulesIgnoreWhatTurnsNothing) {
-  // A loss that is the same for every rotation of the vectors among themselves has symmetric B.
+  // A loss that does not change when the vectors are rotated among themselves has a symmetric B.
   using T = TypeParam;
   for (const auto& [name, m] : spectrum_zoo<T>(8)) {
     if (name == "denormal" || name == "tiny") continue;
     const Solved<T> s = solve(m);
-    // Masked with a tolerance and Lorentzian see rounding in B over their width, no more.
+    // Masked with a tolerance and Lorentzian amplify the rounding in B by at most 1 / width.
     for (const GradientRule& rule : {GradientRule(Taylor{}), GradientRule(Lorentzian{.width = 0.1}),
                                      GradientRule(Masked{.tolerance = 0.1})}) {
       const Batch<T> g = s.vectors;  // B = I
@@ -110,7 +114,7 @@ TYPED_TEST(GradientRuleRobustness, ScalesAsOneOverTheMatrix) {
         Solved<T> moved = s;
         for (T& l : moved.values) l = std::ldexp(l, exponent);
         const Batch<T> gradient = backward<T>(rule, moved, nullptr, &g);
-        // A rank-deficient matrix's noise eigenvalues may leave float's range on the way.
+        // The noise eigenvalues of a rank-deficient matrix may leave float's range in between.
         if (!all_finite(gradient) && largest_entry(once) > 1e15) continue;
         for (std::size_t k = 0; k < once.data.size(); ++k)
           ASSERT_NEAR(std::ldexp(double(gradient.data[k]), exponent), double(once.data[k]),

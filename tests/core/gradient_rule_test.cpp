@@ -1,4 +1,4 @@
-// Are the gradients right: against the reference, the paper's chain written out, and finite differences.
+// Correctness of the gradients: against the reference, the paper's chain written out, and finite differences.
 
 #include "keel/gradient_rule.h"
 
@@ -43,7 +43,7 @@ TYPED_TEST(GradientRuleOf, IsTheReference) {
   }
 }
 
-// Also for l and -l, of which power iteration cannot say who leads, and for pairs that are masked.
+// Also for l and -l, which power iteration cannot order, and for masked pairs.
 TYPED_TEST(GradientRuleOf, IsTheSameInEitherOrder) {
   using T = TypeParam;
   Solved<T> s = solve(as<T>(random_symmetric(1, 6, 27)));
@@ -91,7 +91,7 @@ std::vector<Column> columns_of(const Batch<double>& m, const std::vector<std::si
   return columns;
 }
 
-/// The relative distance between the closed form and the chain, deflating by falling magnitude.
+/// The relative distance between the closed form and the chain, which deflates by decreasing magnitude.
 double distance_from_chain(const Batch<double>& m, int terms, bool by_cpu) {
   const Solved<double> s = solve_by_reference(m);
   std::vector<std::size_t> order(std::size_t(m.n));
@@ -123,13 +123,13 @@ TEST(PowerIterationRule, IsThePapersDeflationChain) {
 }
 
 TEST(PowerIterationRule, IsTheChainForIndefiniteMatricesToo) {
-  // An even number of steps: each one turns the vector of a negative eigenvalue around.
+  // An even number of steps, because each step flips the vector of a negative eigenvalue.
   const Batch<double> m = with_spectrum({4, 2, 0.5, -1, -3}, 6);
   for (const bool by_cpu : {false, true})
     for (const int terms : {2, 20}) EXPECT_LE(distance_from_chain(m, terms, by_cpu), kSameFormula);
 }
 
-/// h . l(M) + <g, V(M)>, with V's signs those of `start`.
+/// h . l(M) + <g, V(M)>, with the signs of V taken from `start`.
 double linear_loss(const Batch<double>& m, const Batch<double>& g, const std::vector<double>& h,
                    const Batch<double>& start) {
   const Solved<double> s = solve_by_reference(m);
@@ -156,7 +156,7 @@ TEST(ExactRules, AgreeWithFiniteDifferences) {
       for (const GradientRule& rule :
            {GradientRule(Analytic{}), GradientRule(Masked{}), GradientRule(Taylor{.terms = 300}),
             GradientRule(PowerIteration{.terms = 300})}) {
-        // +-0.5, +-1.5 tie in magnitude: there the series never converges.
+        // +-0.5 and +-1.5 tie in magnitude, where the series never converges.
         if (!std::holds_alternative<Analytic>(rule) && !std::holds_alternative<Masked>(rule) &&
             n > 3)
           continue;
@@ -204,7 +204,7 @@ TEST(MaskedRule, IsExactForLossesOfWholeEigenspaces) {
 }
 
 TEST(EveryRule, IsExactForALossOfEigenvaluesOnly) {
-  // sum of l^3 = trace(M^3): the gradient is 3 M^2, repeats or not.
+  // sum of l^3 = trace(M^3). Its gradient is 3 M^2, with or without repeats.
   const Batch<double> m = with_spectrum({2, 2, 1, 1, 1, 0.5}, 61);
   const Solved<double> s = solve(m);
   std::vector<double> h;
@@ -223,11 +223,11 @@ TEST(EveryRule, TheSimpleVectorOfDiag411IsExact) {
   const Batch<double> m = diagonal({4, 1, 1});
   const Solved<double> s = solve(m);
   Batch<double> g(1, 3);
-  g(0, 0, 0) = 0.3, g(0, 1, 0) = -2, g(0, 2, 0) = 5;  // of the first vector only
+  g(0, 0, 0) = 0.3, g(0, 1, 0) = -2, g(0, 2, 0) = 5;  // only for the first vector
   for (const GradientRule& rule : kGradientRules) {
     if (std::holds_alternative<Analytic>(rule)) continue;  // 0/0 inside the pair, as documented
     const Batch<double> gradient = backward<double>(rule, s, nullptr, &g);
-    // What the series leave out, q^terms with q = 1/4, and what the Lorentzian takes away.
+    // What the series leave out, q^terms with q = 1/4, and what the Lorentzian removes.
     double bias = kSameFormula;
     if (const auto* p = std::get_if<PowerIteration>(&rule)) bias += std::pow(0.25, p->terms);
     if (const auto* t = std::get_if<Taylor>(&rule)) bias += std::pow(0.25, t->terms);

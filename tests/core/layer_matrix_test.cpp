@@ -70,12 +70,12 @@ std::vector<LayerMap> maps(const RankPolicy& rank, double eps = 1e-4) {
   return {Zca{eps, rank}, PcaDenoising{eps, rank}, PcaWhitening{eps, rank}};
 }
 
-/// Covariances whose eigenvalues, and those of the correlations, lie well apart.
+/// Covariances with well-separated eigenvalues, whose correlations also have them.
 Batch<double> spread_covariance(std::int64_t n, std::uint64_t seed = 3) {
   return with_spectrum(spectrum(n, [&](double i) { return 2 * std::pow(0.7, i); }), seed);
 }
 
-/// How far rounding of the covariance can move what is made of eigenvectors.
+/// How much rounding of the covariance is amplified in results that depend on eigenvectors.
 double amplification(const Mapped<double>& m) {
   double smallest = 1;
   for (std::size_t i = 1; i < m.values.size(); ++i)
@@ -111,7 +111,8 @@ TEST(LayerMatrix, CpuAgreesWithTheReferenceOnLargeCovariances) {
       const Mapped<double> truth = mapped_by_reference(map, covariance);
       const Mapped<double> ours = mapped(map, covariance);
       const Mapped<float> single = mapped(map, as<float>(covariance));
-      // A whole ZCA is a function of the matrix: its gaps do not matter, only how far its values spread.
+      // A full-rank ZCA is a function of the matrix. Its error depends on the spread of the values, not on their
+      // gaps.
       const bool of_gaps = !std::holds_alternative<Zca>(map) || truth.rank[0] < n;
       const double bad =
                        of_gaps ? amplification(truth) : truth.values.front() / truth.values.back(),
@@ -138,7 +139,7 @@ TEST(LayerMatrix, EveryRulesGradientAgreesWithTheReference) {
           const Mapped<double> m = mapped_by_reference(map, covariance);
           const Batch<double> truth = gradient_by_reference(map, rule, covariance, m, weight);
           const Batch<double> ours = gradient(map, rule, covariance, m, weight);
-          // The state is the same to the last bit, so only the formula's own rounding is left.
+          // The state is bitwise the same, so only the formula's own rounding is left.
           const double size = largest_entry(truth) + largest_entry(m.result);
           EXPECT_LT(largest_difference(ours, truth), kSameFormula * size)
               << to_string(map) << ' ' << to_string(rule);
@@ -150,7 +151,7 @@ TEST(LayerMatrix, ReferenceGradientsAgreeWithDifferences) {
   const std::int64_t n = 5;
   const Batch<double> covariance = spread_covariance(n), weight = random_matrices(1, n, 4),
                       direction = random_symmetric(1, n, 5);
-  // Series with this many terms have converged: the ratios lie well below one.
+  // With this many terms the series have converged, since the ratios are well below one.
   const SpectralRule rules[] = {Exact{2000}, Analytic{}, PowerIteration{2000}, Taylor{2000},
                                 Masked{}};
   for (const RankPolicy& policy : kPolicies)
@@ -252,7 +253,7 @@ void expect_finite_on_degenerate_covariances() {
     expect_finite_on("rank one",
                      as<T>(with_spectrum(spectrum(n, [](double i) { return i == 0; }), 3)));
     expect_finite_on("few samples", as<T>(wishart(n, (n + 3) / 4, 3)));
-    // Rounding makes eigenvalues that are zero negative, and by much more than eps.
+    // Rounding makes zero eigenvalues negative, by much more than eps.
     expect_finite_on("few large samples", as<T>(scaled(wishart(n, (n + 3) / 4, 3), 1e8)));
     expect_finite_on("tiny", as<T>(scaled(wishart(n, 4 * n, 3), 1e-25)));
   }

@@ -62,7 +62,7 @@ TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
       const auto center_exact = converted<double>(center);
       reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
                                expected.mean.data(), expected.matrices());
-      // The size of what was summed: rounding is measured against it, whatever cancelled.
+      // The size of the summands. Rounding is measured against it, whatever cancels.
       for (std::int64_t k = 0; k < shape.samples(); ++k)
         for (std::int64_t c = 0; c < shape.channels; ++c) {
           left_exact.at(k, c) = std::abs(left_exact.at(k, c));
@@ -80,7 +80,7 @@ TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
 
 template <typename T>
 void expect_close_near_the_end_of_the_range() {
-  // Squares of 1e37, of which 34 sum up to more than float32 holds; their mean it holds.
+  // 34 squares of size 1e37 overflow float32, but their mean does not.
   for (const ActivationShape& shape :
        {ActivationShape{300, 8, 3, 2}, {3, 15, 150, 5}, {2, 200, 150, 1}, {700, 1, 1, 1}})
     for (const Order order : kMomentOrders) {
@@ -89,7 +89,7 @@ void expect_close_near_the_end_of_the_range() {
       for (double& x : wide.data) x *= 2e18;
       const auto x = converted<T>(wide, order);
       expect_close(by_cpu(x), by_reference(x));
-      // The mean fits wherever the activations do.
+      // The mean is representable if the activations are.
       for (double& y : wide.data) y *= 1e18;
       const auto huge = converted<T>(wide, order);
       const auto got = by_cpu(huge);
@@ -244,7 +244,7 @@ TEST(Moments, NothingToAverage) {
 TEST(PartialMoments, OfPiecesAddUpToThoseOfTheWhole) {
   const ActivationShape shape{7, 12, 60, 3};
   auto x = converted<float>(random_activations(shape, 17, 1e3), Order::contiguous);
-  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have means of their own
+  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have different means
     for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) += 2;
   const auto expected = by_reference(x);
   for (const double* shift : {(const double*)nullptr, expected.mean.data()}) {

@@ -24,13 +24,13 @@ TEST(GeometricSum, IsThePlainSum) {
 }
 
 TEST(GeometricSum, NothingIsLostNearOne) {
-  // q = 1 - x: S_T = T - T(T-1)/2 x + ...; the textbook quotient has no digit left here.
+  // q = 1 - x: S_T = T - T(T-1)/2 x + ... The textbook quotient has no correct digit here.
   const double x = 0x1p-50;
   EXPECT_NEAR(geometric_sum(100, 1 - x), 100 - 4950 * x, rounding<double>(4, 100));
 }
 
 TEST(GeometricSum, Table1OfThePaper) {
-  // The fewest terms that bring the series within 5 % of its limit. (The paper's header says 0.01;
+  // The smallest number of terms that brings the series within 5 % of its limit. (The paper's header says 0.01, but
   // its numbers are those of 0.05.)
   const struct {
     double ratio;
@@ -87,7 +87,7 @@ void expect_plain_weights() {
 TEST(PairWeight, IsTheMathematicsInFloat) { expect_plain_weights<float>(); }
 TEST(PairWeight, IsTheMathematicsInDouble) { expect_plain_weights<double>(); }
 
-/// How large the terms are whose sum is the weight.
+/// The size of the terms whose sum is the weight.
 double size_of_terms(const GradientRule& rule, PlainPairWeight pair) {
   pair.b_ji = std::abs(pair.b_ij) + std::abs(pair.b_ji);
   pair.b_ij = -pair.b_ji;

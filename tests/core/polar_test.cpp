@@ -1,4 +1,4 @@
-// Nearest orthogonal matrices and rotations: the contract of polar.h, the CPU and the solver of a CUDA thread against
+// Nearest orthogonal matrices and rotations: the contract of polar.h, the CPU and the one-thread CUDA solver against
 // the reference, and the reference against finite differences.
 
 #include "keel/polar.h"
@@ -55,7 +55,7 @@ TEST(PolarReference, GradientIsTheSlope) {
   for (const auto& [m, n] : kPolarShapes)
     for (const PolarKind kind : kinds_for(m, n))
       for (const bool equal : {false, true}) {
-        // At equal values too, and at a value of zero where the answer is not ambiguous.
+        // Also with equal values, and with a value of zero if the answer is not ambiguous.
         Rectangle<double> a = random_rectangle(m, n, 3);
         if (equal) {
           const Factors<double> basis = decompose_by_reference(a);
@@ -87,7 +87,7 @@ TEST(PolarReference, GradientIsTheSlope) {
 
 TYPED_TEST(Polar, AmbiguousAnswersHaveBoundedGradients) {
   using T = TypeParam;
-  // Two values that vanish; rotations whose last two values are equal with a negative determinant.
+  // Two zero values; rotations whose last two values are equal, with a negative determinant.
   Rectangle<T> vanishing(3, 3), mirrored(3, 3);
   vanishing(0, 0) = 2;
   mirrored(0, 0) = 3;

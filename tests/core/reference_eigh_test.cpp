@@ -18,7 +18,7 @@ TEST(ReferenceEigh, SolvesTheZoo) {
       ASSERT_EQ(s.status[0], EighStatus::converged);
       const EigenQuality quality =
           eigen_quality(n, m.matrix(0), s.values.data(), s.vectors.matrix(0));
-      // Values below the normal range carry no more digits than the range has.
+      // Subnormal values have fewer digits.
       const double floor = name == "denormal" ? 1.0 / 32 : 0;
       EXPECT_LE(quality.residual, rounding<double>(n, 1) + floor);
       EXPECT_LE(quality.orthogonality, rounding<double>(n, 1));

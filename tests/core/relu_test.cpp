@@ -1,4 +1,4 @@
-// ReLU inside affine, cross_moments and whiten: bit for bit what it is by itself, before or after them.
+// ReLU inside affine, cross_moments and whiten gives the same bits as a separate ReLU before or after them.
 
 #include <gtest/gtest.h>
 
@@ -179,7 +179,7 @@ TEST(Relu, BehindTheReferencesLayerHasItsDerivative) {
           at = here;
           double sum = 0;
           for (std::size_t k = 0; k < layer.output.data.size(); ++k) {
-            // Differences say nothing across the corner.
+            // Finite differences are meaningless across the corner.
             EXPECT_EQ(layer.output.data[k] == 0, truth.output.data[k] == 0);
             sum += layer.output.data[k] * layer.dL_doutput.data[k];
           }
@@ -198,7 +198,7 @@ TEST(Relu, BehindTheReferencesLayerHasItsDerivative) {
     }
 }
 
-/// A step with ReLU inside against one without, whose gradient is that of ReLU by itself.
+/// Compares a step with ReLU inside to one without, whose gradient passes through a separate ReLU.
 TYPED_TEST(ReluOf, InALayerIsTheOneBehindIt) {
   using T = TypeParam;
   for (const ActivationShape& shape :

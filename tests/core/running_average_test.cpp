@@ -1,4 +1,4 @@
-// The contract in keel/running_average.h.
+// Tests the contract in keel/running_average.h.
 
 #include "keel/running_average.h"
 
@@ -116,7 +116,7 @@ TYPED_TEST(RunningAverage, AShareOfOneMendsStatisticsThatAreNaN) {
 }
 
 TYPED_TEST(RunningAverage, AShareOfOneIsTheBatchToTheLastBit) {
-  // What was there before, however large, leaves no trace; nor does a batch whose share is nothing.
+  // Old values, however large, leave no trace. Neither does a batch with a share of zero.
   for (const std::optional<double> momentum :
        {std::optional<double>(), std::optional(1.0), std::optional(0.0)}) {
     Tracked<TypeParam> t(2, 3, true);

@@ -1,4 +1,4 @@
-// That AddressSanitizer sees the ends of the core's scratch.
+// Checks that AddressSanitizer sees the ends of the core's scratch.
 
 #include "cpu/scratch.h"
 
@@ -40,7 +40,7 @@ TEST(Scratch, TheSanitizerSeesItsEnds) {
   EXPECT_TRUE(__asan_address_is_poisoned(first + 8));
   EXPECT_TRUE(__asan_address_is_poisoned(second - 1));
   EXPECT_TRUE(__asan_address_is_poisoned(second + 8));
-  // Cut up once more and otherwise, all of an array is there again.
+  // Divided again differently, the whole array is accessible again.
   next = shared;
   double* const whole = take(next, 16);
   for (int i = 0; i < 16; ++i) EXPECT_FALSE(__asan_address_is_poisoned(whole + i)) << i;

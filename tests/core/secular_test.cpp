@@ -1,5 +1,5 @@
-// The arithmetic of the CUDA solver's divide and conquer, run on the host with teams of one: every merge
-// must leave values and vectors as good as LAPACK's.
+// The arithmetic of the CUDA solver's divide and conquer, run on the host with teams of one: every merge must leave
+// values and vectors as good as LAPACK's.
 
 #include "cuda/eigh/secular.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 using cuda::SecularTurn;
 
-/// One lane, so that every sum is already whole.
+/// A team of one lane, where every partial sum is already complete.
 struct Alone {
   static int lane() { return 0; }
   static int lanes() { return 1; }
@@ -33,7 +33,7 @@ struct Alone {
   }
 };
 
-/// diag(d) + rho z z^T and its eigenvalues and vectors (columns).
+/// diag(d) + rho z z^T with its eigenvalues and eigenvectors (columns).
 template <typename T>
 struct RankOneUpdate {
   std::vector<T> d, z;

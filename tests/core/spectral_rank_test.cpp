@@ -78,11 +78,11 @@ TYPED_TEST(SpectralRank, Algorithm1StopsAtTheEnergy) {
   EXPECT_EQ(rank_of(Algorithm1{.energy = 0.75, .keep_reaching = false}, m), 1);
   EXPECT_EQ(rank_of(Algorithm1{.energy = 0.76}, m), 3);
   EXPECT_EQ(rank_of(Algorithm1{}, m), 4);
-  // The pseudo-code to the letter: the direction that completes the energy goes.
+  // The pseudo-code taken literally: the direction that completes the energy is dropped.
   EXPECT_EQ(rank_of(Algorithm1{.keep_reaching = false}, m), 3);
 }
 
-/// A vector that is not M's eigenvector, and one that leans on an earlier one.
+/// Replaces a vector by one that is not M's eigenvector and leans towards an earlier one.
 Solved<double> spoiled(const Batch<double>& m, double lean) {
   Solved<double> s = solve(m);
   for (std::int64_t i = 0; i < m.n; ++i)
@@ -95,7 +95,7 @@ TEST(SpectralRankAlgorithm1, StopsWhereTheRayleighQuotientIsOff) {
   const Batch<double> m = with_spectrum({8, 2, 1, 0.5}, 2);
   const Algorithm1 policy{.energy = std::nullopt};
   EXPECT_EQ(rank_of(policy, m, solve(m)), 4);
-  // Deflation removes most of what leaning on v_0 adds; the values themselves must then be off.
+  // Deflation removes most of what leaning on v_0 adds, so the values themselves must be wrong.
   Solved<double> s = solve(m);
   s.values[2] = 1.2;
   EXPECT_EQ(rank_of(policy, m, s), 2);
@@ -110,7 +110,7 @@ TEST(SpectralRankAlgorithm1, TheShortcutIsTheDeflationChainToSecondOrder) {
     for (const double tolerance : {1e-3, 1e-2, 0.1, 0.5}) {
       const Algorithm1 policy{.rayleigh_tolerance = tolerance, .energy = std::nullopt};
       const Solved<double> s = spoiled(m, lean);
-      // To second order both are l (1 - lean^2); skip where that is within lean^4 of the threshold.
+      // To second order both are l (1 - lean^2). Skip if that is within lean^4 of the threshold.
       if (std::abs(lean * lean - tolerance) <= 8 * lean * lean * lean * lean) continue;
       EXPECT_EQ(rank_of(policy, m, s), rank_by_reference(policy, m, s))
           << "lean " << lean << ", tolerance " << tolerance;
@@ -130,7 +130,7 @@ TYPED_TEST(SpectralRank, IsTheReferenceOnTheZoo) {
   using T = TypeParam;
   for (const auto& [name, m] : spectrum_zoo<T>(12)) {
     if (name == "denormal" || name == "huge") continue;
-    // Equal values and noise decide ties either way; these policies keep clear of them.
+    // Equal values and noise may decide ties either way. These policies avoid ties.
     for (const RankPolicy& policy :
          {RankPolicy(LeadingCount{.count = 5}), RankPolicy(LeadingEnergy{.fraction = 0.777}),
           RankPolicy(Algorithm1{.eps = 1e-3, .energy = 0.777})}) {

@@ -1,4 +1,4 @@
-// Where f(M) breaks elsewhere: singular and indefinite matrices, extremes of scale, bad batch-mates.
+// Cases where f(M) often breaks: singular and indefinite matrices, extreme scales, bad batch-mates.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TYPED_TEST(SpectralRobustness, OutsideTheDomainTheMatrixIsNaN) {
     EXPECT_EQ(all_nan(spectral(f, s, {3})), expected) << to_string(f);
     for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(Taylor{})})
       EXPECT_EQ(all_nan(spectral_backward(f, rule, s, {3}, c)), expected) << to_string(f);
-    // What is dropped is never asked for.
+    // f is never evaluated at dropped eigenvalues.
     EXPECT_TRUE(all_finite(spectral(f, s, {2}))) << to_string(f);
     EXPECT_TRUE(all_finite(spectral_backward(f, Exact{}, s, {2}, c))) << to_string(f);
   };
@@ -54,7 +54,7 @@ TYPED_TEST(SpectralRobustness, OutsideTheDomainTheMatrixIsNaN) {
 
 TYPED_TEST(SpectralRobustness, RoundingBelowZeroIsZeroUnderARoot) {
   using T = TypeParam;
-  // -90 epsilons of the largest, 4: a covariance that was itself rounded.
+  // -90 epsilons of the largest eigenvalue, 4: a covariance that was itself rounded.
   Solved<T> s{{T(4), T(1), T(-90 * kEps<T>)}, as<T>(random_orthogonal(3, 3)), {}};
   Solved<T> at_zero = s;
   at_zero.values[2] = 0;
@@ -81,7 +81,7 @@ TYPED_TEST(SpectralRobustness, RootsOfTheZooAreFiniteWithTheirGradients) {
       EXPECT_TRUE(all_finite(spectral({Kind::sqrt}, s, {n}))) << name << ", n = " << n;
       EXPECT_TRUE(all_finite(spectral_backward({Kind::sqrt}, Exact{}, s, {n}, c)))
           << name << ", n = " << n;
-      // A projector needs nothing but an order.
+      // A projector only needs the order of the eigenvalues.
       EXPECT_TRUE(all_finite(spectral({Kind::one}, s, {(n + 1) / 2}))) << name << ", n = " << n;
     }
 }
@@ -108,24 +108,24 @@ double frobenius(const Batch<double>& a) {
 TYPED_TEST(SpectralRobustness, RootsOfPositiveDefiniteMatricesAreRight) {
   using T = TypeParam;
   const std::int64_t n = 256;
-  // As badly conditioned as a matrix of this type may be before its smallest eigenvalue is noise.
+  // As badly conditioned as a matrix of this type can be before its smallest eigenvalue is noise.
   const double noise = eigenvalue_noise<T>(n), smallest = 8 * noise;
   const std::vector<double> l =
       spectrum(n, [&](double i) { return std::pow(smallest, i / double(n - 1)); });
-  const Batch<double> q = random_orthogonal(n, 12);  // as with_spectrum has it: vectors are rows
+  const Batch<double> q = random_orthogonal(n, 12);  // as in with_spectrum, vectors are rows
   Batch<double> vectors(1, n), roots(1, n);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) vectors(0, i, j) = q(0, j, i);
   const Solved<T> s = solve(as<T>(with_spectrum(l, 12)));
 
-  // Rounding moves M by `noise`, and so its root by noise / (2 sqrt(smallest)) at most.
+  // Rounding moves M by `noise`, and its root by at most noise / (2 sqrt(smallest)).
   for (std::int64_t i = 0; i < n; ++i) roots(0, i, i) = std::sqrt(l[std::size_t(i)]);
   Batch<double> off = conjugated(vectors, roots);
   const Batch<T> root = spectral({Kind::sqrt}, s, {n});
   for (std::size_t k = 0; k < off.data.size(); ++k) off.data[k] -= double(root.data[k]);
   EXPECT_LE(largest_entry(off), noise / (2 * std::sqrt(smallest)));
 
-  // 1 / (sqrt(x) + sqrt(y)) moves by at most noise / smallest of itself.
+  // 1 / (sqrt(x) + sqrt(y)) has a relative change of at most noise / smallest.
   const Batch<double> c = random_symmetric(1, n, 13);
   Batch<double> truth = conjugated(q, c);
   for (std::int64_t i = 0; i < n; ++i)
@@ -146,7 +146,7 @@ TYPED_TEST(SpectralRobustness, ZerosComeOutWithinTheNoise) {
           return with_spectrum(spectrum(n, [&](double i) { return i < double(rank) ? top : 0; }),
                                seed);
         };
-        Batch<double> alike(1, n, 1.0);  // of rank one, and all roundings go one way
+        Batch<double> alike(1, n, 1.0);  // of rank one; all roundings have the same sign
         for (const Batch<double>& m : {wishart(n, rank, seed), at(1.0), alike})
           for (const std::int64_t batch : {1, n <= 64 ? 32 : 1}) {
             Batch<T> copies(batch, n);
@@ -160,7 +160,7 @@ TYPED_TEST(SpectralRobustness, ZerosComeOutWithinTheNoise) {
 }
 
 TYPED_TEST(SpectralRobustness, ScalesAsTheFunctionDoes) {
-  // f(x) = x^p: f(c M) = c^p f(M), and the gradient by c^(p-1), in float32 for c = 1e-20 .. 1e19.
+  // f(x) = x^p: f(c M) = c^p f(M), and the gradient scales by c^(p-1). In float32 c = 1e-20 .. 1e19.
   using T = TypeParam;
   const std::pair<SpectralFunction, double> powers[] = {
       {{Kind::sqrt}, 0.5},           {{Kind::inv_sqrt}, -0.5},    {{Kind::power, 1.0 / 3}, 1.0 / 3},
@@ -178,7 +178,7 @@ TYPED_TEST(SpectralRobustness, ScalesAsTheFunctionDoes) {
           for (T& l : moved.values) l = T(factor * double(l));
           Batch<double> gradient = as<double>(spectral_backward(f, rule, moved, {kept}, c));
           for (double& x : gradient.data) x /= std::pow(factor, p - 1);
-          // Rounding the moved eigenvalues moves their gaps: the quotient rules see it.
+          // Rounding the scaled eigenvalues changes their gaps, which affects the quotient rules.
           const double magnitude =
               std::holds_alternative<Exact>(rule) ? 4 : 1e4 * largest_entry(once);
           EXPECT_LE(largest_difference(gradient, once), rounding<T>(n, magnitude))
@@ -188,7 +188,7 @@ TYPED_TEST(SpectralRobustness, ScalesAsTheFunctionDoes) {
 }
 
 TYPED_TEST(SpectralRobustness, RulesForEighReachTheEndOfTheRange) {
-  // f(M) = M: every factor F is 1, also where twice an eigenvalue is no number.
+  // f(M) = M: every factor F is 1, even if twice an eigenvalue overflows.
   using T = TypeParam;
   const T most = std::numeric_limits<T>::max();
   const Solved<T> s{{most, most / 2}, as<T>(diagonal({1, 1})), {}};

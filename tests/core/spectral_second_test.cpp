@@ -1,4 +1,4 @@
-// The gradient of the gradient: against the reference and finite differences, at repeats too.
+// The gradient of the gradient, against the reference and finite differences, also at repeated eigenvalues.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Are f(M) and its gradient right: against algebra, the reference, eigh's own rules, finite differences.
+// Correctness of f(M) and its gradient: against algebra, the reference, eigh's own rules and finite differences.
 
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ TYPED_TEST(Spectral, BackwardIsTheReference) {
           const Batch<double> truth =
               spectral_backward_by_reference(f, rule, as<double>(s), {kept}, as<double>(c));
           const Batch<T> ours = spectral_backward(f, rule, s, {kept}, c);
-          // Under the quotient rules rounding in f is divided by the gap.
+          // Under the quotient rules, rounding in f is divided by the gap.
           const double magnitude = largest_entry(truth) + double(n);
           EXPECT_LE(largest_difference(ours, truth), rounding<T>(n, 4 * magnitude))
               << to_string(f) << ", " << to_string(rule) << ", n = " << n << ", rank " << kept;
@@ -160,7 +160,7 @@ TEST(SpectralRules, AreEighsOwnRulesWithTheChainRule) {
 }
 
 TEST(SpectralRules, PowerIterationIsBiasedWhereExactIsNot) {
-  // d (M^-1/2)_01 / d M_01 for M = diag(1, ratio): the exact slope, and what 20 terms make of it.
+  // d (M^-1/2)_01 / d M_01 for M = diag(1, ratio): the exact slope, and the one with 20 terms.
   const struct {
     double ratio, exact, power_iteration;
   } table[] = {{0.90, -0.541, -0.333}, {0.95, -0.520, 0.054}, {1.00, -0.500, 1.000}};
@@ -177,7 +177,7 @@ TEST(SpectralRules, PowerIterationIsBiasedWhereExactIsNot) {
 }
 
 TEST(SpectralRules, MaskedMissesWhatSplitsAnEigenspace) {
-  // S = M: the gradient is C itself, which the mask cannot know inside the pair.
+  // S = M: the gradient is C itself. The mask cannot know it within the pair.
   const Solved<double> s = solve(diagonal({2, 1, 1}));
   const Batch<double> c = random_symmetric(1, 3, 22);
   const auto gradient = [&](const SpectralRule& rule) {
@@ -191,7 +191,7 @@ TEST(SpectralRules, MaskedMissesWhatSplitsAnEigenspace) {
 }
 
 TEST(SpectralRankCut, AgreesWithFiniteDifferencesWhereTheSeriesConverges) {
-  // Kept 3, 2, 2; dropped 0.5, 0.5, 0.25 and, in the second, a dropped leader of negative sign.
+  // Kept 3, 2, 2; dropped 0.5, 0.5, 0.25. In the second, the largest dropped one is negative.
   for (const auto& values :
        {std::vector<double>{3, 2, 2, 0.5, 0.5, 0.25}, {3, 2, 2, 0.5, 0.5, -8}}) {
     const Batch<double> m = with_spectrum(values, 13);
@@ -230,7 +230,7 @@ TYPED_TEST(Spectral, TheBasisOfAnEigenspaceDoesNotMatter) {
   using T = TypeParam;
   const Solved<T> s = solve(as<T>(with_spectrum(kRepeated, 19)));
   Solved<T> other = s;
-  // The threefold eigenvalue's vectors turned among themselves, and some signs.
+  // The vectors of the threefold eigenvalue rotated among themselves, and some signs flipped.
   const Batch<double> turn = random_orthogonal(3, 20);
   for (std::int64_t i = 0; i < 7; ++i) {
     for (std::int64_t j = 0; j < 3; ++j) {

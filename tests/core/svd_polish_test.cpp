@@ -1,4 +1,4 @@
-// Singular values from the eigenvectors of A^T A, as CUDA threads find them, on the host.
+// Singular values from the eigenvectors of A^T A, as CUDA threads compute them, run on the host.
 
 #include "cuda/svd/polish.h"
 
@@ -16,7 +16,7 @@ namespace {
 using OnePolisher = TeamOfOne<false>;
 using Polisher = ThreadOnHost<8, 1>;
 
-/// A matrix's memory, poisoned, and its results.
+/// The memory of one matrix, poisoned, and its results.
 template <typename T, typename Team>
 struct PolishProblem {
   const Rectangle<T>& a;
@@ -38,7 +38,7 @@ struct PolishProblem {
     memory.assign(std::size_t(layout.numbers() / layout.kPack) + 1, poison);
     return memory[0].at;
   }
-  /// The first step, by each of its threads.
+  /// Runs the first step for each of its threads.
   bool square_up(const Team& team, T* numbers) {
     cuda::TeamGram<T, Team> solver(team, layout, numbers);
     int found = 0;
@@ -85,7 +85,7 @@ void expect_polished(const Rectangle<T>& a, const Factors<T>& f) {
   }
 }
 
-/// Whether it was solved, and then well.
+/// Whether it was solved. If so, checks the result.
 template <typename T>
 bool is_polished(const Rectangle<T>& a) {
   PolishProblem<T, OnePolisher> problem(a);
@@ -110,7 +110,7 @@ TYPED_TEST(SvdPolish, TheZooIsSolvedWellOrLeft) {
     for (const auto& [name, exact] : rectangle_zoo(m, n)) {
       SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
       const bool solved = is_polished(as<T>(exact));
-      // What it is for; and what is not to be lost to it.
+      // The matrices it must solve, and those it must leave to the other solver.
       const bool expected = name == "normal" || name == "equal" || name == "identity" ||
                             (m == n && (name == "huge" || name == "tiny"));
       const bool left =
@@ -141,7 +141,7 @@ TYPED_TEST(SvdPolish, SteepMatricesAreLeft) {
   EXPECT_FALSE(is_polished(by_columns));
 }
 
-// A^T A knows too little of small values: their vectors come out turned by any angle.
+// A^T A has too little information about small values, so their vectors come out rotated by any angle.
 TYPED_TEST(SvdPolish, SmallNeighboursAreTurned) {
   using T = TypeParam;
   const std::int64_t n = 24;
@@ -155,7 +155,7 @@ TYPED_TEST(SvdPolish, SmallNeighboursAreTurned) {
 
 TYPED_TEST(SvdPolish, AsManyThreadsAsABlockHas) {
   using T = TypeParam;
-  // Tiles for all threads, threads without a tile, several rounds of rows, several threads to a tile.
+  // Tiles for all threads, threads without a tile, several rounds of rows, several threads per tile.
   for (const auto& [m, n] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{13, 13}, {40, 9}, {60, 5}}) {
     const Rectangle<T> a = as<T>(random_rectangle(m, n, 3));

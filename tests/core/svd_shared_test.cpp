@@ -1,5 +1,5 @@
-// The solver of CUDA threads that share a matrix, run on the host: by one thread, and by as many as a block has, whose
-// warps add up and whose barriers wait as a block's do.
+// The CUDA solver whose threads share a matrix, run on the host: by one thread, and by as many as a block has, with
+// the warp sums and barriers of a block.
 
 #include "cuda/svd/shared.h"
 
@@ -13,8 +13,8 @@
 namespace keel::testing {
 namespace {
 
-/// A matrix's memory, each part by itself, and poisoned, so that what is read beyond its end or before it is written
-/// shows; and its results.
+/// The memory of one matrix and its results. Each part is a separate, poisoned allocation, so that reads past its end
+/// or before a write show.
 template <typename T>
 struct SharedProblem {
   using Layout = cuda::SvdLayout<T>;
@@ -122,7 +122,7 @@ TYPED_TEST(SvdShared, TheZooInEveryShape) {
     }
 }
 
-// Slow: what rounding leaves of every second column lies between larger ones, and takes many sweeps to sort out.
+// Slow: the rounding residue of every second column lies between larger columns and takes many sweeps to sort.
 TYPED_TEST(SvdShared, EveryMatrixIsSolved) {
   using T = TypeParam;
   const std::int64_t n = 256;
@@ -155,7 +155,7 @@ TYPED_TEST(SvdShared, AsManyThreadsAsABlockHas) {
     EXPECT_LE(quality.residual, rounding<T>(std::max(a.rows, a.columns), 1));
     EXPECT_LE(quality.orthogonality, rounding<T>(std::max(a.rows, a.columns), 1));
   };
-  // Few, since many threads that wait take long.
+  // Only a few, because many waiting threads are slow.
   const Rectangle<T> low = as<T>(rectangle_zoo(9, 9)[3].matrix),
                      tall = as<T>(random_rectangle(40, 7, 1));
   expect_good(low, by_a_block<4, 4, 1>(low, 32));

@@ -1,4 +1,4 @@
-// Singular values and vectors: the contract of svd.h, and accuracy with LAPACK as the judge.
+// Singular values and vectors: the contract of svd.h, and accuracy against LAPACK.
 
 #include "keel/svd.h"
 
@@ -37,7 +37,7 @@ void expect_ordered_and_signed(const Factors<T>& f, std::int64_t b) {
   }
 }
 
-// Alone and in packs of which some lanes stay empty.
+// Alone, and in packs with some empty lanes.
 TYPED_TEST(Svd, TheZooInEveryShape) {
   using T = TypeParam;
   for (const auto& [m, n] : kShapes)
@@ -171,7 +171,7 @@ TYPED_TEST(Svd, WhatIsTooSteepForTheTypeIsSolvedByAWiderOne) {
   }
 }
 
-// Time that grows with the square of the rows would be half an hour here.
+// Quadratic time in the rows would take half an hour here.
 TYPED_TEST(Svd, AMillionRows) {
   using T = TypeParam;
   const std::int64_t m = 1'000'000;

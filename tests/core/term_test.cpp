@@ -1,4 +1,4 @@
-// Rules, rank policies, maps and functions as text and back, and what is said of texts that are none.
+// Rules, rank policies, maps and functions as text and back, and the errors for invalid texts.
 
 #include "keel/term.h"
 
@@ -25,7 +25,7 @@ std::string message_of(const auto& call) {
   return "no error";
 }
 
-/// Any numbers that a field may hold, of all sizes.
+/// Fills fields with random valid numbers of all sizes.
 struct Fill {
   Random random;
 
@@ -55,7 +55,7 @@ struct Fill {
   }
 };
 
-/// Without to_string(), which is under test.
+/// Does not use to_string(), which is under test.
 template <typename A>
 bool same_fields(const A& a, const A& b) {
   bool same = true;

@@ -1,4 +1,4 @@
-// The contract in keel/weight_backward.h, against finite differences of the layer it belongs to.
+// The contract in keel/weight_backward.h, against finite differences of its layer.
 
 #include "keel/weight_backward.h"
 

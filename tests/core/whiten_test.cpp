@@ -1,5 +1,5 @@
-// keel/whiten.h: the reference against finite differences, the CPU against the stages it is made of and against
-// the reference, several processes against one with all their samples.
+// keel/whiten.h: the reference against finite differences, the CPU against its stages and against the reference, and
+// several processes against one with all their samples.
 
 #include "keel/whiten.h"
 
@@ -32,7 +32,7 @@ LayerOnHost<T> random_layer(const ActivationShape& shape, Order order, double me
           converted<T>(random_activations(shape, 42, 0), order)};
 }
 
-/// A layer's whole step by the reference, on the numbers of another.
+/// Runs a layer's whole step with the reference, on the numbers of another layer.
 template <typename T>
 LayerOnHost<double> by_reference(const LayerOnHost<T>& given, const LayerMap& map,
                                  const SpectralRule& rule = Exact{}) {
@@ -48,7 +48,7 @@ LayerOnHost<double> by_reference(const LayerOnHost<T>& given, const LayerMap& ma
   return layer;
 }
 
-/// How far rounding can move what a layer makes of its eigenvectors: by the gaps it divides by.
+/// How much rounding is amplified in a layer's result, through the gaps it divides by.
 double sensitivity(const LayerOnHost<double>& layer) {
   const std::int64_t d = layer.shape.group_size();
   double smallest = 1;
@@ -67,7 +67,7 @@ double largest_of(const std::vector<U>& numbers) {
   return size;
 }
 
-/// Number by number: `sloppiness` roundings of the largest one, and that of what is stored.
+/// Compares number by number, within `sloppiness` roundings of the largest and the rounding of the stored type.
 template <typename T, typename U>
 void expect_numbers(const char* what, const std::vector<U>& got, const std::vector<double>& truth,
                     double sloppiness) {
@@ -78,10 +78,10 @@ void expect_numbers(const char* what, const std::vector<U>& got, const std::vect
         << what << " " << k;
 }
 
-/// Output and gradients against the truth.
+/// Compares output and gradients with the truth.
 template <typename T>
 void expect_step(const LayerOnHost<T>& got, const LayerOnHost<double>& truth) {
-  // Means are rounded relative to their own size.
+  // The rounding of means is relative to their own size.
   const double d = double(truth.shape.group_size()),
                sloppiness = 4 * (d + largest_of(truth.mean)) * sensitivity(truth);
   EXPECT_EQ(got.rank, truth.rank);
@@ -101,7 +101,7 @@ TEST(Whiten, TheReferencesBackwardIsTheDerivative) {
     for (const LayerMap& map : kLayerMaps) {
       SCOPED_TRACE(to_string(map));
       auto layer = random_layer<double>({3, 6, 5, 2}, order);
-      // Of distinct eigenvalues, dropped ones included, this rule alone is the derivative.
+      // For distinct eigenvalues, dropped ones included, only this rule is the derivative.
       const auto truth = by_reference(layer, map, Analytic{});
       const auto expect_slope = [&](double& at, double expected) {
         const double here = at, step = 1e-3;
@@ -186,7 +186,7 @@ void add(std::vector<Number>& into, const std::vector<Number>& from) {
   for (std::size_t k = 0; k < from.size(); ++k) into[k] += from[k];
 }
 
-/// The step of one layer whose batch is spread over processes of these many rows, put together again.
+/// The combined step of one layer whose batch is split over processes with these numbers of rows.
 template <typename T>
 LayerOnHost<T> over_processes(LayerOnHost<T> whole, const std::vector<std::int64_t>& shares,
                               const LayerMap& map, const double* shift) {
@@ -247,7 +247,7 @@ TYPED_TEST(WhitenOf, SeveralProcessesAreOneWithAllTheirSamples) {
           const auto layer = random_layer<TypeParam>({9, 8, 15, 2}, order, mean);
           const auto truth = by_reference(layer, map);
           expect_step(over_processes(layer, shares, map, truth.mean.data()), truth);
-          // About zero is as good, if float64 has digits to spare.
+          // Sums about zero are as good if float64 has digits to spare.
           if (mean == 1 || sizeof(TypeParam) < 8)
             expect_step(over_processes(layer, shares, map, nullptr), truth);
         }

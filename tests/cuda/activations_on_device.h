@@ -1,6 +1,6 @@
 #pragma once
 
-// Activations on the device, and the shapes that its kernels find awkward.
+// Activations on the device, and shapes that are difficult for its kernels.
 
 #include <cstring>
 
@@ -14,10 +14,10 @@ inline constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
 template <typename T>
 class ActivationsOnDevice {
  public:
-  /// `skip` numbers further on than where the allocator, which aligns, would put them.
+  /// Starts `skip` numbers after the aligned address from the allocator.
   explicit ActivationsOnDevice(const ActivationBuffer<T>& x, std::size_t skip = 0)
       : shape_(x.shape), order_(x.order), numbers_(x.data, skip) {}
-  /// Poisoned, so that what is not written shows.
+  /// Poisoned, so that missing writes show.
   ActivationsOnDevice(const ActivationShape& shape, Order order, std::size_t skip = 0)
       : ActivationsOnDevice(poisoned(shape, order), skip) {}
   Activations<T> view() {
@@ -41,8 +41,8 @@ class ActivationsOnDevice {
   OnDevice<T> numbers_;
 };
 
-/// Those of the CPU's tests; and slabs full and half full (with groups of any size that fits), groups padded, groups of several parts, tiles of
-/// many images and images of many tiles, several chunks.
+/// The shapes of the CPU's tests; also full and half-full slabs (with groups of any size that fits), padded groups,
+/// groups of several parts, tiles of many images and images of many tiles, several chunks.
 inline std::vector<ActivationShape> device_shapes() {
   std::vector<ActivationShape> shapes = activation_shapes();
   for (const ActivationShape& shape : std::vector<ActivationShape>{

@@ -1,4 +1,4 @@
-// The contract in keel/affine.h, on the GPU. Needs one to run.
+// The contract in keel/affine.h, on the GPU. Needs a GPU.
 
 #include "keel/affine.h"
 
@@ -94,7 +94,7 @@ TYPED_TEST(CudaAffineOf, BackwardMatchesTheCpuInFloat64) {
       const auto x = converted<T>(random_activations(shape, 32), order);
       const auto dL_doutput = converted<T>(random_activations(shape, 33), order);
       Coefficients<A> given(shape);
-      // Of the size that makes both halves of the sum count alike.
+      // Scaled so that both halves of the sum have similar size.
       for (A& entry : given.gradient) entry *= A(shape.samples()) / 2;
       for (A& entry : given.bias) entry *= A(shape.samples());
       const Coefficients<double> exact(given);
@@ -107,7 +107,7 @@ TYPED_TEST(CudaAffineOf, BackwardMatchesTheCpuInFloat64) {
                                    x_exact.view(), exact.mean.data(), expected.view());
       expect_close(backward(given, dL_doutput, x), expected, 2 * shape.group_size(), size);
 
-      // A layer in evaluation: only the matrix, and no input to be read.
+      // A layer in evaluation passes only the matrix, and no input.
       CoefficientsOnDevice<A> there(given);
       ActivationsOnDevice<T> gradient(dL_doutput), dL_dinput(shape, order);
       cuda::affine_backward<T>(there.per_group(there.matrix), gradient.view(), {}, nullptr, {},
@@ -266,7 +266,7 @@ TEST(CudaAffine, NothingToDo) {
     CoefficientsOnDevice<float> there(given);
     const ActivationBuffer<float> x(shape, Order::contiguous);
     ActivationsOnDevice<float> input(x);
-    // Outputs of no size in the middle of memory that is someone else's.
+    // Empty outputs in the middle of other memory.
     const std::vector<float> poison(64, -77.0f);
     OnDevice<float> memory(poison);
     Activations<float> y = input.view();
@@ -281,7 +281,7 @@ TEST(CudaAffine, NothingToDo) {
   }
 }
 
-/// Every pattern of 16 bits, times numbers that make every kind of rounding.
+/// Tests every 16-bit pattern, times factors that cause every kind of rounding.
 template <typename T, typename Round>
 void check_every_pattern(const Round& round) {
   const ActivationShape shape{1, 1, 65536, 1};

@@ -8,8 +8,8 @@
 
 namespace keel::testing {
 
-/// Matrices on the device with NaN in the gaps between rows and between matrices: reading one spoils the
-/// result, writing one shows in back().
+/// Matrices on the device with NaN in the gaps between rows and between matrices. Reading a gap spoils the result;
+/// writing one shows in back().
 template <typename T>
 class BatchOnDevice {
  public:

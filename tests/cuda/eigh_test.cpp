@@ -1,4 +1,4 @@
-// The contract in keel/eigh.h, on the GPU. Needs one to run.
+// The contract in keel/eigh.h, on the GPU. Needs a GPU.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@
 namespace keel::testing {
 namespace {
 
-/// Poisons the outputs, so that what is not written shows.
+/// Poisons the outputs, so that missing writes show.
 template <typename T>
 struct Problem {
   std::int64_t batch, n;
@@ -49,7 +49,7 @@ Solved<T> solve_on_device(const Batch<T>& m) {
   return problem.solved();
 }
 
-/// Both sides of every border between kernels, and odd sizes between.
+/// Sizes on both sides of every limit between kernels, and odd sizes between.
 template <typename T>
 std::vector<std::int64_t> sizes() {
   std::vector<std::int64_t> all{1,  2,  3,  4,  5,  7,  8,  9,  15, 16,  17,  31,
@@ -67,7 +67,7 @@ TYPED_TEST(CudaEigh, ZerosComeOutWithinTheNoise) {
   using T = TypeParam;
   for (const std::int64_t n : {2, 3, 8, 33, 64, 128, 129, 257, 512, 1025})
     for (const std::int64_t rank : {std::int64_t(1), (n + 1) / 2, n - 1}) {
-      const Batch<double> alike(1, n, 1.0);  // of rank one, and all roundings go one way
+      const Batch<double> alike(1, n, 1.0);  // of rank one; all roundings have the same sign
       const Batch<double> projector =
           with_spectrum(spectrum(n, [&](double i) { return i < double(rank) ? 1.0 : 0.0; }), 1);
       for (const Batch<double>& m : {wishart(n, rank, 1), projector, alike})
@@ -164,7 +164,7 @@ TYPED_TEST(CudaEigh, CanBeCapturedInAGraph) {
   for (const std::int64_t n : {24, 100, 200, 300, 600, 1024}) {
     if (n > 256 && cuda::is_large<TypeParam>(n)) continue;  // cuSOLVER does not promise it
     const Batch<TypeParam> m = as<TypeParam>(random_symmetric(2, n, 11));
-    // First: cuSOLVER makes its handle before the capture.
+    // First, because cuSOLVER must make its handle before the capture.
     const auto eager = solve_on_device(m).vectors.data;
     Problem<TypeParam> problem(m);
     run_as_graph([&](const Stream& stream) { problem.queue(stream); });
@@ -283,7 +283,7 @@ TYPED_TEST(CudaEigh, AscendingIsDescendingBackwards) {
   }
 }
 
-/// Two matrices over and over: each comes out as it does in a batch of two.
+/// Two matrices repeated many times. Each must give the same result as in a batch of two.
 template <typename T>
 void expect_copies_alike(std::int64_t n, std::int64_t batch) {
   SCOPED_TRACE("n = " + std::to_string(n) + ", batch = " + std::to_string(batch));
@@ -298,14 +298,14 @@ void expect_copies_alike(std::int64_t n, std::int64_t batch) {
   }
 }
 
-// More than are under way at once.
+// More matrices than run at once.
 TYPED_TEST(CudaEigh, LargeBatchesOfMiddleSizes) {
   const std::int64_t n = cuda::kLargestMiddle<TypeParam> / 2 + 2;
   if (!cuda::is_middle<TypeParam>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
   expect_copies_alike<TypeParam>(n, 600);
 }
 
-// More than have blocks of their own, with few blocks each and with many.
+// More matrices than have their own blocks, with few blocks each and with many.
 TYPED_TEST(CudaEigh, LargeBatchesOfWideSizes) {
   const std::int64_t n = cuda::kLargestMiddle<TypeParam> + 4;
   if (!cuda::is_wide<TypeParam>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
@@ -313,7 +313,7 @@ TYPED_TEST(CudaEigh, LargeBatchesOfWideSizes) {
   for (const std::int64_t batch : {4, 11}) expect_copies_alike<TypeParam>(1000, batch);
 }
 
-// In float64 some of its rows are in global memory. A few vectors: to check them all takes minutes.
+// In float64 some of its rows are in global memory. Checks only a few vectors, since all would take minutes.
 TYPED_TEST(CudaEigh, TheLargestWideSize) {
   using T = TypeParam;
   const std::int64_t n = cuda::kLargestWide;
@@ -342,7 +342,7 @@ TYPED_TEST(CudaEigh, TheLargestWideSize) {
   }
 }
 
-// Blocks that wait for each other: two calls at once must not wait for each other's.
+// The blocks of a call wait for each other. Two calls at once must not wait for each other's blocks.
 TYPED_TEST(CudaEigh, TwoStreamsAtOnce) {
   const std::int64_t n = 600;
   const Batch<TypeParam> m = as<TypeParam>(random_symmetric(3, n, 14));

@@ -1,4 +1,4 @@
-// The contract in keel/gradient_rule.h, on the GPU. Needs one to run.
+// The contract in keel/gradient_rule.h, on the GPU. Needs a GPU.
 
 #include "keel/gradient_rule.h"
 
@@ -63,11 +63,11 @@ TYPED_TEST(CudaGradientRule, IsTheReferenceForEverySize) {
 TYPED_TEST(CudaGradientRule, IsTheTruthOnTheZoo) {
   using T = TypeParam;
   for (const std::int64_t n : {2, 5, 16, 33, 70}) {
-    // An empty tolerance means more in float than in the reference's double.
+    // The default tolerance is larger in float than in the reference's double.
     const GradientRule rules[] = {PowerIteration{}, Taylor{}, Lorentzian{},
                                   Masked{.tolerance = 10 * double(n) * kEps<T>}};
     for (const auto& [name, m] : spectrum_zoo<T>(n)) {
-      // Down there 1 / eigenvalue has no finite value to be had.
+      // There 1 / eigenvalue is not finite.
       if (name == "denormal" || name == "tiny") continue;
       const Solved<T> s = solve(m);
       const Batch<T> g = as<T>(random_matrices(1, n, 71));
@@ -76,8 +76,8 @@ TYPED_TEST(CudaGradientRule, IsTheTruthOnTheZoo) {
         SCOPED_TRACE(to_string(rule) + " on " + name + ", n = " + std::to_string(n));
         const Solved<double> s64 = as<double>(s);
         const Batch<T> ours = on_device<T>(rule, s, nullptr, &g);
-        // The reference divides by the largest eigenvalue before it subtracts, which blurs a gap of a
-        // few roundings; the Lorentzian rule alone shows it.
+        // The reference divides by the largest eigenvalue before it subtracts, which blurs a gap of a few roundings.
+        // Only the Lorentzian rule shows this.
         const Batch<double> truth = std::holds_alternative<Lorentzian>(rule)
                                         ? as<double>(backward<T>(rule, s, nullptr, &g))
                                         : backward_by_reference(rule, s64, nullptr, &g64);
@@ -115,7 +115,7 @@ TYPED_TEST(CudaGradientRule, BatchesOfEverySize) {
       const Batch<T> ours = on_device(rule, s, &h, &g), twin = backward(rule, s, &h, &g);
       EXPECT_LE(largest_difference(ours, as<double>(twin)),
                 rounding<T>(n, 8 * largest_entry(twin)));
-      // The last matrix alone, to the last bit.
+      // The last matrix alone gives the same bits.
       Solved<T> alone{{s.values.end() - n, s.values.end()}, Batch<T>(1, n), {}};
       alone.vectors.set(0, s.vectors.matrix(batch - 1));
       Batch<T> alone_g(1, n);

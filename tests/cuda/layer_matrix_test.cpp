@@ -1,4 +1,4 @@
-// The contract in keel/layer_matrix.h, on the GPU. Needs one to run.
+// The contract in keel/layer_matrix.h, on the GPU. Needs a GPU.
 
 #include "keel/layer_matrix.h"
 
@@ -97,13 +97,13 @@ std::vector<LayerMap> maps(const RankPolicy& rank, double eps = 1e-4) {
   return {Zca{eps, rank}, PcaDenoising{eps, rank}, PcaWhitening{eps, rank}};
 }
 
-/// Covariances whose eigenvalues, and with some luck those of the correlations, lie well apart.
+/// Covariances with well-separated eigenvalues, whose correlations usually have them too.
 Batch<double> spread_covariance(std::int64_t n) {
   if (n <= 9) return with_spectrum(spectrum(n, [](double i) { return 2 * std::pow(0.7, i); }), 3);
   return with_spectrum(spectrum(n, [&](double i) { return 0.5 + 2 * i / double(n); }), 3);
 }
 
-/// How far rounding of the covariance can move what is made of eigenvectors.
+/// How much rounding of the covariance is amplified in results that depend on eigenvectors.
 template <typename T>
 double amplification(const Mapped<T>& m) {
   double smallest = 1;
@@ -146,7 +146,7 @@ TYPED_TEST(CudaLayerMatrix, EveryRulesGradientIsTheReferences) {
           SCOPED_TRACE(to_string(map) + ", " + to_string(rule) + ", n = " + std::to_string(n));
           const Batch<double> truth = gradient_by_reference(map, rule, covariance, m, weight);
           const Batch<T> ours = Device<T>{}.backward(map, rule, covariance, m, weight);
-          // The state is the same to the last bit; rounding in between is divided by the gaps.
+          // The state is bitwise the same. Rounding in between is divided by the gaps.
           const double size = largest_entry(truth) + amplification(m) * largest_entry(m.result);
           EXPECT_LE(largest_difference(ours, truth), rounding<T>(n, size));
           EXPECT_TRUE(exactly_symmetric(ours));
@@ -224,7 +224,7 @@ TYPED_TEST(CudaLayerMatrix, WithoutEpsADroppedDirectionOfNoVarianceIsStillARowOf
   }
 }
 
-/// Covariances of different seeds.
+/// Covariances from different seeds.
 template <typename T>
 Batch<T> crowd(std::int64_t batch, std::int64_t n) {
   Batch<T> all(batch, n);

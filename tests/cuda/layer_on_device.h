@@ -1,6 +1,6 @@
 #pragma once
 
-// A whitening layer's numbers on the device, and scratch memory as LibTorch would give it.
+// A whitening layer's numbers on the device, and scratch memory that behaves like LibTorch's.
 
 #include <limits>
 #include <map>
@@ -14,8 +14,8 @@
 
 namespace keel::testing {
 
-/// Hands scratch memory that came back out again at once, as LibTorch's allocator does: nothing but the
-/// kernels stands on the stream, and the next one may get what the last one still reads.
+/// Hands out returned scratch memory again at once, as LibTorch's allocator does. Only the order of kernels on the
+/// stream protects it: the next kernel may get memory that the last one still reads.
 class Reuse {
  public:
   Reuse() = default;
@@ -38,7 +38,7 @@ class Reuse {
       return memory;
     }
     void* memory = nullptr;
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // or a capture would forbid this
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // otherwise a capture forbids it
     check(cudaThreadExchangeStreamCaptureMode(&mode));
     check(cudaMalloc(&memory, bytes));
     check(cudaThreadExchangeStreamCaptureMode(&mode));
@@ -62,8 +62,8 @@ struct LayerOnDevice {
   OnDevice<A> weight, bias, mean, covariance, layer_matrix, values, vectors, dL_dweight, dL_dbias,
       dL_dmean, dL_dcovariance, matrix, cross, dL_dlayer_matrix;
   OnDevice<std::int64_t> rank;
-  OnDevice<double> moments;  ///< what processes add up forward
-  OnDevice<A> sums;          ///< and backward
+  OnDevice<double> moments;  ///< summed over processes in forward
+  OnDevice<A> sums;          ///< summed over processes in backward
 
   LayerOnDevice(const ActivationBuffer<T>& x, const ActivationBuffer<T>& slope)
       : shape(x.shape),
@@ -108,7 +108,7 @@ struct LayerOnDevice {
                              dL_dinput.view(), dL_dweight.data(), dL_dbias.data(), stream);
   }
 
-  // The same in two halves each, between which processes meet.
+  // The same in two halves each, with the processes' sum in between.
   void sum_moments(const Stream& stream = {}) {
     cuda::partial_moments<T>(input.view(), nullptr, moments.data(), stream);
   }

@@ -1,4 +1,4 @@
-// The contract in keel/moments.h, on the GPU. Needs one to run.
+// The contract in keel/moments.h, on the GPU. Needs a GPU.
 
 #include "keel/moments.h"
 
@@ -104,7 +104,7 @@ TYPED_TEST(CudaMomentsOf, CrossMomentsMatchTheCpuInFloat64) {
         Moments<double> expected(shape), bound(shape);
         cpu::cross_moments<double>(left_exact.view(), exact.view(), nullptr, expected.mean.data(),
                                    expected.matrices());
-        // The size of what was summed: rounding is measured against it, whatever cancelled.
+        // The size of the summands. Rounding is measured against it, whatever cancels.
         auto left_size = left_exact, right_size = exact;
         for (double& entry : left_size.data) entry = std::abs(entry);
         for (double& entry : right_size.data) entry = std::abs(entry);
@@ -121,12 +121,12 @@ TYPED_TEST(CudaMomentsOf, CrossMomentsMatchTheCpuInFloat64) {
     }
 }
 
-/// Slabs full and not, of narrow and of wide groups, a group of several parts.
+/// Full and partial slabs of narrow and wide groups, and a group of several parts.
 const std::vector<ActivationShape> kShapesOfEveryKernel = {
     {300, 8, 3, 2},  {3, 15, 150, 5},  {2, 200, 150, 1}, {700, 1, 1, 1},
     {4, 64, 256, 1}, {4, 64, 256, 16}, {2, 128, 196, 2}, {1, 64, 4099, 2}};
 
-/// Squares of 1e37, of which 34 sum up to more than float32 holds; their mean it holds.
+/// 34 squares of size 1e37 overflow float32, but their mean does not.
 template <typename T>
 ActivationBuffer<T> near_the_end_of_the_range(const ActivationShape& shape, Order order,
                                               double times = 1) {
@@ -145,7 +145,7 @@ void expect_close_near_the_end_of_the_range() {
       expect_close(got, by_cpu_in_float64(x));
       EXPECT_TRUE(same_bits(got.mean, again.mean));
       EXPECT_TRUE(same_bits(got.covariance, again.covariance));
-      // The mean fits wherever the activations do.
+      // The mean is representable if the activations are.
       const auto huge = near_the_end_of_the_range<T>(shape, order, 1e18);
       const auto mean = by_cuda(huge).mean;
       const auto expected = by_cpu_in_float64(huge);
@@ -193,7 +193,7 @@ TEST(CudaMoments, ABadValueAmongLargeOnesReachesItsOwnChannelOnly) {
 }
 
 TEST(CudaMoments, CrossMomentsThatFitDoNotOverflow) {
-  // Products of 1e38, a half of them negative: what they sum up to fits.
+  // Products of size 1e38, half of them negative, whose sum is representable.
   for (const ActivationShape& shape : kShapesOfEveryKernel)
     for (const Order order : kOrders)
       for (const bool centered : {false, true}) {
@@ -265,7 +265,7 @@ TEST(CudaMoments, SamplesFarFromTheOthersCostLittle) {
 }
 
 TEST(CudaMoments, AMillionSamplesLoseNothing) {
-  // Long enough for a block to fold its sums twice. (Of full slabs, a layer of many channels does.)
+  // Long enough that a block folds its sums twice. (With full slabs, a layer of many channels does.)
   for (const ActivationShape& shape : {ActivationShape{4, 3, 300000, 1}, {4, 8, 300000, 1}})
     for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
@@ -280,7 +280,7 @@ TEST(CudaMoments, AMillionSamplesLoseNothing) {
 }
 
 TEST(CudaMoments, ManyChannelsLoseNothing) {
-  // So many that a block has all samples of some of them, and folds its sums twice.
+  // So many channels that a block has all samples of some of them, and folds its sums twice.
   const ActivationShape shape{2, 132 * 64, 2100, 132 * 16};
   for (const Order order : kOrders) {
     SCOPED_TRACE(name(shape, order));
@@ -441,7 +441,7 @@ TEST(CudaMoments, NothingToAverage) {
 TEST(CudaMoments, PartialMomentsOfPiecesAddUpToThoseOfTheWhole) {
   const ActivationShape shape{7, 12, 60, 3};
   auto x = converted<float>(random_activations(shape, 19, 1e3), Order::contiguous);
-  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have means of their own
+  for (std::int64_t k = 3 * 60; k < shape.samples(); ++k)  // the pieces have different means
     for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) += 2;
   const auto expected = by_cpu_in_float64(x);
   ActivationsOnDevice<float> input(x);

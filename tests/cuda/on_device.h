@@ -1,6 +1,6 @@
 #pragma once
 
-// Numbers on the device, and work queued there, for the tests.
+// Numbers and queued work on the device, for tests.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,7 @@ namespace keel::testing {
 
 inline void check(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
 
-/// A copy of the given numbers. `skip` moves it that many numbers away from where the allocator, which
-/// aligns, would put it.
+/// A copy of the given numbers. It starts `skip` numbers after the aligned address from the allocator.
 template <typename T>
 class OnDevice {
  public:
@@ -27,7 +26,7 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   T* data() { return memory_ + skip_; }
-  /// As many as there are.
+  /// Overwrites all numbers.
   void set(const std::vector<T>& numbers) {
     check(cudaMemcpy(data(), numbers.data(), sizeof(T) * count_, cudaMemcpyHostToDevice));
   }
@@ -42,7 +41,7 @@ class OnDevice {
   T* memory_ = nullptr;
 };
 
-/// A stream beside the others, which waits for what was queued before it was made.
+/// A separate stream, which waits for work queued before its creation.
 class OwnStream {
  public:
   OwnStream() {
@@ -59,13 +58,13 @@ class OwnStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Runs what `queue` puts on a stream: captured in a graph, and the graph launched.
+/// Captures what `queue` puts on a stream in a graph, and launches the graph.
 template <typename Queue>
 void run_as_graph(const Queue& queue) {
   cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t runnable = nullptr;
-  check(cudaDeviceSynchronize());  // this stream would not wait for the copies made before
+  check(cudaDeviceSynchronize());  // this stream would not wait for earlier copies
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   queue(Stream{stream});
@@ -78,7 +77,7 @@ void run_as_graph(const Queue& queue) {
   cudaStreamDestroy(stream);
 }
 
-/// The same, or queued on the default stream as it is.
+/// The same, or queues directly on the default stream.
 template <typename Queue>
 void run(bool in_graph, const Queue& queue) {
   if (in_graph)

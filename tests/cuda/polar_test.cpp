@@ -1,4 +1,4 @@
-// The contract in keel/polar.h, on the GPU. Needs one to run.
+// The contract in keel/polar.h, on the GPU. Needs a GPU.
 
 #include "keel/polar.h"
 

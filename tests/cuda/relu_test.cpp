@@ -1,4 +1,4 @@
-// ReLU inside the device's passes: bit for bit what it is by itself, before or after them. Needs a GPU.
+// ReLU inside the device's passes gives the same bits as a separate ReLU before or after them. Needs a GPU.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ std::int64_t different(const std::vector<T>& a, const std::vector<T>& b) {
   return count;
 }
 
-/// The passes of one shape, with activations `skip` numbers from where 16 bytes are aligned.
+/// The passes for one shape, with activations `skip` numbers away from a 16-byte boundary.
 template <typename T>
 void check_passes_with_relu(const ActivationShape& shape, Order order, std::size_t skip,
                             double largest = 1) {
@@ -102,14 +102,14 @@ TYPED_TEST(CudaRelu, WhereverTheGateLies) {
     for (const Order order : kOrders) check_passes_with_relu<TypeParam>(shape, order, 1);
 }
 
-/// Several runs of tiles between foldings, the last one odd.
+/// Several runs of tiles between folds, the last one odd.
 TEST(CudaRelu, OfManySamples) {
   check_passes_with_relu<float>({3, 64, 100003, 4}, Order::contiguous, 0);
   check_passes_with_relu<BFloat16>({3, 64, 100016, 1}, Order::channels_last, 0);
   check_passes_with_relu<Half>({1, 512, 40016, 32}, Order::contiguous, 0);
 }
 
-/// Sums that overflow in float32 are taken again, behind the same gate.
+/// Sums that overflow in float32 are computed again, with the same gate.
 TEST(CudaRelu, OfSumsThatOverflow) {
   for (const Order order : kOrders) {
     check_passes_with_relu<float>({3, 64, 100, 4}, order, 0, 3e37);
@@ -117,7 +117,7 @@ TEST(CudaRelu, OfSumsThatOverflow) {
   }
 }
 
-/// A step with ReLU inside against one without, whose gradient is that of ReLU by itself.
+/// Compares a step with ReLU inside to one without, whose gradient passes through a separate ReLU.
 template <typename T>
 void check_layer_with_relu(const ActivationShape& shape, Order order, bool in_halves) {
   SCOPED_TRACE(name(shape, order));

@@ -1,5 +1,5 @@
-// What a card's blocks can hold decides which way a stage goes. All tests here run once more as on smaller
-// cards (KEEL_SHARED_MEMORY_KB): a stage that takes too much there throws.
+// The shared memory of a GPU's blocks decides which kernels a stage uses. All tests here also run with the limits of
+// smaller GPUs (KEEL_SHARED_MEMORY_KB). A stage that takes too much memory then throws.
 
 #include "cuda/launch/card.h"
 

@@ -1,4 +1,4 @@
-// The rank policies of keel/spectral.h, on the GPU. Needs one to run.
+// The rank policies of keel/spectral.h, on the GPU. Needs a GPU.
 
 #include "batch_on_device.h"
 
@@ -65,7 +65,7 @@ TYPED_TEST(CudaSpectralRank, IsTheCpusForEverySizeAndPolicy) {
         m.set(b, wishart(n, samples, std::uint64_t(5 + b)).matrix(0));
       const Solved<T> s = solve(m);
       for (const RankPolicy& policy : kPolicies) {
-        // Where the samples are few, noise around zero decides what all of the energy is.
+        // With few samples, noise around zero decides what the total energy is.
         if (samples < n && to_string(policy) == "leading_energy(fraction=1)") continue;
         EXPECT_EQ(on_device(policy, m, s), on_cpu(policy, m, s))
             << to_string(policy) << ", n = " << n << ", " << samples << " samples";
@@ -78,7 +78,7 @@ TYPED_TEST(CudaSpectralRank, IsTheReferenceOnTheZoo) {
   for (const std::int64_t n : {12, 40, 70})
     for (const auto& [name, m] : spectrum_zoo<T>(n)) {
       if (name == "denormal" || name == "huge") continue;
-      // Equal values and noise decide ties either way; these policies keep clear of them.
+      // Equal values and noise may decide ties either way. These policies avoid ties.
       for (const RankPolicy& policy :
            {RankPolicy(LeadingCount{.count = 5}), RankPolicy(LeadingEnergy{.fraction = 0.7771}),
             RankPolicy(Algorithm1{.eps = 1e-3, .energy = 0.7771})}) {
@@ -114,7 +114,7 @@ TYPED_TEST(CudaSpectralRank, StopsWhereTheRayleighQuotientIsOff) {
     const std::int64_t last = n - 1;
     s.values[std::size_t(last)] *= T(0.85);
     EXPECT_EQ(on_device(policy, m, s), Ranks{last});
-    // A vector that leans on the first: deflation takes away what that adds, and a lean^2 share more.
+    // A vector that leans towards the first one. Deflation removes what that adds, and a lean^2 share more.
     for (const double lean : {0.01, 0.2, 0.5}) {
       Solved<T> spoiled = solve(m);
       for (std::int64_t i = 0; i < n; ++i)

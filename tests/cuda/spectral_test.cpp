@@ -1,4 +1,4 @@
-// The contract in keel/spectral.h, on the GPU: f(M) and the ways back. Needs one to run.
+// The contract in keel/spectral.h, on the GPU: f(M) and its gradients. Needs a GPU.
 
 #include "keel/spectral.h"
 
@@ -21,7 +21,7 @@ const SpectralRule kRules[] = {Exact{},   Exact{.terms = 3},         PowerIterat
                                Taylor{},  Lorentzian{.width = 0.01}, Masked{.tolerance = 1e-3},
                                Analytic{}};
 
-/// Large matrices take the long reference long: fewer functions there.
+/// The reference is slow for large matrices, so they are tested with fewer functions.
 std::vector<SpectralFunction> functions(std::int64_t n) {
   if (n <= 17) return {std::begin(kFunctions), std::end(kFunctions)};
   return {std::begin(kFew), std::end(kFew)};
@@ -89,7 +89,7 @@ TYPED_TEST(CudaSpectral, BackwardIsTheReference) {
           const Batch<double> truth =
               spectral_backward_by_reference(f, rule, as<double>(s), {kept}, as<double>(c));
           const Batch<T> ours = Device<T>{}.backward(f, rule, s, {kept}, c);
-          // Under the quotient rules rounding in f is divided by the gap.
+          // Under the quotient rules, rounding in f is divided by the gap.
           const double magnitude = largest_entry(truth) + double(n);
           EXPECT_LE(largest_difference(ours, truth), rounding<T>(n, 4 * magnitude))
               << to_string(f) << ", " << to_string(rule) << ", n = " << n << ", rank " << kept;
@@ -133,7 +133,7 @@ TYPED_TEST(CudaSpectral, IsTheCpusOnTheZoo) {
         const Batch<T> forward = spectral(f, s, {n}), ours = Device<T>{}.forward(f, s, {n});
         const Batch<T> slope = spectral_backward(f, Exact{}, s, {n}, c),
                        our_slope = Device<T>{}.backward(f, Exact{}, s, {n}, c);
-        // Outside f's domain or the type's range the twins must say so together.
+        // Outside f's domain or the type's range, CPU and GPU must both return non-finite results.
         ASSERT_EQ(all_finite(ours), all_finite(forward));
         ASSERT_EQ(all_finite(our_slope), all_finite(slope));
         if (all_finite(ours)) {
@@ -159,14 +159,14 @@ TYPED_TEST(CudaSpectral, UndefinedGivesNaNThroughout) {
       for (const SpectralRule& rule : kRules) {
         for (const T x : Device<T>{}.forward(f, s, {n}).data) ASSERT_TRUE(std::isnan(x));
         for (const T x : Device<T>{}.backward(f, rule, s, {n}, c).data) ASSERT_TRUE(std::isnan(x));
-        // The negative eigenvalue dropped, all is well.
+        // With the negative eigenvalue dropped, everything is finite.
         ASSERT_TRUE(all_finite(Device<T>{}.forward(f, s, {n - 1})));
         ASSERT_TRUE(all_finite(Device<T>{}.backward(f, rule, s, {n - 1}, c)));
       }
   }
 }
 
-/// Covariances, their solutions and a gradient each.
+/// Covariances, their decompositions and a gradient for each.
 template <typename T>
 struct Crowd {
   Solved<T> solved;
@@ -272,7 +272,7 @@ Second<T> second(const SpectralFunction& f, const Solved<T>& s, const Batch<T>& 
 TYPED_TEST(CudaSpectral, TheSecondBackwardIsTheReference) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 3, 7, 16, 17, 33, 64, 66}) {
-    // Pairs that repeat, and pairs that nearly do.
+    // Pairs that repeat, and pairs that almost do.
     const auto at = [&](double i) {
       return 0.5 + 4 * std::floor(i / 2) / double(n) + (std::fmod(i, 4) == 1 ? 1e-3 : 0);
     };

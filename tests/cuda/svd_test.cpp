@@ -1,4 +1,4 @@
-// The contract in keel/svd.h, on the GPU. Needs one to run.
+// The contract in keel/svd.h, on the GPU. Needs a GPU.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace keel::testing {
 namespace {
 
-/// Poisons the outputs, so that what is not written shows.
+/// Poisons the outputs, so that missing writes show.
 template <typename T>
 struct SvdProblem {
   std::int64_t batch, m, n, k = std::min(m, n);
@@ -111,7 +111,7 @@ TYPED_TEST(CudaSvd, LargeShapes) {
     const Factors<T> f = decompose_on_device(all);
     for (std::size_t b = 0; b < all.size(); ++b) expect_decomposition(all[b], f, std::int64_t(b));
     if (m * n > 128 * 128) continue;
-    // Many of them are solved by a block each.
+    // In a large batch, each is solved by one block.
     std::vector<Rectangle<T>> many;
     while (many.size() < 66) many.insert(many.end(), all.begin(), all.end());
     const Factors<T> of_many = decompose_on_device(many);
@@ -120,7 +120,7 @@ TYPED_TEST(CudaSvd, LargeShapes) {
   }
 }
 
-// Blocks whose last matrices are missing, and more matrices than are under way at once.
+// Blocks whose last matrices are missing, and more matrices than run at once.
 TYPED_TEST(CudaSvd, EveryBatch) {
   using T = TypeParam;
   for (const auto& [m, n, batch] :

@@ -1,5 +1,5 @@
-// Batches of small matrices that are so large that a thread has a matrix to itself: the same contracts, and the kernels
-// of smaller batches for a judge. Needs a GPU to run.
+// Batches of small matrices that are large enough to give each matrix one thread: the same contracts, checked against
+// the kernels for smaller batches. Needs a GPU.
 
 #include <gtest/gtest.h>
 
@@ -14,10 +14,10 @@
 namespace keel::testing {
 namespace {
 
-/// More than fill whole blocks.
+/// Not a multiple of the block size.
 constexpr std::int64_t kMany = 8192 + 77;
 
-/// The matrices of `few` again and again.
+/// Repeats the matrices of `few`.
 template <typename T>
 Batch<T> repeated(const Batch<T>& few) {
   Batch<T> many(kMany, few.n);
@@ -34,7 +34,7 @@ std::vector<T> repeated(const std::vector<T>& few) {
 
 constexpr std::int64_t kRandom = 41;
 
-/// Random ones, and the zoo behind them.
+/// Random matrices, followed by the zoo.
 template <typename T>
 Batch<T> some(std::int64_t n) {
   const Batch<T> random = as<T>(random_symmetric(kRandom, n, 7));
@@ -104,7 +104,7 @@ TYPED_TEST(CudaTiny, EighKeepsTheRestOfItsContract) {
     const Solved<T> up = backwards(eigh_on_device(many, EighOrder::ascending));
     EXPECT_TRUE(bitwise_equal(up.values, plain.values));
     EXPECT_TRUE(bitwise_equal(up.vectors.data, plain.vectors.data));
-    // A graph, gaps between rows and matrices, nothing above the diagonal read, two mates that are not finite.
+    // A graph, gaps between rows and matrices, nothing above the diagonal read, two non-finite batch-mates.
     for (std::int64_t b = 0; b < kMany; ++b)
       for (std::int64_t i = 0; i < n; ++i)
         for (std::int64_t j = i + 1; j < n; ++j) many(b, i, j) = kNaN;
@@ -128,7 +128,7 @@ TYPED_TEST(CudaTiny, EighKeepsTheRestOfItsContract) {
   }
 }
 
-/// What small batches give, where a thread a matrix gives `many`.
+/// Checks the results for `many`, one thread per matrix, against those of small batches.
 template <typename T>
 void expect_as_few(const Batch<T>& many, const Batch<T>& few) {
   const std::int64_t n = few.n;

@@ -1,4 +1,4 @@
-// The contract in keel/weight_backward.h, on the GPU. Needs one to run.
+// The contract in keel/weight_backward.h, on the GPU. Needs a GPU.
 
 #include "keel/weight_backward.h"
 

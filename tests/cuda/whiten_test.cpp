@@ -1,5 +1,4 @@
-// keel/whiten.h against the stages it is made of: bit for bit where it does the same sums, against float64
-// where it does not. Needs a GPU.
+// keel/whiten.h against its stages: bitwise where it computes the same sums, otherwise against float64. Needs a GPU.
 
 #include "keel/whiten.h"
 
@@ -37,7 +36,7 @@ std::vector<double> doubles(const std::vector<T>& numbers) {
   return all;
 }
 
-/// Entry by entry within `error` and the rounding of what is stored.
+/// Compares entry by entry, within `error` and the rounding of the stored type.
 template <typename T>
 void expect_near(const char* what, const std::vector<T>& got, const std::vector<double>& expected,
                  double error) {
@@ -80,7 +79,7 @@ TYPED_TEST(CudaWhiten, IsItsStages) {
                                    &LayerOnDevice<T>::vectors})
           EXPECT_TRUE(same_bits((whole.*numbers).back(), (parts.*numbers).back()));
         EXPECT_EQ(whole.rank.back(), parts.rank.back());
-        // Numbers of 16 bits in one group a slab take their mean off the product.
+        // For 16-bit numbers with one group per slab, the mean is subtracted from the product.
         const bool other_sums = sizeof(T) == 2 && shape.group_size() == 64;
         const auto output = doubles(parts.output.back().data);
         if (!other_sums)
@@ -102,7 +101,7 @@ TYPED_TEST(CudaWhiten, IsItsStages) {
       }
 }
 
-/// Replaces the numbers that each process has by their sum.
+/// Replaces each process's numbers by their sum.
 template <typename T, typename Number>
 void meet(std::vector<std::unique_ptr<LayerOnDevice<T>>>& processes,
           OnDevice<Number> LayerOnDevice<T>::*numbers) {
@@ -150,7 +149,7 @@ TYPED_TEST(CudaWhiten, SeveralProcessesAreOneWithAllTheirSamples) {
         }
         meet(processes, &LayerOnDevice<T>::dL_dweight);
         meet(processes, &LayerOnDevice<T>::dL_dbias);
-        // Rounding of the covariance comes out of the small matrix that much larger.
+        // The small matrix amplifies rounding of the covariance by this much.
         const double many = 1000 * double(shape.group_size());
         const auto expect = [&](const char* what, const auto& got,
                                 const std::vector<double>& truth) {
@@ -163,7 +162,7 @@ TYPED_TEST(CudaWhiten, SeveralProcessesAreOneWithAllTheirSamples) {
       }
 }
 
-/// The passes alone, for what the layer itself found out about the batch.
+/// Runs only the passes, with the statistics that the layer itself found.
 template <typename T>
 void check_passes(const ActivationShape& shape, Order order, double mean) {
   using A = Accumulator<T>;
@@ -188,7 +187,7 @@ void check_passes(const ActivationShape& shape, Order order, double mean) {
   for (std::size_t k = 0; k < m.size(); ++k) m[k] *= exact.weight[k / std::size_t(d)];
   cpu::affine<double>(exact.per_group(m), exact.mean.data(), b.data(), exact.input.view(),
                       exact.output.view());
-  // Five times what a product makes by itself of numbers of this size.
+  // Five times the rounding of a product of numbers of this size.
   const double size = largest(m) * 4 * std::sqrt(double(d)) + 1;
   expect_near("output", layer.output.back().data, exact.output.data,
               5 * summation_error<A>(d, size));
@@ -216,8 +215,7 @@ TEST(CudaWhiten, ALayersActivations) {
   check_passes<float>({128, 64, 1024, 1}, Order::contiguous, 1);
 }
 
-/// Kernels start before the ones they follow are done: whatever is queued behind whatever, each has to
-/// find its own numbers.
+/// Kernels start before their predecessors are done. In any order of the queue, each must find its own numbers.
 template <typename T>
 void check_succession(const ActivationShape& shape, Order order, bool in_halves) {
   SCOPED_TRACE(name(shape, order));

@@ -1,5 +1,5 @@
-// Layers over several processes on a GPU. The processes are made up: all have the batch of this one, so
-// a sum over them is a product. Needs a GPU.
+// Layers over several processes on a GPU. The processes are simulated: all have this one's batch, so a sum over them
+// is a product. Needs a GPU.
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -60,7 +60,7 @@ TEST(SynchronisedCuda, EqualsOneProcessWithTheBatchRepeated) {
 TEST(SynchronisedCuda, ABatchOfNothingTakesPart) {
   const Tensor full = activations({9, 8, 2}).to(at::kCUDA);
   const Tensor others = call_operator("keel::partial_moments", full, 2, c10::IValue())[0];
-  // The other process has all of the samples: what it would add is known beforehand.
+  // The other process has all samples, so its contribution is known beforehand.
   const nn::ProcessGroup group(0, 2, [&](Tensor& sums) {
     if (sums.size(0) == others.size(0)) sums += others.to(sums.scalar_type());
   });
@@ -93,7 +93,7 @@ TEST(SynchronisedCuda, IsCapturedInAGraph) {
   std::pair<Tensor, Tensor> captured;
   {
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-    for (int k = 0; k < 3; ++k) step();  // what happens once happens here
+    for (int k = 0; k < 3; ++k) step();  // one-time work happens here
     torch::cuda::synchronize();
     graph.capture_begin();
     captured = step();

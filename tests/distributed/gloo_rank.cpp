@@ -1,5 +1,5 @@
-// One of several processes. gloo_test.cpp starts it with KEEL_RANK, KEEL_SIZE and KEEL_STORE in its
-// environment and a test to run; the tests begin and end together on all ranks.
+// One of several processes. gloo_test.cpp starts it with KEEL_RANK, KEEL_SIZE and KEEL_STORE in its environment and
+// the name of a test. The tests begin and end together on all ranks.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ int size() { return environment_number("KEEL_SIZE"); }
 
 c10::intrusive_ptr<Gloo> connect(std::chrono::milliseconds timeout = 60s) {
   const auto store = c10::make_intrusive<c10d::FileStore>(std::getenv("KEEL_STORE"), size());
-  // All have started before a timeout begins, however busy the machine is.
+  // All ranks must have started before a timeout begins, however busy the machine is.
   std::vector<std::string> everyone;
   for (int r = 0; r < size(); ++r) everyone.push_back("started_" + std::to_string(r));
   store->set(everyone[std::size_t(rank())], std::vector<std::uint8_t>{1});
@@ -58,9 +58,9 @@ TEST(Ranks, AreCountedByTheLayers) {
   nn::ProcessGroup group = gloo;
   EXPECT_EQ(group.process(), rank());
   EXPECT_EQ(group.size(), size());
-  // Leaving while the other still connects would be an error there.
+  // Exiting while the other rank still connects would be an error there.
   expect_same_on_all_ranks(*gloo, torch::ones({1}));
-  group = c10::intrusive_ptr<Gloo>();  // none is this process alone
+  group = c10::intrusive_ptr<Gloo>();  // no group means one process
   EXPECT_EQ(group.size(), 1);
 }
 
@@ -75,7 +75,7 @@ TEST(Ranks, HoldTheSameStatisticsToTheLastBit) {
     }
 }
 
-/// Rank 1 is there when the group forms, and then is not.
+/// Rank 1 joins the group and then vanishes.
 void expect_error_without_rank_1(const std::function<void()>& vanish) {
   const auto group = connect(5s);
   nn::ZcaWhitening layer({.num_features = 4, .process_group = group});

@@ -1,4 +1,4 @@
-// Starts the processes of gloo_rank.cpp and waits for them, but not for ever.
+// Starts the processes of gloo_rank.cpp and waits for them, with a limit.
 
 #include <gtest/gtest.h>
 #include <memory>
@@ -21,11 +21,11 @@ class Ranks {
           folder_ / ("log_" + std::to_string(rank))));
   }
 
-  /// Whether this rank ended, and ended well, before the deadline.
+  /// Whether this rank ended successfully before the deadline.
   testing::AssertionResult ends_well(std::size_t rank, Clock::duration limit) {
     Program& one = *ranks_.at(rank);
     const int code = one.wait(limit);
-    // Without the second a test that was renamed would pass.
+    // Without the second condition a renamed test would pass.
     if (code == 0 && one.log().find("[  PASSED  ] 1 test") != std::string::npos)
       return testing::AssertionSuccess();
     return testing::AssertionFailure()
@@ -57,7 +57,7 @@ TEST(Gloo, ThreeProcessesHoldTheSameStatistics) {
 TEST(Gloo, ProcessesAreCounted) { expect_all_well(2, "Ranks.AreCountedByTheLayers"); }
 TEST(Gloo, OneProcessIsAGroupToo) { expect_all_well(1, "Ranks.EqualOneProcess"); }
 
-// The group's timeout is 5 s; what is asked here is that there is an end at all.
+// The group's timeout is 5 s. This only checks that there is an end.
 TEST(Gloo, ADeadRankIsAnErrorOnTheOthers) {
   Ranks ranks;
   ranks.start(2, "Faults.ADeadRankIsAnError");

@@ -1,12 +1,12 @@
 #pragma once
 
-// What a layer over several processes is held to: one process with the concatenated batch.
+// Compares a layer over several processes with one process that has the concatenated batch.
 
 #include "libtorch/layers_support.h"
 
 namespace keel::test {
 
-/// How many of a batch's rows each process has.
+/// How many rows of a batch each process has.
 using Shares = std::vector<std::int64_t>;
 
 inline std::int64_t total(const Shares& shares) {
@@ -37,7 +37,7 @@ inline double error(const Tensor& found, const Tensor& truth) {
   return truth.numel() == 0 ? 0 : relative_error(found, truth);
 }
 
-/// float64: 1e-10. Otherwise what one process gets wrong against float64, four times over.
+/// float64: 1e-10. Otherwise four times the error of one process against float64.
 struct Tolerance {
   double factor = 4, floor = 1e-10;
 
@@ -48,8 +48,8 @@ struct Tolerance {
   }
 };
 
-/// A step of every layer over these processes is this process's part of the step of one process.
-/// Called by each process, with the same arguments but `group`.
+/// Checks that a step of every layer over these processes is this process's part of one process's step. Each process
+/// calls it, with the same arguments except `group`.
 inline void expect_one_process(const nn::ProcessGroup& group, const Shares& shares,
                                const Tensor& whole, nn::WhiteningOptions options,
                                const std::string& what, const Tolerance& tolerance = {}) {
@@ -98,7 +98,7 @@ inline void expect_one_process(const nn::ProcessGroup& group, const Shares& shar
   }
 }
 
-/// All that a layer derives from a batch and keeps, as one list of float64.
+/// Everything that a layer derives from a batch and keeps, as one float64 list.
 inline Tensor statistics_of(const Layer& layer) {
   Tensors all{layer->eigenvalues(), layer->covariance(), layer->kept()};
   for (const Tensor& buffer : layer->buffers()) all.push_back(buffer);

@@ -1,4 +1,4 @@
-// The sums that processes add up, against the moments of all samples at once: those a layer makes of them.
+// The sums that processes add up, against the moments of all samples at once, as a layer computes them.
 
 #include "libtorch/layers_support.h"
 
@@ -13,7 +13,7 @@ Tensor partial(const Tensor& x, std::int64_t groups, const c10::IValue& shift = 
   return call_operator(kPartial, x, groups, shift)[0];
 }
 
-/// The mean and covariance of a layer whose processes have these sums, and this one none of the samples.
+/// The mean and covariance of a layer whose processes have these sums, while this process has no samples.
 Tensors from_partial(const Tensor& sums, std::int64_t channels, std::int64_t groups,
                      at::ScalarType type, const c10::IValue& shift = {}) {
   const Tensor nothing = torch::empty({0, channels}, sums.options().dtype(type));

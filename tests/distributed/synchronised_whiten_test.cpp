@@ -1,4 +1,4 @@
-// Layers over several processes, which are threads here: no network, and every case is cheap.
+// Layers over several processes, simulated by threads: no network, and every case is cheap.
 
 #include "one_process.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Processes played by threads: what they would send is added up in memory, in the order of ranks.
+// Processes simulated by threads: their messages are added up in memory, in rank order.
 
 #include <atomic>
 #include <barrier>
@@ -19,13 +19,13 @@ class ThreadGroup {
   nn::ProcessGroup member(std::int64_t rank) {
     return {rank, std::int64_t(slots_.size()), [this, rank](Tensor& t) { sum(rank, t); }};
   }
-  /// Of one that stops: nobody waits for it any more.
+  /// Called by a rank that stops: the others no longer wait for it.
   void leave(std::int64_t rank) {
     slots_[std::size_t(rank)] = Tensor();
     turn_.arrive_and_drop();
   }
 
-  std::atomic<std::int64_t> sums = 0;     ///< taken so far, counted once for all members
+  std::atomic<std::int64_t> sums = 0;     ///< so far, counted once for all members
   std::atomic<std::int64_t> numbers = 0;  ///< in them
   std::atomic<std::int64_t> bytes = 0;
 
@@ -54,7 +54,7 @@ class ThreadGroup {
   std::barrier<> turn_;
 };
 
-/// Runs body(rank, group) as so many processes would. What one throws fails the test.
+/// Runs body(rank, group) as that many processes would. An exception in one fails the test.
 inline void as_processes(ThreadGroup& group, std::int64_t size,
                          const std::function<void(std::int64_t, const nn::ProcessGroup&)>& body) {
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// A training step with a whitening layer in it, captured in a CUDA graph and replayed, against the same
-// steps run one by one. Needs a GPU.
+// A training step with a whitening layer, captured in a CUDA graph and replayed, against the same steps run eagerly.
+// Needs a GPU.
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -78,7 +78,7 @@ void expect_replay_equals_eager(const nn::WhiteningOptions& options, std::size_t
   Tensor loss;
   {
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-    for (int k = 0; k < 3; ++k) captured.step(images, labels);  // what happens once happens here
+    for (int k = 0; k < 3; ++k) captured.step(images, labels);  // one-time work happens here
     torch::cuda::synchronize();
     graph.capture_begin();
     loss = captured.step(images, labels);
@@ -142,7 +142,7 @@ TEST(CudaGraph, HigherDerivativesOfEighAreRightOrNan) {
   const std::vector<double> distinct = {2, 1.3, 0.7, 0.2}, repeated = {2, 1, 1, 0.5};
   const Tensor m = torch::stack({with_spectrum(distinct), with_spectrum(repeated)}).to(kDevice);
   const Tensor direction = random_symmetric({4, 4}, 5).to(kDevice);
-  // Sees eigenspaces as a whole, or does not: the second derivatives of one matrix at a time are right, or an error.
+  // The loss sees only whole eigenspaces or not: the second derivatives of each matrix are right, or an error.
   const auto loss = [&](const Tensor& x, bool whole) {
     const auto [values, vectors] = eigh(x);
     if (whole) return values.pow(3).sum();

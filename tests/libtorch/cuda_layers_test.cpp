@@ -1,4 +1,4 @@
-// The layers, CPU against CUDA, and what CUDA adds: streams, autocast, mixed devices, memory. Needs a GPU.
+// The layers on CPU against CUDA, and CUDA's own topics: streams, autocast, mixed devices, memory. Needs a GPU.
 
 #include <ATen/autocast_mode.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -13,7 +13,7 @@ namespace {
 
 const at::Device kDevice(at::kCUDA, 0);
 
-/// The layer with the same state on CUDA, in that type.
+/// A layer with the same state on CUDA, in that type.
 Layer on_cuda(const Layer& layer, at::ScalarType type) {
   auto copy = std::dynamic_pointer_cast<nn::WhiteningImpl>(layer.module->clone());
   copy->to(kDevice);
@@ -61,7 +61,7 @@ TEST(CudaLayers, OutputsAndGradients) {
 TEST(CudaLayers, HalfActivations) {
   for (const auto type : {at::kHalf, at::kBFloat16})
     for (const bool channels_last : {false, true}) {
-      // Rounded first: what is compared is what the layer does, not what rounding its input does.
+      // Rounded first, so that the comparison excludes the rounding of the input.
       const Tensor x = ordered(activations({8, 16, 9, 9}).to(type).to(at::kDouble), channels_last);
       for (const Layer& layer : layers({.num_features = 16, .group_size = 8, .eps = 1e-2})) {
         scramble(layer);
@@ -138,7 +138,7 @@ TEST(CudaLayers, RunningStatisticsAndEvaluation) {
     }
 }
 
-/// Output and input gradient of a fresh layer.
+/// Output and input gradient of a new layer.
 std::pair<Tensor, Tensor> step(const Tensor& x) {
   const Layer layer = on_cuda(layers({.num_features = x.size(1), .group_size = 16})[0], at::kFloat);
   const Tensor in = x.detach().clone().requires_grad_(true);
@@ -164,7 +164,7 @@ TEST(CudaLayers, DeterministicAndTheSameOnAnyStream) {
 }
 
 TEST(CudaLayers, WorkWaitsOnItsOwnStreamOnly) {
-  // The input is written on the side stream just before: a kernel on another stream would miss it.
+  // The input is written on the side stream just before. A kernel on another stream would miss it.
   const Tensor x = activations({16, 64, 16, 16}, 1, at::kFloat).to(kDevice);
   const Tensor expected = std::get<1>(step(x));
   torch::cuda::synchronize();
@@ -227,14 +227,14 @@ TEST(CudaLayers, MixedDevicesAreNamed) {
   EXPECT_TRUE(fails_with("expected weight on cuda:0, got one on cpu", [&] { layer(x); }));
 }
 
-/// Bytes at most alive beyond those before, over forward and backward.
+/// Peak memory in bytes over forward and backward, beyond what was allocated before.
 std::int64_t peak(const std::function<Tensor(const Tensor&)>& layer, const Tensor& input) {
   namespace allocator = c10::cuda::CUDACachingAllocator;
   const Tensor x = input.detach().requires_grad_(true), slope = torch::ones_like(input);
-  torch::autograd::grad({layer(x)}, {x}, {slope});  // what happens once happens here
+  torch::autograd::grad({layer(x)}, {x}, {slope});  // one-time work happens here
   std::int64_t largest = 0;
-  // LibTorch's backward thread may let go of a tensor of the last call only after `before` is read: then a
-  // call seems to take less than it does, never more.
+  // LibTorch's backward thread may free a tensor of the last call only after `before` is read. Then a call seems to
+  // take less than it does, never more.
   for (int call = 0; call < 5; ++call) {
     torch::cuda::synchronize();
     allocator::resetPeakStats(0);

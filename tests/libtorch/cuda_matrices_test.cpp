@@ -1,4 +1,4 @@
-// The operators on matrices, CPU against CUDA. Needs a GPU.
+// The matrix operators on CPU against CUDA. Needs a GPU.
 
 #include "cuda_support.h"
 
@@ -22,7 +22,7 @@ Tensor covariances(std::int64_t n, std::int64_t batch = 3) {
   return torch::stack(all);
 }
 
-/// The smallest relative gap's inverse, near enough: what gradients of vectors amplify rounding by.
+/// About the inverse of the smallest relative gap, by which gradients of vectors amplify rounding.
 double condition(std::int64_t n) { return 400.0 * double(n + 1); }
 
 Tensors sign_free(const Eigh& e) {
@@ -105,7 +105,7 @@ TEST(CudaMatrices, FunctionsUnderEveryRuleAndPolicy) {
       for (const RankPolicy& policy : policies)
         for (const SpectralRule& rule : rules) {
           if (n > 8 && rule.index() != 0 && policy.index() != 2) continue;
-          // The projector on everything is I: all that such a rule's gradient holds is rounding.
+          // The projector on everything is I, so such a rule's gradient is only rounding.
           if (function.kind == SpectralFunction::Kind::one && rule.index() != 0 &&
               (policy.index() == 0 || policy.index() == 3))
             continue;
@@ -188,11 +188,11 @@ TEST(CudaMatrices, LargeBatches) {
                {at::kFloat});
 }
 
-// Up to 4 x 4 polar factors are one launch; beyond they are made of svd.
+// Up to 4 x 4, polar factors are one launch. Larger ones are made from svd.
 TEST(CudaMatrices, RectanglesOfEveryShape) {
   for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{
            {1, 1}, {3, 3}, {4, 4}, {4, 2}, {2, 3}, {9, 9}, {12, 5}, {5, 40}, {33, 33}}) {
-    // No value is near zero nor, as far as that goes, another.
+    // No value is near zero or, as far as possible, near another.
     const Tensor a = random({2, 3, m, n}, 31) / std::sqrt(double(std::max(m, n))) / 4 +
                      torch::diag_embed(torch::linspace(1, 3, m, at::kDouble))
                          .narrow(-1, 0, m < n ? m : n)
@@ -243,7 +243,7 @@ TEST(CudaMatrices, RotationsOfMirrorsHalvesAndEmptyBatches) {
     const Tensor nothing = torch::zeros(shape, at::kCUDA);
     EXPECT_EQ(procrustes(nothing).sizes(), nothing.sizes());
   }
-  // The gradient at the identity is exact: G - G^T over two.
+  // The gradient at the identity is exact: (G - G^T) / 2.
   const Tensor identity = torch::eye(3, at::kCUDA).requires_grad_(true),
                g = random({3, 3}, 8, at::kFloat).to(at::kCUDA);
   const Tensor slope =

@@ -1,4 +1,4 @@
-// The operators a layer is made of, CPU against CUDA. Needs a GPU.
+// The operators that layers are made of, on CPU against CUDA. Needs a GPU.
 
 #include "cuda_support.h"
 
@@ -13,7 +13,7 @@ struct Shape {
   std::int64_t groups;
 };
 
-/// Odd sizes around warps, tiles and 128-bit loads; one and no sample; no position dimension.
+/// Odd sizes around warps, tiles and 128-bit loads; one sample and none; no position dimension.
 const std::vector<Shape> kShapes = {
     {{1, 1}, 1},          {{5, 3}, 3},       {{7, 6, 5}, 2},      {{3, 8, 5, 5}, 8},
     {{2, 10, 7, 7}, 5},   {{300, 8}, 2},     {{4, 20, 33}, 5},    {{9, 64, 4, 4}, 16},
@@ -44,7 +44,7 @@ void for_every_activation(const Body& body) {
     }
 }
 
-/// What sums over m samples of d channels may leave.
+/// The rounding error that sums over m samples of d channels may have.
 double condition(const Tensor& x, std::int64_t groups) {
   return 16 * (std::sqrt(double(x.numel() / x.size(1))) + double(x.size(1) / groups) + 8);
 }
@@ -64,7 +64,7 @@ TEST(CudaStages, Moments) {
 TEST(CudaStages, MomentsFarFromZero) {
   const Tensor x = activations({16, 12, 9, 9}) + 3e4;
   for (const bool channels_last : {false, true}) {
-    // The covariance of float32 inputs is theirs, not that of the float64 ones they were rounded from.
+    // Computes the covariance of the rounded float32 inputs, not of the float64 ones.
     const Tensor rounded = in_layout(x.to(at::kFloat).to(at::kDouble), channels_last);
     expect_twins(
         "moments",
@@ -130,7 +130,7 @@ TEST(CudaStages, LayerMatrixUnderEveryMapAndRule) {
 }
 
 TEST(CudaStages, LayerMatrixOfTheZoo) {
-  // Absolute sizes matter to a map with an eps: those specimens have tests of their own.
+  // Absolute sizes matter to a map with an eps, so those specimens have their own tests.
   for (const std::int64_t d : {1, 2, 5, 16, 33, 64})
     for (const auto& specimen : testing::spectrum_zoo<double>(d)) {
       const std::string& name = specimen.name;

@@ -1,7 +1,7 @@
 #pragma once
 
-// One generic comparison of the twins: a function of tensors is run on the CPU in float64, on the CPU
-// in the type under test and on CUDA in that type, outputs and gradients.
+// A generic comparison of CPU and CUDA: runs a function of tensors on the CPU in float64, on the CPU in the type
+// under test and on CUDA in that type, and compares outputs and gradients.
 
 #include <torch/torch.h>
 
@@ -20,7 +20,7 @@ struct Evaluated {
   Tensors outputs, gradients;
 };
 
-/// Gradients along directions drawn from a seed, of all outputs that have one.
+/// Gradients of all differentiable outputs, along seeded random directions.
 inline Evaluated evaluated(const Function& function, const Tensors& inputs, at::Device device,
                            at::ScalarType type) {
   Tensors leaves;
@@ -56,8 +56,8 @@ inline double epsilon_of(at::ScalarType type) {
   return type == at::kHalf ? 0x1p-10 : 0x1p-7;
 }
 
-/// CUDA may be a few times as far from float64 as the CPU is in the same type, and `condition` roundings
-/// of the type it computes in (and two of a half type, in which the results are).
+/// CUDA may be a few times as far from float64 as the CPU is in the same type, plus `condition` roundings of the type
+/// it computes in (and two of a half type for the results).
 inline void expect_twins(const Tensors& cuda, const Tensors& cpu, const Tensors& truth,
                          at::ScalarType type, double condition, const std::string& what) {
   ASSERT_EQ(cuda.size(), truth.size()) << what;

@@ -32,7 +32,7 @@ TEST(Eigh, TakesThePlaceOfLinalg) {
                          [] { eigh(torch::eye(2), Masked{}, {.uplo = 'x'}); }));
 }
 
-// The gradient is that of the triangle that was read, and no other order's.
+// The gradient is that of the triangle that was read, in the requested order.
 TEST(Eigh, GradientsInEveryOrderAndTriangleAreLinalgs) {
   const Tensor m = random({6, 6}, 11), weight = random({6, 6}, 12);
   for (const char* triangle : {"L", "U"}) {
@@ -76,7 +76,7 @@ TEST(Eigh, TakesAnyLeadingDimensions) {
 }
 
 TEST(Eigh, ReadsTheLowerTriangleOfAnyLayoutAndLeavesItAlone) {
-  // The upper triangle is another matrix: a kernel that read it would be found out.
+  // The upper triangle is a different matrix, so a kernel that reads it is caught.
   const Tensor m = random({2, 3, 4, 6, 6}, 7);
   const std::vector<std::pair<const char*, Tensor>> views = {
       {"contiguous", m},
@@ -95,7 +95,7 @@ TEST(Eigh, ReadsTheLowerTriangleOfAnyLayoutAndLeavesItAlone) {
     const auto [values, vectors] = eigh(view);
     EXPECT_LT(relative_error(rebuilt({values, vectors}), lower), 1e-13) << name;
     EXPECT_TRUE(torch::equal(view, before)) << name;
-    // Where a tensor lies changes nothing in what comes out.
+    // The memory layout of a tensor does not change the result.
     EXPECT_TRUE(torch::equal(values, eigh(before).eigenvalues)) << name;
     EXPECT_TRUE(torch::equal(vectors, eigh(before).eigenvectors)) << name;
   }
@@ -118,14 +118,14 @@ TEST(Eigh, KeepsTheInputsType) {
     const Tensor weight = random({6, 6}, 5).to(type);
     (vectors * weight).sum().backward();
     EXPECT_EQ(typed.grad().scalar_type(), type);
-    // The truth for the matrix as rounded: only the answer's own rounding is left to differ.
+    // The truth for the rounded matrix, so that only the rounding of the answer differs.
     const Tensor exact = typed.detach().to(at::kDouble);
     EXPECT_LT(relative_error(values, eigh(exact).eigenvalues), tolerance);
     const Tensor expected = gradient(
         [&](const Tensor& x) { return (eigh(x).eigenvectors * weight.to(at::kDouble)).sum(); },
         exact);
     EXPECT_LT(relative_error(typed.grad(), expected), 4 * tolerance) << type;
-    // No graph, the same answer: the half types take another way through the kernels then.
+    // Without a graph the answer is the same, although half types take another path through the kernels.
     const torch::NoGradGuard no_grad;
     EXPECT_TRUE(torch::equal(eigh(typed).eigenvalues, values));
     EXPECT_TRUE(torch::equal(eigh(typed).eigenvectors, vectors));

@@ -9,7 +9,7 @@ namespace {
 
 const std::vector<GradientRule> kAllRules = testing::every<GradientRule>();
 
-/// A loss of values and vectors that does not see an eigenvector's sign.
+/// A loss of values and vectors that does not depend on the signs of eigenvectors.
 Tensor smooth_loss(const Tensor& values, const Tensor& vectors) {
   const std::int64_t n = values.size(-1);
   const Tensor weight = random({n, n}, 21).to(values.scalar_type());
@@ -56,8 +56,8 @@ TEST(GradientRule, SeriesRulesAreExactOnceConverged) {
   EXPECT_LT(relative_error(gradient(loss_under(Lorentzian{1e-12}), m), expected), 1e-12);
 }
 
-/// The paper's backward by autograd: power iteration started at the true eigenvector, `steps` times,
-/// then deflation, eigenvector after eigenvector, gradients flowing through the whole chain.
+/// The paper's backward by autograd: `steps` power iterations from the true eigenvector, then deflation, for one
+/// eigenvector after another, with gradients through the whole chain.
 Eigh deflation_chain(const Tensor& matrix, std::int64_t steps) {
   const Tensor start = leading_first(matrix.detach()).eigenvectors;
   Tensor deflated = (matrix + matrix.t()) / 2;
@@ -77,7 +77,7 @@ Eigh deflation_chain(const Tensor& matrix, std::int64_t steps) {
 
 TEST(GradientRule, PowerIterationEqualsTheUnrolledDeflationChain) {
   for (const std::int64_t n : {4, 8, 16, 32, 64}) {
-    // A covariance with four samples per dimension: close neighbours, none below rounding.
+    // A covariance with four samples per dimension: close neighbours, but none within rounding.
     const Tensor x = random({4 * n, n}, n);
     const Tensor m = x.t().matmul(x) / double(4 * n);
     const Tensor weight = random({n, n}, 3);
@@ -105,7 +105,7 @@ TEST(GradientRule, MaskedLeavesOutWhatMatrixFunctionsNeedInsideAnEigenspace) {
   const Loss exact = [&](const Tensor& a) { return (logm(a) * weight).sum(); };
   const Tensor v = leading_first(m).eigenvectors;
   const Tensor difference = v.t().matmul(ours - difference_gradient(exact, m)).matmul(v);
-  // Of log, the slope 1/l times the loss's own entry; everything else agrees.
+  // For log, the slope 1/l times the loss's own entry. Everything else agrees.
   Tensor expected = torch::zeros({5, 5}, at::kDouble);
   const Tensor c = v.t().matmul(weight).matmul(v);
   expected[0][1] = expected[1][0] = -c[0][1] / 2;
@@ -178,7 +178,7 @@ TEST(GradientRule, GradientsInAnyLayoutAreRead) {
 }
 
 TEST(GradientRule, TheFormulaForGraphsEqualsTheKernel) {
-  // With a graph asked for, the gradient is made of tensor operations: the same numbers must come.
+  // With create_graph the gradient is made of tensor operations. The numbers must be the same.
   for (const GradientRule& rule : kAllRules) {
     for (const Tensor& m :
          {random_symmetric({3, 6, 6}, 8), with_spectrum({3, -3.0, 1, 0.5, 0, -2}),
@@ -208,7 +208,7 @@ TEST(GradientRule, LorentziansWhoseSquareUnderflowsHaveGraphsWithoutNaN) {
     }
 }
 
-/// The gradient of <dL/dM, direction> by double backward, and by differences of dL/dM.
+/// Compares the gradient of <dL/dM, direction> by double backward with differences of dL/dM.
 void expect_second_derivative(const GradientRule& rule, const Tensor& m, double tolerance) {
   const Tensor direction = random_symmetric(m.sizes(), 31);
   const auto along = [&](const Tensor& a, bool create_graph) {
@@ -235,7 +235,7 @@ TEST(GradientRule, DoubleBackwardAgreesWithDifferencesOfTheGradient) {
 }
 
 TEST(GradientRule, ThirdDerivativesComeFromTheSameFormula) {
-  // trace(M^4) = sum l^4: its third derivative along directions has a closed form.
+  // trace(M^4) = sum l^4. Its third derivative along directions has a closed form.
   const Tensor m = with_spectrum({2, 1, 0.5}), d = random_symmetric({3, 3}, 3);
   const Tensor x = m.clone().requires_grad_(true);
   const auto step = [&](const Tensor& y, bool graph) {

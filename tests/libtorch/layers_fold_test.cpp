@@ -1,4 +1,4 @@
-// Evaluation without the layer.
+// Folding layers into the convolution or linear layer before them, for evaluation.
 
 #include "layers_support.h"
 
@@ -7,7 +7,7 @@
 namespace keel::test {
 namespace {
 
-/// In eval mode, after two batches.
+/// Layers in eval mode, after two batches.
 std::vector<Layer> trained(const nn::WhiteningOptions& options, at::ScalarType type) {
   std::vector<Layer> all = layers(options);
   for (const Layer& layer : all) {

@@ -48,7 +48,7 @@ void compare_with_plain(const SpectralRule& rule, std::int64_t kept, const Decom
   }
 }
 
-/// torch's eigenvectors in keel's signs: the entry of largest magnitude is positive.
+/// torch's eigenvectors with keel's signs: the entry of largest magnitude is positive.
 std::pair<Tensor, Tensor> torch_eigh_in_our_signs(const Tensor& m) {
   const auto [values, vectors] = torch_eigh(m);
   const Tensor place = vectors.detach().abs().argmax(-2, /*keepdim=*/true);
@@ -121,7 +121,7 @@ TEST(LayerGradients, AgreeWithDifferences) {
 }
 
 TEST(LayerGradients, AgreeWithDifferencesWithoutAnyGap) {
-  // The covariance is the identity to rounding: nothing about the eigenvectors is determined.
+  // The covariance is the identity up to rounding, so no eigenvector is determined.
   nn::ZcaWhitening first({.num_features = 6, .eps = 0});
   first->to(at::kDouble);
   const Tensor x = first(activations({8, 6, 2, 3})).detach();
@@ -165,7 +165,7 @@ TEST(LayerGradients, ComeTwiceFromOneGraphAndFromTwoStepsInARow) {
       EXPECT_FALSE(buffer.requires_grad()) << layer.name;
       EXPECT_TRUE(buffer.is_leaf()) << layer.name;
     }
-    // The buffers have moved on; the graph of the step before does not care.
+    // The buffers have changed since, but the graph of the earlier step must not depend on them.
     layer(activations({8, 6, 5}, 2, at::kFloat)).sum().backward();
     EXPECT_TRUE(torch::equal(torch::autograd::grad({loss}, {x})[0], first)) << layer.name;
   }

@@ -1,4 +1,4 @@
-// What a layer allocates and keeps, counted under the allocator, against BatchNorm2d.
+// Counts what a layer allocates and keeps, compared with BatchNorm2d.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -29,7 +29,7 @@ void count(std::size_t bytes) {
 
 }  // namespace
 
-// LibTorch's tensors come from the first, the core's scratch from the second.
+// LibTorch's tensors use the first function, the core's scratch the second.
 extern "C" int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) noexcept {
   count(bytes);
   *memory = memalign(alignment, bytes);
@@ -72,7 +72,7 @@ struct Cost {
 Cost cost(const std::function<Tensor(const Tensor&)>& layer, const Tensor& input) {
   const Tensor x = input.detach().requires_grad_(true);
   const Tensor dL_doutput = torch::empty_like(input).fill_(1);
-  torch::autograd::grad({layer(x)}, {x}, {dL_doutput});  // what happens once happens here
+  torch::autograd::grad({layer(x)}, {x}, {dL_doutput});  // one-time work happens here
   Tensor output, slope;
   Cost c;
   c.forward = measured(input.nbytes(), [&] { output = layer(x); });
@@ -97,11 +97,11 @@ TEST(LayerMemory, IsBatchNormsAndAFewSmallMatrices) {
         EXPECT_EQ(ours.backward.large, 1) << layer.name;  // the gradient
         EXPECT_LE(ours.forward.large, peer.forward.large);
         EXPECT_LE(ours.backward.large, peer.backward.large);
-        // Kept: the output, a few C x d matrices in float32 and what autograd notes.
+        // Kept: the output, a few C x d matrices in float32 and autograd's own records.
         const std::size_t matrix = channels * channels * sizeof(float);
         EXPECT_LT(ours.forward.kept, peer.forward.kept + 8 * matrix + 8192) << layer.name;
         EXPECT_GE(ours.forward.kept, x.nbytes()) << layer.name;
-        // While it runs: at most 32 sets of C x (d + 1) sums in float64, and a tile a thread.
+        // Temporary: at most 32 sets of C x (d + 1) sums in float64, and a tile per thread.
         const std::size_t temporary = 32 * 2 * (matrix + 4 * channels) + 2 * 256 * 1024;
         EXPECT_LT(ours.forward.peak, x.nbytes() + temporary) << layer.name;
         EXPECT_LT(ours.backward.peak, x.nbytes() + temporary) << layer.name;

@@ -1,4 +1,4 @@
-// Layers with ReLU inside against the same layers with torch's ReLU behind them: bit for bit.
+// Layers with ReLU inside give the same bits as the same layers followed by torch's ReLU.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace keel::test {
 namespace {
 
-/// torch's, which not every LibTorch has for float16 on the CPU.
+/// torch's ReLU, which some LibTorch releases lack for float16 on the CPU.
 Tensor relu_of_torch(const Tensor& x) {
   return x.scalar_type() == at::kHalf ? x.to(at::kFloat).relu().to(at::kHalf) : x.relu();
 }
@@ -86,7 +86,7 @@ TEST(LayersRelu, AResidualIsAddedBeforeIt) {
             } else {
               EXPECT_TRUE(torch::equal(y, apart));
             }
-            // The gradient is that of its own sign.
+            // The gradient follows the sign of its own output.
             const Tensor open =
                 relu ? torch::where(y <= 0, torch::zeros_like(slope), slope) : slope;
             const auto grads =

@@ -1,13 +1,12 @@
 #pragma once
 
-// Layers by name, and what they compute written in plain differentiable torch operators.
+// Layers by name, and the same computation in plain differentiable torch operators.
 
 #include "support.h"
 
 namespace keel::test {
 
-/// Correlated channels with means of their own: every eigenvalue of each group's covariance is
-/// distinct.
+/// Correlated channels with different means. Every eigenvalue of each group's covariance is distinct.
 inline Tensor activations(at::IntArrayRef shape, std::uint64_t seed = 1,
                           at::ScalarType type = at::kDouble) {
   const std::int64_t channels = shape[1];
@@ -42,7 +41,7 @@ inline std::pair<Tensor, Tensor> torch_eigh(const Tensor& m) {
   return {values.flip(-1), vectors.flip(-1)};
 }
 
-/// The whole layer with `kept` eigenvectors a group, each step a torch operator.
+/// The whole layer with `kept` eigenvectors per group, each step a torch operator.
 inline Tensor plain_layer(const LayerMap& map, const Tensor& x, const Tensor& weight,
                           const Tensor& bias, std::int64_t groups, std::int64_t kept,
                           const Decompose& decompose = torch_eigh) {
@@ -71,7 +70,7 @@ inline Tensor plain_layer(const LayerMap& map, const Tensor& x, const Tensor& we
   return like_activations(y, x);
 }
 
-/// The three layers behind one face.
+/// A common interface to the three layers.
 struct Layer {
   std::string name;
   std::shared_ptr<nn::WhiteningImpl> module;
@@ -90,7 +89,7 @@ inline std::vector<Layer> layers(const nn::WhiteningOptions& options) {
           {"pca", pca, keel::PcaWhitening{options.eps, *pca->options.rank}}};
 }
 
-/// Gives the affine parameters values of their own.
+/// Sets the affine parameters to random values.
 inline void scramble(const Layer& layer) {
   const torch::NoGradGuard no_grad;
   layer->weight.copy_(1 + 0.5 * random(layer->weight.sizes(), 21));

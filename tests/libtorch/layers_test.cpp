@@ -1,4 +1,4 @@
-// The layers as torch norm layers: inputs of every kind, running statistics, state, messages.
+// The layers as torch norm layers: all kinds of input, running statistics, state, messages.
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ TEST(Layers, ZcaOutputHasUnitCovarianceInEveryDirection) {
       const Tensor l = std::get<0>(torch_eigh(covariance_of(x, groups)));
       const double condition = (l.select(-1, 0) / l.select(-1, -1)).max().item<double>();
       const double unit = (type == at::kDouble ? 0x1p-52 : 0x1p-23) * (1 + condition);
-      // Four for the decomposition and its product. Each of the two covariances is a sum of 400 products: its
-      // roundings, independent and of partial sums, have a standard deviation of sqrt(400) / 6 units, and six of
+      // Four roundings for the decomposition and its product. Each of the two covariances is a sum of 400 products:
+      // its roundings, independent and of partial sums, have a standard deviation of sqrt(400) / 6 units, and six of
       // these are allowed. Whitening multiplies all that by the condition.
       const double rounding = (4 + 2 * std::sqrt(16.0 * 5 * 5)) * unit;
       const Tensor off = covariance_of(y, groups) - torch::eye(12 / groups, at::kDouble);
@@ -89,7 +89,7 @@ TEST(Layers, ConstantActivationsGiveTheBias) {
   }
 }
 
-/// Same values in another place or order of memory: the same results there.
+/// The same values in another memory layout give the same results.
 TEST(Layers, EveryMemoryFormatGivesTheSame) {
   for (const Layer& layer : layers({.num_features = 6, .groups = 2}))
     for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{5, 6, 7, 3},
@@ -151,7 +151,7 @@ TEST(Layers, HalfPrecisionHasFloatStatistics) {
         EXPECT_EQ(output.scalar_type(), type);
         EXPECT_EQ(slopes[0].scalar_type(), type);
         EXPECT_EQ(slopes[1].scalar_type(), half_parameters ? type : at::kFloat);
-        // One rounding of each entry, by `unit` of it at most, and in the mean square about half of that.
+        // Each entry is rounded once, by at most `unit` relative, and by about half of that in the mean square.
         EXPECT_LT(relative_error(output, single), unit) << layer.name;
         EXPECT_LT(relative_error(slopes[0], single_slopes[0]), unit) << layer.name;
         EXPECT_LT(relative_error(slopes[1], single_slopes[1]), unit) << layer.name;
@@ -177,8 +177,8 @@ TEST(Layers, MeansFarFromZeroCostNoAccuracy) {
   const Tensor x = (centred * 0.5 + 1e4 * 0.5).to(at::kFloat);
   nn::ZcaWhitening single({.num_features = 8}), exact({.num_features = 8});
   exact->to(at::kDouble);
-  // Both are given the same rounded input. The mean is a float32 number too: half its last place
-  // may be missing from every sample alike, and nothing else.
+  // Both get the same rounded input. The mean is a float32 number too: every sample may be off by half its last
+  // place, and by nothing else.
   const Tensor off = (single(x) - exact(x.to(at::kDouble))).transpose(0, 1).flatten(1);
   const double half_place = 0x1p-12, largest_factor = 1 / 0.45;
   EXPECT_LT(off.abs().max().item<double>(), half_place * largest_factor * std::sqrt(8));
@@ -260,7 +260,7 @@ TEST(Layers, ABadBatchGivesNaNAndLeavesNoTrace) {
           for (std::size_t i = 0; i < before.size(); ++i)
             EXPECT_TRUE(torch::equal(layer->buffers()[i], before[i])) << layer.name << i;
         };
-        expect_no_trace();  // as the very first batch
+        expect_no_trace();  // even as the first batch
         layer(x);
         EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 1);
         expect_no_trace();

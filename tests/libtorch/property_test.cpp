@@ -1,12 +1,24 @@
-// Every operator on random matrices of known eigenvalues and eigenvectors, forward and backward, against
-// their truth in 113 bits. A round is one matrix, made of its seed alone. KEEL_ROUNDS=1000 runs more than
-// kQuick of them, with sizes up to 1024; KEEL_SEED=17 runs round 17 again.
+// Tests every operator on random matrices with known eigenvalues and eigenvectors, forward and backward, against the
+// truth in 113 bits. A round is one matrix, made from its seed alone. KEEL_ROUNDS=1000 runs more than kQuick rounds,
+// with sizes up to 1024; KEEL_SEED=17 repeats round 17.
 //
-// The bounds. Rounding the entries and solving move M by some E with |E| <= eta = 8 n eps |M| (backward
-// stability). Then, exactly, f(M + E) - f(M) has the entries f[a_i, l_j] E_ij in the two eigenbases, so
-// it is at most sup |f'| |E|_F; and Df(M)[C], the gradient of <C, f(M)>, moves by D2f[C, E], at most
-// sup |f''| |C|_F |E|_F, as its divided differences are f'' / 2. Evaluating adds 8 n eps of what is summed.
-// Suprema are over [l_min - eta, l_max + eta], where f' and f'' are monotone: they lie at its ends.
+// The bounds. Rounding the entries and solving moves M by some E with
+// E
+//  <= eta = 8 n eps
+// M
+//  (backward stability). Then, exactly, f(M + E) - f(M) has the entries f[a_i, l_j] E_ij in the two eigenbases, so it
+// is at most sup
+// f'
+//
+// E
+// _F. Df(M)[C], the gradient of <C, f(M)>, moves by D2f[C, E], at most sup
+// f''
+//
+// C
+// _F
+// E
+// _F, since its divided differences are f'' / 2. Evaluation adds 8 n eps of the summands. Suprema are over [l_min -
+// eta, l_max + eta], where f' and f'' are monotone, so they are at its ends.
 
 #include <gtest/gtest.h>
 #include <algorithm>
@@ -42,7 +54,7 @@ Function power(double p) {
           [p](const Tensor& m) { return powm(m, p); }};
 }
 
-/// As power(p), under the name and by the operator that a function has of its own.
+/// Like power(p), but with the function's own name and operator.
 Function root(const char* name, double p, Tensor (*call)(const Tensor&, const SpectralRule&)) {
   Function function = power(p);
   function.name = name;
@@ -59,12 +71,12 @@ Function exponential() {
   return {"expm", expq, expq, expq, [](const Tensor& m) { return expm(m); }};
 }
 
-/// A matrix, its truth, and the random numbers left over.
+/// A matrix, its truth, and a random number generator.
 class Round {
  public:
   explicit Round(std::uint64_t seed) : seed_(seed), random_(seed) {
     type_ = pick(2) == 0 ? at::kFloat : at::kDouble;
-    // Small ones most often: there the kernels differ most, and they cost least.
+    // Mostly small ones: there the kernels differ most and cost least.
     const std::int64_t widest = seed > kQuick && pick(50) == 0 ? 1024 : pick(10) == 0 ? 160 : 40;
     n_ = 1 + pick(widest);
   }
@@ -99,8 +111,8 @@ class Round {
                                : std::numeric_limits<double>::epsilon();
   }
 
-  /// Descending, in [0, 1] with the largest 1: apart, in clusters, equal in groups, graded, or with
-  /// zeros. Without them it keeps four times what may be rounding away from zero.
+  /// Descending, in [0, 1] with largest value 1: apart, in clusters, equal in groups, graded, or with zeros. Without
+  /// zeros, all values are at least four times the possible rounding away from zero.
   std::vector<Quad> spectrum(bool zeros) {
     std::vector<double> l(static_cast<std::size_t>(n_));
     const std::int64_t kind = pick(zeros ? 5 : 4);
@@ -132,7 +144,7 @@ class Round {
     basis_.emplace(n_, random_);
     matrix_ = rounded(basis_->out_of(diagonal(values_)));
     eta_ = room() * double(std::max(fabsq(values_.front()), fabsq(values_.back())));
-    // Symmetric weights of the loss, the same numbers in every type.
+    // Symmetric weights of the loss, with the same numbers in every type.
     QuadMatrix c(n_);
     for (std::int64_t i = 0; i < n_; ++i)
       for (std::int64_t j = 0; j <= i; ++j) c(i, j) = c(j, i) = Quad(float(between(-1, 1)));
@@ -162,7 +174,7 @@ class Round {
     return double(sqrtq(sum));
   }
 
-  /// V (kernel(i, j) o C) V^T, C the weights in the eigenbasis.
+  /// V (kernel(i, j) o C) V^T, where C are the weights in the eigenbasis.
   template <typename Kernel>
   QuadMatrix gradient_by(const Kernel& kernel) const {
     QuadMatrix inside = *weights_inside_;
@@ -207,7 +219,7 @@ class Round {
 
     const auto quotient = [&](std::int64_t i, std::int64_t j) {
       const Quad x = values_[i], y = values_[j];
-      // Beyond this the quotient in 113 bits has fewer digits than f' at the middle.
+      // For closer values the quotient in 113 bits has fewer digits than f' at the middle.
       if (fabsq(x - y) <= Quad(1e-17) * fabsq(x)) return function.slope((x + y) / 2);
       return (image[i] - image[j]) / (x - y);
     };
@@ -218,7 +230,9 @@ class Round {
         << "gradient of " << what();
   }
 
-  /// Weyl: an eigenvalue moves by |E| at most. The gradient of sum l^3 is 3 M^2, under every rule.
+  /// Weyl: an eigenvalue moves by at most
+  /// E
+  /// . The gradient of sum l^3 is 3 M^2, under every rule.
   void eigenvalues_and_their_losses() {
     what_ = "eigenvalues";
     set(spectrum(/*zeros=*/true), std::pow(10, between(-3, 3)));
@@ -242,8 +256,8 @@ class Round {
     }
   }
 
-  /// On the eigenvectors above a gap of a half: f steps from 0 to 1 there, and f[x, y] = 1 / (x - y)
-  /// across it, f[x, y, z] at most the square. The series has converged after 60 terms.
+  /// Projectors on the eigenvectors above a gap of a half: f steps from 0 to 1 there, and f[x, y] = 1 / (x - y)
+  /// across the gap, f[x, y, z] at most its square. The series has converged after 60 terms.
   void projectors() {
     what_ = "projector";
     const std::int64_t kept = 1 + pick(n_);
@@ -265,7 +279,7 @@ class Round {
     const auto by_spectral = [&](const Tensor& m) {
       return projector(m, LeadingCount{kept}, Exact{60});
     };
-    // Within a group the masked rule leaves out what is equal but for rounding.
+    // Within a group the masked rule skips pairs that are equal up to rounding.
     const auto by_eigh = [&](const Tensor& m) {
       const Tensor v = leading_first(m, Masked{4 * room()}).eigenvectors.narrow(-1, 0, kept);
       return v.matmul(v.mT());
@@ -279,9 +293,10 @@ class Round {
     }
   }
 
-  /// L = sum_i w_i v_i^T C v_i: B_ji = 2 w_i C_ij, so each rule's W is a kernel times C. Eigenvectors turn
-  /// by |E| / gap, outside and inside of W; the kernel of T terms moves by (T^2 + T) / l^2 at most, that of
-  /// the others by 1 / gap^2.
+  /// L = sum_i w_i v_i^T C v_i: B_ji = 2 w_i C_ij, so each rule's W is a kernel times C. Eigenvectors turn by
+  /// E
+  ///  / gap, both outside and inside of W. The kernel of T terms moves by at most (T^2 + T) / l^2, the others by 1 /
+  /// gap^2.
   void eigenvectors_under_every_rule() {
     n_ = 1 + n_ % 24;
     what_ = "eigenvectors";

@@ -1,4 +1,4 @@
-// Running statistics made again: plain averages at frozen weights, and nothing else changed.
+// Recomputed running statistics: plain averages at frozen weights, with nothing else changed.
 
 #include "keel/torch/nn/recalibrate.h"
 
@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kChannels = 6;
 using Buffers = std::map<std::string, Tensor>;
 
-/// A convolution, the layer, dropout that would be noticed, and torch's norm.
+/// A convolution, the layer, dropout that would show if active, and torch's norm.
 torch::nn::Sequential model_with(const std::shared_ptr<nn::WhiteningImpl>& layer) {
   torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(kChannels, kChannels, 1)),
                               layer, torch::nn::Dropout(0.9),
@@ -65,7 +65,7 @@ TEST(Recalibrate, StatisticsArePlainAveragesOverTheBatches) {
   for (const auto& made : layers({.num_features = kChannels, .group_size = 3})) {
     auto model = model_with(made.module);
     const Tensors all = batches(4);
-    // What each batch alone leaves behind: a share of 1, and dropout off.
+    // The statistics of each batch alone: a share of 1, and dropout off.
     Buffers sums;
     for (const Tensor& batch : all) {
       const torch::NoGradGuard no_grad;
@@ -99,7 +99,7 @@ TEST(Recalibrate, AnEvaluationFollowsTheWeights) {
   const Tensor evaluated = model->forward(one[0]);
   model->train();
   model[2]->eval();
-  // BatchNorm's running variance is the unbiased one.
+  // BatchNorm's running variance is unbiased.
   const double unbiased = 16.0 * 9 / (16 * 9 - 1);
   EXPECT_LT(relative_error(evaluated, model->forward(one[0])), unbiased - 1);
 }
@@ -149,7 +149,7 @@ TEST(Recalibrate, AThrowingBatchLeavesEverythingAsItWas) {
   EXPECT_EQ(norm_of(model).options.momentum().value(), 0.1);
 }
 
-/// A norm of somebody's own with a statistic that nobody may write to.
+/// A user-defined norm with a statistic that must not be written.
 struct WriteProtected : torch::nn::Module {
   std::optional<double> momentum = 0.2;
 
@@ -235,7 +235,7 @@ TEST(Recalibrate, ALayerUsedTwiceIsOneNormAndAveragesAllItSees) {
   const Tensors all = batches(2);
   nn::recalibrate(model, all);
   EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 4);
-  // What it saw the second time has mean 0.
+  // The input that it saw the second time has mean 0.
   const Tensor mean = (all[0].mean({0, 2, 3}) + all[1].mean({0, 2, 3})) / 4;
   EXPECT_LT(relative_error(layer->running_mean, mean), 1e-12);
   const auto before = buffers_of(*model);

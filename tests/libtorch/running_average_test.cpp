@@ -1,4 +1,4 @@
-// keel::running_average: how running statistics are written. What they become is in layers_test.cpp.
+// keel::running_average: how running statistics are written. layers_test.cpp tests their values.
 
 #include "support.h"
 

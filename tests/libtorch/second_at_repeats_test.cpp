@@ -1,4 +1,4 @@
-// Second derivatives of eigh under its default rule where eigenvalues repeat.
+// Second derivatives of eigh under its default rule at repeated eigenvalues.
 
 #include "support.h"
 
@@ -18,8 +18,8 @@ Tensor second(const SpectrumLoss& loss, const Tensor& m, const Tensor& direction
   return torch::autograd::grad({(g * direction).sum()}, {x}, {}, {}, false, true)[0];
 }
 
-/// The same by differences of fourth order. Beside m the eigenvalues are apart, and there a gradient
-/// through torch::linalg_eigh has nothing to leave out.
+/// The same by fourth-order differences. Near m the eigenvalues are distinct, and there a gradient through
+/// torch::linalg_eigh is complete.
 Tensor second_by_differences(const SpectrumLoss& loss, const Tensor& m, const Tensor& direction,
                              double step = 2e-3) {
   const auto at = [&](double t) {
@@ -102,11 +102,11 @@ TEST(SecondAtRepeats, IsZeroOrAsBeforeWhereNothingIsLeftOut) {
   const Tensor k = random_symmetric({4, 4}, 5), m = with_spectrum({2, 1, 1, 0.5});
   const auto trace = [](const Tensor& l, const Tensor&) { return l.sum(); };
   EXPECT_LT(second(trace, m, k).abs().max().item<double>(), 1e-14);
-  // Along the eigenvectors: no entry of the direction lies inside the eigenspace.
+  // Along the eigenvectors: no entry of the direction is inside the eigenspace.
   const auto squares = [](const Tensor& l, const Tensor&) { return power_sum(l, 2); };
   const Tensor one = torch::eye(4, at::kDouble);
   EXPECT_LT(relative_error(second(squares, m, one), 2 * one), 1e-14);
-  // Matrices of a batch have their own.
+  // Each matrix of a batch has its own second derivative.
   const Tensor batch = torch::stack({m, with_spectrum({4, 3, 2, 1}), one});
   const Tensor ks = torch::stack({k, k, k});
   EXPECT_LT(relative_error(second(squares, batch, ks), 2 * ks), 1e-13);
@@ -140,7 +140,7 @@ TEST(SecondAtRepeats, OfOtherLossesIsRefusedByName) {
   refused("function of the matrix", m,
           [&](const Tensor& l, const Tensor& v) { return (rebuilt(l.log(), v) * weight).sum(); });
   refused("basis", m, [&](const Tensor&, const Tensor& v) { return (v * weight).sum(); });
-  // These two are stationary in the basis that comes out at the identity.
+  // These two losses are stationary in the basis that eigh returns at the identity.
   refused("basis", one, [](const Tensor&, const Tensor& v) { return v[0][0].pow(2); });
   refused("entries of the matrix", one, [&](const Tensor& l, const Tensor& v) {
     const Tensor r = rebuilt(l, v);
@@ -148,7 +148,7 @@ TEST(SecondAtRepeats, OfOtherLossesIsRefusedByName) {
   });
   refused("one of two equal eigenvalues", m,
           [](const Tensor& l, const Tensor&) { return l[0].pow(2); });
-  // The pairs of a wide tolerance are not equal to such a loss.
+  // With a wide tolerance, masked pairs are not equal for such a loss.
   EXPECT_TRUE(fails_with("under rule masked(tolerance=0.1) at repeated", [&] {
     second([](const Tensor& l, const Tensor&) { return power_sum(l, 2); },
            with_spectrum({2, 1.9, 1}), k, Masked{0.1});

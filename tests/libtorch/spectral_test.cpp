@@ -78,14 +78,14 @@ TEST(Spectral, SecondDerivativesAgreeWithDifferencesAlsoAtRepeats) {
       const Tensor ours = gradient([&](const Tensor& a) { return along(a, true); }, m);
       const Tensor expected =
           difference_gradient([&](const Tensor& a) { return along(a, false); }, m);
-      // M^3 along a direction at repeats may have a small second derivative: scale by the first.
+      // At repeats, the second derivative of M^3 along a direction may be small, so scale by the first.
       EXPECT_LT(relative_error(ours, expected), 1e-7) << name << " at " << values;
     }
   }
 }
 
 TEST(Spectral, SecondDerivativesReachTheIncomingGradient) {
-  // d/dw of <direction, dL/dM> for L = <w, f(M)>: linear in w, so the slope is known.
+  // d/dw of <direction, dL/dM> for L = <w, f(M)> is linear in w, so the slope is known.
   const Tensor m = with_spectrum({2, 2, 1}).requires_grad_(true);
   const Tensor direction = random_symmetric({3, 3}, 2);
   const Tensor w = random({3, 3}, 3).requires_grad_(true);
@@ -119,7 +119,7 @@ TEST(Spectral, DerivativesThatAreNotThereAreNamedErrors) {
                          [&] { second(projector(m, LeadingCount{2})); }));
   EXPECT_TRUE(fails_with("keel::spectral: no third derivative of log under rule exact; build",
                          [&] { second(first(logm(m))); }));
-  // With the graph asked for and not used, all is well.
+  // A graph that is created but not used does no harm.
   EXPECT_TRUE(all_finite(first(projector(m, LeadingCount{2}))));
 }
 
@@ -153,7 +153,7 @@ TEST(Spectral, TheProjectorsGradientIsTheSeriesAndConvergesToTheExactOne) {
   const Loss loss = [&](const Tensor& a) { return (projector(a, LeadingCount{2}) * weight).sum(); };
   const Tensor expected = difference_gradient(loss, m);
   EXPECT_LT(relative_error(gradient(loss, m), expected), 1e-8);
-  // A cut through an eigenspace has no exact gradient: bounded by terms / l.
+  // A cut through an eigenspace has no exact gradient. It is bounded by terms / l.
   const Tensor cut = torch::eye(4, at::kDouble);
   const Tensor g = gradient(
       [&](const Tensor& a) { return (projector(a, LeadingCount{2}, Exact{5}) * weight).sum(); },

@@ -1,4 +1,4 @@
-// The operators a layer is made of: moments, cross_moments, affine, layer_matrix.
+// The operators that layers are made of: moments, cross_moments, affine, layer_matrix.
 
 #include "layers_support.h"
 
@@ -16,7 +16,7 @@ c10::IValue call(const char* name, Arguments&&... arguments) {
   return stack.size() == 1 ? stack[0] : c10::ivalue::Tuple::create(stack);
 }
 
-/// d/dt loss(x + t direction) at 0, fourth order.
+/// d/dt loss(x + t direction) at 0, by fourth-order differences.
 double slope(const Loss& loss, const Tensor& x, const Tensor& direction, double step = 1e-3) {
   const torch::NoGradGuard no_grad;
   const auto at = [&](double t) { return loss(x + t * direction).item<double>(); };
@@ -27,7 +27,9 @@ void expect_gradient(const Loss& loss, const Tensor& x, const char* what) {
   const Tensor direction = random(x.sizes(), 77);
   const double ours = (gradient(loss, x) * direction).sum().item<double>();
   EXPECT_NEAR(ours, slope(loss, x, direction), 1e-9 * (1 + std::abs(ours))) << what;
-  // The gradient's own gradient: differentiate |dL/dx|^2.
+  // The second derivative: differentiates
+  // dL/dx
+  // ^2.
   const Loss second = [&](const Tensor& y) {
     const torch::AutoGradMode enabled(true);
     const Tensor z = y.requires_grad() ? y : y.detach().clone().requires_grad_(true);
@@ -122,7 +124,7 @@ TEST(LayerMatrix, HasNoSecondDerivativeAndSaysSo) {
 }
 
 TEST(LayerMatrix, AlgorithmOneWithoutEpsTakesTheMaps) {
-  // Eigenvalue 1e-3 of M is the map's own eps, and not above it.
+  // The eigenvalue 1e-3 of M equals the map's eps, so it is not above it.
   const Tensor covariance = torch::diag(torch::tensor({1.0, 0.5, 0.0}, at::kDouble));
   const auto rank = [&](const char* map) {
     const auto found = call("keel::layer_matrix", covariance, map, "exact");

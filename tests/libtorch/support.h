@@ -27,7 +27,7 @@ inline Tensor random_symmetric(at::IntArrayRef shape, std::uint64_t seed) {
   return (a + a.mT()) / 2;
 }
 
-/// A full matrix with these eigenvalues.
+/// A dense matrix with these eigenvalues.
 inline Tensor with_spectrum(const std::vector<double>& values, std::uint64_t seed = 1) {
   const std::int64_t n = values.size();
   const Tensor q = std::get<0>(torch::linalg_qr(random({n, n}, seed)));
@@ -35,7 +35,7 @@ inline Tensor with_spectrum(const std::vector<double>& values, std::uint64_t see
   return (m + m.t()) / 2;
 }
 
-/// Eigenvalues a factor of 1/ratio apart, the largest 1.
+/// Eigenvalues in steps of `ratio`, the largest 1.
 inline Tensor geometric_spectrum(std::int64_t n, double ratio, std::uint64_t seed = 1) {
   std::vector<double> values{1.0};
   while (std::int64_t(values.size()) < n) values.push_back(values.back() * ratio);
@@ -47,7 +47,7 @@ inline Tensor gradient(const Loss& loss, const Tensor& matrix) {
   return torch::autograd::grad({loss(m)}, {m})[0];
 }
 
-/// The symmetric dL/dM by differences of fourth order along each symmetric direction.
+/// The symmetric dL/dM by fourth-order differences along each symmetric direction.
 inline Tensor difference_gradient(const Loss& loss, const Tensor& matrix, double step = 2e-4) {
   const torch::NoGradGuard no_grad;
   const std::int64_t n = matrix.size(-1);
@@ -69,13 +69,17 @@ inline Tensor difference_gradient(const Loss& loss, const Tensor& matrix, double
   return result;
 }
 
-/// |a - b| / |b| in the Frobenius norm; NaN wherever either is not finite.
+///
+/// a - b
+///  /
+/// b
+///  in the Frobenius norm; NaN if either is not finite.
 inline double relative_error(const Tensor& a, const Tensor& b) {
   const Tensor x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
   return ((x - y).norm() / y.norm()).item<double>();
 }
 
-/// The decomposition in the order of rank policies.
+/// The decomposition in the order that rank policies use.
 inline Eigh leading_first(const Tensor& matrix, const GradientRule& rule = Masked{}) {
   return eigh(matrix, rule, {.descending = true});
 }
@@ -83,7 +87,7 @@ inline Eigh leading_first(const Tensor& matrix, const GradientRule& rule = Maske
 inline bool all_finite(const Tensor& tensor) { return tensor.isfinite().all().item<bool>(); }
 inline bool all_nan(const Tensor& tensor) { return tensor.isnan().all().item<bool>(); }
 
-/// Passes when `call` throws a c10::Error whose message holds `part`.
+/// Passes if `call` throws a c10::Error whose message contains `part`.
 template <typename Call>
 ::testing::AssertionResult fails_with(const std::string& part, Call&& call) {
   try {
@@ -96,7 +100,7 @@ template <typename Call>
   return ::testing::AssertionFailure() << "no error; expected '" << part << "'";
 }
 
-/// The operator of that name on any arguments.
+/// Calls the operator of that name with any arguments.
 template <typename... Arguments>
 Tensors call_operator(const char* name, Arguments&&... arguments) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");

@@ -40,7 +40,7 @@ inline std::string name(const ActivationShape& shape, Order order) {
          " groups" + (order == Order::channels_last ? " channels_last" : "");
 }
 
-/// Odd sizes around every block, tile and vector of the kernels, and the plain ones.
+/// Odd sizes around every block, tile and vector of the kernels, and plain ones.
 inline const std::vector<ActivationShape>& activation_shapes() {
   static const std::vector<ActivationShape> shapes = {
       {1, 1, 1, 1},    {2, 1, 3, 1},    {5, 3, 1, 3},     {7, 6, 1, 2},    {300, 8, 1, 2},
@@ -95,7 +95,7 @@ ActivationBuffer<T> rows(const ActivationBuffer<T>& whole, std::int64_t first, s
   return part;
 }
 
-/// Correlated channels, each with a mean and a deviation of its own.
+/// Correlated channels, each with its own mean and deviation.
 inline ActivationBuffer<double> random_activations(ActivationShape shape, std::uint64_t seed,
                                                    double mean = 1.0) {
   Random random(seed);

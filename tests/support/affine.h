@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of affine share on every device: what a pass is given, and how far it may be off.
+// Shared by the tests of affine on every device: the inputs of a pass, and its error bounds.
 
 #include <cmath>
 #include <cstdint>
@@ -23,14 +23,14 @@ double storage_error(double magnitude) {
   return 0;
 }
 
-/// What adding `terms` products one after the other leaves: roundings of the running sum, of either
-/// sign, on a result of the given size.
+/// The error of adding `terms` products one after another: roundings of the running sum, of either sign, on a result
+/// of the given size.
 template <typename A>
 double summation_error(std::int64_t terms, double size) {
   return 2 * (4 + std::sqrt(double(terms))) * kEps<A> * size;
 }
 
-/// Everything a pass is given besides activations.
+/// All inputs of a pass besides activations.
 template <typename A>
 struct Coefficients {
   std::vector<A> matrix, gradient, mean, bias;

@@ -1,6 +1,6 @@
 #pragma once
 
-// eigh_backward with owned memory, and how large its kernel may be.
+// eigh_backward with owned memory, and a bound on its kernel.
 
 #include "keel/gradient_rule.h"
 #include "plain_pair_weight.h"
@@ -34,7 +34,9 @@ Solved<To> as(const Solved<From>& s) {
   return {as<To>(s.values), as<To>(s.vectors), s.status};
 }
 
-/// The largest |W_ij| a unit B can give: what rounding in B is amplified by.
+/// The largest
+/// W_ij
+///  for a unit B, by which rounding in B is amplified.
 inline double kernel_bound(const GradientRule& rule, const std::vector<double>& values) {
   const auto n = std::int64_t(values.size());
   const double largest = largest_magnitude(n, values.data());

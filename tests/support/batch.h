@@ -29,7 +29,7 @@ struct Batch {
   Matrices<T> view() { return contiguous(data.data(), batch, n); }
   Matrices<const T> view() const { return contiguous(data.data(), batch, n); }
 
-  /// Puts a matrix of another batch, or a single one, in place b.
+  /// Copies n x n numbers into matrix b, converted to T.
   template <typename U>
   void set(std::int64_t b, const U* from) {
     for (std::int64_t k = 0; k < n * n; ++k) matrix(b)[k] = T(from[k]);
@@ -48,7 +48,7 @@ Batch<To> as(const Batch<From>& from) {
   return to;
 }
 
-/// Equality of representation: NaN equals NaN, and -0 differs from 0.
+/// Bitwise equality: NaN equals NaN, and -0 differs from 0.
 template <typename T>
 bool bitwise_equal(const T* a, const T* b, std::int64_t count) {
   return count == 0 || std::memcmp(a, b, sizeof(T) * std::size_t(count)) == 0;

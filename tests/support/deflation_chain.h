@@ -1,8 +1,8 @@
 #pragma once
 
-// What the paper differentiates, written out: every eigenvector by `steps` power iterations on the
-// deflated matrix, started at the (constant) true one, its value by the Rayleigh quotient, and the
-// gradient of sum_i g_i . v_i + h_i l_i carried back through the whole chain by hand, in float64.
+// The computation that the paper differentiates, written out: every eigenvector by `steps` power iterations on the
+// deflated matrix, started at the true one (a constant), its value by the Rayleigh quotient. The gradient of sum_i
+// g_i . v_i + h_i l_i is propagated back through the whole chain by hand, in float64.
 
 #include <cmath>
 #include <numeric>
@@ -20,7 +20,7 @@ inline double dot(const Column& a, const Column& b) {
 
 class DeflationChain {
  public:
-  /// `vectors` as columns, in the order in which they are to be deflated.
+  /// `vectors` are columns, in the order of deflation.
   DeflationChain(const Batch<double>& matrix, const std::vector<Column>& vectors, int steps)
       : n_(matrix.n) {
     Batch<double> deflated = matrix;

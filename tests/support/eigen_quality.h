@@ -1,6 +1,6 @@
 #pragma once
 
-// How good an eigendecomposition is, without looking at any single entry.
+// The quality of an eigendecomposition, independent of single entries.
 
 #include <cmath>
 
@@ -23,7 +23,7 @@ inline double frobenius(const std::vector<double>& entries) {
   return largest * std::sqrt(sum);
 }
 
-/// Columns of matrix `b` that are unit vectors along an axis that `wanted` says yes to.
+/// The number of columns of matrix `b` that are unit vectors along an axis accepted by `wanted`.
 template <typename T, typename Wanted>
 std::int64_t unit_columns(const Batch<T>& vectors, std::int64_t b, const Wanted& wanted) {
   std::int64_t count = 0;
@@ -37,7 +37,7 @@ std::int64_t unit_columns(const Batch<T>& vectors, std::int64_t b, const Wanted&
   return count;
 }
 
-/// residual += M V and gram += V^T V, of n rows each.
+/// residual += M V and gram += V^T V, with n rows each.
 KEEL_FAST inline void add_products(std::size_t n, const double* m, const double* v,
                                    double* residual, double* gram) {
   for (std::size_t i = 0; i < n; ++i)
@@ -48,7 +48,7 @@ KEEL_FAST inline void add_products(std::size_t n, const double* m, const double*
       }
 }
 
-/// Only the lower triangle of `m` is read.
+/// Reads only the lower triangle of `m`.
 template <typename T>
 EigenQuality eigen_quality(std::int64_t n, const T* m, const T* values, const T* vectors) {
   const auto size = std::size_t(n);

@@ -9,7 +9,7 @@
 
 namespace keel::testing {
 
-/// Passes when `call` throws a keel::Error whose message holds every one of `parts`.
+/// Passes if `call` throws a keel::Error whose message contains all `parts`.
 template <typename Call>
 ::testing::AssertionResult refuses(std::initializer_list<std::string> parts, Call&& call) {
   try {

@@ -6,7 +6,8 @@
 
 namespace keel::testing {
 
-/// Every alternative of a variant as it is by default, and `more`: a new rule is tested where this is used.
+/// Every alternative of a variant with its defaults, and `more`. New rules are tested automatically wherever this is
+/// used.
 template <typename Variant>
 std::vector<Variant> every(std::vector<Variant> more = {}) {
   std::vector<Variant> all = []<typename... A>(std::type_identity<std::variant<A...>>) {

@@ -1,8 +1,9 @@
 #pragma once
 
-// KEEL_FAST before a function of a test whose loops take longer than what it tests. Tests are compiled with few
-// optimisations, and some under sanitizers: here all of the first and none of the second. Loops over plain pointers
-// alone gain from it, since functions compiled otherwise are not inlined. Results are the same to the last bit.
+// Put KEEL_FAST before a test function whose loops take longer than the code under test. Tests are compiled with few
+// optimisations, and some with sanitizers; KEEL_FAST functions get all optimisations and no sanitizer. It helps only
+// loops over plain pointers, because functions compiled with other options are not inlined. Results are bitwise the
+// same.
 #if defined(__GNUC__) && !defined(__clang__)
 #define KEEL_FAST __attribute__((optimize("O3"), no_sanitize("address,undefined")))
 #else

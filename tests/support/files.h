@@ -1,6 +1,6 @@
 #pragma once
 
-// Files for tests: a folder that goes when the test ends, and bytes written and read as they are.
+// Files for tests: a temporary folder, and raw bytes written and read.
 
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// Makes the folders on the way.
+/// Creates missing folders.
 inline void write_bytes(const std::filesystem::path& file, const std::string& bytes) {
   std::filesystem::create_directories(file.parent_path());
   std::ofstream stream(file, std::ios::binary);

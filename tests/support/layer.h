@@ -11,7 +11,7 @@
 
 namespace keel::testing {
 
-/// A number for each channel, around `middle`.
+/// One number per channel, around `middle`.
 template <typename A>
 std::vector<A> layer_numbers(std::int64_t channels, std::uint64_t seed, double middle) {
   std::vector<A> all;
@@ -19,7 +19,7 @@ std::vector<A> layer_numbers(std::int64_t channels, std::uint64_t seed, double m
   return all;
 }
 
-/// Poisoned until they are written.
+/// A layer's numbers, poisoned until they are written.
 template <typename T>
 struct LayerOnHost {
   using A = Accumulator<T>;

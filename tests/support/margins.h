@@ -1,8 +1,9 @@
 #pragma once
 
-// How much of its bound does a comparison use? With KEEL_TEST_MARGINS=FILE in the environment, EXPECT_LT, EXPECT_LE and
-// EXPECT_NEAR of floating-point numbers (and their ASSERT twins) leave a line in FILE for each place in the sources: the
-// largest share of the bound that was used, and in which test. The core's and the adapter's tests are compiled with it.
+// Records how much of its bound each comparison uses. With KEEL_TEST_MARGINS=FILE in the environment, EXPECT_LT,
+// EXPECT_LE and EXPECT_NEAR of floating-point numbers (and their ASSERT forms) write a line to FILE for each place in
+// the sources: the largest share of the bound that was used, and in which test. The core's and the adapter's tests
+// are compiled with it.
 
 #include <gtest/gtest.h>
 
@@ -47,7 +48,7 @@ class Margins {
   std::map<std::string, Largest> places_;
 };
 
-/// A comparison of GoogleTest's that also notes its margin.
+/// A GoogleTest comparison that also records its margin.
 template <typename Compare>
 struct Noted {
   const char* file;

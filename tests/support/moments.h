@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of moments share on every device.
+// Shared by the tests of moments on every device.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 namespace keel::testing {
 
-/// A number for each channel and a matrix for each group.
+/// One number per channel and one matrix per group.
 template <typename A>
 struct Moments {
   std::vector<A> mean, covariance;
@@ -35,7 +35,7 @@ struct Moments {
   }
 };
 
-/// Within a few roundings of the accumulator: of the deviations for products, of the mean for means.
+/// Within a few roundings of the accumulator, relative to the deviations for products and to the mean for means.
 template <typename A>
 void expect_close(const Moments<A>& got, const Moments<double>& expected) {
   const ActivationShape& shape = expected.shape;

@@ -1,6 +1,6 @@
 #pragma once
 
-// W_ij of each rule, word for word as the mathematics has it: what core/pair_weight.h is held to. i < j, l_i >= l_j.
+// W_ij of each rule, exactly as in the mathematics. core/pair_weight.h is tested against it. i < j, l_i >= l_j.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ struct PlainPairWeight {
 
   Real operator()(const Analytic&) const { return (b_ji - b_ij) / 2 / (l_i - l_j); }
 
-  /// The member of larger magnitude is found first: it takes T terms, the other T - 1.
+  /// The value of larger magnitude is found first. It has T terms, the other T - 1.
   Real operator()(const PowerIteration& rule) const {
     return by_series(rule.terms, rule.terms - 1);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Polar factors by every way there is, and what they are held to.
+// Polar factors by every implementation, and checks of their properties.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace keel::testing {
 template <typename T>
 struct PolarAnswer {
   Rectangle<T> result, gradient, right,
-      from_factors;  ///< the gradient once more, by the other way
+      from_factors;  ///< the gradient computed again, from the factors
   std::vector<T> values;
   T margin = T(77);
   PolarAnswer(std::int64_t m, std::int64_t n)
@@ -70,7 +70,7 @@ struct FixedShape {
   static constexpr int kRows = ROWS, kColumns = COLUMNS;
 };
 
-/// As cuda::polar's threads do it, on the host.
+/// Computed as the threads of cuda::polar do, on the host.
 template <typename T, int M, int N>
 PolarAnswer<T> polar_in_one_thread(const Rectangle<T>& a, PolarKind kind,
                                    const Rectangle<T>* gradient) {
@@ -115,8 +115,8 @@ PolarAnswer<T> polar_in_one_thread(const Rectangle<T>& a, PolarKind kind,
       });
 }
 
-/// Orthonormal; R^T A symmetric, and its eigenvalues the values of A, the last with the determinant's sign: their sum
-/// is the trace, which no other such R reaches.
+/// Checks that R is orthonormal, that R^T A is symmetric, and that its eigenvalues are the values of A, the last with
+/// the determinant's sign. Their sum is the trace, which no other such R reaches.
 template <typename T>
 void expect_polar_factor(const Rectangle<T>& a, PolarKind kind, const Rectangle<T>& r) {
   const std::int64_t m = a.rows, n = a.columns, k = std::min(m, n);
@@ -158,14 +158,14 @@ void expect_polar_factor(const Rectangle<T>& a, PolarKind kind, const Rectangle<
     EXPECT_GT(determinant, 0.5);
     const double margin = polar_by_reference(exact, kind).margin;
     const double last = f.value(0)[k - 1];
-    // d s_k from the margin, which holds it.
+    // Gets d s_k from the margin, which contains it.
     if (k > 1) values += margin - f.value(0)[k - 2] - last;
     if (k == 1) values = exact(0, 0);
   }
   EXPECT_NEAR(trace, values, bound);
 }
 
-/// What is wrong by a rounding of the matrix is in the gradient multiplied by the inverse of the smallest sum.
+/// A rounding error of the matrix is multiplied in the gradient by the inverse of the smallest sum.
 template <typename T>
 void expect_as_reference(const Rectangle<T>& a, const Rectangle<T>& gradient, PolarKind kind,
                          const PolarAnswer<T>& answer) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Programs of the test's own, in processes that can be stopped, killed and waited for, but not for ever.
+// Programs in separate processes that can be stopped, killed and waited for with a limit.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-/// A folder that goes with the test.
+/// A temporary folder of the test.
 class Folder {
  public:
   Folder() {
@@ -50,7 +50,7 @@ class Program {
  public:
   using Environment = std::map<std::string, std::string>;
 
-  /// Both outputs go to the file `log`. `set` is put on top of this process's environment.
+  /// Both outputs go to the file `log`. `set` is added to this process's environment.
   Program(std::vector<std::string> words, const Environment& set, fs::path log)
       : log_(std::move(log)) {
     std::vector<std::string> variables;
@@ -84,7 +84,7 @@ class Program {
 
   static constexpr int kRunning = -1;
 
-  /// Its exit code, 128 and the signal that ended it, or kRunning where it has not ended by then.
+  /// Its exit code, 128 plus the signal that ended it, or kRunning if it has not ended within the limit.
   int wait(Clock::duration limit = 120s) {
     for (const auto deadline = Clock::now() + limit; poll() == kRunning && Clock::now() < deadline;)
       std::this_thread::sleep_for(10ms);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Numbers of 113 bits, and symmetric matrices of known eigenvalues and eigenvectors in them: the truth
-// for what is computed in float32 and float64, without an eigensolver of any kind.
+// Numbers of 113 bits, and symmetric matrices with known eigenvalues and eigenvectors in them. They are the truth for
+// results in float32 and float64, without any eigensolver.
 
 #include <quadmath.h>
 
@@ -47,12 +47,12 @@ class QuadBasis {
     }
   }
 
-  /// V A V^T of a symmetric A.
+  /// V A V^T for symmetric A.
   QuadMatrix out_of(QuadMatrix a) const {
     for (auto u = reflections_.rbegin(); u != reflections_.rend(); ++u) reflect(a, *u);
     return a;
   }
-  /// V^T A V of a symmetric A.
+  /// V^T A V for symmetric A.
   QuadMatrix into(QuadMatrix a) const {
     for (const auto& u : reflections_) reflect(a, u);
     return a;

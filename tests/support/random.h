@@ -10,13 +10,13 @@
 
 namespace keel::testing {
 
-/// Seeded and the same on every platform: the standard's distributions are not.
+/// Seeded and the same on every platform, unlike the standard's distributions.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}
   double uniform() { return (double(engine_() >> 11) + 0.5) * 0x1p-53; }
   double normal() {
-    const double first = uniform(), second = uniform();  // in this order, whatever the compiler
+    const double first = uniform(), second = uniform();  // separate, so that the order is fixed
     return std::sqrt(-2 * std::log(first)) * std::cos(6.283185307179586 * second);
   }
   std::vector<double> normals(std::int64_t count) {
@@ -43,7 +43,7 @@ inline Batch<double> random_symmetric(std::int64_t batch, std::int64_t n, std::u
   return drawn;
 }
 
-/// The rows of an n x n matrix made orthonormal by Gram-Schmidt, twice because once is not enough.
+/// Makes the rows of an n x n matrix orthonormal by Gram-Schmidt, twice because once is not accurate enough.
 KEEL_FAST inline void orthonormalise(std::int64_t n, double* q) {
   for (std::int64_t row = 0; row < n; ++row) {
     double* const x = q + row * n;
@@ -67,7 +67,7 @@ inline Batch<double> random_orthogonal(std::int64_t n, std::uint64_t seed) {
   return q;
 }
 
-/// m += Q diag(values) Q^T, in its lower triangle; a row of `q` is an eigenvector.
+/// m += Q diag(values) Q^T in the lower triangle; each row of `q` is an eigenvector.
 KEEL_FAST inline void add_spectrum(std::int64_t n, const double* values, const double* q,
                                    double* m) {
   for (std::int64_t k = 0; k < n; ++k) {
@@ -77,7 +77,7 @@ KEEL_FAST inline void add_spectrum(std::int64_t n, const double* values, const d
   }
 }
 
-/// Q diag(values) Q^T, symmetric to the last bit.
+/// Q diag(values) Q^T, bitwise symmetric.
 inline Batch<double> with_spectrum(const std::vector<double>& values, std::uint64_t seed) {
   const std::int64_t n = std::int64_t(values.size());
   const Batch<double> q = random_orthogonal(n, seed);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Matrices of any shape for the tests, their decompositions, and how good these are.
+// Matrices of any shape for tests, their decompositions, and the quality of these.
 
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ inline Factors<double> decompose_by_reference(const Rectangle<double>& matrix) {
   return f;
 }
 
-/// body(m, n) with the sizes as types, of a matrix of at most 4 x 4 that is not wider than tall.
+/// Calls body(m, n) with the sizes as types, for a matrix of at most 4 x 4 with m >= n.
 template <typename Body>
 auto with_small_shape(std::int64_t m, std::int64_t n, const Body& body) {
   const auto with_size = [](std::int64_t size, const auto& then) {
@@ -100,7 +100,7 @@ template <typename T>
 SvdQuality quality_of(const Rectangle<T>& a, const T* values, const T* u, const T* v) {
   const std::int64_t m = a.rows, n = a.columns, k = std::min(m, n);
   SvdQuality quality;
-  double size = 0;  // at unit scale, so that squares are numbers
+  double size = 0;  // at unit scale, so that squares do not overflow
   for (const T x : a.data) size = larger(size, std::abs(double(x)));
   if (size == 0) size = 1;
   double error = 0, square = 0;
@@ -153,7 +153,7 @@ struct NamedRectangle {
   Rectangle<double> matrix;
 };
 
-/// What breaks decompositions. Made once a shape: the reference, which finds the bases, is slow.
+/// Matrices that break decompositions. Made once per shape, because the reference, which finds the bases, is slow.
 inline const std::vector<NamedRectangle>& rectangle_zoo(std::int64_t m, std::int64_t n) {
   static std::map<std::pair<std::int64_t, std::int64_t>, std::vector<NamedRectangle>> zoos;
   std::vector<NamedRectangle>& zoo = zoos[{m, n}];
@@ -182,8 +182,8 @@ inline const std::vector<NamedRectangle>& rectangle_zoo(std::int64_t m, std::int
   return zoo;
 }
 
-/// D1 C D2 with a well-conditioned C: every value has its digits, also those far below the largest. Rows or columns of an m x n
-/// matrix, m >= n, are each `step` of the one before; `decompose` gives factors of the one it gets.
+/// D1 C D2 with a well-conditioned C: every value must be accurate, also those far below the largest. Each row or
+/// column of an m x n matrix, m >= n, is `step` times the one before. `decompose` returns the factors of a matrix.
 template <typename T, typename Decompose>
 void expect_digits_where_steep(std::int64_t m, std::int64_t n, double step,
                                const Decompose& decompose) {
@@ -199,7 +199,7 @@ void expect_digits_where_steep(std::int64_t m, std::int64_t n, double step,
     const Factors<double> truth = decompose_by_reference(rounded);
     const Factors<T> f = decompose(matrix);
     for (std::int64_t j = 0; j < n; ++j) {
-      // The reference's own digits of rows so steep end where its type's do.
+      // For rows this steep, the reference's own digits end at the limit of its type.
       if (by_rows && truth.value(0)[j] < 1e-15 * truth.value(0)[0]) continue;
       EXPECT_LE(std::abs(f.value(0)[j] - truth.value(0)[j]), rounding<T>(n, 4) * truth.value(0)[j])
           << m << " x " << n << (by_rows ? " by rows, value " : " by columns, value ") << j;

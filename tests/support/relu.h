@@ -1,6 +1,6 @@
 #pragma once
 
-// ReLU by itself, which stages that have it inside are compared with.
+// A separate ReLU, for comparison with stages that include it.
 
 #include <limits>
 
@@ -8,7 +8,7 @@
 
 namespace keel::testing {
 
-/// max(0, x), and NaN of NaN.
+/// max(0, x); NaN stays NaN.
 template <typename T>
 ActivationBuffer<T> relu(ActivationBuffer<T> x) {
   for (T& number : x.data)
@@ -16,7 +16,8 @@ ActivationBuffer<T> relu(ActivationBuffer<T> x) {
   return x;
 }
 
-/// x + y in the accumulator's type, rounded once more: of float32 and float64 what a stage adds before it rounds.
+/// x + y in the accumulator's type, rounded once more. For float32 and float64 this is the sum of a stage before it
+/// rounds.
 template <typename T>
 ActivationBuffer<T> sum(ActivationBuffer<T> x, const ActivationBuffer<T>& y) {
   for (std::size_t k = 0; k < x.data.size(); ++k)
@@ -25,7 +26,7 @@ ActivationBuffer<T> sum(ActivationBuffer<T> x, const ActivationBuffer<T>& y) {
   return x;
 }
 
-/// Zeros where the gate is zero or less: what torch's ReLU makes of a gradient.
+/// Zeros where the gate is zero or less, like torch's ReLU for a gradient.
 template <typename T>
 ActivationBuffer<T> behind(ActivationBuffer<T> x, const ActivationBuffer<T>& gate) {
   for (std::size_t k = 0; k < x.data.size(); ++k)
@@ -33,7 +34,7 @@ ActivationBuffer<T> behind(ActivationBuffer<T> x, const ActivationBuffer<T>& gat
   return x;
 }
 
-/// What a gate can hold: numbers of both signs, zeros of both signs and NaN.
+/// Values that a gate can have: numbers of both signs, zeros of both signs and NaN.
 template <typename T>
 ActivationBuffer<T> random_gate(const ActivationShape& shape, Order order, std::uint64_t seed) {
   auto gate = converted<T>(random_activations(shape, seed, 0), order);
@@ -44,7 +45,7 @@ ActivationBuffer<T> random_gate(const ActivationShape& shape, Order order, std::
   return gate;
 }
 
-/// The largest finite numbers and NaN where the gate is closed: none of them may be seen.
+/// The largest finite numbers and NaN where the gate is closed. None of them may have an effect.
 template <typename T>
 ActivationBuffer<T> poisoned_behind(ActivationBuffer<T> x, const ActivationBuffer<T>& gate) {
   for (std::size_t k = 0; k < x.data.size(); ++k)

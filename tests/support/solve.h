@@ -29,7 +29,7 @@ inline Solved<double> solve_by_reference(const Batch<double>& m,
   return s;
 }
 
-/// The same decomposition, with the last pair first.
+/// The same decomposition with the last pair first.
 template <typename T>
 Solved<T> backwards(const Solved<T>& s) {
   Solved<T> result = s;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The spectral stage with owned memory, on the cpu (any T) and by the reference (double).
+// The spectral stage with owned memory, on the CPU (any T) and by the reference (double).
 
 #include "backward.h"
 #include "keel/spectral.h"

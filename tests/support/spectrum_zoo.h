@@ -1,6 +1,6 @@
 #pragma once
 
-// The spectra that break eigensolvers and their gradients.
+// Spectra that break eigensolvers and their gradients.
 
 #include <functional>
 #include <limits>
@@ -30,7 +30,7 @@ inline Batch<double> diagonal(const std::vector<double>& values) {
   return m;
 }
 
-/// diag(B, factor B), its rows dealt out in turn.
+/// diag(B, factor B), with the rows of both interleaved.
 inline Batch<double> two_sizes(const Batch<double>& block, double factor) {
   Batch<double> m(1, 2 * block.n);
   for (std::int64_t i = 0; i < block.n; ++i)
@@ -49,7 +49,7 @@ inline Batch<double> block_diagonal(std::int64_t n, std::uint64_t seed) {
   return m;
 }
 
-/// Wilkinson's W+: pairs of eigenvalues that agree to many digits, though no entry hints at it.
+/// Wilkinson's W+: pairs of eigenvalues agree to many digits, though no entry shows it.
 inline Batch<double> wilkinson(std::int64_t n) {
   Batch<double> m(1, n);
   for (std::int64_t i = 0; i < n; ++i) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What CUDA threads that share a matrix are on the host: one thread, or as many as a block has, whose warps add up and whose
-// barriers wait as a block's do.
+// CUDA threads that share a matrix, simulated on the host: by one thread, or by as many as a block has, with the warp
+// sums and barriers of a block.
 
 #include <barrier>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace keel::testing {
 
-/// ALL_HELD: it can hold every column.
+/// ALL_HELD: whether it can hold every column.
 template <bool ALL_HELD>
 struct TeamOfOne {
   static constexpr int kLanes = 1, kHeld = ALL_HELD ? 40 : 4;
@@ -41,7 +41,7 @@ struct TeamOfOne {
   }
 };
 
-/// What the threads of a block meet at.
+/// The shared state of a block's threads.
 struct BlockOnHost {
   struct Warp {
     std::barrier<> meeting{32};
@@ -119,7 +119,7 @@ struct ThreadOnHost {
   }
 };
 
-/// body(thread) for `threads` threads at once.
+/// Runs body(thread) for `threads` threads at once.
 template <typename Team, typename Body>
 void on_a_block(int threads, const Body& body) {
   BlockOnHost block(threads);

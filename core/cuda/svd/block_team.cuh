@@ -4,8 +4,8 @@
 
 namespace keel::cuda {
 
-/// LANES threads of a warp, to a column, each of which can hold HELD times 16 bytes of it; ALL says that no column has
-/// more.
+/// A group of LANES threads of one warp works on a column. Each can hold HELD times 16 bytes of it. ALL says that no
+/// column is longer than a group can hold.
 template <int LANES, int HELD, bool ALL>
 struct WarpLanes {
   static constexpr int kLanes = LANES, kHeld = HELD;
@@ -29,7 +29,7 @@ struct WarpLanes {
   }
 };
 
-/// A block.
+/// A block as a team.
 template <int LANES, int HELD, bool ALL = true>
 struct BlockTeam : WarpLanes<LANES, HELD, ALL> {
   __device__ static int thread() { return int(threadIdx.x); }
@@ -41,7 +41,7 @@ struct BlockTeam : WarpLanes<LANES, HELD, ALL> {
   __device__ static void fetch(const void*) {}
 };
 
-/// A block whose threads have a tile of WIDE columns each.
+/// A block whose threads have one tile of WIDE columns each.
 template <int WIDE>
 struct TileTeam : BlockTeam<8, 1, false> {
   static constexpr int kWide = WIDE, kTiles = 1;
@@ -55,7 +55,7 @@ struct TileTeam : BlockTeam<8, 1, false> {
     __syncthreads();
     T sum = 0;
     for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
-    __syncthreads();  // before they are written again
+    __syncthreads();  // before they are overwritten
     return sum;
   }
 };

@@ -2,13 +2,13 @@
 
 // Columns of a matrix and the threads that work on them together.
 //
-// A column is the matter of a group of lanes, which are part of one warp: each has every so-many-th 16 bytes of it. Lanes
-// add up in step, so all groups of a warp take the same way between two sums, those without a column too.
+// A group of lanes, part of one warp, works on a column: lane l has the packs (16 bytes) l, l + kLanes, ... of it.
+// Sums over lanes use warp shuffles, so all groups of a warp must reach the same sums, also those without a column.
 //
-// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, where no column is longer; thread(),
-// size(), lane(), group(), groups(); sync() of all threads and any(), which asks them all; step(), a sync of a warp, any_in_step(), which asks it, and
-// sum() and largest() over the lanes of a group; and fetch(), which may bring near what is read soon. On the host one
-// thread is a team.
+// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, whether no column is
+// longer than that; thread(), size(), lane(), group(), groups(); sync(), a barrier of all threads, and any(), a vote
+// of all; step(), a barrier of a warp, and any_in_step(), a vote of a warp; sum() and largest() over the lanes of a
+// group; and fetch(), which may prefetch. On the host one thread is a team.
 
 #include <cmath>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace keel::cuda {
 
-/// Neighbours that a lane reads and writes at once.
+/// Neighbouring numbers that a lane reads and writes at once.
 template <typename T>
 struct alignas(16) SvdPack {
   static constexpr int kCount = 16 / int(sizeof(T));
@@ -38,7 +38,8 @@ class ColumnWork {
     return reinterpret_cast<Pack*>(column)[c];
   }
 
-  /// body(j, exists) for the columns first <= j < count, a group each, as often for every group.
+  /// Calls body(j, exists) for the columns first <= j < count, one per group. Every group makes the same number of
+  /// calls.
   template <typename Body>
   KEEL_HOST_DEVICE void for_each_column(int first, int count, const Body& body) const {
     for (int base = first; base < count; base += team_.groups()) {
@@ -47,7 +48,7 @@ class ColumnWork {
     }
   }
 
-  /// body(i, j) for all entries, neighbouring threads on neighbouring columns, or rows.
+  /// Calls body(i, j) for all entries. Neighbouring threads have neighbouring columns (`along_rows`) or rows.
   template <typename Body>
   KEEL_HOST_DEVICE void for_each_entry(int rows, int count, bool along_rows,
                                        const Body& body) const {
@@ -60,12 +61,13 @@ class ColumnWork {
     }
   }
 
-  /// This lane's first pack from `first` on. A pack is always the same lane's, so that it meets what it wrote itself.
+  /// This lane's first pack at or after `first`. A pack always belongs to the same lane, which then reads its own
+  /// writes.
   KEEL_HOST_DEVICE int own_from(int first) const {
     return first + ((team_.lane() - first) & (kLanes - 1));
   }
 
-  /// The sum over a group of x y, from pack `first` on, of `packs`.
+  /// The group's sum of x y over the packs from `first` to `packs`.
   KEEL_HOST_DEVICE T dot(bool exists, int first, int packs, T* x, T* y) const {
     T sum = 0;
     if (exists)
@@ -77,7 +79,7 @@ class ColumnWork {
     return team_.sum(sum);
   }
 
-  /// at[place] = the one that comes there in descending order; equal ones keep theirs. No barrier.
+  /// at[k] = the index of the k-th largest size. Equal sizes keep their order. Has no barrier.
   KEEL_HOST_DEVICE void sort(int count, const T* sizes, int* at) const {
     for (int i = team_.thread(); i < count; i += team_.size()) {
       const T own = sizes[i];
@@ -88,8 +90,8 @@ class ColumnWork {
     }
   }
 
-  /// The sign that makes the largest of entry(i), i < length, positive: of several the first, by place(i) < length. By groups
-  /// in step.
+  /// The sign that makes the largest entry(i), i < length, positive. Among equal magnitudes the one with the smallest
+  /// place(i) < length counts. All groups of a warp must call it together.
   template <typename Entry, typename Place>
   KEEL_HOST_DEVICE T sign(bool exists, int length, const Entry& entry, const Place& place) const {
     T peak = 0, size = -1;
@@ -105,16 +107,16 @@ class ColumnWork {
         }
       }
     const T top = team_.largest(size);
-    const T chosen = -team_.largest(size == top ? T(-first) : T(-length));  // places are numbers
+    const T chosen = -team_.largest(size == top ? T(-first) : T(-length));  // exact in T
     const bool negative = size == top && T(first) == chosen && peak < 0;
     return team_.largest(negative ? T(1) : T(0)) > 0 ? T(-1) : T(1);
   }
 
-  /// A lane's share of a column, in registers.
+  /// A lane's part of a column, in registers.
   struct Held {
     Pack at[kHeld];
 
-    /// body(x, r) for all its numbers, r their row.
+    /// Calls body(x, r) for all its numbers x in rows r.
     template <typename Body>
     KEEL_HOST_DEVICE void for_each(const Team& team, const Body& body) {
       KEEL_UNROLL
@@ -128,7 +130,7 @@ class ColumnWork {
     return Team::kAllHeld || packs <= kHeld * kLanes;
   }
 
-  /// Zeros beyond the end, and where no column exists.
+  /// Reads zeros beyond the end, and if the column does not exist.
   KEEL_HOST_DEVICE Held take(bool exists, int packs, T* column) const {
     Held held;
     KEEL_UNROLL

@@ -1,8 +1,8 @@
 #pragma once
 
-// Singular values of an M x N matrix, N <= M <= 4, all of it in one thread's registers, every index known when
-// compiled. The way of core/cpu/svd_jacobi.h: rows and columns by size, A = Q R, and the columns of R^T turned until
-// they are orthogonal, R^T J = V S, so A = (Q J) S V^T.
+// Singular values of an M x N matrix, N <= M <= 4, entirely in one thread's registers, with all indices known at
+// compile time. The method is that of core/cpu/svd_jacobi.h: sort rows and columns by size, A = Q R, and rotate the
+// columns of R^T until they are orthogonal, R^T J = V S, so A = (Q J) S V^T.
 
 #include "cuda/eigh/scale.h"
 #include "cuda/svd/turn.h"
@@ -14,7 +14,7 @@ class OneThreadSvd {
   static_assert(N >= 1 && N <= M && M <= 4);
 
  public:
-  /// entry(i, j) is the matrix. Solves it.
+  /// Decomposes the matrix whose entries are entry(i, j).
   template <typename Entry>
   KEEL_HOST_DEVICE explicit OneThreadSvd(const Entry& entry) : scale_(load(entry)) {
     arrange();
@@ -48,20 +48,20 @@ class OneThreadSvd {
   KEEL_HOST_DEVICE bool finite() const { return scale_.finite; }
   KEEL_HOST_DEVICE bool converged() const { return converged_; }
 
-  // In no order; what is not finite has zeros.
-  KEEL_HOST_DEVICE T value(int j) const { return size_[j]; }             ///< at unit size
-  KEEL_HOST_DEVICE T left(int i, int j) const { return left_[j][i]; }    ///< of row row(i)
-  KEEL_HOST_DEVICE T right(int i, int j) const { return right_[j][i]; }  ///< of column column(i)
+  // Unordered. Zeros if the matrix is not finite.
+  KEEL_HOST_DEVICE T value(int j) const { return size_[j]; }             ///< at unit scale
+  KEEL_HOST_DEVICE T left(int i, int j) const { return left_[j][i]; }    ///< in row row(i)
+  KEEL_HOST_DEVICE T right(int i, int j) const { return right_[j][i]; }  ///< in column column(i)
   KEEL_HOST_DEVICE int row(int i) const { return row_at_[i]; }
   KEEL_HOST_DEVICE int column(int i) const { return column_at_[i]; }
-  /// Where value j comes in descending order; equal values keep theirs.
+  /// The index of value j in descending order. Equal values keep their order.
   KEEL_HOST_DEVICE int place(int j) const {
     int place = 0;
     KEEL_UNROLL
     for (int k = 0; k < N; ++k) place += size_[k] > size_[j] || (size_[k] == size_[j] && k < j);
     return place;
   }
-  /// The sign of det(U) det(V), M = N: U is made of reflections and rotations.
+  /// Whether det(U) det(V) is negative, for M = N. U is a product of reflections, rotations and permutations.
   KEEL_HOST_DEVICE bool is_mirrored() const {
     static_assert(M == N);
     bool negative = odd_;
@@ -69,7 +69,7 @@ class OneThreadSvd {
     for (int k = 0; k < N; ++k) negative = negative != (reflector_scale_[k] != 0);
     return negative != (determinant_of_right() < 0);
   }
-  /// A number the size of the inverse of the matrix, brought to its own size.
+  /// Undoes the scaling for a number that scales like the inverse of the matrix.
   KEEL_HOST_DEVICE T inverse_size(T x) const { return scale_.down(x); }
   KEEL_HOST_DEVICE T true_size(T x) const { return scale_.up(x); }
 
@@ -84,7 +84,7 @@ class OneThreadSvd {
     if constexpr (N == 3)
       return v[2][0] * minor(0, 1, 1, 2) - v[2][1] * minor(0, 1, 0, 2) +
              v[2][2] * minor(0, 1, 0, 1);
-    if constexpr (N == 4)  // Laplace, by the first two rows and the last two
+    if constexpr (N == 4)  // Laplace expansion by the first two and the last two rows
       return minor(0, 1, 0, 1) * minor(2, 3, 2, 3) - minor(0, 1, 0, 2) * minor(2, 3, 1, 3) +
              minor(0, 1, 0, 3) * minor(2, 3, 1, 2) + minor(0, 1, 1, 2) * minor(2, 3, 0, 3) -
              minor(0, 1, 1, 3) * minor(2, 3, 0, 2) + minor(0, 1, 2, 3) * minor(2, 3, 0, 1);
@@ -134,7 +134,8 @@ class OneThreadSvd {
     odd_ = odd_ != wrong;
   }
 
-  /// To unit size; rows and columns by their largest entries, descending, so that QR meets large numbers first.
+  /// Scales to unit size and sorts rows and columns by their largest entries, descending, so that QR meets large
+  /// numbers first.
   KEEL_HOST_DEVICE void arrange() {
     KEEL_UNROLL
     for (int i = 0; i < M; ++i) {
@@ -181,7 +182,7 @@ class OneThreadSvd {
     }
   }
 
-  /// R on and above the diagonal, reflectors below it with their leading 1 left out.
+  /// QR: R on and above the diagonal, reflectors below it without their leading 1.
   KEEL_HOST_DEVICE void factor() {
     KEEL_UNROLL
     for (int k = 0; k < N; ++k) {
@@ -265,12 +266,12 @@ class OneThreadSvd {
     }
   }
 
-  /// What belongs to a zero value becomes a unit vector orthogonal to the others.
+  /// Replaces the vector of each zero value by a unit vector orthogonal to the others.
   KEEL_HOST_DEVICE void complete_right() {
     KEEL_UNROLL
     for (int j = 0; j < N; ++j) {
       if (size_[j] > 0) continue;
-      // Along the axis that the others fill least.
+      // Start along the axis that the others cover least.
       T least = 2;
       int axis = 0;
       KEEL_UNROLL
@@ -298,7 +299,7 @@ class OneThreadSvd {
     }
   }
 
-  T a_[N][M];  // by columns, as all that follows
+  T a_[N][M];  // by columns, like all arrays below
   UnitScale<T> scale_;
   T right_[N][N], turns_[N][N], left_[N][M], size_[N], reflector_scale_[N], row_size_[M],
       column_size_[N];

@@ -1,6 +1,6 @@
 #pragma once
 
-// Singular values from the eigenvectors of A^T A, by the threads of a team: see polish_reach.h.
+// Singular values from the eigenvectors of A^T A, by the threads of a team. See polish_reach.h.
 
 #include <cmath>
 #include <limits>
@@ -13,16 +13,16 @@
 
 namespace keel::cuda {
 
-/// How often angles are taken out; after that Jacobi's method does it.
+/// How many correction steps to take before Jacobi's method takes over.
 inline constexpr int kMostPolish = 8;
 
-/// k_ij, from w and the squares of columns j and i, which are not the same column; `most` is eps sqrt(n) times their sizes. `turns` becomes true
-/// where it is not to be left as it is. NaN where a column is as good as zero.
+/// The angle k_ij, from w = x_i . x_j and the squares of columns j and i, i != j; `most` is eps sqrt(n) times their
+/// sizes. Sets `turns` if the pair is not orthogonal enough. Returns NaN if a column is almost zero.
 template <typename T>
 KEEL_HOST_DEVICE T polish_angle(T w, T own, T other, T most, bool& turns) {
   constexpr T kEps = std::numeric_limits<T>::epsilon();
   const T gap = other - own, reach = std::abs(w);
-  // What is nearly large enough goes along where that is safe, so that rounding does not bring it up again.
+  // Also corrects pairs just below the threshold if that is safe, so that rounding does not lift them above it again.
   const bool over = reach > most, nearly = reach > most / 4 && 1024 * reach < std::abs(gap);
   T angle = over || nearly ? -w / gap : T(0);
   if (!(own > kEps * kEps * kEps * other)) angle = std::numeric_limits<T>::quiet_NaN();
@@ -30,14 +30,14 @@ KEEL_HOST_DEVICE T polish_angle(T w, T own, T other, T most, bool& turns) {
   return angle;
 }
 
-/// What an angle counts in the sum of squares: one that is no small one at all, the same as any other such.
+/// An angle's contribution to the sum of squares, at most 1.
 template <typename T>
 KEEL_HOST_DEVICE T polish_square(T angle) {
   const T square = angle * angle;
   return square > 1 ? T(1) : square;
 }
 
-/// Whether so many angles are large that it is not for this method: several columns of nothing but rounding.
+/// Whether too many angles are large for this method, as with several columns of nothing but rounding.
 template <typename T>
 KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
   return !(sum <= T(16 + n / 4));
@@ -58,11 +58,11 @@ struct PolishLayout {
         angle_step(apart(columns)) {}
 
   KEEL_HOST_DEVICE static int up(int length, int unit) { return (length + unit - 1) / unit * unit; }
-  /// Eight neighbouring columns begin in different banks.
+  /// Pads so that eight neighbouring columns start in different banks.
   KEEL_HOST_DEVICE static int apart(int length) {
     return length / kPack % 2 == 0 ? length + kPack : length;
   }
-  /// X over J; K.
+  /// Sizes of X over J, and of K.
   KEEL_HOST_DEVICE std::int64_t stack() const { return std::int64_t(columns) * step; }
   KEEL_HOST_DEVICE std::int64_t angles() const { return std::int64_t(columns) * angle_step; }
   KEEL_HOST_DEVICE std::int64_t numbers() const {
@@ -70,7 +70,7 @@ struct PolishLayout {
   }
 };
 
-/// The first step: A^T A at unit size.
+/// The first step: computes A^T A at unit scale.
 template <typename T, typename Team>
 class TeamGram : public TileWork<T, Team> {
   using Base = TileWork<T, Team>;
@@ -82,13 +82,13 @@ class TeamGram : public TileWork<T, Team> {
   KEEL_HOST_DEVICE TeamGram(const Team& team, const PolishLayout<T>& layout, T* memory)
       : Base(team), layout_(layout), x_(memory), gram_(memory + layout.stack()) {}
 
-  /// Whether A is worth it: finite, not zero, not steep. `exponent` is the power of two taken out.
+  /// Returns whether the method suits A: finite, not zero, not steep. `exponent` is the power of two divided out.
   KEEL_HOST_DEVICE bool solve(const SvdSource<T>& source, int& exponent) {
     const int m = layout_.m, n = layout_.n, step = layout_.step;
     for_each_entry(layout_.rows, layout_.columns, source.along == 1,
                    [&](int i, int j) { x_[j * step + i] = i < m && j < n ? source(i, j) : T(0); });
     team().sync();
-    T* const sizes = gram_;  // of the columns: not yet of use otherwise
+    T* const sizes = gram_;  // of the columns; the memory is free until the product
     this->for_each_column(0, n, [&](int j, bool exists) {
       T size = 0;
       if (exists)
@@ -123,7 +123,7 @@ class TeamGram : public TileWork<T, Team> {
     return true;
   }
 
-  /// Of A^T A.
+  /// Entry (i, j) of A^T A.
   KEEL_HOST_DEVICE T operator()(int i, int j) const { return gram_[j * layout_.angle_step + i]; }
 
  private:
@@ -131,7 +131,7 @@ class TeamGram : public TileWork<T, Team> {
   T *x_, *gram_;
 };
 
-/// The last step.
+/// The last step: makes the columns of A V orthogonal.
 template <typename T, typename Team>
 class TeamPolish : public TileWork<T, Team> {
   using Base = TileWork<T, Team>;
@@ -151,7 +151,7 @@ class TeamPolish : public TileWork<T, Team> {
         sign_(size_ + layout.columns),
         order_(reinterpret_cast<int*>(sign_ + layout.columns)) {}
 
-  /// A, which is there before the eigenvectors are. No barrier.
+  /// Loads A, before the eigenvectors are available. Has no barrier.
   KEEL_HOST_DEVICE void load(const SvdSource<T>& source, int exponent) {
     const int m = layout_.m, n = layout_.n;
     exponent_ = exponent;
@@ -162,8 +162,8 @@ class TeamPolish : public TileWork<T, Team> {
     });
   }
 
-  /// `vectors`: of the matrix that TeamGram made, a row after the other, in order of their values. Whether all columns
-  /// are orthogonal now.
+  /// `vectors` are those of TeamGram's matrix, row by row, in the order of their values. Returns whether all columns
+  /// are orthogonal afterwards.
   KEEL_HOST_DEVICE bool solve(const T* vectors) {
     const int n = layout_.n;
     for_each_entry(layout_.columns, layout_.columns, true, [&](int i, int j) {
@@ -175,7 +175,7 @@ class TeamPolish : public TileWork<T, Team> {
     return polish();
   }
 
-  /// As TeamSvd::give.
+  /// Like TeamSvd::give.
   template <typename Value, typename Left, typename Right>
   KEEL_HOST_DEVICE void give(bool signed_by_left, const Value& value, const Left& left,
                              const Right& right) {
@@ -249,17 +249,17 @@ class TeamPolish : public TileWork<T, Team> {
   }
 
   struct Found {
-    T angles;  ///< the sum of all k_ij^2; zero where the columns are orthogonal, NaN where one is as good as zero
-    bool suffices;  ///< whether they are once these are taken out
+    T angles;       ///< sum of all k_ij^2; 0: columns are orthogonal; NaN: one is almost zero
+    bool suffices;  ///< whether the columns are orthogonal once these angles are corrected
   };
 
-  /// K and what it is like.
+  /// Computes K and its properties.
   KEEL_HOST_DEVICE Found measure() {
     const int n = layout_.n, columns = layout_.columns;
     const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
     this->gram(columns, layout_.rows / kPack, x_, layout_.step, k_, layout_.angle_step);
-    T* const inverse = sign_;  // not yet of use otherwise
-    int* const busy = order_;  // likewise: which tiles' columns of K are not zero
+    T* const inverse = sign_;  // the memory is free until give()
+    int* const busy = order_;  // likewise: which tiles have nonzero columns of K
     for (int j = team().thread(); j < columns; j += team().size()) {
       const T square = k(j, j);
       square_[j] = square;
@@ -285,12 +285,13 @@ class TeamPolish : public TileWork<T, Team> {
     });
     if (!team().any(turns)) return {T(0), true};
     angles = team().total(angles);
-    // What is left is a sum of products of the cosines and of what is moved, in terms of the columns' sizes.
+    // The remaining error is a sum of products of the cosines and the moved parts, relative to the columns' sizes.
     const T rest = 4 * team().total(cosines) * team().total(moved);
     return {angles, 16 * rest <= tolerance * tolerance};
   }
 
-  /// Angles too large to take all at once are those of neighbours: every second pair of these, each by its own turn.
+  /// Angles too large for a common correction are between neighbours. Rotates every second pair of neighbours
+  /// separately.
   KEEL_HOST_DEVICE void turn_neighbours(int first) {
     const int packs = (layout_.rows + layout_.columns) / kPack, pairs = (layout_.n - first) / 2;
     for_each_entry(packs, pairs, false, [&](int c, int i) {

@@ -14,19 +14,19 @@ namespace {
 
 constexpr const char* kName = "keel::cuda::svd";
 
-/// Below, one launch of Jacobi's method is as fast as these four.
+/// For smaller n, one launch of Jacobi's method is as fast as these four.
 constexpr std::int64_t kFewest = 12;
 template <typename T>
 constexpr std::int64_t kMost = sizeof(T) == 4 ? 128 : 64;
 
-/// Up to here the card has room for more threads than a small matrix has tiles.
+/// Up to this batch size the GPU has room for more threads than a small matrix has tiles.
 constexpr std::int64_t kFew = 1024;
 
-/// Up to so many matrices of that size the launches of polish_grid.cu, which all multiprocessors share, take less time than
-/// a block's products.
+/// Up to this many matrices of size n, the launches of polish_grid.cu, which use all multiprocessors, are faster than
+/// the products of one block per matrix.
 constexpr std::int64_t few_to_share(std::int64_t n) { return n > 96 ? 16 : n > 64 ? 4 : 0; }
 
-/// Numbers kept for the matrices under way: eigenproblems and their vectors.
+/// Limit on the numbers for matrices in progress: eigenproblems and their vectors.
 constexpr std::int64_t kAtOnce = std::int64_t(1) << 25;
 
 /// Calls body with the width of a thread's tile, as a type.
@@ -40,7 +40,7 @@ auto by_width(std::int64_t n, const Body& body) {
 template <typename T>
 struct Problem {
   Rectangles<const T> matrices;
-  std::int64_t first;  ///< of those that are under way
+  std::int64_t first;  ///< of those in progress
   PolishLayout<T> layout;
   T* squares;  ///< A^T A
   int* exponents;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kMostThreads)
                   Rectangles<T> all_right, SvdStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
   const std::int64_t at = blockIdx.x, b = p.first + at;
-  if (p.is_left[b]) {  // that is known before the eigenvectors are
+  if (p.is_left[b]) {  // known before the eigenvectors are
     await_previous();
     return;
   }
@@ -113,7 +113,7 @@ template <typename T>
 bool polishes_in_block(std::int64_t batch, std::int64_t rows, std::int64_t columns) {
   const std::int64_t m = std::max(rows, columns), n = std::min(rows, columns);
   if (batch <= few_to_share(n)) return false;
-  // Some is left for what the kernels declare themselves.
+  // Leaves some for the kernels' static shared memory.
   return n >= kFewest && n <= kMost<T> && m < 32768 &&
          layout_of<T>(m, n).numbers() * std::int64_t(sizeof(T)) <=
              shared_memory_of_a_block() - 1024;
@@ -132,7 +132,7 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
     using Team = TileTeam<decltype(width)::value>;
     const PolishLayout<T> layout(int(m), int(n), Team::kWide);
     const int bytes = int(layout.numbers() * std::int64_t(sizeof(T)));
-    // A tile of K for each; more where X is taller, or where few small matrices wait for one another's steps.
+    // One thread per tile of K; more if X is taller, or if the batch is small enough to leave room for them.
     const int tiles = layout.columns / PolishLayout<T>::kPack * (layout.columns / Team::kWide);
     const int wanted = tiles * int(std::min<std::int64_t>(4, m / n)), fewest = batch > kFew ? 32
                                                                                : n <= 16    ? 128

@@ -14,14 +14,14 @@ namespace {
 
 constexpr const char* kName = "keel::cuda::svd";
 
-/// Numbers kept for the matrices under way.
+/// Limit on the numbers for matrices in progress.
 constexpr std::int64_t kAtOnce = std::int64_t(1) << 26;
 constexpr std::int64_t kFewest = 32;
 
-/// Angles are taken out this often, five launches each time; what is done by then passes over the rest of them.
+/// The number of correction steps, five launches each. Finished matrices skip the rest of them.
 constexpr int kSteps = 6;
 
-/// Up to this n a launch with nothing to do, 2 to 3 us, counts: fewer steps, of three launches, without a third term.
+/// Up to this n an idle launch, 2 to 3 us, matters: use fewer steps, of three launches, without a third term.
 constexpr std::int64_t kFewLaunches = 128;
 constexpr int kFewSteps = 3;
 

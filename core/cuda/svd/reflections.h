@@ -9,8 +9,8 @@
 
 namespace keel::cuda {
 
-/// Of columns `step` apart. `numbers`: room for 5 for each of `count` columns. What is smaller than noise[k], of column k when its
-/// turn comes, is what rounding has left.
+/// Columns are `step` numbers apart. `numbers` has room for 5 numbers for each of `count` columns. A column k whose
+/// remaining length is at most noise(k) is only rounding.
 template <typename T, typename Team>
 class Reflections : public ColumnWork<T, Team> {
   using Base = ColumnWork<T, Team>;
@@ -36,8 +36,8 @@ class Reflections : public ColumnWork<T, Team> {
   KEEL_HOST_DEVICE T diagonal(int k) const { return diagonal_[k]; }  ///< of R
   KEEL_HOST_DEVICE T& noise(int k) const { return noise_[k]; }
 
-  /// The first `count` columns, of `rows` entries: R above the diagonal and in diagonal(), reflectors from the diagonal
-  /// down, their first entry elsewhere: I - scale v v^T.
+  /// Factors the first `count` columns, of `rows` entries: R above the diagonal and in diagonal(), reflectors v below
+  /// the diagonal with their first entry stored separately. A reflection is I - scale v v^T.
   KEEL_HOST_DEVICE void factor(int rows, int count) {
     const int packs = packs_of(rows);
     for_each_column(0, 1, [&](int j, bool exists) { measure_tail(j, exists, packs); });
@@ -46,7 +46,7 @@ class Reflections : public ColumnWork<T, Team> {
       const T alpha = column(k)[k], square = tail_[k];
       const T norm = std::sqrt(alpha * alpha + square);
       const bool is_noise = norm <= noise_[k];
-      const bool reflect = square > kTinySvdSquare<T> && !is_noise;  // the same for all threads
+      const bool reflect = square > kTinySvdSquare<T> && !is_noise;  // the same in all threads
       const T scale = reflect ? 1 / (norm * (norm + std::abs(alpha))) : T(0);
       const T lead = alpha < 0 ? alpha - norm : alpha + norm;
       if (team().thread() == 0) {
@@ -62,14 +62,15 @@ class Reflections : public ColumnWork<T, Team> {
     }
   }
 
-  /// After R is taken: the reflectors whole, with zeros above.
+  /// Call it once R has been read: stores the reflectors completely, with zeros above.
   KEEL_HOST_DEVICE void complete(int count) {
     for (int k = team().group(); k < count; k += team().groups())
       for (int i = team().lane(); i <= k; i += kLanes) column(k)[i] = i == k ? lead_[k] : T(0);
     team().sync();
   }
 
-  /// The first `count` reflections, last one first, of a vector of `packs` packs. By groups in step.
+  /// Applies the first `count` reflections, last one first, to a vector of `packs` packs. All groups of a warp must
+  /// call it together.
   KEEL_HOST_DEVICE void apply_back(int count, int packs, T* x, bool exists) const {
     if (holds(packs)) {
       Held held = take(exists, packs, x);
@@ -99,12 +100,12 @@ class Reflections : public ColumnWork<T, Team> {
   }
 
  private:
-  /// Entry r of reflector k, given column k's own.
+  /// Entry r of reflector k, where `own` is that entry of column k.
   KEEL_HOST_DEVICE static T entry(int k, int r, T own, T lead) {
     return r > k ? own : r == k ? lead : T(0);
   }
 
-  /// Reflection k of the columns after it; scale is 0 where there is none.
+  /// Applies reflection k to the columns after it. `scale` is 0 if there is no reflection.
   KEEL_HOST_DEVICE void reflect_held(int k, int count, int packs, T scale, T lead) {
     Held v = take(true, packs, column(k));
     v.for_each(team(), [&](T& x, int r) { x = entry(k, r, x, lead); });
@@ -115,7 +116,7 @@ class Reflections : public ColumnWork<T, Team> {
         add(-scale * dot(v, x), v, x);
         if (exists) put(x, packs, other);
       }
-      // The group that has the next column is the first to know its length.
+      // The group with the next column measures it at once.
       if (j - team().group() == k + 1) {
         T sum = 0;
         x.for_each(team(), [&](const T& number, int r) { sum += r > j ? number * number : T(0); });
@@ -154,7 +155,7 @@ class Reflections : public ColumnWork<T, Team> {
     });
   }
 
-  /// The square of column j below its diagonal. Called by groups in step.
+  /// The squared length of column j below its diagonal. All groups of a warp must call it together.
   KEEL_HOST_DEVICE void measure_tail(int j, bool exists, int packs) {
     T sum = 0;
     if (exists)

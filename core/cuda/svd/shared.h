@@ -1,7 +1,8 @@
 #pragma once
 
-// Singular values of an m x n matrix, m >= n, by all threads of a team. The way of core/cpu/svd_jacobi.h: rows and columns
-// by size, A = Q R, and the columns of R^T turned until they are orthogonal, R^T J = V S, so A = (Q J) S V^T.
+// Singular values of an m x n matrix, m >= n, by all threads of a team. The method is that of core/cpu/svd_jacobi.h:
+// sort rows and columns by size, A = Q R, and rotate the columns of R^T until they are orthogonal, R^T J = V S, so A
+// = (Q J) S V^T.
 
 #include "cuda/eigh/scale.h"
 #include "cuda/svd/reflections.h"
@@ -14,7 +15,7 @@ namespace keel::cuda {
 template <typename T>
 struct SvdLayout {
   static constexpr int kPack = SvdPack<T>::kCount;
-  /// Rows are sorted by size up to here: their sizes are kept beside the matrix.
+  /// Up to this many rows are sorted by size, because their sizes are kept beside the matrix.
   static constexpr int kMostSorted = 1024;
 
   int m, n, sorted, half, turned_step, column_step;
@@ -28,11 +29,11 @@ struct SvdLayout {
         column_step(apart(packed(rows))) {}
 
   KEEL_HOST_DEVICE static int packed(int length) { return (length + kPack - 1) / kPack * kPack; }
-  /// Columns begin in different banks.
+  /// Pads so that columns start in different banks.
   KEEL_HOST_DEVICE static int apart(int length) {
     return length * int(sizeof(T)) % 128 == 0 ? length + kPack : length;
   }
-  /// R^T over J; Q's reflectors; U, where it is longer than J.
+  /// Sizes of R^T over J; of Q's reflectors; of U, if it is longer than J.
   KEEL_HOST_DEVICE std::int64_t turned() const { return std::int64_t(n) * turned_step; }
   KEEL_HOST_DEVICE std::int64_t columns() const { return std::int64_t(n) * column_step; }
   KEEL_HOST_DEVICE std::int64_t left() const { return m > n ? columns() : 0; }
@@ -47,7 +48,7 @@ struct SvdMemory {
   int* places;
 };
 
-/// Team and LongTeam are the same threads, in groups for columns of n and of m entries.
+/// Team and LongTeam are the same threads, grouped for columns of n and of m entries.
 template <typename T, typename Team, typename LongTeam = Team>
 class TeamSvd {
   using Work = ColumnWork<T, LongTeam>;
@@ -72,7 +73,7 @@ class TeamSvd {
         order_(column_at_ + n_),
         row_at_(order_ + n_) {}
 
-  /// False where an entry is not finite: then nothing is solved.
+  /// Returns false, with nothing solved, if an entry is not finite.
   KEEL_HOST_DEVICE bool solve(const SvdSource<T>& source) {
     if (!arrange(source)) return false;
     q_.factor(m_, n_);
@@ -85,8 +86,8 @@ class TeamSvd {
 
   KEEL_HOST_DEVICE bool converged() const { return converged_; }
 
-  /// value(c, x), left(i, c, x) and right(c, j, x) receive the results, vectors with the sign that makes the first of
-  /// the largest entries of `signed_by_left ? left : right` positive.
+  /// Passes the results to value(c, x), left(i, c, x) and right(c, j, x). Signs make the first of the largest entries
+  /// of the left (`signed_by_left`) or right vector positive.
   template <typename Value, typename Left, typename Right>
   KEEL_HOST_DEVICE void give(bool signed_by_left, const Value& value, const Left& left,
                              const Right& right) {
@@ -115,8 +116,8 @@ class TeamSvd {
   KEEL_HOST_DEVICE int row_at(int i) const { return layout_.sorted > 0 ? row_at_[i] : i; }
   KEEL_HOST_DEVICE int half_packs() const { return layout_.half / kPack; }
 
-  /// The matrix in Q's columns, at unit size, rows and columns by their largest entries, so that QR meets large numbers
-  /// first. False where an entry is not finite.
+  /// Loads the matrix into Q's columns, at unit scale, with rows and columns sorted by their largest entries, so that
+  /// QR meets large numbers first. Returns false if an entry is not finite.
   KEEL_HOST_DEVICE bool arrange(const SvdSource<T>& source) {
     const bool along_rows = source.along == 1;
     q_.for_each_entry(m_, n_, along_rows, [&](int i, int j) { q_.column(j)[i] = source(i, j); });
@@ -149,7 +150,7 @@ class TeamSvd {
     q_.for_each_entry(m_, n_, along_rows, [&](int i, int j) {
       q_.column(j)[i] = scale.down(source(row_at(i), column_at_[j]));
     });
-    // What lies between a column and its last pack's end is added up along.
+    // Clears the padding in a column's last pack, which sums include.
     const int end = SvdLayout<T>::packed(m_);
     for (int j = team_.thread(); j < n_; j += team_.size())
       for (int i = m_; i < end; ++i) q_.column(j)[i] = 0;
@@ -157,7 +158,7 @@ class TeamSvd {
     return true;
   }
 
-  /// R^T, and I below it, where they are turned; what is left of the columns are the reflectors.
+  /// Copies R^T, with I below it, to where it is rotated. The columns then hold only the reflectors.
   KEEL_HOST_DEVICE void extract() {
     q_.for_each_entry(layout_.half, n_, false, [&](int i, int j) {
       T* const to = turned_.column(j);
@@ -183,7 +184,7 @@ class TeamSvd {
     team_.sync();
   }
 
-  /// Values in order, V of length one; for values of zero, what the others leave.
+  /// Sorts the values and normalises V. Vectors of zero values complete V to an orthogonal matrix.
   KEEL_HOST_DEVICE void finish_right() {
     q_.sort(n_, turned_.sizes(), order_);
     bool missing = false;
@@ -200,8 +201,8 @@ class TeamSvd {
     if (team_.any(missing)) complete_right();
   }
 
-  /// V's columns that are not zero, in order, are the first of an orthogonal matrix made of reflections; the others are
-  /// taken from the rest of it.
+  /// The nonzero columns of V, in order, are the first columns of a product of reflections. The others are taken from
+  /// the rest of that product.
   KEEL_HOST_DEVICE void complete_right() {
     int known = 0;
     while (known < n_ && turned_.size(order_[known]) > 0) ++known;

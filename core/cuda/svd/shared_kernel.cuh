@@ -1,6 +1,6 @@
 #pragma once
 
-// svd by the threads of a block, or of a cluster of blocks, a matrix. Compiled by a file for each type, side by side.
+// svd with one block, or one cluster of blocks, per matrix. Compiled in one file per type, in parallel.
 
 #include <algorithm>
 #include <limits>
@@ -21,10 +21,10 @@ constexpr const char* kName = "keel::cuda::svd";
 /// For columns of any length.
 using WarpsOfABlock = BlockTeam<32, 4, false>;
 
-/// The blocks of a cluster, which have nothing but global memory in common.
+/// The blocks of a cluster, which share only global memory.
 struct ClusterTeam : WarpLanes<32, 4, false> {
   static constexpr int kBlocks = 8;
-  int* flags;  ///< one for every block
+  int* flags;  ///< one per block
 
   __device__ explicit ClusterTeam(int* memory) : flags(memory) {}
   __device__ static int rank() { return int(blockIdx.x) % kBlocks; }
@@ -44,7 +44,7 @@ struct ClusterTeam : WarpLanes<32, 4, false> {
     sync();
     int all = 0;
     for (int r = 0; r < kBlocks; ++r) all |= flags[r];
-    sync();  // before they are written again
+    sync();  // before they are overwritten
     return all != 0;
   }
   __device__ static void fetch(const void* place) {
@@ -58,20 +58,20 @@ struct Arguments {
   T* values;
   Rectangles<T> left, right;
   SvdStatus* status;
-  const bool* is_left;  ///< null, or which matrices are still to be solved
+  const bool* is_left;  ///< null, or which matrices must still be solved
   __device__ bool has(std::int64_t b) const { return is_left == nullptr || is_left[b]; }
 };
 
-/// Where a block has the parts of its memory: in shared memory as far as that reaches, the rest in global memory.
+/// Where the parts of a block's memory are: in shared memory as far as they fit, the rest in global memory.
 template <typename T>
 struct Place {
   SvdLayout<T> layout;
   bool turned_shared, columns_shared, left_shared;
-  T* scratch;  ///< `scratch_size` numbers for every block
+  T* scratch;  ///< `scratch_size` numbers per block
 
   explicit Place(const SvdLayout<T>& sizes) : layout(sizes), scratch(nullptr) {
     std::int64_t bytes = base_bytes();
-    // Some is left for what the kernel declares itself.
+    // Leaves some for the kernel's static shared memory.
     const std::int64_t most = shared_memory_of_a_block() - 1024;
     const auto fits = [&](std::int64_t numbers) {
       const std::int64_t more = numbers * std::int64_t(sizeof(T));
@@ -96,7 +96,7 @@ struct Place {
   int shared_bytes = 0;
 };
 
-/// Matrix b of the batch, from where it lies to where its results do.
+/// Solves matrix b of the batch and writes its results.
 template <typename T, typename Team, typename LongTeam>
 __device__ void solve_one(const Team& team, const LongTeam& long_team, const Arguments<T>& a,
                           std::int64_t b, const SvdLayout<T>& layout, const SvdMemory<T>& parts) {
@@ -126,7 +126,7 @@ __device__ void solve_one(const Team& team, const LongTeam& long_team, const Arg
     a.status[b] = !finite              ? SvdStatus::not_finite
                   : solver.converged() ? SvdStatus::converged
                                        : SvdStatus::not_converged;
-  team.sync();  // before the next matrix takes the memory
+  team.sync();  // before the next matrix uses the memory
 }
 
 template <typename T, typename Team, typename LongTeam, bool TURNED_SHARED, int THREADS, int BLOCKS>
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) svd_kernel(Arguments<T> a, Pl
 
 constexpr int kClusterThreads = 512;
 
-/// What a cluster of blocks has in global memory.
+/// The global memory of a cluster, in numbers.
 template <typename T>
 __host__ __device__ std::int64_t cluster_scratch(const SvdLayout<T>& layout) {
   const std::int64_t ints = layout.places() + ClusterTeam::kBlocks;
@@ -184,20 +184,20 @@ __global__ void __launch_bounds__(kClusterThreads)
 template <typename T, typename Team, typename LongTeam, bool TURNED_SHARED, int THREADS, int BLOCKS>
 void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   const SvdLayout<T>& layout = place.layout;
-  // As many groups as there are pairs of columns; for QR of a taller matrix as there are columns, if they are long.
+  // As many groups as there are pairs of columns. For QR of a taller matrix as many as columns, if they are long.
   int threads = (layout.n + 1) / 2 * Team::kLanes;
   if (!std::is_same_v<Team, LongTeam>)
     threads = std::max(threads, std::min(layout.n * LongTeam::kLanes, layout.m * layout.n / 16));
   threads = std::clamp((threads + 31) / 32 * 32, 32, THREADS);
   const std::int64_t size = place.scratch_size();
-  // Blocks with memory of their own take several matrices in turn.
+  // Blocks that need global scratch process several matrices in turn.
   const std::int64_t blocks =
       size == 0 ? a.matrices.batch : std::min(a.matrices.batch, 4 * multiprocessors());
   const Scratch<T> scratch(kName, stream, blocks * size);
   place.scratch = scratch;
   const auto kernel = svd_kernel<T, Team, LongTeam, TURNED_SHARED, THREADS, BLOCKS>;
   allow_shared_memory(kName, kernel, place.shared_bytes);
-  if (a.is_left != nullptr && size == 0) {  // right after the launch that left them
+  if (a.is_left != nullptr && size == 0) {  // directly after the launch that left them
     check(kName, launch_early(kernel, unsigned(blocks), unsigned(threads), place.shared_bytes,
                               native(stream), a, place));
     return;
@@ -207,7 +207,7 @@ void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   check_launch(kName);
 }
 
-/// Team for the pairs; QR of what is longer than its groups hold is whole warps' work.
+/// Team rotates the pairs. If its groups cannot hold columns of m entries, whole warps do the QR.
 template <typename T, typename Team, int THREADS, int BLOCKS>
 void queue(const Arguments<T>& a, const Place<T>& place, const Stream& stream) {
   if (place.layout.m <= Team::kLanes * Team::kHeld * SvdPack<T>::kCount)
@@ -226,7 +226,7 @@ bool has_cluster_kernel() {
   return compiled && has_clusters();
 }
 
-/// For what a block's shared memory does not hold: the whole card for a few matrices, in its second-level cache.
+/// If shared memory is too small: solves a few matrices at a time with the whole GPU, in its L2 cache.
 template <typename T>
 void queue_clusters(const Arguments<T>& a, const SvdLayout<T>& layout, const Stream& stream) {
   constexpr int kBlocks = ClusterTeam::kBlocks;

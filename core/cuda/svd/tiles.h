@@ -1,10 +1,10 @@
 #pragma once
 
-// Products of matrices by a team of threads that share them. Columns lie `step` numbers apart, with zeros behind their
-// end, and columns of zeros behind the last. A thread makes a tile: a pack of rows of Team::kWide columns.
+// Matrix products by a team of threads that share the matrices. Columns are `step` numbers apart, padded with zeros,
+// and columns of zeros follow the last. A thread computes a tile: one pack of rows of Team::kWide columns.
 //
-// Beside what ColumnWork asks of a team it has kWide; kTiles, how many tiles a thread can hold; and total(x), the sum over all
-// threads, the same for each.
+// Besides the members that ColumnWork requires, a team has kWide; kTiles, the number of tiles a thread can hold; and
+// total(x), the sum over all threads, which each of them gets.
 
 #include "cuda/svd/columns.h"
 
@@ -21,7 +21,8 @@ class TileWork : public ColumnWork<T, Team> {
 
   using Base::Base;
 
-  /// out(i, j) = x_i . x_j, over `packs` packs. Threads beyond the tiles share their sums' length. Ends with a barrier.
+  /// out(i, j) = x_i . x_j, over `packs` packs. If there are more threads than tiles, several share the sums of a
+  /// tile. Ends with a barrier.
   KEEL_HOST_DEVICE void gram(int columns, int packs, T* x, int step, T* out, int out_step) const {
     const int tiles = columns / kPack * (columns / kWide);
     const int shares = team().size() < 2 * tiles ? 1 : team().size() / tiles;
@@ -44,8 +45,8 @@ class TileWork : public ColumnWork<T, Team> {
     }
   }
 
-  /// x = [x +] factor x y for `packs` packs of rows. y may be x where the team holds all of it at once. `busy`: null, or for each kWide columns of y
-  /// whether they are not zero, where x is added to.
+  /// x = [x +] factor x y for `packs` packs of rows. y may be x if the team can hold all of it at once. `busy` is
+  /// null, or says which groups of kWide columns of y are not zero; use it only if `adds`.
   KEEL_HOST_DEVICE void multiply(int columns, int packs, T* x, int step, T* y, int y_step, T factor,
                                  bool adds, const int* busy = nullptr) const {
     const int across = columns / kWide, most = kTiles * team().size() / across;
@@ -60,7 +61,7 @@ class TileWork : public ColumnWork<T, Team> {
                  y_step, sums[h]);
         }
       }
-      team().sync();  // all have read
+      team().sync();  // all threads have read
       KEEL_UNROLL
       for (int h = 0; h < kTiles; ++h) {
         const int tile = team().thread() + h * team().size();
@@ -79,8 +80,9 @@ class TileWork : public ColumnWork<T, Team> {
   }
 
  private:
-  /// A tile of products: rows `first`, `first` + across, ..., so that neighbours have neighbouring columns, which begin in different
-  /// banks; kWide columns. Rows behind the stripe of the last column are its mirror's.
+  /// A tile of products: kWide columns, and rows `first`, `first` + across, ..., so that neighbouring threads have
+  /// neighbouring columns, which start in different banks. Rows after the last column's stripe are computed by the
+  /// mirrored tile.
   struct ProductTile {
     int across, first, second, last;
     KEEL_HOST_DEVICE ProductTile(int columns, int tile)

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(tiny::kThreads)
                 SvdStatus* status) {
   constexpr bool kWide = ROWS < COLUMNS;
   constexpr int kTall = kWide ? COLUMNS : ROWS, kNarrow = kWide ? ROWS : COLUMNS;
-  // The vectors of the longer side have the matrix's shape and take its place.
+  // The vectors of the longer side have the matrix's shape and overwrite it.
   __shared__ tiny::Tile<T, ROWS, COLUMNS> longer;
   __shared__ tiny::Tile<T, kNarrow, kNarrow> shorter;
   __shared__ tiny::Tile<T, 1, kNarrow> value;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(tiny::kThreads)
 #pragma unroll
     for (int j = 0; j < kNarrow; ++j) {
       const int place = solved.place(j);
-      // Of the left vector, the first of its largest entries is positive.
+      // The first of the left vector's largest entries is made positive.
       T peak = 0;
       int peak_row = 4;
 #pragma unroll

@@ -4,7 +4,7 @@
 
 namespace keel::cuda {
 
-/// max(m, n) <= 4 and neither zero: a thread a matrix.
+/// For 0 < min(m, n) and max(m, n) <= 4: one thread per matrix.
 template <typename T>
 void svd_tiny(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
               SvdStatus* status, const Stream& stream);

@@ -1,40 +1,41 @@
 #pragma once
 
-// The rotation of one-sided Jacobi, which makes two columns orthogonal: shared by the threads that have a matrix each
-// and those that share one.
+// The rotation of one-sided Jacobi, which makes two columns orthogonal. Used by threads with one matrix each and by
+// threads that share one.
 
 #include "cuda/eigh/rotation.h"
 
 namespace keel::cuda {
 
-/// Six to eleven suffice in practice. Where small columns are equal to others but for rounding, and QR meets them among larger ones,
-/// it takes more: 34 for n = 256, each column 0.9 of the one before and every second one equal to it but for that.
+/// Six to eleven sweeps suffice in practice. It takes more if small columns are equal to others up to rounding, and
+/// QR meets them among larger ones: 34 for n = 256 if each column is 0.9 of the one before and every second one
+/// differs from it only by that factor.
 inline constexpr int kMaxSvdSweeps = 120;
 
-/// Below this the square of a column's length is too close to the denormals: such columns count as zero. At most
-/// 4e-16 of a unit-size matrix in float, 1e-146 in double.
+/// Columns whose squared length is below this are too close to subnormal numbers and count as zero. This is at most
+/// 4e-16 of a unit-scale matrix in float, 1e-146 in double.
 template <typename T>
 inline constexpr T kTinySvdSquare = std::numeric_limits<T>::min() /
                                     (std::numeric_limits<T>::epsilon() / 2);
 
-/// A column that a turn leaves this little of, in squares, is what rounding has left: to turn it on would go on for
-/// ever.
+/// A column that a rotation shrinks to less than this share of its square is only rounding. Rotating it further would
+/// never end.
 template <typename T>
 inline constexpr T kSvdNoiseSquare =
     16 * std::numeric_limits<T>::epsilon() * std::numeric_limits<T>::epsilon();
 
-/// What smaller entries than this, of column k when its reflection comes, are made of: rounding.
+/// Remaining entries of column k below this size, when its reflection comes, are only rounding.
 template <typename T>
 KEEL_HOST_DEVICE T svd_noise(T row_size, T column_size) {
   return 4 * std::numeric_limits<T>::epsilon() * row_size * column_size;
 }
 
-/// Of columns x and y: sine, tangent of half the angle, and what y's square gains from x's.
+/// The rotation of columns x and y: sine, tangent of half the angle, and what y's square gains from x's.
 template <typename T>
 struct ColumnTurn {
   T s = 0, tau = 0, moved = 0;
 
-  /// From the columns' squares and their product, which is not zero.
+  /// `product` is the columns' inner product and must not be zero.
   KEEL_HOST_DEVICE ColumnTurn(T x_square, T y_square, T product) {
     const T zeta = (y_square - x_square) * T(0.5) * short_inverse(product);
     const T reach = std::abs(zeta);
@@ -56,7 +57,7 @@ struct ColumnTurn {
   }
 };
 
-/// Whether columns of those sizes, with that product, are still to be turned. Not where one is zero.
+/// Whether columns of these sizes, with this inner product, must still be rotated. False if one is zero.
 template <typename T>
 KEEL_HOST_DEVICE bool is_to_turn(T product, T x_size, T y_size, T tolerance) {
   return std::abs(product) > tolerance * x_size * y_size;

@@ -1,7 +1,8 @@
 #pragma once
 
-// One-sided Jacobi by a team of threads: columns turned until they are orthogonal, and with each what lies below it, which
-// keeps the account of the turns. The pairs of a round have no column in common and are turned at once.
+// One-sided Jacobi by a team of threads: rotates columns until they are orthogonal. The numbers below each column are
+// rotated with it and accumulate the rotations. The pairs of a round have no column in common and are rotated at the
+// same time.
 
 #include <cmath>
 
@@ -10,7 +11,8 @@
 
 namespace keel::cuda {
 
-/// Of n columns, `step` apart, of 2 `half` numbers each, of which the first n are the column. `numbers`: room for 2 n.
+/// n columns, `step` apart, of 2 `half` numbers each; the first n of these are the column. `numbers` has room for 2
+/// n.
 template <typename T, typename Team>
 class ColumnTurns : public ColumnWork<T, Team> {
   using Base = ColumnWork<T, Team>;
@@ -33,7 +35,7 @@ class ColumnTurns : public ColumnWork<T, Team> {
   KEEL_HOST_DEVICE T size(int j) const { return size_[j]; }
   KEEL_HOST_DEVICE const T* sizes() const { return size_; }
 
-  /// Whether they are orthogonal, within the bound on sweeps.
+  /// Returns whether the columns are orthogonal within the limit on sweeps.
   KEEL_HOST_DEVICE bool solve() {
     bool turned = n_ > 1;
     for (int sweep = 0; sweep < kMaxSvdSweeps && turned; ++sweep) turned = turn_all();
@@ -63,11 +65,11 @@ class ColumnTurns : public ColumnWork<T, Team> {
     team().sync();
   }
 
-  /// One sweep: every pair of columns once. Whether any was turned.
+  /// One sweep over all pairs of columns. Returns whether any was rotated.
   KEEL_HOST_DEVICE bool turn_all() {
     const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n_));
     measure();
-    // A round robin: the last one stays, the others go round.
+    // A round robin: the last column stays, the others rotate.
     const int circle = n_ - 1 + n_ % 2, pairs = (circle + 1) / 2;
     bool turned = false;
     for (int round = 0; round < circle; ++round) {
@@ -85,7 +87,7 @@ class ColumnTurns : public ColumnWork<T, Team> {
     return team().any(turned);
   }
 
-  /// What is known of a pair before and after its turn.
+  /// Squared lengths of a pair of columns.
   struct Squares {
     T x, y;
   };
@@ -96,14 +98,14 @@ class ColumnTurns : public ColumnWork<T, Team> {
     return before.x > 0 && before.y > 0 &&
            is_to_turn(product, short_root(before.x), short_root(before.y), tolerance);
   }
-  /// Whether so little is left of a column that it is to be measured again.
+  /// Whether a column has shrunk so much that it must be measured again.
   KEEL_HOST_DEVICE static bool is_lost(T before, T after) { return after < T(0.125) * before; }
-  /// Whether what was measured is what rounding has left.
+  /// Whether the measured rest is only rounding.
   KEEL_HOST_DEVICE static bool is_noise(T before, T again) {
     return again < kSvdNoiseSquare<T> * before + kTinySvdSquare<T>;
   }
   KEEL_HOST_DEVICE void set(int p, int q, const Squares& after, bool turned) {
-    team().step();  // all lanes have read them
+    team().step();  // all lanes have read the old ones
     if (turned && team().lane() == 0) {
       square_[p] = after.x;
       square_[q] = after.y;
@@ -173,7 +175,8 @@ class ColumnTurns : public ColumnWork<T, Team> {
       const ColumnTurn<T> turn(before.x, before.y, product);
       after.x -= turn.moved;
       after.y += turn.moved;
-      // A pack of the column and one below it may be different lanes': each keeps to its own of both.
+      // Packs at the same row of a column and below it may belong to different lanes. Each lane processes its own in
+      // both halves.
       for (const int half : {0, packs_})
         for (int c = half + team().lane(); c < half + packs_; c += kLanes) {
           Pack a = pack(x, c), b = pack(y, c);

@@ -1,9 +1,9 @@
-// One of the processes that scripts/figures/scaling.py starts: times sums over all of them, of many
-// sizes, and training steps. Rank 0 prints a JSON object.
+// One of the processes that scripts/figures/scaling.py starts: times sums over all processes, in many sizes, and
+// training steps. Rank 0 prints a JSON object.
 //
 //   RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 keel_bench_workers [IMAGES]
 //
-// IMAGES: of each process in a step (default 8). Every process has one thread.
+// IMAGES is the number of images per process and step (default 8). Every process has one thread.
 
 #include <torch/types.h>
 
@@ -31,7 +31,7 @@ json spread(std::vector<double> seconds) {
           {"times", seconds.size()}};
 }
 
-/// Sums of 64 B to 64 MiB, each timed many times, one after the other.
+/// Times sums of 64 B to 64 MiB, many of each, one after another.
 json time_sums(Processes& processes) {
   json rows = json::array();
   for (std::int64_t bytes = 64; bytes <= 64 << 20; bytes *= 4) {
@@ -56,7 +56,7 @@ struct Case {
   bool sync_batchnorm;
 };
 
-/// Whole steps. `processes` null: nobody else.
+/// Times whole steps. If `processes` is null, this process works alone.
 json time_steps(Processes* processes, std::int64_t images, const Case& one) {
   TrainOptions options;
   options.model.norm.kind = one.norm;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the activations are dealt to blocks, and how blocks add up what they have.
+// How the activations are distributed over blocks, and how blocks add up their results.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,20 +11,21 @@ namespace keel::lab::cuda {
 
 using Index = std::int64_t;
 
-// A block takes 8 packs of a row, 128 bytes where a pack has 16, and 64 rows at once.
+// A block processes 8 packs of a row (128 bytes if a pack has 16) and 64 rows at once.
 constexpr int kPacks = 8;
 constexpr int kThreads = 512, kRows = kThreads / kPacks, kWarps = kThreads / 32;
 constexpr int kWarpRows = 32 / kPacks;
-static_assert(kThreads == 64 * 8);  // as many channels as the widest tile has, and adders to each
-/// Parts that are summed by themselves, about. A number of the code, not of the GPU: it decides the order of the sums.
+static_assert(kThreads == 64 * 8);  // channels of the widest tile times adders per channel
+/// Approximate number of parts that are summed separately. Fixed, not taken from the GPU, because it decides the
+/// order of the sums.
 constexpr Index kParts = 132;
 
 inline Index parts_of(Index whole, Index part) { return (whole + part - 1) / part; }
 
-/// The activations cut into tiles of channels, and these into parts of some rows. A block has one part, or several on a
-/// GPU where there are fewer blocks than parts.
+/// The activations are cut into tiles of channels, and tiles into parts of rows. A block has one part, or several if
+/// the GPU runs fewer blocks than there are parts.
 struct Cut {
-  Index tiles = 0, parts = 0, rows = 0;  ///< rows of a part
+  Index tiles = 0, parts = 0, rows = 0;  ///< rows: of a part
 };
 template <int V>
 Cut cut_of(const NormTask& task) {
@@ -34,11 +35,11 @@ Cut cut_of(const NormTask& task) {
   return {tiles, parts_of(task.rows, rows), rows};
 }
 
-/// Where a thread stands in its tile.
+/// A thread's position in its tile.
 template <int V>
 struct Place {
   static constexpr int kWidth = kPacks * V;  ///< channels of a tile
-  Index tile, channel;                       ///< the thread's first channel
+  Index tile, channel;                       ///< channel: the thread's first
   int row, warp, lane;
   __device__ explicit Place(Index of_tile)
       : tile(of_tile),
@@ -59,11 +60,11 @@ struct Part {
   }
 };
 
-/// What each warp of a block has for each channel, so that the adders of four channels read from 32 banks.
+/// One number per warp and channel. Padded so that the adders of four channels read from 32 different banks.
 template <int kWidth>
 using OfWarps = float[kWarps][kWidth + 4];
 
-/// Adds up a warp's rows; the first 8 lanes have the sums.
+/// Adds up a warp's rows. The first 8 lanes have the sums.
 template <int V>
 __device__ void add_rows(float (&x)[V]) {
 #pragma unroll
@@ -73,11 +74,12 @@ __device__ void add_rows(float (&x)[V]) {
   }
 }
 
-/// Where the blocks of a tile wait for each other. They run at the same time: the launch is cooperative. What they wrote
-/// before is seen after. A round adds 2^31 to one number, which so needs no setting back: its highest bit tells the rounds apart.
+/// Barrier for the blocks of a tile. The launch is cooperative, so they all run at the same time. Writes before the
+/// barrier are visible after it. A round adds 2^31 in total to one counter, which therefore never needs a reset: its
+/// top bit tells the rounds apart.
 class Barrier {
  public:
-  /// Before the first of this block's waits.
+  /// Construct it before the block's first wait.
   __device__ explicit Barrier(unsigned* number)
       : number_(number), round_(*static_cast<volatile unsigned*>(number) & kRound) {}
 
@@ -106,7 +108,8 @@ class Barrier {
   }
 };
 
-/// Eight neighbouring threads to a channel of the tile: they share out what is to be added, and each of them has the sum.
+/// Each channel of the tile has eight neighbouring threads, its adders. They share the additions, and each gets the
+/// sum.
 constexpr int kAdders = 8;
 template <typename Number>
 __device__ Number sum_of_adders(Number x) {
@@ -119,19 +122,19 @@ struct Pair {
   double x, y;
 };
 
-/// One of a channel's adders writes what all of them have.
+/// All adders of a channel have the same pair; one writes it.
 template <int kWidth>
 __device__ void write_pair(float2 pair, float2* pairs) {
   const int channel = int(threadIdx.x) / kAdders;
   if (threadIdx.x % kAdders == 0 && channel < kWidth) pairs[channel] = pair;
 }
 
-/// The sum of term(its pair, the first part's pair, part) over all parts of a tile, in the same order in every block. All adders
-/// of a channel have it. Two channels to a thread at first: whole lines are read.
+/// The sum of term(pair, pair of the first part, part) over all parts of a tile, in the same order in every block.
+/// All adders of a channel get it. At first each thread takes two channels, so that whole lines are read.
 template <int kWidth, typename Term>
 __device__ Pair add_parts(const float2* pairs, Index parts, const Term& term) {
   constexpr int kTwos = kWidth / 2, kGroups = kThreads / kTwos;
-  __shared__ Pair sums[kGroups][kWidth + 1];  // one more: adders read from different banks
+  __shared__ Pair sums[kGroups][kWidth + 1];  // padded, so that adders read from different banks
   const int two = int(threadIdx.x) % kTwos, group = int(threadIdx.x) / kTwos;
   const float4* const from = reinterpret_cast<const float4*>(pairs) + two;
   const float4 first = __ldcg(from);

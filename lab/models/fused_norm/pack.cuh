@@ -1,6 +1,6 @@
 #pragma once
 
-// Neighbouring channels of a row, read, kept and written as one piece.
+// Neighbouring channels of a row, read, kept and written together.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,12 +14,12 @@ __device__ inline void narrow(float x, float& to) { to = x; }
 __device__ inline void narrow(float x, __half& to) { to = __float2half_rn(x); }
 __device__ inline void narrow(float x, __nv_bfloat16& to) { to = __float2bfloat16_rn(x); }
 
-/// Neighbouring channels of a row, read and written at once: 16 bytes, held as they come until their numbers are asked
-/// for (apart, 16-bit numbers would take a register each), or one number.
+/// Neighbouring channels of a row, read and written at once: 16 bytes, or one number if V is 1. The 16 bytes stay
+/// packed until their numbers are needed; unpacked, each 16-bit number would take a register.
 template <typename T, int V>
 struct Pack {
   uint4 words;
-  /// What that lane has; all lanes ask.
+  /// The pack of that lane. All lanes of the warp must call it.
   __device__ Pack of_lane(int lane) const {
     const auto from = [lane](unsigned word) { return __shfl_sync(0xffffffffu, word, lane); };
     return {uint4{from(words.x), from(words.y), from(words.z), from(words.w)}};

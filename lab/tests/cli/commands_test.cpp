@@ -1,4 +1,4 @@
-// The commands that read what training left. One run serves all.
+// Tests the commands that read a finished run. All share one run.
 
 #include <gtest/gtest.h>
 #include <cstring>
@@ -40,10 +40,10 @@ TEST_F(CliCommands, EvalRepeatsTheRunsTestError) {
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto result = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(result.at("images"), 20);
-  // The last checkpoint has the statistics that were made again.
+  // The last checkpoint has the recomputed statistics.
   EXPECT_DOUBLE_EQ(result.at("error").get<double>(),
                    json(run() + "/result.json").at("recalibrated_test_error").get<double>());
-  // Other training images have other statistics, but the network was trained with its own.
+  // Other training images have other statistics, but the checkpoint's are used.
   const auto fewer = keel("eval " + run() + " --train-limit 20 --json");
   ASSERT_EQ(fewer.code, 0) << fewer.error;
   EXPECT_EQ(nlohmann::json::parse(fewer.out).at("loss"), result.at("loss"));
@@ -55,7 +55,7 @@ TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
   const auto outcome = keel("eval " + run() + " --recalibrate 2 --json");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto result = nlohmann::json::parse(outcome.out);
-  EXPECT_GT(result.at("recalibrated"), 2);  // by the training, as it does unless told otherwise
+  EXPECT_GT(result.at("recalibrated"), 2);  // training recalibrates by default
   EXPECT_DOUBLE_EQ(result.at("error").get<double>(),
                    json(run() + "/result.json").at("recalibrated_test_error").get<double>());
   EXPECT_NE(result.at("recalibrated_loss"), result.at("loss"));
@@ -74,7 +74,7 @@ TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
   EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-4);
   EXPECT_EQ(after.at("error"), before.at("error"));
   EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
-  // A run's own checkpoints are not what a fold replaces.
+  // A fold must not overwrite a run's own checkpoints.
   const auto over = keel("fold " + run() + " --out " + run() + "/checkpoints");
   EXPECT_EQ(over.code, 3);
   EXPECT_TRUE(contains(over.error, "expected a folder without checkpoints")) << over.error;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The program without its start: half a second, nearly all of it LibTorch's. The calling process has that behind it, and a
-// fork of it does all that main() does.
+// Runs the program without its start-up time: half a second, nearly all of it LibTorch's. The calling process has
+// already started LibTorch, and a fork of it does everything that main() does.
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -16,10 +16,10 @@
 
 namespace keel::cli::testing {
 
-/// How the command ended, as waitpid() says; -1: it could not be waited for. What it prints goes to the files.
+/// Returns the command's status as of waitpid(), or -1 if it could not be waited for. Its output goes to the files.
 inline int run_in_a_fork(const std::vector<std::string>& words, const std::string& out,
                          const std::string& error) {
-  std::fflush(nullptr);  // what is waiting to be printed is not the child's
+  std::fflush(nullptr);  // the child must not print our buffered output
   const pid_t child = ::fork();
   if (child == 0) {
     const auto open = [](int number, const std::string& file, int how) {

@@ -1,5 +1,6 @@
-// The tests; but with a command of keel's in the place of options, keel. So what starts itself again, as the trials of
-// `keel reproduce`, can do so from a fork of the tests. And with the word "forks", keel many times over.
+// Runs the tests, or keel if the first argument is a keel command. So code that starts its own program again, such as
+// the trials of `keel reproduce`, works from a fork of the tests. With the argument "forks" it runs many keel
+// commands.
 
 #include <gtest/gtest.h>
 
@@ -10,9 +11,9 @@
 namespace keel::cli::testing {
 namespace {
 
-/// For tests in other languages, which start the program many times (get_data.py). Each line of standard input is a
-/// command, in parts that end with a tab: the files for what it prints to either side, and its words. Each line of output
-/// is an exit code, or minus a signal.
+/// For tests in other languages that start the program many times (get_data.py). Each line of standard input is a
+/// command, as fields that end with a tab: the files for stdout and stderr, and the arguments. Each line of output is
+/// an exit code, or minus a signal.
 int serve() {
   for (std::string line; std::getline(std::cin, line);) {
     std::vector<std::string> parts;

@@ -32,7 +32,7 @@ TEST(CliOptions, HelpHasDefaultAndRange) {
     EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
 }
 
-// Threads that spin for long while they wait take the cores of other runs.
+// Threads that spin for long while waiting take cores from other runs.
 TEST(CliOptions, OpenMpWaitsAsAskedAndElseSpinsShortly) {
   const auto spins = [](const std::string& environment) {
     const auto said = shell(environment + " OMP_DISPLAY_ENV=verbose \"$keel\" --version").error;
@@ -100,7 +100,7 @@ TEST(CliOptions, InputsThatCannotBeUsedEndWithThree) {
   }
 }
 
-// Each was read as something else, or by one reader as this and by another as that.
+// Each of these was misread, or read differently by two readers.
 TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
   const TemporaryFolder folder;
   const auto file = (folder / "c.toml").string();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs the program under test: as a shell would, or from its first line on.
+// Runs the program under test: through a shell, or in a fork of this process.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,13 +26,13 @@ struct Outcome {
   std::string out, error;
 };
 
-/// What was written to files of a folder, and how it ended.
+/// The outcome of a command that wrote its output to files in a folder.
 inline Outcome outcome_of(int status, const TemporaryFolder& folder) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(folder / "out"),
           read(folder / "error")};
 }
 
-/// A script for the shell, to which the program is known as "$keel": in quotes, as its path has a blank.
+/// Runs a shell script in which the program is "$keel". Quote it, because its path has a blank.
 inline Outcome shell(const std::string& script) {
   const TemporaryFolder folder;
   const fs::path link = folder / "a blank" / "keel";
@@ -45,12 +45,12 @@ inline Outcome shell(const std::string& script) {
   return outcome_of(std::system(command.c_str()), folder);
 }
 
-/// The program itself. `before`: variables of its environment, or a command that starts it, as a shell takes them.
+/// Runs the program itself. `before` has environment variables or a command that starts it, in shell syntax.
 inline Outcome program(const std::string& arguments, const std::string& before = "") {
   return shell(before + " \"$keel\" " + arguments);
 }
 
-/// As a shell splits them.
+/// Splits arguments as a shell does.
 inline std::vector<std::string> words_of(const std::string& arguments) {
   wordexp_t found;
   const int failed = ::wordexp(arguments.c_str(), &found, WRDE_NOCMD | WRDE_UNDEF);
@@ -61,7 +61,7 @@ inline std::vector<std::string> words_of(const std::string& arguments) {
   return words;
 }
 
-/// The program from its first line on, in a fork of this process.
+/// Runs the program in a fork of this process.
 inline Outcome keel(const std::string& arguments) {
   const TemporaryFolder folder;
   const int status = run_in_a_fork(words_of(arguments), folder / "out", folder / "error");

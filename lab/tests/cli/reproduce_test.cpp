@@ -47,7 +47,7 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
     EXPECT_FALSE(trial.at("loss").empty());
     EXPECT_EQ(trial.at("test_errors").size(), 2u);
   }
-  // One more trial of each: the first ones stay.
+  // One more trial of each cell. The first ones stay.
   const auto second = keel(common + "--trials 2");
   ASSERT_EQ(second.code, 0) << second.error;
   EXPECT_TRUE(contains(second.error, "2 trials run")) << second.error;
@@ -57,7 +57,7 @@ TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
   const auto page = read(out / "README.md");
   EXPECT_TRUE(contains(page, "| Wang et al. | d = 4 | 4.59 | 4.71 ± 0.11 | 100 % |")) << page;
   EXPECT_TRUE(contains(page, "Not run: SVD, d = 4;")) << page;
-  // The same seed is the same trial, beside others or alone.
+  // The same seed gives the same trial, alone or beside others.
   const auto alone = folder / "alone";
   ASSERT_EQ(keel(reproduce("table2", alone) + "--cells bn --trials 1").code, 0);
   const auto trial = json(alone / "results.json").at("trials")[0];
@@ -79,7 +79,7 @@ TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
   EXPECT_EQ(json(folder / "out/results.json").at("trials")[0].at("steps"), 4);
 }
 
-// Filters at zero make eigenvalues equal to the last bit: the textbook gradient divides by zero.
+// Zero filters make eigenvalues bitwise equal, so the textbook gradient divides by zero.
 TEST(CliReproduce, AFailedTrialIsAResult) {
   const TemporaryFolder folder;
   const auto out = folder / "out";
@@ -131,7 +131,7 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   const auto runs = folder / "runs";
   const auto common = reproduce("table2", out) + "--cells bn --runs " + runs.string() + " ";
   ASSERT_EQ(keel(common + "--trials 1").code, 0);
-  // As if the recorded trial had been of another set.
+  // Pretends that the recorded trial used other data.
   auto results = json(out / "results.json");
   results["data"]["name"] = "photographs";
   write(out / "results.json", results.dump());
@@ -140,7 +140,7 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   EXPECT_TRUE(contains(refused.error, "are from photographs")) << refused.error;
   EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
   EXPECT_EQ(json(out / "results.json").at("trials").size(), 1u);
-  // Kept elsewhere they are in nobody's way, and nothing of them is on the page.
+  // Once set aside, the old results are not in the way and not on the page.
   const auto beside = program(common + "--trials 1 --set-aside");
   EXPECT_EQ(beside.code, 0) << beside.error;
   EXPECT_EQ(json(out / "results-photographs.json"), results);
@@ -215,7 +215,7 @@ TEST(CliReproduce, RunFoldersAreKeptAndGoneOnWith) {
   ASSERT_EQ(keel(common).code, 0);
   const auto loss = json(out / "results.json").at("trials")[0].at("loss");
   EXPECT_TRUE(fs::exists(runs / "table2-bn-1" / "metrics.jsonl"));
-  // As if it had been killed after its first epoch, before anything was recorded.
+  // Pretends that it was killed after its first epoch, before anything was recorded.
   fs::remove(out / "results.json");
   for (const auto& entry : fs::directory_iterator(runs / "table2-bn-1" / "checkpoints"))
     if (contains(entry.path().string(), "step-00000008")) fs::remove(entry.path());

@@ -60,7 +60,7 @@ TEST(CliTrain, AFolderInWhichARunTrainsIsRefused) {
   EXPECT_EQ(outcome.error.substr(0, 3 * words.size()), words + words + words);
 }
 
-// Both would begin in the same second, and take the same name.
+// Both would start in the same second and take the same name.
 TEST(CliTrain, RunsStartedTogetherHaveFoldersOfTheirOwn) {
   const TemporaryFolder folder;
   const auto train = "\"$keel\" train" + kTiny + "--max-steps 2 2>/dev/null & ";
@@ -105,7 +105,7 @@ TEST(CliTrain, ALogOnAFullDiskEndsNoRun) {
   const auto train = "train" + kTiny + "--run " + (folder / "run").string() + " --overwrite";
   EXPECT_EQ(shell("\"$keel\" " + train + " 2>/dev/full").code, 0);
   EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
-  // The run is whole, but whoever reads its name has read nothing.
+  // The run is complete, but its name could not be printed.
   EXPECT_EQ(shell("\"$keel\" " + train + " >/dev/full 2>/dev/full").code, 1);
   EXPECT_EQ(json(folder / "run/result.json").at("status"), "finished");
   for (const char* other : {"--version", "train --no-such-option 2>/dev/full", "dance 2>/dev/full",
@@ -124,7 +124,7 @@ TEST(CliTrain, WhatIsPrintedToNowhereLandsInNoFile) {
       EXPECT_FALSE(contains(text, printed)) << name;
 }
 
-// No file may grow beyond 20 KiB: config, records and result fit, the network does not.
+// Limits files to 20 KiB: config, records and result fit, the network does not.
 TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
   const TemporaryFolder folder;
   const auto run = folder / "run", whole = folder / "whole";
@@ -136,7 +136,7 @@ TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
                        "not be written (cannot write "))
       << full.error;
   EXPECT_TRUE(contains(json(run / "result.json").at("unsaved"), "step-00000008"));
-  // With room on the disk it comes to the same end as if nothing had been.
+  // With room on the disk it ends as if nothing had happened.
   ASSERT_EQ(keel("train" + kTiny + "--run " + whole.string()).code, 0);
   ASSERT_EQ(keel("train --resume " + run.string()).code, 0);
   const std::string last = "checkpoints/step-00000008.safetensors";
@@ -164,7 +164,7 @@ TEST(CliTrain, TheResolvedConfigGivesTheSameRun) {
   EXPECT_EQ(json(a / "result.json").at("test_loss"), json(b / "result.json").at("test_loss"));
 }
 
-/// Names that a config.toml could not hold: such a run trained, and could not be resumed.
+/// These names could not be written to config.toml, so such a run could not be resumed.
 TEST(CliTrain, ARunOnDataOfAnyNameCanBeResumed) {
   const TemporaryFolder folder;
   for (const std::string name : {"a # b.keel", "two\nlines.keel", "\"x\" back\\slash \x01.keel"}) {
@@ -207,7 +207,7 @@ TEST(CliTrain, ResumeGoesOnToTheSameResult) {
   const auto whole = folder / "whole", parts = folder / "parts";
   ASSERT_EQ(keel("train" + kTiny + "--norm zca --checkpoint-every 3 --run " + whole.string()).code,
             0);
-  // As if it had been killed after its sixth step, in the middle of a line.
+  // Pretends that it was killed after its sixth step, in the middle of a line.
   fs::copy(whole, parts, fs::copy_options::recursive);
   for (const char* end : {".json", ".safetensors"})
     ASSERT_TRUE(fs::remove(parts / "checkpoints" / (std::string("step-00000008") + end)));
@@ -233,7 +233,7 @@ TEST(CliTrain, ToldToStopItWritesACheckpointAndEndsWithFive) {
   EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
 }
 
-// Held to AVX2, LibTorch 1.13 has no bfloat16 for convolutions; later ones have a slow one.
+// With AVX2 only, LibTorch 1.13 has no bfloat16 convolutions. Later releases have slow ones.
 TEST(CliTrain, WhereTheCpuHasNoBfloat16ItSaysSoBeforeTheFirstStep) {
   const TemporaryFolder folder;
   const auto run = folder / "run";
@@ -247,7 +247,7 @@ TEST(CliTrain, WhereTheCpuHasNoBfloat16ItSaysSoBeforeTheFirstStep) {
   EXPECT_FALSE(fs::exists(run / "metrics.jsonl"));
 }
 
-// Where oneDNN 2.6 writes past a buffer, unless it is spared the stride of a 1x1 convolution.
+// oneDNN 2.6 writes past a buffer here, unless it never sees the stride of a 1x1 convolution.
 TEST(CliTrain, ANarrowNetworkTrainsInChannelsLastOrderWithAvx2) {
   const TemporaryFolder folder;
   const auto outcome =
@@ -256,8 +256,8 @@ TEST(CliTrain, ANarrowNetworkTrainsInChannelsLastOrderWithAvx2) {
   EXPECT_EQ(outcome.code, 0) << outcome.error;
 }
 
-// Dead filters make eigenvalues equal to the last bit; the textbook gradient divides by their
-// difference. The same run under the exact rule finishes.
+// Dead filters make eigenvalues bitwise equal, and the textbook gradient divides by their difference. The same run
+// under the exact rule finishes.
 TEST(CliTrain, ARunThatDivergesEndsWithFourAndSaysWhere) {
   const TemporaryFolder folder;
   const auto run = folder / "run";

@@ -30,7 +30,7 @@ struct Move {
   }
 };
 
-/// One image padded, cropped at (down, right), mirrored: what torchvision's transforms do.
+/// Pads one image, crops it at (down, right) and mirrors it, as torchvision's transforms do.
 Tensor moved(const Tensor& image, std::int64_t padding, const Move& move) {
   const Tensor padded = torch::constant_pad_nd(image, {padding, padding, padding, padding});
   const Tensor crop =
@@ -38,7 +38,7 @@ Tensor moved(const Tensor& image, std::int64_t padding, const Move& move) {
   return move.flipped ? crop.flip(2) : crop;
 }
 
-/// The one move that gives this result; a failure where there is none or more than one.
+/// The only move that gives this result. Fails if there is none or more than one.
 std::optional<Move> move_of(const Tensor& image, const Tensor& result, std::int64_t padding) {
   std::optional<Move> found;
   for (std::int64_t down = 0; down <= 2 * padding; ++down)
@@ -52,7 +52,7 @@ std::optional<Move> move_of(const Tensor& image, const Tensor& result, std::int6
   return found;
 }
 
-/// Back to bytes under the identity normalisation.
+/// Converts back to bytes, under the identity normalisation.
 Tensor pixels_of(const Tensor& augmented) { return augmented.mul(255).round().to(torch::kUInt8); }
 
 TEST(Augment, IsACropAndAFlipOfEachSample) {
@@ -129,7 +129,7 @@ TEST(Augment, DependsOnSeedEpochAndSampleAlone) {
 }
 
 TEST(Augment, MovesAreUniformAndIndependent) {
-  // Pixels that say where they are: the corner of the result names the move.
+  // Pixels encode their position, so the corner of the result shows the move.
   const std::int64_t count = 20'000, side = 16;
   Tensor pixels = torch::zeros({1, 3, side, side}, torch::kUInt8);
   pixels.select(1, 0).copy_(torch::arange(1, side + 1).view({-1, 1}).expand({side, side}));
@@ -151,7 +151,7 @@ TEST(Augment, MovesAreUniformAndIndependent) {
     const double chi = ((counts - expected).pow(2) / expected).sum().item<double>();
     EXPECT_LT(chi, 161 + 5 * std::sqrt(2 * 161.0)) << "epoch " << number;
   }
-  // Neighbours in number and in epoch share a move as often as chance has it.
+  // Neighbouring samples and epochs share a move only as often as chance allows.
   const auto agree = [&](const Tensor& a, const Tensor& b) {
     return (a == b).to(torch::kDouble).mean().item<double>() * 162;
   };

@@ -46,7 +46,7 @@ DataOptions options_for(const std::string& source, const std::filesystem::path& 
   return options;
 }
 
-// Other data's labels are found by the names of their classes.
+// Labels of other data are matched by class names.
 TEST(Cifar, TwoClassesOfOneNameAreRefused) {
   const TemporaryFolder folder;
   write_cifar10(folder.path());
@@ -111,7 +111,7 @@ TEST(Cifar, ReadsTheCoarseLabelsOfCifar100WhereAsked) {
   write_bytes(folder / "coarse_label_names.txt", "kind0\n");
   EXPECT_TRUE(
       refuses({"coarse_label_names.txt", "names of 20 classes, got 1"}, [&] { load(options); }));
-  // The other kind of label is a part of the record all the same.
+  // The other kind of label is still part of the record.
   std::string bytes = records(0, 3, 100);
   bytes[1] = char(100);
   write_bytes(folder / "train.bin", bytes);
@@ -120,7 +120,7 @@ TEST(Cifar, ReadsTheCoarseLabelsOfCifar100WhereAsked) {
                       [&] { load(options); }));
 }
 
-// There is one kind of label alone: nothing to choose from.
+// CIFAR-10 has only one kind of label, so the option has no effect.
 TEST(Cifar, LabelsSayNothingToCifar10) {
   const TemporaryFolder folder;
   write_cifar10(folder.path());

@@ -84,14 +84,14 @@ TEST(Folder, SplitsClassesWithoutATestFolderAndSaysSo) {
   const DataSet again = load(options_for(folder.path()));
   EXPECT_TRUE(torch::equal(again.test.pixels, data.test.pixels));
 
-  // Nothing is in both.
+  // No image is in both parts.
   const auto distance = (data.test.pixels.to(torch::kInt).flatten(1).unsqueeze(1) -
                          data.train.pixels.to(torch::kInt).flatten(1).unsqueeze(0))
                             .abs()
                             .sum(-1);
   EXPECT_GT(distance.min().item<std::int64_t>(), 0);
 
-  // A new file joins one of the two sides and moves no other across.
+  // A new file leaves the split of the other class unchanged.
   write_bytes(folder / "ant/zzz.png", png(picture_of(0, 77)));
   const DataSet more = load(options_for(folder.path()));
   EXPECT_EQ(more.train.count() + more.test.count(), 41);
@@ -141,7 +141,7 @@ TEST(Folder, ErrorsNameFileAndPlace) {
         {"test/cat/x.png", "neither's"});
   check([](const fs::path& f) { ASSERT_EQ(::mkfifo((f / "test/bee/pipe.png").c_str(), 0600), 0); },
         {"test/bee/pipe.png", "expected a regular file, got a pipe"});
-  // Of two bad files it is always the first that is named.
+  // If two files are bad, the first one is always named.
   check(
       [&](const fs::path& f) {
         write_bytes(f / "train/cat/100.JPG", "hello");

@@ -42,7 +42,7 @@ TEST(Image, PngOfOtherKindsBecomesRgb) {
       EXPECT_EQ(from_grey.pixels[i * 3 + c], grey[i]);
       EXPECT_EQ(from_map.pixels[i * 3 + c], colours[places[i] * 3 + c]);
     }
-  // Opaque, nothing, and half of a black pixel (in linear light: libpng's way).
+  // Opaque, fully transparent, and half-transparent black (libpng blends in linear light).
   const std::vector<std::uint8_t> clear{10, 20, 30, 255, 10, 20, 30, 0};
   const Image from_alpha = decode(bytes_of(png(1, 2, PNG_FORMAT_RGBA, clear.data())));
   EXPECT_EQ(from_alpha.pixels, (std::vector<std::uint8_t>{10, 20, 30, 255, 255, 255}));
@@ -63,7 +63,7 @@ TEST(Image, GreyAndInkJpegsBecomeRgb) {
     const std::uint8_t* at = picture.pixels.data() + i * 3;
     grey.push_back(at[0]);
     from_grey.insert(from_grey.end(), 3, at[0]);
-    // An inverted ink is the light it lets through; black lets 200 of 255 through here.
+    // An inverted ink value is the light it passes. Black passes 200 of 255 here.
     inks.insert(inks.end(), {at[0], at[1], at[2], 200});
     for (int c = 0; c < 3; ++c) from_inks.push_back(std::uint8_t(at[c] * 200 / 255));
   }
@@ -75,7 +75,7 @@ TEST(Image, ACutFileIsAnErrorWhereverItIsCut) {
   const Image picture = smooth_picture(32, 32);
   for (const std::string& whole : {jpeg(picture), png(picture)}) {
     ASSERT_NO_THROW(decode(bytes_of(whole)));
-    // libpng's last chunk and libjpeg's end marker say nothing about pixels.
+    // libpng's last chunk and libjpeg's end marker carry no pixels.
     const std::size_t needed = whole.size() - (whole[0] == '\x89' ? 16 : 2);
     for (std::size_t length = 0; length < needed; length += 1 + length / 16)
       EXPECT_THROW(decode(bytes_of(whole.substr(0, length))), Error)
@@ -111,7 +111,7 @@ TEST(Image, DoesNotBelieveAbsurdSizes) {
   EXPECT_TRUE(refuses({"pixels, got 32768 x 32768"}, [&] { decode(bytes_of(huge)); }));
 }
 
-/// Each scan passes over all pixels, however few bytes it has.
+/// Each scan is a pass over all pixels, however few bytes it has.
 TEST(Image, DoesNotFollowAFileThroughHundredsOfScans) {
   const Image picture = smooth_picture(16, 16);
   const auto with_scans = [&](int frequencies_a_scan) {
@@ -142,7 +142,7 @@ TEST(Image, ErrorsNameTheFile) {
   EXPECT_TRUE(refuses({"none.jpg", "cannot open"}, [&] { read_image(folder / "none.jpg"); }));
 }
 
-/// LibTorch's antialiased bilinear interpolation of the square about the centre.
+/// LibTorch's antialiased bilinear interpolation of the centred square.
 std::vector<std::uint8_t> by_torch(const Image& image, std::int64_t size) {
   const auto all = torch::tensor(std::vector<std::uint8_t>(image.pixels), torch::kUInt8)
                        .view({1, image.height, image.width, 3});

@@ -46,7 +46,7 @@ TEST(Packed, ComesBackAsItWas) {
   EXPECT_TRUE(torch::equal(again.test.pixels, data.test.pixels));
   EXPECT_TRUE(torch::equal(again.test.labels, data.test.labels));
   EXPECT_EQ(load_from(folder / "shapes.keel", 8).train.pixels.size(3), 8);
-  // One file and nothing left beside it.
+  // One file, and no temporary one beside it.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
@@ -70,13 +70,13 @@ TEST(Packed, AnyDamagedByteIsSeen) {
   keel::testing::Random random(3);
   for (int trial = 0; trial < 300; ++trial) {
     std::string bytes = whole;
-    // Half of them in the header, where damage is the more interesting.
+    // Half of them in the header, where damage does more.
     const double reach = trial % 2 ? double(bytes.size()) : 900;
     char& byte = bytes[std::size_t(random.uniform() * reach)];
     const char before = byte;
     byte = char(byte ^ char(1 << int(random.uniform() * 8)));
     write_bytes(file, bytes);
-    // Padding and the spelling of JSON carry nothing: there the same data may come back.
+    // Damage in padding or JSON whitespace changes nothing, so the same data may be read.
     try {
       const DataSet data = load_from(file), expected = some_data();
       EXPECT_TRUE(torch::equal(data.train.pixels, expected.train.pixels)) << int(before);

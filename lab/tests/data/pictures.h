@@ -1,6 +1,6 @@
 #pragma once
 
-// Images encoded for the decoders to read: written by libjpeg and libpng, known pixel by pixel.
+// Test images with known pixels, encoded by libjpeg and libpng.
 
 #include <cstdio>
 // jpeglib.h needs it.
@@ -22,7 +22,7 @@ inline std::span<const std::uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
-/// Smooth, so that JPEG keeps it, and different in every channel and direction.
+/// Smooth, so that JPEG preserves it, and different in every channel and direction.
 inline Image smooth_picture(std::int64_t height, std::int64_t width, double phase = 0) {
   Image image{height, width, {}};
   for (std::int64_t y = 0; y < height; ++y)
@@ -33,7 +33,8 @@ inline Image smooth_picture(std::int64_t height, std::int64_t width, double phas
   return image;
 }
 
-/// `channels` 1 (grey), 3 (RGB) or 4 (CMYK as Adobe's programs invert it). `scans`: of a progressive one.
+/// `channels` is 1 (grey), 3 (RGB) or 4 (CMYK, inverted as Adobe's programs do). `scans` are those of a progressive
+/// image.
 inline std::string jpeg(std::int64_t height, std::int64_t width, int channels,
                         const std::vector<std::uint8_t>& pixels, int quality = 98,
                         const std::vector<jpeg_scan_info>& scans = {}) {

@@ -50,7 +50,7 @@ TEST(Synthetic, DrawsTheSamePicturesAtAnySize) {
 }
 
 TEST(Synthetic, IsLearnableAndNotByItsMeans) {
-  // The nearest class mean of brightness beats chance, and is far from solving it.
+  // Classifying by the nearest class mean of brightness beats chance, but is far from solving the task.
   const DataSet data = load({});
   const auto grey = [](const Images& images) {
     const Tensor flat = images.pixels.to(torch::kFloat).mean(1).flatten(1);

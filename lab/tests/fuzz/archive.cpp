@@ -1,4 +1,4 @@
-// The bytes are the tar inside; the headers' checksums and gzip's are made right, which a mutation never gets.
+// The input is the tar inside. This fixes the checksums of headers and gzip, which a mutation never gets right.
 
 #include "lab/storage/archive.h"
 
@@ -9,7 +9,7 @@ namespace keel::fuzz::archive {
 
 using namespace lab::testing;
 
-/// Every block that calls itself a header.
+/// Fixes the checksum of every block that looks like a header.
 std::string mended(std::string tar) {
   for (std::size_t at = 0; at + kTarBlock <= tar.size(); at += kTarBlock)
     if (tar.compare(at + 257, 5, "ustar") == 0) mend_header(tar, at);
@@ -29,7 +29,7 @@ void attack(const std::string& bytes) {
 
 std::vector<std::string> seeds() {
   const std::string a = tar_entry("set/a", "one"), b = tar_entry("./set/b", std::string(600, 'b'));
-  // Extended headers, as GNU and POSIX write them: a long name, and fields by name.
+  // Extended headers as GNU and POSIX write them: a long name, and named fields.
   return {tar_entry("set/", "", '5') + a + b + tar_end(),
           tar_entry("././@LongLink", "set/a" + std::string(200, 'a'), 'L') + a + b,
           tar_entry("x", "14 path=set/a\n11 size=3\n", 'x') + a + b,

@@ -1,4 +1,4 @@
-// The first byte says which file of which of the two sets the rest is; the other files are good.
+// The first byte selects the set and the file that the other bytes replace. The other files are good.
 
 #include <torch/types.h>
 
@@ -21,7 +21,7 @@ const Set kSets[] = {{"cifar10",
                       {"data_batch_1.bin", "test_batch.bin", "batches.meta.txt", "data_batch_2.bin",
                        "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"}},
                      {"cifar100", 2, {"train.bin", "test.bin", "fine_label_names.txt"}}};
-constexpr std::size_t kNames = 2;  // where in `files`
+constexpr std::size_t kNames = 2;  // index in `files`
 
 void attack(const std::string& bytes) {
   if (bytes.empty()) return;

@@ -10,7 +10,7 @@
 
 namespace keel::fuzz::config {
 
-/// Without what belongs to one call and is not written.
+/// The options without those of one call, which are not written.
 nlohmann::json kept(const lab::TrainOptions& options) {
   nlohmann::json json = lab::to_json(options);
   json.erase("run");
@@ -24,7 +24,7 @@ void attack(const std::string& bytes) {
   try {
     options = lab::train_options(table);
   } catch (const Error&) {
-    return;  // which names the option; the command line adds the file
+    return;  // the message names the option; the command line adds the file
   }
   const auto again = must("to write what was read", [&] {
     return lab::train_options(lab::parse_toml(lab::report::toml(options), "written"));

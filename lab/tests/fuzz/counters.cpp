@@ -1,5 +1,5 @@
-// Where the readers have been. gcc calls this function in every block of theirs; libFuzzer, which else knows clang's counters
-// alone, reads any that are in this section.
+// Coverage of the readers. gcc calls this function in every basic block of theirs. libFuzzer normally reads clang's
+// counters, but it uses any that are in this section.
 
 #include <cstdint>
 
@@ -13,6 +13,6 @@ extern "C" void __wrap___sanitizer_cov_trace_pc() {
   ++counters[place * 0x9e3779b97f4a7c15u >> (64 - kBits)];
 }
 
-// gcc's names for comparisons of floating point, of which libFuzzer knows none.
+// gcc's hooks for floating-point comparisons, which libFuzzer does not define.
 extern "C" void __sanitizer_cov_trace_cmpf(float, float) {}
 extern "C" void __sanitizer_cov_trace_cmpd(double, double) {}

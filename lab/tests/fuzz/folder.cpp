@@ -1,5 +1,5 @@
-// A folder of images by its table of contents. The first letter says whether to scale; each line then makes one thing:
-// p a PNG, j a JPEG, x what is neither, e nothing, d a folder, l a link that leads nowhere, f a FIFO.
+// A folder of images from a table of contents. The first letter says whether to scale. Each further line makes one
+// thing: p a PNG, j a JPEG, x a file that is neither, e an empty file, d a folder, l a dangling link, f a FIFO.
 
 #include <sys/stat.h>
 #include <torch/types.h>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 void make(char kind, const fs::path& path) {
   static const std::string kPng = lab::png(lab::smooth_picture(4, 4)),
                            kJpeg = lab::jpeg(lab::smooth_picture(6, 5));
-  std::error_code ignored;  // a name that is too long, or there already: then it is not made
+  std::error_code ignored;  // names that are too long or exist already are skipped
   fs::create_directories(kind == 'd' ? path : path.parent_path(), ignored);
   if (kind == 'd' || fs::exists(fs::symlink_status(path, ignored))) return;
   if (kind == 'l') return fs::create_symlink("nowhere", path, ignored);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Attackers of the lab's readers, one file a reader. Whatever the bytes are, a reader gives a result or throws a
-// keel::Error that names the file. All else is a finding: another exception, a crash, a hang, memory out of
-// proportion, a word from AddressSanitizer or UndefinedBehaviorSanitizer.
+// Fuzz targets for the lab's readers, one file per reader. For any bytes, a reader must return a result or throw a
+// keel::Error that names the file. Everything else is a finding: another exception, a crash, a hang, excessive
+// memory, or a report of AddressSanitizer or UndefinedBehaviorSanitizer.
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,7 @@ namespace keel::fuzz {
 struct Reader {
   std::string name;
   std::function<void(const std::string& bytes)> attack;
-  /// Good files, made here: those of binary formats. Text lies in corpus/NAME.
+  /// Makes good files of binary formats. Good text files are in corpus/NAME.
   std::function<std::vector<std::string>()> seeds;
 };
 
@@ -27,10 +27,10 @@ struct Registration {
   explicit Registration(Reader reader) { readers().push_back(std::move(reader)); }
 };
 
-/// A folder of this process's own.
+/// A temporary folder of this process.
 const std::filesystem::path& folder();
 
-/// What every file under attack has in its path, and so every message about it.
+/// Part of the path of every file under attack, and so of every message about it.
 inline const std::string kHostile = "hostile";
 
 [[noreturn]] inline void found(const std::string& what) {
@@ -42,7 +42,7 @@ inline void expect(bool holds, const std::string& what) {
   if (!holds) found("expected " + what);
 }
 
-/// What may not be refused: to write what has been read.
+/// Runs a call that must not fail: writing what has been read.
 template <typename Call>
 auto must(const std::string& what, Call&& call) {
   try {

@@ -1,5 +1,5 @@
-// libFuzzer's two functions. KEEL_FUZZ_READER names the reader to attack. With KEEL_FUZZ_SEEDS, a folder, its seeds are
-// written there first. libFuzzer reads its folders later.
+// libFuzzer's two functions. KEEL_FUZZ_READER names the reader to attack. If KEEL_FUZZ_SEEDS names a folder, the
+// reader's seeds are written there first, before libFuzzer reads its folders.
 
 #include <torch/types.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@ lab::DataSet load(const std::filesystem::path& file) {
   return lab::load({.source = "packed", .path = file, .size = 0});
 }
 
-/// `bytes` with the checksum that the refusal of them asked for. A mutation never gets it right.
+/// `bytes` with the checksum that their error message expects. A mutation never gets it right.
 std::string mended(std::string bytes, const std::string& refusal) {
   const std::string first = "expected checksum ", second = ", got ";
   const auto begin = refusal.find(first);

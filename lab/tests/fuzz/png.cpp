@@ -13,7 +13,7 @@ namespace png {
 
 constexpr std::size_t kMagic = 8;
 
-/// With the checksum of every chunk made right: a mutation never gets it right, and libpng reads no further.
+/// Fixes the checksum of every chunk. A mutation never gets it right, and libpng stops at a wrong one.
 std::string mended(std::string bytes) {
   for (std::size_t at = kMagic; at + 12 <= bytes.size();) {
     std::uint64_t length = 0;

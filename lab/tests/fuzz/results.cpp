@@ -10,7 +10,7 @@ void attack(const std::string& bytes) {
   const auto file = folder() / "hostile.json";
   testing::write_bytes(file, bytes);
   const reproduce::Results read = reproduce::read_results(file);
-  // Writing rounds, so it is the second writing that changes nothing.
+  // Writing rounds, so only the second write must change nothing.
   const auto rewritten = [&](const reproduce::Results& results) {
     reproduce::write_results(file, results);
     return testing::read_bytes(file);

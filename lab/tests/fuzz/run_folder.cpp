@@ -1,4 +1,4 @@
-// metrics.jsonl, config.toml, result.json and spectrum.json of a run, with a form feed between one and the next.
+// metrics.jsonl, config.toml, result.json and spectrum.json of a run, separated by form feeds.
 
 #include "lab/report/run_folder.h"
 

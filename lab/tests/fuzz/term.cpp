@@ -1,4 +1,4 @@
-// Rules, rank policies, maps and functions as text (keel/term.h), each by every reader.
+// Rules, rank policies, maps and functions as text (keel/term.h). Every reader gets each text.
 
 #include "keel/error.h"
 #include "keel/layer_matrix.h"

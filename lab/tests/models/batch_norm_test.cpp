@@ -21,7 +21,7 @@ struct Outcome {
   Tensor output, dL_dinput, dL_dweight, dL_dbias, running;
 };
 
-/// Two steps, so that running statistics are moved twice; the second one's results.
+/// Takes two steps, so that running statistics are updated twice, and returns the results of the second.
 template <typename Norm>
 Outcome two_steps(Norm& norm, const Tensor& input, const Tensor& along) {
   Outcome out;
@@ -132,7 +132,7 @@ TEST(BatchNorm, WithoutAMomentumStatisticsAreThePlainAverage) {
   EXPECT_TRUE(torch::equal(ours(x), theirs(x)));
 }
 
-/// A group whose members all have this process's batch: a sum over them is a product.
+/// A group in which all processes have this process's batch, so a sum over them is a product.
 nn::ProcessGroup all_alike(std::int64_t size) {
   return {0, size, [size](Tensor& tensor) { tensor.mul_(double(size)); }};
 }
@@ -183,7 +183,7 @@ TEST(BatchNorm, ANetworkSharesAllOfItsNorms) {
     if (const auto* batch = module->as<BatchNormImpl>()) shared += batch->processes.size() == 2;
     if (const auto* layer = module->as<keel::nn::WhiteningImpl>())
       whitening += layer->options.process_group.size() == 2;
-    EXPECT_FALSE(module->as<torch::nn::BatchNorm2dImpl>());  // which could not be told
+    EXPECT_FALSE(module->as<torch::nn::BatchNorm2dImpl>());  // such a norm cannot share batches
   }
   EXPECT_EQ(shared, 8);
   EXPECT_EQ(whitening, 1);

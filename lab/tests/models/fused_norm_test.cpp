@@ -1,4 +1,4 @@
-// BatchNorm, addition and ReLU in one operator, against float64. Skipped where there is no GPU, or no kernels for it.
+// BatchNorm, addition and ReLU as one operator, against float64. Skipped without a GPU or without the kernels.
 
 #include "lab/models/fused_norm.h"
 
@@ -89,7 +89,7 @@ Found fused(const Case& c, const Tensor& x, const Tensor& r, const Tensor& along
   const Tensor y = fused_norm(*norm, input, residual, c.relu).through;
   y.backward(along);
   EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
-  // Nobody waits: all but the highest bit counts those who do.
+  // No block is waiting: all bits but the highest count waiting blocks.
   EXPECT_EQ(norm->barriers.bitwise_and(0x7fffffff).sum().item<std::int64_t>(), 0);
   return {y.detach(),
           input.grad(),
@@ -100,7 +100,7 @@ Found fused(const Case& c, const Tensor& x, const Tensor& r, const Tensor& along
           norm->running_var.clone()};
 }
 
-/// The largest error in units of its bound, which is by element.
+/// The largest error relative to its bound, which is given per element.
 double worst(const Tensor& found, const Tensor& truth, const Tensor& bound) {
   const Tensor error = (found.to(torch::kDouble) - truth).abs();
   return (error / bound).max().item<double>();
@@ -114,7 +114,7 @@ void expect_accurate(const Case& c) {
   const Found found = fused(c, x, r, along);
   ASSERT_TRUE(found.output.is_contiguous(at::MemoryFormat::ChannelsLast)) << c;
 
-  // The formulas in float64; where ReLU passes is taken from the output found, which is held to the truth itself.
+  // The formulas in float64. ReLU's mask is taken from the computed output, which is checked separately.
   BatchNorm norm = norm_of(c.shape[1]);
   const Tensor w = norm->weight.detach().to(torch::kDouble),
                b = norm->bias.detach().to(torch::kDouble);
@@ -131,9 +131,9 @@ void expect_accurate(const Case& c) {
   const Tensor scale = per_channel(w * inverse);
   const Tensor dL_dx = scale * (g - per_channel(dL_dbias / n) - xhat * per_channel(dL_dweight / n));
 
-  // The contract of fused_norm.h, carried on.
+  // The error bounds of fused_norm.h, propagated.
   const double rows = 32 + n / 4096, unit = rounding_of(c.type);
-  // Half the distance of numbers next to zero: a channel's weight is all but zero, and so are its gradients.
+  // Half the distance of numbers next to zero, for a channel whose weight and gradients are almost zero.
   const double tiny = c.type == torch::kHalf ? 0x1p-25 : 1e-30;
   const Tensor k = (1 + (mean * inverse).square()).sqrt();
   const Tensor variance_k = (variance * (variance + mean.square())).sqrt();
@@ -235,7 +235,7 @@ TEST_F(FusedNormTest, GivesTheSameBitsEachTime) {
   }
 }
 
-/// Fewer blocks with several parts each, and less memory to keep them in.
+/// Fewer blocks with several parts each, and less shared memory for them.
 TEST_F(FusedNormTest, GivesTheSameBitsOnASmallerCard) {
   for (const auto& shape :
        std::vector<std::vector<std::int64_t>>{{128, 64, 32, 32}, {128, 512, 4, 4}, {9, 13, 6, 5}}) {
@@ -370,7 +370,7 @@ struct Pass {
   std::vector<Tensor> values, gradients;  ///< output and running statistics; of the parameters
 };
 
-/// A whole network forward and backward, fused or not.
+/// Runs a whole network forward and backward, fused or not.
 Pass pass_of(const std::string& name, bool fused, torch::Dtype type) {
   torch::manual_seed(5);
   ResNet model(ModelOptions{.name = name, .classes = 10});
@@ -408,10 +408,11 @@ TEST_F(FusedNormTest, ANetworkComputesWhatItDidToRounding) {
                theirs = pass_of(name, false, torch::kFloat),
                truth = pass_of(name, false, torch::kDouble);
     expect_as_near(ours.values, theirs.values, truth.values, 1e-5);
-    // An activation that rounds to the other side of zero takes its term out of a sum, or puts it in. Of all parameters the bias
-    // of the last norm has the fewest terms, 512 channels of 512 rows, half of them passed by ReLU. If they are of one size and
-    // random sign, the sums' norm is that of sqrt(512 * 256) terms, and a change of one moves it by 2.8e-3. In float32 about one of
-    // the last stage's 1.3 million activations is so near to zero; room is for four.
+    // An activation that rounds to the other side of zero adds a term to a sum or removes one. The bias of the last
+    // norm has the fewest terms of all parameters: 512 channels of 512 rows, half of them passed by ReLU. If the
+    // terms have one size and random signs, the norm of the sums is that of sqrt(512 * 256) terms, and one changed
+    // term moves it by 2.8e-3. In float32 about one of the last stage's 1.3 million activations is this close to
+    // zero. The bound allows four.
     expect_as_near(ours.gradients, theirs.gradients, truth.gradients, 2 / std::sqrt(512.0 * 256));
   }
 }

@@ -24,7 +24,7 @@ std::vector<Layer> baselines(const nn::WhiteningOptions& options, const PowerMet
   return all;
 }
 
-/// A step's gradients by plain autograd through torch's eigenvectors.
+/// The gradients of a step by plain autograd through torch's eigenvectors.
 Trained by_torch(const Layer& layer, const Tensor& x, const Tensor& dL_doutput, std::int64_t kept) {
   const Tensor input = x.detach().clone().requires_grad_(true);
   const Tensor output = plain_layer(layer.map, input, layer->weight, layer->bias, 1, kept);
@@ -41,11 +41,11 @@ void expect_same(const Trained& ours, const Trained& truth, double tolerance) {
 }
 
 TEST(PowerMethodNorm, ConvergesToTheLayersStep) {
-  // With eigenvalues this far apart and so many steps, the baseline has arrived.
+  // With eigenvalues this far apart and this many steps, the baseline has converged.
   const Tensor x = activations({9, 3, 5}), dL_doutput = random(x.sizes(), 5);
   const nn::WhiteningOptions options{.num_features = 3, .rank = LeadingCount{2}};
   for (const Layer& layer : baselines(options, {.iterations = 400})) {
-    if (layer.name == "pca") continue;  // its signs are those of the random start
+    if (layer.name == "pca") continue;  // its signs depend on the random start
     SCOPED_TRACE(layer.name);
     layer->to(at::kDouble);
     scramble(layer);
@@ -134,7 +134,7 @@ TEST(PowerMethodNorm, AutocastLeavesTheStatisticsAlone) {
   EXPECT_TRUE(torch::equal(plain, mixed));
 }
 
-/// What a run folder holds of this norm is what it holds of the library's layer.
+/// A run folder stores the same state for this norm as for the library's layer.
 TEST(PowerMethodNorm, HasTheStateOfTheLayerInItsPlace) {
   for (const char* kind : {"zca", "pca"}) {
     const auto ours = make_norm({.kind = kind, .group_size = 4, .rule = "power_method"}, 8),

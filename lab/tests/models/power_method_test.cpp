@@ -39,10 +39,12 @@ TEST(PowerMethod, TheSeedDecidesAndNothingElse) {
   torch::manual_seed(123);
   torch::randn({100});
   EXPECT_TRUE(torch::equal(first, vectors_of(m, three_steps)));
-  // Not converged: another start is another answer, and a batch-mate is not.
+  // Not converged: the answer depends on the start, but not on other matrices of the batch.
   EXPECT_GT(relative_error(vectors_of(m, {.iterations = 3, .seed = 8}), first), 1e-3);
   EXPECT_LT(relative_error(vectors_of(m[1], three_steps), first[1]), 1e-9);
-  // After one step from start s, v = M s / |M s|: with M = I it shows the start itself.
+  // After one step from start s, v = M s /
+  // M s
+  // . With M = I this is the start itself.
   const Tensor identity = torch::eye(3, at::kDouble);
   const Tensor v = vectors_of(identity, {.iterations = 1, .seed = 0}).select(-1, 0);
   const Tensor known =
@@ -52,7 +54,7 @@ TEST(PowerMethod, TheSeedDecidesAndNothingElse) {
 
 TEST(PowerMethod, UnrolledGradientsAgreeWithDifferences) {
   const Tensor m = with_spectrum({2, 1, 0.4, 0.1}), weight = random({4, 4}, 2);
-  // Few iterations: the gradient of the unfinished iteration, not of the eigenvectors.
+  // With few iterations: the gradient of the unfinished iteration, not of the eigenvectors.
   for (const std::int64_t iterations : {2, 19}) {
     const Loss loss = [&](const Tensor& a) {
       const auto [values, vectors] = power_method(a, {.iterations = iterations});

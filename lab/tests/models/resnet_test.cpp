@@ -36,7 +36,7 @@ std::int64_t parameters(const ModelOptions& options) {
   return count;
 }
 
-/// A few batches, so that the running statistics are no longer the initial ones.
+/// Runs a few batches, so that the running statistics are no longer the initial ones.
 void warm_up(ResNet& net) {
   const torch::NoGradGuard no_grad;
   for (int i = 0; i < 5; ++i) net->forward(torch::randn({16, 3, 16, 16}) + 0.3);
@@ -46,7 +46,8 @@ double relative_error(const Tensor& a, const Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
 
-/// The network once more, in plain functions of the parameters by name, BatchNorm but for the norms named.
+/// The same network written with plain functions of the parameters by name. BatchNorm everywhere except at the named
+/// norms.
 struct ByName {
   const State& state;
   NormOptions tested = {};
@@ -176,7 +177,7 @@ TEST(ResNet, StartsWithKaimingConvolutions) {
   }
 }
 
-/// The largest entry of conv1's gradient, NaN if any is, after one step's backward.
+/// The largest entry of conv1's gradient after one backward; NaN if any entry is.
 double first_gradient(ResNet& net, std::uint64_t seed) {
   torch::manual_seed(seed);
   const Tensor input = torch::randn({32, 3, 16, 16});
@@ -205,7 +206,7 @@ TEST(ResNet, DeadChannelsStayDead) {
 
 TEST(ResNet, RepeatedEigenvaluesBreakTheTextbookRuleAndNoOther) {
   for (const std::string& rule : norm_rules()) {
-    if (rule == "power_method") continue;  // its failures come with training
+    if (rule == "power_method") continue;  // it fails only in the course of training
     for (const std::int64_t dead : {0, 3}) {
       torch::manual_seed(5);
       ModelOptions options = small("zca", rule);
@@ -279,13 +280,13 @@ TEST(ResNet, TheLayerUnderTestIsWhereItIsAsked) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(whitened("first"), Names{"bn1"});
   EXPECT_EQ(whitened("layer2.0.downsample.1"), Names{"layer2.0.downsample.1"});
-  // In the order of the data, whatever that of the words.
+  // In the order of the data, whatever the order of the names.
   EXPECT_EQ(whitened("layer3.0.bn2, layer1.0.bn1,bn1"),
             (Names{"bn1", "layer1.0.bn1", "layer3.0.bn2"}));
   EXPECT_EQ(whitened("all").size(), 9u);
 }
 
-// Gradients pass several layers, and what writes into their outputs.
+// Gradients pass through several layers, and through operations that overwrite their outputs.
 TEST(ResNet, ComputesWhatItsNamesSayWithSeveralLayers) {
   for (const char* name : {"resnet_small", "resnet50"})
     for (const char* kind : {"zca", "pca", "none"})

@@ -1,10 +1,11 @@
 #pragma once
 
-// How far rounding takes a run, measured on the run itself.
+// How far rounding changes a run, measured on the run itself.
 //
-// A ReLU whose input is within a rounding of zero may be on in one run and off in another. The loss does not see it, the
-// gradient jumps: by 2e-3 of its norm at one step of `kSmall`, with BatchNorm as with whitening. From there on the runs
-// part, and by how much depends on data, weights and machine. So a number for all machines there is not.
+// A ReLU whose input is within a rounding of zero may be on in one run and off in another. The loss does not show it,
+// but the gradient jumps: by 2e-3 of its norm at one step of `kSmall`, with BatchNorm as well as with whitening. From
+// there on the runs diverge, and how fast depends on data, weights and machine. So no fixed tolerance fits all
+// machines.
 
 #include <cmath>
 
@@ -17,11 +18,11 @@ using Losses = std::map<int, double>;
 
 class DriftTest : public TrainTest {
  protected:
-  /// Trains in one process, and four times more with the network moved a little after the first step.
+  /// Trains in one process, and four more times with the weights moved a little after the first step.
   ///
-  /// Several roundings a step, over some dozens of steps, add up to a few units in the last place of a weight: they are
-  /// moved by 16. A ReLU that roundings can switch is then switched by a move or by its opposite, unless the
-  /// move happens not to reach it; there are two moves and their opposites for that.
+  /// Several roundings per step, over some dozens of steps, add up to a few units in the last place of a weight. The
+  /// weights are moved by 16 units. A ReLU that roundings can switch is then switched by a move or by its opposite,
+  /// unless the move happens not to reach it. That is why there are two moves and their opposites.
   void measure(const std::string& options) {
     const auto whole = folder / "whole";
     grown_.clear();
@@ -51,11 +52,12 @@ class DriftTest : public TrainTest {
     }
   }
 
-  /// The loss is the mean of a batch behind some twenty layers: a few units in its last place. What the network makes of
-  /// roundings is what it makes of a move, once or twice: two ReLUs may switch in two of the runs, or both in one.
+  /// The loss is the mean over a batch after some twenty layers: a few units in its last place. The network amplifies
+  /// roundings as it amplifies a move, by up to twice as much: two ReLUs may switch in two of the runs, or both in
+  /// one.
   double allowed(int step) const { return 8 * kLossUnit + 4 * grown_.at(step); }
 
-  /// The largest difference from the run of one process, as a share of what is allowed.
+  /// The largest difference from the run of one process, relative to the allowed one.
   double drift(const Losses& found) const {
     double largest = found.size() == truth.size() ? 0 : INFINITY;
     for (const auto& [step, loss] : truth) {

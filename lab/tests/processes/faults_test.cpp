@@ -1,4 +1,4 @@
-// Processes that die, hang, never come or were told something else: an error that names them, in time.
+// Processes that die, hang, never come or have other options: the others fail in time with an error that names them.
 
 #include <gtest/gtest.h>
 #include <algorithm>
@@ -9,14 +9,14 @@ namespace keel::test {
 namespace {
 
 constexpr int kUsage = 2, kInterrupted = 5, kProcesses = 6;
-constexpr auto kInTime = 30s;  ///< of a timeout of 6 s, on a machine that is busy
+constexpr auto kInTime = 30s;  ///< for a timeout of 6 s, on a busy machine
 
 class FaultsTest : public TrainTest {
  protected:
   const std::string endless_ = kSmall + "--epochs 100000 --checkpoint-every 5 --timeout " +
                                kSeconds + " --run " + (folder / "run").string();
 
-  /// Both ranks, some steps on their way.
+  /// Starts both ranks and waits until they have taken some steps.
   void set_off() {
     for (int rank = 0; rank < 2; ++rank) ranks.push_back(start_rank(rank, 2, endless_));
     wait_for_step(folder / "run", 8, *ranks[0]);
@@ -52,7 +52,7 @@ TEST_F(FaultsTest, AKilledRankIsNamedAndTheRunGoesOn) {
   expect_blamed(0, "process 1 gives no sign of life");
   const int reached = losses(folder / "run").rbegin()->first;
 
-  // Its last checkpoint is whole. A signal to one rank is enough to stop both, after the same step.
+  // The last checkpoint is complete. A signal to one rank stops both after the same step.
   port = free_port();
   const std::string resume = "--resume " + (folder / "run").string();
   const Running first = start_rank(0, 2, resume), second = start_rank(1, 2, resume);
@@ -82,12 +82,13 @@ TEST_F(FaultsTest, ARankThatHangsWithTheStoreIsNamed) {
 
 TEST_F(FaultsTest, ARankThatHangsWithTheStoreWhileOthersJoinIsNamed) {
   for (int rank = 0; rank < 2; ++rank) ranks.push_back(start_rank(rank, 3, endless_));
-  // The store's client, and the mailboxes of the main thread and of the heart: what is left is to wait for rank 2.
+  // The store's client and the mailboxes of the main thread and of the heartbeat are open: now it only waits for rank
+  // 2.
   for (const auto deadline = Clock::now() + kInTime; sockets_of(*ranks[1]) < 3;) {
     ASSERT_LT(Clock::now(), deadline) << ranks[1]->log();
     std::this_thread::sleep_for(10ms);
   }
-  std::this_thread::sleep_for(500ms);  // the last of them is open, not yet greeted
+  std::this_thread::sleep_for(500ms);  // the last one is open but not yet accepted
   ranks[0]->send(SIGSTOP);
   expect_blamed(1, "process 0 at 127.0.0.1");
 }

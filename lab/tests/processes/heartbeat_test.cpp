@@ -1,4 +1,4 @@
-// Hearts of several ranks in one process, around a store that is a map.
+// Heartbeats of several ranks in one process, with a map as their store.
 
 #include "lab/processes/heartbeat.h"
 
@@ -72,7 +72,7 @@ class HeartbeatTest : public testing::Test {
     flag = value;
     board_->changed.notify_all();
   }
-  /// Waits until something is so on the board, however long that takes on a busy machine.
+  /// Waits until a condition holds on the board, however long that takes on a busy machine.
   void wait_until(const std::function<bool()>& so) {
     std::unique_lock lock(board_->mutex);
     board_->changed.wait(lock, so);
@@ -97,9 +97,9 @@ class HeartbeatTest : public testing::Test {
 };
 
 TEST_F(HeartbeatTest, NobodyIsBlamedWhereAllLive) {
-  timeout_ = 12s;  // beats long enough for a busy machine not to miss any
+  timeout_ = 12s;  // long beats, so that a busy machine misses none
   start_all();
-  hearts_[0]->begin_sum();  // ahead of the others, who simply are not there yet
+  hearts_[0]->begin_sum();  // ahead of the others, who have not started yet
   EXPECT_EQ(hearts_[0]->blame(/*stuck=*/false), "");
 }
 
@@ -135,7 +135,7 @@ TEST_F(HeartbeatTest, AnAlarmIsWhatAllOthersSay) {
   hearts_[2]->raise_alarm("something later");
   for (const int rank : {0, 2})
     EXPECT_EQ(hearts_[std::size_t(rank)]->blame(false), "process 1 stopped: the disk is full");
-  set(board_->gone, true);  // with the store gone, what was read before is still known
+  set(board_->gone, true);  // what was read before is still known after the store is gone
   EXPECT_EQ(hearts_[0]->blame(false), "process 1 stopped: the disk is full");
 }
 
@@ -174,7 +174,7 @@ TEST_F(HeartbeatTest, ALongWaitForThoseWhoLiveIsNoFault) {
   start_all([&](const std::string&) { ++ended; });
   const Heartbeat::Waiting waiting(*hearts_[0]);
   wait_until([&] { return board_->reads["beat/1"] >= 2; });  // a look at the others, and a second
-  std::this_thread::sleep_for(3 * hearts_[0]->beat());       // what came of it would be there now
+  std::this_thread::sleep_for(3 * hearts_[0]->beat());       // long enough for any effect to show
   EXPECT_EQ(ended, 0);
 }
 

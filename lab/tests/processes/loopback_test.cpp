@@ -12,7 +12,7 @@
 namespace keel::lab {
 namespace {
 
-/// The address a socket of the family ends up with, bound to every address there is.
+/// The address that a socket of the family gets when bound to all addresses.
 std::string bound_to_all(int family) {
   const int socket = ::socket(family, SOCK_STREAM, 0);
   sockaddr_storage name{};

@@ -1,5 +1,5 @@
-// `keel train` over NCCL. One GPU is a group of one, which --distributed takes the whole way all the same:
-// store, Reducer, sums, and the step with its sums in a graph. Skipped where there is no GPU.
+// `keel train` over NCCL. One GPU is a group of one process, but --distributed still uses everything: store, Reducer,
+// sums, and the captured step with its sums. Skipped without a GPU.
 
 #include "lab/tests/processes/drift.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 class NcclTrainTest : public DriftTest {
  protected:
-  /// The losses of a run, or nothing where there is no GPU.
+  /// The losses of a run; empty without a GPU.
   std::map<int, double> losses_of(const std::string& name, const std::string& options,
                                   const Program::Environment& set = {}) {
     const auto one = start(kSmall + "--device cuda --deterministic --epochs 3 " + options +
@@ -35,8 +35,7 @@ TEST_F(NcclTrainTest, AGroupOfOneIsOneProcess) {
     const auto through = losses_of("through" + graph, graph + " --distributed", torchrun);
     ASSERT_EQ(alone.size(), 30u);  // a graph is captured after 12
     ASSERT_EQ(through.size(), 30u);
-    // The loss is divided by the batch after its sum, and not before: rounding, and what 30 steps make
-    // of it.
+    // The loss is divided by the batch after its sum, not before. That changes its rounding, which 30 steps amplify.
     measure(kSmall + "--device cuda --deterministic --epochs 3 " + graph + " ");
     EXPECT_EQ(truth, alone);
     EXPECT_LT(drift(through), 1) << graph;

@@ -11,7 +11,7 @@
 namespace keel::lab {
 namespace {
 
-/// The environment with these variables of ours, and no others.
+/// Sets exactly these variables of ours in the environment.
 class Variables {
  public:
   explicit Variables(const std::map<std::string, std::string>& set) {

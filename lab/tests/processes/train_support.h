@@ -1,6 +1,6 @@
 #pragma once
 
-// `keel train` in several processes, as torchrun would start them.
+// Runs `keel train` in several processes, as torchrun would start them.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 
 namespace keel::test {
 
-/// One that nobody listens on now.
+/// A port that nobody listens on now.
 inline int free_port() {
   const int probe = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -36,18 +36,18 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// A small network on small data; the batch does not divide by 2.
+/// A small network on small data. The batch is not divisible by 2.
 inline const std::string kSmall =
     " --model resnet_small --width 4 --train-limit 150 --test-limit 30 --batch 15 --device cpu "
     "--log-every 1 --norm zca --learning-rate 0.02 ";
 
 class TrainTest : public testing::Test {
  protected:
-  static constexpr const char* kSeconds = "6";  ///< --timeout, where one is to be met
+  static constexpr const char* kSeconds = "6";  ///< --timeout for tests that reach it
 
   using Running = std::unique_ptr<Program>;
 
-  /// `keel train`, in an environment that says nothing of ranks but what is `set`.
+  /// Starts `keel train` in an environment without rank variables except those in `set`.
   Running start(const std::string& options, Program::Environment set = {}) {
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
                              "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"})
@@ -66,13 +66,13 @@ class TrainTest : public testing::Test {
                            {"MASTER_PORT", std::to_string(port)}});
   }
 
-  /// As `keel train` alone, to its end.
+  /// Runs `keel train` in one process to its end.
   void run_alone(const std::string& options) {
     const Running one = start(options);
     ASSERT_EQ(one->wait(), 0) << one->log();
   }
 
-  /// The loss of every step on record.
+  /// The loss of every recorded step.
   static std::map<int, double> losses(const fs::path& run) {
     std::map<int, double> found;
     std::ifstream lines(run / "metrics.jsonl");

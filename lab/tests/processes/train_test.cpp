@@ -1,4 +1,4 @@
-// A run of several processes is the run of one with the same batch.
+// Checks that a run of several processes equals the run of one process with the same batch.
 
 #include "lab/tests/processes/drift.h"
 
@@ -17,11 +17,11 @@ TEST_F(DriftTest, TwoAndThreeProcessesFollowOne) {
   ASSERT_EQ(truth.size(), 30u);
   EXPECT_LT(drift(losses(two)), 1);
   EXPECT_LT(drift(losses(three)), 1);
-  // A part that is left out or counted twice shows at once, as BatchNorm's statistics apart do.
+  // A part that is left out or counted twice is obvious, as are separate BatchNorm statistics.
   EXPECT_GT(drift(losses(apart)), 100);
   EXPECT_NEAR(result(two).at("test_loss").get<double>(), result(folder / "whole").at("test_loss"),
               allowed(30));
-  // An image on the border between two classes may go either way.
+  // An image near the border between two classes may go either way.
   EXPECT_NEAR(result(two).at("test_error").get<double>(), result(folder / "whole").at("test_error"),
               1.01 / 30);
 }
@@ -42,7 +42,7 @@ TEST_F(DriftTest, ARunGoesOnWithAnotherNumberOfProcesses) {
     const auto run = folder / ("run_" + std::to_string(first));
     run_alone(options + "--checkpoint-every 5 --workers " + std::to_string(first) + " --run " +
               run.string());
-    // As if it had been stopped after step 15.
+    // Pretends that it was stopped after step 15.
     for (const char* end : {".json", ".safetensors"})
       ASSERT_TRUE(fs::remove(run / "checkpoints" / (std::string("step-00000020") + end)));
     const auto resumed = start("--resume " + run.string() + " --workers " + std::to_string(then));

@@ -25,7 +25,7 @@ std::vector<Run> example_runs(const TemporaryFolder& folder) {
   return runs;
 }
 
-// A damaged file may say anything; a number that grows past its type would be undefined.
+// A damaged file may have any number. Incrementing one past its type would be undefined behaviour.
 TEST(Groups, TheLargestEpochHasAPlace) {
   Group group;
   group.runs.emplace_back();
@@ -51,7 +51,7 @@ TEST(RunFolder, HoldsWhatTheRunWrote) {
   EXPECT_FALSE(run.failure);
 }
 
-// A run of before an option was added did what its default says.
+// A run from before an option existed behaves as its default says.
 TEST(RunFolder, AnOlderRunIsOneGroupWithANewOne) {
   const TemporaryFolder folder;
   testing::write_run(folder / "old", settings("zca", "exact", 0), "0.2");

@@ -13,7 +13,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-/// As numpy.save writes it, version 1.0.
+/// Writes a file as numpy.save does, version 1.0.
 std::string npy(const std::string& type, const std::string& order, const std::string& shape,
                 const std::string& data) {
   std::string header =
@@ -55,7 +55,7 @@ TEST(Npy, WhatIsNotThereIsNotRead) {
     EXPECT_THROW(through(good.substr(0, size)), Error) << size;
   EXPECT_THROW(through(good + "x"), Error);
   EXPECT_THROW(through(npy("<f8", "False", "9999999, 9999999, 9999999", "")), Error);
-  // None of these has a number, and LibTorch would multiply the sizes all the same.
+  // These have no elements, but LibTorch would still multiply the sizes.
   EXPECT_THROW(through(npy("<f8", "False", "0, 9999999, 9999999, 9999999", "")), Error);
   EXPECT_THROW(through(npy("<f8", "True", "9999999, 9999999, 0, 9999999", "")), Error);
   EXPECT_EQ(through(npy("<f8", "False", "3, 0", "")).numel(), 0);

@@ -27,7 +27,7 @@ std::string example_page(const TemporaryFolder& folder) {
   return page(grouped(runs), {"A <title>", "made & tested"});
 }
 
-/// Empty where every element is closed in its turn.
+/// The first element that is not closed in order, or an empty text.
 std::string first_unbalanced(const std::string& html) {
   static const std::set<std::string> empty = {"meta", "br", "!doctype"};
   std::stack<std::string> open;
@@ -51,20 +51,20 @@ TEST(Page, IsWellFormed) {
   EXPECT_EQ(first_unbalanced(example_page(folder)), "");
 }
 
-// A run without settings goes by its folder's name, which may be long and have no blank to break it at.
+// A run without settings is labelled with its folder's name, which may be long and have no blank to break at.
 TEST(Page, ALongLabelStaysInItsCard) {
   const TemporaryFolder folder;
   const std::string name(200, 'w');
   testing::write_run(folder / name, "", "0.20");
   testing::write_run(folder / "other", settings("batch", "exact", 0), "0.10");
   const auto html = page(grouped({read_run(folder / name), read_run(folder / "other")}), {});
-  // In drawings it is cut: 316 units have room for 49 letters.
+  // Charts cut it: 316 units have room for 49 letters.
   const std::regex text("<text class='name'[^>]*>(<title>[^<]*</title>)?([^<]*)</text>");
   int names = 0;
   for (std::sregex_iterator i(html.begin(), html.end(), text), end; i != end; ++i, ++names)
     EXPECT_LE(columns((*i)[2]), 49u) << (*i)[2];
   EXPECT_EQ(names, 2);
-  // Everywhere else it is broken, and lets what holds it be as narrow as it must.
+  // Everywhere else it wraps, and lets its container be as narrow as needed.
   const std::string style = kPageStyle;
   EXPECT_NE(style.find("h1, h3, p, figcaption, .legend, td.label { overflow-wrap: anywhere; }"),
             std::string::npos);

@@ -8,7 +8,7 @@
 namespace keel::lab::report {
 namespace {
 
-/// What is printed by `body`, with or without a terminal.
+/// What `body` prints, with or without a terminal.
 template <typename Body>
 std::string printed(bool terminal, const Body& body, std::size_t width = 80) {
   char* text = nullptr;

@@ -135,7 +135,7 @@ TEST(Settings, EveryOptionIsThereOnceUnderAComment) {
   });
 }
 
-// Each of these trained, and could not be resumed.
+// Each of these used to train but could not be resumed.
 TEST(Settings, EveryOptionComesBack) {
   for (const std::string path :
        {"/data/a # b", "two\nlines", "tab\t \"quoted\" 'twice'", "C:\\new\\table", "\x01\x7f\r",

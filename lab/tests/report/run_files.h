@@ -1,6 +1,6 @@
 #pragma once
 
-// Run folders made by hand, for tests of what reads them.
+// Run folders written by hand, for tests of their readers.
 
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ namespace keel::lab::report::testing {
 
 namespace fs = std::filesystem;
 
-/// A folder that is there for the length of a test.
+/// A temporary folder, removed at the end of a test.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -43,8 +43,8 @@ inline std::string read(const fs::path& file) {
   return std::string((std::istreambuf_iterator<char>(stream)), {});
 }
 
-/// Two epochs of ten steps each, with a record at steps 10 and 20; the last test error as given, and the one with
-/// running statistics made again where it is.
+/// Writes two epochs of ten steps each, with a record at steps 10 and 20. The last test error is as given, and so is
+/// the recalibrated one, if given.
 inline void write_run(const fs::path& folder, const std::string& settings,
                       const std::string& test_error, const std::string& recalibrated = "") {
   const std::string again =

@@ -55,9 +55,9 @@ TEST(SpectrumStudy, AtRepeatsTheTextbookRuleIsNotFiniteAndTheSeriesAreBiased) {
   EXPECT_EQ(result.neighbours[1].gap(), 0);
 }
 
-// One pair, eigenvalues 1 and q. With f = 1/sqrt the exact kernel of the pair is
-// -1 / (sqrt(q) (1 + sqrt(q))), and the Taylor rule puts S_T(q) in place of 1 / (1 - q), which scales
-// it by 1 - q^T. Diagonal entries are exact under both.
+// One pair, eigenvalues 1 and q. With f = 1/sqrt the exact kernel of the pair is -1 / (sqrt(q) (1 + sqrt(q))). The
+// Taylor rule uses S_T(q) instead of 1 / (1 - q), which scales the kernel by 1 - q^T. Both are exact for diagonal
+// entries.
 TEST(SpectrumStudy, TheErrorOfTheSeriesIsTheOneWorkedOutByHand) {
   const double q = 0.9;
   StudyOptions options;
@@ -95,7 +95,7 @@ TEST(SpectrumStudy, TheRulesAndTheirArithmeticCanBeChosen) {
   EXPECT_LT(rounding, 1e-5);
 }
 
-// Across a rank cut 1 / (l_i - l_j) is the truth, and what a series leaves out is (l_j / l_i)^terms.
+// Across a rank cut 1 / (l_i - l_j) is exact, and a series leaves out (l_j / l_i)^terms.
 TEST(SpectrumStudy, TheTruthAcrossARankCutIsTheWholeSeries) {
   StudyOptions options;
   options.function = {SpectralFunction::Kind::one};

@@ -1,5 +1,5 @@
-// The events are read back by a decoder written for this test from the formats' descriptions, with a
-// checksum of its own; tensorboard_reader_test.py does the same with TensorBoard itself.
+// Reads the events back with a decoder written for this test from the format descriptions, with its own checksum.
+// tensorboard_reader_test.py does the same with TensorBoard itself.
 
 #include "lab/report/tensorboard.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 using testing::TemporaryFolder;
 
-/// Bit by bit, as the polynomial says.
+/// Computed bit by bit from the polynomial.
 std::uint32_t plain_crc32c(const std::string& bytes) {
   std::uint32_t crc = 0xFFFFFFFF;
   for (const char c : bytes) {
@@ -57,7 +57,7 @@ class Bytes {
   std::size_t at_ = 0;
 };
 
-/// Field number -> values of one message; scalars as the bytes of a 64-bit number.
+/// Maps field numbers to the values of one message. Scalars are the bytes of a 64-bit number.
 struct Message {
   std::multimap<std::uint64_t, std::string> bytes;
   std::map<std::uint64_t, std::uint64_t> integers;

@@ -4,7 +4,7 @@
 
 namespace keel::lab::reproduce {
 
-/// The recipes and results that are in the tree.
+/// The recipes and results in the source tree.
 inline const std::filesystem::path kExperiments = KEEL_EXPERIMENTS;
 
 }  // namespace keel::lab::reproduce

@@ -37,7 +37,7 @@ const Json& row(const Json& rows, const Json& wanted) {
   throw Error("no row " + wanted.dump());
 }
 
-// The paper's own column, and what its caption promises: more than 5 % are left out before K terms.
+// The paper's own column, and the promise of its caption: with fewer than K terms, more than 5 % are missing.
 TEST(Measure, Table1IsThePapers) {
   const Recipe recipe = committed("table1");
   const Json rows = measure({recipe, {}}).figures.at("rows");
@@ -75,7 +75,7 @@ TEST(Measure, GradientErrorFallsWithTheTerms) {
       EXPECT_EQ(one.at("matrices"), 3 * 8 / d);  // after the first step, and after two epochs
       before = one.at("error").get<double>();
     }
-    // Where no eigenvalues repeat the textbook rule is the truth but for rounding.
+    // Without repeated eigenvalues, the textbook rule is exact up to rounding.
     EXPECT_LT(
         row(errors, {{"d", d}, {"rule", "analytic"}, {"how", "float64"}}).at("worst").get<double>(),
         1e-8);
@@ -95,7 +95,7 @@ TEST(Measure, GradientErrorFallsWithTheTerms) {
   EXPECT_NE(drawn.markdown.find("`power_iteration`, K = 19"), std::string::npos);
 }
 
-// Where all eigenvalues are equal, what a rule can reach is known by hand.
+// If all eigenvalues are equal, the largest gradient of each rule can be computed by hand.
 TEST(Measure, BoundsWhereTheyAreKnown) {
   Recipe recipe = committed("bounds");
   recipe.settings["sizes"] = {4};
@@ -113,7 +113,7 @@ TEST(Measure, BoundsWhereTheyAreKnown) {
   const Json& textbook =
       row(rows, {{"spectrum", "one pair equal, to the last bit"}, {"rule", "analytic"}});
   EXPECT_EQ(textbook.at("vectors"), "inf");
-  for (const Json& one : rows) {  // and never above the paper's bound
+  for (const Json& one : rows) {  // never above the paper's bound
     if (one.at("bound").is_null()) continue;
     EXPECT_LE(one.at("vectors").get<double>(), one.at("bound").get<double>()) << one.dump();
   }

@@ -98,7 +98,7 @@ TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
   const std::string markdown = page(costly, one).markdown;
   EXPECT_TRUE(has(markdown, "| failed at step | ms a step | GPU memory, MiB |")) << markdown;
   EXPECT_TRUE(has(markdown, "| 1 of 2 | 33 | 2.00 | 1234 |")) << markdown;
-  EXPECT_TRUE(has(markdown, "| 2 of 2 |  | 3.00 | 1234 |")) << markdown;  // of 4 and 2
+  EXPECT_TRUE(has(markdown, "| 2 of 2 |  | 3.00 | 1234 |")) << markdown;  // the mean of 4 and 2
   EXPECT_TRUE(has(markdown, "| not run |  |  |  |  |  |")) << markdown;
 }
 
@@ -113,7 +113,7 @@ TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   const std::string& svg = got.pictures.at("course.svg");
   EXPECT_TRUE(has(svg, ">Ours, d = 4<"));
   EXPECT_FALSE(has(svg, ">SVD, d = 4<"));  // its record holds no test errors
-  EXPECT_TRUE(has(svg, ">300<")) << svg;   // of the axis
+  EXPECT_TRUE(has(svg, ">300<")) << svg;   // an axis label
   EXPECT_EQ(page(recipe(), results()).pictures.count("course.svg"), 0u);
   trial.epochs =
       333;  // stopped by --max-steps: its last evaluation is not one of the evenly spaced
@@ -134,8 +134,8 @@ TEST(Pages, ACellCanShareAnothersTrials) {
       has(page(one, results()).markdown, "| d = 8 |  |  |  | 10.00 | 11.00 ± 1.41 | 2 of 2 |"));
 }
 
-// Every page in the tree is what its recipe and results give: nobody has changed one and forgotten the
-// other. `keel reproduce --page` writes them.
+// Every page in the tree matches its recipe and results, so nobody has changed one without the other. `keel reproduce
+// --page` writes them.
 TEST(Pages, TheCommittedOnesAreUpToDate) {
   const auto recipes = read_recipes(kExperiments);
   std::vector<Results> all;
@@ -164,7 +164,7 @@ TEST(Pages, TheCommittedFilesAreLight) {
   }
 }
 
-// A picture is one piece of XML: every element is closed, and none is left open.
+// A picture is well-formed XML: every element is closed.
 TEST(Pages, PicturesAreWellFormed) {
   const std::string svg = page(recipe(), results()).pictures.at("errors.svg");
   std::vector<std::string> open;

@@ -108,7 +108,7 @@ TEST(Results, WhatIsWrittenIsRead) {
   EXPECT_TRUE(std::isnan(trial.failure->smallest_gap));
   EXPECT_EQ(got.data, small_results().data);
   EXPECT_TRUE(got.origins[0].same_as(small_results().origins[0]));
-  // Written again it is the same, byte for byte.
+  // Writing it again gives the same bytes.
   write_results(folder / "again.json", got);
   EXPECT_EQ(read(folder / "again.json"), read(file / "results.json"));
 }
@@ -139,7 +139,7 @@ TEST(Results, ADamagedFileIsNamed) {
 
 TEST(Results, OtherOptionsAreAnError) {
   EXPECT_EQ(complaint(small_results(), small_recipe(), "short", Json::object()), "");
-  // Where the data lie, and on what it runs, makes no other experiment.
+  // The place of the data and the device do not make another experiment.
   EXPECT_EQ(complaint(small_results(), small_recipe(), "short",
                       {{"path", "elsewhere"}, {"device", "cuda"}}),
             "");

@@ -32,7 +32,7 @@ TEST(Archive, GivesTheWantedFiles) {
     EXPECT_EQ(files.at("a.bin"), std::string(3000, 'a'));
     EXPECT_EQ(files.at("b.txt"), "");
   }
-  // In other folders they are others.
+  // Files of the same name in other folders are ignored.
   EXPECT_EQ(parsed(good() + tar_entry("set/more/a.bin", "x") + tar_entry("a.bin", "y")).size(), 2u);
 }
 

@@ -16,7 +16,7 @@ TEST(Md5, IsThatOfItsDefinition) {
             "57edf4a22be3c955ac49da2e2107b67a");
 }
 
-// The length of the last block: with room for the length, without, none at all. By md5sum of coreutils.
+// Last blocks with room for the length, without room, and empty. Expected values are from coreutils' md5sum.
 TEST(Md5, EndsBlocksOfEveryLength) {
   EXPECT_EQ(md5(std::string(55, 'x')), "04364420e25c512fd958a70738aa8f72");
   EXPECT_EQ(md5(std::string(56, 'x')), "668a72d5ba17f08e62dabcafad6db14b");

@@ -36,7 +36,7 @@ TEST(Files, WhatIsReadIsWhatWasWritten) {
   }
 }
 
-// A pipe that nobody writes to would be waited for without end, /dev/zero has no end.
+// Reading a pipe without a writer would block forever, and /dev/zero never ends.
 TEST(Files, OnlyRegularFilesAreRead) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
@@ -55,7 +55,7 @@ TEST(Files, AFileLongerThanAskedForIsNotRead) {
   write_file_atomically(folder / "file", "12345");
   EXPECT_EQ(read_file(folder / "file", 5), "12345");
   EXPECT_TRUE(refuses({"expected at most 4 bytes, got 5"}, [&] { read_file(folder / "file", 4); }));
-  // Its size is a claim: no byte of it is on the disk, and none is asked for in memory.
+  // A sparse file: it has no byte on disk, and none may be allocated in memory.
   std::filesystem::resize_file(folder / "file", std::uintmax_t{1} << 40);
   EXPECT_TRUE(refuses({"expected at most 1000 bytes"}, [&] { read_file(folder / "file", 1000); }));
 }

@@ -15,12 +15,12 @@
 
 namespace {
 
-/// What another process does between our making a folder and our locking it, once.
+/// What another process does once, between our making a folder and our locking it.
 std::function<void()> before_the_next_lock;
 
 }  // namespace
 
-/// In the place of libc's, in this program: so a race has one outcome.
+/// Overrides libc's flock() in this program, so that the race has a known outcome.
 extern "C" int flock(int descriptor, int operation) noexcept {
   if (const auto act = std::exchange(before_the_next_lock, nullptr)) act();
   return int(::syscall(SYS_flock, descriptor, operation));
@@ -63,7 +63,7 @@ TEST(FolderClaimTest, NewFoldersHaveNamesOfTheirOwn) {
   EXPECT_EQ(c.path(), folder.path / "run-3");
 }
 
-/// Holds the lock of a folder as another process would.
+/// Holds the lock of a folder, as another process would.
 class Other {
  public:
   explicit Other(const fs::path& folder)

@@ -34,7 +34,7 @@ TEST(Json, SaysWhatIsWrongAndWhere) {
   EXPECT_NO_THROW(parse_json(R"([{"a": {"a": 1}}, {"a": 2}])", "FILE"));
 }
 
-// A value is copied, compared, written and destroyed by functions that call themselves.
+// Values are copied, compared, written and destroyed recursively.
 TEST(Json, NoDepthOverflowsTheStack) {
   for (const std::string open : {"[", "{\"a\":", "[{\"a\":"}) {
     EXPECT_TRUE(
@@ -45,7 +45,7 @@ TEST(Json, NoDepthOverflowsTheStack) {
   EXPECT_NO_THROW(parse_json(repeated("[", 64) + repeated("]", 64), "FILE"));
 }
 
-// Where the time is quadratic, this takes minutes.
+// In quadratic time this would take minutes.
 TEST(Json, ManyEntriesTakeNoLongerEach) {
   std::string text = "{\"x\": {}";
   for (int i = 0; i < 200'000; ++i) text += ", \"t" + std::to_string(i) + "\": {\"a\": [1, 2]}";

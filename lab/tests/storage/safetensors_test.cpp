@@ -29,7 +29,7 @@ NamedTensors example() {
   return tensors;
 }
 
-/// A file by hand.
+/// Builds a file by hand.
 std::string file_of(const std::string& header, std::size_t data_bytes) {
   std::string bytes(8, '\0');
   const std::uint64_t length = header.size();
@@ -88,7 +88,7 @@ TEST(SafeTensorsTest, NoDamageToTheHeaderGoesBeyondAnError) {
     for (const unsigned char flip : {0x01, 0x10, 0x80, 0xff}) {
       std::string damaged = whole;
       damaged[at] = char(damaged[at] ^ flip);
-      noticed += complaint(damaged) != "no keel::Error";  // what remains valid is another name
+      noticed += complaint(damaged) != "no keel::Error";  // the others only change a name
     }
   EXPECT_GT(noticed, 2 * length);
 }
@@ -123,7 +123,7 @@ TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
   EXPECT_NE(complaint(file_of("{\"__metadata__\":{\"a\":1}}", 0)), "no keel::Error");
   EXPECT_NE(complaint(file_of("[]", 0)), "no keel::Error");
   EXPECT_NE(complaint(file_of(std::string(200000, '['), 0)), "no keel::Error");
-  // No byte of data goes with it, and LibTorch would multiply the others.
+  // It has no data, but LibTorch would multiply the other extents.
   EXPECT_NE(
       complaint(file_of(
           "{\"x\":" + tensor("F32", "[0,4611686018427387904,4611686018427387904]", "[0,0]") + "}",
@@ -135,7 +135,7 @@ TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(complaint(file_of("{}", 0)), "no keel::Error");
 }
 
-// It took 97 seconds when each tensor cost time in proportion to those before it.
+// This took 97 seconds when the time per tensor grew with the number of tensors before it.
 TEST(SafeTensorsTest, ManyTensorsTakeNoLongerEach) {
   std::string header = "{";
   for (int i = 0; i < 80'000; ++i)

@@ -1,6 +1,6 @@
 #pragma once
 
-// Archives made by hand, so that they can say what no packer would.
+// Archives built by hand, with content that no packer would write.
 
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +12,7 @@ namespace keel::lab::testing {
 
 constexpr std::size_t kTarBlock = 512;
 
-/// The header's own checksum, which nothing is read without.
+/// Fixes the header's checksum, without which nothing is read.
 inline void mend_header(std::string& tar, std::size_t at) {
   tar.replace(at + 148, 8, 8, ' ');
   unsigned sum = 0;
@@ -22,7 +22,8 @@ inline void mend_header(std::string& tar, std::size_t at) {
   tar.replace(at + 148, 7, digits, 7);
 }
 
-/// One entry. `type`: 0 a file, 1 a hard link, 2 a symbolic one, 5 a folder, 6 a pipe. `size`: as the header has it.
+/// One entry. `type`: 0 a file, 1 a hard link, 2 a symbolic link, 5 a folder, 6 a pipe. `size` is written to the
+/// header.
 inline std::string tar_entry(const std::string& name, const std::string& content, char type = '0',
                              const std::string& link = "", std::uint64_t size = std::uint64_t(-1)) {
   std::string block(kTarBlock, '\0');
@@ -41,7 +42,7 @@ inline std::string tar_entry(const std::string& name, const std::string& content
 
 inline std::string tar_end() { return std::string(2 * kTarBlock, '\0'); }
 
-/// As gzip would without compressing.
+/// Wraps bytes as gzip without compression.
 inline std::string gzipped(const std::string& bytes) {
   const auto little = [](std::uint32_t number, int count) {
     std::string text;

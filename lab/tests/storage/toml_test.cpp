@@ -33,7 +33,7 @@ TEST(Toml, ReadsWhatRecipesUse) {
     "other": {"a": 1}})");
   EXPECT_EQ(got, expected) << got.dump(1);
   EXPECT_EQ(got.dump(), expected.dump());  // the order too
-  // The kinds of numbers that keel train's options ask for.
+  // The kinds of numbers that keel train's options require.
   EXPECT_TRUE(got.at("count").is_number_unsigned());
   EXPECT_TRUE(got.at("less").is_number_integer());
   EXPECT_TRUE(got.at("zero").is_number_float());
@@ -47,7 +47,7 @@ TEST(Toml, KnowsTheLineOfEachName) {
   EXPECT_EQ(lines, expected);
 }
 
-// Outside of texts and comments toml++ has undefined behaviour with them.
+// Outside of strings and comments they cause undefined behaviour in toml++.
 TEST(Toml, LettersBeyondAsciiAreInQuotes) {
   const std::string e = "\xc3\xa9";
   EXPECT_EQ(parse_toml("\xef\xbb\xbf'" + e + "' = \"" + e + "\\n" + e + "\" # " + e, "r.toml"),
@@ -60,7 +60,7 @@ TEST(Toml, LettersBeyondAsciiAreInQuotes) {
   EXPECT_TRUE(wrong("a = \"\"\"\nb\\\n " + e + "\"\"\"", "2"));
 }
 
-// Quotes behind the beginning of a word are part of it for toml++, and so is the letter that they hold.
+// toml++ takes quotes inside a word, and the letters in them, for part of the word.
 TEST(Toml, QuotesStandWhereANameOrAValueBegins) {
   const std::string e = "\xc3\xa9";
   const auto wrong = [](const std::string& text, const std::string& part) {
@@ -77,7 +77,7 @@ TEST(Toml, QuotesStandWhereANameOrAValueBegins) {
             Json::parse(R"({"b": {"\u00e9": {"c": ["x", {"\u00e9": "y'"}]}}})"));
 }
 
-// The file, the line, and the line's text with the name in it.
+// Errors have the file, the line number, and the text of the line with the name.
 TEST(Toml, SaysWhereItIsWrong) {
   const auto wrong = [](const std::string& text, const std::string& line, const std::string& part) {
     return refuses({"r.toml, line " + line + ": ", part}, [&] { parse_toml(text, "r.toml"); });
@@ -103,13 +103,13 @@ TEST(Toml, SaysWhereItIsWrong) {
   EXPECT_TRUE(wrong("a = \"\xff\"", "1", "utf-8"));
 }
 
-// toml++ takes for granted that a name follows the bracket, and goes on from there.
+// toml++ assumes that a name follows the bracket.
 TEST(Toml, ABracketWithoutANameIsAnError) {
   for (const std::string text : {"[}", "[[{1", "a = 1\n[=", "[#]", "[\\]", "[[[a]]]"})
     EXPECT_TRUE(refuses({"r.toml"}, [&] { parse_toml(text, "r.toml"); })) << text;
 }
 
-// Tables are taken down by functions that call themselves.
+// Tables are destroyed recursively.
 TEST(Toml, NoDepthOverflowsTheStack) {
   for (const std::string& text :
        {"a = " + repeated("[", 200'000), "a = " + repeated("{a=", 200'000),
@@ -123,7 +123,7 @@ TEST(Toml, NoDepthOverflowsTheStack) {
         "s = '\\'\n" + repeated("a.", 200'000) + "a = 1"})
     EXPECT_TRUE(refuses({"r.toml, line "}, [&] { parse_toml(text, "r.toml"); }))
         << text.substr(0, 30);
-  // Dots that part no names.
+  // Dots that do not separate names.
   const std::string dots(100, '.');
   EXPECT_NO_THROW(
       parse_toml("a = \"" + dots + "\"\nb = '" + dots + "' # " + dots + "\nc = \"\"\"\n\"" + dots +

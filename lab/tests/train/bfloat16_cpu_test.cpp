@@ -1,4 +1,4 @@
-// Machines that are not here are played: by what their convolution does in its child process.
+// Simulates other machines by what their convolutions do in the child process.
 
 #include "lab/train/bfloat16_cpu.h"
 
@@ -18,7 +18,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// oneDNN's caps are as they were when this goes.
+/// Restores oneDNN's variables at the end.
 class Bfloat16CpuTest : public ::testing::Test {
  protected:
   Bfloat16CpuTest() {
@@ -35,7 +35,7 @@ class Bfloat16CpuTest : public ::testing::Test {
     const char* const set = std::getenv("ONEDNN_MAX_CPU_ISA");
     return set != nullptr ? set : "";
   }
-  /// An illegal instruction, in earnest, unless oneDNN is held to one of `enough`.
+  /// Executes a real illegal instruction, unless oneDNN is limited to one of `enough`.
   static Ending dies_unless(const std::vector<std::string>& enough) {
     return in_child([&] {
       if (std::find(enough.begin(), enough.end(), cap()) == enough.end()) __builtin_trap();
@@ -77,7 +77,7 @@ TEST_F(Bfloat16CpuTest, WhereMoreIsNotGrantedItDoesWithLess) {
   EXPECT_EQ(cap(), "AVX512_CORE");
 }
 
-// As where oneDNN was used before in this process, and no longer listens.
+// As if oneDNN had been used before in this process and no longer reads the variable.
 TEST_F(Bfloat16CpuTest, WhereNoCapHelpsItSaysSoAndLeavesNone) {
   const auto found = find_out_bfloat16([] { return dies_unless({}); });
   EXPECT_TRUE(contains(found.fault, "a convolution dies of an illegal instruction")) << found.fault;
@@ -120,7 +120,7 @@ TEST_F(Bfloat16CpuTest, AChildIsGoneWhenItHasAnswered) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no child is left
 }
 
-// After threads were started here, which the child does not have.
+// Runs after threads were started here, which the child does not have.
 TEST_F(Bfloat16CpuTest, TheConvolutionsOfThisMachineComeToAnEnd) {
   const int threads = at::get_num_threads();
   at::set_num_threads(3);

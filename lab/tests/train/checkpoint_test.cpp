@@ -101,7 +101,7 @@ TEST(CheckpointTest, DamagedNewerOnesDoNotPushOutWhatIsWritten) {
   const test::Folder folder;
   for (const std::int64_t step : {50, 100}) save(folder.path, step, 2);
   change(folder.path / "step-00000100.safetensors", [](std::string& bytes) { bytes.clear(); });
-  for (const std::int64_t step : {60, 70}) {  // what a run does that has fallen back to step 50
+  for (const std::int64_t step : {60, 70}) {  // as a run does that has fallen back to step 50
     save(folder.path, step, 1);
     EXPECT_EQ(newest(folder.path).checkpoint->position.step, step);
   }
@@ -191,7 +191,7 @@ TEST(CheckpointTest, AFullDiskLeavesTheOlderOnes) {
             (std::vector<std::string>{"step-00000003.json", "step-00000003.safetensors"}));
 }
 
-// Each would make a run go on for ever or be over at once, or wrap round in a product.
+// Each of these would make a run endless, end it at once, or overflow in a product.
 TEST(CheckpointTest, APositionThatCannotBeIsDamage) {
   for (const auto& [name, value] :
        std::vector<std::pair<std::string, std::string>>{{"step", "-1"},
@@ -222,7 +222,7 @@ TEST(CheckpointTest, APositionThatCannotBeIsDamage) {
   }
 }
 
-// A network of a million classes, or a batch of none, is no checkpoint's either.
+// No checkpoint has a network of a million classes or an empty batch.
 TEST(CheckpointTest, OptionsOutOfRangeAreDamage) {
   const test::Folder folder;
   save(folder.path, 1);

@@ -1,4 +1,4 @@
-// What differs on a GPU: the captured step, and the CPU as its twin. Skipped where there is none.
+// What differs on a GPU: the captured step, compared with the CPU. Skipped without a GPU.
 
 #include <gtest/gtest.h>
 #include <csignal>
@@ -94,7 +94,7 @@ TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
     ASSERT_EQ(one.steps.size(), other.steps.size());
     for (std::size_t i = 0; i < one.steps.size(); ++i) {
       EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << norm << " " << i;
-      // What the layer says of its last step is still what the graph writes.
+      // The layer's reported state is still the one that the graph writes.
       if (one.steps[i].rank > 0) {
         EXPECT_EQ(one.steps[i].smallest_gap, other.steps[i].smallest_gap) << i;
       }
@@ -127,7 +127,7 @@ TEST_F(CudaTrainTest, CapturedStatisticsAreThoseOfThePlainPasses) {
         const Images images = data.train.to(device);
         Recalibrator one(model, images, augment_options(data, 1), captured),
             other(model, images, augment_options(data, 1), plain);
-        // In the second and third all is replayed: other images, other crops, and a count that begins again.
+        // The second and third passes only replay: other images, other crops, and a restarted count.
         for (const std::int64_t step : {5, 90, 5}) {
           EXPECT_EQ(other.run(step), captured.recalibrate);
           std::map<std::string, torch::Tensor> expected;

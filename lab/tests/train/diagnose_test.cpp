@@ -13,7 +13,7 @@ namespace {
 using test::training_of;
 using torch::Tensor;
 
-/// Puts a value into a parameter.
+/// Sets an entry of a parameter.
 void poison(TrainingStep& training, const std::string& parameter, double value) {
   const torch::NoGradGuard no_grad;
   training.model()->named_parameters()[parameter].view(-1)[0] = value;
@@ -67,7 +67,7 @@ TEST(LayerStateTest, IsTheLayersSpectrum) {
   ASSERT_EQ(states.size(), 1u);
   const LayerState& state = states[0];
   EXPECT_EQ(state.name, "bn1");
-  // From the activations, with torch's own operations.
+  // Computed from the activations with torch's own operations.
   const torch::NoGradGuard no_grad;
   const Tensor x = training.model()->first_convolution().ptr()->forward(images).to(torch::kDouble);
   const Tensor samples = x.transpose(0, 1).flatten(1);

@@ -17,7 +17,7 @@ namespace {
 
 using torch::Tensor;
 
-/// Convolution, norm and linear layer in float64, from a seed.
+/// Convolution, norm and linear layer in float64, seeded.
 torch::nn::Sequential network() {
   torch::manual_seed(3);
   torch::nn::Sequential layers(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 5, 3)),

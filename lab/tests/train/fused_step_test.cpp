@@ -1,5 +1,5 @@
-// The end of a training step in the lab's own kernels, against the same written with torch's operators; and weights in
-// bfloat16, on any device.
+// Compares the end of a training step in the lab's own kernels with the same step in torch's operators. Also tests
+// bfloat16 weights, on any device.
 
 #include "lab/train/fused_step.h"
 
@@ -25,7 +25,7 @@ using torch::Tensor;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// A network's gradients in one pass, its weights narrowed by autocast or all at once.
+/// A network's gradients in one pass, with weights narrowed by autocast or all at once.
 Tensor gradients_of(torch::Device device, bool channels_last, bool at_once) {
   torch::manual_seed(4);
   ResNet model(ModelOptions{.name = "resnet_small", .classes = 4, .width = 8});
@@ -44,7 +44,7 @@ Tensor gradients_of(torch::Device device, bool channels_last, bool at_once) {
   }
   for (const Tensor& parameter : model->parameters())
     EXPECT_EQ(parameter.scalar_type(), torch::kFloat);
-  for (const auto& module : model->modules())  // as they were
+  for (const auto& module : model->modules())  // restored
     if (const auto* convolution = module->as<torch::nn::Conv2d>()) {
       EXPECT_EQ(convolution->weight.scalar_type(), torch::kFloat);
     }
@@ -189,7 +189,7 @@ TrainOptions options_of(const std::string& norm, const char* precision) {
   return options;
 }
 
-/// The losses of the first steps with and without the lab's kernels.
+/// Compares the losses of the first steps with and without the lab's kernels.
 void expect_same_training(const std::string& norm, const char* precision, const char* where) {
   TrainOptions fused = options_of(norm, precision);
   fused.model.where = where;
@@ -201,7 +201,7 @@ void expect_same_training(const std::string& norm, const char* precision, const 
   EXPECT_EQ(train(fused, test::small_data(), one).status, "finished");
   EXPECT_EQ(train(plain, test::small_data(), other).status, "finished");
   ASSERT_EQ(one.steps.size(), other.steps.size());
-  // Activations have 8 bits in bfloat16, which is what a loss of theirs is worth; the drift grows with the steps.
+  // bfloat16 activations have 8 bits, and the loss has that precision. The drift grows with the steps.
   const double unit = std::string(precision) == "bfloat16" ? 0x1p-7 : 1e-4;
   for (std::size_t i = 0; i < one.steps.size(); ++i)
     EXPECT_NEAR(one.steps[i].loss, other.steps[i].loss, unit * double(i + 1) * other.steps[i].loss)
@@ -214,7 +214,7 @@ TEST_F(FusedStepTest, TrainsAsTheStepOfTorchsOperatorsDoes) {
       expect_same_training(norm, precision, "first");
 }
 
-// BatchNorm is fused beside them, with a whitening layer's output as its residual too.
+// BatchNorm beside them is fused, also with a whitening layer's output as its residual.
 TEST_F(FusedStepTest, TrainsWithWhiteningAtAnyPlace) {
   for (const char* where : {"all", "layer1.0.bn2,layer2.0.bn1", "layer2.0.downsample.1"})
     for (const char* norm : {"zca", "pca"})

@@ -1,5 +1,5 @@
-// The tests; but with a folder in the place of options, a training program to be killed. It trains into the folder, going
-// on from what it finds there, and writes a line for each record and checkpoint.
+// Runs the tests. If the first argument is a folder, it is a training program to be killed instead: it trains in the
+// folder, resumes what is there, and writes a line for each record and checkpoint.
 
 #include <gtest/gtest.h>
 

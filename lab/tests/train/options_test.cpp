@@ -69,7 +69,7 @@ TEST(TrainOptionsTest, NumbersOutOfRangeAreNotTurnedIntoOthers) {
     EXPECT_NE(error_of([&] { train_options({{"seed", text}}); }), "no keel::Error") << text;
 }
 
-// What a run is told is written to config.toml and to checkpoints, and must come back the same.
+// A run's options are written to config.toml and to checkpoints, and must read back unchanged.
 TEST(TrainOptionsTest, PathsAreUtf8) {
   for (const std::string& path : {std::string("caf\xe9"), std::string("a\0b", 3)}) {
     TrainOptions options = test::small_options();

@@ -62,7 +62,7 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
       EXPECT_TRUE(twice.layer.covariance.equal(plain.layer.covariance));
     }
 
-    // Within the run checkpoints are training's; the last one has its statistics made again.
+    // Checkpoints during the run have the statistics of training. The last one has recomputed ones.
     EXPECT_EQ(read_file(with.path / "checkpoints/step-00000012.safetensors"),
               read_file(without.path / "checkpoints/step-00000012.safetensors"));
     EXPECT_EQ(at(with.path, 12).recalibrated, 0);
@@ -78,7 +78,7 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
   }
 }
 
-// Whoever looks at the random numbers of the process or at the test error as it is sees no difference either.
+// The process's random numbers and the plain test error are unaffected too.
 TEST(RecalibrateTest, HowManyBatchesChangesNothingElse) {
   const DataSet data = test::small_data();
   TrainOptions options = test::small_options("zca");
@@ -118,11 +118,11 @@ TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
   EXPECT_EQ(result.recalibrated_test_error, expected.recalibrated_test_error);
   const char* last = "checkpoints/step-00000012.safetensors";
   EXPECT_EQ(read_file(parts.path / last), read_file(whole.path / last));
-  // Of a run that is over its record says it.
+  // For a finished run it comes from the run's record.
   EXPECT_EQ(train(options, data, again).recalibrated_test_error, expected.recalibrated_test_error);
 }
 
-/// The statistics of the first norm's input over all training images, as they are.
+/// The statistics of the first norm's input over all training images, without augmentation.
 std::pair<Tensor, Tensor> moments_before_norm(ResNet& model, const DataSet& data) {
   const torch::NoGradGuard no_grad;
   const Tensor weight = model->named_parameters()["conv1.weight"];
@@ -145,7 +145,7 @@ TEST(RecalibrateTest, OneBatchOfAllImagesGivesTheirStatistics) {
   EXPECT_EQ(again.run(7), 1);  // an epoch
   EXPECT_FALSE(model->is_training());
   const auto [mean, variance] = moments_before_norm(model, data);
-  // Float32 sums of 32 * 64 numbers of order 1, in another order.
+  // Float32 sums of 32 * 64 numbers of order 1, added in another order.
   EXPECT_TRUE(
       model->named_buffers()["bn1.running_mean"].to(torch::kDouble).allclose(mean, 1e-4, 1e-5));
   EXPECT_TRUE(
@@ -170,7 +170,7 @@ TEST(RecalibrateTest, SeedAndStepChooseTheImages) {
   const Tensor later = statistics(1, 6);
   EXPECT_FALSE(later.equal(first));
   EXPECT_FALSE(statistics(2, 5).equal(first));
-  // One that has been at work before knows nothing of it.
+  // A recalibrator that was used before gives the same result.
   options.seed = 1;
   Recalibrator several(model, data.train, augment_options(data, 1), options);
   for (const auto& [step, expected] : {std::pair(6, later), {5, first}, {6, later}}) {
@@ -178,7 +178,7 @@ TEST(RecalibrateTest, SeedAndStepChooseTheImages) {
     EXPECT_TRUE(model->named_buffers()["bn1.running_mean"].equal(expected)) << step;
   }
   torch::manual_seed(9);
-  EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of these
+  EXPECT_TRUE(torch::rand({4}).equal(drawn));  // it draws none of the process's numbers
 }
 
 TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
@@ -194,9 +194,9 @@ TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
   ResNet model = load_model(*newest_checkpoint(folder.path, {}));
   for (Tensor& buffer : model->buffers()) buffer.zero_();
   options.recalibrate = 6;
-  EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // by chance: 0.75
+  EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // chance is 0.75
   EXPECT_LT(evaluate_recalibrated(model, data.test, data, options, 36).error, 0.4);
-  EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // it keeps them
+  EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // the model keeps them
   DataSet few = test::small_data(8);
   EXPECT_EQ(test::error_of([&] { evaluate_recalibrated(model, few.test, few, options, 36); }),
             "keel::lab::recalibrate: expected at least a batch of 16 training images, got 8");

@@ -48,7 +48,7 @@ TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
     Recorder undisturbed;
     const Result expected = train(options, data, undisturbed);
 
-    // Inside an epoch, at its end (step 12), and by either signal.
+    // Within an epoch, at its end (step 12), and by either signal.
     options.run = parts.path;
     options.resume = true;
     std::vector<StepRecord> steps;
@@ -81,7 +81,7 @@ TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
       EXPECT_EQ(epochs[i].test_loss, undisturbed.epochs[i].test_loss);
     }
 
-    // Resumed once more, a finished run is finished.
+    // Resuming a finished run does nothing.
     Recorder again;
     const Result same = train(options, data, again);
     EXPECT_EQ(same.status, "finished");
@@ -152,7 +152,7 @@ TEST(ResumeTest, RefusesOtherOptionsAndOtherData) {
   DataSet other = test::small_data();
   other.name = "other";
   EXPECT_NE(error_of([&] { train(options, other, told); }), "no keel::Error");
-  // The same name and classes, but half the images: no step of the run would be what it was.
+  // The same name and classes, but half the images: every step of the run would be different.
   EXPECT_NE(error_of([&] {
               train(options, test::small_data(48), told);
             }).find("these data make 3 batches an epoch"),
@@ -168,7 +168,7 @@ TEST(ResumeTest, RefusesAPositionBeyondTheRun) {
   const fs::path file = folder.path / "checkpoints" / "step-00000012.json";
   const std::string good = read_file(file);
   options.resume = true;
-  // Two epochs of six batches. Consistent, and yet: beyond the end; a batch that an epoch does not have.
+  // Two epochs of six batches. These positions are consistent, but beyond the end or with a batch that no epoch has.
   for (const auto& [step, epoch, batch] : {std::tuple(600, 100, 0), {12, 1, 6}, {13, 2, 1}}) {
     std::string bytes = good;
     for (const auto& [name, value] :
@@ -203,7 +203,7 @@ class Child {
   }
   ~Child() { fclose(lines_); }
 
-  /// Lets it write that many lines, or all.
+  /// Waits until it has written that many lines, or has ended.
   int wait_for_lines(int count) {
     char line[256];
     int seen = 0;
@@ -234,8 +234,8 @@ TEST(ResumeTest, KilledAtRandomMomentsItReachesTheSameBits) {
   for (bool finished = false; !finished;) {
     ASSERT_LT(kills, 40);
     Child child(killed.path);
-    // A line is written at a step's record and at each checkpoint; the microseconds put the kill
-    // anywhere between two, into the writing of files too.
+    // A line is written for each record and each checkpoint. The microseconds put the kill anywhere between two
+    // lines, also while files are being written.
     child.wait_for_lines(1 + int(random() % 9));
     usleep(random() % 4000);
     child.kill();

@@ -32,12 +32,12 @@ struct Setting {
 };
 class TrainingStepTest : public ::testing::TestWithParam<Setting> {};
 
-/// The same steps written out with torch's own pieces.
+/// The same steps written with torch's own pieces.
 struct PlainLoop {
   double loss_sum = 0, error_sum = 0, norm = 0;
   Tensor values;  ///< all parameters
 
-  /// `move`: of the first weights, by 16 units in the last place, to either side of each.
+  /// `move` seeds random signs, by which the initial weights move 16 units in the last place. -move is the opposite.
   PlainLoop(const TrainOptions& options, const std::vector<Batch>& batches, int move = 0) {
     ResNet model = model_of(options);
     torch::manual_seed(std::uint64_t(std::abs(move)));
@@ -71,9 +71,9 @@ struct PlainLoop {
   }
 };
 
-// A ReLU whose input is within a rounding of zero may be on in one loop and off in the other: the gradient then jumps. So
-// what is allowed is what the plain loop itself makes of roundings: two moves and their opposites, one of which switches
-// such a ReLU, and up to four times as much, for several may switch.
+// A ReLU whose input is within a rounding of zero may be on in one loop and off in the other, and then the gradient
+// jumps. So the bound is what roundings do to the plain loop itself: the largest effect of two moves and their
+// opposites, one of which switches such a ReLU, times four, since several may switch.
 TEST_P(TrainingStepTest, IsAPlainTrainingLoop) {
   TrainOptions options = test::small_options(GetParam().norm);
   options.channels_last = GetParam().channels_last;
@@ -102,7 +102,7 @@ TEST_P(TrainingStepTest, IsAPlainTrainingLoop) {
   EXPECT_EQ(read.good_steps, 4);
   const Tensor found = PlainLoop::flat(*training.model());
   EXPECT_LT((found - plain.values).norm().item<double>(), 4 * values);
-  // The bounds are no more than rounding is worth.
+  // The bounds themselves are of the size of rounding.
   EXPECT_LT(values, 1e-3 * plain.values.norm().item<double>());
 
   training.start_interval();

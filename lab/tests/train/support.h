@@ -12,8 +12,7 @@
 
 namespace keel::lab::test {
 
-/// Small noisy images whose brightness and stripes tell their class: learnt in a few steps, and
-/// never to the end.
+/// Small noisy images whose class shows in brightness and stripes. A few steps learn them, but never perfectly.
 inline DataSet small_data(std::int64_t train = 96, std::int64_t test = 40,
                           std::int64_t classes = 4) {
   const auto images = [classes](std::int64_t count, std::uint64_t seed) {
@@ -55,7 +54,7 @@ inline TrainOptions small_options(const std::string& norm = "batch") {
   return options;
 }
 
-/// A folder that goes with the test.
+/// A temporary folder of the test.
 class Folder {
  public:
   Folder() {
@@ -72,7 +71,7 @@ class Folder {
   std::filesystem::path path;
 };
 
-/// Keeps everything it is told.
+/// Records all events.
 struct Recorder : Observer {
   RunInfo info;
   std::vector<StepRecord> steps;

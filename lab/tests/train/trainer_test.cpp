@@ -29,7 +29,7 @@ TEST(TrainerTest, LearnsAndTells) {
   EXPECT_EQ(result.status, "finished");
   EXPECT_EQ(result.steps, 36);
   EXPECT_EQ(result.epochs, 6);
-  EXPECT_LT(result.test_error, 0.4);  // by chance: 0.75
+  EXPECT_LT(result.test_error, 0.4);  // chance is 0.75
   EXPECT_LE(result.best_test_error, result.test_error);
   EXPECT_GT(result.images_per_second, 0);
   EXPECT_EQ(told.starts, 1);
@@ -52,7 +52,7 @@ TEST(TrainerTest, LearnsAndTells) {
     EXPECT_EQ(record.epoch, (record.step - 1) / 6);
   }
   ASSERT_EQ(told.epochs.size(), 6u);
-  // An epoch's mean is that of its records, 4 and 2 steps long.
+  // An epoch's mean is that of its records, which cover 4 and 2 steps.
   EXPECT_NEAR(told.epochs[0].train_loss, (4 * told.steps[0].loss + 2 * told.steps[1].loss) / 6,
               1e-12);
   EXPECT_LT(told.epochs.back().train_loss, told.epochs.front().train_loss);
@@ -77,7 +77,7 @@ TEST(TrainerTest, EvaluatesAsOftenAsAskedAndAtTheEnd) {
     EXPECT_TRUE(std::isnan(some.epochs[epoch].test_loss));
     EXPECT_EQ(some.epochs[epoch].train_loss, each.epochs[epoch].train_loss);
   }
-  EXPECT_EQ(sparing.test_error, result.test_error);  // an evaluation leaves training as it is
+  EXPECT_EQ(sparing.test_error, result.test_error);  // evaluation does not affect training
   EXPECT_EQ(sparing.best_test_error,
             std::min({each.epochs[0].test_error, each.epochs[2].test_error, result.test_error}));
 }
@@ -147,7 +147,7 @@ TEST(TrainerTest, WritesCheckpointsAndTheSpectrum) {
   EXPECT_EQ(newest->position.epoch, 2);
   EXPECT_EQ(newest->position.last_test_error, result.test_error);
   EXPECT_FALSE(fs::exists(options.run / "checkpoints" / "step-00000004.json"));
-  // The network in it is the one that was evaluated.
+  // The checkpoint has the network that was evaluated.
   const DataSet data = test::small_data();
   const Evaluation again = evaluate(load_model(*newest), data.test, data, options);
   EXPECT_EQ(again.error, result.test_error);
@@ -166,7 +166,7 @@ TEST(TrainerTest, MaxStepsEndsTheRunAndItsSchedule) {
   EXPECT_LT(told.steps.back().learning_rate, 1e-5);
 }
 
-/// Makes every file longer than `bytes` fail, as a full disk would.
+/// Makes writes beyond `bytes` fail, as a full disk would.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) {

@@ -5,7 +5,7 @@
 
 namespace keel::lab::test {
 
-/// Before its first step, on small data.
+/// A TrainingStep on small data, before its first step.
 inline TrainingStep training_of(const TrainOptions& options) {
   const DataSet data = small_data();
   torch::manual_seed(options.seed);

@@ -54,7 +54,7 @@ TEST(WhereTest, EveryLayerHasItsState) {
   EXPECT_EQ(json["layers"][5]["covariance"][1].size(), 4u);
 }
 
-// All covariances of a large network would fill a disk in a few epochs.
+// All covariances of a large network would fill a disk within a few epochs.
 TEST(WhereTest, CovariancesAreWrittenUpToABound) {
   LayerStates states(3);
   for (LayerState& state : states) state.covariance = torch::zeros({1, 700, 700}, torch::kDouble);
@@ -91,7 +91,7 @@ TEST(WhereTest, TheGradientNormIsThatOfWhatComesBeforeTheLayer) {
              "layer1.0.bn1.weight", "layer1.0.bn1.bias", "layer1.0.conv2.weight"});
 }
 
-/// Two filters of the convolution before the norm are zero: two eigenvalues are equal.
+/// Two filters of the convolution before the norm are zero, so two eigenvalues are equal.
 Failure failure_behind(const std::string& norm, const std::string& convolution) {
   TrainOptions options = options_at(norm);
   options.model.norm.rule = "analytic";
@@ -114,7 +114,7 @@ TEST(WhereTest, AFailureIsFoundInTheVeryLayer) {
   }
 }
 
-// The gap in the message is of the layer that is blamed.
+// The gap in the message is that of the layer that is blamed.
 TEST(WhereTest, TheGapIsThatOfTheLayerWhereItBegan) {
   TrainOptions options = options_at("all");
   TrainingStep training = training_of(options);
@@ -162,7 +162,7 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
     const std::string last = "checkpoints/step-00000018.safetensors";
     EXPECT_EQ(read_file(parts.path / last), read_file(whole.path / last));
 
-    // The checkpoint's network is the one that was evaluated last.
+    // The checkpoint has the network that was evaluated last.
     const auto checkpoint = newest_checkpoint(whole.path, {});
     ASSERT_TRUE(checkpoint);
     EXPECT_EQ(checkpoint->options.model.where, where);
@@ -174,7 +174,7 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
   }
 }
 
-// As they were before the option was there.
+// Checkpoints from before the option existed.
 TEST(WhereTest, OlderCheckpointsAreOfTheFirstNorm) {
   const test::Folder folder;
   TrainOptions options = test::small_options("zca");

@@ -1,4 +1,4 @@
-// A program that uses the installed core alone: decomposes a batch and puts it together again.
+// A program that uses only the installed core: decomposes a batch and reconstructs it.
 
 #include <keel/eigh.h>
 #include <keel/gradient_rule.h>

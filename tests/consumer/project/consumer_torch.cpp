@@ -1,5 +1,5 @@
-// A program that uses the installed adapter: a gradient through the inverse square root of the
-// identity, where every eigenvalue is repeated.
+// A program that uses the installed adapter: a gradient through the inverse square root of the identity, where every
+// eigenvalue is repeated.
 
 #include <keel/torch/keel.h>
 

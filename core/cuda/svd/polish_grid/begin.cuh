@@ -10,8 +10,8 @@
 
 namespace keel::cuda {
 
-/// The largest entries of rows and of columns, infinity where one is not finite. Numbers that are not negative compare
-/// like their bits; column_size begins as zeros. A warp a row.
+/// Finds the largest entries of rows and columns, infinity if one is not finite. Non-negative numbers compare like
+/// their bits. column_size must start as zeros. One warp per line.
 template <typename T, typename Bits>
 __global__ void __launch_bounds__(256) grid_sizes(GridProblem<T> p) {
   const std::int64_t at = blockIdx.x / p.kSlices;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(256) grid_sizes(GridProblem<T> p) {
   }
 }
 
-/// What TeamGram::solve finds out before it begins. A block a matrix.
+/// The checks at the start of TeamGram::solve. One block per matrix.
 template <typename T>
 __global__ void __launch_bounds__(256) grid_judge(GridProblem<T> p) {
   await_previous();
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(256) grid_judge(GridProblem<T> p) {
   p.state(0, at) = is_left ? kIsLeft : 0;
 }
 
-/// A^T A, or I for what is left.
+/// Computes A^T A, or I for matrices that are left.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads) grid_square(GridProblem<T> p, T* squares) {
   __shared__ GridTile<T> tile;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads) grid_square(GridProblem
     tile.template multiply<true, true>(p.n, p.n, depth, place.top, place.first, left, right, put);
 }
 
-/// X over J, by columns: A over I times the eigenvectors.
+/// Computes X over J, by columns: A over I times the eigenvectors.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads)
     grid_begin(GridProblem<T> p, const T* all_vectors) {

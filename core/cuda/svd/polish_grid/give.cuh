@@ -1,6 +1,6 @@
 #pragma once
 
-// The last steps: sizes, signs, order, and what the caller gets.
+// The last steps: sizes, signs, order, and the results.
 
 #include <cmath>
 
@@ -9,7 +9,8 @@
 
 namespace keel::cuda {
 
-/// Of each column its size and what X's and J's columns are multiplied with. A warp a column.
+/// Computes each column's size and the sign of X's and J's columns. Marks matrices that have not converged as left.
+/// One warp per column.
 template <typename T>
 __global__ void __launch_bounds__(256)
     grid_measure(GridProblem<T> p, int step, T* sizes, T* signs) {
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(256)
   if (!converged && which % p.n == 0) p.is_left[p.first + at] = true;
 }
 
-/// Values in descending order, and which column is whose.
+/// Writes the values in descending order, and the order of the columns.
 template <typename T>
 __global__ void __launch_bounds__(512)
     grid_order(GridProblem<T> p, const T* all_sizes, int* order, T* values, SvdStatus* status) {
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(512)
   if (status != nullptr && threadIdx.x == 0) status[b] = SvdStatus::converged;
 }
 
-/// U and V^T.
+/// Writes U and V^T.
 template <typename T>
 __global__ void __launch_bounds__(256)
     grid_give(GridProblem<T> p, int step, const T* sizes, const T* signs, const int* order,
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(256)
   T *const left = all_left[b], *const right = all_right[b];
   const std::int64_t down = all_left.row_stride, across = all_right.row_stride;
   for (int part = slow; part < 32; part += 8) {
-    // U is X's where the matrix is tall, J's where it is wide; what is written by columns is written along them.
+    // U comes from X if the matrix is tall, from J if it is wide. Each result is written along its rows.
     for (const bool along_rows : {false, true}) {
       const int r = along_rows ? quick : part, k = along_rows ? part : quick;
       const int i = place.top + r, c = place.first + k;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the steps of polish_grid.cu share: X over J in global memory, and where each matrix stands. A matrix that is done, or
-// left, is passed over by the steps that follow.
+// Shared by the steps of polish_grid.cu: X over J in global memory, and the state of each matrix. Later steps skip a
+// matrix that is done or left.
 
 #include <cmath>
 
@@ -10,7 +10,7 @@
 
 namespace keel::cuda {
 
-/// What a look at the angles between columns has found; TeamPolish::Found of polish.h.
+/// Properties of the angles between columns. See TeamPolish::Found of polish.h.
 template <typename T>
 struct GridFound {
   T angles, cosines, moved, turns;
@@ -21,13 +21,13 @@ struct GridFound {
     moved += other.moved;
     turns += other.turns;
   }
-  /// Of all lanes of a warp, the same for each.
+  /// Sums over all lanes of a warp. Each lane gets the sum.
   __device__ void add_lanes() {
     for (int step = 1; step < 32; step *= 2)
       add({__shfl_xor_sync(0xffffffffu, angles, step), __shfl_xor_sync(0xffffffffu, cosines, step),
            __shfl_xor_sync(0xffffffffu, moved, step), __shfl_xor_sync(0xffffffffu, turns, step)});
   }
-  /// Of all threads of a block of 64, the same for each.
+  /// Sums over all threads of a block of 64. Each thread gets the sum.
   __device__ void add_block() {
     __shared__ GridFound of_warp[2];
     add_lanes();
@@ -38,34 +38,34 @@ struct GridFound {
   }
 };
 
-/// How K is to be taken out of X and J.
+/// How to correct X and J by K.
 enum class GridWay {
-  none,         ///< no angle is to be taken out
-  left,         ///< too many
-  neighbours,   ///< too large for all at once
-  three_terms,  ///< by (I + K) (I + K^2 / 2) (I + 3 K^4 / 8)
-  two_terms,    ///< by I + K + K^2 / 2, of GridProblem::share of K
-  one_term      ///< by I + K
+  none,         ///< no correction needed
+  left,         ///< too many angles: leave the matrix
+  neighbours,   ///< angles too large for a common correction
+  three_terms,  ///< multiply by (I + K) (I + K^2 / 2) (I + 3 K^4 / 8)
+  two_terms,    ///< multiply by I + K + K^2 / 2, with GridProblem::share of K
+  one_term      ///< multiply by I + K
 };
 
-/// Where a matrix stands before a step. The three can be set at the same time.
+/// The state of a matrix before a step. Flags; any can be set together.
 enum GridState : int { kInSecondBuffer = 1, kIsDone = 2, kIsLeft = 4 };
 
-/// What is kept for the matrices under way.
+/// Data of the matrices in progress.
 template <typename T>
 struct GridProblem {
-  static constexpr int kSlices = 32;  ///< blocks that look over a matrix's entries
+  static constexpr int kSlices = 32;  ///< blocks that scan one matrix's entries
   Rectangles<const T> matrices;
   std::int64_t first, count;
   int m, n;
   int* exponents;
   bool* is_left;
-  T *column_size, *row_size;  ///< n and m for each: the largest entries
-  T* squares;           ///< n for each: the columns' lengths, squared, as the last look found them
+  T *column_size, *row_size;  ///< n and m per matrix: the largest entries
+  T* squares;           ///< n per matrix: squared lengths of the columns at the last measurement
   GridFound<T>* found;  ///< of each tile of K
   int* states;          ///< GridState of all matrices before each step
-  T *one, *two;         ///< X over J by columns, and where a turn writes it
-  bool three_terms;     ///< whether there are launches for them
+  T *one, *two;         ///< X over J by columns, and the buffer for the next step
+  bool three_terms;     ///< whether there are launches for a third term
 
   __host__ __device__ int height() const { return m + n; }
   __host__ __device__ static int tiles(int length) { return (length + 31) / 32; }
@@ -83,7 +83,7 @@ struct GridProblem {
   __device__ T* stack(int state, std::int64_t at) const {
     return (state & kInSecondBuffer ? two : one) + at * height() * n;
   }
-  /// What the threads of a block find when they add up, in the same order everywhere.
+  /// The sum over all tiles, in the same order in every block. All threads of a block must call it.
   __device__ GridFound<T> find(std::int64_t at) const {
     const int all = tiles(n) * tiles(n);
     GridFound<T> sum{};
@@ -100,14 +100,15 @@ struct GridProblem {
       return three_terms ? GridWay::three_terms : GridWay::two_terms;
     return found.angles > Reach::kFirst ? GridWay::two_terms : GridWay::one_term;
   }
-  /// How much of K is taken out: no more than leaves I + K + K^2 / 2 orthogonal to rounding where there is no third term.
+  /// The factor by which K is scaled: without a third term, small enough that I + K + K^2 / 2 is orthogonal to
+  /// rounding.
   __device__ T share(const GridFound<T>& found) const {
     const T most = PolishReach<T>::kSecond;
     return three_terms || !(found.angles > most) ? T(1) : std::sqrt(most / found.angles);
   }
 };
 
-/// A block's tile of a matrix of that many tiles.
+/// A block's tile, in matrices of this many rows and columns.
 struct GridPlace {
   std::int64_t at;
   int tile, top, first;

@@ -1,22 +1,23 @@
 #pragma once
 
-// Products of matrices of any size, a tile a block.
+// Products of matrices of any size, one tile per block.
 
 #include "cuda/pack.cuh"
 
 namespace keel::cuda {
 
-/// 32 x 32 entries of a product, 4 x 4 to each of 64 threads.
+/// 32 x 32 entries of a product, 4 x 4 for each of 64 threads.
 template <typename T>
 struct GridTile {
   static constexpr int kSize = 32, kThreads = 64, kOwn = 4;
   static constexpr int kRow = kSize + 16 / int(sizeof(T));
   static constexpr int kFetched = kSize * kSize / kThreads;
   alignas(16) T a[kSize][kRow];
-  alignas(16) T b[kSize][kRow];  ///< both by the summed index, then by row or column
+  alignas(16) T b[kSize][kRow];  ///< both indexed by k, then by row or column
 
-  /// put(i, j, sum over k of left(i, k) right(k, j)) for i < rows, j < columns, from (top, first) on. Where a factor is
-  /// read along k, neighbouring threads have neighbouring k. `look` is called when the next of a and b are there.
+  /// Calls put(i, j, sum over k of left(i, k) right(k, j)) for i < rows, j < columns, in the tile that starts at
+  /// (top, first). LEFT_ALONG and RIGHT_ALONG: neighbouring threads read neighbouring k of that factor. Calls `look`
+  /// whenever the next slices of a and b are in shared memory.
   template <bool LEFT_ALONG, bool RIGHT_ALONG, typename Left, typename Right, typename Put,
             typename Look>
   __device__ void multiply(int rows, int columns, int depth, int top, int first, const Left& left,

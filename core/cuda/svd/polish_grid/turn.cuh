@@ -1,6 +1,7 @@
 #pragma once
 
-// One step of TeamPolish::polish (polish.h): a look at the angles between columns, the matrix that takes them out, the turn.
+// One step of TeamPolish::polish (polish.h): measures the angles between columns, computes the correction, applies
+// it.
 
 #include <cmath>
 #include <limits>
@@ -11,7 +12,7 @@
 
 namespace keel::cuda {
 
-/// K, entry (i, j) at j n + i, from the products of columns, and what it is like: TeamPolish::measure.
+/// Computes K, entry (i, j) at j n + i, from the products of columns, and its properties, like TeamPolish::measure.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads)
     grid_look(GridProblem<T> p, int step, T* all_angles) {
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads)
       square = fma(entry, entry, square);
     }
   };
-  // The sums wait in the places of the products until every thread has its squares.
+  // The sums are stored in place of the products until every thread has its squares.
   tile.template multiply<true, true>(
       n, n, p.m, place.top, place.first,
       [&](int i, int k) { return x[std::int64_t(i) * p.height() + k]; },
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads)
   if (threadIdx.x == 0) p.found[place.at * p.tiles(n) * p.tiles(n) + place.tile] = found;
 }
 
-/// to = left right factor + one of_one [+ two], n x n each, entry (i, j) at j n + i.
+/// to = factor left right + of_one one [+ two], n x n each, entry (i, j) at j n + i.
 template <typename T>
 __device__ void grid_product(const GridProblem<T>& p, const GridPlace& place, T factor,
                              const T* left, const T* right, T of_one, const T* one, const T* two,
@@ -83,8 +84,8 @@ __device__ void grid_product(const GridProblem<T>& p, const GridPlace& place, T 
       });
 }
 
-/// What is added to X and J, but for X and J themselves, times K alone: c K + c^2 K^2 / 2 for two terms, c the share of K
-/// that is taken out. For three: Q = K^2.
+/// The correction without its leading I. For two terms: c K + c^2 K^2 / 2, where c is the share of K. For three: Q =
+/// K^2.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads)
     grid_square_angles(GridProblem<T> p, int step, const T* angles, T* squares) {
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads)
     grid_product<T>(p, place, T(0.375), squares, squares, T(0.5), squares, nullptr, sums);
 }
 
-/// (I + K) (I + S) - I = K S + K + S, in Q's place.
+/// (I + K) (I + S) - I = K S + K + S, written over Q.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads)
     grid_join_terms(GridProblem<T> p, int step, const T* angles, const T* sums, T* squares) {
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads)
     grid_product<T>(p, place, T(1), angles, sums, T(1), angles, sums, squares);
 }
 
-/// X and J turned, into the other buffer, and the state before the next step.
+/// Applies the correction to X and J, into the other buffer, and sets the state for the next step.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads)
     grid_turn(GridProblem<T> p, int step, const T* all_angles, const T* all_squares) {
