@@ -111,7 +111,8 @@ def errors(rotation: Callable[[Tensor], Tensor], points: Tensor, targets: Tensor
 
 
 def registration(count: int = 2000) -> None:
-    print(f"\n| {count} clouds, float32 | way | gradients not finite | median error | largest | forward + backward |")
+    columns = "method | gradients not finite | median error | largest | forward + backward"
+    print(f"\n| {count} clouds, float32 | {columns} |")
     print("|---|---|---|---|---|---|")
     for kind, (points, targets) in clouds(count).items():
         for way in ("keel.special_procrustes", "torch.linalg.svd"):
@@ -179,7 +180,8 @@ def milliseconds_alone(way: str) -> float:
 
 
 def poses() -> Dict[Tuple[str, bool], List[Tuple[int, float]]]:
-    print(f"\n| start | way | runs that failed | median error, {SEEDS} seeds | {BATCH} rotations, forward + backward |")
+    times = f"{BATCH} rotations, forward + backward"
+    print(f"\n| start | method | runs that failed | median error, {SEEDS} seeds | {times} |")
     print("|---|---|---|---|---|")
     curves = {}
     for at_identity in (False, True):
