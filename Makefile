@@ -64,9 +64,11 @@ test: setup
 # Of `make test`, what comes after the build.
 test-built:
 	ctest --preset release --parallel $(tests_at_once)
-	scripts/test-machines --quick
 	cmake --preset sanitize $(werror)
-	cmake --build --preset sanitize
+	@# One of the machines has one core.
+	cmake --build --preset sanitize > build/sanitize.log 2>&1 & sanitize=$$!; \
+	scripts/test-machines --quick; machines=$$?; \
+	wait $$sanitize || { cat build/sanitize.log; exit 1; }; exit $$machines
 	ctest --preset sanitize --parallel $(jobs)
 
 ctest: setup
