@@ -65,6 +65,8 @@ class TrainingStep {
   torch::Tensor forward(const torch::Tensor& images);
   /// The mean over the batch; of several processes, this one's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
+  /// Leaves the gradients where parameters().gather_gradients() finds them.
+  void backward(const torch::Tensor& loss);
 
   ResNet& model() { return model_; }
   const Images& images() const { return images_; }
@@ -96,6 +98,7 @@ class TrainingStep {
 
   bool fused_;                ///< the step's end in the kernels of fused_step.h
   torch::Tensor not_finite_;  ///< theirs
+  std::shared_ptr<WeightGradients> weight_gradients_;  ///< null: autograd computes them
   bool use_graph_;
   std::int64_t runs_ = 0;
   std::unique_ptr<StepGraph> graph_;
