@@ -78,7 +78,8 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
     launch(grid_square<T>, small_tiles, kThreads, stream, p, products);
     eigh<T>({products, count, n, n, n * n}, sizes, {two, count, n, n, n * n}, EighOrder::descending,
             nullptr, stream);
-    launch(grid_begin<T>, tiles, kThreads, stream, p, two);
+    launch(grid_begin<T>, count * (Problem::tiles(int(m)) + across) * across, kThreads, stream, p,
+           two);
     for (int step = 0; step < steps; ++step) {
       launch(grid_look<T>, small_tiles, kThreads, stream, p, step, angles);
       launch(grid_square_angles<T>, small_tiles, kThreads, stream, p, step, angles, products);

@@ -6,7 +6,6 @@
 
 #include "cuda/launch/early_start.cuh"
 #include "cuda/svd/polish_grid/problem.cuh"
-#include "cuda/svd/polish_grid/tile.cuh"
 
 namespace keel::cuda {
 
@@ -44,8 +43,16 @@ __global__ void __launch_bounds__(256) grid_judge(GridProblem<T> p) {
   let_next_start();
   const std::int64_t at = blockIdx.x;
   const T *const columns = p.column_size + at * p.n, *const rows = p.row_size + at * p.m;
+  __shared__ T of_warp[8];
   T largest = 0;
-  for (int j = 0; j < p.n; ++j) largest = fmax(largest, columns[j]);
+  for (int j = int(threadIdx.x); j < p.n; j += 256) largest = fmax(largest, columns[j]);
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2)
+    largest = fmax(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = largest;
+  __syncthreads();
+#pragma unroll
+  for (int warp = 0; warp < 8; ++warp) largest = fmax(largest, of_warp[warp]);
   const T least = largest / kSteepFrom;
   bool small = false;
   int large_rows = 0;
@@ -63,51 +70,92 @@ __global__ void __launch_bounds__(256) grid_judge(GridProblem<T> p) {
   p.state(0, at) = is_left ? kIsLeft : 0;
 }
 
-/// Computes A^T A, or I for matrices that are left.
+/// Computes A^T A, or I for matrices that are left. It is symmetric to the last bit, so rows are written as columns.
 template <typename T>
-__global__ void __launch_bounds__(GridTile<T>::kThreads) grid_square(GridProblem<T> p, T* squares) {
-  __shared__ GridTile<T> tile;
+__global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
+    grid_square(GridProblem<T> p, T* squares) {
+  using Tile = GridTile<T>;
+  __shared__ Tile tile;
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
+  const int n = p.n, thread = int(threadIdx.x);
   const SvdSource<T> source = p.source(place.at);
   const UnitScale<T> scale = p.scale(place.at);
   const bool is_left = p.is_left[p.first + place.at];
-  T* const to = squares + place.at * p.n * p.n;
-  const auto left = [&](int i, int k) { return scale.down(source(k, i)); };
-  const auto right = [&](int k, int j) { return scale.down(source(k, j)); };
-  const auto put = [&](int i, int j, T x) { to[i * p.n + j] = is_left ? T(i == j) : x; };
-  const int depth = is_left ? 0 : p.m;
-  if (source.along == 1)
-    tile.template multiply<false, false>(p.n, p.n, depth, place.top, place.first, left, right, put);
-  else
-    tile.template multiply<true, true>(p.n, p.n, depth, place.top, place.first, left, right, put);
+  typename Tile::Own own{};
+  if (is_left) {
+#pragma unroll
+    for (int w = 0; w < Tile::kOwn; ++w)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        own.at[w].at[e] =
+            T(place.top + Tile::own_row(thread) + e == place.first + Tile::own_column(thread, w));
+  } else {
+    if (source.along == 1) {
+      const GridFactor<T> a{source.data, source.down, n, p.m, scale.once, scale.again};
+      tile.template multiply<false, false>(GridTeam{}, p.m, place.top, place.first, a, a);
+    } else {
+      const GridFactor<T> a{source.data, source.along, p.m, n, scale.once, scale.again};
+      tile.template multiply<true, true>(GridTeam{}, p.m, place.top, place.first, a, a);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < Tile::kOwn; ++w) own.at[w] = tile.sum_of_own(thread, w);
+  }
+  Tile::write_own(thread, place.top, place.first, own, squares + place.at * n * n, n, n, n);
 }
 
-/// Computes X over J, by columns: A over I times the eigenvectors.
+/// Computes X over J, by columns: A times the eigenvectors, and the eigenvectors.
 template <typename T>
-__global__ void __launch_bounds__(GridTile<T>::kThreads)
+__global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
     grid_begin(GridProblem<T> p, const T* all_vectors) {
-  __shared__ GridTile<T> tile;
+  using Tile = GridTile<T>;
+  __shared__ Tile tile;
   await_previous();
   let_next_start();
-  const GridPlace place(p.height(), p.n);
+  const int n = p.n, m = p.m, height = p.height(), thread = int(threadIdx.x),
+            rows_of_x = 32 * p.tiles(m);
+  const GridPlace place(rows_of_x + n, n);
+  if (p.is_left[p.first + place.at]) return;
+  const T* const vectors = all_vectors + place.at * n * n;
+  T* const to = p.one + place.at * height * n;
+  if (place.top >= rows_of_x) {
+    constexpr int kRow = 33, kEach = 32 / Tile::kWarps;
+    T* const turned = tile.parts[0][0];
+    const int top = place.top - rows_of_x, quick = thread % 32, slow = thread / 32;
+    T own[kEach];
+#pragma unroll
+    for (int f = 0; f < kEach; ++f) {
+      const int i = min(top + slow + f * Tile::kWarps, n - 1), j = min(place.first + quick, n - 1);
+      own[f] = vectors[i * n + j];
+    }
+#pragma unroll
+    for (int f = 0; f < kEach; ++f) turned[(slow + f * Tile::kWarps) * kRow + quick] = own[f];
+    __syncthreads();
+#pragma unroll
+    for (int f = 0; f < kEach; ++f) {
+      const int column = slow + f * Tile::kWarps, i = top + quick, j = place.first + column;
+      if (i < n && j < n) to[std::int64_t(j) * height + m + i] = turned[quick * kRow + column];
+    }
+    return;
+  }
   const SvdSource<T> source = p.source(place.at);
   const UnitScale<T> scale = p.scale(place.at);
-  const bool is_left = p.is_left[p.first + place.at];
-  const T* const vectors = all_vectors + place.at * p.n * p.n;
-  T* const to = p.one + place.at * p.height() * p.n;
-  const auto left = [&](int i, int k) {
-    return i >= p.m ? T(i - p.m == k) : is_left ? T(0) : scale.down(source(i, k));
-  };
-  const auto right = [&](int k, int j) { return vectors[k * p.n + j]; };
-  const auto put = [&](int i, int j, T x) { to[std::int64_t(j) * p.height() + i] = x; };
+  const GridFactor<T> right{vectors, n, n, n};
   if (source.along == 1)
-    tile.template multiply<true, false>(p.height(), p.n, p.n, place.top, place.first, left, right,
-                                        put);
+    tile.template multiply<true, false>(
+        GridTeam{}, n, place.top, place.first,
+        GridFactor<T>{source.data, source.down, n, m, scale.once, scale.again}, right);
   else
-    tile.template multiply<false, false>(p.height(), p.n, p.n, place.top, place.first, left, right,
-                                         put);
+    tile.template multiply<false, false>(
+        GridTeam{}, n, place.top, place.first,
+        GridFactor<T>{source.data, source.along, m, n, scale.once, scale.again}, right);
+  __syncthreads();
+  typename Tile::Own own;
+#pragma unroll
+  for (int w = 0; w < Tile::kOwn; ++w) own.at[w] = tile.sum_of_own(thread, w);
+  Tile::write_own(thread, place.top, place.first, own, to, height, m, n);
 }
 
 }  // namespace keel::cuda

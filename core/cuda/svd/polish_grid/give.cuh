@@ -22,14 +22,19 @@ __global__ void __launch_bounds__(256)
   const int lane = int(threadIdx.x) % 32, state = p.state(step, at);
   const int tiles = p.tiles(p.n) * p.tiles(p.n);
   bool turns = (state & kIsLeft) != 0;
-  if (!(state & kIsDone))
+  if (!turns && !(state & kIsDone))
     for (int t = lane; t < tiles; t += 32) turns = turns || p.found[at * tiles + t].turns != 0;
-  const bool converged = !__any_sync(0xffffffffu, turns);
+  if (__any_sync(0xffffffffu, turns)) {  // not converged
+    if (lane == 0 && which % p.n == 0) p.is_left[p.first + at] = true;
+    return;
+  }
   const T* const own = p.stack(state, at) + which % p.n * p.height();
   const int begin = p.wide() ? p.m : 0, end = p.wide() ? p.height() : p.m;
   T square = 0, top = -1, peak = 0;
+#pragma unroll 4
   for (int i = lane; i < p.m; i += 32) square += own[i] * own[i];
   int place = 0;
+#pragma unroll 4
   for (int i = begin + lane; i < end; i += 32)
     if (fabs(own[i]) > top) {
       top = fabs(own[i]);
@@ -50,7 +55,6 @@ __global__ void __launch_bounds__(256)
   if (lane != 0) return;
   sizes[which] = std::sqrt(square);
   signs[which] = peak < 0 ? T(-1) : T(1);
-  if (!converged && which % p.n == 0) p.is_left[p.first + at] = true;
 }
 
 /// Writes the values in descending order, and the order of the columns.
@@ -61,10 +65,13 @@ __global__ void __launch_bounds__(512)
   let_next_start();
   const std::int64_t at = blockIdx.x, b = p.first + at;
   if (p.is_left[b]) return;
-  const T* const sizes = all_sizes + at * p.n;
+  __shared__ T sizes[512];
+  for (int j = int(threadIdx.x); j < p.n; j += 512) sizes[j] = all_sizes[at * p.n + j];
+  __syncthreads();
   for (int j = int(threadIdx.x); j < p.n; j += 512) {
     const T own = sizes[j];
     int place = 0;
+#pragma unroll 8
     for (int k = 0; k < p.n; ++k) place += sizes[k] > own || (sizes[k] == own && k < j);
     order[at * p.n + place] = j;
     values[b * p.n + place] = ldexp(own, p.exponents[at]);
@@ -85,13 +92,23 @@ __global__ void __launch_bounds__(256)
   if (p.is_left[b]) return;
   const T* const stack = p.stack(p.state(step, place.at), place.at);
   const int quick = int(threadIdx.x) % 32, slow = int(threadIdx.x) / 32;
-  for (int part = slow; part < 32; part += 8) {
-    const int i = place.top + quick, c = place.first + part;
-    if (i >= p.height() || c >= p.n) continue;
-    const int own = order[place.at * p.n + c];
-    const std::int64_t column = place.at * p.n + own;
-    const T x = stack[std::int64_t(own) * p.height() + i] * signs[column];
-    tile[part][quick] = (i < p.m ? x / sizes[column] : x) + T(0);
+  // Reads stand together, of other places where these are outside.
+  const int row = min(place.top + quick, p.height() - 1);
+  std::int64_t own[4];
+  T x[4], sign[4], size[4];
+#pragma unroll
+  for (int f = 0; f < 4; ++f)
+    own[f] = order[place.at * p.n + min(place.first + slow + f * 8, p.n - 1)];
+#pragma unroll
+  for (int f = 0; f < 4; ++f) {
+    x[f] = stack[own[f] * p.height() + row];
+    sign[f] = signs[place.at * p.n + own[f]];
+    size[f] = sizes[place.at * p.n + own[f]];
+  }
+#pragma unroll
+  for (int f = 0; f < 4; ++f) {
+    const T turned = x[f] * sign[f];
+    tile[slow + f * 8][quick] = (row < p.m ? turned / size[f] : turned) + T(0);
   }
   __syncthreads();
   T *const left = all_left[b], *const right = all_right[b];

@@ -5,38 +5,43 @@
 
 #include <cmath>
 
-#include "cuda/svd/polish.h"
+#include "cuda/svd/polish_grid/look.h"
 #include "keel/svd.h"
 
 namespace keel::cuda {
 
-/// Properties of the angles between columns. See TeamPolish::Found of polish.h.
-template <typename T>
-struct GridFound {
-  T angles, cosines, moved, turns;
-
-  __device__ void add(const GridFound& other) {
-    angles += other.angles;
-    cosines += other.cosines;
-    moved += other.moved;
-    turns += other.turns;
-  }
-  /// Sums over all lanes of a warp. Each lane gets the sum.
-  __device__ void add_lanes() {
-    for (int step = 1; step < 32; step *= 2)
-      add({__shfl_xor_sync(0xffffffffu, angles, step), __shfl_xor_sync(0xffffffffu, cosines, step),
-           __shfl_xor_sync(0xffffffffu, moved, step), __shfl_xor_sync(0xffffffffu, turns, step)});
-  }
-  /// Sums over all threads of a block of 64. Each thread gets the sum.
-  __device__ void add_block() {
-    __shared__ GridFound of_warp[2];
-    add_lanes();
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = *this;
-    __syncthreads();
-    *this = of_warp[0];
-    add(of_warp[1]);
-  }
+/// The threads of a block, as tile.h asks for them.
+struct GridTeam {
+  __device__ static int thread() { return int(threadIdx.x); }
+  __device__ static void sync() { __syncthreads(); }
+  __device__ static void step() { __syncwarp(); }
 };
+
+/// Sums over all lanes of a warp. Each lane gets the sum.
+template <typename T>
+__device__ GridFound<T> sum_of_lanes(GridFound<T> found) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2)
+    found.add({__shfl_xor_sync(0xffffffffu, found.angles, step),
+               __shfl_xor_sync(0xffffffffu, found.cosines, step),
+               __shfl_xor_sync(0xffffffffu, found.moved, step),
+               __shfl_xor_sync(0xffffffffu, found.turns, step)});
+  return found;
+}
+
+/// Sums over all threads of a block of GridTile. The first warp gets the sum.
+template <typename T>
+__device__ GridFound<T> sum_of_block(GridFound<T> found) {
+  constexpr int kWarps = GridTile<T>::kWarps;
+  __shared__ GridFound<T> of_warp[kWarps];
+  found = sum_of_lanes(found);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = found;
+  __syncthreads();
+  found = of_warp[0];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) found.add(of_warp[warp]);
+  return found;
+}
 
 /// How to correct X and J by K.
 enum class GridWay {
@@ -80,15 +85,19 @@ struct GridProblem {
     return scale;
   }
   __device__ int& state(int step, std::int64_t at) const { return states[step * count + at]; }
+  /// A matrix of n columns, by columns.
+  __device__ GridFactor<T> columns(const T* data, int rows, std::int64_t stride) const {
+    return {data, stride, rows, n};
+  }
   __device__ T* stack(int state, std::int64_t at) const {
     return (state & kInSecondBuffer ? two : one) + at * height() * n;
   }
-  /// The sum over all tiles, in the same order in every block. All threads of a block must call it.
-  __device__ GridFound<T> find(std::int64_t at) const {
-    const int all = tiles(n) * tiles(n);
+  /// The share of the sum over all tiles that a lane adds up. It is the same in every warp.
+  __device__ GridFound<T> found_by_lane(std::int64_t at) const {
+    const int all = tiles(n) * tiles(n), lane = int(threadIdx.x) % 32;
     GridFound<T> sum{};
-    for (int t = int(threadIdx.x); t < all; t += int(blockDim.x)) sum.add(found[at * all + t]);
-    sum.add_block();
+#pragma unroll 4
+    for (int t = lane; t < all; t += 32) sum.add(found[at * all + t]);
     return sum;
   }
   __device__ GridWay way(const GridFound<T>& found) const {

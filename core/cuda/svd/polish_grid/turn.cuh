@@ -8,63 +8,26 @@
 
 #include "cuda/launch/early_start.cuh"
 #include "cuda/svd/polish_grid/problem.cuh"
-#include "cuda/svd/polish_grid/tile.cuh"
 
 namespace keel::cuda {
 
 /// Computes K, entry (i, j) at j n + i, from the products of columns, and its properties, like TeamPolish::measure.
 template <typename T>
-__global__ void __launch_bounds__(GridTile<T>::kThreads)
+__global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
     grid_look(GridProblem<T> p, int step, T* all_angles) {
-  constexpr int kSize = GridTile<T>::kSize;
-  __shared__ GridTile<T> tile;
-  __shared__ T squares[2][kSize];  // of the tile's rows and of its columns
+  __shared__ GridLook<T> look;
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
-  const int n = p.n, state = p.state(step, place.at);
+  const int n = p.n, thread = int(threadIdx.x), state = p.state(step, place.at);
   if (state & (kIsDone | kIsLeft)) return;
-  const T* const x = p.stack(state, place.at);
-  T* const angles = all_angles + place.at * n * n;
-  const int side = int(threadIdx.x) / kSize, own = int(threadIdx.x) % kSize;
-  T square = 0;
-  const auto add_squares = [&] {
-    for (int k = 0; k < kSize; ++k) {
-      const T entry = side == 0 ? tile.a[k][own] : tile.b[k][own];
-      square = fma(entry, entry, square);
-    }
-  };
-  // The sums are stored in place of the products until every thread has its squares.
-  tile.template multiply<true, true>(
-      n, n, p.m, place.top, place.first,
-      [&](int i, int k) { return x[std::int64_t(i) * p.height() + k]; },
-      [&](int k, int j) { return x[std::int64_t(j) * p.height() + k]; },
-      [&](int i, int j, T sum) { tile.a[j - place.first][i - place.top] = sum; }, add_squares);
-  squares[side][own] = square;
-  __syncthreads();
-  if (place.top == place.first && side == 0 && place.top + own < n)
-    p.squares[place.at * n + place.top + own] = square;
-  const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
-  GridFound<T> found{};
-  bool turns = false;
-  for (int column = side; column < kSize; column += 2) {
-    const int i = place.top + own, j = place.first + column;
-    if (i >= n || j >= n) continue;
-    T angle = 0;
-    if (i != j) {
-      const T w = tile.a[column][own], mine = squares[1][column], other = squares[0][own];
-      const T mine_size = std::sqrt(mine), other_size = std::sqrt(other);
-      angle = polish_angle(w, mine, other, tolerance * other_size * mine_size, turns);
-      const T cosine = w / (other_size * mine_size), part = angle * other_size / mine_size;
-      found.cosines += cosine * cosine;
-      found.moved += part * part;
-    }
-    angles[j * n + i] = angle;
-    found.angles += polish_square(angle);
-  }
-  found.turns = T(turns);
-  found.add_block();
-  if (threadIdx.x == 0) p.found[place.at * p.tiles(n) * p.tiles(n) + place.tile] = found;
+  look.multiply(GridTeam{}, p.columns(p.stack(state, place.at), p.m, p.height()), place.top,
+                place.first);
+  if (place.top == place.first && thread < 32 && place.top + thread < n)
+    p.squares[place.at * n + place.top + thread] = look.square[0][thread];
+  const GridFound<T> found =
+      sum_of_block(look.measure(thread, n, place.top, place.first, all_angles + place.at * n * n));
+  if (thread == 0) p.found[place.at * p.tiles(n) * p.tiles(n) + place.tile] = found;
 }
 
 /// to = factor left right + of_one one [+ two], n x n each, entry (i, j) at j n + i.
@@ -72,28 +35,40 @@ template <typename T>
 __device__ void grid_product(const GridProblem<T>& p, const GridPlace& place, T factor,
                              const T* left, const T* right, T of_one, const T* one, const T* two,
                              T* to) {
-  __shared__ GridTile<T> tile;
+  using Tile = GridTile<T>;
+  __shared__ Tile tile;
   const std::int64_t offset = place.at * p.n * p.n;
-  const int n = p.n;
-  tile.template multiply<false, true>(
-      n, n, n, place.top, place.first, [&](int i, int k) { return left[offset + k * n + i]; },
-      [&](int k, int j) { return right[offset + j * n + k]; },
-      [&](int i, int j, T sum) {
-        const std::int64_t where = offset + j * n + i;
-        to[where] = factor * sum + of_one * one[where] + (two == nullptr ? T(0) : two[where]);
-      });
+  const int n = p.n, thread = int(threadIdx.x);
+  const auto own_of = [&](const T* data) {
+    return Tile::read_own(thread, place.top, place.first, p.columns(data + offset, n, n));
+  };
+  tile.template multiply<false, true>(GridTeam{}, n, place.top, place.first,
+                                      p.columns(left + offset, n, n),
+                                      p.columns(right + offset, n, n));
+  typename Tile::Own own = own_of(one), other{};
+  if (two != nullptr) other = own_of(two);
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < Tile::kOwn; ++w) {
+    const GridFour<T> sum = tile.sum_of_own(thread, w);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      own.at[w].at[e] = factor * sum.at[e] + of_one * own.at[w].at[e] + other.at[w].at[e];
+  }
+  Tile::write_own(thread, place.top, place.first, own, to + offset, n, n, n);
 }
 
 /// The correction without its leading I. For two terms: c K + c^2 K^2 / 2, where c is the share of K. For three: Q =
 /// K^2.
 template <typename T>
-__global__ void __launch_bounds__(GridTile<T>::kThreads)
+__global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
     grid_square_angles(GridProblem<T> p, int step, const T* angles, T* squares) {
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
+  GridFound<T> found = p.found_by_lane(place.at);
   if (p.state(step, place.at) & (kIsDone | kIsLeft)) return;
-  const GridFound<T> found = p.find(place.at);
+  found = sum_of_lanes(found);
   const GridWay way = p.way(found);
   const bool two = way == GridWay::two_terms;
   const T share = p.share(found);
@@ -104,44 +79,49 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads)
 
 /// S = Q / 2 + 3 Q^2 / 8
 template <typename T>
-__global__ void __launch_bounds__(GridTile<T>::kThreads)
+__global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
     grid_third_term(GridProblem<T> p, int step, const T* squares, T* sums) {
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
+  const GridFound<T> found = p.found_by_lane(place.at);
   if (p.state(step, place.at) & (kIsDone | kIsLeft)) return;
-  if (p.way(p.find(place.at)) == GridWay::three_terms)
+  if (p.way(sum_of_lanes(found)) == GridWay::three_terms)
     grid_product<T>(p, place, T(0.375), squares, squares, T(0.5), squares, nullptr, sums);
 }
 
 /// (I + K) (I + S) - I = K S + K + S, written over Q.
 template <typename T>
-__global__ void __launch_bounds__(GridTile<T>::kThreads)
+__global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
     grid_join_terms(GridProblem<T> p, int step, const T* angles, const T* sums, T* squares) {
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
+  const GridFound<T> found = p.found_by_lane(place.at);
   if (p.state(step, place.at) & (kIsDone | kIsLeft)) return;
-  if (p.way(p.find(place.at)) == GridWay::three_terms)
+  if (p.way(sum_of_lanes(found)) == GridWay::three_terms)
     grid_product<T>(p, place, T(1), angles, sums, T(1), angles, sums, squares);
 }
 
 /// Applies the correction to X and J, into the other buffer, and sets the state for the next step.
 template <typename T>
-__global__ void __launch_bounds__(GridTile<T>::kThreads)
+__global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
     grid_turn(GridProblem<T> p, int step, const T* all_angles, const T* all_squares) {
-  __shared__ GridTile<T> tile;
+  using Tile = GridTile<T>;
+  __shared__ Tile tile;
   await_previous();
   let_next_start();
   const GridPlace place(p.height(), p.n);
-  const int n = p.n, height = p.height(), state = p.state(step, place.at);
+  GridFound<T> found = p.found_by_lane(place.at);
+  const int n = p.n, thread = int(threadIdx.x), height = p.height(),
+            state = p.state(step, place.at);
   int& next = p.state(step + 1, place.at);
-  const bool tells = place.tile == 0 && threadIdx.x == 0;
+  const bool tells = place.tile == 0 && thread == 0;
   if (state & (kIsDone | kIsLeft)) {
     if (tells) next = state;
     return;
   }
-  const GridFound<T> found = p.find(place.at);
+  found = sum_of_lanes(found);
   const GridWay way = p.way(found);
   if (way == GridWay::none || way == GridWay::left) {
     if (tells) next = state | (way == GridWay::none ? kIsDone : kIsLeft);
@@ -156,8 +136,8 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads)
   const T* const angles = all_angles + place.at * n * n;
   if (way == GridWay::neighbours) {  // TeamPolish::turn_neighbours
     const T* const square = p.squares + place.at * n;
-    const int begin = step % 2, i = place.top + int(threadIdx.x) % 32;
-    for (int j = place.first + int(threadIdx.x) / 32; j < min(place.first + 32, n); j += 2) {
+    const int begin = step % 2, i = place.top + thread % 32;
+    for (int j = place.first + thread / 32; j < min(place.first + 32, n); j += Tile::kWarps) {
       const int one = begin + (j - begin) / 2 * 2, two = one + 1;
       const bool paired = j >= begin && two < n && i < height;
       const T angle = paired ? angles[one * n + two] : T(0);
@@ -176,14 +156,18 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads)
     return;
   }
   const T* const by = way == GridWay::one_term ? angles : all_squares + place.at * n * n;
-  tile.template multiply<false, true>(
-      height, n, n, place.top, place.first,
-      [&](int i, int k) { return from[std::int64_t(k) * height + i]; },
-      [&](int k, int j) { return by[j * n + k]; },
-      [&](int i, int j, T sum) {
-        const std::int64_t where = std::int64_t(j) * height + i;
-        to[where] = from[where] + sum;
-      });
+  const GridFactor<T> before = p.columns(from, height, height);
+  tile.template multiply<false, true>(GridTeam{}, n, place.top, place.first, before,
+                                      p.columns(by, n, n));
+  typename Tile::Own own = Tile::read_own(thread, place.top, place.first, before);
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < Tile::kOwn; ++w) {
+    const GridFour<T> sum = tile.sum_of_own(thread, w);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) own.at[w].at[e] += sum.at[e];
+  }
+  Tile::write_own(thread, place.top, place.first, own, to, height, height, n);
 }
 
 }  // namespace keel::cuda
