@@ -16,6 +16,7 @@
 
 #include "lab/models/norm.h"
 #include "lab/models/norm_relu.h"
+#include "lab/models/weight_gradients.h"
 
 namespace keel::lab {
 
@@ -58,17 +59,24 @@ class Normed {
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 
+  /// Who computes the gradient of a bfloat16 weight in training. Null: autograd.
+  void compute_weight_gradient_with(std::shared_ptr<WeightGradients> gradients) {
+    weight_gradients_ = std::move(gradients);
+  }
+
   /// Folds the evaluation-mode norm into the convolution, which gets a bias, and removes the norm.
   void fold();
 
  private:
   torch::Tensor convolved(const torch::Tensor& input) const;
+  torch::Tensor convolved_in_training(const torch::Tensor& input) const;
   torch::Tensor watched(const torch::Tensor& input, const Watch& watch) const;
 
   torch::nn::Module* owner_;
   std::string convolution_child_, norm_child_, convolution_name_, norm_name_;
   torch::nn::Conv2d convolution_{nullptr};
   std::shared_ptr<torch::nn::Module> norm_;
+  std::shared_ptr<WeightGradients> weight_gradients_;
 };
 
 /// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 with kExpansion times the width. The first 3x3 has

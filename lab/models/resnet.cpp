@@ -179,6 +179,10 @@ std::vector<const Normed*> ResNetImpl::tested() const {
   return found;
 }
 
+void ResNetImpl::compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients) {
+  for (Normed* part : normed()) part->compute_weight_gradient_with(gradients);
+}
+
 void ResNetImpl::fold_norms() {
   TORCH_CHECK(!is_training(),
               "keel::lab::ResNet: expected eval mode to fold norms in, got training mode");

@@ -70,6 +70,9 @@ class ResNetImpl : public torch::nn::Module {
   /// network must be in eval mode.
   void fold_norms();
 
+  /// In training, for weights in bfloat16 (weight_gradients.h). Null: autograd computes all.
+  void compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients);
+
   const ModelOptions& options() const { return options_; }
 
  private:

@@ -196,8 +196,7 @@ std::vector<PartTiming> bench_parts(const BenchOptions& options) {
   const auto forward = [&] { logits = step.forward(batch.images); };
   const auto both = [&] {
     forward();
-    step.parameters().clear_gradients();
-    step.loss(logits, batch.labels).backward();
+    step.backward(step.loss(logits, batch.labels));
   };
   const auto time = [&](const std::function<void()>& part) {
     return milliseconds_of(part, options, device);

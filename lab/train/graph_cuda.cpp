@@ -40,7 +40,7 @@ c10::DeviceIndex index_of(torch::Device device) {
 struct DeviceScope::Guards {
   explicit Guards(torch::Device given)
       : device(torch::Device(torch::kCUDA, index_of(given))),
-        stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_of(given))) {}
+        stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, index_of(given))) {}
   c10::cuda::CUDAGuard device;
   c10::cuda::CUDAStreamGuard stream;
 };

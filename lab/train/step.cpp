@@ -104,7 +104,11 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   good_steps_ = meter_.select(0, 3);
   stops_ = meter_.select(0, 4);
   halted_ = torch::zeros({}, whole.dtype(torch::kBool));
-  if (fused_) not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
+  if (fused_) {
+    not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
+    weight_gradients_ = make_weight_gradients();
+  }
+  model_->compute_weight_gradients_with(weight_gradients_);
   model_->apply([&](torch::nn::Module& module) {
     if (auto* norm = module.as<BatchNormImpl>()) norm->fused = options.fused;
   });
@@ -165,15 +169,20 @@ Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
   return whole ? loss : loss / double(options_.batch);
 }
 
+void TrainingStep::backward(const Tensor& loss) {
+  parameters_.clear_gradients();
+  if (gradient_sum_) gradient_sum_->before_backward();
+  loss.backward();
+  if (weight_gradients_) weight_gradients_->join();
+}
+
 void TrainingStep::step() {
   const torch::AutoGradMode with_gradients(true);
   const Batch batch = selected();
   if (gradient_sum_) gradient_sum_->before_forward();
   const Tensor logits = forward(batch.images);
   const Tensor loss = this->loss(logits, batch.labels);
-  parameters_.clear_gradients();
-  if (gradient_sum_) gradient_sum_->before_backward();
-  loss.backward();
+  backward(loss);
   parameters_.gather_gradients(not_finite_);
   const Tensor errors = logits.detach().argmax(1).ne(batch.labels).sum();
   if (fused_) {

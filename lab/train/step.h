@@ -64,6 +64,8 @@ class TrainingStep {
   torch::Tensor forward(const torch::Tensor& images);
   /// The mean over the batch. With several processes, this process's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
+  /// Leaves the gradients where parameters().gather_gradients() finds them.
+  void backward(const torch::Tensor& loss);
 
   ResNet& model() { return model_; }
   const Images& images() const { return images_; }
@@ -95,6 +97,7 @@ class TrainingStep {
 
   bool fused_;                ///< whether the end of the step uses the kernels of fused_step.h
   torch::Tensor not_finite_;  ///< flag of those kernels
+  std::shared_ptr<WeightGradients> weight_gradients_;  ///< null: autograd computes them
   bool use_graph_;
   std::int64_t runs_ = 0;
   std::unique_ptr<StepGraph> graph_;

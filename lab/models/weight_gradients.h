@@ -1,0 +1,31 @@
+#pragma once
+
+// Weight gradients of convolutions on a second CUDA stream. Nothing else in a backward pass reads them, so they can run
+// beside the gradients of the activations and fill multiprocessors that those leave idle.
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace keel::lab {
+
+/// One backward pass at a time, inside a CUDA graph capture. Outside of one everything runs on the current stream: cuDNN
+/// times its algorithms in the first steps, and must not time them beside other work.
+class WeightGradients {
+ public:
+  virtual ~WeightGradients() = default;
+
+  /// conv2d without a bias. Backward computes the weight's gradient apart and does not hand it to autograd: it is
+  /// `weight.grad()` after join().
+  virtual torch::Tensor convolve(const torch::Tensor& input, const torch::Tensor& weight,
+                                 std::int64_t stride, std::int64_t padding) = 0;
+
+  /// Makes the current stream wait for the gradients, and stores each in its weight's grad().
+  virtual void join() = 0;
+};
+
+/// Null where LibTorch has no CUDA.
+std::shared_ptr<WeightGradients> make_weight_gradients();
+
+}  // namespace keel::lab
