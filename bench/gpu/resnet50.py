@@ -47,7 +47,7 @@ def resnet50():
 
 
 def captured_step(model, images, labels):
-    """A graph of one training step of the model, warmed up."""
+    """A graph of one training step of the model, warmed up, its loss, and what has to live as long as the graph."""
     model = model.cuda().to(memory_format=torch.channels_last).train()
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, foreach=True)
 
@@ -68,7 +68,7 @@ def captured_step(model, images, labels):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         loss = step()
-    return graph, loss
+    return graph, loss, (model, optimiser)  # the graph holds addresses of their tensors, not the tensors
 
 
 def milliseconds(graph, steps):
@@ -108,7 +108,7 @@ def main():
         model = resnet50()
         steps[name] = captured_step(keel.nn.convert_batchnorm(model, **swap) if swap else model, images, labels)
     for _ in range(options.rounds):
-        for name, (graph, _) in steps.items():
+        for name, (graph, *_) in steps.items():
             times[name].append(milliseconds(graph, options.steps))
 
     print(f"ResNet50, ({options.batch}, 3, {options.size}, {options.size}), PyTorch {torch.__version__}, "

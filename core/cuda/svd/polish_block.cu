@@ -24,7 +24,7 @@ constexpr std::int64_t kFew = 1024;
 
 /// Up to this many matrices of size n, the launches of polish_grid.cu, which use all multiprocessors, are faster than
 /// the products of one block per matrix.
-constexpr std::int64_t few_to_share(std::int64_t n) { return n > 96 ? 16 : n > 64 ? 4 : 0; }
+constexpr std::int64_t few_to_share(std::int64_t n) { return n > 80 ? 32 : n > 64 ? 8 : 0; }
 
 /// Limit on the numbers for matrices in progress: eigenproblems and their vectors.
 constexpr std::int64_t kAtOnce = std::int64_t(1) << 25;
@@ -57,6 +57,7 @@ constexpr int kMostThreads = 512;
 template <typename T, typename Team>
 __global__ void __launch_bounds__(kMostThreads) square_kernel(Problem<T> p) {
   extern __shared__ __align__(16) unsigned char memory[];
+  let_next_start();
   const std::int64_t at = blockIdx.x, b = p.first + at;
   const Team team{};
   TeamGram<T, Team> solver(team, p.layout, reinterpret_cast<T*>(memory));
