@@ -4,6 +4,7 @@
 #include <array>
 
 #include "activations_check.h"
+#include "cuda/activations/gate.h"
 #include "cuda/affine/kernel.cuh"
 #include "cuda/affine/mma.h"
 #include "cuda/launch/card.h"
@@ -14,21 +15,21 @@
 namespace keel::cuda {
 namespace {
 
-template <typename T, bool JOINT, bool FUSED>
+template <typename T, bool JOINT, bool ADDS>
 void launch(const char* operation, AffineTask<T>& task, const Stream& stream) {
   using A = Accumulator<T>;
   const Slabs& slabs = task.slabs;
   constexpr int kBytes = AffineBlock<T, JOINT>::kBytes;
   const int bytes_of_term = slabs.padded * kSlots * int(sizeof(A));
-  task.stays = slabs.parts == 1 && fits_a_block_of<affine_tiles<T, JOINT, FUSED>>(
+  task.stays = slabs.parts == 1 && fits_a_block_of<affine_tiles<T, JOINT, ADDS>>(
                                        kBytes + task.term_count * bytes_of_term);
   const int bytes = kBytes + (task.stays ? task.term_count : 1) * bytes_of_term;
   const std::int64_t blocks =
       std::clamp(shared_memory_of_a_block() / (bytes + 4096), 1, 3) * multiprocessors();
   task.tiles = pieces<std::int64_t>(task.layout.samples, kAffineSamples<A>);
   task.stride = std::clamp<std::int64_t>(blocks / slabs.count, 1, task.tiles);
-  allow_shared_memory(operation, affine_tiles<T, JOINT, FUSED>, bytes);
-  affine_tiles<T, JOINT, FUSED>
+  allow_shared_memory(operation, affine_tiles<T, JOINT, ADDS>, bytes);
+  affine_tiles<T, JOINT, ADDS>
       <<<unsigned(slabs.count * task.stride), kAffineThreads, bytes, native(stream)>>>(task);
   check_launch(operation);
 }
@@ -61,7 +62,7 @@ void run_affine(const char* operation, std::span<const AffineInput<T>> inputs,
   if constexpr (sizeof(Accumulator<T>) == 4)
     if (run_on_full_slabs(operation, task, stream)) return;
   const bool joint = task.slabs.padded > kSlots / 2;
-  if (task.fused())
+  if (task.residual.data != nullptr)
     joint ? launch<T, true, true>(operation, task, stream)
           : launch<T, false, true>(operation, task, stream);
   else
@@ -109,8 +110,9 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
   check_affine_backward("keel::cuda::affine_backward", matrix, dL_doutput, dL_dcovariance, input,
                         dL_dinput);
   const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, dL_doutput.samples()));
+  const WithoutGate<T> plain("keel::cuda::affine_backward", dL_doutput, stream);
   const std::array<AffineInput<T>, 2> inputs{
-      {{dL_doutput, matrix, Coefficient::transposed, nullptr},
+      {{plain, matrix, Coefficient::transposed, nullptr},
        {input, dL_dcovariance, Coefficient::symmetric, mean}}};
   run_affine<T>("keel::cuda::affine_backward",
                 std::span<const AffineInput<T>>(inputs).first(dL_dcovariance ? 2 : 1), divisor,

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "activations_check.h"
+#include "cuda/activations/gate.h"
 #include "cuda/affine/task.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
@@ -43,11 +44,11 @@ void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
   task.set_size = std::int64_t(task.slabs.channels) * (task.slabs.group_size + 1);
 }
 
-template <typename T, int R, bool SAME, bool GATED>
+template <typename T, int R, bool SAME>
 void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
   constexpr int kBytes = MomentsBlock<T, R, SAME>::kBytes;
-  allow_shared_memory(operation, sum_products<T, R, SAME, GATED>, kBytes);
-  sum_products<T, R, SAME, GATED>
+  allow_shared_memory(operation, sum_products<T, R, SAME>, kBytes);
+  sum_products<T, R, SAME>
       <<<unsigned(task.chunks * task.pairs), kMomentsThreads, kBytes, native(stream)>>>(task);
   check_launch(operation);
 }
@@ -80,22 +81,16 @@ void run(const char* operation, const Activations<const T>& left, const Activati
     if constexpr (sizeof(A) == 4) multiply_on_full_slabs(operation, task, stream);
   } else if (samples > 0) {
     if (same)
-      launch<T, R, true, false>(operation, task, stream);
-    else if (left.gate != nullptr)
-      launch<T, R, false, true>(operation, task, stream);
+      launch<T, R, true>(operation, task, stream);
     else
-      launch<T, R, false, false>(operation, task, stream);
+      launch<T, R, false>(operation, task, stream);
   }
 
   const auto result = make_result(static_cast<const A*>(shift));
   const auto overflow = [&] {
     if constexpr (sizeof(A) == 4)
-      return OverflowedSums<T>{left.data,
-                               right.data,
-                               SampleLayout::of(left),
-                               shift,
-                               shifted ? static_cast<const A*>(shift) : center,
-                               left.gate};
+      return OverflowedSums<T>{left.data, right.data, SampleLayout::of(left), shift,
+                               shifted ? static_cast<const A*>(shift) : center};
     else
       return NoOverflow{};
   }();
@@ -170,7 +165,8 @@ template <typename T>
 void cross_moments(Activations<const T> left, Activations<const T> right,
                    const Accumulator<T>* center, Accumulator<T>* sums,
                    Matrices<Accumulator<T>> cross, const Stream& stream) {
-  cross_moments_about_mean<T>(left, right, center, {}, sums, cross, stream);
+  const WithoutGate<T> plain("keel::cuda::cross_moments", left, stream);
+  cross_moments_about_mean<T>(plain, right, center, {}, sums, cross, stream);
 }
 
 template <typename T>

@@ -1,5 +1,6 @@
 #include "keel/whiten.h"
 
+#include "cuda/activations/gate.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/whiten/shortcuts.h"
 #include "instantiate.h"
@@ -96,13 +97,14 @@ void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<
   using A = Accumulator<T>;
   constexpr const char* kOperation = "keel::cuda::whiten_backward";
   check_whiten_backward(kOperation, dL_doutput, input, state);
+  const WithoutGate<T> plain(kOperation, dL_doutput, stream);
   const std::int64_t entries = input.channels * input.group_size();
   Scratch<A> memory(kOperation, stream, entries + backward_scratch_size(input));
   A* const cross = memory;
-  cross_moments_about_mean<T>(dL_doutput, input, state.mean, state.covariance, dL_dbias,
+  cross_moments_about_mean<T>(plain, input, state.mean, state.covariance, dL_dbias,
                               contiguous<A>(cross, input.groups, input.group_size()), stream);
-  apply_backward<T>(kOperation, map, rule, dL_doutput, input, weight, state, dL_dbias, cross,
-                    dL_dinput, dL_dweight, cross + entries, stream);
+  apply_backward<T>(kOperation, map, rule, plain, input, weight, state, dL_dbias, cross, dL_dinput,
+                    dL_dweight, cross + entries, stream);
 }
 
 template <typename T>
@@ -114,8 +116,9 @@ void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> 
   constexpr const char* kOperation = "keel::cuda::whiten_backward_sums";
   check_whiten_backward(kOperation, dL_doutput, input, state);
   if (input.channels == 0) return;
+  const WithoutGate<T> plain(kOperation, dL_doutput, stream);
   const auto cross = contiguous<A>(sums + input.channels, input.groups, input.group_size());
-  cross_moments_about_mean<T>(dL_doutput, input, state.mean, state.covariance, sums, cross, stream);
+  cross_moments_about_mean<T>(plain, input, state.mean, state.covariance, sums, cross, stream);
   weight_backward<A>(nullptr, state.layer_matrix, nullptr, cross, dL_dweight, nullptr, {}, {},
                      stream);
   check(kOperation, cudaMemcpyAsync(dL_dbias, sums, std::size_t(input.channels) * sizeof(A),
@@ -136,6 +139,7 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
   // The sums, the gradient of the weight over all processes (not used), and the scratch memory.
   Scratch<A> memory(kOperation, stream, size + channels + backward_scratch_size(input));
   A *const own = memory, *const dL_dweight = own + size;
+  const WithoutGate<T> plain(kOperation, dL_doutput, stream);
   // affine_backward divides by its own number of samples, but must divide by that of all processes.
   // This launch comes first because apply_backward requires that the last kernel on the stream is
   // newer than the state.
@@ -145,7 +149,7 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
         sums, size, double(input.samples()), count, own);
     check_launch(kOperation);
   }
-  apply_backward<T>(kOperation, map, rule, dL_doutput, input, weight, state, own, own + channels,
+  apply_backward<T>(kOperation, map, rule, plain, input, weight, state, own, own + channels,
                     dL_dinput, dL_dweight, dL_dweight + channels, stream);
 }
 

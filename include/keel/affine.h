@@ -12,13 +12,14 @@ namespace keel {
 
 /// The contract of this stage, for every backend, with A = Accumulator<T>:
 ///
-/// - Each input is read once and the output is written once. No centred or transposed copy is made.
+/// - Each input is read once and the output is written once. No centred or transposed copy is made,
+///   but CUDA copies a gradient that has a gate.
 /// - `matrix` holds one d x d matrix per group, `center` and `bias` one number per channel. A null
 ///   center or bias is zero. The center is subtracted before the product, not as matrix * center
 ///   after it. This keeps the accuracy when |mean| >> deviation.
 /// - Products and sums are in A. Only the output is rounded to T.
 /// - The output of affine may have a residual and may be rectified, and dL_doutput of
-///   affine_backward may have a gate (activations.h). So ReLU needs no pass of its own: forward
+///   affine_backward may have a gate (activations.h). So ReLU is part of a pass: forward
 ///   writes a rectified output, and backward uses that output as the gate. As in torch's ReLU, a
 ///   NaN gate is open. The residual is added in A, before the output is rounded.
 /// - NaN or infinity in a sample affects only that sample, and only within its group. NaN or

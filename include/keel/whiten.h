@@ -52,9 +52,9 @@ struct Destination {
 ///   channel. A null weight is one, a null bias is zero. `dL_dweight` and `dL_dbias` hold one
 ///   number per channel too, and are always written.
 /// - NaN in a group affects only that group.
-/// - ReLU after the layer needs no pass of its own: forward takes a rectified output, and backward
-///   takes dL_doutput with that output as its gate. Both passes of backward then read the gate as
-///   well.
+/// - ReLU after the layer is part of it: forward takes a rectified output, and backward takes
+///   dL_doutput with that output as its gate. The CPU's two passes of backward read the gate as
+///   well. CUDA applies it once, before them, in scratch memory of the size of dL_doutput.
 ///
 /// With several processes:
 ///

@@ -14,8 +14,7 @@ template <typename T>
 struct Source {
   const T* data = nullptr;
   SampleLayout layout;
-  bool vectors = false;     ///< 16 bytes can be moved at a time; this includes the gate
-  const T* gate = nullptr;  ///< may be null
+  bool vectors = false;  ///< 16 bytes can be moved at a time
 };
 
 template <typename T>
@@ -31,7 +30,7 @@ Source<T> source(const Activations<const T>& x, const Slabs& slabs) {
   const SampleLayout layout = SampleLayout::of(x);
   constexpr int kWidth = kUnitWidth<T>;
   const bool even = layout.channels_last ? slabs.even(kWidth) : x.positions % kWidth == 0;
-  return {x.data, layout, even && aligned(x.data, 16) && aligned(x.gate, 16), x.gate};
+  return {x.data, layout, even && aligned(x.data, 16)};
 }
 
 /// The slab that is loaded: the channel (or -1) and center of each slot, in shared memory.
@@ -71,12 +70,10 @@ struct Stage {
   }
 
   /// Fills the samples [0, count) of the tile, and zeros up to the next multiple of 8. Rows of the
-  /// tile are samples or slots. `start` is that of fetch. GATED: x may have a gate.
-  template <bool ROWS_ARE_SAMPLES, typename Places, bool GATED>
-  static __device__ void convert(const Source<T>& x, const Staged<A>& slab,
-                                 SampleLayout::Start start, int count, RawUnit<T>* raw, A* tile) {
-    if constexpr (GATED)
-      if (x.gate != nullptr) apply_gate(x, slab.channel, start, count, raw);
+  /// tile are samples or slots.
+  template <bool ROWS_ARE_SAMPLES, typename Places>
+  static __device__ void convert(const Source<T>& x, const Staged<A>& slab, int count,
+                                 const RawUnit<T>* raw, A* tile) {
     if (x.layout.channels_last) {
       if (x.vectors)
         convert_as<ROWS_ARE_SAMPLES, Places, true, true>(slab, count, raw, tile);
@@ -91,37 +88,6 @@ struct Stage {
   }
 
  private:
-  /// Zeroes the elements whose gate is closed, among the copies of this thread. The gate is read
-  /// from global memory, because shared memory has no room for it.
-  static __device__ __noinline__ void apply_gate(const Source<T>& x, const int* channel,
-                                                 SampleLayout::Start start, int count,
-                                                 RawUnit<T>* raw) {
-    const bool along_channels = x.layout.channels_last;
-    for (int n = int(threadIdx.x); n < kUnits * THREADS; n += THREADS) {
-      const Unit u = along_channels ? unit<true>(n) : unit<false>(n);
-      if (u.sample >= count) continue;
-      RawUnit<T> stored = raw[n];
-      if (x.vectors) {
-        const int c = channel[u.slot];
-        if (c < 0) continue;
-        const auto gate =
-            *reinterpret_cast<const RawUnit<T>*>(x.gate + x.layout.offset(start, u.sample, c));
-#pragma unroll
-        for (int v = 0; v < kWidth; ++v)
-          if (!is_open(gate.at[v])) stored.at[v] = T{};
-      } else {
-#pragma unroll
-        for (int v = 0; v < kWidth; ++v) {
-          const int sample = u.sample + (along_channels ? 0 : v);
-          const int c = channel[u.slot + (along_channels ? v : 0)];
-          if (c >= 0 && sample < count && !is_open(x.gate[x.layout.offset(start, sample, c)]))
-            stored.at[v] = T{};
-        }
-      }
-      raw[n] = stored;
-    }
-  }
-
   template <bool ALONG_CHANNELS>
   static __device__ Unit unit(int n) {
     return ALONG_CHANNELS ? unit_along_channels<kWidth>(n) : unit_along_samples<kWidth>(n);

@@ -43,69 +43,17 @@ struct WarpTile {
     return {widened(two.at[0]), widened(two.at[1])};
   }
 
-  /// One warp starts to copy `count` samples from `first` on, of the channels from `channel` on:
-  /// the numbers, or their gate. Samples beyond `count` are left unchanged.
-  static __device__ void fetch(const Source<T>& x, bool gate, int channel, std::int64_t first,
-                               int count, T* tile) {
-    const T* const data = gate ? x.gate : x.data;
+  /// One warp starts to copy `count` samples from `first` on, of the channels from `channel` on.
+  /// Samples beyond `count` are left unchanged.
+  static __device__ void fetch(const Source<T>& x, int channel, std::int64_t first, int count,
+                               T* tile) {
     if (x.vectors)
-      fetch_vectors(data, x.layout, channel, first, count, tile);
+      fetch_vectors(x.data, x.layout, channel, first, count, tile);
     else
-      fetch_numbers(data, x.layout, channel, first, count, tile);
-  }
-
-  /// The gate bits of one of kBitThreads threads: one bit for each of the 32 numbers in its units.
-  /// Word w of these units has bit w. If a word holds two numbers, the upper one has bit 16 + w.
-  using Bits = unsigned;
-  static constexpr int kBitThreads = kRows * kColumns / 32;
-  static constexpr int kUnitsEach = 32 / kUnitWidth<T>;
-
-  /// The gate bits of a tile, for unit `thread` and every kBitThreads-th after it.
-  static __device__ Bits gate_bits(const T* tile, int thread) {
-    Bits bits = 0;
-#pragma unroll
-    for (int k = 0; k < kUnitsEach; ++k) {
-      const auto gate =
-          *reinterpret_cast<const Pack<unsigned>*>(unit(tile, thread + kBitThreads * k));
-#pragma unroll
-      for (int v = 0; v < 4; ++v) {
-        const int w = 4 * k + v;
-        if constexpr (sizeof(T) == 2)
-          bits |= open_halves<T>(gate.at[v]) & (0x10001u << w);
-        else
-          bits |= Bits(is_open(__uint_as_float(gate.at[v]))) << w;
-      }
-    }
-    return bits;
-  }
-
-  /// Zeroes the numbers in the tile whose bits are not set.
-  static __device__ void apply_gate(T* tile, int thread, Bits bits) {
-#pragma unroll
-    for (int k = 0; k < kUnitsEach; ++k) {
-      auto& place = *reinterpret_cast<Pack<unsigned>*>(unit(tile, thread + kBitThreads * k));
-      Pack<unsigned> words = place;
-#pragma unroll
-      for (int v = 0; v < 4; ++v) words.at[v] &= mask(bits, 4 * k + v);
-      place = words;
-    }
+      fetch_numbers(x.data, x.layout, channel, first, count, tile);
   }
 
  private:
-  /// A mask of the numbers in word w whose bits are set.
-  static __device__ unsigned mask(Bits bits, int w) {
-    if constexpr (sizeof(T) == 4) return (bits >> w & 1u) != 0 ? 0xffffffffu : 0u;
-    unsigned halves;  // bits 15 and 31, each extended over its half
-    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(halves) : "r"(bits << (15 - w)));
-    return halves;
-  }
-
-  template <typename U>
-  static __device__ U* unit(U* tile, int n) {
-    constexpr int kAcross = kColumns / kUnitWidth<T>;
-    return tile + n / kAcross * kStride + n % kAcross * kUnitWidth<T>;
-  }
-
   static __device__ void fetch_vectors(const T* data, const SampleLayout& layout, int channel,
                                        std::int64_t first, int count, T* tile) {
     constexpr int kWidth = kUnitWidth<T>, kAcross = kColumns / kWidth, kDown = 32 / kAcross;

@@ -27,20 +27,9 @@ struct AffineTerm {
   Matrices<const A> covariance;  ///< about the center; null if not known
 };
 
-/// Loads a run of numbers, or returns the neutral element of addition if `from` is null. Returns by
-/// value: taking a pack's address would put it into local memory.
-template <typename Numbers, typename T>
-__device__ Numbers load_or_negative_zero(const T* from) {
-  if (from != nullptr) return *reinterpret_cast<const Numbers*>(from);
-  Numbers none;
-  for (T& number : none.at) number = negative_zero<T>();
-  return none;
-}
-
-/// The value to store: max(x + added, least), rounded to T.
+/// The value to store: max(x, least), rounded to T. NaN stays NaN.
 template <typename T>
-__device__ T written(Accumulator<T> x, T added, Accumulator<T> least) {
-  x += widened(added);
+__device__ T written(Accumulator<T> x, Accumulator<T> least) {
   return rounded<T>(x < least ? least : x);
 }
 
@@ -61,12 +50,6 @@ struct AffineTask {
   std::int64_t tiles = 0;   ///< of samples
   std::int64_t stride = 0;  ///< blocks that share a slab
   bool stays = false;       ///< tables and coefficients are loaded once, one set per term
-
-  /// Whether a gate, a residual or ReLU is fused into the pass.
-  bool fused() const {
-    return terms[0].input.gate != nullptr || residual.data != nullptr ||
-           least > -std::numeric_limits<A>::infinity();
-  }
 };
 
 /// Rows are the channels of the input, columns the channels of the output.
@@ -186,17 +169,17 @@ struct AffineBlock {
     }
   }
 
-  template <bool FUSED>
+  template <bool ADDS>
   __device__ void write(const AffineTask<T>& task, const int* channel, SampleLayout::Start start,
                         int count) const {
     if (task.layout.channels_last)
-      write_samples<FUSED>(task, channel, start, count);
+      write_samples<ADDS>(task, channel, start, count);
     else
-      write_channels<FUSED>(task, channel, start, count);
+      write_channels<ADDS>(task, channel, start, count);
   }
 
   /// Writes four samples of a channel at a time.
-  template <bool FUSED>
+  template <bool ADDS>
   __device__ void write_channels(const AffineTask<T>& task, const int* channel,
                                  SampleLayout::Start start, int count) const {
 #pragma unroll
@@ -211,22 +194,22 @@ struct AffineBlock {
           if (local >= count) continue;
           if (task.output_fours) {
             const std::int64_t place = task.layout.offset(start, local, c);
-            write_four<FUSED>(task, place,
-                              {at[h][i][p * kPack], at[h][i][p * kPack + 1],
-                               at[h][i][p * kPack + 2], at[h][i][p * kPack + 3]});
+            write_four<ADDS>(task, place,
+                             {at[h][i][p * kPack], at[h][i][p * kPack + 1], at[h][i][p * kPack + 2],
+                              at[h][i][p * kPack + 3]});
           } else {
 #pragma unroll
             for (int v = 0; v < kPack; ++v)
               if (local + v < count)
-                write_one<FUSED>(task, task.layout.offset(start, local + v, c),
-                                 at[h][i][p * kPack + v]);
+                write_one<ADDS>(task, task.layout.offset(start, local + v, c),
+                                at[h][i][p * kPack + v]);
           }
         }
       }
   }
 
   /// Writes four channels of a sample at a time.
-  template <bool FUSED>
+  template <bool ADDS>
   __device__ void write_samples(const AffineTask<T>& task, const int* channel,
                                 SampleLayout::Start start, int count) const {
 #pragma unroll
@@ -238,52 +221,44 @@ struct AffineBlock {
         const int slot = (channel_pack + 8 * h) * kPack;
         if (task.output_fours) {
           if (channel[slot] >= 0)
-            write_four<FUSED>(task, task.layout.offset(start, local, channel[slot]),
-                              {at[h][0][k], at[h][1][k], at[h][2][k], at[h][3][k]});
+            write_four<ADDS>(task, task.layout.offset(start, local, channel[slot]),
+                             {at[h][0][k], at[h][1][k], at[h][2][k], at[h][3][k]});
         } else {
 #pragma unroll
           for (int i = 0; i < kPack; ++i)
             if (channel[slot + i] >= 0)
-              write_one<FUSED>(task, task.layout.offset(start, local, channel[slot + i]),
-                               at[h][i][k]);
+              write_one<ADDS>(task, task.layout.offset(start, local, channel[slot + i]),
+                              at[h][i][k]);
         }
       }
     }
   }
 
-  template <bool FUSED>
+  template <bool ADDS>
   static __device__ void write_one(const AffineTask<T>& task, std::int64_t place, A number) {
-    if constexpr (FUSED) {
-      const T added =
-          task.residual.data != nullptr ? task.residual.data[place] : negative_zero<T>();
-      task.output[place] = written<T>(number, added, task.least);
-    } else {
-      task.output[place] = rounded<T>(number);
-    }
+    if constexpr (ADDS) number += widened(task.residual.data[place]);
+    task.output[place] = written<T>(number, task.least);
   }
 
-  template <bool FUSED>
+  template <bool ADDS>
   static __device__ void write_four(const AffineTask<T>& task, std::int64_t place,
-                                    const Pack<A>& numbers) {
-    Pack<T> made;
-    if constexpr (FUSED) {
-      const T* const residual = task.residual.data;
-      const auto added =
-          load_or_negative_zero<Pack<T>>(residual != nullptr ? residual + place : nullptr);
+                                    Pack<A> numbers) {
+    if constexpr (ADDS) {
+      const auto added = *reinterpret_cast<const Pack<T>*>(task.residual.data + place);
 #pragma unroll
-      for (int v = 0; v < kPack; ++v)
-        made.at[v] = written<T>(numbers.at[v], added.at[v], task.least);
-    } else {
-#pragma unroll
-      for (int v = 0; v < kPack; ++v) made.at[v] = rounded<T>(numbers.at[v]);
+      for (int v = 0; v < kPack; ++v) numbers.at[v] += widened(added.at[v]);
     }
+    Pack<T> made;
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) made.at[v] = written<T>(numbers.at[v], task.least);
     *reinterpret_cast<Pack<T>*>(task.output + place) = made;
   }
 };
 
 /// A step is one input's contribution to a tile. All steps of a tile come before those of the next
-/// tile. FUSED: task.fused(). Separate kernels, so that the others need no registers for it.
-template <typename T, bool JOINT, bool FUSED>
+/// tile. ADDS: the task has a residual. Separate kernels, so that the others need no registers for
+/// it.
+template <typename T, bool JOINT, bool ADDS>
 __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 3)
     affine_tiles(const __grid_constant__ AffineTask<T> task) {
   using Block = AffineBlock<T, JOINT>;
@@ -340,9 +315,8 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
       const int next_which = stays ? next : 1 - which;
       const std::int64_t next_n = next > 0 ? n : n + task.stride;
       await_copies();
-      Loads::template convert<false, typename Block::Places, FUSED>(
-          task.terms[term].input, {channel[which], center[which]},
-          task.layout.start(n * Block::kSamples), count_of(n), raw, tile);
+      Loads::template convert<false, typename Block::Places>(
+          task.terms[term].input, {channel[which], center[which]}, count_of(n), raw, tile);
       if (!stays) {
         load_coefficients(task, task.terms[term], slab, first_slab + step % parts, coefficients);
         if (next_n < task.tiles) load_tables(next / parts, first_slab + next % parts, next_which);
@@ -355,8 +329,8 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
       __syncthreads();
     }
     if (steps == 0) block.start(bias);
-    block.template write<FUSED>(task, channel_out, task.layout.start(n * Block::kSamples),
-                                count_of(n));
+    block.template write<ADDS>(task, channel_out, task.layout.start(n * Block::kSamples),
+                               count_of(n));
   }
 }
 

@@ -22,22 +22,22 @@ unsigned share_out(AffineTask<T>& task, int tile, std::int64_t blocks, int teams
   return unsigned(task.slabs.count * task.stride);
 }
 
-template <typename T, bool LAST, int D, bool FUSED>
+template <typename T, bool LAST, int D, bool ADDS>
 bool launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  using Mma = AffineMma<T, LAST, D, FUSED>;
+  using Mma = AffineMma<T, LAST, D, ADDS>;
   constexpr int kBytesOfTerm = CoefficientParts<LAST, D>::kNumbers * int(sizeof(float));
   static_assert(Mma::kRingBytes + 2 * kBytesOfTerm <= 226 << 10);
   const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
-  if (!fits_a_block_of<affine_slabs<T, LAST, D, FUSED>>(bytes)) return false;
-  allow_shared_memory(operation, affine_slabs<T, LAST, D, FUSED>, bytes);
+  if (!fits_a_block_of<affine_slabs<T, LAST, D, ADDS>>(bytes)) return false;
+  allow_shared_memory(operation, affine_slabs<T, LAST, D, ADDS>, bytes);
   const unsigned blocks = share_out(task, Mma::kSamples, multiprocessors(), Mma::kWarps);
   // Without inputs_ready, do not launch early: blocks that waited inside for the single long block
   // of layer_matrix were slower afterwards than newly started ones.
   if (task.inputs_ready) {
-    check(operation, launch_early(affine_slabs<T, LAST, D, FUSED>, blocks, Mma::kThreads, bytes,
+    check(operation, launch_early(affine_slabs<T, LAST, D, ADDS>, blocks, Mma::kThreads, bytes,
                                   native(stream), task));
   } else {
-    affine_slabs<T, LAST, D, FUSED><<<blocks, Mma::kThreads, bytes, native(stream)>>>(task);
+    affine_slabs<T, LAST, D, ADDS><<<blocks, Mma::kThreads, bytes, native(stream)>>>(task);
     check_launch(operation);
   }
   return true;
@@ -45,15 +45,15 @@ bool launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream
 
 template <typename T, bool LAST, int D>
 bool run_mma(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  return task.fused() ? launch_mma<T, LAST, D, true>(operation, task, stream)
-                      : launch_mma<T, LAST, D, false>(operation, task, stream);
+  return task.residual.data != nullptr ? launch_mma<T, LAST, D, true>(operation, task, stream)
+                                       : launch_mma<T, LAST, D, false>(operation, task, stream);
 }
 
-template <typename T, bool LAST, int D, int TERMS, bool FUSED>
+template <typename T, bool LAST, int D, int TERMS, bool ADDS>
 void launch_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
   const unsigned blocks =
       share_out(task, kSmallSamples, multiprocessors() * kSmallBlocks<TERMS>, 1);
-  check(operation, launch_early(affine_small<T, D, LAST, TERMS, FUSED>, blocks, kSmallThreads<D>, 0,
+  check(operation, launch_early(affine_small<T, D, LAST, TERMS, ADDS>, blocks, kSmallThreads<D>, 0,
                                 native(stream), task));
 }
 
@@ -64,15 +64,12 @@ bool run_small(const char* operation, AffineTask<T>& task, const Stream& stream)
   for (int term = 0; term < task.term_count; ++term)
     if (!task.terms[term].input.vectors) return false;
   if (task.residual.data != nullptr && !task.residual.vectors) return false;
-  // The gate of a single input would not fit into registers. A training step has no such case.
-  if (task.term_count == 1 && task.terms[0].input.gate != nullptr) return false;
-  const auto launch = [&]<bool FUSED>() {
-    if (task.term_count == 1)
-      launch_small<T, LAST, D, 1, FUSED>(operation, task, stream);
-    else
-      launch_small<T, LAST, D, 2, FUSED>(operation, task, stream);
-  };
-  task.fused() ? launch.template operator()<true>() : launch.template operator()<false>();
+  if (task.residual.data != nullptr)
+    launch_small<T, LAST, D, 1, true>(operation, task, stream);
+  else if (task.term_count == 1)
+    launch_small<T, LAST, D, 1, false>(operation, task, stream);
+  else
+    launch_small<T, LAST, D, 2, false>(operation, task, stream);
   return true;
 }
 

@@ -21,13 +21,13 @@
 
 namespace keel::cuda {
 
-/// FUSED: task.fused().
-template <typename T, bool LAST, int D, bool FUSED>
+/// ADDS: the task has a residual.
+template <typename T, bool LAST, int D, bool ADDS>
 struct AffineMma {
   // Use twice as many warps with tiles half as large, which need half as many registers for sums,
-  // only where that was measured to be faster (H200): with FUSED clearly at D = 16 and slightly at
-  // 64. Without FUSED it was slower at D = 64 and equal at 16.
-  static constexpr bool kSmallTiles = LAST && FUSED;
+  // only where that was measured to be faster (H200): with ADDS clearly at D = 16 and slightly at
+  // 64. Without ADDS it was slower at D = 64 and equal at 16.
+  static constexpr bool kSmallTiles = LAST && ADDS;
   static constexpr int kSamples = kSmallTiles ? kTileSamples / 2 : kTileSamples;
   static constexpr int kWarps = kSmallTiles ? kTileWarps * 2 : kTileWarps, kThreads = kWarps * 32;
   using Tile = WarpTile<T, LAST, !LAST, kSamples>;
@@ -187,25 +187,23 @@ struct AffineMma {
     }
   }
 
-  /// Rounds four adjacent numbers, of row g (+ 8 h) of the tiles (m, n) and (m, n + 1). FUSED: adds
-  /// `residual` (four numbers, or null) and clamps to `least`.
+  /// Rounds four adjacent numbers, of row g (+ 8 h) of the tiles (m, n) and (m, n + 1), and clamps
+  /// them to `least`. ADDS: adds the four of `residual` first.
   __device__ Pack<T> four(int m, int n, int h, const float (&bias)[4], const T* residual,
                           float least) const {
     Pack<T> made, added;
-    if constexpr (FUSED) added = load_or_negative_zero<Pack<T>>(residual);
+    if constexpr (ADDS) added = *reinterpret_cast<const Pack<T>*>(residual);
 #pragma unroll
     for (int v = 0; v < 4; ++v) {
       const int r = 2 * h + v / 2;
-      const float sum = large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v];
-      if constexpr (FUSED)
-        made.at[v] = written<T>(sum, added.at[v], least);
-      else
-        made.at[v] = rounded<T>(sum);
+      float sum = large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v];
+      if constexpr (ADDS) sum += widened(added.at[v]);
+      made.at[v] = written<T>(sum, least);
     }
     return made;
   }
 
-  /// `residual` is a tile, or null.
+  /// `residual` is a tile, if ADDS.
   __device__ void write_tile(const AffineTask<T>& task, const float* bias, const T* residual,
                              int channel, std::int64_t first, int count) const {
     if (task.output_fours)  // tested once: two separate paths are shorter than a mixed one
@@ -238,9 +236,7 @@ struct AffineMma {
         for (int h = 0; h < 2; ++h) {
           const int slot = 16 * m + 8 * h;
           const float b = bias[slot + g];
-          const T* const added = FUSED && residual != nullptr
-                                     ? residual + (slot + g) * Tile::kStride + local
-                                     : nullptr;
+          const T* const added = ADDS ? residual + (slot + g) * Tile::kStride + local : nullptr;
           const Pack<T> made = four(m, n, h, {b, b, b, b}, added, task.least);
           if constexpr (FOURS) {
             *reinterpret_cast<Pack<T>*>(to + slot * task.layout.positions) = made;
@@ -267,9 +263,7 @@ struct AffineMma {
 #pragma unroll
         for (int n = 0; n < kColumns; n += 2) {
           const int slot = 8 * n + 4 * t;
-          const T* const added = FUSED && residual != nullptr
-                                     ? residual + (local + g) * Tile::kStride + slot
-                                     : nullptr;
+          const T* const added = ADDS ? residual + (local + g) * Tile::kStride + slot : nullptr;
           const Pack<T> made =
               four(m, n, h, {bias[slot], bias[slot + 1], bias[slot + 2], bias[slot + 3]}, added,
                    task.least);

@@ -7,15 +7,13 @@
 
 namespace keel::cuda {
 
-/// A step is one input's contribution to a tile, as in affine_tiles. FUSED: task.fused(). Separate
-/// kernels, because the others would be up to a sixth slower. The first input's gate is one more
-/// step before that input: the warp keeps one bit per number of the gate's tile and then zeroes
-/// numbers of the input's tile, so a gate needs no buffer of its own. The residual is one more step
-/// after the last input.
-template <typename T, bool LAST, int D, bool FUSED>
-__global__ void __launch_bounds__((AffineMma<T, LAST, D, FUSED>::kThreads), 1)
+/// A step is one input's contribution to a tile, as in affine_tiles. ADDS: the task has a residual,
+/// which is one more step after the last input. Separate kernels, because the others would be up to
+/// a sixth slower.
+template <typename T, bool LAST, int D, bool ADDS>
+__global__ void __launch_bounds__((AffineMma<T, LAST, D, ADDS>::kThreads), 1)
     affine_slabs(const __grid_constant__ AffineTask<T> task) {
-  using Mma = AffineMma<T, LAST, D, FUSED>;
+  using Mma = AffineMma<T, LAST, D, ADDS>;
   using Tile = typename Mma::Tile;
   using Parts = CoefficientParts<LAST, D>;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -38,22 +36,16 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, FUSED>::kThreads), 1)
     return reinterpret_cast<T*>(memory) + (stage * Mma::kWarps + warp) * Tile::kNumbers;
   };
 
-  // The next term to fetch, and its tile. Term -1 is the gate of term 0, and term `terms` is the
-  // residual.
-  const bool gated = FUSED && task.terms[0].input.gate != nullptr,
-             adds = FUSED && task.residual.data != nullptr;
-  const int first_term = gated ? -1 : 0, end_term = adds ? terms + 1 : terms;
+  // The next term to fetch, and its tile. Term `terms` is the residual.
+  const int end_term = ADDS ? terms + 1 : terms;
   std::int64_t fetched = first_tile;
-  int fetched_term = first_term;
+  int fetched_term = 0;
   const auto fetch = [&](int stage) {
     if (fetched < task.tiles)
-      Tile::fetch(adds && fetched_term == terms
-                      ? task.residual
-                      : task.terms[gated && fetched_term < 0 ? 0 : fetched_term].input,
-                  gated && fetched_term < 0, channel, fetched * Mma::kSamples, count_of(fetched),
-                  place(stage));
+      Tile::fetch(ADDS && fetched_term == terms ? task.residual : task.terms[fetched_term].input,
+                  channel, fetched * Mma::kSamples, count_of(fetched), place(stage));
     commit_copies();
-    if (++fetched_term == end_term) fetched_term = first_term, fetched += next_tile;
+    if (++fetched_term == end_term) fetched_term = 0, fetched += next_tile;
   };
 
   if (!task.inputs_ready) await_previous();
@@ -126,30 +118,15 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, FUSED>::kThreads), 1)
   };
   for (std::int64_t n = first_tile; n < task.tiles; n += next_tile) {
     mma.clear();
-    constexpr int kParts = Tile::kBitThreads / 32;
-    typename Tile::Bits open[kParts];
-    if (gated) {
-      await_stage();
-#pragma unroll
-      for (int part = 0; part < kParts; ++part)
-        open[part] = Tile::gate_bits(place(stage), thread % 32 + 32 * part);
-      leave_stage();
-    }
     for (int term = 0; term < terms; ++term) {
       await_stage();
-      if (gated && term == 0) {
-#pragma unroll
-        for (int part = 0; part < kParts; ++part)
-          Tile::apply_gate(place(stage), thread % 32 + 32 * part, open[part]);
-        __syncwarp();
-      }
       add(term, place(stage));
       leave_stage();
     }
-    if (adds) await_stage();
-    mma.write_tile(task, bias, adds ? place(stage) : nullptr, channel, n * Mma::kSamples,
+    if constexpr (ADDS) await_stage();
+    mma.write_tile(task, bias, ADDS ? place(stage) : nullptr, channel, n * Mma::kSamples,
                    count_of(n));
-    if (adds) leave_stage();
+    if constexpr (ADDS) leave_stage();
   }
 }
 

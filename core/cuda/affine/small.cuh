@@ -49,8 +49,8 @@ struct AffineSmall {
   }
 };
 
-/// FUSED: task.fused().
-template <typename T, int D, bool LAST, int TERMS, bool FUSED>
+/// ADDS: the task has a residual.
+template <typename T, int D, bool LAST, int TERMS, bool ADDS>
 __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
     affine_small(const __grid_constant__ AffineTask<T> task) {
   using Small = AffineSmall<T, D, LAST>;
@@ -96,20 +96,6 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
         if (there(run))
           in[term][run] = *reinterpret_cast<const Run*>(task.terms[term].input.data + place.offset +
                                                         run * place.stride);
-    if constexpr (FUSED && TERMS == 2)
-      if (task.terms[0].input.gate != nullptr) {
-        Run gate[Small::kRuns];
-#pragma unroll
-        for (int run = 0; run < Small::kRuns; ++run)
-          if (there(run))
-            gate[run] = *reinterpret_cast<const Run*>(task.terms[0].input.gate + place.offset +
-                                                      run * place.stride);
-#pragma unroll
-        for (int run = 0; run < Small::kRuns; ++run)
-#pragma unroll
-          for (int k = 0; k < Small::kRun; ++k)
-            if (!is_open(gate[run].at[k])) in[0][run].at[k] = T{};
-      }
     float out[D][4];
 #pragma unroll
     for (int i = 0; i < D; ++i)
@@ -140,17 +126,15 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
     for (int run = 0; run < Small::kRuns; ++run) {
       if (!there(run)) continue;
       Run made, added;
-      if constexpr (FUSED) {
-        const T* const residual = task.residual.data;
-        added = load_or_negative_zero<Run>(
-            residual != nullptr ? residual + place.offset + run * place.stride : nullptr);
-      }
+      if constexpr (ADDS)
+        added =
+            *reinterpret_cast<const Run*>(task.residual.data + place.offset + run * place.stride);
 #pragma unroll
-      for (int k = 0; k < Small::kRun; ++k)
-        if constexpr (FUSED)
-          made.at[k] = written<T>(out[LAST ? k : run][LAST ? run : k], added.at[k], task.least);
-        else
-          made.at[k] = rounded<T>(out[LAST ? k : run][LAST ? run : k]);
+      for (int k = 0; k < Small::kRun; ++k) {
+        float sum = out[LAST ? k : run][LAST ? run : k];
+        if constexpr (ADDS) sum += widened(added.at[k]);
+        made.at[k] = written<T>(sum, task.least);
+      }
       *reinterpret_cast<Run*>(task.output + place.offset + run * place.stride) = made;
     }
   }

@@ -197,9 +197,7 @@ struct MomentsBlock {
   }
 };
 
-/// GATED: the left activations have a gate. Separate kernels, so that the others need no registers
-/// for it.
-template <typename T, int R, bool SAME, bool GATED>
+template <typename T, int R, bool SAME>
 __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>>(R))
     sum_products(const __grid_constant__ MomentsTask<T> task) {
   using Block = MomentsBlock<T, R, SAME>;
@@ -256,12 +254,10 @@ __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>
   for (int first = 0; first < length; first += task.rows) {
     const int count = count_from(first);
     await_copies();
-    const auto start = task.left.layout.start(begin + first);
-    Loads::template convert<true, Places, GATED>(task.left, {channel[0], center[0]}, start, count,
-                                                 raw, tiles);
+    Loads::template convert<true, Places>(task.left, {channel[0], center[0]}, count, raw, tiles);
     if constexpr (!SAME)
-      Loads::template convert<true, Places, false>(task.right, {channel[1], center[1]}, start,
-                                                   count, raw_right, tiles + Block::kTile);
+      Loads::template convert<true, Places>(task.right, {channel[1], center[1]}, count, raw_right,
+                                            tiles + Block::kTile);
     __syncthreads();
     if (first + task.rows < length) fetch(first + task.rows);
 

@@ -14,9 +14,9 @@
 namespace keel::cuda {
 namespace {
 
-template <typename T, bool LAST, bool SAME, bool NARROW, bool GATED>
+template <typename T, bool LAST, bool SAME, bool NARROW>
 struct Kernel {
-  static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW, GATED>;
+  static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW>;
   static constexpr int kBytes = MomentsMma<T, LAST, SAME, NARROW>::kBytes;
 };
 
@@ -33,9 +33,7 @@ auto by_kernel(const MomentsTask<T>& task, const Body& body) {
       return by_flag(task.slabs.group_size <= 16, [&](auto narrow) {
         constexpr bool kLast = decltype(last)::value, kSame = decltype(same)::value,
                        kNarrow = decltype(narrow)::value;
-        if constexpr (!kSame)
-          if (task.left.gate != nullptr) return body(Kernel<T, kLast, kSame, kNarrow, true>{});
-        return body(Kernel<T, kLast, kSame, kNarrow, false>{});
+        return body(Kernel<T, kLast, kSame, kNarrow>{});
       });
     });
   });

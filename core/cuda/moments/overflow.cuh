@@ -30,7 +30,6 @@ struct OverflowedSums {
   const T *left, *right;
   SampleLayout layout;
   const Accumulator<T>*left_center, *right_center;
-  const T* left_gate;  ///< may be null
 
   /// This thread's part of the sums of channels i and j. Finite float32 numbers do not overflow
   /// here. `clean`: channel i has no NaN or infinity. Once one is found in i (or in j, if i is
@@ -49,9 +48,7 @@ struct OverflowedSums {
         const std::int64_t sample = first + k * threads;
         const bool there = sample < layout.samples;
         const auto start = layout.start(there ? sample : 0);
-        const std::int64_t at = layout.offset(start, 0, i);
-        const bool open = left_gate == nullptr || is_open(left_gate[at]);
-        x[k] = there ? (open ? double(widened(left[at])) : 0) - center_i : 0;
+        x[k] = there ? double(widened(left[layout.offset(start, 0, i)])) - center_i : 0;
         y[k] = there ? double(widened(right[layout.offset(start, 0, j)])) - center_j : 0;
       }
 #pragma unroll

@@ -2,20 +2,13 @@
 
 // The kernel around moments/mma.cuh: a block takes every task.chunks-th tile of a slab and writes
 // one set of sums.
-//
-// If the left activations have a gate, two tiles of a team take three pipeline steps. The first
-// step loads the gates of both tiles into the buffers of left and right, and each thread keeps one
-// bit per number. The next two steps load the tiles, and the threads zero numbers according to
-// these bits. So a gate needs no buffer of its own, and as many copies are in flight as without it.
 
 #include "cuda/launch/early_start.cuh"
 #include "cuda/moments/mma.cuh"
 
 namespace keel::cuda {
 
-/// GATED: the left activations have a gate. Separate kernels, because the others would be up to a
-/// tenth slower.
-template <typename T, bool LAST, bool SAME, bool NARROW, bool GATED>
+template <typename T, bool LAST, bool SAME, bool NARROW>
 __global__ void __launch_bounds__(kTileThreads, 1)
     multiply_slabs(const __grid_constant__ MomentsTask<T> task) {
   using Mma = MomentsMma<T, LAST, SAME, NARROW>;
@@ -33,9 +26,6 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   const std::int64_t chunk = blockIdx.x / unsigned(task.pairs), samples = task.left.layout.samples;
   const std::int64_t tiles = pieces<std::int64_t>(samples, kTileSamples);
   const int rounds = int(pieces<std::int64_t>(pieces(tiles - chunk, task.chunks), Mma::kTeams));
-  static_assert(!SAME || !GATED);
-  const auto steps_of = [&](int run) { return run / 2 * 3 + run % 2 * 2; };
-
   const auto tile_of = [&](int round) {
     return chunk + task.chunks * (std::int64_t(round) * Mma::kTeams + team);
   };
@@ -51,19 +41,8 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     const std::int64_t n = tile_of(round);
     const int side = thread / 32 % Mma::kTeamWarps;
     if (round < end && n < tiles)
-      Tile::fetch(side == 0 ? task.left : task.right, false, first_channel, n * kTileSamples,
-                  count_of(n), place(round % Mma::kStages, side));
-    commit_copies();
-  };
-  // Fetches a pipeline step of the rounds from `begin` to `end`.
-  const auto fetch_step = [&](int begin, int end, int step) {
-    const int side = thread / 32 % Mma::kTeamWarps;
-    const bool gates = step % 3 == 0;
-    const int round = begin + step / 3 * 2 + (gates ? side : step % 3 - 1);
-    const std::int64_t n = tile_of(round);
-    if (round < end && n < tiles)
-      Tile::fetch(gates || side == 0 ? task.left : task.right, gates, first_channel,
-                  n * kTileSamples, count_of(n), place(step % Mma::kStages, side));
+      Tile::fetch(side == 0 ? task.left : task.right, first_channel, n * kTileSamples, count_of(n),
+                  place(round % Mma::kStages, side));
     commit_copies();
   };
 
@@ -74,11 +53,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   if constexpr (SAME) samples_for_shift.load(task.left, first_channel + thread % kSlots);
   const auto fetch_first = [&](int begin, int end) {
 #pragma unroll 1
-    for (int stage = 0; stage < Mma::kStages; ++stage)
-      if constexpr (GATED)
-        fetch_step(begin, end, stage);
-      else
-        fetch(begin + stage, end);
+    for (int stage = 0; stage < Mma::kStages; ++stage) fetch(begin + stage, end);
   };
   fetch_first(0, rounds < kRunRounds ? rounds : kRunRounds);
   bool exact = false;
@@ -103,44 +78,18 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     for (int begin = 0; begin < rounds; begin += kRunRounds) {
       const int end = rounds - begin < kRunRounds ? rounds : begin + kRunRounds;
       if (begin > 0) fetch_first(begin, end);
-      if constexpr (GATED) {
-        typename Tile::Bits open = 0, open_next = 0;  // gate bits of this tile and the next one
-        for (int step = 0, round = begin; step < steps_of(end - begin); ++step) {
-          const int stage = step % Mma::kStages;
-          await_copies_but<Mma::kStages - 1>();
-          sync_team<Mma::kTeamWarps>(team + 1);
-          if (step % 3 == 0) {
-            open = Tile::gate_bits(place(stage, 0), thread % 64);
-            open_next = Tile::gate_bits(place(stage, Mma::kSides - 1), thread % 64);
-          } else {
-            Tile::apply_gate(place(stage, 0), thread % 64, open);
-            open = open_next;
-            sync_team<Mma::kTeamWarps>(team + 1);
-            const std::int64_t n = tile_of(round++);
-            if (n < tiles) {
-              const int count = count_of(n);
-#pragma unroll(NARROW || sizeof(T) == 2 ? 2 : 1)  // as registers allow
-              for (int part = 0; part < kTileSamples / mma.kStepSamples; ++part)
-                mma.add(place(stage, 0), place(stage, Mma::kSides - 1), part, count);
-            }
-          }
-          sync_team<Mma::kTeamWarps>(team + 1);
-          fetch_step(begin, end, step + Mma::kStages);
-        }
-      } else {
-        for (int round = begin; round < end; ++round) {
-          await_copies_but<Mma::kStages - 1>();
-          sync_team<Mma::kTeamWarps>(team + 1);
-          const std::int64_t n = tile_of(round);
-          if (n < tiles) {
-            const int count = count_of(n), stage = round % Mma::kStages;
+      for (int round = begin; round < end; ++round) {
+        await_copies_but<Mma::kStages - 1>();
+        sync_team<Mma::kTeamWarps>(team + 1);
+        const std::int64_t n = tile_of(round);
+        if (n < tiles) {
+          const int count = count_of(n), stage = round % Mma::kStages;
 #pragma unroll(SAME && !NARROW ? 1 : 2)  // as registers allow
-            for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
-              mma.add(place(stage, 0), place(stage, Mma::kSides - 1), step, count);
-          }
-          sync_team<Mma::kTeamWarps>(team + 1);
-          fetch(round + Mma::kStages, end);
+          for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
+            mma.add(place(stage, 0), place(stage, Mma::kSides - 1), step, count);
         }
+        sync_team<Mma::kTeamWarps>(team + 1);
+        fetch(round + Mma::kStages, end);
       }
       __syncthreads();
       mma.fold(task, first_channel, task.sets + chunk * task.set_size,
