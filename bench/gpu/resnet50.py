@@ -2,7 +2,7 @@
 """A training step of ResNet50 with every norm swapped for a keel layer, beside BatchNorm, on a GPU.
 
 (64, 3, 224, 224), bfloat16 autocast, channels_last, SGD with momentum, the whole step in a CUDA graph. The layers take
-turns, round by round, so that all see the same machine. `relu` has ReLU inside the layers where it follows a norm
+turns, round by round, so that all see the same machine. `relu` runs ReLU in the pass of the norm before it
 (convert_batchnorm(fuse_relu=True)); BatchNorm has torch's own.
 
     PYTHONPATH=python python3 bench/gpu/resnet50.py --json FILE

@@ -98,7 +98,8 @@ def _in_ddp(rank, size):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
     model = nn.Sequential(model, nn.Linear(8 * 16, 5)).double()
-    model = convert_batchnorm(model, group_size=4, process_group="world")
+    # ReLU in the same pass in several processes, apart in one.
+    model = convert_batchnorm(model, group_size=4, process_group="world", fuse_relu=size > 1)
     x = torch.randn(12, 3, 6, 6, dtype=torch.double)
     if size > 1:
         shares = (8, 4)

@@ -1,7 +1,10 @@
 """Layers with ReLU inside against the same layers with torch's ReLU behind them."""
 
 import copy
+import inspect
+import io
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -213,48 +216,322 @@ def network():
     )  # fmt: skip
 
 
-def test_convert_fuses_what_follows_in_a_sequential():
-    model = network()
-    plain = convert_batchnorm(copy.deepcopy(model), group_size=4)
-    fused = convert_batchnorm(copy.deepcopy(model), group_size=4, fuse_relu=True)
-    kinds = [type(m).__name__ for m in fused]
-    assert kinds == ["Conv2d", "ZcaWhitening", "Identity", "Conv2d", "ZcaWhitening", "MaxPool2d", "ReLU"]
-    assert [fused[k].activation for k in (1, 4)] == ["relu", None]
-    x = torch.randn(4, 3, 12, 12)
-    assert torch.equal(fused(x), plain(x))
-    fused.eval(), plain.eval()
-    assert torch.equal(fused(x), plain(x))
-    assert fused.state_dict().keys() == plain.state_dict().keys()
+def both(model, **options):
+    """The model converted without and with fuse_relu."""
+    return tuple(
+        convert_batchnorm(copy.deepcopy(model), **{"group_size": 4, "fuse_relu": fuse, **options})
+        for fuse in (False, True)
+    )
 
 
-def test_convert_leaves_relu_where_it_may_not_go():
-    norm = nn.BatchNorm2d(8)  # at two places, behind one of which there is no ReLU
-    shared = nn.Sequential(nn.Sequential(norm, nn.ReLU()), norm, nn.Conv2d(8, 8, 1))
-    with pytest.raises(ValueError, match="expected a torch.nn.ReLU behind a BatchNorm"):
-        convert_batchnorm(shared, fuse_relu=True)
-    assert isinstance(shared[1], nn.BatchNorm2d)
-    hooked = nn.Sequential(nn.BatchNorm2d(8), nn.ReLU())
-    hooked[1].register_forward_hook(lambda *_: None)
-    with pytest.raises(ValueError, match="got none"):
-        convert_batchnorm(hooked, fuse_relu=True)
+def images(seed=0):
+    return torch.randn(4, 3, 12, 12, generator=torch.Generator().manual_seed(seed))
+
+
+def step(model, x):
+    x = x.clone().requires_grad_()
+    y = model(x)
+    slope = torch.linspace(-1, 1, y.numel()).reshape(y.shape)
+    return (y.detach(), *torch.autograd.grad(y, (x, *model.parameters()), slope))
+
+
+def same(ours, theirs):
+    return len(ours) == len(theirs) and all(torch.equal(a, b) for a, b in zip(ours, theirs))
+
+
+@pytest.fixture
+def relus(monkeypatch):
+    """Counts the calls of torch.nn.ReLU."""
+    calls, forward = [], nn.ReLU.forward
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: calls.append(self) or forward(self, x))
+    return calls
+
+
+def passes(model, relus, x=None):
+    """How often ReLU runs apart in one forward."""
+    relus.clear()
+    model(images() if x is None else x)
+    return len(relus)
+
+
+def test_convert_fuses_what_follows_in_a_sequential(relus):
+    plain, fused = both(network())
+    assert [passes(model, relus) for model in (plain, fused)] == [2, 1]  # MaxPool2d is between the other two
+    assert repr(fused) == repr(plain) and fused.state_dict().keys() == plain.state_dict().keys()
+    for train in (True, False):
+        fused.train(train), plain.train(train)
+        assert same(step(fused, images()), step(plain, images()))
+        assert passes(fused, relus) == 1
+        plain(images())
+    assert same(fused.state_dict().values(), plain.state_dict().values())
+
+
+def test_convert_wants_a_relu():
+    model = nn.Sequential(nn.BatchNorm2d(8), nn.MaxPool2d(2), nn.ReLU())
+    with pytest.raises(ValueError, match="expected a torch.nn.ReLU behind a BatchNorm.*got none"):
+        convert_batchnorm(model, fuse_relu=True)
+    assert isinstance(model[0], nn.BatchNorm2d)
     with pytest.raises(TypeError, match="expected fuse_relu to be True or False, got 'no'"):
         convert_batchnorm(network(), fuse_relu="no")
-    names = convert_batchnorm(network(), names=["1"], group_size=4, fuse_relu=True)
-    assert isinstance(names[4], nn.BatchNorm2d) and names[1].activation == "relu"
 
 
-def test_convert_leaves_relu_of_modules_with_a_forward_of_their_own():
-    doubling, skipping = (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(2))
+def test_convert_by_name_and_again(relus):
+    model = nn.Sequential(*network(), nn.BatchNorm2d(8), nn.ReLU())
+    convert_batchnorm(model, names=["1"], group_size=4, fuse_relu=True)
+    assert isinstance(model[4], nn.BatchNorm2d) and passes(model, relus) == 2
+    convert_batchnorm(model, group_size=4, fuse_relu=True)
+    assert isinstance(model[7], keel.nn.ZcaWhitening) and passes(model, relus) == 1
+
+
+def one_by_one(model, x):
+    features = []
+    for entry in model:
+        x = entry(x)
+        features.append(x.clone())
+    return features
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda model, x: [model[1](model[0](x))],
+        lambda model, x: [model[:2](x)],
+        lambda model, x: [model[1:2](model[0](x)), model[:3](x)],
+        one_by_one,
+        lambda model, x: [nn.Sequential(*list(model.children())[:2])(x)],
+        lambda model, x: [(model[:2] + model[3:])(x)],
+    ],
+    ids=["an entry", "a slice", "slices", "one by one", "rebuilt", "added"],
+)
+def test_entries_do_what_they_say(values):
+    plain, fused = both(network())
+    assert same(values(fused, images()), values(plain, images()))
+
+
+@pytest.mark.parametrize("entry", [1, 2])
+@pytest.mark.parametrize(
+    "kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook", "module_forward_hook"]
+)
+def test_hooks_see_what_is_between(relus, entry, kind):
+    model = network()
+    model[2].inplace = False  # torch does not allow full backward hooks with it
+    found = []
+    plain, fused = both(model)
+    on_all = kind.startswith("module")
+    if not hasattr(nn.Module, f"register_{kind}") and not on_all:
+        pytest.skip(f"this torch has no {kind}")
+    for model in (plain, fused):
+        seen = []
+
+        def hook(module, *values):
+            if module is model[entry]:
+                seen.extend(v.clone() for value in values for v in (value if isinstance(value, tuple) else [value]))
+
+        register = getattr(nn.modules.module if on_all else model[entry], f"register_{kind}")
+        handle = register(hook)
+        found.append((*step(model, images()), *seen))
+        handle.remove()
+        assert seen
+    assert same(*found)
+    assert passes(fused, relus) == 1
+
+
+def test_hooks_that_change_what_is_between():
+    model = network()
+    model[2].register_forward_pre_hook(lambda module, inputs: inputs[0] - 1)
+    plain, fused = both(model)
+    assert same(step(fused, images()), step(plain, images()))
+    for model in (plain, fused):
+        model[1].register_forward_hook(lambda module, inputs, output: -output)
+    assert same(step(fused, images()), step(plain, images()))
+
+
+def test_watched_under_the_layers_name():
+    _, fused = both(network())
+    with keel.watch(fused) as seen:
+        fused(images())
+    assert [finding.layer for finding in seen.findings()] == ["1", "4"]
+
+
+def swap_relu(model):
+    model[2] = nn.Tanh()
+
+
+def swap_norm(model):
+    model[1] = nn.BatchNorm2d(8)
+
+
+def put_between(model):
+    model.insert(2, nn.Hardtanh(-0.1, 0.1))
+
+
+def leave_out_relu(model):
+    del model[2]
+
+
+def activate(model):
+    model[1].activation = "relu"
+    model[2] = nn.Identity()
+
+
+def longer(model):
+    model.append(keel.nn.ZcaWhitening(8)).append(nn.ReLU())
+
+
+@pytest.mark.parametrize(
+    "change, apart",
+    [(swap_relu, 1), (swap_norm, 2), (put_between, 2), (leave_out_relu, 1), (activate, 1), (longer, 1)],
+)
+def test_entries_that_change_afterwards(relus, change, apart):
+    plain, fused = both(network())
+    change(plain), change(fused)
+    assert same(step(fused, images()), step(plain, images()))
+    assert passes(fused, relus) == apart
+
+
+def test_an_unknown_activation_is_an_error_in_a_pair_too():
+    _, fused = both(network())
+    fused[1].activation = "gelu"
+    with pytest.raises(ValueError, match="expected activation 'relu' or None, got 'gelu'"):
+        fused(images())
+
+
+def test_a_shared_norm_has_relu_only_where_one_follows(relus):
+    norm = nn.BatchNorm2d(8)
+    conv = nn.Conv2d(3, 8, 3)
+    plain, fused = both(nn.Sequential(conv, nn.Sequential(norm, nn.ReLU()), norm, nn.Hardtanh(), norm, nn.ReLU()))
+    assert fused[1][0] is fused[2] is fused[4]
+    assert same(step(fused, images()), step(plain, images()))
+    assert same(fused.state_dict().values(), plain.state_dict().values())
+    assert fused[2].num_batches_tracked == 3
+    assert passes(fused, relus) == 0
+
+
+class Doubled(nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Skipping(nn.Sequential):
+    def forward(self, x):
+        return self[1](self[0](x))
+
+
+class HalvedWhitening(keel.nn.ZcaWhitening):
+    def forward(self, input, residual=None):
+        return super().forward(input, residual) / 2
+
+
+def block(kind=nn.Sequential):
+    return kind(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+
+
+def test_convert_leaves_what_has_a_forward_of_its_own(relus):
+    doubling, skipping = block(), block()
     doubling[2].forward = lambda x: 2 * x
     skipping.forward = lambda x: skipping[1](skipping[0](x))
-    for block in (doubling, skipping):
-        model = nn.Sequential(block, nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+    for first, apart in ((doubling, 0), (skipping, 0), (block(Doubled), 1), (block(Skipping), 0)):
+        model = nn.Sequential(first, nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+        kind = type(first)
+        plain = convert_batchnorm(copy.deepcopy(model), group_size=4)
+        if "forward" in vars(first):  # a copy's own forward is that of the original
+            plain = nn.Sequential(first, *plain[1:])
         fused = convert_batchnorm(model, group_size=4, fuse_relu=True)
-        assert fused[0][1].activation is None and type(fused[0][2]) is nn.ReLU
-        assert fused[2].activation == "relu"
-        assert (fused[0](torch.randn(4, 3, 12, 12)) < 0).any()
+        assert passes(fused, relus) == apart and (kind is nn.Sequential or type(fused[0]) is kind)
+        assert same(step(fused, images()), step(plain, images()))
+        assert (fused[0](images()) < 0).any() or kind is Doubled
+    plain, fused = both(block(), layer=HalvedWhitening)
+    assert same(step(fused, images()), step(plain, images()))
 
 
-def test_convert_keeps_the_mode_of_what_it_replaces():
-    fused = convert_batchnorm(network().eval(), group_size=4, fuse_relu=True)
-    assert isinstance(fused[2], nn.Identity) and not any(m.training for m in fused.modules())
+def test_convert_keeps_the_mode_and_the_objects():
+    model = nn.Sequential(network(), nn.ReLU()).eval()
+    inner, relu, seen = model[0], model[0][2], []
+    inner.register_forward_hook(lambda module, inputs, output: seen.append(module))
+    fused = convert_batchnorm(model, group_size=4, fuse_relu=True)
+    assert fused is model and fused[0] is inner and inner[2] is relu
+    assert not any(m.training for m in fused.modules())
+    fused(images())
+    assert seen == [inner]
+
+
+def saved(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    whole = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
+    return torch.load(file, **whole)
+
+
+def replica(module):
+    """What torch.nn.DataParallel makes of a module on each device."""
+    made = module._replicate_for_data_parallel()
+    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+        setattr(made, name, tensor)
+    for name, child in module._modules.items():
+        setattr(made, name, replica(child))
+    return made
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), saved, replica])
+def test_copies_of_a_converted_model(relus, copied):
+    plain, fused = both(network())
+    again = copied(fused)
+    assert passes(again, relus) == 1
+    assert torch.equal(again(images(1)), plain(images(1)))
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_recorded_with_both_entries(train):
+    plain, fused = both(network())
+    x, entry = images(), plain[0](images())
+    for model in (plain, fused):
+        model(images(1))
+        for module in model.modules():
+            module.training = train
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        torch.jit.save(torch.jit.trace(copy.deepcopy(fused), x), file := io.BytesIO())
+    file.seek(0)
+    traced = torch.jit.load(file)  # its submodules can be called only now
+    graph = torch.fx.symbolic_trace(copy.deepcopy(fused))
+    scripted = torch.jit.script(copy.deepcopy(fused))
+    assert [node.target for node in graph.graph.nodes if node.op == "call_module"] == list("0123456")
+    expected, between = copy.deepcopy(plain)(x), copy.deepcopy(plain)[1](entry)
+    for made, norm in ((traced, getattr(traced, "1")), (scripted, scripted[1]), (graph, graph.get_submodule("1"))):
+        assert relative(made(x), expected) < 1e-5
+        assert relative(norm(entry), between) < 1e-5 and (between < 0).any()
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch does not compile")
+def test_compiled_as_one_graph():
+    plain, fused = both(network())
+    compiled = torch.compile(fused, fullgraph=True, backend="aot_eager")
+    assert relative(compiled(images()), plain(images())) < 1e-5
+
+
+def test_recalibrated_and_averaged():
+    plain, fused = both(network())
+    batches = [images(seed) for seed in range(3)]
+    for update in (keel.nn.recalibrate, lambda model, batches: torch.optim.swa_utils.update_bn(batches, model)):
+        update(plain, batches), update(fused, batches)
+        assert same(fused.state_dict().values(), plain.state_dict().values())
+        assert fused[1].num_batches_tracked == 3
+
+
+def test_a_norm_of_a_pair_folds():
+    _, fused = both(network())
+    fused(images())
+    fused.eval()
+    folded = nn.Sequential(fused[1].fold_into(fused[0]), *fused[2:])
+    assert relative(folded(images()), fused(images())) < 1e-5
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_layer_in_a_pair(relus, layer):
+    plain, fused = both(network(), layer=layer)
+    for train in (True, False):
+        fused.train(train), plain.train(train)
+        assert same(step(fused, images()), step(plain, images()))
+        assert passes(fused, relus) == 1
+        plain(images())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Type, Union
+from typing import Any, Callable, Container, Dict, Iterable, List, Type, Union
 
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from .. import rules
 from .inference import what_else_it_does
 from .pca_denoising import PcaDenoising
+from .sequential import Sequential, neighbours
 from .whitening import Whitening
 from .zca_whitening import ZcaWhitening
 
@@ -43,11 +44,11 @@ def convert_batchnorm(
         copy_statistics: start with the running mean and variance of a BatchNorm that has seen batches. In evaluation
             the model then computes the same as before, until it is trained. (Not for PcaWhitening, whose output
             channels mean something else.)
-        fuse_relu: where a :class:`torch.nn.ReLU` comes next in the same :class:`torch.nn.Sequential`, the new layer
-            gets ``activation="relu"`` and :class:`torch.nn.Identity` replaces the ReLU. The model computes the same,
-            without ReLU's own passes over memory. A ReLU that is called in a ``forward`` cannot be found: set the
-            layer's ``activation`` yourself. Do not use it if a ``forward`` calls single entries or slices of the
-            Sequential and reads the norm's output before ReLU. It is an error if there is no ReLU to fuse.
+        fuse_relu: where a :class:`torch.nn.ReLU` comes next in the same :class:`torch.nn.Sequential`, the Sequential
+            runs both in one pass, without ReLU's own passes over memory. The entries stay a norm and a ReLU, so they
+            do what they say if a ``forward`` calls them one by one, or hooks look at them. It is an error if there is
+            no such ReLU. A ReLU that is called in a ``forward`` or in a subclass of Sequential cannot be found: set the
+            layer's ``activation`` yourself.
         options: passed to the layer, such as ``group_size``. Unless given here, momentum, affine,
             track_running_stats and a SyncBatchNorm's process_group are taken from the BatchNorm.
 
@@ -62,8 +63,8 @@ def convert_batchnorm(
     new: Dict[nn.Module, Whitening] = {}
     for name, norm in chosen.items():
         new[norm] = _replacement(name, norm, layer, copy_affine, copy_statistics, options)
-    if fuse_relu:
-        _fuse_relu(model, new)
+    for parent in _followed_by_relu(model, new) if fuse_relu else ():
+        parent.__class__ = Sequential  # not a new module, since others may refer to this one
     if model in new:
         return new[model]
     # By parent and attribute, not by name, so that a shared module is replaced everywhere.
@@ -75,37 +76,20 @@ def convert_batchnorm(
     return model
 
 
-def _fuse_relu(model: nn.Module, new: Dict[nn.Module, Whitening]) -> None:
-    """Fuses ReLU into a new layer if a ReLU follows the old norm at every place where that norm is used."""
-    places: Dict[nn.Module, list[Any]] = {norm: [] for norm in new}
-    for parent in model.modules():
-        children = list(parent._modules.items())
-        in_turn = type(parent) is nn.Sequential and not _has_own(parent, "forward", "__call__")
-        for k, (_, child) in enumerate(children):
-            if child in places:
-                last = not in_turn or k + 1 == len(children)
-                places[child].append((parent, *(("", None) if last else children[k + 1])))
-    fused = {norm: where for norm, where in places.items() if where and all(_is_relu(w[2]) for w in where)}
-    if not fused:
+def _followed_by_relu(model: nn.Module, norms: Container[nn.Module]) -> List[nn.Module]:
+    """The Sequentials in which a ReLU comes next after one of the norms."""
+    found = [
+        parent
+        for parent in model.modules()
+        if type(parent) in (nn.Sequential, Sequential)
+        and any(norm in norms and type(relu) is nn.ReLU for norm, relu in neighbours(parent))
+    ]
+    if not found:
         raise ValueError(
             f"{_HERE}: expected a torch.nn.ReLU behind a BatchNorm in a torch.nn.Sequential, for fuse_relu=True; "
             "got none"
         )
-    for norm, where in fused.items():
-        new[norm].activation = "relu"
-        for parent, attribute, relu in where:
-            setattr(parent, attribute, nn.Identity().train(relu.training))
-
-
-def _has_own(module: nn.Module, *methods: str) -> bool:
-    return any(method in vars(module) for method in methods)
-
-
-def _is_relu(module: Any) -> bool:
-    hooks = ("_forward_hooks", "_forward_pre_hooks", *_BACKWARD_HOOKS)
-    if type(module) is not nn.ReLU or _has_own(module, "forward", "__call__"):
-        return False
-    return not any(getattr(module, kind, None) for kind in hooks)
+    return found
 
 
 def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:

@@ -10,13 +10,13 @@ from torch import Tensor
 _is_wrapped: Optional[Callable[[Tensor], bool]] = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None
 )
-_is_compiling: Callable[[], bool] = getattr(
+is_compiling: Callable[[], bool] = getattr(
     getattr(torch, "compiler", None), "is_compiling", lambda: False
 )
 
 
 def _belongs_to_a_transform(tensor: Tensor) -> bool:
-    return not _is_compiling() and _is_wrapped is not None and _is_wrapped(tensor)
+    return not is_compiling() and _is_wrapped is not None and _is_wrapped(tensor)
 
 
 def unwrapped(tensor: Tensor) -> Tensor:

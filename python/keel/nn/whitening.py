@@ -168,17 +168,21 @@ class Whitening(nn.Module):
     def _forward(self, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         if isinstance(input, torch.fx.Proxy) or isinstance(residual, torch.fx.Proxy):
             return inference.as_leaf(self._name(), self, input, residual)
+        return self._forward_then(self._relu(), input, residual)
+
+    def _forward_then(self, relu: bool, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
+        """The forward pass with or without ReLU, whatever ``activation`` says."""
         self._check_input(input)
         if self.training or not self.track_running_stats:
-            return self._forward_batch(input, residual)
+            return self._forward_batch(relu, input, residual)
         matrix, center, bias = self._evaluation()
         if inference.exporting():
             output = inference.conv1x1(input, matrix, center, bias)
             if residual is not None:
                 inference.check_residual(self._name(), input, residual)
                 output = output + residual
-            return nn.functional.relu(output) if self._relu() else output
-        return torch.ops.keel.affine(input, matrix, center, bias, self._relu(), residual)
+            return nn.functional.relu(output) if relu else output
+        return torch.ops.keel.affine(input, matrix, center, bias, relu, residual)
 
     def extra_repr(self) -> str:
         given = [
@@ -280,7 +284,7 @@ class Whitening(nn.Module):
             raise ValueError(f"{self._name()}: expected activation 'relu' or None, got {self.activation!r}")
         return self.activation is not None
 
-    def _forward_batch(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
+    def _forward_batch(self, relu: bool, input: Tensor, residual: Optional[Tensor]) -> Tensor:
         # Like SyncBatchNorm, a layer in evaluation does not communicate.
         own = self.process_group if self.training else None
         group, processes = synchronise.members(self._name(), own)
@@ -288,11 +292,11 @@ class Whitening(nn.Module):
         map, rule = self._texts()
         if processes > 1:
             output, mean, covariance, layer_matrix, values, _, kept = synchronise.whiten(
-                input, self.weight, self.bias, self.groups, group, map, rule, self._relu(), residual
+                input, self.weight, self.bias, self.groups, group, map, rule, relu, residual
             )
         else:
             output, mean, covariance, layer_matrix, values, _, kept = torch.ops.keel.whiten_forward(
-                input, self.weight, self.bias, self.groups, map, rule, self._relu(), residual
+                input, self.weight, self.bias, self.groups, map, rule, relu, residual
             )
         self.kept, self.eigenvalues, self.covariance = transforms.kept(kept, values, covariance)
         if self.training and self.track_running_stats:
