@@ -40,10 +40,10 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
     static_assert(kBytes <= 227 * 1024);
     allow_shared_memory("keel::cuda::eigh", eigh_kernel<T, N>, kBytes);
-    check("keel::cuda::eigh", launch_early(eigh_kernel<T, N>, blocks_of_teams<T, N>(matrices.batch),
-                                           Team<T, N>::kSize * kTeams<T, N>, kBytes, native(stream),
-                                           matrices, values, vectors, order, status));
+    eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
+                        kBytes, native(stream)>>>(matrices, values, vectors, order, status);
   });
+  check_launch("keel::cuda::eigh");
 }
 
 template bool is_large<float>(std::int64_t);

@@ -232,11 +232,15 @@ std::int64_t peak(const std::function<Tensor(const Tensor&)>& layer, const Tenso
   namespace allocator = c10::cuda::CUDACachingAllocator;
   const Tensor x = input.detach().requires_grad_(true), slope = torch::ones_like(input);
   torch::autograd::grad({layer(x)}, {x}, {slope});  // one-time work happens here
-  std::int64_t largest = 0;
-  // LibTorch's backward thread may free a tensor of the last call only after `before` is read. Then a call seems to
-  // take less than it does, never more.
-  for (int call = 0; call < 5; ++call) {
+  // LibTorch's backward thread frees the last tensors of a call after it has returned. Only then does it begin the next.
+  const auto wait_for_backward_thread = [] {
+    const Tensor one = torch::ones({1}, at::TensorOptions(kDevice).requires_grad(true));
+    torch::autograd::grad({one * one}, {one});
     torch::cuda::synchronize();
+  };
+  std::int64_t largest = 0;
+  for (int call = 0; call < 5; ++call) {
+    wait_for_backward_thread();
     allocator::resetPeakStats(0);
     const std::int64_t before = allocator::getDeviceStats(0).allocated_bytes[0].current;
     const Tensor gradient = torch::autograd::grad({layer(x)}, {x}, {slope})[0];

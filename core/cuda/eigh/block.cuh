@@ -175,8 +175,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce
     eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                 EighStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
-  await_previous();
-  let_next_start();
+  let_next_start();  // for a next kernel that is launched early
   const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;
   const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
   const Team<T, N> team{int(threadIdx.x) % Team<T, N>::kSize};

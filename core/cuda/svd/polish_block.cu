@@ -57,7 +57,6 @@ constexpr int kMostThreads = 512;
 template <typename T, typename Team>
 __global__ void __launch_bounds__(kMostThreads) square_kernel(Problem<T> p) {
   extern __shared__ __align__(16) unsigned char memory[];
-  let_next_start();
   const std::int64_t at = blockIdx.x, b = p.first + at;
   const Team team{};
   TeamGram<T, Team> solver(team, p.layout, reinterpret_cast<T*>(memory));

@@ -35,7 +35,7 @@ template <typename T>
 struct ColumnTurn {
   T s = 0, tau = 0, moved = 0;
 
-  /// `product` is the columns' inner product. Nothing here means anything if it is zero.
+  /// `product` is the columns' inner product and must not be zero.
   KEEL_HOST_DEVICE ColumnTurn(T x_square, T y_square, T product) {
     const T zeta = (y_square - x_square) * T(0.5) * short_inverse(product);
     const T reach = std::abs(zeta);

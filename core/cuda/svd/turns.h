@@ -133,11 +133,10 @@ class ColumnTurns : public ColumnWork<T, Team> {
     fetch_below(exists, x, y);
     Held a = take(exists, packs_, x), b = take(exists, packs_, y);
     const T product = dot(a, b);
-    // Before it is known to be needed: its roots take as long as those of `turns`, beside them.
-    const ColumnTurn<T> turn(before.x, before.y, product);
     const bool turned = turns(before, product, tolerance);
     Squares after = before;
     if (turned) {
+      const ColumnTurn<T> turn(before.x, before.y, product);
       after.x -= turn.moved;
       after.y += turn.moved;
       turn_both(turn, a, b);
