@@ -56,7 +56,7 @@ class OnSecondStream : public WeightGradients {
     Tensor dL_doutput, input;
     at::cuda::CUDAEvent done;
   };
-  /// So few convolutions' operands are held at a time. The first stream waits for the oldest.
+  /// Limits the operands that are held. The first stream waits for the oldest.
   static constexpr std::size_t kMostRunning = 4;
 
   void wait_for_oldest();
@@ -113,7 +113,7 @@ void OnSecondStream::compute(const Tensor& dL_doutput, const Tensor& input, cons
   if (running_.size() == kMostRunning) wait_for_oldest();
   at::cuda::CUDAEvent ready;
   ready.record();
-  // Of low priority, since nothing waits for it. The step's own stream has the high one (graph_cuda.cpp).
+  // Low priority, because nothing waits for it. The step's own stream has high priority (graph_cuda.cpp).
   if (!second_) second_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false);
   ready.block(*second_);
   const c10::cuda::CUDAStreamGuard guard(*second_);

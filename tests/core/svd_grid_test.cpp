@@ -1,4 +1,4 @@
-// The tiles of which many blocks make singular values, on the host.
+// The tiles from which several blocks compute singular values, run on the host.
 
 #include "cuda/svd/polish_grid/look.h"
 

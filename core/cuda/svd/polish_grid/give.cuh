@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(256)
   if (p.is_left[b]) return;
   const T* const stack = p.stack(p.state(step, place.at), place.at);
   const int quick = int(threadIdx.x) % 32, slow = int(threadIdx.x) / 32;
-  // Reads stand together, of other places where these are outside.
+  // All reads are issued together. Places outside are clamped.
   const int row = min(place.top + quick, p.height() - 1);
   std::int64_t own[4];
   T x[4], sign[4], size[4];

@@ -1,6 +1,6 @@
 #pragma once
 
-// A tile of K: the angles between 32 columns of X and 32 others. TeamPolish::measure of polish.h.
+// A tile of K: the angles between 32 columns of X and 32 others. Compare TeamPolish::measure of polish.h.
 
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 
 namespace keel::cuda {
 
-/// What a look at the angles between columns has found; TeamPolish::Found of polish.h.
+/// Properties of the angles between columns. Compare TeamPolish::Found of polish.h.
 template <typename T>
 struct alignas(16) GridFound {
   T angles, cosines, moved, turns;
@@ -23,17 +23,17 @@ struct alignas(16) GridFound {
   }
 };
 
-/// A block's shared memory.
+/// The shared memory of a block.
 template <typename T>
 struct GridLook {
   using Tile = GridTile<T>;
   static constexpr int kSize = Tile::kSize;
   Tile tile;
-  T of_warp[2][Tile::kWarps]
-           [kSize];  ///< each warp's part of the squares of the tile's rows and of its columns
+  /// Each warp's part of the squared lengths, for the tile's rows and for its columns.
+  T of_warp[2][Tile::kWarps][kSize];
   T square[2][kSize], size[2][kSize], inverse[2][kSize];
 
-  /// Products and squares. `x`: a line a column of X.
+  /// Computes products and squared lengths. A line of `x` is a column of X.
   template <typename Team>
   KEEL_HOST_DEVICE void multiply(const Team& team, const GridFactor<T>& x, int top, int first) {
     const int thread = team.thread(), warp = thread / 32, lane = thread % 32;
@@ -49,8 +49,8 @@ struct GridLook {
     of_warp[0][warp][lane] = of_row;
     of_warp[1][warp][lane] = of_column;
     team.sync();
-    if (warp <
-        2) {  // a column's square is the same in every tile: it is added up in the same order
+    // The order of the sum is fixed, so a column's square is the same in every tile.
+    if (warp < 2) {
       const auto& part = of_warp[warp];
       const T sum = (part[0][lane] + part[1][lane]) + (part[2][lane] + part[3][lane]);
       square[warp][lane] = sum;
@@ -60,7 +60,7 @@ struct GridLook {
     team.sync();
   }
 
-  /// A thread's angles, entry (i, j) at j n + i, and what they are like.
+  /// Writes a thread's angles, entry (i, j) at j n + i, and returns their properties.
   KEEL_HOST_DEVICE GridFound<T> measure(int thread, int n, int top, int first, T* angles) const {
     const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
     const int row = thread % kSize, i = top + row;

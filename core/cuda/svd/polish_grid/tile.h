@@ -1,12 +1,13 @@
 #pragma once
 
-// Products of matrices of any size, a tile a block.
+// Products of matrices of any size, one tile per block.
 //
-// What decides is how many reads are under way at once: a trip to the second-level cache takes as long as 17 terms of a warp's
-// product. So reads stand together, without a branch or a formula between them, and what becomes of the numbers
-// is done where they are laid down.
+// The time depends on how many reads are in flight. A read from the L2 cache takes as long as a warp needs for 17 terms of
+// the product. So all reads of a round are issued together, with no branch or arithmetic in between. Scaling and padding
+// happen later, when the numbers are stored in shared memory.
 //
-// A team has thread(), sync() of all threads, and step(), a sync of a warp. On the host its threads are threads.
+// A team has thread(); sync(), a barrier of all threads; and step(), a barrier of a warp. On the host its threads are
+// ordinary threads.
 
 #include <cmath>
 #include <cstdint>
@@ -15,35 +16,35 @@
 
 namespace keel::cuda {
 
-/// Neighbours in memory.
+/// Four numbers that are adjacent in memory.
 template <typename T>
 struct alignas(16) GridFour {
   T at[4];
 };
 
-/// Whether columns that begin `stride` apart from `data` on, of `count` numbers, are fours that can be read at once.
+/// Whether columns of `count` numbers, `stride` apart, consist of aligned fours.
 template <typename T>
 KEEL_HOST_DEVICE bool has_fours(const T* data, std::int64_t stride, int count) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0 && count % 4 == 0;
 }
 
-/// A factor in memory: lines of neighbours, which run along the summed index or across it.
+/// A factor in memory. Its lines of adjacent numbers run along the summed index or across it.
 template <typename T>
 struct GridFactor {
   const T* data;
-  std::int64_t stride;  ///< from a line to the next
-  int length, lines;    ///< of a line, at least 4; how many
+  std::int64_t stride;  ///< from one line to the next
+  int length, lines;    ///< length of a line, at least 4; number of lines
   T once = 1, again = 1;
   bool fours = has_fours(data, stride, length);
 
-  /// Something that is there, in place of what is behind the end: see `inside`.
+  /// Clamps to a place that exists. `inside` replaces what was read there by zeros.
   KEEL_HOST_DEVICE int line_near(int line) const { return line < lines ? line : lines - 1; }
   KEEL_HOST_DEVICE int four_near(int at) const { return at < length ? at : length - 4; }
-  /// The four from `at` on of a line.
+  /// The four numbers of a line from `at` on.
   KEEL_HOST_DEVICE GridFour<T> read(int line, int at) const {
     return reinterpret_cast<const GridFour<T>*>(data + line * stride + at)[0];
   }
-  /// Or what is near.
+  /// The same where fours are not aligned, clamped number by number.
   KEEL_HOST_DEVICE GridFour<T> read_singly(int line, int at) const {
     const T* const from = data + line_near(line) * stride;
     GridFour<T> four;
@@ -51,7 +52,7 @@ struct GridFactor {
     for (int e = 0; e < 4; ++e) four.at[e] = from[at + e < length ? at + e : length - 1];
     return four;
   }
-  /// What was read, scaled, with zeros behind the end.
+  /// What was read, scaled, with zeros beyond the end.
   KEEL_HOST_DEVICE GridFour<T> inside(int line, int at, const GridFour<T>& four) const {
     GridFour<T> kept;
     KEEL_UNROLL
@@ -61,23 +62,23 @@ struct GridFactor {
   }
 };
 
-/// 32 x 32 entries of a product. Each of four warps adds up a quarter of the terms, 8 x 4 entries a lane, and waits for
+/// 32 x 32 entries of a product. Each of four warps sums a quarter of the terms, 8 x 4 entries per lane, and waits for
 /// no other warp.
 template <typename T>
 struct GridTile {
   static constexpr int kSize = 32, kWarps = 4, kThreads = 32 * kWarps;
-  static constexpr int kBlocks = sizeof(T) == 4 ? 3 : 2;  ///< that a multiprocessor has room for
-  static constexpr int kDepth = 16;  ///< terms that a warp has laid down at once
+  static constexpr int kBlocks = sizeof(T) == 4 ? 3 : 2;  ///< per multiprocessor
+  static constexpr int kDepth = 16;  ///< terms that a warp has in shared memory at a time
   static constexpr int kRow = kSize + 16 / int(sizeof(T));
-  static constexpr int kOwn = 2;  ///< fours of the product that are a thread's to take
+  static constexpr int kOwn = 2;  ///< fours of the product per thread
   using Four = GridFour<T>;
 
-  /// While a warp adds up: kDepth rows of the left factor and as many of the right one, by the summed index. Then its
-  /// sums, by column.
+  /// While a warp sums: kDepth rows of the left factor and as many of the right one, by the summed index. Afterwards
+  /// its sums, by column.
   alignas(16) T parts[kWarps][kSize][kRow];
 
-  /// Where the four `which` of a factor goes, of a warp's kDepth terms of 32 lines: neighbouring lanes read neighbours, and write to
-  /// different banks. `k` is of the terms, `i` of the lines; four of k follow where the factor runs along it, else of i.
+  /// The place of four number `which` of this lane, among kDepth terms (k) of 32 lines (i). Adjacent lanes read adjacent
+  /// numbers and write to different banks. The four continues in k if the factor's lines run along k, otherwise in i.
   template <bool ALONG>
   KEEL_HOST_DEVICE static void spot(int lane, int which, int& k, int& i) {
     k = ALONG ? (lane % 2 + which % 2 * 2) * 4 : lane / 8 + which * 4;
@@ -101,7 +102,7 @@ struct GridTile {
   template <bool ALONG, bool FOURS>
   KEEL_HOST_DEVICE static void lay_down(const GridFactor<T>& factor, int lane, int begin, int first,
                                         const Four (&next)[4], T (*to)[kRow]) {
-    const int from = FOURS ? 0 : begin;  // all terms are there
+    const int from = FOURS ? 0 : begin;  // with FOURS no term is missing
     KEEL_UNROLL
     for (int f = 0; f < 4; ++f) {
       int k, i;
@@ -116,8 +117,8 @@ struct GridTile {
     }
   }
 
-  /// The sums over k < depth of left(i, k) right(k, j), from (top, first) on, into `parts`. After a barrier `sum`
-  /// gives them. `look(a, b)` is called by each warp when kDepth terms are there, by the summed index.
+  /// Writes the sums over k < depth of left(i, k) right(k, j), from (top, first) on, to `parts`. After a barrier `sum`
+  /// returns them. Each warp calls `look(a, b)` whenever kDepth terms are in shared memory.
   template <bool LEFT_ALONG, bool RIGHT_ALONG, typename Team, typename Look>
   KEEL_HOST_DEVICE void multiply(const Team& team, int depth, int top, int first,
                                  const GridFactor<T>& left, const GridFactor<T>& right,
@@ -134,7 +135,7 @@ struct GridTile {
     const int warp = team.thread() / 32, lane = team.thread() % 32;
     T(*const a)[kRow] = parts[warp];
     T(*const b)[kRow] = parts[warp] + kDepth;
-    // Neighbouring lanes share a row or a column, so that what they read at once is little.
+    // Neighbouring lanes share a row or a column, so a warp reads few different numbers.
     const int row = (lane % 2 + lane / 16 * 2) * 4, column = lane / 2 % 8 * 4;
     T sums[4][8] = {};  // by column
     Four next_a[4], next_b[4];
@@ -142,7 +143,7 @@ struct GridTile {
       fetch<LEFT_ALONG, FOURS>(left, lane, from, top, next_a);
       fetch<RIGHT_ALONG, FOURS>(right, lane, from, first, next_b);
     };
-    // What is read singly has its addresses in registers, so there it does not wait in others meanwhile.
+    // Single reads need registers for their addresses, so they are not fetched ahead.
     int begin = warp * kDepth;
     if (FOURS && begin < depth) fetch_both(begin);
     for (; begin < depth; begin += kWarps * kDepth) {
@@ -166,7 +167,7 @@ struct GridTile {
           }
         }
       }
-      team.step();  // all have read
+      team.step();  // all lanes have read
     }
     KEEL_UNROLL
     for (int j = 0; j < 4; ++j) {
@@ -187,7 +188,7 @@ struct GridTile {
                                       [](const auto&, const auto&) {});
   }
 
-  /// Row, the first of four, and column of a thread's own fours.
+  /// The first row, and the column, of a thread's own fours.
   KEEL_HOST_DEVICE static int own_row(int thread) { return thread % 8 * 4; }
   KEEL_HOST_DEVICE static int own_column(int thread, int which) { return thread / 8 + which * 16; }
   KEEL_HOST_DEVICE T sum(int row, int column) const {
@@ -206,7 +207,7 @@ struct GridTile {
     return all[0];
   }
 
-  /// A thread's own fours of a matrix by columns. Outside they are of no meaning.
+  /// A thread's own fours of a matrix by columns. Entries outside the matrix are undefined.
   struct Own {
     Four at[kOwn];
   };
@@ -224,7 +225,7 @@ struct GridTile {
     }
     return own;
   }
-  /// To rows top and columns first of a matrix by columns.
+  /// Writes to a matrix by columns, from row `top` and column `first` on.
   KEEL_HOST_DEVICE static void write_own(int thread, int top, int first, const Own& own, T* to,
                                          std::int64_t stride, int rows, int columns) {
     const bool fours = has_fours(to, stride, rows);
