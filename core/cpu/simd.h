@@ -68,6 +68,15 @@ inline T sum_lanes(typename VectorOf<T, LANES>::type x) {
   }
 }
 
+/// How many of `count` terms to add to one another before their sum is added to the others. Each of
+/// `lanes` accumulators then takes as many terms as there are sums, or fewer: a single one would
+/// collect rounding errors in proportion to `count`.
+inline std::int64_t summed_at_once(std::int64_t count, std::int64_t lanes) {
+  std::int64_t run = 512 * lanes;
+  while (run * run < lanes * count) run *= 2;
+  return run;
+}
+
 template <typename T>
 inline bool any(Mask<T> mask) {
   typename IntegerOf<T>::type all = 0;

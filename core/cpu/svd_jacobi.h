@@ -79,7 +79,15 @@ struct Alone {
     return loaded;
   }
   static void put(Vec<T> x, T* to) { __builtin_memcpy(to, &x, sizeof(x)); }
+  /// Long sums are added up from shorter ones, so that rounding errors grow with their root.
   static T dot(std::int64_t count, const T* x, const T* y) {
+    const std::int64_t run = summed_at_once(count, 2 * kLanes<T>);
+    T sum = 0;
+    for (std::int64_t i = 0; i < count; i += run)
+      sum += dot_at_once(count - i < run ? count - i : run, x + i, y + i);
+    return sum;
+  }
+  static T dot_at_once(std::int64_t count, const T* x, const T* y) {
     constexpr std::int64_t kWidth = kLanes<T>;
     Vec<T> even = {}, odd = {};
     std::int64_t i = 0;

@@ -36,6 +36,7 @@ class PolishSvd {
         source_(matrices[index]),
         stride_(padded<T>(n_)),
         width_((n_ + kWidth - 1) / kWidth * kWidth),
+        run_(summed_at_once(m_, 1)),
         x_(take(scratch, (m_ + n_) * stride_)),
         other_(take(scratch, (m_ + n_) * stride_)),
         k_(take(scratch, n_ * stride_)),
@@ -139,8 +140,12 @@ class PolishSvd {
         size = larger ? own : size;
         peak = larger ? x : peak;
       }
-      for (std::int64_t i = 0; i < m_; ++i)
-        square += at(x_ + i * stride_, j) * at(x_ + i * stride_, j);
+      for (std::int64_t first = 0; first < m_; first += run_) {
+        V sum = {};
+        for (std::int64_t i = first; i < m_ && i < first + run_; ++i)
+          sum += at(x_ + i * stride_, j) * at(x_ + i * stride_, j);
+        square += sum;
+      }
       at(size_, j) = square_root<T>(square);
       at(sign_, j) = peak < 0 ? broadcast(T(-1)) : broadcast(T(1));
     }
@@ -184,13 +189,18 @@ class PolishSvd {
 
   /// K = X^T X
   void multiply_columns() {
-    const T* const x = x_;
     T* const out = k_;
     const std::int64_t stride = stride_, n = n_;
-    product<T>([=](std::int64_t end) { return end < n ? end : n; }, m_,
-               n_,  // on and above the diagonal
-               [=](std::int64_t i, std::int64_t k) { return x[k * stride + i]; }, x, stride,
-               [=](std::int64_t i, std::int64_t j, V sum) { at(out + i * stride, j) = sum; });
+    for (std::int64_t first = 0; first < m_; first += run_) {
+      const T* const x = x_ + first * stride;
+      product<T>([=](std::int64_t end) { return end < n ? end : n; },  // on and above the diagonal
+                 m_ - first < run_ ? m_ - first : run_, n,
+                 [=](std::int64_t i, std::int64_t k) { return x[k * stride + i]; }, x, stride,
+                 [=](std::int64_t i, std::int64_t j, V sum) {
+                   V& entry = at(out + i * stride, j);
+                   entry = first == 0 ? sum : entry + sum;
+                 });
+    }
     for (std::int64_t i = 0; i < n; ++i)
       for (std::int64_t j = 0; j < i; ++j) out[i * stride + j] = out[j * stride + i];
   }
@@ -247,6 +257,7 @@ class PolishSvd {
   std::int64_t m_, n_, down_, along_;
   const T* source_;
   std::int64_t stride_, width_;  ///< distance of rows, and the part of a row that is used
+  std::int64_t run_;             ///< rows of a column that are summed at once
   int exponent_ = 0;
   T *x_, *other_;  ///< X stacked on J, m + n rows, and a second buffer of that size
   T *k_, *k_square_, *square_, *size_, *peak_, *sign_, *order_, *row_size_;

@@ -69,4 +69,13 @@ std::optional<int> parse(CLI::App& app, const std::vector<std::string>& argument
   }
 }
 
+std::string for_shell(const std::string& word) {
+  const std::string plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:@%,";
+  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
 }  // namespace keel::cli

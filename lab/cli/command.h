@@ -53,6 +53,9 @@ std::pair<int, std::string> explained(const std::exception& error);
 /// The message with the program's name in front, unless it already starts with the library's name.
 std::string spoken(const std::string& words);
 
+/// The word as a shell reads it, with quotes if it needs them, for commands that a reader may copy.
+std::string for_shell(const std::string& word);
+
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
 std::string version();
 

@@ -60,7 +60,7 @@ int data(const std::vector<std::string>& arguments) {
     lab::pack(set, packed, progress);
     line.clear();
     fmt::print("\n{}: {} bytes; `keel train --source packed --path {}` reads it\n", packed,
-               std::filesystem::file_size(packed), packed);
+               std::filesystem::file_size(packed), for_shell(packed));
   }
   if (!get.source.empty()) fmt::print("\nto train on it:\n  {}\n", train_command(options.data));
   return kDone;

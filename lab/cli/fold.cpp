@@ -5,6 +5,7 @@
 #include "lab/cli/checkpoint.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
+#include "lab/storage/run_files.h"
 
 namespace keel::cli {
 namespace {
@@ -53,8 +54,10 @@ int fold(const std::vector<std::string>& arguments) {
     return kUnexpected;
   }
   checkpoint.options.model = after->options();
+  // A run's own checkpoints would hide the new one from `keel eval`.
   require(
-      !lab::has_checkpoints(out),
+      !lab::has_checkpoints(out) &&
+          !lab::has_checkpoints(std::filesystem::path(out) / lab::run_files::kCheckpoints),
       fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
   const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
   const auto layers = after->tested().size();

@@ -74,16 +74,6 @@ CLI::Validator checksum() {
       "");
 }
 
-/// Quoted for a shell.
-std::string quoted(const std::string& word) {
-  const std::string plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:@%,";
-  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 }  // namespace
 
 void add_options(CLI::App& app, lab::GetOptions& options) {
@@ -134,7 +124,7 @@ int get_data(lab::GetOptions get, lab::DataOptions& options, lab::report::Status
 
 std::string train_command(const lab::DataOptions& options) {
   return fmt::format("keel train --source {} --path {} --norm zca --group-size 16", options.source,
-                     quoted(options.path.string()));
+                     for_shell(options.path.string()));
 }
 
 }  // namespace keel::cli

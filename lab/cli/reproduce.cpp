@@ -77,8 +77,7 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
 
 std::string command_text(const std::vector<std::string>& arguments) {
   std::string text = "keel reproduce";
-  for (const auto& word : arguments)
-    text += word.find_first_of(" *?'\"") == std::string::npos ? " " + word : " '" + word + "'";
+  for (const auto& word : arguments) text += " " + for_shell(word);
   return text;
 }
 

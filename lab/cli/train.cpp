@@ -93,7 +93,7 @@ void settle_folder(TrainCommand& command) {
       throw UsageError(fmt::format(
           "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces "
           "it",
-          command.run, command.run));
+          command.run, for_shell(command.run)));
   }
 }
 
@@ -151,24 +151,25 @@ int run(TrainCommand& command, lab::Processes* processes, bool first) {
   const lab::Result result = processes ? lab::train(command.options, data, observers, *processes)
                                        : lab::train(command.options, data, observers);
   line.clear();
-  const std::string folder = command.options.run.string();
+  const std::string folder = command.options.run.string(), in_shell = for_shell(folder);
   if (first) put(stdout, folder + "\n");
   if (result.status == "failed") return kDiverged;
   if (!result.unsaved.empty()) {
     put(stderr,
         fmt::format("keel: the work since the last checkpoint is lost, because step {}'s could "
                     "not be written ({}); `keel train --resume {}` continues from there\n",
-                    result.steps, result.unsaved, folder));
+                    result.steps, result.unsaved, in_shell));
     return kUnexpected;
   }
   if (first && !recorder.has_result()) {
     put(stderr, fmt::format("keel: result.json could not be written; `keel train --resume {}` "
                             "does\n",
-                            folder));
+                            in_shell));
     return kUnexpected;
   }
   if (result.status != "interrupted") return kDone;
-  if (first) put(stderr, fmt::format("interrupted; `keel train --resume {}` continues\n", folder));
+  if (first)
+    put(stderr, fmt::format("interrupted; `keel train --resume {}` continues\n", in_shell));
   return kInterrupted;
 }
 

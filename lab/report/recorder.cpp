@@ -122,14 +122,14 @@ void Recorder::on_finish(const Result& result) {
 void Recorder::write(Json record) {
   if (!metrics_) return;
   metrics_->write(record);
-  if (!metrics_->healthy()) complain(run_files::kMetrics);
+  if (!metrics_->healthy()) complain(cannot_write(run_files::kMetrics));
 }
 
 void Recorder::scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values) {
   std::erase_if(values, [](const auto& value) { return !std::isfinite(value.second); });
   if (!events_ || values.empty()) return;
   events_->scalars(step, values);
-  if (!events_->healthy()) complain(events_->path().filename().string());
+  if (!events_->healthy()) complain(cannot_write(events_->path().filename()));
 }
 
 bool Recorder::write_file(const char* name, const std::string& text) {
@@ -137,7 +137,7 @@ bool Recorder::write_file(const char* name, const std::string& text) {
     write_file_atomically(folder_ / name, text);
     return true;
   } catch (const std::exception& error) {
-    complain(fmt::format("{}: {}", name, error.what()));
+    complain(error.what());
     return false;
   }
 }
@@ -145,8 +145,11 @@ bool Recorder::write_file(const char* name, const std::string& text) {
 void Recorder::complain(const std::string& what) {
   if (complained_) return;
   complained_ = true;
-  say_(fmt::format("{} cannot be written in {} (disk full?); the run goes on without", what,
-                   folder_.string()));
+  say_(fmt::format("{} (disk full?); the run goes on without", what));
+}
+
+std::string Recorder::cannot_write(const std::filesystem::path& name) const {
+  return "cannot write " + (folder_ / name).string();
 }
 
 }  // namespace keel::lab::report

@@ -16,8 +16,8 @@
 namespace keel::lab {
 namespace {
 
-[[noreturn]] void fail(const char* doing, const std::filesystem::path& file, int error) {
-  throw std::system_error(error, std::generic_category(), std::string(doing) + file.string());
+[[noreturn]] void fail(const std::string& doing, const std::filesystem::path& file, int error) {
+  throw std::system_error(error, std::generic_category(), doing + file.string());
 }
 
 /// A file descriptor that the destructor closes.
@@ -63,7 +63,15 @@ bool write_all(int descriptor, const std::string& bytes) {
 
 }  // namespace
 
-void write_file_atomically(const std::filesystem::path& file, const std::string& bytes) {
+void write_file_atomically(const std::filesystem::path& given, const std::string& bytes) {
+  // Renaming would replace a link itself, or, for root, even a device such as /dev/null.
+  std::error_code dangling;
+  std::filesystem::path file = given;
+  if (std::filesystem::is_symlink(given)) file = std::filesystem::canonical(given, dangling);
+  if (dangling) file = given;
+  struct stat about {};
+  if (::stat(file.c_str(), &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode))
+    fail("cannot write to " + kind(about.st_mode) + ", ", given, ENOTSUP);
   std::filesystem::path unfinished = file;
   unfinished += kUnfinished;
   int error = 0;

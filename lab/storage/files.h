@@ -8,8 +8,9 @@
 
 namespace keel::lab {
 
-/// Replaces the file's content atomically. The new content is on disk when this returns. Throws std::system_error that
-/// names the file, and leaves no partial file behind.
+/// Replaces the file's content atomically. The new content is on disk when this returns. A link to a file stays, and
+/// its target is replaced. Throws std::system_error that names the file, and leaves no partial file behind. Devices and
+/// pipes are rejected.
 void write_file_atomically(const std::filesystem::path& file, const std::string& bytes);
 
 /// A function that writes a file: the one above, or in tests one that simulates a full disk.

@@ -26,6 +26,7 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   check_rectangles(kKabsch, P);
   TORCH_CHECK(P.sym_size(-1) > 0, kKabsch, ": expected points (..., N, d) with d >= 1, got ",
               shape_of(P));
+  check_rectangles(kKabsch, Q);  // check_like would accept an undefined Q
   check_like(kKabsch, "Q", Q, P);
   const WithoutAutocast in_its_type;
   const Tensor p = in_compute_type(P), q = in_compute_type(Q);
@@ -41,12 +42,12 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   const Tensor share = divide_where((total != 0).expand_as(w), w, total.expand_as(w)).unsqueeze(-1);
   const Tensor p_mean = (share * p).sum(-2, /*keepdim=*/true);
   const Tensor q_mean = (share * q).sum(-2, /*keepdim=*/true);
-  // Points of zero weight must not affect the scale.
-  const auto unit_of_all = [&](const Tensor& points) {
-    return unit_of(counts.defined() ? points * counts : points, {-2, -1});
+  // Points of zero weight must not affect the scale, however far away they are.
+  const auto counted = [&](const Tensor& points) {
+    return counts.defined() ? points * counts : points;
   };
   Tensor from = p - p_mean, to = q - q_mean;
-  const Tensor p_unit = unit_of_all(from), q_unit = unit_of_all(to);
+  const Tensor p_unit = unit_of(counted(from), {-2, -1}), q_unit = unit_of(counted(to), {-2, -1});
   from = from / p_unit, to = to / q_unit;
   const Tensor weighted = share * from;
   const Tensor covariance = to.mT().matmul(weighted);
@@ -57,7 +58,8 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
     const Tensor along = (rotation * covariance).sum({-2, -1}, /*keepdim=*/true);
     // Points that differ only by rounding count as coincident.
     const double rounding = 4 * epsilon_of(p);
-    const Tensor size = (share * (p / p_unit).square()).sum({-2, -1}, /*keepdim=*/true).detach();
+    const Tensor size =
+        (share * (counted(p) / p_unit).square()).sum({-2, -1}, /*keepdim=*/true).detach();
     const Tensor some = (spread <= rounding * rounding * size).logical_not();  // keeps NaN
     const Tensor found = divide_where(some, along, spread);  // the factor between scaled points
     const Tensor back = at::where(some, found * q_unit / p_unit, at::ones_like(found));

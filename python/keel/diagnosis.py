@@ -88,7 +88,8 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     gap, condition, gradient = (numbers.get(what) for what in ("gap", "condition", "gradient"))
     epsilon = torch.finfo(torch.float32 if record.dtype != torch.double else torch.double).eps
     said: List[str] = []
-    if condition is not None and not math.isfinite(condition):
+    broken = condition is not None and not math.isfinite(condition)
+    if broken:
         said.append("A matrix held NaN or infinity.")
     if gradient is not None and not math.isfinite(gradient):
         said.append(f"A gradient was {gradient}.")
@@ -114,13 +115,13 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
             "Two answers were equally near, and directions between them get gradient 0. Near such a matrix gradients "
             "are large. Use the margin (keel.special_procrustes with return_margin=True) to leave such matrices out."
         )
-    elif said and (condition is None or math.isfinite(condition)):
+    elif said and not broken:
         said.append(
             f"{values} are not close. Look for a zero value under a root, logarithm or inverse, and for a NaN that "
             "comes from a later operation."
         )
     kept = numbers.get("kept")
-    if kept is not None and kept < record.size:
+    if kept is not None and kept < record.size and not broken:
         if operation == "layer":
             said.append(
                 f"Only {int(kept)} of {record.size} directions were whitened in some group: fewer samples than "
@@ -147,10 +148,12 @@ class Watch(TorchFunctionMode):
         self._records: Dict[Tuple[str, str], _Record] = {}
         self._stack: List[str] = []
         self._hooks: List[Any] = []
+        self._entered = False
 
     # Hooks keep track of the module that is running.
 
     def __enter__(self) -> Watch:
+        self._entered = True
         for name, module in self._model.named_modules():
             self._hooks.append(module.register_forward_pre_hook(self._entering(name)))
             self._hooks.append(module.register_forward_hook(self._leaving(name)))
@@ -236,7 +239,8 @@ class Watch(TorchFunctionMode):
     def __str__(self) -> str:
         found = self.findings()
         if not found:
-            return "keel.watch: no eigendecomposition was seen"
+            hint = "" if self._entered else "; run the model inside `with keel.watch(model) as seen:`"
+            return "keel.watch: no eigendecomposition was seen" + hint
         head = ("layer", "operation", "rule", "calls", "n", "gap", "condition", "kept", "gradient")
         lines = [head] + [
             (f.layer or "(model)", f.operation, f.rule.partition("(")[0], str(f.calls), str(f.size), _short(f.gap),

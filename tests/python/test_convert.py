@@ -101,6 +101,39 @@ def test_evaluation_is_unchanged_until_training(layer):
     assert torch.equal(fresh.stem[1].running_matrix, torch.eye(8).unsqueeze(0))
 
 
+@pytest.mark.parametrize("layer", [keel.nn.ZcaWhitening, keel.nn.PcaDenoising])
+@pytest.mark.parametrize(
+    "which", ["no count", "count of None", "not tracked any more", "statistics removed", "float16"]
+)
+def test_unusual_batchnorms_compute_the_same_in_evaluation(layer, which):
+    norm = nn.BatchNorm1d(4)
+    norm(3 + 2 * torch.randn(20, 4))
+    if which == "no count":  # as after loading a file that has none
+        norm.num_batches_tracked.zero_()
+    elif which == "count of None":
+        norm.num_batches_tracked = None
+    elif which == "not tracked any more":
+        norm.track_running_stats = False
+    elif which == "statistics removed":
+        norm.running_mean = norm.running_var = None
+    else:
+        norm.half()
+    x = 3 + 2 * torch.randn(20, 4)
+    new = convert_batchnorm(copy.deepcopy(norm), layer, group_size=1).eval()
+    torch.testing.assert_close(new(x), norm.float().eval()(x), rtol=2e-3, atol=2e-3)
+    if which == "not tracked any more":  # in training its statistics stay as they are
+        new.train()(x)
+        torch.testing.assert_close(new.eval()(x), norm(x))
+
+
+def test_lazy_norms_are_named():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.LazyBatchNorm1d())
+    with pytest.raises(ValueError, match="'1': expected a layer that knows its channels, got LazyBatchNorm1d; call"):
+        convert_batchnorm(model)
+    convert_batchnorm(model, names=["0"])(torch.randn(6, 4))
+    assert kinds(convert_batchnorm(model)) == {"0": "ZcaWhitening", "1": "ZcaWhitening"}
+
+
 def test_a_fresh_batchnorm_gives_a_fresh_layer():
     model = convert_batchnorm(Network())
     for name in ("running_mean", "running_matrix", "num_batches_tracked"):
@@ -133,4 +166,10 @@ def test_errors_change_nothing():
         convert_batchnorm(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="'head.2': .*group_size = 4 and num_features = 5"):
         convert_batchnorm(model, group_size=4)
+    with pytest.raises(TypeError, match="expected a torch.nn.Module, got str"):
+        convert_batchnorm("model")
+    with pytest.raises(TypeError, match="expected the class of a whitening layer, got an object of ZcaWhitening"):
+        convert_batchnorm(model, keel.nn.ZcaWhitening(8))
+    with pytest.raises(TypeError, match="expected the class of a whitening layer, got the class BatchNorm2d"):
+        convert_batchnorm(model, nn.BatchNorm2d)
     assert kinds(model) == before

@@ -107,6 +107,14 @@ def test_sizes_whose_squares_are_no_numbers(dtype, far):
     close(keel.kabsch(outlier, Q, w), keel.kabsch(P, Q, w), rtol=1e-5, atol=1e-5)
 
 
+def test_far_points_of_no_weight_do_not_make_the_scale_nan():
+    P, Q = torch.randn(5, 3), torch.randn(5, 3)
+    P[1:] = 1e30  # its square is infinite
+    for w in (torch.tensor([1.0, 0, 0, 0, 0]), torch.zeros(5)):
+        r, t, s = keel.kabsch(P, Q, w, scale=True)
+        assert s == 1 and r.isfinite().all() and t.isfinite().all()
+
+
 def test_the_translation_of_tiny_points_has_its_gradient():
     half = 2.0**-120 * torch.randn(25, 3)
     P = torch.cat([half, -half]).requires_grad_()  # about zero, so that turning them moves nothing
@@ -163,5 +171,7 @@ def test_types_and_errors():
         keel.kabsch(P[0, :, :0], P[0, :, :0])
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected Q of shape \(2, 5, 3\), got \(5, 3\)"):
         keel.kabsch(P, P[0])
+    with pytest.raises(RuntimeError, match="keel::kabsch: expected a tensor, got an undefined one"):
+        keel.kabsch(P, None)
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected weights of shape \(2, 5\), got \(5\)"):
         keel.kabsch(P, P, torch.ones(5))

@@ -153,7 +153,10 @@ def test_nothing_is_left_behind():
         assert not module._forward_hooks and not module._forward_pre_hooks
     model(x)
     assert watch.findings()[0].calls == 1
-    assert "no eigendecomposition was seen" in str(keel.watch(model))
+    assert "no eigendecomposition was seen; run the model inside `with" in str(keel.watch(model))
+    with keel.watch(model) as unused:
+        pass
+    assert str(unused) == "keel.watch: no eigendecomposition was seen"
 
 
 def test_nothing_is_left_on_parameters():
@@ -274,6 +277,8 @@ def test_nan_that_comes_in_is_said():
             function(m)
         (finding,) = watch.findings()
         assert finding.advice.startswith("A matrix held NaN or infinity.")
+    (finding,) = seen_of(keel.nn.ZcaWhitening(3), torch.full((8, 3), math.nan)).findings()
+    assert "were whitened" not in finding.advice  # the rank of such a matrix means nothing
 
 
 def test_inside_transforms_the_numbers_stay():

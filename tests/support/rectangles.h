@@ -98,26 +98,28 @@ struct SvdQuality {
 
 template <typename T>
 SvdQuality quality_of(const Rectangle<T>& a, const T* values, const T* u, const T* v) {
+  // Wider than T, because long sums have rounding errors of their own.
+  using Wide = std::conditional_t<sizeof(T) == 4, double, long double>;
   const std::int64_t m = a.rows, n = a.columns, k = std::min(m, n);
   SvdQuality quality;
   double size = 0;  // at unit scale, so that squares do not overflow
   for (const T x : a.data) size = larger(size, std::abs(double(x)));
   if (size == 0) size = 1;
-  double error = 0, square = 0;
+  Wide error = 0, square = 0;
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
-      double x = double(a(i, j)) / size;
+      Wide x = Wide(a(i, j)) / size;
       square += x * x;
       for (std::int64_t l = 0; l < k; ++l)
-        x -= double(u[i * k + l]) * (double(values[l]) / size) * double(v[l * n + j]);
+        x -= Wide(u[i * k + l]) * (Wide(values[l]) / size) * Wide(v[l * n + j]);
       error += x * x;
     }
-  quality.residual = square > 0 ? std::sqrt(error / square) : std::sqrt(error);
+  quality.residual = double(square > 0 ? std::sqrt(error / square) : std::sqrt(error));
   for (std::int64_t p = 0; p < k; ++p)
     for (std::int64_t q = 0; q <= p; ++q) {
-      double x = p == q ? -1 : 0, y = x;
-      for (std::int64_t i = 0; i < m; ++i) x += double(u[i * k + p]) * double(u[i * k + q]);
-      for (std::int64_t j = 0; j < n; ++j) y += double(v[p * n + j]) * double(v[q * n + j]);
+      Wide x = p == q ? -1 : 0, y = x;
+      for (std::int64_t i = 0; i < m; ++i) x += Wide(u[i * k + p]) * u[i * k + q];
+      for (std::int64_t j = 0; j < n; ++j) y += Wide(v[p * n + j]) * v[q * n + j];
       quality.orthogonality = larger(quality.orthogonality, larger(std::abs(x), std::abs(y)));
     }
   return quality;

@@ -62,6 +62,10 @@ TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
   EXPECT_TRUE(contains(keel("eval " + run() + " --recalibrate 2").out,
                        "recomputed from 2 training batches: error"));
   EXPECT_EQ(keel("eval " + run() + " --recalibrate 0").code, 2);
+  const auto other = keel("eval " + run() + "/config.toml");
+  EXPECT_EQ(other.code, 3);
+  EXPECT_TRUE(contains(other.error, "expected a run folder, or a checkpoint's file"))
+      << other.error;
 }
 
 TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
@@ -78,6 +82,8 @@ TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
   const auto over = keel("fold " + run() + " --out " + run() + "/checkpoints");
   EXPECT_EQ(over.code, 3);
   EXPECT_TRUE(contains(over.error, "expected a folder without checkpoints")) << over.error;
+  // They would hide the new one in the run's own folder.
+  EXPECT_EQ(keel("fold " + run() + " --out " + run()).code, 3);
   EXPECT_TRUE(fs::exists(checkpoint()));
 }
 
@@ -127,6 +133,9 @@ TEST_F(CliCommands, DataPacksAndReadsItsOwnPack) {
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.out, "40 training and 20 test images of 32 x 32, 10 classes"))
       << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "--path " + packed + "`")) << outcome.out;
+  const auto blank = keel("data --train-limit 40 --test-limit 20 --pack '" + in("a b.pack") + "'");
+  EXPECT_TRUE(contains(blank.out, "--path '" + in("a b.pack") + "'`")) << blank.out;
   const auto again = keel("data --source packed --path " + packed);
   ASSERT_EQ(again.code, 0) << again.error;
   EXPECT_TRUE(contains(again.out, "40 training and 20 test images")) << again.out;

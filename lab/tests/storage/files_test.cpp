@@ -26,6 +26,22 @@ TEST(Files, AWriteThatCannotBeNamesTheFileAndLeavesTheOldOne) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
+TEST(Files, WritingReplacesNoLinkAndNoPipe) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "file", "old");
+  std::filesystem::create_symlink("file", folder / "link");
+  write_file_atomically(folder / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "file"), "new");
+  // Stands for a device, which a failing test would remove from the system.
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", folder / "to pipe");
+  for (const char* name : {"pipe", "to pipe"})
+    EXPECT_THROW(write_file_atomically(folder / name, "x"), std::system_error) << name;
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 4);
+}
+
 TEST(Files, WhatIsReadIsWhatWasWritten) {
   const TemporaryFolder folder;
   for (const std::size_t size : {0, 1, 4095, 4096, 3'000'000}) {

@@ -10,11 +10,13 @@ from torch import nn
 from .. import rules
 from .inference import what_else_it_does
 from .pca_denoising import PcaDenoising
+from .scripted import in_statistics_type
 from .sequential import Sequential, neighbours
 from .whitening import Whitening
 from .zca_whitening import ZcaWhitening
 
 _BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_Lazy = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 _HERE = "keel.nn.convert_batchnorm"
 
@@ -41,7 +43,7 @@ def convert_batchnorm(
         names: which layers to replace: None for all, their names as in ``model.named_modules()``, or a function of
             name and module that returns a bool.
         copy_affine: keep the parameters ``weight`` and ``bias`` as the same objects, so that optimisers stay valid.
-        copy_statistics: start with the running mean and variance of a BatchNorm that has seen batches. In evaluation
+        copy_statistics: start with the running mean and variance of a BatchNorm that is not new. In evaluation
             the model then computes the same as before, until it is trained. (Not for PcaWhitening, whose output
             channels mean something else.)
         fuse_relu: where a :class:`torch.nn.ReLU` comes next in the same :class:`torch.nn.Sequential`, the Sequential
@@ -57,8 +59,9 @@ def convert_batchnorm(
     >>> type(model[1]).__name__, model[1].groups
     ('ZcaWhitening', 2)
     """
+    _check(model, layer)
     rules.flag(_HERE, "fuse_relu", fuse_relu)
-    norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm)}
+    norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm + _Lazy)}
     chosen = _choose(norms, names)
     new: Dict[nn.Module, Whitening] = {}
     for name, norm in chosen.items():
@@ -92,6 +95,15 @@ def _followed_by_relu(model: nn.Module, norms: Container[nn.Module]) -> List[nn.
     return found
 
 
+def _check(model: Any, layer: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{_HERE}: expected a torch.nn.Module, got {type(model).__name__}")
+    # Other callables that make a layer are welcome.
+    if isinstance(layer, nn.Module) or (isinstance(layer, type) and not issubclass(layer, Whitening)):
+        got = f"the class {layer.__name__}" if isinstance(layer, type) else f"an object of {type(layer).__name__}"
+        raise TypeError(f"{_HERE}: expected the class of a whitening layer, got {got}")
+
+
 def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
     known = ", ".join(repr(name) for name in norms) or "none"
     if names is None:
@@ -123,10 +135,14 @@ def _replacement(
 ) -> Whitening:
     _check_plain(name, norm)
     like = next((t for t in (norm.weight, norm.running_mean) if t is not None), None)
+    # In evaluation a BatchNorm uses the statistics it has, even if track_running_stats was switched off later on. Then
+    # training does not change them.
+    has_statistics = norm.running_mean is not None
+    constant = has_statistics and not norm.track_running_stats
     arguments = {
-        "momentum": norm.momentum,
+        "momentum": 0.0 if constant else norm.momentum,
         "affine": norm.affine,
-        "track_running_stats": norm.track_running_stats,
+        "track_running_stats": has_statistics,
         "process_group": _group(norm),
         "device": None if like is None else like.device,
         "dtype": None if like is None else like.dtype,
@@ -138,12 +154,17 @@ def _replacement(
         raise ValueError(f"{_HERE}: '{name}': {error}") from error
     if copy_affine and new.affine and norm.affine:
         new.weight, new.bias = norm.weight, norm.bias
-    if copy_statistics and new.track_running_stats and _has_seen_batches(norm):
+    if copy_statistics and new.track_running_stats and not _is_new(norm):
         _copy_statistics(new, norm)
     return new.train(norm.training)
 
 
 def _check_plain(name: str, norm: nn.Module) -> None:
+    if isinstance(norm, _Lazy):
+        raise ValueError(
+            f"{_HERE}: '{name}': expected a layer that knows its channels, got {type(norm).__name__}; call the model "
+            "with a batch first"
+        )
     kind = next(kind for kind in _BatchNorm if isinstance(norm, kind))
     parametrized = nn.utils.parametrize.is_parametrized(norm)
     other = "parametrizations" if parametrized else what_else_it_does(norm, kind)
@@ -163,15 +184,18 @@ def _group(norm: Any) -> Any:
     return norm.process_group or "world"
 
 
-def _has_seen_batches(norm: Any) -> bool:
-    count = norm.num_batches_tracked
-    return norm.track_running_stats and count is not None and not count.is_meta and bool(count > 0)
+def _is_new(norm: Any) -> bool:
+    mean, variance, count = norm.running_mean, norm.running_var, norm.num_batches_tracked
+    if mean is None or mean.is_meta:
+        return True
+    # Not by the count alone: it is 0 after loading a file from before torch counted, and statistics set by hand.
+    return not (bool(count) or bool(mean.any()) or bool((variance != 1).any()))
 
 
 def _copy_statistics(new: Whitening, norm: Any) -> None:
     """Sets statistics with which the new layer computes the same as the BatchNorm in evaluation."""
     with torch.no_grad():
-        variance = norm.running_var
+        variance = in_statistics_type(norm.running_var)  # eps would be lost in float16
         if isinstance(new, PcaDenoising):  # the new layer adds its own eps, which may differ
             new.running_variance.copy_(variance + norm.eps - new.eps)
         elif isinstance(new, ZcaWhitening):
@@ -180,4 +204,5 @@ def _copy_statistics(new: Whitening, norm: Any) -> None:
         else:
             return
         new.running_mean.copy_(norm.running_mean)
-        new.num_batches_tracked.copy_(norm.num_batches_tracked)
+        if norm.num_batches_tracked is not None:
+            new.num_batches_tracked.copy_(norm.num_batches_tracked)
