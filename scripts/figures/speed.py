@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Draws, from a record of the benchmarks, how many times as long the best peer takes as keel's eigh: over n, a line
-for each batch, a panel for each type.
+"""Draws, from a record of the benchmarks, how many times as long the best peer takes as keel's eigh or svd (of square
+matrices): over n, a line for each batch, a panel for each type.
 
     python3 scripts/figures/speed.py bench/results/gpu-h200-libtorch2.11.0.json docs/figures/eigh_gpu.svg
+    python3 scripts/figures/speed.py --of svd bench/results/gpu-h200-libtorch2.11.0-svd.json docs/figures/svd_gpu.svg
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from svg import COLOURS, Axes, Drawing, legend
 
 # Of a cell: keel's own entries, and what is no solver. All others are peers.
 OWN = ("keel", "keel operator", "keel, one thread", "a launch", "copy")
-CELL = re.compile(r"eigh/forward(, float64)?/n=(\d+)/batch=(\d+)$")
+# The type, n and batch of a cell.
+CELLS = {
+    "eigh": re.compile(r"eigh/forward(, float64)?/n=(\d+)/batch=(\d+)$"),
+    "svd": re.compile(r"svd(, float64)?/(\d+)x\2/batch=(\d+)$"),
+}
 Ratios = Dict[Tuple[bool, int], List[Tuple[int, float]]]  # (float64, batch): (n, ratio)
 
 
-def ratios(record) -> Ratios:
+def ratios(record, of: str) -> Ratios:
     found: Ratios = {}
     for name, times in record["microseconds"].items():
-        cell = CELL.match(name)
+        cell = CELLS[of].match(name)
         if not cell:
             continue
         # torch.linalg.eigh's time has the host's in it, and so has the operator's.
@@ -42,10 +47,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("record", type=Path)
     parser.add_argument("picture", type=Path)
+    parser.add_argument("--of", choices=sorted(CELLS), default="eigh")
     options = parser.parse_args()
-    found = ratios(json.loads(options.record.read_text(encoding="utf-8")))
+    found = ratios(json.loads(options.record.read_text(encoding="utf-8")), options.of)
     if not found:
-        raise SystemExit(f"speed.py: expected eigh/forward cells in {options.record}, got none")
+        raise SystemExit(f"speed.py: expected cells of {options.of} in {options.record}, got none")
     sizes = [n for points in found.values() for n, _ in points]
     most = max(ratio for points in found.values() for _, ratio in points)
     types = sorted({double for double, _ in found})
