@@ -41,7 +41,7 @@ inline const std::string kSmall =
     " --model resnet_small --width 4 --train-limit 150 --test-limit 30 --batch 15 --device cpu "
     "--log-every 1 --norm zca --learning-rate 0.02 ";
 
-class TrainTest : public testing::Test {
+class TrainTest : public ::testing::Test {
  protected:
   static constexpr const char* kSeconds = "6";  ///< --timeout for tests that reach it
 
@@ -99,7 +99,7 @@ class TrainTest : public testing::Test {
     return nlohmann::json::parse(file);
   }
 
-  Folder folder;
+  testing::TemporaryFolder folder;
   int port = free_port();
 
  private:
