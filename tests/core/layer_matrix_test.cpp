@@ -4,31 +4,17 @@
 
 #include <limits>
 
-#include "keel/error.h"
 #include "support/backward.h"
+#include "support/errors.h"
 #include "support/every.h"
 #include "support/finite_differences.h"
+#include "support/layer_matrix.h"
 #include "support/random.h"
 #include "support/spectrum_zoo.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
-
-template <typename T>
-struct Mapped {
-  Batch<T> result;
-  std::vector<T> values;
-  Batch<T> vectors;
-  std::vector<std::int64_t> rank;
-
-  Mapped(std::int64_t batch, std::int64_t n)
-      : result(batch, n, T(-77)),
-        values(std::size_t(batch * n)),
-        vectors(batch, n),
-        rank(std::size_t(batch)) {}
-  LayerMatrixState<T> state() { return {values.data(), vectors.view(), rank.data()}; }
-};
 
 template <typename T>
 Mapped<T> mapped(const LayerMap& map, const Batch<T>& covariance,
@@ -364,17 +350,9 @@ TEST(LayerMatrix, NothingToDoIsFine) {
 }
 
 TEST(LayerMatrix, ErrorsNameWhatWasExpectedAndWhatCame) {
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   Batch<float> covariance(2, 3), result(2, 4);
   Mapped<float> m(2, 3);
-  EXPECT_EQ(message([&] {
+  EXPECT_EQ(error_of([&] {
               cpu::layer_matrix<float>(Zca{}, covariance.view(), result.view(), m.state());
             }),
             "keel::layer_matrix: expected result of shape (2, 3, 3), got (2, 4, 4)");

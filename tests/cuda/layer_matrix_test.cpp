@@ -7,27 +7,13 @@
 #include "batch_on_device.h"
 #include "keel/error.h"
 #include "support/backward.h"
+#include "support/layer_matrix.h"
 #include "support/random.h"
 #include "support/spectrum_zoo.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
-
-template <typename T>
-struct Mapped {
-  Batch<T> result;
-  std::vector<T> values;
-  Batch<T> vectors;
-  std::vector<std::int64_t> rank;
-
-  Mapped(std::int64_t batch, std::int64_t n)
-      : result(batch, n, T(-77)),
-        values(std::size_t(batch * n), T(-77)),
-        vectors(batch, n, T(-77)),
-        rank(std::size_t(batch), -77) {}
-  LayerMatrixState<T> state() { return {values.data(), vectors.view(), rank.data()}; }
-};
 
 template <typename T>
 struct Device {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "activations_on_device.h"
-#include "keel/error.h"
+#include "support/errors.h"
 #include "support/moments.h"
 #include "support/tolerance.h"
 
@@ -54,7 +54,6 @@ Moments<double> by_cpu_in_float64(const ActivationBuffer<T>& x) {
 
 template <typename T>
 class CudaMomentsOf : public ::testing::Test {};
-using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
 TYPED_TEST_SUITE(CudaMomentsOf, ElementTypes);
 
 TYPED_TEST(CudaMomentsOf, MatchTheCpuInFloat64) {
@@ -489,24 +488,17 @@ TEST(CudaMoments, PartialMomentsThatFitDoNotOverflow) {
 }
 
 TEST(CudaMoments, ErrorsNameWhatWasExpected) {
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   const Activations<const float> uneven{nullptr, 2, 10, 3, 4}, even{nullptr, 2, 10, 3, 5};
   EXPECT_EQ(
-      message([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(nullptr, 4, 2)); }),
+      error_of([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(nullptr, 4, 2)); }),
       "keel::cuda::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in "
       "4 groups");
-  EXPECT_EQ(message([&] { cuda::moments<float>(even, nullptr, contiguous<float>(nullptr, 2, 5)); }),
-            "keel::cuda::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
+  EXPECT_EQ(
+      error_of([&] { cuda::moments<float>(even, nullptr, contiguous<float>(nullptr, 2, 5)); }),
+      "keel::cuda::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
   Activations<const float> other = even;
   other.order = Order::channels_last;
-  EXPECT_EQ(message([&] {
+  EXPECT_EQ(error_of([&] {
               cuda::cross_moments<float>(even, other, nullptr, nullptr,
                                          contiguous<float>(nullptr, 5, 2));
             }),

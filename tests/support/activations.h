@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -9,6 +11,9 @@
 #include "support/random.h"
 
 namespace keel::testing {
+
+inline constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
+using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
 
 inline double to_double(float x) { return x; }
 inline double to_double(double x) { return x; }

@@ -2,6 +2,8 @@
 
 // Shared by the tests of affine on every device: the inputs of a pass, and its error bounds.
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -28,6 +30,17 @@ double storage_error(double magnitude) {
 template <typename A>
 double summation_error(std::int64_t terms, double size) {
   return 2 * (4 + std::sqrt(double(terms))) * kEps<A> * size;
+}
+
+/// `expected`, up to the rounding of a sum of `terms` products of the given size and of storing it.
+template <typename T>
+void expect_close(const ActivationBuffer<T>& got, const ActivationBuffer<double>& expected,
+                  std::int64_t terms, double size) {
+  for (std::size_t i = 0; i < got.data.size(); ++i)
+    ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
+                summation_error<Accumulator<T>>(terms, size) +
+                    storage_error<T>(std::abs(expected.data[i]) + size / 100))
+        << i;
 }
 
 /// All inputs of a pass besides activations.
