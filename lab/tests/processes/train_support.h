@@ -2,30 +2,13 @@
 
 // Runs `keel train` in several processes, as torchrun would start them.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lab/processes/loopback.h"
 #include "support/program.h"
 
 namespace keel::test {
-
-/// A port that nobody listens on now.
-inline int free_port() {
-  const int probe = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(bind(probe, plain, size), 0);
-  EXPECT_EQ(getsockname(probe, plain, &size), 0);
-  close(probe);
-  return ntohs(address.sin_port);
-}
 
 inline std::vector<std::string> split(const std::string& text) {
   std::istringstream stream(text);
@@ -100,7 +83,7 @@ class TrainTest : public ::testing::Test {
   }
 
   testing::TemporaryFolder folder;
-  int port = free_port();
+  int port = lab::free_port();
 
  private:
   int started_ = 0;
