@@ -57,8 +57,8 @@ std::vector<LayerMap> maps(const RankPolicy& rank, double eps = 1e-4) {
 }
 
 /// Covariances with well-separated eigenvalues, whose correlations also have them.
-Batch<double> spread_covariance(std::int64_t n, std::uint64_t seed = 3) {
-  return with_spectrum(spectrum(n, [&](double i) { return 2 * std::pow(0.7, i); }), seed);
+Batch<double> spread_covariance(std::int64_t n) {
+  return with_spectrum(spectrum(n, [&](double i) { return 2 * std::pow(0.7, i); }), /*seed=*/3);
 }
 
 /// How much rounding of the covariance is amplified in results that depend on eigenvectors.
