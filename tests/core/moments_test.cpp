@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "support/activations.h"
+#include "support/batch.h"
 #include "support/errors.h"
 #include "support/moments.h"
 #include "support/tolerance.h"
@@ -48,14 +49,14 @@ TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
       SCOPED_TRACE(name(shape, order));
       const auto left = converted<TypeParam>(random_activations(shape, 2), order);
       const auto right = converted<TypeParam>(random_activations(shape, 3), order);
-      const std::vector<A> center = converted<A>(Random(4).normals(shape.channels));
+      const std::vector<A> center = as<A>(Random(4).normals(shape.channels));
       Moments<A> got(shape);
       cpu::cross_moments<TypeParam>(left.view(), right.view(), center.data(), got.mean.data(),
                                     got.matrices());
       Moments<double> expected(shape), size(shape);
       auto left_exact = converted<double>(left, order),
            right_exact = converted<double>(right, order);
-      const auto center_exact = converted<double>(center);
+      const auto center_exact = as<double>(center);
       reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
                                expected.mean.data(), expected.matrices());
       // The size of the summands. Rounding is measured against it, whatever cancels.

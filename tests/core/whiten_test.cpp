@@ -38,8 +38,8 @@ LayerOnHost<double> by_reference(const LayerOnHost<T>& given, const LayerMap& ma
                                  const SpectralRule& rule = Exact{}) {
   LayerOnHost<double> layer(converted<double>(given.input, given.input.order),
                             converted<double>(given.dL_doutput, given.input.order));
-  layer.weight = converted<double>(given.weight);
-  layer.bias = converted<double>(given.bias);
+  layer.weight = as<double>(given.weight);
+  layer.bias = as<double>(given.bias);
   reference::whiten(map, layer.input.view(), layer.weight.data(), layer.bias.data(), layer.state(),
                     layer.output.view());
   reference::whiten_backward(map, rule, layer.dL_doutput.view(), layer.input.view(),

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "activations_on_device.h"
+#include "support/batch.h"
 #include "support/errors.h"
 #include "support/moments.h"
 #include "support/tolerance.h"
@@ -83,7 +84,7 @@ TYPED_TEST(CudaMomentsOf, CrossMomentsMatchTheCpuInFloat64) {
       SCOPED_TRACE(name(shape, order));
       const auto left = converted<TypeParam>(random_activations(shape, 3), order);
       const auto right = converted<TypeParam>(random_activations(shape, 4), order);
-      const std::vector<A> center = converted<A>(Random(5).normals(shape.channels));
+      const std::vector<A> center = as<A>(Random(5).normals(shape.channels));
       ActivationsOnDevice<TypeParam> left_there(left), right_there(right);
       OnDevice<A> center_there(center);
       MomentsOnDevice<A> result(shape), uncentered(shape);
@@ -213,7 +214,7 @@ TEST(CudaMoments, CrossMomentsThatFitDoNotOverflow) {
                                    result.matrices());
         const auto left_exact = converted<double>(left, order),
                    right_exact = converted<double>(right, order);
-        const std::vector<double> center_exact = converted<double>(center);
+        const std::vector<double> center_exact = as<double>(center);
         Moments<double> expected(shape);
         reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
                                  expected.mean.data(), expected.matrices());

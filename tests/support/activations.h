@@ -119,9 +119,4 @@ inline ActivationBuffer<double> random_activations(ActivationShape shape, std::u
   return x;
 }
 
-template <typename To, typename From>
-std::vector<To> converted(const std::vector<From>& from) {
-  return std::vector<To>(from.begin(), from.end());
-}
-
 }  // namespace keel::testing

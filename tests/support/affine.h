@@ -12,6 +12,7 @@
 #include "keel/activations.h"
 #include "keel/matrices.h"
 #include "support/activations.h"
+#include "support/batch.h"
 #include "support/random.h"
 #include "support/tolerance.h"
 
@@ -50,17 +51,17 @@ struct Coefficients {
   ActivationShape shape;
   explicit Coefficients(const ActivationShape& s) : shape(s) {
     const std::int64_t entries = s.channels * s.group_size();
-    matrix = converted<A>(Random(21).normals(entries));
-    gradient = converted<A>(Random(22).normals(entries));
-    mean = converted<A>(Random(23).normals(s.channels));
-    bias = converted<A>(Random(24).normals(s.channels));
+    matrix = as<A>(Random(21).normals(entries));
+    gradient = as<A>(Random(22).normals(entries));
+    mean = as<A>(Random(23).normals(s.channels));
+    bias = as<A>(Random(24).normals(s.channels));
   }
   template <typename B>
   explicit Coefficients(const Coefficients<B>& other)
-      : matrix(converted<A>(other.matrix)),
-        gradient(converted<A>(other.gradient)),
-        mean(converted<A>(other.mean)),
-        bias(converted<A>(other.bias)),
+      : matrix(as<A>(other.matrix)),
+        gradient(as<A>(other.gradient)),
+        mean(as<A>(other.mean)),
+        bias(as<A>(other.bias)),
         shape(other.shape) {}
   Matrices<const A> per_group(const std::vector<A>& data) const {
     return contiguous(data.data(), shape.groups, shape.group_size());
