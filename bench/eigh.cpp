@@ -1,11 +1,10 @@
-#include "eigh.h"
-
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/autograd.h>
 #include <torch/types.h>
 
 #include "add.h"
+#include "cases.h"
 #include "eigen_peer.h"
 #include "keel/torch/keel.h"
 #include "torch_threads.h"
@@ -116,9 +115,9 @@ void register_eigh() {
     for (const std::int64_t n : {4, 8, 16, 32, 64}) register_backward(n, 256, rule);
 }
 
-std::vector<std::map<std::string, std::string>> eigh_accuracy() {
+std::vector<AccuracyRow> eigh_accuracy() {
   const torch::NoGradGuard no_grad;
-  std::vector<std::map<std::string, std::string>> rows;
+  std::vector<AccuracyRow> rows;
   fmt::print(
       "\neigh accuracy, worst of the batch: keel against LAPACK (ratio; below 1 keel is closer)\n");
   for (const std::int64_t n : {4, 8, 16, 32, 64, 128, 256, 512}) {
@@ -128,20 +127,13 @@ std::vector<std::map<std::string, std::string>> eigh_accuracy() {
       const auto worst = [](const torch::Tensor& x) { return x.flatten(1).norm(2, 1); };
       const torch::Tensor residual = worst(exact.matmul(v) - v * l.unsqueeze(1)) / worst(exact);
       const torch::Tensor identity = torch::eye(n, torch::kFloat64);
-      return std::pair(residual.max().item<double>(),
-                       worst(v.transpose(1, 2).matmul(v) - identity).max().item<double>());
+      return Errors{residual.max().item<double>(),
+                    worst(v.transpose(1, 2).matmul(v) - identity).max().item<double>()};
     };
     const auto own = keel::eigh(m);
     const auto lapack = torch::linalg_eigh(m, "L");
-    const auto [r, o] = errors(own.eigenvalues, own.eigenvectors);
-    const auto [rl, ol] = errors(std::get<0>(lapack), std::get<1>(lapack));
-    fmt::print("  n={:<4} residual {:.1e} ({:.2f}x)   orthogonality {:.1e} ({:.2f}x)\n", n, r,
-               r / rl, o, o / ol);
-    rows.push_back({{"n", std::to_string(n)},
-                    {"residual", fmt::format("{:.3e}", r)},
-                    {"lapack_residual", fmt::format("{:.3e}", rl)},
-                    {"orthogonality", fmt::format("{:.3e}", o)},
-                    {"lapack_orthogonality", fmt::format("{:.3e}", ol)}});
+    rows.push_back(accuracy_row("n", std::to_string(n), errors(own.eigenvalues, own.eigenvectors),
+                                errors(std::get<0>(lapack), std::get<1>(lapack))));
   }
   return rows;
 }

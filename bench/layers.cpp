@@ -1,5 +1,3 @@
-#include "layers.h"
-
 #include <fmt/format.h>
 #include <torch/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -9,6 +7,7 @@
 #include <thread>
 
 #include "add.h"
+#include "cases.h"
 #include "keel/torch/keel.h"
 #include "layer_shape.h"
 

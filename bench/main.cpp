@@ -10,13 +10,9 @@
 
 #include "add.h"
 #include "bench/machine.h"
-#include "eigh.h"
+#include "cases.h"
 #include "keel/torch/keel.h"
 #include "keel/version.h"
-#include "layers.h"
-#include "report.h"
-#include "stages.h"
-#include "svd.h"
 
 int main(int argc, char** argv) {
   std::string json;
@@ -73,7 +69,7 @@ int main(int argc, char** argv) {
     }
     report.sort();
     report.print();
-    std::vector<std::map<std::string, std::string>> accuracy_rows;
+    std::vector<keel::bench::AccuracyRow> accuracy_rows;
     if (accuracy) {
       accuracy_rows = keel::bench::eigh_accuracy();
       const auto of_svd = keel::bench::svd_accuracy();

@@ -40,6 +40,18 @@ std::string failure(const auto& run) {
 
 }  // namespace
 
+AccuracyRow accuracy_row(const char* column, const std::string& size, const Errors& keel,
+                         const Errors& lapack) {
+  const auto [r, o] = keel;
+  fmt::print("  n={:<7} residual {:.1e} ({:.2f}x)   orthogonality {:.1e} ({:.2f}x)\n", size, r,
+             r / lapack.residual, o, o / lapack.orthogonality);
+  return {{column, size},
+          {"residual", fmt::format("{:.3e}", r)},
+          {"lapack_residual", fmt::format("{:.3e}", lapack.residual)},
+          {"orthogonality", fmt::format("{:.3e}", o)},
+          {"lapack_orthogonality", fmt::format("{:.3e}", lapack.orthogonality)}};
+}
+
 bool Report::ReportContext(const Context&) { return true; }
 
 void Report::ReportRuns(const std::vector<Run>& runs) {
@@ -95,7 +107,7 @@ void Report::print() const {
 }
 
 void Report::write_json(const std::string& path, const std::map<std::string, std::string>& context,
-                        const std::vector<std::map<std::string, std::string>>& accuracy) const {
+                        const std::vector<AccuracyRow>& accuracy) const {
   std::ofstream out(path);
   out << "{\n  \"context\": " << object(context) << ",\n  \"microseconds\": {\n";
   for (std::size_t i = 0; i < rows_.size(); ++i) {

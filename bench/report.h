@@ -11,6 +11,17 @@
 
 namespace keel::bench {
 
+/// The largest relative residual and departure from orthogonality in a batch.
+struct Errors {
+  double residual, orthogonality;
+};
+
+using AccuracyRow = std::map<std::string, std::string>;
+
+/// A row for the record; also prints it. `column` names the size's column.
+AccuracyRow accuracy_row(const char* column, const std::string& size, const Errors& keel,
+                         const Errors& lapack);
+
 /// Benchmarks are named "stage/pass/n=64/batch=256/peer"; those that differ only in the peer share
 /// a row.
 class Report : public benchmark::BenchmarkReporter {
@@ -23,7 +34,7 @@ class Report : public benchmark::BenchmarkReporter {
   /// Ratios peer / keel: above 1 keel is faster. One table per stage and pass.
   void print() const;
   void write_json(const std::string& path, const std::map<std::string, std::string>& context,
-                  const std::vector<std::map<std::string, std::string>>& accuracy) const;
+                  const std::vector<AccuracyRow>& accuracy) const;
   bool failed() const { return failed_; }
 
  private:

@@ -1,11 +1,10 @@
-#include "stages.h"
-
 #include <fmt/format.h>
 
 #include <random>
 #include <vector>
 
 #include "add.h"
+#include "cases.h"
 #include "keel/affine.h"
 #include "keel/layer_matrix.h"
 #include "keel/moments.h"

@@ -1,10 +1,9 @@
-#include "svd.h"
-
 #include <fmt/format.h>
 #include <torch/autograd.h>
 #include <torch/types.h>
 
 #include "add.h"
+#include "cases.h"
 #include "keel/torch/keel.h"
 
 namespace keel::bench {
@@ -102,9 +101,9 @@ void register_svd() {
         if (size.m * size.n * batch <= most && (batch < 4096 || size.n == 3)) add_cell(size, batch);
 }
 
-std::vector<std::map<std::string, std::string>> svd_accuracy() {
+std::vector<AccuracyRow> svd_accuracy() {
   const torch::NoGradGuard no_grad;
-  std::vector<std::map<std::string, std::string>> rows;
+  std::vector<AccuracyRow> rows;
   fmt::print(
       "\nsvd accuracy, worst of the batch: keel against LAPACK (ratio; below 1 keel is closer)\n");
   for (const Size& size : kSizes) {
@@ -114,23 +113,17 @@ std::vector<std::map<std::string, std::string>> svd_accuracy() {
       const auto worst = [](const Tensor& x) { return x.flatten(1).norm(2, 1); };
       const Tensor rebuilt = (u * values.to(torch::kFloat64).unsqueeze(1)).matmul(v);
       const Tensor identity = torch::eye(values.size(-1), torch::kFloat64);
-      return std::pair(
+      return Errors{
           (worst(exact - rebuilt) / worst(exact)).max().item<double>(),
           torch::maximum(worst(u.mT().matmul(u) - identity), worst(v.matmul(v.mT()) - identity))
               .max()
-              .item<double>());
+              .item<double>()};
     };
     const auto own = keel::svd(a);
     const auto lapack = torch::linalg_svd(a, false);
-    const auto [r, o] = errors(own.U, own.S, own.Vh);
-    const auto [rl, ol] = errors(std::get<0>(lapack), std::get<1>(lapack), std::get<2>(lapack));
-    fmt::print("  n={:<7} residual {:.1e} ({:.2f}x)   orthogonality {:.1e} ({:.2f}x)\n",
-               size.text(), r, r / rl, o, o / ol);
-    rows.push_back({{"svd n", size.text()},
-                    {"residual", fmt::format("{:.3e}", r)},
-                    {"lapack_residual", fmt::format("{:.3e}", rl)},
-                    {"orthogonality", fmt::format("{:.3e}", o)},
-                    {"lapack_orthogonality", fmt::format("{:.3e}", ol)}});
+    rows.push_back(
+        accuracy_row("svd n", size.text(), errors(own.U, own.S, own.Vh),
+                     errors(std::get<0>(lapack), std::get<1>(lapack), std::get<2>(lapack))));
   }
   return rows;
 }

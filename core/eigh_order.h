@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 #include "host_device.h"
 #include "keel/eigh.h"
 

@@ -30,10 +30,7 @@ void require_polar_shapes(const char* operation, const char* name, const Rectang
   if (kind == PolarKind::rotation && matrices.rows != matrices.columns)
     throw Error(std::string(operation) + ": expected square matrices for rotations, got " +
                 shape(matrices));
-  if (given.batch != matrices.batch || given.rows != matrices.rows ||
-      given.columns != matrices.columns)
-    throw Error(std::string(operation) + ": expected " + name + " of shape " + shape(matrices) +
-                ", got " + shape(given));
+  require_shape(operation, name, given, matrices.batch, matrices.rows, matrices.columns);
 }
 
 template <typename T, typename U>
@@ -49,11 +46,7 @@ void require_polar_factors(const char* operation, const Rectangles<T>& matrices,
                            const PolarFactors<U>& factors) {
   if (!factors) return;
   const std::int64_t k = std::min(matrices.rows, matrices.columns);
-  const Rectangles<U>& right = factors.right;
-  if (right.batch == matrices.batch && right.rows == k && right.columns == matrices.columns) return;
-  const Rectangles<U> expected{nullptr, matrices.batch, k, matrices.columns, 0, 0};
-  throw Error(std::string(operation) + ": expected factors.right of shape " + shape(expected) +
-              ", got " + shape(right));
+  require_shape(operation, "factors.right", factors.right, matrices.batch, k, matrices.columns);
 }
 
 }  // namespace keel

@@ -29,4 +29,14 @@ void require_same_shape(const char* operation, const char* name, const Matrices<
               ", got " + shape(given));
 }
 
+/// Throws unless `given` is a batch of rows x columns matrices.
+template <typename T>
+void require_shape(const char* operation, const char* name, const Rectangles<T>& given,
+                   std::int64_t batch, std::int64_t rows, std::int64_t columns) {
+  if (given.batch == batch && given.rows == rows && given.columns == columns) return;
+  const Rectangles<T> expected{nullptr, batch, rows, columns, 0, 0};
+  throw Error(std::string(operation) + ": expected " + name + " of shape " + shape(expected) +
+              ", got " + shape(given));
+}
+
 }  // namespace keel

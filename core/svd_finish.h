@@ -19,15 +19,8 @@ void require_svd_shapes(const char* operation, Rectangles<const T> matrices, Rec
   const std::int64_t k = std::min(matrices.rows, matrices.columns);
   if (matrices.batch < 0 || k < 0)
     throw Error(std::string(operation) + ": expected sizes >= 0, got " + shape(matrices));
-  const auto expect = [&](const char* name, const Rectangles<T>& given, std::int64_t rows,
-                          std::int64_t columns) {
-    if (given.batch == matrices.batch && given.rows == rows && given.columns == columns) return;
-    const Rectangles<T> expected{nullptr, matrices.batch, rows, columns, 0, 0};
-    throw Error(std::string(operation) + ": expected " + name + " of shape " + shape(expected) +
-                ", got " + shape(given));
-  };
-  expect("left", left, matrices.rows, k);
-  expect("right", right, k, matrices.columns);
+  require_shape(operation, "left", left, matrices.batch, matrices.rows, k);
+  require_shape(operation, "right", right, matrices.batch, k, matrices.columns);
 }
 
 template <typename T>

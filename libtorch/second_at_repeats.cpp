@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
-#include <limits>
 
 #include "autograd.h"
 #include "device.h"

@@ -10,13 +10,9 @@
 
 namespace keel::cpu::KEEL_ISA {
 
-#define KEEL_STRING(x) KEEL_STRING_(x)
-#define KEEL_STRING_(x) #x
-
 template <typename T>
 const Kernels<T>& kernels() {
-  static constexpr Kernels<T> table{KEEL_STRING(KEEL_ISA),
-                                    kLanes<T>,
+  static constexpr Kernels<T> table{kLanes<T>,
                                     multiply<T>,
                                     lanes_scratch<T>,
                                     solve_lanes<T>,

@@ -49,7 +49,6 @@ struct QlProgress {
 
 template <typename T>
 struct Kernels {
-  const char* instruction_set;
   int lanes;
 
   /// c = a b for n x n matrices with rows padded<T>(n) elements apart, b and c 64-byte aligned.

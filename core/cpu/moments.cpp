@@ -1,8 +1,6 @@
 #include "keel/moments.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "activation_columns.h"

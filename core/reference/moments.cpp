@@ -1,7 +1,6 @@
 #include "keel/moments.h"
 
 #include <limits>
-#include <vector>
 
 #include "activations_check.h"
 #include "reference/gated.h"

@@ -1,12 +1,9 @@
 #include "lab/cli/workers.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +19,7 @@
 #include <thread>
 
 #include "lab/cli/exit_code.h"
+#include "lab/processes/loopback.h"
 #include "lab/report/put.h"
 
 namespace keel::cli {
@@ -39,23 +37,6 @@ extern "C" void keel_cli_pass_on(int) { stop_requested = 1; }
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
-}
-
-/// A port that is free now.
-int free_port() {
-  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) fail("keel train: socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  if (bind(probe, plain, size) != 0 || getsockname(probe, plain, &size) != 0) {
-    close(probe);
-    fail("keel train: no free port on loopback");
-  }
-  close(probe);
-  return ntohs(address.sin_port);
 }
 
 std::vector<std::string> without_workers(const std::vector<std::string>& arguments) {
@@ -103,7 +84,7 @@ class Workers {
     // Workers that each used all cores would slow each other down.
     if (options.threads == 0) setenv("OMP_NUM_THREADS", threads.c_str(), /*overwrite=*/0);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", std::to_string(free_port()).c_str(), 1);
+    setenv("MASTER_PORT", std::to_string(lab::free_port()).c_str(), 1);
     setenv("WORLD_SIZE", std::to_string(count).c_str(), 1);
     // Do not inherit torchrun's store or restart count.
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");

@@ -3,7 +3,6 @@
 // The file formats of CIFAR-10 and CIFAR-100. Does not use torch.
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 

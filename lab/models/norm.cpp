@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/nn/modules/linear.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "lab/models/batch_norm.h"

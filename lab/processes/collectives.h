@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lab/processes/mailbox.h"
+#include "lab/processes/place.h"
 
 namespace keel::lab {
 

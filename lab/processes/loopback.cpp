@@ -43,4 +43,11 @@ std::uint16_t port_of(int socket) {
   return ntohs(name.sin6_port);
 }
 
+std::uint16_t free_port() {
+  const int socket = bound_socket("127.0.0.1", 0);
+  const std::uint16_t port = port_of(socket);
+  ::close(socket);
+  return port;
+}
+
 }  // namespace keel::lab

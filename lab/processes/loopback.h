@@ -15,4 +15,7 @@ std::string in_numbers(const std::string& address);
 int bound_socket(const std::string& address, std::uint16_t port);
 std::uint16_t port_of(int socket);
 
+/// A port of 127.0.0.1 that is free now.
+std::uint16_t free_port();
+
 }  // namespace keel::lab

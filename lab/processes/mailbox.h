@@ -1,12 +1,8 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-
-#include "lab/processes/place.h"
 
 namespace keel::lab {
 

@@ -3,7 +3,6 @@
 // The report's charts as inline SVG. Colours are the page's CSS variables, so one drawing serves both the light and
 // the dark theme.
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

@@ -14,7 +14,6 @@
 #include <variant>
 
 #include "keel/torch/keel.h"
-#include "lab/report/wording.h"
 #include "lab/reproduce/covariances.h"
 #include "lab/reproduce/markdown.h"
 

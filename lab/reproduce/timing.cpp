@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "lab/report/wording.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 #include "lab/train/bench.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "lab/report/charts.h"
 #include "lab/report/wording.h"

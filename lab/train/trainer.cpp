@@ -6,9 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <system_error>
 
 #include "keel/torch/threads.h"

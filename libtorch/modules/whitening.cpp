@@ -1,7 +1,5 @@
 #include "keel/torch/nn/whitening.h"
 
-#include <sstream>
-
 #include "activation_tensors.h"
 #include "check.h"
 #include "keel/torch/affine.h"

@@ -5,20 +5,17 @@
 #include <cmath>
 #include <limits>
 
-#include "keel/error.h"
 #include "keel/moments.h"
 #include "support/activations.h"
 #include "support/affine.h"
+#include "support/errors.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
 
-constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
-
 template <typename T>
 class AffineOf : public ::testing::Test {};
-using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
 TYPED_TEST_SUITE(AffineOf, ElementTypes);
 
 TYPED_TEST(AffineOf, MatchesReference) {
@@ -38,18 +35,12 @@ TYPED_TEST(AffineOf, MatchesReference) {
       reference::affine(exact.per_group(exact.matrix), exact.mean.data(), exact.bias.data(),
                         x_exact.view(), expected.view());
       const double size = 4 * std::sqrt(double(shape.group_size())) + 4;
-      for (std::size_t i = 0; i < got.data.size(); ++i)
-        ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
-                    summation_error<A>(shape.group_size(), size) +
-                        storage_error<T>(std::abs(expected.data[i]) + size / 100));
+      expect_close(got, expected, shape.group_size(), size);
 
       cpu::affine<T>(given.per_group(given.matrix), nullptr, nullptr, x.view(), got.view());
       reference::affine(exact.per_group(exact.matrix), nullptr, nullptr, x_exact.view(),
                         expected.view());
-      for (std::size_t i = 0; i < got.data.size(); ++i)
-        ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
-                    summation_error<A>(shape.group_size(), size) +
-                        storage_error<T>(std::abs(expected.data[i]) + size / 100));
+      expect_close(got, expected, shape.group_size(), size);
     }
 }
 
@@ -77,20 +68,14 @@ TYPED_TEST(AffineOf, BackwardMatchesReference) {
       reference::affine_backward(exact.per_group(exact.matrix), dL_doutput_exact.view(),
                                  exact.per_group(exact.gradient), exact.bias.data(), x_exact.view(),
                                  exact.mean.data(), expected.view());
-      for (std::size_t i = 0; i < got.data.size(); ++i)
-        ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
-                    summation_error<A>(2 * shape.group_size(), size) +
-                        storage_error<T>(std::abs(expected.data[i]) + size / 100));
+      expect_close(got, expected, 2 * shape.group_size(), size);
 
       // A layer in evaluation passes only the matrix.
       cpu::affine_backward<T>(given.per_group(given.matrix), dL_doutput.view(), {}, nullptr, {},
                               nullptr, got.view());
       reference::affine_backward(exact.per_group(exact.matrix), dL_doutput_exact.view(), {},
                                  nullptr, {}, nullptr, expected.view());
-      for (std::size_t i = 0; i < got.data.size(); ++i)
-        ASSERT_NEAR(to_double(got.data[i]), expected.data[i],
-                    summation_error<A>(2 * shape.group_size(), size) +
-                        storage_error<T>(std::abs(expected.data[i]) + size / 100));
+      expect_close(got, expected, 2 * shape.group_size(), size);
     }
 }
 
@@ -256,21 +241,16 @@ TEST(Affine, NothingToDo) {
 TEST(Affine, ErrorsNameWhatWasExpected) {
   std::vector<float> data(60), out(60), matrix(100);
   const Activations<const float> input{data.data(), 2, 10, 3, 5};
-  try {
-    cpu::affine<float>(contiguous<const float>(matrix.data(), 1, 10), nullptr, nullptr, input,
-                       Activations<float>{out.data(), 2, 10, 3, 5});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "keel::affine: expected matrix of shape (5, 2, 2), got (1, 10, 10)");
-  }
-  try {
-    cpu::affine<float>(contiguous<const float>(matrix.data(), 5, 2), nullptr, nullptr, input,
-                       Activations<float>{out.data(), 2, 5, 6, 5});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "keel::affine: expected output (2, 10, 3) in 5 groups, got (2, 5, 6) in 5 groups");
-  }
+  EXPECT_EQ(error_of([&] {
+              cpu::affine<float>(contiguous<const float>(matrix.data(), 1, 10), nullptr, nullptr,
+                                 input, Activations<float>{out.data(), 2, 10, 3, 5});
+            }),
+            "keel::affine: expected matrix of shape (5, 2, 2), got (1, 10, 10)");
+  EXPECT_EQ(error_of([&] {
+              cpu::affine<float>(contiguous<const float>(matrix.data(), 5, 2), nullptr, nullptr,
+                                 input, Activations<float>{out.data(), 2, 5, 6, 5});
+            }),
+            "keel::affine: expected output (2, 10, 3) in 5 groups, got (2, 5, 6) in 5 groups");
 }
 
 TEST(HalfTypes, HalfRoundsToTheNearestEven) {

@@ -4,10 +4,11 @@
 
 #include <limits>
 
-#include "keel/error.h"
 #include "support/backward.h"
+#include "support/errors.h"
 #include "support/every.h"
 #include "support/finite_differences.h"
+#include "support/layer_matrix.h"
 #include "support/random.h"
 #include "support/spectrum_zoo.h"
 #include "support/tolerance.h"
@@ -16,31 +17,10 @@ namespace keel::testing {
 namespace {
 
 template <typename T>
-struct Mapped {
-  Batch<T> result;
-  std::vector<T> values;
-  Batch<T> vectors;
-  std::vector<std::int64_t> rank;
-
-  Mapped(std::int64_t batch, std::int64_t n)
-      : result(batch, n, T(-77)),
-        values(std::size_t(batch * n)),
-        vectors(batch, n),
-        rank(std::size_t(batch)) {}
-  LayerMatrixState<T> state() { return {values.data(), vectors.view(), rank.data()}; }
-};
-
-template <typename T>
 Mapped<T> mapped(const LayerMap& map, const Batch<T>& covariance,
                  const Executor& executor = serial()) {
   Mapped<T> m(covariance.batch, covariance.n);
   cpu::layer_matrix<T>(map, covariance.view(), m.result.view(), m.state(), executor);
-  return m;
-}
-
-Mapped<double> mapped_by_reference(const LayerMap& map, const Batch<double>& covariance) {
-  Mapped<double> m(covariance.batch, covariance.n);
-  reference::layer_matrix(map, covariance.view(), m.result.view(), m.state());
   return m;
 }
 
@@ -53,39 +33,11 @@ Batch<T> gradient(const LayerMap& map, const SpectralRule& rule, const Batch<T>&
   return out;
 }
 
-Batch<double> gradient_by_reference(const LayerMap& map, const SpectralRule& rule,
-                                    const Batch<double>& covariance, Mapped<double> m,
-                                    const Batch<double>& dL_dresult) {
-  Batch<double> out(covariance.batch, covariance.n);
-  reference::layer_matrix_backward(map, rule, covariance.view(), m.state(), dL_dresult.view(),
-                                   out.view());
-  return out;
-}
-
-const RankPolicy kPolicies[] = {FullRank{}, LeadingCount{2}, LeadingEnergy{0.8}, Algorithm1{},
-                                Algorithm1{.energy = 0.8}};
 const std::vector<SpectralRule> kLayerRules = every<SpectralRule>();
-
-std::vector<LayerMap> maps(const RankPolicy& rank, double eps = 1e-4) {
-  return {Zca{eps, rank}, PcaDenoising{eps, rank}, PcaWhitening{eps, rank}};
-}
-
-/// Covariances with well-separated eigenvalues, whose correlations also have them.
-Batch<double> spread_covariance(std::int64_t n, std::uint64_t seed = 3) {
-  return with_spectrum(spectrum(n, [&](double i) { return 2 * std::pow(0.7, i); }), seed);
-}
-
-/// How much rounding of the covariance is amplified in results that depend on eigenvectors.
-double amplification(const Mapped<double>& m) {
-  double smallest = 1;
-  for (std::size_t i = 1; i < m.values.size(); ++i)
-    smallest = std::min(smallest, (m.values[i - 1] - m.values[i]) / m.values[0]);
-  return m.values.front() / m.values.back() + 1 / smallest;
-}
 
 TEST(LayerMatrix, CpuAgreesWithTheReferenceForEveryMapAndRank) {
   for (const std::int64_t n : {1, 2, 5, 9})
-    for (const RankPolicy& policy : kPolicies)
+    for (const RankPolicy& policy : kLayerPolicies)
       for (const LayerMap& map : maps(policy)) {
         const Batch<double> covariance = spread_covariance(n);
         const Mapped<double> truth = mapped_by_reference(map, covariance);
@@ -132,7 +84,7 @@ TEST(LayerMatrix, CpuAgreesWithTheReferenceOnLargeCovariances) {
 
 TEST(LayerMatrix, EveryRulesGradientAgreesWithTheReference) {
   for (const std::int64_t n : {1, 2, 6})
-    for (const RankPolicy& policy : kPolicies)
+    for (const RankPolicy& policy : kLayerPolicies)
       for (const LayerMap& map : maps(policy))
         for (const SpectralRule& rule : kLayerRules) {
           const Batch<double> covariance = spread_covariance(n), weight = random_matrices(1, n, 4);
@@ -154,7 +106,7 @@ TEST(LayerMatrix, ReferenceGradientsAgreeWithDifferences) {
   // With this many terms the series have converged, since the ratios are well below one.
   const SpectralRule rules[] = {Exact{2000}, Analytic{}, PowerIteration{2000}, Taylor{2000},
                                 Masked{}};
-  for (const RankPolicy& policy : kPolicies)
+  for (const RankPolicy& policy : kLayerPolicies)
     for (const LayerMap& map : maps(policy))
       for (const SpectralRule& rule : rules) {
         const auto loss = [&](const Batch<double>& c) {
@@ -231,7 +183,7 @@ template <typename T>
 void expect_finite_on(const std::string& name, const Batch<T>& covariance) {
   const std::int64_t n = covariance.n;
   const Batch<T> weight = as<T>(random_matrices(1, n, 4));
-  for (const RankPolicy& policy : kPolicies)
+  for (const RankPolicy& policy : kLayerPolicies)
     for (const LayerMap& map : maps(policy))
       for (const SpectralRule& rule :
            std::initializer_list<SpectralRule>{Exact{}, PowerIteration{}, Taylor{}, Masked{}}) {
@@ -295,7 +247,7 @@ TEST(LayerMatrix, ConstantActivationsGiveTheScaledIdentity) {
 
 TEST(LayerMatrix, NaNStaysWithItsMatrix) {
   const std::int64_t n = 6;
-  for (const RankPolicy& policy : kPolicies)
+  for (const RankPolicy& policy : kLayerPolicies)
     for (const LayerMap& map : maps(policy)) {
       Batch<float> good(3, n), weight = as<float>(random_matrices(3, n, 4));
       for (std::int64_t b = 0; b < 3; ++b) good.set(b, wishart(n, 4 * n, 7 + b).matrix(0));
@@ -320,7 +272,7 @@ TEST(LayerMatrix, NaNStaysWithItsMatrix) {
 TEST(LayerMatrix, ReferenceGivesNaNForNaN) {
   Batch<double> bad = wishart(4, 16, 3);
   bad(0, 2, 1) = std::numeric_limits<double>::quiet_NaN();
-  for (const RankPolicy& policy : kPolicies)
+  for (const RankPolicy& policy : kLayerPolicies)
     for (const LayerMap& map : maps(policy)) {
       const Mapped<double> m = mapped_by_reference(map, bad);
       for (const double x : m.result.data) EXPECT_TRUE(std::isnan(x)) << to_string(map);
@@ -333,7 +285,7 @@ TEST(LayerMatrix, ReadsTheLowerTriangleAlone) {
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = i + 1; j < n; ++j) lower(0, i, j) = 1e9;
   const Batch<double> weight = random_matrices(1, n, 4);
-  for (const RankPolicy& policy : kPolicies)
+  for (const RankPolicy& policy : kLayerPolicies)
     for (const LayerMap& map : maps(policy)) {
       const Mapped<double> whole = mapped(map, covariance), half = mapped(map, lower);
       EXPECT_TRUE(bitwise_equal(whole.result.data, half.result.data)) << to_string(map);
@@ -364,17 +316,9 @@ TEST(LayerMatrix, NothingToDoIsFine) {
 }
 
 TEST(LayerMatrix, ErrorsNameWhatWasExpectedAndWhatCame) {
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   Batch<float> covariance(2, 3), result(2, 4);
   Mapped<float> m(2, 3);
-  EXPECT_EQ(message([&] {
+  EXPECT_EQ(error_of([&] {
               cpu::layer_matrix<float>(Zca{}, covariance.view(), result.view(), m.state());
             }),
             "keel::layer_matrix: expected result of shape (2, 3, 3), got (2, 4, 4)");

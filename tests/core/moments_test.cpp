@@ -3,18 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "keel/error.h"
 #include "support/activations.h"
+#include "support/batch.h"
+#include "support/errors.h"
 #include "support/moments.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
-
-constexpr Order kMomentOrders[] = {Order::contiguous, Order::channels_last};
 
 template <typename T>
 Moments<Accumulator<T>> by_cpu(const ActivationBuffer<T>& x, const Executor& executor = serial()) {
@@ -33,12 +31,11 @@ Moments<double> by_reference(const ActivationBuffer<T>& x) {
 
 template <typename T>
 class MomentsOf : public ::testing::Test {};
-using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
 TYPED_TEST_SUITE(MomentsOf, ElementTypes);
 
 TYPED_TEST(MomentsOf, MatchReference) {
   for (const ActivationShape& shape : activation_shapes())
-    for (const Order order : kMomentOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<TypeParam>(random_activations(shape, 1), order);
       expect_close(by_cpu(x), by_reference(x));
@@ -48,18 +45,18 @@ TYPED_TEST(MomentsOf, MatchReference) {
 TYPED_TEST(MomentsOf, CrossMomentsMatchReference) {
   using A = Accumulator<TypeParam>;
   for (const ActivationShape& shape : activation_shapes())
-    for (const Order order : kMomentOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto left = converted<TypeParam>(random_activations(shape, 2), order);
       const auto right = converted<TypeParam>(random_activations(shape, 3), order);
-      const std::vector<A> center = converted<A>(Random(4).normals(shape.channels));
+      const std::vector<A> center = as<A>(Random(4).normals(shape.channels));
       Moments<A> got(shape);
       cpu::cross_moments<TypeParam>(left.view(), right.view(), center.data(), got.mean.data(),
                                     got.matrices());
       Moments<double> expected(shape), size(shape);
       auto left_exact = converted<double>(left, order),
            right_exact = converted<double>(right, order);
-      const auto center_exact = converted<double>(center);
+      const auto center_exact = as<double>(center);
       reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
                                expected.mean.data(), expected.matrices());
       // The size of the summands. Rounding is measured against it, whatever cancels.
@@ -83,7 +80,7 @@ void expect_close_near_the_end_of_the_range() {
   // 34 squares of size 1e37 overflow float32, but their mean does not.
   for (const ActivationShape& shape :
        {ActivationShape{300, 8, 3, 2}, {3, 15, 150, 5}, {2, 200, 150, 1}, {700, 1, 1, 1}})
-    for (const Order order : kMomentOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       ActivationBuffer<double> wide = random_activations(shape, 1);
       for (double& x : wide.data) x *= 2e18;
@@ -110,7 +107,7 @@ TEST(Moments, BFloat16CovariancesThatFitDoNotOverflow) {
 TEST(Moments, AMeanOfTenThousandDeviationsCostsNothing) {
   for (const ActivationShape& shape :
        {ActivationShape{16, 32, 81, 2}, {3, 8, 2000, 2}, {700, 5, 1, 1}})
-    for (const Order order : kMomentOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<float>(random_activations(shape, 11, 1e4), order);
       expect_close(by_cpu(x), by_reference(x));
@@ -120,7 +117,7 @@ TEST(Moments, AMeanOfTenThousandDeviationsCostsNothing) {
 TEST(Moments, AnUnluckyFirstSampleCostsLittle) {
   // Borders and corners far from everything else, as zero padding makes them.
   const ActivationShape shape{8, 4, 400, 1};
-  for (const Order order : kMomentOrders) {
+  for (const Order order : kOrders) {
     auto x = converted<float>(random_activations(shape, 12, 1e4), order);
     for (std::int64_t c = 0; c < shape.channels; ++c) x.at(0, c) = 0;
     expect_close(by_cpu(x), by_reference(x));
@@ -129,7 +126,7 @@ TEST(Moments, AnUnluckyFirstSampleCostsLittle) {
 
 TEST(Moments, AMillionSamplesLoseNothing) {
   const ActivationShape shape{4, 3, 250000, 1};
-  for (const Order order : kMomentOrders) {
+  for (const Order order : kOrders) {
     const auto x = converted<float>(random_activations(shape, 13), order);
     const auto got = by_cpu(x, threads(2));
     const auto expected = by_reference(x);
@@ -143,7 +140,7 @@ TEST(Moments, AMillionSamplesLoseNothing) {
 TEST(Moments, TheSameBitsOnAnyNumberOfThreads) {
   for (const ActivationShape& shape :
        {ActivationShape{8, 64, 900, 1}, {8, 64, 900, 16}, {2, 260, 300, 1}, {4, 384, 49, 6}})
-    for (const Order order : kMomentOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<float>(random_activations(shape, 14), order);
       const auto once = by_cpu(x);
@@ -180,7 +177,7 @@ TEST(Moments, ScaleWithTheData) {
 
 TEST(Moments, ConstantChannelsHaveNoDeviation) {
   const ActivationShape shape{5, 6, 77, 1};
-  for (const Order order : kMomentOrders) {
+  for (const Order order : kOrders) {
     ActivationBuffer<float> x(shape, order);
     for (std::int64_t k = 0; k < shape.samples(); ++k)
       for (std::int64_t c = 0; c < shape.channels; ++c) x.at(k, c) = 0.1f + 1000.0f * float(c);
@@ -203,7 +200,7 @@ TEST(Moments, ASpreadAtTheEndOfTheRangeIsFinite) {
 TEST(Moments, ABadValueReachesItsOwnChannelOnly) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-    for (const Order order : kMomentOrders)
+    for (const Order order : kOrders)
       for (const std::int64_t sample : {0, 37, 199}) {
         const ActivationShape shape{2, 12, 100, 3};
         auto x = converted<float>(random_activations(shape, 16), order);
@@ -225,7 +222,7 @@ TEST(Moments, ABadValueReachesItsOwnChannelOnly) {
 }
 
 TEST(Moments, NothingToAverage) {
-  for (const Order order : kMomentOrders)
+  for (const Order order : kOrders)
     for (const ActivationShape& shape : {ActivationShape{0, 4, 5, 2}, {3, 4, 0, 1}}) {
       const ActivationBuffer<float> x(shape, order);
       const auto got = by_cpu(x, threads(2));
@@ -285,28 +282,21 @@ TEST(PartialMoments, OfNothingAreZeroAndGiveNaN) {
 }
 
 TEST(Moments, ErrorsNameWhatWasExpected) {
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   std::vector<float> data(60), mean(10), covariance(100);
   const Activations<const float> uneven{data.data(), 2, 10, 3, 4};
   EXPECT_EQ(
-      message(
+      error_of(
           [&] { cpu::moments<float>(uneven, mean.data(), contiguous(covariance.data(), 4, 2)); }),
       "keel::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in 4 "
       "groups");
   const Activations<const float> even{data.data(), 2, 10, 3, 5};
-  EXPECT_EQ(
-      message([&] { cpu::moments<float>(even, mean.data(), contiguous(covariance.data(), 2, 5)); }),
-      "keel::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
+  EXPECT_EQ(error_of([&] {
+              cpu::moments<float>(even, mean.data(), contiguous(covariance.data(), 2, 5));
+            }),
+            "keel::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
   Activations<const float> other = even;
   other.order = Order::channels_last;
-  EXPECT_EQ(message([&] {
+  EXPECT_EQ(error_of([&] {
               cpu::cross_moments<float>(even, other, nullptr, mean.data(),
                                         contiguous(covariance.data(), 5, 2));
             }),

@@ -11,6 +11,7 @@
 #include "support/affine.h"
 #include "support/batch.h"
 #include "support/errors.h"
+#include "support/finite_differences.h"
 #include "support/layer.h"
 #include "support/relu.h"
 #include "support/tolerance.h"
@@ -18,12 +19,9 @@
 namespace keel::testing {
 namespace {
 
-constexpr Order kReluOrders[] = {Order::contiguous, Order::channels_last};
-
 template <typename T>
 class ReluOf : public ::testing::Test {};
-using ReluTypes = ::testing::Types<float, double, Half, BFloat16>;
-TYPED_TEST_SUITE(ReluOf, ReluTypes);
+TYPED_TEST_SUITE(ReluOf, ElementTypes);
 
 template <typename T>
 bool same_numbers(const std::vector<T>& a, const std::vector<T>& b) {
@@ -37,7 +35,7 @@ bool same_numbers(const std::vector<T>& a, const std::vector<T>& b) {
 TYPED_TEST(ReluOf, InAffineIsTheOneBehindIt) {
   using T = TypeParam;
   for (const ActivationShape& shape : activation_shapes())
-    for (const Order order : kReluOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       auto x = converted<T>(random_activations(shape, 31), order);
       x.data[x.data.size() / 2] = from_double<T>(std::numeric_limits<double>::quiet_NaN());
@@ -53,7 +51,7 @@ TYPED_TEST(ReluOf, InAffineIsTheOneBehindIt) {
 TYPED_TEST(ReluOf, WithAResidualInAffineIsTheSumsBehindIt) {
   using T = TypeParam;
   for (const ActivationShape& shape : activation_shapes())
-    for (const Order order : kReluOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<T>(random_activations(shape, 31), order),
                  residual = converted<T>(random_activations(shape, 38, 0), order);
@@ -83,7 +81,7 @@ TYPED_TEST(ReluOf, AGateIsZerosBeforehand) {
   using T = TypeParam;
   using A = Accumulator<T>;
   for (const ActivationShape& shape : activation_shapes())
-    for (const Order order : kReluOrders) {
+    for (const Order order : kOrders) {
       SCOPED_TRACE(name(shape, order));
       const auto x = converted<T>(random_activations(shape, 32), order);
       const auto gate = random_gate<T>(shape, order, 33);
@@ -113,7 +111,7 @@ TYPED_TEST(ReluOf, AGateIsZerosBeforehand) {
 }
 
 TEST(Relu, TheReferencesAreTheSame) {
-  for (const Order order : kReluOrders) {
+  for (const Order order : kOrders) {
     const ActivationShape shape{3, 6, 5, 2};
     const auto x = converted<double>(random_activations(shape, 35), order);
     const auto gate = random_gate<double>(shape, order, 36);
@@ -158,7 +156,7 @@ void step_of_reference(LayerOnHost<double>& layer, const LayerMap& map) {
 }
 
 TEST(Relu, BehindTheReferencesLayerHasItsDerivative) {
-  for (const Order order : kReluOrders)
+  for (const Order order : kOrders)
     for (const LayerMap& map : kReluMaps) {
       SCOPED_TRACE(to_string(map));
       auto layer = relu_layer<double>({3, 6, 5, 2}, order);
@@ -185,9 +183,7 @@ TEST(Relu, BehindTheReferencesLayerHasItsDerivative) {
           }
           return sum;
         };
-        const double slope =
-            (8 * (loss(step) - loss(-step)) - (loss(2 * step) - loss(-2 * step))) / (12 * step);
-        EXPECT_NEAR(expected, slope, by_differences(100));
+        EXPECT_NEAR(expected, central_difference(loss, step), by_differences(100));
       };
       for (std::size_t k = 0; k < layer.input.data.size(); k += 7)
         expect_slope(layer.input.data[k], truth.dL_dinput.data[k]);
@@ -203,7 +199,7 @@ TYPED_TEST(ReluOf, InALayerIsTheOneBehindIt) {
   using T = TypeParam;
   for (const ActivationShape& shape :
        {ActivationShape{4, 12, 25, 3}, {40, 5, 1, 1}, {3, 64, 67, 4}})
-    for (const Order order : kReluOrders)
+    for (const Order order : kOrders)
       for (const LayerMap& map : kReluMaps) {
         SCOPED_TRACE(name(shape, order) + " " + to_string(map));
         auto fused = relu_layer<T>(shape, order), apart = fused;

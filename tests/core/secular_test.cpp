@@ -11,27 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "support/team_on_host.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
 
 using cuda::SecularTurn;
-
-/// A team of one lane, where every partial sum is already complete.
-struct Alone {
-  static int lane() { return 0; }
-  static int lanes() { return 1; }
-  static bool all(bool flag) { return flag; }
-  template <typename T>
-  static T sum(T x) {
-    return x;
-  }
-  template <typename T>
-  static T product(T x) {
-    return x;
-  }
-};
+using Alone = TeamOfOne<false>;
 
 /// diag(d) + rho z z^T with its eigenvalues and eigenvectors (columns).
 template <typename T>

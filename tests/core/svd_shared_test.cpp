@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "support/rectangles.h"
+#include "support/svd_results.h"
 #include "support/team_on_host.h"
 
 namespace keel::testing {
@@ -40,7 +40,6 @@ struct SharedProblem {
     cuda::TeamSvd<T, Team, LongTeam> solver(
         team, long_team, layout,
         {turned[0].at, columns[0].at, left[0].at, numbers[0].at, places.data()});
-    const std::int64_t k = f.k;
     const cuda::SvdSource<T> source{a.data.data(), wide ? 1 : a.columns, wide ? a.columns : 1};
     const bool finite = solver.solve(source);
     if (team.thread() == 0)
@@ -48,14 +47,7 @@ struct SharedProblem {
                     : solver.converged() ? SvdStatus::converged
                                          : SvdStatus::not_converged;
     if (!finite) return;
-    solver.give(
-        !wide, [&](int c, T x) { f.values[std::size_t(c)] = x; },
-        [&](int i, int c, T x) {
-          (wide ? f.right[std::size_t(c * a.columns + i)] : f.left[std::size_t(i * k + c)]) = x;
-        },
-        [&](int c, int j, T x) {
-          (wide ? f.left[std::size_t(j * k + c)] : f.right[std::size_t(c * a.columns + j)]) = x;
-        });
+    store_factors(solver, f);
   }
 };
 
@@ -104,21 +96,8 @@ TYPED_TEST(SvdShared, TheZooInEveryShape) {
     for (const auto& [name, exact] : rectangle_zoo(m, n)) {
       SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
       const Rectangle<T> matrix = as<T>(exact);
-      for (const bool all_held : {false, true}) {
-        const Factors<T> f = by_a_team(matrix, all_held);
-        EXPECT_EQ(f.status[0], SvdStatus::converged);
-        const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
-        EXPECT_LE(quality.residual, rounding<T>(std::max(m, n), 1));
-        EXPECT_LE(quality.orthogonality, rounding<T>(std::max(m, n), 1));
-        for (std::int64_t j = 0; j < f.k; ++j) {
-          EXPECT_GE(f.value(0)[j], T(0));
-          EXPECT_GE(f.value(0)[std::max<std::int64_t>(j - 1, 0)], f.value(0)[j]);
-          T peak = 0;
-          for (std::int64_t i = 0; i < m; ++i)
-            if (std::abs(f.u(0)[i * f.k + j]) > std::abs(peak)) peak = f.u(0)[i * f.k + j];
-          EXPECT_GT(peak, T(0));
-        }
-      }
+      for (const bool all_held : {false, true})
+        expect_decomposition(matrix, by_a_team(matrix, all_held));
     }
 }
 
@@ -131,11 +110,7 @@ TYPED_TEST(SvdShared, EveryMatrixIsSolved) {
     for (std::int64_t j = 0; j < n; ++j)
       steep(i, j) = steep(i, j / 2 * 2) * std::pow(0.9, double(j));
   const Rectangle<T> matrix = as<T>(steep);
-  const Factors<T> f = by_a_team(matrix);
-  EXPECT_EQ(f.status[0], SvdStatus::converged);
-  const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
-  EXPECT_LE(quality.residual, rounding<T>(n, 1));
-  EXPECT_LE(quality.orthogonality, rounding<T>(n, 1));
+  expect_decomposition(matrix, by_a_team(matrix));
 }
 
 TYPED_TEST(SvdShared, SmallValuesOfSteepMatricesHaveTheirDigits) {
@@ -149,28 +124,19 @@ TYPED_TEST(SvdShared, SmallValuesOfSteepMatricesHaveTheirDigits) {
 // Fewer groups than pairs, more than pairs, groups without a column, columns shorter than their lanes.
 TYPED_TEST(SvdShared, AsManyThreadsAsABlockHas) {
   using T = TypeParam;
-  const auto expect_good = [](const Rectangle<T>& a, const Factors<T>& f) {
-    EXPECT_EQ(f.status[0], SvdStatus::converged);
-    const SvdQuality quality = quality_of(a, f.value(0), f.u(0), f.v(0));
-    EXPECT_LE(quality.residual, rounding<T>(std::max(a.rows, a.columns), 1));
-    EXPECT_LE(quality.orthogonality, rounding<T>(std::max(a.rows, a.columns), 1));
-  };
   // Only a few, because many waiting threads are slow.
   const Rectangle<T> low = as<T>(rectangle_zoo(9, 9)[3].matrix),
                      tall = as<T>(random_rectangle(40, 7, 1));
-  expect_good(low, by_a_block<4, 4, 1>(low, 32));
-  expect_good(low, by_a_block<8, 8, 2>(low, 64));
-  expect_good(tall, by_a_block<4, 32, 1>(tall, 96));
-  expect_good(tall, by_a_block<16, 32, 1>(tall, 64));
+  expect_decomposition(low, by_a_block<4, 4, 1>(low, 32));
+  expect_decomposition(low, by_a_block<8, 8, 2>(low, 64));
+  expect_decomposition(tall, by_a_block<4, 32, 1>(tall, 96));
+  expect_decomposition(tall, by_a_block<16, 32, 1>(tall, 64));
 }
 
 TYPED_TEST(SvdShared, MoreRowsThanAreSorted) {
   using T = TypeParam;
   const Rectangle<T> matrix = as<T>(random_rectangle(1500, 3, 4));
-  const Factors<T> f = by_a_team(matrix);
-  const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
-  EXPECT_LE(quality.residual, rounding<T>(1500, 1));
-  EXPECT_LE(quality.orthogonality, rounding<T>(1500, 1));
+  expect_decomposition(matrix, by_a_team(matrix));
   Rectangle<T> broken = matrix;
   broken(1400, 2) = std::numeric_limits<T>::quiet_NaN();
   EXPECT_EQ(by_a_team(broken).status[0], SvdStatus::not_finite);

@@ -7,23 +7,14 @@
 #include <clocale>
 #include <limits>
 
-#include "keel/error.h"
 #include "keel/layer_matrix.h"
+#include "support/errors.h"
 #include "support/random.h"
 
 namespace keel::testing {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 /// Fills fields with random valid numbers of all sizes.
 struct Fill {
@@ -161,37 +152,37 @@ TEST(Terms, Algorithm1TakesTheEpsOfTheMapAroundIt) {
 
 TEST(Terms, UnknownNamesGetTheListOfKnownOnes) {
   EXPECT_EQ(
-      message_of([] { gradient_rule("svd"); }),
+      error_of([] { gradient_rule("svd"); }),
       "keel::gradient_rule: expected analytic, power_iteration, taylor, lorentzian or masked, "
       "got \"svd\"");
-  EXPECT_EQ(message_of([] { spectral_rule("autograd", "keel::sqrtm"); }),
+  EXPECT_EQ(error_of([] { spectral_rule("autograd", "keel::sqrtm"); }),
             "keel::sqrtm: expected exact, analytic, power_iteration, taylor, lorentzian or masked, "
             "got \"autograd\"");
-  EXPECT_EQ(message_of([] { spectral_function("sin"); }),
+  EXPECT_EQ(error_of([] { spectral_function("sin"); }),
             "keel::spectral_function: expected one, sqrt, inv_sqrt, inv, log, exp or power, got "
             "\"sin\"");
-  EXPECT_EQ(message_of([] { rank_policy("all"); }),
+  EXPECT_EQ(error_of([] { rank_policy("all"); }),
             "keel::rank_policy: expected full, leading_count, leading_energy or algorithm1, got "
             "\"all\"");
-  EXPECT_EQ(message_of([] { layer_map("zca(rank=all)"); }),
+  EXPECT_EQ(error_of([] { layer_map("zca(rank=all)"); }),
             "keel::layer_map: expected full, leading_count, leading_energy or algorithm1, got "
             "\"all\" at character 10 of \"zca(rank=all)\"");
-  EXPECT_EQ(message_of([] { gradient_rule("taylor(width=1)"); }),
+  EXPECT_EQ(error_of([] { gradient_rule("taylor(width=1)"); }),
             "keel::gradient_rule: expected terms, got \"width\" at character 8 of "
             "\"taylor(width=1)\"");
-  EXPECT_EQ(message_of([] { gradient_rule("analytic(terms=1)"); }),
+  EXPECT_EQ(error_of([] { gradient_rule("analytic(terms=1)"); }),
             "keel::gradient_rule: expected no fields, got \"terms\" at character 10 of "
             "\"analytic(terms=1)\"");
-  EXPECT_EQ(message_of([] { spectral_function("sqrt(exponent=2)"); }),
+  EXPECT_EQ(error_of([] { spectral_function("sqrt(exponent=2)"); }),
             "keel::spectral_function: expected no fields, got \"exponent\" at character 6 of "
             "\"sqrt(exponent=2)\"");
 }
 
 TEST(Terms, NumbersHaveARange) {
-  EXPECT_EQ(message_of([] { gradient_rule("taylor(terms=2.5)"); }),
+  EXPECT_EQ(error_of([] { gradient_rule("taylor(terms=2.5)"); }),
             "keel::gradient_rule: expected terms to be a whole number from 1 to 2147483647, got "
             "\"2.5\" at character 14 of \"taylor(terms=2.5)\"");
-  EXPECT_EQ(message_of([] { rank_policy("algorithm1(eps=-1)"); }),
+  EXPECT_EQ(error_of([] { rank_policy("algorithm1(eps=-1)"); }),
             "keel::rank_policy: expected eps to be a finite number >= 0 or off, got \"-1\" at "
             "character 16 of \"algorithm1(eps=-1)\"");
   for (const char* number :
@@ -214,19 +205,19 @@ TEST(Terms, NumbersHaveARange) {
 
 TEST(Terms, BrokenTextsAreErrorsThatSayWhere) {
   EXPECT_EQ(
-      message_of([] { gradient_rule(""); }),
+      error_of([] { gradient_rule(""); }),
       "keel::gradient_rule: expected analytic, power_iteration, taylor, lorentzian or masked, "
       "got the end");
-  EXPECT_EQ(message_of([] { gradient_rule("taylor(terms=3"); }),
+  EXPECT_EQ(error_of([] { gradient_rule("taylor(terms=3"); }),
             "keel::gradient_rule: expected \",\" or \")\", got the end at character 15 of "
             "\"taylor(terms=3\"");
   EXPECT_EQ(
-      message_of([] { gradient_rule("taylor(terms 3)"); }),
+      error_of([] { gradient_rule("taylor(terms 3)"); }),
       "keel::gradient_rule: expected \"=\", got \"3\" at character 14 of \"taylor(terms 3)\"");
-  EXPECT_EQ(message_of([] { gradient_rule("taylor(terms=3) and more"); }),
+  EXPECT_EQ(error_of([] { gradient_rule("taylor(terms=3) and more"); }),
             "keel::gradient_rule: expected the end, got \"and\" at character 17 of "
             "\"taylor(terms=3) and more\"");
-  EXPECT_EQ(message_of([] { gradient_rule("taylor(terms=3, terms=3)"); }),
+  EXPECT_EQ(error_of([] { gradient_rule("taylor(terms=3, terms=3)"); }),
             "keel::gradient_rule: expected terms once, got \"terms\" at character 17 of "
             "\"taylor(terms=3, terms=3)\"");
   for (const char* text : {"(", ")", "=", ",", "masked)", "masked(", "masked((", "masked(tolerance",
@@ -240,7 +231,7 @@ TEST(Terms, BrokenTextsAreErrorsThatSayWhere) {
 
 TEST(Terms, MessagesStayShortAndPrintable) {
   const std::string hostile = "m\x01\xff" + std::string(1 << 20, '(');
-  const std::string said = message_of([&] { gradient_rule(hostile); });
+  const std::string said = error_of([&] { gradient_rule(hostile); });
   EXPECT_LT(said.size(), 500u);
   for (const char c : said) EXPECT_TRUE(c >= ' ' && c <= '~');
   std::string deep = "zca(rank=";
@@ -258,20 +249,20 @@ TEST(Terms, NoLocaleChangesThem) {
 
 TEST(Terms, StructsAreCheckedAsTextsAre) {
   EXPECT_EQ(
-      message_of([] { validate(GradientRule(PowerIteration{.terms = 0})); }),
+      error_of([] { validate(GradientRule(PowerIteration{.terms = 0})); }),
       "keel::power_iteration: expected terms to be a whole number from 1 to 2147483647, got 0");
-  EXPECT_EQ(message_of([] { validate(GradientRule(Lorentzian{.width = 0})); }),
+  EXPECT_EQ(error_of([] { validate(GradientRule(Lorentzian{.width = 0})); }),
             "keel::lorentzian: expected width to be a finite number > 0, got 0");
-  EXPECT_EQ(message_of([] { validate(GradientRule(Masked{.tolerance = -1})); }),
+  EXPECT_EQ(error_of([] { validate(GradientRule(Masked{.tolerance = -1})); }),
             "keel::masked: expected tolerance to be a finite number >= 0, got -1");
-  EXPECT_EQ(message_of([] { validate(RankPolicy(LeadingEnergy{.fraction = 1.5})); }),
+  EXPECT_EQ(error_of([] { validate(RankPolicy(LeadingEnergy{.fraction = 1.5})); }),
             "keel::leading_energy: expected fraction to be a number in (0, 1], got 1.5");
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(error_of([] {
               validate(LayerMap(PcaDenoising{1e-4, LeadingCount{0}}));
             }),
             "keel::leading_count: expected count to be a whole number from 1 to "
             "9223372036854775807, got 0");
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(error_of([] {
               validate(LayerMap(Zca{-1, FullRank{}}));
             }),
             "keel::zca: expected eps to be a finite number >= 0, got -1");

@@ -15,13 +15,13 @@
 #include "support/affine.h"
 #include "support/batch.h"
 #include "support/errors.h"
+#include "support/finite_differences.h"
 #include "support/layer.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
 
-constexpr Order kLayerOrders[] = {Order::contiguous, Order::channels_last};
 const LayerMap kLayerMaps[] = {Zca{1e-2}, PcaDenoising{1e-2, LeadingCount{2}}, PcaWhitening{1e-2}};
 const ActivationShape kLayerShapes[] = {
     {4, 12, 25, 3}, {40, 5, 1, 1}, {3, 64, 67, 4}, {2, 16, 64, 16}};
@@ -38,8 +38,8 @@ LayerOnHost<double> by_reference(const LayerOnHost<T>& given, const LayerMap& ma
                                  const SpectralRule& rule = Exact{}) {
   LayerOnHost<double> layer(converted<double>(given.input, given.input.order),
                             converted<double>(given.dL_doutput, given.input.order));
-  layer.weight = converted<double>(given.weight);
-  layer.bias = converted<double>(given.bias);
+  layer.weight = as<double>(given.weight);
+  layer.bias = as<double>(given.bias);
   reference::whiten(map, layer.input.view(), layer.weight.data(), layer.bias.data(), layer.state(),
                     layer.output.view());
   reference::whiten_backward(map, rule, layer.dL_doutput.view(), layer.input.view(),
@@ -93,11 +93,10 @@ void expect_step(const LayerOnHost<T>& got, const LayerOnHost<double>& truth) {
 
 template <typename T>
 class WhitenOf : public ::testing::Test {};
-using LayerTypes = ::testing::Types<float, double, Half, BFloat16>;
-TYPED_TEST_SUITE(WhitenOf, LayerTypes);
+TYPED_TEST_SUITE(WhitenOf, ElementTypes);
 
 TEST(Whiten, TheReferencesBackwardIsTheDerivative) {
-  for (const Order order : kLayerOrders)
+  for (const Order order : kOrders)
     for (const LayerMap& map : kLayerMaps) {
       SCOPED_TRACE(to_string(map));
       auto layer = random_layer<double>({3, 6, 5, 2}, order);
@@ -114,9 +113,8 @@ TEST(Whiten, TheReferencesBackwardIsTheDerivative) {
             sum += moved.output.data[k] * layer.dL_doutput.data[k];
           return sum;
         };
-        const double slope =
-            (8 * (loss(step) - loss(-step)) - (loss(2 * step) - loss(-2 * step))) / (12 * step);
-        EXPECT_NEAR(expected, slope, by_differences(10 * sensitivity(truth)));
+        EXPECT_NEAR(expected, central_difference(loss, step),
+                    by_differences(10 * sensitivity(truth)));
       };
       for (std::size_t k = 0; k < layer.input.data.size(); k += 7)
         expect_slope(layer.input.data[k], truth.dL_dinput.data[k]);
@@ -129,7 +127,7 @@ TEST(Whiten, TheReferencesBackwardIsTheDerivative) {
 
 TYPED_TEST(WhitenOf, MatchesReference) {
   for (const ActivationShape& shape : kLayerShapes)
-    for (const Order order : kLayerOrders)
+    for (const Order order : kOrders)
       for (const LayerMap& map : kLayerMaps)
         for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(Taylor{})}) {
           SCOPED_TRACE(name(shape, order) + " " + to_string(map) + " " + to_string(rule));
@@ -144,7 +142,7 @@ TYPED_TEST(WhitenOf, IsItsStages) {
   using T = TypeParam;
   using A = Accumulator<T>;
   for (const ActivationShape& shape : kLayerShapes)
-    for (const Order order : kLayerOrders)
+    for (const Order order : kOrders)
       for (const LayerMap& map : kLayerMaps) {
         SCOPED_TRACE(name(shape, order) + " " + to_string(map));
         auto whole = random_layer<T>(shape, order), parts = whole;
@@ -239,7 +237,7 @@ LayerOnHost<T> over_processes(LayerOnHost<T> whole, const std::vector<std::int64
 TYPED_TEST(WhitenOf, SeveralProcessesAreOneWithAllTheirSamples) {
   for (const std::vector<std::int64_t>& shares :
        std::vector<std::vector<std::int64_t>>{{9}, {5, 4}, {0, 7, 2}, {1, 1, 0, 7}})
-    for (const Order order : kLayerOrders)
+    for (const Order order : kOrders)
       for (const LayerMap& map : kLayerMaps)
         for (const double mean : {1.0, 1e3}) {
           if (mean > 1 && sizeof(TypeParam) == 2) continue;  // there it leaves no digits to compare
@@ -275,7 +273,7 @@ TEST(Whiten, WithoutAWeightAndABiasTheyAreOneAndZero) {
 }
 
 TEST(Whiten, TheSameBitsOnAnyNumberOfThreadsAndNaNStaysInItsGroup) {
-  for (const Order order : kLayerOrders)
+  for (const Order order : kOrders)
     for (const LayerMap& map : kLayerMaps) {
       auto clean = random_layer<float>({8, 64, 300, 4}, order), bad = clean;
       clean.forward(map);

@@ -9,8 +9,6 @@
 
 namespace keel::testing {
 
-inline constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
-
 template <typename T>
 class ActivationsOnDevice {
  public:

@@ -7,27 +7,13 @@
 #include "batch_on_device.h"
 #include "keel/error.h"
 #include "support/backward.h"
+#include "support/layer_matrix.h"
 #include "support/random.h"
 #include "support/spectrum_zoo.h"
 #include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
-
-template <typename T>
-struct Mapped {
-  Batch<T> result;
-  std::vector<T> values;
-  Batch<T> vectors;
-  std::vector<std::int64_t> rank;
-
-  Mapped(std::int64_t batch, std::int64_t n)
-      : result(batch, n, T(-77)),
-        values(std::size_t(batch * n), T(-77)),
-        vectors(batch, n, T(-77)),
-        rank(std::size_t(batch), -77) {}
-  LayerMatrixState<T> state() { return {values.data(), vectors.view(), rank.data()}; }
-};
 
 template <typename T>
 struct Device {
@@ -70,48 +56,6 @@ Mapped<T> on_cpu(const LayerMap& map, const Batch<T>& covariance) {
   return m;
 }
 
-Mapped<double> by_reference(const LayerMap& map, const Batch<double>& covariance) {
-  Mapped<double> m(covariance.batch, covariance.n);
-  reference::layer_matrix(map, covariance.view(), m.result.view(), m.state());
-  return m;
-}
-
-template <typename T>
-Batch<double> gradient_by_reference(const LayerMap& map, const SpectralRule& rule,
-                                    const Batch<T>& covariance, const Mapped<T>& m,
-                                    const Batch<T>& dL_dlayer_matrix) {
-  Batch<double> out(covariance.batch, covariance.n);
-  Mapped<double> state(covariance.batch, covariance.n);
-  state.values = as<double>(m.values);
-  state.vectors = as<double>(m.vectors);
-  state.rank = m.rank;
-  reference::layer_matrix_backward(map, rule, as<double>(covariance).view(), state.state(),
-                                   as<double>(dL_dlayer_matrix).view(), out.view());
-  return out;
-}
-
-const RankPolicy kPolicies[] = {FullRank{}, LeadingCount{2}, LeadingEnergy{0.8}, Algorithm1{},
-                                Algorithm1{.energy = 0.8}};
-
-std::vector<LayerMap> maps(const RankPolicy& rank, double eps = 1e-4) {
-  return {Zca{eps, rank}, PcaDenoising{eps, rank}, PcaWhitening{eps, rank}};
-}
-
-/// Covariances with well-separated eigenvalues, whose correlations usually have them too.
-Batch<double> spread_covariance(std::int64_t n) {
-  if (n <= 9) return with_spectrum(spectrum(n, [](double i) { return 2 * std::pow(0.7, i); }), 3);
-  return with_spectrum(spectrum(n, [&](double i) { return 0.5 + 2 * i / double(n); }), 3);
-}
-
-/// How much rounding of the covariance is amplified in results that depend on eigenvectors.
-template <typename T>
-double amplification(const Mapped<T>& m) {
-  double smallest = 1;
-  for (std::size_t i = 1; i < m.values.size(); ++i)
-    smallest = std::min(smallest, double(m.values[i - 1] - m.values[i]) / double(m.values[0]));
-  return double(m.values.front() / m.values.back()) + 1 / smallest;
-}
-
 template <typename T>
 class CudaLayerMatrix : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
@@ -120,11 +64,11 @@ TYPED_TEST_SUITE(CudaLayerMatrix, Types);
 TYPED_TEST(CudaLayerMatrix, ForwardIsTheReference) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 2, 5, 9, 16, 17, 31, 33, 64, 65, 100})
-    for (const RankPolicy& policy : kPolicies)
+    for (const RankPolicy& policy : kLayerPolicies)
       for (const LayerMap& map : maps(policy)) {
         SCOPED_TRACE(to_string(map) + ", n = " + std::to_string(n));
         const Batch<T> covariance = as<T>(spread_covariance(n));
-        const Mapped<double> truth = by_reference(map, as<double>(covariance));
+        const Mapped<double> truth = mapped_by_reference(map, as<double>(covariance));
         const Mapped<T> ours = Device<T>{}.forward(map, covariance);
         EXPECT_EQ(ours.rank, truth.rank);
         EXPECT_LE(largest_difference(ours.result, truth.result),
@@ -139,7 +83,7 @@ TYPED_TEST(CudaLayerMatrix, EveryRulesGradientIsTheReferences) {
                                   Taylor{}, Lorentzian{}, Masked{.tolerance = 10 * kEps<T>}};
     const Batch<T> covariance = as<T>(spread_covariance(n)),
                    weight = as<T>(random_matrices(1, n, 4));
-    for (const RankPolicy& policy : kPolicies)
+    for (const RankPolicy& policy : kLayerPolicies)
       for (const LayerMap& map : maps(policy)) {
         const Mapped<T> m = on_cpu(map, covariance);
         for (const SpectralRule& rule : rules) {
@@ -191,7 +135,7 @@ TYPED_TEST(CudaLayerMatrix, DegenerateCovariancesGiveFiniteResultsAndGradients) 
   for (const std::int64_t n : {1, 2, 16, 33, 70})
     for (const auto& [name, covariance] : degenerate<T>(n)) {
       const Batch<T> weight = as<T>(random_matrices(1, n, 4));
-      for (const RankPolicy& policy : kPolicies)
+      for (const RankPolicy& policy : kLayerPolicies)
         for (const LayerMap& map : maps(policy)) {
           SCOPED_TRACE(name + ", " + to_string(map) + ", n = " + std::to_string(n));
           const Mapped<T> m = Device<T>{}.forward(map, covariance);

@@ -8,7 +8,8 @@
 #include <limits>
 
 #include "activations_on_device.h"
-#include "keel/error.h"
+#include "support/batch.h"
+#include "support/errors.h"
 #include "support/moments.h"
 #include "support/tolerance.h"
 
@@ -54,7 +55,6 @@ Moments<double> by_cpu_in_float64(const ActivationBuffer<T>& x) {
 
 template <typename T>
 class CudaMomentsOf : public ::testing::Test {};
-using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
 TYPED_TEST_SUITE(CudaMomentsOf, ElementTypes);
 
 TYPED_TEST(CudaMomentsOf, MatchTheCpuInFloat64) {
@@ -84,7 +84,7 @@ TYPED_TEST(CudaMomentsOf, CrossMomentsMatchTheCpuInFloat64) {
       SCOPED_TRACE(name(shape, order));
       const auto left = converted<TypeParam>(random_activations(shape, 3), order);
       const auto right = converted<TypeParam>(random_activations(shape, 4), order);
-      const std::vector<A> center = converted<A>(Random(5).normals(shape.channels));
+      const std::vector<A> center = as<A>(Random(5).normals(shape.channels));
       ActivationsOnDevice<TypeParam> left_there(left), right_there(right);
       OnDevice<A> center_there(center);
       MomentsOnDevice<A> result(shape), uncentered(shape);
@@ -214,7 +214,7 @@ TEST(CudaMoments, CrossMomentsThatFitDoNotOverflow) {
                                    result.matrices());
         const auto left_exact = converted<double>(left, order),
                    right_exact = converted<double>(right, order);
-        const std::vector<double> center_exact = converted<double>(center);
+        const std::vector<double> center_exact = as<double>(center);
         Moments<double> expected(shape);
         reference::cross_moments(left_exact.view(), right_exact.view(), center_exact.data(),
                                  expected.mean.data(), expected.matrices());
@@ -489,24 +489,17 @@ TEST(CudaMoments, PartialMomentsThatFitDoNotOverflow) {
 }
 
 TEST(CudaMoments, ErrorsNameWhatWasExpected) {
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   const Activations<const float> uneven{nullptr, 2, 10, 3, 4}, even{nullptr, 2, 10, 3, 5};
   EXPECT_EQ(
-      message([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(nullptr, 4, 2)); }),
+      error_of([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(nullptr, 4, 2)); }),
       "keel::cuda::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in "
       "4 groups");
-  EXPECT_EQ(message([&] { cuda::moments<float>(even, nullptr, contiguous<float>(nullptr, 2, 5)); }),
-            "keel::cuda::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
+  EXPECT_EQ(
+      error_of([&] { cuda::moments<float>(even, nullptr, contiguous<float>(nullptr, 2, 5)); }),
+      "keel::cuda::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
   Activations<const float> other = even;
   other.order = Order::channels_last;
-  EXPECT_EQ(message([&] {
+  EXPECT_EQ(error_of([&] {
               cuda::cross_moments<float>(even, other, nullptr, nullptr,
                                          contiguous<float>(nullptr, 5, 2));
             }),

@@ -16,8 +16,7 @@ namespace {
 
 template <typename T>
 class CudaRelu : public ::testing::Test {};
-using ReluElements = ::testing::Types<float, double, Half, BFloat16>;
-TYPED_TEST_SUITE(CudaRelu, ReluElements);
+TYPED_TEST_SUITE(CudaRelu, ElementTypes);
 
 template <typename T>
 std::int64_t different(const std::vector<T>& a, const std::vector<T>& b) {

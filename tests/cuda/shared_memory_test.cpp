@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "keel/error.h"
+#include "support/errors.h"
 
 namespace keel::cuda {
 namespace {
@@ -26,19 +26,13 @@ TEST(CudaSharedMemory, IsTheCardsOrTheLimitOfTheEnvironment) {
 }
 
 TEST(CudaSharedMemory, MoreThanTheCardHasIsAnErrorThatSaysHowMuch) {
-  try {
-    allow_shared_memory("keel::cuda::some_stage", static_cast<const void*>(nullptr),
-                        shared_memory_of_a_block() + 1024);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("keel::cuda::some_stage: expected a GPU whose blocks can have"),
-              std::string::npos)
-        << text;
-    EXPECT_NE(text.find("have " + std::to_string(shared_memory_of_a_block() >> 10)),
-              std::string::npos)
-        << text;
-  }
+  EXPECT_TRUE(testing::refuses({"keel::cuda::some_stage: expected a GPU whose blocks can have",
+                                "have " + std::to_string(shared_memory_of_a_block() >> 10)},
+                               [&] {
+                                 allow_shared_memory("keel::cuda::some_stage",
+                                                     static_cast<const void*>(nullptr),
+                                                     shared_memory_of_a_block() + 1024);
+                               }));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "keel/error.h"
 #include "on_device.h"
-#include "support/rectangles.h"
+#include "support/svd_results.h"
 
 namespace keel::testing {
 namespace {
@@ -48,22 +48,6 @@ Factors<T> decompose_on_device(const std::vector<Rectangle<T>>& all) {
   SvdProblem<T> problem(all);
   problem.queue();
   return problem.solved();
-}
-
-template <typename T>
-void expect_decomposition(const Rectangle<T>& a, const Factors<T>& f, std::int64_t b) {
-  ASSERT_EQ(f.status[std::size_t(b)], SvdStatus::converged);
-  const SvdQuality quality = quality_of(a, f.value(b), f.u(b), f.v(b));
-  ASSERT_LE(quality.residual, rounding<T>(std::max(f.m, f.n), 1));
-  ASSERT_LE(quality.orthogonality, rounding<T>(std::max(f.m, f.n), 1));
-  for (std::int64_t j = 0; j < f.k; ++j) {
-    ASSERT_GE(f.value(b)[j], T(0));
-    ASSERT_GE(f.value(b)[std::max<std::int64_t>(j - 1, 0)], f.value(b)[j]);
-    T peak = 0;
-    for (std::int64_t i = 0; i < f.m; ++i)
-      if (std::abs(f.u(b)[i * f.k + j]) > std::abs(peak)) peak = f.u(b)[i * f.k + j];
-    ASSERT_GT(peak, T(0));
-  }
 }
 
 template <typename T>

@@ -22,13 +22,13 @@ class Ranks {
   }
 
   /// Whether this rank ended successfully before the deadline.
-  testing::AssertionResult ends_well(std::size_t rank, Clock::duration limit) {
+  ::testing::AssertionResult ends_well(std::size_t rank, Clock::duration limit) {
     Program& one = *ranks_.at(rank);
     const int code = one.wait(limit);
     // Without the second condition a renamed test would pass.
     if (code == 0 && one.log().find("[  PASSED  ] 1 test") != std::string::npos)
-      return testing::AssertionSuccess();
-    return testing::AssertionFailure()
+      return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure()
            << "rank " << rank << (code == Program::kRunning ? " hangs" : " failed") << ":\n"
            << one.log();
   }
@@ -36,7 +36,7 @@ class Ranks {
   std::size_t count() const { return ranks_.size(); }
 
  private:
-  Folder folder_;
+  testing::TemporaryFolder folder_;
   std::vector<std::unique_ptr<Program>> ranks_;
 };
 

@@ -76,10 +76,6 @@ TEST(LayerGradients, EqualPlainAutogradThroughKeelsEighUnderEachRule) {
           1e-11);
 }
 
-double slope(const std::function<double(double)>& at, double step) {
-  return (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step);
-}
-
 void expect_differences(const Layer& layer, const Tensor& x, double tolerance) {
   const Tensor dL_doutput = random(x.sizes(), 5);
   const Gradients ours = gradients(layer, x, layer->weight, layer->bias, dL_doutput);
@@ -87,7 +83,7 @@ void expect_differences(const Layer& layer, const Tensor& x, double tolerance) {
   const auto check = [&](const Tensor& moved, const Tensor& grad, const char* what) {
     const Tensor direction = random(moved.sizes(), 9), start = moved.clone();
     const Tensor input = moved.is_same(x) ? x.clone() : x;
-    const double expected = slope(
+    const double expected = testing::central_difference(
         [&](double t) {
           if (moved.is_same(x))
             input.copy_(start + t * direction);

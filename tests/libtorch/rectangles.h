@@ -17,17 +17,16 @@ inline Tensor with_singular_values(std::int64_t m, std::int64_t n,
 }
 
 /// dL/dA by fourth-order differences, entry by entry.
-inline Tensor entrywise_differences(const Loss& loss, const Tensor& matrix, double step = 1e-3) {
+inline Tensor entrywise_differences(const Loss& loss, const Tensor& matrix) {
   const Tensor result = torch::zeros_like(matrix);
-  const auto moved = [&](std::int64_t at, double distance) {
-    Tensor a = matrix.detach().clone();
-    a.view(-1)[at] += distance;
-    return loss(a).item<double>();
-  };
-  for (std::int64_t i = 0; i < matrix.numel(); ++i)
-    result.view(-1)[i] =
-        (8 * (moved(i, step) - moved(i, -step)) - (moved(i, 2 * step) - moved(i, -2 * step))) /
-        (12 * step);
+  for (std::int64_t i = 0; i < matrix.numel(); ++i) {
+    const auto along = [&](double distance) {
+      Tensor moved = matrix.detach().clone();
+      moved.view(-1)[i] += distance;
+      return loss(moved).item<double>();
+    };
+    result.view(-1)[i] = testing::central_difference(along, /*step=*/1e-3);
+  }
   return result;
 }
 

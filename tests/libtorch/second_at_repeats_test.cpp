@@ -20,8 +20,7 @@ Tensor second(const SpectrumLoss& loss, const Tensor& m, const Tensor& direction
 
 /// The same by fourth-order differences. Near m the eigenvalues are distinct, and there a gradient through
 /// torch::linalg_eigh is complete.
-Tensor second_by_differences(const SpectrumLoss& loss, const Tensor& m, const Tensor& direction,
-                             double step = 2e-3) {
+Tensor second_by_differences(const SpectrumLoss& loss, const Tensor& m, const Tensor& direction) {
   const auto at = [&](double t) {
     return gradient(
         [&](const Tensor& a) {
@@ -30,7 +29,7 @@ Tensor second_by_differences(const SpectrumLoss& loss, const Tensor& m, const Te
         },
         m + t * direction);
   };
-  const Tensor g = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step);
+  const Tensor g = testing::central_difference(at, /*step=*/2e-3);
   return (g + g.mT()) / 2;
 }
 

@@ -17,10 +17,10 @@ c10::IValue call(const char* name, Arguments&&... arguments) {
 }
 
 /// d/dt loss(x + t direction) at 0, by fourth-order differences.
-double slope(const Loss& loss, const Tensor& x, const Tensor& direction, double step = 1e-3) {
+double slope(const Loss& loss, const Tensor& x, const Tensor& direction) {
   const torch::NoGradGuard no_grad;
   const auto at = [&](double t) { return loss(x + t * direction).item<double>(); };
-  return (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step);
+  return testing::central_difference(at, /*step=*/1e-3);
 }
 
 void expect_gradient(const Loss& loss, const Tensor& x, const char* what) {

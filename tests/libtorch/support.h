@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "keel/torch/keel.h"
+#include "support/finite_differences.h"
 #include "support/margins.h"
 
 namespace keel::test {
@@ -52,17 +53,15 @@ inline Tensor difference_gradient(const Loss& loss, const Tensor& matrix, double
   const torch::NoGradGuard no_grad;
   const std::int64_t n = matrix.size(-1);
   const Tensor result = torch::zeros_like(matrix);
-  const auto along = [&](std::int64_t i, std::int64_t j, double distance) {
-    Tensor moved = matrix.detach().clone();
-    moved[i][j] += distance;
-    if (i != j) moved[j][i] += distance;
-    return loss(moved).item<double>();
-  };
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j <= i; ++j) {
-      const double slope = (8 * (along(i, j, step) - along(i, j, -step)) -
-                            (along(i, j, 2 * step) - along(i, j, -2 * step))) /
-                           (12 * step);
+      const auto along = [&](double distance) {
+        Tensor moved = matrix.detach().clone();
+        moved[i][j] += distance;
+        if (i != j) moved[j][i] += distance;
+        return loss(moved).item<double>();
+      };
+      const double slope = testing::central_difference(along, step);
       result[i][j] = result[j][i] = i == j ? slope : slope / 2;
     }
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -9,6 +11,9 @@
 #include "support/random.h"
 
 namespace keel::testing {
+
+inline constexpr Order kOrders[] = {Order::contiguous, Order::channels_last};
+using ElementTypes = ::testing::Types<float, double, Half, BFloat16>;
 
 inline double to_double(float x) { return x; }
 inline double to_double(double x) { return x; }
@@ -112,11 +117,6 @@ inline ActivationBuffer<double> random_activations(ActivationShape shape, std::u
           means[std::size_t(c)] + scales[std::size_t(c)] * (0.5 * common + random.normal());
   }
   return x;
-}
-
-template <typename To, typename From>
-std::vector<To> converted(const std::vector<From>& from) {
-  return std::vector<To>(from.begin(), from.end());
 }
 
 }  // namespace keel::testing

@@ -11,12 +11,12 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "support/files.h"
 
 extern char** environ;
 
@@ -25,26 +25,6 @@ namespace keel::test {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
-
-/// A temporary folder of the test.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "keel_processes_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
 
 class Program {
  public:
@@ -99,11 +79,7 @@ class Program {
   void send(int number) { kill(process_, number); }
   pid_t process() const { return process_; }
 
-  std::string log() const {
-    std::ostringstream text;
-    text << std::ifstream(log_).rdbuf();
-    return text.str();
-  }
+  std::string log() const { return testing::read_bytes(log_); }
 
  private:
   fs::path log_;

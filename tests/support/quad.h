@@ -5,7 +5,6 @@
 
 #include <quadmath.h>
 
-#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>

@@ -66,7 +66,8 @@ inline Batch<double> scaled(Batch<double> m, double factor) {
 
 /// Every specimen of size n >= 1.
 template <typename T>
-std::vector<Specimen<T>> spectrum_zoo(std::int64_t n, std::uint64_t seed = 1) {
+std::vector<Specimen<T>> spectrum_zoo(std::int64_t n) {
+  constexpr std::uint64_t seed = 1;
   using Limits = std::numeric_limits<T>;
   const double eps = Limits::epsilon();
   const auto made = [&](const std::function<double(double)>& at) {

@@ -20,15 +20,21 @@ struct TeamOfOne {
   static int thread() { return 0; }
   static int size() { return 1; }
   static int lane() { return 0; }
+  static int lanes() { return 1; }
   static int group() { return 0; }
   static int groups() { return 1; }
   static void sync() {}
   static void step() {}
   static void fetch(const void*) {}
+  static bool all(bool flag) { return flag; }
   static bool any(bool flag) { return flag; }
   static bool any_in_step(bool flag) { return flag; }
   template <typename T>
   static T sum(T x) {
+    return x;
+  }
+  template <typename T>
+  static T product(T x) {
     return x;
   }
   template <typename T>

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 
-#include <map>
 #include <optional>
 
 #include "lab/data/crop.h"

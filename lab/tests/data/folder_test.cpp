@@ -24,9 +24,7 @@ DataOptions options_for(const fs::path& path, std::int64_t size = 32) {
   return options;
 }
 
-Image picture_of(int label, int number, int side = 32) {
-  return smooth_picture(side, side, label + 0.01 * number);
-}
+Image picture_of(int label, int number) { return smooth_picture(32, 32, label + 0.01 * number); }
 
 /// `count` images for each class, every other one a PNG.
 void write_classes(const fs::path& folder, const std::vector<std::string>& classes, int count) {

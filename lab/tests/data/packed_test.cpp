@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <algorithm>
 
 #include "lab/data/data_set.h"
 #include "lab/storage/files.h"

@@ -53,7 +53,7 @@ TEST_F(FaultsTest, AKilledRankIsNamedAndTheRunGoesOn) {
   const int reached = losses(folder / "run").rbegin()->first;
 
   // The last checkpoint is complete. A signal to one rank stops both after the same step.
-  port = free_port();
+  port = lab::free_port();
   const std::string resume = "--resume " + (folder / "run").string();
   const Running first = start_rank(0, 2, resume), second = start_rank(1, 2, resume);
   wait_for_step(folder / "run", reached + 5, *first);

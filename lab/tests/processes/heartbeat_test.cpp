@@ -54,7 +54,7 @@ class BoardMailbox : public Mailbox {
   std::shared_ptr<Board> board_;
 };
 
-class HeartbeatTest : public testing::Test {
+class HeartbeatTest : public ::testing::Test {
  protected:
   ~HeartbeatTest() override { set(board_->hangs, false); }
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "keel/error.h"
+#include "support/errors.h"
 
 namespace keel::lab {
 namespace {
@@ -35,12 +35,7 @@ class Variables {
 
 std::string error_of(const std::map<std::string, std::string>& set) {
   const Variables variables(set);
-  try {
-    place_from_environment();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return keel::testing::error_of(place_from_environment);
 }
 
 TEST(Place, IsWhatTorchrunSays) {

@@ -2,30 +2,13 @@
 
 // Runs `keel train` in several processes, as torchrun would start them.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lab/processes/loopback.h"
 #include "support/program.h"
 
 namespace keel::test {
-
-/// A port that nobody listens on now.
-inline int free_port() {
-  const int probe = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(bind(probe, plain, size), 0);
-  EXPECT_EQ(getsockname(probe, plain, &size), 0);
-  close(probe);
-  return ntohs(address.sin_port);
-}
 
 inline std::vector<std::string> split(const std::string& text) {
   std::istringstream stream(text);
@@ -41,7 +24,7 @@ inline const std::string kSmall =
     " --model resnet_small --width 4 --train-limit 150 --test-limit 30 --batch 15 --device cpu "
     "--log-every 1 --norm zca --learning-rate 0.02 ";
 
-class TrainTest : public testing::Test {
+class TrainTest : public ::testing::Test {
  protected:
   static constexpr const char* kSeconds = "6";  ///< --timeout for tests that reach it
 
@@ -99,8 +82,8 @@ class TrainTest : public testing::Test {
     return nlohmann::json::parse(file);
   }
 
-  Folder folder;
-  int port = free_port();
+  testing::TemporaryFolder folder;
+  int port = lab::free_port();
 
  private:
   int started_ = 0;

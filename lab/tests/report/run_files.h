@@ -2,46 +2,22 @@
 
 // Run folders written by hand, for tests of their readers.
 
-#include <unistd.h>
-
-#include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "support/files.h"
 
 namespace keel::lab::report::testing {
 
 namespace fs = std::filesystem;
 
-/// A temporary folder, removed at the end of a test.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    static std::atomic<int> count = 0;
-    path_ = fs::temp_directory_path() /
-            ("keel_report_" + std::to_string(getpid()) + "_" + std::to_string(count++));
-    fs::create_directories(path_);
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
+using keel::testing::TemporaryFolder;
 
 inline void write(const fs::path& file, const std::string& text) {
-  fs::create_directories(file.parent_path());
-  std::ofstream(file, std::ios::binary) << text;
+  keel::testing::write_bytes(file, text);
 }
 
-inline std::string read(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(stream)), {});
-}
+inline std::string read(const fs::path& file) { return keel::testing::read_bytes(file); }
 
 /// Writes two epochs of ten steps each, with a record at steps 10 and 20. The last test error is as given, and so is
 /// the recalibrated one, if given.

@@ -7,7 +7,6 @@
 
 #include <cstring>
 #include <map>
-#include <optional>
 
 #include "lab/tests/report/run_files.h"
 

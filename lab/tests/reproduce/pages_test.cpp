@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "experiments.h"
 #include "lab/tests/report/run_files.h"
 

@@ -4,6 +4,7 @@
 
 #include "experiments.h"
 #include "lab/tests/report/run_files.h"
+#include "support/errors.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -20,12 +21,7 @@ Recipe recipe(const std::string& text) {
 }
 
 std::string message_of(const std::string& text) {
-  try {
-    recipe(text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return keel::testing::error_of([&] { recipe(text); });
 }
 
 TEST(Recipe, EveryCommittedCellIsATraining) {

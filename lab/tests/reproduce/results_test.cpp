@@ -6,6 +6,7 @@
 
 #include "lab/reproduce/run.h"
 #include "lab/tests/report/run_files.h"
+#include "support/errors.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -56,12 +57,7 @@ Results small_results() {
 
 std::string complaint(const Results& there, const Recipe& wanted, const std::string& schedule,
                       const Json& given) {
-  try {
-    require_same(there, wanted, schedule, given);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return keel::testing::error_of([&] { require_same(there, wanted, schedule, given); });
 }
 
 TEST(Results, ThoseOfOtherDataAreSetAsideUnderTheirName) {
@@ -129,20 +125,15 @@ TEST(Results, NoneWhereThereIsNoFile) {
 TEST(Results, ADamagedFileIsNamed) {
   const TemporaryFolder folder;
   write(folder / "r.json", "{\"experiment\": \"x\"}");
-  try {
-    read_results(folder / "r.json");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("r.json"), std::string::npos) << error.what();
-  }
+  EXPECT_TRUE(keel::testing::refuses({"r.json"}, [&] { read_results(folder / "r.json"); }));
 }
 
 TEST(Results, OtherOptionsAreAnError) {
-  EXPECT_EQ(complaint(small_results(), small_recipe(), "short", Json::object()), "");
+  EXPECT_EQ(complaint(small_results(), small_recipe(), "short", Json::object()), "no error");
   // The place of the data and the device do not make another experiment.
   EXPECT_EQ(complaint(small_results(), small_recipe(), "short",
                       {{"path", "elsewhere"}, {"device", "cuda"}}),
-            "");
+            "no error");
   const auto epochs = complaint(small_results(), small_recipe(), "short", {{"epochs", 12}});
   EXPECT_NE(epochs.find("made with epochs = 6, but this call asks for 12"), std::string::npos)
       << epochs;

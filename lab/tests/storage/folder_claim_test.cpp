@@ -33,34 +33,33 @@ namespace fs = std::filesystem;
 using test::error_of;
 
 TEST(FolderClaimTest, IsForOneAtATime) {
-  const test::Folder folder;
-  const fs::path run = folder.path / "a" / "run";
+  const test::TemporaryFolder folder;
+  const fs::path run = folder / "a" / "run";
   {
     const FolderClaim first(run, "in use");
     EXPECT_EQ(error_of([&] { FolderClaim(run, "in use"); }), "in use");
     EXPECT_EQ(error_of([&] { FolderClaim(run / "", "in use"); }), "in use");
-    const FolderClaim other(folder.path / "a" / "other", "in use");
+    const FolderClaim other(folder / "a" / "other", "in use");
     std::ofstream(run / "file") << "x";
   }
-  EXPECT_EQ(error_of([&] { FolderClaim(run, "in use"); }), "no keel::Error");
+  EXPECT_EQ(error_of([&] { FolderClaim(run, "in use"); }), "no error");
   EXPECT_TRUE(fs::exists(run / "file"));
-  EXPECT_FALSE(fs::exists(folder.path / "a" / "other"));  // made by the claim, and never used
+  EXPECT_FALSE(fs::exists(folder / "a" / "other"));  // made by the claim, and never used
 }
 
 TEST(FolderClaimTest, AFolderThatWasThereStays) {
-  const test::Folder folder;
-  { const FolderClaim claim(folder.path, "in use"); }
-  EXPECT_TRUE(fs::exists(folder.path));
+  const test::TemporaryFolder folder;
+  { const FolderClaim claim(folder.path(), "in use"); }
+  EXPECT_TRUE(fs::exists(folder.path()));
 }
 
 TEST(FolderClaimTest, NewFoldersHaveNamesOfTheirOwn) {
-  const test::Folder folder;
-  const auto a = FolderClaim::on_new(folder.path / "run"),
-             b = FolderClaim::on_new(folder.path / "run"),
-             c = FolderClaim::on_new(folder.path / "run");
-  EXPECT_EQ(a.path(), folder.path / "run");
-  EXPECT_EQ(b.path(), folder.path / "run-2");
-  EXPECT_EQ(c.path(), folder.path / "run-3");
+  const test::TemporaryFolder folder;
+  const auto a = FolderClaim::on_new(folder / "run"), b = FolderClaim::on_new(folder / "run"),
+             c = FolderClaim::on_new(folder / "run");
+  EXPECT_EQ(a.path(), folder / "run");
+  EXPECT_EQ(b.path(), folder / "run-2");
+  EXPECT_EQ(c.path(), folder / "run-3");
 }
 
 /// Holds the lock of a folder, as another process would.
@@ -77,23 +76,23 @@ class Other {
 };
 
 TEST(FolderClaimTest, WhoeverIsQuickerWithTheLockKeepsTheFolder) {
-  const test::Folder folder;
-  const fs::path run = folder.path / "run";
+  const test::TemporaryFolder folder;
+  const fs::path run = folder / "run";
   std::optional<Other> other;
   before_the_next_lock = [&] { other.emplace(run); };
   EXPECT_EQ(error_of([&] { FolderClaim(run, "in use"); }), "in use");
   ASSERT_TRUE(other);
   EXPECT_TRUE(fs::exists(run));
 
-  before_the_next_lock = [&] { other.emplace(folder.path / "new"); };
-  const auto claim = FolderClaim::on_new(folder.path / "new");
-  EXPECT_EQ(claim.path(), folder.path / "new-2");
-  EXPECT_TRUE(fs::exists(folder.path / "new"));
+  before_the_next_lock = [&] { other.emplace(folder / "new"); };
+  const auto claim = FolderClaim::on_new(folder / "new");
+  EXPECT_EQ(claim.path(), folder / "new-2");
+  EXPECT_TRUE(fs::exists(folder / "new"));
 }
 
 TEST(FolderClaimTest, AFolderThatWasTakenAwayIsMadeAgain) {
-  const test::Folder folder;
-  const fs::path run = folder.path / "run";
+  const test::TemporaryFolder folder;
+  const fs::path run = folder / "run";
   before_the_next_lock = [&] { fs::remove(run); };
   {
     const FolderClaim claim(run, "in use");
@@ -104,28 +103,28 @@ TEST(FolderClaimTest, AFolderThatWasTakenAwayIsMadeAgain) {
 }
 
 TEST(FolderClaimTest, AFolderThatAnotherMadeUnderTheSameNameIsItsOwn) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   const auto replace = [](const fs::path& run) {
     fs::remove(run);
     fs::create_directory(run);
   };
-  before_the_next_lock = [&] { replace(folder.path / "new"); };
+  before_the_next_lock = [&] { replace(folder / "new"); };
   {
-    const auto claim = FolderClaim::on_new(folder.path / "new");
-    EXPECT_EQ(claim.path(), folder.path / "new-2");
+    const auto claim = FolderClaim::on_new(folder / "new");
+    EXPECT_EQ(claim.path(), folder / "new-2");
   }
-  EXPECT_TRUE(fs::exists(folder.path / "new"));
+  EXPECT_TRUE(fs::exists(folder / "new"));
 
-  before_the_next_lock = [&] { replace(folder.path / "run"); };
-  { const FolderClaim claim(folder.path / "run", "in use"); }
-  EXPECT_TRUE(fs::exists(folder.path / "run"));
+  before_the_next_lock = [&] { replace(folder / "run"); };
+  { const FolderClaim claim(folder / "run", "in use"); }
+  EXPECT_TRUE(fs::exists(folder / "run"));
 }
 
 TEST(FolderClaimTest, SaysWhatCannotBeAFolder) {
-  const test::Folder folder;
-  std::ofstream(folder.path / "file") << "x";
-  const std::string said = error_of([&] { FolderClaim(folder.path / "file", "in use"); });
-  EXPECT_EQ(said, "keel: expected a folder to write to, got " + (folder.path / "file").string() +
+  const test::TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  const std::string said = error_of([&] { FolderClaim(folder / "file", "in use"); });
+  EXPECT_EQ(said, "keel: expected a folder to write to, got " + (folder / "file").string() +
                       ": Not a directory");
 }
 

@@ -43,10 +43,10 @@ std::string complaint(const std::string& bytes) {
 
 TEST(SafeTensorsTest, EverythingComesBackToTheLastBit) {
   const auto written = example();
-  const test::Folder folder;
-  write_safetensors(folder.path / "all.safetensors", written, {{"format", "pt"}});
+  const test::TemporaryFolder folder;
+  write_safetensors(folder / "all.safetensors", written, {{"format", "pt"}});
   const SafeTensors back =
-      parse_safetensors(read_file(folder.path / "all.safetensors"), "all.safetensors");
+      parse_safetensors(read_file(folder / "all.safetensors"), "all.safetensors");
   ASSERT_EQ(back.tensors.size(), written.size());
   for (const auto& [name, tensor] : written) {
     const Tensor& found = back.tensors.at(name);
@@ -75,8 +75,8 @@ TEST(SafeTensorsTest, HeaderIsAsTheFormatSays) {
 TEST(SafeTensorsTest, EveryTruncationIsNoticed) {
   const std::string whole = safetensors_bytes(example());
   for (std::size_t size = 0; size < whole.size(); ++size)
-    EXPECT_NE(complaint(whole.substr(0, size)), "no keel::Error") << size;
-  EXPECT_NE(complaint(whole + "x"), "no keel::Error");
+    EXPECT_NE(complaint(whole.substr(0, size)), "no error") << size;
+  EXPECT_NE(complaint(whole + "x"), "no error");
 }
 
 TEST(SafeTensorsTest, NoDamageToTheHeaderGoesBeyondAnError) {
@@ -88,7 +88,7 @@ TEST(SafeTensorsTest, NoDamageToTheHeaderGoesBeyondAnError) {
     for (const unsigned char flip : {0x01, 0x10, 0x80, 0xff}) {
       std::string damaged = whole;
       damaged[at] = char(damaged[at] ^ flip);
-      noticed += complaint(damaged) != "no keel::Error";  // the others only change a name
+      noticed += complaint(damaged) != "no error";  // the others only change a name
     }
   EXPECT_GT(noticed, 2 * length);
 }
@@ -101,7 +101,7 @@ TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
   const auto one = [&](const std::string& d, const std::string& s, const std::string& o) {
     return complaint(file_of("{\"x\":" + tensor(d, s, o) + "}", 8));
   };
-  ASSERT_EQ(one("F32", "[2]", "[0,8]"), "no keel::Error");
+  ASSERT_EQ(one("F32", "[2]", "[0,8]"), "no error");
   const std::string start = "keel::lab::safetensors: FILE is damaged: ";
   EXPECT_EQ(one("F32", "[3]", "[0,8]"),
             start + "tensor 'x' of type \"F32\" and shape [3] has 8 bytes");
@@ -111,28 +111,28 @@ TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(one("F31", "[2]", "[0,8]"), start + "tensor 'x' has the unknown type \"F31\"");
   for (const char* shape : {"[-2]", "[2.0]", "2", "[\"2\"]", "[4611686018427387904,8]",
                             "[4294967296,4294967296,2]", "[18446744073709551615]", "[[2]]", "null"})
-    EXPECT_NE(one("F32", shape, "[0,8]"), "no keel::Error") << shape;
+    EXPECT_NE(one("F32", shape, "[0,8]"), "no error") << shape;
   for (const char* offsets :
        {"[8,0]", "[0]", "[0,8,8]", "[-8,0]", "[0,18446744073709551615]", "{}"})
-    EXPECT_NE(one("F32", "[2]", offsets), "no keel::Error") << offsets;
+    EXPECT_NE(one("F32", "[2]", offsets), "no error") << offsets;
 
   const std::string x = tensor("F32", "[1]", "[0,4]"), y = tensor("F32", "[2]", "[0,8]");
-  EXPECT_NE(complaint(file_of("{\"x\":" + x + ",\"y\":" + y + "}", 8)), "no keel::Error");
+  EXPECT_NE(complaint(file_of("{\"x\":" + x + ",\"y\":" + y + "}", 8)), "no error");
   EXPECT_EQ(complaint(file_of("{\"x\":" + x + ",\"x\":" + x + "}", 4)),
             start + "its header has the name 'x' twice in one object");
-  EXPECT_NE(complaint(file_of("{\"__metadata__\":{\"a\":1}}", 0)), "no keel::Error");
-  EXPECT_NE(complaint(file_of("[]", 0)), "no keel::Error");
-  EXPECT_NE(complaint(file_of(std::string(200000, '['), 0)), "no keel::Error");
+  EXPECT_NE(complaint(file_of("{\"__metadata__\":{\"a\":1}}", 0)), "no error");
+  EXPECT_NE(complaint(file_of("[]", 0)), "no error");
+  EXPECT_NE(complaint(file_of(std::string(200000, '['), 0)), "no error");
   // It has no data, but LibTorch would multiply the other extents.
   EXPECT_NE(
       complaint(file_of(
           "{\"x\":" + tensor("F32", "[0,4611686018427387904,4611686018427387904]", "[0,0]") + "}",
           0)),
-      "no keel::Error");
+      "no error");
   EXPECT_EQ(complaint(file_of("{\"x\":" + tensor("F32", "[0,1000000]", "[0,0]") + "}", 0)),
-            "no keel::Error");
-  EXPECT_NE(complaint(std::string(8, '\xff') + "{}"), "no keel::Error");
-  EXPECT_EQ(complaint(file_of("{}", 0)), "no keel::Error");
+            "no error");
+  EXPECT_NE(complaint(std::string(8, '\xff') + "{}"), "no error");
+  EXPECT_EQ(complaint(file_of("{}", 0)), "no error");
 }
 
 // This took 97 seconds when the time per tensor grew with the number of tensors before it.
@@ -147,12 +147,9 @@ TEST(SafeTensorsTest, ManyTensorsTakeNoLongerEach) {
 
 TEST(SafeTensorsTest, RefusesToWriteANameTwiceOrAnUnknownType) {
   const Tensor x = torch::ones({1});
-  EXPECT_NE(error_of([&] { safetensors_bytes({{"x", x}, {"x", x}}); }), "no keel::Error");
-  EXPECT_NE(error_of([&] { safetensors_bytes({{"__metadata__", x}}); }), "no keel::Error");
-  EXPECT_NE(error_of([&] {
-              safetensors_bytes({{"x", x.to(torch::kComplexFloat)}});
-            }),
-            "no keel::Error");
+  EXPECT_NE(error_of([&] { safetensors_bytes({{"x", x}, {"x", x}}); }), "no error");
+  EXPECT_NE(error_of([&] { safetensors_bytes({{"__metadata__", x}}); }), "no error");
+  EXPECT_NE(error_of([&] { safetensors_bytes({{"x", x.to(torch::kComplexFloat)}}); }), "no error");
 }
 
 }  // namespace

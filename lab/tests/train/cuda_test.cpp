@@ -187,12 +187,12 @@ TEST_F(CudaTrainTest, ThePowerMethodIsCapturedToo) {
 
 TEST_F(CudaTrainTest, ResumesToTheSameBits) {
   const DataSet data = test::small_data();
-  const test::Folder whole, parts;
+  const test::TemporaryFolder whole, parts;
   TrainOptions o = options("zca");
-  o.run = whole.path;
+  o.run = whole.path();
   Recorder told;
   const Result expected = train(o, data, told);
-  o.run = parts.path;
+  o.run = parts.path();
   o.resume = true;
   struct Interrupter : Recorder {
     void on_step(const StepRecord& record) override {

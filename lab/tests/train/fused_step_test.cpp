@@ -235,9 +235,9 @@ TEST_F(FusedStepTest, TrainsToTheSameBitsEachTime) {
 
 TEST_F(FusedStepTest, ACheckpointOfEitherKindIsResumedByTheOther) {
   for (const bool first : {true, false}) {
-    const test::Folder folder;
+    const test::TemporaryFolder folder;
     TrainOptions options = options_of("batch", "bfloat16");
-    options.run = folder.path;
+    options.run = folder.path();
     options.fused = first;
     struct Interrupter : Recorder {
       void on_step(const StepRecord& record) override {

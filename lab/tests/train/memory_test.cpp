@@ -25,12 +25,12 @@ TEST(MemoryTest, StaysFlatOverAThousandSteps) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer keeps what is freed";
 #endif
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   TrainOptions options = test::small_options("zca");
   options.epochs = 200;  // of 6 steps each, evaluation and checkpoint included
   options.log_every = 6;
   options.learning_rate = 0.01;
-  options.run = folder.path;
+  options.run = folder.path();
   Scales scales;
   const Result result = train(options, test::small_data(), scales);
   ASSERT_EQ(result.status, "finished");

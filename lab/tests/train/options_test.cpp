@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lab/tests/train/support.h"
@@ -51,7 +50,7 @@ TEST(TrainOptionsTest, NamesWhatIsWrongInJson) {
               train_options({{"batches", 1}});
             }),
             "keel::lab::TrainOptions: unknown option 'batches'");
-  EXPECT_NE(error_of([] { train_options(json::array()); }), "no keel::Error");
+  EXPECT_NE(error_of([] { train_options(json::array()); }), "no error");
 }
 
 TEST(TrainOptionsTest, NumbersOutOfRangeAreNotTurnedIntoOthers) {
@@ -66,7 +65,7 @@ TEST(TrainOptionsTest, NumbersOutOfRangeAreNotTurnedIntoOthers) {
             "keel::lab::TrainOptions: expected batch in [1, 1000000000], got 0");
   EXPECT_EQ(train_options({{"seed", "18446744073709551615"}}).seed, 0xffffffffffffffffu);
   for (const char* text : {"", "-1", "1x", "18446744073709551616", " 1"})
-    EXPECT_NE(error_of([&] { train_options({{"seed", text}}); }), "no keel::Error") << text;
+    EXPECT_NE(error_of([&] { train_options({{"seed", text}}); }), "no error") << text;
 }
 
 // A run's options are written to config.toml and to checkpoints, and must read back unchanged.
@@ -105,9 +104,9 @@ TEST(TrainOptionsTest, ValidateNamesTheOptionAndTheRange) {
             "got 'cosine'");
   EXPECT_EQ(with([](auto& o) { o.resume = true; }),
             "keel::lab::TrainOptions: expected a run folder to resume, got none");
-  EXPECT_NE(with([](auto& o) { o.model.norm.kind = "layer"; }), "no keel::Error");
-  EXPECT_NE(with([](auto& o) { o.model.norm.eps = -1; }), "no keel::Error");
-  EXPECT_NE(with([](auto& o) { o.log_every = 0; }), "no keel::Error");
+  EXPECT_NE(with([](auto& o) { o.model.norm.kind = "layer"; }), "no error");
+  EXPECT_NE(with([](auto& o) { o.model.norm.eps = -1; }), "no error");
+  EXPECT_NE(with([](auto& o) { o.log_every = 0; }), "no error");
 }
 
 TEST(TrainOptionsTest, EveryFieldHasANameOfItsOwnAndHelp) {

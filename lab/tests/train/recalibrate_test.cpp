@@ -26,14 +26,14 @@ Checkpoint at(const std::filesystem::path& run, std::int64_t step) {
 TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
   const DataSet data = test::small_data();
   for (const char* norm : {"batch", "zca", "pca"}) {
-    const test::Folder without, with;
+    const test::TemporaryFolder without, with;
     TrainOptions options = test::small_options(norm);
     options.epochs = 3;
     Recorder plain, twice;
-    options.run = without.path;
+    options.run = without.path();
     options.recalibrate = 0;
     const Result expected = train(options, data, plain);
-    options.run = with.path;
+    options.run = with.path();
     options.recalibrate = 4;
     const Result result = train(options, data, twice);
 
@@ -63,10 +63,10 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
     }
 
     // Checkpoints during the run have the statistics of training. The last one has recomputed ones.
-    EXPECT_EQ(read_file(with.path / "checkpoints/step-00000012.safetensors"),
-              read_file(without.path / "checkpoints/step-00000012.safetensors"));
-    EXPECT_EQ(at(with.path, 12).recalibrated, 0);
-    const Checkpoint last = at(with.path, 18), plain_last = at(without.path, 18);
+    EXPECT_EQ(read_file(with / "checkpoints/step-00000012.safetensors"),
+              read_file(without / "checkpoints/step-00000012.safetensors"));
+    EXPECT_EQ(at(with.path(), 12).recalibrated, 0);
+    const Checkpoint last = at(with.path(), 18), plain_last = at(without.path(), 18);
     EXPECT_EQ(last.recalibrated, 4);
     EXPECT_EQ(last.tensors.metadata.at("recalibrated"), "4 batches");
     EXPECT_EQ(plain_last.tensors.metadata.count("recalibrated"), 0u);
@@ -103,13 +103,13 @@ TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
     }
   };
   const DataSet data = test::small_data();
-  const test::Folder whole, parts;
+  const test::TemporaryFolder whole, parts;
   TrainOptions options = test::small_options("zca");
   options.recalibrate = 3;
-  options.run = whole.path;
+  options.run = whole.path();
   Recorder told;
   const Result expected = train(options, data, told);
-  options.run = parts.path;
+  options.run = parts.path();
   options.resume = true;
   Interrupter interrupter;
   EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
@@ -117,7 +117,7 @@ TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
   const Result result = train(options, data, again);
   EXPECT_EQ(result.recalibrated_test_error, expected.recalibrated_test_error);
   const char* last = "checkpoints/step-00000012.safetensors";
-  EXPECT_EQ(read_file(parts.path / last), read_file(whole.path / last));
+  EXPECT_EQ(read_file(parts.path() / last), read_file(whole.path() / last));
   // For a finished run it comes from the run's record.
   EXPECT_EQ(train(options, data, again).recalibrated_test_error, expected.recalibrated_test_error);
 }
@@ -187,11 +187,11 @@ TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
   options.epochs = 6;
   options.augmentation = false;
   options.learning_rate = 0.05;
-  const test::Folder folder;
-  options.run = folder.path;
+  const test::TemporaryFolder folder;
+  options.run = folder.path();
   Recorder told;
   train(options, data, told);
-  ResNet model = load_model(*newest_checkpoint(folder.path, {}));
+  ResNet model = load_model(*newest_checkpoint(folder.path(), {}));
   for (Tensor& buffer : model->buffers()) buffer.zero_();
   options.recalibrate = 6;
   EXPECT_GT(evaluate(model, data.test, data, options).error, 0.5);  // chance is 0.75

@@ -1,16 +1,19 @@
 #pragma once
 
 #include <torch/types.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "lab/train/trainer.h"
+#include "support/errors.h"
+#include "support/files.h"
 
 namespace keel::lab::test {
+
+using keel::testing::error_of;
+using keel::testing::TemporaryFolder;
 
 /// Small noisy images whose class shows in brightness and stripes. A few steps learn them, but never perfectly.
 inline DataSet small_data(std::int64_t train = 96, std::int64_t test = 40,
@@ -54,23 +57,6 @@ inline TrainOptions small_options(const std::string& norm = "batch") {
   return options;
 }
 
-/// A temporary folder of the test.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "keel-train-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::filesystem::path path;
-};
-
 /// Records all events.
 struct Recorder : Observer {
   RunInfo info;
@@ -96,15 +82,5 @@ struct Recorder : Observer {
   void on_message(const std::string& text) override { messages.push_back(text); }
   void on_finish(const Result&) override { ++finishes; }
 };
-
-template <typename Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const keel::Error& error) {
-    return error.what();
-  }
-  return "no keel::Error";
-}
 
 }  // namespace keel::lab::test

@@ -99,15 +99,15 @@ TEST(TrainerTest, StopsAtAFailureAndSaysWhereItBegan) {
   TrainOptions options = test::small_options("zca");
   options.model.dead_channels = 2;
   options.log_every = 5;  // seen at the fifth step, begun at the first
-  const test::Folder folder;
-  options.run = folder.path;
+  const test::TemporaryFolder folder;
+  options.run = folder.path();
   options.checkpoint_every = 3;
   const DataSet data = test::small_data();
   Recorder healthy;
   EXPECT_EQ(train(options, data, healthy).status, "finished");
   EXPECT_TRUE(healthy.failures.empty());
 
-  fs::remove_all(folder.path / "checkpoints");
+  fs::remove_all(folder / "checkpoints");
   options.model.norm.rule = "analytic";
   Recorder told;
   const Result result = train(options, data, told);
@@ -123,8 +123,8 @@ TEST(TrainerTest, StopsAtAFailureAndSaysWhereItBegan) {
   EXPECT_EQ(told.finishes, 1);
   EXPECT_TRUE(told.steps.empty());
   EXPECT_TRUE(told.checkpoints.empty());
-  EXPECT_FALSE(fs::exists(folder.path / "checkpoints"));
-  const auto spectrum = nlohmann::json::parse(read_file(folder.path / "spectrum.json"));
+  EXPECT_FALSE(fs::exists(folder / "checkpoints"));
+  const auto spectrum = nlohmann::json::parse(read_file(folder / "spectrum.json"));
   EXPECT_EQ(spectrum["step"], 1);
   EXPECT_EQ(spectrum["smallest_gap"], 0.0);
   EXPECT_EQ(spectrum["values"][0].size(), 4u);
@@ -133,9 +133,9 @@ TEST(TrainerTest, StopsAtAFailureAndSaysWhereItBegan) {
 }
 
 TEST(TrainerTest, WritesCheckpointsAndTheSpectrum) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   TrainOptions options = test::small_options("zca");
-  options.run = folder.path / "deeper" / "run";
+  options.run = folder / "deeper" / "run";
   options.checkpoint_every = 4;
   options.keep = 2;
   Recorder told;
@@ -186,9 +186,9 @@ class SmallFiles {
 };
 
 TEST(TrainerTest, AFullDiskIsReportedAndTheRunGoesOn) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   TrainOptions options = test::small_options("zca");
-  options.run = folder.path;
+  options.run = folder.path();
   Recorder told;
   {
     const SmallFiles limit(100);
@@ -202,7 +202,7 @@ TEST(TrainerTest, AFullDiskIsReportedAndTheRunGoesOn) {
   ASSERT_EQ(told.messages.size(), 4u);  // a spectrum and a checkpoint for each epoch
   EXPECT_NE(told.messages[1].find("step 6: no checkpoint (cannot write"), std::string::npos)
       << told.messages[1];
-  EXPECT_TRUE(fs::is_empty(folder.path / "checkpoints"));
+  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
   EXPECT_EQ(train(options, test::small_data(), told).unsaved, "");  // a disk with room again
 }
 

@@ -133,18 +133,18 @@ TEST(WhereTest, TheGapIsThatOfTheLayerWhereItBegan) {
 TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
   const DataSet data = test::small_data();
   for (const char* where : {"all", "layer1.0.bn2,layer3.0.downsample.1"}) {
-    const test::Folder whole, parts;
+    const test::TemporaryFolder whole, parts;
     TrainOptions options = options_at(where);
     options.epochs = 3;
     options.recalibrate = 2;
-    options.run = whole.path;
+    options.run = whole.path();
     Recorder undisturbed;
     const Result expected = train(options, data, undisturbed);
     ASSERT_EQ(expected.status, "finished");
     EXPECT_LT(undisturbed.steps.back().loss, undisturbed.steps.front().loss);
     EXPECT_EQ(undisturbed.layers.size(), 3 * tested_sites(options.model).size());
     EXPECT_GT(undisturbed.steps.back().smallest_gap, 0);
-    const auto spectrum = nlohmann::json::parse(read_file(whole.path / "spectrum.json"));
+    const auto spectrum = nlohmann::json::parse(read_file(whole / "spectrum.json"));
     EXPECT_EQ(spectrum["layers"].size(), tested_sites(options.model).size());
 
     struct Interrupter : Recorder {
@@ -152,7 +152,7 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
         if (record.step == 8) std::raise(SIGTERM);
       }
     } interrupter;
-    options.run = parts.path;
+    options.run = parts.path();
     EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
     options.resume = true;
     Recorder resumed;
@@ -160,10 +160,10 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
     EXPECT_EQ(result.test_error, expected.test_error);
     EXPECT_EQ(result.recalibrated_test_error, expected.recalibrated_test_error);
     const std::string last = "checkpoints/step-00000018.safetensors";
-    EXPECT_EQ(read_file(parts.path / last), read_file(whole.path / last));
+    EXPECT_EQ(read_file(parts.path() / last), read_file(whole.path() / last));
 
     // The checkpoint has the network that was evaluated last.
-    const auto checkpoint = newest_checkpoint(whole.path, {});
+    const auto checkpoint = newest_checkpoint(whole.path(), {});
     ASSERT_TRUE(checkpoint);
     EXPECT_EQ(checkpoint->options.model.where, where);
     EXPECT_EQ(evaluate(load_model(*checkpoint), data.test, data, options).error,
@@ -176,16 +176,16 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
 
 // Checkpoints from before the option existed.
 TEST(WhereTest, OlderCheckpointsAreOfTheFirstNorm) {
-  const test::Folder folder;
+  const test::TemporaryFolder folder;
   TrainOptions options = test::small_options("zca");
-  options.run = folder.path;
+  options.run = folder.path();
   Recorder told;
   train(options, test::small_data(), told);
-  const auto file = folder.path / "checkpoints" / "step-00000012.json";
+  const auto file = folder / "checkpoints" / "step-00000012.json";
   auto json = nlohmann::json::parse(read_file(file));
   for (const char* name : {"where", "labels"}) ASSERT_EQ(json["options"].erase(name), 1u);
   write_file_atomically(file, json.dump());
-  const auto checkpoint = newest_checkpoint(folder.path, {});
+  const auto checkpoint = newest_checkpoint(folder.path(), {});
   ASSERT_TRUE(checkpoint);
   EXPECT_EQ(checkpoint->options.model.where, "first");
   load_model(*checkpoint);
