@@ -193,7 +193,7 @@ TYPED_TEST(Svd, AMillionRows) {
 TYPED_TEST(Svd, LongMatricesAreSolvedAsWellAsShortOnes) {
   using T = TypeParam;
   for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-           {300'000, 12}, {12, 300'000}, {300'000, 3}}) {
+           {100'000, 12}, {12, 100'000}, {100'000, 3}}) {
     SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n));
     const Rectangle<T> matrix = as<T>(random_rectangle(m, n, 5));
     const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
