@@ -1,6 +1,7 @@
 #include "lab/models/resnet.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "lab/models/blocks.h"
@@ -48,7 +49,7 @@ std::vector<BlockSite> block_sites(const ModelOptions& options) {
   return sites;
 }
 
-/// The comma-separated names, without surrounding spaces.
+/// The comma-separated names or patterns, without surrounding spaces.
 std::vector<std::string> words_of(const std::string& list) {
   std::vector<std::string> words(1);
   for (const char c : list) {
@@ -92,21 +93,20 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
   if (options.where == "first") return {sites.front()};
   if (options.where == "all") return sites;
   std::string known;
-  std::set<std::string> names;
-  for (const NormSite& site : sites) {
-    names.insert(site.name);
-    known += (known.empty() ? "" : ", ") + site.name;
-  }
+  for (const NormSite& site : sites) known += (known.empty() ? "" : ", ") + site.name;
   std::set<std::string> wanted;
-  for (const std::string& word : words_of(options.where)) {
-    require(
-        names.count(word) > 0,
-        fmt::format("keel::lab::ModelOptions: expected where to be first, all or names of norms "
-                    "({}), got '{}'",
-                    known, word));
-    require(wanted.insert(word).second,
-            fmt::format("keel::lab::ModelOptions: expected each norm once in where, got {} twice",
-                        word));
+  for (const std::string& pattern : words_of(options.where)) {
+    int found = 0;
+    for (const NormSite& site : sites) {
+      if (::fnmatch(pattern.c_str(), site.name.c_str(), 0) != 0) continue;
+      ++found;
+      require(wanted.insert(site.name).second,
+              fmt::format("keel::lab::ModelOptions: expected each norm once in where, got {} twice",
+                          site.name));
+    }
+    require(found > 0, fmt::format("keel::lab::ModelOptions: expected where to be first, all or "
+                                   "names of norms ({}) or patterns of names, got '{}'",
+                                   known, pattern));
   }
   std::erase_if(sites, [&](const NormSite& site) { return wanted.count(site.name) == 0; });
   return sites;

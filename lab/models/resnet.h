@@ -23,7 +23,8 @@ struct ModelOptions {
   std::string name = "resnet18";  ///< resnet18, resnet50 or resnet_small
   std::int64_t classes = 10;      ///< >= 1
   NormOptions norm = {};          ///< the layer under test
-  /// Which norms to replace: first, all, or a comma-separated list of names ("bn1,layer2.0.downsample.1").
+  /// Which norms to replace: first, all, or a comma-separated list of names ("bn1,layer2.0.downsample.1"), in which
+  /// * and ? stand for any characters and any one character ("layer*.bn3").
   std::string where = "first";
   /// Filters of the first convolution that start at zero, as pruned ones do: from 0 to all but one. Their output is
   /// zero for every image, so the covariance has exactly repeated eigenvalues. They stay zero, because ReLU passes no

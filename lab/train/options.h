@@ -74,8 +74,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("norm", o.model.norm.kind, "layer under test, in place of the network's own norm",
         OneOf{norm_kinds()});
   visit("where", o.model.where,
-        "which norms are the layer under test: first, all, or their names with commas "
-        "(bn1,layer2.0.bn1)",
+        "which norms are the layer under test: first, all, or their names with commas, which may "
+        "be patterns (bn1,layer2.*.bn1)",
         Anything{});
   visit("group_size", o.model.norm.group_size, "channels whitened together; 0: all of them", count);
   visit("rule", o.model.norm.rule, "gradient rule of the eigendecomposition", OneOf{norm_rules()});

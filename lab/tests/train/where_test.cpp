@@ -54,6 +54,18 @@ TEST(WhereTest, EveryLayerHasItsState) {
   EXPECT_EQ(json["layers"][5]["covariance"][1].size(), 4u);
 }
 
+TEST(WhereTest, PatternsNameTheNormsTheyFit) {
+  const auto names = [](const std::string& where) {
+    std::string all;
+    for (const NormSite& site : tested_sites(options_at(where).model)) all += site.name + " ";
+    return all;
+  };
+  EXPECT_EQ(names("bn1, layer*.bn2"), "bn1 layer1.0.bn2 layer2.0.bn2 layer3.0.bn2 ");
+  EXPECT_EQ(names("layer?.0.downsample.1"), "layer2.0.downsample.1 layer3.0.downsample.1 ");
+  EXPECT_THROW(names("layer9*"), Error);
+  EXPECT_THROW(names("bn1,bn*"), Error);  // bn1 twice
+}
+
 // All covariances of a large network would fill a disk within a few epochs.
 TEST(WhereTest, CovariancesAreWrittenUpToABound) {
   LayerStates states(3);
