@@ -134,9 +134,9 @@ TYPED_TEST(SvdPolish, SmallNeighboursAreTurned) {
 
 TYPED_TEST(SvdPolish, AsManyThreadsAsABlockHas) {
   using T = TypeParam;
-  // Tiles for all threads, threads without a tile, several rounds of rows, several threads per tile.
+  // Tiles for all threads, threads without a tile, several rounds of rows, several threads per tile, a group per row.
   for (const auto& [m, n] :
-       std::vector<std::pair<std::int64_t, std::int64_t>>{{13, 13}, {40, 9}, {60, 5}}) {
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{13, 13}, {40, 9}, {60, 5}, {8, 8}}) {
     const Rectangle<T> a = as<T>(random_rectangle(m, n, 3));
     PolishProblem<T, Polisher> problem(a);
     T* numbers = problem.poisoned();
@@ -150,6 +150,36 @@ TYPED_TEST(SvdPolish, AsManyThreadsAsABlockHas) {
     on_a_block<Polisher>(64, [&](const Polisher& thread) { problem.polish(thread, numbers); });
     expect_decomposition(a, problem.f);
   }
+}
+
+TYPED_TEST(SvdPolish, ABlockJudgesAsOneThreadDoes) {
+  using T = TypeParam;
+  // With a group of threads per row, and with more rows than groups.
+  for (const auto& [m, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{8, 7}, {15, 12}})
+    for (int which = 0; which < 6; ++which) {
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + ", " + std::to_string(which));
+      Rectangle<T> a = as<T>(random_rectangle(m, n, 3));
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          if (which == 1 || which == 2) a(i, j) *= std::ldexp(T(1), -int(which == 1 ? i : j));
+          // As few large rows as suffice, and one less.
+          if ((which == 3 && i >= n) || (which == 4 && i >= n - 1)) a(i, j) *= T(1e-4);
+        }
+      if (which == 5) a(m - 1, n - 1) = std::numeric_limits<T>::quiet_NaN();
+      PolishProblem<T, OnePolisher> alone(a);
+      const bool expected = alone.square_up({}, alone.poisoned());
+      EXPECT_EQ(expected, which == 0 || which == 3);
+      PolishProblem<T, Polisher> together(a);
+      T* const numbers = together.poisoned();
+      std::vector<char> able(64);
+      on_a_block<Polisher>(64, [&](const Polisher& thread) {
+        able[std::size_t(thread.at)] = char(together.square_up(thread, numbers));
+      });
+      EXPECT_EQ(able, std::vector<char>(64, char(expected)));
+      if (expected) {
+        EXPECT_EQ(together.exponent, alone.exponent);
+      }
+    }
 }
 
 }  // namespace

@@ -41,10 +41,9 @@ struct TeamOfOne {
   static T largest(T x) {
     return x;
   }
-  template <typename T>
-  static T total(T x) {
-    return x;
-  }
+  template <typename T, int COUNT>
+  static void total(T (&)[COUNT]) {}
+  static int count(bool flag) { return flag ? 1 : 0; }
 };
 
 /// The shared state of a block's threads.
@@ -92,14 +91,20 @@ struct ThreadOnHost {
     for (int distance = 1; distance < 32; distance *= 2) sum += near(sum, distance);
     return sum > 0;
   }
-  template <typename T>
-  T total(T x) const {
-    block->number[std::size_t(at)] = double(x);
-    sync();
-    T all = 0;
-    for (const double each : block->number) all += T(each);
-    sync();
-    return all;
+  template <typename T, int COUNT>
+  void total(T (&x)[COUNT]) const {
+    for (T& own : x) {
+      block->number[std::size_t(at)] = double(own);
+      sync();
+      own = 0;
+      for (const double each : block->number) own += T(each);
+      sync();
+    }
+  }
+  int count(bool mine) const {
+    int sum[1] = {mine ? 1 : 0};
+    total(sum);
+    return sum[0];
   }
   template <typename T>
   T sum(T x) const {

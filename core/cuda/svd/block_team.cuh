@@ -45,18 +45,25 @@ struct BlockTeam : WarpLanes<LANES, HELD, ALL> {
 template <int WIDE>
 struct TileTeam : BlockTeam<8, 1, false> {
   static constexpr int kWide = WIDE, kTiles = 1;
-  template <typename T>
-  __device__ static T total(T x) {
-    __shared__ T of_warp[32];
+  __device__ static int count(bool flag) { return __syncthreads_count(flag); }
+  template <typename T, int COUNT>
+  __device__ static void total(T (&x)[COUNT]) {
+    __shared__ T of_warp[32][COUNT];
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) x[i] += __shfl_xor_sync(0xffffffffu, x[i], distance);
+    if (threadIdx.x % 32 == 0)
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) of_warp[threadIdx.x / 32][i] = x[i];
     __syncthreads();
-    T sum = 0;
-    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) x[i] = 0;
+#pragma unroll 4
+    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp)
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) x[i] += of_warp[warp][i];
     __syncthreads();  // before they are overwritten
-    return sum;
   }
 };
 

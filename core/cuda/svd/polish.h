@@ -97,25 +97,29 @@ class TeamGram : public TileWork<T, Team> {
       size = team().largest(size);
       if (exists && team().lane() == 0) sizes[j] = size;
     });
-    team().sync();
-    T largest = 0;
-    KEEL_UNROLL_4
-    for (int j = 0; j < n; ++j) largest = std::fmax(largest, sizes[j]);
-    const T least = largest / kSteepFrom;
-    T large_rows = 0;
-    bool small = false;
-    for (int j = team().thread(); j < n; j += team().size()) small = small || sizes[j] < least;
-    for (int i = team().thread(); i < m; i += team().size()) {
-      T size = 0;
-      KEEL_UNROLL_4
-      for (int j = 0; j < n; ++j) size = std::fmax(size, std::abs(x_[j * step + i]));
-      large_rows += T(size >= least);
+    // The sizes of few rows, one per group, cost little here, beside those of the columns.
+    const bool few_rows = m <= team().groups();
+    T row_size = -1;
+    if (few_rows) {
+      if (team().group() < m)
+        for (int j = team().lane(); j < n; j += Team::kLanes)
+          row_size = std::fmax(row_size, std::abs(x_[j * step + team().group()]));
+      row_size = team().largest(row_size);
     }
-    large_rows = team().total(large_rows);
-    small = team().any(small);
+    team().sync();
+    T largest = 0, smallest = std::numeric_limits<T>::infinity();
+    for (int j = team().lane(); j < n; j += Team::kLanes) {
+      largest = std::fmax(largest, sizes[j]);
+      smallest = std::fmin(smallest, sizes[j]);
+    }
+    largest = team().largest(largest);
+    smallest = -team().largest(-smallest);
+    const T least = largest / kSteepFrom;
+    const int large_rows =
+        few_rows ? team().count(team().lane() == 0 && row_size >= least) : rows_from(least);
     const UnitScale<T> scale(largest);
     exponent = scale.exponent;
-    if (!scale.finite || !(largest > 0) || small || large_rows < T(n)) return false;
+    if (!scale.finite || !(largest > 0) || smallest < least || large_rows < n) return false;
     for_each_entry(m, n, false,
                    [&](int i, int j) { x_[j * step + i] = scale.down(x_[j * step + i]); });
     team().sync();
@@ -127,6 +131,21 @@ class TeamGram : public TileWork<T, Team> {
   KEEL_HOST_DEVICE T operator()(int i, int j) const { return gram_[j * layout_.angle_step + i]; }
 
  private:
+  /// How many rows have an entry of this size. Ends with a barrier.
+  KEEL_HOST_DEVICE int rows_from(T least) const {
+    int rows = 0;
+    for (int i = team().thread(); i < layout_.m; i += team().size()) {
+      T size = 0;
+      KEEL_UNROLL_4
+      for (int j = 0; j < layout_.n; ++j)
+        size = std::fmax(size, std::abs(x_[j * layout_.step + i]));
+      rows += size >= least ? 1 : 0;
+    }
+    int sums[1] = {rows};
+    team().total(sums);
+    return sums[0];
+  }
+
   PolishLayout<T> layout_;
   T *x_, *gram_;
 };
@@ -180,6 +199,7 @@ class TeamPolish : public TileWork<T, Team> {
   KEEL_HOST_DEVICE void give(bool signed_by_left, const Value& value, const Left& left,
                              const Right& right) {
     const int m = layout_.m, n = layout_.n, rows = layout_.rows;
+    T* const factor = square_;  // from a column to its vector
     for_each_column(0, n, [&](int j, bool exists) {
       T* const own = x(exists ? j : 0);
       const T square = dot(exists, 0, rows / kPack, own, own);
@@ -187,21 +207,19 @@ class TeamPolish : public TileWork<T, Team> {
           exists, signed_by_left ? m : n, [&](int i) { return own[signed_by_left ? i : rows + i]; },
           [](int i) { return i; });
       if (!exists || team().lane() != 0) return;
-      size_[j] = std::sqrt(square);
+      const T size = std::sqrt(square);
+      size_[j] = size;
       sign_[j] = sign;
+      factor[j] = sign / size;
     });
     team().sync();
     sort(n, size_, order_);
     team().sync();
-    for (int c = team().thread(); c < n; c += team().size()) {
-      const int j = order_[c];
-      value(c, std::ldexp(size_[j], exponent_));
-      square_[j] = sign_[j] / size_[j];
-    }
-    team().sync();
+    for (int c = team().thread(); c < n; c += team().size())
+      value(c, std::ldexp(size_[order_[c]], exponent_));
     for_each_entry(m, n, signed_by_left, [&](int i, int c) {
       const int j = order_[c];
-      left(i, c, square_[j] * x(j)[i] + T(0));
+      left(i, c, factor[j] * x(j)[i] + T(0));
     });
     for_each_entry(n, n, !signed_by_left, [&](int i, int c) {
       const int j = order_[c];
@@ -268,7 +286,8 @@ class TeamPolish : public TileWork<T, Team> {
       busy[j] = 0;
     }
     team().sync();
-    T angles = 0, cosines = 0, moved = 0;
+    T sums[3] = {};
+    T &angles = sums[0], &cosines = sums[1], &moved = sums[2];
     bool turns = false;
     for_each_entry(columns, columns, false, [&](int i, int j) {
       const T w = k(i, j);
@@ -284,9 +303,9 @@ class TeamPolish : public TileWork<T, Team> {
       angles += polish_square(angle);
     });
     if (!team().any(turns)) return {T(0), true};
-    angles = team().total(angles);
+    team().total(sums);
     // The remaining error is a sum of products of the cosines and the moved parts, relative to the columns' sizes.
-    const T rest = 4 * team().total(cosines) * team().total(moved);
+    const T rest = 4 * cosines * moved;
     return {angles, 16 * rest <= tolerance * tolerance};
   }
 

@@ -4,7 +4,8 @@
 // and columns of zeros follow the last. A thread computes a tile: one pack of rows of Team::kWide columns.
 //
 // Besides the members that ColumnWork requires, a team has kWide; kTiles, the number of tiles a thread can hold; and
-// total(x), the sum over all threads, which each of them gets.
+// total(x), which replaces each number of an array by its sum over all threads, and count(flag), the number of threads
+// with this flag. Both are barriers.
 
 #include "cuda/svd/columns.h"
 
@@ -77,6 +78,19 @@ class TileWork : public ColumnWork<T, Team> {
       }
       team().sync();
     }
+  }
+
+  /// As ColumnWork::sort, by a group per size, which is faster for few. All groups of a warp must call it together.
+  KEEL_HOST_DEVICE void sort(int count, const T* sizes, int* at) const {
+    this->for_each_column(0, count, [&](int i, bool exists) {
+      const T own = exists ? sizes[i] : T(0);
+      int place = 0;
+      KEEL_UNROLL_4
+      for (int k = team().lane(); k < count; k += Team::kLanes)
+        place += sizes[k] > own || (sizes[k] == own && k < i);
+      place = team().sum(place);
+      if (exists && team().lane() == 0) at[place] = i;
+    });
   }
 
  private:
