@@ -207,6 +207,38 @@ TYPED_TEST(CudaSvd, MatesAndPlaceDoNotMatter) {
   }
 }
 
+// Few matrices take fewer launches, by the same operations.
+TYPED_TEST(CudaSvd, FewAreSolvedAsManyAre) {
+  using T = TypeParam;
+  for (const auto& [m, n] : Shapes{{12, 12},
+                                   {16, 16},
+                                   {13, 20},
+                                   {32, 32},
+                                   {33, 20},
+                                   {200, 17},
+                                   {64, 64},
+                                   {40, 63},
+                                   {200, 40}}) {
+    SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n));
+    std::vector<Rectangle<T>> few;
+    for (std::uint64_t b = 0; b < 5; ++b) few.push_back(as<T>(random_rectangle(m, n, b)));
+    for (std::int64_t j = 0; j < n; ++j)
+      few[3](0, j) *= T(1e-6);  // steep if there are no rows to spare
+    few[4].data.back() = std::numeric_limits<T>::quiet_NaN();
+    std::vector<Rectangle<T>> many;  // than there are multiprocessors
+    for (std::size_t b = 0; b < 300; ++b) many.push_back(few[b % few.size()]);
+    const Factors<T> a = decompose_on_device(few), f = decompose_on_device(many);
+    for (std::int64_t b = 0; b < 300; ++b) {
+      const std::int64_t twin = b % 5;
+      ASSERT_EQ(f.status[std::size_t(b)], a.status[std::size_t(twin)]) << b;
+      if (twin == 4) continue;  // NaN
+      ASSERT_TRUE(bitwise_equal(f.value(b), a.value(twin), f.k)) << b;
+      ASSERT_TRUE(bitwise_equal(f.u(b), a.u(twin), m * f.k)) << b;
+      ASSERT_TRUE(bitwise_equal(f.v(b), a.v(twin), f.k * n)) << b;
+    }
+  }
+}
+
 TYPED_TEST(CudaSvd, IsFreeOfScale) {
   using T = TypeParam;
   for (const auto& [m, n] : Shapes{{3, 3}, {9, 6}, {24, 20}, {150, 140}}) {

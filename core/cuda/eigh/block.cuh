@@ -98,9 +98,10 @@ __device__ UnitScale<T> decompose_by_rotations(const Team<T, 4>& team, int n, co
   return scale;
 }
 
-/// entry(r, c), c <= r, is the lower triangle. Leaves the eigenvalues in s.sorted_value,
-/// descending, and the eigenvectors in the columns of s.update. If an entry is not finite, returns
-/// false and everything is NaN.
+/// entry(r, c), c <= r, is the lower triangle. If the team is a block, the entries may lie in
+/// s.reflectors: they are read before the first barrier, and that memory is written after it.
+/// Leaves the eigenvalues in s.sorted_value, descending, and the eigenvectors in the columns of
+/// s.update. If an entry is not finite, returns false and everything is NaN.
 template <typename T, int N, typename Entry>
 __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Storage<T, N>& s) {
   using Members = Team<T, N>;
@@ -143,13 +144,10 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   return scale.finite;
 }
 
-/// Stores the result row by row.
+/// Stores the vectors row by row.
 template <typename T, int N>
-__device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
-                                    EighOrder order, T* values, T* vectors,
-                                    std::int64_t row_stride) {
-  for (int at = team.thread; at < n; at += Team<T, N>::kSize)
-    values[at] = s.sorted_value[place_in(order, n, at)];
+__device__ void store_vectors(const Team<T, N>& team, int n, const Storage<T, N>& s,
+                              EighOrder order, T* vectors, std::int64_t row_stride) {
   const int r = team.column();
   if (r >= n) return;
 #pragma unroll
@@ -157,6 +155,15 @@ __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage
     const int c = team.element(k);
     if (c < n) vectors[r * row_stride + c] = s.update[r * Team<T, N>::kRow + place_in(order, n, c)];
   }
+}
+
+template <typename T, int N>
+__device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
+                                    EighOrder order, T* values, T* vectors,
+                                    std::int64_t row_stride) {
+  for (int at = team.thread; at < n; at += Team<T, N>::kSize)
+    values[at] = s.sorted_value[place_in(order, n, at)];
+  store_vectors(team, n, s, order, vectors, row_stride);
 }
 
 /// Matrices per block: teams smaller than a warp share blocks of four warps.

@@ -2,6 +2,8 @@
 
 // The threads of a block as a team: see columns.h and tiles.h.
 
+#include <cstdint>
+
 namespace keel::cuda {
 
 /// A group of LANES threads of one warp works on a column. Each can hold HELD times 16 bytes of it. ALL says that no
@@ -40,6 +42,12 @@ struct BlockTeam : WarpLanes<LANES, HELD, ALL> {
   __device__ static bool any(bool flag) { return __syncthreads_or(flag) != 0; }
   __device__ static void fetch(const void*) {}
 };
+
+/// The columns of a thread's tile, of n in all.
+template <typename T>
+constexpr int tile_width(std::int64_t n) {
+  return n <= (sizeof(T) == 4 ? 32 : 16) ? 2 : n <= 64 ? 4 : 8;
+}
 
 /// A block whose threads have one tile of WIDE columns each.
 template <int WIDE>

@@ -80,10 +80,23 @@ class TeamGram : public TileWork<T, Team> {
   using Base::for_each_entry;
 
   KEEL_HOST_DEVICE TeamGram(const Team& team, const PolishLayout<T>& layout, T* memory)
-      : Base(team), layout_(layout), x_(memory), gram_(memory + layout.stack()) {}
+      : TeamGram(team, layout, memory, memory + layout.stack()) {}
+  /// With layout.angles() numbers at `product` for A^T A.
+  KEEL_HOST_DEVICE TeamGram(const Team& team, const PolishLayout<T>& layout, T* memory, T* product)
+      : Base(team), layout_(layout), x_(memory), gram_(product) {}
 
   /// Returns whether the method suits A: finite, not zero, not steep. `exponent` is the power of two divided out.
   KEEL_HOST_DEVICE bool solve(const SvdSource<T>& source, int& exponent) {
+    if (!load(source, exponent)) return false;
+    team().sync();
+    this->gram(layout_.columns, layout_.rows / Base::kPack, x_, layout_.step, gram_,
+               layout_.angle_step);
+    return true;
+  }
+
+  /// The part of solve() before the product: leaves A at unit scale where TeamPolish::load does. A barrier must
+  /// follow.
+  KEEL_HOST_DEVICE bool load(const SvdSource<T>& source, int& exponent) {
     const int m = layout_.m, n = layout_.n, step = layout_.step;
     for_each_entry(layout_.rows, layout_.columns, source.along == 1,
                    [&](int i, int j) { x_[j * step + i] = i < m && j < n ? source(i, j) : T(0); });
@@ -122,8 +135,6 @@ class TeamGram : public TileWork<T, Team> {
     if (!scale.finite || !(largest > 0) || smallest < least || large_rows < n) return false;
     for_each_entry(m, n, false,
                    [&](int i, int j) { x_[j * step + i] = scale.down(x_[j * step + i]); });
-    team().sync();
-    this->gram(layout_.columns, layout_.rows / Base::kPack, x_, step, gram_, layout_.angle_step);
     return true;
   }
 
@@ -179,6 +190,11 @@ class TeamPolish : public TileWork<T, Team> {
     for_each_entry(layout_.rows, layout_.columns, source.along == 1, [&](int i, int j) {
       x(j)[i] = i < m && j < n ? scale.down(source(i, j)) : T(0);
     });
+  }
+
+  /// As load(), if the exponent is not known either. Returns whether the method suits A, as TeamGram does.
+  KEEL_HOST_DEVICE bool load(const SvdSource<T>& source) {
+    return TeamGram<T, Team>(team(), layout_, x_).load(source, exponent_);
   }
 
   /// `vectors` are those of TeamGram's matrix, row by row, in the order of their values. Returns whether all columns

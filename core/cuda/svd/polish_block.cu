@@ -7,6 +7,7 @@
 #include "cuda/launch/scratch.h"
 #include "cuda/svd/block_team.cuh"
 #include "cuda/svd/polish.h"
+#include "cuda/svd/square_eigh.h"
 #include "keel/eigh.h"
 
 namespace keel::cuda {
@@ -32,8 +33,9 @@ constexpr std::int64_t kAtOnce = std::int64_t(1) << 25;
 /// Calls body with the width of a thread's tile, as a type.
 template <typename T, typename Body>
 auto by_width(std::int64_t n, const Body& body) {
-  if (n <= (sizeof(T) == 4 ? 32 : 16)) return body(std::integral_constant<int, 2>{});
-  if (n <= 64) return body(std::integral_constant<int, 4>{});
+  const int width = tile_width<T>(n);
+  if (width == 2) return body(std::integral_constant<int, 2>{});
+  if (width == 4) return body(std::integral_constant<int, 4>{});
   return body(std::integral_constant<int, 8>{});
 }
 
@@ -42,14 +44,13 @@ struct Problem {
   Rectangles<const T> matrices;
   std::int64_t first;  ///< of those in progress
   PolishLayout<T> layout;
+  // These two are null if one launch computes A^T A and its eigenvectors.
   T* squares;  ///< A^T A
   int* exponents;
   bool* is_left;
 
   __device__ bool wide() const { return matrices.rows < matrices.columns; }
-  __device__ SvdSource<T> source(std::int64_t b) const {
-    return {matrices[b], wide() ? 1 : matrices.row_stride, wide() ? matrices.row_stride : 1};
-  }
+  __device__ SvdSource<T> source(std::int64_t b) const { return upright(matrices, b); }
 };
 
 constexpr int kMostThreads = 512;
@@ -77,15 +78,19 @@ __global__ void __launch_bounds__(kMostThreads)
                   Rectangles<T> all_right, SvdStatus* status) {
   extern __shared__ __align__(16) unsigned char memory[];
   const std::int64_t at = blockIdx.x, b = p.first + at;
-  if (p.is_left[b]) {  // known before the eigenvectors are
-    await_previous();
-    return;
-  }
   const Team team{};
   const int n = p.layout.n;
   TeamPolish<T, Team> solver(team, p.layout, reinterpret_cast<T*>(memory));
-  solver.load(p.source(b), p.exponents[at]);
+  // Before the eigenvectors are known. If the previous kernel also judges A, this one does it again, while it waits.
+  bool able = true;
+  if (p.exponents == nullptr)
+    able = solver.load(p.source(b));
+  else if (p.is_left[b])
+    able = false;
+  else
+    solver.load(p.source(b), p.exponents[at]);
   await_previous();  // the eigenvectors
+  if (!able) return;
   let_next_start();
   if (!solver.solve(vectors + at * n * n)) {
     if (team.thread() == 0) p.is_left[b] = true;
@@ -125,9 +130,6 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns), batch = matrices.batch;
   const std::int64_t at_once = std::min(batch, std::max<std::int64_t>(1024, kAtOnce / (n * n)));
-  const Scratch<T> squares(kName, stream, at_once * n * n), vectors(kName, stream, at_once * n * n),
-      square_values(kName, stream, at_once * n);
-  const Scratch<int> exponents(kName, stream, at_once);
   by_width<T>(n, [&](auto width) {
     using Team = TileTeam<decltype(width)::value>;
     const PolishLayout<T> layout(int(m), int(n), Team::kWide);
@@ -138,16 +140,25 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
                                                                                : n <= 16    ? 128
                                                                                             : 256;
     const int threads = std::clamp((wanted + 31) / 32 * 32, fewest, kMostThreads);
+    const bool joined = squares_in_eigh<T>(batch, layout, threads);
+    const std::int64_t apart = joined ? 0 : at_once;
+    const Scratch<T> vectors(kName, stream, at_once * n * n), squares(kName, stream, apart * n * n),
+        square_values(kName, stream, apart * n);
+    const Scratch<int> exponents(kName, stream, apart);
     allow_shared_memory(kName, square_kernel<T, Team>, bytes);
     allow_shared_memory(kName, polish_kernel<T, Team>, bytes);
     for (std::int64_t first = 0; first < batch; first += at_once) {
       const std::int64_t count = std::min(at_once, batch - first);
       const Problem<T> problem{matrices, first, layout, squares, exponents, is_left};
-      square_kernel<T, Team>
-          <<<unsigned(count), unsigned(threads), unsigned(bytes), native(stream)>>>(problem);
-      check_launch(kName);
-      eigh<T>({squares, count, n, n, n * n}, square_values, {vectors, count, n, n, n * n},
-              EighOrder::descending, nullptr, stream);
+      if (joined) {
+        square_eigh<T>(matrices, layout, threads, vectors, is_left, stream);
+      } else {
+        square_kernel<T, Team>
+            <<<unsigned(count), unsigned(threads), unsigned(bytes), native(stream)>>>(problem);
+        check_launch(kName);
+        eigh<T>({squares, count, n, n, n * n}, square_values, {vectors, count, n, n, n * n},
+                EighOrder::descending, nullptr, stream);
+      }
       check(kName, launch_early(polish_kernel<T, Team>, unsigned(count), unsigned(threads), bytes,
                                 native(stream), problem, vectors, values, left, right, status));
     }

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "host_device.h"
+#include "keel/matrices.h"
 
 namespace keel::cuda {
 
@@ -16,5 +17,12 @@ struct SvdSource {
     return data[i * down + j * along];
   }
 };
+
+/// Matrix b, transposed if it is wider than tall.
+template <typename T>
+KEEL_HOST_DEVICE SvdSource<T> upright(const Rectangles<const T>& matrices, std::int64_t b) {
+  const bool wide = matrices.rows < matrices.columns;
+  return {matrices[b], wide ? 1 : matrices.row_stride, wide ? matrices.row_stride : 1};
+}
 
 }  // namespace keel::cuda
