@@ -56,7 +56,28 @@ struct PolishProblem {
   void polish(const Team& team, T* numbers) {
     cuda::TeamPolish<T, Team> solver(team, layout, numbers);
     solver.load(source, exponent);
-    const bool done = solver.solve(vectors.data());
+    correct(team, solver);
+  }
+  /// All steps one after another in the same memory, as one launch does, but for A^T A in `product`.
+  void all_steps(const Team& team, T* numbers, T* product) {
+    cuda::TeamGram<T, Team> first(team, layout, numbers, product);
+    int found = 0;
+    if (!first.solve(source, found)) return;
+    if (team.thread() == 0) {
+      for (std::int64_t i = 0; i < n * n; ++i)
+        square[std::size_t(i)] = first(int(i / n), int(i % n));
+      decompose();
+      // What lies behind X and J may have been overwritten.
+      std::fill(numbers + layout.stack(), numbers + layout.numbers(),
+                std::numeric_limits<T>::quiet_NaN());
+    }
+    team.sync();
+    cuda::TeamPolish<T, Team> solver(team, layout, numbers);
+    solver.keep(found);
+    correct(team, solver);
+  }
+  void correct(const Team& team, cuda::TeamPolish<T, Team>& solver) {
+    const bool done = solver.solve([&](int i, int j) { return vectors[std::size_t(i * n + j)]; });
     if (!done) return;
     if (team.thread() == 0) f.status[0] = SvdStatus::converged;
     store_factors(solver, f);
@@ -149,6 +170,29 @@ TYPED_TEST(SvdPolish, AsManyThreadsAsABlockHas) {
     numbers = problem.poisoned();
     on_a_block<Polisher>(64, [&](const Polisher& thread) { problem.polish(thread, numbers); });
     expect_decomposition(a, problem.f);
+  }
+}
+
+TYPED_TEST(SvdPolish, OneLaunchIsTheSame) {
+  using T = TypeParam;
+  for (const auto& [m, n] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{13, 13}, {8, 8}, {9, 30}}) {
+    const Rectangle<T> a = as<T>(random_rectangle(m, n, 7));
+    PolishProblem<T, Polisher> apart(a), together(a);
+    T* numbers = apart.poisoned();
+    on_a_block<Polisher>(64, [&](const Polisher& thread) { apart.square_up(thread, numbers); });
+    apart.decompose();
+    numbers = apart.poisoned();
+    on_a_block<Polisher>(64, [&](const Polisher& thread) { apart.polish(thread, numbers); });
+    ASSERT_TRUE(apart.solved());
+    numbers = together.poisoned();
+    std::vector<T> product(std::size_t(together.layout.angles()));
+    on_a_block<Polisher>(
+        64, [&](const Polisher& thread) { together.all_steps(thread, numbers, product.data()); });
+    ASSERT_TRUE(together.solved());
+    EXPECT_TRUE(bitwise_equal(together.f.values, apart.f.values));
+    EXPECT_TRUE(bitwise_equal(together.f.left, apart.f.left));
+    EXPECT_TRUE(bitwise_equal(together.f.right, apart.f.right));
   }
 }
 

@@ -24,7 +24,7 @@ __device__ T largest_of_all(const Team<T, N>& team, T value, T* exchange) {
   for (int r = 1; r < kWarp; r *= 2) value = fmax(value, team.near(value, r));
   if constexpr (Team<T, N>::kBlock) {
     if (team.thread % 32 == 0) exchange[team.thread / 32] = value;
-    __syncthreads();
+    team.sync();
     value = exchange[0];
     for (int warp = 1; warp < Team<T, N>::kSize / 32; ++warp) value = fmax(value, exchange[warp]);
   }
@@ -144,10 +144,13 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   return scale.finite;
 }
 
-/// Stores the vectors row by row.
+/// Stores the result row by row.
 template <typename T, int N>
-__device__ void store_vectors(const Team<T, N>& team, int n, const Storage<T, N>& s,
-                              EighOrder order, T* vectors, std::int64_t row_stride) {
+__device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
+                                    EighOrder order, T* values, T* vectors,
+                                    std::int64_t row_stride) {
+  for (int at = team.thread; at < n; at += Team<T, N>::kSize)
+    values[at] = s.sorted_value[place_in(order, n, at)];
   const int r = team.column();
   if (r >= n) return;
 #pragma unroll
@@ -155,15 +158,6 @@ __device__ void store_vectors(const Team<T, N>& team, int n, const Storage<T, N>
     const int c = team.element(k);
     if (c < n) vectors[r * row_stride + c] = s.update[r * Team<T, N>::kRow + place_in(order, n, c)];
   }
-}
-
-template <typename T, int N>
-__device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
-                                    EighOrder order, T* values, T* vectors,
-                                    std::int64_t row_stride) {
-  for (int at = team.thread; at < n; at += Team<T, N>::kSize)
-    values[at] = s.sorted_value[place_in(order, n, at)];
-  store_vectors(team, n, s, order, vectors, row_stride);
 }
 
 /// Matrices per block: teams smaller than a warp share blocks of four warps.

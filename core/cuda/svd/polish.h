@@ -85,18 +85,9 @@ class TeamGram : public TileWork<T, Team> {
   KEEL_HOST_DEVICE TeamGram(const Team& team, const PolishLayout<T>& layout, T* memory, T* product)
       : Base(team), layout_(layout), x_(memory), gram_(product) {}
 
-  /// Returns whether the method suits A: finite, not zero, not steep. `exponent` is the power of two divided out.
+  /// Returns whether the method suits A: finite, not zero, not steep. `exponent` is the power of two divided out. If so,
+  /// leaves A at unit scale in the memory as TeamPolish::load does.
   KEEL_HOST_DEVICE bool solve(const SvdSource<T>& source, int& exponent) {
-    if (!load(source, exponent)) return false;
-    team().sync();
-    this->gram(layout_.columns, layout_.rows / Base::kPack, x_, layout_.step, gram_,
-               layout_.angle_step);
-    return true;
-  }
-
-  /// The part of solve() before the product: leaves A at unit scale where TeamPolish::load does. A barrier must
-  /// follow.
-  KEEL_HOST_DEVICE bool load(const SvdSource<T>& source, int& exponent) {
     const int m = layout_.m, n = layout_.n, step = layout_.step;
     for_each_entry(layout_.rows, layout_.columns, source.along == 1,
                    [&](int i, int j) { x_[j * step + i] = i < m && j < n ? source(i, j) : T(0); });
@@ -135,6 +126,8 @@ class TeamGram : public TileWork<T, Team> {
     if (!scale.finite || !(largest > 0) || smallest < least || large_rows < n) return false;
     for_each_entry(m, n, false,
                    [&](int i, int j) { x_[j * step + i] = scale.down(x_[j * step + i]); });
+    team().sync();
+    this->gram(layout_.columns, layout_.rows / Base::kPack, x_, step, gram_, layout_.angle_step);
     return true;
   }
 
@@ -192,17 +185,16 @@ class TeamPolish : public TileWork<T, Team> {
     });
   }
 
-  /// As load(), if the exponent is not known either. Returns whether the method suits A, as TeamGram does.
-  KEEL_HOST_DEVICE bool load(const SvdSource<T>& source) {
-    return TeamGram<T, Team>(team(), layout_, x_).load(source, exponent_);
-  }
+  /// In place of load(), if TeamGram left A at the same place and nobody wrote there since.
+  KEEL_HOST_DEVICE void keep(int exponent) { exponent_ = exponent; }
 
-  /// `vectors` are those of TeamGram's matrix, row by row, in the order of their values. Returns whether all columns
-  /// are orthogonal afterwards.
-  KEEL_HOST_DEVICE bool solve(const T* vectors) {
+  /// vector(i, j) is entry i of the j-th of the vectors of TeamGram's matrix, in the order of their values; all are read
+  /// before the first barrier. Returns whether all columns are orthogonal afterwards.
+  template <typename Vector>
+  KEEL_HOST_DEVICE bool solve(const Vector& vector) {
     const int n = layout_.n;
     for_each_entry(layout_.columns, layout_.columns, true, [&](int i, int j) {
-      x(j)[layout_.rows + i] = i < n && j < n ? vectors[i * n + j] : T(0);
+      x(j)[layout_.rows + i] = i < n && j < n ? vector(i, j) : T(0);
     });
     team().sync();
     multiply(layout_.columns, layout_.rows / kPack, x_, layout_.step, x_ + layout_.rows,

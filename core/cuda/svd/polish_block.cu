@@ -6,8 +6,8 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
 #include "cuda/svd/block_team.cuh"
-#include "cuda/svd/polish.h"
-#include "cuda/svd/square_eigh.h"
+#include "cuda/svd/one_launch.h"
+#include "cuda/svd/polish_results.h"
 #include "keel/eigh.h"
 
 namespace keel::cuda {
@@ -44,13 +44,9 @@ struct Problem {
   Rectangles<const T> matrices;
   std::int64_t first;  ///< of those in progress
   PolishLayout<T> layout;
-  // These two are null if one launch computes A^T A and its eigenvectors.
   T* squares;  ///< A^T A
   int* exponents;
-  bool* is_left;
-
-  __device__ bool wide() const { return matrices.rows < matrices.columns; }
-  __device__ SvdSource<T> source(std::int64_t b) const { return upright(matrices, b); }
+  PolishResults<T> results;
 };
 
 constexpr int kMostThreads = 512;
@@ -62,48 +58,37 @@ __global__ void __launch_bounds__(kMostThreads) square_kernel(Problem<T> p) {
   const Team team{};
   TeamGram<T, Team> solver(team, p.layout, reinterpret_cast<T*>(memory));
   int exponent = 0;
-  const bool able = solver.solve(p.source(b), exponent);
+  const bool able = solver.solve(upright(p.matrices, b), exponent);
   const int n = p.layout.n;
   T* const square = p.squares + at * n * n;
   solver.for_each_entry(n, n, true,
                         [&](int i, int j) { square[i * n + j] = able ? solver(j, i) : T(i == j); });
   if (team.thread() != 0) return;
   p.exponents[at] = exponent;
-  p.is_left[b] = !able;
+  p.results.is_left[b] = !able;
 }
 
 template <typename T, typename Team>
-__global__ void __launch_bounds__(kMostThreads)
-    polish_kernel(Problem<T> p, const T* vectors, T* all_values, Rectangles<T> all_left,
-                  Rectangles<T> all_right, SvdStatus* status) {
+__global__ void __launch_bounds__(kMostThreads) polish_kernel(Problem<T> p, const T* vectors) {
   extern __shared__ __align__(16) unsigned char memory[];
   const std::int64_t at = blockIdx.x, b = p.first + at;
+  bool* const is_left = p.results.is_left;
+  if (is_left[b]) {  // known before the eigenvectors are
+    await_previous();
+    return;
+  }
   const Team team{};
   const int n = p.layout.n;
   TeamPolish<T, Team> solver(team, p.layout, reinterpret_cast<T*>(memory));
-  // Before the eigenvectors are known. If the previous kernel also judges A, this one does it again, while it waits.
-  bool able = true;
-  if (p.exponents == nullptr)
-    able = solver.load(p.source(b));
-  else if (p.is_left[b])
-    able = false;
-  else
-    solver.load(p.source(b), p.exponents[at]);
+  solver.load(upright(p.matrices, b), p.exponents[at]);
   await_previous();  // the eigenvectors
-  if (!able) return;
   let_next_start();
-  if (!solver.solve(vectors + at * n * n)) {
-    if (team.thread() == 0) p.is_left[b] = true;
+  const T* const own = vectors + at * n * n;
+  if (!solver.solve([&](int i, int j) { return own[i * n + j]; })) {
+    if (team.thread() == 0) is_left[b] = true;
     return;
   }
-  const bool wide = p.wide();
-  T *const values = all_values + b * n, *const left = all_left[b], *const right = all_right[b];
-  const std::int64_t down = all_left.row_stride, across = all_right.row_stride;
-  solver.give(
-      !wide, [&](int c, T x) { values[c] = x; },
-      [&](int i, int c, T x) { *(wide ? right + c * across + i : left + i * down + c) = x; },
-      [&](int c, int j, T x) { *(wide ? left + j * down + c : right + c * across + j) = x; });
-  if (status != nullptr && team.thread() == 0) status[b] = SvdStatus::converged;
+  p.results.store(team, solver, b, n, p.matrices.rows < p.matrices.columns);
 }
 
 template <typename T>
@@ -130,6 +115,7 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns), batch = matrices.batch;
   const std::int64_t at_once = std::min(batch, std::max<std::int64_t>(1024, kAtOnce / (n * n)));
+  const PolishResults<T> results{values, left, right, status, is_left};
   by_width<T>(n, [&](auto width) {
     using Team = TileTeam<decltype(width)::value>;
     const PolishLayout<T> layout(int(m), int(n), Team::kWide);
@@ -140,27 +126,23 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
                                                                                : n <= 16    ? 128
                                                                                             : 256;
     const int threads = std::clamp((wanted + 31) / 32 * 32, fewest, kMostThreads);
-    const bool joined = squares_in_eigh<T>(batch, layout, threads);
-    const std::int64_t apart = joined ? 0 : at_once;
-    const Scratch<T> vectors(kName, stream, at_once * n * n), squares(kName, stream, apart * n * n),
-        square_values(kName, stream, apart * n);
-    const Scratch<int> exponents(kName, stream, apart);
+    if (takes_one_launch<T>(batch, layout, threads))
+      return svd_in_one_launch<T>(matrices, layout, threads, results, stream);
+    const Scratch<T> squares(kName, stream, at_once * n * n),
+        vectors(kName, stream, at_once * n * n), square_values(kName, stream, at_once * n);
+    const Scratch<int> exponents(kName, stream, at_once);
     allow_shared_memory(kName, square_kernel<T, Team>, bytes);
     allow_shared_memory(kName, polish_kernel<T, Team>, bytes);
     for (std::int64_t first = 0; first < batch; first += at_once) {
       const std::int64_t count = std::min(at_once, batch - first);
-      const Problem<T> problem{matrices, first, layout, squares, exponents, is_left};
-      if (joined) {
-        square_eigh<T>(matrices, layout, threads, vectors, is_left, stream);
-      } else {
-        square_kernel<T, Team>
-            <<<unsigned(count), unsigned(threads), unsigned(bytes), native(stream)>>>(problem);
-        check_launch(kName);
-        eigh<T>({squares, count, n, n, n * n}, square_values, {vectors, count, n, n, n * n},
-                EighOrder::descending, nullptr, stream);
-      }
+      const Problem<T> problem{matrices, first, layout, squares, exponents, results};
+      square_kernel<T, Team>
+          <<<unsigned(count), unsigned(threads), unsigned(bytes), native(stream)>>>(problem);
+      check_launch(kName);
+      eigh<T>({squares, count, n, n, n * n}, square_values, {vectors, count, n, n, n * n},
+              EighOrder::descending, nullptr, stream);
       check(kName, launch_early(polish_kernel<T, Team>, unsigned(count), unsigned(threads), bytes,
-                                native(stream), problem, vectors, values, left, right, status));
+                                native(stream), problem, vectors));
     }
   });
 }
