@@ -50,6 +50,11 @@ struct SampledChannel {
     if (unit == 0 || std::isinf(unit)) return low;  // float64 at the ends of its range
     return std::nearbyint(sum / count / unit) * unit;
   }
+  /// Whether the average is at most as large as the spread, which is about 3.5 deviations if the
+  /// values are normal.
+  KEEL_HOST_DEVICE bool about_zero() const {
+    return count == 0 || std::fabs(sum / count) <= high - low;
+  }
 };
 
 }  // namespace keel

@@ -53,6 +53,16 @@ struct WarpTile {
       fetch_numbers(x.data, x.layout, channel, first, count, tile);
   }
 
+  /// One warp sets the samples from `count` on to zero.
+  static __device__ void clear(int count, T* tile) {
+    const int missing = SAMPLES - count;
+    for (int n = int(threadIdx.x) % 32; n < missing * kSlots; n += 32) {
+      const int sample = count + (LAST ? n / kSlots : n % missing);
+      const int slot = LAST ? n % kSlots : n / missing;
+      tile[(LAST ? sample : slot) * kStride + (LAST ? slot : sample)] = T{};
+    }
+  }
+
  private:
   static __device__ void fetch_vectors(const T* data, const SampleLayout& layout, int channel,
                                        std::int64_t first, int count, T* tile) {

@@ -8,6 +8,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include "keel/activations.h"
+
 namespace keel::cuda {
 
 struct Split {
@@ -78,15 +80,59 @@ __device__ inline void multiply_add_bfloat16(float (&sums)[4], const unsigned (&
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }
 
-/// sums = left right.
-__device__ inline void multiply_bfloat16(float (&sums)[4], const unsigned (&left)[4],
-                                         const unsigned (&right)[2]) {
+/// sums = left right, the same for both 16-bit types.
+template <typename T>
+__device__ void multiply_stored(float (&sums)[4], const unsigned (&left)[4],
+                                const unsigned (&right)[2]);
+template <>
+__device__ inline void multiply_stored<BFloat16>(float (&sums)[4], const unsigned (&left)[4],
+                                                 const unsigned (&right)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
       : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]),
         "f"(0.0f));
+}
+template <>
+__device__ inline void multiply_stored<Half>(float (&sums)[4], const unsigned (&left)[4],
+                                             const unsigned (&right)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]),
+        "f"(0.0f));
+}
+
+/// Two numbers 1 in one register.
+template <typename T>
+__device__ constexpr unsigned two_ones();
+template <>
+__device__ constexpr unsigned two_ones<BFloat16>() {
+  return 0x3f803f80u;
+}
+template <>
+__device__ constexpr unsigned two_ones<Half>() {
+  return 0x3c003c00u;
+}
+
+/// Loads four 8 x 8 matrices of 16-bit numbers from shared memory, transposed if wanted. Lane
+/// 8 q + r passes the address of row r of matrix q, a multiple of 16 bytes. Lane 4 g + t receives
+/// the numbers (g, 2t) and (g, 2t + 1) of each.
+template <bool TRANSPOSED>
+__device__ inline void load_matrices(unsigned (&x)[4], const void* row) {
+  const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (TRANSPOSED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(from)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(from)
+                 : "memory");
 }
 
 }  // namespace keel::cuda

@@ -17,7 +17,7 @@ namespace {
 template <typename T, bool LAST, bool SAME, bool NARROW>
 struct Kernel {
   static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW>;
-  static constexpr int kBytes = MomentsMma<T, LAST, SAME, NARROW>::kBytes;
+  static constexpr int kBytes = MomentsRing<T, LAST, SAME, NARROW>::kBytes;
 };
 
 template <typename Body>

@@ -31,9 +31,10 @@ struct ShiftSamples {
 };
 
 /// The whole block computes `center` (one per slot), using THREADS SampledChannels of shared
-/// memory. When this returns, all threads may read `center`, and `room` is free.
+/// memory. When this returns, all threads may read `center`, and `room` is free. Returns whether
+/// the values of slot threadIdx.x lie about zero (false beyond the slots).
 template <typename T, int THREADS>
-__device__ void choose_shift(const ShiftSamples<T, THREADS>& samples, SampledChannel* room,
+__device__ bool choose_shift(const ShiftSamples<T, THREADS>& samples, SampledChannel* room,
                              Accumulator<T>* center) {
   const int slot = int(threadIdx.x) % kSlots, share = int(threadIdx.x) / kSlots;
   SampledChannel sampled;
@@ -46,6 +47,7 @@ __device__ void choose_shift(const ShiftSamples<T, THREADS>& samples, SampledCha
     center[slot] = Accumulator<T>(sampled.shift());
   }
   __syncthreads();
+  return share == 0 && sampled.about_zero();
 }
 
 template <typename T, int THREADS>

@@ -1,25 +1,39 @@
 #pragma once
 
-// The kernel around moments/mma.cuh: a block takes every task.chunks-th tile of a slab and writes
-// one set of sums.
+// The kernel around split_mma.cuh and stored_mma.cuh: a block takes every task.chunks-th tile of a
+// slab and writes one set of sums. 16-bit numbers are multiplied as stored in groups whose means
+// are small. If a slab has groups of both kinds, the block goes over its tiles twice.
 
 #include "cuda/launch/early_start.cuh"
-#include "cuda/moments/mma.cuh"
+#include "cuda/moments/shift.cuh"
+#include "cuda/moments/split_mma.cuh"
+#include "cuda/moments/stored_mma.cuh"
 
 namespace keel::cuda {
+
+/// How a block's shared memory is used: a ring of tiles for each team of warps.
+template <typename T, bool LAST, bool SAME, bool NARROW>
+struct MomentsRing {
+  using Mma = SplitMma<T, LAST, SAME, NARROW>;
+  static constexpr int kSides = SAME ? 1 : 2;
+  static constexpr int kStages = sizeof(T) == 4 ? 2 : 4;
+  static constexpr int kBytes = kStages * Mma::kTeams * kSides * Mma::Tile::kBytes;
+  static_assert(Mma::kFoldBytes <= kBytes);
+};
 
 template <typename T, bool LAST, bool SAME, bool NARROW>
 __global__ void __launch_bounds__(kTileThreads, 1)
     multiply_slabs(const __grid_constant__ MomentsTask<T> task) {
-  using Mma = MomentsMma<T, LAST, SAME, NARROW>;
+  using Ring = MomentsRing<T, LAST, SAME, NARROW>;
+  using Mma = typename Ring::Mma;
   using Tile = typename Mma::Tile;
-  // Only if a slab is one group: a group's result must not depend on its neighbours, to the last
-  // bit.
-  constexpr bool kMayBeExact = Mma::kLeftExact && !NARROW;
+  constexpr bool kMayBeStored = sizeof(T) == 2;
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float center[kSlots];
-  __shared__ double totals[kMayBeExact ? kSlots : 1];
-  __shared__ __align__(16) unsigned char shift_room[Mma::kShiftBytes];
+  __shared__ double totals[kMayBeStored && !SAME ? kSlots : 1];
+  __shared__ unsigned small_slots[kMayBeStored ? 2 : 1];
+  __shared__ __align__(
+      16) unsigned char shift_room[SAME ? kTileThreads * int(sizeof(SampledChannel)) : 1];
 
   const int thread = int(threadIdx.x), team = thread / 32 / Mma::kTeamWarps;
   const int slab = int(blockIdx.x % unsigned(task.pairs)), first_channel = slab * kSlots;
@@ -35,14 +49,14 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   };
   const auto place = [&](int stage, int side) {
     return reinterpret_cast<T*>(memory) +
-           ((stage * Mma::kTeams + team) * Mma::kSides + side) * Tile::kNumbers;
+           ((stage * Mma::kTeams + team) * Ring::kSides + side) * Tile::kNumbers;
   };
   const auto fetch = [&](int round, int end) {
     const std::int64_t n = tile_of(round);
     const int side = thread / 32 % Mma::kTeamWarps;
     if (round < end && n < tiles)
       Tile::fetch(side == 0 ? task.left : task.right, first_channel, n * kTileSamples, count_of(n),
-                  place(round % Mma::kStages, side));
+                  place(round % Ring::kStages, side));
     commit_copies();
   };
 
@@ -53,51 +67,78 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   if constexpr (SAME) samples_for_shift.load(task.left, first_channel + thread % kSlots);
   const auto fetch_first = [&](int begin, int end) {
 #pragma unroll 1
-    for (int stage = 0; stage < Mma::kStages; ++stage) fetch(begin + stage, end);
+    for (int stage = 0; stage < Ring::kStages; ++stage) fetch(begin + stage, end);
   };
-  fetch_first(0, rounds < kRunRounds ? rounds : kRunRounds);
-  bool exact = false;
+  const int first_end = rounds < kRunRounds ? rounds : kRunRounds;
+  fetch_first(0, first_end);
+  bool small = false;  // whether the mean of this thread's slot is small
   if constexpr (SAME) {
-    choose_shift<T, kTileThreads>(samples_for_shift, reinterpret_cast<SampledChannel*>(shift_room),
-                                  center);
-    if (chunk == 0 && thread < kSlots) task.shift[first_channel + thread] = center[thread];
-  } else {
-    bool fits = true;
-    if (thread < kSlots) {
-      const float mean = task.center != nullptr ? task.center[first_channel + thread] : 0.0f;
-      if (kMayBeExact && task.slabs.group_size == kSlots && task.covariance.data != nullptr)
-        fits = small_mean(mean, task.covariance[slab][thread * (task.covariance.row_stride + 1)]);
-      else
-        fits = kMayBeExact && task.center == nullptr;
-      center[thread] = mean;
-    }
-    exact = __syncthreads_and(fits);
+    small = choose_shift<T, kTileThreads>(samples_for_shift,
+                                          reinterpret_cast<SampledChannel*>(shift_room), center);
+  } else if (thread < kSlots) {
+    const int d = task.slabs.group_size, channel = first_channel + thread;
+    center[thread] = task.center != nullptr ? task.center[channel] : 0.0f;
+    small =
+        task.center == nullptr ||
+        (kMayBeStored && task.covariance.data != nullptr &&
+         small_mean(center[thread],
+                    task.covariance[channel / d][channel % d * (task.covariance.row_stride + 1)]));
   }
+  StoredGroups stored{0, task.slabs.group_size};
+  if constexpr (kMayBeStored) {
+    if (thread < kSlots) {
+      const unsigned slots = __ballot_sync(0xffffffffu, small);
+      if (thread % 32 == 0) small_slots[thread / 32] = slots;
+    }
+    __syncthreads();
+    stored.small = small_slots[0] | static_cast<unsigned long long>(small_slots[1]) << 32;
+    if (SAME && thread < kSlots && stored.has(thread)) center[thread] = 0;
+  }
+  __syncthreads();
+  if (SAME && chunk == 0 && thread < kSlots) task.shift[first_channel + thread] = center[thread];
 
   const auto run = [&](auto mma) {
+    constexpr bool kAsStored = decltype(mma)::kAsStored;
     for (int begin = 0; begin < rounds; begin += kRunRounds) {
       const int end = rounds - begin < kRunRounds ? rounds : begin + kRunRounds;
       if (begin > 0) fetch_first(begin, end);
       for (int round = begin; round < end; ++round) {
-        await_copies_but<Mma::kStages - 1>();
+        await_copies_but<Ring::kStages - 1>();
         sync_team<Mma::kTeamWarps>(team + 1);
         const std::int64_t n = tile_of(round);
         if (n < tiles) {
-          const int count = count_of(n), stage = round % Mma::kStages;
+          const int count = count_of(n), stage = round % Ring::kStages;
+          T *const left = place(stage, 0), *const right = place(stage, Ring::kSides - 1);
+          if constexpr (kAsStored) {
+            if (count < kTileSamples) {
+              Tile::clear(count, place(stage, thread / 32 % Mma::kTeamWarps));
+              sync_team<Mma::kTeamWarps>(team + 1);
+            }
+#pragma unroll
+            for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
+              mma.add(left, right, step);
+          } else {
 #pragma unroll(SAME && !NARROW ? 1 : 2)  // as registers allow
-          for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
-            mma.add(place(stage, 0), place(stage, Mma::kSides - 1), step, count);
+            for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
+              mma.add(left, right, step, count);
+          }
         }
         sync_team<Mma::kTeamWarps>(team + 1);
-        fetch(round + Mma::kStages, end);
+        fetch(round + Ring::kStages, end);
       }
       __syncthreads();
-      mma.fold(task, first_channel, task.sets + chunk * task.set_size,
-               reinterpret_cast<float*>(memory), center, totals, begin == 0);
+      mma.template fold<kAsStored>(task, first_channel, task.sets + chunk * task.set_size,
+                                   reinterpret_cast<float*>(memory), stored, center, totals,
+                                   begin == 0);
     }
   };
-  if constexpr (kMayBeExact)
-    if (exact) return run(MomentsMma<T, LAST, SAME, NARROW, true>(center));
+  if constexpr (kMayBeStored) {
+    if (stored.any()) {
+      run(StoredMma<T, LAST, SAME, NARROW>());
+      if (stored.all()) return;
+      fetch_first(0, first_end);
+    }
+  }
   run(Mma(center));
 }
 
