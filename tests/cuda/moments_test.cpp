@@ -377,6 +377,37 @@ TEST(CudaMoments, ABadValueReachesItsOwnChannelOnly) {
         }
 }
 
+/// Slabs in which some groups have large means and some have not: these are summed in different ways.
+template <typename T>
+void expect_groups_of_both_kinds() {
+  for (const ActivationShape& shape : {ActivationShape{4, 64, 99, 2},
+                                       {4, 64, 128, 4},
+                                       {3, 128, 77, 8},
+                                       {3, 128, 49, 32},
+                                       {40, 64, 1056, 4}})
+    for (const Order order : kOrders) {
+      SCOPED_TRACE(name(shape, order));
+      const std::int64_t d = shape.group_size();
+      const auto drawn = random_activations(shape, 23, 0.5);
+      const auto x = converted<T>(drawn, order);
+      auto moved = x;
+      for (std::int64_t k = 0; k < shape.samples(); ++k)
+        for (std::int64_t c = d; c < 2 * d; ++c)
+          moved.at(k, c) = from_double<T>(drawn.at(k, c) + 30);
+      const auto got = by_cuda(x), got_moved = by_cuda(moved);
+      expect_close(got, by_cpu_in_float64(x));
+      expect_close(got_moved, by_cpu_in_float64(moved));
+      for (std::int64_t c = 0; c < shape.channels; ++c) {
+        if (c / d == 1) continue;
+        ASSERT_EQ(got.mean[std::size_t(c)], got_moved.mean[std::size_t(c)]);
+        for (std::int64_t j = 0; j < d; ++j)
+          ASSERT_EQ(got.entry(c / d, c % d, j), got_moved.entry(c / d, c % d, j)) << c << ", " << j;
+      }
+    }
+}
+TEST(CudaMoments, GroupsOfBothKindsInASlabOfBFloat16) { expect_groups_of_both_kinds<BFloat16>(); }
+TEST(CudaMoments, GroupsOfBothKindsInASlabOfHalf) { expect_groups_of_both_kinds<Half>(); }
+
 TEST(CudaMoments, CanBeCapturedInAGraph) {
   for (const Order order : kOrders) {
     const ActivationShape shape{4, 64, 300, 2};
