@@ -130,42 +130,43 @@ struct Alone {
   }
 };
 
-/// Writes the indices of `count` sizes in descending order, stably. Uses insertion sort for few
-/// sizes, which is faster, and heapsort for many (the rows of tall matrices).
-template <typename T, typename Index>
-inline void sort_descending(std::int64_t count, const T* sizes, Index* places) {
-  const auto before = [&](Index a, Index b) {
-    return sizes[a] > sizes[b] || (sizes[a] == sizes[b] && a < b);
-  };
-  constexpr std::int64_t kFew = 64;
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t place = i;
-    for (; count <= kFew && place > 0 && sizes[places[place - 1]] < sizes[i]; --place)
-      places[place] = places[place - 1];
-    places[place] = Index(i);
-  }
-  if (count <= kFew) return;
-  // Restores the heap places[0 .. end), whose root is the element that comes last.
-  const auto sink = [&](std::int64_t at, std::int64_t end) {
-    const Index mine = places[at];
-    for (std::int64_t child; (child = 2 * at + 1) < end; at = child) {
-      if (child + 1 < end && before(places[child], places[child + 1])) ++child;
-      if (!before(mine, places[child])) break;
-      places[at] = places[child];
-    }
-    places[at] = mine;
-  };
-  for (std::int64_t i = count / 2; i-- > 0;) sink(i, count);
-  for (std::int64_t end = count - 1; end > 0; --end) {
-    const Index last = places[0];
-    places[0] = places[end];
-    places[end] = last;
-    sink(0, end);
-  }
+/// The exponent of a number that is not negative, as stored.
+template <typename T>
+inline int stored_exponent(T x) {
+  typename IntegerOf<T>::type bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return int(bits >> (sizeof(T) == 4 ? 23 : 52));
 }
 
-/// Sorts rows and columns by their largest entries, descending, so that QR meets large numbers
-/// first, and computes the exponent of the largest entry. Returns by_fallback if the sizes are so
+/// Writes the indices of `count` sizes, none above `largest`, in descending order: up to kFew of them
+/// exactly, more by powers of two, which is enough for QR and takes `count` steps. Equal ones keep
+/// their order.
+template <typename T, typename Index>
+inline void order_by_size(std::int64_t count, const T* sizes, T largest, Index* places) {
+  constexpr std::int64_t kFew = 16;
+  if (count <= kFew) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::int64_t place = i;
+      for (; place > 0 && sizes[places[place - 1]] < sizes[i]; --place)
+        places[place] = places[place - 1];
+      places[place] = Index(i);
+    }
+    return;
+  }
+  constexpr int kSteps = sizeof(T) == 4 ? 64 : 512;  // smaller sizes come last, in any order
+  const int top = stored_exponent(largest);
+  const auto step_of = [&](T size) {
+    const int step = top - stored_exponent(size);
+    return step < kSteps ? step : kSteps - 1;
+  };
+  Index next[kSteps + 1] = {};
+  for (std::int64_t i = 0; i < count; ++i) ++next[step_of(sizes[i]) + 1];
+  for (int step = 0; step < kSteps; ++step) next[step + 1] += next[step];
+  for (std::int64_t i = 0; i < count; ++i) places[next[step_of(sizes[i])]++] = Index(i);
+}
+
+/// Orders rows and columns by their largest entries, so that QR meets large numbers first, and
+/// computes the exponent of the largest entry. Returns by_fallback if the sizes are so
 /// far apart that squares underflow in this type. `sizes`: m + n numbers.
 template <typename T, typename Index>
 inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::int64_t down,
@@ -183,16 +184,16 @@ inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::i
     }
   if (not_finite != 0) return SvdStatus::not_finite;
   T largest = 0;
-  const auto sort = [&](std::int64_t count, const T* own, Index* places) {
-    T least = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      largest = own[i] > largest ? own[i] : largest;
-      least = own[i] > 0 && (least == 0 || own[i] < least) ? own[i] : least;
-    }
-    sort_descending(count, own, places);
-    return least;
+  for (std::int64_t j = 0; j < n; ++j) largest = of_column[j] > largest ? of_column[j] : largest;
+  const auto least = [](std::int64_t count, const T* own) {  // but zero, if there is another
+    T found = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+      found = own[i] > 0 && (found == 0 || own[i] < found) ? own[i] : found;
+    return found;
   };
-  const T least_row = sort(m, of_row, row_at), least_column = sort(n, of_column, column_at);
+  const T least_row = least(m, of_row), least_column = least(n, of_column);
+  order_by_size(m, of_row, largest, row_at);
+  order_by_size(n, of_column, largest, column_at);
   __builtin_frexp(double(largest), &exponent);
   constexpr T kSteepest = sizeof(T) == 4 ? T(0x1p-36) : T(0x1p-400);
   return largest > 0 && least_row / largest * (least_column / largest) < kSteepest
