@@ -1,7 +1,6 @@
 #pragma once
 
-// The last step of every svd on the CPU, on row-major results: the vectors of zero values, and
-// signs.
+// The last steps of svd on the CPU, on row-major results: the vectors of zero values, and signs.
 
 #include <algorithm>
 #include <cmath>
@@ -72,6 +71,23 @@ void complete_basis(std::int64_t length, std::int64_t count, std::int64_t which,
   }
 }
 
+/// Makes the first of the largest entries of column j of `left` positive.
+template <typename T>
+void fix_sign(std::int64_t m, std::int64_t n, std::int64_t j, T* left, std::int64_t left_stride,
+              T* right, std::int64_t right_stride) {
+  T peak = 0;
+  for (std::int64_t i = 0; i < m; ++i) {
+    const T x = left[i * left_stride + j];
+    if (std::abs(x) > std::abs(peak)) peak = x;
+  }
+  const T sign = peak < 0 ? T(-1) : T(1);
+  for (std::int64_t i = 0; i < m; ++i)
+    left[i * left_stride + j] = sign * left[i * left_stride + j] + T(0);
+  for (std::int64_t i = 0; i < n; ++i)
+    right[j * right_stride + i] = sign * right[j * right_stride + i] + T(0);
+}
+
+/// Completes the vectors of zero values, which could not be normalised and were left zero.
 template <typename T>
 void finish_svd(std::int64_t m, std::int64_t n, const T* values, T* left, std::int64_t left_stride,
                 T* right, std::int64_t right_stride) {
@@ -81,25 +97,13 @@ void finish_svd(std::int64_t m, std::int64_t n, const T* values, T* left, std::i
       if (vector[i * step] != 0) return false;
     return true;
   };
-  // A vector of a zero value could not be normalised and was left zero.
   for (std::int64_t j = 0; j < k; ++j) {
     if (values[j] != 0) continue;
     if (is_zero(m, left + j, left_stride))
       complete_basis(m, k, j, left, left_stride, std::int64_t(1));
     if (is_zero(n, right + j * right_stride, 1))
       complete_basis(n, k, j, right, std::int64_t(1), right_stride);
-  }
-  for (std::int64_t j = 0; j < k; ++j) {
-    T peak = 0;
-    for (std::int64_t i = 0; i < m; ++i) {
-      const T x = left[i * left_stride + j];
-      if (std::abs(x) > std::abs(peak)) peak = x;
-    }
-    const T sign = peak < 0 ? T(-1) : T(1);
-    for (std::int64_t i = 0; i < m; ++i)
-      left[i * left_stride + j] = sign * left[i * left_stride + j] + T(0);
-    for (std::int64_t i = 0; i < n; ++i)
-      right[j * right_stride + i] = sign * right[j * right_stride + i] + T(0);
+    fix_sign(m, n, j, left, left_stride, right, right_stride);
   }
 }
 

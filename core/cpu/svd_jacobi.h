@@ -6,8 +6,10 @@
 
 #include "eigh_scaling.h"
 #include "keel/svd.h"
+#include "polish_reach.h"
 #include "scratch_gap.h"
 #include "simd.h"
+#include "svd_order.h"
 
 namespace keel::cpu::KEEL_ISA {
 
@@ -36,6 +38,26 @@ struct Lanes {
   /// y += factor x
   static void add(std::int64_t count, Number factor, const Number* x, Number* y) {
     for (std::int64_t i = 0; i < count; ++i) y[i] += factor * x[i];
+  }
+  /// The largest magnitude. `not_finite` becomes NaN if a number is not finite.
+  static Number largest(std::int64_t count, const Number* x, Number& not_finite) {
+    Number most = {};
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Number own = size(x[i]);
+      most = own > most ? own : most;
+      not_finite += x[i] * T(0);
+    }
+    return most;
+  }
+  /// The first of the numbers of largest magnitude.
+  static Number peak(std::int64_t count, const Number* x) {
+    Number found = {}, most = {};
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Number own = size(x[i]);
+      found = own > most ? x[i] : found;
+      most = own > most ? own : most;
+    }
+    return found;
   }
   /// Rotates x and y by the angle with sine s and tau = tan(angle / 2). The new values are the old
   /// ones plus a correction, so small rotations make small rounding errors. Returns the dot product
@@ -105,6 +127,31 @@ struct Alone {
     for (; i + kWidth <= count; i += kWidth) put(at(y + i) + factor * at(x + i), y + i);
     for (; i < count; ++i) y[i] += factor * x[i];
   }
+  static T largest(std::int64_t count, const T* x, T& not_finite) {
+    constexpr std::int64_t kWidth = kLanes<T>;
+    Vec<T> most = {}, bad = {};
+    std::int64_t i = 0;
+    for (; i + kWidth <= count; i += kWidth) {
+      const Vec<T> own = magnitude<T>(at(x + i));
+      most = own > most ? own : most;
+      bad += own * T(0);
+    }
+    not_finite += sum_lanes<T>(bad);
+    T found = 0;
+    for (int lane = 0; lane < kWidth; ++lane) found = most[lane] > found ? most[lane] : found;
+    for (; i < count; ++i) {
+      found = size(x[i]) > found ? size(x[i]) : found;
+      not_finite += x[i] * T(0);
+    }
+    return found;
+  }
+  static T peak(std::int64_t count, const T* x) {
+    T not_finite = 0;
+    const T most = largest(count, x, not_finite);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (size(x[i]) == most) return x[i];
+    return 0;
+  }
   static T turn(std::int64_t seen, std::int64_t count, T s, T tau, T* x, T* y, const T* next) {
     constexpr std::int64_t kWidth = kLanes<T>;
     const auto some = [&](std::int64_t i) {
@@ -129,77 +176,6 @@ struct Alone {
     return sum;
   }
 };
-
-/// The exponent of a number that is not negative, as stored.
-template <typename T>
-inline int stored_exponent(T x) {
-  typename IntegerOf<T>::type bits;
-  __builtin_memcpy(&bits, &x, sizeof(bits));
-  return int(bits >> (sizeof(T) == 4 ? 23 : 52));
-}
-
-/// Writes the indices of `count` sizes, none above `largest`, in descending order: up to kFew of them
-/// exactly, more by powers of two, which is enough for QR and takes `count` steps. Equal ones keep
-/// their order.
-template <typename T, typename Index>
-inline void order_by_size(std::int64_t count, const T* sizes, T largest, Index* places) {
-  constexpr std::int64_t kFew = 16;
-  if (count <= kFew) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::int64_t place = i;
-      for (; place > 0 && sizes[places[place - 1]] < sizes[i]; --place)
-        places[place] = places[place - 1];
-      places[place] = Index(i);
-    }
-    return;
-  }
-  constexpr int kSteps = sizeof(T) == 4 ? 64 : 512;  // smaller sizes come last, in any order
-  const int top = stored_exponent(largest);
-  const auto step_of = [&](T size) {
-    const int step = top - stored_exponent(size);
-    return step < kSteps ? step : kSteps - 1;
-  };
-  Index next[kSteps + 1] = {};
-  for (std::int64_t i = 0; i < count; ++i) ++next[step_of(sizes[i]) + 1];
-  for (int step = 0; step < kSteps; ++step) next[step + 1] += next[step];
-  for (std::int64_t i = 0; i < count; ++i) places[next[step_of(sizes[i])]++] = Index(i);
-}
-
-/// Orders rows and columns by their largest entries, so that QR meets large numbers first, and
-/// computes the exponent of the largest entry. Returns by_fallback if the sizes are so
-/// far apart that squares underflow in this type. `sizes`: m + n numbers.
-template <typename T, typename Index>
-inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::int64_t down,
-                         std::int64_t along, int& exponent, Index* row_at, Index* column_at,
-                         T* sizes) {
-  T *const of_row = sizes, *const of_column = sizes + m;
-  for (std::int64_t i = 0; i < m + n; ++i) sizes[i] = 0;
-  T not_finite = 0;
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t j = 0; j < n; ++j) {
-      const T x = matrix[i * down + j * along], size = x < 0 ? -x : x;
-      not_finite += x * T(0);  // 0 for finite numbers, NaN for the rest
-      of_row[i] = size > of_row[i] ? size : of_row[i];
-      of_column[j] = size > of_column[j] ? size : of_column[j];
-    }
-  if (not_finite != 0) return SvdStatus::not_finite;
-  T largest = 0;
-  for (std::int64_t j = 0; j < n; ++j) largest = of_column[j] > largest ? of_column[j] : largest;
-  const auto least = [](std::int64_t count, const T* own) {  // but zero, if there is another
-    T found = 0;
-    for (std::int64_t i = 0; i < count; ++i)
-      found = own[i] > 0 && (found == 0 || own[i] < found) ? own[i] : found;
-    return found;
-  };
-  const T least_row = least(m, of_row), least_column = least(n, of_column);
-  order_by_size(m, of_row, largest, row_at);
-  order_by_size(n, of_column, largest, column_at);
-  __builtin_frexp(double(largest), &exponent);
-  constexpr T kSteepest = sizeof(T) == 4 ? T(0x1p-36) : T(0x1p-400);
-  return largest > 0 && least_row / largest * (least_column / largest) < kSteepest
-             ? SvdStatus::by_fallback
-             : SvdStatus::converged;
-}
 
 /// Solves m x n matrices, m >= n, stored by columns.
 template <typename T, typename Way>
@@ -240,6 +216,41 @@ class JacobiSvd {
     return reinterpret_cast<const T*>(size_ + j)[matrix];
   }
 
+  /// What the entries are like. Call it before scale().
+  struct Look {
+    Number largest;
+    Truth not_finite, steep;  // steep as in core/polish_reach.h: QR must take large numbers first
+  };
+  Look look() {
+    Number bad = {}, largest = {};
+    for (std::int64_t j = 0; j < n_; ++j) {
+      size_[j] = Way::largest(m_, columns_ + j * m_, bad);
+      largest = size_[j] > largest ? size_[j] : largest;
+    }
+    const Number limit = largest / T(kSteepFrom), one = Way::number(T(1));
+    Truth steep = {};
+    for (std::int64_t j = 0; j < n_; ++j) steep |= size_[j] < limit;
+    Number large_rows = {};
+    Truth few = large_rows < T(n_);
+    for (std::int64_t i = 0; i < m_ && Way::any(few); ++i) {
+      Number own = {};
+      for (std::int64_t j = 0; j < n_; ++j) {
+        const Number entry = Way::size(columns_[j * m_ + i]);
+        own = entry > own ? entry : own;
+      }
+      large_rows = own >= limit ? large_rows + one : large_rows;
+      few = large_rows < T(n_);
+    }
+    steep |= few;
+    return {largest, bad != 0, steep};
+  }
+
+  /// Multiplies the entries by both factors, and expects columns in the order they have.
+  void scale(Number first, Number second) {
+    for (std::int64_t i = 0; i < m_ * n_; ++i) columns_[i] = columns_[i] * first * second;
+    for (std::int64_t j = 0; j < n_; ++j) noise_[j] = 4 * kEpsilon<T> * (size_[j] * first * second);
+  }
+
   /// Returns which matrices did not converge within max_sweeps.
   Truth solve(int max_sweeps) {
     factor();
@@ -263,6 +274,17 @@ class JacobiSvd {
       for (std::int64_t i = 0; i < n_; ++i) column[i] *= scale;
     }
     return turned;
+  }
+
+  /// Makes the first of the largest entries of each column of U positive, or of V if `of_right`.
+  void fix_signs(bool of_right) {
+    for (std::int64_t j = 0; j < n_; ++j) {
+      Number *const u = left_ + j * m_, *const v = turned_ + j * 2 * n_;
+      const Number peak = of_right ? Way::peak(n_, v) : Way::peak(m_, u);
+      const Number sign = peak < 0 ? Way::number(T(-1)) : Way::number(T(1));
+      for (std::int64_t i = 0; i < m_; ++i) u[i] = sign * u[i] + T(0);
+      for (std::int64_t i = 0; i < n_; ++i) v[i] = sign * v[i] + T(0);
+    }
   }
 
  private:
@@ -380,7 +402,7 @@ class JacobiSvd {
 template <typename T, typename Way>
 std::int64_t svd_scratch(std::int64_t m, std::int64_t n) {
   if (m < n) return svd_scratch<T, Way>(n, m);
-  return JacobiSvd<T, Way>::scratch_size(m, n) + m + n + Way::kMatrices * (m + n) + n;
+  return JacobiSvd<T, Way>::scratch_size(m, n) + m + n + Way::kMatrices * (m + 2 * n);
 }
 
 /// Solves `count` <= Way::kMatrices matrices of the batch. A matrix that is too steep for the type
@@ -391,62 +413,115 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
                int max_sweeps, T* scratch) {
   const bool wide = matrices.rows < matrices.columns;  // then of the transpose
   const std::int64_t m = wide ? matrices.columns : matrices.rows,
-                     n = wide ? matrices.rows : matrices.columns;
+                     n = wide ? matrices.rows : matrices.columns,
+                     down = wide ? 1 : matrices.row_stride, along = wide ? matrices.row_stride : 1;
   using Solver = JacobiSvd<T, Way>;
   Solver solver(m, n, scratch);
   T* const sizes = scratch + Solver::scratch_size(m, n);
   // Indices are integers of the size of T.
   using Index = typename IntegerOf<T>::type;
   Index* const places = reinterpret_cast<Index*>(sizes + m + n);
-  int exponent[Way::kMatrices];
-  for (int lane = 0; lane < Way::kMatrices; ++lane) {
-    Index *const row_at = places + lane * (m + n), *const column_at = row_at + m;
-    const T* const matrix = matrices[which[lane < count ? lane : 0]];
-    const std::int64_t down = wide ? 1 : matrices.row_stride,
-                       along = wide ? matrices.row_stride : 1;
-    exponent[lane] = 0;
-    bool use = lane < count;
-    if (use) {
-      status[which[lane]] =
-          arrange(m, n, matrix, down, along, exponent[lane], row_at, column_at, sizes);
-      use = status[which[lane]] == SvdStatus::converged;
+  const auto rows_of = [&](int lane) { return places + lane * (m + n); };
+  // Some rows of all matrices, then the next: their numbers share cache lines.
+  constexpr std::int64_t kRowsAtOnce = 16;
+  const auto by_rows = [&](int lanes, const auto& body) {
+    for (std::int64_t begin = 0; begin < m; begin += kRowsAtOnce) {
+      const std::int64_t end = begin + kRowsAtOnce < m ? begin + kRowsAtOnce : m;
+      for (int lane = 0; lane < lanes; ++lane) body(lane, begin, end);
     }
-    const PowerOfTwo<T> scale(use ? -exponent[lane] : 0);
-    for (std::int64_t j = 0; j < n; ++j)
+  };
+
+  by_rows(Way::kMatrices, [&](int lane, std::int64_t begin, std::int64_t end) {
+    const T* const matrix = matrices[which[lane < count ? lane : 0]];
+    for (std::int64_t i = begin; i < end; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        solver.entry(lane, i, j) = lane < count ? matrix[i * down + j * along] : T(0);
+  });
+  const typename Solver::Look look = solver.look();
+  int exponent[Way::kMatrices] = {};
+  bool ordered[Way::kMatrices] = {};
+  typename Way::Number first = Way::number(T(1)), second = first;
+  for (int lane = 0; lane < count; ++lane) {
+    const bool bad = Way::of(look.not_finite, lane);
+    status[which[lane]] = bad ? SvdStatus::not_finite : SvdStatus::converged;
+    if (bad) continue;
+    __builtin_frexp(double(reinterpret_cast<const T*>(&look.largest)[lane]), &exponent[lane]);
+    const PowerOfTwo<T> unit(-exponent[lane]);
+    reinterpret_cast<T*>(&first)[lane] = unit.first;
+    reinterpret_cast<T*>(&second)[lane] = unit.second;
+  }
+  solver.scale(first, second);
+  for (int lane = 0; lane < count; ++lane) {
+    SvdStatus& own = status[which[lane]];
+    ordered[lane] = own == SvdStatus::converged && Way::of(look.steep, lane);
+    if (own == SvdStatus::converged && !ordered[lane]) continue;
+    const T* const matrix = matrices[which[lane]];
+    Index *const row_at = rows_of(lane), *const column_at = row_at + m;
+    if (ordered[lane])
+      own = arrange(m, n, matrix, down, along, exponent[lane], row_at, column_at, sizes);
+    const bool use = own == SvdStatus::converged;
+    const PowerOfTwo<T> unit(use ? -exponent[lane] : 0);
+    for (std::int64_t j = 0; j < n; ++j) {
       solver.noise(lane, j) =
-          use ? 4 * kEpsilon<T> * (scale * sizes[row_at[j]]) * (scale * sizes[m + column_at[j]])
+          use ? 4 * kEpsilon<T> * (unit * sizes[row_at[j]]) * (unit * sizes[m + column_at[j]])
               : T(0);
-    for (std::int64_t j = 0; j < n; ++j)
       for (std::int64_t i = 0; i < m; ++i)
         solver.entry(lane, i, j) =
-            use ? scale * matrix[row_at[i] * down + column_at[j] * along] : T(0);
+            use ? unit * matrix[row_at[i] * down + column_at[j] * along] : T(0);
+    }
   }
+
   const auto unconverged = solver.solve(max_sweeps);
+  solver.fix_signs(wide);
+  Index* const orders = places + Way::kMatrices * (m + n);
   for (int lane = 0; lane < count; ++lane) {
     const std::int64_t index = which[lane];
-    if (status[index] != SvdStatus::converged) continue;
-    if (Way::of(unconverged, lane)) {
+    if (status[index] == SvdStatus::converged && Way::of(unconverged, lane))
       status[index] = SvdStatus::by_fallback;
-      continue;
-    }
-    const Index *const row_at = places + lane * (m + n), *const column_at = row_at + m;
-    Index* const order = places + Way::kMatrices * (m + n);
+    if (status[index] != SvdStatus::converged) continue;
+    Index* const order = orders + lane * n;
     for (std::int64_t j = 0; j < n; ++j) {  // descending; equal values keep their order
       std::int64_t place = j;
       for (; place > 0 && solver.value(lane, order[place - 1]) < solver.value(lane, j); --place)
         order[place] = order[place - 1];
       order[place] = Index(j);
     }
-    T *const u = wide ? right[index] : left[index], *const v = wide ? left[index] : right[index];
-    const std::int64_t u_down = wide ? 1 : left.row_stride, u_next = wide ? right.row_stride : 1;
+    const PowerOfTwo<T> unit(exponent[lane]);
+    T* const v = wide ? left[index] : right[index];
     const std::int64_t v_down = wide ? left.row_stride : 1, v_next = wide ? 1 : right.row_stride;
-    const PowerOfTwo<T> scale(exponent[lane]);
+    const Index* const column_at = rows_of(lane) + m;
     for (std::int64_t k = 0; k < n; ++k) {
-      values[index * n + k] = scale * solver.value(lane, order[k]);
-      for (std::int64_t i = 0; i < m; ++i)
-        u[row_at[i] * u_down + k * u_next] = solver.left(lane, i, order[k]);
+      values[index * n + k] = unit * solver.value(lane, order[k]);
       for (std::int64_t i = 0; i < n; ++i)
-        v[column_at[i] * v_down + k * v_next] = solver.right(lane, i, order[k]);
+        v[(ordered[lane] ? column_at[i] : i) * v_down + k * v_next] =
+            solver.right(lane, i, order[k]);
+    }
+  }
+  by_rows(int(count), [&](int lane, std::int64_t begin, std::int64_t end) {
+    const std::int64_t index = which[lane];
+    if (status[index] != SvdStatus::converged) return;
+    T* const u = wide ? right[index] : left[index];
+    const std::int64_t u_down = wide ? 1 : left.row_stride, u_next = wide ? right.row_stride : 1;
+    const Index *const order = orders + lane * n, *const row_at = rows_of(lane);
+    for (std::int64_t i = begin; i < end; ++i)
+      for (std::int64_t k = 0; k < n; ++k)
+        u[(ordered[lane] ? row_at[i] : i) * u_down + k * u_next] = solver.left(lane, i, order[k]);
+  });
+  // In the order of QR, another of several equal entries may have been the first.
+  for (int lane = 0; lane < count; ++lane) {
+    const std::int64_t index = which[lane];
+    if (!ordered[lane] || status[index] != SvdStatus::converged) continue;
+    for (std::int64_t k = 0; k < n; ++k) {
+      T *const u = left[index] + k, *const v = right[index] + k * right.row_stride;
+      T peak = 0;
+      for (std::int64_t i = 0; i < left.rows; ++i) {
+        const T x = u[i * left.row_stride];
+        peak = Alone<T>::size(x) > Alone<T>::size(peak) ? x : peak;
+      }
+      if (peak >= 0) continue;
+      for (std::int64_t i = 0; i < left.rows; ++i)
+        u[i * left.row_stride] = -u[i * left.row_stride] + T(0);
+      for (std::int64_t i = 0; i < right.columns; ++i) v[i] = -v[i] + T(0);
     }
   }
 }

@@ -90,6 +90,8 @@ void svd_one(std::int64_t rows, std::int64_t columns, const double* matrix, std:
     }
   }
   finish_svd(rows, columns, values, left, left_stride, right, right_stride);
+  for (std::int64_t j = 0; j < std::min(rows, columns); ++j)
+    fix_sign(rows, columns, j, left, left_stride, right, right_stride);
 }
 
 }  // namespace
