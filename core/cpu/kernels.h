@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "keel/eigh.h"
+#include "keel/executor.h"
 #include "keel/svd.h"
 
 namespace keel::cpu {
@@ -47,6 +48,19 @@ struct QlProgress {
   bool unconverged = false;
 };
 
+/// Lets kernels call eigh: the vectors of one matrix, by descending values, with rows `stride` apart
+/// in both. Returns whether it converged. (Not std::function, whose code must not be compiled for
+/// one instruction set.)
+template <typename T>
+struct SmallEigh {
+  const Executor* executor;
+  bool (*solve)(const Executor& executor, std::int64_t n, const T* matrix, T* vectors,
+                std::int64_t stride);
+  bool operator()(std::int64_t n, const T* matrix, T* vectors, std::int64_t stride) const {
+    return solve(*executor, n, matrix, vectors, stride);
+  }
+};
+
 template <typename T>
 struct Kernels {
   int lanes;
@@ -84,8 +98,8 @@ struct Kernels {
   bool (*svd_square)(std::int64_t index, Rectangles<const T> matrices, int& exponent, T* square,
                      T* scratch);
   bool (*svd_polish)(std::int64_t index, Rectangles<const T> matrices, int exponent,
-                     const T* vectors, T* values, Rectangles<T> left, Rectangles<T> right,
-                     T* scratch);
+                     const T* vectors, const SmallEigh<T>& eigh, T* values, Rectangles<T> left,
+                     Rectangles<T> right, T* scratch);
 };
 
 /// The best kernels that this processor supports. KEEL_ISA=baseline or avx2 in the environment caps

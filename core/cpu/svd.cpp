@@ -26,6 +26,16 @@ bool use_lanes(std::int64_t m, std::int64_t n, std::int64_t batch) {
 /// Below this size Jacobi's method is as fast as the detour over an eigenproblem.
 constexpr std::int64_t kFewestPolished = 12;
 
+template <typename T>
+bool solve_small(const Executor& executor, std::int64_t n, const T* matrix, T* vectors,
+                 std::int64_t stride) {
+  Scratch<T> values(n);
+  EighStatus status = EighStatus::by_fallback;
+  eigh<T>({matrix, 1, n, stride, n * stride}, values, {vectors, 1, n, stride, n * stride},
+          EighOrder::descending, &status, executor);
+  return status == EighStatus::converged;
+}
+
 /// Solves those matrices of a batch that are not steep, via the eigenvectors of A^T A.
 template <typename T>
 class Polish {
@@ -77,8 +87,8 @@ class Polish {
       const std::int64_t index = able[std::size_t(i)];
       if (solved[std::size_t(i)] == EighStatus::converged &&
           kernel.svd_polish(index, matrices_, exponents[std::size_t(i)], vectors + i * size,
-                            values_, left_, right_, scratch))
-        status_[index] = SvdStatus::converged;
+                            {&executor, solve_small<T>}, values_, left_, right_, scratch))
+        finish(index);
       else
         which[left++] = index;
     }
@@ -86,6 +96,12 @@ class Polish {
   }
 
  private:
+  void finish(std::int64_t index) const {
+    status_[index] = SvdStatus::converged;
+    finish_svd(matrices_.rows, matrices_.columns, values_ + index * n_, left_[index],
+               left_.row_stride, right_[index], right_.row_stride);
+  }
+
   Rectangles<const T> matrices_;
   T* values_;
   Rectangles<T> left_, right_;

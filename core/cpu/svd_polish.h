@@ -17,6 +17,7 @@ class PolishSvd {
   using V = Vec<T>;
   using M = Mask<T>;
   static constexpr int kWidth = kLanes<T>, kMost = 6;
+  static constexpr T kNegligible = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
   using Reach = PolishReach<T>;
 
  public:
@@ -85,7 +86,7 @@ class PolishSvd {
 
   /// Starts from the eigenvectors of that matrix, with rows n apart, in the order of their values.
   /// Returns whether the columns are now orthogonal.
-  bool solve(int exponent, const T* vectors) {
+  bool solve(int exponent, const T* vectors, const SmallEigh<T>& eigh) {
     exponent_ = exponent;
     load(exponent);
     for (std::int64_t i = 0; i < n_; ++i) {
@@ -103,6 +104,15 @@ class PolishSvd {
                [=](std::int64_t i, std::int64_t j, V sum) { at(other + i * stride, j) = sum; });
     __builtin_memcpy(other + m * stride, x + m * stride, std::size_t(n_ * stride) * sizeof(T));
     swap();
+    std::int64_t head = 0;
+    for (int tail = 0; tail < kMost; ++tail) {
+      const std::int64_t begin = tail_after(head);
+      if (begin == n_) break;
+      clear_tail(head, begin);
+      if (!turn_tail(begin, eigh)) return false;
+      head = begin;
+    }
+    drop_negligible();
     for (int step = 0; step < kMost; ++step) {
       const T angles = measure();
       if (angles == 0) return true;
@@ -127,26 +137,22 @@ class PolishSvd {
     return false;
   }
 
-  /// Stores the values, U and V^T in descending order, with the signs of the contract.
+  /// Stores the values, U and V^T in descending order, with the signs of the contract. Vectors of
+  /// zero values that X would give are zero.
   void store(T* values, T* left, std::int64_t left_stride, T* right, std::int64_t right_stride) {
     // U comes from X if the matrix is tall, and from J if it is wide.
     const T *const u = wide_ ? x_ + m_ * stride_ : x_, *const v = wide_ ? x_ : x_ + m_ * stride_;
     const std::int64_t u_rows = wide_ ? n_ : m_, v_rows = wide_ ? m_ : n_;
+    square_columns();
     for (std::int64_t j = 0; j < width_; j += kWidth) {
-      V peak = {}, size = {}, square = {};
+      V peak = {}, size = {};
       for (std::int64_t i = 0; i < u_rows; ++i) {
         const V x = at(u + i * stride_, j), own = magnitude<T>(x);
         const M larger = own > size;
         size = larger ? own : size;
         peak = larger ? x : peak;
       }
-      for (std::int64_t first = 0; first < m_; first += run_) {
-        V sum = {};
-        for (std::int64_t i = first; i < m_ && i < first + run_; ++i)
-          sum += at(x_ + i * stride_, j) * at(x_ + i * stride_, j);
-        square += sum;
-      }
-      at(size_, j) = square_root<T>(square);
+      at(size_, j) = square_root<T>(at(square_, j));
       at(sign_, j) = peak < 0 ? broadcast(T(-1)) : broadcast(T(1));
     }
     auto* const order = reinterpret_cast<typename IntegerOf<T>::type*>(order_);
@@ -155,7 +161,7 @@ class PolishSvd {
     T *const of_u = square_, *const of_v = peak_;  // the factors of the columns of U and V
     for (std::int64_t j = 0; j < n_; ++j) {
       values[j] = scale * size_[order[j]];
-      const T unit = sign_[j] / size_[j];
+      const T unit = size_[j] > 0 ? sign_[j] / size_[j] : T(0);
       of_u[j] = wide_ ? sign_[j] : unit;
       of_v[j] = wide_ ? unit : sign_[j];
     }
@@ -188,11 +194,13 @@ class PolishSvd {
   }
 
   /// K = X^T X
-  void multiply_columns() {
+  void multiply_columns() { multiply_columns(x_, n_, stride_); }
+
+  /// The same for n columns with rows `stride` apart. K then has that stride too.
+  void multiply_columns(const T* columns, std::int64_t n, std::int64_t stride) {
     T* const out = k_;
-    const std::int64_t stride = stride_, n = n_;
     for (std::int64_t first = 0; first < m_; first += run_) {
-      const T* const x = x_ + first * stride;
+      const T* const x = columns + first * stride;
       product<T>([=](std::int64_t end) { return end < n ? end : n; },  // on and above the diagonal
                  m_ - first < run_ ? m_ - first : run_, n,
                  [=](std::int64_t i, std::int64_t k) { return x[k * stride + i]; }, x, stride,
@@ -218,8 +226,111 @@ class PolishSvd {
     swap();
   }
 
+  /// Sets square_ to the squared lengths of the columns of X.
+  void square_columns() {
+    for (std::int64_t j = 0; j < width_; j += kWidth) {
+      V square = {};
+      for (std::int64_t first = 0; first < m_; first += run_) {
+        V sum = {};
+        for (std::int64_t i = first; i < m_ && i < first + run_; ++i)
+          sum += at(x_ + i * stride_, j) * at(x_ + i * stride_, j);
+        square += sum;
+      }
+      at(square_, j) = square;
+    }
+  }
+
+  /// The first column after `begin` that is so much shorter than it that the product of columns from
+  /// `begin` on does not tell its direction, if another one follows. Otherwise n.
+  std::int64_t tail_after(std::int64_t begin) {
+    square_columns();
+    for (std::int64_t j = begin + 1; j + 1 < n_; ++j)
+      if (square_[j] < Reach::kTail * square_[begin]) return j;
+    return n_;
+  }
+
+  /// Makes the columns of X from `begin` on orthogonal to the longer ones from `head` to `begin`: a
+  /// rotation by small angles C between the two, as three shears, exact up to C^3.
+  void clear_tail(std::int64_t head, std::int64_t begin) {
+    T *const x = x_, *const c = k_, *const back = k_square_;  // C, and -C^T / 2
+    const std::int64_t stride = stride_, heads = begin - head, tails = n_ - begin;
+    const std::int64_t from = begin / kWidth * kWidth;  // products start at whole vectors
+    for (std::int64_t first = 0; first < m_; first += run_) {
+      const T* const rows = x + first * stride;
+      product<T>([=](std::int64_t) { return heads; }, m_ - first < run_ ? m_ - first : run_,
+                 n_ - from,
+                 [=](std::int64_t i, std::int64_t k) { return rows[k * stride + head + i]; },
+                 rows + from, stride,
+                 [=](std::int64_t i, std::int64_t j, V sum) {
+                   V& entry = at(c + i * stride, from + j);
+                   entry = first == 0 ? sum : entry + sum;
+                 });
+    }
+    for (std::int64_t i = 0; i < tails * stride; ++i) back[i] = 0;
+    for (std::int64_t i = 0; i < heads; ++i)
+      for (std::int64_t j = from; j < stride; ++j) {
+        T& entry = c[i * stride + j];
+        entry = j < begin || j >= n_ ? T(0) : -entry / (square_[head + i] - square_[j]);
+        if (j >= begin && j < n_) back[(j - begin) * stride + head + i] = entry / -2;
+      }
+    shear(begin, tails, back, head);
+    shear(head, heads, c, begin);
+    shear(begin, tails, back, head);
+  }
+
+  /// Adds `count` columns of X and J, from `begin` on, times the rows of `by` to columns `to` and
+  /// further, where `by` is not zero.
+  void shear(std::int64_t begin, std::int64_t count, const T* by, std::int64_t to) {
+    T* const x = x_;
+    const std::int64_t stride = stride_, rows = m_ + n_, from = to / kWidth * kWidth,
+                       end = begin > to ? begin : n_;
+    product<T>([=](std::int64_t) { return rows; }, count, end - from,
+               [=](std::int64_t i, std::int64_t k) { return x[i * stride + begin + k]; }, by + from,
+               stride,
+               [=](std::int64_t i, std::int64_t j, V sum) { at(x + i * stride, from + j) += sum; });
+  }
+
+  /// Turns the columns of X from `begin` on by the eigenvectors of their own products, and J with
+  /// them. Their directions are right then, relative to the longest of them.
+  bool turn_tail(std::int64_t begin, const SmallEigh<T>& eigh) {
+    const std::int64_t count = n_ - begin, stride = padded<T>(count), rows = m_ + n_;
+    const auto copy = [&](bool back) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        T *const own = x_ + i * stride_ + begin, *const tail = other_ + i * stride;
+        for (std::int64_t j = 0; j < count; ++j) (back ? own : tail)[j] = (back ? tail : own)[j];
+        for (std::int64_t j = count; !back && j < stride; ++j) tail[j] = 0;
+      }
+    };
+    copy(false);
+    T largest = 0;
+    for (std::int64_t j = begin; j < n_; ++j) largest = square_[j] > largest ? square_[j] : largest;
+    if (!(largest > 0)) return false;
+    multiply_columns(other_, count, stride);
+    const T unit = T(1) / largest;
+    for (std::int64_t i = 0; i < count * stride; ++i) k_[i] *= unit, k_square_[i] = 0;
+    if (!eigh(count, k_, k_square_, stride)) return false;
+    const T *const x = x_ + begin, *const by = k_square_;
+    T* const turned = other_;
+    const std::int64_t own_stride = stride_;
+    product<T>([=](std::int64_t) { return rows; }, count, count,
+               [=](std::int64_t i, std::int64_t k) { return x[i * own_stride + k]; }, by, stride,
+               [=](std::int64_t i, std::int64_t j, V sum) { at(turned + i * stride, j) = sum; });
+    copy(true);
+    return true;
+  }
+
+  /// Clears columns of X that are far below rounding. Their values are zero then.
+  void drop_negligible() {
+    square_columns();
+    T largest = 0;
+    for (std::int64_t j = 0; j < n_; ++j) largest = square_[j] > largest ? square_[j] : largest;
+    for (std::int64_t j = 0; j < n_; ++j)
+      for (std::int64_t i = 0; i < m_ && !(square_[j] > kNegligible * largest); ++i)
+        x_[i * stride_ + j] = 0;
+  }
+
   /// Computes K and returns the sum of its squares: zero if the columns are orthogonal, NaN if one
-  /// of them is negligible.
+  /// of them is negligible, but not zero.
   T measure() {
     multiply_columns();
     for (std::int64_t j = 0; j < n_; ++j) {
@@ -228,8 +339,7 @@ class PolishSvd {
     }
     for (std::int64_t j = n_; j < width_; ++j) square_[j] = 1;  // padding: never small or rotated
     for (std::int64_t j = 0; j < width_; j += kWidth) at(size_, j) = square_root<T>(at(square_, j));
-    const T tolerance = kEpsilon<T> * square_root<T>(broadcast(T(n_)))[0],
-            least = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
+    const T tolerance = kEpsilon<T> * square_root<T>(broadcast(T(n_)))[0];
     V sum = {};
     M turns = {}, small = {};
     for (std::int64_t i = 0; i < n_; ++i) {
@@ -246,7 +356,7 @@ class PolishSvd {
         at(row, j) = angle;
         sum += angle * angle;
         turns |= over;
-        small |= ~(own > least * square_[i]);
+        small |= ~(own > kNegligible * square_[i]) & (own != 0);
       }
     }
     if (any<T>(small)) return T(__builtin_nan(""));
@@ -276,9 +386,10 @@ bool svd_square(std::int64_t index, Rectangles<const T> matrices, int& exponent,
 
 template <typename T>
 bool svd_polish(std::int64_t index, Rectangles<const T> matrices, int exponent, const T* vectors,
-                T* values, Rectangles<T> left, Rectangles<T> right, T* scratch) {
+                const SmallEigh<T>& eigh, T* values, Rectangles<T> left, Rectangles<T> right,
+                T* scratch) {
   PolishSvd<T> solver(matrices, index, scratch);
-  if (!solver.solve(exponent, vectors)) return false;
+  if (!solver.solve(exponent, vectors, eigh)) return false;
   const std::int64_t k = matrices.rows < matrices.columns ? matrices.rows : matrices.columns;
   solver.store(values + index * k, left[index], left.row_stride, right[index], right.row_stride);
   return true;
