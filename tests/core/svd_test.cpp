@@ -90,6 +90,35 @@ TYPED_TEST(Svd, IsAsGoodAsLapack) {
 }
 #endif
 
+// A^T A loses the directions of small values, all at once or one after another.
+TYPED_TEST(Svd, IllConditionedMatricesAreSolvedAsWellAsByLapack) {
+  using T = TypeParam;
+  const std::vector<std::pair<const char*, std::function<double(double)>>> spectra{
+      {"condition 1e3", [](double at) { return std::pow(10, -3 * at); }},
+      {"condition 1e7", [](double at) { return std::pow(10, -7 * at); }},
+      {"condition 1e18", [](double at) { return std::pow(10, -18 * at); }},
+      {"a quarter of the rank", [](double at) { return at < 0.25 ? 1 + at : 0; }},
+      {"two plateaus", [](double at) { return at < 0.4 ? 1 + 0.1 * at : 1e-5 * (1 + at); }},
+      {"equal and small", [](double at) { return at < 0.5 ? 1 : 1e-6; }}};
+  for (const auto& [m, n] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{13, 13}, {24, 24}, {33, 90}, {70, 64}}) {
+    const Factors<double> basis = decompose_by_reference(random_rectangle(m, n, 8));
+    for (const auto& [name, value] : spectra) {
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + ", " + name);
+      const double last = double(basis.k - 1);
+      const Rectangle<T> matrix =
+          as<T>(with_values(basis, [&](std::int64_t i) { return value(double(i) / last); }));
+      const SvdQuality theirs = lapack_quality(matrix);
+      for (const std::size_t batch : {1, 17}) {
+        const Factors<T> f = decompose(std::vector<Rectangle<T>>(batch, matrix));
+        const SvdQuality ours = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+        EXPECT_LE(ours.residual, eigh_bound<T>(theirs.residual));
+        EXPECT_LE(ours.orthogonality, eigh_bound<T>(theirs.orthogonality));
+      }
+    }
+  }
+}
+
 TYPED_TEST(Svd, SmallValuesOfSteepMatricesHaveTheirDigits) {
   using T = TypeParam;
   const double step = sizeof(T) == 4 ? 0.05 : 1e-3;
