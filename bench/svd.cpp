@@ -21,14 +21,22 @@ Tensor normal_matrices(std::int64_t batch, Size size, torch::ScalarType type = t
   return torch::randn({batch, size.m, size.n}, type);
 }
 
+/// Of a condition of about 1e5, in no basis in particular.
+Tensor ill_conditioned_matrices(std::int64_t batch, Size size, torch::ScalarType type) {
+  const Tensor basis =
+      std::get<0>(torch::linalg_qr(normal_matrices(batch, {size.n, size.n}, type)));
+  return (normal_matrices(batch, size, type) * torch::logspace(0, -5, size.n, 10, type))
+      .matmul(basis);
+}
+
 /// `keel` and `torch` called on the same matrices.
-template <typename Own, typename Peer>
+template <typename Own, typename Peer, typename Make = decltype(&normal_matrices)>
 void register_pair(const std::string& what, Size size, std::int64_t batch, Own own, Peer peer,
-                   torch::ScalarType type = torch::kFloat32) {
+                   torch::ScalarType type = torch::kFloat32, Make make = normal_matrices) {
   const std::string name = fmt::format("svd/{}/n={}/batch={}/", what, size.text(), batch);
   const auto timed = [=](auto call) {
     return [=](benchmark::State& state) {
-      const Tensor a = normal_matrices(batch, size, type);
+      const Tensor a = make(batch, size, type);
       for (auto _ : state) call(a);
     };
   };
@@ -36,10 +44,11 @@ void register_pair(const std::string& what, Size size, std::int64_t batch, Own o
   add(name + "torch", timed(peer));
 }
 
-void register_forward(const char* what, Size size, std::int64_t batch, torch::ScalarType type) {
+void register_forward(const char* what, Size size, std::int64_t batch, torch::ScalarType type,
+                      decltype(&normal_matrices) make = normal_matrices) {
   register_pair(
       what, size, batch, [](const Tensor& a) { benchmark::DoNotOptimize(keel::svd(a)); },
-      [](const Tensor& a) { benchmark::DoNotOptimize(torch::linalg_svd(a, false)); }, type);
+      [](const Tensor& a) { benchmark::DoNotOptimize(torch::linalg_svd(a, false)); }, type, make);
 }
 
 void register_float32(Size size, std::int64_t batch) {
@@ -48,6 +57,11 @@ void register_float32(Size size, std::int64_t batch) {
 
 void register_float64(Size size, std::int64_t batch) {
   register_forward("forward, float64", size, batch, torch::kFloat64);
+}
+
+void register_ill_conditioned(Size size, std::int64_t batch) {
+  register_forward("forward, ill-conditioned", size, batch, torch::kFloat32,
+                   ill_conditioned_matrices);
 }
 
 template <typename Factor>
@@ -87,15 +101,15 @@ void register_rotation(Size size, std::int64_t batch) {
       [](const Tensor& a) { factor_and_gradient(a, rotation_by_torch); });
 }
 
-const std::vector<Size> kSizes = {{3, 3},   {8, 8},     {16, 16}, {32, 32},
-                                  {64, 64}, {128, 128}, {60, 3},  {512, 64}};
+const std::vector<Size> kSizes = {{3, 3},     {8, 8},  {16, 16},  {32, 32}, {64, 64},
+                                  {128, 128}, {60, 3}, {1000, 3}, {512, 64}};
 
 }  // namespace
 
 void register_svd() {
   const std::int64_t most = (effort().full ? 256 : 32) * 128 * 128;
-  for (const auto& add_cell :
-       {register_float32, register_float64, register_polar, register_rotation})
+  for (const auto& add_cell : {register_float32, register_float64, register_ill_conditioned,
+                               register_polar, register_rotation})
     for (const Size& size : kSizes)
       for (const std::int64_t batch : {1, 16, 256, 4096})
         if (size.m * size.n * batch <= most && (batch < 4096 || size.n == 3)) add_cell(size, batch);
