@@ -28,8 +28,10 @@ struct PolishReach {
   static constexpr T kSecond = sizeof(T) == 4 ? T(5.6e-4) : T(2.4e-8);  // K^4 / 8 < eps / 4
   static constexpr T kThird = sizeof(T) == 4 ? T(1.2e-2) : T(1.5e-5);   // K^6 / 8 < eps / 4
   /// Eigenvectors of values below this share of the largest are not good enough to start from: they
-  /// are off by about eps / kTail.
-  static constexpr T kTail = sizeof(T) == 4 ? T(1e-3) : T(1e-9);
+  /// are off by more than about eps / tail, and by more the more of them there are.
+  static constexpr T tail(T n) {
+    return sizeof(T) == 4 ? 32 * std::numeric_limits<T>::epsilon() * n : T(1e-9);
+  }
 };
 
 }  // namespace keel

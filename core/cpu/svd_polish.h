@@ -188,7 +188,11 @@ class PolishSvd {
     const PowerOfTwo<T> scale(-exponent);
     for (std::int64_t i = 0; i < m_; ++i) {
       T* const row = x_ + i * stride_;
-      for (std::int64_t j = 0; j < n_; ++j) row[j] = scale * source_[i * down_ + j * along_];
+      const T* const from = source_ + i * down_;
+      if (along_ == 1)  // the compiler then takes whole vectors
+        for (std::int64_t j = 0; j < n_; ++j) row[j] = scale * from[j];
+      else
+        for (std::int64_t j = 0; j < n_; ++j) row[j] = scale * from[j * along_];
       for (std::int64_t j = n_; j < stride_; ++j) row[j] = 0;
     }
   }
@@ -245,7 +249,7 @@ class PolishSvd {
   std::int64_t tail_after(std::int64_t begin) {
     square_columns();
     for (std::int64_t j = begin + 1; j + 1 < n_; ++j)
-      if (square_[j] < Reach::kTail * square_[begin]) return j;
+      if (square_[j] < Reach::tail(T(n_)) * square_[begin]) return j;
     return n_;
   }
 
