@@ -232,6 +232,9 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
     """The orthogonal projector onto the leading eigenvectors that ``rank`` keeps, of a symmetric matrix whose lower
     triangle is read.
 
+    The default rule is bounded where the last kept and the first dropped eigenvalue meet, but only close to the
+    derivative where they do not: see :class:`keel.Exact`. :class:`keel.Masked` gives the derivative itself there.
+
     >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
     tensor([[0., 0., 0.],
             [0., 1., 0.],
