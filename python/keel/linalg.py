@@ -154,6 +154,8 @@ def spectral(
     """
     if exponent is not None:
         function = f"{function}(exponent={_exponent('keel.spectral', exponent)!r})"
+    elif function == "power":
+        raise ValueError('keel.spectral: expected an exponent with "power", got none')
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
     found = torch.ops.keel.spectral(matrix, function, policy, _rule("keel.spectral", rule))
     return Spectral(found[0], found[3])
