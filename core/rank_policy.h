@@ -22,7 +22,8 @@ struct PlainRankPolicy {
   /// which is only used by_rayleigh.
   template <typename T>
   KEEL_HOST_DEVICE bool stops_before(T value, T quotient) const {
-    if (by_eps && double(value) <= eps) return true;
+    // In the type of the eigenvalues: that of a dead channel is T(eps), which may be above eps.
+    if (by_eps && value <= T(eps)) return true;
     // Written so that NaN and non-positive eigenvalues stop as well.
     return by_rayleigh &&
            !(double(std::abs(quotient - value)) < rayleigh_tolerance * double(value));

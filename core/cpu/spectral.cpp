@@ -32,7 +32,7 @@ struct Spectrum {
   /// Returns false if f is not defined at a kept eigenvalue.
   bool read(const T* values, std::int64_t kept) {
     l = values;
-    rank = kept;
+    rank = std::min(kept, n);
     largest = largest_magnitude(n, values);
     bool defined = true;
     for (std::size_t i = 0; i < f.size(); ++i) {

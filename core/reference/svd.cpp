@@ -39,9 +39,12 @@ struct OneSided {
         (*both)[p][i] = c * x - s * y;
         (*both)[q][i] = s * x + c * y;
       }
-    // After cancellation only rounding noise is left. Rotating it would never converge.
+    // After cancellation only rounding noise is left. Rotating it would never converge. Noise that
+    // several rotations leave together shrinks from sweep to sweep, until it is zero in a double.
+    constexpr Wide kLeast = Wide(std::numeric_limits<double>::denorm_min()) / 2;
     for (const auto& [which, before] : {std::pair(p, a), std::pair(q, b)})
-      if (dot(columns[which], columns[which]) < 16 * epsilon * epsilon * before)
+      if (dot(columns[which], columns[which]) <=
+          std::max(16 * epsilon * epsilon * before, kLeast * kLeast))
         std::fill(columns[which].begin(), columns[which].end(), Wide(0));
     return true;
   }

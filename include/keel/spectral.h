@@ -108,8 +108,8 @@ SpectralRule spectral_rule(std::string_view text,
 /// errors. No gradient flows between two such zeros, because the slope is infinite.
 ///
 /// `values` are in descending order, as eigh writes them with EighOrder::descending: the rank
-/// counts from the largest. `rank` holds one number per matrix and is never null. A matrix whose
-/// values are NaN gets rank 1 and the result NaN.
+/// counts from the largest. `rank` holds one number per matrix and is never null; more than n means
+/// all. A matrix whose values are NaN gets rank 1 and the result NaN.
 namespace reference {
 void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
                    Matrices<const double> vectors, std::int64_t* rank);

@@ -154,6 +154,8 @@ def spectral(
     """
     if exponent is not None:
         function = f"{function}(exponent={_exponent('keel.spectral', exponent)!r})"
+    elif function == "power":
+        raise ValueError('keel.spectral: expected an exponent with "power", got none')
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
     found = torch.ops.keel.spectral(matrix, function, policy, _rule("keel.spectral", rule))
     return Spectral(found[0], found[3])
@@ -231,6 +233,9 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
     """The orthogonal projector onto the leading eigenvectors that ``rank`` keeps, of a symmetric matrix whose lower
     triangle is read.
+
+    The default rule is bounded where the last kept and the first dropped eigenvalue meet, but only close to the
+    derivative where they do not: see :class:`keel.Exact`. :class:`keel.Masked` gives the derivative itself there.
 
     >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
     tensor([[0., 0., 0.],

@@ -88,6 +88,9 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
     return torch.ops.keel.nuclear_norm(matrix)
 
 
+_INCOMPLETE = {"power": "power(exponent=...)", "soft_threshold": "soft_threshold(threshold=...)"}
+
+
 @overload
 def singular(
     matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: Literal[False] = False
@@ -128,6 +131,8 @@ def singular(
     (tensor([1., 1., 0.]), tensor(2))
     """
     flag("keel.singular", "return_kept", return_kept)
+    if function in _INCOMPLETE:  # their defaults would return the matrix itself
+        raise ValueError(f"keel.singular: expected '{_INCOMPLETE[function]}', got {function!r}")
     policy = written("keel.singular", "rank", RANK_POLICIES, rank)
     found = torch.ops.keel.singular(matrix, function, policy)
     return (found[0], found[4]) if return_kept else found[0]

@@ -52,6 +52,17 @@ TYPED_TEST(SpectralRobustness, OutsideTheDomainTheMatrixIsNaN) {
   }
 }
 
+TYPED_TEST(SpectralRobustness, ARankAboveTheSizeMeansAllEigenvalues) {
+  using T = TypeParam;
+  const Solved<T> s = solve(as<T>(with_spectrum({3, 2, 1}, 1)));
+  const Batch<T> c = as<T>(random_symmetric(1, 3, 2));
+  const std::int64_t many = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(spectral<T>({Kind::sqrt}, s, {many}).data, spectral<T>({Kind::sqrt}, s, {3}).data);
+  for (const SpectralRule& rule : {SpectralRule(Exact{}), SpectralRule(Taylor{})})
+    EXPECT_EQ(spectral_backward({Kind::sqrt}, rule, s, {many}, c).data,
+              spectral_backward({Kind::sqrt}, rule, s, {3}, c).data);
+}
+
 TYPED_TEST(SpectralRobustness, RoundingBelowZeroIsZeroUnderARoot) {
   using T = TypeParam;
   // -90 epsilons of the largest eigenvalue, 4: a covariance that was itself rounded.

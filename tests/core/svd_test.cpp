@@ -183,6 +183,24 @@ TYPED_TEST(Svd, WhatIsTooSteepForTheTypeIsSolvedByAWiderOne) {
   }
 }
 
+// The first three columns are dependent, but no two of them: what is left of one shrinks with every
+// rotation and never vanishes at once. The last entry is so small that only the reference solves it.
+TYPED_TEST(Svd, DependentColumnsOfSteepMatricesHaveOrthogonalVectors) {
+  using T = TypeParam;
+  const double unit = sizeof(T) == 4 ? 1e37 : 1, tiny = sizeof(T) == 4 ? 1e-40 : 1e-140;
+  Rectangle<double> exact(4, 4);
+  exact.data = {0, 0, 0, 0, 3, -1, 2, 0, 3, -3, 0, 0, 0, 0, 0, tiny / unit};
+  for (double& x : exact.data) x *= unit;
+  const Rectangle<T> matrix = as<T>(exact);
+  const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
+  EXPECT_EQ(f.status[0], SvdStatus::by_fallback);
+  const SvdQuality quality = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+  EXPECT_LE(quality.residual, rounding<T>(4, 1));
+  EXPECT_LE(quality.orthogonality, rounding<T>(4, 1));
+  EXPECT_EQ(f.value(0)[2], T(tiny));
+  EXPECT_EQ(f.value(0)[3], T(0));
+}
+
 // Quadratic time in the rows would take half an hour here.
 TYPED_TEST(Svd, AMillionRows) {
   using T = TypeParam;

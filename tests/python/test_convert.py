@@ -147,6 +147,15 @@ def test_device_dtype_and_mode_follow():
     assert convert_batchnorm(nn.BatchNorm1d(4, track_running_stats=False)).running_mean is None
 
 
+def test_a_shared_layer_can_be_chosen_by_each_of_its_names():
+    for names in (["0"], ["2"], ["2", "0"], ["3.0"]):
+        norm = nn.BatchNorm2d(8)
+        model = nn.Sequential(norm, nn.ReLU(), norm, nn.Sequential(norm, nn.BatchNorm2d(8)))
+        convert_batchnorm(model, names=names)
+        assert model[0] is model[2] is model[3][0] and isinstance(model[0], keel.nn.ZcaWhitening)
+        assert isinstance(model[3][1], nn.BatchNorm2d)
+
+
 def test_a_shared_layer_stays_shared():
     norm = nn.BatchNorm2d(8)
     model = convert_batchnorm(nn.Sequential(norm, nn.ReLU(), nn.Sequential(norm)))

@@ -133,6 +133,28 @@ def test_layers_that_do_something_else_are_not_folded(make, message):
         made.fold_into(make())
 
 
+class DoubledNorm(keel.nn.ZcaWhitening):
+    def forward(self, input, residual=None):
+        return 2 * super().forward(input, residual)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda norm: hooked(norm, "after"), "expected a plain layer, got one with forward hooks"),
+        (lambda norm: hooked(norm, "before"), "expected a plain layer, got one with forward pre-hooks"),
+        (replaced, "expected a plain layer, got one with a forward of its own"),
+        (lambda norm: DoubledNorm(6).eval(), "expected a plain layer, got one with a forward of its own"),
+    ],
+)
+def test_norms_that_do_something_else_are_not_folded(change, message):
+    norm = change(trained(keel.nn.ZcaWhitening))
+    with pytest.raises(ValueError, match="fold_into: " + message):
+        norm.fold_into(nn.Linear(4, 6))
+    with pytest.raises(ValueError, match="as_conv1x1: " + message):
+        norm.as_conv1x1()
+
+
 def test_complex_layers_are_not_folded():
     with pytest.raises(TypeError, match="expected real floating-point parameters, got torch.complex"):
         trained(keel.nn.ZcaWhitening).fold_into(nn.Linear(4, 6, dtype=torch.cfloat))

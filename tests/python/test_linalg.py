@@ -83,6 +83,8 @@ def test_exponents_are_numbers():
         torch.testing.assert_close(root.result, keel.sqrtm(m))
     with pytest.raises(ValueError, match="keel::spectral: expected no fields, got \"exponent\""):
         keel.spectral(m, "sqrt", 2.0)
+    with pytest.raises(ValueError, match='keel.spectral: expected an exponent with "power", got none'):
+        keel.spectral(m, "power")
     torch.testing.assert_close(keel.powm(m, torch.tensor(3)), m @ m @ m)
     for power in (lambda p: keel.powm(m, p), lambda p: keel.spectral(m, "power", p)):
         with pytest.raises(TypeError, match="expected an exponent that does not require a gradient, got tensor"):

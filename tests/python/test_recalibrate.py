@@ -49,6 +49,24 @@ def test_statistics_are_plain_averages(layer):
             torch.testing.assert_close(buffer, expected, rtol=1e-13, atol=1e-13)
 
 
+def test_a_batch_norm_that_no_longer_tracks_feeds_the_others_as_in_evaluation():
+    network = nn.Sequential(nn.BatchNorm1d(6), keel.nn.ZcaWhitening(6)).double()
+    network(batches()[0])
+    frozen = network[0]
+    frozen.track_running_stats = False
+    before = state(frozen)
+    alone = copy.deepcopy(network)
+    alone[0].eval()
+    alone[1].reset_running_stats()
+    alone[1].momentum = None
+    with torch.no_grad():
+        for batch in batches():
+            alone(batch)
+    keel.nn.recalibrate(network, batches())
+    assert same(state(frozen), before)
+    assert same(state(network[1]), state(alone[1]))
+
+
 def test_of_batch_norms_alone_it_is_torchs_own():
     mine = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.BatchNorm1d(6)).double()
     mine(batches()[0])

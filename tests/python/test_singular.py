@@ -247,6 +247,9 @@ def test_shapes_types_and_errors():
     assert keel.pinv(torch.empty(5, 4, 3, device="meta")).shape == (5, 3, 4)
     with pytest.raises(ValueError, match='keel::singular: expected one, identity, .* got "cos"'):
         keel.singular(torch.eye(3), "cos")
+    for name in ("power", "soft_threshold"):  # without its number it would return the matrix
+        with pytest.raises(ValueError, match=rf"keel.singular: expected '{name}\(.*=...\)', got '{name}'"):
+            keel.singular(torch.eye(3), name)
     with pytest.raises(ValueError, match="expected threshold to be .* >= 0, got"):
         keel.soft_threshold(torch.eye(3), -1.0)
     with pytest.raises(RuntimeError, match=r"keel::pinv: expected \(\.\.\., m, n\), got \(3\)"):

@@ -41,6 +41,16 @@ def test_forward_and_gradients_are_those_of_the_composition(layer, shape):
         assert made.kept.tolist() == [count] * groups
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("eps", [1e-2, 2e-3, 1e-3, 5e-4, 1e-4, 1e-5])  # float32 rounds some of them up
+def test_a_dead_channel_is_dropped_at_every_eps(eps, dtype):
+    x = correlated(50, 6, dtype=dtype)
+    x[:, 2] = 0
+    made = keel.nn.ZcaWhitening(6, eps=eps, rank=keel.Algorithm1(eps=eps, energy=None), dtype=dtype)
+    made(x)
+    assert made.kept.tolist() == [5]
+
+
 @pytest.mark.parametrize("rule", [keel.Exact(), keel.Masked()])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_gradcheck(layer, rule):

@@ -41,7 +41,7 @@ def convert_batchnorm(
         model: searched recursively.
         layer: :class:`ZcaWhitening`, :class:`PcaDenoising` or :class:`PcaWhitening`.
         names: which layers to replace: None for all, their names as in ``model.named_modules()``, or a function of
-            name and module that returns a bool.
+            name and module that returns a bool. A layer that is in several places is replaced in all of them.
         copy_affine: keep the parameters ``weight`` and ``bias`` as the same objects, so that optimisers stay valid.
         copy_statistics: start with the running mean and variance of a BatchNorm that is not new. In evaluation
             the model then computes the same as before, until it is trained. (Not for PcaWhitening, whose output
@@ -62,7 +62,7 @@ def convert_batchnorm(
     _check(model, layer)
     rules.flag(_HERE, "fuse_relu", fuse_relu)
     norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm + _Lazy)}
-    chosen = _choose(norms, names)
+    chosen = _choose(norms, names, model)
     new: Dict[nn.Module, Whitening] = {}
     for name, norm in chosen.items():
         new[norm] = _replacement(name, norm, layer, copy_affine, copy_statistics, options)
@@ -104,7 +104,7 @@ def _check(model: Any, layer: Any) -> None:
         raise TypeError(f"{_HERE}: expected the class of a whitening layer, got {got}")
 
 
-def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
+def _choose(norms: Dict[str, nn.Module], names: Any, model: nn.Module) -> Dict[str, nn.Module]:
     known = ", ".join(repr(name) for name in norms) or "none"
     if names is None:
         chosen = norms
@@ -114,10 +114,13 @@ def _choose(norms: Dict[str, nn.Module], names: Any) -> Dict[str, nn.Module]:
         if isinstance(names, str):
             names = [names]
         names = list(names)
-        missing = [name for name in names if name not in norms]
+        first = {norm: name for name, norm in norms.items()}
+        # A shared layer has several names, of which named_modules() lists the first.
+        every = {name: m for name, m in model.named_modules(remove_duplicate=False) if m in first}
+        missing = [name for name in names if name not in every]
         if missing:
             raise ValueError(f"{_HERE}: expected names of BatchNorm layers ({known}), got {missing}")
-        chosen = {name: norms[name] for name in names}
+        chosen = {first[every[name]]: every[name] for name in names}
     if not norms:
         raise ValueError(f"{_HERE}: expected a model with BatchNorm layers, got one without")
     if not chosen:

@@ -36,7 +36,8 @@ def recalibrate(
         batches: inputs of the model, or lists or tuples whose first entry is the input, as from a data loader.
         count: use at most this many batches; None for all.
         device: where to move each batch; None to leave it where it is.
-        batch_norms: recompute BatchNorm1d, 2d, 3d and SyncBatchNorm too, not only whitening layers.
+        batch_norms: recompute BatchNorm1d, 2d, 3d and SyncBatchNorm too, not only whitening layers. A norm whose
+            ``track_running_stats`` is False keeps what it has.
 
     Afterwards modes and momenta are as before, and so are a layer's ``kept``, ``eigenvalues`` and ``covariance``. A
     norm that saw no batch keeps its old statistics. If a batch or a norm raises an error, all norms keep theirs. Layers
@@ -49,7 +50,7 @@ def recalibrate(
     """
     _check(model, batches, count)
     kinds = (Whitening, _BatchNorm) if batch_norms else (Whitening,)
-    norms = [m for m in model.modules() if isinstance(m, kinds) and m.num_batches_tracked is not None]
+    norms = [m for m in model.modules() if isinstance(m, kinds) and _keeps_statistics(m)]
     modes = [(module, module.training) for module in model.modules()]
     saved = [_Saved(norm) for norm in norms]
     done = False
@@ -71,6 +72,12 @@ def recalibrate(
             module.training = training
         for before in saved:
             before.restore(done)
+
+
+def _keeps_statistics(norm: Any) -> bool:
+    # A BatchNorm whose track_running_stats was switched off later on evaluates with the statistics that it still has.
+    # In training mode it would feed the norms behind it something else.
+    return norm.track_running_stats and norm.num_batches_tracked is not None
 
 
 def _check(model: Any, batches: Any, count: Any) -> None:

@@ -224,7 +224,9 @@ class Whitening(nn.Module):
 
         This layer must be in evaluation mode, with running statistics and without an activation: set it to None and put
         :class:`torch.nn.ReLU` after the result. ``layer`` must be a plain Conv1d, Conv2d, Conv3d or Linear: forward
-        hooks, parametrizations (also old-style weight_norm, spectral_norm, prune) or its own forward are an error.
+        hooks, parametrizations (also old-style weight_norm, spectral_norm, prune) or its own forward are an error, and
+        so are this layer's own hooks. A Linear layer must get (N, C) inputs: with more dimensions its outputs are in
+        the last one, not in the one that this layer whitens.
 
         >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
         >>> x = torch.randn(4, 3, 9, 9)
@@ -255,6 +257,9 @@ class Whitening(nn.Module):
                 f"{self._name()}.{operation}: expected a layer in evaluation mode with running "
                 f"statistics, got {got}"
             )
+        other = inference.what_else_it_does(self, Whitening)
+        if other is not None:
+            raise ValueError(f"{self._name()}.{operation}: expected a plain layer, got one with {other}")
         with torch.no_grad():
             matrix, center, bias = (
                 None if part is None else part.double() for part in self._evaluation()
