@@ -7,7 +7,7 @@
 namespace keel::test {
 namespace {
 
-TEST_F(DriftTest, TwoAndThreeProcessesFollowOne) {
+TEST_F(DriftTest, OneTwoAndThreeProcessesOfAGroupFollowOneAlone) {
   const std::string options = kSmall + "--epochs 3 ";
   measure(options);
   const auto two = folder / "two", three = folder / "three", apart = folder / "apart";
@@ -24,6 +24,13 @@ TEST_F(DriftTest, TwoAndThreeProcessesFollowOne) {
   // An image near the border between two classes may go either way.
   EXPECT_NEAR(result(two).at("test_error").get<double>(), result(folder / "whole").at("test_error"),
               1.01 / 30);
+
+  // One process of a group.
+  const auto through = start(options + "--distributed --run " + (folder / "through").string(),
+                             {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  ASSERT_EQ(through->wait(), 0) << through->log();
+  EXPECT_TRUE(contains(through->log(), "1 process over gloo")) << through->log();
+  EXPECT_LT(drift(losses(folder / "through")), 1);
 }
 
 TEST_F(DriftTest, TwoProcessesFollowOneWithAllNormsUnderTest) {
@@ -61,16 +68,6 @@ TEST_F(TrainTest, ANumberThatIsNotFiniteStopsAllAtTheSameStep) {
   EXPECT_TRUE(contains(all->log(), "process 1 ended with code 4")) << all->log();
   EXPECT_EQ(result(run).at("failure").at("step"), 1);
   EXPECT_EQ(result(run).at("failure").at("layer"), "bn1");
-}
-
-TEST_F(DriftTest, OneProcessThroughC10dIsOneProcess) {
-  const std::string options = kSmall + "--epochs 1 ";
-  measure(options);
-  const auto through = start(options + "--distributed --run " + (folder / "through").string(),
-                             {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  ASSERT_EQ(through->wait(), 0) << through->log();
-  EXPECT_TRUE(contains(through->log(), "1 process over gloo")) << through->log();
-  EXPECT_LT(drift(losses(folder / "through")), 1);
 }
 
 }  // namespace
