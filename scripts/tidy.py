@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLAGS = ["-std=c++20", "-Wall", "-Wextra", f"-I{ROOT}/include", f"-I{ROOT}/core", f"-I{ROOT}/tests"]
 # The options with which core/CMakeLists.txt compiles for the baseline processor.
 KERNEL_FLAGS = ["-DKEEL_ISA=baseline", "-DKEEL_VECTOR_BYTES=16", "-Wno-psabi"]
-CORE = ["core", "core/reference", "core/cpu"]
+CORE = ["core/cpu", "core/reference", "core"]  # the longest first
 REST = ["libtorch", "lab"]
 # Need CUDA, gcc's instrumentation, or what only some builds of LibTorch have.
 NOT_ALONE = re.compile(r"/cuda/|/gpu/|/fuzz/|lab/processes/c10d|lab/bench")
@@ -51,7 +51,7 @@ def by_folder(scratch: Path) -> List[Task]:
         together.write_text("".join(f'#include "{f}"\n' for f in files if not is_kernel(f)))
         tasks.append(Task(folder, together, FLAGS))
         tasks += [Task(str(f.relative_to(ROOT)), f, FLAGS + KERNEL_FLAGS) for f in files if is_kernel(f)]
-    return tasks
+    return sorted(tasks, key=lambda task: is_kernel(task.file))  # these are short
 
 
 def libtorch_flags() -> Optional[List[str]]:
