@@ -9,6 +9,10 @@
 // K^2)^(-1/2). This corrects all pairs at once and squares the angles, so one or two rounds
 // suffice. Columns are judged relative to their own sizes, as in one-sided Jacobi, which solves the
 // matrices that this does not.
+//
+// Columns of X that are much shorter than the longest have directions that A^T A does not tell, and
+// their angles may be large. On the CPU they are first made orthogonal to the longer ones, and then
+// turned by the eigenvectors of their own products. The shortest of these may need that again.
 
 #include <limits>
 

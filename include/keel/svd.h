@@ -47,16 +47,18 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 
 namespace cpu {
 /// Computes the eigenvectors J of A^T A and then makes the columns of A J orthogonal, each relative
-/// to its own size. A matrix that is steep, nearly of lower rank or smaller than 12, or for which
-/// this fails, goes through Householder QR and one-sided Jacobi on the triangular factor; batches
-/// of these are solved with one matrix per SIMD lane. T is float or double.
+/// to its own size. Columns too short for A^T A are turned again by the eigenvectors of their own
+/// products. A matrix that is steep or smaller than 12, or for which this fails, goes through
+/// Householder QR and one-sided Jacobi on the triangular factor; batches of these are solved with
+/// one matrix per SIMD lane. T is float or double.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {
-/// The same methods, up to min(m, n) = 512; throws for more.
+/// The same methods, up to min(m, n) = 512; throws for more. Only the CPU turns short columns again:
+/// here a matrix that is nearly of lower rank goes through QR and Jacobi.
 ///
 /// - Up to 4 x 4: Jacobi, one thread per matrix.
 /// - From min(m, n) = 12 on: the eigenvectors of A^T A by cuda::eigh, with one launch before it and
