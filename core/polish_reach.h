@@ -31,6 +31,8 @@ struct PolishReach {
   static constexpr T kFirst = std::numeric_limits<T>::epsilon();        // K^2 / 2 < eps / 4
   static constexpr T kSecond = sizeof(T) == 4 ? T(5.6e-4) : T(2.4e-8);  // K^4 / 8 < eps / 4
   static constexpr T kThird = sizeof(T) == 4 ? T(1.2e-2) : T(1.5e-5);   // K^6 / 8 < eps / 4
+  /// Bound on the sum of the squares of angles C that are taken out by shears: C^3 / 8 < eps / 8.
+  static constexpr T kShear = sizeof(T) == 4 ? T(2.4e-5) : T(3.6e-11);
   /// Eigenvectors of values below this share of the largest are not good enough to start from: they
   /// are off by more than about eps / tail, and by more the more of them there are.
   static constexpr T tail(T n) {

@@ -108,8 +108,7 @@ class PolishSvd {
     for (int tail = 0; tail < kMost; ++tail) {
       const std::int64_t begin = tail_after(head);
       if (begin == n_) break;
-      clear_tail(head, begin);
-      if (!turn_tail(begin, eigh)) return false;
+      if (!clear_tail(head, begin) || !turn_tail(begin, eigh)) return false;
       head = begin;
     }
     drop_negligible();
@@ -254,8 +253,9 @@ class PolishSvd {
   }
 
   /// Makes the columns of X from `begin` on orthogonal to the longer ones from `head` to `begin`: a
-  /// rotation by small angles C between the two, as three shears, exact up to C^3.
-  void clear_tail(std::int64_t head, std::int64_t begin) {
+  /// rotation by small angles C between the two, as three shears, exact up to C^3 / 8. Returns false
+  /// if they are not small enough for that.
+  bool clear_tail(std::int64_t head, std::int64_t begin) {
     T *const x = x_, *const c = k_, *const back = k_square_;  // C, and -C^T / 2
     const std::int64_t stride = stride_, heads = begin - head, tails = n_ - begin;
     const std::int64_t from = begin / kWidth * kWidth;  // products start at whole vectors
@@ -271,15 +271,19 @@ class PolishSvd {
                  });
     }
     for (std::int64_t i = 0; i < tails * stride; ++i) back[i] = 0;
+    T angles = 0;
     for (std::int64_t i = 0; i < heads; ++i)
       for (std::int64_t j = from; j < stride; ++j) {
         T& entry = c[i * stride + j];
         entry = j < begin || j >= n_ ? T(0) : -entry / (square_[head + i] - square_[j]);
         if (j >= begin && j < n_) back[(j - begin) * stride + head + i] = entry / -2;
+        angles += entry * entry;
       }
+    if (!(angles <= Reach::kShear)) return false;
     shear(begin, tails, back, head);
     shear(head, heads, c, begin);
     shear(begin, tails, back, head);
+    return true;
   }
 
   /// Adds `count` columns of X and J, from `begin` on, times the rows of `by` to columns `to` and
