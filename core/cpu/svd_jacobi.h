@@ -457,8 +457,7 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
     if (own == SvdStatus::converged && !ordered[lane]) continue;
     const T* const matrix = matrices[which[lane]];
     Index *const row_at = rows_of(lane), *const column_at = row_at + m;
-    if (ordered[lane])
-      own = arrange(m, n, matrix, down, along, exponent[lane], row_at, column_at, sizes);
+    if (ordered[lane]) own = arrange(m, n, matrix, down, along, row_at, column_at, sizes);
     const bool use = own == SvdStatus::converged;
     const PowerOfTwo<T> unit(use ? -exponent[lane] : 0);
     for (std::int64_t j = 0; j < n; ++j) {

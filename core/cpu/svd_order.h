@@ -42,24 +42,20 @@ inline void order_by_size(std::int64_t count, const T* sizes, T largest, Index* 
   for (std::int64_t i = 0; i < count; ++i) places[next[step_of(sizes[i])]++] = Index(i);
 }
 
-/// Orders rows and columns by their largest entries, so that QR meets large numbers first, and
-/// computes the exponent of the largest entry. Returns by_fallback if the sizes are so
-/// far apart that squares underflow in this type. `sizes`: m + n numbers.
+/// Orders rows and columns of a finite matrix by their largest entries, so that QR meets large
+/// numbers first. Returns by_fallback if the sizes are so far apart that squares underflow in this
+/// type. `sizes`: m + n numbers.
 template <typename T, typename Index>
 inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::int64_t down,
-                         std::int64_t along, int& exponent, Index* row_at, Index* column_at,
-                         T* sizes) {
+                         std::int64_t along, Index* row_at, Index* column_at, T* sizes) {
   T *const of_row = sizes, *const of_column = sizes + m;
   for (std::int64_t i = 0; i < m + n; ++i) sizes[i] = 0;
-  T not_finite = 0;
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
       const T x = matrix[i * down + j * along], size = x < 0 ? -x : x;
-      not_finite += x * T(0);  // 0 for finite numbers, NaN for the rest
       of_row[i] = size > of_row[i] ? size : of_row[i];
       of_column[j] = size > of_column[j] ? size : of_column[j];
     }
-  if (not_finite != 0) return SvdStatus::not_finite;
   T largest = 0;
   for (std::int64_t j = 0; j < n; ++j) largest = of_column[j] > largest ? of_column[j] : largest;
   const auto least = [](std::int64_t count, const T* own) {  // but zero, if there is another
@@ -71,7 +67,6 @@ inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::i
   const T least_row = least(m, of_row), least_column = least(n, of_column);
   order_by_size(m, of_row, largest, row_at);
   order_by_size(n, of_column, largest, column_at);
-  __builtin_frexp(double(largest), &exponent);
   constexpr T kSteepest = sizeof(T) == 4 ? T(0x1p-36) : T(0x1p-400);
   return largest > 0 && least_row / largest * (least_column / largest) < kSteepest
              ? SvdStatus::by_fallback
