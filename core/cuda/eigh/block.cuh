@@ -53,18 +53,9 @@ __device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const 
   }
   const UnitScale<T> scale(largest_of_all(team, size, s.exchange));
   team.sync();
-  UnitScale<T> own_scale = scale;
-  if (order_rows(team, n, s) && j < n) own_scale.set(int(part_exponents(s)[s.order[j]]));
-
-#pragma unroll
-  for (int k = 0; k < kOwn; ++k) {
-    const int c = team.element(k);
-    own[k] = scale.finite && j < n && c < n
-                 ? own_scale.down(s.vectors[s.order[j] * kRow + s.order[c]])
-                 : T(0);
-  }
-  team.sync();
-  tridiagonalise(team, n, own, s);
+  UnitScale<T> of_entries = scale;
+  if (order_rows(team, n, s)) of_entries.set(0);  // scaled part by part
+  tridiagonalise(team, n, of_entries, s);
   divide_and_conquer(team, n, s);
   team.load(s.vectors + j * kRow, own);
   apply_reflectors(team, n, own, s);
@@ -165,9 +156,9 @@ template <typename T, int N>
 inline constexpr int kTeams = Team<T, N>::kBlock ? 1 : 128 / Team<T, N>::kSize;
 
 /// Blocks per multiprocessor, where this is not left to the compiler: handling small matrices in
-/// parts must not lower the occupancy for the others.
+/// parts must not lower the occupancy for the others, and a block of n = 64 must leave room for another.
 template <typename T, int N>
-inline constexpr int kBlocksAtOnce = N > 8    ? 0
+inline constexpr int kBlocksAtOnce = N > 8    ? (N == 64 ? 2 : 0)
                                      : N == 8 ? (sizeof(T) == 4 ? 9 : 5)
                                               : (sizeof(T) == 4 ? 16 : 7);
 

@@ -168,25 +168,146 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   return m;
 }
 
-/// Finds the root of column team.column(). All roots, and the weights that fit them, go to s.
+/// The lane's share of a merge's poles and weights, as a team of secular_root: in registers where
+/// there is room. It is worked on a few at a time, stage by stage: the compiler would work on one
+/// after another.
 template <typename T, int N>
-__device__ SecularRoot<T> find_roots(const Team<T, N>& team, const Merge<T>& m,
-                                     MergeStorage<T, N>& s) {
-  const int j = team.column(), i = j - m.base;
-  const bool active = i < m.alive, writes = active && team.lane() == 0;
+struct MergeTerms : Team<T, N> {
+  using Members = Team<T, N>;
+  static constexpr int kOwn = Members::kOwn, kAtOnce = kOwn < 4 ? kOwn : 4;
+  static constexpr bool kHeld = kOwn * sizeof(T) <= 64;
+  struct Some {
+    T pole[kAtOnce], z[kAtOnce];
+  };
+  const MergeStorage<T, N>& s;
+  int size;  ///< of the merge at most; the same for all threads
+  int base, alive;
+  Some held[kHeld ? kOwn / kAtOnce : 1];
+
+  __device__ MergeTerms(const Members& team, int largest, const Merge<T>& m,
+                        const MergeStorage<T, N>& storage)
+      : Members(team), s(storage), size(largest), base(m.base), alive(m.alive) {
+    if constexpr (kHeld) {
+#pragma unroll
+      for (int i = 0; i < kOwn; i += kAtOnce)
+        if (Members::kLanes * i < size) held[i / kAtOnce] = loaded(i);
+    }
+  }
+  __device__ Some loaded(int first) const {
+    Some some;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool exists = index(first + i) < alive;
+      // Past the end: far away, and counts for nothing.
+      some.pole[i] = exists ? s.pole[base + index(first + i)] : T(1e18);
+      some.z[i] = exists ? s.weight[base + index(first + i)] : T(0);
+    }
+    return some;
+  }
+  /// Which term the lane's i-th is.
+  __device__ int index(int i) const { return this->lane() + Members::kLanes * i; }
+  /// Calls body(i, some) for the terms i ... i + kAtOnce - 1.
+  template <typename Body>
+  __device__ void for_each(const Body& body) const {
+#pragma unroll
+    for (int i = 0; i < kOwn; i += kAtOnce)
+      if (Members::kLanes * i < size) {
+        if constexpr (kHeld)
+          body(i, held[i / kAtOnce]);
+        else
+          body(i, loaded(i));
+      }
+  }
+};
+
+template <typename T, int N>
+__device__ SecularValue<T> secular_value(const MergeTerms<T, N>& terms, int, int split, const T*,
+                                         const T*, T origin, T offset) {
+  using Terms = MergeTerms<T, N>;
+  constexpr int kAtOnce = Terms::kAtOnce;
+  SecularValue<T> f{0, 0, 0, 0};
+  terms.for_each([&](int first, const typename Terms::Some& some) {
+    T ratio[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) ratio[i] = rough_inverse((some.pole[i] - origin) - offset);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      ratio[i] *= some.z[i];
+      const T value = some.z[i] * ratio[i], slope = ratio[i] * ratio[i];
+      const bool left = terms.index(first + i) <= split;
+      f.left += left ? value : T(0);
+      f.left_slope += left ? slope : T(0);
+      f.right += left ? T(0) : value;
+      f.right_slope += left ? T(0) : slope;
+    }
+  });
+  return {terms.sum(f.left), terms.sum(f.left_slope), terms.sum(f.right), terms.sum(f.right_slope)};
+}
+
+template <typename T, int N>
+__device__ T secular_squares(const MergeTerms<T, N>& terms, int, const T*) {
+  T squares = 0;
+  terms.for_each([&](int, const typename MergeTerms<T, N>::Some& some) {
+#pragma unroll
+    for (int i = 0; i < MergeTerms<T, N>::kAtOnce; ++i) squares += some.z[i] * some.z[i];
+  });
+  return terms.sum(squares);
+}
+
+/// `at` is the pole nearest to each root.
+template <typename T, int N>
+__device__ T secular_weight(const MergeTerms<T, N>& terms, int count, int j, const T* pole,
+                            const T* z, const T* at, const T* offset) {
+  using Terms = MergeTerms<T, N>;
+  constexpr int kAtOnce = Terms::kAtOnce;
+  T product = 1;
+  const T own = pole[j];
+  terms.for_each([&](int first, const typename Terms::Some& some) {
+    T gap[kAtOnce], inverse[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int k = max(0, min(terms.index(first + i), count - 1));
+      gap[i] = (at[k] - own) + offset[k];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) inverse[i] = short_inverse(some.pole[i] - own);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int k = terms.index(first + i);
+      const T factor = k == j ? gap[i] : gap[i] * inverse[i];
+      product *= k < count ? factor : T(1);
+    }
+  });
+  return copysign(sqrt(fabs(terms.product(product))), z[j]);
+}
+
+/// Finds the root of column team.column(). All roots, and the weights that fit them, go to s.
+/// `terms`: the team, or its MergeTerms.
+template <typename T, int N, typename Terms>
+__device__ SecularRoot<T> find_roots(const Terms& terms, const Merge<T>& m, MergeStorage<T, N>& s) {
+  constexpr bool kInRegisters = std::is_same_v<Terms, MergeTerms<T, N>>;
+  const int j = terms.column(), i = j - m.base;
+  const bool active = i < m.alive, writes = active && terms.lane() == 0;
   const int root_of = active ? i : max(m.alive - 1, 0);
   const T* const pole = s.pole + m.base;
   const SecularRoot<T> root =
-      secular_root(team, active, m.alive, root_of, pole, s.weight + m.base, m.rho);
+      secular_root(terms, active, m.alive, root_of, pole, s.weight + m.base, m.rho);
+  T* const at = s.sorted_value;  // free by now
   if (writes) {
     s.origin[j] = root.origin;
     s.offset[j] = root.offset;
+    if constexpr (kInRegisters) at[j] = pole[root.origin];
   }
-  team.sync();
-  const T refined = secular_weight(team, m.alive, root_of, pole, s.weight + m.base,
-                                   s.origin + m.base, s.offset + m.base);
+  terms.sync();
+  T refined;
+  if constexpr (kInRegisters)
+    refined = secular_weight(terms, m.alive, root_of, pole, s.weight + m.base, at + m.base,
+                             s.offset + m.base);
+  else
+    refined = secular_weight(terms, m.alive, root_of, pole, s.weight + m.base, s.origin + m.base,
+                             s.offset + m.base);
   if (writes) s.refined[j] = refined;
-  team.sync();
+  terms.sync();
   return root;
 }
 
@@ -195,6 +316,19 @@ __device__ T merged_value(const Merge<T>& m, int j, const SecularRoot<T>& root,
                           const MergeStorage<T, N>& s) {
   return j - m.base < m.alive ? s.pole[m.base + root.origin] + root.offset
                               : s.dropped_pole[j - m.alive];
+}
+
+/// Applies the rotations of close pairs to a column of the update.
+template <typename T, typename MERGE_STORAGE>
+__device__ void undo_turns(const Merge<T>& m, const MERGE_STORAGE& s, T* column, int stride) {
+  for (int t = m.turns - 1; t >= 0; --t) {
+    const SecularTurn<T> turn = s.turn[m.base + t];
+    T& dropped = column[turn.dropped * stride];
+    T& kept = column[turn.kept * stride];
+    const T x = dropped, y = kept;
+    dropped = turn.c * x - turn.s * y;
+    kept = turn.s * x + turn.c * y;
+  }
 }
 
 /// Fills column j of the matrix that maps the old vectors to the new ones; it must be zero before.
@@ -210,7 +344,7 @@ __device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j,
   if (active)
 #pragma unroll 4
     for (int k = lanes.lane(); k < m.alive; k += Lanes::lanes()) {
-      const T entry = s.refined[m.base + k] / ((pole[k] - origin) - root.offset);
+      const T entry = s.refined[m.base + k] * short_inverse((pole[k] - origin) - root.offset);
       column[s.source[m.base + k] * stride] = entry;
       squares += entry * entry;
     }
@@ -222,30 +356,62 @@ __device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j,
   else if (exists && lanes.lane() == 0)
     column[s.dropped_source[j - m.alive] * stride] = 1;
   __syncwarp();
-  if (exists && lanes.lane() == 0)
-    for (int t = m.turns - 1; t >= 0; --t) {
-      const SecularTurn<T> turn = s.turn[m.base + t];
-      T& dropped = column[turn.dropped * stride];
-      T& kept = column[turn.kept * stride];
-      const T x = dropped, y = kept;
-      dropped = turn.c * x - turn.s * y;
-      kept = turn.s * x + turn.c * y;
+  if (exists && lanes.lane() == 0) undo_turns(m, s, column, stride);
+}
+
+/// The same from registers.
+template <typename T, int N>
+__device__ void fill_update_column(const MergeTerms<T, N>& terms, const Merge<T>& m, bool exists,
+                                   const SecularRoot<T>& root, const MergeStorage<T, N>& s,
+                                   T* column) {
+  using Terms = MergeTerms<T, N>;
+  constexpr int kAtOnce = Terms::kAtOnce;
+  const int j = terms.column();
+  const bool active = exists && j - m.base < m.alive;
+  const T origin = active ? s.pole[m.base + root.origin] : T(0);
+  T entry[Terms::kOwn], squares = 0;
+  terms.for_each([&](int first, const typename Terms::Some& some) {
+    T refined[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      refined[i] = s.refined[min(m.base + terms.index(first + i), N - 1)];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      entry[first + i] = short_inverse((some.pole[i] - origin) - root.offset);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool counts = active && terms.index(first + i) < m.alive;
+      entry[first + i] = counts ? refined[i] * entry[first + i] : T(0);
+      squares += entry[first + i] * entry[first + i];
     }
+  });
+  const T scale = short_inverse_root(terms.sum(squares));
+  terms.for_each([&](int first, const typename Terms::Some&) {
+    int source[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      source[i] = s.source[min(m.base + terms.index(first + i), N - 1)];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (active && terms.index(first + i) < m.alive)
+        column[source[i] * Team<T, N>::kRow] = scale * entry[first + i];
+  });
+  if (exists && !active && terms.lane() == 0)
+    column[s.dropped_source[j - m.alive] * Team<T, N>::kRow] = 1;
+  __syncwarp();
+  if (exists && terms.lane() == 0) undo_turns(m, s, column, Team<T, N>::kRow);
 }
 
 /// Computes the merged values and the matrix that maps the old vectors to the new ones.
 template <typename T, int N>
 __device__ void solve_merge(const Team<T, N>& team, int n, int half, const Merge<T>& m,
                             Storage<T, N>& s) {
-  constexpr int kRow = Team<T, N>::kRow, kLargest = TileShape<T, N>::kLargest;
-  const int j = team.column(), block = 2 * half > kLargest ? 2 * half : kLargest;
-  const SecularRoot<T> root = find_roots(team, m, s);
-  T* const column = s.update + j;
-  for (int k = j / block * block + team.lane(), end = j / block * block + block; k < end;
-       k += Team<T, N>::kLanes)
-    column[k * kRow] = 0;
-  __syncwarp();
-  fill_update_column(team, m, j, j < n, root, s, column, kRow);
+  const int j = team.column();
+  const T zeros[Team<T, N>::kOwn] = {};
+  team.store(s.update + j * Team<T, N>::kRow, zeros);  // a barrier follows in find_roots
+  const MergeTerms<T, N> terms(team, 2 * half, m, s);
+  const SecularRoot<T> root = find_roots(terms, m, s);
+  fill_update_column(terms, m, j < n, root, s, s.update + j);
   if (j < n && team.lane() == 0) s.value[j] = merged_value(m, j, root, s);
   team.sync();
 }

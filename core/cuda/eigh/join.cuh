@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize)
   team.sync();
   const Merge<T> merge = prepare_merge(
       team, n, kHalf, [&](int k, int row) { return parts.vectors[k * kHalf + row % kHalf]; }, s);
-  const SecularRoot<T> root = find_roots(team, merge, s);
+  const SecularRoot<T> root = find_roots<T, N>(team, merge, s);
   if (j < n && team.lane() == 0) s.value[j] = merged_value(merge, j, root, s);
   team.sync();
   const T value = j < n ? s.value[j] : T(0);

@@ -5,6 +5,7 @@
 // rotations and merges keep the zeros between the parts, so parts do not mix and small ones are not
 // rounded at the scale of large ones. The usual case of a single part is detected immediately.
 
+#include "cuda/eigh/scale.h"
 #include "cuda/eigh/team.cuh"
 
 namespace keel::cuda {
@@ -21,14 +22,14 @@ __device__ bool has_parts(Storage<T, N>& s) {
   return part_exponents(s)[N] != 0;
 }
 
-/// Sorts the rows by part, parts in the order of their first rows, and computes the exponents of
-/// the parts. Rows without a neighbour stay last. This is a separate call, so that the case of one
+/// Sorts the rows by part, parts in the order of their first rows, and scales each part of s.vectors.
+/// Rows without a neighbour stay last. This is a separate call, so that the case of one
 /// part needs no registers for it.
 template <typename T, int N>
 __device__ __noinline__ void order_by_parts(Team<T, N> team, int n, Storage<T, N>& s) {
   using Members = Team<T, N>;
   const int r = team.column(), lane = team.lane();
-  const T* const row = s.vectors + r * Members::kRow;
+  T* const row = s.vectors + r * Members::kRow;
   int* const first_row = s.source;  // the first row of the part, as far as known
   T* const row_size = s.pole;
   T size = 0;
@@ -62,10 +63,11 @@ __device__ __noinline__ void order_by_parts(Team<T, N> team, int n, Storage<T, N
   }
   before = team.sum(before);
   part_size = team.largest(part_size);
+  const UnitScale<T> scale(part_size);
+  if (r < n)
+    for (int c = lane; c < n; c += Members::kLanes) row[c] = scale.down(row[c]);
   if (lane == 0 && r < n) {
-    int exponent = 0;
-    if (part_size <= std::numeric_limits<T>::max()) frexp(part_size, &exponent);
-    part_exponents(s)[r] = T(exponent);
+    part_exponents(s)[r] = T(scale.exponent);
     if (s.alive[r]) s.order[before] = r;
   }
   team.sync();

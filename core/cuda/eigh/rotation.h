@@ -1,28 +1,10 @@
 #pragma once
 
-// Plane rotations for Jacobi's method, and the fast roots and inverses they use.
+// Plane rotations for Jacobi's method.
 
 #include "cuda/eigh/secular.h"
 
 namespace keel::cuda {
-
-/// 1 / x, sqrt(x) and 1 / sqrt(x) to about one ulp, faster than the exact ones.
-KEEL_HOST_DEVICE inline float short_inverse(float x) {
-  const float guess = rough_inverse(x);
-  return guess + guess * (1 - x * guess);
-}
-KEEL_HOST_DEVICE inline double short_inverse(double x) { return 1 / x; }
-KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
-  const float guess = rough_inverse_root(x);
-  return guess + guess / 2 * (1 - x * guess * guess);
-}
-KEEL_HOST_DEVICE inline double short_inverse_root(double x) { return 1 / std::sqrt(x); }
-KEEL_HOST_DEVICE inline float short_root(float x) {
-  const float inverse = rough_inverse_root(x);
-  const float guess = x * inverse;
-  return guess + inverse / 2 * (x - guess * guess);
-}
-KEEL_HOST_DEVICE inline double short_root(double x) { return std::sqrt(x); }
 
 /// Whether an off-diagonal entry is so small that it changes no eigenvalue of its pair, nor of a
 /// unit-size matrix, by more than rounding.

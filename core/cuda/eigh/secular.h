@@ -69,6 +69,24 @@ KEEL_HOST_DEVICE inline double rough_inverse_root(double x) {
 #endif
 }
 
+/// 1 / x, sqrt(x) and 1 / sqrt(x) to about one ulp, faster than the exact ones.
+KEEL_HOST_DEVICE inline float short_inverse(float x) {
+  const float guess = rough_inverse(x);
+  return guess + guess * (1 - x * guess);
+}
+KEEL_HOST_DEVICE inline double short_inverse(double x) { return 1 / x; }
+KEEL_HOST_DEVICE inline float short_inverse_root(float x) {
+  const float guess = rough_inverse_root(x);
+  return guess + guess / 2 * (1 - x * guess * guess);
+}
+KEEL_HOST_DEVICE inline double short_inverse_root(double x) { return 1 / std::sqrt(x); }
+KEEL_HOST_DEVICE inline float short_root(float x) {
+  const float inverse = rough_inverse_root(x);
+  const float guess = x * inverse;
+  return guess + inverse / 2 * (x - guess * guess);
+}
+KEEL_HOST_DEVICE inline double short_root(double x) { return std::sqrt(x); }
+
 template <typename T, typename Team>
 KEEL_HOST_DEVICE SecularValue<T> secular_value(const Team& team, int count, int split,
                                                const T* pole, const T* z, T origin, T offset) {
@@ -87,6 +105,13 @@ KEEL_HOST_DEVICE SecularValue<T> secular_value(const Team& team, int count, int 
   return {team.sum(f.left), team.sum(f.left_slope), team.sum(f.right), team.sum(f.right_slope)};
 }
 
+template <typename T, typename Team>
+KEEL_HOST_DEVICE T secular_squares(const Team& team, int count, const T* z) {
+  T squares = 0;
+  for (int j = team.lane(); j < count; j += team.lanes()) squares += z[j] * z[j];
+  return team.sum(squares);
+}
+
 /// The root to the right of pole i. `team` is the group of lanes that share this root: they split
 /// the sums and take the same branches. team.all(done) asks all teams of the warp. A team that is
 /// not `active` only takes part in the shuffles.
@@ -95,11 +120,9 @@ KEEL_HOST_DEVICE SecularRoot<T> secular_root(const Team& team, bool active, int 
                                              const T* pole, const T* z, T rho) {
   constexpr T epsilon = std::numeric_limits<T>::epsilon();
   constexpr T last_step = sizeof(T) == 4 ? T(1.7e-4) : T(7.4e-9);  // sqrt(epsilon) / 2
-  const T constant = 1 / rho;
+  const T constant = short_inverse(rho);
   const bool last = i + 1 >= count, alone = count <= 1;
-  T squares = 0;
-  for (int j = team.lane(); j < count; j += team.lanes()) squares += z[j] * z[j];
-  squares = team.sum(squares);
+  const T squares = secular_squares(team, count, z);
 
   // The two poles of the model function, and the middle of the interval that contains the root.
   const int first = alone ? 0 : (last ? i - 1 : i), second = alone ? 0 : first + 1;
@@ -173,7 +196,7 @@ KEEL_HOST_DEVICE T secular_weight(const Team& team, int count, int j, const T* p
   KEEL_UNROLL_4
   for (int i = team.lane(); i < count; i += team.lanes()) {
     const T gap = (pole[origin[i]] - pole[j]) + offset[i];
-    product *= i == j ? gap : gap / (pole[i] - pole[j]);
+    product *= i == j ? gap : gap * short_inverse(pole[i] - pole[j]);
   }
   return std::copysign(std::sqrt(std::abs(team.product(product))), z[j]);
 }
@@ -191,14 +214,13 @@ struct SecularTurn {
 template <typename T>
 KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lower_source, T& pole,
                                     T& z, int source, T& dropped_pole, SecularTurn<T>& turn) {
-  const T length = std::hypot(lower_z, z);
-  const T c = z / length, s = -lower_z / length;
-  const T gap = pole - lower_pole;
-  if (std::abs(gap * c * s) > tolerance) return false;
+  const T gap = pole - lower_pole, squares = lower_z * lower_z + z * z;
+  if (std::abs(gap * lower_z * z) > tolerance * squares) return false;
+  const T inverse = short_inverse_root(squares), c = z * inverse, s = -lower_z * inverse;
   turn = {source, lower_source, c, s};
   dropped_pole = lower_pole + gap * s * s;
   pole = lower_pole + gap * c * c;
-  z = length;
+  z = squares * inverse;
   return true;
 }
 
@@ -209,20 +231,32 @@ template <typename T>
 KEEL_HOST_DEVICE void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source,
                                        int& dropped, T* dropped_pole, int* dropped_source,
                                        int& turns, SecularTurn<T>* turn) {
-  int kept = 0;
+  int kept = 0, low_source = source[0];
+  T low_pole = pole[0], low_z = z[0];
+  T next_pole = pole[1], next_z = z[1];
+  int next_source = source[1];
   for (int j = 1; j < count; ++j) {
-    T own_pole = pole[j], own_z = z[j];
-    if (drop_if_close(tolerance, pole[kept], z[kept], source[kept], own_pole, own_z, source[j],
+    T own_pole = next_pole, own_z = next_z;
+    const int own_source = next_source, after = j + 1 < count ? j + 1 : j;
+    next_pole = pole[after];  // on its way while this one is compared
+    next_z = z[after];
+    next_source = source[after];
+    if (drop_if_close(tolerance, low_pole, low_z, low_source, own_pole, own_z, own_source,
                       dropped_pole[dropped], turn[turns])) {
-      dropped_source[dropped++] = source[kept];
+      dropped_source[dropped++] = low_source;
       ++turns;
     } else {
-      ++kept;
+      pole[kept] = low_pole;
+      z[kept] = low_z;
+      source[kept++] = low_source;
     }
-    pole[kept] = own_pole;
-    z[kept] = own_z;
-    source[kept] = source[j];
+    low_pole = own_pole;
+    low_z = own_z;
+    low_source = own_source;
   }
+  pole[kept] = low_pole;
+  z[kept] = low_z;
+  source[kept] = low_source;
   count = kept + 1;
 }
 
