@@ -211,10 +211,8 @@ struct Tridiagonaliser {
     else
       reflect<PARITY>(k, x, at(last, k + 1));
     v = x;
-    sync();
     return true;
   }
-  __device__ static void sync() { sync_some<2, kThreads>(); }
 };
 
 /// The same for a team of one warp, where barriers cost nothing: four lanes a row.
@@ -299,12 +297,18 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, const UnitScale<T>
     tridiagonalise_in_warp(team, n, scale, s);
   } else {
     using Worker = Tridiagonaliser<T, N>;
+    // All threads meet at all barriers, those without a part in it too.
     if (team.thread < Worker::kThreads) {
       Worker worker(n, team.thread, s);
       worker.load(scale);
-      worker.sync();
-      for (int k = 0; worker.template work_column<0>(k) && worker.template work_column<1>(k + 1);)
-        k += 2;
+      team.sync();
+      for (int k = 0; worker.template work_column<0>(k); k += 2) {
+        team.sync();
+        if (!worker.template work_column<1>(k + 1)) break;
+        team.sync();
+      }
+    } else {
+      for (int k = 0; k < n; ++k) team.sync();
     }
     team.sync();
   }
