@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "cuda/eigh/back_transform.cuh"
 #include "cuda/eigh/divide.cuh"
 #include "cuda/eigh/parts.cuh"
 #include "cuda/eigh/scale.h"

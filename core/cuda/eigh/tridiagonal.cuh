@@ -1,7 +1,6 @@
 #pragma once
 
-// Symmetric matrix -> tridiagonal T = Q^T M Q by Householder reflections, and eigenvectors of T ->
-// those of M. One matrix is bound by the time from one column to the next. So a column has one
+// Symmetric matrix -> tridiagonal T = Q^T M Q by Householder reflections. One matrix is bound by the time from one column to the next. So a column has one
 // barrier, and the reflector's length is computed beside the product that needs it:
 //   - All warps compute the next column of M themselves.
 //   - All of a reflector x but its first entry, the head, is such a column. The warps that hold M
@@ -24,7 +23,7 @@ struct Tridiagonaliser {
   static constexpr int kRows = N / kGroups;             ///< per lane
   static constexpr int kThreads = 32 * (kWarps + 1);
   static_assert(kThreads <= Team<T, N>::kSize);
-  static constexpr int kBytes = 16 / int(sizeof(T));  ///< numbers that are read at once
+  static constexpr int kPack = 16 / int(sizeof(T));  ///< numbers that are read at once
   using Columns = Pack<T, kColumns>;
 
   /// What crosses a barrier is there twice: some warps write the next while others read the last.
@@ -111,7 +110,7 @@ struct Tridiagonaliser {
   /// Applies the last reflection, M - v w^T - w v^T, and multiplies by the new reflector x.
   template <int PARITY>
   __device__ void multiply(int k, const Columns& w, const Columns& x) {
-    constexpr int kPiece = kRows < kBytes ? kRows : kBytes;
+    constexpr int kPiece = kRows < kPack ? kRows : kPack;
     constexpr int kAtOnce = sizeof(T) == 4 && kColumns <= 2 ? kRows : 4;  // rows
     constexpr int kSums = kColumns < 4 ? 4 / kColumns : 1;                // independent ones
     T *const all_w = exchange.w[warp], *const all_x = exchange.x[PARITY][warp];
@@ -312,50 +311,6 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, const UnitScale<T>
     }
     team.sync();
   }
-}
-
-/// Applies reflectors 16 SEGMENT + 14 down to 16 SEGMENT - 1, which are zero before entry 16 SEGMENT.
-/// The next one is loaded while one is applied.
-template <int SEGMENT, typename T, int N>
-__device__ void apply_some_reflectors(const Team<T, N>& team, int n, T (&vector)[Team<T, N>::kOwn],
-                                      const Storage<T, N>& s) {
-  using Members = Team<T, N>;
-  constexpr int kOwn = Members::kOwn, kPiece = Members::kPiece;
-  constexpr int kZeros = SEGMENT * 16 / Members::kLanes;  // of this thread's numbers
-  const int first = max(16 * SEGMENT - 1, 0), last = min(16 * SEGMENT + 14, n - 3);
-  T next[kOwn], next_scale = 0;
-  const auto load = [&](int k) {
-    next_scale = s.reflector_scale[k];
-#pragma unroll
-    for (int i = kZeros; i < kOwn; i += kPiece) {
-      const auto piece = pack_at<kPiece>(s.reflectors + k * Members::kRow + team.element(i));
-#pragma unroll
-      for (int e = 0; e < kPiece; ++e) next[i + e] = piece.at[e];
-    }
-  };
-  if (last >= first) load(last);
-#pragma unroll 2
-  for (int k = last; k >= first; --k) {
-    T x[kOwn];
-#pragma unroll
-    for (int i = kZeros; i < kOwn; ++i) x[i] = next[i];
-    const T scale = next_scale;
-    load(max(k - 1, first));
-    T partial[4] = {};
-#pragma unroll
-    for (int i = kZeros; i < kOwn; ++i) partial[i % 4] += x[i] * vector[i];
-    const T factor = scale * team.sum(partial[0] + partial[1] + (partial[2] + partial[3]));
-#pragma unroll
-    for (int i = kZeros; i < kOwn; ++i) vector[i] -= factor * x[i];
-  }
-  if constexpr (SEGMENT > 0) apply_some_reflectors<SEGMENT - 1>(team, n, vector, s);
-}
-
-/// vector = Q vector, for this thread's part of column team.column().
-template <typename T, int N>
-__device__ void apply_reflectors(const Team<T, N>& team, int n, T (&vector)[Team<T, N>::kOwn],
-                                 const Storage<T, N>& s) {
-  apply_some_reflectors<(N - 1) / 16>(team, n, vector, s);
 }
 
 }  // namespace keel::cuda
