@@ -1,7 +1,8 @@
 #pragma once
 
-// Symmetric matrix -> tridiagonal T = Q^T M Q by Householder reflections. One matrix is bound by the time from one column to the next. So a column has one
-// barrier, and the reflector's length is computed beside the product that needs it:
+// Symmetric matrix -> tridiagonal T = Q^T M Q by Householder reflections. One matrix is bound by the
+// time from one column to the next. So a column has one barrier, and the reflector's length is
+// computed beside the product that needs it:
 //   - All warps compute the next column of M themselves.
 //   - All of a reflector x but its first entry, the head, is such a column. The warps that hold M
 //     multiply it by that while one more warp computes length and head. The head's share of the
