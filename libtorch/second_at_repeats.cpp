@@ -261,6 +261,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor? grad_values, Tensor? grad_vectors, str rule) -> Tensor");
 }
 KEEL_OPERATOR("with_second_at_repeats", &with_second_at_repeats_kernel,
-              &with_second_at_repeats_kernel, &with_second_at_repeats_autograd)
+              &with_second_at_repeats_autograd)
 
 }  // namespace keel::ops

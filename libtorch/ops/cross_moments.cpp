@@ -23,10 +23,11 @@ void check_cross_moments(const Tensor& left, const Tensor& right, const Optional
 Tensors<2> cross_moments_kernel(const Tensor& left, const Tensor& right,
                                 const Optional<Tensor>& center, std::int64_t groups) {
   check_cross_moments(left, right, center, groups);
+  const Tensor sum = empty_channels(left), cross = empty_group_matrices(left, groups);
+  if (left.is_meta()) return {sum, cross};
   const Order order = order_of(right);
   const Tensor l = in_order(left, order), r = in_order(right, order);
   const Tensor k = channel_statistics(center, left);
-  const Tensor sum = empty_channels(left), cross = empty_group_matrices(left, groups);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, l.scalar_type(), kCrossMoments, [&] {
     using T = CoreType<scalar_t>;
     using A = Accumulator<T>;
@@ -35,12 +36,6 @@ Tensors<2> cross_moments_kernel(const Tensor& left, const Tensor& right,
                  sum.data_ptr<A>(), matrices<A>(cross));
   });
   return {sum, cross};
-}
-
-Tensors<2> cross_moments_meta(const Tensor& left, const Tensor& right,
-                              const Optional<Tensor>& center, std::int64_t groups) {
-  check_cross_moments(left, right, center, groups);
-  return {empty_channels(left), empty_group_matrices(left, groups)};
 }
 
 /// Backward consists of affine, whose backward uses cross_moments, so derivatives go to any order.
@@ -92,6 +87,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "cross_moments(Tensor left, Tensor right, Tensor? center=None, int groups=1)"
       " -> (Tensor sum, Tensor cross)");
 }
-KEEL_OPERATOR("cross_moments", &cross_moments_kernel, &cross_moments_meta, &cross_moments_autograd)
+KEEL_OPERATOR("cross_moments", &cross_moments_kernel, &cross_moments_autograd)
 
 }  // namespace keel::ops

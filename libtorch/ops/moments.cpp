@@ -15,20 +15,16 @@ constexpr const char* kMoments = "keel::moments";
 
 Tensors<2> moments_kernel(const Tensor& input, std::int64_t groups) {
   check_activations(kMoments, "input", input, groups);
+  const Tensor mean = empty_channels(input), covariance = empty_group_matrices(input, groups);
+  if (input.is_meta()) return {mean, covariance};
   const Order order = order_of(input);
   const Tensor x = in_order(input, order);
-  const Tensor mean = empty_channels(input), covariance = empty_group_matrices(input, groups);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), kMoments, [&] {
     using T = CoreType<scalar_t>;
     on_device_of(x, KEEL_STAGE(moments<T>), activations<const T>(x, groups, order),
                  mean.data_ptr<Accumulator<T>>(), matrices<Accumulator<T>>(covariance));
   });
   return {mean, covariance};
-}
-
-Tensors<2> moments_meta(const Tensor& input, std::int64_t groups) {
-  check_activations(kMoments, "input", input, groups);
-  return {empty_channels(input), empty_group_matrices(input, groups)};
 }
 
 /// Backward is an affine map of the input, so derivatives go to any order.
@@ -66,7 +62,7 @@ Tensors<2> moments_autograd(const Tensor& input, std::int64_t groups) {
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("moments(Tensor input, int groups=1) -> (Tensor mean, Tensor covariance)");
 }
-KEEL_OPERATOR("moments", &moments_kernel, &moments_meta, &moments_autograd)
+KEEL_OPERATOR("moments", &moments_kernel, &moments_autograd)
 
 }  // namespace keel::ops
 

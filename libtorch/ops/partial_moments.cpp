@@ -15,18 +15,15 @@ constexpr const char* kPartial = "keel::partial_moments";
 constexpr char kNotThroughSums[] =
     "keel::partial_moments: no derivative; use keel::moments, which has one";
 
-Tensor partial_moments_meta(const Tensor& input, std::int64_t groups,
-                            const Optional<Tensor>& shift) {
+Tensor partial_moments_kernel(const Tensor& input, std::int64_t groups,
+                              const Optional<Tensor>& shift) {
   check_activations(kPartial, "input", input, groups);
   check_channels(kPartial, "shift", or_undefined(shift), input);
   const auto channels = input.sym_size(1);
-  return input.new_empty_symint({channels * (channels / groups) + channels + c10::SymInt(1)},
-                                input.options().dtype(at::kDouble));
-}
-
-Tensor partial_moments_kernel(const Tensor& input, std::int64_t groups,
-                              const Optional<Tensor>& shift) {
-  const Tensor result = partial_moments_meta(input, groups, shift);
+  const Tensor result =
+      input.new_empty_symint({channels * (channels / groups) + channels + c10::SymInt(1)},
+                             input.options().dtype(at::kDouble));
+  if (input.is_meta()) return result;
   if (input.size(1) == 0) return result.fill_(double(samples_of(input)));
   const Order order = order_of(input);
   const Tensor x = in_order(input, order), about = as_shift(shift);
@@ -43,7 +40,7 @@ Tensor partial_moments_kernel(const Tensor& input, std::int64_t groups,
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("partial_moments(Tensor input, int groups=1, Tensor? shift=None) -> Tensor");
 }
-KEEL_OPERATOR("partial_moments", &partial_moments_kernel, &partial_moments_meta,
+KEEL_OPERATOR("partial_moments", &partial_moments_kernel,
               without_derivative<partial_moments, kNotThroughSums>)
 
 }  // namespace keel::ops

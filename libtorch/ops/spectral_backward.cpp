@@ -25,6 +25,7 @@ Tensor spectral_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
   check_spectral_backward(grad_result, matrix, values, vectors, rank);
   const SpectralFunction f = parsed(spectral_function, kSpectralBackward, function);
   const SpectralRule chosen = parsed(spectral_rule, kSpectralBackward, rule);
+  if (vectors.is_meta()) return empty_matrices(vectors);
   const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   const Tensor dL_dresult = readable(in_compute_type(grad_result));
@@ -35,15 +36,6 @@ Tensor spectral_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
                  matrices<const scalar_t>(dL_dresult), matrices<scalar_t>(dL_dmatrix));
   });
   return dL_dmatrix.to(vectors.scalar_type());
-}
-
-Tensor spectral_backward_meta(const Tensor& grad_result, const Tensor& matrix, const Tensor& values,
-                              const Tensor& vectors, const Tensor& rank, StringView function,
-                              StringView /*rank_policy*/, StringView rule) {
-  check_spectral_backward(grad_result, matrix, values, vectors, rank);
-  parsed(spectral_function, kSpectralBackward, function);
-  parsed(spectral_rule, kSpectralBackward, rule);
-  return empty_matrices(vectors);
 }
 
 void check_second_derivative(const std::string& policy, const std::string& rule) {
@@ -101,7 +93,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "spectral_backward(Tensor grad_result, Tensor matrix, Tensor values, Tensor vectors,"
       " Tensor rank, str function, str rank_policy='full', str rule='exact') -> Tensor");
 }
-KEEL_OPERATOR("spectral_backward", &spectral_backward_kernel, &spectral_backward_meta,
-              &spectral_backward_autograd)
+KEEL_OPERATOR("spectral_backward", &spectral_backward_kernel, &spectral_backward_autograd)
 
 }  // namespace keel::ops

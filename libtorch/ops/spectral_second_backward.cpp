@@ -26,6 +26,7 @@ Tensors<2> spectral_second_backward_kernel(const Tensor& grad_grad_matrix,
                                            StringView function) {
   check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
   const SpectralFunction f = parsed(spectral_function, kSecond, function);
+  if (vectors.is_meta()) return {empty_matrices(vectors), empty_matrices(vectors)};
   const Tensor l = in_compute_type(values).contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   const Tensor dL_dresult = readable(in_compute_type(grad_result));
@@ -39,14 +40,6 @@ Tensors<2> spectral_second_backward_kernel(const Tensor& grad_grad_matrix,
   });
   const auto type = vectors.scalar_type();
   return {dL2_ddL_dresult.to(type), dL2_dmatrix.to(type)};
-}
-
-Tensors<2> spectral_second_backward_meta(const Tensor& grad_grad_matrix, const Tensor& grad_result,
-                                         const Tensor& matrix, const Tensor& values,
-                                         const Tensor& vectors, StringView function) {
-  check_spectral_second_backward(grad_grad_matrix, grad_result, matrix, values, vectors);
-  parsed(spectral_function, kSecond, function);
-  return {empty_matrices(vectors), empty_matrices(vectors)};
 }
 
 Tensors<2> spectral_second_backward_autograd(const Tensor& grad_grad_matrix,
@@ -72,6 +65,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor values, Tensor vectors, str function) -> (Tensor, Tensor)");
 }
 KEEL_OPERATOR("spectral_second_backward", &spectral_second_backward_kernel,
-              &spectral_second_backward_meta, &spectral_second_backward_autograd)
+              &spectral_second_backward_autograd)
 
 }  // namespace keel::ops

@@ -16,14 +16,10 @@ namespace {
 
 constexpr const char* kSvd = "keel::svd";
 
-Tensors<3> empty_svd(const Tensor& matrix) {
-  const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
-  return {empty_beside(matrix, {m, k}), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
-}
-
 Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
   check_rectangles(kSvd, matrix);
   parsed(gradient_rule, kSvd, rule);  // report a bad rule now, not in backward
+  if (matrix.is_meta()) return empty_svd(matrix);
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const auto [left, values, right] = empty_svd(input);
@@ -33,12 +29,6 @@ Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
                  rectangles<scalar_t>(right), nullptr);
   });
   return {left.to(type), values.to(type), right.to(type)};
-}
-
-Tensors<3> svd_meta(const Tensor& matrix, StringView rule) {
-  check_rectangles(kSvd, matrix);
-  parsed(gradient_rule, kSvd, rule);
-  return empty_svd(matrix);
 }
 
 Tensors<3> svd_autograd(const Tensor& matrix, StringView rule) {
@@ -74,7 +64,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("svd(Tensor matrix, str rule='masked') -> (Tensor U, Tensor S, Tensor Vh)");
   m.def("svdvals(Tensor matrix) -> Tensor", &svdvals);
 }
-KEEL_OPERATOR("svd", &svd_kernel, &svd_meta, &svd_autograd)
+KEEL_OPERATOR("svd", &svd_kernel, &svd_autograd)
 
 }  // namespace keel::ops
 

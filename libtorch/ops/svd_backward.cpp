@@ -30,18 +30,12 @@ Tensor svd_backward_kernel(const Optional<Tensor>& grad_left, const Optional<Ten
                            const Tensor& values, const Tensor& right, StringView rule) {
   const GradientRule chosen =
       checked_svd_rule(grad_left, grad_values, grad_right, left, values, right, rule);
+  if (left.is_meta()) return empty_beside(left, {left.sym_size(-2), right.sym_size(-1)});
   return svd_backward_formula(chosen, in_compute_type(or_undefined(grad_left)),
                               in_compute_type(or_undefined(grad_values)),
                               in_compute_type(or_undefined(grad_right)), in_compute_type(left),
                               in_compute_type(values), in_compute_type(right))
       .to(left.scalar_type());
-}
-
-Tensor svd_backward_meta(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
-                         const Optional<Tensor>& grad_right, const Tensor& left,
-                         const Tensor& values, const Tensor& right, StringView rule) {
-  checked_svd_rule(grad_left, grad_values, grad_right, left, values, right, rule);
-  return empty_beside(left, {left.sym_size(-2), right.sym_size(-1)});
 }
 
 Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
@@ -69,6 +63,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "svd_backward(Tensor? grad_left, Tensor? grad_values, Tensor? grad_right, Tensor left,"
       " Tensor values, Tensor right, str rule='masked') -> Tensor");
 }
-KEEL_OPERATOR("svd_backward", &svd_backward_kernel, &svd_backward_meta, &svd_backward_autograd)
+KEEL_OPERATOR("svd_backward", &svd_backward_kernel, &svd_backward_autograd)
 
 }  // namespace keel::ops

@@ -27,7 +27,6 @@ Tensor with_derivatives_of_autograd(const Tensor& value, const Tensor& formula) 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("with_derivatives_of(Tensor value, Tensor formula) -> Tensor");
 }
-KEEL_OPERATOR("with_derivatives_of", &with_derivatives_of_kernel, &with_derivatives_of_kernel,
-              &with_derivatives_of_autograd)
+KEEL_OPERATOR("with_derivatives_of", &with_derivatives_of_kernel, &with_derivatives_of_autograd)
 
 }  // namespace keel::ops

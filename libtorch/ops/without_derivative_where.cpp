@@ -49,6 +49,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("without_derivative_where(Tensor tensor, Tensor where, str message) -> Tensor");
 }
 KEEL_OPERATOR("without_derivative_where", &without_derivative_where_kernel,
-              &without_derivative_where_kernel, &without_derivative_where_autograd)
+              &without_derivative_where_autograd)
 
 }  // namespace keel::ops
