@@ -1,7 +1,7 @@
 #pragma once
 
 // BatchNorm in training, followed by addition and ReLU, as one operator on the GPU. Implemented in fused_norm_cuda.cpp if
-// the build has the lab's CUDA kernels, otherwise in fused_norm_none.cpp.
+// the build has the lab's CUDA kernels, otherwise in lab/no_kernels.cpp.
 
 #include <torch/types.h>
 
