@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "keel/error.h"
-#include "lab/cli/exit_code.h"
+#include "lab/cli/command_line.h"
 
 namespace keel::cli {
 

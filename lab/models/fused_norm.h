@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "lab/models/batch_norm.h"
-#include "lab/models/norm_relu.h"
+#include "lab/models/norm.h"
 
 namespace keel::lab {
 

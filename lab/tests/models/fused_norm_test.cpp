@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "lab/models/norm_relu.h"
+#include "lab/models/norm.h"
 #include "lab/models/resnet.h"
 #include "lab/train/fused_step.h"
 #include "lab/train/graph.h"
