@@ -78,8 +78,7 @@ Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Ten
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "layer_matrix_backward(Tensor grad_layer_matrix, Tensor covariance, Tensor values, Tensor "
-      "vectors,"
-      " Tensor rank, str map, str rule='exact') -> Tensor");
+      "vectors, Tensor rank, str map, str rule='exact') -> Tensor");
 }
 KEEL_OPERATOR("layer_matrix_backward", &layer_matrix_backward_kernel,
               &layer_matrix_backward_autograd)

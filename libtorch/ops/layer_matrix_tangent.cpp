@@ -11,8 +11,7 @@ namespace {
 constexpr const char* kLayerMatrixTangent = "keel::layer_matrix_tangent";
 constexpr char kNoSecondTangent[] =
     "keel::layer_matrix: no second derivative in forward mode; build the map from keel::spectral "
-    "or "
-    "keel::eigh, which have one";
+    "or keel::eigh, which have one";
 
 /// A covariance, its tangent `along`, and the results of forward.
 struct TangentInputs {

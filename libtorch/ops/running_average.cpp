@@ -94,9 +94,8 @@ void running_average_autograd(const Tensor& running_mean, const Tensor& running_
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "running_average(Tensor(a!) running_mean, Tensor(b!) running_matrix, Tensor(c!)? "
-      "running_variance,"
-      " Tensor(d!) num_batches_tracked, Tensor mean, Tensor covariance, Tensor layer_matrix,"
-      " float? momentum, float eps) -> ()");
+      "running_variance, Tensor(d!) num_batches_tracked, Tensor mean, Tensor covariance, Tensor "
+      "layer_matrix, float? momentum, float eps) -> ()");
 }
 KEEL_OPERATOR("running_average", &running_average_kernel, &running_average_autograd)
 

@@ -180,11 +180,10 @@ Tensors<3> whiten_backward_autograd(const Tensor& grad_output, const Tensor& inp
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
-      "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
-      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, str "
-      "map,"
-      " str rule='exact', Tensor? output=None)"
-      " -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
+      "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean, Tensor "
+      "covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, str map, str "
+      "rule='exact', Tensor? output=None) -> (Tensor grad_input, Tensor grad_weight, Tensor "
+      "grad_bias)");
   m.def(
       "whiten_backward_sums(Tensor grad_output, Tensor input, Tensor mean, Tensor covariance,"
       " Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, Tensor? output=None)"
