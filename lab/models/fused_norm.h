@@ -11,7 +11,7 @@
 namespace keel::lab {
 
 /// Whether fused_norm supports this call: `norm.fused`, training with a momentum, activations on a GPU in
-/// channels_last order and of type float32, bfloat16 or float16, and statistics of this process alone. The residual
+/// channels_last order and of type float32 or bfloat16, and statistics of this process alone. The residual
 /// may be undefined.
 bool fuses(const BatchNormImpl& norm, const torch::Tensor& input, const torch::Tensor& residual);
 
