@@ -15,7 +15,6 @@
 #include "lab/report/progress.h"
 #include "lab/report/put.h"
 #include "lab/report/recorder.h"
-#include "lab/report/wording.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/run_files.h"
 #include "lab/train/trainer.h"
