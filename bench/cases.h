@@ -4,6 +4,9 @@
 
 namespace keel::bench {
 
+/// The activations that layers and stages are timed on: (32, 64, 32, 32).
+inline constexpr std::int64_t kBatch = 32, kChannels = 64, kSide = 32;
+
 /// Registers eigh forward and forward + backward for keel, torch.linalg.eigh and Eigen.
 void register_eigh();
 

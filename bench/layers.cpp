@@ -9,7 +9,6 @@
 #include "add.h"
 #include "cases.h"
 #include "keel/torch/keel.h"
-#include "layer_shape.h"
 
 namespace keel::bench {
 namespace {

@@ -4,30 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <stdexcept>
 
 #include "add.h"
+#include "bench/json.h"
 
 namespace keel::bench {
 namespace {
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out;
-}
-
-std::string object(const std::map<std::string, std::string>& fields) {
-  std::string out;
-  for (const auto& [key, value] : fields)
-    out += fmt::format("{}\"{}\": \"{}\"", out.empty() ? "" : ", ", escaped(key), escaped(value));
-  return "{" + out + "}";
-}
 
 /// Why a run failed, or nothing. Google Benchmark 1.8 renamed the fields.
 std::string failure(const auto& run) {
@@ -50,6 +36,23 @@ AccuracyRow accuracy_row(const char* column, const std::string& size, const Erro
           {"lapack_residual", fmt::format("{:.3e}", lapack.residual)},
           {"orthogonality", fmt::format("{:.3e}", o)},
           {"lapack_orthogonality", fmt::format("{:.3e}", lapack.orthogonality)}};
+}
+
+// Repetitions take turns, so Google Benchmark reports nothing before the very end.
+void show_progress(const std::string& name) {
+  using Clock = std::chrono::steady_clock;
+  static const Clock::time_point start = Clock::now();
+  static Clock::time_point last = start - std::chrono::minutes(1);
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const auto now = Clock::now();
+  if (now - last < (terminal ? std::chrono::milliseconds(100) : std::chrono::seconds(10))) return;
+  last = now;
+  const std::string line = fmt::format(
+      "{:>4} s  {}", std::chrono::duration_cast<std::chrono::seconds>(now - start).count(), name);
+  if (terminal)
+    fmt::print(stderr, "\r{:<78}", line.substr(0, 78));
+  else
+    fmt::print(stderr, "{}\n", line);
 }
 
 bool Report::ReportContext(const Context&) { return true; }
@@ -108,19 +111,12 @@ void Report::print() const {
 
 void Report::write_json(const std::string& path, const std::map<std::string, std::string>& context,
                         const std::vector<AccuracyRow>& accuracy) const {
+  std::vector<std::string> rows, accuracy_rows;
+  for (const Row& row : rows_) rows.push_back(json_of(row.name) + ": " + json_of(row.microseconds));
+  for (const AccuracyRow& row : accuracy) accuracy_rows.push_back(json_of(row));
   std::ofstream out(path);
-  out << "{\n  \"context\": " << object(context) << ",\n  \"microseconds\": {\n";
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    std::string peers;
-    for (const auto& [peer, time] : rows_[i].microseconds)
-      peers += fmt::format("{}\"{}\": {:.3f}", peers.empty() ? "" : ", ", escaped(peer), time);
-    out << fmt::format("    \"{}\": {{{}}}{}\n", escaped(rows_[i].name), peers,
-                       i + 1 < rows_.size() ? "," : "");
-  }
-  out << "  },\n  \"accuracy\": [\n";
-  for (std::size_t i = 0; i < accuracy.size(); ++i)
-    out << "    " << object(accuracy[i]) << (i + 1 < accuracy.size() ? ",\n" : "\n");
-  out << "  ]\n}\n";
+  out << "{\n  \"context\": " << json_of(context) << ",\n  \"microseconds\": {" << lines(rows)
+      << "},\n  \"accuracy\": [" << lines(accuracy_rows) << "]\n}\n";
   if (!out.flush()) throw std::runtime_error("keel_bench: cannot write " + path);
 }
 

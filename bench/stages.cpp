@@ -8,7 +8,6 @@
 #include "keel/affine.h"
 #include "keel/layer_matrix.h"
 #include "keel/moments.h"
-#include "layer_shape.h"
 #include "torch_threads.h"
 
 namespace keel::bench {

@@ -69,6 +69,12 @@ inline Tensor empty_beside(const Tensor& matrices, std::initializer_list<c10::Sy
   return matrices.new_empty_symint(shape);
 }
 
+/// (..., m, k), (..., k) and (..., k, n) with k = min(m, n).
+inline Tensors<3> empty_svd(const Tensor& matrix) {
+  const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
+  return {empty_beside(matrix, {m, k}), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
+}
+
 inline Tensor empty_rank(const Tensor& matrices) {
   return matrices.new_empty_symint(matrices.sym_sizes().slice(0, matrices.dim() - 2),
                                    matrices.options().dtype(at::kLong));

@@ -165,8 +165,7 @@ Tensor second_at_repeats(const Masked& rule, BackwardPass seen, const Tensor& gr
       " at repeated eigenvalues of a loss that depends on the basis inside their eigenspace or "
       "weighs eigenvectors by a function of their eigenvalues, as V f(l) V^T does; expected one "
       "that depends on the eigenspace only as a whole. keel::spectral and its named functions "
-      "(sqrtm, "
-      "inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
+      "(sqrtm, inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
   const Tensor inside = inside_masked_pairs(seen, dL_dmatrix, grad_grad_matrix);
   if (can_read) return inside;
   return plus(inside, nan_at(refused));
@@ -261,6 +260,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor? grad_values, Tensor? grad_vectors, str rule) -> Tensor");
 }
 KEEL_OPERATOR("with_second_at_repeats", &with_second_at_repeats_kernel,
-              &with_second_at_repeats_kernel, &with_second_at_repeats_autograd)
+              &with_second_at_repeats_autograd)
 
 }  // namespace keel::ops

@@ -91,11 +91,12 @@ struct Operator<name, Result(Arguments...)> {
   }
 };
 
-/// Registers an operator's kernels: one for CPU and CUDA, one for meta tensors and one for autograd.
-#define KEEL_OPERATOR(name, kernel, shapes, ...)              \
+/// Registers an operator's kernels: one for autograd, and one for CPU, CUDA and meta tensors. For meta tensors, which have
+/// shapes but no data, it only allocates. Their sizes may be symbolic, so that size() and numel() throw.
+#define KEEL_OPERATOR(name, kernel, ...)                      \
   TORCH_LIBRARY_IMPL(keel, CPU, m) { m.impl(name, kernel); }  \
   TORCH_LIBRARY_IMPL(keel, CUDA, m) { m.impl(name, kernel); } \
-  TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl(name, shapes); } \
+  TORCH_LIBRARY_IMPL(keel, Meta, m) { m.impl(name, kernel); } \
   TORCH_LIBRARY_IMPL(keel, Autograd, m) { m.impl(name, __VA_ARGS__); }
 
 }  // namespace keel::ops

@@ -6,33 +6,9 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "bench/json.h"
+
 namespace keel::bench {
-namespace {
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out += c;
-  }
-  return out + "\"";
-}
-
-std::string object(const std::map<std::string, std::string>& fields) {
-  std::string out;
-  for (const auto& [key, value] : fields)
-    out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", quoted(key), quoted(value));
-  return "{" + out + "}";
-}
-
-/// "  [\n    a,\n    b\n  ]" and the like.
-std::string lines(const std::vector<std::string>& items) {
-  std::string out;
-  for (const std::string& item : items) out += (out.empty() ? "\n    " : ",\n    ") + item;
-  return out + "\n  ";
-}
-
-}  // namespace
 
 Record::Record(std::map<std::string, std::string> context, std::string path)
     : context_(std::move(context)), path_(std::move(path)) {
@@ -82,19 +58,14 @@ void Record::print_targets() const {
 void Record::write() const {
   if (path_.empty()) return;
   std::vector<std::string> rows, targets, accuracy;
-  for (const auto& [name, times] : rows_) {
-    std::string peers;
-    for (const auto& [peer, time] : times)
-      peers += fmt::format("{}{}: {:.3f}", peers.empty() ? "" : ", ", quoted(peer), time);
-    rows.push_back(quoted(name) + ": {" + peers + "}");
-  }
+  for (const auto& [name, times] : rows_) rows.push_back(json_of(name) + ": " + json_of(times));
   for (const Judged& t : targets_)
     targets.push_back(fmt::format(
         "{{\"name\": {}, \"figure\": {:.4f}, \"target\": \"{} {:.4g}\", \"reached\": {}}}",
-        quoted(t.name), t.figure, t.relation, t.target, t.reached));
-  for (const auto& row : accuracy_) accuracy.push_back(object(row));
+        json_of(t.name), t.figure, t.relation, t.target, t.reached));
+  for (const auto& row : accuracy_) accuracy.push_back(json_of(row));
   std::ofstream out(path_);
-  out << "{\n  \"context\": " << object(context_) << ",\n  \"microseconds\": {" << lines(rows)
+  out << "{\n  \"context\": " << json_of(context_) << ",\n  \"microseconds\": {" << lines(rows)
       << "},\n  \"targets\": [" << lines(targets) << "],\n  \"accuracy\": [" << lines(accuracy)
       << "]\n}\n";
   if (!out.flush()) throw std::runtime_error("keel_bench_gpu: cannot write " + path_);

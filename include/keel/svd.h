@@ -1,7 +1,7 @@
 #pragma once
 
 // Stage: matrix of any shape -> singular values, singular vectors. The core has no gradient for it.
-// The LibTorch adapter has one: libtorch/svd_formula.h, derived in docs/rectangular.md.
+// The LibTorch adapter has one: libtorch/ops/svd.cpp, derived in docs/rectangular.md.
 
 #include <cstdint>
 

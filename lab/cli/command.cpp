@@ -6,13 +6,75 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "keel/version.h"
-#include "lab/cli/layout.h"
 #include "lab/data/download.h"
 #include "lab/reproduce/origin.h"
 
 namespace keel::cli {
+namespace {
+
+using CLI::detail::find_and_replace;
+
+constexpr std::size_t kIndent = 28, kWidth = 100;
+
+/// CLI11 writes "TYPE:VALIDATOR", and "{a,b,c}" for a choice.
+struct Words {
+  std::string type, valid;
+};
+
+Words words(const CLI::Option* option) {
+  const std::string text = option->get_type_name();
+  const auto colon = text.find(':');
+  Words result{text.substr(0, colon), colon == std::string::npos ? "" : text.substr(colon + 1)};
+  if (result.valid == "DIR" || result.valid == "FILE") result.valid.clear();
+  if (result.valid.size() > 1 && result.valid.front() == '{')
+    result.valid = find_and_replace(result.valid.substr(1, result.valid.size() - 2), ",", ", ");
+  static const std::string plain[][2] = {
+      {"TEXT", "NAME"}, {"INT", "N"}, {"UINT", "N"}, {"FLOAT", "X"}};
+  for (const auto& [theirs, ours] : plain)
+    if (result.type == theirs) result.type = ours;
+  return result;
+}
+
+std::string wrapped(const std::string& text) {
+  std::string out, line;
+  std::istringstream stream(text);
+  for (std::string word; stream >> word;) {
+    if (!line.empty() && kIndent + line.size() + 1 + word.size() > kWidth) {
+      out += line + '\n' + std::string(kIndent, ' ');
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return out + line;
+}
+
+/// The help layout: name and type on the left; on the right the description, valid values in parentheses and the default
+/// in brackets, wrapped.
+class Layout : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    const auto [type, valid] = words(option);
+    std::string name = find_and_replace(option->get_name(is_positional, true), ",", ", ");
+    name = find_and_replace(name, "{false}", "");  // which CLI11 adds to a flag's --no- form
+    const bool flag = option->get_items_expected_max() == 0;
+    if (!flag && !is_positional) name += " " + type;
+    std::string text = option->get_description();
+    if (!flag && !valid.empty()) text += fmt::format(" ({})", valid);
+    if (!option->get_default_str().empty()) text += fmt::format(" [{}]", option->get_default_str());
+    std::string left = "  " + name;
+    if (left.size() + 2 > kIndent)
+      left += '\n' + std::string(kIndent, ' ');
+    else
+      left.resize(kIndent, ' ');
+    return left + wrapped(text) + '\n';
+  }
+};
+
+}  // namespace
+
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
       {"train", "train a network, or continue a run", train},

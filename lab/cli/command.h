@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "keel/error.h"
-#include "lab/cli/exit_code.h"
+#include "lab/cli/command_line.h"
 
 namespace keel::cli {
 
@@ -59,7 +59,7 @@ std::string for_shell(const std::string& word);
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
 std::string version();
 
-/// An app for `keel NAME` with the help layout of layout.h.
+/// An app for `keel NAME`, with our layout of its help.
 std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description);
 /// Parses the arguments. Underscores in option names count as dashes. Returns an exit code if the command ends here,
 /// because help was printed or a usage error was reported.

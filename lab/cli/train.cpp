@@ -15,7 +15,6 @@
 #include "lab/report/progress.h"
 #include "lab/report/put.h"
 #include "lab/report/recorder.h"
-#include "lab/report/wording.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/run_files.h"
 #include "lab/train/trainer.h"
@@ -91,8 +90,7 @@ void settle_folder(TrainCommand& command) {
     options.run = command.run;
     if (holds_run(options.run) && !command.overwrite)
       throw UsageError(fmt::format(
-          "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces "
-          "it",
+          "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces it",
           command.run, for_shell(command.run)));
   }
 }
@@ -126,8 +124,7 @@ std::unique_ptr<lab::Processes> join(const TrainCommand& command,
   if (command.distributed && !place)
     throw UsageError(
         "keel train: --distributed asks for RANK and WORLD_SIZE in the environment, as torchrun "
-        "sets "
-        "them");
+        "sets them");
   if (!place || (place->size == 1 && !command.distributed)) return nullptr;
   return std::make_unique<lab::Processes>(
       *place, lab::JoinOptions{.timeout = std::chrono::milliseconds(

@@ -18,7 +18,7 @@
 #include <system_error>
 #include <thread>
 
-#include "lab/cli/exit_code.h"
+#include "lab/cli/command_line.h"
 #include "lab/processes/loopback.h"
 #include "lab/report/put.h"
 

@@ -309,8 +309,6 @@ class Transfer {
 
 }  // namespace
 
-bool can_download() { return true; }
-
 Downloaded download(const std::string& url, const std::filesystem::path& file,
                     const DownloadOptions& options) {
   static const CURLcode started = curl_global_init(CURL_GLOBAL_DEFAULT);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Downloads a file with libcurl. Without libcurl, download_none.cpp is built instead.
+// Downloads a file with libcurl. Without libcurl or libarchive, no_download.cpp is built instead.
 
 #include <cstdint>
 #include <filesystem>
@@ -31,9 +31,6 @@ enum class Downloaded {
   kInPieces,  ///< continued a partial file, or reconnected midway
   kStopped,   ///< by options.stop, midway
 };
-
-/// Whether this program was built with libcurl.
-bool can_download();
 
 /// Completes `file` from an http, https or file URL. Continues a partial file if the server supports it, and
 /// reconnects if the connection breaks after some bytes. Throws DownloadError, or std::system_error if writing fails.

@@ -1,7 +1,7 @@
 #pragma once
 
 // augment() in one launch. Implemented in fused_augment_cuda.cpp if the build has the lab's CUDA kernels, otherwise in
-// fused_augment_none.cpp.
+// lab/no_kernels.cpp.
 
 #include "lab/data/augment.h"
 

@@ -37,22 +37,6 @@ std::optional<fs::path> found(const GetOptions& options, const CifarFormat& form
   return {};
 }
 
-void require_libraries(const CifarFormat& format, const fs::path& folder) {
-  std::string missing, packages;
-  const auto look_for = [&](bool there, const char* library, const char* package) {
-    if (there) return;
-    missing += (missing.empty() ? "" : " and ") + std::string(library);
-    packages += (packages.empty() ? "" : " ") + std::string(package);
-  };
-  look_for(can_download(), "libcurl", "libcurl4-openssl-dev");
-  look_for(can_unpack(), "libarchive", "libarchive-dev");
-  if (missing.empty()) return;
-  throw std::runtime_error(fmt::format(
-      "this program was built without {}. Install {} (Debian: {}) and build it again, or download "
-      "{} and unpack it in {}",
-      missing, missing, packages, format.archive.url, folder.string()));
-}
-
 /// The complete archive, with its checksum verified; empty if told to stop.
 std::string checked_archive(const GetOptions& options, const CifarFormat& format,
                             const fs::path& part) {
@@ -99,7 +83,6 @@ void write_set(const std::map<std::string, std::string>& files, const fs::path& 
 Got get_cifar(const GetOptions& options) {
   const CifarFormat format = cifar_format(options.source);
   if (const auto folder = found(options, format)) return {*folder, Got::kThere};
-  require_libraries(format, options.folder);
   const FolderClaim claim(options.folder, fmt::format("keel: another process is writing to {}",
                                                       options.folder.string()));
   if (const auto folder = found(options, format)) return {*folder, Got::kThere};  // by that process

@@ -25,8 +25,8 @@ struct Got {
 /// all are written. No other existing file is touched.
 ///
 /// Throws DownloadError, or std::runtime_error if writing fails (after both the next call continues), keel::Error if
-/// the archive is not the set's or the folder has only a part of the set, and std::runtime_error that names a library
-/// missing from this build.
+/// the archive is not the set's or the folder has only a part of the set, and std::runtime_error that names the
+/// libraries in a build without them.
 Got get_cifar(const GetOptions& options);
 
 }  // namespace keel::lab

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "lab/data/parallel.h"
-#include "lab/data/shapes.h"
 #include "lab/data/sources.h"
 #include "lab/random.h"
 
@@ -14,6 +13,46 @@ namespace {
 
 constexpr std::int64_t kTrain = 5000, kTest = 1000;
 constexpr double kTurn = 6.283185307179586;
+
+// The ten classes: shapes in a unit disc, as signed distances of (x, y) from the outline (negative inside), in units of
+// their radius. They are accurate near the outline; elsewhere only the sign is.
+
+double disc(double x, double y) { return std::hypot(x, y) - 0.85; }
+double ring(double x, double y) { return std::abs(std::hypot(x, y) - 0.7) - 0.2; }
+double box(double x, double y, double half_width, double half_height) {
+  return std::max(std::abs(x) - half_width, std::abs(y) - half_height);
+}
+double square(double x, double y) { return box(x, y, 0.75, 0.75); }
+double triangle(double x, double y) {
+  return std::max({y, 0.866 * x - 0.5 * y, -0.866 * x - 0.5 * y}) - 0.48;
+}
+double cross(double x, double y) { return std::min(box(x, y, 0.92, 0.27), box(x, y, 0.27, 0.92)); }
+double star(double x, double y) {
+  return 0.75 * (std::hypot(x, y) - 0.62 - 0.3 * std::cos(5 * std::atan2(y, x)));
+}
+double crescent(double x, double y) {
+  return std::max(std::hypot(x, y) - 0.9, 0.75 - std::hypot(x - 0.45, y));
+}
+double bars(double x, double y) {
+  return std::max(std::abs(x) - 0.85, std::min(std::abs(y), std::abs(std::abs(y) - 0.66)) - 0.19);
+}
+double checker(double x, double y) {
+  const double nearest = std::min(std::abs(x), std::abs(y));
+  return std::max(box(x, y, 0.82, 0.82), x * y > 0 ? -nearest : nearest);
+}
+double dots(double x, double y) {
+  return std::hypot(std::abs(x) - 0.52, std::abs(y) - 0.52) - 0.32;
+}
+
+struct Shape {
+  const char* name;
+  double (*distance)(double x, double y);
+};
+constexpr Shape kShapes[] = {{"disc", disc},         {"ring", ring},   {"square", square},
+                             {"triangle", triangle}, {"cross", cross}, {"star", star},
+                             {"crescent", crescent}, {"bars", bars},   {"checker", checker},
+                             {"dots", dots}};
+constexpr int kClasses = int(std::size(kShapes));
 
 struct Colour {
   double channel[3];
@@ -70,14 +109,13 @@ struct Figure {
     if (u * u + v * v > 2.6) return 0;
     const double along = (cosine * u + sine * v) * stretch,
                  across = (cosine * v - sine * u) / stretch;
-    const double outside = shape_distance(shape, along, across) * radius / pixel;
+    const double outside = kShapes[shape].distance(along, across) * radius / pixel;
     return opacity * std::clamp(0.5 - outside, 0.0, 1.0);
   }
 };
 
 void draw(std::uint64_t seed, int label, std::int64_t size, std::uint8_t* planes) {
   Random random(seed);
-  const int shapes = int(shape_names().size());
   const auto [ground, ink] = contrasting(random, random.uniform(0.45, 1));
   const Colour far_ground = blend(ground, random_colour(random), random.uniform(0, 0.3));
   const double lean = random.uniform(0, kTurn), lean_x = std::cos(lean), lean_y = std::sin(lean);
@@ -85,14 +123,14 @@ void draw(std::uint64_t seed, int label, std::int64_t size, std::uint8_t* planes
 
   std::vector<Figure> figures;  // from back to front
   for (int i = 0, clutter = int(random.uniform(0, 4)); i < clutter; ++i) {
-    figures.emplace_back(random, int(random.uniform(0, shapes)), kTurn, 0.5, 0.03, 0.08);
+    figures.emplace_back(random, int(random.uniform(0, kClasses)), kTurn, 0.5, 0.03, 0.08);
     figures.back().colour = random_colour(random);
   }
   figures.emplace_back(random, label, 0.4, 0.12, 0.24, 0.38);
   figures.back().colour = ink;
   figures.back().opacity = random.uniform(0.7, 1);
   if (random.uniform() < 0.4) {
-    figures.emplace_back(random, int(random.uniform(0, shapes)), kTurn, 0.35, 0.05, 0.12);
+    figures.emplace_back(random, int(random.uniform(0, kClasses)), kTurn, 0.35, 0.05, 0.12);
     figures.back().colour = random_colour(random);
   }
   const double noise = random.uniform(0.02, 0.1), pixel = 1 / double(size);
@@ -121,14 +159,13 @@ void draw(std::uint64_t seed, int label, std::int64_t size, std::uint8_t* planes
 
 Images drawn(const char* what, std::int64_t count, std::uint64_t seed, std::int64_t size,
              const Progress& progress) {
-  const std::int64_t classes = std::int64_t(shape_names().size());
   Images images{torch::empty({count, 3, size, size}, torch::kUInt8),
-                torch::arange(count, torch::kLong).remainder(classes)};
+                torch::arange(count, torch::kLong).remainder(kClasses)};
   auto* pixels = images.pixels.data_ptr<std::uint8_t>();
   in_parallel(
       what, count,
       [&](std::int64_t i) {
-        draw(hashed(seed, std::uint64_t(i)), int(i % classes), size, pixels + i * 3 * size * size);
+        draw(hashed(seed, std::uint64_t(i)), int(i % kClasses), size, pixels + i * 3 * size * size);
       },
       progress);
   return images;
@@ -142,7 +179,7 @@ DataSet load_synthetic(const DataOptions& options, const Progress& progress) {
   };
   DataSet data;
   data.name = "synthetic shapes";
-  data.classes = shape_names();
+  for (const Shape& shape : kShapes) data.classes.emplace_back(shape.name);
   data.train = drawn("drawing training images", count(options.train_limit, kTrain),
                      hashed(options.seed, 1), options.size, progress);
   data.test = drawn("drawing test images", count(options.test_limit, kTest),

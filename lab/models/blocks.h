@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "lab/models/norm.h"
-#include "lab/models/norm_relu.h"
 #include "lab/models/weight_gradients.h"
 
 namespace keel::lab {

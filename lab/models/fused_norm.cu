@@ -495,27 +495,12 @@ std::size_t norm_barriers(std::int64_t channels) {
 }
 
 cudaError_t norm_forward(const NormForward& task, cudaStream_t stream) {
-  switch (task.element) {
-    case Element::float32:
-      return forward_of<float>(task, stream);
-    case Element::float16:
-      return forward_of<__half>(task, stream);
-    case Element::bfloat16:
-      return forward_of<__nv_bfloat16>(task, stream);
-  }
-  return cudaErrorInvalidValue;
+  return task.bfloat16 ? forward_of<__nv_bfloat16>(task, stream) : forward_of<float>(task, stream);
 }
 
 cudaError_t norm_backward(const NormBackward& task, cudaStream_t stream) {
-  switch (task.element) {
-    case Element::float32:
-      return backward_of<float>(task, stream);
-    case Element::float16:
-      return backward_of<__half>(task, stream);
-    case Element::bfloat16:
-      return backward_of<__nv_bfloat16>(task, stream);
-  }
-  return cudaErrorInvalidValue;
+  return task.bfloat16 ? backward_of<__nv_bfloat16>(task, stream)
+                       : backward_of<float>(task, stream);
 }
 
 }  // namespace keel::lab::cuda

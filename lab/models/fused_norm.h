@@ -1,17 +1,17 @@
 #pragma once
 
 // BatchNorm in training, followed by addition and ReLU, as one operator on the GPU. Implemented in fused_norm_cuda.cpp if
-// the build has the lab's CUDA kernels, otherwise in fused_norm_none.cpp.
+// the build has the lab's CUDA kernels, otherwise in lab/no_kernels.cpp.
 
 #include <torch/types.h>
 
 #include "lab/models/batch_norm.h"
-#include "lab/models/norm_relu.h"
+#include "lab/models/norm.h"
 
 namespace keel::lab {
 
 /// Whether fused_norm supports this call: `norm.fused`, training with a momentum, activations on a GPU in
-/// channels_last order and of type float32, bfloat16 or float16, and statistics of this process alone. The residual
+/// channels_last order and of type float32 or bfloat16, and statistics of this process alone. The residual
 /// may be undefined.
 bool fuses(const BatchNormImpl& norm, const torch::Tensor& input, const torch::Tensor& residual);
 

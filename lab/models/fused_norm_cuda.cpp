@@ -18,9 +18,7 @@ constexpr auto kOrder = at::MemoryFormat::ChannelsLast;
 cuda::NormTask task_of(const Tensor& input, bool relu, const Tensor& scratch,
                        const Tensor& barriers) {
   cuda::NormTask task;
-  task.element = input.scalar_type() == torch::kBFloat16 ? cuda::Element::bfloat16
-                 : input.scalar_type() == torch::kHalf   ? cuda::Element::float16
-                                                         : cuda::Element::float32;
+  task.bfloat16 = input.scalar_type() == torch::kBFloat16;
   task.channels = input.size(1);
   task.rows = input.numel() / input.size(1);
   task.relu = relu;
@@ -125,7 +123,7 @@ bool fuses(const BatchNormImpl& norm, const Tensor& input, const Tensor& residua
   if (!norm.fused || !norm.is_training() || !norm.momentum || norm.processes.size() > 1)
     return false;
   const auto type = input.scalar_type();
-  if (type != torch::kBFloat16 && type != torch::kHalf && type != torch::kFloat) return false;
+  if (type != torch::kBFloat16 && type != torch::kFloat) return false;
   if (!in_order(input) || input.size(1) != norm.weight.size(0)) return false;
   if (input.numel() < 2 * input.size(1)) return false;  // no variance: let BatchNorm report it
   for (const Tensor& own : {norm.weight, norm.bias, norm.running_mean, norm.running_var})

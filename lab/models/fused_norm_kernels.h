@@ -10,8 +10,6 @@
 
 namespace keel::lab::cuda {
 
-enum class Element { float32, float16, bfloat16 };
-
 /// Scratch memory for either direction, in floats.
 std::size_t norm_scratch(std::int64_t channels);
 /// Size of `barriers`, in numbers.
@@ -19,7 +17,7 @@ std::size_t norm_barriers(std::int64_t channels);
 
 /// Arguments of both directions.
 struct NormTask {
-  Element element = Element::bfloat16;
+  bool bfloat16 = true;                 ///< the activations; otherwise float32
   std::int64_t rows = 0, channels = 0;  ///< at least two rows
   bool relu = false;
   float* scratch = nullptr;

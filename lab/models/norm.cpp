@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "lab/models/batch_norm.h"
+#include "lab/models/fused_norm.h"
 #include "lab/models/power_method_norm.h"
 #include "lab/one_of.h"
 
@@ -125,6 +125,18 @@ torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input) {
   require(norm.as<IdentityImpl>() != nullptr,
           "keel::lab::apply_norm: expected a layer of make_norm, got " + norm.name());
   return input;
+}
+
+Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input,
+                 const torch::Tensor& residual) {
+  auto* const batch = norm.as<BatchNormImpl>();
+  if (batch != nullptr && fuses(*batch, input, residual))
+    return fused_norm(*batch, input, residual, /*relu=*/true);
+  const torch::Tensor output = apply_norm(norm, input);
+  if (residual.defined()) return {(output + residual).relu_(), {}};
+  // Only BatchNorm's output may be overwritten: other layers may need theirs for backward, or have returned their
+  // input.
+  return {batch != nullptr ? output.relu_() : output.relu(), {}};
 }
 
 }  // namespace keel::lab

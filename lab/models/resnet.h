@@ -60,7 +60,7 @@ class ResNetImpl : public torch::nn::Module {
   explicit ResNetImpl(const ModelOptions& options);
 
   /// (N, 3, H, W) -> (N, classes). H and W are free; the paper uses 32. `watch` is called for each layer. It does not
-  /// change the output, except that a fused norm (norm_relu.h) skips some roundings without it.
+  /// change the output, except that a fused norm (norm_relu) skips some roundings without it.
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr);
 
   /// The norms that are the layer under test, each with the convolution before it, in the order of the data.

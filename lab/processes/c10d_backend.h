@@ -14,9 +14,4 @@ BackendPointer gloo(const Place& place, const StorePointer& store,
 BackendPointer nccl(const Place& place, const StorePointer& store,
                     std::chrono::milliseconds timeout);
 
-/// c10d's Reducer.
-std::unique_ptr<GradientSum> make_gradient_sum(const std::vector<torch::Tensor>& parameters,
-                                               const BackendPointer& backend,
-                                               const GroupPointer& group, SumWatch watch);
-
 }  // namespace keel::lab

@@ -15,7 +15,7 @@ bool has_numbers(const Trace& trace) {
 }
 
 Curve curve(const Group& group, int colour, const Trace& trace) {
-  return {group.label, colour, trace.x, trace.y, trace.low, trace.high, std::nullopt};
+  return {group.label, colour, trace.x, trace.y, trace.low, trace.high};
 }
 
 void mark_failure(Curve& curve, const Group& group) {

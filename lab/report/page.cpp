@@ -60,29 +60,21 @@ std::string introduction(const std::vector<Group>& groups) {
 }
 
 std::string table(const std::vector<Group>& groups) {
-  const Row names = heading(groups);
-  const bool recalibrated = !names.recalibrated.empty();
-  const auto head = [](const std::string& name, const char* kind) {
-    return fmt::format("<th class='{}'>{}</th>", kind, escaped(name));
-  };
-  std::string out = "<div class='card'><table class='cards'><thead><tr>" + head(names.label, "") +
-                    head(names.runs, "n") + head(names.test_error, "n") +
-                    (recalibrated ? head(names.recalibrated, "n") : "") + head(names.best, "n") +
-                    head(names.speed, "n") + head(names.time, "n") + head(names.failed, "") +
-                    "</tr></thead><tbody>\n";
-  const auto body = rows(groups);
-  for (std::size_t i = 0; i < body.size(); ++i) {
-    const Row& row = body[i];
-    const auto cell = [](const std::string& name, const std::string& value) {
-      return fmt::format("<td class='n' data-name='{}'>{}</td>", escaped(name), escaped(value));
-    };
-    out += fmt::format("<tr><td class='label'>{}</td>{}{}{}{}{}{}", named(i, row.label),
-                       cell(names.runs, row.runs), cell(names.test_error, row.test_error),
-                       recalibrated ? cell(names.recalibrated, row.recalibrated) : "",
-                       cell(names.best, row.best), cell(names.speed, row.speed),
-                       cell(names.time, row.time));
-    out += fmt::format("<td class='words' data-name='{}'><span class='{}'>{}</span></td></tr>\n",
-                       names.failed, groups[i].failures() ? "bad" : "soft", escaped(row.failed));
+  const auto columns = table_columns(groups);
+  std::string out = "<div class='card'><table class='cards'><thead><tr>";
+  for (const Column& column : columns)
+    out += fmt::format("<th class='{}'>{}</th>", column.words ? "" : "n", escaped(column.name));
+  out += "</tr></thead><tbody>\n";
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    out += fmt::format("<tr><td class='label'>{}</td>", named(i, groups[i].label));
+    for (std::size_t c = 1; c < columns.size(); ++c) {
+      const std::string name = escaped(columns[c].name), text = escaped(columns[c].cells[i]);
+      out += columns[c].words
+                 ? fmt::format("<td class='words' data-name='{}'><span class='{}'>{}</span></td>",
+                               name, groups[i].failures() ? "bad" : "soft", text)
+                 : fmt::format("<td class='n' data-name='{}'>{}</td>", name, text);
+    }
+    out += "</tr>\n";
   }
   return out + "</tbody></table></div>\n";
 }
@@ -138,9 +130,8 @@ std::string spectra(const std::vector<Group>& groups) {
   if (!matrices.empty()) {
     out +=
         "<div class='card wide'><h3>Covariance of the layer's input: " + escaped(layers.front()) +
-        "</h3><p class='soft'>Channel "
-        "against channel, at the end of the run. Blank rows are channels that are zero "
-        "everywhere.</p><div class='matrices'>\n" +
+        "</h3><p class='soft'>Channel against channel, at the end of the run. Blank rows are "
+        "channels that are zero everywhere.</p><div class='matrices'>\n" +
         matrices + "</div></div>\n";
   }
   out += "</div>\n";
@@ -187,7 +178,7 @@ std::string settings(const std::vector<Group>& groups) {
   out += fmt::format("<details class='card'><summary>{}</summary>{}</details>\n",
                      groups.size() > 1 ? "What all runs share" : "All settings",
                      setting_list(groups.front().runs.front(), left_out));
-  const bool recalibrated = !heading(groups).recalibrated.empty();
+  const bool recalibrated = any_is_recalibrated(groups);
   out +=
       "<details class='card'><summary>Runs and their folders</summary><div class='scroll'><table>"
       "<thead><tr><th>folder</th><th>seed</th><th>status</th><th class='n'>test error</th>";

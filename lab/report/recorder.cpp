@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -50,32 +50,25 @@ class Observers : public Observer {
  public:
   explicit Observers(std::vector<Observer*> all) : all_(std::move(all)) {}
 
-  void on_start(const RunInfo& info) override {
-    for (auto* one : all_) one->on_start(info);
-  }
-  void on_step(const StepRecord& record) override {
-    for (auto* one : all_) one->on_step(record);
-  }
-  void on_epoch(const EpochRecord& record) override {
-    for (auto* one : all_) one->on_epoch(record);
-  }
+  void on_start(const RunInfo& info) override { tell(&Observer::on_start, info); }
+  void on_step(const StepRecord& record) override { tell(&Observer::on_step, record); }
+  void on_epoch(const EpochRecord& record) override { tell(&Observer::on_epoch, record); }
   void on_layer(const LayerState& state, std::int64_t step) override {
-    for (auto* one : all_) one->on_layer(state, step);
+    tell(&Observer::on_layer, state, step);
   }
-  void on_failure(const Failure& failure) override {
-    for (auto* one : all_) one->on_failure(failure);
-  }
+  void on_failure(const Failure& failure) override { tell(&Observer::on_failure, failure); }
   void on_checkpoint(const std::filesystem::path& path, std::int64_t step) override {
-    for (auto* one : all_) one->on_checkpoint(path, step);
+    tell(&Observer::on_checkpoint, path, step);
   }
-  void on_message(const std::string& message) override {
-    for (auto* one : all_) one->on_message(message);
-  }
-  void on_finish(const Result& result) override {
-    for (auto* one : all_) one->on_finish(result);
-  }
+  void on_message(const std::string& message) override { tell(&Observer::on_message, message); }
+  void on_finish(const Result& result) override { tell(&Observer::on_finish, result); }
 
  private:
+  template <typename Method, typename... Event>
+  void tell(Method on_event, const Event&... event) {
+    for (Observer* one : all_) (one->*on_event)(event...);
+  }
+
   std::vector<Observer*> all_;
 };
 

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -17,21 +16,12 @@ namespace {
 
 const std::set<std::string> kOfOneCall = {"run", "resume"};
 
-std::string value_text(bool value) { return value ? "true" : "false"; }
-std::string value_text(std::int64_t value) { return fmt::format("{}", value); }
-std::string value_text(std::uint64_t value) {
-  const std::string digits = fmt::format("{}", value);
-  return std::in_range<std::int64_t>(value) ? digits : toml_text(digits);  // beyond TOML's range
-}
-std::string value_text(double value) {
-  std::string text = fmt::format("{}", value);  // the shortest text that reads back exactly
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-std::string value_text(const std::string& value) { return toml_text(value); }
-std::string value_text(const std::filesystem::path& value) { return value_text(value.string()); }
-std::string value_text(const std::optional<double>& value) {
-  return value ? value_text(*value) : std::string();
+std::string value_text(const nlohmann::json& value) {
+  if (value.is_null()) return {};
+  if (value.is_string()) return toml_text(value.get<std::string>());
+  const bool fits =
+      !value.is_number_unsigned() || std::in_range<std::int64_t>(value.get<std::uint64_t>());
+  return fits ? value.dump() : toml_text(value.dump());  // TOML's integers end at 2^63 - 1
 }
 
 }  // namespace
@@ -63,12 +53,13 @@ std::string layer_name(const TrainOptions& options) {
 
 std::string toml(const TrainOptions& options) {
   std::string out = fmt::format("# Settings of keel train, resolved by keel {}.\n", KEEL_VERSION);
-  for_each_field(options, [&](const std::string& name, const auto& field, const std::string& help,
+  const auto json = to_json(options);
+  for_each_field(options, [&](const std::string& name, const auto&, const std::string& help,
                               const auto& valid) {
     if (kOfOneCall.count(name)) return;
     const auto range = valid_text(valid);
     out += fmt::format("\n# {}{}\n", help, range.empty() ? "" : " (" + range + ")");
-    const auto value = value_text(field);
+    const auto value = value_text(json.at(name));
     out += value.empty() ? fmt::format("# {} =\n", name) : fmt::format("{} = {}\n", name, value);
   });
   return out;

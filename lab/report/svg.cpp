@@ -124,8 +124,7 @@ std::string cross(const Curve& curve, const Frame& frame, int order) {
   const double x = frame.across(*curve.failed_at), y = kTop + 7 + 13 * order, r = 4.5;
   return fmt::format(
       "<path class='cross' stroke='var(--c{})' d='M{:.1f} {:.1f}L{:.1f} {:.1f}M{:.1f} "
-      "{:.1f}L{:.1f} "
-      "{:.1f}'><title>{} failed at step {:g}</title></path>",
+      "{:.1f}L{:.1f} {:.1f}'><title>{} failed at step {:g}</title></path>",
       curve.colour % kColours, x - r, y - r, x + r, y + r, x - r, y + r, x + r, y - r,
       escaped(curve.label), *curve.failed_at);
 }
@@ -148,8 +147,7 @@ std::string svg(const Chart& chart) {
 std::string swatch_svg(int colour) {
   return fmt::format(
       "<svg class='swatch' viewBox='0 0 26 10' aria-hidden='true'><line x1='1' x2='25' y1='5' "
-      "y2='5' "
-      "{}/></svg>",
+      "y2='5' {}/></svg>",
       stroke(colour));
 }
 

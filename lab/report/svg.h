@@ -15,11 +15,11 @@ namespace keel::lab::report {
 constexpr int kColours = 8;
 
 struct Curve {
-  std::string label;                ///< shown when the pointer is on the curve
-  int colour = 0;                   ///< index over all curves of the page
-  std::vector<double> x, y;         ///< a non-finite y breaks the line
-  std::vector<double> low, high;    ///< a band around the line; empty: none
-  std::optional<double> failed_at;  ///< the x where the run failed, marked with a cross
+  std::string label;                        ///< shown when the pointer is on the curve
+  int colour = 0;                           ///< index over all curves of the page
+  std::vector<double> x = {}, y = {};       ///< a non-finite y breaks the line
+  std::vector<double> low = {}, high = {};  ///< a band around the line; empty: none
+  std::optional<double> failed_at = {};     ///< the x where the run failed, marked with a cross
 };
 
 struct Chart {

@@ -35,11 +35,6 @@ std::string recalibrated_text(const Group& group) {
   return text;
 }
 
-bool any_is_recalibrated(const std::vector<Group>& groups) {
-  return std::any_of(groups.begin(), groups.end(),
-                     [](const Group& group) { return group.recalibrated_test_error().count > 0; });
-}
-
 std::string runs_text(const Group& group) {
   const auto unfinished = std::count_if(group.runs.begin(), group.runs.end(), [](const Run& run) {
     return run.status != "finished" && run.status != "failed";
@@ -48,71 +43,60 @@ std::string runs_text(const Group& group) {
                          : fmt::format("{} ({} unfinished)", group.runs.size(), unfinished);
 }
 
-struct Cell {
-  const std::string* text;
-  bool words = false;  ///< text is left-aligned, numbers right-aligned
-};
+std::string speed_text(const Group& group) {
+  const Spread speed = group.images_per_second();
+  return speed.count ? fmt::format("{:.0f}", speed.mean) : "-";
+}
 
-std::vector<Cell> cells(const Row& row, bool recalibrated) {
-  std::vector<Cell> all = {{&row.label, true}, {&row.runs}, {&row.test_error}};
-  if (recalibrated) all.push_back({&row.recalibrated});
-  for (const Cell& cell : {Cell{&row.best}, {&row.failed, true}, {&row.speed}, {&row.time}})
-    all.push_back(cell);
-  return all;
+std::string time_text(const Group& group) {
+  std::vector<double> seconds;
+  for (const Run& run : group.runs)
+    if (!run.epochs.empty()) seconds.push_back(run.seconds);
+  return duration(spread(seconds).mean);
 }
 
 }  // namespace
 
-Row heading(const std::vector<Group>& groups) {
-  return {.label = "layer",
-          .runs = "runs",
-          .test_error = "test error",
-          .recalibrated = any_is_recalibrated(groups) ? "recalibrated" : "",
-          .best = "best",
-          .failed = "failed",
-          .speed = "images/s",
-          .time = "time a run"};
+bool any_is_recalibrated(const std::vector<Group>& groups) {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const Group& group) { return group.recalibrated_test_error().count > 0; });
 }
 
-std::vector<Row> rows(const std::vector<Group>& groups) {
-  const bool recalibrated = any_is_recalibrated(groups);
-  std::vector<Row> result;
-  for (const Group& group : groups) {
-    std::vector<double> seconds;
-    for (const Run& run : group.runs)
-      if (!run.epochs.empty()) seconds.push_back(run.seconds);
-    const Spread error = group.test_error(), speed = group.images_per_second();
-    result.push_back({.label = group.label,
-                      .runs = runs_text(group),
-                      .test_error = error_text(error),
-                      .recalibrated = recalibrated ? recalibrated_text(group) : "",
-                      .best = percent(error.least, 2),
-                      .failed = failed_at(group),
-                      .speed = speed.count ? fmt::format("{:.0f}", speed.mean) : "-",
-                      .time = duration(spread(seconds).mean)});
-  }
-  return result;
+std::vector<Column> table_columns(const std::vector<Group>& groups) {
+  std::vector<Column> columns;
+  const auto add = [&](const char* name, const auto& text, bool words = false) {
+    Column& column = columns.emplace_back(Column{name, {}, words});
+    for (const Group& group : groups) column.cells.push_back(text(group));
+  };
+  add(
+      "layer", [](const Group& group) { return group.label; }, true);
+  add("runs", runs_text);
+  add("test error", [](const Group& group) { return error_text(group.test_error()); });
+  if (any_is_recalibrated(groups)) add("recalibrated", recalibrated_text);
+  add("best", [](const Group& group) { return percent(group.test_error().least, 2); });
+  add("failed", failed_at, true);
+  add("images/s", speed_text);
+  add("time a run", time_text);
+  return columns;
 }
 
 std::string text_table(const std::vector<Group>& groups) {
-  auto lines = rows(groups);
-  lines.insert(lines.begin(), heading(groups));
-  const bool recalibrated = !lines.front().recalibrated.empty();
-  std::vector<std::size_t> widths(cells(lines.front(), recalibrated).size());
-  for (const Row& row : lines)
-    for (std::size_t i = 0; i < widths.size(); ++i)
-      widths[i] = std::max(widths[i], columns(*cells(row, recalibrated)[i].text));
-  std::string out;
-  for (const Row& row : lines) {
-    std::string line;
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-      const Cell cell = cells(row, recalibrated)[i];
-      const std::string gap(widths[i] - columns(*cell.text), ' ');
-      line += (i ? "  " : "") + (cell.words ? *cell.text + gap : gap + *cell.text);
+  std::vector<std::string> lines(1 + groups.size());
+  for (Column column : table_columns(groups)) {
+    column.cells.insert(column.cells.begin(), column.name);
+    std::size_t width = 0;
+    for (const auto& cell : column.cells) width = std::max(width, columns(cell));
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const std::string& cell = column.cells[i];
+      const std::string gap(width - columns(cell), ' ');
+      lines[i] += (lines[i].empty() ? "" : "  ") + (column.words ? cell + gap : gap + cell);
     }
+  }
+  std::string out;
+  for (std::string& line : lines) {
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
-    if (&row == &lines.front()) out += std::string(columns(line), '-') + '\n';
+    if (&line == &lines.front()) out += std::string(columns(line), '-') + '\n';
   }
   return out;
 }

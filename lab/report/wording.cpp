@@ -4,32 +4,17 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 
 namespace keel::lab::report {
 
 std::string escaped(const std::string& text) {
+  static const std::map<char, std::string> entities = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
   std::string out;
-  out.reserve(text.size());
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
+    const auto found = entities.find(c);
+    out += found == entities.end() ? std::string(1, c) : found->second;
   }
   return out;
 }

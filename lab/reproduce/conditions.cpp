@@ -215,9 +215,8 @@ Page conditions_body(const Recipe& recipe, const Results& results) {
       "Relative error of dL/dX (and its cosine with the truth), medians over the draws:\n\n" +
       table_text(recipe, rows, cell_text) + "\nThe largest norm of dL/dX over that of dL/dY:\n\n" +
       table_text(recipe, rows, [](const Json& row) { return size_text(row.at("growth")); }) +
-      "\nThe forward pass: directions that Algorithm 1 keeps, draw by draw, and the relative "
-      "error of "
-      "the output:\n\n" +
+      "\nThe forward pass: directions that Algorithm 1 keeps, draw by draw, and the relative error "
+      "of the output:\n\n" +
       forward_text(rows) + "\n";
   return page;
 }

@@ -179,8 +179,7 @@ report::Chart chart_of(const Json& measured, const char* rule, const char* how) 
   for (const Json& row : measured.at("errors")) {
     if (row.at("rule") != rule || row.at("how") != how) continue;
     const std::string label = fmt::format("d = {}", row.at("d").dump());
-    if (chart.curves.empty() || chart.curves.back().label != label)
-      chart.curves.push_back({label, 0, {}, {}, {}, {}, std::nullopt});
+    if (chart.curves.empty() || chart.curves.back().label != label) chart.curves.push_back({label});
     chart.curves.back().x.push_back(row.at("terms").get<double>());
     chart.curves.back().y.push_back(number_or_nan(row.at("error")));
   }

@@ -58,8 +58,10 @@ std::string state_text(const Recipe& recipe, const Results& results) {
 }
 
 std::string page_head(const Recipe& recipe) {
-  return fmt::format("{}# {}\n\n{}\n\n", generated_note(recipe.name), recipe.title,
-                     trimmed(recipe.about));
+  return fmt::format(
+      "<!-- Written by `keel reproduce {} --page` from recipe.toml and results.json: change those. "
+      "-->\n# {}\n\n{}\n\n",
+      recipe.name, recipe.title, trimmed(recipe.about));
 }
 
 std::string page_foot(const Recipe& recipe, const Results& results) {
@@ -90,8 +92,7 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
       "The tables and figures of Wang, Dang, Hu, Fua and Salzmann, \"Backpropagation-Friendly "
       "Eigendecomposition\" (NeurIPS 2019), as recipes that run with one command, `keel reproduce "
       "NAME`, and measurements of our own. Each folder holds the recipe, our results and a page "
-      "made "
-      "of both, with the paper's figures beside ours. [How to](../../docs/reproduce.md); "
+      "made of both, with the paper's figures beside ours. [How to](../../docs/reproduce.md); "
       "[what we learned](../../docs/what_we_learned.md).\n\n";
   Table table({"experiment", "what", "run so far", "data", "cost"}, 5);
   for (std::size_t i = 0; i < recipes.size(); ++i) {
@@ -101,9 +102,8 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
   }
   text += table.text();
   text += fmt::format(
-      "\nCosts assume {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on an "
-      "H200; "
-      "{} steps an epoch) unless a recipe says otherwise.\n",
+      "\nCosts assume {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on an H200; {} "
+      "steps an epoch) unless a recipe says otherwise.\n",
       kStepMilliseconds, kStepsPerEpoch);
   return text;
 }

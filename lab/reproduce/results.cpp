@@ -70,9 +70,8 @@ void require_equal(const Results& results, const std::string& where, const Json&
     const Json before = recorded.value(name, Json()), now = wanted.value(name, Json());
     if (before == now) continue;
     throw Error(fmt::format(
-        "keel reproduce: {}: the existing results were made with {} = {}{}, but this call asks "
-        "for {}: give the same options to add to them, --fresh to start again, or another "
-        "--out",
+        "keel reproduce: {}: the existing results were made with {} = {}{}, but this call asks for "
+        "{}: give the same options to add to them, --fresh to start again, or another --out",
         results.experiment, name, text_of(before), where, text_of(now)));
   }
 }

@@ -163,7 +163,6 @@ class Queue {
     write_file_atomically(request, note.dump());
     Running one{wanted, request, Clock::now(), nullptr};
     one.child = std::make_unique<Child>(
-        this_program(),
         std::vector<std::string>{"reproduce", recipe_.name, "--trial", request.string()},
         one.beside(".log"));
     running_.push_back(std::move(one));

@@ -97,13 +97,9 @@ Page surface_body(const Recipe& recipe, const Results& results) {
   for (const Json& contour : results.measured.at("contours")) {
     const std::string label = fmt::format("ratio^k = {}", contour.at("level").dump());
     keys.push_back({label, int(keys.size())});
-    chart.curves.push_back({label,
-                            keys.back().colour,
+    chart.curves.push_back({label, keys.back().colour,
                             contour.at("ratio").get<std::vector<double>>(),
-                            contour.at("k").get<std::vector<double>>(),
-                            {},
-                            {},
-                            std::nullopt});
+                            contour.at("k").get<std::vector<double>>()});
   }
   page.pictures["surface.svg"] = picture(
       {{"(a) ratio^k",

@@ -174,9 +174,7 @@ Chart chart_of(const std::vector<const Cell*>& cells, const Results& results) {
     const Spread error = errors_of(trials);
     if (trials.empty()) continue;
     const auto [found, fresh] = place.try_emplace(cell->row, chart.curves.size());
-    if (fresh)
-      chart.curves.push_back(
-          {.label = cell->row, .x = {}, .y = {}, .low = {}, .high = {}, .failed_at = {}});
+    if (fresh) chart.curves.push_back({.label = cell->row});
     Curve& curve = chart.curves[found->second];
     const double side = std::isfinite(error.deviation) ? error.deviation : 0;
     for (const double x : cell->x ? std::vector{*cell->x} : std::vector{low, high}) {
@@ -253,7 +251,7 @@ Curve course_of(const Cell& cell, const Results& results, std::vector<double> Tr
     return trial->failure || (trial->*errors).size() < kManyEvaluations ||
            trial->epochs != results.options.value("epochs", trial->epochs);
   });
-  Curve curve{.label = cell.label(), .x = {}, .y = {}, .low = {}, .high = {}, .failed_at = {}};
+  Curve curve{.label = cell.label()};
   if (trials.empty()) return curve;
   curve.x = evaluated_epochs(*trials[0]);
   for (std::size_t i = 0; i < curve.x.size(); ++i) {
@@ -301,8 +299,7 @@ Page training_body(const Recipe& recipe, const Results& results) {
   Page page;
   page.markdown =
       "Test error in percent; mean and standard deviation over the trials that succeeded, and how "
-      "many "
-      "did. A trial fails at the first step whose loss or gradient is not finite.\n\n";
+      "many did. A trial fails at the first step whose loss or gradient is not finite.\n\n";
   page.markdown += recalibration_text(results);
   page.markdown += table_text(recipe, results) + "\n" + not_run_text(recipe, results);
   if (const auto svg = errors_picture(recipe, results); !svg.empty()) {
@@ -332,10 +329,7 @@ Page curves_body(const Recipe& recipe, const Results& results) {
       for (const Trial* trial : trials) {
         Curve curve{.label = cell.row,
                     .x = trial->at,
-                    .y = charts == &losses ? trial->loss : trial->gradient,
-                    .low = {},
-                    .high = {},
-                    .failed_at = {}};
+                    .y = charts == &losses ? trial->loss : trial->gradient};
         if (trial->failure) curve.failed_at = double(trial->failure->step);
         charts->back().second.curves.push_back(curve);
       }
@@ -349,9 +343,7 @@ Page curves_body(const Recipe& recipe, const Results& results) {
         "Training loss, a line for each trial; a cross marks where a trial failed.\n\n"
         "![Training loss](loss.svg)\n\n"
         "Norm of the gradient that leaves the layer (of the first convolution's weights), the "
-        "largest "
-        "of "
-        "each interval: where the layer's gradient is unsteady, this shows it first.\n\n"
+        "largest of each interval: where the layer's gradient is unsteady, this shows it first.\n\n"
         "![Gradient norm](gradient.svg)\n\n";
     page.markdown +=
         fmt::format("The trials are those of [{0}](../{0}/README.md).\n\n", recipe.results_of);

@@ -100,8 +100,6 @@ class TarGz {
 
 }  // namespace
 
-bool can_unpack() { return true; }
-
 std::map<std::string, std::string> parse_tar_gz(std::string_view bytes, const std::string& file,
                                                 const Wanted& wanted) {
   TarGz archive(bytes, file);

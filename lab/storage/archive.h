@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads archives with libarchive. Without libarchive, archive_none.cpp is built instead.
+// Reads archives with libarchive. Without it, lab/data/no_download.cpp is built instead.
 
 #include <cstdint>
 #include <map>
@@ -9,9 +9,6 @@
 #include <vector>
 
 namespace keel::lab {
-
-/// Whether this program was built with libarchive.
-bool can_unpack();
 
 /// Which files to take from an archive.
 struct Wanted {

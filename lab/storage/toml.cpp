@@ -158,21 +158,11 @@ Json parse_toml(std::string_view text, const std::string& file, TomlLines* lines
 
 std::string toml_text(std::string_view text) {
   require(is_utf8(text), fmt::format("TOML: expected text in UTF-8, got '{}'", text));
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\')
-      out += {'\\', c};
-    else if (c == '\n')
-      out += "\\n";
-    else if (c == '\t')
-      out += "\\t";
-    else if (code < 0x20 || code == 0x7f)
-      out += fmt::format("\\u{:04X}", code);
-    else
-      out += c;
-  }
-  return out + '"';
+  // JSON's strings are TOML's too, except for DEL, which TOML wants escaped.
+  std::string out;
+  for (const char c : nlohmann::json(text).dump())
+    out += c == '\x7f' ? std::string("\\u007F") : std::string(1, c);
+  return out;
 }
 
 }  // namespace keel::lab

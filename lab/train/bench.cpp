@@ -1,6 +1,7 @@
 #include "lab/train/bench.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <memory>
 
 #include "keel/torch/threads.h"
-#include "lab/train/operator_time.h"
 #include "lab/train/step.h"
 #include "lab/train/stopwatch.h"
 
@@ -23,6 +23,38 @@ Images random_images(const TrainOptions& options) {
   return {torch::randint(0, 256, {count, 3, size, size}, generator, torch::kUInt8),
           torch::randint(0, options.model.classes, {count}, generator, torch::kLong)};
 }
+
+/// Scope that adds up the time this thread spends inside operators of LibTorch and keel. On the CPU, backward runs on the
+/// calling thread too. At most one per thread.
+class OperatorTime {
+ public:
+  OperatorTime()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(enter, leave).scopes({at::RecordScope::FUNCTION}))) {
+    depth_ = 0;
+    total_ = 0;
+  }
+  ~OperatorTime() { at::removeCallback(handle_); }
+  OperatorTime(const OperatorTime&) = delete;
+  OperatorTime& operator=(const OperatorTime&) = delete;
+
+  double seconds() const { return total_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction&) {
+    if (depth_++ == 0) entered_ = std::chrono::steady_clock::now();
+    return nullptr;
+  }
+  static void leave(const at::RecordFunction&, at::ObserverContext*) {
+    if (--depth_ == 0) total_ += seconds_since(entered_);
+  }
+
+  // LibTorch's callbacks are plain functions without state, so the counters are thread-local.
+  static inline thread_local int depth_ = 0;
+  static inline thread_local std::chrono::steady_clock::time_point entered_;
+  static inline thread_local double total_ = 0;
+  at::CallbackHandle handle_;
+};
 
 class Case {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 
 // The parts of a training step after backward, each in one GPU launch. Implemented in fused_step_cuda.cpp if the build has
-// the lab's CUDA kernels, otherwise in fused_step_none.cpp.
+// the lab's CUDA kernels, otherwise in lab/no_kernels.cpp.
 
 #include <torch/types.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // CUDA graphs, streams and device queries. Implemented in graph_cuda.cpp if LibTorch has CUDA, otherwise in
-// graph_none.cpp.
+// lab/no_cuda.cpp.
 
 #include <torch/types.h>
 

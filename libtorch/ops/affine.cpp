@@ -26,8 +26,10 @@ Tensor affine_kernel(const Tensor& input, const Tensor& matrix, const Optional<T
                      const Optional<Tensor>& bias, bool relu, const Optional<Tensor>& residual) {
   check_affine(input, matrix, center, bias, residual);
   const Order order = order_of(input);
+  const Tensor output = empty_activations(input, order);
+  if (input.is_meta()) return output;
   const std::int64_t groups = matrix.size(0);
-  const Tensor x = in_order(input, order), output = empty_activations(input, order);
+  const Tensor x = in_order(input, order);
   const Tensor a = readable(in_statistics_type(matrix, input));
   const Tensor k = channel_statistics(center, input), b = channel_statistics(bias, input),
                r = in_order_if_any(residual, order);
@@ -39,12 +41,6 @@ Tensor affine_kernel(const Tensor& input, const Tensor& matrix, const Optional<T
                  activations<T>(output, groups, order).plus(core_data<T>(r)).with_relu(relu));
   });
   return output;
-}
-
-Tensor affine_meta(const Tensor& input, const Tensor& matrix, const Optional<Tensor>& center,
-                   const Optional<Tensor>& bias, bool, const Optional<Tensor>& residual) {
-  check_affine(input, matrix, center, bias, residual);
-  return empty_activations(input, order_of(input));
 }
 
 /// Backward consists of differentiable operators (affine, cross_moments, ReLU's mask), so derivatives go to any order.
@@ -117,7 +113,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "affine(Tensor input, Tensor matrix, Tensor? center=None, Tensor? bias=None,"
       " bool relu=False, Tensor? residual=None) -> Tensor");
 }
-KEEL_OPERATOR("affine", &affine_kernel, &affine_meta, &affine_autograd)
+KEEL_OPERATOR("affine", &affine_kernel, &affine_autograd)
 
 }  // namespace keel::ops
 

@@ -19,6 +19,7 @@ constexpr const char* kEigh = "keel::eigh";
 Tensors<2> eigh_kernel(const Tensor& matrix, StringView rule, bool descending) {
   check_matrices(kEigh, matrix);
   parsed(gradient_rule, kEigh, rule);  // report a bad rule now, not in backward
+  if (matrix.is_meta()) return {empty_values(matrix), empty_matrices(matrix)};
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
@@ -28,12 +29,6 @@ Tensors<2> eigh_kernel(const Tensor& matrix, StringView rule, bool descending) {
                  values.data_ptr<scalar_t>(), matrices<scalar_t>(vectors), order, nullptr);
   });
   return {values.to(type), vectors.to(type)};
-}
-
-Tensors<2> eigh_meta(const Tensor& matrix, StringView rule, bool /*descending*/) {
-  check_matrices(kEigh, matrix);
-  parsed(gradient_rule, kEigh, rule);
-  return {empty_values(matrix), empty_matrices(matrix)};
 }
 
 /// An extra output of the matrix's shape whose gradient goes straight to the matrix. It needs no memory, except under
@@ -98,7 +93,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "eigh(Tensor matrix, str rule='masked', bool descending=False)"
       " -> (Tensor eigenvalues, Tensor eigenvectors)");
 }
-KEEL_OPERATOR("eigh", &eigh_kernel, &eigh_meta, &eigh_autograd)
+KEEL_OPERATOR("eigh", &eigh_kernel, &eigh_autograd)
 
 }  // namespace keel::ops
 

@@ -27,6 +27,7 @@ Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
                             const Optional<Tensor>& grad_vectors, const Tensor& values,
                             const Tensor& vectors, StringView rule) {
   const GradientRule chosen = checked_rule(grad_values, grad_vectors, values, vectors, rule);
+  if (vectors.is_meta()) return empty_matrices(vectors);
   const Tensor l = in_compute_type(values).contiguous();
   const Tensor v = readable(in_compute_type(vectors));
   Tensor dL_dvalues = in_compute_type(or_undefined(grad_values));
@@ -40,12 +41,6 @@ Tensor eigh_backward_kernel(const Optional<Tensor>& grad_values,
                  matrices<const scalar_t>(dL_dvectors), matrices<scalar_t>(dL_dmatrix));
   });
   return dL_dmatrix.to(vectors.scalar_type());
-}
-
-Tensor eigh_backward_meta(const Optional<Tensor>& grad_values, const Optional<Tensor>& grad_vectors,
-                          const Tensor& values, const Tensor& vectors, StringView rule) {
-  checked_rule(grad_values, grad_vectors, values, vectors, rule);
-  return empty_matrices(vectors);
 }
 
 Tensor eigh_backward_autograd(const Optional<Tensor>& grad_values,
@@ -68,6 +63,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "eigh_backward(Tensor? grad_values, Tensor? grad_vectors, Tensor values, Tensor vectors,"
       " str rule='masked') -> Tensor");
 }
-KEEL_OPERATOR("eigh_backward", &eigh_backward_kernel, &eigh_backward_meta, &eigh_backward_autograd)
+KEEL_OPERATOR("eigh_backward", &eigh_backward_kernel, &eigh_backward_autograd)
 
 }  // namespace keel::ops

@@ -16,6 +16,9 @@ Tensors<4> layer_matrix_kernel(const Tensor& covariance, StringView map, StringV
   check_matrices(kLayerMatrix, covariance);
   const LayerMap chosen = parsed(layer_map, kLayerMatrix, map);
   parsed(spectral_rule, kLayerMatrix, rule);  // report a bad rule now, not in backward
+  if (covariance.is_meta())
+    return {empty_matrices(covariance), empty_values(covariance), empty_matrices(covariance),
+            empty_rank(covariance)};
   const auto type = covariance.scalar_type();
   const Tensor input = readable(in_compute_type(covariance));
   const Tensor result = empty_matrices(input), values = empty_values(input);
@@ -27,14 +30,6 @@ Tensors<4> layer_matrix_kernel(const Tensor& covariance, StringView map, StringV
                  matrices<scalar_t>(result), state);
   });
   return {result.to(type), values.to(type), vectors.to(type), found};
-}
-
-Tensors<4> layer_matrix_meta(const Tensor& covariance, StringView map, StringView rule) {
-  check_matrices(kLayerMatrix, covariance);
-  parsed(layer_map, kLayerMatrix, map);
-  parsed(spectral_rule, kLayerMatrix, rule);
-  return {empty_matrices(covariance), empty_values(covariance), empty_matrices(covariance),
-          empty_rank(covariance)};
 }
 
 Tensors<4> layer_matrix_autograd(const Tensor& covariance, StringView map, StringView rule) {
@@ -69,7 +64,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "layer_matrix(Tensor covariance, str map, str rule='exact')"
       " -> (Tensor matrix, Tensor values, Tensor vectors, Tensor rank)");
 }
-KEEL_OPERATOR("layer_matrix", &layer_matrix_kernel, &layer_matrix_meta, &layer_matrix_autograd)
+KEEL_OPERATOR("layer_matrix", &layer_matrix_kernel, &layer_matrix_autograd)
 
 }  // namespace keel::ops
 

@@ -38,6 +38,7 @@ Tensor layer_matrix_backward_kernel(const Tensor& grad_layer_matrix, const Tenso
                                     const Tensor& values, const Tensor& vectors, const Tensor& rank,
                                     StringView map, StringView rule) {
   const Chosen chosen = checked(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
+  if (covariance.is_meta()) return empty_matrices(covariance);
   const Tensor dL_dlayer_matrix = readable(in_compute_type(grad_layer_matrix));
   const Tensor input = readable(in_compute_type(covariance));
   const Tensor l = in_compute_type(values).contiguous(), r = rank.contiguous();
@@ -50,13 +51,6 @@ Tensor layer_matrix_backward_kernel(const Tensor& grad_layer_matrix, const Tenso
                  matrices<scalar_t>(dL_dcovariance));
   });
   return dL_dcovariance.to(covariance.scalar_type());
-}
-
-Tensor layer_matrix_backward_meta(const Tensor& grad_layer_matrix, const Tensor& covariance,
-                                  const Tensor& values, const Tensor& vectors, const Tensor& rank,
-                                  StringView map, StringView rule) {
-  checked(grad_layer_matrix, covariance, values, vectors, rank, map, rule);
-  return empty_matrices(covariance);
 }
 
 std::string no_second_derivative(StringView map) {
@@ -84,10 +78,9 @@ Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Ten
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "layer_matrix_backward(Tensor grad_layer_matrix, Tensor covariance, Tensor values, Tensor "
-      "vectors,"
-      " Tensor rank, str map, str rule='exact') -> Tensor");
+      "vectors, Tensor rank, str map, str rule='exact') -> Tensor");
 }
-KEEL_OPERATOR("layer_matrix_backward", &layer_matrix_backward_kernel, &layer_matrix_backward_meta,
+KEEL_OPERATOR("layer_matrix_backward", &layer_matrix_backward_kernel,
               &layer_matrix_backward_autograd)
 
 }  // namespace keel::ops

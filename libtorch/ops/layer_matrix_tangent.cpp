@@ -11,8 +11,7 @@ namespace {
 constexpr const char* kLayerMatrixTangent = "keel::layer_matrix_tangent";
 constexpr char kNoSecondTangent[] =
     "keel::layer_matrix: no second derivative in forward mode; build the map from keel::spectral "
-    "or "
-    "keel::eigh, which have one";
+    "or keel::eigh, which have one";
 
 /// A covariance, its tangent `along`, and the results of forward.
 struct TangentInputs {
@@ -85,18 +84,10 @@ Tensor layer_matrix_tangent_kernel(const Tensor& along, const Tensor& covariance
                                    StringView rule) {
   TangentInputs moving =
       checked_inputs(along, covariance, layer_matrix, values, vectors, rank, rule);
+  const LayerMap chosen = parsed(layer_map, kLayerMatrixTangent, map);
+  if (covariance.is_meta()) return empty_matrices(covariance);
   moving.along = (along + along.mT()) / 2;
-  return std::visit([&](const auto& m) { return tangent_of_map(m, moving); },
-                    parsed(layer_map, kLayerMatrixTangent, map));
-}
-
-Tensor layer_matrix_tangent_meta(const Tensor& along, const Tensor& covariance,
-                                 const Tensor& layer_matrix, const Tensor& values,
-                                 const Tensor& vectors, const Tensor& rank, StringView map,
-                                 StringView rule) {
-  checked_inputs(along, covariance, layer_matrix, values, vectors, rank, rule);
-  parsed(layer_map, kLayerMatrixTangent, map);
-  return empty_matrices(covariance);
+  return std::visit([&](const auto& m) { return tangent_of_map(m, moving); }, chosen);
 }
 
 }  // namespace
@@ -106,7 +97,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "layer_matrix_tangent(Tensor along, Tensor covariance, Tensor layer_matrix, Tensor values,"
       " Tensor vectors, Tensor rank, str map, str rule='exact') -> Tensor");
 }
-KEEL_OPERATOR("layer_matrix_tangent", &layer_matrix_tangent_kernel, &layer_matrix_tangent_meta,
+KEEL_OPERATOR("layer_matrix_tangent", &layer_matrix_tangent_kernel,
               without_derivative<layer_matrix_tangent, kNoSecondTangent>)
 
 }  // namespace keel::ops

@@ -13,13 +13,10 @@ namespace {
 
 Tensor polar_positive_kernel(const Tensor& matrix, const Tensor&, const Tensor& values,
                              const Tensor& right) {
+  if (matrix.is_meta()) return empty_beside(matrix, {matrix.sym_size(-1), matrix.sym_size(-1)});
   const WithoutAutocast in_its_type;
   const Tensor vh = in_compute_type(right), s = in_compute_type(values);
   return vh.mT().matmul(s.unsqueeze(-1) * vh).to(matrix.scalar_type());
-}
-
-Tensor polar_positive_meta(const Tensor& matrix, const Tensor&, const Tensor&, const Tensor&) {
-  return empty_beside(matrix, {matrix.sym_size(-1), matrix.sym_size(-1)});
 }
 
 Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const Tensor& values,
@@ -52,6 +49,7 @@ Tensor polar_positive_autograd(const Tensor& matrix, const Tensor& factor, const
 Tensor polar_positive_backward_kernel(const Tensor& grad_positive, const Tensor& matrix,
                                       const Tensor& factor, const Tensor& values,
                                       const Tensor& right) {
+  if (matrix.is_meta()) return empty_matrices(matrix);
   const WithoutAutocast in_its_type;
   if (values.numel() == 0) return at::zeros_like(matrix);
   const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mT();
@@ -61,11 +59,6 @@ Tensor polar_positive_backward_kernel(const Tensor& grad_positive, const Tensor&
   const Tensor beside = both_v.mT() * bounded_quotient(column, column, s);
   return in_both_bases(in_compute_type(factor).matmul(v), vh, core, Tensor(), beside)
       .to(matrix.scalar_type());
-}
-
-Tensor polar_positive_backward_meta(const Tensor&, const Tensor& matrix, const Tensor&,
-                                    const Tensor&, const Tensor&) {
-  return empty_matrices(matrix);
 }
 
 /// The same from positive = factor^T matrix, in differentiable operations.
@@ -109,10 +102,9 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "polar_positive_backward(Tensor grad_positive, Tensor matrix, Tensor factor, Tensor values,"
       " Tensor right) -> Tensor");
 }
-KEEL_OPERATOR("polar_positive", &polar_positive_kernel, &polar_positive_meta,
-              &polar_positive_autograd)
+KEEL_OPERATOR("polar_positive", &polar_positive_kernel, &polar_positive_autograd)
 KEEL_OPERATOR("polar_positive_backward", &polar_positive_backward_kernel,
-              &polar_positive_backward_meta, &polar_positive_backward_autograd)
+              &polar_positive_backward_autograd)
 
 }  // namespace keel::ops
 

@@ -10,6 +10,7 @@ namespace {
 
 Tensor positive_solve_kernel(const Tensor& rhs, const Tensor& positive, const Tensor& values,
                              const Tensor& right, bool both, bool symmetric) {
+  if (rhs.is_meta()) return empty_matrices(rhs);
   if (positive.numel() == 0) return at::zeros_like(rhs);
   const Tensor in_basis = rhs.matmul(right.mT());
   if (!both) return bounded_quotient(in_basis, values.unsqueeze(-2), values).matmul(right);
@@ -17,11 +18,6 @@ Tensor positive_solve_kernel(const Tensor& rhs, const Tensor& positive, const Te
   const Tensor b = right.matmul(in_basis), part = (symmetric ? b + b.mT() : b - b.mT()) / 2;
   const Tensor core = bounded_quotient(part, pair_sums(values), values);
   return right.mT().matmul(core).matmul(right);
-}
-
-Tensor positive_solve_meta(const Tensor& rhs, const Tensor&, const Tensor&, const Tensor&, bool,
-                           bool) {
-  return empty_matrices(rhs);
 }
 
 /// `values` and `right` give the numbers. Derivatives flow through `rhs` and `positive`.
@@ -63,7 +59,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "positive_solve(Tensor rhs, Tensor positive, Tensor values, Tensor right, bool both,"
       " bool symmetric=False) -> Tensor");
 }
-KEEL_OPERATOR("positive_solve", &positive_solve_kernel, &positive_solve_meta,
-              &positive_solve_autograd)
+KEEL_OPERATOR("positive_solve", &positive_solve_kernel, &positive_solve_autograd)
 
 }  // namespace keel::ops

@@ -52,6 +52,10 @@ Tensors<3> small_procrustes(const Tensor& matrix, bool special) {
 
 Tensors<3> procrustes_kernel(const Tensor& matrix, bool special) {
   check_procrustes(matrix, special);
+  if (matrix.is_meta()) {
+    const auto [left, values, right] = empty_svd(matrix);
+    return {empty_matrices(matrix), values, right};
+  }
   if (is_small(matrix)) return small_procrustes(matrix, special);
   const WithoutAutocast in_its_type;
   const auto type = matrix.scalar_type();
@@ -65,12 +69,6 @@ Tensors<3> procrustes_kernel(const Tensor& matrix, bool special) {
     factor = factor - last.unsqueeze(-1) * right.select(-2, -1).unsqueeze(-2);
   }
   return {factor.to(type), values.to(type), right.to(type)};
-}
-
-Tensors<3> procrustes_meta(const Tensor& matrix, bool special) {
-  check_procrustes(matrix, special);
-  const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
-  return {empty_matrices(matrix), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
 }
 
 Tensors<3> procrustes_autograd(const Tensor& matrix, bool special) {
@@ -119,7 +117,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("special_procrustes(Tensor matrix) -> (Tensor rotation, Tensor margin)", &nearest_rotation);
   m.def("nearest_rotation(Tensor matrix) -> Tensor", &nearest_rotation_alone);
 }
-KEEL_OPERATOR("procrustes_factor", &procrustes_kernel, &procrustes_meta, &procrustes_autograd)
+KEEL_OPERATOR("procrustes_factor", &procrustes_kernel, &procrustes_autograd)
 
 }  // namespace keel::ops
 

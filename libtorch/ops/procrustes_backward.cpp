@@ -38,6 +38,7 @@ Tensor small_procrustes_backward(const Tensor& grad_factor, const Tensor& factor
 Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matrix,
                                   const Tensor& factor, const Tensor& values, const Tensor& right) {
   check_procrustes_backward(grad_factor, matrix, factor);
+  if (factor.is_meta()) return empty_matrices(factor);
   if (is_small(factor)) return small_procrustes_backward(grad_factor, factor, values, right);
   const WithoutAutocast in_its_type;
   const Tensor s = in_compute_type(values), vh = in_compute_type(right), v = vh.mT();
@@ -49,12 +50,6 @@ Tensor procrustes_backward_kernel(const Tensor& grad_factor, const Tensor& matri
   if (has_beside_left(u)) beside_left = bounded_quotient(g_v, s.unsqueeze(-2), s);
   if (has_beside_right(vh)) beside_right = bounded_quotient(u.mT().matmul(g), s.unsqueeze(-1), s);
   return in_both_bases(u, vh, core, beside_left, beside_right).to(factor.scalar_type());
-}
-
-Tensor procrustes_backward_meta(const Tensor& grad_factor, const Tensor& matrix,
-                                const Tensor& factor, const Tensor&, const Tensor&) {
-  check_procrustes_backward(grad_factor, matrix, factor);
-  return empty_matrices(factor);
 }
 
 /// The same in terms of R = factor and H = R^T matrix, which are smooth where values repeat, so that it can be
@@ -96,7 +91,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "procrustes_backward(Tensor grad_factor, Tensor matrix, Tensor factor, Tensor values,"
       " Tensor right) -> Tensor");
 }
-KEEL_OPERATOR("procrustes_backward", &procrustes_backward_kernel, &procrustes_backward_meta,
-              &procrustes_backward_autograd)
+KEEL_OPERATOR("procrustes_backward", &procrustes_backward_kernel, &procrustes_backward_autograd)
 
 }  // namespace keel::ops

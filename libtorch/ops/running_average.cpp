@@ -60,6 +60,7 @@ void running_average_kernel(const Tensor& running_mean, const Tensor& running_ma
                             Optional<double> momentum, double eps) {
   check_running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
                         covariance, layer_matrix, momentum);
+  if (mean.is_meta()) return;
   const auto type = mean.scalar_type();
   const InPlace means(running_mean, type), layer_matrices(running_matrix, type),
       variances(or_undefined(running_variance), type), count(num_batches_tracked, at::kLong);
@@ -73,15 +74,6 @@ void running_average_kernel(const Tensor& running_mean, const Tensor& running_ma
                  matrices<const scalar_t>(s), running);
   });
   for (const InPlace& statistic : {means, layer_matrices, variances, count}) statistic.write_back();
-}
-
-void running_average_meta(const Tensor& running_mean, const Tensor& running_matrix,
-                          const Optional<Tensor>& running_variance,
-                          const Tensor& num_batches_tracked, const Tensor& mean,
-                          const Tensor& covariance, const Tensor& layer_matrix,
-                          Optional<double> momentum, double /*eps*/) {
-  check_running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
-                        covariance, layer_matrix, momentum);
 }
 
 void running_average_autograd(const Tensor& running_mean, const Tensor& running_matrix,
@@ -102,11 +94,9 @@ void running_average_autograd(const Tensor& running_mean, const Tensor& running_
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "running_average(Tensor(a!) running_mean, Tensor(b!) running_matrix, Tensor(c!)? "
-      "running_variance,"
-      " Tensor(d!) num_batches_tracked, Tensor mean, Tensor covariance, Tensor layer_matrix,"
-      " float? momentum, float eps) -> ()");
+      "running_variance, Tensor(d!) num_batches_tracked, Tensor mean, Tensor covariance, Tensor "
+      "layer_matrix, float? momentum, float eps) -> ()");
 }
-KEEL_OPERATOR("running_average", &running_average_kernel, &running_average_meta,
-              &running_average_autograd)
+KEEL_OPERATOR("running_average", &running_average_kernel, &running_average_autograd)
 
 }  // namespace keel::ops

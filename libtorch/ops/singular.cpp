@@ -28,6 +28,10 @@ RankPolicy checked_singular(const Tensor& matrix, StringView function, StringVie
 
 Tensors<5> singular_kernel(const Tensor& matrix, StringView function, StringView rank) {
   const RankPolicy policy = checked_singular(matrix, function, rank);
+  if (matrix.is_meta()) {
+    const auto [left, values, right] = empty_svd(matrix);
+    return {empty_matrices(matrix), left, values, right, empty_rank(matrix)};
+  }
   const SingularFunction f = singular_function({function.data(), function.size()});
   const WithoutAutocast in_its_type;
   const auto type = matrix.scalar_type();
@@ -36,13 +40,6 @@ Tensors<5> singular_kernel(const Tensor& matrix, StringView function, StringView
       kept_values(f, policy, values, double(std::max(matrix.size(-2), matrix.size(-1))));
   const Tensor result = (left * of_values(f, values, kept).unsqueeze(-2)).matmul(right);
   return {result.to(type), left.to(type), values.to(type), right.to(type), kept};
-}
-
-Tensors<5> singular_meta(const Tensor& matrix, StringView function, StringView rank) {
-  checked_singular(matrix, function, rank);
-  const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
-  return {empty_matrices(matrix), empty_beside(matrix, {m, k}), empty_beside(matrix, {k}),
-          empty_beside(matrix, {k, n}), empty_rank(matrix)};
 }
 
 Tensors<5> singular_autograd(const Tensor& matrix, StringView function, StringView rank) {
@@ -104,7 +101,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("low_rank(Tensor matrix, str rank) -> Tensor", &nearest_of_rank);
   m.def("soft_threshold(Tensor matrix, float threshold) -> Tensor", &less_threshold);
 }
-KEEL_OPERATOR("singular", &singular_kernel, &singular_meta, &singular_autograd)
+KEEL_OPERATOR("singular", &singular_kernel, &singular_autograd)
 
 }  // namespace keel::ops
 

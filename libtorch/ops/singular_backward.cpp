@@ -21,6 +21,7 @@ Tensor singular_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
                                 const Tensor& kept, StringView function, StringView) {
   check_singular_backward(grad_result, matrix, kept);
   const SingularFunction f = parsed(singular_function, kSingularBackward, function);
+  if (matrix.is_meta()) return empty_matrices(matrix);
   const WithoutAutocast in_its_type;
   const Tensor u = in_compute_type(left), s = in_compute_type(values), vh = in_compute_type(right);
   const Tensor g = in_compute_type(grad_result);
@@ -31,14 +32,6 @@ Tensor singular_backward_kernel(const Tensor& grad_result, const Tensor& matrix,
   return in_both_bases(u, vh, core, has_beside_left(u) ? g_v * beside.unsqueeze(-2) : Tensor(),
                        has_beside_right(vh) ? beside.unsqueeze(-1) * u.mT().matmul(g) : Tensor())
       .to(matrix.scalar_type());
-}
-
-Tensor singular_backward_meta(const Tensor& grad_result, const Tensor& matrix, const Tensor&,
-                              const Tensor&, const Tensor&, const Tensor&, const Tensor& kept,
-                              StringView function, StringView) {
-  check_singular_backward(grad_result, matrix, kept);
-  parsed(singular_function, kSingularBackward, function);
-  return empty_matrices(matrix);
 }
 
 // Gradients at full rank written as smooth functions of the matrix, so that they can be differentiated again. A is the
@@ -160,7 +153,6 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "singular_backward(Tensor grad_result, Tensor matrix, Tensor result, Tensor left,"
       " Tensor values, Tensor right, Tensor kept, str function, str rank='full') -> Tensor");
 }
-KEEL_OPERATOR("singular_backward", &singular_backward_kernel, &singular_backward_meta,
-              &singular_backward_autograd)
+KEEL_OPERATOR("singular_backward", &singular_backward_kernel, &singular_backward_autograd)
 
 }  // namespace keel::ops

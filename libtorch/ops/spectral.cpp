@@ -19,6 +19,9 @@ Tensors<4> spectral_kernel(const Tensor& matrix, StringView function, StringView
   const SpectralFunction f = parsed(spectral_function, kSpectral, function);
   const RankPolicy policy = parsed(rank_policy, kSpectral, rank);
   parsed(spectral_rule, kSpectral, rule);  // report a bad rule now, not in backward
+  if (matrix.is_meta())
+    return {empty_matrices(matrix), empty_values(matrix), empty_matrices(matrix),
+            empty_rank(matrix)};
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
@@ -35,15 +38,6 @@ Tensors<4> spectral_kernel(const Tensor& matrix, StringView function, StringView
     });
   });
   return {result.to(type), values.to(type), vectors.to(type), found};
-}
-
-Tensors<4> spectral_meta(const Tensor& matrix, StringView function, StringView rank,
-                         StringView rule) {
-  check_matrices(kSpectral, matrix);
-  parsed(spectral_function, kSpectral, function);
-  parsed(rank_policy, kSpectral, rank);
-  parsed(spectral_rule, kSpectral, rule);
-  return {empty_matrices(matrix), empty_values(matrix), empty_matrices(matrix), empty_rank(matrix)};
 }
 
 Tensors<4> spectral_autograd(const Tensor& matrix, StringView function, StringView rank,
@@ -121,7 +115,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("powm(Tensor matrix, float exponent, str rule='exact') -> Tensor", &powm);
   m.def("projector(Tensor matrix, str rank, str rule='exact') -> Tensor", &projector);
 }
-KEEL_OPERATOR("spectral", &spectral_kernel, &spectral_meta, &spectral_autograd)
+KEEL_OPERATOR("spectral", &spectral_kernel, &spectral_autograd)
 
 }  // namespace keel::ops
 

@@ -1,29 +1,87 @@
-// The operator svd. Its gradient is svd_backward.cpp.
+// The operator svd, and its gradient under a gradient rule, in tensor operations.
 
 #include "keel/svd.h"
 
 #include "autograd.h"
 #include "check.h"
 #include "device.h"
+#include "gradient_rule_formula.h"
 #include "keel/gradient_rule.h"
 #include "keel/torch/svd.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"
-#include "svd_formula.h"
+#include "singular_formula.h"
 
 namespace keel::ops {
 namespace {
 
 constexpr const char* kSvd = "keel::svd";
 
-Tensors<3> empty_svd(const Tensor& matrix) {
-  const c10::SymInt m = matrix.sym_size(-2), n = matrix.sym_size(-1), k = m < n ? m : n;
-  return {empty_beside(matrix, {m, k}), empty_beside(matrix, {k}), empty_beside(matrix, {k, n})};
+/// A first derivative under the rule. Differentiating it again is an error where the masked rule leaves pairs out, because
+/// the derivative of what it leaves out is unknown.
+Tensor once_where_masked(const GradientRule& rule, const Tensor& derivative, const Tensor& left,
+                         const Tensor& values, const Tensor& right) {
+  const auto* const masked = std::get_if<Masked>(&rule);
+  if (masked == nullptr || values.sym_numel() == 0) return derivative;
+  const Tensor s = values.detach();
+  Tensor where = masked_pairs(*masked, s).flatten(-2).any(-1);
+  if (has_beside_left(left) || has_beside_right(right))
+    where = where.logical_or((s <= noise_of(s, *masked)).any(-1));
+  return without_derivative_where(
+      derivative, where,
+      "keel::svd: no second derivative under rule masked where singular values repeat or vanish; "
+      "keel::singular and its names, polar, procrustes and nuclear_norm have theirs there");
+}
+
+/// The gradient of A = left diag(values) right under the rule (docs/rectangular.md), in differentiable operations. At
+/// least one of the incoming gradients is defined; undefined ones count as zero.
+Tensor svd_backward_formula(const GradientRule& rule, const Tensor& dL_dleft,
+                            const Tensor& dL_dvalues, const Tensor& dL_dright, const Tensor& left,
+                            const Tensor& values, const Tensor& right) {
+  const WithoutAutocast in_its_type;
+  if (values.sym_numel() == 0) return at::zeros_like(left.matmul(right));
+  if (!dL_dleft.defined() && !dL_dright.defined())
+    return left.matmul(dL_dvalues.unsqueeze(-1) * right);
+  const Tensor of_left = dL_dleft.defined() ? left.mT().matmul(dL_dleft) : Tensor();
+  const Tensor of_right = dL_dright.defined() ? right.matmul(dL_dright.mT()) : Tensor();
+  const Tensor apart = plus(of_left, of_right.defined() ? -of_right : Tensor());
+  const Tensor unit = at::diag_embed(at::ones_like(values));
+  // Below autograd, eigh_backward calls the core. Above it, it evaluates the rule's differentiable formula.
+  const Tensor core = eigh_backward(if_defined(dL_dvalues), plus(of_left, of_right), values, unit,
+                                    to_string(rule)) +
+                      quotient(rule, (apart - apart.mT()) / 2, pair_sums(values), values);
+  const Tensor by_rows = values.unsqueeze(-1), by_columns = values.unsqueeze(-2);
+  return in_both_bases(left, right, core,
+                       dL_dleft.defined() ? quotient(rule, dL_dleft, by_columns, values) : Tensor(),
+                       dL_dright.defined() ? quotient(rule, dL_dright, by_rows, values) : Tensor());
+}
+
+/// Its adjoint: the tangents of left, values and right under the rule, for the matrix's tangent `along`.
+variable_list svd_tangents(const GradientRule& rule, const Tensor& along, const Tensor& left,
+                           const Tensor& values, const Tensor& right) {
+  const WithoutAutocast in_its_type;
+  if (values.sym_numel() == 0)
+    return {at::zeros_like(left), at::zeros_like(values), at::zeros_like(right)};
+  const Tensor along_v = along.matmul(right.mT()), u_along = left.mT().matmul(along);
+  const Tensor p = left.mT().matmul(along_v), unit = at::diag_embed(at::ones_like(values));
+  const auto [by_values, together] = gradient_rule_tangents(rule, values, unit, p);
+  const Tensor against = quotient(rule, (p - p.mT()) / 2, pair_sums(values), values);
+  Tensor by_left = left.matmul(together + against);
+  Tensor by_right = (together - against).mT().matmul(right);
+  if (has_beside_left(left))
+    by_left = by_left + quotient(rule, along_v - left.matmul(p), values.unsqueeze(-2), values);
+  if (has_beside_right(right))
+    by_right = by_right + quotient(rule, u_along - p.matmul(right), values.unsqueeze(-1), values);
+  const auto once = [&](const Tensor& derivative) {
+    return once_where_masked(rule, derivative, left, values, right);
+  };
+  return {once(by_left), once(by_values), once(by_right)};
 }
 
 Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
   check_rectangles(kSvd, matrix);
   parsed(gradient_rule, kSvd, rule);  // report a bad rule now, not in backward
+  if (matrix.is_meta()) return empty_svd(matrix);
   const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const auto [left, values, right] = empty_svd(input);
@@ -33,12 +91,6 @@ Tensors<3> svd_kernel(const Tensor& matrix, StringView rule) {
                  rectangles<scalar_t>(right), nullptr);
   });
   return {left.to(type), values.to(type), right.to(type)};
-}
-
-Tensors<3> svd_meta(const Tensor& matrix, StringView rule) {
-  check_rectangles(kSvd, matrix);
-  parsed(gradient_rule, kSvd, rule);
-  return empty_svd(matrix);
 }
 
 Tensors<3> svd_autograd(const Tensor& matrix, StringView rule) {
@@ -68,13 +120,62 @@ Tensor svdvals(const Tensor& matrix) {
   return std::get<1>(svd(matrix, "masked"));
 }
 
+constexpr const char* kSvdBackward = "keel::svd_backward";
+
+GradientRule checked_svd_rule(const Optional<Tensor>& grad_left,
+                              const Optional<Tensor>& grad_values,
+                              const Optional<Tensor>& grad_right, const Tensor& left,
+                              const Tensor& values, const Tensor& right, StringView rule) {
+  check_rectangles(kSvdBackward, left);
+  check_rectangles(kSvdBackward, right);
+  check_like(kSvdBackward, "grad_left", or_undefined(grad_left), left);
+  check_like(kSvdBackward, "grad_values", or_undefined(grad_values), values);
+  check_like(kSvdBackward, "grad_right", or_undefined(grad_right), right);
+  return parsed(gradient_rule, kSvdBackward, rule);
+}
+
+Tensor svd_backward_kernel(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
+                           const Optional<Tensor>& grad_right, const Tensor& left,
+                           const Tensor& values, const Tensor& right, StringView rule) {
+  const GradientRule chosen =
+      checked_svd_rule(grad_left, grad_values, grad_right, left, values, right, rule);
+  if (left.is_meta()) return empty_beside(left, {left.sym_size(-2), right.sym_size(-1)});
+  return svd_backward_formula(chosen, in_compute_type(or_undefined(grad_left)),
+                              in_compute_type(or_undefined(grad_values)),
+                              in_compute_type(or_undefined(grad_right)), in_compute_type(left),
+                              in_compute_type(values), in_compute_type(right))
+      .to(left.scalar_type());
+}
+
+Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<Tensor>& grad_values,
+                             const Optional<Tensor>& grad_right, const Tensor& left,
+                             const Tensor& values, const Tensor& right, StringView rule) {
+  const Tensor dL_dleft = or_undefined(grad_left), dL_dvalues = or_undefined(grad_values),
+               dL_dright = or_undefined(grad_right);
+  if (!needs_graph({dL_dleft, dL_dvalues, dL_dright, left, values, right}))
+    return svd_backward.below_autograd(grad_left, grad_values, grad_right, left, values, right,
+                                       rule);
+  const GradientRule chosen =
+      checked_svd_rule(grad_left, grad_values, grad_right, left, values, right, rule);
+  const Tensor u = in_compute_type(left), s = in_compute_type(values), v = in_compute_type(right);
+  Tensor dL_dmatrix =
+      svd_backward_formula(chosen, in_compute_type(dL_dleft), in_compute_type(dL_dvalues),
+                           in_compute_type(dL_dright), u, s, v);
+  dL_dmatrix = once_where_masked(chosen, dL_dmatrix, u, s, v);
+  return dL_dmatrix.to(left.scalar_type());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("svd(Tensor matrix, str rule='masked') -> (Tensor U, Tensor S, Tensor Vh)");
   m.def("svdvals(Tensor matrix) -> Tensor", &svdvals);
+  m.def(
+      "svd_backward(Tensor? grad_left, Tensor? grad_values, Tensor? grad_right, Tensor left,"
+      " Tensor values, Tensor right, str rule='masked') -> Tensor");
 }
-KEEL_OPERATOR("svd", &svd_kernel, &svd_meta, &svd_autograd)
+KEEL_OPERATOR("svd", &svd_kernel, &svd_autograd)
+KEEL_OPERATOR("svd_backward", &svd_backward_kernel, &svd_backward_autograd)
 
 }  // namespace keel::ops
 

@@ -36,16 +36,15 @@ LayerMap map_under(const char* operation, StringView map, StringView rule) {
   return parsed(layer_map, operation, map);
 }
 
-/// Allocates the results and runs `call(where, input, weight, bias, state, output)` on the core's views. META only
-/// allocates.
-template <bool META, typename Call>
+/// Allocates the results and runs `call(where, input, weight, bias, state, output)` on the core's views.
+template <typename Call>
 Tensors<7> results(const Tensor& input, const Optional<Tensor>& weight,
                    const Optional<Tensor>& bias, std::int64_t groups, bool relu,
                    const Optional<Tensor>& residual, const Call& call) {
   const Order order = order_of(input);
   const StateTensors found = StateTensors::empty(input, groups);
   Tensor output;
-  if constexpr (META) {
+  if (input.is_meta()) {
     output = empty_activations(input, order);
   } else {
     const Tensor x = in_order(input, order), w = channel_statistics(weight, input),
@@ -63,19 +62,17 @@ Tensors<7> results(const Tensor& input, const Optional<Tensor>& weight,
           found.values, found.vectors, found.rank};
 }
 
-template <bool META>
 Tensors<7> whiten_forward_kernel(const Tensor& input, const Optional<Tensor>& weight,
                                  const Optional<Tensor>& bias, std::int64_t groups, StringView map,
                                  StringView rule, bool relu, const Optional<Tensor>& residual) {
   check_whiten(input, weight, bias, groups, residual);
   const LayerMap chosen = map_under(kWhiten, map, rule);
-  return results<META>(input, weight, bias, groups, relu, residual,
-                       [&](const auto& where, const auto& x, const auto&... rest) {
-                         KEEL_STAGE(whiten)(where, chosen, x, rest...);
-                       });
+  return results(input, weight, bias, groups, relu, residual,
+                 [&](const auto& where, const auto& x, const auto&... rest) {
+                   KEEL_STAGE(whiten)(where, chosen, x, rest...);
+                 });
 }
 
-template <bool META>
 Tensors<7> whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& weight,
                                const Optional<Tensor>& bias, std::int64_t groups,
                                const Tensor& sums, const Optional<Tensor>& shift, StringView map,
@@ -89,12 +86,12 @@ Tensors<7> whiten_apply_kernel(const Tensor& input, const Optional<Tensor>& weig
   check_channels(kWhitenApply, "shift", or_undefined(shift), input);
   const LayerMap chosen = map_under(kWhitenApply, map, rule);
   const Tensor total = sums.contiguous(), about = as_shift(shift);
-  return results<META>(input, weight, bias, groups, relu, residual,
-                       [&](const auto& where, const auto& x, const auto&... rest) {
-                         KEEL_STAGE(whiten_apply)
-                         (where, chosen, x, total.template data_ptr<double>(),
-                          data_or_null<const double>(about), rest...);
-                       });
+  return results(input, weight, bias, groups, relu, residual,
+                 [&](const auto& where, const auto& x, const auto&... rest) {
+                   KEEL_STAGE(whiten_apply)
+                   (where, chosen, x, total.template data_ptr<double>(),
+                    data_or_null<const double>(about), rest...);
+                 });
 }
 
 /// The step as separate stages, which have tangents.
@@ -169,9 +166,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " -> (Tensor output, Tensor mean, Tensor covariance, Tensor layer_matrix, Tensor values,"
       " Tensor vectors, Tensor rank)");
 }
-KEEL_OPERATOR("whiten_forward", &whiten_forward_kernel<false>, &whiten_forward_kernel<true>,
-              &whiten_forward_autograd)
-KEEL_OPERATOR("whiten_apply", &whiten_apply_kernel<false>, &whiten_apply_kernel<true>,
+KEEL_OPERATOR("whiten_forward", &whiten_forward_kernel, &whiten_forward_autograd)
+KEEL_OPERATOR("whiten_apply", &whiten_apply_kernel,
               without_derivative<whiten_apply, kNotThroughApply>)
 
 }  // namespace keel::ops

@@ -63,7 +63,6 @@ struct BackwardStep {
   }
 };
 
-template <bool META>
 Tensors<3> whiten_backward_kernel(const Tensor& grad_output, const Tensor& input,
                                   const Optional<Tensor>& weight, const Tensor& mean,
                                   const Tensor& covariance, const Tensor& layer_matrix,
@@ -75,7 +74,7 @@ Tensors<3> whiten_backward_kernel(const Tensor& grad_output, const Tensor& input
   const SpectralRule by = parsed(spectral_rule, kWhitenBackward, rule);
   const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
   Tensor grad_input;
-  if constexpr (META)
+  if (input.is_meta())
     grad_input = empty_activations(input, step.order);
   else
     step.run([&]<typename T>(const auto& where, const Activations<const T>& grad,
@@ -89,7 +88,6 @@ Tensors<3> whiten_backward_kernel(const Tensor& grad_output, const Tensor& input
   return {grad_input, grad_weight, grad_bias};
 }
 
-template <bool META>
 Tensors<3> whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& input,
                                        const Tensor& mean, const Tensor& covariance,
                                        const Tensor& layer_matrix, const Tensor& values,
@@ -100,7 +98,7 @@ Tensors<3> whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& 
   const Tensor sums =
       mean.new_empty_symint({mean.sym_numel() + covariance.sym_numel()}, mean.options());
   const Tensor grad_weight = empty_channels(input), grad_bias = empty_channels(input);
-  if constexpr (!META)
+  if (!input.is_meta())
     step.run([&]<typename T>(const auto& where, const Activations<const T>& grad,
                              const Activations<const T>& x, const auto& state) {
       using A = Accumulator<T>;
@@ -111,7 +109,6 @@ Tensors<3> whiten_backward_sums_kernel(const Tensor& grad_output, const Tensor& 
   return {sums, grad_weight, grad_bias};
 }
 
-template <bool META>
 Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& input,
                                     const Optional<Tensor>& weight, const Tensor& mean,
                                     const Tensor& covariance, const Tensor& layer_matrix,
@@ -129,7 +126,7 @@ Tensor whiten_backward_apply_kernel(const Tensor& grad_output, const Tensor& inp
   check_one_number(kBackwardApply, "count", count, at::kDouble, input);
   const Tensor total = sums.contiguous();
   Tensor grad_input;
-  if constexpr (META)
+  if (input.is_meta())
     grad_input = empty_activations(input, step.order);
   else
     step.run([&]<typename T>(const auto& where, const Activations<const T>& grad,
@@ -183,11 +180,10 @@ Tensors<3> whiten_backward_autograd(const Tensor& grad_output, const Tensor& inp
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
-      "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean,"
-      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, str "
-      "map,"
-      " str rule='exact', Tensor? output=None)"
-      " -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias)");
+      "whiten_backward(Tensor grad_output, Tensor input, Tensor? weight, Tensor mean, Tensor "
+      "covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, str map, str "
+      "rule='exact', Tensor? output=None) -> (Tensor grad_input, Tensor grad_weight, Tensor "
+      "grad_bias)");
   m.def(
       "whiten_backward_sums(Tensor grad_output, Tensor input, Tensor mean, Tensor covariance,"
       " Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank, Tensor? output=None)"
@@ -197,13 +193,10 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank,"
       " Tensor sums, Tensor count, str map, str rule='exact', Tensor? output=None) -> Tensor");
 }
-KEEL_OPERATOR("whiten_backward", &whiten_backward_kernel<false>, &whiten_backward_kernel<true>,
-              &whiten_backward_autograd)
-KEEL_OPERATOR("whiten_backward_sums", &whiten_backward_sums_kernel<false>,
-              &whiten_backward_sums_kernel<true>,
+KEEL_OPERATOR("whiten_backward", &whiten_backward_kernel, &whiten_backward_autograd)
+KEEL_OPERATOR("whiten_backward_sums", &whiten_backward_sums_kernel,
               without_derivative<whiten_backward_sums, kNoSecondOverProcesses>)
-KEEL_OPERATOR("whiten_backward_apply", &whiten_backward_apply_kernel<false>,
-              &whiten_backward_apply_kernel<true>,
+KEEL_OPERATOR("whiten_backward_apply", &whiten_backward_apply_kernel,
               without_derivative<whiten_backward_apply, kNoSecondOverProcesses>)
 
 }  // namespace keel::ops

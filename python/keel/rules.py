@@ -33,15 +33,13 @@ __all__ = [
 ]
 
 
-def whole(operation: str, name: str, value: Any, least: int, most: Optional[int] = None) -> int:
-    """``value`` as an int. It must be an integer of Python or numpy, not a bool, in [least, most]."""
+def whole(operation: str, name: str, value: Any, least: int) -> int:
+    """``value`` as an int. It must be an integer of Python or numpy, not a bool, and at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{operation}: expected {name} to be a whole number, got {value!r}")
-    number = int(value)
-    if number < least or (most is not None and number > most):
-        at_most = "" if most is None else f" and <= {most}"
-        raise ValueError(f"{operation}: expected {name} >= {least}{at_most}, got {value}")
-    return number
+    if value < least:
+        raise ValueError(f"{operation}: expected {name} >= {least}, got {value}")
+    return int(value)
 
 
 def finite(operation: str, name: str, value: Any) -> float:

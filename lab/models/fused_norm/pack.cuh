@@ -3,19 +3,16 @@
 // Neighbouring channels of a row, read, kept and written together.
 
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 namespace keel::lab::cuda {
 
 __device__ inline float widened(float x) { return x; }
-__device__ inline float widened(__half x) { return __half2float(x); }
 __device__ inline float widened(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline void narrow(float x, float& to) { to = x; }
-__device__ inline void narrow(float x, __half& to) { to = __float2half_rn(x); }
 __device__ inline void narrow(float x, __nv_bfloat16& to) { to = __float2bfloat16_rn(x); }
 
 /// Neighbouring channels of a row, read and written at once: 16 bytes, or one number if V is 1. The 16 bytes stay
-/// packed until their numbers are needed; unpacked, each 16-bit number would take a register.
+/// packed until their numbers are needed; unpacked, each bfloat16 number would take a register.
 template <typename T, int V>
 struct Pack {
   uint4 words;
@@ -39,30 +36,7 @@ struct Pack<T, 1> {
   }
 };
 
-__device__ inline float2 halves(unsigned word, __half2*) {
-  return __half22float2(*reinterpret_cast<__half2*>(&word));
-}
-__device__ inline float2 halves(unsigned word, __nv_bfloat162*) {
-  return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
-}
-__device__ inline unsigned word_of(float low, float high, __half2*) {
-  const __half2 both = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const unsigned*>(&both);
-}
-__device__ inline unsigned word_of(float low, float high, __nv_bfloat162*) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const unsigned*>(&both);
-}
-template <typename T>
-struct PairOf;
-template <>
-struct PairOf<__half> {
-  using Type = __half2;
-};
-template <>
-struct PairOf<__nv_bfloat16> {
-  using Type = __nv_bfloat162;
-};
+// A word of a pack is one float32 number (V == 4) or two bfloat16 numbers (V == 8).
 
 template <typename T, int V>
 __device__ void Pack<T, V>::unpack(float (&to)[V]) const {
@@ -72,9 +46,8 @@ __device__ void Pack<T, V>::unpack(float (&to)[V]) const {
     if constexpr (V == 4) {
       to[i] = __uint_as_float(word[i]);
     } else {
-      const float2 two = halves(word[i], static_cast<typename PairOf<T>::Type*>(nullptr));
-      to[2 * i] = two.x;
-      to[2 * i + 1] = two.y;
+      to[2 * i] = __uint_as_float(word[i] << 16);
+      to[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
     }
   }
 }
@@ -84,11 +57,12 @@ __device__ Pack<T, V> Pack<T, V>::of(const float (&from)[V]) {
   unsigned word[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if constexpr (V == 4)
+    if constexpr (V == 4) {
       word[i] = __float_as_uint(from[i]);
-    else
-      word[i] =
-          word_of(from[2 * i], from[2 * i + 1], static_cast<typename PairOf<T>::Type*>(nullptr));
+    } else {
+      const __nv_bfloat162 both = __floats2bfloat162_rn(from[2 * i], from[2 * i + 1]);
+      word[i] = *reinterpret_cast<const unsigned*>(&both);
+    }
   }
   return {uint4{word[0], word[1], word[2], word[3]}};
 }

@@ -215,8 +215,7 @@ TEST(CliWhere, WrongNamesAndSizesAreRefusedBeforeAnythingIsRead) {
 TEST_F(CliCommands, BenchTimesEveryLayer) {
   const auto outcome = keel(
       "bench train --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca "
-      "pca "
-      "--json " +
+      "pca --json " +
       in("bench.json"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto timings = json(in("bench.json")).at("timings");

@@ -185,8 +185,7 @@ TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForIt) {
       "read trial rest </proc/$pid/task/$pid/children\n[ -d /proc/$trial ] || exit 2\n" +
       "kill -KILL $pid; wait $pid\n" +
       "for i in $(seq 200); do grep -qs '^State:.[^ZX]' /proc/$trial/status || exit 0; sleep 0.05; "
-      "done; kill $trial; exit "
-      "1");
+      "done; kill $trial; exit 1");
   EXPECT_EQ(outcome.code, 0) << outcome.error;
 }
 

@@ -25,7 +25,6 @@ std::string good(const std::string& prefix = "set/") {
 }
 
 TEST(Archive, GivesTheWantedFiles) {
-  EXPECT_TRUE(can_unpack());
   for (const char* prefix : {"set/", "./set/", "./././set/./"}) {
     const auto files = parsed(good(prefix) + tar_end());
     ASSERT_EQ(files.size(), 2u);

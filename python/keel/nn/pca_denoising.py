@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
-
-import torch
-from torch import Tensor
-
 from ..rules import LeadingEnergy, RankPolicy
-from .scripted import in_statistics_type
 from .whitening import Whitening
 
 
@@ -28,20 +22,8 @@ class PcaDenoising(Whitening):
     """
 
     _map = "pca_denoising"
+    _standardises = True
 
     @staticmethod
     def _default_rank(eps: float) -> RankPolicy:
         return LeadingEnergy(0.99)
-
-    def _running_shapes(self) -> Dict[str, Tuple[int, ...]]:
-        return {**super()._running_shapes(), "running_variance": (self.num_features,)}
-
-    def reset_running_stats(self) -> None:
-        super().reset_running_stats()
-        if self.track_running_stats:
-            with torch.no_grad():
-                self.running_variance.fill_(1)
-
-    def _evaluation_matrix(self) -> Tensor:
-        variance = in_statistics_type(self.running_variance) + self.eps
-        return super()._evaluation_matrix() * variance.rsqrt().view(self.groups, 1, self.group_size)

@@ -13,6 +13,23 @@ def in_statistics_type(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def evaluation_matrix(
+    running_matrix: Tensor,
+    running_variance: Optional[Tensor],
+    weight: Optional[Tensor],
+    groups: int,
+    eps: float,
+) -> Tensor:
+    """The matrix that evaluation multiplies centred activations by."""
+    matrix = in_statistics_type(running_matrix)
+    if running_variance is not None:
+        scale = (in_statistics_type(running_variance) + eps).rsqrt()
+        matrix = matrix * scale.view(groups, 1, -1)
+    if weight is not None:
+        matrix = in_statistics_type(weight).view(groups, -1, 1) * matrix
+    return matrix
+
+
 def forward(
     input: Tensor,
     weight: Optional[Tensor],
@@ -42,10 +59,5 @@ def forward(
                     mean, covariance, layer_matrix, momentum, eps,
                 )  # fmt: skip
         return output
-    matrix = in_statistics_type(running_matrix)
-    if running_variance is not None:
-        scale = (in_statistics_type(running_variance) + eps).rsqrt()
-        matrix = matrix * scale.view(groups, 1, -1)
-    if weight is not None:
-        matrix = in_statistics_type(weight).view(groups, -1, 1) * matrix
+    matrix = evaluation_matrix(running_matrix, running_variance, weight, groups, eps)
     return torch.ops.keel.affine(input, matrix, running_mean, bias, relu, residual)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any, Optional
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import swa_utils
 
@@ -30,43 +29,20 @@ def asks() -> bool:
 class StandIn(_BatchNorm):
     """Forwards to a whitening layer what update_bn does to a BatchNorm."""
 
-    def __init__(self, layer: Any) -> None:
-        nn.Module.__init__(self)
-        object.__setattr__(self, "layer", layer)  # not registered as a submodule
+    def __init__(self, layer: Any) -> None:  # not the base's: it has no state of its own
+        object.__setattr__(self, "layer", layer)
 
     def reset_running_stats(self) -> None:
         self.layer.reset_running_stats()
 
-    # Older versions of torch (1.13, 2.0) assign zeros and ones to the statistics themselves.
+    def __getattr__(self, name: str) -> Any:
+        if name == "running_var":
+            return torch.ones_like(self.layer.running_mean)
+        return getattr(self.layer, name)
 
-    @property
-    def running_mean(self) -> Tensor:
-        return self.layer.running_mean
-
-    @running_mean.setter
-    def running_mean(self, value: Tensor) -> None:
-        self.reset_running_stats()
-
-    @property
-    def running_var(self) -> Tensor:
-        return torch.ones_like(self.layer.running_mean)
-
-    @running_var.setter
-    def running_var(self, value: Tensor) -> None:
-        self.reset_running_stats()
-
-    @property
-    def num_batches_tracked(self) -> Tensor:
-        return self.layer.num_batches_tracked
-
-    @num_batches_tracked.setter
-    def num_batches_tracked(self, value: Tensor) -> None:
-        self.layer.num_batches_tracked = value
-
-    @property
-    def momentum(self) -> Optional[float]:
-        return self.layer.momentum
-
-    @momentum.setter
-    def momentum(self, value: Optional[float]) -> None:
-        self.layer.momentum = value
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Older versions of torch (1.13, 2.0) assign zeros and ones to the statistics themselves.
+        if name in ("running_mean", "running_var"):
+            self.reset_running_stats()
+        else:
+            setattr(self.layer, name, value)

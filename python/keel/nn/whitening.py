@@ -55,7 +55,9 @@ class Whitening(nn.Module):
     inside a transform of torch.func.
     """
 
-    _map = ""  # not annotated, because torch.jit.script would try to resolve the type
+    # Set by the layers. Not annotated, because torch.jit.script would try to resolve the types.
+    _map = ""
+    _standardises = False  # whether it keeps a running variance too
 
     def __init__(
         self,
@@ -94,7 +96,11 @@ class Whitening(nn.Module):
         for name in ("weight", "bias"):
             value = nn.Parameter(torch.empty(num_features, **factory)) if affine else None
             self.register_parameter(name, value)
-        for name, shape in self._running_shapes().items():
+        d = self.group_size
+        shapes: Dict[str, Tuple[int, ...]] = {"running_mean": (num_features,), "running_matrix": (self.groups, d, d)}
+        if self._standardises:
+            shapes["running_variance"] = (num_features,)
+        for name, shape in shapes.items():
             value = torch.empty(shape, **factory) if track_running_stats else None
             self.register_buffer(name, value)
         count = torch.tensor(0, dtype=torch.long, device=device) if track_running_stats else None
@@ -121,29 +127,21 @@ class Whitening(nn.Module):
             state.setdefault(option, None)
         super().__setstate__(state)
 
-    # Overridden by the layers.
-
     @staticmethod
     def _default_rank(eps: float) -> RankPolicy:
-        raise NotImplementedError
-
-    def _running_shapes(self) -> Dict[str, Tuple[int, ...]]:
-        d = self.group_size
-        return {"running_mean": (self.num_features,), "running_matrix": (self.groups, d, d)}
-
-    def _evaluation_matrix(self) -> Tensor:
-        """The matrix that evaluation multiplies centred activations by, before ``weight``."""
-        return in_statistics_type(self.running_matrix)
+        raise NotImplementedError  # the layers have theirs
 
     # The interface of a norm layer.
 
     def reset_running_stats(self) -> None:
-        """Resets to mean 0 and the identity, with no batch seen."""
+        """Resets to mean 0, the identity and variance 1, with no batch seen."""
         if not self.track_running_stats:
             return
         with torch.no_grad():
             self.running_mean.zero_()
             self.running_matrix.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
+            if self._standardises:
+                self.running_variance.fill_(1)
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
@@ -270,12 +268,9 @@ class Whitening(nn.Module):
 
     def _evaluation(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
-        matrix, bias = self._evaluation_matrix(), self.bias
-        if self.weight is not None:
-            weight = in_statistics_type(self.weight)
-            matrix = weight.view(self.groups, self.group_size, 1) * matrix
-        if bias is not None:
-            bias = in_statistics_type(bias)
+        variance = getattr(self, "running_variance", None)
+        matrix = scripted.evaluation_matrix(self.running_matrix, variance, self.weight, self.groups, self.eps)
+        bias = None if self.bias is None else in_statistics_type(self.bias)
         return matrix, in_statistics_type(self.running_mean), bias
 
     def _texts(self) -> Tuple[str, str]:

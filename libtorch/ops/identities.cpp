@@ -1,4 +1,4 @@
-// The identity, whose derivative is an error or NaN where the derivative is unknown.
+// Identities with a derivative of another kind: an error or NaN where the derivative is unknown, or that of a formula.
 
 #include "autograd.h"
 #include "device.h"
@@ -42,13 +42,31 @@ Tensor without_derivative_where_autograd(const Tensor& tensor, const Tensor& whe
   return result;
 }
 
+// A gradient's value comes from a kernel, and its derivatives come from a formula. Formulas that are smooth where singular
+// values repeat lose digits for badly conditioned matrices; the kernels do not.
+
+Tensor with_derivatives_of_kernel(const Tensor& value, const Tensor&) { return value.clone(); }
+
+Tensor with_derivatives_of_autograd(const Tensor& value, const Tensor& formula) {
+  const Tensor result = with_derivatives_of.below_autograd(value, formula);
+  if (!needs_graph({formula})) return result;
+  record({.name = "keel::with_derivatives_of",
+          .inputs = {formula},
+          .outputs = {result},
+          .backward = [](const GraphNode::Pass& pass) -> variable_list { return {pass.grads[0]}; },
+          .forward = [&]() -> variable_list { return {tangent_of(formula)}; }});
+  return result;
+}
+
 }  // namespace
 
-// Registered as an operator, so that each level of nested transforms records its own node.
+// Registered as operators, so that each level of nested transforms records its own node.
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("without_derivative_where(Tensor tensor, Tensor where, str message) -> Tensor");
+  m.def("with_derivatives_of(Tensor value, Tensor formula) -> Tensor");
 }
 KEEL_OPERATOR("without_derivative_where", &without_derivative_where_kernel,
-              &without_derivative_where_kernel, &without_derivative_where_autograd)
+              &without_derivative_where_autograd)
+KEEL_OPERATOR("with_derivatives_of", &with_derivatives_of_kernel, &with_derivatives_of_autograd)
 
 }  // namespace keel::ops

@@ -1,4 +1,7 @@
+// For a LibTorch without CUDA, in place of train/graph_cuda.cpp and models/weight_gradients_cuda.cpp.
+
 #include "keel/error.h"
+#include "lab/models/weight_gradients.h"
 #include "lab/train/graph.h"
 
 namespace keel::lab {
@@ -19,5 +22,7 @@ void synchronise(torch::Device) {}
 std::string description(torch::Device device) { return device.str(); }
 double peak_mib(torch::Device) { return 0; }
 void reset_peak(torch::Device) {}
+
+std::shared_ptr<WeightGradients> make_weight_gradients() { return nullptr; }
 
 }  // namespace keel::lab
