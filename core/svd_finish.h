@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "shape.h"
 
@@ -32,43 +33,96 @@ void svd_is_nan(std::int64_t b, std::int64_t k, T* values, Rectangles<T> left,
       std::fill_n(each[b] + i * each.row_stride, each.columns, nan);
 }
 
-/// Replaces vector `which` by a unit vector orthogonal to all other non-zero ones. There are
-/// `count` vectors of `length` entries. Entries are `step` apart, vectors `next` apart.
+/// A dot product in eight sums, which the compiler keeps in vectors.
 template <typename T>
-void complete_basis(std::int64_t length, std::int64_t count, std::int64_t which, T* vectors,
-                    std::int64_t step, std::int64_t next) {
-  T* const mine = vectors + which * next;
-  const auto fill = [&](std::int64_t unit) {
-    for (std::int64_t i = 0; i < length; ++i) mine[i * step] = T(i == unit);
+T dot_in_eight(std::int64_t count, const T* x, const T* y) {
+  T sums[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (int lane = 0; lane < 8; ++lane) sums[lane] += x[i + lane] * y[i + lane];
+  for (; i < count; ++i) sums[0] += x[i] * y[i];
+  for (const int half : {4, 2, 1})
+    for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  return sums[0];
+}
+
+/// y -= factor x
+template <typename T>
+void subtract(std::int64_t count, T factor, const T* x, T* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] -= factor * x[i];
+}
+
+/// Given `known` orthonormal vectors of `length` entries, one after another, appends the others up to
+/// `count` by Gram-Schmidt. For a few.
+template <typename T>
+void append_a_few(std::int64_t length, std::int64_t known, std::int64_t count, T* vectors) {
+  std::vector<T> filled(std::size_t(length),
+                        T(0));  // the squared length of each axis in their span
+  for (std::int64_t j = 0; j < count; ++j) {
+    T* const mine = vectors + j * length;
+    if (j >= known) {
+      // Start from the axis that the others cover least. With n axes and r < n orthonormal vectors,
+      // at least (n - r) / n of its squared length remains.
+      std::fill_n(mine, length, T(0));
+      mine[std::min_element(filled.begin(), filled.end()) - filled.begin()] = 1;
+      for (int pass = 0; pass < 3; ++pass) {
+        for (std::int64_t i = 0; i < j; ++i)
+          subtract(length, dot_in_eight(length, vectors + i * length, mine), vectors + i * length,
+                   mine);
+        const T scale = 1 / std::sqrt(dot_in_eight(length, mine, mine));
+        for (std::int64_t i = 0; i < length; ++i) mine[i] *= scale;
+      }
+    }
+    for (std::int64_t i = 0; i < length; ++i) filled[std::size_t(i)] += mine[i] * mine[i];
+  }
+}
+
+/// The same for many: reflections that take the known vectors to axes, up to signs, take the other axes to
+/// what is missing. The known vectors are lost.
+template <typename T>
+void append_many(std::int64_t length, std::int64_t known, std::int64_t count, T* vectors) {
+  const auto reflect = [&](std::int64_t k, T* vector) {  // by I - v v^T / v_k
+    const T* const v = vectors + k * length;
+    subtract(length - k, dot_in_eight(length - k, v + k, vector + k) / v[k], v + k, vector + k);
   };
-  fill(-1);
-  // Start from the axis that the others cover least. With n axes and r < n orthonormal vectors, at
-  // least (n - r) / n of its squared length remains.
-  std::int64_t axis = 0;
-  T least = std::numeric_limits<T>::infinity();
-  for (std::int64_t i = 0; i < length; ++i) {
-    T filled = 0;
-    for (std::int64_t j = 0; j < count; ++j)
-      filled += vectors[j * next + i * step] * vectors[j * next + i * step];
-    if (filled < least) {
-      least = filled;
-      axis = i;
-    }
+  for (std::int64_t k = 0; k < known; ++k) {
+    T* const v = vectors + k * length;
+    const T size = std::sqrt(dot_in_eight(length - k, v + k, v + k));
+    const T scale = (v[k] < 0 ? T(-1) : T(1)) / size;
+    for (std::int64_t i = k; i < length; ++i) v[i] *= scale;
+    v[k] += 1;
+    for (std::int64_t j = k + 1; j < known; ++j) reflect(k, vectors + j * length);
   }
-  fill(axis);
-  for (int pass = 0; pass < 3; ++pass) {
-    for (std::int64_t j = 0; j < count; ++j) {
-      if (j == which) continue;
-      const T* const other = vectors + j * next;
-      T dot = 0;
-      for (std::int64_t i = 0; i < length; ++i) dot += other[i * step] * mine[i * step];
-      for (std::int64_t i = 0; i < length; ++i) mine[i * step] -= dot * other[i * step];
-    }
-    T square = 0;
-    for (std::int64_t i = 0; i < length; ++i) square += mine[i * step] * mine[i * step];
-    const T scale = 1 / std::sqrt(square);
-    for (std::int64_t i = 0; i < length; ++i) mine[i * step] *= scale;
+  for (std::int64_t j = known; j < count; ++j) {
+    T* const mine = vectors + j * length;
+    std::fill_n(mine, length, T(0));
+    mine[j] = 1;
+    for (std::int64_t k = known - 1; k >= 0; --k) reflect(k, mine);
   }
+}
+
+/// Replaces those of `count` vectors that are listed as missing by unit vectors, orthogonal to the others
+/// and to each other. Entries of a vector are `step` apart, vectors `next` apart.
+template <typename T>
+void complete_basis(std::int64_t length, std::int64_t count,
+                    const std::vector<std::int64_t>& missing, T* vectors, std::int64_t step,
+                    std::int64_t next) {
+  if (missing.empty()) return;
+  const auto known = count - std::int64_t(missing.size());
+  std::vector<T> together(std::size_t(length * count));
+  std::vector<std::int64_t> order;
+  for (std::int64_t j = 0; j < count; ++j)
+    if (!std::binary_search(missing.begin(), missing.end(), j)) order.push_back(j);
+  order.insert(order.end(), missing.begin(), missing.end());
+  for (std::int64_t i = 0; i < length; ++i)
+    for (std::int64_t j = 0; j < known; ++j)
+      together[std::size_t(j * length + i)] = vectors[order[std::size_t(j)] * next + i * step];
+  // Steps: count^2 for each missing vector, or known^2 once and 2 known for each.
+  (7 * (count - known) < count ? append_a_few<T> : append_many<T>)(length, known, count,
+                                                                   together.data());
+  for (std::int64_t i = 0; i < length; ++i)
+    for (std::int64_t j = known; j < count; ++j)
+      vectors[order[std::size_t(j)] * next + i * step] = together[std::size_t(j * length + i)];
 }
 
 /// Makes the first of the largest entries of column j of `left` positive.
@@ -97,14 +151,16 @@ void finish_svd(std::int64_t m, std::int64_t n, const T* values, T* left, std::i
       if (vector[i * step] != 0) return false;
     return true;
   };
+  std::vector<std::int64_t> zeros, of_left, of_right;
   for (std::int64_t j = 0; j < k; ++j) {
     if (values[j] != 0) continue;
-    if (is_zero(m, left + j, left_stride))
-      complete_basis(m, k, j, left, left_stride, std::int64_t(1));
-    if (is_zero(n, right + j * right_stride, 1))
-      complete_basis(n, k, j, right, std::int64_t(1), right_stride);
-    fix_sign(m, n, j, left, left_stride, right, right_stride);
+    zeros.push_back(j);
+    if (is_zero(m, left + j, left_stride)) of_left.push_back(j);
+    if (is_zero(n, right + j * right_stride, 1)) of_right.push_back(j);
   }
+  complete_basis(m, k, of_left, left, left_stride, std::int64_t(1));
+  complete_basis(n, k, of_right, right, std::int64_t(1), right_stride);
+  for (const std::int64_t j : zeros) fix_sign(m, n, j, left, left_stride, right, right_stride);
 }
 
 }  // namespace keel

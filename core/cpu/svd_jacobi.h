@@ -2,7 +2,9 @@
 
 // Singular values by one-sided Jacobi. A = Q R, and the columns of R^T are rotated until they are
 // orthogonal: R^T J = V S, so A = (Q J) S V^T. Using R^T instead of A halves the number of sweeps.
-// The same code solves one matrix per SIMD lane (Lanes) or one matrix over all lanes (Alone).
+// The same code solves one matrix per SIMD lane (Lanes) or one matrix over all lanes (Alone). For one
+// matrix that is not small, QR takes the column of which most is left first, and ends where only
+// noise is left.
 
 #include "eigh_scaling.h"
 #include "keel/svd.h"
@@ -19,6 +21,7 @@ struct Lanes {
   using Number = Vec<T>;
   using Truth = Mask<T>;
   static constexpr int kMatrices = kLanes<T>;
+  static constexpr bool kMayPivot = false;  // each lane would need an order of its own
 
   static Number number(T x) { return broadcast(x); }
   static Number root(Number x) { return square_root<T>(x); }
@@ -87,6 +90,7 @@ struct Alone {
   using Number = T;
   using Truth = bool;
   static constexpr int kMatrices = 1;
+  static constexpr bool kMayPivot = true;
 
   static T number(T x) { return x; }
   static T root(T x) {
@@ -182,23 +186,28 @@ template <typename T, typename Way>
 class JacobiSvd {
   using Number = typename Way::Number;
   using Truth = typename Way::Truth;
+  using Index = typename IntegerOf<T>::type;  // of the size of T
 
  public:
   /// The size of `scratch`, in elements of T.
   static std::int64_t scratch_size(std::int64_t m, std::int64_t n) {
-    return Way::kMatrices * (2 * with_gap<T>(m * n) + with_gap<T>(2 * n * n) + 4 * with_gap<T>(n));
+    return Way::kMatrices * (2 * with_gap<T>(m * n) + with_gap<T>(2 * n * n) + 6 * with_gap<T>(n));
   }
 
   JacobiSvd(std::int64_t m, std::int64_t n, T* scratch)
       : m_(m),
         n_(n),
+        rank_(n),
+        pivots_(Way::kMayPivot && n >= kFewestPivoted),
         columns_(take_numbers(scratch, m * n)),
         left_(take_numbers(scratch, m * n)),
         turned_(take_numbers(scratch, 2 * n * n)),
         square_(take_numbers(scratch, n)),
         size_(take_numbers(scratch, n)),
         tau_(take_numbers(scratch, n)),
-        noise_(take_numbers(scratch, n)) {}
+        noise_(take_numbers(scratch, n)),
+        known_(take_numbers(scratch, n)),
+        place_(reinterpret_cast<Index*>(take_numbers(scratch, n))) {}
 
   /// An entry of a matrix, to be set before solve().
   T& entry(int matrix, std::int64_t i, std::int64_t j) {
@@ -253,11 +262,13 @@ class JacobiSvd {
 
   /// Returns which matrices did not converge within max_sweeps.
   Truth solve(int max_sweeps) {
-    factor();
+    if constexpr (Way::kMayPivot)
+      if (pivots_) factor_by_pivots();
+    for (std::int64_t k = 0; k < n_ && !pivots_; ++k) reflect(k);
     for (std::int64_t j = 0; j < n_; ++j) {  // column j of R^T, and of I below it
       Number* const column = turned_ + j * 2 * n_;
       for (std::int64_t i = 0; i < n_; ++i) {
-        column[i] = i < j ? Number{} : columns_[i * m_ + j];
+        column[pivots_ ? place_[i] : i] = i < j || j >= rank_ ? Number{} : columns_[i * m_ + j];
         column[n_ + i] = Way::number(T(i == j));
       }
     }
@@ -288,34 +299,103 @@ class JacobiSvd {
   }
 
  private:
+  /// Smaller matrices are solved like those in lanes: where the result is ambiguous, it does not
+  /// depend on the size of the batch.
+  static constexpr std::int64_t kFewestPivoted = 12;
+  static constexpr T kEpsilonRoot = sizeof(T) == 4 ? T(0x1p-11) : T(0x1p-26);
   static constexpr T kNoiseSquare = 16 * kEpsilon<T> * kEpsilon<T>;
 
   static Number* take_numbers(T*& next, std::int64_t count) {
     return reinterpret_cast<Number*>(take(next, count * Way::kMatrices));
   }
 
-  /// R on and above the diagonal, and below it the reflectors without their leading 1.
-  void factor() {
-    for (std::int64_t k = 0; k < n_; ++k) {
-      Number* const own = columns_ + k * m_;
-      const std::int64_t below = m_ - k - 1;
-      const Number alpha = own[k], square = Way::dot(below, own + k + 1, own + k + 1);
-      const Number one = Way::number(T(1));
-      Number norm = Way::root(alpha * alpha + square);
-      const Truth is_noise = norm <= noise_[k];
-      const Truth reflect = (square > kTinySquare<T>)&(norm > noise_[k]);
-      norm = alpha < 0 ? norm : -norm;
-      const Number tau = reflect ? (norm - alpha) / norm : Number{};
-      const Number scale = reflect ? one / (alpha - norm) : Number{};
-      tau_[k] = tau;
-      own[k] = is_noise ? Number{} : reflect ? norm : alpha;
-      for (std::int64_t i = k + 1; i < m_; ++i) own[i] *= scale;
-      for (std::int64_t j = k + 1; j < n_; ++j) {
-        Number* const other = columns_ + j * m_;
-        const Number part = tau * (other[k] + Way::dot(below, own + k + 1, other + k + 1));
-        other[k] -= part;
-        Way::add(below, -part, own + k + 1, other + k + 1);
+  /// Step k of QR: R on and above the diagonal, and below it the reflectors without their leading 1.
+  void reflect(std::int64_t k) {
+    Number* const own = columns_ + k * m_;
+    const std::int64_t below = m_ - k - 1;
+    const Number alpha = own[k], square = Way::dot(below, own + k + 1, own + k + 1);
+    const Number one = Way::number(T(1));
+    Number norm = Way::root(alpha * alpha + square);
+    const Truth is_noise = norm <= noise_[k];
+    const Truth reflect = (square > kTinySquare<T>)&(norm > noise_[k]);
+    norm = alpha < 0 ? norm : -norm;
+    const Number tau = reflect ? (norm - alpha) / norm : Number{};
+    const Number scale = reflect ? one / (alpha - norm) : Number{};
+    tau_[k] = tau;
+    own[k] = is_noise ? Number{} : reflect ? norm : alpha;
+    for (std::int64_t i = k + 1; i < m_; ++i) own[i] *= scale;
+    for (std::int64_t j = k + 1; j < n_; ++j) {
+      Number* const other = columns_ + j * m_;
+      const Number part = tau * (other[k] + Way::dot(below, own + k + 1, other + k + 1));
+      other[k] -= part;
+      Way::add(below, -part, own + k + 1, other + k + 1);
+    }
+  }
+
+  /// QR of one matrix with pivots. Without them, Jacobi would take many sweeps on the noise of a
+  /// matrix of low rank, or not converge. Sets rank_ and place_.
+  void factor_by_pivots() {
+    // Rounding errors are relative to the sizes of row and column, and at least to the entry itself.
+    // Of the rows from k on, row_tail[k] is the length of their sizes, and tail[k] that of a column.
+    T *const row_tail = noise_, *const tails = left_, *const left_over = square_;
+    for (std::int64_t i = 0; i < m_; ++i) tails[i] = 0;
+    for (std::int64_t j = 0; j < n_; ++j) {
+      const T* const column = columns_ + j * m_;
+      T unused = 0;
+      size_[j] = Way::largest(m_, column, unused);
+      place_[j] = Index(j);
+      for (std::int64_t i = 0; i < m_; ++i) {
+        const T own = Way::size(column[i]);
+        tails[i] = own > tails[i] ? own : tails[i];
       }
+    }
+    const auto lengths = [&](const T* numbers, T* of_rest) {
+      T sum = Way::dot(m_ - n_, numbers + n_, numbers + n_);
+      for (std::int64_t i = n_ - 1; i >= 0; --i) {
+        sum += numbers[i] * numbers[i];
+        of_rest[i] = Way::root(sum);
+      }
+      return sum;
+    };
+    lengths(tails, row_tail);
+    for (std::int64_t j = 0; j < n_; ++j)
+      left_over[j] = known_[j] = lengths(columns_ + j * m_, tails + j * m_);
+    for (std::int64_t k = 0; k < n_; ++k) {
+      std::int64_t longest = k;
+      for (std::int64_t j = k; j < n_; ++j) {
+        if (k > 0) left_over[j] -= columns_[j * m_ + k - 1] * columns_[j * m_ + k - 1];
+        T* const rest = columns_ + j * m_ + k;
+        if (!(left_over[j] > known_[j] * kEpsilonRoot))  // little of it is known now
+          left_over[j] = known_[j] = Way::dot(m_ - k, rest, rest);
+        const T* const tail = tails + place_[j] * m_;
+        T size = size_[j] * row_tail[k];
+        size = size < tail[0] ? size : tail[0];
+        size = size > tail[k] ? size : tail[k];
+        const T noise = 4 * kEpsilon<T> * size;
+        if (left_over[j] <= noise * noise) {
+          for (std::int64_t i = 0; i < m_ - k; ++i) rest[i] = 0;
+          left_over[j] = known_[j] = 0;
+        }
+        longest = left_over[j] > left_over[longest] ? j : longest;
+      }
+      if (!(left_over[longest] > 0)) {
+        rank_ = k;
+        return;
+      }
+      const auto swap = [&](auto* list) {
+        const auto kept = list[k];
+        list[k] = list[longest];
+        list[longest] = kept;
+      };
+      for (T* const list : {left_over, size_, known_}) swap(list);
+      swap(place_);
+      for (std::int64_t i = 0; i < m_ && longest != k; ++i) {
+        const T kept = columns_[k * m_ + i];
+        columns_[k * m_ + i] = columns_[longest * m_ + i];
+        columns_[longest * m_ + i] = kept;
+      }
+      noise_[k] = 0;
+      reflect(k);
     }
   }
 
@@ -349,13 +429,13 @@ class JacobiSvd {
     const T tolerance = kEpsilon<T> * Alone<T>::root(T(n_ > 1 ? n_ : 1));
     const Number one = Way::number(T(1)), half = Way::number(T(0.5));
     Truth turned = {};
-    for (std::int64_t j = 0; j < n_; ++j) measure(j);
-    for (std::int64_t p = 0; p + 1 < n_; ++p) {
+    for (std::int64_t j = 0; j < rank_; ++j) measure(j);
+    for (std::int64_t p = 0; p + 1 < rank_; ++p) {
       Number* const x = turned_ + p * 2 * n_;
       Number product = Way::dot(n_, x, x + 2 * n_);
-      for (std::int64_t q = p + 1; q < n_; ++q) {
+      for (std::int64_t q = p + 1; q < rank_; ++q) {
         Number* const y = turned_ + q * 2 * n_;
-        const bool last = q + 1 == n_;
+        const bool last = q + 1 == rank_;
         const Truth turns = Way::size(product) > tolerance * size_[p] * size_[q];
         if (!Way::any(turns)) {
           if (!last) product = Way::dot(n_, x, y + 2 * n_);
@@ -384,7 +464,7 @@ class JacobiSvd {
       Number* const u = left_ + j * m_;
       const Number* const turn = turned_ + j * 2 * n_ + n_;
       for (std::int64_t i = 0; i < m_; ++i) u[i] = i < n_ ? turn[i] : Number{};
-      for (std::int64_t k = n_ - 1; k >= 0; --k) {
+      for (std::int64_t k = rank_ - 1; k >= 0; --k) {
         const Number* const reflector = columns_ + k * m_ + k + 1;
         const std::int64_t below = m_ - k - 1;
         const Number part = tau_[k] * (u[k] + Way::dot(below, reflector, u + k + 1));
@@ -394,8 +474,11 @@ class JacobiSvd {
     }
   }
 
-  std::int64_t m_, n_;
+  std::int64_t m_, n_, rank_;  ///< columns of R^T from rank_ on are zero
+  bool pivots_;
   Number *columns_, *left_, *turned_, *square_, *size_, *tau_, *noise_;
+  Number* known_;  ///< squared lengths of columns that were computed last, not by subtracting
+  Index* place_;   ///< where QR found the column that it took k-th
 };
 
 /// The scratch memory of solve_svd, in elements of T.

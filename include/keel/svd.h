@@ -49,8 +49,8 @@ namespace cpu {
 /// Computes the eigenvectors J of A^T A and then makes the columns of A J orthogonal, each relative
 /// to its own size. Columns too short for A^T A are turned again by the eigenvectors of their own
 /// products. A matrix that is steep or smaller than 12, or for which this fails, goes through
-/// Householder QR and one-sided Jacobi on the triangular factor; batches of these are solved with
-/// one matrix per SIMD lane. T is float or double.
+/// Householder QR with pivots and one-sided Jacobi on the triangular factor; batches of these are
+/// solved with one matrix per SIMD lane, without pivots. T is float or double.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());

@@ -94,6 +94,7 @@ int bench(const std::vector<std::string>& arguments) {
     one.model.norm = options.norms.back();
     check(one);
   }
+  mention_fewer_threads(options.train);
   nlohmann::json rows = nlohmann::json::array();
   fmt::print("{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,
              options.train.precision, options.train.channels_last ? ", channels_last" : "");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include "lab/cli/command.h"
@@ -50,6 +51,9 @@ int run_command(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_command_line(const std::vector<std::string>& words) {
+  // A file larger than `ulimit -f` allows is then an error of write(), which names the file. By default the signal would
+  // end the program without a word.
+  std::signal(SIGXFSZ, SIG_IGN);
   int code = kDone;
   try {
     code = run_command(words);

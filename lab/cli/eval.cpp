@@ -56,7 +56,8 @@ int evaluate(const std::vector<std::string>& arguments) {
   lab::report::StatusLine line(stderr);
   const lab::Checkpoint checkpoint = open_checkpoint(where, line);
   lab::TrainOptions options = lab::train_options(given_options(*app, given), checkpoint.options);
-  keel::use_all_cores(int(options.threads));
+  mention_fewer_threads(options);
+  keel::use_all_cores(lab::threads_here(options));
   lab::DataSet data = lab::load(options.data, lab::report::shown_on(line));
   line.clear();
   lab::as_trained_on(data, checkpoint);

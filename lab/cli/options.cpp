@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/cli/command.h"
+#include "lab/report/put.h"
 #include "lab/report/settings.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
@@ -147,6 +148,15 @@ const std::set<std::string>& machine_option_names() {
   static const std::set<std::string> names = {"precision", "channels_last", "device", "threads",
                                               "evaluation_batch"};
   return names;
+}
+
+void mention_fewer_threads(const lab::TrainOptions& options) {
+  const int here = lab::threads_here(options);
+  if (here < options.threads)
+    lab::report::put(stderr,
+                     fmt::format("keel: expected at most one thread per core, got threads = "
+                                 "{}; {} {} used\n",
+                                 options.threads, here, here == 1 ? "is" : "are"));
 }
 
 void check(const lab::TrainOptions& options) {

@@ -29,6 +29,9 @@ const std::set<std::string>& data_option_names();
 /// The options that say where and how a network runs.
 const std::set<std::string>& machine_option_names();
 
+/// Says on stderr if the machine has fewer cores than the threads that were asked for.
+void mention_fewer_threads(const lab::TrainOptions& options);
+
 /// Throws UsageError.
 void check(const lab::TrainOptions& options);
 

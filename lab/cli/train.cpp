@@ -223,7 +223,10 @@ int train(const std::vector<std::string>& arguments) {
   }
   const auto place = of_the_command_line(lab::place_from_environment);
   const bool first = !place || place->process == 0;
-  if (first) settle_folder(command);
+  if (first) {
+    settle_folder(command);
+    mention_fewer_threads(command.options);
+  }
   std::unique_ptr<lab::Processes> processes;
   std::optional<lab::FolderClaim> folder;
   try {

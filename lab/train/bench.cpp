@@ -175,7 +175,7 @@ std::string name_of(const ModelOptions& model) {
 
 std::vector<StepTiming> bench_train(const BenchOptions& options) {
   check(options);
-  keel::use_all_cores(int(options.train.threads));
+  keel::use_all_cores(threads_here(options.train));
   const torch::Device device = device_of(options.train);
   const DeviceScope scope(device);
   const Precision precision(options.train, device);
@@ -210,7 +210,7 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
 
 std::vector<PartTiming> bench_parts(const BenchOptions& options) {
   check(options);
-  keel::use_all_cores(int(options.train.threads));
+  keel::use_all_cores(threads_here(options.train));
   const torch::Device device = device_of(options.train);
   const DeviceScope scope(device);
   const Precision precision(options.train, device);

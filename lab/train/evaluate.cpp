@@ -98,7 +98,7 @@ Evaluation on_device(ResNet& model, const Images& images, const TrainOptions& op
                      const Work& work) {
   validate(options);
   require_labels("keel::lab::evaluate", images, model->options().classes);
-  keel::use_all_cores(int(options.threads));
+  keel::use_all_cores(threads_here(options));
   const torch::Device device = device_of(options);
   const DeviceScope scope(device);
   const Precision precision(options, device);

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <concepts>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -110,6 +112,11 @@ void validate(const TrainOptions& options) {
   validate(options.data);
   require(!options.resume || !options.run.empty(),
           fmt::format("{}: expected a run folder to resume, got none", kWho));
+}
+
+int threads_here(const TrainOptions& options) {
+  const std::int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  return int(std::min(options.threads, cores));
 }
 
 json to_json(const TrainOptions& options) {

@@ -126,7 +126,8 @@ void for_each_field(Options& o, Visit&& visit) {
         Anything{});
   visit("deterministic", o.deterministic, "CUDA: the same bits each time, at some cost",
         Anything{});
-  visit("threads", o.threads, "CPU threads; 0: OMP_NUM_THREADS, or all cores", Range{0, 65536});
+  visit("threads", o.threads, "CPU threads, at most one per core; 0: OMP_NUM_THREADS, or all cores",
+        Range{0, 65536});
 
   visit("sync_batchnorm", o.sync_batchnorm,
         "several processes: BatchNorm's statistics are those of the whole batch", Anything{});
@@ -153,6 +154,10 @@ void for_each_field(Options& o, Visit&& visit) {
 
 /// Throws keel::Error that names the option, the expected value and the actual one.
 void validate(const TrainOptions& options);
+
+/// The threads to start: as asked, but at most one per core of this machine. More only wait for each other, and a run of
+/// a large machine may be continued or evaluated on a small one. 0 stays 0.
+int threads_here(const TrainOptions& options);
 
 nlohmann::json to_json(const TrainOptions& options);
 /// Missing fields keep the value of `otherwise`. Unknown names, wrong types and out-of-range values throw

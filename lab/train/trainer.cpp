@@ -418,7 +418,7 @@ class Run {
 
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer) {
   const TrainOptions options = resolved(given, data, /*processes=*/1);
-  keel::use_all_cores(int(options.threads));
+  keel::use_all_cores(threads_here(options));
   return Run(options, data, observer, nullptr).run();
 }
 
@@ -427,7 +427,7 @@ Result train(const TrainOptions& given, const DataSet& data, Observer& observer,
   try {
     TrainOptions options = resolved(given, data, processes.size());
     processes.require_same(shared_settings(options, data));
-    keel::use_all_cores(int(options.threads));
+    keel::use_all_cores(threads_here(options));
     Observer nobody;
     if (!processes.is_first()) {
       options.run.clear();

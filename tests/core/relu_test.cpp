@@ -237,8 +237,8 @@ TEST(Relu, IsRefusedWhereItWouldBePassedOver) {
   for (const auto& [view, what] :
        {std::pair(layer.dL_dinput.view().with_relu(), "with ReLU"),
         {layer.dL_dinput.view().plus(layer.input.data.data()), "with a residual"}})
-    EXPECT_TRUE(refuses({"keel::affine_backward: expected dL_dinput", what}, [&] {
-      cpu::affine_backward<float>(cross, x, {}, nullptr, {}, nullptr, view);
+    EXPECT_TRUE(refuses({"keel::affine_backward: expected dL_dinput", what}, [&, to = view] {
+      cpu::affine_backward<float>(cross, x, {}, nullptr, {}, nullptr, to);
     }));
 }
 

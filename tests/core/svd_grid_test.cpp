@@ -109,7 +109,8 @@ TYPED_TEST(SvdGrid, ProductsOfAnyShape) {
 
 TYPED_TEST(SvdGrid, AnglesAreThoseOfTheFormula) {
   using T = TypeParam;
-  for (const auto& [m, n] : std::vector<std::pair<int, int>>{{64, 64}, {50, 37}}) {
+  for (const auto& shape : std::vector<std::pair<int, int>>{{64, 64}, {50, 37}}) {
+    const int m = shape.first, n = shape.second;
     const std::int64_t height = m + n;
     const Rectangle<double> random = random_rectangle(m, n, 7);
     GridNumbers<T> x(n, height);

@@ -128,8 +128,7 @@ TEST(CliTrain, WhatIsPrintedToNowhereLandsInNoFile) {
 TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
   const TemporaryFolder folder;
   const auto run = folder / "run", whole = folder / "whole";
-  const auto full =
-      shell("trap '' XFSZ; ulimit -f 20; exec \"$keel\" train" + kTiny + "--run " + run.string());
+  const auto full = shell("ulimit -f 20; exec \"$keel\" train" + kTiny + "--run " + run.string());
   EXPECT_EQ(full.code, 1) << full.error;
   EXPECT_TRUE(contains(full.error,
                        "keel: the work since the last checkpoint is lost, because step 8's could "
@@ -142,6 +141,19 @@ TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
   const std::string last = "checkpoints/step-00000008.safetensors";
   EXPECT_EQ(read(run / last), read(whole / last));
   EXPECT_FALSE(json(run / "result.json").contains("unsaved"));
+}
+
+// Thousands of threads would take minutes for this run.
+TEST(CliTrain, MoreThreadsThanCoresAreNotStarted) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      program("train" + kTiny + "--threads 65536 --run " + (folder / "run").string(), "timeout 60");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const std::string words = "keel: expected at most one thread per core, got threads = 65536; ";
+  EXPECT_TRUE(outcome.error.starts_with(words)) << outcome.error;
+  const auto again = program("eval " + (folder / "run").string() + " --threads 2000", "timeout 60");
+  EXPECT_EQ(again.code, 0) << again.error;
+  EXPECT_TRUE(contains(again.error, "got threads = 2000")) << again.error;
 }
 
 TEST(CliTrain, ARunThatCannotStartLeavesNoFolder) {
