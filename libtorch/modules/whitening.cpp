@@ -1,8 +1,7 @@
-#include "keel/torch/nn/whitening.h"
-
 #include "activation_tensors.h"
 #include "check.h"
 #include "keel/torch/affine.h"
+#include "keel/torch/nn.h"
 #include "keel/torch/whiten.h"
 #include "modules/synchronised_whiten.h"
 #include "ops/operators.h"
@@ -35,6 +34,13 @@ WhiteningOptions completed(const std::string& name, WhiteningOptions options, co
   return options;
 }
 
+template <typename Map>
+LayerMap map_of(const WhiteningOptions& options) {
+  Map map{.eps = options.eps};
+  if (options.rank) map.rank = *options.rank;
+  return map;
+}
+
 }  // namespace
 
 WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, LayerMap map)
@@ -53,6 +59,15 @@ WhiteningImpl::WhiteningImpl(std::string name, const WhiteningOptions& given, La
   }
   reset_parameters();
 }
+
+ZcaWhiteningImpl::ZcaWhiteningImpl(const ZcaWhiteningOptions& options)
+    : WhiteningImpl("keel::nn::ZcaWhitening", options, map_of<Zca>(options)) {}
+
+PcaDenoisingImpl::PcaDenoisingImpl(const PcaDenoisingOptions& options)
+    : WhiteningImpl("keel::nn::PcaDenoising", options, map_of<keel::PcaDenoising>(options)) {}
+
+PcaWhiteningImpl::PcaWhiteningImpl(const PcaWhiteningOptions& options)
+    : WhiteningImpl("keel::nn::PcaWhitening", options, map_of<keel::PcaWhitening>(options)) {}
 
 void WhiteningImpl::reset_parameters() {
   const torch::NoGradGuard no_grad;
