@@ -20,7 +20,7 @@ namespace keel {
 
 /// A matrix is steep if the largest entry exceeds that of some column, or of more than m - n rows,
 /// by more than this factor. Then QR and Jacobi compute small values accurately, but A^T A does
-/// not.
+/// not. On the CPU, rows and columns of zeros do not count.
 inline constexpr int kSteepFrom = 32;
 
 /// Bounds on the sum of all k_ij^2: up to kFirst, I + K is orthogonal to rounding; up to kSecond, I

@@ -72,10 +72,17 @@ class PolishSvd {
     }
     if (sum_lanes<T>(not_finite) != 0 || !(largest > 0)) return false;
     const T least = largest / kSteepFrom;
-    std::int64_t large_rows = 0, large_columns = 0;
-    for (std::int64_t i = 0; i < m_; ++i) large_rows += row_size_[i] >= least;
-    for (std::int64_t j = 0; j < n_; ++j) large_columns += size_[j] >= least;
-    if (large_rows < n_ || large_columns < n_) return false;
+    // Rows and columns of zeros do no harm: A^T A has them exactly.
+    std::int64_t spare_rows = m_ - n_, small_rows = 0, small_columns = 0;
+    for (std::int64_t i = 0; i < m_; ++i) {
+      spare_rows -= row_size_[i] == 0;
+      small_rows += row_size_[i] > 0 && row_size_[i] < least;
+    }
+    for (std::int64_t j = 0; j < n_; ++j) {
+      spare_rows += size_[j] == 0;
+      small_columns += size_[j] > 0 && size_[j] < least;
+    }
+    if (small_rows > (spare_rows > 0 ? spare_rows : 0) || small_columns > 0) return false;
     __builtin_frexp(double(largest), &exponent);
     load(exponent);
     multiply_columns();
@@ -89,6 +96,7 @@ class PolishSvd {
   bool solve(int exponent, const T* vectors, const SmallEigh<T>& eigh) {
     exponent_ = exponent;
     load(exponent);
+    const std::int64_t most_rank = rows_with_numbers();
     for (std::int64_t i = 0; i < n_; ++i) {
       T* const row = x_ + (m_ + i) * stride_;
       for (std::int64_t j = 0; j < n_; ++j) row[j] = vectors[i * n_ + j];
@@ -111,8 +119,9 @@ class PolishSvd {
       if (!clear_tail(head, begin) || !turn_tail(begin, eigh)) return false;
       head = begin;
     }
-    drop_negligible();
     for (int step = 0; step < kMost; ++step) {
+      drop_negligible(step == 0 ? 0 : n_, kNegligible);
+      drop_negligible(most_rank, kEpsilon<T> * kEpsilon<T> * T(n_));
       const T angles = measure();
       if (angles == 0) return true;
       if (!(angles <= Reach::kThird)) return false;
@@ -194,6 +203,17 @@ class PolishSvd {
         for (std::int64_t j = 0; j < n_; ++j) row[j] = scale * from[j * along_];
       for (std::int64_t j = n_; j < stride_; ++j) row[j] = 0;
     }
+  }
+
+  /// The rows of A that are not all zero.
+  std::int64_t rows_with_numbers() const {
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < m_; ++i) {
+      M any_here = {};
+      for (std::int64_t j = 0; j < width_; j += kWidth) any_here |= at(x_ + i * stride_, j) != 0;
+      count += any<T>(any_here);
+    }
+    return count;
   }
 
   /// K = X^T X
@@ -312,7 +332,7 @@ class PolishSvd {
     copy(false);
     T largest = 0;
     for (std::int64_t j = begin; j < n_; ++j) largest = square_[j] > largest ? square_[j] : largest;
-    if (!(largest > 0)) return false;
+    if (largest == 0) return true;
     multiply_columns(other_, count, stride);
     const T unit = T(1) / largest;
     for (std::int64_t i = 0; i < count * stride; ++i) k_[i] *= unit, k_square_[i] = 0;
@@ -327,13 +347,15 @@ class PolishSvd {
     return true;
   }
 
-  /// Clears columns of X that are far below rounding. Their values are zero then.
-  void drop_negligible() {
+  /// Clears columns of X from `begin` on whose squared length is at most this share of the largest. Their
+  /// values are zero then: they are far below rounding, or beyond the rank of A.
+  void drop_negligible(std::int64_t begin, T share) {
+    if (begin >= n_) return;
     square_columns();
     T largest = 0;
     for (std::int64_t j = 0; j < n_; ++j) largest = square_[j] > largest ? square_[j] : largest;
-    for (std::int64_t j = 0; j < n_; ++j)
-      for (std::int64_t i = 0; i < m_ && !(square_[j] > kNegligible * largest); ++i)
+    for (std::int64_t j = begin; j < n_; ++j)
+      for (std::int64_t i = 0; i < m_ && !(square_[j] > share * largest); ++i)
         x_[i * stride_ + j] = 0;
   }
 
