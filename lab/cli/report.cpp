@@ -43,7 +43,9 @@ int report(const std::vector<std::string>& arguments) {
       "Prints a table of runs and writes one self-contained HTML page about them. Runs that "
       "differ only in their seed are one entry.");
   app->add_option("runs", where, "run folders, or folders of run folders")->required();
-  app->add_option("--out", out, "the page")->type_name("FILE")->capture_default_str();
+  app->add_option("--out", out, "the page; in a folder: report.html")
+      ->type_name("FILE")
+      ->capture_default_str();
   app->add_option("--title", title, "its title")->capture_default_str();
   if (const auto code = parse(*app, arguments)) return *code;
   std::vector<lab::report::Run> runs;
@@ -56,6 +58,7 @@ int report(const std::vector<std::string>& arguments) {
   const std::time_t now = std::time(nullptr);
   const auto made_by =
       fmt::format("Made by {}, {:%Y-%m-%d %H:%M}.", version(), *std::localtime(&now));
+  if (fs::is_directory(out)) out = (fs::path(out) / "report.html").string();
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
   fmt::print("{}\n{}\n", lab::report::text_table(groups), out);

@@ -125,6 +125,8 @@ TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
   EXPECT_TRUE(contains(outcome.out, "ZCA, exact")) << outcome.out;
   EXPECT_TRUE(contains(read(in("r.html")), "A &amp; B"));
   EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
+  EXPECT_EQ(keel("report " + run() + " --out " + in("")).code, 0);           // into a folder
+  EXPECT_TRUE(fs::exists(in("report.html")));
 }
 
 TEST_F(CliCommands, DataPacksAndReadsItsOwnPack) {
