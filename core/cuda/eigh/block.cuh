@@ -157,11 +157,13 @@ template <typename T, int N>
 inline constexpr int kTeams = Team<T, N>::kBlock ? 1 : 128 / Team<T, N>::kSize;
 
 /// Blocks per multiprocessor, where this is not left to the compiler: handling small matrices in
-/// parts must not lower the occupancy for the others, and a block of n = 64 must leave room for another.
+/// parts must not lower the occupancy for the others, and large ones must leave room for another.
 template <typename T, int N>
-inline constexpr int kBlocksAtOnce = N > 8    ? (N == 64 ? 2 : 0)
-                                     : N == 8 ? (sizeof(T) == 4 ? 9 : 5)
-                                              : (sizeof(T) == 4 ? 16 : 7);
+inline constexpr int kBlocksAtOnce = N == 64   ? 2
+                                     : N == 32 ? (sizeof(T) == 4 ? 0 : 4)
+                                     : N > 8   ? 0
+                                     : N == 8  ? (sizeof(T) == 4 ? 9 : 5)
+                                               : (sizeof(T) == 4 ? 16 : 7);
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce<T, N>)
