@@ -162,7 +162,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
 /// `terms`: the team, or its MergeTerms.
 template <typename T, int N, typename Terms>
 __device__ SecularRoot<T> find_roots(const Terms& terms, const Merge<T>& m, MergeStorage<T, N>& s) {
-  constexpr bool kInRegisters = std::is_same_v<Terms, MergeTerms<T, N>>;
+  constexpr bool kHasTerms = std::is_same_v<Terms, MergeTerms<T, N>>;
   const int j = terms.column(), i = j - m.base;
   const bool active = i < m.alive, writes = active && terms.lane() == 0;
   const int root_of = active ? i : max(m.alive - 1, 0);
@@ -173,11 +173,11 @@ __device__ SecularRoot<T> find_roots(const Terms& terms, const Merge<T>& m, Merg
   if (writes) {
     s.origin[j] = root.origin;
     s.offset[j] = root.offset;
-    if constexpr (kInRegisters) at[j] = pole[root.origin];
+    if constexpr (kHasTerms) at[j] = pole[root.origin];
   }
   terms.sync();
   T refined;
-  if constexpr (kInRegisters)
+  if constexpr (kHasTerms)
     refined = secular_weight(terms, m.alive, root_of, pole, s.weight + m.base, at + m.base,
                              s.offset + m.base);
   else
@@ -236,7 +236,7 @@ __device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j,
   if (exists && lanes.lane() == 0) undo_turns(m, s, column, stride);
 }
 
-/// The same from registers.
+/// The same by a team with its MergeTerms.
 template <typename T, int N>
 __device__ void fill_update_column(const MergeTerms<T, N>& terms, const Merge<T>& m, bool exists,
                                    const SecularRoot<T>& root, const MergeStorage<T, N>& s,

@@ -8,7 +8,7 @@
 
 #include "cuda/eigh/middle_parts.cuh"
 #include "cuda/eigh/scale.h"
-#include "cuda/eigh/tridiagonal.cuh"
+#include "cuda/eigh/team.cuh"
 
 namespace keel::cuda {
 
