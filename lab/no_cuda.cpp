@@ -16,6 +16,10 @@ DeviceScope::~DeviceScope() = default;
 std::unique_ptr<StepGraph> capture(const std::function<void()>&, bool) {
   throw Error("keel::lab::capture: this LibTorch has no CUDA, and so no graphs");
 }
+std::function<void()> run_beside(const std::function<void()>& work) {
+  work();
+  return [] {};
+}
 bool has_cuda() { return false; }
 std::int64_t cuda_devices() { return 0; }
 void synchronise(torch::Device) {}

@@ -26,15 +26,14 @@ bool fuses(const BatchNormImpl&, const Tensor&, const Tensor&) { return false; }
 Forked fused_norm(BatchNormImpl&, const Tensor&, const Tensor&, bool) { refuse("fused_norm"); }
 
 bool has_fused_step() { return false; }
-void fused_gather(const std::vector<Tensor>&, const Tensor&, const Tensor&) {
+void fused_gather(const std::vector<GradientPiece>&, const Tensor&, const Tensor&) {
   refuse("fused_gather");
 }
-void fused_measure(const FusedReadings&, const Tensor&, const Tensor&, const Tensor&,
+void fused_measure(const FusedReadings&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                    const Tensor&) {
   refuse("fused_measure");
 }
-void fused_descend(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                   double, double) {
+void fused_descend(const DescentBuffers&, const Tensor&, double, double) {
   refuse("fused_descend");
 }
 

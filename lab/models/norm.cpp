@@ -132,10 +132,11 @@ Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input,
   auto* const batch = norm.as<BatchNormImpl>();
   if (batch != nullptr && fuses(*batch, input, residual))
     return fused_norm(*batch, input, residual, /*relu=*/true);
+  if (auto* whitening = norm.as<keel::nn::WhiteningImpl>())
+    return {whitening->forward_then(keel::nn::Activation::relu, input, residual), {}};
   const torch::Tensor output = apply_norm(norm, input);
   if (residual.defined()) return {(output + residual).relu_(), {}};
-  // Only BatchNorm's output may be overwritten: other layers may need theirs for backward, or have returned their
-  // input.
+  // Only BatchNorm's output may be overwritten: Identity has returned its input.
   return {batch != nullptr ? output.relu_() : output.relu(), {}};
 }
 

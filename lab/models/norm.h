@@ -65,8 +65,8 @@ struct Forked {
   torch::Tensor through, past;
 };
 
-/// max(0, norm(input) + residual) for any layer of make_norm. A fused BatchNorm (fused_norm.h) makes two passes over
-/// the activations, without intermediate rounding. Otherwise norm, addition and ReLU run one after another.
+/// max(0, norm(input) + residual) for any layer of make_norm. Whitening and a fused BatchNorm (fused_norm.h) add and
+/// clamp in their own passes, without intermediate rounding. Otherwise norm, addition and ReLU run one after another.
 Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input,
                  const torch::Tensor& residual = {});
 

@@ -156,10 +156,12 @@ ResNetImpl::ResNetImpl(const ModelOptions& options)
   }
 }
 
-torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch) {
+torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch,
+                                  const std::function<void()>& after_stem) {
   TORCH_CHECK(input.dim() == 4 && input.size(1) == 3,
               "keel::lab::ResNet: expected (N, 3, H, W), got ", input.sizes());
   Forked x = stem_->relu(input, /*residual=*/{}, watch);
+  if (after_stem) after_stem();
   for (Block& block : blocks_) x = block->forward(x, watch);
   const torch::Tensor features = x.through.mean({2, 3}), output = fc_(features);
   if (watch != nullptr) (*watch)("fc", features, output);

@@ -10,6 +10,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,8 +61,10 @@ class ResNetImpl : public torch::nn::Module {
   explicit ResNetImpl(const ModelOptions& options);
 
   /// (N, 3, H, W) -> (N, classes). H and W are free; the paper uses 32. `watch` is called for each layer. It does not
-  /// change the output, except that a fused norm (norm_relu) skips some roundings without it.
-  torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr);
+  /// change the output, except that a fused norm (norm_relu) skips some roundings without it. `after_stem` is called
+  /// before the first use of a parameter that is not the first convolution's or the first norm's.
+  torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr,
+                        const std::function<void()>& after_stem = {});
 
   /// The norms that are the layer under test, each with the convolution before it, in the order of the data.
   std::vector<const Normed*> tested() const;

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace keel::lab {
@@ -16,13 +17,20 @@ class WeightGradients {
  public:
   virtual ~WeightGradients() = default;
 
-  /// conv2d without a bias. Backward computes the weight's gradient apart and does not hand it to autograd: it is
-  /// `weight.grad()` after join().
+  /// Called with a weight and its gradient, on the stream that has computed it.
+  using Take = std::function<void(const torch::Tensor& weight, const torch::Tensor& gradient)>;
+  void give_to(Take take) { take_ = std::move(take); }
+
+  /// conv2d without a bias. Backward computes the weight's gradient apart and does not hand it to autograd: `take` gets
+  /// it, or it is `weight.grad()` after join().
   virtual torch::Tensor convolve(const torch::Tensor& input, const torch::Tensor& weight,
                                  std::int64_t stride, std::int64_t padding) = 0;
 
-  /// Makes the current stream wait for the gradients, and stores each in its weight's grad().
+  /// Makes the current stream wait for the gradients.
   virtual void join() = 0;
+
+ protected:
+  Take take_;
 };
 
 /// Null where LibTorch has no CUDA.

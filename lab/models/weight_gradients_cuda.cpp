@@ -103,13 +103,14 @@ Tensor OnSecondStream::convolve(const Tensor& input, const Tensor& weight, std::
 
 void OnSecondStream::compute(const Tensor& dL_doutput, const Tensor& input, const Tensor& weight,
                              const Window& window) {
-  const auto gradient = [&] {
-    return gradients_of(dL_doutput, input, weight, window, false, true)[1];
+  const auto finish = [&] {
+    Tensor gradient = gradients_of(dL_doutput, input, weight, window, false, true)[1];
+    if (take_)
+      take_(weight, gradient);
+    else
+      finished_.emplace_back(weight, std::move(gradient));
   };
-  if (!capturing()) {
-    finished_.emplace_back(weight, gradient());
-    return;
-  }
+  if (!capturing()) return finish();
   if (running_.size() == kMostRunning) wait_for_oldest();
   at::cuda::CUDAEvent ready;
   ready.record();
@@ -117,7 +118,7 @@ void OnSecondStream::compute(const Tensor& dL_doutput, const Tensor& input, cons
   if (!second_) second_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false);
   ready.block(*second_);
   const c10::cuda::CUDAStreamGuard guard(*second_);
-  finished_.emplace_back(weight, gradient());
+  finish();
   running_.push_back({dL_doutput, input, {}});
   running_.back().done.record();
 }

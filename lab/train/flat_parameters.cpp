@@ -30,20 +30,21 @@ FlatParameters::FlatParameters(torch::nn::Module& module, bool channels_last)
     view.copy_(parameters_[i]);
     parameters_[i].set_data(view);
   }
-  pieces_.resize(parameters_.size());
+  gathered_.resize(parameters_.size());
   bfloat16_.resize(parameters_.size());
+}
+
+void FlatParameters::update_bfloat16() {
+  const torch::NoGradGuard no_grad;
+  if (!bfloat16_values.defined())
+    bfloat16_values = torch::empty_like(values, values.options().dtype(torch::kBFloat16));
+  bfloat16_values.copy_(values);
 }
 
 FlatParameters::Bfloat16Weights::Bfloat16Weights(FlatParameters& parameters,
                                                  torch::nn::Module& module) {
-  {
-    const torch::NoGradGuard no_grad;
-    Tensor& copies = parameters.bfloat16_values_;
-    if (!copies.defined())
-      copies =
-          torch::empty_like(parameters.values, parameters.values.options().dtype(torch::kBFloat16));
-    copies.copy_(parameters.values);
-  }
+  require(parameters.bfloat16_values.defined(),
+          "keel::lab::FlatParameters: expected update_bfloat16() before Bfloat16Weights");
   module.apply([&](torch::nn::Module& layer) {
     if (auto* convolution = layer.as<torch::nn::Conv2d>()) {
       exchange(convolution->weight, parameters);
@@ -63,7 +64,7 @@ void FlatParameters::Bfloat16Weights::exchange(Tensor& weight, FlatParameters& p
   const auto index = std::size_t(found - all.begin());
   Tensor& copy = parameters.bfloat16_[index];
   if (!copy.defined())
-    copy = parameters.shaped(parameters.bfloat16_values_, index).detach().requires_grad_(true);
+    copy = parameters.shaped(parameters.bfloat16_values, index).detach().requires_grad_(true);
   own_.emplace_back(&weight, weight);
   weight = copy;
 }
@@ -84,6 +85,7 @@ void FlatParameters::clear_gradients() {
   for (Tensor& parameter : parameters_) parameter.mutable_grad().reset();
   for (Tensor& copy : bfloat16_)
     if (copy.defined()) copy.mutable_grad().reset();
+  gathered_.assign(gathered_.size(), false);
 }
 
 const Tensor& FlatParameters::gradient_of(std::size_t index) const {
@@ -91,29 +93,42 @@ const Tensor& FlatParameters::gradient_of(std::size_t index) const {
   return copy.defined() && copy.grad().defined() ? copy.grad() : parameters_[index].grad();
 }
 
-void FlatParameters::gather_gradients(const Tensor& not_finite) {
-  const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& gradient = gradient_of(i);
-    if (!gradient.defined())
-      pieces_[i] = torch::zeros({parameters_[i].numel()}, values.options());
-    else if (in_channels_last_order(gradient))
-      pieces_[i] = gradient.permute({0, 2, 3, 1}).reshape({-1});
-    else
-      pieces_[i] = gradient.reshape({-1});
-  }
-  if (not_finite.defined()) {
-    fused_gather(pieces_, gradients, not_finite);
-  } else {
-    for (Tensor& piece : pieces_) piece = piece.to(values.scalar_type());
-    at::cat_out(gradients, pieces_);
-  }
-  for (Tensor& piece : pieces_) piece.reset();
-  clear_gradients();
+/// In the order of the buffers.
+Tensor FlatParameters::flattened(const Tensor& gradient) const {
+  return (in_channels_last_order(gradient) ? gradient.permute({0, 2, 3, 1}) : gradient)
+      .reshape({-1});
 }
 
-Tensor FlatParameters::leading_gradients(std::size_t count) const {
-  return gradients.narrow(0, 0, offsets_[count]);
+void FlatParameters::gather_gradient(const Tensor& weight, const Tensor& gradient,
+                                     const Tensor& not_finite) {
+  const auto found = std::find_if(bfloat16_.begin(), bfloat16_.end(), [&](const Tensor& copy) {
+    return copy.defined() && copy.is_same(weight);
+  });
+  require(found != bfloat16_.end(),
+          "keel::lab::FlatParameters: expected the gradient of a weight of its own");
+  const auto index = std::size_t(found - bfloat16_.begin());
+  fused_gather({{flattened(gradient), offsets_[index]}}, gradients, not_finite);
+  gathered_[index] = true;
+}
+
+void FlatParameters::gather_gradients(const Tensor& not_finite) {
+  const torch::NoGradGuard no_grad;
+  std::vector<GradientPiece> pieces;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (gathered_[i]) continue;
+    const Tensor& gradient = gradient_of(i);
+    pieces.push_back({gradient.defined() ? flattened(gradient)
+                                         : torch::zeros({parameters_[i].numel()}, values.options()),
+                      offsets_[i]});
+  }
+  if (not_finite.defined()) {
+    fused_gather(pieces, gradients, not_finite);
+  } else {
+    std::vector<Tensor> all;
+    for (const GradientPiece& piece : pieces) all.push_back(piece.numbers.to(values.scalar_type()));
+    at::cat_out(gradients, all);
+  }
+  clear_gradients();
 }
 
 NamedTensors FlatParameters::named_momenta() const {

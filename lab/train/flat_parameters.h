@@ -20,9 +20,12 @@ class FlatParameters {
   /// parameters of one type.
   FlatParameters(torch::nn::Module& module, bool channels_last);
 
-  /// Scope in which the module's convolutions and linear layers use bfloat16 copies of their weights. One pass over
-  /// `values` makes all copies at the start of the scope. Autocast computes the same numbers with one pass per
-  /// weight. Backward may run after the scope; gather_gradients() finds the gradients.
+  /// Rounds all values to bfloat16_values, in one pass.
+  void update_bfloat16();
+
+  /// Scope in which the module's convolutions and linear layers use bfloat16_values, which must be up to date, for their
+  /// weights. Autocast computes the same numbers with one pass per weight. Backward may run after the scope;
+  /// gather_gradients() finds the gradients.
   class Bfloat16Weights {
    public:
     Bfloat16Weights(FlatParameters& parameters, torch::nn::Module& module);
@@ -38,12 +41,16 @@ class FlatParameters {
 
   /// Drops gradients, so that backward assigns new ones instead of accumulating.
   void clear_gradients();
+  /// Copies the gradient of one of Bfloat16Weights's weights into `gradients`, on the GPU, and sets the flag if a number
+  /// is not finite (fused_step.h). gather_gradients() then leaves it out.
+  void gather_gradient(const torch::Tensor& weight, const torch::Tensor& gradient,
+                       const torch::Tensor& not_finite);
   /// Moves backward's gradients into `gradients`. Missing ones become zero. With `not_finite` this is one GPU launch,
-  /// which also sets the flag if a gradient is not finite (fused_step.h).
+  /// which also sets the flag if a gradient is not finite.
   void gather_gradients(const torch::Tensor& not_finite = {});
 
-  /// The part of `gradients` that belongs to the first `count` parameters.
-  torch::Tensor leading_gradients(std::size_t count) const;
+  /// Where the first `count` parameters end in the buffers.
+  std::int64_t end_of(std::size_t count) const { return offsets_[count]; }
   /// In the parameters' shapes and order, with their names.
   NamedTensors named_momenta() const;
 
@@ -51,9 +58,11 @@ class FlatParameters {
   std::int64_t size() const { return values.numel(); }
 
   torch::Tensor values, gradients, momenta;  ///< one dimension each
+  torch::Tensor bfloat16_values;             ///< undefined before update_bfloat16()
 
  private:
   torch::Tensor shaped(const torch::Tensor& flat, std::size_t index) const;
+  torch::Tensor flattened(const torch::Tensor& gradient) const;
   const torch::Tensor& gradient_of(std::size_t index) const;
   bool in_channels_last_order(const torch::Tensor& tensor) const {
     return channels_last_ && tensor.dim() == 4;
@@ -62,9 +71,8 @@ class FlatParameters {
   bool channels_last_;
   std::vector<std::string> names_;
   std::vector<torch::Tensor> parameters_;
-  std::vector<std::int64_t> offsets_;  ///< one per parameter, and the end
-  std::vector<torch::Tensor> pieces_;  ///< member only to save an allocation per step
-  torch::Tensor bfloat16_values_;
+  std::vector<std::int64_t> offsets_;    ///< one per parameter, and the end
+  std::vector<bool> gathered_;           ///< by gather_gradient()
   std::vector<torch::Tensor> bfloat16_;  ///< copies of parameters, autograd leaves or undefined
 };
 

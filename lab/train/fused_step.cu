@@ -1,3 +1,5 @@
+#include <cuda_bf16.h>
+
 #include <algorithm>
 
 #include "lab/train/fused_step_kernels.h"
@@ -95,6 +97,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(Measurement task) {
     *task.norm = *task.norm == *task.norm ? norm : *task.norm;  // NaN stays
   *task.good_steps += halted ? 0 : 1;
   *task.halted = halted;
+  *task.due_rate = halted ? nanf("") : *task.rate;
   *task.not_finite = 0;
 }
 
@@ -106,8 +109,9 @@ __device__ void descend_one(const Descent& task, float rate, float g, float& p, 
 }
 
 __global__ void __launch_bounds__(kThreads) descend_kernel(Descent task) {
-  if (*task.halted) return;
   const float rate = *task.rate;
+  if (isnan(rate)) return;
+  auto* const narrow = static_cast<__nv_bfloat16*>(task.bfloat16_values);
   const Index fours = task.size / 4, i = Index(blockIdx.x) * kThreads + threadIdx.x;
   if (i < fours) {
     const float4 g = reinterpret_cast<const float4*>(task.gradients)[i];
@@ -119,9 +123,14 @@ __global__ void __launch_bounds__(kThreads) descend_kernel(Descent task) {
     descend_one(task, rate, g.w, p.w, m.w);
     reinterpret_cast<float4*>(task.values)[i] = p;
     reinterpret_cast<float4*>(task.momenta)[i] = m;
+    if (narrow != nullptr)
+      reinterpret_cast<Four<__nv_bfloat16>*>(narrow)[i] = {
+          __float2bfloat16_rn(p.x), __float2bfloat16_rn(p.y), __float2bfloat16_rn(p.z),
+          __float2bfloat16_rn(p.w)};
   } else if (i < fours + task.size % 4) {
     const Index k = 3 * fours + i;  // 4 fours + (i - fours)
     descend_one(task, rate, task.gradients[k], task.values[k], task.momenta[k]);
+    if (narrow != nullptr) narrow[k] = __float2bfloat16_rn(task.values[k]);
   }
 }
 
@@ -131,7 +140,6 @@ unsigned blocks_for(Index items, Index each) { return unsigned((items + each - 1
 
 cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, unsigned* not_finite,
                    cudaStream_t stream) {
-  Index begin = 0;
   for (Index next = 0; next < count;) {
     Pieces some{};
     unsigned blocks = 0;
@@ -140,12 +148,11 @@ cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, un
       if (piece.size == 0) continue;
       const int k = some.count++;
       some.from[k] = piece.from;
-      some.begin[k] = begin;
+      some.begin[k] = piece.begin;
       some.size[k] = piece.size;
       some.first_block[k] = blocks;
       some.bfloat16[k] = piece.bfloat16;
       blocks += blocks_for(piece.size, kChunk);
-      begin += piece.size;
     }
     if (blocks == 0) continue;
     gather_kernel<<<blocks, kThreads, 0, stream>>>(some, gradients, not_finite);

@@ -11,27 +11,40 @@ namespace keel::lab {
 
 bool has_fused_step();  ///< whether this build has the kernels
 
-/// Concatenates contiguous float32 or bfloat16 pieces into `gradients`, which is float32. Sets `not_finite` (one
-/// int32) to 1 if any number is not finite.
-void fused_gather(const std::vector<torch::Tensor>& pieces, const torch::Tensor& gradients,
+/// A parameter's gradient, contiguous and float32 or bfloat16, and where it goes.
+struct GradientPiece {
+  torch::Tensor numbers;
+  std::int64_t begin;
+};
+
+/// Copies the pieces into `gradients`, which is float32. Sets `not_finite` (one int32) to 1 if any number is not
+/// finite.
+void fused_gather(const std::vector<GradientPiece>& pieces, const torch::Tensor& gradients,
                   const torch::Tensor& not_finite);
 
 /// TrainingStep's readings, on the device.
 struct FusedReadings {
   torch::Tensor loss_sum, error_sum, gradient_norm, good_steps;  ///< float64
   torch::Tensor halted;                                          ///< bool
+  torch::Tensor due_rate;                                        ///< float32
 };
 
 /// Adds loss (float32) and errors (int64), raises the gradient norm to that of `leading` if it is larger, and halts
-/// if the loss is not finite or `not_finite` is set. Then clears `not_finite`.
+/// if the loss is not finite or `not_finite` is set. Then clears `not_finite`, and sets the rate of the descent that is
+/// due: `rate`, or NaN if halted.
 void fused_measure(const FusedReadings& readings, const torch::Tensor& loss,
                    const torch::Tensor& errors, const torch::Tensor& leading,
-                   const torch::Tensor& not_finite);
+                   const torch::Tensor& not_finite, const torch::Tensor& rate);
 
-/// descend() of flat_parameters.h for float32 buffers, with bitwise the same parameters. If `halted`, momenta stay
-/// unchanged too.
-void fused_descend(const torch::Tensor& values, const torch::Tensor& gradients,
-                   const torch::Tensor& momenta, const torch::Tensor& rate,
-                   const torch::Tensor& halted, double momentum, double weight_decay);
+/// Buffers of parameters, or the same part of each.
+struct DescentBuffers {
+  torch::Tensor values, gradients, momenta;  ///< float32
+  torch::Tensor bfloat16_values;             ///< gets the new values, rounded; or undefined
+};
+
+/// descend() of flat_parameters.h with bitwise the same parameters. If the rate is NaN, nothing changes, momenta
+/// included.
+void fused_descend(const DescentBuffers& buffers, const torch::Tensor& rate, double momentum,
+                   double weight_decay);
 
 }  // namespace keel::lab

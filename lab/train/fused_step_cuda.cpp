@@ -27,25 +27,25 @@ unsigned* flag_of(const Tensor& tensor) {
 
 bool has_fused_step() { return true; }
 
-void fused_gather(const std::vector<Tensor>& pieces, const Tensor& gradients,
+void fused_gather(const std::vector<GradientPiece>& pieces, const Tensor& gradients,
                   const Tensor& not_finite) {
   const c10::cuda::CUDAGuard device(gradients.device());
   expect(not_finite, torch::kInt, 1);
+  expect(gradients, torch::kFloat, gradients.numel());
   std::vector<cuda::Piece> list;
-  std::int64_t size = 0;
-  for (const Tensor& piece : pieces) {
-    const bool narrow = piece.scalar_type() == torch::kBFloat16;
-    expect(piece, narrow ? torch::kBFloat16 : torch::kFloat, piece.numel());
-    list.push_back({piece.data_ptr(), piece.numel(), narrow});
-    size += piece.numel();
+  for (const auto& [numbers, begin] : pieces) {
+    const bool narrow = numbers.scalar_type() == torch::kBFloat16;
+    expect(numbers, narrow ? torch::kBFloat16 : torch::kFloat, numbers.numel());
+    require(begin >= 0 && begin + numbers.numel() <= gradients.numel(),
+            "keel::lab: a fused step expected a gradient within the buffer");
+    list.push_back({numbers.data_ptr(), begin, numbers.numel(), narrow});
   }
-  expect(gradients, torch::kFloat, size);
   C10_CUDA_CHECK(cuda::gather(list.data(), std::int64_t(list.size()), gradients.data_ptr<float>(),
                               flag_of(not_finite), stream_now()));
 }
 
 void fused_measure(const FusedReadings& readings, const Tensor& loss, const Tensor& errors,
-                   const Tensor& leading, const Tensor& not_finite) {
+                   const Tensor& leading, const Tensor& not_finite, const Tensor& rate) {
   const c10::cuda::CUDAGuard device(leading.device());
   for (const Tensor* number :
        {&readings.loss_sum, &readings.error_sum, &readings.gradient_norm, &readings.good_steps})
@@ -55,6 +55,8 @@ void fused_measure(const FusedReadings& readings, const Tensor& loss, const Tens
   expect(errors, torch::kLong, 1);
   expect(leading, torch::kFloat, leading.numel());
   expect(not_finite, torch::kInt, 1);
+  expect(rate, torch::kFloat, 1);
+  expect(readings.due_rate, torch::kFloat, 1);
   cuda::Measurement task;
   task.loss = loss.data_ptr<float>();
   task.errors = errors.data_ptr<std::int64_t>();
@@ -66,28 +68,33 @@ void fused_measure(const FusedReadings& readings, const Tensor& loss, const Tens
   task.norm = readings.gradient_norm.data_ptr<double>();
   task.good_steps = readings.good_steps.data_ptr<double>();
   task.halted = readings.halted.data_ptr<bool>();
+  task.rate = rate.data_ptr<float>();
+  task.due_rate = readings.due_rate.data_ptr<float>();
   C10_CUDA_CHECK(cuda::measure(task, stream_now()));
 }
 
-void fused_descend(const Tensor& values, const Tensor& gradients, const Tensor& momenta,
-                   const Tensor& rate, const Tensor& halted, double momentum, double weight_decay) {
+void fused_descend(const DescentBuffers& buffers, const Tensor& rate, double momentum,
+                   double weight_decay) {
+  const auto& [values, gradients, momenta, narrow] = buffers;
   const c10::cuda::CUDAGuard device(values.device());
-  for (const Tensor* buffer : {&values, &gradients, &momenta}) {
-    expect(*buffer, torch::kFloat, values.numel());
-    require(reinterpret_cast<std::uintptr_t>(buffer->data_ptr()) % 16 == 0,
-            "keel::lab: a fused step expected buffers at a multiple of 16 bytes");
-  }
+  const auto expect_aligned = [&](const Tensor& buffer, torch::Dtype type) {
+    expect(buffer, type, values.numel());
+    require(reinterpret_cast<std::uintptr_t>(buffer.data_ptr()) % (4 * buffer.element_size()) == 0,
+            "keel::lab: a fused step expected buffers aligned to four numbers");
+  };
+  for (const Tensor* buffer : {&values, &gradients, &momenta})
+    expect_aligned(*buffer, torch::kFloat);
+  if (narrow.defined()) expect_aligned(narrow, torch::kBFloat16);
   expect(rate, torch::kFloat, 1);
-  expect(halted, torch::kBool, 1);
   cuda::Descent task;
   task.size = values.numel();
   task.gradients = gradients.data_ptr<float>();
   task.rate = rate.data_ptr<float>();
-  task.halted = halted.data_ptr<bool>();
   task.momentum = float(momentum);
   task.weight_decay = float(weight_decay);
   task.values = values.data_ptr<float>();
   task.momenta = momenta.data_ptr<float>();
+  task.bfloat16_values = narrow.defined() ? narrow.data_ptr() : nullptr;
   C10_CUDA_CHECK(cuda::descend(task, stream_now()));
 }
 

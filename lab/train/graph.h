@@ -23,6 +23,11 @@ class StepGraph {
 /// synchronise nor copy from the host. Set `watched` if other threads query the device during capture, as NCCL's do.
 std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched = false);
 
+/// Runs `work` on a second stream of low priority, if the current stream is being captured, and otherwise on the
+/// current stream. Returns a function that makes the current stream wait for it. Until it is called, nobody may release
+/// what `work` reads and makes.
+std::function<void()> run_beside(const std::function<void()>& work);
+
 /// Scope in which work runs on this device, on its own stream. (Graphs cannot be captured on the default stream.)
 class DeviceScope {
  public:

@@ -3,6 +3,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "lab/models/batch_norm.h"
@@ -25,6 +27,8 @@ std::size_t parameters_before(const torch::nn::Module& model, const std::string&
   }
   return count;
 }
+
+constexpr float kNotDue = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
@@ -81,10 +85,12 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
       size_(options.batch),
       parameters_(*model_, options.channels_last),
       fused_(uses_fused_step(options, device, processes)),
+      narrow_(fused_ && options.precision == "bfloat16"),
       use_graph_(uses_graph(options, device)) {
   augmentation_.channels_last = options.channels_last;
   augmentation_.fused = options.fused;
-  before_layer_ = parameters_before(*model_, model_->tested().front()->norm_name());
+  before_layer_ =
+      parameters_.end_of(parameters_before(*model_, model_->tested().front()->norm_name()));
   const auto whole = torch::TensorOptions(device).dtype(torch::kLong);
   order_ = torch::zeros({images_.count()}, whole);
   if (processes_ != nullptr) {
@@ -106,6 +112,11 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   halted_ = torch::zeros({}, whole.dtype(torch::kBool));
   if (fused_) {
     not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
+    due_rate_ = torch::full({}, kNotDue, rate_.options());
+    // The kernels move four numbers at a time, so the stem's part may end a few numbers later.
+    const std::int64_t end = parameters_.end_of(parameters_before(*model_, "layer1"));
+    stem_end_ = std::min((end + 3) / 4 * 4, parameters_.size());
+    if (narrow_) parameters_.update_bfloat16();
     weight_gradients_ = make_weight_gradients();
   }
   model_->compute_weight_gradients_with(weight_gradients_);
@@ -129,7 +140,9 @@ void TrainingStep::select(std::int64_t batch) {
 
 void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
   select(batch);
-  rate_.fill_(rate);
+  if (rate != rate_now_) rate_.fill_(rate_now_ = rate);
+  if (narrow_ && changed_outside_) parameters_.update_bfloat16();
+  changed_outside_ = false;
   if (processes_ != nullptr) stop_.fill_(stop ? 1 : 0);
   if (!use_graph_ ||
       runs_ < (processes_ != nullptr ? kSharedStepsBeforeCapture : kStepsBeforeCapture)) {
@@ -141,7 +154,23 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
     if (processes_ != nullptr) processes_->heart().begin_sum();
     graph_->replay();
   }
+  descent_due_ = fused_;
   ++runs_;
+}
+
+void TrainingStep::settle() {
+  changed_outside_ = true;
+  if (!descent_due_) return;
+  descend_fused(stem_end_, parameters_.size());
+  due_rate_.fill_(kNotDue);
+  descent_due_ = false;
+}
+
+void TrainingStep::descend_fused(std::int64_t begin, std::int64_t end) {
+  const auto part = [&](const Tensor& buffer) { return buffer.narrow(0, begin, end - begin); };
+  fused_descend({part(parameters_.values), part(parameters_.gradients), part(parameters_.momenta),
+                 narrow_ ? part(parameters_.bfloat16_values) : Tensor()},
+                due_rate_, options_.momentum, options_.weight_decay);
 }
 
 Batch TrainingStep::selected() const {
@@ -152,13 +181,12 @@ Batch TrainingStep::selected() const {
           images_.labels.index_select(0, indices_)};
 }
 
-Tensor TrainingStep::forward(const Tensor& images) {
+Tensor TrainingStep::forward(const Tensor& images, const std::function<void()>& after_stem) {
   const torch::AutoGradMode with_gradients(true);
-  const bool narrow = options_.precision == "bfloat16";
-  const Autocast autocast(device_, narrow);
+  const Autocast autocast(device_, options_.precision == "bfloat16");
   std::optional<FlatParameters::Bfloat16Weights> weights;
-  if (fused_ && narrow) weights.emplace(parameters_, *model_);
-  return model_->forward(images);
+  if (narrow_) weights.emplace(parameters_, *model_);
+  return model_->forward(images, /*watch=*/nullptr, after_stem);
 }
 
 Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
@@ -172,25 +200,36 @@ Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
 void TrainingStep::backward(const Tensor& loss) {
   parameters_.clear_gradients();
   if (gradient_sum_) gradient_sum_->before_backward();
+  if (weight_gradients_)
+    weight_gradients_->give_to([this](const Tensor& weight, const Tensor& gradient) {
+      parameters_.gather_gradient(weight, gradient, not_finite_);
+    });
   loss.backward();
   if (weight_gradients_) weight_gradients_->join();
 }
 
 void TrainingStep::step() {
   const torch::AutoGradMode with_gradients(true);
+  std::function<void()> after_stem;
+  if (fused_) after_stem = run_beside([this] { descend_fused(stem_end_, parameters_.size()); });
   const Batch batch = selected();
   if (gradient_sum_) gradient_sum_->before_forward();
-  const Tensor logits = forward(batch.images);
+  const Tensor logits = forward(batch.images, after_stem);
   const Tensor loss = this->loss(logits, batch.labels);
+  Tensor errors;
+  const auto count_errors = [&] { errors = logits.detach().argmax(1).ne(batch.labels).sum(); };
+  std::function<void()> await_errors;
+  if (fused_) await_errors = run_beside(count_errors);
   backward(loss);
   parameters_.gather_gradients(not_finite_);
-  const Tensor errors = logits.detach().argmax(1).ne(batch.labels).sum();
   if (fused_) {
-    fused_measure({loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_}, loss.detach(),
-                  errors, parameters_.leading_gradients(before_layer_), not_finite_);
-    fused_descend(parameters_.values, parameters_.gradients, parameters_.momenta, rate_, halted_,
-                  options_.momentum, options_.weight_decay);
+    await_errors();
+    fused_measure({loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_, due_rate_},
+                  loss.detach(), errors, parameters_.gradients.narrow(0, 0, before_layer_),
+                  not_finite_, rate_);
+    descend_fused(0, stem_end_);
   } else {
+    count_errors();
     measure(loss.detach(), errors);
     descend(parameters_, rate_, halted_, options_.momentum, options_.weight_decay);
   }
@@ -208,8 +247,8 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   }
   loss_sum_.add_(loss);
   error_sum_.add_(errors);
-  const Tensor norm = at::linalg_vector_norm(parameters_.leading_gradients(before_layer_), 2, {},
-                                             /*keepdim=*/false, torch::kDouble);
+  const Tensor norm = at::linalg_vector_norm(parameters_.gradients.narrow(0, 0, before_layer_), 2,
+                                             {}, /*keepdim=*/false, torch::kDouble);
   at::maximum_out(gradient_norm_, gradient_norm_, norm);
   // NaN and infinity show up in the extremes. x - x is 0 exactly if x is finite.
   const auto [least, most] = at::aminmax(parameters_.gradients);
@@ -218,7 +257,8 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   good_steps_.add_(halted_.logical_not());
 }
 
-Readings TrainingStep::read() const {
+Readings TrainingStep::read() {
+  settle();
   // This blocks if another process does not join a sum, so let the heartbeat watch it.
   std::optional<Heartbeat::Waiting> waiting;
   if (processes_ != nullptr) waiting.emplace(processes_->heart());

@@ -31,6 +31,10 @@ struct Batch {
 /// sets its inputs (which images, which rate). On CUDA the first steps run eagerly. Then the step is captured and
 /// replayed, with the same operations on the same numbers.
 ///
+/// A fused step leaves its descent, but for the parameters of the first convolution and norm, to the start of the next
+/// one. There it runs beside the first norm, whose eigendecomposition keeps one multiprocessor busy and leaves the others
+/// idle. Accessors of the model and the parameters do what is due first.
+///
 /// From the first step with a non-finite loss or gradient, the parameters no longer change.
 ///
 /// With several processes, each takes its part of every batch. Gradients, loss and errors are summed, so that all
@@ -53,29 +57,39 @@ class TrainingStep {
   /// Runs one step on batch number `batch` of the epoch. `stop`: ask all processes to stop.
   void run(std::int64_t batch, double rate, bool stop = false);
 
-  /// Waits for the device.
-  Readings read() const;
+  /// Does the descent that is due, and waits for the device.
+  Readings read();
   void start_interval();
   void restore(const Readings& readings);
 
   /// The parts of a step, for diagnose() and bench_parts().
   void select(std::int64_t batch);
   Batch selected() const;
-  torch::Tensor forward(const torch::Tensor& images);
+  /// `after_stem`: as for ResNetImpl::forward.
+  torch::Tensor forward(const torch::Tensor& images, const std::function<void()>& after_stem = {});
   /// The mean over the batch. With several processes, this process's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
   /// Leaves the gradients where parameters().gather_gradients() finds them.
   void backward(const torch::Tensor& loss);
 
-  ResNet& model() { return model_; }
+  ResNet& model() {
+    settle();
+    return model_;
+  }
   const Images& images() const { return images_; }
-  FlatParameters& parameters() { return parameters_; }
+  FlatParameters& parameters() {
+    settle();
+    return parameters_;
+  }
   const TrainOptions& options() const { return options_; }
   torch::Device device() const { return device_; }
   Processes* processes() const { return processes_; }
 
  private:
   void step();
+  /// Does the descent that is due. After it the parameters may be changed from outside.
+  void settle();
+  void descend_fused(std::int64_t begin, std::int64_t end);
   void measure(torch::Tensor loss, torch::Tensor errors);
 
   ResNet model_;
@@ -87,16 +101,24 @@ class TrainingStep {
   std::int64_t first_ = 0, size_ = 0;  ///< this process's part of a batch
   FlatParameters parameters_;
   std::unique_ptr<GradientSum> gradient_sum_;
-  std::size_t before_layer_ = 0;  ///< number of parameters before the first layer under test
+  std::int64_t before_layer_ = 0;  ///< where the parameters of the first layer under test begin
 
   // Inputs, set by the host.
   torch::Tensor order_, indices_, epoch_, rate_, stop_;
   // Outputs, read by the host: loss, errors, gradient norm, good steps, stop requests.
   torch::Tensor meter_, loss_sum_, error_sum_, gradient_norm_, good_steps_, stops_;
   torch::Tensor halted_;
+  double rate_now_ = 0;  ///< what rate_ holds
 
-  bool fused_;                ///< whether the end of the step uses the kernels of fused_step.h
-  torch::Tensor not_finite_;  ///< flag of those kernels
+  // A step with the kernels of fused_step.h.
+  bool fused_;
+  bool narrow_;                ///< with weights in bfloat16
+  torch::Tensor not_finite_;   ///< flag of those kernels
+  torch::Tensor due_rate_;     ///< of the descent from stem_end_ on; NaN: none is due
+  std::int64_t stem_end_ = 0;  ///< parameters before it are those of the first convolution and norm
+  bool descent_due_ = false;   ///< whether due_rate_ may be a number
+  bool changed_outside_ =
+      false;  ///< perhaps: the parameters, so that their bfloat16 copies are old
   std::shared_ptr<WeightGradients> weight_gradients_;  ///< null: autograd computes them
   bool use_graph_;
   std::int64_t runs_ = 0;

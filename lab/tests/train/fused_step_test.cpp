@@ -15,6 +15,7 @@
 #include "lab/train/bfloat16_cpu.h"
 #include "lab/train/flat_parameters.h"
 #include "lab/train/graph.h"
+#include "lab/train/step.h"
 
 namespace keel::lab {
 namespace {
@@ -39,7 +40,10 @@ Tensor gradients_of(torch::Device device, bool channels_last, bool at_once) {
   {
     const Autocast autocast(device, true);
     std::optional<FlatParameters::Bfloat16Weights> weights;
-    if (at_once) weights.emplace(flat, *model);
+    if (at_once) {
+      flat.update_bfloat16();
+      weights.emplace(flat, *model);
+    }
     logits = model->forward(images);
   }
   for (const Tensor& parameter : model->parameters())
@@ -73,6 +77,7 @@ TEST(Bfloat16Weights, FollowTheValues) {
       const torch::NoGradGuard no_grad;
       weight->fill_(value);  // as loading a checkpoint does
     }
+    flat.update_bfloat16();
     const FlatParameters::Bfloat16Weights narrow(flat, *model);
     const Tensor& inside = model->first_convolution()->weight;
     EXPECT_EQ(inside.scalar_type(), torch::kBFloat16);
@@ -98,6 +103,7 @@ TEST_F(FusedStepTest, DescendsToTheBitsOfTorchsOperators) {
   one->to(torch::kCUDA), other->to(torch::kCUDA);
   FlatParameters ours(*one, false), theirs(*other, false);
   theirs.values.copy_(ours.values);
+  ours.update_bfloat16();
   const Tensor rate = torch::zeros({}, floats()),
                halted = torch::zeros({}, floats().dtype(torch::kBool));
   for (const double decay : {5e-4, 0.0})
@@ -105,30 +111,33 @@ TEST_F(FusedStepTest, DescendsToTheBitsOfTorchsOperators) {
       rate.fill_(0.1 / (1 + step));
       ours.gradients.normal_();
       theirs.gradients.copy_(ours.gradients);
-      fused_descend(ours.values, ours.gradients, ours.momenta, rate, halted, 0.9, decay);
+      fused_descend({ours.values, ours.gradients, ours.momenta, ours.bfloat16_values}, rate, 0.9,
+                    decay);
       descend(theirs, rate, halted, 0.9, decay);
       EXPECT_TRUE(ours.momenta.equal(theirs.momenta)) << decay << " " << step;
       EXPECT_TRUE(ours.values.equal(theirs.values)) << decay << " " << step;
+      EXPECT_TRUE(ours.bfloat16_values.equal(ours.values.to(torch::kBFloat16)));
     }
 }
 
-TEST_F(FusedStepTest, HaltedKeepsEveryBitWhateverTheGradient) {
+TEST_F(FusedStepTest, NoRateKeepsEveryBitWhateverTheGradient) {
   const Tensor values = torch::randn({1001}, floats()), momenta = torch::randn({1001}, floats()),
                gradients = torch::full({1001}, kNaN, floats());
   const Tensor before = values.clone(), before_momenta = momenta.clone();
-  fused_descend(values, gradients, momenta, torch::full({}, 0.1, floats()),
-                torch::ones({}, floats().dtype(torch::kBool)), 0.9, 5e-4);
+  fused_descend({values, gradients, momenta, {}}, torch::full({}, kNaN, floats()), 0.9, 5e-4);
   EXPECT_TRUE(values.equal(before));
   EXPECT_TRUE(momenta.equal(before_momenta));
 }
 
 TEST_F(FusedStepTest, GathersPiecesOfEitherTypeInOrder) {
-  std::vector<Tensor> pieces, wide;
+  std::vector<GradientPiece> pieces;
+  std::vector<Tensor> wide;
   std::int64_t size = 0;
   for (std::int64_t i = 0; i < 203; ++i) {  // more than a launch takes
     const std::int64_t length = i % 7 == 0 ? 0 : i % 5 == 0 ? 9000 + i : 1 + i * 3;
-    pieces.push_back(torch::randn({length}, floats()).to(i % 2 ? torch::kBFloat16 : torch::kFloat));
-    wide.push_back(pieces.back().to(torch::kFloat));
+    const auto type = i % 2 ? torch::kBFloat16 : torch::kFloat;
+    pieces.push_back({torch::randn({length}, floats()).to(type), size});
+    wide.push_back(pieces.back().numbers.to(torch::kFloat));
     size += length;
   }
   const Tensor gradients = torch::full({size}, kNaN, floats());
@@ -138,12 +147,12 @@ TEST_F(FusedStepTest, GathersPiecesOfEitherTypeInOrder) {
   EXPECT_EQ(flag.item<int>(), 0);
   for (const double bad : {kNaN, kInfinity, -kInfinity})
     for (const std::size_t where : {std::size_t(1), std::size_t(50), std::size_t(202)}) {
-      const Tensor kept = pieces[where].clone();
-      pieces[where][-1] = bad;
+      const Tensor kept = pieces[where].numbers.clone();
+      pieces[where].numbers[-1] = bad;
       fused_gather(pieces, gradients, flag);
       EXPECT_EQ(flag.item<int>(), 1) << bad << " " << where;
       flag.zero_();
-      pieces[where].copy_(kept);
+      pieces[where].numbers.copy_(kept);
     }
 }
 
@@ -154,10 +163,16 @@ TEST_F(FusedStepTest, Measures) {
     const Tensor meter =
         torch::tensor({1.5, 7.0, norm_before, 4.0}, torch::kDouble).to(torch::kCUDA);
     const Tensor halted = torch::zeros({}, doubles.dtype(torch::kBool)),
-                 flag = torch::full({1}, bad, doubles.dtype(torch::kInt));
-    fused_measure({meter[0], meter[1], meter[2], meter[3], halted}, torch::full({}, loss, floats()),
-                  torch::full({}, 3, doubles.dtype(torch::kLong)), leading, flag);
+                 flag = torch::full({1}, bad, doubles.dtype(torch::kInt)),
+                 due = torch::zeros({}, floats());
+    fused_measure({meter[0], meter[1], meter[2], meter[3], halted, due},
+                  torch::full({}, loss, floats()), torch::full({}, 3, doubles.dtype(torch::kLong)),
+                  leading, flag, torch::full({}, 0.5, floats()));
     EXPECT_EQ(flag.item<int>(), 0);
+    EXPECT_EQ(std::isnan(due.item<float>()), halted.item<bool>());
+    if (!halted.item<bool>()) {
+      EXPECT_EQ(due.item<float>(), 0.5F);
+    }
     return std::pair(meter.cpu(), halted.item<bool>());
   };
   const double norm = leading.to(torch::kDouble).norm().item<double>();
@@ -231,6 +246,56 @@ TEST_F(FusedStepTest, TrainsToTheSameBitsEachTime) {
   for (std::size_t i = 0; i < one.steps.size(); ++i)
     EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << i;
   EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss);
+}
+
+// A step leaves most of its descent to the next one. Nobody may see that.
+TEST_F(FusedStepTest, ADescentIsDoneBeforeAnyoneLooks) {
+  const torch::Device device(torch::kCUDA);
+  const DeviceScope scope(device);
+  const DataSet data = test::small_data();
+  for (const char* precision : {"float32", "bfloat16"}) {
+    TrainOptions options = options_of("zca", precision);
+    const Precision settings(options, device);
+    const Images images = data.train.to(device);
+    const auto parameters_after = [&](int steps, bool graph, bool looks) {
+      options.graph = graph;
+      torch::manual_seed(options.seed);
+      ResNet model(options.model);
+      model->to(device);
+      TrainingStep training(model, images, augment_options(data, 1), options, device);
+      training.start_epoch(0);
+      for (int step = 0; step < steps; ++step) {
+        training.run(step % training.batches(), 0.1 / (1 + step));
+        if (looks) training.read();
+      }
+      return training.parameters().values.clone();
+    };
+    const Tensor before = parameters_after(0, false, false);
+    for (const int steps : {1, 3, 9}) {
+      const Tensor expected = parameters_after(steps, false, true);
+      EXPECT_FALSE(expected.equal(before));
+      for (const bool looks : {false, true})
+        EXPECT_TRUE(parameters_after(steps, true, looks).equal(expected))
+            << precision << " " << steps << " " << looks;
+    }
+  }
+}
+
+TEST_F(FusedStepTest, ACapturedStepSeesParametersThatWereChangedOutside) {
+  const torch::Device device(torch::kCUDA);
+  const DeviceScope scope(device);
+  const DataSet data = test::small_data();
+  const TrainOptions options = options_of("batch", "bfloat16");
+  const Precision settings(options, device);
+  ResNet model(options.model);
+  model->to(device);
+  TrainingStep training(model, data.train.to(device), augment_options(data, 1), options, device);
+  training.start_epoch(0);
+  for (int step = 0; step < 6; ++step) training.run(step % training.batches(), 0.1);
+  EXPECT_EQ(training.read().good_steps, 6);
+  training.parameters().values.fill_(kNaN);
+  training.run(0, 0.1);
+  EXPECT_EQ(training.read().good_steps, 6);
 }
 
 TEST_F(FusedStepTest, ACheckpointOfEitherKindIsResumedByTheOther) {
