@@ -32,4 +32,17 @@ __device__ inline BFloat16 rounded<BFloat16>(float x) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
 }
 
+/// Four at a time. An instruction rounds two numbers to 16 bits and packs them.
+template <typename T>
+__device__ Pack<T> rounded_four(const float (&x)[4]) {
+  return {rounded<T>(x[0]), rounded<T>(x[1]), rounded<T>(x[2]), rounded<T>(x[3])};
+}
+template <>
+__device__ inline Pack<BFloat16> rounded_four<BFloat16>(const float (&x)[4]) {
+  struct alignas(8) {
+    __nv_bfloat162 pairs[2];
+  } const both{{__floats2bfloat162_rn(x[0], x[1]), __floats2bfloat162_rn(x[2], x[3])}};
+  return *reinterpret_cast<const Pack<BFloat16>*>(&both);
+}
+
 }  // namespace keel::cuda

@@ -26,6 +26,35 @@ __device__ inline bool small_mean(float mean, float variance) {
   return mean * mean <= 16 * variance;
 }
 
+/// The groups of a slab whose numbers may be multiplied as stored: those whose channels all have a
+/// small mean. Decided group by group, so that a group's bits do not depend on its neighbours.
+struct StoredGroups {
+  unsigned long long small = 0;  // a bit for each slot
+  int group_size = 1;            // a power of two
+
+  __device__ unsigned long long group_of(int slot) const {
+    return (~0ull >> (kSlots - group_size)) << (slot & -group_size);
+  }
+  __device__ bool has(int slot) const { return (~small & group_of(slot)) == 0; }
+  __device__ bool all() const { return ~small == 0; }
+  __device__ bool any() const {
+    bool found = false;
+    for (int slot = 0; slot < kSlots; slot += group_size) found = found || has(slot);
+    return found;
+  }
+};
+
+/// Every thread learns of each slot whether `small` is true for the thread of that number. `room` is
+/// two words of shared memory, free before and after.
+__device__ inline unsigned long long gathered_slots(bool small, unsigned (&room)[2]) {
+  if (threadIdx.x < kSlots) {
+    const unsigned slots = __ballot_sync(0xffffffffu, small);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = slots;
+  }
+  __syncthreads();
+  return room[0] | static_cast<unsigned long long>(room[1]) << 32;
+}
+
 /// A warp reads pairs of adjacent numbers: four from each of eight rows at a time, or eight from
 /// each of four rows (FOUR_ROWS). The row stride keeps these in different banks.
 template <typename T, bool LAST, bool FOUR_ROWS, int SAMPLES = kTileSamples>

@@ -27,10 +27,18 @@ struct AffineTerm {
   Matrices<const A> covariance;  ///< about the center; null if not known
 };
 
-/// The value to store: max(x, least), rounded to T. NaN stays NaN.
+/// max(x, least). NaN stays NaN.
+__device__ inline double at_least(double x, double least) { return x < least ? least : x; }
+__device__ inline float at_least(float x, float least) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(x), "f"(least));
+  return larger;
+}
+
+/// The value to store.
 template <typename T>
 __device__ T written(Accumulator<T> x, Accumulator<T> least) {
-  return rounded<T>(x < least ? least : x);
+  return rounded<T>(at_least(x, least));
 }
 
 template <typename T>

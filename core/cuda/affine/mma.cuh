@@ -52,43 +52,56 @@ struct AffineMma {
         for (int r = 0; r < 4; ++r) large[m][n][r] = small[m][n][r] = 0;
   }
 
+  /// Whether numbers without a center are multiplied as stored, in bfloat16.
+  static constexpr bool kAsStored = LAST && std::is_same_v<T, BFloat16>;
+
   /// EXACT: there is no center, and the numbers need no splitting.
   template <bool EXACT>
   static __device__ Split centered(float x, float center) {
     return EXACT ? unsplit(x) : split(x - center);
   }
 
-  template <bool EXACT>
-  __device__ void add(const T* tile, const float* centers, const float* parts) {
+  /// `without_center`: the groups whose numbers are multiplied as they are.
+  __device__ void add(const T* tile, const float* centers, const float* parts,
+                      const StoredGroups& without_center) {
 #pragma unroll
-    for (int group = 0; group < kSlots / D; ++group)
-#pragma unroll(D == 64 ? 2 : 8)
-      for (int step = 0; step < kSteps; ++step)
-        if constexpr (LAST)
-          add_samples_by_channels<EXACT>(tile, centers, parts, group, step);
-        else
-          add_channels_by_samples<EXACT>(tile, centers, parts, group, step);
+    for (int group = 0; group < kSlots / D; ++group) {
+      if (sizeof(T) == 4 || !without_center.has(group * D))
+        add_group<false>(tile, centers, parts, group);
+      else if constexpr (kAsStored)
+        add_stored(tile, parts, group);
+      else
+        add_group<true>(tile, centers, parts, group);
+    }
   }
 
-  /// The same for bfloat16 without a center, multiplied as stored.
-  __device__ void add_bfloat16(const T* tile, const float* words) {
-    using Coefficients = Bfloat16Coefficients;
-    static_assert(LAST && D == kSlots && std::is_same_v<T, BFloat16>);
-    const auto* pairs = reinterpret_cast<const uint4*>(words) + int(threadIdx.x) % 32;
-    const auto* thirds =
-        reinterpret_cast<const uint2*>(words + Coefficients::kThird) + int(threadIdx.x) % 32;
-#pragma unroll 2
+  template <bool EXACT>
+  __device__ void add_group(const T* tile, const float* centers, const float* parts, int group) {
+#pragma unroll(D == 64 ? 2 : 8)
+    for (int step = 0; step < kSteps; ++step)
+      if constexpr (LAST)
+        add_samples_by_channels<EXACT>(tile, centers, parts, group, step);
+      else
+        add_channels_by_samples<EXACT>(tile, centers, parts, group, step);
+  }
+
+  __device__ void add_stored(const T* tile, const float* words, int group) {
+    using Coefficients = Bfloat16Coefficients<D>;
+    const int lane = int(threadIdx.x) % 32;
+    words += group * Coefficients::kGroupWords;
+    const auto* pairs = reinterpret_cast<const uint4*>(words) + lane;
+    const auto* thirds = reinterpret_cast<const uint2*>(words + Coefficients::kThird) + lane;
+    const T* const row =
+        tile + (lane / 8 % 2 * 8 + lane % 8) * Tile::kStride + group * D + lane / 16 * 8;
+#pragma unroll(D == 64 ? 2 : 4)
     for (int step = 0; step < Coefficients::kSteps; ++step) {
       unsigned left[kRows][4];
 #pragma unroll
       for (int m = 0; m < kRows; ++m)
+        load_matrices<false>(left[m], row + 16 * m * Tile::kStride + 16 * step);
+      constexpr int kAtOnce = kOfGroup < 4 ? kOfGroup : 4;
 #pragma unroll
-        for (int q = 0; q < 4; ++q)
-          left[m][q] = *reinterpret_cast<const unsigned*>(
-              tile + (16 * m + q % 2 * 8 + g) * Tile::kStride + 16 * step + q / 2 * 8 + 2 * t);
-      constexpr int kAtOnce = 4;
-#pragma unroll
-      for (int begin = 0; begin < kColumns; begin += kAtOnce) {
+      for (int begin = 0; begin < kOfGroup; begin += kAtOnce) {
         unsigned right[3][kAtOnce][2];
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k) {
@@ -103,9 +116,11 @@ struct AffineMma {
 #pragma unroll
           for (int k = 0; k < kAtOnce; ++k)
 #pragma unroll
-            for (int m = 0; m < kRows; ++m)
-              multiply_add_bfloat16(part == 0 ? large[m][begin + k] : small[m][begin + k], left[m],
+            for (int m = 0; m < kRows; ++m) {
+              const int column = group * kOfGroup + begin + k;
+              multiply_add_bfloat16(part == 0 ? large[m][column] : small[m][column], left[m],
                                     right[part][k]);
+            }
       }
     }
   }
@@ -191,16 +206,17 @@ struct AffineMma {
   /// them to `least`. ADDS: adds the four of `residual` first.
   __device__ Pack<T> four(int m, int n, int h, const float (&bias)[4], const T* residual,
                           float least) const {
-    Pack<T> made, added;
+    Pack<T> added;
     if constexpr (ADDS) added = *reinterpret_cast<const Pack<T>*>(residual);
+    float sums[4];
 #pragma unroll
     for (int v = 0; v < 4; ++v) {
       const int r = 2 * h + v / 2;
-      float sum = large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v];
-      if constexpr (ADDS) sum += widened(added.at[v]);
-      made.at[v] = written<T>(sum, least);
+      sums[v] = large[m][n + v % 2][r] + small[m][n + v % 2][r] + bias[v];
+      if constexpr (ADDS) sums[v] += widened(added.at[v]);
+      sums[v] = at_least(sums[v], least);
     }
-    return made;
+    return rounded_four<T>(sums);
   }
 
   /// `residual` is a tile, if ADDS.

@@ -85,16 +85,13 @@ struct CoefficientParts {
 #pragma unroll
       for (int k = 0; k < kEach; ++k) put(thread / D + k * kRowsAtOnce, thread % D, at[k]);
     }
-
-    template <typename Term>
-    __device__ void store(const Term& term, float divisor, float* parts) {
-      for_each(term, divisor, [&](unsigned i, unsigned j, float value) {
-        const Split both = split(value);
-        parts[place(i, j)] = __uint_as_float(both.high);
-        parts[place(i, j) + kToLow] = __uint_as_float(both.low);
-      });
-    }
   };
+
+  static __device__ void store(float* parts, unsigned i, unsigned j, float value) {
+    const Split both = split(value);
+    parts[place(i, j)] = __uint_as_float(both.high);
+    parts[place(i, j) + kToLow] = __uint_as_float(both.low);
+  }
 
   /// The coefficient of output slot i for input j.
   static __device__ float value(const float* parts, unsigned i, unsigned j) {
@@ -102,32 +99,31 @@ struct CoefficientParts {
   }
 };
 
-/// The same for bfloat16 with contiguous channels and one group of 64: in three bfloat16 parts, as
-/// the right operand. The first two parts of four numbers are 16 bytes per lane. The third parts
-/// follow, 8 bytes per lane.
+/// The same for bfloat16 with contiguous channels: in three bfloat16 parts, as the right operand. The
+/// first two parts of four numbers are 16 bytes per lane. The third parts follow, 8 bytes per lane. A
+/// group takes no more memory than in CoefficientParts and begins at the same place, so each group
+/// of a slab may be stored in either way.
+template <int D>
 struct Bfloat16Coefficients {
-  static constexpr int kSteps = kSlots / 16;
-  static constexpr int kWords = kSlots * kSlots / 2 * 3, kThird = kSlots * kSlots;
-  using Words = CoefficientParts<true, kSlots>;
-  static_assert(kWords <= Words::kNumbers);
+  static constexpr int kSteps = D / 16;
+  static constexpr int kGroupWords = CoefficientParts<true, D>::kNumbers * D / kSlots;
+  static constexpr int kThird = D * D;
+  static_assert(kThird + D * D / 2 <= kGroupWords);
 
   /// The index of the word that holds coefficient j (even) of output slot i, with j + 1 in its
   /// upper half.
   static __device__ unsigned place(unsigned i, unsigned j, unsigned part) {
-    const unsigned column = i / 16 * 2 + i % 2, lane = i % 16 / 2 * 4 + j % 8 / 2;
+    const unsigned column = i % D / 16 * 2 + i % 2, lane = i % 16 / 2 * 4 + j % 8 / 2;
     const unsigned block = (column * kSteps + j / 16) * 32 + lane, half = j / 8 % 2;
-    return part < 2 ? block * 4 + part * 2 + half : kThird + block * 2 + half;
+    return i / D * kGroupWords +
+           (part < 2 ? block * 4 + part * 2 + half : kThird + block * 2 + half);
   }
 
-  template <typename Term>
-  static __device__ void store(typename Words::Share& share, const Term& term, float divisor,
-                               float* words) {
+  static __device__ void store(float* words, unsigned i, unsigned j, float value) {
     auto* halves = reinterpret_cast<unsigned short*>(words);
-    share.for_each(term, divisor, [&](unsigned i, unsigned j, float value) {
-      const Bfloat16Parts parts = in_bfloat16(value);
+    const Bfloat16Parts parts = in_bfloat16(value);
 #pragma unroll
-      for (unsigned p = 0; p < 3; ++p) halves[2 * place(i, j, p) + j % 2] = parts.part[p];
-    });
+    for (unsigned p = 0; p < 3; ++p) halves[2 * place(i, j, p) + j % 2] = parts.part[p];
   }
 
   static __device__ float value(const float* words, unsigned i, unsigned j) {
@@ -140,16 +136,18 @@ struct Bfloat16Coefficients {
   }
 };
 
-/// from[i] -= sum_j coefficient(i, j) center[j], with all threads, four per slot.
-template <typename Coefficients>
-__device__ void subtract_product(const float* parts, const float* center, float* from) {
-  static_assert(kTileThreads == 4 * kSlots);
-  const unsigned i = threadIdx.x / 4;
+/// from[i] -= sum_j coefficient(i, j) center[j] in these groups, with all threads, four per slot.
+template <typename Coefficients, int D>
+__device__ void subtract_product(const StoredGroups& groups, const float* parts,
+                                 const float* center, float* from) {
+  static_assert(kTileThreads == 4 * kSlots && D % 8 == 0);
+  const unsigned i = threadIdx.x / 4;  // a warp's eight are in one group
+  if (!groups.has(int(i))) return;
   double sum = 0;
 #pragma unroll 4
-  for (unsigned j = threadIdx.x % 4 * 2; j < kSlots; j += 8)
-    sum += double(Coefficients::value(parts, i, j)) * center[j] +
-           double(Coefficients::value(parts, i, j + 1)) * center[j + 1];
+  for (unsigned j = threadIdx.x % 4 * 2; j < D; j += 8)
+    sum += double(Coefficients::value(parts, i, j)) * center[i / D * D + j] +
+           double(Coefficients::value(parts, i, j + 1)) * center[i / D * D + j + 1];
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
   if (threadIdx.x % 4 == 0) from[i] = float(from[i] - sum);

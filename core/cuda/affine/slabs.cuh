@@ -16,13 +16,12 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ADDS>::kThreads), 1)
   using Mma = AffineMma<T, LAST, D, ADDS>;
   using Tile = typename Mma::Tile;
   using Parts = CoefficientParts<LAST, D>;
+  using Stored = Bfloat16Coefficients<D>;
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float center[2][kSlots], bias[kSlots];
   auto* parts = reinterpret_cast<float*>(memory + Mma::kRingBytes);
-  // Only if a slab is one group: a group's result must not depend on its neighbours, to the last
-  // bit.
-  constexpr bool kMayBeExact = sizeof(T) == 2 && D == kSlots;
-  constexpr bool kNative = kMayBeExact && LAST && std::is_same_v<T, BFloat16>;
+  __shared__ unsigned small_slots[2];
+  constexpr bool kMayBeExact = sizeof(T) == 2;
 
   const int thread = int(threadIdx.x), warp = thread / 32, terms = task.term_count;
   const int slabs = task.slabs.count, channel = int(blockIdx.x % unsigned(slabs)) * kSlots;
@@ -64,48 +63,40 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ADDS>::kThreads), 1)
     const AffineTerm<T>& of = task.terms[term];
     if (term >= terms || thread >= kSlots) continue;
     center[term][thread] = of.center != nullptr ? of.center[channel + thread] : 0;
-    if (of.center != nullptr)
-      small = kMayBeExact && of.covariance.data != nullptr &&
-              small_mean(center[term][thread],
-                         of.covariance[channel / D][thread * (of.covariance.row_stride + 1)]);
+    if (of.center != nullptr && kMayBeExact)
+      small =
+          of.covariance.data != nullptr &&
+          small_mean(
+              center[term][thread],
+              of.covariance[(channel + thread) / D][thread % D * (of.covariance.row_stride + 1)]);
   }
   if (thread < kSlots)
     bias[thread] = task.bias != nullptr ? task.bias[channel + thread] / task.divisor : 0;
-  const bool all_small = __syncthreads_and(small), native = kNative && all_small;
+  const StoredGroups with_small_means{gathered_slots(small, small_slots), D};
+  const auto without_center = [&](int term) {
+    return task.terms[term].center == nullptr ? StoredGroups{~0ull, D} : with_small_means;
+  };
 #pragma unroll
   for (int term = 0; term < 2; ++term) {
     if (term >= terms || !shares) continue;
     float* const of_term = parts + term * Parts::kNumbers;
-    if constexpr (kNative)
-      if (native) {
-        Bfloat16Coefficients::store(share[term], task.terms[term], task.divisor, of_term);
-        continue;
-      }
-    share[term].store(task.terms[term], task.divisor, of_term);
+    const StoredGroups as_stored = without_center(term);
+    share[term].for_each(task.terms[term], task.divisor, [&](unsigned i, unsigned j, float value) {
+      if constexpr (Mma::kAsStored)
+        if (as_stored.has(int(i))) return Stored::store(of_term, i, j, value);
+      Parts::store(of_term, i, j, value);
+    });
   }
   __syncthreads();
   if constexpr (kMayBeExact) {
-    for (int term = 0; term < terms; ++term) {
-      if (!all_small || !shares || task.terms[term].center == nullptr) continue;
-      const float* const of_term = parts + term * Parts::kNumbers;
-      if (native)
-        subtract_product<Bfloat16Coefficients>(of_term, center[term], bias);
-      else
-        subtract_product<Parts>(of_term, center[term], bias);
-    }
+    for (int term = 0; term < terms; ++term)
+      if (shares && task.terms[term].center != nullptr)
+        subtract_product<std::conditional_t<Mma::kAsStored, Stored, Parts>, D>(
+            with_small_means, parts + term * Parts::kNumbers, center[term], bias);
     __syncthreads();
   }
 
   Mma mma;
-  const auto add = [&](int term, const T* tile) {
-    const float* const of_term = parts + term * Parts::kNumbers;
-    if constexpr (kNative)
-      if (native) return mma.add_bfloat16(tile, of_term);
-    if (sizeof(T) == 2 && (all_small || task.terms[term].center == nullptr))
-      mma.template add<sizeof(T) == 2>(tile, center[term], of_term);
-    else
-      mma.template add<false>(tile, center[term], of_term);
-  };
   int stage = 0;
   const auto await_stage = [&] {
     await_copies_but<Mma::kStages - 1>();
@@ -120,7 +111,7 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ADDS>::kThreads), 1)
     mma.clear();
     for (int term = 0; term < terms; ++term) {
       await_stage();
-      add(term, place(stage));
+      mma.add(place(stage), center[term], parts + term * Parts::kNumbers, without_center(term));
       leave_stage();
     }
     if constexpr (ADDS) await_stage();

@@ -13,24 +13,6 @@ namespace keel::cuda {
 
 inline constexpr int kRunRounds = 16;  // tiles of a warp between two folds
 
-/// The groups of a slab whose numbers may be multiplied as stored: those whose channels all have a
-/// small mean. Decided group by group, so that a group's bits do not depend on its neighbours.
-struct StoredGroups {
-  unsigned long long small = 0;  // a bit for each slot
-  int group_size = 1;            // a power of two
-
-  __device__ unsigned long long group_of(int slot) const {
-    return (~0ull >> (kSlots - group_size)) << (slot & -group_size);
-  }
-  __device__ bool has(int slot) const { return (~small & group_of(slot)) == 0; }
-  __device__ bool all() const { return ~small == 0; }
-  __device__ bool any() const {
-    bool found = false;
-    for (int slot = 0; slot < kSlots; slot += group_size) found = found || has(slot);
-    return found;
-  }
-};
-
 /// SAME: the products of an activation with itself, of which only the lower triangle is computed.
 /// NARROW: groups of at most 16 channels, so only products within a pair are computed.
 /// INTERLEAVED: the blocks of a pair are its even and odd channels, otherwise its first and last

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ float center[kSlots];
   __shared__ double totals[kMayBeStored && !SAME ? kSlots : 1];
-  __shared__ unsigned small_slots[kMayBeStored ? 2 : 1];
+  __shared__ unsigned small_slots[2];
   __shared__ __align__(
       16) unsigned char shift_room[SAME ? kTileThreads * int(sizeof(SampledChannel)) : 1];
 
@@ -86,12 +86,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   }
   StoredGroups stored{0, task.slabs.group_size};
   if constexpr (kMayBeStored) {
-    if (thread < kSlots) {
-      const unsigned slots = __ballot_sync(0xffffffffu, small);
-      if (thread % 32 == 0) small_slots[thread / 32] = slots;
-    }
-    __syncthreads();
-    stored.small = small_slots[0] | static_cast<unsigned long long>(small_slots[1]) << 32;
+    stored.small = gathered_slots(small, small_slots);
     if (SAME && thread < kSlots && stored.has(thread)) center[thread] = 0;
   }
   __syncthreads();
