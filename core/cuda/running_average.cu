@@ -1,5 +1,7 @@
 #include "keel/running_average.h"
 
+#include <algorithm>
+
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
 #include "instantiate.h"
@@ -26,14 +28,17 @@ __device__ T variance_of(const Matrices<const T>& covariance, unsigned k) {
 /// Entries of the batch's and the running matrix that a thread loads up front, so that both
 /// latencies overlap.
 constexpr int kHeld = 4;
+constexpr unsigned kChunk = kHeld * kThreads;  ///< entries of a block
 
+/// Every block checks all of the batch's statistics and writes its own entries. Only with one block
+/// may `average` be true: the others would read a number of batches that the first has changed.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 1)
     running_average_kernel(bool average, T momentum, T eps, const T* mean,
                            Matrices<const T> covariance, Matrices<const T> layer_matrix,
                            RunningStatistics<T> running) {
   const unsigned d = unsigned(covariance.n), channels = unsigned(covariance.batch) * d;
-  const unsigned entries = channels * d;
+  const unsigned entries = channels * d, own = blockIdx.x * kChunk;
   const auto now_at = [&](unsigned k) -> const T& {
     const unsigned row = k / d;
     return layer_matrix[row / d][row % d * layer_matrix.row_stride + k % d];
@@ -47,7 +52,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   T now[kHeld], old[kHeld];
 #pragma unroll
   for (unsigned h = 0; h < kHeld; ++h) {
-    const unsigned k = threadIdx.x + h * kThreads;
+    const unsigned k = own + threadIdx.x + h * kThreads;
     now[h] = k < entries ? now_at(k) : T(0);
     old[h] = k < entries ? running_at(k) : T(0);
   }
@@ -57,16 +62,24 @@ __global__ void __launch_bounds__(kThreads, 1)
     finite = finite && isfinite(mean[k]) && isfinite(variance_of(covariance, k));
 #pragma unroll
   for (unsigned h = 0; h < kHeld; ++h) finite &= bool(isfinite(now[h]));
-#pragma unroll 4
-  for (unsigned k = threadIdx.x + kHeld * kThreads; k < entries; k += kThreads)
-    finite &= bool(isfinite(now_at(k)));
+#pragma unroll 2
+  for (unsigned chunk = 0; chunk < entries; chunk += kChunk) {
+    if (chunk == own) continue;
+#pragma unroll
+    for (unsigned h = 0; h < kHeld; ++h) {
+      const unsigned k = chunk + threadIdx.x + h * kThreads;
+      finite &= k >= entries || bool(isfinite(now_at(k)));
+    }
+  }
   if (!__syncthreads_and(finite)) return;  // all threads have also read the batch count by now
 
-  if (threadIdx.x == 0) *running.batches = batches;
   const T share = average ? T(1) / T(batches) : momentum;
-  for (unsigned k = threadIdx.x; k < channels; k += kThreads) {
-    move(share, running.mean[k], mean[k]);
-    if (running.variance) move(share, running.variance[k], variance_of(covariance, k));
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) *running.batches = batches;
+    for (unsigned k = threadIdx.x; k < channels; k += kThreads) {
+      move(share, running.mean[k], mean[k]);
+      if (running.variance) move(share, running.variance[k], variance_of(covariance, k));
+    }
   }
   const auto scaled = [&](unsigned k, T x) {
     if (!running.variance) return x;
@@ -74,14 +87,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
 #pragma unroll
   for (unsigned h = 0; h < kHeld; ++h) {
-    const unsigned k = threadIdx.x + h * kThreads;
+    const unsigned k = own + threadIdx.x + h * kThreads;
     if (k >= entries) break;
     move(share, old[h], scaled(k, now[h]));
     running_at(k) = old[h];
   }
-#pragma unroll 4
-  for (unsigned k = threadIdx.x + kHeld * kThreads; k < entries; k += kThreads)
-    move(share, running_at(k), scaled(k, now_at(k)));
+  for (unsigned chunk = own + gridDim.x * kChunk; chunk < entries; chunk += gridDim.x * kChunk)
+#pragma unroll
+    for (unsigned h = 0; h < kHeld; ++h) {
+      const unsigned k = chunk + threadIdx.x + h * kThreads;
+      if (k < entries) move(share, running_at(k), scaled(k, now_at(k)));
+    }
 }
 
 }  // namespace
@@ -95,8 +111,10 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
   if (covariance.batch * covariance.n * covariance.n > INT32_MAX)
     throw Error(std::string(kOperation) + ": expected fewer than 2^31 numbers, got covariances " +
                 shape(covariance));
+  const auto entries = unsigned(covariance.batch * covariance.n * covariance.n);
+  const unsigned blocks = momentum ? std::clamp((entries + kChunk - 1) / kChunk, 1u, 128u) : 1;
   check(kOperation,
-        launch_early(running_average_kernel<T>, 1, kThreads, 0, native(stream), !momentum,
+        launch_early(running_average_kernel<T>, blocks, kThreads, 0, native(stream), !momentum,
                      T(momentum.value_or(0)), T(eps), mean, covariance, layer_matrix, running));
 }
 

@@ -40,8 +40,8 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
 }  // namespace cpu
 
 namespace cuda {
-/// One launch with a single block, because nothing may be written before everything is known to be
-/// finite.
+/// One launch. Every block looks at all of the batch's statistics, because nothing may be written
+/// before everything is known to be finite.
 template <typename T>
 void running_average(const std::optional<double>& momentum, double eps, const T* mean,
                      Matrices<const T> covariance, Matrices<const T> layer_matrix,

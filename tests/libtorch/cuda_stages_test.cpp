@@ -148,14 +148,15 @@ TEST(CudaStages, LayerMatrixOfTheZoo) {
 
 TEST(CudaStages, RunningAverage) {
   for (const auto& [groups, d] :
-       {std::pair(1, 1), std::pair(3, 5), std::pair(1, 64), std::pair(2, 150)})
+       {std::pair(1, 1), std::pair(3, 5), std::pair(1, 64), std::pair(2, 150), std::pair(1, 750)})
     for (const bool standardising : {false, true})
       for (const bool averaging : {false, true})
-        for (const bool broken : {false, true}) {
+        for (const char* broken : {"nothing", "mean", "matrix"}) {
           Tensor mean = random({groups * d}, 1);
-          if (broken) mean[groups * d - 1] = INFINITY;
           const Tensor covariance = random({groups, d, d}, 2).square(),
                        s = random({groups, d, d}, 3);
+          if (broken == std::string("mean")) mean[groups * d - 1] = INFINITY;
+          if (broken == std::string("matrix")) s[groups - 1][d - 1][d - 1] = NAN;
           const auto running_average = [&](const Tensors& in) {
             const torch::NoGradGuard no_grad;
             const Tensor m = mean.to(in[0].options());
