@@ -25,6 +25,16 @@ __device__ T variance_of(const Matrices<const T>& covariance, unsigned k) {
   return covariance[k / d][i * (covariance.row_stride + 1)];
 }
 
+/// Entry k of the matrices, one after another and row by row. If they are dense, that is number k in
+/// memory. The divisions would take longer than the loads.
+template <typename T>
+__device__ T& entry_of(const Matrices<T>& matrices, unsigned k) {
+  const std::int64_t d = matrices.n;
+  if (matrices.row_stride == d && matrices.batch_stride == d * d) return matrices.data[k];
+  const unsigned row = k / unsigned(d);
+  return matrices[row / unsigned(d)][row % unsigned(d) * matrices.row_stride + k % unsigned(d)];
+}
+
 /// Entries of the batch's and the running matrix that a thread loads up front, so that both
 /// latencies overlap.
 constexpr int kHeld = 4;
@@ -39,14 +49,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                            RunningStatistics<T> running) {
   const unsigned d = unsigned(covariance.n), channels = unsigned(covariance.batch) * d;
   const unsigned entries = channels * d, own = blockIdx.x * kChunk;
-  const auto now_at = [&](unsigned k) -> const T& {
-    const unsigned row = k / d;
-    return layer_matrix[row / d][row % d * layer_matrix.row_stride + k % d];
-  };
-  const auto running_at = [&](unsigned k) -> T& {
-    const unsigned row = k / d;
-    return running.matrix[row / d][row % d * running.matrix.row_stride + k % d];
-  };
+  const auto now_at = [&](unsigned k) -> const T& { return entry_of(layer_matrix, k); };
+  const auto running_at = [&](unsigned k) -> T& { return entry_of(running.matrix, k); };
   await_previous();
   let_next_start();
   T now[kHeld], old[kHeld];
