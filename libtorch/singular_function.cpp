@@ -72,20 +72,22 @@ template <typename Function>
 bool ends_at_zero(const Function&) {
   return std::is_same_v<Function, UnitValues>;
 }
-bool ends_at_zero(const PowerOfValues& f) { return f.exponent >= 0 && f.exponent < 1; }
+bool ends_at_zero(const PowerOfValues& f) { return f.exponent > 0 && f.exponent < 1; }
 
-/// Whether f(s) = s, so that f(s) / s is 1 at zero too.
-template <typename Function>
-bool is_identity(const Function&) {
-  return std::is_same_v<Function, SameValues>;
+/// The same function by its simplest name. With it the quotients need no exceptions at zero.
+SingularFunction simplest(const SingularFunction& function) {
+  const auto* power = std::get_if<PowerOfValues>(&function);
+  const auto* soft = std::get_if<SoftThreshold>(&function);
+  if (power && power->exponent == 0) return UnitValues{};
+  if ((power && power->exponent == 1) || (soft && soft->threshold == 0)) return SameValues{};
+  return function;
 }
-bool is_identity(const PowerOfValues& f) { return f.exponent == 1; }
 
-/// The limit at two zeros: 1 for x itself and 0 for higher powers. Roots, whose slope is infinite, get 0 too.
+/// The limit at two zeros, which is 0 for powers above 1. Roots, whose slope is infinite, get 0 too.
 Tensor unless_zero(const PowerOfValues& f, const Tensor& quotient, const ValuePairs& pairs) {
   if (f.exponent < 0) return quotient;
   const Tensor limit = ends_at_zero(f) ? pairs.sum() <= pairs.noise : pairs.high == 0;
-  return at::where(limit, at::full_like(quotient, is_identity(f) ? 1 : 0), quotient);
+  return at::where(limit, at::zeros_like(quotient), quotient);
 }
 Tensor together_of(const PowerOfValues& f, const ValuePairs& pairs) {
   const PowerPairs power(f, pairs);
@@ -165,15 +167,16 @@ SingularKernels singular_kernels(const SingularFunction& function, const Tensor&
         const double share = ends_at_zero(chosen) ? 1 : 0;
         // In the complement of U or V, a value is paired with zero.
         const Tensor beside =
-            is_identity(chosen) ? mine.to(values.scalar_type())
-                                : divide_where(mine.logical_and(values > share * noise), f, values);
+            std::is_same_v<std::decay_t<decltype(chosen)>, SameValues>
+                ? mine.to(values.scalar_type())
+                : divide_where(mine.logical_and(values > share * noise), f, values);
         return {
             at::where(both, together_of(chosen, pairs),
                       across(pairs.high - pairs.low, pairs.noise)),
             at::where(both, against_of(chosen, pairs), across(pairs.sum(), share * pairs.noise)),
             beside};
       },
-      function);
+      simplest(function));
 }
 
 }  // namespace keel::ops

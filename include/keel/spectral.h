@@ -47,7 +47,8 @@ struct LeadingCount {
   static constexpr const char* kName = "leading_count";
   static void fields(auto&& self, auto&& visit) { visit("count", self.count, term::kFromOne); }
 };
-/// Keeps the fewest leading eigenvalues whose sum reaches `fraction` of the total.
+/// Keeps the fewest leading eigenvalues whose sum reaches `fraction` of the total. Negative ones
+/// count as zero.
 struct LeadingEnergy {
   double fraction = 0.99;
 

@@ -6,6 +6,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "lab/cli/command.h"
 #include "lab/report/table.h"
@@ -49,8 +50,10 @@ int report(const std::vector<std::string>& arguments) {
   app->add_option("--title", title, "its title")->capture_default_str();
   if (const auto code = parse(*app, arguments)) return *code;
   std::vector<lab::report::Run> runs;
+  std::set<fs::path> seen;
   for (const auto& one : where)
     for (const auto& folder : run_folders(one)) {
+      if (!seen.insert(fs::canonical(folder)).second) continue;  // named twice, not run twice
       runs.push_back(lab::report::read_run(folder));
       for (const auto& note : runs.back().notes) fmt::print(stderr, "{}\n", note);
     }

@@ -26,8 +26,8 @@ void validate(const DataOptions& options) {
   };
   require_one_of("keel::lab::DataOptions", "source", options.source, data_sources());
   require_one_of("keel::lab::DataOptions", "labels", options.labels, data_labels());
-  expect(options.size == 0 || (options.size >= 4 && options.size <= 4096),
-         "size from 4 to 4096, or 0", options.size);
+  expect(options.size == 0 || (options.size >= 4 && options.size <= 1024),
+         "size from 4 to 1024, or 0", options.size);
   expect(options.train_limit >= 0, "train_limit >= 0", options.train_limit);
   expect(options.test_limit >= 0, "test_limit >= 0", options.test_limit);
   if (options.source == "synthetic")

@@ -1,5 +1,7 @@
 #include "keel/torch/kabsch.h"
 
+#include <limits>
+
 #include "check.h"
 #include "gradient_rule_formula.h"
 #include "ops/operators.h"
@@ -34,6 +36,8 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   if (weights.has_value()) {
     check_like(kKabsch, "weights", *weights, P.select(-1, 0));
     w = in_compute_type(*weights);
+    // With a negative weight there may be no least sum.
+    w = w.masked_fill(w < 0, std::numeric_limits<double>::quiet_NaN());
     w = w / unit_of(w, {-1});
     counts = (w != 0).to(w.scalar_type()).unsqueeze(-1);
   }

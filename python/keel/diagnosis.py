@@ -295,4 +295,10 @@ def watch(model: nn.Module) -> Watch:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"keel.watch: expected a torch.nn.Module, got {type(model).__name__}")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):  # takes no hooks, and its calls cannot be seen
+            raise TypeError(
+                f"keel.watch: expected modules of Python, got one compiled by torch.jit ({name!r}); watch the model "
+                "before torch.jit.script"
+            )
     return Watch(model)

@@ -113,7 +113,8 @@ def kabsch(
     Args:
         P: points (..., N, d).
         Q: their targets, of the same shape.
-        weights: (..., N), none negative. Zeros are allowed, and only the ratios matter. None means equal weights.
+        weights: (..., N). Zeros are allowed, a negative weight gives NaN, and only the ratios matter. None means equal
+            weights.
         scale: also find the best factor s in Q_i ~ s R P_i + t.
 
     Returns:

@@ -183,7 +183,7 @@ class LeadingCount(_Policy):
 
 @dataclass(frozen=True)
 class LeadingEnergy(_Policy):
-    """Keep the fewest leading eigenvalues whose sum reaches ``fraction`` of the total."""
+    """Keep the fewest leading eigenvalues whose sum reaches ``fraction`` of the total. Negative ones count as zero."""
 
     _name = "leading_energy"
     fraction: float = 0.99

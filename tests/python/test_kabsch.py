@@ -84,6 +84,9 @@ def test_weights():
     nothing = keel.kabsch(P, Q, 0 * w, scale=True)
     assert all(x.isfinite().all() for x in nothing)
     assert nothing[2].tolist() == [1.0] * 4
+    w[1, 0] = -0.1
+    for x in keel.kabsch(P, Q, w, scale=True):
+        assert x[1].isnan().all() and x[[0, 2, 3]].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype, far", [(torch.float, 100), (torch.double, 900)])
@@ -165,7 +168,8 @@ def test_types_and_errors():
     r, t = keel.kabsch(P.mT.contiguous().mT, P)
     close(r, torch.eye(3).expand(2, 3, 3), rtol=0, atol=1e-5)
     P[1, 0, 0] = math.nan
-    for outputs in (keel.kabsch(P, P, scale=True), keel.kabsch(P.nan_to_num(), P.nan_to_num(), P[..., 0], scale=True)):
+    points, weights = P.nan_to_num(), P[..., 0].abs()
+    for outputs in (keel.kabsch(P, P, scale=True), keel.kabsch(points, points, weights, scale=True)):
         assert all(x[1].isnan().all() and x[0].isfinite().all() for x in outputs)
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected points \(..., N, d\) with d >= 1, got \(5, 0\)"):
         keel.kabsch(P[0, :, :0], P[0, :, :0])

@@ -17,6 +17,7 @@ FUNCTIONS = {
     "power(exponent=-0.7)": lambda s: s.pow(-0.7),
     "power(exponent=3.0)": lambda s: s.pow(3),
     "power(exponent=1.0)": lambda s: s,
+    "power(exponent=0.0)": torch.ones_like,
     "soft_threshold(threshold=0.7)": lambda s: (s - 0.7).clamp(min=0),
 }
 TWICE = [name for name in FUNCTIONS if "soft" not in name]
@@ -110,6 +111,13 @@ def test_odd_powers_are_products_of_the_matrix_where_values_vanish_too(exponent,
     ours = derivatives(lambda x: keel.singular(x, f"power(exponent={float(exponent)})"))
     for got, expected in zip(ours, derivatives(product)):
         close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("m, n", SHAPES)
+@pytest.mark.parametrize("values", VANISHING)
+def test_a_threshold_of_zero_leaves_a_gradient_as_it_is(values, m, n):
+    a, slope = with_values(values, m, n).requires_grad_(), torch.randn(m, n, dtype=torch.double)
+    close(torch.autograd.grad(keel.soft_threshold(a, 0), a, slope)[0], slope, rtol=1e-12, atol=1e-12)
 
 
 def second_derivative(function, a, slope, along):

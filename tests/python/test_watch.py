@@ -217,6 +217,11 @@ def test_without_a_watch_a_step_calls_the_same_functions():
 def test_what_is_no_model_is_refused():
     with pytest.raises(TypeError, match="expected a torch.nn.Module, got function"):
         keel.watch(lambda x: x)
+    scripted = nn.Sequential(nn.Identity(), torch.jit.script(nn.Identity()))
+    with pytest.raises(TypeError, match="got one compiled by torch.jit \\('1'\\); watch the model before"):
+        with keel.watch(scripted):
+            pass
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in scripted)
 
 
 RECTANGULAR = {

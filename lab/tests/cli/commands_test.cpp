@@ -78,6 +78,10 @@ TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
   EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-4);
   EXPECT_EQ(after.at("error"), before.at("error"));
   EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
+  // What its convolution puts out is white already, so it is not the layer's matrix.
+  const auto inspected = keel("inspect " + in("folded"));
+  EXPECT_EQ(inspected.code, 3);
+  EXPECT_TRUE(contains(inspected.error, "inspect the run it comes from")) << inspected.error;
   // A fold must not overwrite a run's own checkpoints.
   const auto over = keel("fold " + run() + " --out " + run() + "/checkpoints");
   EXPECT_EQ(over.code, 3);
@@ -127,6 +131,10 @@ TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
   EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
   EXPECT_EQ(keel("report " + run() + " --out " + in("")).code, 0);           // into a folder
   EXPECT_TRUE(fs::exists(in("report.html")));
+  // A run that is named twice counts once.
+  const auto twice =
+      keel("report " + run() + " " + run() + "/ " + in("") + " --out " + in("r.html"));
+  EXPECT_EQ(twice.out, outcome.out) << twice.error;
 }
 
 TEST_F(CliCommands, DataPacksAndReadsItsOwnPack) {
@@ -184,6 +192,10 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   const auto after = nlohmann::json::parse(keel("eval " + in("folded") + " --json").out);
   EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-3);
   EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
+  // What its convolution puts out is white already, so it is not the layer's matrix.
+  const auto inspected = keel("inspect " + in("folded"));
+  EXPECT_EQ(inspected.code, 3);
+  EXPECT_TRUE(contains(inspected.error, "inspect the run it comes from")) << inspected.error;
   EXPECT_EQ(keel("eval " + in("run") + " --recalibrate 2").code, 0);
 
   const auto other = keel("train" + kTiny + "--norm zca --group-size 4 --run " + in("first"));
