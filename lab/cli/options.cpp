@@ -10,6 +10,7 @@
 #include "lab/cli/command.h"
 #include "lab/report/put.h"
 #include "lab/report/settings.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
 
@@ -115,9 +116,8 @@ void read_config(const CLI::App& app, const std::filesystem::path& file,
       std::replace(name.begin(), name.end(), '-', '_');
       const auto place = fmt::format("{}, line {}: ", file.string(), lines.at(key));
       const CLI::Option* option = app.get_option_no_throw(flag(name));
-      require(option != nullptr && option->get_configurable(),
-              fmt::format("{}unknown option '{}'", place, key));
-      require(seen.insert(name).second, fmt::format("{}'{}' is there twice", place, name));
+      require(option != nullptr && option->get_configurable(), "{}unknown option '{}'", place, key);
+      require(seen.insert(name).second, "{}'{}' is there twice", place, name);
       try {
         const auto with = lab::train_options({{name, nlohmann::json(value)}}, options);
         if (option->count() == 0) options = with;  // the command line wins

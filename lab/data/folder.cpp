@@ -140,9 +140,9 @@ Images decode_all(const std::string& what, const Listing& listing, std::int64_t 
     found[std::size_t(i)] = {image.height, image.width};
     if (size > 0) image = squared(image, size);
     require_of(file, image.height == height && image.width == width,
-               fmt::format("expected {} x {} pixels as in {}, got {} x {} (size 0 takes images as "
-                           "they are; any other size scales them)",
-                           height, width, listing.files[0].string(), image.height, image.width));
+               "expected {} x {} pixels as in {}, got {} x {} (size 0 takes images as "
+               "they are; any other size scales them)",
+               height, width, listing.files[0].string(), image.height, image.width);
     write_planes(image, pixels + i * 3 * height * width);
   };
   in_parallel(what, count, read, progress);
@@ -170,11 +170,11 @@ DataSet load_folder(const DataOptions& options, const Progress& progress) {
     for (const std::string& name : folders_in(folder / held_out))
       require_of(folder / held_out / name,
                  std::binary_search(data.classes.begin(), data.classes.end(), name),
-                 "expected the classes of " + (folder / "train").string() +
-                     ", which has none of this name");
+                 "expected the classes of {}, which has none of this name",
+                 (folder / "train").string());
     for (const std::string& name : data.classes)
       require_of(folder / held_out / name, fs::is_directory(folder / held_out / name),
-                 "expected a folder for this class as in " + (folder / "train").string());
+                 "expected a folder for this class as in {}", (folder / "train").string());
     train = list_classes(folder / "train", data.classes, skipped);
     test = list_classes(folder / held_out, data.classes, skipped);
   } else {
@@ -198,11 +198,10 @@ DataSet load_folder(const DataOptions& options, const Progress& progress) {
   const std::int64_t size = options.size;
   data.test = decode_all("decoding test images", test.limited_to(options.test_limit, options.seed),
                          size, sizes, progress);
-  require_of(
-      folder, data.test.pixels.sizes().slice(1) == data.train.pixels.sizes().slice(1),
-      fmt::format("expected test images of {} x {} pixels as the training images, got {} x {}",
-                  data.train.pixels.size(2), data.train.pixels.size(3), data.test.pixels.size(2),
-                  data.test.pixels.size(3)));
+  require_of(folder, data.test.pixels.sizes().slice(1) == data.train.pixels.sizes().slice(1),
+             "expected test images of {} x {} pixels as the training images, got {} x {}",
+             data.train.pixels.size(2), data.train.pixels.size(3), data.test.pixels.size(2),
+             data.test.pixels.size(3));
   if (size > 0 && (sizes.size() > 1 || *sizes.begin() != std::pair(size, size)))
     data.notes.push_back(fmt::format("images of {} {} were scaled to {} x {}", sizes.size(),
                                      sizes.size() == 1 ? "size" : "sizes", size, size));

@@ -1,10 +1,8 @@
 #include "lab/reproduce/measure.h"
 
-#include <fmt/format.h>
-
 #include <map>
 
-#include "keel/error.h"
+#include "lab/require.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -23,9 +21,8 @@ const Kind& kind_of(const Recipe& recipe) {
       {"bounds", {measure_bounds, bounds_body}},
       {"conditions", {measure_conditions, conditions_body}}};
   const auto found = kinds.find(recipe.kind);
-  require(found != kinds.end(),
-          fmt::format("keel reproduce: {}: no kind of experiment is called '{}'", recipe.name,
-                      recipe.kind));
+  require(found != kinds.end(), "keel reproduce: {}: no kind of experiment is called '{}'",
+          recipe.name, recipe.kind);
   return found->second;
 }
 

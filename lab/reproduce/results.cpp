@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
@@ -220,7 +220,7 @@ Results read_results(const fs::path& file) {
     results.measured = json.value("measured", Json());
     for (const Trial& trial : results.trials)
       require(trial.origin >= 0 && trial.origin < std::int64_t(results.origins.size()),
-              fmt::format("no origin {}", trial.origin));
+              "no origin {}", trial.origin);
   } catch (const std::exception& error) {
     throw Error(fmt::format("keel reproduce: {}: {}", file.string(), error.what()));
   }
@@ -282,10 +282,9 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
   for (const auto& [name, train] : results.cells.items()) {
     const Cell* cell = recipe.find(name);
     require(cell != nullptr,
-            fmt::format(
-                "keel reproduce: {}: the existing results have a cell '{}' that the recipe does "
-                "not have; --fresh discards them",
-                results.experiment, name));
+            "keel reproduce: {}: the existing results have a cell '{}' that the recipe does "
+            "not have; --fresh discards them",
+            results.experiment, name);
     require_equal(results, " in cell " + name, train, cell->train);
   }
 }

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
@@ -197,7 +197,7 @@ std::string safetensors_bytes(const NamedTensors& tensors,
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : ordered) {
     require(name != "__metadata__" && !header.contains(name),
-            fmt::format("keel::lab::safetensors: '{}' is taken", name));
+            "keel::lab::safetensors: '{}' is taken", name);
     const std::uint64_t end = offset + tensor.numel() * tensor.element_size();
     header[name] = {{"dtype", name_of(name, tensor.scalar_type())},
                     {"shape", tensor.sizes().vec()},

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/json.h"
 
 // toml++ states assumptions about its input as assertions, which a release build relies on. Some inputs violate them.
@@ -157,7 +157,7 @@ Json parse_toml(std::string_view text, const std::string& file, TomlLines* lines
 }
 
 std::string toml_text(std::string_view text) {
-  require(is_utf8(text), fmt::format("TOML: expected text in UTF-8, got '{}'", text));
+  require(is_utf8(text), "TOML: expected text in UTF-8, got '{}'", text);
   // JSON's strings are TOML's too, except for DEL, which TOML wants escaped.
   std::string out;
   for (const char c : nlohmann::json(text).dump())

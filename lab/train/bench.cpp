@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "keel/torch/threads.h"
+#include "lab/require.h"
 #include "lab/train/step.h"
 #include "lab/train/stopwatch.h"
 
@@ -128,8 +129,8 @@ class Case {
 void check(const BenchOptions& options) {
   validate(options.train);
   require(options.steps >= 1 && options.rounds >= 1,
-          fmt::format("keel::lab::bench_train: expected steps and rounds >= 1, got {} and {}",
-                      options.steps, options.rounds));
+          "keel::lab::bench_train: expected steps and rounds >= 1, got {} and {}", options.steps,
+          options.rounds);
   require(options.eager || options.graph,
           "keel::lab::bench_train: expected eager, graph or both, got neither");
 }

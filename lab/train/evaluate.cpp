@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "keel/torch/threads.h"
+#include "lab/require.h"
 #include "lab/train/autocast.h"
 #include "lab/train/recalibrate.h"
 #include "lab/train/step.h"
@@ -20,9 +21,8 @@ void require_labels(const char* who, const Images& images, std::int64_t classes)
   if (images.count() == 0) return;
   const auto least = images.labels.min().item<std::int64_t>(),
              most = images.labels.max().item<std::int64_t>();
-  require(
-      least >= 0 && most < classes,
-      fmt::format("{}: expected labels from 0 to {}, got {} to {}", who, classes - 1, least, most));
+  require(least >= 0 && most < classes, "{}: expected labels from 0 to {}, got {} to {}", who,
+          classes - 1, least, most);
 }
 
 Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
@@ -75,10 +75,9 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   std::vector<std::int64_t> place;
   for (const std::string& name : data.classes) {
     const auto found = std::find(known.begin(), known.end(), name);
-    require(
-        found != known.end(),
-        fmt::format("keel::lab::as_trained_on: {} has a class '{}', the network was trained on {}",
-                    data.name, name, fmt::join(known, ", ")));
+    require(found != known.end(),
+            "keel::lab::as_trained_on: {} has a class '{}', the network was trained on {}",
+            data.name, name, fmt::join(known, ", "));
     place.push_back(found - known.begin());
   }
   const Tensor places = torch::tensor(place, torch::kLong);

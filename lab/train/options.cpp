@@ -40,8 +40,8 @@ void check(const char* name, const std::string& value, const OneOf& valid) {
 }
 void check_text(const char* name, const std::string& value) {
   require(is_utf8(value) && value.find('\0') == std::string::npos,
-          fmt::format("{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'",
-                      kWho, name, value));
+          "{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'", kWho, name,
+          value);
 }
 template <typename Field>
 void check(const char* name, const Field& value, const Anything&) {
@@ -110,8 +110,8 @@ void validate(const TrainOptions& options) {
   });
   validate(options.model);
   validate(options.data);
-  require(!options.resume || !options.run.empty(),
-          fmt::format("{}: expected a run folder to resume, got none", kWho));
+  require(!options.resume || !options.run.empty(), "{}: expected a run folder to resume, got none",
+          kWho);
 }
 
 int threads_here(const TrainOptions& options) {
@@ -128,22 +128,20 @@ json to_json(const TrainOptions& options) {
 }
 
 TrainOptions train_options(const json& given, TrainOptions result) {
-  require(given.is_object(),
-          fmt::format("{}: expected a JSON object, got {}", kWho,
-                      given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
+  require(given.is_object(), "{}: expected a JSON object, got {}", kWho,
+          given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
   std::set<std::string> known;
   for_each_field(result, [&](const char* name, auto& field, const char*, const auto& valid) {
     using Field = std::decay_t<decltype(field)>;
     known.insert(name);
     if (!given.contains(name)) return;
-    require(fits<Field>(given[name]),
-            fmt::format("{}: expected {} to be {}, got {}", kWho, name, kind<Field>(),
-                        given[name].dump(-1, ' ', false, json::error_handler_t::replace)));
+    require(fits<Field>(given[name]), "{}: expected {} to be {}, got {}", kWho, name, kind<Field>(),
+            given[name].dump(-1, ' ', false, json::error_handler_t::replace));
     read(given[name], field);
     check(name, field, valid);
   });
   for (const auto& [name, value] : given.items())
-    require(known.count(name) > 0, fmt::format("{}: unknown option '{}'", kWho, name));
+    require(known.count(name) > 0, "{}: unknown option '{}'", kWho, name);
   return result;
 }
 
