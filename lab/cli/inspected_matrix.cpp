@@ -2,6 +2,7 @@
 #include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
@@ -48,21 +49,16 @@ InspectedMatrix from_npy(const std::filesystem::path& file, const InspectedMatri
           fmt::format("{}{}, eps {:g}", file.string(), of_group(options.group, all.size(0)), eps)};
 }
 
-/// "bn1, layer1.0.bn1".
-template <typename Layers>
-std::string names_of(const Layers& layers) {
-  std::string names;
-  for (const auto& layer : layers) names += (names.empty() ? "" : ", ") + layer.name;
-  return names;
-}
-
 /// The requested layer, or the first one.
 template <typename Layers>
 const auto& chosen(const Layers& layers, const std::string& name, const std::string& where) {
-  for (const auto& layer : layers)
+  std::vector<std::string> names;
+  for (const auto& layer : layers) {
     if (name.empty() || layer.name == name) return layer;
+    names.push_back(layer.name);
+  }
   throw Error(fmt::format("keel inspect: expected --layer to be one of {}, got '{}' ({})",
-                          names_of(layers), name, where));
+                          fmt::join(names, ", "), name, where));
 }
 
 InspectedMatrix from_run(const std::filesystem::path& folder,

@@ -23,7 +23,7 @@ using lab::Range;
 
 /// `--learning-rate` for learning_rate.
 std::string flag(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
+  std::ranges::replace(name, '_', '-');
   return "--" + name;
 }
 
@@ -113,7 +113,7 @@ void read_config(const CLI::App& app, const std::filesystem::path& file,
     std::set<std::string> seen;
     for (const auto& [key, value] : table.items()) {
       std::string name = key;
-      std::replace(name.begin(), name.end(), '-', '_');
+      std::ranges::replace(name, '-', '_');
       const auto place = fmt::format("{}, line {}: ", file.string(), lines.at(key));
       const CLI::Option* option = app.get_option_no_throw(flag(name));
       require(option != nullptr && option->get_configurable(), "{}unknown option '{}'", place, key);

@@ -31,7 +31,7 @@ std::vector<fs::path> run_folders(const fs::path& where) {
           "keel report: expected a run folder, or a folder of them; {} "
           "has no metrics.jsonl",
           where.string());
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 

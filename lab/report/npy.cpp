@@ -87,13 +87,13 @@ torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& f
   if (order != "True" && order != "False")
     fail(file, fmt::format("expected fortran_order True or False, got {}", order));
   const bool fortran = order == "True";
-  if (fortran) std::reverse(shape.begin(), shape.end());
+  if (fortran) std::ranges::reverse(shape);
   // In floating point, so that a product of absurd sizes does not wrap around. The other sizes count even if one is
   // 0, because LibTorch multiplies them for its strides.
   double expected = double(torch::elementSize(type->second));
   for (const auto size : shape) expected *= double(std::max<std::int64_t>(size, 1));
   if (expected > kMostBytes) fail(file, fmt::format("has {:.3g} bytes of numbers", expected));
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) expected = 0;
+  if (std::ranges::find(shape, 0) != shape.end()) expected = 0;
   const std::size_t rest = bytes.size() - start - length;
   if (expected != double(rest))
     fail(file, fmt::format("expected {:.0f} bytes of numbers, got {}", expected, rest));

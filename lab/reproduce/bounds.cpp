@@ -154,7 +154,7 @@ std::string table_text(const Json& rows, const std::string& rule_column, const c
   std::vector<std::string> heading{rule_column, "n"}, rules;
   for (const Json& row : rows) {
     const auto rule = row.at("rule").get<std::string>();
-    if (!row.at(what).is_null() && std::find(rules.begin(), rules.end(), rule) == rules.end())
+    if (!row.at(what).is_null() && std::ranges::find(rules, rule) == rules.end())
       rules.push_back(rule);
   }
   for (const auto& rule : rules) heading.push_back("`" + rule + "`");

@@ -99,7 +99,7 @@ double cosine(const Tensor& a, const Tensor& b) {
 double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
   if (values.empty()) return Trial::kNone;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return values[values.size() / 2];
 }
 
@@ -126,8 +126,7 @@ Json row_of(const Condition& condition, const std::string& rule, const Json& set
     cosines.push_back(cosine(got.gradient, truth.gradient));
     growth.push_back((got.gradient.norm() / g.norm()).item<double>());
   }
-  const double most =
-      growth.empty() ? Trial::kNone : *std::max_element(growth.begin(), growth.end());
+  const double most = growth.empty() ? Trial::kNone : *std::ranges::max_element(growth);
   return {{"condition", condition.name},
           {"rule", rule},
           {"draws", draws},

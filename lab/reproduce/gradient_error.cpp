@@ -142,9 +142,8 @@ std::string errors_table(const Json& measured, const std::string& how) {
   for (const Json& row : measured.at("errors")) {
     const auto d = row.at("d").get<std::int64_t>();
     if (row.at("how") != how) continue;
-    if (std::find(sizes.begin(), sizes.end(), d) == sizes.end()) sizes.push_back(d);
-    if (std::find(rules.begin(), rules.end(), rule_text(row)) == rules.end())
-      rules.push_back(rule_text(row));
+    if (std::ranges::find(sizes, d) == sizes.end()) sizes.push_back(d);
+    if (std::ranges::find(rules, rule_text(row)) == rules.end()) rules.push_back(rule_text(row));
   }
   for (const auto d : sizes) heading.push_back(fmt::format("d = {}", d));
   Table table(heading);

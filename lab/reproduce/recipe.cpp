@@ -85,7 +85,7 @@ PaperFigures paper_figures(const Json& table, const Place& place) {
 /// Trials' folders and files are named after it, so it must not contain a path.
 bool is_plain(const std::string& name) {
   const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
-  return !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
+  return !name.empty() && is_letter(name[0]) && std::ranges::all_of(name, [&](char c) {
     return is_letter(c) || c == '-' || c == '_' || c == '.';
   });
 }
@@ -118,8 +118,7 @@ Json merged(Json under, const Json& over) {
 }  // namespace
 
 const Cell* Recipe::find(const std::string& cell) const {
-  const auto found =
-      std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.name == cell; });
+  const auto found = std::ranges::find(cells, cell, &Cell::name);
   return found == cells.end() ? nullptr : &*found;
 }
 
@@ -164,9 +163,7 @@ std::vector<Recipe> read_recipes(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (fs::exists(entry.path() / "recipe.toml"))
       recipes.push_back(read_recipe(entry.path() / "recipe.toml"));
-  std::sort(recipes.begin(), recipes.end(), [](const Recipe& a, const Recipe& b) {
-    return std::tie(a.order, a.name) < std::tie(b.order, b.name);
-  });
+  std::ranges::sort(recipes, {}, [](const Recipe& r) { return std::tie(r.order, r.name); });
   return recipes;
 }
 

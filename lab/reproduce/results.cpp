@@ -6,7 +6,6 @@
 #include <cctype>
 #include <cmath>
 #include <set>
-#include <tuple>
 
 #include "lab/require.h"
 #include "lab/storage/files.h"
@@ -78,12 +77,6 @@ void require_equal(const Results& results, const std::string& where, const Json&
 
 }  // namespace
 
-bool Origin::same_as(const Origin& other) const {
-  return std::tie(command, tree, keel, libtorch, cuda, device, processor, cores) ==
-         std::tie(other.command, other.tree, other.keel, other.libtorch, other.cuda, other.device,
-                  other.processor, other.cores);
-}
-
 std::string Data::text() const {
   return fmt::format("{} ({} classes, {} training and {} test images)", name, classes, train, test);
 }
@@ -99,14 +92,13 @@ std::vector<const Trial*> Results::of(const Cell& cell) const {
   std::vector<const Trial*> found;
   for (const Trial& trial : trials)
     if (trial.cell == name) found.push_back(&trial);
-  std::sort(found.begin(), found.end(),
-            [](const Trial* a, const Trial* b) { return a->seed < b->seed; });
+  std::ranges::sort(found, {}, &Trial::seed);
   return found;
 }
 
 std::int64_t Results::place(const Origin& origin) {
-  const auto found = std::find_if(origins.begin(), origins.end(),
-                                  [&](const Origin& s) { return s.same_as(origin); });
+  const auto found =
+      std::ranges::find_if(origins, [&](const Origin& s) { return s.same_as(origin); });
   if (found != origins.end()) return found - origins.begin();
   origins.push_back(origin);
   return std::int64_t(origins.size()) - 1;

@@ -24,7 +24,11 @@ struct Origin {
   std::int64_t cores = 0;
 
   /// Whether all but the date is the same.
-  bool same_as(const Origin& other) const;
+  bool same_as(Origin other) const {
+    other.date = date;
+    return *this == other;
+  }
+  bool operator==(const Origin&) const = default;
 };
 
 struct Data {

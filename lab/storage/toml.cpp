@@ -102,10 +102,9 @@ class Converter {
   Json table(const toml::table& from, const std::string& path) const {
     std::vector<std::pair<const toml::key*, const toml::node*>> entries;
     for (const auto& [key, node] : from) entries.emplace_back(&key, &node);
-    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-      const auto& p = a.first->source().begin;
-      const auto& q = b.first->source().begin;
-      return std::tie(p.line, p.column) < std::tie(q.line, q.column);
+    std::ranges::sort(entries, {}, [](const auto& entry) {
+      const auto& place = entry.first->source().begin;
+      return std::tie(place.line, place.column);
     });
     Json::object_t object;  // appended, because assignment by name searches all entries
     for (const auto& [key, node] : entries) {

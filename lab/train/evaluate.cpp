@@ -74,7 +74,7 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   const auto& known = checkpoint.classes;
   std::vector<std::int64_t> place;
   for (const std::string& name : data.classes) {
-    const auto found = std::find(known.begin(), known.end(), name);
+    const auto found = std::ranges::find(known, name);
     require(found != known.end(),
             "keel::lab::as_trained_on: {} has a class '{}', the network was trained on {}",
             data.name, name, fmt::join(known, ", "));
