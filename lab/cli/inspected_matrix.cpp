@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/types.h>
 
 #include <charconv>
 

@@ -1,7 +1,6 @@
 #include "lab/report/npy.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <charconv>

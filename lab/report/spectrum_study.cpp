@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/autograd.h>
-#include <torch/types.h>
 
 #include <cmath>
 #include <limits>

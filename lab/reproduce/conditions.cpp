@@ -150,19 +150,11 @@ std::string size_text(const Json& value) {
 }
 
 /// A table of one figure, with all rules.
-std::string table_text(const Recipe& recipe, const Json& rows,
-                       const std::function<std::string(const Json&)>& text) {
-  std::vector<std::string> heading{"activations"}, line;
-  const Json& rules = recipe.settings.at("rules");
-  for (const Json& rule : rules) heading.push_back(fmt::format("`{}`", rule.get<std::string>()));
-  Table table(heading);
-  for (const Json& row : rows) {
-    if (line.empty()) line.push_back(row.at("condition").get<std::string>());
-    line.push_back(text(row));
-    if (row.at("rule") != rules.back()) continue;
-    table.add(line);
-    line.clear();
-  }
+std::string table_text(const Json& rows, const std::function<std::string(const Json&)>& text) {
+  Table table({"activations"});
+  for (const Json& row : rows)
+    table.set({row.at("condition").get<std::string>()},
+              "`" + row.at("rule").get<std::string>() + "`", text(row));
   return table.text();
 }
 
@@ -206,14 +198,14 @@ Measured measure_conditions(const Measuring& what) {
   return {.figures = {{"rows", rows}}};
 }
 
-Page conditions_body(const Recipe& recipe, const Results& results) {
+Page conditions_body(const Recipe&, const Results& results) {
   if (results.empty()) return {};
   Page page;
   const Json& rows = results.measured.at("rows");
   page.markdown +=
       "Relative error of dL/dX (and its cosine with the truth), medians over the draws:\n\n" +
-      table_text(recipe, rows, cell_text) + "\nThe largest norm of dL/dX over that of dL/dY:\n\n" +
-      table_text(recipe, rows, [](const Json& row) { return size_text(row.at("growth")); }) +
+      table_text(rows, cell_text) + "\nThe largest norm of dL/dX over that of dL/dY:\n\n" +
+      table_text(rows, [](const Json& row) { return size_text(row.at("growth")); }) +
       "\nThe forward pass: directions that Algorithm 1 keeps, draw by draw, and the relative error "
       "of the output:\n\n" +
       forward_text(rows) + "\n";

@@ -1,7 +1,6 @@
 #include "lab/reproduce/covariances.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include "lab/report/wording.h"
 #include "lab/reproduce/trial.h"
