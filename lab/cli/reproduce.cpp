@@ -159,7 +159,7 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
       .recipe = recipe,
       .options = lab::train_options(nlohmann::json(common)),
       .say = [&](const std::string& text) { line.print(recipe.name + ": " + text); }};
-  const Measured measured = measure(what);
+  const Measured measured = kind_of(recipe).measure(what);
   results.experiment = recipe.name;
   results.schedule = options.schedule;
   results.options = identity(common);

@@ -121,7 +121,7 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
   const std::string what = "writing " + file.filename().string();
   if (progress) progress(what, 0, count);
   try {
-    write_safetensors(file, tensors, metadata);
+    write_file_atomically(file, safetensors_bytes(tensors, metadata));
   } catch (const std::system_error& error) {
     throw Error(std::string("keel::lab::pack: ") + error.what());
   }

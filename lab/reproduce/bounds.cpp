@@ -161,8 +161,6 @@ std::string table_text(const Json& rows, const std::string& what) {
   return table.text();
 }
 
-}  // namespace
-
 Measured measure_bounds(const Measuring& what) {
   const Json& settings = what.recipe.settings;
   const double eps = what.options.model.norm.eps;
@@ -195,5 +193,9 @@ Page bounds_body(const Recipe&, const Results& results) {
       table_text(rows, "function") + "\n";
   return page;
 }
+
+}  // namespace
+
+const Kind kBounds{measure_bounds, bounds_body};
 
 }  // namespace keel::lab::reproduce

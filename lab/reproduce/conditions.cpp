@@ -184,8 +184,6 @@ std::string cell_text(const Json& row) {
   return bad ? fmt::format("{}; {} of {} not finite", text, bad, draws) : text;
 }
 
-}  // namespace
-
 Measured measure_conditions(const Measuring& what) {
   const Json& settings = what.recipe.settings;
   Json rows = Json::array();
@@ -211,5 +209,9 @@ Page conditions_body(const Recipe&, const Results& results) {
       forward_text(rows) + "\n";
   return page;
 }
+
+}  // namespace
+
+const Kind kConditions{measure_conditions, conditions_body};
 
 }  // namespace keel::lab::reproduce

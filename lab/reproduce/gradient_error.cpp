@@ -171,8 +171,6 @@ report::Chart chart_of(const Json& measured, const char* rule, const char* how) 
   return chart;
 }
 
-}  // namespace
-
 Measured measure_gradient_error(const Measuring& what) {
   const Json& settings = what.recipe.settings;
   const Moments found = training_moments(what);
@@ -222,5 +220,9 @@ Page gradient_error_body(const Recipe&, const Results& results) {
                    "\n## The spectra they were measured on\n\n" + spectra_table(measured) + "\n";
   return page;
 }
+
+}  // namespace
+
+const Kind kGradientError{measure_gradient_error, gradient_error_body};
 
 }  // namespace keel::lab::reproduce

@@ -42,6 +42,19 @@ Failure failure_of(const Json& json) {
           .what = json.at("what").get<std::string>()};
 }
 
+Json to_json(const Origin& s) {
+  return {{"date", s.date},     {"command", s.command},     {"tree", s.tree},
+          {"keel", s.keel},     {"libtorch", s.libtorch},   {"cuda", s.cuda},
+          {"device", s.device}, {"processor", s.processor}, {"cores", s.cores}};
+}
+
+Origin origin_of(const Json& json) {
+  const auto text = [&](const char* name) { return json.at(name).get<std::string>(); };
+  return {text("date"),   text("command"),   text("tree"),
+          text("keel"),   text("libtorch"),  text("cuda"),
+          text("device"), text("processor"), json.at("cores").get<std::int64_t>()};
+}
+
 /// Writes lists one item per line, so that diffs are readable.
 std::string one_item_a_line(const Json& object) {
   std::string out = "{";
@@ -181,19 +194,6 @@ Json to_json(const Data& data) {
 Data data_of(const Json& json) {
   return {json.at("name").get<std::string>(), json.at("classes").get<std::int64_t>(),
           json.at("train").get<std::int64_t>(), json.at("test").get<std::int64_t>()};
-}
-
-Json to_json(const Origin& s) {
-  return {{"date", s.date},     {"command", s.command},     {"tree", s.tree},
-          {"keel", s.keel},     {"libtorch", s.libtorch},   {"cuda", s.cuda},
-          {"device", s.device}, {"processor", s.processor}, {"cores", s.cores}};
-}
-
-Origin origin_of(const Json& json) {
-  const auto text = [&](const char* name) { return json.at(name).get<std::string>(); };
-  return {text("date"),   text("command"),   text("tree"),
-          text("keel"),   text("libtorch"),  text("cuda"),
-          text("device"), text("processor"), json.at("cores").get<std::int64_t>()};
 }
 
 Results read_results(const fs::path& file) {

@@ -90,8 +90,6 @@ Json to_json(const Trial& trial);
 Trial trial_of(const Json& json);
 Json to_json(const Data& data);
 Data data_of(const Json& json);
-Json to_json(const Origin& origin);
-Origin origin_of(const Json& json);
 
 /// The options without those that may differ between machines and calls: paths, devices, threads, seeds, logging.
 Json identity(const Json& options);

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/require.h"
-#include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {
@@ -221,11 +220,6 @@ std::string safetensors_bytes(const NamedTensors& tensors,
 
 SafeTensors parse_safetensors(const std::string& bytes, const std::string& file) {
   return Parser(bytes, file).parse();
-}
-
-void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  write_file_atomically(file, safetensors_bytes(tensors, metadata));
 }
 
 }  // namespace keel::lab
