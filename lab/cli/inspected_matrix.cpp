@@ -5,11 +5,10 @@
 #include <fmt/ranges.h>
 #include <torch/nn/modules/conv.h>
 
-#include <charconv>
-
 #include "keel/torch/moments.h"
 #include "lab/cli/checkpoint.h"
 #include "lab/data/augment.h"
+#include "lab/number.h"
 #include "lab/report/npy.h"
 #include "lab/report/run_folder.h"
 #include "lab/require.h"
@@ -78,12 +77,10 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
   const auto recorded = run.setting("eps");
-  double eps = 1e-4;
-  const char* last = recorded.data() + recorded.size();
-  require(recorded.empty() || std::from_chars(recorded.data(), last, eps).ptr == last,
-          "keel inspect: expected eps in {} to be a number, got '{}'",
+  const auto given = recorded.empty() ? 1e-4 : lab::number_in<double>(recorded);
+  require(given.has_value(), "keel inspect: expected eps in {} to be a number, got '{}'",
           (folder / lab::run_files::kConfig).string(), recorded);
-  eps = options.eps.value_or(eps);
+  const double eps = options.eps.value_or(*given);
   return {shifted(covariance, run.setting("norm") == "pca", eps),
           fmt::format("{}: {}'s matrix at its last step{}, eps {:g}", folder.string(), layer.name,
                       of_group(options.group, groups), eps)};

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "lab/cli/command.h"
+#include "lab/number.h"
 #include "lab/report/put.h"
 #include "lab/report/settings.h"
 #include "lab/require.h"
@@ -45,10 +45,7 @@ template <typename Number>
 CLI::Validator whole_number() {
   return CLI::Validator(
       [](std::string& given) {
-        Number value = 0;
-        const char* const end = given.data() + given.size();
-        const auto [stopped, error] = std::from_chars(given.data(), end, value);
-        if (error == std::errc() && stopped == end) return std::string();
+        if (lab::number_in<Number>(given)) return std::string();
         const std::string most =
             std::is_signed_v<Number> ? "" : fmt::format(" from 0 to {}", std::uint64_t(-1));
         return fmt::format("expected a whole number{}, got '{}'", most, given);

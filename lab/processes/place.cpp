@@ -1,8 +1,8 @@
 #include "lab/processes/place.h"
 
-#include <charconv>
 #include <cstdlib>
 
+#include "lab/number.h"
 #include "lab/require.h"
 
 namespace keel::lab {
@@ -20,11 +20,10 @@ std::int64_t number(const char* name, std::int64_t least, std::int64_t most) {
           "keel::lab::place: expected the variable {} beside RANK and WORLD_SIZE, got "
           "none",
           name);
-  std::int64_t value = 0;
-  const auto [stopped, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  require(error == std::errc() && *stopped == 0 && value >= least && value <= most,
+  const auto value = number_in<std::int64_t>(*text);
+  require(value && *value >= least && *value <= most,
           "keel::lab::place: expected {} from {} to {}, got '{}'", name, least, most, *text);
-  return value;
+  return *value;
 }
 
 }  // namespace

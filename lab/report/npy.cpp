@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
 #include <sstream>
 #include <vector>
 
 #include "keel/error.h"
+#include "lab/number.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab::report {
@@ -50,11 +50,10 @@ std::vector<std::int64_t> shape_of(const std::filesystem::path& file, const std:
   for (std::string word; std::getline(stream, word, ',');) {
     word.erase(0, word.find_first_not_of(' '));
     if (word.empty()) continue;
-    std::int64_t size = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
-    if (error != std::errc() || end != word.data() + word.size() || size < 0 || size > (1 << 24))
+    const auto size = number_in<std::int64_t>(word);
+    if (!size || *size < 0 || *size > (1 << 24))
       fail(file, fmt::format("expected sizes from 0 to 2^24, got {}", word));
-    shape.push_back(size);
+    shape.push_back(*size);
   }
   return shape;
 }

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/checksum.h"
 #include "lab/storage/json.h"
@@ -79,12 +79,8 @@ std::string stem(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, ste
 std::optional<std::int64_t> step_of(const fs::path& file, const char* extension) {
   const std::string name = file.filename().string(), prefix = kPrefix;
   if (file.extension() != extension || !name.starts_with(prefix)) return {};
-  const char *begin = name.data() + prefix.size(),
-             *end = name.data() + name.size() - std::string(extension).size();
-  std::int64_t step = -1;
-  const auto [stopped, error] = std::from_chars(begin, end, step);
-  if (error != std::errc() || stopped != end || step < 0) return {};
-  return step;
+  const auto step = number_in<std::int64_t>(file.stem().string().substr(prefix.size()));
+  return step && *step >= 0 ? step : std::nullopt;
 }
 
 /// Newest first.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lab/number.h"
 #include "lab/one_of.h"
 #include "lab/storage/json.h"
 
@@ -65,22 +65,17 @@ constexpr const char* kind() {
   return "text";
 }
 
-/// Parses an integer given as text. TOML integers end at 2^63 - 1, so larger ones are written as text.
-std::optional<std::uint64_t> number_in(const json& value) {
+/// An integer given as text. TOML integers end at 2^63 - 1, so larger ones are written as text.
+std::optional<std::uint64_t> spelled(const json& value) {
   const auto* text = value.get_ptr<const std::string*>();
-  std::uint64_t number = 0;
-  if (text == nullptr || text->empty()) return {};
-  const char *first = text->data(), *last = first + text->size();
-  const auto [end, error] = std::from_chars(first, last, number);
-  if (error != std::errc() || end != last) return {};
-  return number;
+  return text != nullptr ? number_in<std::uint64_t>(*text) : std::nullopt;
 }
 
 template <typename Field>
 bool fits(const json& value) {
   if constexpr (std::is_same_v<Field, bool>) return value.is_boolean();
   if constexpr (std::is_same_v<Field, std::uint64_t>)
-    return value.is_number_unsigned() || number_in(value);
+    return value.is_number_unsigned() || spelled(value);
   if constexpr (std::is_same_v<Field, std::int64_t>)  // a larger number would become negative
     return value.is_number_integer() &&
            (!value.is_number_unsigned() || std::in_range<Field>(value.get<std::uint64_t>()));
@@ -97,7 +92,7 @@ void read(const json& value, Field& field) {
   else if constexpr (std::is_same_v<Field, std::filesystem::path>)
     field = value.template get<std::string>();
   else if constexpr (std::is_same_v<Field, std::uint64_t>)
-    field = number_in(value) ? *number_in(value) : value.template get<std::uint64_t>();
+    field = spelled(value) ? *spelled(value) : value.template get<std::uint64_t>();
   else
     field = value.template get<Field>();
 }
