@@ -89,12 +89,8 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   data.deviation = checkpoint.deviation;
 }
 
-namespace {
-
-/// Calls work(device) with the model on that device and the options' settings in force.
-template <typename Work>
-Evaluation on_device(ResNet& model, const Images& images, const TrainOptions& options,
-                     const Work& work) {
+Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
+                    const TrainOptions& options, std::optional<std::int64_t> recalibrate_at) {
   validate(options);
   require_labels("keel::lab::evaluate", images, model->options().classes);
   keel::use_all_cores(threads_here(options));
@@ -102,28 +98,13 @@ Evaluation on_device(ResNet& model, const Images& images, const TrainOptions& op
   const DeviceScope scope(device);
   const Precision precision(options, device);
   model->to(device);
-  return work(device);
-}
-
-}  // namespace
-
-Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
-                    const TrainOptions& options) {
-  return on_device(model, images, options, [&](torch::Device device) {
-    return evaluate_there(model, images.to(device), augment_options(data, options.seed), options,
-                          device);
-  });
-}
-
-Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataSet& data,
-                                 const TrainOptions& options, std::int64_t step) {
-  return on_device(model, images, options, [&](torch::Device device) {
-    const AugmentOptions normalisation = augment_options(data, options.seed);
+  const AugmentOptions normalisation = augment_options(data, options.seed);
+  if (recalibrate_at) {
     TrainOptions once = options;
     once.graph = false;  // capturing would cost more than it saves
-    Recalibrator(model, data.train.to(device), normalisation, once).run(step);
-    return evaluate_there(model, images.to(device), normalisation, options, device);
-  });
+    Recalibrator(model, data.train.to(device), normalisation, once).run(*recalibrate_at);
+  }
+  return evaluate_there(model, images.to(device), normalisation, options, device);
 }
 
 }  // namespace keel::lab
