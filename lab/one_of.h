@@ -1,22 +1,20 @@
 #pragma once
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "keel/error.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 
 /// Throws "WHO: expected OPTION to be one of a, b, c, got 'd'".
 inline void require_one_of(const std::string& who, const std::string& option,
                            const std::string& given, const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), given) != known.end()) return;
-  throw Error(fmt::format("{}: expected {} to be one of {}, got '{}'", who, option,
-                          fmt::join(known, ", "), given));
+  require(std::ranges::find(known, given) != known.end(),
+          "{}: expected {} to be one of {}, got '{}'", who, option, fmt::join(known, ", "), given);
 }
 
 }  // namespace keel::lab

@@ -1,6 +1,5 @@
 #include "lab/cli/command.h"
 
-#include <ATen/Version.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/version.h>

@@ -67,7 +67,7 @@ int evaluate(const std::vector<std::string>& arguments) {
   const lab::Evaluation result = lab::evaluate(model, images, data, options);
   lab::Evaluation again;
   if (recalibrate > 0)
-    again = lab::evaluate_recalibrated(model, images, data, options, checkpoint.position.step);
+    again = lab::evaluate(model, images, data, options, checkpoint.position.step);
   if (json) {
     nlohmann::json printed{{"checkpoint", where},
                            {"step", checkpoint.position.step},

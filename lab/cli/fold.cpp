@@ -5,6 +5,7 @@
 #include "lab/cli/checkpoint.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
+#include "lab/require.h"
 #include "lab/storage/run_files.h"
 
 namespace keel::cli {
@@ -40,9 +41,8 @@ int fold(const std::vector<std::string>& arguments) {
   lab::report::StatusLine line(stderr);
   lab::Checkpoint checkpoint = open_checkpoint(where, line);
   const auto& kind = checkpoint.options.model.norm.kind;
-  require(kind != "none" && kind != "folded",
-          fmt::format("keel fold: expected a layer to fold, {} has {}", where,
-                      kind == "none" ? "none" : "one that is folded already"));
+  require(kind != "none" && kind != "folded", "keel fold: expected a layer to fold, {} has {}",
+          where, kind == "none" ? "none" : "one that is folded already");
   lab::ResNet before = lab::load_model(checkpoint), after = lab::load_model(checkpoint);
   after->eval();
   before->eval();
@@ -55,10 +55,9 @@ int fold(const std::vector<std::string>& arguments) {
   }
   checkpoint.options.model = after->options();
   // A run's own checkpoints would hide the new one from `keel eval`.
-  require(
-      !lab::has_checkpoints(out) &&
-          !lab::has_checkpoints(std::filesystem::path(out) / lab::run_files::kCheckpoints),
-      fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
+  require(!lab::has_checkpoints(out) &&
+              !lab::has_checkpoints(std::filesystem::path(out) / lab::run_files::kCheckpoints),
+          "keel fold: expected a folder without checkpoints as --out, {} has some", out);
   const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
   const auto layers = after->tested().size();
   fmt::print("{}: {}, outputs differ by {:.1e}\n",

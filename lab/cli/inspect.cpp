@@ -1,8 +1,8 @@
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "keel/torch/threads.h"
@@ -35,10 +35,8 @@ void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::str
   if (s.neighbours.empty()) return;
 
   auto pairs = s.neighbours;
-  std::stable_sort(pairs.begin(), pairs.end(),
-                   [](const Neighbours& a, const Neighbours& b) { return a.ratio() > b.ratio(); });
-  const auto equal = std::count_if(pairs.begin(), pairs.end(),
-                                   [](const Neighbours& pair) { return pair.gap() == 0; });
+  std::ranges::stable_sort(pairs, std::greater(), &Neighbours::ratio);
+  const auto equal = std::ranges::count(pairs, 0, &Neighbours::gap);
   if (equal > 0) fmt::print("{} neighbours are equal to the last bit\n", equal);
   pairs.resize(std::min(pairs.size(), kPairsShown));
   fmt::print("\nclosest neighbours\n{:>9} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "pair", "larger",

@@ -2,16 +2,16 @@
 #include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/types.h>
-
-#include <charconv>
 
 #include "keel/torch/moments.h"
 #include "lab/cli/checkpoint.h"
 #include "lab/data/augment.h"
+#include "lab/number.h"
 #include "lab/report/npy.h"
 #include "lab/report/run_folder.h"
+#include "lab/require.h"
 
 namespace keel::cli {
 namespace {
@@ -28,8 +28,8 @@ Tensor shifted(Tensor covariance, bool standardise, double eps) {
 }
 
 void require_group(std::int64_t group, std::int64_t groups, const std::string& where) {
-  require(group < groups, fmt::format("keel inspect: expected a group from 0 to {}, got {} ({})",
-                                      groups - 1, group, where));
+  require(group < groups, "keel inspect: expected a group from 0 to {}, got {} ({})", groups - 1,
+          group, where);
 }
 
 std::string of_group(std::int64_t group, std::int64_t groups) {
@@ -40,56 +40,47 @@ InspectedMatrix from_npy(const std::filesystem::path& file, const InspectedMatri
   Tensor all = lab::report::read_npy(file);
   if (all.dim() == 2) all = all.unsqueeze(0);
   require(all.dim() == 3 && all.size(1) == all.size(2),
-          fmt::format("keel inspect: expected (n, n) or (groups, n, n) in {}", file.string()));
+          "keel inspect: expected (n, n) or (groups, n, n) in {}", file.string());
   require_group(options.group, all.size(0), file.string());
   const double eps = options.eps.value_or(0);
   return {shifted(all[options.group], false, eps),
           fmt::format("{}{}, eps {:g}", file.string(), of_group(options.group, all.size(0)), eps)};
 }
 
-/// "bn1, layer1.0.bn1".
-template <typename Layers>
-std::string names_of(const Layers& layers) {
-  std::string names;
-  for (const auto& layer : layers) names += (names.empty() ? "" : ", ") + layer.name;
-  return names;
-}
-
 /// The requested layer, or the first one.
 template <typename Layers>
 const auto& chosen(const Layers& layers, const std::string& name, const std::string& where) {
-  for (const auto& layer : layers)
+  std::vector<std::string> names;
+  for (const auto& layer : layers) {
     if (name.empty() || layer.name == name) return layer;
+    names.push_back(layer.name);
+  }
   throw Error(fmt::format("keel inspect: expected --layer to be one of {}, got '{}' ({})",
-                          names_of(layers), name, where));
+                          fmt::join(names, ", "), name, where));
 }
 
 InspectedMatrix from_run(const std::filesystem::path& folder,
                          const InspectedMatrixOptions& options) {
   const auto run = lab::report::read_run(folder);
   require(!run.spectra.empty(),
-          fmt::format("keel inspect: the layer of {} has no spectrum; its checkpoint's "
-                      "file gives the covariance of its input",
-                      folder.string()));
+          "keel inspect: the layer of {} has no spectrum; its checkpoint's "
+          "file gives the covariance of its input",
+          folder.string());
   const auto& layer = chosen(run.spectra, options.layer, folder.string());
   const auto groups = std::int64_t(layer.groups.size());
   require_group(options.group, groups, folder.string());
   const auto& rows = layer.groups[std::size_t(options.group)].covariance;
   const auto n = std::int64_t(rows.size());
-  require(n > 0,
-          fmt::format(
-              "keel inspect: {} has no covariance of {}, group {}; a checkpoint's file gives it",
-              (folder / lab::run_files::kSpectrum).string(), layer.name, options.group));
+  require(n > 0, "keel inspect: {} has no covariance of {}, group {}; a checkpoint's file gives it",
+          (folder / lab::run_files::kSpectrum).string(), layer.name, options.group);
   Tensor covariance = torch::empty({n, n}, torch::kDouble);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
   const auto recorded = run.setting("eps");
-  double eps = 1e-4;
-  const char* last = recorded.data() + recorded.size();
-  require(recorded.empty() || std::from_chars(recorded.data(), last, eps).ptr == last,
-          fmt::format("keel inspect: expected eps in {} to be a number, got '{}'",
-                      (folder / lab::run_files::kConfig).string(), recorded));
-  eps = options.eps.value_or(eps);
+  const auto given = recorded.empty() ? 1e-4 : lab::number_in<double>(recorded);
+  require(given.has_value(), "keel inspect: expected eps in {} to be a number, got '{}'",
+          (folder / lab::run_files::kConfig).string(), recorded);
+  const double eps = options.eps.value_or(*given);
   return {shifted(covariance, run.setting("norm") == "pca", eps),
           fmt::format("{}: {}'s matrix at its last step{}, eps {:g}", folder.string(), layer.name,
                       of_group(options.group, groups), eps)};
@@ -146,8 +137,7 @@ InspectedMatrix from_checkpoint(const std::filesystem::path& file,
 
 InspectedMatrix inspected_matrix(const std::filesystem::path& where,
                                  const InspectedMatrixOptions& options) {
-  require(std::filesystem::exists(where),
-          fmt::format("keel inspect: {} is not there", where.string()));
+  require(std::filesystem::exists(where), "keel inspect: {} is not there", where.string());
   if (where.extension() == ".npy") return from_npy(where, options);
   if (std::filesystem::exists(where / lab::run_files::kSpectrum)) return from_run(where, options);
   return from_checkpoint(where, options);

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "lab/cli/command.h"
+#include "lab/number.h"
 #include "lab/report/put.h"
 #include "lab/report/settings.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
 
@@ -22,7 +23,7 @@ using lab::Range;
 
 /// `--learning-rate` for learning_rate.
 std::string flag(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
+  std::ranges::replace(name, '_', '-');
   return "--" + name;
 }
 
@@ -44,10 +45,7 @@ template <typename Number>
 CLI::Validator whole_number() {
   return CLI::Validator(
       [](std::string& given) {
-        Number value = 0;
-        const char* const end = given.data() + given.size();
-        const auto [stopped, error] = std::from_chars(given.data(), end, value);
-        if (error == std::errc() && stopped == end) return std::string();
+        if (lab::number_in<Number>(given)) return std::string();
         const std::string most =
             std::is_signed_v<Number> ? "" : fmt::format(" from 0 to {}", std::uint64_t(-1));
         return fmt::format("expected a whole number{}, got '{}'", most, given);
@@ -112,12 +110,11 @@ void read_config(const CLI::App& app, const std::filesystem::path& file,
     std::set<std::string> seen;
     for (const auto& [key, value] : table.items()) {
       std::string name = key;
-      std::replace(name.begin(), name.end(), '-', '_');
+      std::ranges::replace(name, '-', '_');
       const auto place = fmt::format("{}, line {}: ", file.string(), lines.at(key));
       const CLI::Option* option = app.get_option_no_throw(flag(name));
-      require(option != nullptr && option->get_configurable(),
-              fmt::format("{}unknown option '{}'", place, key));
-      require(seen.insert(name).second, fmt::format("{}'{}' is there twice", place, name));
+      require(option != nullptr && option->get_configurable(), "{}unknown option '{}'", place, key);
+      require(seen.insert(name).second, "{}'{}' is there twice", place, name);
       try {
         const auto with = lab::train_options({{name, nlohmann::json(value)}}, options);
         if (option->count() == 0) options = with;  // the command line wins

@@ -10,6 +10,7 @@
 
 #include "lab/cli/command.h"
 #include "lab/report/table.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 
 namespace keel::cli {
@@ -27,10 +28,11 @@ std::vector<fs::path> run_folders(const fs::path& where) {
     for (const auto& entry : fs::directory_iterator(where))
       if (entry.is_directory() && is_run(entry.path())) found.push_back(entry.path());
   }
-  require(!found.empty(), fmt::format("keel report: expected a run folder, or a folder of them; {} "
-                                      "has no metrics.jsonl",
-                                      where.string()));
-  std::sort(found.begin(), found.end());
+  require(!found.empty(),
+          "keel report: expected a run folder, or a folder of them; {} "
+          "has no metrics.jsonl",
+          where.string());
+  std::ranges::sort(found);
   return found;
 }
 

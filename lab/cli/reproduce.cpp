@@ -22,6 +22,7 @@ using lab::report::StatusLine;
 struct ReproduceCommand {
   std::string name, out, trial;
   fs::path recipes = "lab/experiments";
+  std::vector<Recipe> all;  ///< in that folder
   bool list = false, page = false, set_aside = false;
   RunOptions run;
   lab::TrainOptions train;
@@ -81,8 +82,7 @@ std::string command_text(const std::vector<std::string>& arguments) {
   return text;
 }
 
-Recipe recipe_named(const fs::path& recipes, const std::string& name) {
-  const auto all = read_recipes(recipes);
+const Recipe& recipe_named(const std::vector<Recipe>& all, const std::string& name) {
   std::string names;
   for (const Recipe& recipe : all) {
     if (recipe.name == name) return recipe;
@@ -92,7 +92,7 @@ Recipe recipe_named(const fs::path& recipes, const std::string& name) {
 }
 
 void print_list(const ReproduceCommand& command) {
-  for (const Recipe& recipe : read_recipes(command.recipes)) {
+  for (const Recipe& recipe : command.all) {
     fmt::print("{:<15} {}\n{:<15} {}", recipe.name, recipe.title, "",
                cost(recipe, recipe.default_schedule));
     if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
@@ -112,28 +112,22 @@ void write_page_of(const Recipe& recipe, const fs::path& folder) {
   write_page(folder, page(recipe, read_results(results_file(recipe, folder))));
 }
 
-void write_index(const fs::path& recipes) {
-  const auto all = read_recipes(recipes);
-  std::vector<Results> results;
-  for (const Recipe& recipe : all)
-    results.push_back(read_results(results_file(recipe, recipes / recipe.name)));
-  lab::write_file_atomically(recipes / "README.md", index_page(all, results));
-}
-
 /// Writes the recipe's page, the pages that draw its results, and the index.
 void write_pages(const ReproduceCommand& command) {
   if (!command.out.empty())
-    return write_page_of(recipe_named(command.recipes, command.name), command.out);
-  const auto all = read_recipes(command.recipes);
+    return write_page_of(recipe_named(command.all, command.name), command.out);
   std::string source;  // the experiment whose trials it draws
-  for (const Recipe& recipe : all)
+  for (const Recipe& recipe : command.all)
     if (recipe.name == command.name)
       source = recipe.results_of.empty() ? recipe.name : recipe.results_of;
-  for (const Recipe& recipe : all)
+  std::vector<Results> results;
+  for (const Recipe& recipe : command.all) {
     if (command.name.empty() || recipe.name == command.name || recipe.name == source ||
         (!source.empty() && recipe.results_of == source))
       write_page_of(recipe, command.recipes / recipe.name);
-  write_index(command.recipes);
+    results.push_back(read_results(results_file(recipe, command.recipes / recipe.name)));
+  }
+  lab::write_file_atomically(command.recipes / "README.md", index_page(command.all, results));
 }
 
 int run_training(const Recipe& recipe, const RunOptions& options, StatusLine& line) {
@@ -159,7 +153,7 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
       .recipe = recipe,
       .options = lab::train_options(nlohmann::json(common)),
       .say = [&](const std::string& text) { line.print(recipe.name + ": " + text); }};
-  const Measured measured = measure(what);
+  const Measured measured = kind_of(recipe).measure(what);
   results.experiment = recipe.name;
   results.schedule = options.schedule;
   results.options = identity(common);
@@ -181,14 +175,14 @@ void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& l
 }
 
 int run_experiment(ReproduceCommand& command, StatusLine& line) {
-  const Recipe recipe = recipe_named(command.recipes, command.name);
+  const Recipe& recipe = recipe_named(command.all, command.name);
   command.run.results = results_file(recipe, command.folder());
   if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
   if (command.set_aside && fs::exists(command.run.results)) {
     const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
                                  "keel reproduce: another process is working there");
     put_others_aside(
-        recipe.results_of.empty() ? recipe : recipe_named(command.recipes, recipe.results_of),
+        recipe.results_of.empty() ? recipe : recipe_named(command.all, recipe.results_of),
         command.run, line);
   }
   if (!recipe.trains()) return run_measurement(recipe, command.run, line);
@@ -196,7 +190,7 @@ int run_experiment(ReproduceCommand& command, StatusLine& line) {
   if (command.run.cells.empty())
     for (const Cell& cell : recipe.cells)
       command.run.cells += (command.run.cells.empty() ? "" : ",") + cell.name;
-  return run_training(recipe_named(command.recipes, recipe.results_of), command.run, line);
+  return run_training(recipe_named(command.all, recipe.results_of), command.run, line);
 }
 
 }  // namespace
@@ -215,6 +209,9 @@ int reproduce(const std::vector<std::string>& arguments) {
     run_requested_trial(command.trial);
     return kDone;
   }
+  if (command.name.empty() && !command.list && !command.page)
+    throw UsageError("keel reproduce: expected the name of an experiment; --list prints them");
+  command.all = read_recipes(command.recipes);
   if (command.list) {
     print_list(command);
     return kDone;
@@ -223,8 +220,6 @@ int reproduce(const std::vector<std::string>& arguments) {
     write_pages(command);
     return kDone;
   }
-  if (command.name.empty())
-    throw UsageError("keel reproduce: expected the name of an experiment; --list prints them");
   command.run.given = given_options(*app, command.train);
   command.run.command = command_text(arguments);
   StatusLine line(stderr);

@@ -21,6 +21,7 @@
 #include "lab/cli/command_line.h"
 #include "lab/processes/loopback.h"
 #include "lab/report/put.h"
+#include "lab/train/signals.h"
 
 namespace keel::cli {
 namespace {
@@ -31,9 +32,6 @@ using std::chrono::milliseconds;
 
 // How long the others may continue after one worker has failed, and how long they then have to end.
 constexpr auto kMoment = milliseconds(8000), kLastMoment = milliseconds(5000);
-
-volatile std::sig_atomic_t stop_requested = 0;
-extern "C" void keel_cli_pass_on(int) { stop_requested = 1; }
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -98,12 +96,12 @@ class Workers {
       if (!worker.status) waitpid(worker.process, nullptr, 0);
   }
 
-  int wait() {
+  int wait(const lab::StopOnSignal& signals) {
     std::optional<Clock::time_point> bad_since, passed_on;
     bool told = false;
-    while (std::any_of(all_.begin(), all_.end(), [](const Worker& w) { return !w.status; })) {
+    while (std::ranges::any_of(all_, [](const Worker& w) { return !w.status; })) {
       listen(milliseconds(50));
-      if (stop_requested && !passed_on) {
+      if (signals.requested() && !passed_on) {
         signal_all(SIGTERM);
         signal_all(SIGCONT);  // a stopped worker would not handle the signal
         passed_on = Clock::now();
@@ -115,8 +113,8 @@ class Workers {
           if (!worker.status && Clock::now() - *passed_on > patience) kill(worker.process, SIGKILL);
         }
       for (Worker& worker : all_) reap(worker);
-      const bool bad = std::any_of(all_.begin(), all_.end(),
-                                   [](const Worker& w) { return w.status && !w.ended_with_all(); });
+      const bool bad = std::ranges::any_of(
+          all_, [](const Worker& w) { return w.status && !w.ended_with_all(); });
       if (bad && !bad_since) bad_since = Clock::now();
       if (!bad_since) continue;
       if (Clock::now() - *bad_since > kMoment && !told) {
@@ -223,12 +221,8 @@ class Workers {
 int train_with_workers(const std::vector<std::string>& arguments, std::int64_t workers,
                        const lab::TrainOptions& options) {
   Workers all(arguments, workers, options);
-  struct sigaction action {};
-  action.sa_handler = keel_cli_pass_on;
-  action.sa_flags = SA_RESETHAND;  // a second signal kills this process, and with it the workers
-  sigemptyset(&action.sa_mask);
-  for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
-  return all.wait();
+  const lab::StopOnSignal signals;  // a second signal kills this process, and with it the workers
+  return all.wait(signals);
 }
 
 }  // namespace keel::cli

@@ -2,8 +2,6 @@
 
 #include "lab/data/cifar.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <sstream>
 
@@ -28,12 +26,11 @@ std::size_t label_byte(const CifarFormat& format, const std::string& kind) {
 Images parse_records(const std::string& bytes, const CifarFormat& format, std::size_t label_at,
                      const fs::path& file) {
   const std::int64_t size = std::int64_t(bytes.size()), record = format.record();
-  require_of(file, size > 0,
-             fmt::format("expected records of {} bytes, got an empty file", record));
+  require_of(file, size > 0, "expected records of {} bytes, got an empty file", record);
   require_of(file, size % record == 0,
-             fmt::format("expected whole records of {} bytes, got {} bytes: record {} is cut short "
-                         "after {} bytes",
-                         record, size, size / record, size % record));
+             "expected whole records of {} bytes, got {} bytes: record {} is cut short "
+             "after {} bytes",
+             record, size, size / record, size % record);
   const std::int64_t count = size / record;
   Images images{torch::empty({count, 3, kSide, kSide}, torch::kUInt8),
                 torch::empty({count}, torch::kLong)};
@@ -42,9 +39,8 @@ Images parse_records(const std::string& bytes, const CifarFormat& format, std::s
     for (std::size_t k = 0; k < format.labels.size(); ++k) {
       const std::int64_t label = static_cast<unsigned char>(at[k]);
       const std::int64_t most = format.labels[k].classes - 1;
-      require_of(file, label <= most,
-                 fmt::format("record {} (byte {}): expected a label from 0 to {}, got {}", r,
-                             r * record + std::int64_t(k), most, label));
+      require_of(file, label <= most, "record {} (byte {}): expected a label from 0 to {}, got {}",
+                 r, r * record + std::int64_t(k), most, label);
       if (k == label_at) images.labels.data_ptr<std::int64_t>()[r] = label;
     }
     std::memcpy(images.pixels.data_ptr<std::uint8_t>() + r * kPixels, at + format.labels.size(),
@@ -77,8 +73,8 @@ std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
   for (const std::string& name : names) require_of(file, is_utf8(name), "expected names in UTF-8");
   if (names.empty())
     for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
-  require_of(file, std::int64_t(names.size()) == count,
-             fmt::format("expected the names of {} classes, got {}", count, names.size()));
+  require_of(file, std::int64_t(names.size()) == count, "expected the names of {} classes, got {}",
+             count, names.size());
   return names;
 }
 
@@ -114,8 +110,8 @@ DataSet load_cifar(const DataOptions& options, const Progress& progress) {
   const CifarFormat format = cifar_format(options.source);
   const std::size_t label_at = label_byte(format, options.labels);
   fs::path folder = options.path;
-  require_of(folder, fs::is_directory(folder),
-             fmt::format("expected the folder with {}'s binary files", format.name));
+  require_of(folder, fs::is_directory(folder), "expected the folder with {}'s binary files",
+             format.name);
   if (fs::is_directory(folder / format.folder)) folder /= format.folder;
 
   DataSet data;

@@ -1,7 +1,5 @@
 #include "lab/data/data_set.h"
 
-#include <fmt/format.h>
-
 #include <map>
 
 #include "lab/data/sources.h"
@@ -22,7 +20,7 @@ const std::vector<std::string>& data_labels() {
 
 void validate(const DataOptions& options) {
   const auto expect = [](bool holds, const char* what, auto got) {
-    require(holds, fmt::format("keel::lab::DataOptions: expected {}, got {}", what, got));
+    require(holds, "keel::lab::DataOptions: expected {}, got {}", what, got);
   };
   require_one_of("keel::lab::DataOptions", "source", options.source, data_sources());
   require_one_of("keel::lab::DataOptions", "labels", options.labels, data_labels());
@@ -33,8 +31,9 @@ void validate(const DataOptions& options) {
   if (options.source == "synthetic")
     expect(options.size > 0, "size >= 4 of synthetic images", options.size);
   else
-    require(!options.path.empty(), "keel::lab::DataOptions: expected path, which source " +
-                                       options.source + " needs, got none");
+    require(!options.path.empty(),
+            "keel::lab::DataOptions: expected path, which source {} needs, got none",
+            options.source);
 }
 
 namespace {
@@ -51,9 +50,10 @@ void require_different(const DataOptions& options, const std::vector<std::string
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const auto [first, is_new] = places.emplace(classes[i], i);
-    require(is_new, fmt::format("keel::lab::load: {}: expected classes of different names, got "
-                                "'{}' for classes {} and {}",
-                                options.path.string(), classes[i], first->second, i));
+    require(is_new,
+            "keel::lab::load: {}: expected classes of different names, got "
+            "'{}' for classes {} and {}",
+            options.path.string(), classes[i], first->second, i);
   }
 }
 

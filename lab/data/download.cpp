@@ -25,8 +25,7 @@ constexpr int kMostAnswers = 20;  // incomplete answers before giving up
 constexpr long kOk = 200, kPart = 206, kNoSuchPart = 416;
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return char(std::tolower(c)); });
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
   return text;
 }
 

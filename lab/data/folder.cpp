@@ -7,7 +7,6 @@
 #include <set>
 #include <tuple>
 
-#include "lab/data/image.h"
 #include "lab/data/load_error.h"
 #include "lab/data/parallel.h"
 #include "lab/data/sources.h"
@@ -39,8 +38,8 @@ bool hidden(const fs::path& path) { return path.filename().string().starts_with(
 
 bool named_as_image(const fs::path& file) {
   std::string extension = file.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return char(std::tolower(c)); });
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return char(std::tolower(c)); });
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
@@ -49,7 +48,7 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.is_directory() && !hidden(entry)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   // Names are written to JSON, for example in checkpoints, and must read back unchanged.
   for (const std::string& name : names)
     require_of(folder / name, is_utf8(name), "expected a name in UTF-8");
@@ -67,11 +66,11 @@ std::vector<fs::path> images_in(const fs::path& folder, Skipped& skipped) {
     if (hidden(entry)) continue;
     (!entry.is_directory() && named_as_image(entry) ? files : others).push_back(entry);
   }
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   require_of(folder, !files.empty(),
              "expected JPEG or PNG images (.jpg, .jpeg, .png) of a class, found none");
   if (!others.empty()) {
-    if (skipped.count == 0) skipped.first = *std::min_element(others.begin(), others.end());
+    if (skipped.count == 0) skipped.first = *std::ranges::min_element(others);
     skipped.count += std::int64_t(others.size());
   }
   return files;
@@ -100,7 +99,7 @@ std::pair<Listing, Listing> split(const fs::path& folder, const std::vector<std:
     }
     require_of(folder / classes[c], drawn.size() >= 2,
                "expected at least 2 images of a class, to train and to test on, got 1");
-    std::sort(drawn.begin(), drawn.end());
+    std::ranges::sort(drawn);
     const std::size_t tests = std::max<std::size_t>(1, drawn.size() / 10);
     for (std::size_t i = 0; i < drawn.size(); ++i)
       (i < tests ? test : train).add(drawn[i].second, std::int64_t(c));
@@ -110,9 +109,7 @@ std::pair<Listing, Listing> split(const fs::path& folder, const std::vector<std:
 
 /// The name of the folder beside `train` with the test images, or an empty text.
 std::string test_folder(const std::vector<std::string>& names) {
-  const auto has = [&](const char* name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
+  const auto has = [&](const char* name) { return std::ranges::find(names, name) != names.end(); };
   if (has("train"))
     for (const char* name : {"test", "val", "valid", "validation"})
       if (has(name)) return name;
@@ -132,18 +129,18 @@ Images decode_all(const std::string& what, const Listing& listing, std::int64_t 
   }
   Images images{torch::empty({count, 3, height, width}, torch::kUInt8),
                 torch::tensor(listing.labels, torch::kLong)};
-  auto* pixels = images.pixels.data_ptr<std::uint8_t>();
   std::vector<std::pair<std::int64_t, std::int64_t>> found(listing.files.size());
   const auto read = [&](std::int64_t i) {
     const fs::path& file = listing.files[std::size_t(i)];
-    Image image = read_image(file);
+    const Image image = read_image(file);
     found[std::size_t(i)] = {image.height, image.width};
-    if (size > 0) image = squared(image, size);
-    require_of(file, image.height == height && image.width == width,
-               fmt::format("expected {} x {} pixels as in {}, got {} x {} (size 0 takes images as "
-                           "they are; any other size scales them)",
-                           height, width, listing.files[0].string(), image.height, image.width));
-    write_planes(image, pixels + i * 3 * height * width);
+    torch::Tensor planes = planes_of(image).unsqueeze(0);
+    if (size > 0) planes = squared(planes, size);
+    require_of(file, planes.size(2) == height && planes.size(3) == width,
+               "expected {} x {} pixels as in {}, got {} x {} (size 0 takes images as "
+               "they are; any other size scales them)",
+               height, width, listing.files[0].string(), image.height, image.width);
+    images.pixels.narrow(0, i, 1).copy_(planes);
   };
   in_parallel(what, count, read, progress);
   sizes.insert(found.begin(), found.end());
@@ -168,13 +165,12 @@ DataSet load_folder(const DataOptions& options, const Progress& progress) {
     data.classes = folders_in(folder / "train");
     require_of(folder / "train", !data.classes.empty(), "expected a folder for each class");
     for (const std::string& name : folders_in(folder / held_out))
-      require_of(folder / held_out / name,
-                 std::binary_search(data.classes.begin(), data.classes.end(), name),
-                 "expected the classes of " + (folder / "train").string() +
-                     ", which has none of this name");
+      require_of(folder / held_out / name, std::ranges::binary_search(data.classes, name),
+                 "expected the classes of {}, which has none of this name",
+                 (folder / "train").string());
     for (const std::string& name : data.classes)
       require_of(folder / held_out / name, fs::is_directory(folder / held_out / name),
-                 "expected a folder for this class as in " + (folder / "train").string());
+                 "expected a folder for this class as in {}", (folder / "train").string());
     train = list_classes(folder / "train", data.classes, skipped);
     test = list_classes(folder / held_out, data.classes, skipped);
   } else {
@@ -198,11 +194,10 @@ DataSet load_folder(const DataOptions& options, const Progress& progress) {
   const std::int64_t size = options.size;
   data.test = decode_all("decoding test images", test.limited_to(options.test_limit, options.seed),
                          size, sizes, progress);
-  require_of(
-      folder, data.test.pixels.sizes().slice(1) == data.train.pixels.sizes().slice(1),
-      fmt::format("expected test images of {} x {} pixels as the training images, got {} x {}",
-                  data.train.pixels.size(2), data.train.pixels.size(3), data.test.pixels.size(2),
-                  data.test.pixels.size(3)));
+  require_of(folder, data.test.pixels.sizes().slice(1) == data.train.pixels.sizes().slice(1),
+             "expected test images of {} x {} pixels as the training images, got {} x {}",
+             data.train.pixels.size(2), data.train.pixels.size(3), data.test.pixels.size(2),
+             data.test.pixels.size(3));
   if (size > 0 && (sizes.size() > 1 || *sizes.begin() != std::pair(size, size)))
     data.notes.push_back(fmt::format("images of {} {} were scaled to {} x {}", sizes.size(),
                                      sizes.size() == 1 ? "size" : "sizes", size, size));

@@ -6,8 +6,8 @@
 #include <optional>
 #include <system_error>
 
-#include "keel/error.h"
 #include "lab/data/cifar.h"
+#include "lab/require.h"
 #include "lab/storage/archive.h"
 #include "lab/storage/checksum.h"
 #include "lab/storage/files.h"
@@ -88,9 +88,9 @@ Got get_cifar(const GetOptions& options) {
   if (const auto folder = found(options, format)) return {*folder, Got::kThere};  // by that process
   const fs::path folder = options.folder / format.folder;
   require(!fs::exists(folder) || fs::is_empty(folder),
-          fmt::format("keel: {}: expected all of {} or nothing, got a folder without {}; remove it "
-                      "and try again",
-                      folder.string(), format.name, missing_file(folder, format)));
+          "keel: {}: expected all of {} or nothing, got a folder without {}; remove it "
+          "and try again",
+          folder.string(), format.name, missing_file(folder, format));
   const fs::path part = unfinished(options.folder / format.archive.file);
   try {
     const std::string archive = checked_archive(options, format, part);

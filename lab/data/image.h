@@ -1,6 +1,6 @@
 #pragma once
 
-// One image: decoded from a file, scaled, and laid out for a network.
+// One image, decoded from a file.
 
 #include <cstdint>
 #include <filesystem>
@@ -25,12 +25,5 @@ Image read_image(const std::filesystem::path& file);
 
 /// Throws if an image claims an implausible number of pixels, before memory is allocated for it.
 void require_sane_size(std::uint64_t height, std::uint64_t width);
-
-/// The largest centred square, scaled to size x size: bilinear, over all pixels that a new one covers.
-Image squared(const Image& image, std::int64_t size);
-
-/// Converts to (3, height, width).
-void write_planes(const Image& image, std::uint8_t* planes);
-Image read_planes(const std::uint8_t* planes, std::int64_t height, std::int64_t width);
 
 }  // namespace keel::lab

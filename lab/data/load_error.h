@@ -1,9 +1,11 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <string>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab {
@@ -23,8 +25,10 @@ inline std::string content_of(const std::filesystem::path& file,
   }
 }
 
-inline void require_of(const std::filesystem::path& file, bool holds, const std::string& what) {
-  if (!holds) fail(file, what);
+template <typename... Args>
+void require_of(const std::filesystem::path& file, bool holds, fmt::format_string<Args...> what,
+                Args&&... args) {
+  if (!holds) fail(file, fmt::format(what, std::forward<Args>(args)...));
 }
 
 }  // namespace keel::lab

@@ -44,7 +44,7 @@ std::string checksum_of(const Metadata& metadata, DataSet& data) {
 void take_tensors(const fs::path& file, const SafeTensors& from, DataSet& data) {
   for (const auto& [name, tensor] : parts_of(data)) {
     const auto found = from.tensors.find(name);
-    require_of(file, found != from.tensors.end(), "expected a packed data set, it has no " + name);
+    require_of(file, found != from.tensors.end(), "expected a packed data set, it has no {}", name);
     *tensor = found->second;
   }
   for (const auto& [which, images] : {std::pair("train", &data.train), {"test", &data.test}}) {
@@ -52,20 +52,20 @@ void take_tensors(const fs::path& file, const SafeTensors& from, DataSet& data) 
     require_of(file,
                pixels.scalar_type() == torch::kUInt8 && pixels.dim() == 4 && pixels.numel() > 0 &&
                    pixels.size(1) == 3,
-               fmt::format("{}.pixels: expected uint8 (N, 3, H, W), got {} ({})", which,
-                           c10::toString(pixels.scalar_type()), fmt::join(pixels.sizes(), ", ")));
+               "{}.pixels: expected uint8 (N, 3, H, W), got {} ({})", which,
+               c10::toString(pixels.scalar_type()), fmt::join(pixels.sizes(), ", "));
     require_of(file,
                labels.scalar_type() == torch::kLong && labels.dim() == 1 &&
                    labels.size(0) == pixels.size(0),
-               fmt::format("{}.labels: expected int64 ({}), a label for each image, got {} ({})",
-                           which, pixels.size(0), c10::toString(labels.scalar_type()),
-                           fmt::join(labels.sizes(), ", ")));
+               "{}.labels: expected int64 ({}), a label for each image, got {} ({})", which,
+               pixels.size(0), c10::toString(labels.scalar_type()),
+               fmt::join(labels.sizes(), ", "));
     const auto* label = labels.data_ptr<std::int64_t>();
     const auto classes = std::int64_t(data.classes.size());
     for (std::int64_t i = 0; i < images->count(); ++i)
       require_of(file, label[i] >= 0 && label[i] < classes,
-                 fmt::format("{}.labels: entry {}: expected a label from 0 to {}, got {}", which, i,
-                             classes - 1, label[i]));
+                 "{}.labels: entry {}: expected a label from 0 to {}, got {}", which, i,
+                 classes - 1, label[i]);
   }
   require_of(file, data.train.pixels.sizes().slice(1) == data.test.pixels.sizes().slice(1),
              "expected test images of the training images' size");
@@ -74,8 +74,8 @@ void take_tensors(const fs::path& file, const SafeTensors& from, DataSet& data) 
 void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data) {
   const auto field = [&](const std::string& name) {
     const auto found = metadata.find(name);
-    require_of(file, found != metadata.end(),
-               "expected a packed data set, its metadata have no " + name);
+    require_of(file, found != metadata.end(), "expected a packed data set, its metadata have no {}",
+               name);
     return found->second;
   };
   const auto take = [&](const char* name, auto& into) {
@@ -88,14 +88,13 @@ void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data
     }
   };
   const std::string format = field("format");
-  require_of(file, format == kPackFormat,
-             "expected format '" + kPackFormat + "', got '" + format + "'");
+  require_of(file, format == kPackFormat, "expected format '{}', got '{}'", kPackFormat, format);
   data.name = field("name");
   take("classes", data.classes);
   take("mean", data.mean);
   take("deviation", data.deviation);
   for (double deviation : data.deviation)
-    require_of(file, deviation > 0, fmt::format("expected deviations > 0, got {}", deviation));
+    require_of(file, deviation > 0, "expected deviations > 0, got {}", deviation);
 }
 
 }  // namespace
@@ -105,13 +104,13 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
   NamedTensors tensors;
   for (const auto& [name, tensor] : parts_of(data)) {
     require(tensor->defined() && tensor->numel() > 0,
-            "keel::lab::pack: " + file.string() + ": expected training and test images, got no " +
-                name);
+            "keel::lab::pack: {}: expected training and test images, got no {}", file.string(),
+            name);
     *tensor = tensor->cpu().contiguous();
     tensors.emplace_back(name, *tensor);
   }
-  require(is_utf8(data.name),
-          "keel::lab::pack: " + file.string() + ": expected the set's name in UTF-8");
+  require(is_utf8(data.name), "keel::lab::pack: {}: expected the set's name in UTF-8",
+          file.string());
   Metadata metadata{{"format", kPackFormat},
                     {"name", data.name},
                     {"classes", json(data.classes).dump()},
@@ -122,7 +121,7 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
   const std::string what = "writing " + file.filename().string();
   if (progress) progress(what, 0, count);
   try {
-    write_safetensors(file, tensors, metadata);
+    write_file_atomically(file, safetensors_bytes(tensors, metadata));
   } catch (const std::system_error& error) {
     throw Error(std::string("keel::lab::pack: ") + error.what());
   }
@@ -141,8 +140,7 @@ DataSet parse_packed(const std::string& bytes, const fs::path& file) {
   take_tensors(file, content, data);
   const std::string expected = content.metadata["crc32"];
   const std::string got = checksum_of(content.metadata, data);
-  require_of(file, got == expected,
-             fmt::format("damaged: expected checksum {}, got {}", expected, got));
+  require_of(file, got == expected, "damaged: expected checksum {}, got {}", expected, got);
   return data;
 }
 

@@ -1,18 +1,18 @@
 #include "lab/data/parallel.h"
 
+#include <ATen/Parallel.h>
+
 #include <atomic>
 #include <chrono>
 #include <exception>
 #include <future>
 #include <mutex>
 
-#include "keel/executor.h"
-
 namespace keel::lab {
 
 void in_parallel(const std::string& what, std::int64_t count,
                  const std::function<void(std::int64_t)>& body, const Progress& progress) {
-  std::atomic<std::int64_t> done{0}, first_failure{count};
+  std::atomic<std::int64_t> next{0}, done{0}, first_failure{count};
   std::mutex mutex;
   std::exception_ptr error;
   // Indices are handed out in order. So when one fails, all lower ones run too, and only higher ones are skipped.
@@ -28,7 +28,13 @@ void in_parallel(const std::string& what, std::int64_t count,
       error = std::current_exception();
     }
   };
-  const auto all = std::async(std::launch::async, [&] { threads()(count, attempt); });
+  const auto work = [&](std::int64_t, std::int64_t) {
+    for (std::int64_t i; (i = next++) < count;) attempt(i);
+  };
+  // In LibTorch's threads, inside which its operators start no further ones.
+  const auto all = std::async(std::launch::async, [&] {
+    at::parallel_for(0, at::get_num_threads(), /*grain_size=*/1, work);
+  });
   while (all.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
     if (progress) progress(what, done, count);
   if (error) std::rethrow_exception(error);

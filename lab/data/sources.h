@@ -3,6 +3,7 @@
 // The sources behind load(), one file each, and their common functions.
 
 #include "lab/data/data_set.h"
+#include "lab/data/image.h"
 
 namespace keel::lab {
 
@@ -18,6 +19,13 @@ DataSet parse_packed(const std::string& bytes, const std::filesystem::path& file
 std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,
                                   std::uint64_t seed);
 Images limited(const Images& images, std::int64_t limit, std::uint64_t seed);
+
+/// The image as (3, height, width), in its own memory.
+torch::Tensor planes_of(const Image& image);
+
+/// The largest centred squares of images (N, 3, height, width), scaled to size x size: bilinear, over all pixels that a
+/// new one covers.
+torch::Tensor squared(const torch::Tensor& pixels, std::int64_t size);
 
 /// Scales to size x size; 0 keeps the size.
 Images resized(const Images& images, std::int64_t size, const Progress& progress);

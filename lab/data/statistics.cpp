@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "lab/data/image.h"
-#include "lab/data/parallel.h"
 #include "lab/data/sources.h"
 #include "lab/random.h"
 
@@ -17,17 +15,14 @@ std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::
   std::iota(chosen.begin(), chosen.end(), 0);
   if (limit == 0 || limit >= std::int64_t(labels.size())) return chosen;
   const auto lot = [&](std::int64_t i) { return hashed(seed, std::uint64_t(i)); };
-  std::sort(chosen.begin(), chosen.end(),
-            [&](std::int64_t a, std::int64_t b) { return lot(a) < lot(b); });
+  std::ranges::sort(chosen, {}, lot);
   // Rank each sample within its class, then take all first ones, all second ones, and so on.
   std::vector<std::int64_t> turns(labels.size());
-  std::vector<std::int64_t> seen(std::size_t(1 + *std::max_element(labels.begin(), labels.end())));
+  std::vector<std::int64_t> seen(std::size_t(1 + *std::ranges::max_element(labels)));
   for (std::int64_t i : chosen) turns[std::size_t(i)] = seen[std::size_t(labels[std::size_t(i)])]++;
-  std::stable_sort(chosen.begin(), chosen.end(), [&](std::int64_t a, std::int64_t b) {
-    return turns[std::size_t(a)] < turns[std::size_t(b)];
-  });
+  std::ranges::stable_sort(chosen, {}, [&](std::int64_t i) { return turns[std::size_t(i)]; });
   chosen.resize(std::size_t(limit));
-  std::sort(chosen.begin(), chosen.end());
+  std::ranges::sort(chosen);
   return chosen;
 }
 
@@ -38,17 +33,36 @@ Images limited(const Images& images, std::int64_t limit, std::uint64_t seed) {
   return {images.pixels.index_select(0, chosen), images.labels.index_select(0, chosen)};
 }
 
+torch::Tensor planes_of(const Image& image) {
+  return torch::from_blob(const_cast<std::uint8_t*>(image.pixels.data()),
+                          {image.height, image.width, 3}, torch::kUInt8)
+      .permute({2, 0, 1});
+}
+
+torch::Tensor squared(const torch::Tensor& pixels, std::int64_t size) {
+  const std::int64_t height = pixels.size(2), width = pixels.size(3);
+  if (height == size && width == size) return pixels;
+  const std::int64_t side = std::min(height, width);
+  const torch::Tensor square = pixels.narrow(2, (height - side) / 2, side)
+                                   .narrow(3, (width - side) / 2, side)
+                                   .to(torch::kFloat)
+                                   .contiguous();
+  return at::_upsample_bilinear2d_aa(square, {size, size}, /*align_corners=*/false)
+      .round_()
+      .clamp_(0, 255)
+      .to(torch::kUInt8);
+}
+
 Images resized(const Images& images, std::int64_t size, const Progress& progress) {
-  const std::int64_t height = images.pixels.size(2), width = images.pixels.size(3);
-  if (size == 0 || (height == size && width == size)) return images;
-  Images result{torch::empty({images.count(), 3, size, size}, torch::kUInt8), images.labels};
-  const auto* from = images.pixels.data_ptr<std::uint8_t>();
-  auto* to = result.pixels.data_ptr<std::uint8_t>();
-  const auto scale = [&](std::int64_t i) {
-    write_planes(squared(read_planes(from + i * 3 * height * width, height, width), size),
-                 to + i * 3 * size * size);
-  };
-  in_parallel("scaling images", images.count(), scale, progress);
+  const std::int64_t count = images.count();
+  if (size == 0 || (images.pixels.size(2) == size && images.pixels.size(3) == size)) return images;
+  Images result{torch::empty({count, 3, size, size}, torch::kUInt8), images.labels};
+  constexpr std::int64_t kAtOnce = 64;  // as floats they take four times the memory
+  for (std::int64_t first = 0; first < count; first += kAtOnce) {
+    const std::int64_t some = std::min(kAtOnce, count - first);
+    result.pixels.narrow(0, first, some).copy_(squared(images.pixels.narrow(0, first, some), size));
+    if (progress) progress("scaling images", first + some, count);
+  }
   return result;
 }
 

@@ -76,9 +76,8 @@ LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
           });
         },
         term::read<LayerRule>("keel::lab::NormOptions", name));
-    require(!field.empty(),
-            fmt::format("keel::lab::NormOptions: expected no parameter of {}, got {}", name,
-                        *parameter));
+    require(!field.empty(), "keel::lab::NormOptions: expected no parameter of {}, got {}", name,
+            *parameter);
     text = fmt::format("{}({}={})", name, field, *parameter);
   }
   return term::read<LayerRule>("keel::lab::NormOptions", text);
@@ -86,7 +85,7 @@ LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
 
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name) {
   const auto expect = [](bool holds, const char* what, auto got) {
-    require(holds, fmt::format("keel::lab::NormOptions: expected {}, got {}", what, got));
+    require(holds, "keel::lab::NormOptions: expected {}, got {}", what, got);
   };
   require_one_of("keel::lab::NormOptions", "kind", options.kind, norm_kinds());
   require_one_of("keel::lab::NormOptions", "rank", options.rank, norm_ranks());
@@ -123,7 +122,7 @@ torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input) {
   if (auto* whitening = norm.as<keel::nn::WhiteningImpl>()) return whitening->forward(input);
   if (auto* batch = norm.as<BatchNormImpl>()) return batch->forward(input);
   require(norm.as<IdentityImpl>() != nullptr,
-          "keel::lab::apply_norm: expected a layer of make_norm, got " + norm.name());
+          "keel::lab::apply_norm: expected a layer of make_norm, got {}", norm.name());
   return input;
 }
 

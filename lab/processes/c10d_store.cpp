@@ -64,8 +64,8 @@ class ReducerSum : public GradientSum {
     // order, because the last gradients are ready first.
     const std::size_t first = c10d::kDefaultFirstBucketBytes, cap = c10d::kDefaultBucketBytesCap;
     auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(parameters, {first, cap});
-    std::reverse(buckets.begin(), buckets.end());
-    std::reverse(limits.begin(), limits.end());
+    std::ranges::reverse(buckets);
+    std::ranges::reverse(limits);
     reducer_ = make_reducer<c10d::Reducer>(parameters, std::move(buckets), std::move(limits), group,
                                            std::int64_t(cap), std::int64_t(first));
     reducer_->register_comm_hook(std::make_unique<Sum>(backend, std::move(watch)));

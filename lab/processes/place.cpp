@@ -1,11 +1,9 @@
 #include "lab/processes/place.h"
 
-#include <fmt/format.h>
-
-#include <charconv>
 #include <cstdlib>
 
-#include "keel/error.h"
+#include "lab/number.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 namespace {
@@ -19,15 +17,13 @@ std::optional<std::string> variable(const char* name) {
 std::int64_t number(const char* name, std::int64_t least, std::int64_t most) {
   const auto text = variable(name);
   require(text.has_value(),
-          fmt::format("keel::lab::place: expected the variable {} beside RANK and WORLD_SIZE, got "
-                      "none",
-                      name));
-  std::int64_t value = 0;
-  const auto [stopped, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  require(error == std::errc() && *stopped == 0 && value >= least && value <= most,
-          fmt::format("keel::lab::place: expected {} from {} to {}, got '{}'", name, least, most,
-                      *text));
-  return value;
+          "keel::lab::place: expected the variable {} beside RANK and WORLD_SIZE, got "
+          "none",
+          name);
+  const auto value = number_in<std::int64_t>(*text);
+  require(value && *value >= least && *value <= most,
+          "keel::lab::place: expected {} from {} to {}, got '{}'", name, least, most, *text);
+  return *value;
 }
 
 }  // namespace

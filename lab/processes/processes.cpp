@@ -225,15 +225,11 @@ keel::nn::ProcessGroup Processes::group() {
 }
 
 std::vector<bool> Processes::any(const std::vector<bool>& here, torch::Device device) {
-  torch::Tensor flags = torch::zeros({std::int64_t(here.size())}, torch::kFloat);
-  for (std::size_t i = 0; i < here.size(); ++i) flags[std::int64_t(i)] = here[i] ? 1.0 : 0.0;
-  flags = flags.to(device);
+  torch::Tensor flags = torch::tensor(std::vector<float>(here.begin(), here.end())).to(device);
   sum(flags);
   flags = flags.cpu();
-  std::vector<bool> result;
-  for (std::size_t i = 0; i < here.size(); ++i)
-    result.push_back(flags[std::int64_t(i)].item<float>() > 0);
-  return result;
+  const float* const first = flags.data_ptr<float>();
+  return std::vector<bool>(first, first + here.size());  // not zero: true
 }
 
 void Processes::explain(std::exception_ptr error) {

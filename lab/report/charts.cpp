@@ -11,7 +11,7 @@ namespace keel::lab::report {
 namespace {
 
 bool has_numbers(const Trace& trace) {
-  return std::any_of(trace.y.begin(), trace.y.end(), [](double y) { return std::isfinite(y); });
+  return std::ranges::any_of(trace.y, [](double y) { return std::isfinite(y); });
 }
 
 Curve curve(const Group& group, int colour, const Trace& trace) {
@@ -64,8 +64,8 @@ const std::vector<GroupSpectrum>* spectrum_of(const Run& run, const std::string&
 }  // namespace
 
 std::vector<Figure> curve_figures(const std::vector<Group>& groups) {
-  const bool seeds = std::any_of(groups.begin(), groups.end(),
-                                 [](const Group& group) { return group.runs.size() > 1; });
+  const bool seeds =
+      std::ranges::any_of(groups, [](const Group& group) { return group.runs.size() > 1; });
   const char* spread = seeds ? "Mean over the seeds; band: one standard deviation." : "";
   const auto linear = Axis::Kind::linear, logarithmic = Axis::Kind::logarithmic;
   std::vector<Figure> figures = {
@@ -140,7 +140,7 @@ Figure final_error_figure(const std::vector<Group>& groups) {
           percent(run.test_error, 2));
     }
   }
-  const bool any = std::any_of(all.begin(), all.end(), [](double v) { return std::isfinite(v); });
+  const bool any = std::ranges::any_of(all, [](double v) { return std::isfinite(v); });
   return {
       "Test error at the end",
       "A dot for each seed; the bar is mean ± one standard deviation where there are several.",
@@ -154,8 +154,7 @@ std::vector<std::string> layers_with_spectra(const std::vector<Group>& groups) {
   std::vector<std::string> names;
   for (const Group& group : groups)
     for (const LayerSpectrum& spectrum : group.runs.front().spectra)
-      if (std::find(names.begin(), names.end(), spectrum.name) == names.end())
-        names.push_back(spectrum.name);
+      if (std::ranges::find(names, spectrum.name) == names.end()) names.push_back(spectrum.name);
   return names;
 }
 

@@ -29,7 +29,7 @@ std::string identity(const Run& run) {
 }
 
 std::string words(std::string name) {
-  std::replace(name.begin(), name.end(), '_', ' ');
+  std::ranges::replace(name, '_', ' ');
   return name;
 }
 
@@ -136,8 +136,7 @@ Spread spread(const std::vector<double>& values) {
 }
 
 int Group::failures() const {
-  return int(std::count_if(runs.begin(), runs.end(),
-                           [](const Run& run) { return run.failure.has_value(); }));
+  return int(std::ranges::count_if(runs, [](const Run& run) { return run.failure.has_value(); }));
 }
 
 Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Run::test_error)); }
@@ -204,10 +203,9 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
   for (const Group& group : groups) {
     for (const auto& [name, value] : group.runs.front().settings) {
       if (kNotOfTheExperiment.count(name) || !seen.insert(name).second) continue;
-      const bool same =
-          std::all_of(groups.begin(), groups.end(), [&, &name = name](const Group& g) {
-            return g.runs.front().setting(name) == groups.front().runs.front().setting(name);
-          });
+      const bool same = std::ranges::all_of(groups, [&, &name = name](const Group& g) {
+        return g.runs.front().setting(name) == groups.front().runs.front().setting(name);
+      });
       if (!same) names.push_back(name);
     }
   }

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
@@ -32,8 +32,7 @@ std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::
     if (line.empty()) continue;
     try {
       Json record = parse_ordered_json(line, fmt::format("{}, line {}", path.string(), number));
-      require(record.is_object(),
-              fmt::format("{}, line {} is no JSON object", path.string(), number));
+      require(record.is_object(), "{}, line {} is no JSON object", path.string(), number);
       records.push_back(std::move(record));
     } catch (const Error& error) {
       if (whole && say) say(fmt::format("{}; it is left out", error.what()));

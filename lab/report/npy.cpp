@@ -1,16 +1,15 @@
 #include "lab/report/npy.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
 #include <sstream>
 #include <vector>
 
 #include "keel/error.h"
+#include "lab/number.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab::report {
@@ -51,11 +50,10 @@ std::vector<std::int64_t> shape_of(const std::filesystem::path& file, const std:
   for (std::string word; std::getline(stream, word, ',');) {
     word.erase(0, word.find_first_not_of(' '));
     if (word.empty()) continue;
-    std::int64_t size = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
-    if (error != std::errc() || end != word.data() + word.size() || size < 0 || size > (1 << 24))
+    const auto size = number_in<std::int64_t>(word);
+    if (!size || *size < 0 || *size > (1 << 24))
       fail(file, fmt::format("expected sizes from 0 to 2^24, got {}", word));
-    shape.push_back(size);
+    shape.push_back(*size);
   }
   return shape;
 }
@@ -87,13 +85,13 @@ torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& f
   if (order != "True" && order != "False")
     fail(file, fmt::format("expected fortran_order True or False, got {}", order));
   const bool fortran = order == "True";
-  if (fortran) std::reverse(shape.begin(), shape.end());
+  if (fortran) std::ranges::reverse(shape);
   // In floating point, so that a product of absurd sizes does not wrap around. The other sizes count even if one is
   // 0, because LibTorch multiplies them for its strides.
   double expected = double(torch::elementSize(type->second));
   for (const auto size : shape) expected *= double(std::max<std::int64_t>(size, 1));
   if (expected > kMostBytes) fail(file, fmt::format("has {:.3g} bytes of numbers", expected));
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) expected = 0;
+  if (std::ranges::find(shape, 0) != shape.end()) expected = 0;
   const std::size_t rest = bytes.size() - start - length;
   if (expected != double(rest))
     fail(file, fmt::format("expected {:.0f} bytes of numbers, got {}", expected, rest));

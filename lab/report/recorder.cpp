@@ -94,12 +94,9 @@ void Recorder::on_epoch(const EpochRecord& r) {
 }
 
 void Recorder::on_failure(const Failure& f) {
-  write({{"kind", "failure"},
-         {"step", f.step},
-         {"where", f.where},
-         {"layer", f.layer},
-         {"smallest_gap", f.smallest_gap},
-         {"what", f.what}});
+  Json record = {{"kind", "failure"}};
+  record.update(Json(to_json(f)));
+  write(std::move(record));
 }
 
 void Recorder::on_message(const std::string& message) {

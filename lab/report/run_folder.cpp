@@ -1,13 +1,11 @@
 #include "lab/report/run_folder.h"
 #include "lab/storage/run_files.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "keel/error.h"
 #include "lab/report/metrics.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 #include "lab/storage/toml.h"
@@ -35,7 +33,7 @@ std::string text_of(const Json& record, const char* name) {
 
 Json read_json(const fs::path& path) {
   const Json json = parse_ordered_json(read_file(path), path.string());
-  require(json.is_object(), fmt::format("keel::read_run: {} is no JSON object", path.string()));
+  require(json.is_object(), "keel::read_run: {} is no JSON object", path.string());
   return json;
 }
 
@@ -93,9 +91,9 @@ std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
       for (const Json& row : matrices[g]) group.covariance.push_back(row_of(row));
     for (const auto& row : group.covariance) {
       require(row.size() == group.covariance.size(),
-              fmt::format("keel::read_run: {}: expected square covariances, got a row of {} among "
-                          "{} rows",
-                          path.string(), row.size(), group.covariance.size()));
+              "keel::read_run: {}: expected square covariances, got a row of {} among "
+              "{} rows",
+              path.string(), row.size(), group.covariance.size());
     }
     groups.push_back(std::move(group));
   }
@@ -107,8 +105,8 @@ std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
   const Json json = read_json(path);
   std::vector<LayerSpectrum> spectra;
   const auto add = [&](const Json& one, const char* otherwise) {
-    require(one.is_object(),
-            fmt::format("keel::read_run: {}: expected an object for each layer", path.string()));
+    require(one.is_object(), "keel::read_run: {}: expected an object for each layer",
+            path.string());
     const std::string name = text_of(one, "name");
     LayerSpectrum layer{name.empty() ? otherwise : name, groups_of(one, path)};
     if (!layer.groups.empty()) spectra.push_back(std::move(layer));
@@ -131,9 +129,8 @@ std::string Run::setting(const std::string& name) const {
 
 Run read_run(const fs::path& folder) {
   const auto metrics = folder / run_files::kMetrics;
-  require(fs::exists(metrics),
-          fmt::format("keel::read_run: expected a run folder with metrics.jsonl, got {}",
-                      folder.string()));
+  require(fs::exists(metrics), "keel::read_run: expected a run folder with metrics.jsonl, got {}",
+          folder.string());
   Run run;
   run.folder = folder;
   run.settings = read_settings(folder / run_files::kConfig);

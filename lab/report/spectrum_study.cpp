@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/autograd.h>
-#include <torch/types.h>
 
 #include <cmath>
 #include <limits>
 
-#include "keel/error.h"
 #include "keel/torch/keel.h"
+#include "lab/require.h"
 
 namespace keel::lab::report {
 namespace {
@@ -23,16 +22,15 @@ Tensor symmetric(const Tensor& matrix) {
   const auto shape =
       fmt::format("{}", fmt::join(matrix.sizes().begin(), matrix.sizes().end(), ", "));
   require(matrix.dim() == 2 && matrix.size(0) == matrix.size(1) && matrix.size(0) > 0,
-          fmt::format("keel::study: expected (n, n), got ({})", shape));
+          "keel::study: expected (n, n), got ({})", shape);
   require(matrix.isfinite().all().item<bool>(),
           "keel::study: expected finite numbers, got NaN or infinity");
   const double off = (matrix - matrix.t()).abs().max().item<double>();
   const double size = matrix.abs().max().item<double>();
-  require(
-      off <= kAsymmetry * size,
-      fmt::format("keel::study: expected a symmetric matrix, got one off by {:.1e} of its largest "
-                  "entry",
-                  off / size));
+  require(off <= kAsymmetry * size,
+          "keel::study: expected a symmetric matrix, got one off by {:.1e} of its largest "
+          "entry",
+          off / size);
   return (matrix + matrix.t()) / 2;
 }
 
@@ -83,9 +81,9 @@ SpectrumStudy study(const Tensor& given, const StudyOptions& options) {
   // Across a rank cut the exact rule is a series. Take enough terms for it to converge.
   const Tensor exact = gradients(matrices, weights, options, Exact{.terms = kWholeSeries});
   require(exact.isfinite().all().item<bool>(),
-          fmt::format("keel::study: {} is not defined at the smallest eigenvalue {:.3g}: a larger "
-                      "eps helps",
-                      to_string(options.function), result.values.back()));
+          "keel::study: {} is not defined at the smallest eigenvalue {:.3g}: a larger "
+          "eps helps",
+          to_string(options.function), result.values.back());
   result.exact_norm = exact.norm().item<double>();
   for (const SpectralRule& rule : compared_rules(options)) {
     const Tensor g = gradients(matrices.to(options.type), weights.to(options.type), options, rule)

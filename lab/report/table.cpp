@@ -36,7 +36,7 @@ std::string recalibrated_text(const Group& group) {
 }
 
 std::string runs_text(const Group& group) {
-  const auto unfinished = std::count_if(group.runs.begin(), group.runs.end(), [](const Run& run) {
+  const auto unfinished = std::ranges::count_if(group.runs, [](const Run& run) {
     return run.status != "finished" && run.status != "failed";
   });
   return unfinished == 0 ? fmt::format("{}", group.runs.size())
@@ -58,8 +58,8 @@ std::string time_text(const Group& group) {
 }  // namespace
 
 bool any_is_recalibrated(const std::vector<Group>& groups) {
-  return std::any_of(groups.begin(), groups.end(),
-                     [](const Group& group) { return group.recalibrated_test_error().count > 0; });
+  return std::ranges::any_of(
+      groups, [](const Group& group) { return group.recalibrated_test_error().count > 0; });
 }
 
 std::vector<Column> table_columns(const std::vector<Group>& groups) {

@@ -9,7 +9,6 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cmath>
 #include <variant>
 
@@ -146,43 +145,21 @@ void add_rows(Json& rows, const Spectrum& spectrum, const Json& settings, double
 }
 
 std::string figure_text(const Json& value) {
-  if (value.is_null()) return "";
   return value.is_string() ? "not finite" : fmt::format("{:.2e}", value.get<double>());
 }
 
-std::string table_text(const Json& rows, const std::string& rule_column, const char* what) {
-  std::vector<std::string> heading{rule_column, "n"}, rules;
-  for (const Json& row : rows) {
-    const auto rule = row.at("rule").get<std::string>();
-    if (!row.at(what).is_null() && std::find(rules.begin(), rules.end(), rule) == rules.end())
-      rules.push_back(rule);
-  }
-  for (const auto& rule : rules) heading.push_back("`" + rule + "`");
-  const bool bounded = std::string(what) == "vectors";
-  if (bounded) heading.push_back("the paper's bound n K / eps");
-  Table table(heading);
-  std::vector<std::string> line;
-  std::string bound, last;
-  const auto end_line = [&] {
-    if (line.empty()) return;
-    if (bounded) line.push_back(bound);
-    table.add(line);
+std::string table_text(const Json& rows, const std::string& what) {
+  Table table({"spectrum", "n"});
+  const auto add = [&](const Json& row, const std::string& column, const std::string& figure) {
+    if (row.at(figure).is_null()) return;
+    table.set({row.at("spectrum").get<std::string>(), row.at("n").dump()}, column,
+              figure_text(row.at(figure)));
   };
-  for (const Json& row : rows) {
-    const std::string name = row.at("spectrum").get<std::string>() + row.at("n").dump();
-    if (name != last) {
-      end_line();
-      line = {row.at("spectrum").get<std::string>(), row.at("n").dump()};
-      last = name;
-    }
-    if (!row.at("bound").is_null()) bound = figure_text(row.at("bound"));
-    if (!row.at(what).is_null()) line.push_back(figure_text(row.at(what)));
-  }
-  end_line();
+  for (const Json& row : rows) add(row, "`" + row.at("rule").get<std::string>() + "`", what);
+  if (what == "vectors")
+    for (const Json& row : rows) add(row, "the paper's bound n K / eps", "bound");
   return table.text();
 }
-
-}  // namespace
 
 Measured measure_bounds(const Measuring& what) {
   const Json& settings = what.recipe.settings;
@@ -211,10 +188,14 @@ Page bounds_body(const Recipe&, const Results& results) {
   const Json& rows = results.measured.at("rows");
   page.markdown +=
       "The largest norm of dL/dM for a dL/dV of norm 1 (all eigenvectors together):\n\n" +
-      table_text(rows, "spectrum", "vectors") +
+      table_text(rows, "vectors") +
       "\nThe largest norm of dL/dM for a dL/dS of norm 1, S = M^(-1/2), at full rank:\n\n" +
-      table_text(rows, "spectrum", "function") + "\n";
+      table_text(rows, "function") + "\n";
   return page;
 }
+
+}  // namespace
+
+const Kind kBounds{measure_bounds, bounds_body};
 
 }  // namespace keel::lab::reproduce

@@ -99,7 +99,7 @@ double cosine(const Tensor& a, const Tensor& b) {
 double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
   if (values.empty()) return Trial::kNone;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return values[values.size() / 2];
 }
 
@@ -126,8 +126,7 @@ Json row_of(const Condition& condition, const std::string& rule, const Json& set
     cosines.push_back(cosine(got.gradient, truth.gradient));
     growth.push_back((got.gradient.norm() / g.norm()).item<double>());
   }
-  const double most =
-      growth.empty() ? Trial::kNone : *std::max_element(growth.begin(), growth.end());
+  const double most = growth.empty() ? Trial::kNone : *std::ranges::max_element(growth);
   return {{"condition", condition.name},
           {"rule", rule},
           {"draws", draws},
@@ -151,19 +150,11 @@ std::string size_text(const Json& value) {
 }
 
 /// A table of one figure, with all rules.
-std::string table_text(const Recipe& recipe, const Json& rows,
-                       const std::function<std::string(const Json&)>& text) {
-  std::vector<std::string> heading{"activations"}, line;
-  const Json& rules = recipe.settings.at("rules");
-  for (const Json& rule : rules) heading.push_back(fmt::format("`{}`", rule.get<std::string>()));
-  Table table(heading);
-  for (const Json& row : rows) {
-    if (line.empty()) line.push_back(row.at("condition").get<std::string>());
-    line.push_back(text(row));
-    if (row.at("rule") != rules.back()) continue;
-    table.add(line);
-    line.clear();
-  }
+std::string table_text(const Json& rows, const std::function<std::string(const Json&)>& text) {
+  Table table({"activations"});
+  for (const Json& row : rows)
+    table.set({row.at("condition").get<std::string>()},
+              "`" + row.at("rule").get<std::string>() + "`", text(row));
   return table.text();
 }
 
@@ -193,8 +184,6 @@ std::string cell_text(const Json& row) {
   return bad ? fmt::format("{}; {} of {} not finite", text, bad, draws) : text;
 }
 
-}  // namespace
-
 Measured measure_conditions(const Measuring& what) {
   const Json& settings = what.recipe.settings;
   Json rows = Json::array();
@@ -207,18 +196,22 @@ Measured measure_conditions(const Measuring& what) {
   return {.figures = {{"rows", rows}}};
 }
 
-Page conditions_body(const Recipe& recipe, const Results& results) {
+Page conditions_body(const Recipe&, const Results& results) {
   if (results.empty()) return {};
   Page page;
   const Json& rows = results.measured.at("rows");
   page.markdown +=
       "Relative error of dL/dX (and its cosine with the truth), medians over the draws:\n\n" +
-      table_text(recipe, rows, cell_text) + "\nThe largest norm of dL/dX over that of dL/dY:\n\n" +
-      table_text(recipe, rows, [](const Json& row) { return size_text(row.at("growth")); }) +
+      table_text(rows, cell_text) + "\nThe largest norm of dL/dX over that of dL/dY:\n\n" +
+      table_text(rows, [](const Json& row) { return size_text(row.at("growth")); }) +
       "\nThe forward pass: directions that Algorithm 1 keeps, draw by draw, and the relative error "
       "of the output:\n\n" +
       forward_text(rows) + "\n";
   return page;
 }
+
+}  // namespace
+
+const Kind kConditions{measure_conditions, conditions_body};
 
 }  // namespace keel::lab::reproduce

@@ -1,11 +1,10 @@
 #include "lab/reproduce/covariances.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
-#include "keel/error.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/trial.h"
+#include "lab/require.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -21,8 +20,8 @@ class Watcher : public Observer {
   }
   void on_layer(const LayerState& state, std::int64_t step) override {
     require(state.covariance.defined() && state.covariance.size(0) == 1,
-            fmt::format("keel reproduce: {}: expected a layer with one covariance, got {}",
-                        what_.recipe.name, state.layer));
+            "keel reproduce: {}: expected a layer with one covariance, got {}", what_.recipe.name,
+            state.layer);
     if (moments.empty() || moments.back().step != step)
       moments.push_back({step, state.covariance[0]});
   }
@@ -46,9 +45,8 @@ Moments training_moments(const Measuring& what) {
   first.max_steps = 1;
   train(first, data, watcher);
   const Result result = train(options, data, watcher);
-  require(result.status == "finished",
-          fmt::format("keel reproduce: {}: the training was {}{}", what.recipe.name, result.status,
-                      result.failure ? ": " + result.failure->what : ""));
+  require(result.status == "finished", "keel reproduce: {}: the training was {}{}",
+          what.recipe.name, result.status, result.failure ? ": " + result.failure->what : "");
   return {watcher.moments, description_of(data), watcher.device};
 }
 

@@ -137,25 +137,10 @@ std::string rule_text(const Json& row) {
 
 /// One row per rule, one column per d.
 std::string errors_table(const Json& measured, const std::string& how) {
-  std::vector<std::string> heading{how + ": error (cosine)"}, rules;
-  std::vector<std::int64_t> sizes;
-  for (const Json& row : measured.at("errors")) {
-    const auto d = row.at("d").get<std::int64_t>();
-    if (row.at("how") != how) continue;
-    if (std::find(sizes.begin(), sizes.end(), d) == sizes.end()) sizes.push_back(d);
-    if (std::find(rules.begin(), rules.end(), rule_text(row)) == rules.end())
-      rules.push_back(rule_text(row));
-  }
-  for (const auto d : sizes) heading.push_back(fmt::format("d = {}", d));
-  Table table(heading);
-  for (const auto& rule : rules) {
-    std::vector<std::string> line{rule};
-    for (const auto d : sizes)
-      for (const Json& row : measured.at("errors"))
-        if (row.at("how") == how && row.at("d") == d && rule_text(row) == rule)
-          line.push_back(error_text(row));
-    table.add(line);
-  }
+  Table table({how + ": error (cosine)"});
+  for (const Json& row : measured.at("errors"))
+    if (row.at("how") == how)
+      table.set({rule_text(row)}, "d = " + row.at("d").dump(), error_text(row));
   return table.text();
 }
 
@@ -185,8 +170,6 @@ report::Chart chart_of(const Json& measured, const char* rule, const char* how) 
   }
   return chart;
 }
-
-}  // namespace
 
 Measured measure_gradient_error(const Measuring& what) {
   const Json& settings = what.recipe.settings;
@@ -237,5 +220,9 @@ Page gradient_error_body(const Recipe&, const Results& results) {
                    "\n## The spectra they were measured on\n\n" + spectra_table(measured) + "\n";
   return page;
 }
+
+}  // namespace
+
+const Kind kGradientError{measure_gradient_error, gradient_error_body};
 
 }  // namespace keel::lab::reproduce

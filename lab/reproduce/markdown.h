@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,21 @@ class Table {
   explicit Table(std::vector<std::string> heading, std::size_t words = 1)
       : words_(words), rows_{std::move(heading)} {}
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  /// Sets one cell of the row that begins with `names`. Rows and columns that are new are added.
+  void set(const std::vector<std::string>& names, const std::string& column,
+           const std::string& cell) {
+    const auto place = std::ranges::find(rows_[0], column) - rows_[0].begin();
+    if (rows_[0].begin() + place == rows_[0].end()) {
+      for (auto& row : rows_) row.emplace_back();
+      rows_[0].back() = column;
+    }
+    auto row = std::ranges::find_if(rows_, [&](const auto& one) {
+      return std::equal(names.begin(), names.end(), one.begin());
+    });
+    if (row == rows_.end()) row = rows_.insert(row, names);
+    row->resize(rows_[0].size());
+    row->at(std::size_t(place)) = cell;
+  }
   std::string text() const {
     std::string out;
     for (std::size_t i = 0; i < rows_.size(); ++i) {

@@ -22,27 +22,19 @@ struct Measured {
   std::string device = "cpu";
 };
 
-/// Runs the measurement of the recipe's kind. Throws keel::Error if the kind is unknown.
-Measured measure(const Measuring& what);
-Page measured_body(const Recipe& recipe, const Results& results);
+/// A kind of measurement, and its part of the page.
+struct Kind {
+  Measured (*measure)(const Measuring& what);
+  Page (*body)(const Recipe& recipe, const Results& results);
+};
+extern const Kind kTerms;          ///< Table 1: how many terms the series needs
+extern const Kind kSurface;        ///< Figure 1: ratio^k
+extern const Kind kTiming;         ///< whole training steps with each layer
+extern const Kind kGradientError;  ///< gradients on a training's covariances, against the exact one
+extern const Kind kBounds;         ///< the largest gradient each rule can give
+extern const Kind kConditions;     ///< layers on activations that are hard in one way each
 
-/// Table 1: how many terms the series needs.
-Measured measure_terms(const Measuring& what);
-Page terms_body(const Recipe& recipe, const Results& results);
-/// Figure 1: ratio^k.
-Measured measure_surface(const Measuring& what);
-Page surface_body(const Recipe& recipe, const Results& results);
-/// Whole training steps with each layer.
-Measured measure_timing(const Measuring& what);
-Page timing_body(const Recipe& recipe, const Results& results);
-/// Each rule's gradient on a training's covariances against the exact one.
-Measured measure_gradient_error(const Measuring& what);
-Page gradient_error_body(const Recipe& recipe, const Results& results);
-/// The largest gradient each rule can give.
-Measured measure_bounds(const Measuring& what);
-Page bounds_body(const Recipe& recipe, const Results& results);
-/// Layers on activations that are hard in one way each.
-Measured measure_conditions(const Measuring& what);
-Page conditions_body(const Recipe& recipe, const Results& results);
+/// Throws keel::Error if the recipe's kind is unknown.
+const Kind& kind_of(const Recipe& recipe);
 
 }  // namespace keel::lab::reproduce

@@ -79,7 +79,7 @@ std::string page_foot(const Recipe& recipe, const Results& results) {
 Page page(const Recipe& recipe, const Results& results) {
   const auto body = recipe.kind == "training" ? training_body
                     : recipe.kind == "curves" ? curves_body
-                                              : measured_body;
+                                              : kind_of(recipe).body;
   Page page = body(recipe, results);
   page.markdown = page_head(recipe) + page.markdown + page_foot(recipe, results);
   return page;

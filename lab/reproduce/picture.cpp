@@ -78,8 +78,7 @@ std::string picture(std::vector<std::pair<std::string, report::Chart>> charts) {
   std::vector<Panel> panels;
   for (auto& [title, chart] : charts) {
     for (report::Curve& curve : chart.curves) {
-      const auto found = std::find_if(keys.begin(), keys.end(),
-                                      [&](const Key& key) { return key.label == curve.label; });
+      const auto found = std::ranges::find(keys, curve.label, &Key::label);
       curve.colour = int(found - keys.begin());
       if (found == keys.end()) keys.push_back({curve.label, curve.colour});
     }

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
 
@@ -39,7 +39,7 @@ struct Place {
 class Taker {
  public:
   Taker(const Json& table, Place place) : table_(table), place_(std::move(place)) {
-    require(table.is_object(), fmt::format("{}: expected a table", place_.text()));
+    require(table.is_object(), "{}: expected a table", place_.text());
   }
 
   template <typename T>
@@ -48,8 +48,8 @@ class Taker {
     if (!table_.contains(name)) return otherwise;
     const Json& value = table_.at(name);
     const auto expect = [&](bool fits, const char* kind) {
-      require(fits, fmt::format("{}: expected {}, got {}", place_.inside(name).text(), kind,
-                                value.dump().substr(0, 40)));
+      require(fits, "{}: expected {}, got {}", place_.inside(name).text(), kind,
+              value.dump().substr(0, 40));
     };
     // A plain get<> would silently convert other number types, or true.
     if constexpr (std::is_same_v<T, std::string>) expect(value.is_string(), "text");
@@ -65,8 +65,7 @@ class Taker {
   }
   void end() const {
     for (const auto& [name, value] : table_.items())
-      require(known_.count(name) > 0,
-              fmt::format("{}: unknown name '{}'", place_.inside(name).text(), name));
+      require(known_.count(name) > 0, "{}: unknown name '{}'", place_.inside(name).text(), name);
   }
 
  private:
@@ -86,16 +85,16 @@ PaperFigures paper_figures(const Json& table, const Place& place) {
 /// Trials' folders and files are named after it, so it must not contain a path.
 bool is_plain(const std::string& name) {
   const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
-  return !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
+  return !name.empty() && is_letter(name[0]) && std::ranges::all_of(name, [&](char c) {
     return is_letter(c) || c == '-' || c == '_' || c == '.';
   });
 }
 
 Cell cell_of(const std::string& name, const Json& table, const Place& place) {
   require(is_plain(name),
-          fmt::format("{}: expected a cell's name of letters, digits, '-', '_' and '.', with a "
-                      "letter or digit in front, got '{}'",
-                      place.text(), name));
+          "{}: expected a cell's name of letters, digits, '-', '_' and '.', with a "
+          "letter or digit in front, got '{}'",
+          place.text(), name);
   Taker from(table, place);
   Cell cell;
   cell.name = name;
@@ -119,8 +118,7 @@ Json merged(Json under, const Json& over) {
 }  // namespace
 
 const Cell* Recipe::find(const std::string& cell) const {
-  const auto found =
-      std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.name == cell; });
+  const auto found = std::ranges::find(cells, cell, &Cell::name);
   return found == cells.end() ? nullptr : &*found;
 }
 
@@ -149,32 +147,29 @@ Recipe read_recipe(const fs::path& file) {
     recipe.cells.push_back(cell_of(cell, content, place.inside("cells").inside(cell)));
   for (const Cell& cell : recipe.cells)
     require(cell.same_as.empty() || recipe.find(cell.same_as) != nullptr,
-            fmt::format("{}: cells.{}: no cell is called '{}'", file.string(), cell.name,
-                        cell.same_as));
+            "{}: cells.{}: no cell is called '{}'", file.string(), cell.name, cell.same_as);
   require(recipe.schedules.empty() || recipe.schedules.contains(recipe.default_schedule),
-          fmt::format("{}: default_schedule: no schedule is called '{}'", file.string(),
-                      recipe.default_schedule));
+          "{}: default_schedule: no schedule is called '{}'", file.string(),
+          recipe.default_schedule);
   return recipe;
 }
 
 std::vector<Recipe> read_recipes(const fs::path& folder) {
   require(fs::is_directory(folder),
-          fmt::format("keel reproduce: expected a folder of recipes, got {}: run it in the "
-                      "source tree, or name the folder with --recipes",
-                      folder.string()));
+          "keel reproduce: expected a folder of recipes, got {}: run it in the "
+          "source tree, or name the folder with --recipes",
+          folder.string());
   std::vector<Recipe> recipes;
   for (const auto& entry : fs::directory_iterator(folder))
     if (fs::exists(entry.path() / "recipe.toml"))
       recipes.push_back(read_recipe(entry.path() / "recipe.toml"));
-  std::sort(recipes.begin(), recipes.end(), [](const Recipe& a, const Recipe& b) {
-    return std::tie(a.order, a.name) < std::tie(b.order, b.name);
-  });
+  std::ranges::sort(recipes, {}, [](const Recipe& r) { return std::tie(r.order, r.name); });
   return recipes;
 }
 
 Json common_options(const Recipe& recipe, const std::string& schedule, const Json& given) {
   require(recipe.schedules.empty() || recipe.schedules.contains(schedule),
-          fmt::format("keel reproduce: {} has no schedule '{}'", recipe.name, schedule));
+          "keel reproduce: {} has no schedule '{}'", recipe.name, schedule);
   const Json scheduled = recipe.schedules.empty() ? Json::object() : recipe.schedules.at(schedule);
   return merged(merged(recipe.common, scheduled), given);
 }

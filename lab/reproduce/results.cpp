@@ -6,9 +6,8 @@
 #include <cctype>
 #include <cmath>
 #include <set>
-#include <tuple>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
@@ -41,6 +40,19 @@ Failure failure_of(const Json& json) {
           .layer = json.at("layer").get<std::string>(),
           .smallest_gap = number_or_nan(json.at("smallest_gap")),
           .what = json.at("what").get<std::string>()};
+}
+
+Json to_json(const Origin& s) {
+  return {{"date", s.date},     {"command", s.command},     {"tree", s.tree},
+          {"keel", s.keel},     {"libtorch", s.libtorch},   {"cuda", s.cuda},
+          {"device", s.device}, {"processor", s.processor}, {"cores", s.cores}};
+}
+
+Origin origin_of(const Json& json) {
+  const auto text = [&](const char* name) { return json.at(name).get<std::string>(); };
+  return {text("date"),   text("command"),   text("tree"),
+          text("keel"),   text("libtorch"),  text("cuda"),
+          text("device"), text("processor"), json.at("cores").get<std::int64_t>()};
 }
 
 /// Writes lists one item per line, so that diffs are readable.
@@ -78,12 +90,6 @@ void require_equal(const Results& results, const std::string& where, const Json&
 
 }  // namespace
 
-bool Origin::same_as(const Origin& other) const {
-  return std::tie(command, tree, keel, libtorch, cuda, device, processor, cores) ==
-         std::tie(other.command, other.tree, other.keel, other.libtorch, other.cuda, other.device,
-                  other.processor, other.cores);
-}
-
 std::string Data::text() const {
   return fmt::format("{} ({} classes, {} training and {} test images)", name, classes, train, test);
 }
@@ -99,14 +105,13 @@ std::vector<const Trial*> Results::of(const Cell& cell) const {
   std::vector<const Trial*> found;
   for (const Trial& trial : trials)
     if (trial.cell == name) found.push_back(&trial);
-  std::sort(found.begin(), found.end(),
-            [](const Trial* a, const Trial* b) { return a->seed < b->seed; });
+  std::ranges::sort(found, {}, &Trial::seed);
   return found;
 }
 
 std::int64_t Results::place(const Origin& origin) {
-  const auto found = std::find_if(origins.begin(), origins.end(),
-                                  [&](const Origin& s) { return s.same_as(origin); });
+  const auto found =
+      std::ranges::find_if(origins, [&](const Origin& s) { return s.same_as(origin); });
   if (found != origins.end()) return found - origins.begin();
   origins.push_back(origin);
   return std::int64_t(origins.size()) - 1;
@@ -191,19 +196,6 @@ Data data_of(const Json& json) {
           json.at("train").get<std::int64_t>(), json.at("test").get<std::int64_t>()};
 }
 
-Json to_json(const Origin& s) {
-  return {{"date", s.date},     {"command", s.command},     {"tree", s.tree},
-          {"keel", s.keel},     {"libtorch", s.libtorch},   {"cuda", s.cuda},
-          {"device", s.device}, {"processor", s.processor}, {"cores", s.cores}};
-}
-
-Origin origin_of(const Json& json) {
-  const auto text = [&](const char* name) { return json.at(name).get<std::string>(); };
-  return {text("date"),   text("command"),   text("tree"),
-          text("keel"),   text("libtorch"),  text("cuda"),
-          text("device"), text("processor"), json.at("cores").get<std::int64_t>()};
-}
-
 Results read_results(const fs::path& file) {
   Results results;
   if (!fs::exists(file)) return results;
@@ -220,7 +212,7 @@ Results read_results(const fs::path& file) {
     results.measured = json.value("measured", Json());
     for (const Trial& trial : results.trials)
       require(trial.origin >= 0 && trial.origin < std::int64_t(results.origins.size()),
-              fmt::format("no origin {}", trial.origin));
+              "no origin {}", trial.origin);
   } catch (const std::exception& error) {
     throw Error(fmt::format("keel reproduce: {}: {}", file.string(), error.what()));
   }
@@ -282,10 +274,9 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
   for (const auto& [name, train] : results.cells.items()) {
     const Cell* cell = recipe.find(name);
     require(cell != nullptr,
-            fmt::format(
-                "keel reproduce: {}: the existing results have a cell '{}' that the recipe does "
-                "not have; --fresh discards them",
-                results.experiment, name));
+            "keel reproduce: {}: the existing results have a cell '{}' that the recipe does "
+            "not have; --fresh discards them",
+            results.experiment, name);
     require_equal(results, " in cell " + name, train, cell->train);
   }
 }

@@ -24,7 +24,11 @@ struct Origin {
   std::int64_t cores = 0;
 
   /// Whether all but the date is the same.
-  bool same_as(const Origin& other) const;
+  bool same_as(Origin other) const {
+    other.date = date;
+    return *this == other;
+  }
+  bool operator==(const Origin&) const = default;
 };
 
 struct Data {
@@ -86,8 +90,6 @@ Json to_json(const Trial& trial);
 Trial trial_of(const Json& json);
 Json to_json(const Data& data);
 Data data_of(const Json& json);
-Json to_json(const Origin& origin);
-Origin origin_of(const Json& json);
 
 /// The options without those that may differ between machines and calls: paths, devices, threads, seeds, logging.
 Json identity(const Json& options);

@@ -18,11 +18,11 @@
 #include <system_error>
 #include <thread>
 
-#include "keel/error.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/child.h"
 #include "lab/reproduce/origin.h"
 #include "lab/reproduce/trial.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/json.h"
@@ -138,8 +138,7 @@ class Queue {
           waiting_.push_back({&cell, std::uint64_t(seed)});
       }
     }
-    require(any,
-            fmt::format("keel reproduce: no cell of {} fits '{}'", recipe_.name, options_.cells));
+    require(any, "keel reproduce: no cell of {} fits '{}'", recipe_.name, options_.cells);
   }
 
   void begin() {
@@ -189,11 +188,10 @@ class Queue {
   }
 
   void record(TrialOutcome& found) {
-    require(
-        !results_.data || *results_.data == found.data,
-        fmt::format("keel reproduce: {}: the existing results are from {}, but this call's data "
-                    "are {}; --fresh discards them, --set-aside keeps them under another name",
-                    recipe_.name, results_.data ? results_.data->text() : "", found.data.text()));
+    require(!results_.data || *results_.data == found.data,
+            "keel reproduce: {}: the existing results are from {}, but this call's data "
+            "are {}; --fresh discards them, --set-aside keeps them under another name",
+            recipe_.name, results_.data ? results_.data->text() : "", found.data.text());
     results_.data = found.data;
     origin_.device = found.device;
     found.trial.origin = results_.place(origin_);

@@ -30,8 +30,6 @@ double series_error(double ratio, double terms) {
   return ((gradient(Taylor{int(terms)}) - truth).norm() / truth.norm()).item<double>();
 }
 
-}  // namespace
-
 Measured measure_terms(const Measuring& what) {
   Json rows = Json::array();
   for (const Json& ratio : what.recipe.settings.at("ratios")) {
@@ -110,5 +108,10 @@ Page surface_body(const Recipe& recipe, const Results& results) {
   page.markdown += "![The powers of a ratio](surface.svg)\n\n";
   return page;
 }
+
+}  // namespace
+
+const Kind kTerms{measure_terms, terms_body};
+const Kind kSurface{measure_surface, surface_body};
 
 }  // namespace keel::lab::reproduce

@@ -9,6 +9,7 @@
 #include "lab/train/step.h"
 
 namespace keel::lab::reproduce {
+namespace {
 
 Measured measure_timing(const Measuring& what) {
   const Json& settings = what.recipe.settings;
@@ -68,5 +69,9 @@ Page timing_body(const Recipe& recipe, const Results& results) {
   }
   return page;
 }
+
+}  // namespace
+
+const Kind kTiming{measure_timing, timing_body};
 
 }  // namespace keel::lab::reproduce

@@ -28,8 +28,8 @@ Spread errors_of(const Trials& trials, double Trial::*which = &Trial::error) {
 }
 
 std::int64_t failures_of(const Trials& trials) {
-  return std::count_if(trials.begin(), trials.end(),
-                       [](const Trial* trial) { return trial->failure.has_value(); });
+  return std::ranges::count_if(trials,
+                               [](const Trial* trial) { return trial->failure.has_value(); });
 }
 
 std::string mean_text(double mean, double deviation) {
@@ -46,8 +46,8 @@ std::vector<std::string> paper_columns(const PaperFigures& paper) {
 }
 
 bool is_recalibrated(const Results& results) {
-  return std::any_of(results.trials.begin(), results.trials.end(),
-                     [](const Trial& trial) { return !trial.recalibrated_errors.empty(); });
+  return std::ranges::any_of(results.trials,
+                             [](const Trial& trial) { return !trial.recalibrated_errors.empty(); });
 }
 
 /// The mean error with recomputed statistics; empty if no trial has one.
@@ -87,9 +87,7 @@ std::vector<std::string> cost_columns(const Recipe& recipe, const Cell& cell,
 }
 
 std::string table_text(const Recipe& recipe, const Results& results) {
-  const auto any = [&](auto has) {
-    return std::any_of(recipe.cells.begin(), recipe.cells.end(), has);
-  };
+  const auto any = [&](auto has) { return std::ranges::any_of(recipe.cells, has); };
   const bool columns = any([](const Cell& cell) { return !cell.column.empty(); });
   const bool recalibrated = is_recalibrated(results);
   const bool paper = any([](const Cell& cell) { return cell.paper.any(); });
@@ -202,8 +200,7 @@ report::Group group_of(const Cell& cell, const Trials& trials) {
 std::string errors_picture(const Recipe& recipe, const Results& results) {
   std::vector<std::string> panels;
   for (const Cell& cell : recipe.cells)
-    if (std::find(panels.begin(), panels.end(), cell.panel) == panels.end())
-      panels.push_back(cell.panel);
+    if (std::ranges::find(panels, cell.panel) == panels.end()) panels.push_back(cell.panel);
   std::vector<std::pair<std::string, Chart>> charts;
   std::vector<report::Group> groups;
   for (const std::string& panel : panels) {

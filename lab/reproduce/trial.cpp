@@ -48,7 +48,7 @@ std::vector<double> thinned(const std::vector<double>& values) {
   std::vector<double> kept;
   for (std::size_t i = values.size(); i > 0; i = i > step ? i - step : 0)
     kept.push_back(values[i - 1]);
-  std::reverse(kept.begin(), kept.end());
+  std::ranges::reverse(kept);
   return kept;
 }
 

@@ -122,7 +122,7 @@ std::map<std::string, std::string> parse_tar_gz(std::string_view bytes, const st
     total += kHeader + size;
     const std::string leaf = path->filename().string();
     if (::archive_entry_filetype(entry) != AE_IFREG || path->parent_path() != wanted.folder ||
-        std::find(wanted.files.begin(), wanted.files.end(), leaf) == wanted.files.end())
+        std::ranges::find(wanted.files, leaf) == wanted.files.end())
       continue;
     archive.expect(found.count(leaf) == 0, fmt::format("one {}", leaf), "two");
     found.emplace(leaf, archive.content(size));

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "keel/error.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 namespace {
@@ -100,14 +100,14 @@ json finite_or_null(double number) { return std::isfinite(number) ? json(number)
 
 std::int64_t whole_number(const json& object, const char* name, std::int64_t least) {
   const auto found = object.is_object() ? object.find(name) : object.end();
-  require(object.is_object() && found != object.end(),
-          fmt::format("expected a whole number '{}', got none", name));
+  require(object.is_object() && found != object.end(), "expected a whole number '{}', got none",
+          name);
   constexpr auto kMost = std::uint64_t(std::numeric_limits<std::int64_t>::max());
   const bool fits = found->is_number_integer() &&
                     (!found->is_number_unsigned() || found->get<std::uint64_t>() <= kMost) &&
                     found->get<std::int64_t>() >= least;
-  require(fits, fmt::format("expected {} to be a whole number >= {}, got {}", name, least,
-                            found->dump().substr(0, 40)));
+  require(fits, "expected {} to be a whole number >= {}, got {}", name, least,
+          found->dump().substr(0, 40));
   return found->get<std::int64_t>();
 }
 

@@ -8,8 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "keel/error.h"
-#include "lab/storage/files.h"
+#include "lab/require.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {
@@ -197,7 +196,7 @@ std::string safetensors_bytes(const NamedTensors& tensors,
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : ordered) {
     require(name != "__metadata__" && !header.contains(name),
-            fmt::format("keel::lab::safetensors: '{}' is taken", name));
+            "keel::lab::safetensors: '{}' is taken", name);
     const std::uint64_t end = offset + tensor.numel() * tensor.element_size();
     header[name] = {{"dtype", name_of(name, tensor.scalar_type())},
                     {"shape", tensor.sizes().vec()},
@@ -221,11 +220,6 @@ std::string safetensors_bytes(const NamedTensors& tensors,
 
 SafeTensors parse_safetensors(const std::string& bytes, const std::string& file) {
   return Parser(bytes, file).parse();
-}
-
-void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  write_file_atomically(file, safetensors_bytes(tensors, metadata));
 }
 
 }  // namespace keel::lab

@@ -4,7 +4,6 @@
 
 #include <torch/types.h>
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,9 +26,5 @@ std::string safetensors_bytes(const NamedTensors& tensors,
 /// Checks every offset, shape and type against the bytes before creating tensors. Throws keel::Error that names
 /// `file` and the tensor.
 SafeTensors parse_safetensors(const std::string& bytes, const std::string& file);
-
-/// Writes atomically: on failure the old file stays.
-void write_safetensors(const std::filesystem::path& file, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace keel::lab

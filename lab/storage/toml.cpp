@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "keel/error.h"
+#include "lab/require.h"
 #include "lab/storage/json.h"
 
 // toml++ states assumptions about its input as assertions, which a release build relies on. Some inputs violate them.
@@ -102,10 +102,9 @@ class Converter {
   Json table(const toml::table& from, const std::string& path) const {
     std::vector<std::pair<const toml::key*, const toml::node*>> entries;
     for (const auto& [key, node] : from) entries.emplace_back(&key, &node);
-    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-      const auto& p = a.first->source().begin;
-      const auto& q = b.first->source().begin;
-      return std::tie(p.line, p.column) < std::tie(q.line, q.column);
+    std::ranges::sort(entries, {}, [](const auto& entry) {
+      const auto& place = entry.first->source().begin;
+      return std::tie(place.line, place.column);
     });
     Json::object_t object;  // appended, because assignment by name searches all entries
     for (const auto& [key, node] : entries) {
@@ -157,7 +156,7 @@ Json parse_toml(std::string_view text, const std::string& file, TomlLines* lines
 }
 
 std::string toml_text(std::string_view text) {
-  require(is_utf8(text), fmt::format("TOML: expected text in UTF-8, got '{}'", text));
+  require(is_utf8(text), "TOML: expected text in UTF-8, got '{}'", text);
   // JSON's strings are TOML's too, except for DEL, which TOML wants escaped.
   std::string out;
   for (const char c : nlohmann::json(text).dump())

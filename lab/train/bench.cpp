@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "keel/torch/threads.h"
+#include "lab/require.h"
 #include "lab/train/step.h"
 #include "lab/train/stopwatch.h"
 
@@ -88,7 +89,7 @@ class Case {
   }
 
   StepTiming result() {
-    std::sort(rounds_.begin(), rounds_.end());
+    std::ranges::sort(rounds_);
     timing_.least = rounds_.front();
     timing_.most = rounds_.back();
     timing_.milliseconds = rounds_[rounds_.size() / 2];
@@ -128,8 +129,8 @@ class Case {
 void check(const BenchOptions& options) {
   validate(options.train);
   require(options.steps >= 1 && options.rounds >= 1,
-          fmt::format("keel::lab::bench_train: expected steps and rounds >= 1, got {} and {}",
-                      options.steps, options.rounds));
+          "keel::lab::bench_train: expected steps and rounds >= 1, got {} and {}", options.steps,
+          options.rounds);
   require(options.eager || options.graph,
           "keel::lab::bench_train: expected eager, graph or both, got neither");
 }
@@ -149,7 +150,7 @@ double milliseconds_of(const std::function<void()>& part, const BenchOptions& op
     if (round > 0)  // the first round warms up
       rounds.push_back(1e3 * seconds_since(start) / double(options.steps));
   }
-  std::sort(rounds.begin(), rounds.end());
+  std::ranges::sort(rounds);
   return rounds[rounds.size() / 2];
 }
 
@@ -200,9 +201,8 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
   std::vector<StepTiming> timings;
   for (const auto& one : cases) timings.push_back(one->result());
   for (StepTiming& timing : timings) {
-    const auto base = std::find_if(timings.begin(), timings.end(), [&](const StepTiming& other) {
-      return other.graph == timing.graph;  // the first of each kind is BatchNorm
-    });
+    // The first of each kind is BatchNorm.
+    const auto base = std::ranges::find(timings, timing.graph, &StepTiming::graph);
     timing.ratio = timing.milliseconds / base->milliseconds;
   }
   return timings;

@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lab/number.h"
+#include "lab/require.h"
 #include "lab/storage/checksum.h"
 #include "lab/storage/json.h"
 
@@ -51,11 +52,10 @@ json written(const Position& position) {
 
 /// Rejects impossible positions, which would make a run endless or end it too early.
 void check(const Position& p) {
-  require(
-      p.epoch <= p.step && p.batch <= p.step && p.steps_summed <= p.batch &&
-          p.interval_steps <= p.batch,
-      fmt::format("its position cannot be: step {}, batch {} of epoch {}, {} and {} steps summed",
-                  p.step, p.batch, p.epoch, p.steps_summed, p.interval_steps));
+  require(p.epoch <= p.step && p.batch <= p.step && p.steps_summed <= p.batch &&
+              p.interval_steps <= p.batch,
+          "its position cannot be: step {}, batch {} of epoch {}, {} and {} steps summed", p.step,
+          p.batch, p.epoch, p.steps_summed, p.interval_steps);
 }
 
 Position read_position(json given) {
@@ -79,12 +79,8 @@ std::string stem(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, ste
 std::optional<std::int64_t> step_of(const fs::path& file, const char* extension) {
   const std::string name = file.filename().string(), prefix = kPrefix;
   if (file.extension() != extension || !name.starts_with(prefix)) return {};
-  const char *begin = name.data() + prefix.size(),
-             *end = name.data() + name.size() - std::string(extension).size();
-  std::int64_t step = -1;
-  const auto [stopped, error] = std::from_chars(begin, end, step);
-  if (error != std::errc() || stopped != end || step < 0) return {};
-  return step;
+  const auto step = number_in<std::int64_t>(file.stem().string().substr(prefix.size()));
+  return step && *step >= 0 ? step : std::nullopt;
 }
 
 /// Newest first.
@@ -127,10 +123,10 @@ void rename_old_buffers(std::map<std::string, torch::Tensor>& tensors) {
 
 Checkpoint load_from_json(const fs::path& file) {
   const json about = parse_json(read_file(file), file.string());
-  require(about.is_object(), fmt::format("{} is no JSON object", file.string()));
+  require(about.is_object(), "{} is no JSON object", file.string());
   const json format = about.value("format", json());
-  require(format == kFormat,
-          fmt::format("{} is of format {}, expected {}", file.string(), format.dump(), kFormat));
+  require(format == kFormat, "{} is of format {}, expected {}", file.string(), format.dump(),
+          kFormat);
   Checkpoint result;
   std::uint64_t size = 0, sum = 0;
   try {
@@ -154,10 +150,10 @@ Checkpoint load_from_json(const fs::path& file) {
   fs::path tensors = file;
   tensors.replace_extension(".safetensors");
   const std::string bytes = read_file(tensors);
-  require(bytes.size() == size,
-          fmt::format("{} is {} bytes long, expected {}", tensors.string(), bytes.size(), size));
-  require(crc32(bytes) == sum, fmt::format("{} has checksum {:08x}, expected {:08x}",
-                                           tensors.string(), crc32(bytes), sum));
+  require(bytes.size() == size, "{} is {} bytes long, expected {}", tensors.string(), bytes.size(),
+          size);
+  require(crc32(bytes) == sum, "{} has checksum {:08x}, expected {:08x}", tensors.string(),
+          crc32(bytes), sum);
   result.tensors = parse_safetensors(bytes, tensors.string());
   rename_old_buffers(result.tensors.tensors);
   return result;

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "keel/torch/threads.h"
+#include "lab/require.h"
 #include "lab/train/autocast.h"
 #include "lab/train/recalibrate.h"
 #include "lab/train/step.h"
@@ -20,9 +21,8 @@ void require_labels(const char* who, const Images& images, std::int64_t classes)
   if (images.count() == 0) return;
   const auto least = images.labels.min().item<std::int64_t>(),
              most = images.labels.max().item<std::int64_t>();
-  require(
-      least >= 0 && most < classes,
-      fmt::format("{}: expected labels from 0 to {}, got {} to {}", who, classes - 1, least, most));
+  require(least >= 0 && most < classes, "{}: expected labels from 0 to {}, got {} to {}", who,
+          classes - 1, least, most);
 }
 
 Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
@@ -74,11 +74,10 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   const auto& known = checkpoint.classes;
   std::vector<std::int64_t> place;
   for (const std::string& name : data.classes) {
-    const auto found = std::find(known.begin(), known.end(), name);
-    require(
-        found != known.end(),
-        fmt::format("keel::lab::as_trained_on: {} has a class '{}', the network was trained on {}",
-                    data.name, name, fmt::join(known, ", ")));
+    const auto found = std::ranges::find(known, name);
+    require(found != known.end(),
+            "keel::lab::as_trained_on: {} has a class '{}', the network was trained on {}",
+            data.name, name, fmt::join(known, ", "));
     place.push_back(found - known.begin());
   }
   const Tensor places = torch::tensor(place, torch::kLong);
@@ -90,12 +89,8 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   data.deviation = checkpoint.deviation;
 }
 
-namespace {
-
-/// Calls work(device) with the model on that device and the options' settings in force.
-template <typename Work>
-Evaluation on_device(ResNet& model, const Images& images, const TrainOptions& options,
-                     const Work& work) {
+Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
+                    const TrainOptions& options, std::optional<std::int64_t> recalibrate_at) {
   validate(options);
   require_labels("keel::lab::evaluate", images, model->options().classes);
   keel::use_all_cores(threads_here(options));
@@ -103,28 +98,13 @@ Evaluation on_device(ResNet& model, const Images& images, const TrainOptions& op
   const DeviceScope scope(device);
   const Precision precision(options, device);
   model->to(device);
-  return work(device);
-}
-
-}  // namespace
-
-Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
-                    const TrainOptions& options) {
-  return on_device(model, images, options, [&](torch::Device device) {
-    return evaluate_there(model, images.to(device), augment_options(data, options.seed), options,
-                          device);
-  });
-}
-
-Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataSet& data,
-                                 const TrainOptions& options, std::int64_t step) {
-  return on_device(model, images, options, [&](torch::Device device) {
-    const AugmentOptions normalisation = augment_options(data, options.seed);
+  const AugmentOptions normalisation = augment_options(data, options.seed);
+  if (recalibrate_at) {
     TrainOptions once = options;
     once.graph = false;  // capturing would cost more than it saves
-    Recalibrator(model, data.train.to(device), normalisation, once).run(step);
-    return evaluate_there(model, images.to(device), normalisation, options, device);
-  });
+    Recalibrator(model, data.train.to(device), normalisation, once).run(*recalibrate_at);
+  }
+  return evaluate_there(model, images.to(device), normalisation, options, device);
 }
 
 }  // namespace keel::lab

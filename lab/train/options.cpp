@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lab/number.h"
 #include "lab/one_of.h"
 #include "lab/storage/json.h"
 
@@ -40,8 +40,8 @@ void check(const char* name, const std::string& value, const OneOf& valid) {
 }
 void check_text(const char* name, const std::string& value) {
   require(is_utf8(value) && value.find('\0') == std::string::npos,
-          fmt::format("{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'",
-                      kWho, name, value));
+          "{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'", kWho, name,
+          value);
 }
 template <typename Field>
 void check(const char* name, const Field& value, const Anything&) {
@@ -65,22 +65,17 @@ constexpr const char* kind() {
   return "text";
 }
 
-/// Parses an integer given as text. TOML integers end at 2^63 - 1, so larger ones are written as text.
-std::optional<std::uint64_t> number_in(const json& value) {
+/// An integer given as text. TOML integers end at 2^63 - 1, so larger ones are written as text.
+std::optional<std::uint64_t> spelled(const json& value) {
   const auto* text = value.get_ptr<const std::string*>();
-  std::uint64_t number = 0;
-  if (text == nullptr || text->empty()) return {};
-  const char *first = text->data(), *last = first + text->size();
-  const auto [end, error] = std::from_chars(first, last, number);
-  if (error != std::errc() || end != last) return {};
-  return number;
+  return text != nullptr ? number_in<std::uint64_t>(*text) : std::nullopt;
 }
 
 template <typename Field>
 bool fits(const json& value) {
   if constexpr (std::is_same_v<Field, bool>) return value.is_boolean();
   if constexpr (std::is_same_v<Field, std::uint64_t>)
-    return value.is_number_unsigned() || number_in(value);
+    return value.is_number_unsigned() || spelled(value);
   if constexpr (std::is_same_v<Field, std::int64_t>)  // a larger number would become negative
     return value.is_number_integer() &&
            (!value.is_number_unsigned() || std::in_range<Field>(value.get<std::uint64_t>()));
@@ -97,7 +92,7 @@ void read(const json& value, Field& field) {
   else if constexpr (std::is_same_v<Field, std::filesystem::path>)
     field = value.template get<std::string>();
   else if constexpr (std::is_same_v<Field, std::uint64_t>)
-    field = number_in(value) ? *number_in(value) : value.template get<std::uint64_t>();
+    field = spelled(value) ? *spelled(value) : value.template get<std::uint64_t>();
   else
     field = value.template get<Field>();
 }
@@ -110,8 +105,8 @@ void validate(const TrainOptions& options) {
   });
   validate(options.model);
   validate(options.data);
-  require(!options.resume || !options.run.empty(),
-          fmt::format("{}: expected a run folder to resume, got none", kWho));
+  require(!options.resume || !options.run.empty(), "{}: expected a run folder to resume, got none",
+          kWho);
 }
 
 int threads_here(const TrainOptions& options) {
@@ -128,22 +123,20 @@ json to_json(const TrainOptions& options) {
 }
 
 TrainOptions train_options(const json& given, TrainOptions result) {
-  require(given.is_object(),
-          fmt::format("{}: expected a JSON object, got {}", kWho,
-                      given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
+  require(given.is_object(), "{}: expected a JSON object, got {}", kWho,
+          given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
   std::set<std::string> known;
   for_each_field(result, [&](const char* name, auto& field, const char*, const auto& valid) {
     using Field = std::decay_t<decltype(field)>;
     known.insert(name);
     if (!given.contains(name)) return;
-    require(fits<Field>(given[name]),
-            fmt::format("{}: expected {} to be {}, got {}", kWho, name, kind<Field>(),
-                        given[name].dump(-1, ' ', false, json::error_handler_t::replace)));
+    require(fits<Field>(given[name]), "{}: expected {} to be {}, got {}", kWho, name, kind<Field>(),
+            given[name].dump(-1, ' ', false, json::error_handler_t::replace));
     read(given[name], field);
     check(name, field, valid);
   });
   for (const auto& [name, value] : given.items())
-    require(known.count(name) > 0, fmt::format("{}: unknown option '{}'", kWho, name));
+    require(known.count(name) > 0, "{}: unknown option '{}'", kWho, name);
   return result;
 }
 

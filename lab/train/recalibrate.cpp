@@ -1,7 +1,6 @@
 #include "lab/train/recalibrate.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "keel/torch/nn.h"
 #include "lab/models/batch_norm.h"
 #include "lab/random.h"
+#include "lab/require.h"
 #include "lab/train/autocast.h"
 #include "lab/train/step.h"
 
@@ -35,9 +35,9 @@ Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& au
       options_(options),
       processes_(processes) {
   require(images_.count() >= options.batch,
-          fmt::format("keel::lab::recalibrate: expected at least a batch of {} training images, "
-                      "got {}",
-                      options.batch, images_.count()));
+          "keel::lab::recalibrate: expected at least a batch of {} training images, "
+          "got {}",
+          options.batch, images_.count());
   augmentation_.seed = hashed(options.seed, kStream);
   augmentation_.channels_last = options.channels_last;
   std::pair<std::int64_t, std::int64_t> part{0, options.batch};

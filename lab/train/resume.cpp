@@ -1,10 +1,11 @@
 #include "lab/train/resume.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "lab/require.h"
 
 namespace keel::lab {
 namespace {
@@ -33,14 +34,13 @@ void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
       "deterministic", "evaluation_batch", "timeout", "recalibrate",      "fused"};
   const auto then = to_json(checkpoint.options), now = to_json(options);
   for (const auto& [name, value] : now.items())
-    require(
-        free.count(name) > 0 || value == then.at(name),
-        fmt::format("keel::lab::train: cannot resume: the checkpoint was made with {} {}, got {}",
-                    name, then.at(name).dump(), value.dump()));
+    require(free.count(name) > 0 || value == then.at(name),
+            "keel::lab::train: cannot resume: the checkpoint was made with {} {}, got {}", name,
+            then.at(name).dump(), value.dump());
   require(checkpoint.data == data.name && checkpoint.classes == data.classes,
-          fmt::format("keel::lab::train: cannot resume: the checkpoint was made with other data "
-                      "({}, {} classes), got {}, {} classes",
-                      checkpoint.data, checkpoint.classes.size(), data.name, data.classes.size()));
+          "keel::lab::train: cannot resume: the checkpoint was made with other data "
+          "({}, {} classes), got {}, {} classes",
+          checkpoint.data, checkpoint.classes.size(), data.name, data.classes.size());
 }
 
 NamedTensors tensors_of(TrainingStep& training) {
@@ -56,10 +56,9 @@ void restore_tensors(const SafeTensors& tensors, TrainingStep& training) {
   const torch::NoGradGuard no_grad;
   for (auto [name, momentum] : training.parameters().named_momenta()) {
     const auto found = tensors.tensors.find(kMomentum + name);
-    require(
-        found != tensors.tensors.end() && found->second.sizes() == momentum.sizes(),
-        fmt::format("keel::lab::train: cannot resume: expected {}{} of shape {} in the checkpoint",
-                    kMomentum, name, c10::str(momentum.sizes())));
+    require(found != tensors.tensors.end() && found->second.sizes() == momentum.sizes(),
+            "keel::lab::train: cannot resume: expected {}{} of shape {} in the checkpoint",
+            kMomentum, name, c10::str(momentum.sizes()));
     momentum.copy_(found->second);
   }
   const auto random = tensors.tensors.find(kRandomState);

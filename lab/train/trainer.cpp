@@ -11,6 +11,7 @@
 
 #include "keel/torch/threads.h"
 #include "lab/models/batch_norm.h"
+#include "lab/require.h"
 #include "lab/train/bfloat16_cpu.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
@@ -35,9 +36,9 @@ void require_variance(const TrainOptions& options, const DataSet& data, std::int
                      width = last_size(options.model, data.train.pixels.size(3)),
                      images = options.sync_batchnorm ? options.batch : options.batch / processes;
   require(images * height * width >= 2,
-          fmt::format("keel::lab::train: expected at least 2 values of a channel for the norms of "
-                      "the last stage, got 1: {} image{} of {} x {} there (batch, size)",
-                      images, images == 1 ? "" : "s", height, width));
+          "keel::lab::train: expected at least 2 values of a channel for the norms of "
+          "the last stage, got 1: {} image{} of {} x {} there (batch, size)",
+          images, images == 1 ? "" : "s", height, width);
 }
 
 TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t processes) {
@@ -46,12 +47,12 @@ TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t pr
   require_labels("keel::lab::train", data.train, options.model.classes);
   require_labels("keel::lab::train", data.test, options.model.classes);
   require(data.train.count() >= options.batch,
-          fmt::format("keel::lab::train: expected at least a batch of {} training images, got {}",
-                      options.batch, data.train.count()));
+          "keel::lab::train: expected at least a batch of {} training images, got {}",
+          options.batch, data.train.count());
   require(options.batch >= processes,
-          fmt::format("keel::lab::train: expected a batch of at least {}, an image for each "
-                      "process, got {}",
-                      processes, options.batch));
+          "keel::lab::train: expected a batch of at least {}, an image for each "
+          "process, got {}",
+          processes, options.batch);
   require_variance(options, data, processes);
   options.device = device_of(options).is_cuda() ? "cuda" : "cpu";
   return options;
@@ -128,13 +129,11 @@ class Run {
     restore_tensors(checkpoint->tensors, training_);
     at_ = checkpoint->position;
     // Check bounds first: the product of numbers from a file may overflow.
-    require(
-        at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
-            at_.step == at_.epoch * per_epoch_ + at_.batch,
-        fmt::format(
+    require(at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
+                at_.step == at_.epoch * per_epoch_ + at_.batch,
             "keel::lab::train: cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
             "but these data make {} batches an epoch and {} steps in all",
-            at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_));
+            at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_);
     restore_readings();
   }
 

@@ -138,12 +138,10 @@ struct Evaluation {
 
 /// Runs the network on the images as training's evaluation does: running statistics, no augmentation. `options` gives
 /// device, precision, memory order and batch size; the data set gives the normalisation.
+///
+/// With `recalibrate_at` it first recomputes the running statistics, from options.recalibrate batches of training images
+/// and with random numbers that depend on that step. The model keeps the new statistics.
 Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
-                    const TrainOptions& options);
-
-/// The same after recomputing the running statistics from options.recalibrate batches of training images, with random
-/// numbers that depend on `step`. The model keeps the new statistics.
-Evaluation evaluate_recalibrated(ResNet model, const Images& images, const DataSet& data,
-                                 const TrainOptions& options, std::int64_t step);
+                    const TrainOptions& options, std::optional<std::int64_t> recalibrate_at = {});
 
 }  // namespace keel::lab

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 json spread(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
+  std::ranges::sort(seconds);
   return {{"median", seconds[seconds.size() / 2]},
           {"least", seconds.front()},
           {"most", seconds.back()},

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lab/data/data_set.h"
+#include "lab/data/sources.h"
 #include "pictures.h"
 #include "support/errors.h"
 #include "support/files.h"
@@ -104,10 +104,8 @@ TEST(Folder, ScalesWhatHasAnotherSizeAndSaysSo) {
   const DataSet data = load(options_for(folder.path()));
   EXPECT_EQ(data.train.pixels.sizes(), (std::vector<std::int64_t>{5, 3, 32, 32}));
   EXPECT_TRUE(has_note(data, "images of 2 sizes were scaled to 32 x 32"));
-  const Image scaled = squared(smooth_picture(40, 90), 32);
-  const auto expected =
-      torch::tensor(scaled.pixels, torch::kUInt8).view({32, 32, 3}).permute({2, 0, 1});
-  EXPECT_TRUE(torch::equal(data.train.pixels[2], expected));
+  const Image wide = smooth_picture(40, 90);
+  EXPECT_TRUE(torch::equal(data.train.pixels[2], squared(planes_of(wide).unsqueeze(0), 32)[0]));
 }
 
 TEST(Folder, TakesImagesAsTheyAreIfTheyAgree) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lab/data/sources.h"
 #include "pictures.h"
 #include "support/errors.h"
 #include "support/files.h"
@@ -142,48 +143,47 @@ TEST(Image, ErrorsNameTheFile) {
   EXPECT_TRUE(refuses({"none.jpg", "cannot open"}, [&] { read_image(folder / "none.jpg"); }));
 }
 
-/// LibTorch's antialiased bilinear interpolation of the centred square.
-std::vector<std::uint8_t> by_torch(const Image& image, std::int64_t size) {
-  const auto all = torch::tensor(std::vector<std::uint8_t>(image.pixels), torch::kUInt8)
-                       .view({1, image.height, image.width, 3});
-  const std::int64_t side = std::min(image.height, image.width);
-  const auto square = all.narrow(1, (image.height - side) / 2, side)
-                          .narrow(2, (image.width - side) / 2, side)
-                          .permute({0, 3, 1, 2})
-                          .to(torch::kFloat)
-                          .contiguous();
-  const auto scaled = torch::_upsample_bilinear2d_aa(square, {size, size}, false);
-  const auto rounded =
-      scaled.permute({0, 2, 3, 1}).round().clamp(0, 255).to(torch::kUInt8).contiguous();
-  const auto* first = rounded.data_ptr<std::uint8_t>();
-  return {first, first + rounded.numel()};
+/// The definition: a triangle over all old pixels that a new one covers, in both directions.
+double scaled_pixel(const torch::Tensor& square, std::int64_t size, std::int64_t row,
+                    std::int64_t column) {
+  const std::int64_t side = square.size(0);
+  const double step = double(side) / double(size), reach = std::max(step, 1.0);
+  const auto weights = [&](std::int64_t place) {
+    const auto distance = torch::arange(side, torch::kDouble) + 0.5 - (double(place) + 0.5) * step;
+    const auto triangle = (1 - distance.abs() / reach).clamp_min(0);
+    return triangle / triangle.sum();
+  };
+  return weights(row).matmul(square.to(torch::kDouble)).matmul(weights(column)).item<double>();
 }
 
-TEST(Image, ScalesAsLibTorchDoes) {
-  keel::testing::Random random(2);
+TEST(Image, ScalesTheCentredSquare) {
+  torch::manual_seed(2);
   for (const auto& [height, width, size] : {std::tuple<int, int, int>{64, 64, 32},
                                             {33, 47, 32},
                                             {100, 70, 32},
                                             {20, 28, 32},
                                             {8, 5, 12}}) {
-    Image image{height, width, {}};
-    for (int i = 0; i < height * width * 3; ++i)
-      image.pixels.push_back(std::uint8_t(random.uniform() * 256));
-    const Image scaled = squared(image, size);
-    EXPECT_EQ(scaled.height, size);
-    EXPECT_EQ(scaled.width, size);
-    EXPECT_LE(farthest(scaled.pixels, by_torch(image, size)), 1) << height << " x " << width;
+    const auto images = torch::randint(0, 256, {2, 3, height, width}, torch::kUInt8);
+    const auto scaled = squared(images, size);
+    ASSERT_EQ(scaled.sizes(), (std::vector<std::int64_t>{2, 3, size, size}));
+    const int side = std::min(height, width);
+    const auto square =
+        images[1][2].narrow(0, (height - side) / 2, side).narrow(1, (width - side) / 2, side);
+    for (int row = 0; row < size; ++row)
+      for (int column = 0; column < size; column += 3)
+        EXPECT_NEAR(scaled[1][2][row][column].item<int>(), scaled_pixel(square, size, row, column),
+                    0.51)
+            << height << " x " << width;
   }
-  const Image same = smooth_picture(9, 9);
-  EXPECT_EQ(squared(same, 9).pixels, same.pixels);
+  const auto same = torch::randint(0, 256, {1, 3, 9, 9}, torch::kUInt8);
+  EXPECT_TRUE(torch::equal(squared(same, 9), same));
 }
 
-TEST(Image, PlanesAndBack) {
+TEST(Image, HasAPlaneForEachColour) {
   const Image picture = smooth_picture(5, 7);
-  std::vector<std::uint8_t> planes(5 * 7 * 3);
-  write_planes(picture, planes.data());
-  EXPECT_EQ(planes[2 * 35 + 3 * 7 + 4], picture.pixels[(3 * 7 + 4) * 3 + 2]);
-  EXPECT_EQ(read_planes(planes.data(), 5, 7).pixels, picture.pixels);
+  const auto planes = planes_of(picture);
+  EXPECT_EQ(planes.sizes(), (std::vector<std::int64_t>{3, 5, 7}));
+  EXPECT_EQ(planes[2][3][4].item<int>(), picture.pixels[(3 * 7 + 4) * 3 + 2]);
 }
 
 }  // namespace

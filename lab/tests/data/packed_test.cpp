@@ -94,7 +94,8 @@ TEST(Packed, AnyDamagedByteIsSeen) {
 
 TEST(Packed, RefusesOtherFiles) {
   const TemporaryFolder folder;
-  write_safetensors(folder / "model.safetensors", {{"weight", torch::zeros({3})}}, {});
+  write_file_atomically(folder / "model.safetensors",
+                        safetensors_bytes({{"weight", torch::zeros({3})}}));
   EXPECT_TRUE(refuses({"model.safetensors", "expected a packed data set", "format"},
                       [&] { load_from(folder / "model.safetensors"); }));
   EXPECT_TRUE(
@@ -109,7 +110,7 @@ TEST(Packed, MetadataAreReadWithCare) {
     SafeTensors content = parse_safetensors(read_file(folder / "good.keel"), "good.keel");
     content.metadata[name] = value;
     const NamedTensors tensors(content.tensors.begin(), content.tensors.end());
-    write_safetensors(folder / "bad.keel", tensors, content.metadata);
+    write_file_atomically(folder / "bad.keel", safetensors_bytes(tensors, content.metadata));
     return refuses({"bad.keel", name}, [&] { load_from(folder / "bad.keel"); });
   };
   for (const std::string name : {"classes", "mean", "deviation"})

@@ -1,3 +1,4 @@
+#include "lab/data/sources.h"
 #include "lab/tests/data/pictures.h"
 #include "lab/tests/fuzz/fuzz.h"
 #include "support/files.h"
@@ -10,7 +11,8 @@ void attack_image(const std::string& bytes) {
   testing::write_bytes(file, bytes);
   const lab::Image image = lab::read_image(file);
   expect(image.pixels.size() == std::size_t(image.height * image.width * 3), "three bytes a pixel");
-  must("to scale what was read", [&] { return lab::squared(image, 4); });
+  must("to scale what was read",
+       [&] { return lab::squared(lab::planes_of(image).unsqueeze(0), 4); });
 }
 
 namespace jpeg {

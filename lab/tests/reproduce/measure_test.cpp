@@ -13,6 +13,8 @@ Recipe committed(const std::string& name) {
   return read_recipe(kExperiments / name / "recipe.toml");
 }
 
+Measured measure(const Measuring& what) { return kind_of(what.recipe).measure(what); }
+
 /// A training that takes a second.
 TrainOptions tiny() {
   TrainOptions options;

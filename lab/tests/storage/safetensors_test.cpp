@@ -44,7 +44,7 @@ std::string complaint(const std::string& bytes) {
 TEST(SafeTensorsTest, EverythingComesBackToTheLastBit) {
   const auto written = example();
   const test::TemporaryFolder folder;
-  write_safetensors(folder / "all.safetensors", written, {{"format", "pt"}});
+  write_file_atomically(folder / "all.safetensors", safetensors_bytes(written, {{"format", "pt"}}));
   const SafeTensors back =
       parse_safetensors(read_file(folder / "all.safetensors"), "all.safetensors");
   ASSERT_EQ(back.tensors.size(), written.size());

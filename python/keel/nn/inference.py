@@ -65,16 +65,12 @@ def conv1x1(input: Tensor, matrix: Tensor, center: Tensor, bias: Optional[Tensor
     shift = shift_of(matrix, center, bias).to(input.dtype)
     positions = input.dim() - 2
     weight = matrix.reshape([groups * d, d] + [1] * max(1, min(positions, 3))).to(input.dtype)
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
     if positions == 0:
-        return F.conv1d(input.unsqueeze(-1), weight, shift, groups=groups).squeeze(-1)
-    if positions == 1:
-        return F.conv1d(input, weight, shift, groups=groups)
-    if positions == 2:
-        return F.conv2d(input, weight, shift, groups=groups)
-    if positions == 3:
-        return F.conv3d(input, weight, shift, groups=groups)
-    flat = F.conv3d(input.flatten(4), weight, shift, groups=groups)
-    return flat.reshape(input.shape)
+        return convolve(input.unsqueeze(-1), weight, shift, groups=groups).squeeze(-1)
+    if positions <= 3:
+        return convolve(input, weight, shift, groups=groups)
+    return convolve(input.flatten(4), weight, shift, groups=groups).reshape(input.shape)
 
 
 def as_conv1x1(matrix: Tensor, shift: Tensor, like: Tensor) -> nn.Conv2d:
