@@ -56,6 +56,10 @@ TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t pr
           processes, options.batch);
   require_variance(options, data, processes);
   options.device = device_of(options).is_cuda() ? "cuda" : "cpu";
+  require(
+      options.precision != "tf32" || options.device == "cuda",
+      "keel::lab::train: expected a CUDA device for precision tf32, got {}; use float32, or a GPU",
+      options.device);
   return options;
 }
 
