@@ -1,7 +1,9 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace keel::lab {
@@ -13,6 +15,11 @@ std::optional<Number> number_in(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, number);
   return error == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
+}
+
+/// "1 step", "2 steps".
+inline std::string counted(std::int64_t count, std::string_view what) {
+  return std::to_string(count).append(" ").append(what).append(count == 1 ? "" : "s");
 }
 
 }  // namespace keel::lab

@@ -134,6 +134,8 @@ Tensor kept_values(const SingularFunction& function, const RankPolicy& policy, c
     const Tensor unit = at::where(largest == 0, at::ones_like(largest), largest);
     const Tensor sums = (values / unit).to(at::kDouble).square().cumsum(-1);
     kept = ((sums < energy->fraction * sums.narrow(-1, k - 1, 1)).sum(-1) + 1).clamp_max(k);
+    // All of the energy: the result is the matrix itself, also for the matrices of higher rank near it.
+    if (energy->fraction >= 1 && std::holds_alternative<SameValues>(function)) kept = all(k);
   } else {
     kept = all(k);
   }

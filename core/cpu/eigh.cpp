@@ -164,6 +164,18 @@ void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, EighOrd
   }
 }
 
+/// Matrices of one number, which is the value.
+template <typename T>
+void solve_numbers(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighStatus* status) {
+  for (std::int64_t index = 0; index < matrices.batch; ++index) {
+    const T value = *matrices[index], zero = value * 0 + 0;  // NaN if the number is not finite
+    values[index] = value + zero;
+    *vectors[index] = 1 + zero;
+    if (status != nullptr)
+      status[index] = zero == 0 ? EighStatus::converged : EighStatus::not_finite;
+  }
+}
+
 }  // namespace
 
 template <typename T>
@@ -174,6 +186,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
     throw Error("keel::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
   require_same_shape("keel::eigh", "vectors", matrices, vectors);
   if (batch == 0) return;
+  if (n == 1) return solve_numbers(matrices, values, vectors, status);
   std::vector<EighStatus> own_status;
   if (status == nullptr) {
     own_status.resize(batch);

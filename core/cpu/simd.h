@@ -72,7 +72,7 @@ inline T sum_lanes(typename VectorOf<T, LANES>::type x) {
 /// `lanes` accumulators then takes as many terms as there are sums, or fewer: a single one would
 /// collect rounding errors in proportion to `count`.
 inline std::int64_t summed_at_once(std::int64_t count, std::int64_t lanes) {
-  std::int64_t run = 512 * lanes;
+  std::int64_t run = 64 * lanes;
   while (run * run < lanes * count) run *= 2;
   return run;
 }

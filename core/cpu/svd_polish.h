@@ -116,7 +116,12 @@ class PolishSvd {
     for (int tail = 0; tail < kMost; ++tail) {
       const std::int64_t begin = tail_after(head);
       if (begin == n_) break;
-      if (!clear_tail(head, begin) || !turn_tail(begin, eigh)) return false;
+      if (!clear_tail(head, begin)) return false;
+      // Beyond a low rank only noise is left. It has a low rank too if rows of A are equal: turning
+      // it would only show the next tail. Noise of half the columns or fewer is turned once, since
+      // that is faster than to complete U.
+      drop_negligible(begin, 2 * begin < n_ ? kEpsilon<T> * kEpsilon<T> : kNegligible);
+      if (!turn_tail(begin, eigh)) return false;
       head = begin;
     }
     for (int step = 0; step < kMost; ++step) {
@@ -268,7 +273,7 @@ class PolishSvd {
   std::int64_t tail_after(std::int64_t begin) {
     square_columns();
     for (std::int64_t j = begin + 1; j + 1 < n_; ++j)
-      if (square_[j] < Reach::tail(T(n_)) * square_[begin]) return j;
+      if (square_[j] > 0 && square_[j] < Reach::tail(T(n_)) * square_[begin]) return j;
     return n_;
   }
 
@@ -354,9 +359,11 @@ class PolishSvd {
     square_columns();
     T largest = 0;
     for (std::int64_t j = 0; j < n_; ++j) largest = square_[j] > largest ? square_[j] : largest;
-    for (std::int64_t j = begin; j < n_; ++j)
-      for (std::int64_t i = 0; i < m_ && !(square_[j] > share * largest); ++i)
-        x_[i * stride_ + j] = 0;
+    for (std::int64_t j = begin; j < n_; ++j) {
+      if (square_[j] > share * largest) continue;
+      for (std::int64_t i = 0; i < m_; ++i) x_[i * stride_ + j] = 0;
+      square_[j] = 0;
+    }
   }
 
   /// Computes K and returns the sum of its squares: zero if the columns are orthogonal, NaN if one

@@ -48,7 +48,7 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 namespace cpu {
 /// Computes the eigenvectors J of A^T A and then makes the columns of A J orthogonal, each relative
 /// to its own size. Columns too short for A^T A are turned again by the eigenvectors of their own
-/// products. A matrix that is steep or smaller than 12, or for which this fails, goes through
+/// products, or become zero where more than half of them are only noise. A matrix that is steep or smaller than 12, or for which this fails, goes through
 /// Householder QR with pivots and one-sided Jacobi on the triangular factor; batches of these are
 /// solved with one matrix per SIMD lane, without pivots. T is float or double.
 template <typename T>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "lab/number.h"
 #include "lab/report/charts.h"
 #include "lab/report/page_style.h"
 #include "lab/report/svg.h"
@@ -49,7 +50,7 @@ std::string introduction(const std::vector<Group>& groups) {
     for (const Run& run : group.runs)
       if (!run.device.empty()) devices.insert(run.device);
   }
-  std::string text = fmt::format("{} run{}", runs, runs == 1 ? "" : "s");
+  std::string text = counted(std::int64_t(runs), "run");
   if (const auto model = common(groups, "model"); !model.empty()) text += " of " + model;
   if (const auto source = common(groups, "source"); !source.empty()) text += " on " + source;
   if (const auto epochs = common(groups, "epochs"); !epochs.empty())

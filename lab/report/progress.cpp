@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lab/number.h"
 #include "lab/report/groups.h"
 #include "lab/report/put.h"
 #include "lab/report/settings.h"
@@ -66,11 +67,11 @@ Progress shown_on(StatusLine& line) {
 void ProgressPrinter::on_start(const RunInfo& info) {
   info_ = info;
   start_ = last_line_ = Clock::now();
-  line_.print(fmt::format(
-      "{} ({} parameters), {}{}, on {}; {} training and {} test images, {} steps",
-      info.options.model.name, info.parameters,
-      info.options.model.where == "first" ? "first norm " : "", layer_name(info.options),
-      info.device, info.train_images, info.test_images, info.steps));
+  line_.print(fmt::format("{} ({}), {}{}, on {}; {} training and {} test images, {}",
+                          info.options.model.name, counted(info.parameters, "parameter"),
+                          info.options.model.where == "first" ? "first norm " : "",
+                          layer_name(info.options), info.device, info.train_images,
+                          info.test_images, counted(info.steps, "step")));
   if (info.first_step > 0) line_.print(fmt::format("resuming after step {}", info.first_step));
 }
 
@@ -110,7 +111,7 @@ void ProgressPrinter::on_failure(const Failure& failure) { line_.print("failed: 
 void ProgressPrinter::on_message(const std::string& message) { line_.print(message); }
 
 void ProgressPrinter::on_finish(const Result& result) {
-  auto text = fmt::format("{} after {} steps", result.status, result.steps);
+  auto text = fmt::format("{} after {}", result.status, counted(result.steps, "step"));
   if (std::isfinite(result.test_error) && result.status != "failed")
     text += fmt::format(", test error {}", percent(result.test_error, 2));
   if (std::isfinite(result.recalibrated_test_error) && result.status != "failed")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lab/number.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 #include "lab/storage/files.h"
@@ -54,7 +55,7 @@ std::string state_text(const Recipe& recipe, const Results& results) {
     done += found > 0;
     if (cell.same_as.empty()) trials += found;
   }
-  return fmt::format("{} of {} cells, {} trials", done, cells, trials);
+  return fmt::format("{} of {}, {}", done, counted(cells, "cell"), counted(trials, "trial"));
 }
 
 std::string page_head(const Recipe& recipe) {

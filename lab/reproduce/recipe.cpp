@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
@@ -202,8 +203,9 @@ std::string cost(const Recipe& recipe, const std::string& schedule) {
     minutes +=
         double(recipe.trials) * epochs * double(kStepsPerEpoch) * cell.step_milliseconds / 6e4;
   }
-  return fmt::format("{} trials ({} cells x {}) of {:g} epochs, about {:.0f} GPU minutes",
-                     cells * recipe.trials, cells, recipe.trials, epochs, minutes);
+  return fmt::format("{} ({} x {}) of {:g} epoch{}, about {:.0f} GPU minutes",
+                     counted(cells * recipe.trials, "trial"), counted(cells, "cell"), recipe.trials,
+                     epochs, epochs == 1 ? "" : "s", minutes);
 }
 
 }  // namespace keel::lab::reproduce

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "lab/number.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 #include "lab/train/bench.h"
@@ -27,8 +28,8 @@ Measured measure_timing(const Measuring& what) {
     validate(one);
     options.norms.push_back(one.model.norm);
   }
-  what.say(fmt::format("timing {} layers, {} rounds of {} steps", options.norms.size() + 1,
-                       options.rounds, options.steps));
+  what.say(fmt::format("timing {} layers, {} of {}", options.norms.size() + 1,
+                       counted(options.rounds, "round"), counted(options.steps, "step")));
   Json rows = Json::array();
   for (const StepTiming& timing : bench_train(options)) {
     rows.push_back({{"name", timing.name},

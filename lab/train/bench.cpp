@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "keel/torch/threads.h"
+#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/train/step.h"
 #include "lab/train/stopwatch.h"
@@ -169,8 +170,7 @@ std::string name_of(const ModelOptions& model) {
                                 : fmt::format(" {:g} %", 100 * norm.energy);
   if (norm.kind == "zca" && norm.rank == "full") name += " full rank";
   if (model.where == "all") name += ", all norms";
-  if (model.where != "all" && model.where != "first")
-    name += fmt::format(", {} norm{}", sites, sites == 1 ? "" : "s");
+  if (model.where != "all" && model.where != "first") name += ", " + counted(sites, "norm");
   return name;
 }
 

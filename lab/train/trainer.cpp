@@ -11,6 +11,7 @@
 
 #include "keel/torch/threads.h"
 #include "lab/models/batch_norm.h"
+#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/train/bfloat16_cpu.h"
 #include "lab/train/checkpoint.h"
@@ -37,8 +38,8 @@ void require_variance(const TrainOptions& options, const DataSet& data, std::int
                      images = options.sync_batchnorm ? options.batch : options.batch / processes;
   require(images * height * width >= 2,
           "keel::lab::train: expected at least 2 values of a channel for the norms of "
-          "the last stage, got 1: {} image{} of {} x {} there (batch, size)",
-          images, images == 1 ? "" : "s", height, width);
+          "the last stage, got 1: {} of {} x {} there (batch, size)",
+          counted(images, "image"), height, width);
 }
 
 TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t processes) {
@@ -55,6 +56,10 @@ TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t pr
           processes, options.batch);
   require_variance(options, data, processes);
   options.device = device_of(options).is_cuda() ? "cuda" : "cpu";
+  require(
+      options.precision != "tf32" || options.device == "cuda",
+      "keel::lab::train: expected a CUDA device for precision tf32, got {}; use float32, or a GPU",
+      options.device);
   return options;
 }
 

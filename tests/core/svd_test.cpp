@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -242,9 +243,10 @@ TYPED_TEST(Svd, JacobiNeedsFewSweepsWhereTheRankIsLow) {
   }
 }
 
-/// Whether the eigenvectors of A^T A lead to the singular values of a matrix, so that Jacobi is not needed.
+/// Whether the eigenvectors of A^T A lead to the singular values of a matrix, so that Jacobi is not needed. Without
+/// `again`, also whether no short columns are turned again.
 template <typename T>
-bool needs_no_jacobi(const Rectangle<T>& a) {
+bool needs_no_jacobi(const Rectangle<T>& a, bool again = true) {
   const cpu::Kernels<T>& kernel = cpu::kernels<T>();
   const std::int64_t n = std::min(a.rows, a.columns);
   const auto matrix = contiguous<const T>(a.data.data(), 1, a.rows, a.columns);
@@ -262,10 +264,34 @@ bool needs_no_jacobi(const Rectangle<T>& a) {
                  EighOrder::descending);
     return true;
   };
+  const auto none = [](const Executor&, std::int64_t, const T*, T*, std::int64_t) { return false; };
   const Executor executor = serial();
-  return kernel.svd_polish(0, matrix, exponent, vectors.data(), {&executor, small}, f.values.data(),
+  cpu::SmallEigh<T> turn{&executor, small};
+  if (!again) turn.solve = none;
+  return kernel.svd_polish(0, matrix, exponent, vectors.data(), turn, f.values.data(),
                            contiguous(f.left.data(), 1, a.rows, n),
                            contiguous(f.right.data(), 1, n, a.columns), scratch);
+}
+
+// Of equal rows, the noise has a low rank too, and so has its noise.
+TYPED_TEST(Svd, NoiseBeyondALowRankIsZero) {
+  using T = TypeParam;
+  for (const auto& [m, n] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{40, 40}, {90, 30}, {30, 90}, {160, 160}})
+    for (const std::int64_t rank : {1, 2, 4}) {
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + ", rank " +
+                   std::to_string(rank));
+      const Rectangle<double> block = random_rectangle(rank, rank, 31);
+      Rectangle<double> exact = random_rectangle(m, n, 31);
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          exact(i, j) = rank == 1 ? 1 : block(i * rank / m, j * rank / n);
+      const Rectangle<T> matrix = as<T>(exact);
+      EXPECT_TRUE(needs_no_jacobi(matrix, false));
+      const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
+      expect_decomposition(matrix, f, 0);
+      EXPECT_EQ(std::count(f.value(0), f.value(0) + f.k, T(0)), f.k - rank);
+    }
 }
 
 // Some vectors of zero values are completed one by one, many together.

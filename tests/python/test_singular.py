@@ -205,6 +205,15 @@ def test_ranks():
         keel.low_rank(a, keel.Algorithm1())
 
 
+def test_all_of_the_energy_is_the_matrix_itself():
+    a = with_values((3.0, 2.0, 0.0), 4, 3).requires_grad_()
+    x, kept = keel.singular(a, "identity", keel.LeadingEnergy(1.0), return_kept=True)
+    close(x, a)
+    assert kept.item() == 3
+    g = torch.randn_like(a)
+    close(torch.autograd.grad(keel.low_rank(a, keel.LeadingEnergy(1.0)), a, g)[0], g)
+
+
 @pytest.mark.parametrize("m, n", SHAPES)
 @pytest.mark.parametrize("spectrum", SPECTRA)
 @pytest.mark.parametrize("name", FUNCTIONS)

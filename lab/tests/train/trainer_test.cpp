@@ -224,6 +224,13 @@ TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
   wrong.train.labels[3] = 4;
   EXPECT_EQ(error_of([&] { train(options, wrong, told); }),
             "keel::lab::train: expected labels from 0 to 3, got 0 to 4");
+  options.device = "cpu";
+  options.precision = "tf32";
+  EXPECT_EQ(
+      error_of([&] { train(options, test::small_data(), told); }),
+      "keel::lab::train: expected a CUDA device for precision tf32, got cpu; use float32, or a "
+      "GPU");
+  options.precision = "float32";
   if (!torch::cuda::is_available()) {
     options.device = "cuda";
     EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
