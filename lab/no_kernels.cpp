@@ -33,6 +33,7 @@ void fused_measure(const FusedReadings&, const Tensor&, const Tensor&, const Ten
                    const Tensor&) {
   refuse("fused_measure");
 }
+void fused_take_back(const FusedReadings&, const Tensor&) { refuse("fused_take_back"); }
 void fused_descend(const DescentBuffers&, const Tensor&, double, double) {
   refuse("fused_descend");
 }

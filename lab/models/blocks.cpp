@@ -75,7 +75,7 @@ Tensor Normed::convolved_in_training(const Tensor& input) const {
       layer.weight.scalar_type() != torch::kBFloat16)
     return convolved(input);
   return weight_gradients_->convolve(input, layer.weight, layer.options.stride()->at(0),
-                                     layer.options.kernel_size()->at(0) / 2);
+                                     layer.options.kernel_size()->at(0) / 2, when_);
 }
 
 Tensor Normed::forward(const Tensor& input, const Watch* watch) const {
@@ -83,8 +83,13 @@ Tensor Normed::forward(const Tensor& input, const Watch* watch) const {
   return watched(input, *watch);
 }
 
-Forked Normed::relu(const Tensor& input, const Tensor& residual, const Watch* watch) const {
-  if (watch == nullptr) return norm_relu(*norm_, convolved_in_training(input), residual);
+Forked Normed::relu(const Tensor& input, const Tensor& residual, const Watch* watch,
+                    const std::function<void()>& between) const {
+  if (watch == nullptr) {
+    const Tensor activations = convolved_in_training(input);
+    if (between) between();
+    return norm_relu(*norm_, activations, residual);
+  }
   const Tensor output = watched(input, *watch);
   return {(residual.defined() ? output + residual : output).relu(), {}};
 }

@@ -52,15 +52,19 @@ class Normed {
   /// norm(convolution(input)).
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch) const;
   /// max(0, norm(convolution(input)) + residual). Without `watch` it is one call to norm_relu, which may be fused.
-  Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch) const;
+  /// `between` is called after the convolution.
+  Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch,
+              const std::function<void()>& between = {}) const;
 
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 
-  /// Who computes the gradient of a bfloat16 weight in training. Null: autograd.
-  void compute_weight_gradient_with(std::shared_ptr<WeightGradients> gradients) {
+  /// Who computes the gradient of a bfloat16 weight in training, and when. Null: autograd.
+  void compute_weight_gradient_with(std::shared_ptr<WeightGradients> gradients,
+                                    When when = When::at_once) {
     weight_gradients_ = std::move(gradients);
+    when_ = when;
   }
 
   /// Folds the evaluation-mode norm into the convolution, which gets a bias, and removes the norm.
@@ -76,6 +80,7 @@ class Normed {
   torch::nn::Conv2d convolution_{nullptr};
   std::shared_ptr<torch::nn::Module> norm_;
   std::shared_ptr<WeightGradients> weight_gradients_;
+  When when_ = When::at_once;
 };
 
 /// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 with kExpansion times the width. The first 3x3 has
@@ -98,6 +103,8 @@ class BlockImpl : public torch::nn::Module {
   Forked forward(const Forked& input, const Watch* watch = nullptr);
   /// In the order of the data, the shortcut last.
   std::vector<Normed*> normed();
+  /// The same without the shortcut.
+  std::vector<Normed>& chain() { return chain_; }
 
  private:
   const std::string name_;

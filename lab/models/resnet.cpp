@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "lab/models/batch_norm.h"
 #include "lab/models/blocks.h"
 #include "lab/one_of.h"
 
@@ -157,11 +158,14 @@ ResNetImpl::ResNetImpl(const ModelOptions& options)
 }
 
 torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch,
-                                  const std::function<void()>& after_stem) {
+                                  const BesideStem& beside) {
   TORCH_CHECK(input.dim() == 4 && input.size(1) == 3,
               "keel::lab::ResNet: expected (N, 3, H, W), got ", input.sizes());
-  Forked x = stem_->relu(input, /*residual=*/{}, watch);
-  if (after_stem) after_stem();
+  Forked x = stem_->relu(input, /*residual=*/{}, watch, beside.start);
+  if (beside.join) beside.join();
+  if (beside.before_backward && x.through.requires_grad())
+    x.through.register_hook(
+        [release = beside.before_backward](const torch::Tensor&) { release(); });
   for (Block& block : blocks_) x = block->forward(x, watch);
   const torch::Tensor features = x.through.mean({2, 3}), output = fc_(features);
   if (watch != nullptr) (*watch)("fc", features, output);
@@ -183,8 +187,23 @@ std::vector<const Normed*> ResNetImpl::tested() const {
   return found;
 }
 
-void ResNetImpl::compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients) {
+void ResNetImpl::compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients,
+                                               std::int64_t late, std::int64_t held) {
   for (Normed* part : normed()) part->compute_weight_gradient_with(gradients);
+  BatchNormImpl* before = nullptr;  // the norm that has made the convolution's input
+  for (Block& block : blocks_)
+    for (Normed& part : block->chain()) {
+      auto* const after = part.norm()->as<BatchNormImpl>();
+      if (late > 0 && before != nullptr && after != nullptr) {
+        before->keeps = after->keeps = true;
+        part.compute_weight_gradient_with(gradients, When::late);
+        --late;
+      } else if (held > 0) {
+        part.compute_weight_gradient_with(gradients, When::held);
+      }
+      --held;
+      before = after;
+    }
 }
 
 void ResNetImpl::fold_norms() {

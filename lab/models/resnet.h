@@ -56,15 +56,22 @@ std::int64_t last_size(const ModelOptions& options, std::int64_t size);
 /// Throws keel::Error that names the option, the expected value and the actual one.
 void validate(const ModelOptions& options);
 
+/// Work beside the first norm, which may leave most of a GPU idle.
+struct BesideStem {
+  std::function<void()> start;  ///< called after the first convolution
+  /// Called before the first use of a parameter that is not the first convolution's or the first norm's.
+  std::function<void()> join;
+  std::function<void()> before_backward;  ///< called before the backward of the first norm
+};
+
 class ResNetImpl : public torch::nn::Module {
  public:
   explicit ResNetImpl(const ModelOptions& options);
 
   /// (N, 3, H, W) -> (N, classes). H and W are free; the paper uses 32. `watch` is called for each layer. It does not
-  /// change the output, except that a fused norm (norm_relu) skips some roundings without it. `after_stem` is called
-  /// before the first use of a parameter that is not the first convolution's or the first norm's.
+  /// change the output, except that a fused norm (norm_relu) skips some roundings without it.
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr,
-                        const std::function<void()>& after_stem = {});
+                        const BesideStem& beside = {});
 
   /// The norms that are the layer under test, each with the convolution before it, in the order of the data.
   std::vector<const Normed*> tested() const;
@@ -74,8 +81,11 @@ class ResNetImpl : public torch::nn::Module {
   /// network must be in eval mode.
   void fold_norms();
 
-  /// In training, for weights in bfloat16 (weight_gradients.h). Null: autograd computes all.
-  void compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients);
+  /// In training, for weights in bfloat16 (weight_gradients.h). Null: autograd computes all. Those of the first `late`
+  /// convolutions that lie between two BatchNorms, which keep the operands, come late; those of the other convolutions of
+  /// the first `held` are held until the stem's backward.
+  void compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients,
+                                     std::int64_t late = 0, std::int64_t held = 0);
 
   const ModelOptions& options() const { return options_; }
 

@@ -6,12 +6,14 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "keel/error.h"
 #include "lab/models/weight_gradients.h"
 
 namespace keel::lab {
@@ -27,6 +29,13 @@ bool capturing() {
 
 struct Window {
   std::int64_t stride, padding;
+  When when;
+};
+
+/// What a weight's gradient is made of.
+struct Operands {
+  Tensor dL_doutput, input, weight;
+  Window window;
 };
 
 std::array<Tensor, 2> gradients_of(const Tensor& dL_doutput, const Tensor& input,
@@ -43,12 +52,13 @@ std::array<Tensor, 2> gradients_of(const Tensor& dL_doutput, const Tensor& input
 class OnSecondStream : public WeightGradients {
  public:
   Tensor convolve(const Tensor& input, const Tensor& weight, std::int64_t stride,
-                  std::int64_t padding) override;
+                  std::int64_t padding, When when) override;
+  void release() override;
+  void compute_late() override;
   void join() override;
 
-  /// Queues the weight's gradient. The current stream has computed `dL_doutput`.
-  void compute(const Tensor& dL_doutput, const Tensor& input, const Tensor& weight,
-               const Window& window);
+  /// Queues the weight's gradient. The current stream has computed its operands.
+  void compute(const Operands& operands);
 
  private:
   /// Keeps the operands until the second stream is done with them: their memory belongs to the first one.
@@ -59,11 +69,15 @@ class OnSecondStream : public WeightGradients {
   /// Limits the operands that are held. The first stream waits for the oldest.
   static constexpr std::size_t kMostRunning = 4;
 
+  void queue(const Operands& operands);
+  void finish(const Operands& operands);
+  void leave(const Operands& operands);
   void wait_for_oldest();
 
   std::optional<c10::cuda::CUDAStream> second_;
   std::deque<Running> running_;
   std::vector<std::pair<Tensor, Tensor>> finished_;  ///< weight, its gradient
+  std::vector<Operands> held_, late_;
 };
 
 struct Convolution : torch::autograd::Function<Convolution> {
@@ -74,6 +88,7 @@ struct Convolution : torch::autograd::Function<Convolution> {
     context->saved_data["weight"] = weight;
     context->saved_data["stride"] = window.stride;
     context->saved_data["padding"] = window.padding;
+    context->saved_data["when"] = std::int64_t(window.when);
     context->saved_data["gradients"] = reinterpret_cast<std::int64_t>(gradients);
     const std::vector<std::int64_t> stride(2, window.stride), padding(2, window.padding),
         dilation(2, 1), no_padding(2, 0);
@@ -86,9 +101,10 @@ struct Convolution : torch::autograd::Function<Convolution> {
     const Tensor &dL_doutput = given[0], input = context->get_saved_variables()[0],
                  weight = context->saved_data["weight"].toTensor();
     const Window window{context->saved_data["stride"].toInt(),
-                        context->saved_data["padding"].toInt()};
+                        context->saved_data["padding"].toInt(),
+                        When(context->saved_data["when"].toInt())};
     auto* gradients = reinterpret_cast<OnSecondStream*>(context->saved_data["gradients"].toInt());
-    gradients->compute(dL_doutput, input, weight, window);
+    gradients->compute({dL_doutput, input, weight, window});
     Tensor dL_dinput;
     if (context->needs_input_grad(0))
       dL_dinput = gradients_of(dL_doutput, input, weight, window, true, false)[0];
@@ -97,29 +113,68 @@ struct Convolution : torch::autograd::Function<Convolution> {
 };
 
 Tensor OnSecondStream::convolve(const Tensor& input, const Tensor& weight, std::int64_t stride,
-                                std::int64_t padding) {
-  return Convolution::apply(input.to(weight.scalar_type()), weight, Window{stride, padding}, this);
+                                std::int64_t padding, When when) {
+  return Convolution::apply(input.to(weight.scalar_type()), weight, Window{stride, padding, when},
+                            this);
 }
 
-void OnSecondStream::compute(const Tensor& dL_doutput, const Tensor& input, const Tensor& weight,
-                             const Window& window) {
-  const auto finish = [&] {
-    Tensor gradient = gradients_of(dL_doutput, input, weight, window, false, true)[1];
-    if (take_)
-      take_(weight, gradient);
-    else
-      finished_.emplace_back(weight, std::move(gradient));
-  };
-  if (!capturing()) return finish();
-  if (running_.size() == kMostRunning) wait_for_oldest();
+void OnSecondStream::finish(const Operands& operands) {
+  const torch::NoGradGuard no_grad;
+  const auto& [dL_doutput, input, weight, window] = operands;
+  Tensor gradient = gradients_of(dL_doutput, input, weight, window, false, true)[1];
+  if (take_)
+    take_(weight, gradient);
+  else
+    finished_.emplace_back(weight, std::move(gradient));
+}
+
+void OnSecondStream::leave(const Operands& operands) {
+  const auto same = std::ranges::find_if(
+      late_, [&](const Operands& other) { return other.weight.is_same(operands.weight); });
+  if (same == late_.end()) {
+    late_.push_back(operands);
+  } else {
+    // A captured step reads the operands of the one before it where they were when it was captured.
+    require(
+        same->input.data_ptr() == operands.input.data_ptr() &&
+            same->dL_doutput.data_ptr() == operands.dL_doutput.data_ptr(),
+        "keel::lab::WeightGradients: expected the operands of a late gradient to stay in place");
+    *same = operands;
+  }
+  if (take_) take_(operands.weight, {});
+}
+
+void OnSecondStream::compute_late() {
+  for (const Operands& operands : late_) finish(operands);
+}
+
+void OnSecondStream::compute(const Operands& operands) {
+  switch (operands.window.when) {
+    case When::at_once:
+      return queue(operands);
+    case When::held:
+      return held_.push_back(operands);
+    case When::late:
+      return leave(operands);
+  }
+}
+
+void OnSecondStream::release() {
+  for (const Operands& operands : std::exchange(held_, {})) queue(operands);
+}
+
+void OnSecondStream::queue(const Operands& operands) {
+  if (!capturing()) return finish(operands);
+  static const char* const most = std::getenv("KEEL_MOST");
+  if (running_.size() == (most ? std::size_t(std::atoi(most)) : kMostRunning)) wait_for_oldest();
   at::cuda::CUDAEvent ready;
   ready.record();
   // Low priority, because nothing waits for it. The step's own stream has high priority (graph_cuda.cpp).
   if (!second_) second_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false);
   ready.block(*second_);
   const c10::cuda::CUDAStreamGuard guard(*second_);
-  finish();
-  running_.push_back({dL_doutput, input, {}});
+  finish(operands);
+  running_.push_back({operands.dL_doutput, operands.input, {}});
   running_.back().done.record();
 }
 
@@ -129,6 +184,7 @@ void OnSecondStream::wait_for_oldest() {
 }
 
 void OnSecondStream::join() {
+  release();
   while (!running_.empty()) wait_for_oldest();
   for (auto& [weight, gradient] : finished_) weight.mutable_grad() = std::move(gradient);
   finished_.clear();

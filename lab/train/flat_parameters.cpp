@@ -107,7 +107,8 @@ void FlatParameters::gather_gradient(const Tensor& weight, const Tensor& gradien
   require(found != bfloat16_.end(),
           "keel::lab::FlatParameters: expected the gradient of a weight of its own");
   const auto index = std::size_t(found - bfloat16_.begin());
-  fused_gather({{flattened(gradient), offsets_[index]}}, gradients, not_finite);
+  if (gradient.defined())
+    fused_gather({{flattened(gradient), offsets_[index]}}, gradients, not_finite);
   gathered_[index] = true;
 }
 

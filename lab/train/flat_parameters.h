@@ -42,7 +42,8 @@ class FlatParameters {
   /// Drops gradients, so that backward assigns new ones instead of accumulating.
   void clear_gradients();
   /// Copies the gradient of one of Bfloat16Weights's weights into `gradients`, on the GPU, and sets the flag if a number
-  /// is not finite (fused_step.h). gather_gradients() then leaves it out.
+  /// is not finite (fused_step.h). gather_gradients() then leaves it out. An undefined gradient comes later: it is left
+  /// out too.
   void gather_gradient(const torch::Tensor& weight, const torch::Tensor& gradient,
                        const torch::Tensor& not_finite);
   /// Moves backward's gradients into `gradients`. Missing ones become zero. With `not_finite` this is one GPU launch,

@@ -101,6 +101,15 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(Measurement task) {
   *task.not_finite = 0;
 }
 
+__global__ void take_back_kernel(Measurement task) {
+  if (*task.not_finite == 0) return;
+  *task.not_finite = 0;
+  if (isnan(*task.due_rate)) return;
+  *task.good_steps -= 1;
+  *task.halted = true;
+  *task.due_rate = nanf("");
+}
+
 __device__ void descend_one(const Descent& task, float rate, float g, float& p, float& m) {
   // Rounds as torch does: add is a fused multiply-add, addcmul rounds the product first.
   if (task.weight_decay != 0) g = __fmaf_rn(task.weight_decay, p, g);
@@ -162,6 +171,11 @@ cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, un
 
 cudaError_t measure(const Measurement& task, cudaStream_t stream) {
   measure_kernel<<<1, kThreads, 0, stream>>>(task);
+  return cudaGetLastError();
+}
+
+cudaError_t take_back(const Measurement& task, cudaStream_t stream) {
+  take_back_kernel<<<1, 1, 0, stream>>>(task);
   return cudaGetLastError();
 }
 

@@ -36,6 +36,10 @@ void fused_measure(const FusedReadings& readings, const torch::Tensor& loss,
                    const torch::Tensor& errors, const torch::Tensor& leading,
                    const torch::Tensor& not_finite, const torch::Tensor& rate);
 
+/// Takes the last step back if `not_finite` is set and its descent is due: it was not a good one, it halts the run, and
+/// its descent is no longer due. Then clears `not_finite`. For gradients that come after fused_measure().
+void fused_take_back(const FusedReadings& readings, const torch::Tensor& not_finite);
+
 /// Buffers of parameters, or the same part of each.
 struct DescentBuffers {
   torch::Tensor values, gradients, momenta;  ///< float32

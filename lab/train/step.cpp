@@ -28,6 +28,12 @@ std::size_t parameters_before(const torch::nn::Module& model, const std::string&
   return count;
 }
 
+/// TEMPORARY
+int setting(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+
 constexpr float kNotDue = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
@@ -113,13 +119,21 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   if (fused_) {
     not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
     due_rate_ = torch::full({}, kNotDue, rate_.options());
+    readings_ = {loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_, due_rate_};
     // The kernels move four numbers at a time, so the stem's part may end a few numbers later.
     const std::int64_t end = parameters_.end_of(parameters_before(*model_, "layer1"));
     stem_end_ = std::min((end + 3) / 4 * 4, parameters_.size());
     if (narrow_) parameters_.update_bfloat16();
     weight_gradients_ = make_weight_gradients();
+    if (weight_gradients_)
+      weight_gradients_->give_to([this](const Tensor& weight, const Tensor& gradient) {
+        parameters_.gather_gradient(weight, gradient, not_finite_);
+      });
   }
-  model_->compute_weight_gradients_with(weight_gradients_);
+  late_ = narrow_ && options.channels_last && model_->tested().front()->norm_name() == "bn1" &&
+          whitens(options.model.norm);
+  model_->compute_weight_gradients_with(weight_gradients_, late_ ? setting("KEEL_LATE", 2) : 0,
+                                        late_ ? setting("KEEL_HELD", 0) : 0);
   model_->apply([&](torch::nn::Module& module) {
     if (auto* norm = module.as<BatchNormImpl>()) norm->fused = options.fused;
   });
@@ -161,9 +175,17 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
 void TrainingStep::settle() {
   changed_outside_ = true;
   if (!descent_due_) return;
-  descend_fused(stem_end_, parameters_.size());
+  finish_last_step();
   due_rate_.fill_(kNotDue);
   descent_due_ = false;
+}
+
+void TrainingStep::finish_last_step() {
+  if (late_) {
+    weight_gradients_->compute_late();
+    fused_take_back(readings_, not_finite_);
+  }
+  descend_fused(stem_end_, parameters_.size());
 }
 
 void TrainingStep::descend_fused(std::int64_t begin, std::int64_t end) {
@@ -181,12 +203,12 @@ Batch TrainingStep::selected() const {
           images_.labels.index_select(0, indices_)};
 }
 
-Tensor TrainingStep::forward(const Tensor& images, const std::function<void()>& after_stem) {
+Tensor TrainingStep::forward(const Tensor& images, const BesideStem& beside) {
   const torch::AutoGradMode with_gradients(true);
   const Autocast autocast(device_, options_.precision == "bfloat16");
   std::optional<FlatParameters::Bfloat16Weights> weights;
   if (narrow_) weights.emplace(parameters_, *model_);
-  return model_->forward(images, /*watch=*/nullptr, after_stem);
+  return model_->forward(images, /*watch=*/nullptr, beside);
 }
 
 Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
@@ -200,21 +222,24 @@ Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
 void TrainingStep::backward(const Tensor& loss) {
   parameters_.clear_gradients();
   if (gradient_sum_) gradient_sum_->before_backward();
-  if (weight_gradients_)
-    weight_gradients_->give_to([this](const Tensor& weight, const Tensor& gradient) {
-      parameters_.gather_gradient(weight, gradient, not_finite_);
-    });
   loss.backward();
   if (weight_gradients_) weight_gradients_->join();
 }
 
 void TrainingStep::step() {
   const torch::AutoGradMode with_gradients(true);
-  std::function<void()> after_stem;
-  if (fused_) after_stem = run_beside([this] { descend_fused(stem_end_, parameters_.size()); });
+  BesideStem beside;
+  if (fused_) {
+    const auto start = [&] { beside.join = run_beside([this] { finish_last_step(); }); };
+    if (setting("KEEL_BETWEEN", late_))
+      beside.start = start;
+    else
+      start();
+  }
+  if (late_) beside.before_backward = [this] { weight_gradients_->release(); };
   const Batch batch = selected();
   if (gradient_sum_) gradient_sum_->before_forward();
-  const Tensor logits = forward(batch.images, after_stem);
+  const Tensor logits = forward(batch.images, beside);
   const Tensor loss = this->loss(logits, batch.labels);
   Tensor errors;
   const auto count_errors = [&] { errors = logits.detach().argmax(1).ne(batch.labels).sum(); };
@@ -224,9 +249,8 @@ void TrainingStep::step() {
   parameters_.gather_gradients(not_finite_);
   if (fused_) {
     await_errors();
-    fused_measure({loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_, due_rate_},
-                  loss.detach(), errors, parameters_.gradients.narrow(0, 0, before_layer_),
-                  not_finite_, rate_);
+    fused_measure(readings_, loss.detach(), errors,
+                  parameters_.gradients.narrow(0, 0, before_layer_), not_finite_, rate_);
     descend_fused(0, stem_end_);
   } else {
     count_errors();

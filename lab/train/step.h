@@ -9,6 +9,7 @@
 #include "lab/models/resnet.h"
 #include "lab/processes/processes.h"
 #include "lab/train/flat_parameters.h"
+#include "lab/train/fused_step.h"
 #include "lab/train/graph.h"
 #include "lab/train/options.h"
 
@@ -33,9 +34,11 @@ struct Batch {
 ///
 /// A fused step leaves its descent, but for the parameters of the first convolution and norm, to the start of the next
 /// one. There it runs beside the first norm, whose eigendecomposition keeps one multiprocessor busy and leaves the others
-/// idle. Accessors of the model and the parameters do what is due first.
+/// idle. If that norm whitens and weights are bfloat16, the gradients of a few weights are left to that time too.
+/// Accessors of the model and the parameters do what is due first.
 ///
-/// From the first step with a non-finite loss or gradient, the parameters no longer change.
+/// From the first step with a non-finite loss or gradient, the parameters no longer change. (If only a gradient that was
+/// left is not finite, those of the first convolution and norm have changed in that step.)
 ///
 /// With several processes, each takes its part of every batch. Gradients, loss and errors are summed, so that all
 /// processes take the same step and read the same numbers as one process with the whole batch.
@@ -65,8 +68,7 @@ class TrainingStep {
   /// The parts of a step, for diagnose() and bench_parts().
   void select(std::int64_t batch);
   Batch selected() const;
-  /// `after_stem`: as for ResNetImpl::forward.
-  torch::Tensor forward(const torch::Tensor& images, const std::function<void()>& after_stem = {});
+  torch::Tensor forward(const torch::Tensor& images, const BesideStem& beside = {});
   /// The mean over the batch. With several processes, this process's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
   /// Leaves the gradients where parameters().gather_gradients() finds them.
@@ -87,8 +89,10 @@ class TrainingStep {
 
  private:
   void step();
-  /// Does the descent that is due. After it the parameters may be changed from outside.
+  /// Does what is due. After it the parameters may be changed from outside.
   void settle();
+  /// The gradients that the last step left, and its descent.
+  void finish_last_step();
   void descend_fused(std::int64_t begin, std::int64_t end);
   void measure(torch::Tensor loss, torch::Tensor errors);
 
@@ -114,12 +118,14 @@ class TrainingStep {
   bool fused_;
   bool narrow_;                ///< with weights in bfloat16
   torch::Tensor not_finite_;   ///< flag of those kernels
+  FusedReadings readings_;     ///< the outputs above, as those kernels take them
   torch::Tensor due_rate_;     ///< of the descent from stem_end_ on; NaN: none is due
   std::int64_t stem_end_ = 0;  ///< parameters before it are those of the first convolution and norm
   bool descent_due_ = false;   ///< whether due_rate_ may be a number
   bool changed_outside_ =
       false;  ///< perhaps: the parameters, so that their bfloat16 copies are old
   std::shared_ptr<WeightGradients> weight_gradients_;  ///< null: autograd computes them
+  bool late_ = false;  ///< a few of them in the next step, with the rest of the descent
   bool use_graph_;
   std::int64_t runs_ = 0;
   std::unique_ptr<StepGraph> graph_;
