@@ -1,4 +1,4 @@
-"""SPD matrices: distances and means by their logarithms, where eigenvalues are equal too.
+"""SPD matrices: distances and means by their logarithms, even at equal eigenvalues.
 
 A diffusion tensor is a 3 x 3 SPD matrix. In free water it is a multiple of the identity.
 """

@@ -1,7 +1,10 @@
 """Eigendecomposition and functions of symmetric matrices.
 
-Matrices are (..., n, n). Only the lower triangle is read, and gradients are symmetric. float16 and
+Matrices are real, (..., n, n). Only the lower triangle is read, and gradients are symmetric. float16 and
 bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of its batch.
+
+At full rank, functions of matrices have exact gradients, even at repeated eigenvalues, unless another rule is given.
+Where a function is not defined at a kept eigenvalue, the result for that matrix is NaN.
 """
 
 from __future__ import annotations
@@ -85,8 +88,8 @@ def eigh(
     """Symmetric eigendecomposition with the gradient of ``rule``. A drop-in replacement for :func:`torch.linalg.eigh`.
 
     Args:
-        matrix: symmetric matrices (..., n, n).
-        rule: the gradient rule, an object or its string.
+        matrix: real symmetric matrices (..., n, n).
+        rule: the gradient rule, an object or its string. docs/choosing_a_rule.md helps to choose one.
         UPLO: the triangle that is read, "L" or "U".
         descending: put the largest eigenvalue first. By default eigenvalues are ascending.
 
@@ -162,8 +165,9 @@ def spectral(
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The square root of a symmetric matrix, whose lower triangle is read. Its gradient is exact unless another
-    rule is given. No gradient flows between two zero eigenvalues, where it would be infinite.
+    """The square root of a symmetric matrix, whose lower triangle is read. A negative eigenvalue gives NaN, unless it
+    is so small that it is rounding noise around zero. The gradient is exact unless another rule is given. No gradient
+    flows between two zero eigenvalues, where it would be infinite.
 
     >>> keel.sqrtm(torch.tensor([[5.0, 4.0], [4.0, 5.0]])).round(decimals=3)
     tensor([[2., 1.],
@@ -173,8 +177,9 @@ def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The inverse square root of a symmetric matrix, whose lower triangle is read. Its gradient is exact,
-    even at repeated eigenvalues, unless another rule is given.
+    """The inverse square root of a symmetric positive definite matrix, whose lower triangle is read. An eigenvalue
+    that is zero or negative gives NaN. The gradient is exact, even at repeated eigenvalues, unless another rule is
+    given.
 
     >>> M = torch.eye(3, dtype=torch.float64, requires_grad=True)
     >>> keel.inv_sqrtm(M)[0, 1].backward()  # torch.linalg.eigh would give NaN here
@@ -185,7 +190,7 @@ def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 
 def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
-    """The inverse of a symmetric matrix, whose lower triangle is read.
+    """The inverse of a symmetric matrix, whose lower triangle is read. A zero eigenvalue gives NaN.
 
     >>> keel.invm(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
@@ -220,7 +225,8 @@ def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
 
 def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
     """A real power of a symmetric matrix, whose lower triangle is read. The exponent is a number; a tensor
-    that requires a gradient is an error.
+    that requires a gradient is an error. A negative eigenvalue gives NaN unless the exponent is a whole number, and a
+    zero eigenvalue gives NaN if the exponent is negative.
 
     >>> keel.powm(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3).round(decimals=3)
     tensor([[2., 0.],
@@ -234,8 +240,9 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
     """The orthogonal projector onto the leading eigenvectors that ``rank`` keeps, of a symmetric matrix whose lower
     triangle is read.
 
-    The default rule is bounded where the last kept and the first dropped eigenvalue meet, but only close to the
-    derivative where they do not: see :class:`keel.Exact`. :class:`keel.Masked` gives the derivative itself there.
+    Under the default rule the gradient stays bounded where the last kept and the first dropped eigenvalue meet. In
+    return, it is only an approximation where they do not: see :class:`keel.Exact`. There :class:`keel.Masked` gives the
+    derivative itself.
 
     >>> keel.projector(torch.diag(torch.tensor([1.0, 3.0, 2.0])), keel.LeadingCount(2))
     tensor([[0., 0., 0.],

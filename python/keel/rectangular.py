@@ -1,7 +1,7 @@
 """Singular values of matrices of any shape, and functions of them.
 
-Matrices are (..., m, n). float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does
-not affect the others of its batch.
+Matrices are real, (..., m, n). float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN
+and does not affect the others of its batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
     :func:`torch.linalg.svd` with ``full_matrices=False``.
 
     Args:
-        matrix: matrices (..., m, n).
+        matrix: real matrices (..., m, n).
         rule: the gradient rule, an object or its string. It bounds 1 / (s_i - s_j), and in the same way 1 / (s_i + s_j)
             and 1 / s_i.
 
@@ -76,7 +76,7 @@ def svdvals(matrix: Tensor) -> Tensor:
 
 
 def nuclear_norm(matrix: Tensor) -> Tensor:
-    """The sum of the singular values. Its gradient is the polar factor, without the directions of vanishing values.
+    """The sum of the singular values. Its gradient is the polar factor, without the directions of zero values.
     Differentiable to any order.
 
     >>> A = torch.eye(2, requires_grad=True)

@@ -1,6 +1,6 @@
 """Nearest orthogonal matrices and rotations, and registration of points.
 
-Matrices are (..., m, n). Gradients are exact, even at repeated singular values, and differentiable to any
+Matrices are real, (..., m, n). Gradients are exact, even at repeated singular values, and differentiable to any
 order. Where the answer itself is ambiguous they are finite: the undetermined directions get 0.
 float16 and bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of
 its batch.
@@ -46,7 +46,7 @@ def polar(matrix: Tensor) -> Polar:
 def procrustes(matrix: Tensor) -> Tensor:
     """The nearest matrix with orthonormal columns (rows for m < n) in the Frobenius norm: U V^T of A = U S V^T.
 
-    There is no derivative where two singular values vanish (for m != n: where one does). Pairs whose sum is at most
+    There is no derivative where two singular values are zero (for m != n: where one is). Pairs whose sum is at most
     10 sqrt(k) machine epsilons times the largest value get 0.
 
     >>> A = torch.eye(3, requires_grad=True)

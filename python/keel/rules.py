@@ -111,7 +111,8 @@ class _Term:
 
 @dataclass(frozen=True)
 class Analytic(_Term):
-    """The textbook rule, which divides by l_i - l_j. Infinite or NaN at repeated eigenvalues."""
+    """The textbook rule, which divides by l_i - l_j, the difference of two eigenvalues. Infinite or NaN at repeated
+    ones."""
 
     _name = "analytic"
 
@@ -119,7 +120,8 @@ class Analytic(_Term):
 @dataclass(frozen=True)
 class PowerIteration(_Term):
     """The rule of Wang et al. (NeurIPS 2019): the first ``terms`` terms of the geometric series of 1 / (l_i - l_j)
-    that power iteration with deflation produces. Bounded by terms / abs(l), biased for close pairs."""
+    that power iteration with deflation produces. At most terms / abs(l), where l is the pair's eigenvalue of larger
+    magnitude. Biased for close pairs."""
 
     _name = "power_iteration"
     terms: int = 19
@@ -192,9 +194,10 @@ class LeadingEnergy(_Policy):
 @dataclass(frozen=True)
 class Algorithm1(_Policy):
     """Algorithm 1 of Wang et al. (NeurIPS 2019). It walks down the spectrum and stops at the first eigenvalue that is
-    not above ``eps``, or whose Rayleigh quotient on the deflated matrix is off by a fraction ``rayleigh_tolerance`` or
-    more, or once ``energy`` of the sum is reached. None switches a condition off. ``keep_reaching`` keeps the
-    eigenvalue that reaches the energy, as the paper's text says; its pseudo-code drops it."""
+    not above ``eps``, or whose Rayleigh quotient on the deflated matrix (a second estimate of it) is off by a fraction
+    ``rayleigh_tolerance`` or more, or once the eigenvalues so far hold a fraction ``energy`` of the sum. None switches
+    a condition off. ``keep_reaching`` keeps the eigenvalue that reaches the energy, as the paper's text says; its
+    pseudo-code drops it."""
 
     _name = "algorithm1"
     eps: Optional[float] = 1e-4

@@ -268,7 +268,7 @@ def test_convert_fuses_what_follows_in_a_sequential(relus):
 
 def test_convert_wants_a_relu():
     model = nn.Sequential(nn.BatchNorm2d(8), nn.MaxPool2d(2), nn.ReLU())
-    with pytest.raises(ValueError, match="expected a torch.nn.ReLU behind a BatchNorm.*got none"):
+    with pytest.raises(ValueError, match="expected a torch.nn.ReLU after a BatchNorm.*got none"):
         convert_batchnorm(model, fuse_relu=True)
     assert isinstance(model[0], nn.BatchNorm2d)
     with pytest.raises(TypeError, match="expected fuse_relu to be True or False, got 'no'"):

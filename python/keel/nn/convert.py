@@ -89,7 +89,7 @@ def _followed_by_relu(model: nn.Module, norms: Container[nn.Module]) -> List[nn.
     ]
     if not found:
         raise ValueError(
-            f"{_HERE}: expected a torch.nn.ReLU behind a BatchNorm in a torch.nn.Sequential, for fuse_relu=True; "
+            f"{_HERE}: expected a torch.nn.ReLU after a BatchNorm in a torch.nn.Sequential, for fuse_relu=True; "
             "got none"
         )
     return found

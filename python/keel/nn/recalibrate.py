@@ -76,7 +76,7 @@ def recalibrate(
 
 def _keeps_statistics(norm: Any) -> bool:
     # A BatchNorm whose track_running_stats was switched off later on evaluates with the statistics that it still has.
-    # In training mode it would feed the norms behind it something else.
+    # In training mode it would feed the norms after it something else.
     return norm.track_running_stats and norm.num_batches_tracked is not None
 
 

@@ -1,4 +1,4 @@
-"""The container that runs a whitening layer and the ReLU behind it in one pass."""
+"""The container that runs a whitening layer and the ReLU after it in one pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GLOBAL_HOOKS = [getattr(of_all, f"_global_{kind}", {}) for kind in _KINDS_OF_HO
 
 
 class Sequential(nn.Sequential):
-    """:class:`torch.nn.Sequential`, except that a whitening layer and the :class:`torch.nn.ReLU` behind it run in one
+    """:class:`torch.nn.Sequential`, except that a whitening layer and the :class:`torch.nn.ReLU` after it run in one
     pass.
 
     The entries stay what they are, so an entry that is called by itself does what it says. Every forward looks for

@@ -20,7 +20,8 @@ def _rename(items: Dict[str, Any], old: str, new: str) -> None:
 
 
 class Whitening(nn.Module):
-    """The base class of the norm layers for (N, C, ...) activations: moments -> small matrix -> affine.
+    """The base class of the norm layers for (N, C, ...) activations. A layer computes the mean and covariance of a
+    batch, turns the covariance into a small matrix, and multiplies the centred activations by it.
 
     Use :class:`ZcaWhitening`, :class:`PcaDenoising` or :class:`PcaWhitening`. They choose the map from
     covariance to matrix and take these arguments.
@@ -29,7 +30,7 @@ class Whitening(nn.Module):
         num_features: C, the number of channels.
         group_size: d, the number of channels that are whitened together. Default: all of them.
         groups: the number of groups, C / d. Give this or ``group_size``. If both are given, they must agree.
-        eps: added to the covariance's diagonal.
+        eps: added to the covariance's diagonal. It is an absolute number: the default suits activations of order one.
         momentum: weight of the new batch in the running statistics. None means the plain average of all batches.
         affine: whether the output is scaled and shifted by the parameters ``weight`` and ``bias``.
         track_running_stats: whether running statistics are kept, and used in evaluation.
@@ -50,7 +51,8 @@ class Whitening(nn.Module):
     ``num_batches_tracked`` unchanged.
 
     After a step on batch statistics these attributes describe it: ``kept`` (groups), int64, how many eigenvalues of
-    each group were kept; ``eigenvalues`` (groups, d), descending; and ``covariance`` (groups, d, d). They stay on the
+    each group were kept; ``eigenvalues`` (groups, d), descending, of the matrix that the layer decomposes (the
+    covariance plus eps I, for example); and ``covariance`` (groups, d, d) itself, without eps. They stay on the
     device, and computing them does not make the host wait. They are None before the first step and after a step
     inside a transform of torch.func.
     """
@@ -247,7 +249,7 @@ class Whitening(nn.Module):
         if self.activation is not None:
             raise ValueError(
                 f"{self._name()}.{operation}: expected activation=None, got {self.activation!r}; set it to "
-                "None and put torch.nn.ReLU behind the result"
+                "None and put torch.nn.ReLU after the result"
             )
         if self.training or not self.track_running_stats:
             got = "training mode" if self.training else "track_running_stats=False"
