@@ -75,7 +75,7 @@ Tensor Normed::convolved_in_training(const Tensor& input) const {
       layer.weight.scalar_type() != torch::kBFloat16)
     return convolved(input);
   return weight_gradients_->convolve(input, layer.weight, layer.options.stride()->at(0),
-                                     layer.options.kernel_size()->at(0) / 2, when_);
+                                     layer.options.kernel_size()->at(0) / 2, late_);
 }
 
 Tensor Normed::forward(const Tensor& input, const Watch* watch) const {

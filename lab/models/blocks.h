@@ -57,14 +57,14 @@ class Normed {
               const std::function<void()>& between = {}) const;
 
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
+  const std::string& convolution_name() const { return convolution_name_; }
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 
-  /// Who computes the gradient of a bfloat16 weight in training, and when. Null: autograd.
-  void compute_weight_gradient_with(std::shared_ptr<WeightGradients> gradients,
-                                    When when = When::at_once) {
+  /// Who computes the gradient of a bfloat16 weight in training, and whether late. Null: autograd.
+  void compute_weight_gradient_with(std::shared_ptr<WeightGradients> gradients, bool late = false) {
     weight_gradients_ = std::move(gradients);
-    when_ = when;
+    late_ = late;
   }
 
   /// Folds the evaluation-mode norm into the convolution, which gets a bias, and removes the norm.
@@ -80,7 +80,7 @@ class Normed {
   torch::nn::Conv2d convolution_{nullptr};
   std::shared_ptr<torch::nn::Module> norm_;
   std::shared_ptr<WeightGradients> weight_gradients_;
-  When when_ = When::at_once;
+  bool late_ = false;
 };
 
 /// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 with kExpansion times the width. The first 3x3 has

@@ -163,9 +163,6 @@ torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch
               "keel::lab::ResNet: expected (N, 3, H, W), got ", input.sizes());
   Forked x = stem_->relu(input, /*residual=*/{}, watch, beside.start);
   if (beside.join) beside.join();
-  if (beside.before_backward && x.through.requires_grad())
-    x.through.register_hook(
-        [release = beside.before_backward](const torch::Tensor&) { release(); });
   for (Block& block : blocks_) x = block->forward(x, watch);
   const torch::Tensor features = x.through.mean({2, 3}), output = fc_(features);
   if (watch != nullptr) (*watch)("fc", features, output);
@@ -187,23 +184,22 @@ std::vector<const Normed*> ResNetImpl::tested() const {
   return found;
 }
 
-void ResNetImpl::compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients,
-                                               std::int64_t late, std::int64_t held) {
+std::vector<std::string> ResNetImpl::compute_weight_gradients_with(
+    const std::shared_ptr<WeightGradients>& gradients, std::int64_t late) {
   for (Normed* part : normed()) part->compute_weight_gradient_with(gradients);
+  std::vector<std::string> names;
   BatchNormImpl* before = nullptr;  // the norm that has made the convolution's input
   for (Block& block : blocks_)
     for (Normed& part : block->chain()) {
       auto* const after = part.norm()->as<BatchNormImpl>();
-      if (late > 0 && before != nullptr && after != nullptr) {
+      if (std::int64_t(names.size()) < late && before != nullptr && after != nullptr) {
         before->keeps = after->keeps = true;
-        part.compute_weight_gradient_with(gradients, When::late);
-        --late;
-      } else if (held > 0) {
-        part.compute_weight_gradient_with(gradients, When::held);
+        part.compute_weight_gradient_with(gradients, /*late=*/true);
+        names.push_back(part.convolution_name());
       }
-      --held;
       before = after;
     }
+  return names;
 }
 
 void ResNetImpl::fold_norms() {

@@ -61,7 +61,6 @@ struct BesideStem {
   std::function<void()> start;  ///< called after the first convolution
   /// Called before the first use of a parameter that is not the first convolution's or the first norm's.
   std::function<void()> join;
-  std::function<void()> before_backward;  ///< called before the backward of the first norm
 };
 
 class ResNetImpl : public torch::nn::Module {
@@ -82,10 +81,9 @@ class ResNetImpl : public torch::nn::Module {
   void fold_norms();
 
   /// In training, for weights in bfloat16 (weight_gradients.h). Null: autograd computes all. Those of the first `late`
-  /// convolutions that lie between two BatchNorms, which keep the operands, come late; those of the other convolutions of
-  /// the first `held` are held until the stem's backward.
-  void compute_weight_gradients_with(const std::shared_ptr<WeightGradients>& gradients,
-                                     std::int64_t late = 0, std::int64_t held = 0);
+  /// convolutions that lie between two BatchNorms, which then keep the operands, come late. Returns their names.
+  std::vector<std::string> compute_weight_gradients_with(
+      const std::shared_ptr<WeightGradients>& gradients, std::int64_t late);
 
   const ModelOptions& options() const { return options_; }
 

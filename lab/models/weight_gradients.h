@@ -11,13 +11,6 @@
 
 namespace keel::lab {
 
-/// When backward computes a weight's gradient.
-enum class When {
-  at_once,
-  held,  ///< at WeightGradients::release()
-  late,  ///< not at all: WeightGradients::compute_late() does
-};
-
 /// One backward pass at a time, inside a CUDA graph capture. Outside of one everything runs on the current stream: cuDNN
 /// times its algorithms in the first steps, and must not time them beside other work.
 class WeightGradients {
@@ -30,15 +23,12 @@ class WeightGradients {
   void give_to(Take take) { take_ = std::move(take); }
 
   /// conv2d without a bias. Backward computes the weight's gradient apart and does not hand it to autograd: `take` gets
-  /// it, or it is `weight.grad()` after join(). If it is computed late, the input and the output's gradient must stay in
-  /// memory until then, and lie at the same addresses in each pass (BatchNormImpl::keeps).
+  /// it, or it is `weight.grad()` after join(). `late`: backward leaves it to compute_late(). Then the input and the
+  /// output's gradient must stay in memory, at the same addresses in each pass (BatchNormImpl::keeps).
   virtual torch::Tensor convolve(const torch::Tensor& input, const torch::Tensor& weight,
-                                 std::int64_t stride, std::int64_t padding,
-                                 When when = When::at_once) = 0;
+                                 std::int64_t stride, std::int64_t padding, bool late = false) = 0;
 
-  /// Queues the gradients that are held, beside what the current stream does from now on.
-  virtual void release() = 0;
-  /// Computes those that the last backward pass left, on the current stream.
+  /// Computes the gradients that the last backward pass left, on the current stream.
   virtual void compute_late() = 0;
 
   /// Makes the current stream wait for the gradients, but for the late ones.

@@ -29,7 +29,7 @@ bool capturing() {
 
 struct Window {
   std::int64_t stride, padding;
-  When when;
+  bool late;
 };
 
 /// What a weight's gradient is made of.
@@ -52,8 +52,7 @@ std::array<Tensor, 2> gradients_of(const Tensor& dL_doutput, const Tensor& input
 class OnSecondStream : public WeightGradients {
  public:
   Tensor convolve(const Tensor& input, const Tensor& weight, std::int64_t stride,
-                  std::int64_t padding, When when) override;
-  void release() override;
+                  std::int64_t padding, bool late) override;
   void compute_late() override;
   void join() override;
 
@@ -69,7 +68,6 @@ class OnSecondStream : public WeightGradients {
   /// Limits the operands that are held. The first stream waits for the oldest.
   static constexpr std::size_t kMostRunning = 4;
 
-  void queue(const Operands& operands);
   void finish(const Operands& operands);
   void leave(const Operands& operands);
   void wait_for_oldest();
@@ -77,7 +75,7 @@ class OnSecondStream : public WeightGradients {
   std::optional<c10::cuda::CUDAStream> second_;
   std::deque<Running> running_;
   std::vector<std::pair<Tensor, Tensor>> finished_;  ///< weight, its gradient
-  std::vector<Operands> held_, late_;
+  std::vector<Operands> late_;                       ///< of the last backward pass
 };
 
 struct Convolution : torch::autograd::Function<Convolution> {
@@ -88,7 +86,7 @@ struct Convolution : torch::autograd::Function<Convolution> {
     context->saved_data["weight"] = weight;
     context->saved_data["stride"] = window.stride;
     context->saved_data["padding"] = window.padding;
-    context->saved_data["when"] = std::int64_t(window.when);
+    context->saved_data["late"] = window.late;
     context->saved_data["gradients"] = reinterpret_cast<std::int64_t>(gradients);
     const std::vector<std::int64_t> stride(2, window.stride), padding(2, window.padding),
         dilation(2, 1), no_padding(2, 0);
@@ -102,7 +100,7 @@ struct Convolution : torch::autograd::Function<Convolution> {
                  weight = context->saved_data["weight"].toTensor();
     const Window window{context->saved_data["stride"].toInt(),
                         context->saved_data["padding"].toInt(),
-                        When(context->saved_data["when"].toInt())};
+                        context->saved_data["late"].toBool()};
     auto* gradients = reinterpret_cast<OnSecondStream*>(context->saved_data["gradients"].toInt());
     gradients->compute({dL_doutput, input, weight, window});
     Tensor dL_dinput;
@@ -113,8 +111,8 @@ struct Convolution : torch::autograd::Function<Convolution> {
 };
 
 Tensor OnSecondStream::convolve(const Tensor& input, const Tensor& weight, std::int64_t stride,
-                                std::int64_t padding, When when) {
-  return Convolution::apply(input.to(weight.scalar_type()), weight, Window{stride, padding, when},
+                                std::int64_t padding, bool late) {
+  return Convolution::apply(input.to(weight.scalar_type()), weight, Window{stride, padding, late},
                             this);
 }
 
@@ -149,24 +147,9 @@ void OnSecondStream::compute_late() {
 }
 
 void OnSecondStream::compute(const Operands& operands) {
-  switch (operands.window.when) {
-    case When::at_once:
-      return queue(operands);
-    case When::held:
-      return held_.push_back(operands);
-    case When::late:
-      return leave(operands);
-  }
-}
-
-void OnSecondStream::release() {
-  for (const Operands& operands : std::exchange(held_, {})) queue(operands);
-}
-
-void OnSecondStream::queue(const Operands& operands) {
+  if (operands.window.late) return leave(operands);
   if (!capturing()) return finish(operands);
-  static const char* const most = std::getenv("KEEL_MOST");
-  if (running_.size() == (most ? std::size_t(std::atoi(most)) : kMostRunning)) wait_for_oldest();
+  if (running_.size() == kMostRunning) wait_for_oldest();
   at::cuda::CUDAEvent ready;
   ready.record();
   // Low priority, because nothing waits for it. The step's own stream has high priority (graph_cuda.cpp).
@@ -184,7 +167,6 @@ void OnSecondStream::wait_for_oldest() {
 }
 
 void OnSecondStream::join() {
-  release();
   while (!running_.empty()) wait_for_oldest();
   for (auto& [weight, gradient] : finished_) weight.mutable_grad() = std::move(gradient);
   finished_.clear();

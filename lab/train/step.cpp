@@ -28,13 +28,10 @@ std::size_t parameters_before(const torch::nn::Module& model, const std::string&
   return count;
 }
 
-/// TEMPORARY
-int setting(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
-  return text ? std::atoi(text) : otherwise;
-}
-
 constexpr float kNotDue = std::numeric_limits<float>::quiet_NaN();
+
+/// Weight gradients that a step leaves to the next one. More would take longer than ResNet18's first norm on an H200.
+constexpr int kLateGradients = 4;
 
 }  // namespace
 
@@ -120,9 +117,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
     not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
     due_rate_ = torch::full({}, kNotDue, rate_.options());
     readings_ = {loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_, due_rate_};
-    // The kernels move four numbers at a time, so the stem's part may end a few numbers later.
-    const std::int64_t end = parameters_.end_of(parameters_before(*model_, "layer1"));
-    stem_end_ = std::min((end + 3) / 4 * 4, parameters_.size());
+    stem_end_ = whole_fours(parameters_.end_of(parameters_before(*model_, "layer1")));
     if (narrow_) parameters_.update_bfloat16();
     weight_gradients_ = make_weight_gradients();
     if (weight_gradients_)
@@ -130,10 +125,12 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
         parameters_.gather_gradient(weight, gradient, not_finite_);
       });
   }
-  late_ = narrow_ && options.channels_last && model_->tested().front()->norm_name() == "bn1" &&
-          whitens(options.model.norm);
-  model_->compute_weight_gradients_with(weight_gradients_, late_ ? setting("KEEL_LATE", 2) : 0,
-                                        late_ ? setting("KEEL_HELD", 0) : 0);
+  late_end_ = stem_end_;
+  const bool idle_stem = narrow_ && options.channels_last && whitens(options.model.norm) &&
+                         model_->tested().front()->norm_name() == "bn1";
+  for (const std::string& name :
+       model_->compute_weight_gradients_with(weight_gradients_, idle_stem ? kLateGradients : 0))
+    late_end_ = whole_fours(parameters_.end_of(parameters_before(*model_, name) + 1));
   model_->apply([&](torch::nn::Module& module) {
     if (auto* norm = module.as<BatchNormImpl>()) norm->fused = options.fused;
   });
@@ -175,17 +172,23 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
 void TrainingStep::settle() {
   changed_outside_ = true;
   if (!descent_due_) return;
-  finish_last_step();
+  finish_late();
+  finish_descent();
   due_rate_.fill_(kNotDue);
   descent_due_ = false;
 }
 
-void TrainingStep::finish_last_step() {
-  if (late_) {
-    weight_gradients_->compute_late();
-    fused_take_back(readings_, not_finite_);
-  }
-  descend_fused(stem_end_, parameters_.size());
+void TrainingStep::finish_late() {
+  if (late_end_ == stem_end_) return;
+  weight_gradients_->compute_late();
+  fused_take_back(readings_, not_finite_);
+  descend_fused(stem_end_, late_end_);
+}
+
+void TrainingStep::finish_descent() { descend_fused(late_end_, parameters_.size()); }
+
+std::int64_t TrainingStep::whole_fours(std::int64_t end) const {
+  return std::min((end + 3) / 4 * 4, parameters_.size());
 }
 
 void TrainingStep::descend_fused(std::int64_t begin, std::int64_t end) {
@@ -230,13 +233,17 @@ void TrainingStep::step() {
   const torch::AutoGradMode with_gradients(true);
   BesideStem beside;
   if (fused_) {
-    const auto start = [&] { beside.join = run_beside([this] { finish_last_step(); }); };
-    if (setting("KEEL_BETWEEN", late_))
+    const auto start = [&] {
+      const auto descent = run_beside([this] { finish_descent(); }),
+                 late = run_beside([this] { finish_late(); });
+      beside.join = [=] { descent(), late(); };
+    };
+    // BatchNorm is done sooner than the descent, which therefore starts as early as it can.
+    if (late_end_ > stem_end_)
       beside.start = start;
     else
       start();
   }
-  if (late_) beside.before_backward = [this] { weight_gradients_->release(); };
   const Batch batch = selected();
   if (gradient_sum_) gradient_sum_->before_forward();
   const Tensor logits = forward(batch.images, beside);

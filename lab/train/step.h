@@ -38,7 +38,7 @@ struct Batch {
 /// Accessors of the model and the parameters do what is due first.
 ///
 /// From the first step with a non-finite loss or gradient, the parameters no longer change. (If only a gradient that was
-/// left is not finite, those of the first convolution and norm have changed in that step.)
+/// left is not finite, parameters with other gradients may have changed in that step.)
 ///
 /// With several processes, each takes its part of every batch. Gradients, loss and errors are summed, so that all
 /// processes take the same step and read the same numbers as one process with the whole batch.
@@ -91,9 +91,12 @@ class TrainingStep {
   void step();
   /// Does what is due. After it the parameters may be changed from outside.
   void settle();
-  /// The gradients that the last step left, and its descent.
-  void finish_last_step();
+  /// The parts of the last step that are left: gradients with the descent of their parameters, and the other descent.
+  void finish_late();
+  void finish_descent();
   void descend_fused(std::int64_t begin, std::int64_t end);
+  /// The next place where a part of the parameters may end: fused_descend() moves four numbers at a time.
+  std::int64_t whole_fours(std::int64_t end) const;
   void measure(torch::Tensor loss, torch::Tensor errors);
 
   ResNet model_;
@@ -125,7 +128,8 @@ class TrainingStep {
   bool changed_outside_ =
       false;  ///< perhaps: the parameters, so that their bfloat16 copies are old
   std::shared_ptr<WeightGradients> weight_gradients_;  ///< null: autograd computes them
-  bool late_ = false;  ///< a few of them in the next step, with the rest of the descent
+  std::int64_t late_end_ =
+      0;  ///< parameters from stem_end_ to here wait for the gradients that are left
   bool use_graph_;
   std::int64_t runs_ = 0;
   std::unique_ptr<StepGraph> graph_;
