@@ -72,9 +72,10 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   const int first_end = rounds < kRunRounds ? rounds : kRunRounds;
   fetch_first(0, first_end);
   bool small = false;  // whether the mean of this thread's slot is small
+  SampledChannel sampled;
   if constexpr (SAME) {
-    small = choose_shift<T, kTileThreads>(samples_for_shift,
-                                          reinterpret_cast<SampledChannel*>(shift_room), center);
+    sampled = samples_for_shift.gather(reinterpret_cast<SampledChannel*>(shift_room));
+    small = thread < kSlots && sampled.about_zero();
   } else if (thread < kSlots) {
     const int d = task.slabs.group_size, channel = first_channel + thread;
     center[thread] = task.center != nullptr ? task.center[channel] : 0.0f;
@@ -85,12 +86,12 @@ __global__ void __launch_bounds__(kTileThreads, 1)
                     task.covariance[channel / d][channel % d * (task.covariance.row_stride + 1)]));
   }
   StoredGroups stored{0, task.slabs.group_size};
-  if constexpr (kMayBeStored) {
-    stored.small = gathered_slots(small, small_slots);
-    if (SAME && thread < kSlots && stored.has(thread)) center[thread] = 0;
+  if constexpr (kMayBeStored) stored.small = gathered_slots(small, small_slots);
+  if (SAME && thread < kSlots) {
+    center[thread] = kMayBeStored && stored.has(thread) ? 0.0f : float(sampled.shift());
+    if (chunk == 0) task.shift[first_channel + thread] = center[thread];
   }
   __syncthreads();
-  if (SAME && chunk == 0 && thread < kSlots) task.shift[first_channel + thread] = center[thread];
 
   const auto run = [&](auto mma) {
     constexpr bool kAsStored = decltype(mma)::kAsStored;
