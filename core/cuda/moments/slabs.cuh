@@ -12,19 +12,19 @@
 namespace keel::cuda {
 
 /// How a block's shared memory is used: a ring of tiles for each team of warps.
-template <typename T, bool LAST, bool SAME, bool NARROW>
+template <typename T, bool LAST, bool SAME, int WIDTH>
 struct MomentsRing {
-  using Mma = SplitMma<T, LAST, SAME, NARROW>;
+  using Mma = SplitMma<T, LAST, SAME, WIDTH>;
   static constexpr int kSides = SAME ? 1 : 2;
   static constexpr int kStages = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kBytes = kStages * Mma::kTeams * kSides * Mma::Tile::kBytes;
-  static_assert(Mma::kFoldBytes <= kBytes);
+  static_assert(Mma::kFoldBytes <= kBytes && kStages <= Mma::kRunRounds);
 };
 
-template <typename T, bool LAST, bool SAME, bool NARROW>
+template <typename T, bool LAST, bool SAME, int WIDTH>
 __global__ void __launch_bounds__(kTileThreads, 1)
     multiply_slabs(const __grid_constant__ MomentsTask<T> task) {
-  using Ring = MomentsRing<T, LAST, SAME, NARROW>;
+  using Ring = MomentsRing<T, LAST, SAME, WIDTH>;
   using Mma = typename Ring::Mma;
   using Tile = typename Mma::Tile;
   constexpr bool kMayBeStored = sizeof(T) == 2;
@@ -69,8 +69,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 #pragma unroll 1
     for (int stage = 0; stage < Ring::kStages; ++stage) fetch(begin + stage, end);
   };
-  const int first_end = rounds < kRunRounds ? rounds : kRunRounds;
-  fetch_first(0, first_end);
+  fetch_first(0, rounds);
   bool small = false;  // whether the mean of this thread's slot is small
   SampledChannel sampled;
   if constexpr (SAME) {
@@ -95,8 +94,10 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 
   const auto run = [&](auto mma) {
     constexpr bool kAsStored = decltype(mma)::kAsStored;
-    for (int begin = 0; begin < rounds; begin += kRunRounds) {
-      const int end = rounds - begin < kRunRounds ? rounds : begin + kRunRounds;
+    constexpr int kLongest = decltype(mma)::kRunRounds;
+    constexpr int kStepsAtOnce = SAME && WIDTH == kSlots ? 1 : 2;  // as registers allow
+    for (int begin = 0; begin < rounds; begin += kLongest) {
+      const int end = rounds - begin < kLongest ? rounds : begin + kLongest;
       if (begin > 0) fetch_first(begin, end);
       for (int round = begin; round < end; ++round) {
         await_copies_but<Ring::kStages - 1>();
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
             for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
               mma.add(left, right, step);
           } else {
-#pragma unroll(SAME && !NARROW ? 1 : 2)  // as registers allow
+#pragma unroll(kStepsAtOnce)
             for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
               mma.add(left, right, step, count);
           }
@@ -129,10 +130,10 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     }
   };
   if constexpr (kMayBeStored) {
-    if (stored.any()) {
-      run(StoredMma<T, LAST, SAME, NARROW>());
+    if (stored.slots() != 0) {
+      run(StoredMma<T, LAST, SAME, WIDTH>());
       if (stored.all()) return;
-      fetch_first(0, first_end);
+      fetch_first(0, rounds);
     }
   }
   run(Mma(center));

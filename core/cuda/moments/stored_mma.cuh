@@ -5,7 +5,7 @@
 // (StoredGroups); for others, sums of squares would lose what the mean covers.
 //
 // Error: the tensor core adds the products of 16 samples, starting from zero. Truncation costs at
-// most 3 units in the last place. These sums are added in float32, at most n = 2 kRunRounds of them,
+// most 3 units in the last place. These sums are added in float32, at most n = kSumsOfRun of them,
 // with an error of n u (u = 2^-24), typically sqrt(n) u. Everything after that is float64. All this
 // is relative to sums that include the means: with a mean of r deviations, 1 + r^2 times the
 // variance.
@@ -18,13 +18,14 @@
 namespace keel::cuda {
 
 /// T is Half or BFloat16. The other parameters are those of SplitMma.
-template <typename T, bool LAST, bool SAME, bool NARROW>
-struct StoredMma : SlabSums<SAME, NARROW, /*INTERLEAVED=*/false> {
-  using Sums = SlabSums<SAME, NARROW, false>;
+template <typename T, bool LAST, bool SAME, int WIDTH>
+struct StoredMma : SlabSums<SAME, WIDTH, /*INTERLEAVED=*/false> {
+  using Sums = SlabSums<SAME, WIDTH, false>;
   using Sums::kLeft, Sums::kRight;
   using Tile = WarpTile<T, LAST, false>;
   static constexpr bool kAsStored = true;
   static constexpr int kStepSamples = 16;
+  static constexpr int kRunRounds = kSumsOfRun * kStepSamples / kTileSamples;
 
   /// Loads sixteen samples of a pair as left operand: numbers 2 k + b are block b of samples 8 k to
   /// 8 k + 7. Numbers b and 2 + b are block b as right operand.
