@@ -11,9 +11,6 @@
 
 namespace keel::cuda {
 
-/// Products of a step (8 or 16 samples) that are added in float32, at most, between two folds.
-inline constexpr int kSumsOfRun = 64;
-
 /// SAME: the products of an activation with itself, of which only the lower triangle is computed.
 /// WIDTH: groups have at most 16, 32 or 64 channels, and products across groups of that size are
 /// not computed. INTERLEAVED: the blocks of a pair are its even and odd channels, otherwise its

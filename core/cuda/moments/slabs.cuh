@@ -111,9 +111,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
               Tile::clear(count, place(stage, thread / 32 % Mma::kTeamWarps));
               sync_team<Mma::kTeamWarps>(team + 1);
             }
-#pragma unroll
-            for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
-              mma.add(left, right, step);
+            mma.add(left, right);
           } else {
 #pragma unroll(kStepsAtOnce)
             for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)

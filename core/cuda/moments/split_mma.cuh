@@ -6,7 +6,7 @@
 //
 // Error: the tensor core adds the products of eight samples, starting from zero, small ones first.
 // Truncation costs at most 3 units in the last place. These sums are added in float32, at most n =
-// kSumsOfRun of them, with an error of n u (u = 2^-24), typically sqrt(n) u. Everything after that
+// 4 kRunRounds of them, with an error of n u (u = 2^-24), typically sqrt(n) u. Everything after that
 // is float64.
 //
 // An entry depends on its own two channels only, so NaN and infinity affect no other entry.
@@ -24,7 +24,7 @@ struct SplitMma : SlabSums<SAME, WIDTH, /*INTERLEAVED=*/LAST> {
   using Tile = WarpTile<T, LAST, false>;
   static constexpr bool kAsStored = false;
   static constexpr int kStepSamples = 8;
-  static constexpr int kRunRounds = kSumsOfRun * kStepSamples / kTileSamples;
+  static constexpr int kRunRounds = 16;  // tiles of a warp between two folds
   /// Left operands of 16-bit types are the stored numbers and need no splitting.
   static constexpr bool kLeftExact = !SAME && sizeof(T) == 2;
 
