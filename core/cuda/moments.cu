@@ -94,13 +94,13 @@ void run(const char* operation, const Activations<const T>& left, const Activati
     else
       return NoOverflow{};
   }();
-  const std::int64_t entries = std::int64_t(channels) * d;
-  const int shares = int(std::clamp<std::int64_t>(task.chunks, 1, kFinishShares));
+  using Result = std::decay_t<decltype(result)>;
+  const std::int64_t entries = left.groups * entries_of_group<Result>(d);
+  const dim3 block = finish_block(task.chunks);
   check(operation,
-        launch_early(add_sets<std::decay_t<decltype(result)>, std::decay_t<decltype(overflow)>>,
-                     unsigned(pieces<std::int64_t>(entries, kFinishEntries)),
-                     dim3(kFinishEntries, unsigned(shares)), 0, native(stream), result, overflow,
-                     task.sets, task.set_size, int(task.chunks), channels, d));
+        launch_early(add_sets<Result, std::decay_t<decltype(overflow)>>,
+                     unsigned(pieces<std::int64_t>(entries, block.x)), block, 0, native(stream),
+                     result, overflow, task.sets, task.set_size, int(task.chunks), channels, d));
 }
 
 template <typename T, typename MakeResult>

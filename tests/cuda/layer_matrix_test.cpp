@@ -76,6 +76,21 @@ TYPED_TEST(CudaLayerMatrix, ForwardIsTheReference) {
       }
 }
 
+TYPED_TEST(CudaLayerMatrix, QuotientsAreComputedForASmallTolerance) {
+  // So small that no bound on the quotients' errors is below it, and still above these.
+  using T = TypeParam;
+  for (const std::int64_t n : {5, 9, 16, 17, 33, 64})
+    for (const LayerMap& map : maps(Algorithm1{.rayleigh_tolerance = 16 * double(n) * kEps<T>})) {
+      SCOPED_TRACE(to_string(map) + ", n = " + std::to_string(n));
+      const Batch<T> covariance = as<T>(spread_covariance(n));
+      const Mapped<double> truth = mapped_by_reference(map, as<double>(covariance));
+      const Mapped<T> ours = Device<T>{}.forward(map, covariance);
+      EXPECT_EQ(ours.rank, truth.rank);
+      EXPECT_LE(largest_difference(ours.result, truth.result),
+                rounding<T>(n, largest_entry(truth.result)) * amplification(truth));
+    }
+}
+
 TYPED_TEST(CudaLayerMatrix, EveryRulesGradientIsTheReferences) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 2, 3, 4, 5, 8, 16, 17, 32, 33, 48, 64, 65, 100, 130}) {

@@ -279,17 +279,48 @@ TEST(CudaMoments, AMillionSamplesLoseNothing) {
     }
 }
 
+/// So many channels that a block has all samples of some of them, and folds its sums twice.
+template <typename T>
+ActivationBuffer<T> many_channels(std::int64_t samples, Order order) {
+  const ActivationShape shape{2, 132 * 64, samples / 2, 132 * 16};
+  ActivationBuffer<T> x(shape, order);
+  Random random(22);
+  std::vector<T> drawn(4099);
+  for (T& entry : drawn) entry = from_double<T>(random.normal());
+  for (std::size_t i = 0; i < x.data.size(); ++i) x.data[i] = drawn[i * 31 % drawn.size()];
+  return x;
+}
+
 TEST(CudaMoments, ManyChannelsLoseNothing) {
-  // So many channels that a block has all samples of some of them, and folds its sums twice.
-  const ActivationShape shape{2, 132 * 64, 2100, 132 * 16};
   for (const Order order : kOrders) {
-    SCOPED_TRACE(name(shape, order));
-    ActivationBuffer<float> x(shape, order);
-    Random random(22);
-    std::vector<float> drawn(4099);
-    for (float& entry : drawn) entry = float(random.normal());
-    for (std::size_t i = 0; i < x.data.size(); ++i) x.data[i] = drawn[i * 31 % drawn.size()];
+    const auto x = many_channels<float>(4200, order);
+    SCOPED_TRACE(name(x.shape, order));
     expect_close(by_cuda(x), by_cpu_in_float64(x));
+  }
+}
+
+TEST(CudaMoments, CrossMomentsOfManyChannelsLoseNothing) {
+  // 33 rounds of four tiles: 16-bit numbers are folded after 32.
+  for (const Order order : kOrders) {
+    const auto x = many_channels<BFloat16>(4224, order);
+    SCOPED_TRACE(name(x.shape, order));
+    const ActivationShape& shape = x.shape;
+    ActivationsOnDevice<BFloat16> input(x);
+    MomentsOnDevice<float> result(shape);
+    cuda::cross_moments<BFloat16>(input.view(), input.view(), nullptr, result.mean(),
+                                  result.matrices());
+    const auto got = result.back();
+    const auto moments = by_cpu_in_float64(x);
+    const std::int64_t d = shape.group_size();
+    const auto m = double(shape.samples());
+    for (std::int64_t c = 0; c < shape.channels; ++c)
+      for (std::int64_t j = 0; j < d; ++j) {
+        const std::int64_t other = c / d * d + j;
+        const double both = moments.mean[std::size_t(c)] * moments.mean[std::size_t(other)];
+        ASSERT_NEAR(got.entry(c / d, c % d, j), m * (moments.entry(c / d, c % d, j) + both),
+                    rounding<float>(
+                        2, m * (moments.deviation(c) * moments.deviation(other) + std::abs(both))));
+      }
   }
 }
 

@@ -165,7 +165,7 @@ struct TilePlaces {
 struct Cell {
   int row, column;
 };
-inline KEEL_HOST_DEVICE Cell cell_of_triangle(int index) {
+constexpr KEEL_HOST_DEVICE Cell cell_of_triangle(int index) {
   int row = 0;
   while ((row + 1) * (row + 2) / 2 <= index) ++row;
   return {row, index - row * (row + 1) / 2};

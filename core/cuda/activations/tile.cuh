@@ -37,9 +37,11 @@ struct StoredGroups {
   }
   __device__ bool has(int slot) const { return (~small & group_of(slot)) == 0; }
   __device__ bool all() const { return ~small == 0; }
-  __device__ bool any() const {
-    bool found = false;
-    for (int slot = 0; slot < kSlots; slot += group_size) found = found || has(slot);
+  /// A bit for each slot of these groups.
+  __device__ unsigned long long slots() const {
+    unsigned long long found = 0;
+    for (int slot = 0; slot < kSlots; slot += group_size)
+      if (has(slot)) found |= group_of(slot);
     return found;
   }
 };

@@ -28,9 +28,17 @@ struct LayerMatrixTask {
 
 template <typename T, int N>
 struct LayerMatrixStorage : Storage<T, N> {
-  T standard[N], quotient[N];
+  T standard[N], quotient[N], weight[N];
   int rank;
 };
+
+/// Whether the Rayleigh quotient of an eigenvalue `least` is certainly within the policy's tolerance.
+/// eigh finds l with |v^T M v - l| of a few rounding errors of the largest eigenvalue, far below the
+/// bound that is used here.
+template <typename T>
+__device__ bool surely_within(const PlainRankPolicy& policy, int n, T least, T largest) {
+  return double(4 * n * kEpsilon<T> * largest) < policy.rayleigh_tolerance * double(least);
+}
 
 /// s.quotient = v^T M v of every vector v. Overwrites s.vectors. Algorithm 1 uses M deflated by the
 /// vectors before v. Here the vectors are orthogonal to rounding, so deflation would change a
@@ -143,9 +151,11 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   const bool denoising = task.map == Map::pca_denoising;
   await_previous();
   let_next_start();
-  if (denoising)
-    for (int i = team.thread; i < n; i += Members::kSize)
-      s.standard[i] = T(1) / sqrt(source[i * stride + i] + task.eps);
+  const std::int64_t own = exists ? index : 0;
+  for (int i = team.thread; i < n; i += Members::kSize) {
+    if (denoising) s.standard[i] = T(1) / sqrt(source[i * stride + i] + task.eps);
+    s.weight[i] = task.weight != nullptr ? task.weight[own * n + i] : T(1);
+  }
   team.sync();
   const auto entry = [&](int r, int c) {
     T x = source[r * stride + c];
@@ -160,28 +170,38 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
     store_decomposition(team, n, s, EighOrder::descending, task.state.values + index * n,
                         task.state.vectors[index], task.state.vectors.row_stride);
 
-  if (task.policy.by_rayleigh) rayleigh_quotients(team, n, entry, s);
   // The first warp of each team finds the rank. A warp with several teams does them one after
   // another.
-  constexpr int kTeamsInWarp = Members::kBlock ? 1 : 32 / Members::kSize;
-  if (team.thread < 32)
-    for (int t = 0; t < kTeamsInWarp; ++t) {
-      LayerMatrixStorage<T, N>& one = all[slot / kTeamsInWarp * kTeamsInWarp + t];
-      const int rank = rank_by_warp(task.policy, n, one.sorted_value, one.quotient);
-      if (threadIdx.x % 32 == 0) one.rank = rank;
+  const auto find_rank = [&](const PlainRankPolicy& policy) {
+    constexpr int kTeamsInWarp = Members::kBlock ? 1 : 32 / Members::kSize;
+    if (team.thread < 32)
+      for (int t = 0; t < kTeamsInWarp; ++t) {
+        LayerMatrixStorage<T, N>& one = all[slot / kTeamsInWarp * kTeamsInWarp + t];
+        const int rank = rank_by_warp(policy, n, one.sorted_value, one.quotient);
+        if (threadIdx.x % 32 == 0) one.rank = rank;
+      }
+    team.sync();
+  };
+  // Most matrices keep no eigenvalue so small that its quotient could be far off. Their quotients,
+  // which cost as much as S, need not be computed.
+  PlainRankPolicy without_quotients = task.policy;
+  without_quotients.by_rayleigh = false;
+  find_rank(without_quotients);
+  if (task.policy.by_rayleigh) {
+    const T least = s.sorted_value[s.rank - 1], largest = s.sorted_value[0];
+    if (team.anyone(!surely_within(task.policy, n, least, largest))) {
+      rayleigh_quotients(team, n, entry, s);
+      find_rank(task.policy);
     }
-  team.sync();
+  }
   if (exists && team.thread == 0) task.state.rank[index] = s.rank;
 
-  const std::int64_t own = exists ? index : 0;
   T *const result = task.result[own], *const matrix =
                                           task.matrix.data != nullptr ? task.matrix[own] : nullptr;
-  const T* const weight = task.weight != nullptr ? task.weight + own * n : nullptr;
   const auto put = [&](int i, int j, T x) {
     if (!exists) return;
     result[i * task.result.row_stride + j] = x;
-    if (matrix != nullptr)
-      matrix[i * task.matrix.row_stride + j] = weight != nullptr ? weight[i] * x : x;
+    if (matrix != nullptr) matrix[i * task.matrix.row_stride + j] = s.weight[i] * x;
   };
   if (task.map != Map::pca_whitening)
     return symmetric_map(team, n, task.map == Map::zca, s,

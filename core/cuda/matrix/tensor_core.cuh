@@ -105,6 +105,25 @@ __device__ inline void multiply_stored<Half>(float (&sums)[4], const unsigned (&
         "f"(0.0f));
 }
 
+/// sums += left right.
+template <typename T>
+__device__ void multiply_add_stored(float (&sums)[4], const unsigned (&left)[4],
+                                    const unsigned (&right)[2]);
+template <>
+__device__ inline void multiply_add_stored<BFloat16>(float (&sums)[4], const unsigned (&left)[4],
+                                                     const unsigned (&right)[2]) {
+  multiply_add_bfloat16(sums, left, right);
+}
+template <>
+__device__ inline void multiply_add_stored<Half>(float (&sums)[4], const unsigned (&left)[4],
+                                                 const unsigned (&right)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
+}
+
 /// Two numbers 1 in one register.
 template <typename T>
 __device__ constexpr unsigned two_ones();

@@ -4,20 +4,33 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "cuda/activations/slabs.h"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/moments/overflow.cuh"
+#include "host_device.h"
 #include "keel/matrices.h"
 #include "keel/moments.h"
 
 namespace keel::cuda {
 
-inline constexpr int kFinishEntries = 32;  // per block: a warp reads adjacent entries
-inline constexpr int kFinishShares = 16;   // at most: the sets are distributed over as many warps
-// Blocks per multiprocessor. With three, add_sets spilled the arguments of its call.
+inline constexpr int kFinishThreads = 512;  // of a block, at most
+inline constexpr int kFinishShares = 16;  // at most: the sets of an entry are distributed over them
+inline constexpr int kSetsAtOnce = 9;     // that a thread loads
+// Blocks of 512 threads per multiprocessor. With three, add_sets spilled the arguments of its call.
 inline constexpr int kFinishBlocks = 2;
+
+/// A block of add_sets: entries by shares. Few shares, so that all blocks run at once: loads of up
+/// to kSetsAtOnce sets take hardly longer than one, but a second wave of blocks takes as long as the
+/// first.
+inline dim3 finish_block(std::int64_t sets) {
+  const auto shares =
+      unsigned(std::clamp<std::int64_t>(pieces<std::int64_t>(sets, kSetsAtOnce), 1, kFinishShares));
+  return {std::max(32u, 256 / shares / 32 * 32), shares};
+}
 
 /// Partial moments, moved from the shift of the computation to the requested one.
 template <typename A>
@@ -79,8 +92,14 @@ struct CrossResult {
   }
 };
 
-/// Each share's sums of a block's entries: products, sums of i, sums of j.
-using FinishRoom = double[3][kFinishShares][kFinishEntries];
+/// Each share's sums of a block's entries, share by share: products, sums of i, sums of j.
+using FinishRoom = double[3][kFinishThreads];
+
+/// The entries of a group of d channels that are computed: the lower triangle of a symmetric result.
+template <typename Result>
+constexpr KEEL_HOST_DEVICE std::int64_t entries_of_group(int d) {
+  return Result::kSymmetric ? std::int64_t(d) * (d + 1) / 2 : std::int64_t(d) * d;
+}
 
 /// The entry (i, j) of channels x group_size at a position of the block.
 struct FinishEntry {
@@ -89,9 +108,29 @@ struct FinishEntry {
 
   template <typename Result>
   static __device__ FinishEntry of(const Result&, int place, int channels, int d) {
-    const std::int64_t entry = std::int64_t(blockIdx.x) * kFinishEntries + place;
-    const int i = int(entry / d), j = i / d * d + int(entry % d);
-    return {i, j, i < channels && (!Result::kSymmetric || j <= i)};
+    const std::int64_t entry = std::int64_t(blockIdx.x) * blockDim.x + place;
+    const std::int64_t each = entries_of_group<Result>(d);
+    // Division takes long in 64 bits.
+    const bool is_short = entry <= 0x7fffffff && each <= 0x7fffffff;
+    const std::int64_t group = is_short ? unsigned(entry) / unsigned(each) : entry / each;
+    const Cell cell = Result::kSymmetric ? folded_triangle(entry - group * each, d)
+                                         : across(entry - group * each, d);
+    return {int(group * d + cell.row), int(group * d + cell.column), group * d < channels};
+  }
+
+  static __device__ Cell across(std::int64_t index, int width) {
+    const std::int64_t row =
+        index <= 0x7fffffff ? unsigned(index) / unsigned(width) : index / width;
+    return {int(row), int(index - row * width)};
+  }
+
+  /// A short row of the triangle and a long one together are as long as any other such two. So they
+  /// make a rectangle. (If d is odd, the longest row goes by itself.)
+  static __device__ Cell folded_triangle(std::int64_t index, int d) {
+    const Cell cell = across(index, d | 1);
+    const int length = cell.row + (d % 2 == 0 ? 1 : 0);  // of the short row
+    return cell.column < length ? Cell{length - 1, cell.column}
+                                : Cell{d - 1 - cell.row, cell.column - length};
   }
 };
 
@@ -100,10 +139,12 @@ struct FinishEntry {
 template <typename Result>
 __device__ bool write_entry(const Result& result, const FinishRoom& room, const FinishEntry& at,
                             EntrySums sums, int d) {
-  for (int share = 1; share < int(blockDim.y); ++share) {
-    sums.product += room[0][share][threadIdx.x];
-    sums.left += room[1][share][threadIdx.x];
-    sums.right += room[2][share][threadIdx.x];
+#pragma unroll 3
+  for (unsigned at_share = threadIdx.x + blockDim.x; at_share < blockDim.x * blockDim.y;
+       at_share += blockDim.x) {
+    sums.product += room[0][at_share];
+    sums.left += room[1][at_share];
+    sums.right += room[2][at_share];
   }
   result.write(d, at.i, at.j, sums.product, sums.left, sums.right);
   if (at.j == at.i / d * d) result.write_channel(at.i, sums.left);
@@ -116,51 +157,51 @@ template <typename Result, typename Overflow>
 __device__ __noinline__ void rewrite_entries(const Result& result, const Overflow& overflow,
                                              FinishRoom& room, EntrySums* warps, int channels,
                                              int d) {
-  for (int e = 0; e < kFinishEntries; ++e) {
+  const int entries = int(blockDim.x), numbers = entries * int(blockDim.y);
+  for (int e = 0; e < entries; ++e) {
     EntrySums old{};  // zeros if the entry is not wanted
-    for (int share = 0; share < int(blockDim.y); ++share) {
-      old.product += room[0][share][e];
-      old.left += room[1][share][e];
-      old.right += room[2][share][e];
+    for (int at = e; at < numbers; at += entries) {
+      old.product += room[0][at];
+      old.left += room[1][at];
+      old.right += room[2][at];
     }
     if (old.finite()) continue;
-    const FinishEntry at = FinishEntry::of(result, e, channels, d);
-    const EntrySums sums = block_sum(overflow.part(at.i, at.j, isfinite(old.left)), warps);
+    const FinishEntry entry = FinishEntry::of(result, e, channels, d);
+    const EntrySums sums = block_sum(overflow.part(entry.i, entry.j, isfinite(old.left)), warps);
     if (threadIdx.x != 0 || threadIdx.y != 0) continue;
     const double was[3] = {old.product, old.left, old.right};
     const double is[3] = {sums.product, sums.left, sums.right};
     for (int k = 0; k < 3; ++k)  // finite sums keep their value
-      for (int share = 0; share < int(blockDim.y) && !isfinite(was[k]); ++share)
-        room[k][share][e] = share == 0 ? is[k] : 0;
+      for (int at = e; at < numbers && !isfinite(was[k]); at += entries)
+        room[k][at] = at == e ? is[k] : 0;
   }
   __syncthreads();
   const int x = int(threadIdx.x);
   const FinishEntry at = FinishEntry::of(result, x, channels, d);
   if (threadIdx.y == 0 && at.wanted)
-    write_entry(result, room, at, {room[0][0][x], room[1][0][x], room[2][0][x]}, d);
+    write_entry(result, room, at, {room[0][x], room[1][x], room[2][x]}, d);
 }
 
-/// Each thread of a warp has one entry, each warp a share of the sets.
+/// Adjacent threads have adjacent entries, whole warps a share of the sets (finish_block).
 template <typename Result, typename Overflow>
-__global__ void __launch_bounds__(kFinishEntries* kFinishShares, kFinishBlocks)
+__global__ void __launch_bounds__(kFinishThreads, kFinishBlocks)
     add_sets(const __grid_constant__ Result result, const __grid_constant__ Overflow overflow,
              const double* sets, std::int64_t set_size, int set_count, int channels, int d) {
   __shared__ FinishRoom room;
   const FinishEntry at = FinishEntry::of(result, int(threadIdx.x), channels, d);
+  const std::int64_t entry = std::int64_t(at.i) * d + at.j % d;
+  const double* of_channels = sets + std::int64_t(channels) * d;
   await_previous();
   let_next_start();
 
   EntrySums sums{};
   if (at.wanted) {
-    const std::int64_t entry = std::int64_t(blockIdx.x) * kFinishEntries + threadIdx.x;
-    const double* of_channels = sets + std::int64_t(channels) * d;
-    // Issue all loads before the first use, so that their latencies overlap.
-    constexpr int kAtOnce = 9;
     const int stride = int(blockDim.y);
-    for (int first = int(threadIdx.y); first < set_count; first += kAtOnce * stride) {
-      double parts[3][kAtOnce];
+    for (int first = int(threadIdx.y); first < set_count; first += kSetsAtOnce * stride) {
+      // Issue all loads before the first use, so that their latencies overlap.
+      double parts[3][kSetsAtOnce];
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
+      for (int k = 0; k < kSetsAtOnce; ++k) {
         const int s = first + k * stride;
         const bool there = s < set_count;
         parts[0][k] = there ? sets[s * set_size + entry] : 0;
@@ -168,22 +209,23 @@ __global__ void __launch_bounds__(kFinishEntries* kFinishShares, kFinishBlocks)
         parts[2][k] = there && Result::kSymmetric ? of_channels[s * set_size + at.j] : 0;
       }
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
+      for (int k = 0; k < kSetsAtOnce; ++k) {
         sums.product += parts[0][k];
         sums.left += parts[1][k];
         sums.right += parts[2][k];
       }
     }
   }
-  room[0][threadIdx.y][threadIdx.x] = sums.product;
-  room[1][threadIdx.y][threadIdx.x] = sums.left;
-  room[2][threadIdx.y][threadIdx.x] = sums.right;
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  room[0][thread] = sums.product;
+  room[1][thread] = sums.left;
+  room[2][thread] = sums.right;
   __syncthreads();
   bool finite = true;
   if (threadIdx.y == 0 && at.wanted) finite = write_entry(result, room, at, sums, d);
   // Check last, when the entries are being written. Checking first delayed all of them.
   if constexpr (Overflow::kOverflows) {
-    __shared__ EntrySums warps[kFinishShares];
+    __shared__ EntrySums warps[kFinishThreads / 32];
     if (__syncthreads_or(!finite)) rewrite_entries(result, overflow, room, warps, channels, d);
   }
 }

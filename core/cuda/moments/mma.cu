@@ -14,10 +14,10 @@
 namespace keel::cuda {
 namespace {
 
-template <typename T, bool LAST, bool SAME, bool NARROW>
+template <typename T, bool LAST, bool SAME, int WIDTH>
 struct Kernel {
-  static constexpr auto run = multiply_slabs<T, LAST, SAME, NARROW>;
-  static constexpr int kBytes = MomentsRing<T, LAST, SAME, NARROW>::kBytes;
+  static constexpr auto run = multiply_slabs<T, LAST, SAME, WIDTH>;
+  static constexpr int kBytes = MomentsRing<T, LAST, SAME, WIDTH>::kBytes;
 };
 
 template <typename Body>
@@ -30,11 +30,11 @@ template <typename T, typename Body>
 auto by_kernel(const MomentsTask<T>& task, const Body& body) {
   return by_flag(task.left.layout.channels_last, [&](auto last) {
     return by_flag(task.shift != nullptr, [&](auto same) {
-      return by_flag(task.slabs.group_size <= 16, [&](auto narrow) {
-        constexpr bool kLast = decltype(last)::value, kSame = decltype(same)::value,
-                       kNarrow = decltype(narrow)::value;
-        return body(Kernel<T, kLast, kSame, kNarrow>{});
-      });
+      constexpr bool kLast = decltype(last)::value, kSame = decltype(same)::value;
+      const int d = task.slabs.group_size;
+      return d <= 16   ? body(Kernel<T, kLast, kSame, 16>{})
+             : d <= 32 ? body(Kernel<T, kLast, kSame, 32>{})
+                       : body(Kernel<T, kLast, kSame, 64>{});
     });
   });
 }

@@ -28,34 +28,33 @@ struct ShiftSamples {
       values[n] = double(widened(x.data[x.layout.offset(start, 0, channel)]));
     }
   }
+
+  /// Returns the statistics of slot threadIdx.x to the first kSlots threads. Every thread calls it,
+  /// with `room` for one of each thread.
+  __device__ SampledChannel gather(SampledChannel* room) const {
+    SampledChannel sampled;
+#pragma unroll
+    for (const double value : values) sampled.add(value);
+    room[threadIdx.x] = sampled;
+    __syncthreads();
+    if (threadIdx.x < kSlots)
+#pragma unroll
+      for (int other = 1; other < kShares; ++other)
+        sampled.add(room[other * kSlots + int(threadIdx.x)]);
+    return sampled;
+  }
 };
 
 /// The whole block computes `center` (one per slot), using THREADS SampledChannels of shared
-/// memory. When this returns, all threads may read `center`, and `room` is free. Returns whether
-/// the values of slot threadIdx.x lie about zero (false beyond the slots).
-template <typename T, int THREADS>
-__device__ bool choose_shift(const ShiftSamples<T, THREADS>& samples, SampledChannel* room,
-                             Accumulator<T>* center) {
-  const int slot = int(threadIdx.x) % kSlots, share = int(threadIdx.x) / kSlots;
-  SampledChannel sampled;
-#pragma unroll
-  for (const double value : samples.values) sampled.add(value);
-  room[threadIdx.x] = sampled;
-  __syncthreads();
-  if (share == 0) {
-    for (int other = 1; other < samples.kShares; ++other) sampled.add(room[other * kSlots + slot]);
-    center[slot] = Accumulator<T>(sampled.shift());
-  }
-  __syncthreads();
-  return share == 0 && sampled.about_zero();
-}
-
+/// memory. When this returns, all threads may read `center`, and `room` is free.
 template <typename T, int THREADS>
 __device__ void choose_shift(const Source<T>& x, const int* channel, SampledChannel* room,
                              Accumulator<T>* center) {
   ShiftSamples<T, THREADS> samples;
   samples.load(x, channel[threadIdx.x % kSlots]);
-  choose_shift<T, THREADS>(samples, room, center);
+  const SampledChannel sampled = samples.gather(room);
+  if (threadIdx.x < kSlots) center[threadIdx.x] = Accumulator<T>(sampled.shift());
+  __syncthreads();
 }
 
 }  // namespace keel::cuda

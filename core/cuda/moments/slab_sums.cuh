@@ -11,24 +11,31 @@
 
 namespace keel::cuda {
 
-inline constexpr int kRunRounds = 16;  // tiles of a warp between two folds
-
 /// SAME: the products of an activation with itself, of which only the lower triangle is computed.
-/// NARROW: groups of at most 16 channels, so only products within a pair are computed.
-/// INTERLEAVED: the blocks of a pair are its even and odd channels, otherwise its first and last
-/// eight.
-template <bool SAME, bool NARROW, bool INTERLEAVED>
+/// WIDTH: groups have at most 16, 32 or 64 channels, and products across groups of that size are
+/// not computed. INTERLEAVED: the blocks of a pair are its even and odd channels, otherwise its
+/// first and last eight.
+template <bool SAME, int WIDTH, bool INTERLEAVED>
 struct SlabSums {
   static constexpr int kTeamWarps = SAME ? 1 : 2;
   static constexpr int kTeams = kTileWarps / kTeamWarps;
-  static constexpr int kLeft = SAME ? 4 : 2;              // pairs in a warp's rows
-  static constexpr int kRight = SAME || !NARROW ? 4 : 2;  // pairs in its columns
+  static constexpr int kPairs = WIDTH / 16;                       // of a group
+  static constexpr int kLeft = SAME ? 4 : 2;                      // pairs in a warp's rows
+  static constexpr int kRight = SAME || WIDTH == kSlots ? 4 : 2;  // pairs in its columns
   static constexpr bool used(int left, int right) {
-    return NARROW ? left == right : !SAME || right <= left;
+    return left / kPairs == right / kPairs && (!SAME || right <= left);
   }
+  static constexpr int kCells = SAME ? kPairs * (kPairs + 1) / 2 : kPairs * kPairs;  // of a group
   /// The index of the first of the two tiles of products of two pairs.
   static constexpr int tile(int left, int right) {
-    return 2 * (NARROW ? left : SAME ? left * (left + 1) / 2 + right : left * 4 + right);
+    const int row = left % kPairs, column = right % kPairs;
+    return 2 * (left / kPairs * kCells + (SAME ? row * (row + 1) / 2 : row * kPairs) + column);
+  }
+  /// The two pairs of the tiles 2 index and 2 index + 1.
+  static constexpr Cell pairs_of(int index) {
+    const int first = index / kCells * kPairs, within = index % kCells;
+    const Cell cell = SAME ? cell_of_triangle(within) : Cell{within / kPairs, within % kPairs};
+    return {first + cell.row, first + cell.column};
   }
   static constexpr int kTiles = tile(kLeft - 1, kRight - 1) + 2;
   static constexpr int kSums = kTiles * 4;  // of a lane
@@ -48,7 +55,7 @@ struct SlabSums {
     return INTERLEAVED ? block / 2 * 16 + 2 * index + block % 2 : block * 8 + index;
   }
   __device__ int left_pair(int p) const { return SAME ? p : 2 * half + p; }
-  __device__ int right_pair(int p) const { return SAME || !NARROW ? p : 2 * half + p; }
+  __device__ int right_pair(int p) const { return SAME || WIDTH == kSlots ? p : 2 * half + p; }
 
   /// Folds the warps' sums of the groups for which `stored` is AS_STORED into the chunk's set, using
   /// shared memory that is not the target of a pending copy. If AS_STORED, the right side's centers
@@ -85,36 +92,30 @@ struct SlabSums {
       if constexpr (kCenters) totals[threadIdx.x] = total;
     }
     if constexpr (kCenters) __syncthreads();
-#pragma unroll 4
-    for (int e = int(threadIdx.x); e < kTeamWarps * kSums * 32; e += kTileThreads)
-      fold_product<AS_STORED>(task, channel, set, room, stored, centers, totals, e, first);
-    __syncthreads();
-  }
-
- private:
-  /// Folds sum `e` of a team over all teams.
-  template <bool AS_STORED, typename T>
-  static __device__ void fold_product(const MomentsTask<T>& task, int channel, double* set,
-                                      const float* room, const StoredGroups& stored,
-                                      const float* centers, const double* totals, int e,
-                                      bool first) {
-    const int lane = e % 32, q = e / 32 % kSums, part = e / 32 / kSums, pair = q / 8;
-    const Cell cell = NARROW ? Cell{pair, pair}
-                      : SAME ? cell_of_triangle(pair)
-                             : Cell{pair / 4, pair % 4};
-    const int first_pair = SAME ? 0 : 2 * part;
-    const int left = 2 * (first_pair + cell.row) + q / 2 % 2;
-    const int right = 2 * (NARROW ? first_pair + cell.column : cell.column) + q / 4 % 2;
-    const int i = slot(left, lane / 4), j = slot(right, 2 * (lane % 4) + q % 2);
-    double total = 0;
-#pragma unroll
-    for (int team = 0; team < kTeams; ++team)
-      total += double(room[((team * kTeamWarps + part) * kSums + q) * 32 + lane]);
+    // A warp takes one of the eight sums that a lane has of two pairs. It is the same for all pairs,
+    // so that the compiler knows the rest.
+    const unsigned long long wanted = AS_STORED ? stored.slots() : ~stored.slots();
     const int d = task.slabs.group_size;  // a power of two
-    if ((i ^ j) & -d || stored.has(i) != AS_STORED) return;
-    if constexpr (AS_STORED && !SAME) total -= totals[i] * double(centers[j]);
-    double& entry = set[std::int64_t(channel + i) * d + (j & (d - 1))];
-    entry = first ? total : entry + total;
+    double* const products_of_set = set + std::int64_t(channel) * d;
+    constexpr int kOfTeam = kSums / 8;
+#pragma unroll
+    for (int p = 0; p < kTeamWarps * kOfTeam; ++p) {
+      const int part = p / kOfTeam, q = p % kOfTeam * 8 + warp;
+      const Cell pairs = pairs_of(p % kOfTeam);
+      const int left = pairs.row + (SAME ? 0 : 2 * part);
+      const int right = pairs.column + (SAME || WIDTH == kSlots ? 0 : 2 * part);
+      const int i = slot(2 * left + warp / 2 % 2, lane / 4);
+      const int j = slot(2 * right + warp / 4, 2 * (lane % 4) + warp % 2);
+      double total = 0;
+#pragma unroll
+      for (int team = 0; team < kTeams; ++team)
+        total += double(room[((team * kTeamWarps + part) * kSums + q) * 32 + lane]);
+      if ((i ^ j) & -d || (wanted >> i & 1) == 0) continue;
+      if constexpr (kCenters) total -= totals[i] * double(centers[j]);
+      double& entry = products_of_set[i * d + (j & (d - 1))];
+      entry = first ? total : entry + total;
+    }
+    __syncthreads();
   }
 };
 

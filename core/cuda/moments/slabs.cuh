@@ -12,19 +12,19 @@
 namespace keel::cuda {
 
 /// How a block's shared memory is used: a ring of tiles for each team of warps.
-template <typename T, bool LAST, bool SAME, bool NARROW>
+template <typename T, bool LAST, bool SAME, int WIDTH>
 struct MomentsRing {
-  using Mma = SplitMma<T, LAST, SAME, NARROW>;
+  using Mma = SplitMma<T, LAST, SAME, WIDTH>;
   static constexpr int kSides = SAME ? 1 : 2;
   static constexpr int kStages = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kBytes = kStages * Mma::kTeams * kSides * Mma::Tile::kBytes;
-  static_assert(Mma::kFoldBytes <= kBytes);
+  static_assert(Mma::kFoldBytes <= kBytes && kStages <= Mma::kRunRounds);
 };
 
-template <typename T, bool LAST, bool SAME, bool NARROW>
+template <typename T, bool LAST, bool SAME, int WIDTH>
 __global__ void __launch_bounds__(kTileThreads, 1)
     multiply_slabs(const __grid_constant__ MomentsTask<T> task) {
-  using Ring = MomentsRing<T, LAST, SAME, NARROW>;
+  using Ring = MomentsRing<T, LAST, SAME, WIDTH>;
   using Mma = typename Ring::Mma;
   using Tile = typename Mma::Tile;
   constexpr bool kMayBeStored = sizeof(T) == 2;
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 #pragma unroll 1
     for (int stage = 0; stage < Ring::kStages; ++stage) fetch(begin + stage, end);
   };
-  const int first_end = rounds < kRunRounds ? rounds : kRunRounds;
-  fetch_first(0, first_end);
+  fetch_first(0, rounds);
   bool small = false;  // whether the mean of this thread's slot is small
+  SampledChannel sampled;
   if constexpr (SAME) {
-    small = choose_shift<T, kTileThreads>(samples_for_shift,
-                                          reinterpret_cast<SampledChannel*>(shift_room), center);
+    sampled = samples_for_shift.gather(reinterpret_cast<SampledChannel*>(shift_room));
+    small = thread < kSlots && sampled.about_zero();
   } else if (thread < kSlots) {
     const int d = task.slabs.group_size, channel = first_channel + thread;
     center[thread] = task.center != nullptr ? task.center[channel] : 0.0f;
@@ -85,17 +85,19 @@ __global__ void __launch_bounds__(kTileThreads, 1)
                     task.covariance[channel / d][channel % d * (task.covariance.row_stride + 1)]));
   }
   StoredGroups stored{0, task.slabs.group_size};
-  if constexpr (kMayBeStored) {
-    stored.small = gathered_slots(small, small_slots);
-    if (SAME && thread < kSlots && stored.has(thread)) center[thread] = 0;
+  if constexpr (kMayBeStored) stored.small = gathered_slots(small, small_slots);
+  if (SAME && thread < kSlots) {
+    center[thread] = kMayBeStored && stored.has(thread) ? 0.0f : float(sampled.shift());
+    if (chunk == 0) task.shift[first_channel + thread] = center[thread];
   }
   __syncthreads();
-  if (SAME && chunk == 0 && thread < kSlots) task.shift[first_channel + thread] = center[thread];
 
   const auto run = [&](auto mma) {
     constexpr bool kAsStored = decltype(mma)::kAsStored;
-    for (int begin = 0; begin < rounds; begin += kRunRounds) {
-      const int end = rounds - begin < kRunRounds ? rounds : begin + kRunRounds;
+    constexpr int kLongest = decltype(mma)::kRunRounds;
+    constexpr int kStepsAtOnce = SAME && WIDTH == kSlots ? 1 : 2;  // as registers allow
+    for (int begin = 0; begin < rounds; begin += kLongest) {
+      const int end = rounds - begin < kLongest ? rounds : begin + kLongest;
       if (begin > 0) fetch_first(begin, end);
       for (int round = begin; round < end; ++round) {
         await_copies_but<Ring::kStages - 1>();
@@ -109,11 +111,9 @@ __global__ void __launch_bounds__(kTileThreads, 1)
               Tile::clear(count, place(stage, thread / 32 % Mma::kTeamWarps));
               sync_team<Mma::kTeamWarps>(team + 1);
             }
-#pragma unroll
-            for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
-              mma.add(left, right, step);
+            mma.add(left, right);
           } else {
-#pragma unroll(SAME && !NARROW ? 1 : 2)  // as registers allow
+#pragma unroll(kStepsAtOnce)
             for (int step = 0; step < kTileSamples / mma.kStepSamples; ++step)
               mma.add(left, right, step, count);
           }
@@ -128,10 +128,10 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     }
   };
   if constexpr (kMayBeStored) {
-    if (stored.any()) {
-      run(StoredMma<T, LAST, SAME, NARROW>());
+    if (stored.slots() != 0) {
+      run(StoredMma<T, LAST, SAME, WIDTH>());
       if (stored.all()) return;
-      fetch_first(0, first_end);
+      fetch_first(0, rounds);
     }
   }
   run(Mma(center));

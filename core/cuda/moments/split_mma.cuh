@@ -6,8 +6,8 @@
 //
 // Error: the tensor core adds the products of eight samples, starting from zero, small ones first.
 // Truncation costs at most 3 units in the last place. These sums are added in float32, at most n =
-// 4 kRunRounds of them, with an error of n u (u = 2^-24), typically sqrt(n) u. Everything after
-// that is float64.
+// 4 kRunRounds of them, with an error of n u (u = 2^-24), typically sqrt(n) u. Everything after that
+// is float64.
 //
 // An entry depends on its own two channels only, so NaN and infinity affect no other entry.
 
@@ -16,14 +16,15 @@
 
 namespace keel::cuda {
 
-/// LAST: channels are contiguous in memory, otherwise samples. SAME and NARROW as in SlabSums.
-template <typename T, bool LAST, bool SAME, bool NARROW>
-struct SplitMma : SlabSums<SAME, NARROW, /*INTERLEAVED=*/LAST> {
-  using Sums = SlabSums<SAME, NARROW, LAST>;
+/// LAST: channels are contiguous in memory, otherwise samples. SAME and WIDTH as in SlabSums.
+template <typename T, bool LAST, bool SAME, int WIDTH>
+struct SplitMma : SlabSums<SAME, WIDTH, /*INTERLEAVED=*/LAST> {
+  using Sums = SlabSums<SAME, WIDTH, LAST>;
   using Sums::g, Sums::t, Sums::kLeft, Sums::kRight;
   using Tile = WarpTile<T, LAST, false>;
   static constexpr bool kAsStored = false;
   static constexpr int kStepSamples = 8;
+  static constexpr int kRunRounds = 16;  // tiles of a warp between two folds
   /// Left operands of 16-bit types are the stored numbers and need no splitting.
   static constexpr bool kLeftExact = !SAME && sizeof(T) == 2;
 
@@ -76,8 +77,11 @@ struct SplitMma : SlabSums<SAME, NARROW, /*INTERLEAVED=*/LAST> {
         }
     }
     if constexpr (SAME) {
-      if constexpr (NARROW) {
+      if constexpr (WIDTH == 16) {
         multiply_pairs<0, 4>(left, left);
+      } else if constexpr (WIDTH == 32) {
+        multiply_pairs<0, 2>(left, left);
+        multiply_pairs<2, 4>(left, left);
       } else {
         multiply_pairs<0, 1>(left, left);
         multiply_pairs<1, 2>(left, left);
