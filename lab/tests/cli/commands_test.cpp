@@ -235,6 +235,9 @@ TEST_F(CliCommands, BenchTimesEveryLayer) {
   const auto timings = json(in("bench.json")).at("timings");
   EXPECT_EQ(timings.size(), 3u);
   for (const auto& timing : timings) EXPECT_GT(timing.at("milliseconds").get<double>(), 0);
+  const auto no_number = keel("bench --model resnet_small --layers zca/8x");
+  EXPECT_EQ(no_number.code, 2);
+  EXPECT_TRUE(contains(no_number.error, "got 'zca/8x'")) << no_number.error;
 }
 
 }  // namespace
