@@ -131,6 +131,8 @@ TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
   EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
   EXPECT_EQ(keel("report " + run() + " --out " + in("")).code, 0);           // into a folder
   EXPECT_TRUE(fs::exists(in("report.html")));
+  EXPECT_EQ(keel("report " + run() + " --out " + in("new/")).code, 0);  // into a new folder
+  EXPECT_TRUE(fs::exists(in("new/report.html")));
   // A run that is named twice counts once.
   const auto twice =
       keel("report " + run() + " " + run() + "/ " + in("") + " --out " + in("r.html"));
