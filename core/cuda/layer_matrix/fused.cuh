@@ -6,6 +6,7 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/spectral/rank_policy.cuh"
 #include "keel/layer_matrix.h"
+#include "standard_factor.h"
 
 namespace keel::cuda {
 
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   let_next_start();
   if (denoising)
     for (int i = team.thread; i < n; i += Members::kSize)
-      s.standard[i] = T(1) / sqrt(source[i * stride + i] + task.eps);
+      s.standard[i] = standard_factor(source[i * stride + i], task.eps);
   team.sync();
   const auto entry = [&](int r, int c) {
     T x = source[r * stride + c];
