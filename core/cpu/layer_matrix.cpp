@@ -8,6 +8,7 @@
 #include "layer_matrix_rule.h"
 #include "scratch.h"
 #include "spectral_check.h"
+#include "standard_factor.h"
 
 namespace keel::cpu {
 
@@ -28,7 +29,7 @@ void for_each_entry(std::int64_t batch, std::int64_t n, const Executor& executor
 /// The factor that standardises channel i.
 template <typename T>
 T standard(Matrices<const T> covariance, std::int64_t b, std::int64_t i, double eps) {
-  return T(1) / std::sqrt(covariance[b][i * covariance.row_stride + i] + T(eps));
+  return standard_factor(covariance[b][i * covariance.row_stride + i], T(eps));
 }
 
 /// Computes M, its eigenvalues and vectors, and the rank. `scaled(b, i, j)` is the lower triangle

@@ -8,6 +8,7 @@
 #include "keel/eigh.h"
 #include "layer_matrix_rule.h"
 #include "spectral_check.h"
+#include "standard_factor.h"
 
 namespace keel::reference {
 
@@ -25,7 +26,7 @@ Dense diagonal(const std::vector<double>& entries) {
 std::vector<double> standard(const PcaDenoising& map, const Dense& covariance) {
   std::vector<double> scale;
   for (std::int64_t i = 0; i < covariance.n; ++i)
-    scale.push_back(1 / std::sqrt(covariance(i, i) + map.eps));
+    scale.push_back(standard_factor(covariance(i, i), map.eps));
   return scale;
 }
 std::vector<double> standard(const auto&, const Dense& covariance) {

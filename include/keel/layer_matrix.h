@@ -29,7 +29,7 @@ struct Zca {
 
 /// Standardises each channel, then projects onto the leading eigenvectors: with D = diag(Cov_ii +
 /// eps)^(-1/2) and M = D Cov D + eps I, S = P D, where P is the projector onto the kept
-/// eigenvectors of M.
+/// eigenvectors of M. D_ii is 0 where Cov_ii + eps is 0.
 struct PcaDenoising {
   double eps = 1e-4;
   RankPolicy rank = LeadingEnergy{0.99};

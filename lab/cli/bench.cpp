@@ -21,7 +21,11 @@ lab::NormOptions layer(const std::string& text) {
   try {
     if (words.empty() || words.size() > 3) throw Error("wrong number of parts");
     norm.kind = words[0];
-    if (words.size() > 1) norm.group_size = std::stoll(words[1]);
+    if (words.size() > 1) {
+      std::size_t read = 0;
+      norm.group_size = std::stoll(words[1], &read);
+      if (read != words[1].size()) throw Error("no number");
+    }
     if (words.size() > 2) norm.rule = words[2];
   } catch (const std::exception&) {
     throw UsageError(fmt::format(

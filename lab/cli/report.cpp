@@ -63,7 +63,8 @@ int report(const std::vector<std::string>& arguments) {
   const std::time_t now = std::time(nullptr);
   const auto made_by =
       fmt::format("Made by {}, {:%Y-%m-%d %H:%M}.", version(), *std::localtime(&now));
-  if (fs::is_directory(out)) out = (fs::path(out) / "report.html").string();
+  if (fs::is_directory(out) || !fs::path(out).has_filename())
+    out = (fs::path(out) / "report.html").string();
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
   fmt::print("{}\n{}\n", lab::report::text_table(groups), out);

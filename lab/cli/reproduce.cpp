@@ -117,9 +117,10 @@ void write_pages(const ReproduceCommand& command) {
   if (!command.out.empty())
     return write_page_of(recipe_named(command.all, command.name), command.out);
   std::string source;  // the experiment whose trials it draws
-  for (const Recipe& recipe : command.all)
-    if (recipe.name == command.name)
-      source = recipe.results_of.empty() ? recipe.name : recipe.results_of;
+  if (!command.name.empty()) {
+    const Recipe& recipe = recipe_named(command.all, command.name);
+    source = recipe.results_of.empty() ? recipe.name : recipe.results_of;
+  }
   std::vector<Results> results;
   for (const Recipe& recipe : command.all) {
     if (command.name.empty() || recipe.name == command.name || recipe.name == source ||

@@ -24,6 +24,8 @@ Image decode_png(std::span<const std::uint8_t> bytes) {
   if (!png_image_begin_read_from_memory(&decoder, bytes.data(), bytes.size())) throw damaged();
   require_sane_size(decoder.height, decoder.width);
   decoder.format = PNG_FORMAT_RGB;
+  // Without this, libpng takes 16-bit numbers for linear light and brightens them.
+  decoder.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   Image image{std::int64_t(decoder.height), std::int64_t(decoder.width), {}};
   image.pixels.resize(PNG_IMAGE_SIZE(decoder));
   const png_color white{255, 255, 255};

@@ -55,6 +55,12 @@ torch::Device device_of(const TrainOptions& options, std::int64_t index) {
   return torch::Device(torch::kCUDA, c10::DeviceIndex(index));
 }
 
+void require_tf32(const char* operation, const TrainOptions& options, torch::Device device) {
+  require(options.precision != "tf32" || device.is_cuda(),
+          "{}: expected a CUDA device for precision tf32, got cpu; use float32, or a GPU",
+          operation);
+}
+
 Precision::Precision(const TrainOptions& options, torch::Device device) {
   if (options.precision == "bfloat16" && device.is_cpu())
     require(bfloat16_cpu().fault.empty(), bfloat16_cpu().fault);

@@ -146,6 +146,9 @@ bool uses_graph(const TrainOptions& options, torch::Device device);
 /// options ask for CUDA and it is not available.
 torch::Device device_of(const TrainOptions& options, std::int64_t index = 0);
 
+/// Throws keel::Error if the options ask for tf32, which only a GPU has, on a CPU.
+void require_tf32(const char* operation, const TrainOptions& options, torch::Device device);
+
 /// Scope with LibTorch's settings for the precision of a run. Throws keel::Error if the device does not support it.
 class Precision {
  public:

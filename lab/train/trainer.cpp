@@ -55,11 +55,9 @@ TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t pr
           "process, got {}",
           processes, options.batch);
   require_variance(options, data, processes);
-  options.device = device_of(options).is_cuda() ? "cuda" : "cpu";
-  require(
-      options.precision != "tf32" || options.device == "cuda",
-      "keel::lab::train: expected a CUDA device for precision tf32, got {}; use float32, or a GPU",
-      options.device);
+  const torch::Device device = device_of(options);
+  require_tf32("keel::lab::train", options, device);
+  options.device = device.is_cuda() ? "cuda" : "cpu";
   return options;
 }
 

@@ -133,9 +133,12 @@ void WhiteningImpl::update_running_stats(const Whitened& batch) {
 
 Tensor WhiteningImpl::evaluation_matrix(torch::Dtype type) const {
   Tensor matrix = running_matrix.to(type);
-  if (running_variance.defined())
-    matrix = matrix *
-             (running_variance.to(type) + options.eps).rsqrt().reshape({*options.groups, 1, -1});
+  if (running_variance.defined()) {
+    const Tensor variance = running_variance.to(type) + options.eps;
+    Tensor scale = variance.rsqrt();
+    if (options.eps == 0) scale = torch::where(variance == 0, torch::zeros_like(scale), scale);
+    matrix = matrix * scale.reshape({*options.groups, 1, -1});
+  }
   if (weight.defined()) matrix = matrix * weight.to(type).reshape({*options.groups, -1, 1});
   return matrix;
 }

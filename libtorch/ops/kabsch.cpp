@@ -44,8 +44,8 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   // If all weights are zero, all shares are zero, and any rotation fits.
   const Tensor total = w.sum(-1, /*keepdim=*/true);
   const Tensor share = divide_where((total != 0).expand_as(w), w, total.expand_as(w)).unsqueeze(-1);
-  const Tensor p_mean = (share * p).sum(-2, /*keepdim=*/true);
-  const Tensor q_mean = (share * q).sum(-2, /*keepdim=*/true);
+  Tensor p_mean = (share * p).sum(-2, /*keepdim=*/true);
+  Tensor q_mean = (share * q).sum(-2, /*keepdim=*/true);
   // Points of zero weight must not affect the scale, however far away they are.
   const auto counted = [&](const Tensor& points) {
     return counts.defined() ? points * counts : points;
@@ -54,11 +54,17 @@ Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tens
   const Tensor p_unit = unit_of(counted(from), {-2, -1}), q_unit = unit_of(counted(to), {-2, -1});
   from = from / p_unit, to = to / q_unit;
   const Tensor weighted = share * from;
-  const Tensor covariance = to.mT().matmul(weighted);
+  // The farther the points are from zero, the less exact are their means. What that leaves in the centred points is
+  // their own mean, which is found to more digits.
+  const Tensor p_rest = weighted.sum(-2, /*keepdim=*/true);
+  const Tensor q_rest = (share * to).sum(-2, /*keepdim=*/true);
+  p_mean = p_mean + p_rest * p_unit, q_mean = q_mean + q_rest * q_unit;
+  const Tensor covariance = to.mT().matmul(weighted) - q_rest.mT() * p_rest;
   const Tensor rotation = std::get<0>(procrustes(covariance, /*special=*/true));
   Tensor factor = at::ones_like(total.squeeze(-1)), moved = p_mean.matmul(rotation.mT());
   if (scale) {
-    const Tensor spread = (weighted * from).sum({-2, -1}, /*keepdim=*/true);
+    const Tensor spread = (weighted * from).sum({-2, -1}, /*keepdim=*/true) -
+                          p_rest.square().sum({-2, -1}, /*keepdim=*/true);
     const Tensor along = (rotation * covariance).sum({-2, -1}, /*keepdim=*/true);
     // Points that differ only by rounding count as coincident.
     const double rounding = 4 * epsilon_of(p);

@@ -97,13 +97,15 @@ Tensor tangent_of_map(const Zca&, const TangentInputs& m) {
 
 Tensor tangent_of_map(const PcaDenoising& map, const TangentInputs& m) {
   const Tensor lower = m.covariance.tril(), c = lower + m.covariance.tril(-1).mT();
-  const Tensor scale = (c.diagonal(0, -2, -1) + map.eps).rsqrt();
+  const Tensor variance = c.diagonal(0, -2, -1) + map.eps;
+  const Tensor scale = at::where(variance == 0, at::zeros_like(variance), variance.rsqrt());
   const Tensor scale_along = -scale.pow(3) * m.along.diagonal(0, -2, -1) / 2;
   const auto between = [&](const Tensor& left, const Tensor& middle, const Tensor& right) {
     return left.unsqueeze(-1) * middle * right.unsqueeze(-2);
   };
   const Tensor bent = between(scale_along, c, scale);
-  const Tensor projector = m.layer_matrix / scale.unsqueeze(-2);
+  const Tensor scales = scale.unsqueeze(-2).expand_as(m.layer_matrix);
+  const Tensor projector = divide_where(scales != 0, m.layer_matrix, scales);
   return m.of_function("one", between(scale, m.along, scale) + bent + bent.mT()) *
              scale.unsqueeze(-2) +
          projector * scale_along.unsqueeze(-2);

@@ -238,6 +238,33 @@ TEST(LayerMatrix, WithoutEpsADroppedDirectionOfNoVarianceIsStillARowOfZeros) {
   }
 }
 
+TEST(LayerMatrix, WithoutEpsDenoisingMakesAConstantChannelZero) {
+  for (const std::int64_t n : {2, 5, 40}) {
+    Batch<double> covariance = wishart(n, 4 * n, 5);
+    for (std::int64_t i = 0; i < n; ++i) covariance(0, i, 1) = covariance(0, 1, i) = 0;
+    const Batch<double> weight = random_matrices(1, n, 4);
+    for (const LayerMap& map :
+         {LayerMap(PcaDenoising{0, FullRank{}}), LayerMap(PcaDenoising{0, LeadingCount{1}})}) {
+      SCOPED_TRACE(to_string(map));
+      const Mapped<double> m = mapped(map, covariance),
+                           exact = mapped_by_reference(map, covariance);
+      EXPECT_TRUE(all_finite(m.result));
+      EXPECT_LE(largest_difference(m.result, exact.result),
+                rounding<double>(n, largest_entry(exact.result)));
+      const Batch<double> got = gradient(map, Exact{}, covariance, m, weight);
+      for (std::int64_t i = 0; i < n; ++i) {
+        EXPECT_EQ(m.result(0, i, 1), 0) << i;
+        EXPECT_EQ(m.result(0, 1, i), 0) << i;
+        EXPECT_EQ(got(0, i, 1), 0) << i;
+        EXPECT_EQ(got(0, 1, i), 0) << i;
+      }
+      EXPECT_LE(
+          largest_difference(got, gradient_by_reference(map, Exact{}, covariance, exact, weight)),
+          rounding<double>(n, largest_entry(got)));
+    }
+  }
+}
+
 TEST(LayerMatrix, ConstantActivationsGiveTheScaledIdentity) {
   const Mapped<double> m = mapped<double>(Zca{1e-4, FullRank{}}, Batch<double>(1, 3));
   for (std::int64_t i = 0; i < 3; ++i)

@@ -67,6 +67,17 @@ TEST(Layers, PcaDenoisingLeavesTheLeadingDirections) {
   EXPECT_EQ(layer->kept().item<std::int64_t>(), 3);
 }
 
+TEST(Layers, WithoutEpsDenoisingTreatsConstantChannelsAsBatchNorm) {
+  nn::PcaDenoising layer({.num_features = 4, .eps = 0, .momentum = 1, .rank = FullRank{}});
+  layer->to(at::kDouble);
+  Tensor x = activations({32, 4, 5});
+  x.select(1, 2).fill_(7.25);
+  const Tensor expected = torch::batch_norm(x, {}, {}, {}, {}, true, 0, 0, false);
+  EXPECT_LT((layer(x) - expected).abs().max().item<double>(), 1e-13);
+  layer->eval();
+  EXPECT_LT((layer(x) - expected).abs().max().item<double>(), 1e-13);
+}
+
 TEST(Layers, OneDirectionWithNearlyAllTheEnergyIsKept) {
   const Tensor direction = random({6}, 2).view({1, 6, 1});
   const Tensor x = 100 * random({64, 1, 4}, 3) * direction + 1e-3 * random({64, 6, 4}, 4);

@@ -106,6 +106,14 @@ def test_scripted_layers_over_several_processes_are_refused():
         torch.jit.script(layer)
 
 
+def test_scripted_layers_take_any_number_that_layers_take():
+    numpy = pytest.importorskip("numpy")
+    for options in ({"eps": 1, "momentum": 1}, {"momentum": numpy.float32(0.5), "group_size": numpy.int64(2)}):
+        eager, made = (keel.nn.PcaDenoising(4, **options) for _ in range(2))
+        made, x = torch.jit.script(made), torch.randn(30, 4)
+        assert torch.equal(made(x), eager(x)) and torch.equal(made.eval()(x), eager.eval()(x))
+
+
 def test_a_layer_alone_is_no_graph_for_fx():
     with pytest.raises(TypeError, match="cannot trace this layer on its own; .* put it into torch.nn.Sequential"):
         torch.fx.symbolic_trace(keel.nn.ZcaWhitening(4))

@@ -110,6 +110,21 @@ def test_sizes_whose_squares_are_no_numbers(dtype, far):
     close(keel.kabsch(outlier, Q, w), keel.kabsch(P, Q, w), rtol=1e-5, atol=1e-5)
 
 
+def test_points_far_from_the_origin_keep_float32s_digits():
+    r, _, s = motion(3)
+    near = torch.randn(4, 1000, 3, dtype=torch.double)
+    P, Q = (near + 1e5).float(), (moved(near, r, torch.zeros(4, 3), s) - 1e5).float()
+    for w in (torch.ones(4, 1000), torch.rand(4, 1000)):
+        (rotation, translation, scale), grads = moves_with_gradients(P, Q, w)
+        exact, exact_grads = moves_with_gradients(P.double(), Q.double(), w.double())
+        close(rotation.double(), exact[0], rtol=0, atol=5e-6)
+        close(scale.double(), exact[2], rtol=5e-6, atol=0)
+        # The product of the rotation and the mean is rounded.
+        close(translation.double(), exact[1], rtol=0, atol=5e-6 * 1e5)
+        for grad, expected in zip(grads, exact_grads):
+            assert (grad - expected).norm() < 1e-3 * expected.norm()
+
+
 def test_far_points_of_no_weight_do_not_make_the_scale_nan():
     P, Q = torch.randn(5, 3), torch.randn(5, 3)
     P[1:] = 1e30  # its square is infinite

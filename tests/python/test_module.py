@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import keel
 from support import LAYERS, correlated, covariance, grouped, relative
@@ -85,6 +86,25 @@ def test_evaluation_is_the_batch_with_momentum_one(layer):
     before = copy.deepcopy(made.state_dict())
     made(correlated(20, 6, 5, seed=1))
     assert all(torch.equal(before[name], value) for name, value in made.state_dict().items())
+
+
+@pytest.mark.parametrize("dead", [[2], [0, 1, 2, 3]])
+def test_denoising_without_eps_treats_constant_channels_as_batchnorm(dead):
+    layer = keel.nn.PcaDenoising(4, eps=0, momentum=1, rank=keel.FullRank(), dtype=torch.double)
+    norm = torch.nn.BatchNorm1d(4, eps=0).double()
+    x, along = torch.randn(2, 30, 4, dtype=torch.double)
+    x[:, dead] = 7.25
+    x.requires_grad_()
+    ours, theirs = layer(x), norm(x)
+    torch.testing.assert_close(ours, theirs)
+    (grad,) = torch.autograd.grad(ours, x, along)
+    torch.testing.assert_close(grad, torch.autograd.grad(theirs, x, along)[0])
+    with forward_ad.dual_level():
+        output = layer(forward_ad.make_dual(x.detach(), along))
+        tangent = forward_ad.unpack_dual(output).tangent
+    torch.testing.assert_close((tangent * along).sum(), (grad * along).sum())
+    torch.testing.assert_close(layer.eval()(x), ours)
+    torch.testing.assert_close(torch.jit.script(layer)(x), ours)
 
 
 @pytest.mark.parametrize("layer", LAYERS)

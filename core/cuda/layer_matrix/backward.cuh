@@ -5,6 +5,7 @@
 
 #include "cuda/gradient_rule/kernel.cuh"
 #include "cuda/spectral/device_spectrum.cuh"
+#include "standard_factor.h"
 
 namespace keel::cuda {
 
@@ -24,7 +25,7 @@ struct LayerMatrixGradient {
 template <typename T>
 __device__ __forceinline__ T standard(const Matrices<const T>& covariance, std::int64_t b,
                                       std::int64_t i, T eps) {
-  return T(1) / std::sqrt(covariance[b][i * covariance.row_stride + i] + eps);
+  return standard_factor(covariance[b][i * covariance.row_stride + i], eps);
 }
 
 namespace small {

@@ -6,6 +6,7 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/spectral/rank_policy.cuh"
 #include "keel/layer_matrix.h"
+#include "standard_factor.h"
 
 namespace keel::cuda {
 
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   let_next_start();
   const std::int64_t own = exists ? index : 0;
   for (int i = team.thread; i < n; i += Members::kSize) {
-    if (denoising) s.standard[i] = T(1) / sqrt(source[i * stride + i] + task.eps);
+    if (denoising) s.standard[i] = standard_factor(source[i * stride + i], task.eps);
     s.weight[i] = task.weight != nullptr ? task.weight[own * n + i] : T(1);
   }
   team.sync();

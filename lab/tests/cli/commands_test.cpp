@@ -131,6 +131,8 @@ TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
   EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
   EXPECT_EQ(keel("report " + run() + " --out " + in("")).code, 0);           // into a folder
   EXPECT_TRUE(fs::exists(in("report.html")));
+  EXPECT_EQ(keel("report " + run() + " --out " + in("new/")).code, 0);  // into a new folder
+  EXPECT_TRUE(fs::exists(in("new/report.html")));
   // A run that is named twice counts once.
   const auto twice =
       keel("report " + run() + " " + run() + "/ " + in("") + " --out " + in("r.html"));
@@ -235,6 +237,9 @@ TEST_F(CliCommands, BenchTimesEveryLayer) {
   const auto timings = json(in("bench.json")).at("timings");
   EXPECT_EQ(timings.size(), 3u);
   for (const auto& timing : timings) EXPECT_GT(timing.at("milliseconds").get<double>(), 0);
+  const auto no_number = keel("bench --model resnet_small --layers zca/8x");
+  EXPECT_EQ(no_number.code, 2);
+  EXPECT_TRUE(contains(no_number.error, "got 'zca/8x'")) << no_number.error;
 }
 
 }  // namespace

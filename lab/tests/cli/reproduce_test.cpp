@@ -286,6 +286,9 @@ TEST(CliReproduce, MistakesAreSaid) {
   const auto unknown = keel("reproduce table9 --recipes " + kRecipes);
   EXPECT_EQ(unknown.code, 2);
   EXPECT_TRUE(contains(unknown.error, "expected one of table1, figure1,")) << unknown.error;
+  const auto page = keel("reproduce table9 --page --recipes " + kRecipes);
+  EXPECT_EQ(page.code, 2);
+  EXPECT_EQ(page.error, unknown.error);
   const auto cells = keel(reproduce("table2", "/tmp") + "--cells 'none-*'");
   EXPECT_EQ(cells.code, 3);
   EXPECT_TRUE(contains(cells.error, "no cell of table2 fits 'none-*'")) << cells.error;

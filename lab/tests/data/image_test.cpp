@@ -49,6 +49,16 @@ TEST(Image, PngOfOtherKindsBecomesRgb) {
   EXPECT_EQ(from_alpha.pixels, (std::vector<std::uint8_t>{10, 20, 30, 255, 255, 255}));
 }
 
+TEST(Image, PngOf16BitsKeepsItsBrightness) {
+  // 2 x 1, grey, 48 * 257 and 200 * 257. libpng's simple interface cannot write one without saying
+  // how bright it is.
+  const std::string file(
+      "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x01\x10\0\0\0\0\x81\xd9\xfc\x15\0\0\0\rIDATx"
+      "\xda\x63\x30\x30\x38\x71\x02\0\x03\xad\x01\xf1\xda\x34\x2e\x07\0\0\0\0IEND\xae\x42\x60\x82",
+      70);
+  EXPECT_EQ(decode(bytes_of(file)).pixels, (std::vector<std::uint8_t>{48, 48, 48, 200, 200, 200}));
+}
+
 TEST(Image, JpegComesBackAsNearAsItsQuality) {
   const Image picture = smooth_picture(37, 50);
   const Image decoded = decode(bytes_of(jpeg(picture)));

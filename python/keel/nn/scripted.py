@@ -23,7 +23,10 @@ def evaluation_matrix(
     """The matrix that evaluation multiplies centred activations by."""
     matrix = in_statistics_type(running_matrix)
     if running_variance is not None:
-        scale = (in_statistics_type(running_variance) + eps).rsqrt()
+        variance = in_statistics_type(running_variance) + eps
+        scale = variance.rsqrt()
+        if eps == 0:  # a channel that was always constant
+            scale = torch.where(variance == 0, torch.zeros_like(scale), scale)
         matrix = matrix * scale.view(groups, 1, -1)
     if weight is not None:
         matrix = in_statistics_type(weight).view(groups, -1, 1) * matrix

@@ -207,6 +207,9 @@ class Whitening(nn.Module):
                 f"process_group={self.process_group!r}"
             )
         self._settings = (*self._texts(), self._relu())
+        # Compiled code does not convert numbers: momentum=1, or a size that numpy counted.
+        self.eps, self.groups = float(self.eps), int(self.groups)
+        self.momentum = None if self.momentum is None else float(self.momentum)
         return self
 
     def _forward_scripted(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
