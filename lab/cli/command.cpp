@@ -61,8 +61,14 @@ class Layout : public CLI::Formatter {
     const bool flag = option->get_items_expected_max() == 0;
     if (!flag && !is_positional) name += " " + type;
     std::string text = option->get_description();
+    std::string standard = option->get_default_str();
+    if (const auto at = text.rfind(" [");
+        standard.empty() && at != text.npos && text.back() == ']') {
+      standard = text.substr(at + 2, text.size() - at - 3);  // the description ends with it
+      text.resize(at);
+    }
     if (!flag && !valid.empty()) text += fmt::format(" ({})", valid);
-    if (!option->get_default_str().empty()) text += fmt::format(" [{}]", option->get_default_str());
+    if (!standard.empty()) text += fmt::format(" [{}]", standard);
     std::string left = "  " + name;
     if (left.size() + 2 > kIndent)
       left += '\n' + std::string(kIndent, ' ');

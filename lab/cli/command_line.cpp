@@ -15,7 +15,7 @@ using lab::report::put;
 
 std::string help_of_all() {
   std::string text =
-      "usage: keel COMMAND [OPTIONS]\n\n"
+      "Usage: keel COMMAND [OPTIONS]\n\n"
       "Trains networks with whitening and denoising layers whose gradients do not blow up.\n\n"
       "Commands:\n";
   for (const Command& command : commands())

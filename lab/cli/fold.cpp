@@ -30,7 +30,7 @@ int fold(const std::vector<std::string>& arguments) {
       "fold",
       "Writes a checkpoint in which each layer is folded into the convolution before it, so that "
       "it costs nothing at inference. `keel eval` reads the result.");
-  app->add_option("checkpoint", where, "run folder, or one checkpoint's file")->required();
+  app->add_option("RUN", where, "run folder, or one checkpoint's file")->required();
   app->add_option("--out", out, "folder for the new checkpoint")->required()->type_name("FOLDER");
   app->add_option("--tolerance", tolerance,
                   "largest allowed difference of the outputs, relative to the largest output")

@@ -10,8 +10,10 @@
 namespace keel::cli {
 
 /// Declares the fields of `options` named in `only` on the app, with help, default and range from the lab's list. If
-/// `only` is empty, declares all but the run folder. `options` must outlive the parse.
-void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {});
+/// `only` is empty, declares all but the run folder. `options` must outlive the parse. `by_default`, if given, is what the
+/// help shows instead of the defaults, for a command that takes them from elsewhere.
+void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {},
+                 const std::string& by_default = "");
 
 /// Reads options that the command line did not give from a TOML file. Names have dashes or underscores. Throws UsageError
 /// with file, line and name if the file is not TOML, or if an option is unknown, of the wrong type or out of range.

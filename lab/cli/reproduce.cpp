@@ -41,7 +41,7 @@ const std::set<std::string>& train_option_names() {
 
 void add_own_options(CLI::App& app, ReproduceCommand& command) {
   RunOptions& run = command.run;
-  app.add_option("name", command.name, "the experiment: see --list");
+  app.add_option("NAME", command.name, "the experiment: see --list");
   app.add_flag("--list", command.list, "list the experiments and what they cost");
   app.add_flag(
       "--page", command.page,
@@ -92,8 +92,10 @@ const Recipe& recipe_named(const std::vector<Recipe>& all, const std::string& na
 }
 
 void print_list(const ReproduceCommand& command) {
+  std::size_t width = 0;
+  for (const Recipe& recipe : command.all) width = std::max(width, recipe.name.size());
   for (const Recipe& recipe : command.all) {
-    fmt::print("{:<15} {}\n{:<15} {}", recipe.name, recipe.title, "",
+    fmt::print("{:<{}}  {}\n{:<{}}  {}", recipe.name, width, recipe.title, "", width,
                cost(recipe, recipe.default_schedule));
     if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
         !recipe.settings.contains("cost"))
@@ -201,9 +203,9 @@ int reproduce(const std::vector<std::string>& arguments) {
       make_app("reproduce",
                "Runs an experiment of the paper, or one of ours, from its recipe, and writes "
                "results and a page with the paper's figures beside them. Trials that have "
-               "been run are not run again.");
+               "been run are not run again. What a recipe leaves open is as in `keel train`.");
   add_own_options(*app, command);
-  add_options(*app, command.train, train_option_names());
+  add_options(*app, command.train, train_option_names(), "the recipe's");
   if (const auto code = parse(*app, arguments)) return *code;
   if (!command.trial.empty()) {
     run_requested_trial(command.trial);
@@ -226,7 +228,7 @@ int reproduce(const std::vector<std::string>& arguments) {
   const int code = run_experiment(command, line);
   line.clear();
   write_pages(command);
-  fmt::print("{}\n", (command.folder() / "README.md").string());
+  fmt::print("wrote {}\n", (command.folder() / "README.md").string());
   return code;
 }
 

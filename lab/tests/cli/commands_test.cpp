@@ -127,6 +127,7 @@ TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
   const auto outcome = keel("report " + run() + " --title 'A & B' --out " + in("r.html"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.out, "ZCA, exact")) << outcome.out;
+  EXPECT_TRUE(outcome.out.ends_with("\nwrote " + in("r.html") + "\n")) << outcome.out;
   EXPECT_TRUE(contains(read(in("r.html")), "A &amp; B"));
   EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
   EXPECT_EQ(keel("report " + run() + " --out " + in("")).code, 0);           // into a folder

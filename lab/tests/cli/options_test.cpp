@@ -32,6 +32,21 @@ TEST(CliOptions, HelpHasDefaultAndRange) {
     EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
 }
 
+TEST(CliOptions, HelpSaysWhereADefaultComesFrom) {
+  const auto help = [](const std::string& command) { return keel(command + " --help").out; };
+  EXPECT_TRUE(contains(help("train"), "[synthetic]"));
+  EXPECT_TRUE(contains(help("train"), " 1000000) [the rule's default]")) << help("train");
+  for (const auto& [command, source] : std::vector<std::pair<std::string, std::string>>{
+           {"eval", "the run's"}, {"reproduce", "the recipe's"}}) {
+    const auto text = help(command);
+    EXPECT_TRUE(contains(text, "packed) [" + source + "]")) << text;
+    EXPECT_TRUE(contains(text, "memory order of the activations [" + source + "]")) << text;
+    EXPECT_FALSE(contains(text, "[synthetic]")) << text;
+    EXPECT_FALSE(contains(text, "[off]")) << text;
+  }
+  EXPECT_FALSE(contains(help("bench"), "of all processes")) << help("bench");
+}
+
 // Threads that spin for long while waiting take cores from other runs.
 TEST(CliOptions, OpenMpWaitsAsAskedAndElseSpinsShortly) {
   const auto spins = [](const std::string& environment) {
@@ -56,7 +71,7 @@ struct Wrong {
 
 TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
   for (const Wrong& wrong :
-       std::vector<Wrong>{{"", "usage"},
+       std::vector<Wrong>{{"", "Usage"},
                           {"dance", "dance"},
                           {"train --no-such-option", "no-such-option"},
                           {"train --batch 0", "expected 1 ... 1000000000, got 0"},
@@ -78,7 +93,9 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
                           {"train --config /no/such/file", "/no/such/file"},
                           {"train --resume /no/such/folder", "/no/such/folder"},
                           {"train --norm zca --group-size 7", "group_size"},
-                          {"report", "runs"},
+                          {"report", "RUN is required"},
+                          {"inspect", "RUN is required"},
+                          {"bench dance", "MODE"},
                           {"bench --layers zca/x", "zca/x"}}) {
     const auto outcome = keel(wrong.arguments);
     EXPECT_EQ(outcome.code, 2) << wrong.arguments << "\n" << outcome.error;

@@ -26,6 +26,8 @@ TEST(CliReproduce, TheListSaysWhatItCosts) {
     EXPECT_TRUE(contains(outcome.out, "\n" + std::string(name)) || outcome.out.rfind(name, 0) == 0)
         << name;
   EXPECT_TRUE(contains(outcome.out, "63 trials (21 cells x 3) of 6 epochs")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "\neverywhere-parts  Which norms")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "\ntable2            Table 2: ")) << outcome.out;
 }
 
 TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
