@@ -113,7 +113,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
 /// After an error, one of several processes exits immediately: threads and device work that wait for other processes may
 /// never finish, and neither would their destructors.
 [[noreturn]] void leave(int code, const std::string& message) {
-  put(stderr, spoken(message));
+  put(stderr, spoken(message, "train"));
   std::fflush(stdout);
   _exit(code);
 }
@@ -235,7 +235,7 @@ int train(const std::vector<std::string>& arguments) {
     return run(command, processes.get(), first);
   } catch (const lab::ProcessError& error) {
     folder.reset();
-    leave(kProcesses, error.what());
+    leave(kProcesses, explained(error).second);
   } catch (const std::exception& error) {
     if (!processes) throw;
     folder.reset();

@@ -104,6 +104,30 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
   }
 }
 
+TEST(CliOptions, TheProgramSpeaksOfItsOptionsAndNotOfItsCode) {
+  const TemporaryFolder folder;
+  const auto config = (folder / "c.toml").string();
+  write(config, "epochs = 1\nmomentum = 1.5\n");
+  for (const auto& [arguments, said] : std::vector<std::pair<std::string, std::string>>{
+           {"train --norm zca --group-size 7",
+            "keel train: expected group_size to divide the layer's 64 channels, got 7\n"},
+           {"train --config " + config,
+            "keel train: " + config + ", line 2: expected momentum in [0, 1], got 1.5\n"},
+           {"train --source cifar10",
+            "keel train: expected path, which source cifar10 needs, got none\n"},
+           {"train --batch 0",
+            "keel train: --batch: expected 1 ... 1000000000, got 0\nRun with --help for more "
+            "information.\n"},
+           {"eval /no/such/run",
+            "keel eval: expected a run folder or a checkpoint, /no/such/run is not there\n"},
+           {"reproduce table9 --recipes /no/such/folder", "keel reproduce: "},
+           {"dance", "keel: unknown command 'dance'\n"}}) {
+    const auto outcome = keel(arguments);
+    EXPECT_TRUE(outcome.error.starts_with(said)) << arguments << "\n" << outcome.error;
+    EXPECT_FALSE(contains(outcome.error, "keel::")) << arguments << "\n" << outcome.error;
+  }
+}
+
 TEST(CliOptions, InputsThatCannotBeUsedEndWithThree) {
   for (const Wrong& wrong :
        std::vector<Wrong>{{"report /no/such/run", "/no/such/run"},
