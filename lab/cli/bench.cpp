@@ -95,6 +95,8 @@ int bench(const std::vector<std::string>& arguments) {
     one.model.norm = options.norms.back();
     check(one);
   }
+  check_device(options.train);
+  check_bfloat16(options.train);
   mention_fewer_threads(options.train);
   nlohmann::json rows = nlohmann::json::array();
   fmt::print("{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,

@@ -53,9 +53,11 @@ int evaluate(const std::vector<std::string>& arguments) {
   names.insert(machine_option_names().begin(), machine_option_names().end());
   add_options(*app, given, names, "the run's");
   if (const auto code = parse(*app, arguments)) return *code;
+  check_device(given);  // not the run's: what a GPU trained in tf32 may be evaluated on a CPU
   lab::report::StatusLine line(stderr);
   const lab::Checkpoint checkpoint = open_checkpoint(where, line);
   lab::TrainOptions options = lab::train_options(given_options(*app, given), checkpoint.options);
+  of_the_command_line([&] { validate(options.data); });
   mention_fewer_threads(options);
   keel::use_all_cores(lab::threads_here(options));
   lab::DataSet data = lab::load(options.data, lab::report::shown_on(line));

@@ -55,9 +55,10 @@ int fold(const std::vector<std::string>& arguments) {
   }
   checkpoint.options.model = after->options();
   // A run's own checkpoints would hide the new one from `keel eval`.
-  require(!lab::has_checkpoints(out) &&
-              !lab::has_checkpoints(std::filesystem::path(out) / lab::run_files::kCheckpoints),
-          "keel fold: expected a folder without checkpoints as --out, {} has some", out);
+  if (lab::has_checkpoints(out) ||
+      lab::has_checkpoints(std::filesystem::path(out) / lab::run_files::kCheckpoints))
+    throw UsageError(
+        fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
   const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
   const auto layers = after->tested().size();
   fmt::print("{}: {}, outputs differ by {:.1e}\n",

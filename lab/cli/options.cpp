@@ -13,6 +13,8 @@
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
+#include "lab/train/bfloat16_cpu.h"
+#include "lab/train/step.h"
 
 namespace keel::cli {
 namespace {
@@ -162,6 +164,30 @@ void mention_fewer_threads(const lab::TrainOptions& options) {
 
 void check(const lab::TrainOptions& options) {
   of_the_command_line([&] { validate(options); });
+}
+
+void check_device(const lab::TrainOptions& options) {
+  if (options.device != "cuda" && options.precision != "tf32") return;  // works everywhere
+  of_the_command_line([&] {
+    require(options.precision != "tf32" || lab::device_of(options).is_cuda(),
+            "expected a CUDA device for precision tf32, got {}; use float32, or a GPU", "cpu");
+    lab::device_of(options);
+  });
+}
+
+void check_bfloat16(const lab::TrainOptions& options) {
+  if (options.precision != "bfloat16") return;
+  of_the_command_line([&] {
+    if (lab::device_of(options).is_cpu())
+      require(lab::bfloat16_cpu().fault.empty(), lab::bfloat16_cpu().fault);
+  });
+}
+
+void check_batch(const lab::TrainOptions& options, std::int64_t processes) {
+  if (options.batch < processes)
+    throw UsageError(
+        fmt::format("expected a batch of at least {}, an image for each process, got {}", processes,
+                    options.batch));
 }
 
 }  // namespace keel::cli

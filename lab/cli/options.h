@@ -36,5 +36,11 @@ void mention_fewer_threads(const lab::TrainOptions& options);
 
 /// Throws UsageError.
 void check(const lab::TrainOptions& options);
+/// Throws UsageError if the options ask for a GPU that is not there, or for a precision that needs one.
+void check_device(const lab::TrainOptions& options);
+/// Throws UsageError if the run would compute in bfloat16 on a CPU that cannot. Tries it, as the run does.
+void check_bfloat16(const lab::TrainOptions& options);
+/// Throws UsageError unless every process gets an image of each batch.
+void check_batch(const lab::TrainOptions& options, std::int64_t processes);
 
 }  // namespace keel::cli

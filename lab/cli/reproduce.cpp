@@ -9,6 +9,7 @@
 #include "lab/reproduce/origin.h"
 #include "lab/reproduce/run.h"
 #include "lab/reproduce/trial.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
 
@@ -176,10 +177,27 @@ void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& l
                            recipe.name, kept.string()));
 }
 
+/// Throws UsageError if the recipe has no such schedule or cells, or if its cells cannot have the given options.
+void check_request(const Recipe& recipe, const RunOptions& run) {
+  of_the_command_line([&] {
+    common_options(recipe, run.schedule, run.given);
+    if (!recipe.trains()) return;
+    bool any = false;
+    for (const Cell& cell : recipe.cells) {
+      if (!cell.same_as.empty() || !matches(run.cells, cell.name)) continue;
+      any = true;
+      if (!run.given.empty()) cell_options(recipe, cell, run.schedule, run.given);
+    }
+    require(any, "keel reproduce: no cell of {} fits '{}'", recipe.name, run.cells);
+  });
+}
+
 int run_experiment(ReproduceCommand& command, StatusLine& line) {
   const Recipe& recipe = recipe_named(command.all, command.name);
   command.run.results = results_file(recipe, command.folder());
   if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
+  check_request(recipe.results_of.empty() ? recipe : recipe_named(command.all, recipe.results_of),
+                command.run);
   if (command.set_aside && fs::exists(command.run.results)) {
     const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
                                  "keel reproduce: another process is working there");
@@ -223,6 +241,7 @@ int reproduce(const std::vector<std::string>& arguments) {
     return kDone;
   }
   command.run.given = given_options(*app, command.train);
+  check_device(command.train);
   command.run.command = command_text(arguments);
   StatusLine line(stderr);
   const int code = run_experiment(command, line);

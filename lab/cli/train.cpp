@@ -215,6 +215,8 @@ int train(const std::vector<std::string>& arguments) {
   if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
   if (command.workers > 0) {
+    check_device(command.options);
+    check_batch(command.options, command.workers);
     // Claim and release the folder, so that one error is reported now instead of one per worker.
     TrainCommand as_rank_0 = command;
     settle_folder(as_rank_0);
@@ -231,6 +233,9 @@ int train(const std::vector<std::string>& arguments) {
   std::optional<lab::FolderClaim> folder;
   try {
     processes = join(command, place);
+    check_device(command.options);  // now that the other processes would hear of it
+    check_bfloat16(command.options);
+    check_batch(command.options, place ? place->size : 1);
     if (first) folder.emplace(claim_folder(command));
     return run(command, processes.get(), first);
   } catch (const lab::ProcessError& error) {

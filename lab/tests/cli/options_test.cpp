@@ -93,6 +93,17 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
                           {"train --config /no/such/file", "/no/such/file"},
                           {"train --resume /no/such/folder", "/no/such/folder"},
                           {"train --norm zca --group-size 7", "group_size"},
+                          {"train --precision tf32 --device cpu",
+                           "keel train: expected a CUDA device for precision tf32, got cpu; use "
+                           "float32, or a GPU"},
+                          {"bench --precision tf32 --device cpu",
+                           "keel bench: expected a CUDA device for precision tf32, got cpu"},
+                          {"bench parts --precision tf32 --device cpu", "precision tf32, got cpu"},
+                          {"eval /no/such/run --precision tf32 --device cpu", "got cpu"},
+                          {"train --workers 4 --batch 3",
+                           "keel train: expected a batch of at least 4, an image for each process, "
+                           "got 3"},
+                          {"data --source cifar10", "keel data: expected path, which source"},
                           {"report", "RUN is required"},
                           {"inspect", "RUN is required"},
                           {"bench dance", "MODE"},

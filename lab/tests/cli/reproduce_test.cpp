@@ -289,8 +289,14 @@ TEST(CliReproduce, MistakesAreSaid) {
   EXPECT_EQ(unknown.code, 2);
   EXPECT_TRUE(contains(unknown.error, "expected one of table1, figure1,")) << unknown.error;
   const auto cells = keel(reproduce("table2", "/tmp") + "--cells 'none-*'");
-  EXPECT_EQ(cells.code, 3);
+  EXPECT_EQ(cells.code, 2);
   EXPECT_TRUE(contains(cells.error, "no cell of table2 fits 'none-*'")) << cells.error;
+  const auto size = keel(reproduce("table2", "/tmp") + "--width 6");
+  EXPECT_EQ(size.code, 2);
+  EXPECT_TRUE(contains(size.error, "expected group_size to divide the layer's 6 channels"))
+      << size.error;
+  EXPECT_EQ(keel(reproduce("table2", "/tmp") + "--precision tf32").code, 2);
+  EXPECT_EQ(keel("reproduce failures --schedule paper --recipes " + kRecipes).code, 2);
   EXPECT_EQ(keel("reproduce --list --recipes /nowhere").code, 3);
 }
 
