@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Registration of point clouds, and a small network that learns poses, through three ways to a rotation: keel's,
-torch.linalg.svd's, and the 6D representation (Gram-Schmidt on two columns). Prints two tables and draws
-docs/figures/rotations.svg; some minutes on a CPU (docs/rotations.md).
+torch.linalg.svd's, and the 6D representation (Gram-Schmidt on two columns). Prints two tables; some minutes on a CPU
+(docs/rotations.md). With --out it also draws the picture of that page.
 
     PYTHONPATH=python python3 examples/rotations.py
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import time
@@ -23,8 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts" / "figures"))
 from svg import COLOURS, Axes, Drawing, legend  # noqa: E402
 
-FILE = ROOT / "docs" / "figures" / "rotations.svg"
-COMMAND = "PYTHONPATH=python python3 examples/rotations.py"
+COMMAND = "PYTHONPATH=python python3 examples/rotations.py --out docs/figures/rotations.svg"
 STEPS, BATCH, SEEDS = 1500, 128, 3
 POINTS, NOISE = 16, 0.05
 CUBE = torch.tensor([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
@@ -202,7 +202,7 @@ def poses() -> Dict[Tuple[str, bool], List[Tuple[int, float]]]:
 # --- The picture ---------------------------------------------------------------------------------------------------
 
 
-def picture(curves: Dict[Tuple[str, bool], List[Tuple[int, float]]]) -> None:
+def picture(curves: Dict[Tuple[str, bool], List[Tuple[int, float]]], file: Path) -> None:
     drawing = Drawing(760, 300)
     left = Axes(drawing, 60, 50, 290, 190, (1e-8, 1.0), (1e-8, 1e2))
     left.frame("Error of the gradient, a cube's registration", "how far the corners are moved",
@@ -227,14 +227,19 @@ def picture(curves: Dict[Tuple[str, bool], List[Tuple[int, float]]]) -> None:
     if ("torch.linalg.svd", True) not in curves:
         drawing.text(722, 111, "torch.linalg.svd: NaN at step 1", "end", 11, COLOUR["torch.linalg.svd"])
     legend(drawing, 175, 75, [(way, COLOUR[way], "") for way in ("torch.linalg.svd", "keel.special_procrustes")])
-    drawing.save(FILE, COMMAND)
+    drawing.save(file, COMMAND)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Ways to a rotation: tables of errors, failures and times.")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also draw the picture, as SVG, into this file")
+    out = parser.parse_args().out
     torch.manual_seed(0)
     registration()
-    picture(poses())
+    curves = poses()
+    if out is not None:
+        picture(curves, out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

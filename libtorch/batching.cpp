@@ -122,6 +122,7 @@ TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
   using torch::CppFunction;
   for (const char* name : {"eigh",
                            "eigh_backward",
+                           "eigvalsh",
                            "with_second_at_repeats",
                            "spectral",
                            "spectral_backward",

@@ -69,12 +69,12 @@ void print(const std::vector<lab::PartTiming>& parts) {
 
 int bench(const std::vector<std::string>& arguments) {
   lab::BenchOptions options;
-  std::string what = "train", file;
+  std::string mode = "train", file;
   std::vector<std::string> layers = {"zca", "zca/0/power_iteration", "pca"};
   const auto app = make_app("bench",
                             "Times whole training steps on random images: augmentation, forward, "
                             "backward, optimiser. BatchNorm is always among the layers.");
-  app->add_option("what", what, "what to time: whole steps (train), or the parts of BatchNorm's")
+  app->add_option("MODE", mode, "what to time: whole steps (train), or the parts of BatchNorm's")
       ->check(CLI::IsMember({"train", "parts"}))
       ->capture_default_str();
   app->add_option("--layers", layers, "layers, each KIND[/GROUP_SIZE[/RULE]]")
@@ -90,6 +90,7 @@ int bench(const std::vector<std::string>& arguments) {
   add_options(*app, options.train,
               {"model", "width", "where", "classes", "dead_channels", "batch", "size", "precision",
                "channels_last", "device", "graph", "fused", "threads", "seed"});
+  app->get_option("--batch")->description("images in a step");
   if (const auto code = parse(*app, arguments)) return *code;
   options.graph = options.train.graph;
   for (const auto& text : layers) {
@@ -98,11 +99,13 @@ int bench(const std::vector<std::string>& arguments) {
     one.model.norm = options.norms.back();
     check(one);
   }
+  check_device(options.train);
+  check_bfloat16(options.train);
   mention_fewer_threads(options.train);
   nlohmann::json rows = nlohmann::json::array();
   fmt::print("{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,
              options.train.precision, options.train.channels_last ? ", channels_last" : "");
-  if (what == "parts") {
+  if (mode == "parts") {
     const auto parts = lab::bench_parts(options);
     print(parts);
     for (const auto& part : parts)

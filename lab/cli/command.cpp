@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <regex>
 #include <sstream>
 
 #include "keel/version.h"
@@ -61,8 +62,14 @@ class Layout : public CLI::Formatter {
     const bool flag = option->get_items_expected_max() == 0;
     if (!flag && !is_positional) name += " " + type;
     std::string text = option->get_description();
+    std::string standard = option->get_default_str();
+    if (const auto at = text.rfind(" [");
+        standard.empty() && at != text.npos && text.back() == ']') {
+      standard = text.substr(at + 2, text.size() - at - 3);  // the description ends with it
+      text.resize(at);
+    }
     if (!flag && !valid.empty()) text += fmt::format(" ({})", valid);
-    if (!option->get_default_str().empty()) text += fmt::format(" [{}]", option->get_default_str());
+    if (!standard.empty()) text += fmt::format(" [{}]", standard);
     std::string left = "  " + name;
     if (left.size() + 2 > kIndent)
       left += '\n' + std::string(kIndent, ' ');
@@ -71,6 +78,13 @@ class Layout : public CLI::Formatter {
     return left + wrapped(text) + '\n';
   }
 };
+
+/// The message without the C++ names in it, such as "keel::lab::TrainOptions: ", which mean nothing to a user who typed
+/// an option.
+std::string without_names(const std::string& message) {
+  static const std::regex name("\\bkeel(::\\w+)+: ");
+  return std::regex_replace(message, name, "");
+}
 
 }  // namespace
 
@@ -89,16 +103,20 @@ const std::vector<Command>& commands() {
 }
 
 std::pair<int, std::string> explained(const std::exception& error) {
-  if (dynamic_cast<const UsageError*>(&error) != nullptr) return {kUsage, error.what()};
-  if (dynamic_cast<const lab::DownloadError*>(&error) != nullptr) return {kDownload, error.what()};
-  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, error.what()};
+  const std::string plain = without_names(error.what());
+  if (dynamic_cast<const UsageError*>(&error) != nullptr) return {kUsage, plain};
+  if (dynamic_cast<const lab::DownloadError*>(&error) != nullptr) return {kDownload, plain};
+  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, plain};
+  // Not the user's mistake: the names help to find it.
   if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))
     return {kUnexpected, torchs->what_without_backtrace()};
   return {kUnexpected, error.what()};
 }
 
-std::string spoken(const std::string& words) {
-  return (words.starts_with("keel") ? "" : "keel: ") + words + "\n";
+std::string spoken(const std::string& words, const std::string& command) {
+  if (words.starts_with("keel ")) return words + "\n";
+  const std::string who = command.empty() ? "keel: " : "keel " + command + ": ";
+  return who + (words.starts_with("keel: ") ? words.substr(6) : words) + "\n";
 }
 
 std::string version() {
@@ -111,6 +129,9 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
   auto app = std::make_unique<CLI::App>(description, "keel " + name);
   app->formatter(std::make_shared<Layout>());
   app->set_help_flag("-h,--help", "this text");
+  app->failure_message([name](const CLI::App*, const CLI::Error& error) {
+    return spoken(error.what(), name) + "Run with --help for more information.\n";
+  });
   return app;
 }
 

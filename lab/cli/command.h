@@ -47,11 +47,12 @@ int report(const std::vector<std::string>& arguments);
 int reproduce(const std::vector<std::string>& arguments);
 int data(const std::vector<std::string>& arguments);
 
-/// The exit code and the message for an exception that a command threw.
+/// The exit code and the message for an exception that a command threw. Names of C++ functions are left out of errors
+/// that a user can mend.
 std::pair<int, std::string> explained(const std::exception& error);
 
-/// The message with the program's name in front, unless it already starts with the library's name.
-std::string spoken(const std::string& words);
+/// The message as the program says it: "keel COMMAND: WORDS", or WORDS if they begin like that.
+std::string spoken(const std::string& words, const std::string& command = "");
 
 /// The word as a shell reads it, with quotes if it needs them, for commands that a reader may copy.
 std::string for_shell(const std::string& word);

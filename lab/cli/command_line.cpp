@@ -15,7 +15,7 @@ using lab::report::put;
 
 std::string help_of_all() {
   std::string text =
-      "usage: keel COMMAND [OPTIONS]\n\n"
+      "Usage: keel COMMAND [OPTIONS]\n\n"
       "Trains networks with whitening and denoising layers whose gradients do not blow up.\n\n"
       "Commands:\n";
   for (const Command& command : commands())
@@ -25,8 +25,8 @@ std::string help_of_all() {
          "  keel --version        the versions of keel, LibTorch and CUDA\n";
 }
 
-int complain(int code, const std::string& what) {
-  put(stderr, spoken(what));
+int complain(int code, const std::string& what, const std::string& command = "") {
+  put(stderr, spoken(what, command));
   return code;
 }
 
@@ -59,7 +59,7 @@ int run_command_line(const std::vector<std::string>& words) {
     code = run_command(words);
   } catch (const std::exception& error) {
     const auto [number, text] = explained(error);
-    code = complain(number, text);
+    code = complain(number, text, words[0]);  // only a command throws
   }
   // Output that could not be written is an error.
   if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == kDone)

@@ -9,7 +9,7 @@ namespace keel::cli {
 enum ExitCode : int {
   kDone = 0,
   kUnexpected = 1,   ///< an error of the program, the machine or LibTorch
-  kUsage = 2,        ///< the command line or the config file is wrong
+  kUsage = 2,        ///< the command line or the config file is wrong, also for this machine
   kInput = 3,        ///< a data set, checkpoint, run folder or matrix cannot be used
   kDiverged = 4,     ///< training stopped at a non-finite loss or gradient
   kInterrupted = 5,  ///< continue training with --resume, a download with the same command

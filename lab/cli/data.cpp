@@ -163,6 +163,7 @@ int data(const std::vector<std::string>& arguments) {
   lab::report::StatusLine line(stderr);
   if (!get.source.empty())
     if (const int code = get_data(get, options.data, line); code != kDone) return code;
+  of_the_command_line([&] { validate(options.data); });
   const lab::Progress progress = lab::report::shown_on(line);
   lab::DataSet set = lab::load(options.data, progress);
   line.clear();

@@ -39,7 +39,7 @@ int evaluate(const std::vector<std::string>& arguments) {
   lab::TrainOptions given;
   const auto app = make_app(
       "eval", "Test error of a checkpoint. Data and machine options default to the run's.");
-  app->add_option("checkpoint", where, "run folder, or one checkpoint's file")->required();
+  app->add_option("RUN", where, "run folder, or one checkpoint's file")->required();
   app->add_option("--split", split, "which images")
       ->check(CLI::IsMember({"test", "train"}))
       ->capture_default_str();
@@ -51,11 +51,13 @@ int evaluate(const std::vector<std::string>& arguments) {
   app->add_flag("--json", json, "print JSON");
   std::set<std::string> names = data_option_names();
   names.insert(machine_option_names().begin(), machine_option_names().end());
-  add_options(*app, given, names);
+  add_options(*app, given, names, "the run's");
   if (const auto code = parse(*app, arguments)) return *code;
+  check_device(given);  // not the run's: what a GPU trained in tf32 may be evaluated on a CPU
   lab::report::StatusLine line(stderr);
   const lab::Checkpoint checkpoint = open_checkpoint(where, line);
   lab::TrainOptions options = lab::train_options(given_options(*app, given), checkpoint.options);
+  of_the_command_line([&] { validate(options.data); });
   mention_fewer_threads(options);
   keel::use_all_cores(lab::threads_here(options));
   lab::DataSet data = lab::load(options.data, lab::report::shown_on(line));

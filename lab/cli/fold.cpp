@@ -30,7 +30,7 @@ int fold(const std::vector<std::string>& arguments) {
       "fold",
       "Writes a checkpoint in which each layer is folded into the convolution before it, so that "
       "it costs nothing at inference. `keel eval` reads the result.");
-  app->add_option("checkpoint", where, "run folder, or one checkpoint's file")->required();
+  app->add_option("RUN", where, "run folder, or one checkpoint's file")->required();
   app->add_option("--out", out, "folder for the new checkpoint")->required()->type_name("FOLDER");
   app->add_option("--tolerance", tolerance,
                   "largest allowed difference of the outputs, relative to the largest output")
@@ -55,9 +55,10 @@ int fold(const std::vector<std::string>& arguments) {
   }
   checkpoint.options.model = after->options();
   // A run's own checkpoints would hide the new one from `keel eval`.
-  require(!lab::has_checkpoints(out) &&
-              !lab::has_checkpoints(std::filesystem::path(out) / lab::run_files::kCheckpoints),
-          "keel fold: expected a folder without checkpoints as --out, {} has some", out);
+  if (lab::has_checkpoints(out) ||
+      lab::has_checkpoints(std::filesystem::path(out) / lab::run_files::kCheckpoints))
+    throw UsageError(
+        fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
   const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
   const auto layers = after->tested().size();
   fmt::print("{}: {}, outputs differ by {:.1e}\n",

@@ -93,7 +93,7 @@ int inspect(const std::vector<std::string>& arguments) {
       "The spectrum of a run's layer, of a checkpoint's, or of a matrix in a .npy file: gaps, "
       "ratios, "
       "the number of terms that the paper's Table 1 asks for, and each gradient rule's error.");
-  app->add_option("what", where,
+  app->add_option("RUN", where,
                   "run folder (the layer's covariance at its last step), checkpoint file (computed "
                   "from images), or .npy file with (n, n) or (groups, n, n) numbers")
       ->required();
@@ -116,7 +116,7 @@ int inspect(const std::vector<std::string>& arguments) {
   app->add_option("--draws", options.draws, "number of random W to average the errors over")
       ->check(within({1, 1000}))
       ->capture_default_str();
-  app->add_option("--seed", options.seed, "of W")->capture_default_str();
+  app->add_option("--seed", options.seed, "seed of W")->capture_default_str();
   app->add_flag("--json", json, "print JSON, with all neighbours");
   if (const auto code = parse(*app, arguments)) return *code;
   keel::use_all_cores();

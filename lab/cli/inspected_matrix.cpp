@@ -7,6 +7,7 @@
 
 #include "keel/torch/moments.h"
 #include "lab/cli/checkpoint.h"
+#include "lab/cli/command.h"
 #include "lab/data/augment.h"
 #include "lab/number.h"
 #include "lab/report/npy.h"
@@ -28,8 +29,9 @@ Tensor shifted(Tensor covariance, bool standardise, double eps) {
 }
 
 void require_group(std::int64_t group, std::int64_t groups, const std::string& where) {
-  require(group < groups, "keel inspect: expected a group from 0 to {}, got {} ({})", groups - 1,
-          group, where);
+  if (group >= groups)
+    throw UsageError(fmt::format("keel inspect: expected --group from 0 to {}, got {} ({})",
+                                 groups - 1, group, where));
 }
 
 std::string of_group(std::int64_t group, std::int64_t groups) {
@@ -55,8 +57,8 @@ const auto& chosen(const Layers& layers, const std::string& name, const std::str
     if (name.empty() || layer.name == name) return layer;
     names.push_back(layer.name);
   }
-  throw Error(fmt::format("keel inspect: expected --layer to be one of {}, got '{}' ({})",
-                          fmt::join(names, ", "), name, where));
+  throw UsageError(fmt::format("keel inspect: expected --layer to be one of {}, got '{}' ({})",
+                               fmt::join(names, ", "), name, where));
 }
 
 InspectedMatrix from_run(const std::filesystem::path& folder,

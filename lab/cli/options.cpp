@@ -13,6 +13,8 @@
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
+#include "lab/train/bfloat16_cpu.h"
+#include "lab/train/step.h"
 
 namespace keel::cli {
 namespace {
@@ -54,11 +56,12 @@ CLI::Validator whole_number() {
 }
 
 template <typename Field>
-CLI::Option* declare(CLI::App& app, const std::string& name, Field& field,
-                     const std::string& help) {
+CLI::Option* declare(CLI::App& app, const std::string& name, Field& field, const std::string& help,
+                     const std::string& by_default) {
   if constexpr (std::is_same_v<Field, bool>) {
+    const std::string standard = !by_default.empty() ? by_default : field ? "on" : "off";
     return app.add_flag(fmt::format("{},!--no-{}", flag(name), flag(name).substr(2)), field,
-                        fmt::format("{} [{}]", help, field ? "on" : "off"));
+                        fmt::format("{} [{}]", help, standard));
   } else if constexpr (std::is_same_v<Field, std::filesystem::path>) {
     return app
         .add_option_function<std::string>(
@@ -89,15 +92,18 @@ CLI::Validator within(const Range& range) {
       text);
 }
 
-void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only) {
+void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only,
+                 const std::string& by_default) {
   std::string heading;
   lab::for_each_field(options, [&](const std::string& name, auto& field, const std::string& help,
                                    const auto& valid) {
     if (const auto found = kHeadings.find(name); found != kHeadings.end()) heading = found->second;
     // The commands themselves declare the run folder and --resume.
     if (only.empty() ? name == "run" || name == "resume" : !only.count(name)) return;
-    CLI::Option* option = declare(app, name, field, help);
+    CLI::Option* option = declare(app, name, field, help, by_default);
     restrict_to(option, valid);
+    if (!by_default.empty() && option->get_items_expected_max() > 0)
+      option->default_str(by_default);
     option->group(heading)->take_last();  // lets a script append overrides
   });
 }
@@ -158,6 +164,30 @@ void mention_fewer_threads(const lab::TrainOptions& options) {
 
 void check(const lab::TrainOptions& options) {
   of_the_command_line([&] { validate(options); });
+}
+
+void check_device(const lab::TrainOptions& options) {
+  if (options.device != "cuda" && options.precision != "tf32") return;  // works everywhere
+  of_the_command_line([&] {
+    require(options.precision != "tf32" || lab::device_of(options).is_cuda(),
+            "expected a CUDA device for precision tf32, got {}; use float32, or a GPU", "cpu");
+    lab::device_of(options);
+  });
+}
+
+void check_bfloat16(const lab::TrainOptions& options) {
+  if (options.precision != "bfloat16") return;
+  of_the_command_line([&] {
+    if (lab::device_of(options).is_cpu())
+      require(lab::bfloat16_cpu().fault.empty(), lab::bfloat16_cpu().fault);
+  });
+}
+
+void check_batch(const lab::TrainOptions& options, std::int64_t processes) {
+  if (options.batch < processes)
+    throw UsageError(
+        fmt::format("expected a batch of at least {}, an image for each process, got {}", processes,
+                    options.batch));
 }
 
 }  // namespace keel::cli

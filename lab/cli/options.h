@@ -10,8 +10,10 @@
 namespace keel::cli {
 
 /// Declares the fields of `options` named in `only` on the app, with help, default and range from the lab's list. If
-/// `only` is empty, declares all but the run folder. `options` must outlive the parse.
-void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {});
+/// `only` is empty, declares all but the run folder. `options` must outlive the parse. `by_default`, if given, is what the
+/// help shows instead of the defaults, for a command that takes them from elsewhere.
+void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only = {},
+                 const std::string& by_default = "");
 
 /// Reads options that the command line did not give from a TOML file. Names have dashes or underscores. Throws UsageError
 /// with file, line and name if the file is not TOML, or if an option is unknown, of the wrong type or out of range.
@@ -34,5 +36,11 @@ void mention_fewer_threads(const lab::TrainOptions& options);
 
 /// Throws UsageError.
 void check(const lab::TrainOptions& options);
+/// Throws UsageError if the options ask for a GPU that is not there, or for a precision that needs one.
+void check_device(const lab::TrainOptions& options);
+/// Throws UsageError if the run would compute in bfloat16 on a CPU that cannot. Tries it, as the run does.
+void check_bfloat16(const lab::TrainOptions& options);
+/// Throws UsageError unless every process gets an image of each batch.
+void check_batch(const lab::TrainOptions& options, std::int64_t processes);
 
 }  // namespace keel::cli

@@ -45,7 +45,7 @@ int report(const std::vector<std::string>& arguments) {
       "report",
       "Prints a table of runs and writes one self-contained HTML page about them. Runs that "
       "differ only in their seed are one entry.");
-  app->add_option("runs", where, "run folders, or folders of run folders")->required();
+  app->add_option("RUN", where, "run folders, or folders of run folders")->required();
   app->add_option("--out", out, "the page; in a folder: report.html")
       ->type_name("FILE")
       ->capture_default_str();
@@ -67,7 +67,7 @@ int report(const std::vector<std::string>& arguments) {
     out = (fs::path(out) / "report.html").string();
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
-  fmt::print("{}\n{}\n", lab::report::text_table(groups), out);
+  fmt::print("{}\nwrote {}\n", lab::report::text_table(groups), out);
   return kDone;
 }
 

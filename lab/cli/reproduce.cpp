@@ -9,6 +9,7 @@
 #include "lab/reproduce/origin.h"
 #include "lab/reproduce/run.h"
 #include "lab/reproduce/trial.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
 
@@ -41,7 +42,7 @@ const std::set<std::string>& train_option_names() {
 
 void add_own_options(CLI::App& app, ReproduceCommand& command) {
   RunOptions& run = command.run;
-  app.add_option("name", command.name, "the experiment: see --list");
+  app.add_option("NAME", command.name, "the experiment: see --list");
   app.add_flag("--list", command.list, "list the experiments and what they cost");
   app.add_flag(
       "--page", command.page,
@@ -92,8 +93,10 @@ const Recipe& recipe_named(const std::vector<Recipe>& all, const std::string& na
 }
 
 void print_list(const ReproduceCommand& command) {
+  std::size_t width = 0;
+  for (const Recipe& recipe : command.all) width = std::max(width, recipe.name.size());
   for (const Recipe& recipe : command.all) {
-    fmt::print("{:<15} {}\n{:<15} {}", recipe.name, recipe.title, "",
+    fmt::print("{:<{}}  {}\n{:<{}}  {}", recipe.name, width, recipe.title, "", width,
                cost(recipe, recipe.default_schedule));
     if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
         !recipe.settings.contains("cost"))
@@ -175,10 +178,27 @@ void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& l
                            recipe.name, kept.string()));
 }
 
+/// Throws UsageError if the recipe has no such schedule or cells, or if its cells cannot have the given options.
+void check_request(const Recipe& recipe, const RunOptions& run) {
+  of_the_command_line([&] {
+    common_options(recipe, run.schedule, run.given);
+    if (!recipe.trains()) return;
+    bool any = false;
+    for (const Cell& cell : recipe.cells) {
+      if (!cell.same_as.empty() || !matches(run.cells, cell.name)) continue;
+      any = true;
+      if (!run.given.empty()) cell_options(recipe, cell, run.schedule, run.given);
+    }
+    require(any, "keel reproduce: no cell of {} fits '{}'", recipe.name, run.cells);
+  });
+}
+
 int run_experiment(ReproduceCommand& command, StatusLine& line) {
   const Recipe& recipe = recipe_named(command.all, command.name);
   command.run.results = results_file(recipe, command.folder());
   if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
+  check_request(recipe.results_of.empty() ? recipe : recipe_named(command.all, recipe.results_of),
+                command.run);
   if (command.set_aside && fs::exists(command.run.results)) {
     const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
                                  "keel reproduce: another process is working there");
@@ -202,9 +222,9 @@ int reproduce(const std::vector<std::string>& arguments) {
       make_app("reproduce",
                "Runs an experiment of the paper, or one of ours, from its recipe, and writes "
                "results and a page with the paper's figures beside them. Trials that have "
-               "been run are not run again.");
+               "been run are not run again. What a recipe leaves open is as in `keel train`.");
   add_own_options(*app, command);
-  add_options(*app, command.train, train_option_names());
+  add_options(*app, command.train, train_option_names(), "the recipe's");
   if (const auto code = parse(*app, arguments)) return *code;
   if (!command.trial.empty()) {
     run_requested_trial(command.trial);
@@ -222,12 +242,13 @@ int reproduce(const std::vector<std::string>& arguments) {
     return kDone;
   }
   command.run.given = given_options(*app, command.train);
+  check_device(command.train);
   command.run.command = command_text(arguments);
   StatusLine line(stderr);
   const int code = run_experiment(command, line);
   line.clear();
   write_pages(command);
-  fmt::print("{}\n", (command.folder() / "README.md").string());
+  fmt::print("wrote {}\n", (command.folder() / "README.md").string());
   return code;
 }
 

@@ -113,7 +113,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
 /// After an error, one of several processes exits immediately: threads and device work that wait for other processes may
 /// never finish, and neither would their destructors.
 [[noreturn]] void leave(int code, const std::string& message) {
-  put(stderr, spoken(message));
+  put(stderr, spoken(message, "train"));
   std::fflush(stdout);
   _exit(code);
 }
@@ -215,6 +215,8 @@ int train(const std::vector<std::string>& arguments) {
   if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
   if (command.workers > 0) {
+    check_device(command.options);
+    check_batch(command.options, command.workers);
     // Claim and release the folder, so that one error is reported now instead of one per worker.
     TrainCommand as_rank_0 = command;
     settle_folder(as_rank_0);
@@ -231,11 +233,14 @@ int train(const std::vector<std::string>& arguments) {
   std::optional<lab::FolderClaim> folder;
   try {
     processes = join(command, place);
+    check_device(command.options);  // now that the other processes would hear of it
+    check_bfloat16(command.options);
+    check_batch(command.options, place ? place->size : 1);
     if (first) folder.emplace(claim_folder(command));
     return run(command, processes.get(), first);
   } catch (const lab::ProcessError& error) {
     folder.reset();
-    leave(kProcesses, error.what());
+    leave(kProcesses, explained(error).second);
   } catch (const std::exception& error) {
     if (!processes) throw;
     folder.reset();

@@ -70,8 +70,10 @@ void for_each_field(Options& o, Visit&& visit) {
   const Range positive{1, 1e9}, count{0, 1e9}, share{0, 1}, weight{0, 1e6};
   visit("model", o.model.name, "network", OneOf{model_names()});
   visit("width", o.model.width, "resnet_small: channels of its first stage", Range{1, 4096});
-  visit("classes", o.model.classes, "number of classes (training: the data's)", positive);
-  visit("norm", o.model.norm.kind, "layer under test, in place of the network's own norm",
+  visit("classes", o.model.classes, "number of classes; training takes it from the data", positive);
+  visit("norm", o.model.norm.kind,
+        "layer under test, in place of the network's own norm; folded: none, but a bias in the "
+        "convolution before, as `keel fold` leaves it",
         OneOf{norm_kinds()});
   visit("where", o.model.where,
         "which norms are the layer under test: first, all, or their names with commas, which may "
@@ -79,10 +81,12 @@ void for_each_field(Options& o, Visit&& visit) {
         Anything{});
   visit("group_size", o.model.norm.group_size, "channels whitened together; 0: all of them", count);
   visit("rule", o.model.norm.rule, "gradient rule of the eigendecomposition", OneOf{norm_rules()});
-  visit("parameter", o.model.norm.parameter,
-        "the rule's parameter (terms, iterations or smoothing); none: the rule's default", weight);
+  visit(
+      "parameter", o.model.norm.parameter,
+      "value of the rule's parameter (terms, iterations, width or tolerance) [the rule's default]",
+      weight);
   visit("rank", o.model.norm.rank,
-        "zca: directions that are whitened: those the paper's Algorithm 1 keeps, or all",
+        "zca: which directions to whiten: those that the paper's Algorithm 1 keeps, or all",
         OneOf{norm_ranks()});
   visit("eps", o.model.norm.eps, "added to the covariance's diagonal", Range{0, 1});
   visit("energy", o.model.norm.energy, "pca: share of the energy that is kept", share);
@@ -106,8 +110,8 @@ void for_each_field(Options& o, Visit&& visit) {
         positive);
   visit("epochs", o.epochs, "passes over the training images", positive);
   visit("learning_rate", o.learning_rate, "highest learning rate", weight);
-  visit("momentum", o.momentum, "of stochastic gradient descent", share);
-  visit("weight_decay", o.weight_decay, "on all parameters", weight);
+  visit("momentum", o.momentum, "momentum of stochastic gradient descent", share);
+  visit("weight_decay", o.weight_decay, "weight decay, on all parameters", weight);
   visit("label_smoothing", o.label_smoothing, "share of each label spread over all classes", share);
   visit(
       "schedule", o.schedule,
@@ -134,8 +138,8 @@ void for_each_field(Options& o, Visit&& visit) {
   visit("timeout", o.timeout, "several processes: seconds to wait for one that does not respond",
         Range{1, 86400});
 
-  visit("seed", o.seed, "of the first weights, the order and the augmentation of the images",
-        Anything{});
+  visit("seed", o.seed,
+        "seed of the initial weights, the order of the images and their augmentation", Anything{});
   visit("evaluate_every", o.evaluate_every,
         "epochs between evaluations on the test images, counted back from the last", positive);
   visit("recalibrate", o.recalibrate,

@@ -1,4 +1,4 @@
-// The operator eigh. Its gradient is eigh_backward, in gradient_rule.cpp.
+// The operators eigh and eigvalsh. Their gradient is eigh_backward, in gradient_rule.cpp.
 
 #include "keel/eigh.h"
 
@@ -86,12 +86,18 @@ Tensors<2> eigh_autograd(const Tensor& matrix, StringView rule, bool descending)
   return {values.to(type), vectors.to(type)};
 }
 
+Tensor eigvalsh(const Tensor& matrix) {
+  check_matrices("keel::eigvalsh", matrix);
+  return std::get<0>(eigh(matrix, "masked", false));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "eigh(Tensor matrix, str rule='masked', bool descending=False)"
       " -> (Tensor eigenvalues, Tensor eigenvectors)");
+  m.def("eigvalsh(Tensor matrix) -> Tensor", &eigvalsh);
 }
 KEEL_OPERATOR("eigh", &eigh_kernel, &eigh_autograd)
 
@@ -106,6 +112,13 @@ Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule, const EighOptio
   auto [values, vectors] =
       ops::eigh(options.uplo == 'L' ? matrix : matrix.mT(), to_string(rule), options.descending);
   return {std::move(values), std::move(vectors)};
+}
+
+torch::Tensor eigvalsh(const torch::Tensor& matrix, char uplo) {
+  ops::check_matrices("keel::eigvalsh", matrix);
+  TORCH_CHECK(uplo == 'L' || uplo == 'U', "keel::eigvalsh: expected uplo 'L' or 'U', got '", uplo,
+              "'");
+  return keel::eigh(matrix, Masked{}, {.uplo = uplo}).eigenvalues;
 }
 
 }  // namespace keel

@@ -38,6 +38,11 @@ def _of_eigh(matrix: Tensor, rule: str = "masked", descending: bool = False) -> 
     return Seen(result, result[0], None, rule)
 
 
+def _of_eigvalsh(matrix: Tensor) -> Seen:
+    result = torch.ops.keel.eigvalsh(matrix)
+    return Seen(result, result, None, "exact")
+
+
 def _of_spectral(matrix: Tensor, function: str, rank: str = "full", rule: str = "exact") -> Seen:
     result = torch.ops.keel.spectral(matrix, function, rank, rule)
     return Seen(result, result[1], result[3], rule)
@@ -117,6 +122,7 @@ OPERATIONS: Dict[Any, Tuple[str, Callable[..., Seen]]] = {
     torch.linalg.eigh: ("torch.linalg.eigh", _of_torch(torch.linalg.eigh, 0)),
     torch.linalg.svd: ("torch.linalg.svd", _of_torch(torch.linalg.svd, 1)),
     torch.ops.keel.eigh: ("eigh", _of_eigh),
+    torch.ops.keel.eigvalsh: ("eigvalsh", _of_eigvalsh),
     torch.ops.keel.svd: ("svd", _of_svd),
     torch.ops.keel.spectral: ("spectral", _of_spectral),
     torch.ops.keel.sqrtm: ("sqrtm", _named("sqrt")),

@@ -32,6 +32,7 @@ __all__ = [
     "Eigh",
     "Spectral",
     "eigh",
+    "eigvalsh",
     "expm",
     "inv_sqrtm",
     "invm",
@@ -72,6 +73,13 @@ def _exponent(operation: str, exponent: Any) -> float:
         if exponent.numel() == 1:
             exponent = exponent.item()
     return finite(operation, "exponent", exponent)
+
+
+def _triangle(operation: str, matrix: Tensor, UPLO: str) -> Tensor:
+    """The matrix whose lower triangle is the one to read."""
+    if UPLO not in _TRIANGLES:
+        raise ValueError(f'{operation}: expected UPLO to be "L" or "U", got {UPLO!r}')
+    return matrix if UPLO in "Ll" else matrix.mT
 
 
 def _rule(operation: str, rule: SpectralRule) -> str:
@@ -118,12 +126,32 @@ def eigh(
     """
     if isinstance(rule, str) and rule in _TRIANGLES:
         raise ValueError(f"keel.eigh: expected a rule as the second argument, got {rule!r}; write UPLO={rule!r}")
-    if UPLO not in _TRIANGLES:
-        raise ValueError(f'keel.eigh: expected UPLO to be "L" or "U", got {UPLO!r}')
-    read = matrix if UPLO in "Ll" else matrix.mT
+    read = _triangle("keel.eigh", matrix, UPLO)
     text = written("keel.eigh", "rule", GRADIENT_RULES, rule)
     found = torch.ops.keel.eigh(read, text, bool(descending))
     return Eigh(found[0], found[1])  # by index: torch.fx cannot unpack
+
+
+def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
+    """The eigenvalues of symmetric matrices, ascending. A drop-in replacement for :func:`torch.linalg.eigvalsh`.
+
+    Args:
+        matrix: real symmetric matrices (..., n, n).
+        UPLO: the triangle that is read, "L" or "U".
+
+    The gradient is V diag(dL/dl) V^T, which is finite at equal eigenvalues too. Second derivatives are those of
+    :func:`eigh`: at equal eigenvalues exact for symmetric functions of them, an error for others.
+
+    The eigenvectors are computed too, even where no gradient needs them: it takes as long as :func:`eigh`.
+
+    >>> M = torch.eye(2, requires_grad=True)
+    >>> values = keel.eigvalsh(M)
+    >>> values.square().sum().backward()
+    >>> M.grad
+    tensor([[2., 0.],
+            [0., 2.]])
+    """
+    return torch.ops.keel.eigvalsh(_triangle("keel.eigvalsh", matrix, UPLO))
 
 
 def spectral(

@@ -55,6 +55,27 @@ TEST(Eigh, GradientsInEveryOrderAndTriangleAreLinalgs) {
   }
 }
 
+TEST(Eigh, ValuesAloneAreLinalgs) {
+  const Tensor m = random({3, 6, 6}, 13), weight = random({3, 6}, 14);
+  for (const char* triangle : {"L", "U"}) {
+    EXPECT_LT(relative_error(eigvalsh(m, *triangle), torch::linalg_eigvalsh(m, triangle)), 1e-14);
+    const Tensor ours =
+        gradient([&](const Tensor& a) { return (eigvalsh(a, *triangle) * weight).sum(); }, m);
+    const Tensor theirs = gradient(
+        [&](const Tensor& a) { return (torch::linalg_eigvalsh(a, triangle) * weight).sum(); }, m);
+    EXPECT_LT(relative_error(ours, (theirs + theirs.mT()) / 2), 1e-12);
+  }
+  EXPECT_TRUE(fails_with("keel::eigvalsh: expected uplo 'L' or 'U', got 'x'",
+                         [] { eigvalsh(torch::eye(2), 'x'); }));
+  EXPECT_TRUE(fails_with("keel::eigvalsh: expected", [] { eigvalsh(torch::zeros({2, 3})); }));
+}
+
+TEST(Eigh, ValuesAloneMayBeEqual) {
+  const Tensor twos = 2 * torch::eye(3, at::kDouble);
+  const auto loss = [](const Tensor& a) { return eigvalsh(a).pow(3).sum(); };
+  EXPECT_LT(relative_error(gradient(loss, twos), 6 * twos), 1e-14);
+}
+
 TEST(Eigh, TakesAnyLeadingDimensions) {
   for (const std::vector<std::int64_t>& batch :
        {std::vector<std::int64_t>{}, {1}, {3}, {2, 3}, {2, 1, 3, 2}, {0}, {2, 0, 3}}) {

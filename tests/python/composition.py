@@ -57,7 +57,8 @@ page. It runs every cell and compares the result with the same computation in to
 (`torch.linalg.eigh` where eigenvalues are apart). *yes* means that they agree. *error* means that keel does not
 support it and raises an error; it never returns wrong numbers. A cell is empty if this version of torch, or the
 machine, does not have the feature. With torch 2.11 AOTInductor crashed while loading models made of torch's own
-operators, so its cells are empty there.
+operators, so its cells are empty there. A function that a section does not name was added after that section was
+measured.
 
 Functions are at full rank, and `projector` keeps 2 of 4 eigenvalues. `ZcaWhitening` has `rank=keel.FullRank()`. With
 its default, which may drop eigenvalues, its second derivatives are errors, as `PcaDenoising`'s are. Layers use the
@@ -79,9 +80,11 @@ def with_note(title):
 
 
 def section(cells):
-    """A table whose columns are rows of the same cells."""
+    """A table whose columns are rows of the same cells. Rows of which not all cells are known are left out."""
     alike = {}
     for row in ROWS:
+        if any((row.name, title) not in cells for title in COLUMNS):
+            continue
         alike.setdefault(tuple(cells[row.name, title].state for title in COLUMNS), []).append(row.name)
     names = [", ".join(f"`{name}`" for name in group) for group in alike.values()]
     lines = [f"## {described()}", "", "| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
@@ -190,7 +193,8 @@ def main():
         if len(titles) < len(COLUMNS) and before is None:
             parser.error(f"--only: expected a page with a section '{described()}', whose other columns stay")
         cells = {**(read_section(before) if len(titles) < len(COLUMNS) else {}), **cells}
-        in_order = {(row.name, title): cells[row.name, title] for title in COLUMNS for row in ROWS}
+        keys = [(row.name, title) for title in COLUMNS for row in ROWS]
+        in_order = {key: cells[key] for key in keys if key in cells}
         arguments.page.write_text(page(old, section(in_order)))
     return any(found.state == "wrong" for found in cells.values())
 

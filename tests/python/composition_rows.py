@@ -119,6 +119,8 @@ def layer_row(kind, count, twice=False, **options):
 ROWS = [
     Row("eigh", lambda m: keels_eigh(symmetric(m)), lambda m: joined(*torch.linalg.eigh(symmetric(m))),
         matrices(), symmetric=True),
+    Row("eigvalsh", lambda m: keel.eigvalsh(symmetric(m)), lambda m: torch.linalg.eigvalsh(symmetric(m)),
+        matrices(), symmetric=True),
     matrix_row("spectral", lambda m: keel.spectral(m, "log").result, torch.log),
     matrix_row("sqrtm", keel.sqrtm, torch.sqrt),
     matrix_row("inv_sqrtm", keel.inv_sqrtm, torch.rsqrt),
@@ -186,6 +188,10 @@ def scripted_powm(m: torch.Tensor):
 
 def scripted_projector(m: torch.Tensor):
     return keel.projector(m, "leading_count(count=2)")
+
+
+def scripted_eigvalsh(m: torch.Tensor):
+    return keel.eigvalsh(m)
 
 
 def scripted_svd(m: torch.Tensor):

@@ -46,6 +46,53 @@ def test_eigh_says_where_the_triangle_belongs():
         keel.eigh(m, UPLO="lower")
 
 
+@pytest.mark.parametrize("triangle", ["L", "U", "l", "u"])
+def test_eigvalsh_takes_the_place_of_torchs(triangle):
+    m = torch.randn(2, 3, 5, 5, dtype=torch.double, requires_grad=True)  # its triangles differ
+    ours, theirs = keel.eigvalsh(m, triangle), torch.linalg.eigvalsh(m, triangle)
+    torch.testing.assert_close(ours, theirs)
+    assert torch.equal(ours, keel.eigh(m, UPLO=triangle).eigenvalues)
+    weights = torch.randn(2, 3, 5, dtype=torch.double)
+    (a,), (b,) = (torch.autograd.grad(values, m, weights) for values in (ours, theirs))
+    torch.testing.assert_close(a, (b + b.mT) / 2)
+
+
+def test_eigvalsh_takes_any_shape_and_type():
+    assert keel.eigvalsh(torch.zeros(2, 0, 3, 3)).shape == (2, 0, 3)
+    assert keel.eigvalsh(torch.zeros(2, 0, 0)).shape == (2, 0)
+    assert keel.eigvalsh(torch.empty(7, 4, 4, device="meta")).shape == (7, 4)
+    half = torch.eye(3, dtype=torch.half, requires_grad=True)
+    (grad,) = torch.autograd.grad(keel.eigvalsh(half).sum(), half)
+    assert torch.equal(grad, torch.eye(3, dtype=torch.half))
+    with pytest.raises(ValueError, match='keel.eigvalsh: expected UPLO to be "L" or "U", got \'lower\''):
+        keel.eigvalsh(torch.eye(2), "lower")
+    with pytest.raises(RuntimeError, match="keel::eigvalsh: expected"):
+        keel.eigvalsh(torch.zeros(3, 2))
+
+
+@pytest.mark.parametrize("spectrum", [(3.0, 2.0, 1.0), (2.0, 2.0, 1.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)])
+def test_derivatives_of_eigvalsh_are_the_differences_even_at_equal_eigenvalues(spectrum):
+    q = torch.linalg.qr(torch.randn(3, 3, dtype=torch.double))[0]
+    m = q * torch.tensor(spectrum, dtype=torch.double) @ q.mT
+    m = ((m + m.mT) / 2).requires_grad_()
+
+    def loss(x):
+        return (keel.eigvalsh((x + x.mT) / 2) + 0.5).pow(3).sum()  # smooth: symmetric in the eigenvalues
+
+    assert torch.autograd.gradcheck(loss, m)
+    assert torch.autograd.gradgradcheck(loss, m)
+    values, vectors = torch.linalg.eigh(m.detach())
+    weights = torch.tensor([1.0, -2.0, 5.0], dtype=torch.double)  # tells equal eigenvalues apart
+    (grad,) = torch.autograd.grad((keel.eigvalsh(m) * weights).sum(), m)
+    assert grad.isfinite().all()
+    torch.testing.assert_close(keel.eigvalsh(grad), weights.sort().values)
+    if len(set(spectrum)) == 3:
+        torch.testing.assert_close(grad, vectors * weights @ vectors.mT)
+    else:  # one of the derivatives: which eigenvector is which has no answer, and no second derivative
+        with pytest.raises(RuntimeError, match="second derivative"):
+            torch.autograd.functional.hessian(lambda x: (keel.eigvalsh(x) * weights).sum(), m)
+
+
 @pytest.mark.parametrize("rule", [keel.Masked(), keel.Analytic(), keel.PowerIteration(4000)])
 def test_eigh_gradients_are_torchs(rule):
     m = positive(3)

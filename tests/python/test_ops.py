@@ -184,6 +184,7 @@ def opcheck_samples():
         yield getattr(keel, name), (m,)
     yield keel.powm, (m, 0.3)
     yield keel.projector, (m, "leading_count(count=2)")
+    yield keel.eigvalsh, (m,)
     yield from opcheck_rectangles()
 
 

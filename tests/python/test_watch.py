@@ -77,6 +77,14 @@ class Function(nn.Module):
         return self.function(m)
 
 
+def test_eigenvalues_alone_are_seen_and_may_meet():
+    m = with_spectrum(4.0, 2.0, 1.0).requires_grad_()
+    (finding,) = seen_of(Function(keel.eigvalsh), m).findings()
+    assert finding.operation == "eigvalsh" and finding.gap == pytest.approx(0.25, rel=1e-4) and finding.gradient > 0
+    (finding,) = seen_of(Function(keel.eigvalsh), torch.eye(3).requires_grad_()).findings()
+    assert finding.gap == 0 and finding.advice == "Nothing to worry about."
+
+
 @pytest.mark.parametrize("name", ["sqrtm", "inv_sqrtm", "invm", "logm", "expm", "powm", "projector", "spectral"])
 def test_functions_are_seen_and_not_changed(name):
     extra = {"powm": (0.3,), "projector": (keel.LeadingCount(2),), "spectral": ("log",)}.get(name, ())
@@ -276,7 +284,7 @@ def test_of_rotations_the_margin_is_seen(determinant):
 
 
 def test_nan_that_comes_in_is_said():
-    for function in (keel.eigh, keel.sqrtm, keel.svd, keel.procrustes):
+    for function in (keel.eigh, keel.eigvalsh, keel.sqrtm, keel.svd, keel.procrustes):
         m = torch.full((3, 3), math.nan)
         with keel.watch(nn.Identity()) as watch:
             function(m)

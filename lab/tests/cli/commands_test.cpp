@@ -62,6 +62,7 @@ TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
   EXPECT_TRUE(contains(keel("eval " + run() + " --recalibrate 2").out,
                        "recomputed from 2 training batches: error"));
   EXPECT_EQ(keel("eval " + run() + " --recalibrate 0").code, 2);
+  EXPECT_EQ(keel("eval " + run() + " --source cifar10").code, 2);  // and no path
   const auto other = keel("eval " + run() + "/config.toml");
   EXPECT_EQ(other.code, 3);
   EXPECT_TRUE(contains(other.error, "expected a run folder, or a checkpoint's file"))
@@ -84,10 +85,10 @@ TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
   EXPECT_TRUE(contains(inspected.error, "inspect the run it comes from")) << inspected.error;
   // A fold must not overwrite a run's own checkpoints.
   const auto over = keel("fold " + run() + " --out " + run() + "/checkpoints");
-  EXPECT_EQ(over.code, 3);
+  EXPECT_EQ(over.code, 2);
   EXPECT_TRUE(contains(over.error, "expected a folder without checkpoints")) << over.error;
   // They would hide the new one in the run's own folder.
-  EXPECT_EQ(keel("fold " + run() + " --out " + run()).code, 3);
+  EXPECT_EQ(keel("fold " + run() + " --out " + run()).code, 2);
   EXPECT_TRUE(fs::exists(checkpoint()));
 }
 
@@ -127,6 +128,7 @@ TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
   const auto outcome = keel("report " + run() + " --title 'A & B' --out " + in("r.html"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.out, "ZCA, exact")) << outcome.out;
+  EXPECT_TRUE(outcome.out.ends_with("\nwrote " + in("r.html") + "\n")) << outcome.out;
   EXPECT_TRUE(contains(read(in("r.html")), "A &amp; B"));
   EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
   EXPECT_EQ(keel("report " + run() + " --out " + in("")).code, 0);           // into a folder
@@ -182,9 +184,12 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   EXPECT_TRUE(contains(from_images.out, "layer2.0.bn2's matrix over 32 images")) << from_images.out;
   for (const char* what : {"run", "run/checkpoints/step-00000008.json"}) {
     const auto unknown = keel("inspect " + in(what) + " --layer layer9.bn1");
-    EXPECT_EQ(unknown.code, 3);
+    EXPECT_EQ(unknown.code, 2);
     EXPECT_TRUE(contains(unknown.error, "expected --layer to be one of bn1, layer1.0.bn1,"))
         << unknown.error;
+    const auto group = keel("inspect " + in(what) + " --group 2");
+    EXPECT_EQ(group.code, 2);
+    EXPECT_TRUE(contains(group.error, "expected --group from 0 to 1, got 2")) << group.error;
   }
 
   const auto folded = keel("fold " + in("run") + " --out " + in("folded"));

@@ -32,6 +32,21 @@ TEST(CliOptions, HelpHasDefaultAndRange) {
     EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
 }
 
+TEST(CliOptions, HelpSaysWhereADefaultComesFrom) {
+  const auto help = [](const std::string& command) { return keel(command + " --help").out; };
+  EXPECT_TRUE(contains(help("train"), "[synthetic]"));
+  EXPECT_TRUE(contains(help("train"), " 1000000) [the rule's default]")) << help("train");
+  for (const auto& [command, source] : std::vector<std::pair<std::string, std::string>>{
+           {"eval", "the run's"}, {"reproduce", "the recipe's"}}) {
+    const auto text = help(command);
+    EXPECT_TRUE(contains(text, "packed) [" + source + "]")) << text;
+    EXPECT_TRUE(contains(text, "memory order of the activations [" + source + "]")) << text;
+    EXPECT_FALSE(contains(text, "[synthetic]")) << text;
+    EXPECT_FALSE(contains(text, "[off]")) << text;
+  }
+  EXPECT_FALSE(contains(help("bench"), "of all processes")) << help("bench");
+}
+
 // Threads that spin for long while waiting take cores from other runs.
 TEST(CliOptions, OpenMpWaitsAsAskedAndElseSpinsShortly) {
   const auto spins = [](const std::string& environment) {
@@ -56,7 +71,7 @@ struct Wrong {
 
 TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
   for (const Wrong& wrong :
-       std::vector<Wrong>{{"", "usage"},
+       std::vector<Wrong>{{"", "Usage"},
                           {"dance", "dance"},
                           {"train --no-such-option", "no-such-option"},
                           {"train --batch 0", "expected 1 ... 1000000000, got 0"},
@@ -78,12 +93,49 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
                           {"train --config /no/such/file", "/no/such/file"},
                           {"train --resume /no/such/folder", "/no/such/folder"},
                           {"train --norm zca --group-size 7", "group_size"},
-                          {"report", "runs"},
+                          {"train --precision tf32 --device cpu",
+                           "keel train: expected a CUDA device for precision tf32, got cpu; use "
+                           "float32, or a GPU"},
+                          {"bench --precision tf32 --device cpu",
+                           "keel bench: expected a CUDA device for precision tf32, got cpu"},
+                          {"bench parts --precision tf32 --device cpu", "precision tf32, got cpu"},
+                          {"eval /no/such/run --precision tf32 --device cpu", "got cpu"},
+                          {"train --workers 4 --batch 3",
+                           "keel train: expected a batch of at least 4, an image for each process, "
+                           "got 3"},
+                          {"data --source cifar10", "keel data: expected path, which source"},
+                          {"report", "RUN is required"},
+                          {"inspect", "RUN is required"},
+                          {"bench dance", "MODE"},
                           {"bench --layers zca/x", "zca/x"}}) {
     const auto outcome = keel(wrong.arguments);
     EXPECT_EQ(outcome.code, 2) << wrong.arguments << "\n" << outcome.error;
     EXPECT_TRUE(contains(outcome.error + outcome.out, wrong.said)) << wrong.arguments << "\n"
                                                                    << outcome.error << outcome.out;
+  }
+}
+
+TEST(CliOptions, TheProgramSpeaksOfItsOptionsAndNotOfItsCode) {
+  const TemporaryFolder folder;
+  const auto config = (folder / "c.toml").string();
+  write(config, "epochs = 1\nmomentum = 1.5\n");
+  for (const auto& [arguments, said] : std::vector<std::pair<std::string, std::string>>{
+           {"train --norm zca --group-size 7",
+            "keel train: expected group_size to divide the layer's 64 channels, got 7\n"},
+           {"train --config " + config,
+            "keel train: " + config + ", line 2: expected momentum in [0, 1], got 1.5\n"},
+           {"train --source cifar10",
+            "keel train: expected path, which source cifar10 needs, got none\n"},
+           {"train --batch 0",
+            "keel train: --batch: expected 1 ... 1000000000, got 0\nRun with --help for more "
+            "information.\n"},
+           {"eval /no/such/run",
+            "keel eval: expected a run folder or a checkpoint, /no/such/run is not there\n"},
+           {"reproduce table9 --recipes /no/such/folder", "keel reproduce: "},
+           {"dance", "keel: unknown command 'dance'\n"}}) {
+    const auto outcome = keel(arguments);
+    EXPECT_TRUE(outcome.error.starts_with(said)) << arguments << "\n" << outcome.error;
+    EXPECT_FALSE(contains(outcome.error, "keel::")) << arguments << "\n" << outcome.error;
   }
 }
 

@@ -26,6 +26,8 @@ TEST(CliReproduce, TheListSaysWhatItCosts) {
     EXPECT_TRUE(contains(outcome.out, "\n" + std::string(name)) || outcome.out.rfind(name, 0) == 0)
         << name;
   EXPECT_TRUE(contains(outcome.out, "63 trials (21 cells x 3) of 6 epochs")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "\neverywhere-parts  Which norms")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "\ntable2            Table 2: ")) << outcome.out;
 }
 
 TEST(CliReproduce, ATableIsRunCellByCellAndGoesOn) {
@@ -290,8 +292,14 @@ TEST(CliReproduce, MistakesAreSaid) {
   EXPECT_EQ(page.code, 2);
   EXPECT_EQ(page.error, unknown.error);
   const auto cells = keel(reproduce("table2", "/tmp") + "--cells 'none-*'");
-  EXPECT_EQ(cells.code, 3);
+  EXPECT_EQ(cells.code, 2);
   EXPECT_TRUE(contains(cells.error, "no cell of table2 fits 'none-*'")) << cells.error;
+  const auto size = keel(reproduce("table2", "/tmp") + "--width 6");
+  EXPECT_EQ(size.code, 2);
+  EXPECT_TRUE(contains(size.error, "expected group_size to divide the layer's 6 channels"))
+      << size.error;
+  EXPECT_EQ(keel(reproduce("table2", "/tmp") + "--precision tf32").code, 2);
+  EXPECT_EQ(keel("reproduce failures --schedule paper --recipes " + kRecipes).code, 2);
   EXPECT_EQ(keel("reproduce --list --recipes /nowhere").code, 3);
 }
 

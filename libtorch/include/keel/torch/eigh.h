@@ -38,4 +38,13 @@ struct EighOptions {
 Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{},
           const EighOptions& options = {});
 
+/// The eigenvalues alone, ascending. A drop-in replacement for torch::linalg_eigvalsh. `uplo` is the triangle that is read,
+/// 'L' or 'U'.
+///
+/// - The gradient is V diag(dL_dl) V^T, which is finite at equal eigenvalues too.
+/// - Second derivatives are those of keel::eigh: at equal eigenvalues exact for symmetric functions of them, an error for
+///   others.
+/// - The eigenvectors are computed too, even where no gradient needs them: it takes as long as keel::eigh.
+torch::Tensor eigvalsh(const torch::Tensor& matrix, char uplo = 'L');
+
 }  // namespace keel
