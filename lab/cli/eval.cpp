@@ -58,6 +58,7 @@ int evaluate(const std::vector<std::string>& arguments) {
   const lab::Checkpoint checkpoint = open_checkpoint(where, line);
   lab::TrainOptions options = lab::train_options(given_options(*app, given), checkpoint.options);
   of_the_command_line([&] { validate(options.data); });
+  check_bfloat16(options);
   mention_fewer_threads(options);
   keel::use_all_cores(lab::threads_here(options));
   lab::DataSet data = lab::load(options.data, lab::report::shown_on(line));

@@ -197,21 +197,19 @@ int run_experiment(ReproduceCommand& command, StatusLine& line) {
   const Recipe& recipe = recipe_named(command.all, command.name);
   command.run.results = results_file(recipe, command.folder());
   if (command.run.schedule.empty()) command.run.schedule = recipe.default_schedule;
-  check_request(recipe.results_of.empty() ? recipe : recipe_named(command.all, recipe.results_of),
-                command.run);
+  const Recipe& source =
+      recipe.results_of.empty() ? recipe : recipe_named(command.all, recipe.results_of);
+  if (&source != &recipe && command.run.cells.empty())  // its own of the source's cells
+    for (const Cell& cell : recipe.cells)
+      command.run.cells += (command.run.cells.empty() ? "" : ",") + cell.name;
+  check_request(source, command.run);
   if (command.set_aside && fs::exists(command.run.results)) {
     const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
                                  "keel reproduce: another process is working there");
-    put_others_aside(
-        recipe.results_of.empty() ? recipe : recipe_named(command.all, recipe.results_of),
-        command.run, line);
+    put_others_aside(source, command.run, line);
   }
   if (!recipe.trains()) return run_measurement(recipe, command.run, line);
-  if (recipe.results_of.empty()) return run_training(recipe, command.run, line);
-  if (command.run.cells.empty())
-    for (const Cell& cell : recipe.cells)
-      command.run.cells += (command.run.cells.empty() ? "" : ",") + cell.name;
-  return run_training(recipe_named(command.all, recipe.results_of), command.run, line);
+  return run_training(source, command.run, line);
 }
 
 }  // namespace
