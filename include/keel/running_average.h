@@ -29,7 +29,7 @@ struct RunningStatistics {
 ///   average.
 /// - The batch's variance is the diagonal of `covariance`. If running.variance is not null, column
 ///   j of `layer_matrix` is first multiplied by sqrt(variance_j + eps). This removes the
-///   standardising factor and leaves the projector.
+///   standardising factor and leaves the projector, or 0 where variance_j + eps is 0.
 /// - If any of mean, variance and matrix is not finite, nothing changes, not even `batches`.
 /// - The batch's and the running statistics must not overlap.
 namespace cpu {

@@ -91,6 +91,16 @@ TYPED_TEST(CudaLayerMatrix, QuotientsAreComputedForASmallTolerance) {
     }
 }
 
+TYPED_TEST(CudaLayerMatrix, AValueRaisedToEpsIsJudgedByItsQuotient) {
+  using T = TypeParam;
+  const LayerMap map = Zca{1e-3, Algorithm1{.eps = {}, .energy = {}}};
+  for (const std::int64_t n : {2, 9, 33}) {
+    Batch<T> covariance(1, n);
+    for (std::int64_t i = 0; i < n; ++i) covariance(0, i, i) = i == n - 1 ? T(-0.5) : T(n - i);
+    EXPECT_EQ(Device<T>{}.forward(map, covariance).rank, on_cpu(map, covariance).rank) << n;
+  }
+}
+
 TYPED_TEST(CudaLayerMatrix, EveryRulesGradientIsTheReferences) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 2, 3, 4, 5, 8, 16, 17, 32, 33, 48, 64, 65, 100, 130}) {

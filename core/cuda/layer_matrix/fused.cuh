@@ -29,7 +29,7 @@ struct LayerMatrixTask {
 
 template <typename T, int N>
 struct LayerMatrixStorage : Storage<T, N> {
-  T standard[N], quotient[N], weight[N];
+  T standard[N], quotient[N], channel_weight[N];
   int rank;
 };
 
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   const std::int64_t own = exists ? index : 0;
   for (int i = team.thread; i < n; i += Members::kSize) {
     if (denoising) s.standard[i] = standard_factor(source[i * stride + i], task.eps);
-    s.weight[i] = task.weight != nullptr ? task.weight[own * n + i] : T(1);
+    s.channel_weight[i] = task.weight != nullptr ? task.weight[own * n + i] : T(1);
   }
   team.sync();
   const auto entry = [&](int r, int c) {
@@ -190,7 +190,8 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   find_rank(without_quotients);
   if (task.policy.by_rayleigh) {
     const T least = s.sorted_value[s.rank - 1], largest = s.sorted_value[0];
-    if (team.anyone(!surely_within(task.policy, n, least, largest))) {
+    // A value of eps may have been raised to it, and then says nothing of its quotient.
+    if (team.anyone(!(least > task.eps && surely_within(task.policy, n, least, largest)))) {
       rayleigh_quotients(team, n, entry, s);
       find_rank(task.policy);
     }
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   const auto put = [&](int i, int j, T x) {
     if (!exists) return;
     result[i * task.result.row_stride + j] = x;
-    if (matrix != nullptr) matrix[i * task.matrix.row_stride + j] = s.weight[i] * x;
+    if (matrix != nullptr) matrix[i * task.matrix.row_stride + j] = s.channel_weight[i] * x;
   };
   if (task.map != Map::pca_whitening)
     return symmetric_map(team, n, task.map == Map::zca, s,
