@@ -102,7 +102,7 @@ struct Convolution : torch::autograd::Function<Convolution> {
                         context->saved_data["padding"].toInt(),
                         context->saved_data["late"].toBool()};
     auto* gradients = reinterpret_cast<OnSecondStream*>(context->saved_data["gradients"].toInt());
-    gradients->compute({dL_doutput, input, weight, window});
+    gradients->compute({dL_doutput, input.detach(), weight, window});
     Tensor dL_dinput;
     if (context->needs_input_grad(0))
       dL_dinput = gradients_of(dL_doutput, input, weight, window, true, false)[0];

@@ -126,13 +126,10 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
     stem_end_ = whole_fours(parameters_.end_of(parameters_before(*model_, "layer1")));
     if (narrow_) parameters_.update_bfloat16();
     weight_gradients_ = make_weight_gradients();
-    if (weight_gradients_)
-      weight_gradients_->give_to([this](const Tensor& weight, const Tensor& gradient) {
-        parameters_.gather_gradient(weight, gradient, not_finite_);
-      });
   }
   late_end_ = stem_end_;
-  const bool idle_stem = narrow_ && options.channels_last && whitens(options.model.norm) &&
+  const bool idle_stem = narrow_ && use_graph_ && options.channels_last &&
+                         whitens(options.model.norm) &&
                          model_->tested().front()->norm_name() == "bn1";
   for (const std::string& name :
        model_->compute_weight_gradients_with(weight_gradients_, idle_stem ? kLateGradients : 0))
@@ -212,7 +209,12 @@ Batch TrainingStep::selected() const {
           images_.labels.index_select(0, indices_)};
 }
 
-Tensor TrainingStep::forward(const Tensor& images, const BesideStem& beside) {
+Tensor TrainingStep::forward(const Tensor& images) {
+  settle();  // what is due needs the activations that this replaces
+  return forward_beside(images, {});
+}
+
+Tensor TrainingStep::forward_beside(const Tensor& images, const BesideStem& beside) {
   const torch::AutoGradMode with_gradients(true);
   const Autocast autocast(device_, options_.precision == "bfloat16");
   std::optional<FlatParameters::Bfloat16Weights> weights;
@@ -231,6 +233,10 @@ Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
 void TrainingStep::backward(const Tensor& loss) {
   parameters_.clear_gradients();
   if (gradient_sum_) gradient_sum_->before_backward();
+  if (weight_gradients_)
+    weight_gradients_->give_to([this](const Tensor& weight, const Tensor& gradient) {
+      parameters_.gather_gradient(weight, gradient, not_finite_);
+    });
   loss.backward();
   if (weight_gradients_) weight_gradients_->join();
 }
@@ -252,7 +258,7 @@ void TrainingStep::step() {
   }
   const Batch batch = selected();
   if (gradient_sum_) gradient_sum_->before_forward();
-  const Tensor logits = forward(batch.images, beside);
+  const Tensor logits = forward_beside(batch.images, beside);
   const Tensor loss = this->loss(logits, batch.labels);
   Tensor errors;
   const auto count_errors = [&] { errors = logits.detach().argmax(1).ne(batch.labels).sum(); };

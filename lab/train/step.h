@@ -38,7 +38,7 @@ struct Batch {
 /// Accessors of the model and the parameters do what is due first.
 ///
 /// From the first step with a non-finite loss or gradient, the parameters no longer change. (If only a gradient that was
-/// left is not finite, parameters with other gradients may have changed in that step.)
+/// left is not finite, some parameters with other gradients may have changed in that step.)
 ///
 /// With several processes, each takes its part of every batch. Gradients, loss and errors are summed, so that all
 /// processes take the same step and read the same numbers as one process with the whole batch.
@@ -68,10 +68,11 @@ class TrainingStep {
   /// The parts of a step, for diagnose() and bench_parts().
   void select(std::int64_t batch);
   Batch selected() const;
-  torch::Tensor forward(const torch::Tensor& images, const BesideStem& beside = {});
+  torch::Tensor forward(const torch::Tensor& images);
   /// The mean over the batch. With several processes, this process's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
-  /// Leaves the gradients where parameters().gather_gradients() finds them.
+  /// Leaves the gradients where parameters().gather_gradients() finds them, but for those that it leaves to the next
+  /// step.
   void backward(const torch::Tensor& loss);
 
   ResNet& model() {
@@ -89,6 +90,7 @@ class TrainingStep {
 
  private:
   void step();
+  torch::Tensor forward_beside(const torch::Tensor& images, const BesideStem& beside);
   /// Does what is due. After it the parameters may be changed from outside.
   void settle();
   /// The parts of the last step that are left: gradients with the descent of their parameters, and the other descent.
