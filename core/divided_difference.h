@@ -36,9 +36,10 @@ struct SpectralMap {
     return x <= eigenvalue_noise<T>(n) * largest && x >= -negative_noise<T>(n) * largest ? T(0) : x;
   }
 
-  /// f(x), or NaN outside the domain.
+  /// f(x), or NaN outside the domain. NaN stays NaN, though it has a power of 0.
   KEEL_HOST_DEVICE T value(T x) const {
     const T undefined = std::numeric_limits<T>::quiet_NaN();
+    if (std::isnan(x)) return undefined;
     switch (kind) {
       case Kind::one:
         return 1;

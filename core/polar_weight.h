@@ -25,8 +25,7 @@ KEEL_HOST_DEVICE inline T polar_weight(T sum, T largest, std::int64_t count) {
 template <typename T, typename U>
 void require_polar_shapes(const char* operation, const char* name, const Rectangles<T>& matrices,
                           PolarKind kind, const Rectangles<U>& given) {
-  if (matrices.batch < 0 || matrices.rows < 0 || matrices.columns < 0)
-    throw Error(std::string(operation) + ": expected sizes >= 0, got " + shape(matrices));
+  require_given(operation, "matrices", matrices);
   if (kind == PolarKind::rotation && matrices.rows != matrices.columns)
     throw Error(std::string(operation) + ": expected square matrices for rotations, got " +
                 shape(matrices));

@@ -10,12 +10,19 @@
 
 namespace keel {
 
+/// `rank` has one number for each matrix.
+inline void require_ranks(const char* operation, const std::int64_t* rank, std::int64_t batch) {
+  if (rank != nullptr || batch == 0) return;
+  throw Error(std::string(operation) + ": expected " + text(batch) + " ranks, got null");
+}
+
 template <typename T>
 void check_eigh_backward(const char* operation, const GradientRule& rule,
                          const Matrices<const T>& vectors, const Matrices<const T>& dL_dvectors,
                          const Matrices<T>& dL_dmatrix) {
   validate(rule);
-  require_same_shape(operation, "dL_dvectors", vectors, dL_dvectors);
+  require_given(operation, "vectors", vectors);
+  require_same_shape_or_null(operation, "dL_dvectors", vectors, dL_dvectors);
   require_same_shape(operation, "dL_dmatrix", vectors, dL_dmatrix);
 }
 
@@ -23,8 +30,16 @@ template <typename T>
 void check_spectral_rank(const char* operation, const RankPolicy& policy,
                          const Matrices<const T>& matrices, const Matrices<const T>& vectors) {
   validate(policy);
+  require_given(operation, "vectors", vectors);
   if (std::holds_alternative<Algorithm1>(policy))
     require_same_shape(operation, "matrices", vectors, matrices);
+}
+
+template <typename T>
+void check_spectral(const char* operation, const Matrices<const T>& vectors,
+                    const Matrices<T>& result) {
+  require_given(operation, "vectors", vectors);
+  require_same_shape(operation, "result", vectors, result);
 }
 
 template <typename T>
@@ -32,6 +47,7 @@ void check_spectral_backward(const char* operation, const SpectralRule& rule,
                              const Matrices<const T>& vectors, const Matrices<const T>& dL_dresult,
                              const Matrices<T>& dL_dmatrix) {
   validate(rule);
+  require_given(operation, "vectors", vectors);
   require_same_shape(operation, "dL_dresult", vectors, dL_dresult);
   require_same_shape(operation, "dL_dmatrix", vectors, dL_dmatrix);
 }
@@ -42,10 +58,12 @@ void check_spectral_second_backward(const char* operation, const Matrices<const 
                                     const Matrices<const T>& dL2_ddL_dmatrix,
                                     const Matrices<T>& dL2_ddL_dresult,
                                     const Matrices<T>& dL2_dmatrix) {
-  require_same_shape(operation, "dL_dresult", vectors, dL_dresult);
+  require_given(operation, "vectors", vectors);
+  if (dL2_dmatrix) require_same_shape(operation, "dL_dresult", vectors, dL_dresult);
+  require_same_shape_or_null(operation, "dL_dresult", vectors, dL_dresult);
   require_same_shape(operation, "dL2_ddL_dmatrix", vectors, dL2_ddL_dmatrix);
-  require_same_shape(operation, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
-  require_same_shape(operation, "dL2_dmatrix", vectors, dL2_dmatrix);
+  require_same_shape_or_null(operation, "dL2_ddL_dresult", vectors, dL2_ddL_dresult);
+  require_same_shape_or_null(operation, "dL2_dmatrix", vectors, dL2_dmatrix);
 }
 
 template <typename T>
@@ -53,6 +71,7 @@ void check_layer_matrix(const char* operation, const LayerMap& map,
                         const Matrices<const T>& covariance, const Matrices<T>& result,
                         const LayerMatrixState<T>& state) {
   validate(map);
+  require_given(operation, "covariance", covariance);
   require_same_shape(operation, "result", covariance, result);
   require_same_shape(operation, "state.vectors", covariance, state.vectors);
 }
@@ -64,6 +83,7 @@ void check_layer_matrix_backward(const char* operation, const LayerMap& map,
                                  const Matrices<T>& dL_dcovariance) {
   validate(map);
   validate(rule);
+  require_given(operation, "covariance", covariance);
   require_same_shape(operation, "dL_dlayer_matrix", covariance, dL_dlayer_matrix);
   require_same_shape(operation, "dL_dcovariance", covariance, dL_dcovariance);
 }

@@ -16,9 +16,8 @@ namespace keel {
 template <typename T>
 void require_svd_shapes(const char* operation, Rectangles<const T> matrices, Rectangles<T> left,
                         Rectangles<T> right) {
+  require_given(operation, "matrices", matrices);
   const std::int64_t k = std::min(matrices.rows, matrices.columns);
-  if (matrices.batch < 0 || k < 0)
-    throw Error(std::string(operation) + ": expected sizes >= 0, got " + shape(matrices));
   require_shape(operation, "left", left, matrices.batch, matrices.rows, k);
   require_shape(operation, "right", right, matrices.batch, k, matrices.columns);
 }

@@ -10,9 +10,10 @@ template <typename T>
 void check_weight_backward(const char* operation, const Matrices<const T>& layer_matrix,
                            const Matrices<const T>& cross, const Matrices<T>& dL_dlayer_matrix,
                            const Matrices<T>& matrix) {
+  require_given(operation, "layer_matrix", layer_matrix);
   require_same_shape(operation, "cross", layer_matrix, cross);
-  require_same_shape(operation, "dL_dlayer_matrix", layer_matrix, dL_dlayer_matrix);
-  require_same_shape(operation, "matrix", layer_matrix, matrix);
+  require_same_shape_or_null(operation, "dL_dlayer_matrix", layer_matrix, dL_dlayer_matrix);
+  require_same_shape_or_null(operation, "matrix", layer_matrix, matrix);
 }
 
 }  // namespace keel

@@ -61,6 +61,8 @@ void polar_backward_from_factors(Rectangles<const T> result, PolarFactors<const 
                                  const Executor& executor) {
   constexpr const char* kName = "keel::polar_backward_from_factors";
   check_polar_backward(kName, result, PolarKind::orthogonal, dL_dresult, dL_dmatrix);
+  if (!factors && result.batch > 0 && std::min(result.rows, result.columns) > 0)
+    throw Error(std::string(kName) + ": expected factors of " + shape(result) + ", got null");
   require_polar_factors(kName, result, factors);
   const std::int64_t m = result.rows, n = result.columns, k = std::min(m, n);
   executor(result.batch, [&](std::int64_t b) {

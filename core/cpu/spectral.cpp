@@ -203,6 +203,7 @@ template <typename T>
 void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
                    Matrices<const T> vectors, std::int64_t* rank, const Executor& executor) {
   check_spectral_rank("keel::spectral_rank", policy, matrices, vectors);
+  require_ranks("keel::spectral_rank", rank, vectors.batch);
   const PlainRankPolicy by = plain(policy);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
@@ -216,7 +217,8 @@ void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T
 template <typename T>
 void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
               const std::int64_t* rank, Matrices<T> result, const Executor& executor) {
-  require_same_shape("keel::spectral", "result", vectors, result);
+  check_spectral("keel::spectral", vectors, result);
+  require_ranks("keel::spectral", rank, vectors.batch);
   const std::int64_t n = vectors.n, stride = padded<T>(n);
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     Spectrum<T> spectrum(function, n);
@@ -244,6 +246,7 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
                        const Executor& executor) {
   check_spectral_backward("keel::spectral_backward", rule, vectors, dL_dresult, dL_dmatrix);
+  require_ranks("keel::spectral_backward", rank, vectors.batch);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     Spectrum<T> spectrum(function, n);

@@ -160,6 +160,7 @@ std::int64_t rank_of(const Algorithm1& policy, std::int64_t n, const double* val
 void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
                    Matrices<const double> vectors, std::int64_t* rank) {
   check_spectral_rank("keel::reference::spectral_rank", policy, matrices, vectors);
+  require_ranks("keel::reference::spectral_rank", rank, vectors.batch);
   const std::int64_t n = vectors.n;
   const bool needs_matrix = std::holds_alternative<Algorithm1>(policy);
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
@@ -178,7 +179,8 @@ void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, co
 
 void spectral(const SpectralFunction& function, const double* values,
               Matrices<const double> vectors, const std::int64_t* rank, Matrices<double> result) {
-  require_same_shape("keel::reference::spectral", "result", vectors, result);
+  check_spectral("keel::reference::spectral", vectors, result);
+  require_ranks("keel::reference::spectral", rank, vectors.batch);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, rank[b]);
@@ -195,6 +197,7 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        Matrices<double> dL_dmatrix) {
   check_spectral_backward("keel::reference::spectral_backward", rule, vectors, dL_dresult,
                           dL_dmatrix);
+  require_ranks("keel::reference::spectral_backward", rank, vectors.batch);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, rank[b]);

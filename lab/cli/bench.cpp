@@ -101,6 +101,7 @@ int bench(const std::vector<std::string>& arguments) {
   }
   check_device(options.train);
   check_bfloat16(options.train);
+  if (!file.empty()) lab::check_writable(file);
   mention_fewer_threads(options.train);
   nlohmann::json rows = nlohmann::json::array();
   fmt::print("{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,

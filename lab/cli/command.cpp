@@ -5,12 +5,13 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <regex>
 #include <sstream>
 
 #include "keel/version.h"
 #include "lab/data/download.h"
+#include "lab/plain_words.h"
 #include "lab/reproduce/origin.h"
+#include "lab/train/options.h"
 
 namespace keel::cli {
 namespace {
@@ -79,13 +80,6 @@ class Layout : public CLI::Formatter {
   }
 };
 
-/// The message without the C++ names in it, such as "keel::lab::TrainOptions: ", which mean nothing to a user who typed
-/// an option.
-std::string without_names(const std::string& message) {
-  static const std::regex name("\\bkeel(::\\w+)+: ");
-  return std::regex_replace(message, name, "");
-}
-
 }  // namespace
 
 const std::vector<Command>& commands() {
@@ -103,8 +97,10 @@ const std::vector<Command>& commands() {
 }
 
 std::pair<int, std::string> explained(const std::exception& error) {
-  const std::string plain = without_names(error.what());
-  if (dynamic_cast<const UsageError*>(&error) != nullptr) return {kUsage, plain};
+  const std::string plain = lab::plain_words(error.what());
+  if (dynamic_cast<const UsageError*>(&error) != nullptr ||
+      dynamic_cast<const lab::OtherOptions*>(&error) != nullptr)
+    return {kUsage, plain};
   if (dynamic_cast<const lab::DownloadError*>(&error) != nullptr) return {kDownload, plain};
   if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, plain};
   // Not the user's mistake: the names help to find it.

@@ -10,6 +10,7 @@
 #include "lab/data/get_cifar.h"
 #include "lab/report/progress.h"
 #include "lab/report/wording.h"
+#include "lab/storage/files.h"
 #include "lab/train/signals.h"
 #include "lab/train/stopwatch.h"
 
@@ -164,6 +165,7 @@ int data(const std::vector<std::string>& arguments) {
   if (!get.source.empty())
     if (const int code = get_data(get, options.data, line); code != kDone) return code;
   of_the_command_line([&] { validate(options.data); });
+  if (!packed.empty()) lab::check_writable(packed);
   const lab::Progress progress = lab::report::shown_on(line);
   lab::DataSet set = lab::load(options.data, progress);
   line.clear();

@@ -138,6 +138,9 @@ int run(TrainCommand& command, lab::Processes* processes, bool first) {
       lab::load(command.options.data, first ? lab::report::shown_on(line) : lab::Progress());
   if (first)
     for (const auto& note : data.notes) line.print(note);
+  of_the_command_line([&] {
+    lab::require_batches("keel train", command.options, data, processes ? processes->size() : 1);
+  });
   lab::report::ProgressPrinter printer(line);
   lab::report::Recorder recorder(command.options.run,
                                  [&](const std::string& message) { line.print(message); });

@@ -62,7 +62,7 @@ void validate(const DataOptions& options);
 DataSet load(const DataOptions& options, const Progress& progress = {});
 
 /// Writes the packed form: one safetensors file with a checksum. Writes atomically: an interrupted write leaves the
-/// old file.
+/// old file, and one that fails throws std::system_error that names it.
 void pack(const DataSet& data, const std::filesystem::path& file, const Progress& progress = {});
 
 }  // namespace keel::lab

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "lab/data/load_error.h"
 #include "lab/data/sources.h"
@@ -120,11 +119,7 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
   const std::int64_t count = data.train.count() + data.test.count();
   const std::string what = "writing " + file.filename().string();
   if (progress) progress(what, 0, count);
-  try {
-    write_file_atomically(file, safetensors_bytes(tensors, metadata));
-  } catch (const std::system_error& error) {
-    throw Error(std::string("keel::lab::pack: ") + error.what());
-  }
+  write_file_atomically(file, safetensors_bytes(tensors, metadata));
   if (progress) progress(what, count, count);
 }
 

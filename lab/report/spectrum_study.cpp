@@ -31,7 +31,34 @@ Tensor symmetric(const Tensor& matrix) {
           "keel::study: expected a symmetric matrix, got one off by {:.1e} of its largest "
           "entry",
           off / size);
-  return (matrix + matrix.t()) / 2;
+  return matrix / 2 + matrix.t() / 2;  // the sum of two large numbers may overflow
+}
+
+/// The matrix as the rules are compared on it. Where another size of the matrix only multiplies all gradients by the same
+/// number, its entries are scaled to about 1: gradients such as M^(-3/2) leave float64's range long before M does.
+Tensor of_unit_size(const Tensor& matrix, const StudyOptions& options) {
+  if (options.function.kind == SpectralFunction::Kind::exp ||
+      std::holds_alternative<Algorithm1>(options.policy))
+    return matrix;
+  int exponent = 0;
+  std::frexp(matrix.abs().max().item<double>(), &exponent);
+  const int half = exponent / 2;  // 2^-exponent itself may overflow
+  return matrix * std::ldexp(1.0, -half) * std::ldexp(1.0, half - exponent);
+}
+
+/// Throws unless the exact gradients can be compared with.
+void require_comparable(const Tensor& exact, const StudyOptions& options, double largest,
+                        double smallest) {
+  const std::string f = to_string(options.function);
+  const double size = exact.abs().max().item<double>();  // NaN if one of them is
+  if (options.function.kind == SpectralFunction::Kind::exp)
+    require(std::isfinite(size), "keel::study: {} overflows at the largest eigenvalue {:.3g}", f,
+            largest);
+  require(std::isfinite(size),
+          "keel::study: {} is not defined at the smallest eigenvalue {:.3g}: a larger "
+          "eps helps",
+          f, smallest);
+  require(size > 0, "keel::study: expected a gradient of {} that is not zero, got zero", f);
 }
 
 std::vector<SpectralRule> compared_rules(const StudyOptions& options) {
@@ -77,21 +104,20 @@ SpectrumStudy study(const Tensor& given, const StudyOptions& options) {
   auto generator = at::detail::createCPUGenerator(options.seed);
   const auto n = matrix.size(0);
   const Tensor weights = torch::randn({options.draws, n, n}, generator, torch::kDouble);
-  const Tensor matrices = matrix.expand({options.draws, n, n}).contiguous();
+  const Tensor matrices = of_unit_size(matrix, options).expand({options.draws, n, n}).contiguous();
   // Across a rank cut the exact rule is a series. Take enough terms for it to converge.
   const Tensor exact = gradients(matrices, weights, options, Exact{.terms = kWholeSeries});
-  require(exact.isfinite().all().item<bool>(),
-          "keel::study: {} is not defined at the smallest eigenvalue {:.3g}: a larger "
-          "eps helps",
-          to_string(options.function), result.values.back());
-  result.exact_norm = exact.norm().item<double>();
+  require_comparable(exact, options, result.values.front(), result.values.back());
+  const Tensor unit = exact.abs().max();  // of what is squared below
+  const double exact_norm = (exact / unit).norm().item<double>();
   for (const SpectralRule& rule : compared_rules(options)) {
     const Tensor g = gradients(matrices.to(options.type), weights.to(options.type), options, rule)
                          .to(torch::kDouble);
     RuleError row{to_string(rule), g.isfinite().all().item<bool>(), 0, 0};
     if (row.finite) {
-      row.error = (g - exact).norm().item<double>() / result.exact_norm;
-      row.cosine = ((g * exact).sum() / (g.norm() * exact.norm())).item<double>();
+      row.error = ((g - exact) / unit).norm().item<double>() / exact_norm;
+      row.cosine =
+          ((g / unit * (exact / unit)).sum() / ((g / unit).norm() * exact_norm)).item<double>();
     }
     result.rules.push_back(row);
   }

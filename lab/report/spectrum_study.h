@@ -37,7 +37,6 @@ struct SpectrumStudy {
   std::vector<Neighbours> neighbours;  ///< n - 1 of them
   std::int64_t rank = 0;               ///< kept by Algorithm 1 of the paper
   std::int64_t energy_count = 0;       ///< how many hold 99 % of the sum
-  double exact_norm = 0;               ///< of all exact gradients together
   std::vector<RuleError> rules;
 };
 
@@ -52,7 +51,8 @@ struct StudyOptions {
 };
 
 /// `matrix` is (n, n), float64. Throws keel::Error if it is not square, symmetric and finite, or if the function is
-/// not defined at its eigenvalues.
+/// not defined at its eigenvalues. Large and small numbers are no problem: the rules are compared on a multiple of the
+/// matrix, except for exp and Algorithm1, which depend on its size.
 SpectrumStudy study(const torch::Tensor& matrix, const StudyOptions& options = {});
 
 }  // namespace keel::lab::report

@@ -61,9 +61,12 @@ bool write_all(int descriptor, const std::string& bytes) {
   return true;
 }
 
-}  // namespace
+/// Where the bytes meant for a path go: first to `unfinished`, which then becomes `file`.
+struct Target {
+  std::filesystem::path file, unfinished;
+};
 
-void write_file_atomically(const std::filesystem::path& given, const std::string& bytes) {
+Target target_of(const std::filesystem::path& given) {
   // Renaming would replace a link itself, or, for root, even a device such as /dev/null.
   std::error_code dangling;
   std::filesystem::path file = given;
@@ -74,6 +77,22 @@ void write_file_atomically(const std::filesystem::path& given, const std::string
     fail("cannot write to " + kind(about.st_mode) + ", ", given, ENOTSUP);
   std::filesystem::path unfinished = file;
   unfinished += kUnfinished;
+  return {file, unfinished};
+}
+
+}  // namespace
+
+void check_writable(const std::filesystem::path& given) {
+  const auto [file, unfinished] = target_of(given);
+  if (std::filesystem::is_directory(file)) fail("cannot write ", file, EISDIR);
+  const bool there = std::filesystem::exists(unfinished);
+  const Descriptor out(unfinished, O_WRONLY | O_CREAT);
+  if (!out.opened()) fail("cannot create ", unfinished, errno);
+  if (!there) ::unlink(unfinished.c_str());
+}
+
+void write_file_atomically(const std::filesystem::path& given, const std::string& bytes) {
+  const auto [file, unfinished] = target_of(given);
   int error = 0;
   {
     Descriptor out(unfinished, O_WRONLY | O_CREAT | O_TRUNC);

@@ -13,6 +13,10 @@ namespace keel::lab {
 /// pipes are rejected.
 void write_file_atomically(const std::filesystem::path& file, const std::string& bytes);
 
+/// Throws what write_file_atomically would throw if it cannot write there now. For work that takes long before it has
+/// something to write. The file itself stays as it is.
+void check_writable(const std::filesystem::path& file);
+
 /// A function that writes a file: the one above, or in tests one that simulates a full disk.
 using WriteFile = std::function<void(const std::filesystem::path&, const std::string& bytes)>;
 

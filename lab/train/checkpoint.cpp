@@ -9,6 +9,7 @@
 #include <set>
 
 #include "lab/number.h"
+#include "lab/plain_words.h"
 #include "lab/require.h"
 #include "lab/storage/checksum.h"
 #include "lab/storage/json.h"
@@ -215,7 +216,8 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& where,
       return load_checkpoint(folder / (stem(step) + ".json"));
     } catch (const Error& error) {
       if (say)
-        say(fmt::format("skipped the damaged checkpoint of step {} ({})", step, error.what()));
+        say(fmt::format("skipped the damaged checkpoint of step {} ({})", step,
+                        plain_words(error.what())));
     }
   }
   return {};

@@ -10,10 +10,17 @@
 #include <string>
 #include <vector>
 
+#include "keel/error.h"
 #include "lab/data/data_set.h"
 #include "lab/models/resnet.h"
 
 namespace keel::lab {
+
+/// A run cannot be continued with options that are not its own.
+class OtherOptions : public Error {
+ public:
+  using Error::Error;
+};
 
 /// The defaults are the paper's recipe, except for length and schedule.
 struct TrainOptions {

@@ -34,9 +34,10 @@ void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
       "deterministic", "evaluation_batch", "timeout", "recalibrate",      "fused"};
   const auto then = to_json(checkpoint.options), now = to_json(options);
   for (const auto& [name, value] : now.items())
-    require(free.count(name) > 0 || value == then.at(name),
-            "keel::lab::train: cannot resume: the checkpoint was made with {} {}, got {}", name,
-            then.at(name).dump(), value.dump());
+    if (free.count(name) == 0 && value != then.at(name))
+      throw OtherOptions(
+          fmt::format("keel::lab::train: cannot resume: the checkpoint was made with {} {}, got {}",
+                      name, then.at(name).dump(), value.dump()));
   require(checkpoint.data == data.name && checkpoint.classes == data.classes,
           "keel::lab::train: cannot resume: the checkpoint was made with other data "
           "({}, {} classes), got {}, {} classes",

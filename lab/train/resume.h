@@ -7,8 +7,8 @@
 
 namespace keel::lab {
 
-/// Throws keel::Error unless the checkpoint's run has the same data and the same options, except options that do not
-/// affect the numbers (where to write, how often, on which device).
+/// Throws keel::Error unless the checkpoint's run has the same data, and OtherOptions unless it has the same options,
+/// except options that do not affect the numbers (where to write, how often, on which device).
 void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
                       const DataSet& data);
 

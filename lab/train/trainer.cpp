@@ -30,31 +30,12 @@ namespace {
 namespace fs = std::filesystem;
 using torch::Tensor;
 
-/// A single value has no variance. The last stage has the fewest values. The first always has enough, since images
-/// are at least 4 x 4.
-void require_variance(const TrainOptions& options, const DataSet& data, std::int64_t processes) {
-  const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
-                     width = last_size(options.model, data.train.pixels.size(3)),
-                     images = options.sync_batchnorm ? options.batch : options.batch / processes;
-  require(images * height * width >= 2,
-          "keel::lab::train: expected at least 2 values of a channel for the norms of "
-          "the last stage, got 1: {} of {} x {} there (batch, size)",
-          counted(images, "image"), height, width);
-}
-
 TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t processes) {
   options.model.classes = std::int64_t(data.classes.size());
   validate(options);
   require_labels("keel::lab::train", data.train, options.model.classes);
   require_labels("keel::lab::train", data.test, options.model.classes);
-  require(data.train.count() >= options.batch,
-          "keel::lab::train: expected at least a batch of {} training images, got {}",
-          options.batch, data.train.count());
-  require(options.batch >= processes,
-          "keel::lab::train: expected a batch of at least {}, an image for each "
-          "process, got {}",
-          processes, options.batch);
-  require_variance(options, data, processes);
+  require_batches("keel::lab::train", options, data, processes);
   const torch::Device device = device_of(options);
   require_tf32("keel::lab::train", options, device);
   options.device = device.is_cuda() ? "cuda" : "cpu";
@@ -417,6 +398,25 @@ class Run {
 };
 
 }  // namespace
+
+void require_batches(const char* operation, const TrainOptions& options, const DataSet& data,
+                     std::int64_t processes) {
+  require(data.train.count() >= options.batch,
+          "{}: expected at least a batch of {} training images, got {}", operation, options.batch,
+          data.train.count());
+  require(options.batch >= processes,
+          "{}: expected a batch of at least {}, an image for each process, got {}", operation,
+          processes, options.batch);
+  // A single value has no variance. The last stage has the fewest values. The first always has enough, since images
+  // are at least 4 x 4.
+  const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
+                     width = last_size(options.model, data.train.pixels.size(3)),
+                     images = options.sync_batchnorm ? options.batch : options.batch / processes;
+  require(images * height * width >= 2,
+          "{}: expected at least 2 values of a channel for the norms of the last stage, got 1: {} "
+          "of {} x {} there (batch, size)",
+          operation, counted(images, "image"), height, width);
+}
 
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer) {
   const TrainOptions options = resolved(given, data, /*processes=*/1);

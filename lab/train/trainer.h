@@ -105,6 +105,11 @@ struct Observer {
   virtual void on_finish(const Result&) {}
 };
 
+/// Throws keel::Error unless the data has a batch of images, and a batch has enough of them for the processes and norms.
+/// train() checks this too.
+void require_batches(const char* operation, const TrainOptions& options, const DataSet& data,
+                     std::int64_t processes = 1);
+
 /// Trains a network.
 ///
 /// - Writes only checkpoints/ and spectrum.json into options.run. The observer writes config, metrics and result.

@@ -210,6 +210,20 @@ TYPED_TEST(SpectralRobustness, RulesForEighReachTheEndOfTheRange) {
   }
 }
 
+// 1 and x^0 have a value for every number, but NaN stands for a matrix that could not be solved.
+TYPED_TEST(SpectralRobustness, ValuesThatAreNaNGiveNaNUnderEveryFunction) {
+  using T = TypeParam;
+  Solved<T> s = solve(as<T>(with_spectrum({2, 1, 0.5}, 1)));
+  const Batch<T> c = as<T>(random_symmetric(1, 3, 2));
+  std::fill(s.values.begin(), s.values.end(), std::numeric_limits<T>::quiet_NaN());
+  for (const SpectralFunction f : {SpectralFunction{Kind::one}, SpectralFunction{Kind::power, 0},
+                                   SpectralFunction{Kind::exp}, SpectralFunction{Kind::log}})
+    for (const std::int64_t rank : {1, 3}) {
+      EXPECT_TRUE(all_nan(spectral(f, s, {rank}))) << to_string(f);
+      EXPECT_TRUE(all_nan(spectral_backward(f, Exact{}, s, {rank}, c))) << to_string(f);
+    }
+}
+
 TYPED_TEST(SpectralRobustness, NaNStaysInItsMatrix) {
   using T = TypeParam;
   const std::int64_t n = 4, batch = 80;

@@ -148,6 +148,21 @@ def test_without_running_statistics(layer):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
+def test_statistics_switched_on_later_are_still_missing(layer):
+    x = correlated(30, 4)
+    made = layer(4, track_running_stats=False, dtype=torch.double)
+    expected = made.eval()(x)
+    made.track_running_stats = True  # a BatchNorm goes on with the statistics of the batch, too
+    assert torch.equal(made(x), expected)
+    assert torch.equal(made.train()(x), expected)
+    made.reset_parameters()
+    assert list(made.state_dict()) == ["weight", "bias"]
+    torch.optim.swa_utils.update_bn([x], made)
+    with pytest.raises(RuntimeError, match="with running statistics, got one constructed without them"):
+        made.eval().as_conv1x1()
+
+
+@pytest.mark.parametrize("layer", LAYERS)
 def test_without_affine(layer):
     made, scaled = layer(4, affine=False), layer(4)
     x = correlated(30, 4, dtype=torch.float32)

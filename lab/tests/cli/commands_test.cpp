@@ -247,5 +247,16 @@ TEST_F(CliCommands, BenchTimesEveryLayer) {
   EXPECT_TRUE(contains(no_number.error, "got 'zca/8x'")) << no_number.error;
 }
 
+// Timing and reading may take minutes.
+TEST_F(CliCommands, AFileThatCannotBeWrittenIsReportedFirst) {
+  for (const std::string arguments : {"bench --model resnet_small --json ", "data --pack "}) {
+    const auto outcome = keel(arguments + in("no/such/folder/file"));
+    EXPECT_EQ(outcome.code, 1) << arguments;
+    EXPECT_EQ(outcome.out, "") << arguments;
+    EXPECT_TRUE(contains(outcome.error, "cannot create " + in("no/such/folder/file")))
+        << outcome.error;
+  }
+}
+
 }  // namespace
 }  // namespace keel::cli::testing

@@ -103,6 +103,8 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
                           {"train --workers 4 --batch 3",
                            "keel train: expected a batch of at least 4, an image for each process, "
                            "got 3"},
+                          {"train --train-limit 10 --batch 16",
+                           "keel train: expected at least a batch of 16 training images, got 10"},
                           {"data --source cifar10", "keel data: expected path, which source"},
                           {"report", "RUN is required"},
                           {"inspect", "RUN is required"},

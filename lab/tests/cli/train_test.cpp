@@ -143,6 +143,26 @@ TEST(CliTrain, ALastCheckpointThatIsNotOnTheDiskIsAnError) {
   EXPECT_FALSE(json(run / "result.json").contains("unsaved"));
 }
 
+TEST(CliTrain, WordsAboutARunThatIsContinuedAreForItsUser) {
+  const TemporaryFolder folder;
+  const std::string run = (folder / "run").string();
+  ASSERT_EQ(keel("train" + kTiny + "--run " + run).code, 0);
+  const auto other = keel("train --resume " + run + " --learning-rate 0.2");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_TRUE(contains(other.error,
+                       "keel train: cannot resume: the checkpoint was made with "
+                       "learning_rate 0.1, got 0.2\n"))
+      << other.error;
+  write(run + "/checkpoints/step-00000008.json", "{");
+  for (const std::string command : {"train --resume ", "eval "}) {
+    const auto damaged = keel(command + run);
+    EXPECT_EQ(damaged.code, 0) << damaged.error;
+    EXPECT_TRUE(contains(damaged.error, "skipped the damaged checkpoint of step 8 (" + run))
+        << damaged.error;
+    write(run + "/checkpoints/step-00000008.json", "{");
+  }
+}
+
 // Thousands of threads would take minutes for this run.
 TEST(CliTrain, MoreThreadsThanCoresAreNotStarted) {
   const TemporaryFolder folder;

@@ -132,7 +132,7 @@ TEST(Packed, ChecksTheLabelsAgainstTheClasses) {
   data.test = {};
   EXPECT_TRUE(refuses({"keel::lab::pack", "got no test.pixels"},
                       [&] { pack(data, folder / "none.keel"); }));
-  EXPECT_TRUE(refuses({"/no/such/folder"}, [] { pack(some_data(), "/no/such/folder/x.keel"); }));
+  EXPECT_THROW(pack(some_data(), "/no/such/folder/x.keel"), std::system_error);
 }
 
 }  // namespace

@@ -106,6 +106,46 @@ TEST(SpectrumStudy, TheTruthAcrossARankCutIsTheWholeSeries) {
   EXPECT_NEAR(rule(result, "exact").error, 0.25, 1e-12);
 }
 
+// M^(-3/2) overflows from 1e-206 on and is zero from 1e216 on, and its square long before that.
+TEST(SpectrumStudy, NumbersOfAnySizeGiveTheSameErrors) {
+  const Tensor plain =
+      torch::tensor({{3., 1., 0.5}, {1., 2., 0.25}, {0.5, 0.25, 1.}}, torch::kDouble);
+  for (const char* function : {"inv_sqrt", "sqrt", "inv", "log"}) {
+    StudyOptions options;
+    options.function = spectral_function(function);
+    const auto expected = study(plain, options);
+    for (const int exponent : {1021, 1000, 400, -400, -1000, -1060}) {
+      const Tensor scaled =
+          plain * std::ldexp(1., exponent / 2) * std::ldexp(1., exponent - exponent / 2);
+      const auto result = study(scaled, options);
+      EXPECT_EQ(result.values[0], std::ldexp(expected.values[0], exponent));
+      for (std::size_t i = 0; i < expected.rules.size(); ++i) {
+        const std::string what =
+            std::string(function) + " 2^" + std::to_string(exponent) + " " + expected.rules[i].rule;
+        EXPECT_TRUE(result.rules[i].finite) << what;
+        EXPECT_EQ(result.rules[i].error, expected.rules[i].error) << what;
+        EXPECT_EQ(result.rules[i].cosine, expected.rules[i].cosine) << what;
+      }
+    }
+  }
+}
+
+TEST(SpectrumStudy, WhatExpCannotHoldIsNamed) {
+  StudyOptions options;
+  options.function = {SpectralFunction::Kind::exp};
+  const auto message = [&](double value) {
+    try {
+      study(diagonal({value, value / 2}), options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message(1e300), "keel::study: exp overflows at the largest eigenvalue 1e+300");
+  EXPECT_EQ(message(-1e300), "keel::study: expected a gradient of exp that is not zero, got zero");
+  EXPECT_EQ(message(10), "");
+}
+
 TEST(SpectrumStudy, WrongMatricesAreNamed) {
   EXPECT_THROW(study(torch::ones({2, 3}, torch::kDouble)), Error);
   EXPECT_THROW(study(torch::tensor({{1., 2.}, {3., 4.}}, torch::kDouble)), Error);

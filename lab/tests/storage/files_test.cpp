@@ -42,6 +42,21 @@ TEST(Files, WritingReplacesNoLinkAndNoPipe) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 4);
 }
 
+TEST(Files, WhetherAFileCanBeWrittenIsKnownBeforeAndChangesNothing) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "file", "old");
+  check_writable(folder / "file");
+  check_writable(folder / "new");
+  EXPECT_EQ(read_file(folder / "file"), "old");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const char* name : {"", "pipe", "no/such/folder"})
+    EXPECT_THROW(check_writable(folder / name), std::system_error) << name;
+  write_file_atomically(folder / "other.unfinished", "of another process");
+  check_writable(folder / "other");
+  EXPECT_EQ(read_file(folder / "other.unfinished"), "of another process");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 3);
+}
+
 TEST(Files, WhatIsReadIsWhatWasWritten) {
   const TemporaryFolder folder;
   for (const std::size_t size : {0, 1, 4095, 4096, 3'000'000}) {

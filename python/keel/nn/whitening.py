@@ -137,7 +137,7 @@ class Whitening(nn.Module):
 
     def reset_running_stats(self) -> None:
         """Resets to mean 0, the identity and variance 1, with no batch seen."""
-        if not self.track_running_stats:
+        if not self._tracks():
             return
         with torch.no_grad():
             self.running_mean.zero_()
@@ -156,7 +156,7 @@ class Whitening(nn.Module):
     def named_modules(self, *arguments: Any, **named: Any) -> Iterator[Tuple[str, nn.Module]]:
         """Like every module's. For ``torch.optim.swa_utils.update_bn`` it also yields a stand-in BatchNorm."""
         yield from super().named_modules(*arguments, **named)
-        if self.track_running_stats and update_bn.asks():
+        if self._tracks() and update_bn.asks():
             yield "", update_bn.StandIn(self)
 
     def forward(self, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
@@ -173,7 +173,7 @@ class Whitening(nn.Module):
     def _forward_then(self, relu: bool, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         """The forward pass with or without ReLU, whatever ``activation`` says."""
         self._check_input(input)
-        if self.training or not self.track_running_stats:
+        if self.training or not self._tracks():
             return self._forward_batch(relu, input, residual)
         matrix, center, bias = self._evaluation()
         if inference.exporting():
@@ -254,8 +254,12 @@ class Whitening(nn.Module):
                 f"{self._name()}.{operation}: expected activation=None, got {self.activation!r}; set it to "
                 "None and put torch.nn.ReLU after the result"
             )
-        if self.training or not self.track_running_stats:
-            got = "training mode" if self.training else "track_running_stats=False"
+        if self.training or not self._tracks():
+            got = (
+                "training mode" if self.training
+                else "one constructed without them" if self.track_running_stats
+                else "track_running_stats=False"
+            )  # fmt: skip
             raise RuntimeError(
                 f"{self._name()}.{operation}: expected a layer in evaluation mode with running "
                 f"statistics, got {got}"
@@ -270,6 +274,11 @@ class Whitening(nn.Module):
             return matrix, inference.shift_of(matrix, center, bias)
 
     # Implementation.
+
+    def _tracks(self) -> bool:
+        """Whether it keeps running statistics. A layer constructed without them has none, even if track_running_stats
+        is switched on later: as torch's BatchNorm, it goes on using those of the batch."""
+        return self.track_running_stats and self.running_mean is not None
 
     def _evaluation(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
@@ -304,7 +313,7 @@ class Whitening(nn.Module):
                 input, self.weight, self.bias, self.groups, map, rule, relu, residual
             )
         self.kept, self.eigenvalues, self.covariance = transforms.kept(kept, values, covariance)
-        if self.training and self.track_running_stats:
+        if self.training and self._tracks():
             with torch.no_grad():
                 torch.ops.keel.running_average(
                     self.running_mean, self.running_matrix, getattr(self, "running_variance", None),
