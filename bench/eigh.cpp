@@ -3,6 +3,9 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
+#include <chrono>
+#include <thread>
+
 #include "add.h"
 #include "cases.h"
 #include "eigen_peer.h"
@@ -20,15 +23,22 @@ torch::Tensor covariances(std::int64_t batch, std::int64_t n,
   return samples.matmul(samples.transpose(1, 2)) / double(2 * n);
 }
 
-/// So many threads for all peers while it lives.
+/// So many threads for all peers while it lives. at::set_num_threads makes new workers, also for the same number. They
+/// spin for tens of milliseconds, on a core that the next benchmark needs, so a change waits for them.
 class Threads {
  public:
-  explicit Threads(int count) { at::set_num_threads(count); }
-  ~Threads() { at::set_num_threads(before_); }
+  explicit Threads(int count) { change_to(count); }
+  ~Threads() { change_to(before_); }
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
  private:
+  static void change_to(int count) {
+    if (count == at::get_num_threads()) return;
+    at::set_num_threads(count);
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  }
+
   int before_ = at::get_num_threads();
 };
 
