@@ -61,18 +61,24 @@ class CudaLayerMatrix : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(CudaLayerMatrix, Types);
 
+/// The map of spread covariances.
+template <typename T>
+void expect_the_references(const LayerMap& map, std::int64_t n) {
+  SCOPED_TRACE(to_string(map) + ", n = " + std::to_string(n));
+  const Batch<T> covariance = as<T>(spread_covariance(n));
+  const Mapped<double> truth = mapped_by_reference(map, as<double>(covariance));
+  const Mapped<T> ours = Device<T>{}.forward(map, covariance);
+  EXPECT_EQ(ours.rank, truth.rank);
+  EXPECT_LE(largest_difference(ours.result, truth.result),
+            rounding<T>(n, largest_entry(truth.result)) * amplification(truth));
+}
+
 TYPED_TEST(CudaLayerMatrix, ForwardIsTheReference) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 2, 5, 9, 16, 17, 31, 33, 64, 65, 100})
     for (const RankPolicy& policy : kLayerPolicies)
       for (const LayerMap& map : maps(policy)) {
-        SCOPED_TRACE(to_string(map) + ", n = " + std::to_string(n));
-        const Batch<T> covariance = as<T>(spread_covariance(n));
-        const Mapped<double> truth = mapped_by_reference(map, as<double>(covariance));
-        const Mapped<T> ours = Device<T>{}.forward(map, covariance);
-        EXPECT_EQ(ours.rank, truth.rank);
-        EXPECT_LE(largest_difference(ours.result, truth.result),
-                  rounding<T>(n, largest_entry(truth.result)) * amplification(truth));
+        expect_the_references<T>(map, n);
       }
 }
 
@@ -81,13 +87,7 @@ TYPED_TEST(CudaLayerMatrix, QuotientsAreComputedForASmallTolerance) {
   using T = TypeParam;
   for (const std::int64_t n : {5, 9, 16, 17, 33, 64})
     for (const LayerMap& map : maps(Algorithm1{.rayleigh_tolerance = 16 * double(n) * kEps<T>})) {
-      SCOPED_TRACE(to_string(map) + ", n = " + std::to_string(n));
-      const Batch<T> covariance = as<T>(spread_covariance(n));
-      const Mapped<double> truth = mapped_by_reference(map, as<double>(covariance));
-      const Mapped<T> ours = Device<T>{}.forward(map, covariance);
-      EXPECT_EQ(ours.rank, truth.rank);
-      EXPECT_LE(largest_difference(ours.result, truth.result),
-                rounding<T>(n, largest_entry(truth.result)) * amplification(truth));
+      expect_the_references<T>(map, n);
     }
 }
 
