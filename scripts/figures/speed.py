@@ -53,13 +53,14 @@ def main() -> None:
     if not found:
         raise SystemExit(f"speed.py: expected cells of {options.of} in {options.record}, got none")
     sizes = [n for points in found.values() for n, _ in points]
-    most = max(ratio for points in found.values() for _, ratio in points)
+    all_ratios = [ratio for points in found.values() for _, ratio in points]
+    least, most = min(0.5, *all_ratios), max(20, *all_ratios)
     types = sorted({double for double, _ in found})
     batches = sorted({batch for _, batch in found})
     width = 330
     drawing = Drawing(len(types) * (width + 60) + 130, 330)
     for index, double in enumerate(types):
-        axes = Axes(drawing, 50 + index * (width + 60), 50, width, 220, (min(sizes), max(sizes)), (0.5, max(20, most)))
+        axes = Axes(drawing, 50 + index * (width + 60), 50, width, 220, (min(sizes), max(sizes)), (least, most))
         ticks = [n for n in (4, 16, 64, 256, 1024, 2048) if min(sizes) <= n <= max(sizes)]
         axes.frame(
             "float64" if double else "float32",
