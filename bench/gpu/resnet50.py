@@ -99,7 +99,7 @@ def main():
     cases = {"BatchNorm": None}
     for size in (4, 16, 32, 64):
         cases[f"ZCA d = {size}"] = dict(layer=keel.nn.ZcaWhitening, group_size=size)
-    for size in (16, 64):
+    for size in (16, 32, 64):
         cases[f"ZCA d = {size}, relu"] = dict(layer=keel.nn.ZcaWhitening, group_size=size, fuse_relu=True)
     cases["PCA denoising d = 64"] = dict(layer=keel.nn.PcaDenoising, group_size=64)
 

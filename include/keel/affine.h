@@ -17,7 +17,9 @@ namespace keel {
 /// - `matrix` holds one d x d matrix per group, `center` and `bias` one number per channel. A null
 ///   center or bias is zero. The center is subtracted before the product, not as matrix * center
 ///   after it. This keeps the accuracy when |mean| >> deviation.
-/// - Products and sums are in A. Only the output is rounded to T.
+/// - Products and sums are in A. Only the output is rounded to T. On tensor cores, CUDA may round the
+///   factors that multiply bfloat16 numbers to 16 bits. This changes a product by at most 2^-16 of
+///   itself, 1/256 of what rounding the number to bfloat16 may have changed.
 /// - The output of affine may have a residual and may be rectified, and dL_doutput of
 ///   affine_backward may have a gate (activations.h). So ReLU is part of a pass: forward
 ///   writes a rectified output, and backward uses that output as the gate. As in torch's ReLU, a

@@ -128,7 +128,7 @@ void WhiteningImpl::update_running_stats(const Whitened& batch) {
   const torch::NoGradGuard no_grad;
   ops::running_average(running_mean, running_matrix, ops::if_defined(running_variance),
                        num_batches_tracked, batch.mean, batch.covariance, batch.layer_matrix,
-                       ops::to_torch(options.momentum), options.eps);
+                       ops::to_torch(options.momentum), options.eps, batch.settled);
 }
 
 Tensor WhiteningImpl::evaluation_matrix(torch::Dtype type) const {

@@ -142,13 +142,14 @@ inline constexpr Operator<"layer_matrix_tangent",
                                  StringView rule)>
     layer_matrix_tangent;
 
-/// Moves the running statistics towards the batch's, in place.
+/// Moves the running statistics towards the batch's, in place. `settled`: the batch's are outputs of whiten_forward, and
+/// no kernel that writes them was launched since; on the GPU they are read while whiten_forward still runs.
 inline constexpr Operator<"running_average",
                           void(const Tensor& running_mean, const Tensor& running_matrix,
                                const Optional<Tensor>& running_variance,
                                const Tensor& num_batches_tracked, const Tensor& mean,
                                const Tensor& covariance, const Tensor& layer_matrix,
-                               Optional<double> momentum, double eps)>
+                               Optional<double> momentum, double eps, bool settled)>
     running_average;
 
 /// Returns output, mean, covariance, layer_matrix, values, vectors and rank: the output and what backward needs.

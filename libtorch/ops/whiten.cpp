@@ -181,7 +181,7 @@ Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const t
   auto [output, mean, covariance, layer_matrix, values, vectors, rank] =
       ops::whiten_forward(input, ops::if_defined(weight), ops::if_defined(bias), groups,
                           to_string(map), to_string(rule), relu, ops::if_defined(residual));
-  return {output, mean, covariance, layer_matrix, values, rank};
+  return {output, mean, covariance, layer_matrix, values, rank, /*settled=*/true};
 }
 
 }  // namespace keel

@@ -149,6 +149,35 @@ TEST(CudaAffine, ALayersActivations) {
   }
 }
 
+/// Where the terms of a sum cancel, its error is that of the terms: 2^-16 of each, however small the sum is.
+TEST(CudaAffine, FactorsOfBFloat16HaveSixteenBits) {
+  for (const std::int64_t groups : {1, 2, 4}) {
+    const ActivationShape shape{4, 64, 300, groups};
+    const std::int64_t d = shape.group_size();
+    auto x = converted<BFloat16>(random_activations(shape, 41), Order::channels_last);
+    Coefficients<float> given(shape);
+    for (std::int64_t k = 0; k < shape.samples(); ++k)
+      for (std::int64_t c = 0; c < shape.channels; c += 2) x.at(k, c + 1) = x.at(k, c);
+    for (std::size_t k = 0; k < given.matrix.size(); k += 2)
+      given.matrix[k + 1] = -0.9999f * given.matrix[k];
+    const auto got = forward(given, x, false);
+    for (std::int64_t k = 0; k < shape.samples(); ++k)
+      for (std::int64_t c = 0; c < shape.channels; ++c) {
+        double sum = 0, size = 0;
+        for (std::int64_t j = 0; j < d; ++j) {
+          const double term =
+              double(given.matrix[std::size_t(c * d + j)]) * to_double(x.at(k, c / d * d + j));
+          sum += term;
+          size += std::abs(term);
+        }
+        ASSERT_NEAR(to_double(got.at(k, c)), sum,
+                    0x1p-16 * size + summation_error<float>(d, size) +
+                        storage_error<BFloat16>(std::abs(sum)))
+            << k << ", " << c;
+      }
+  }
+}
+
 TEST(CudaAffine, MatricesNeedNotBePacked) {
   const ActivationShape shape{2, 12, 40, 3};
   const auto x = converted<float>(random_activations(shape, 35), Order::contiguous);

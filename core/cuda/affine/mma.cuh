@@ -11,7 +11,8 @@
 //
 // Error: the large products of D channels (D / 8 sums of 8) and the small ones are accumulated
 // separately, with truncation, and then rounded once: at most D / 8 + 2 units in the last place of
-// the largest partial sum.
+// the largest partial sum. Where bfloat16 numbers are multiplied as stored, each product may also be
+// off by 2^-16 of itself, since coefficients have two parts there.
 
 #include <type_traits>
 
@@ -90,7 +91,6 @@ struct AffineMma {
     const int lane = int(threadIdx.x) % 32;
     words += group * Coefficients::kGroupWords;
     const auto* pairs = reinterpret_cast<const uint4*>(words) + lane;
-    const auto* thirds = reinterpret_cast<const uint2*>(words + Coefficients::kThird) + lane;
     const T* const row =
         tile + (lane / 8 % 2 * 8 + lane % 8) * Tile::kStride + group * D + lane / 16 * 8;
 #pragma unroll(D == 64 ? 2 : 4)
@@ -102,17 +102,15 @@ struct AffineMma {
       constexpr int kAtOnce = kOfGroup < 4 ? kOfGroup : 4;
 #pragma unroll
       for (int begin = 0; begin < kOfGroup; begin += kAtOnce) {
-        unsigned right[3][kAtOnce][2];
+        unsigned right[2][kAtOnce][2];
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k) {
           const uint4 two = pairs[((begin + k) * Coefficients::kSteps + step) * 32];
-          const uint2 third = thirds[((begin + k) * Coefficients::kSteps + step) * 32];
           right[0][k][0] = two.x, right[0][k][1] = two.y;
           right[1][k][0] = two.z, right[1][k][1] = two.w;
-          right[2][k][0] = third.x, right[2][k][1] = third.y;
         }
 #pragma unroll
-        for (int part = 2; part >= 0; --part)
+        for (int part = 1; part >= 0; --part)
 #pragma unroll
           for (int k = 0; k < kAtOnce; ++k)
 #pragma unroll

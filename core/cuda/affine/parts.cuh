@@ -99,38 +99,36 @@ struct CoefficientParts {
   }
 };
 
-/// The same for bfloat16 with contiguous channels: in three bfloat16 parts, as the right operand. The
-/// first two parts of four numbers are 16 bytes per lane. The third parts follow, 8 bytes per lane. A
-/// group takes no more memory than in CoefficientParts and begins at the same place, so each group
-/// of a slab may be stored in either way.
+/// The same for bfloat16 with contiguous channels: in two bfloat16 parts, as the right operand. Both
+/// parts of four numbers are 16 bytes per lane. A group takes no more memory than in
+/// CoefficientParts and begins at the same place, so each group of a slab may be stored in either
+/// way.
 template <int D>
 struct Bfloat16Coefficients {
   static constexpr int kSteps = D / 16;
   static constexpr int kGroupWords = CoefficientParts<true, D>::kNumbers * D / kSlots;
-  static constexpr int kThird = D * D;
-  static_assert(kThird + D * D / 2 <= kGroupWords);
+  static_assert(D * D <= kGroupWords);
 
   /// The index of the word that holds coefficient j (even) of output slot i, with j + 1 in its
   /// upper half.
   static __device__ unsigned place(unsigned i, unsigned j, unsigned part) {
     const unsigned column = i % D / 16 * 2 + i % 2, lane = i % 16 / 2 * 4 + j % 8 / 2;
     const unsigned block = (column * kSteps + j / 16) * 32 + lane, half = j / 8 % 2;
-    return i / D * kGroupWords +
-           (part < 2 ? block * 4 + part * 2 + half : kThird + block * 2 + half);
+    return i / D * kGroupWords + block * 4 + part * 2 + half;
   }
 
   static __device__ void store(float* words, unsigned i, unsigned j, float value) {
     auto* halves = reinterpret_cast<unsigned short*>(words);
     const Bfloat16Parts parts = in_bfloat16(value);
 #pragma unroll
-    for (unsigned p = 0; p < 3; ++p) halves[2 * place(i, j, p) + j % 2] = parts.part[p];
+    for (unsigned p = 0; p < 2; ++p) halves[2 * place(i, j, p) + j % 2] = parts.part[p];
   }
 
   static __device__ float value(const float* words, unsigned i, unsigned j) {
     const auto* halves = reinterpret_cast<const unsigned short*>(words);
     float sum = 0;
 #pragma unroll
-    for (int p = 2; p >= 0; --p)
+    for (int p = 1; p >= 0; --p)
       sum += __uint_as_float(unsigned(halves[2 * place(i, j, unsigned(p)) + j % 2]) << 16);
     return sum;
   }

@@ -26,14 +26,15 @@ __device__ inline Split split(float x) {
 /// For x with at most 11 significant bits.
 __device__ inline Split unsplit(float x) { return {__float_as_uint(x), 0}; }
 
-/// A number as three parts of 8 bits, exact up to 2^-24 of it.
+/// A number as two parts of 8 bits, exact up to 2^-16 of it. That is 1/256 of what the rounding of a
+/// bfloat16 factor may have cost.
 struct Bfloat16Parts {
-  unsigned short part[3];
+  unsigned short part[2];
 };
 __device__ inline Bfloat16Parts in_bfloat16(float x) {
   Bfloat16Parts made;
 #pragma unroll
-  for (int k = 0; k < 3; ++k) {
+  for (int k = 0; k < 2; ++k) {
     made.part[k] = __bfloat16_as_ushort(__float2bfloat16_rn(x));
     x -= __uint_as_float(unsigned(made.part[k]) << 16);
   }

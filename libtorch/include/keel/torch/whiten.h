@@ -15,6 +15,9 @@ struct Whitened {
   torch::Tensor layer_matrix;  ///< (G, d, d)
   torch::Tensor values;        ///< (G, d), eigenvalues of the map's M in the order found
   torch::Tensor rank;          ///< (G), int64
+  /// Whether the last kernel on the stream is newer than mean, covariance and layer_matrix, so that the next one may read
+  /// them while it runs.
+  bool settled = false;
 };
 
 /// A whitening layer's training step on (N, C, *) activations: moments, layer_matrix, affine.
