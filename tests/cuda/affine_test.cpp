@@ -323,15 +323,16 @@ TEST(CudaAffine, ConvertsEveryHalf) { check_every_pattern<Half>(to_half); }
 TEST(CudaAffine, ConvertsEveryBFloat16) { check_every_pattern<BFloat16>(to_bfloat16); }
 
 TEST(CudaAffine, ErrorsNameWhatWasExpected) {
-  const Activations<const float> input{nullptr, 2, 10, 3, 5};
+  float somewhere = 0;  // no kernel is launched
+  const Activations<const float> input{&somewhere, 2, 10, 3, 5};
   EXPECT_EQ(error_of([&] {
-              cuda::affine<float>(contiguous<const float>(nullptr, 1, 10), nullptr, nullptr, input,
-                                  Activations<float>{nullptr, 2, 10, 3, 5});
+              cuda::affine<float>(contiguous<const float>(&somewhere, 1, 10), nullptr, nullptr,
+                                  input, Activations<float>{&somewhere, 2, 10, 3, 5});
             }),
             "keel::cuda::affine: expected matrix of shape (5, 2, 2), got (1, 10, 10)");
   EXPECT_EQ(error_of([&] {
-              cuda::affine<float>(contiguous<const float>(nullptr, 5, 2), nullptr, nullptr, input,
-                                  Activations<float>{nullptr, 2, 5, 6, 5});
+              cuda::affine<float>(contiguous<const float>(&somewhere, 5, 2), nullptr, nullptr,
+                                  input, Activations<float>{&somewhere, 2, 5, 6, 5});
             }),
             "keel::cuda::affine: expected output (2, 10, 3) in 5 groups, got (2, 5, 6) in 5 "
             "groups");

@@ -551,19 +551,20 @@ TEST(CudaMoments, PartialMomentsThatFitDoNotOverflow) {
 }
 
 TEST(CudaMoments, ErrorsNameWhatWasExpected) {
-  const Activations<const float> uneven{nullptr, 2, 10, 3, 4}, even{nullptr, 2, 10, 3, 5};
+  float somewhere = 0;  // no kernel is launched
+  const Activations<const float> uneven{&somewhere, 2, 10, 3, 4}, even{&somewhere, 2, 10, 3, 5};
   EXPECT_EQ(
-      error_of([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(nullptr, 4, 2)); }),
+      error_of([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(&somewhere, 4, 2)); }),
       "keel::cuda::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in "
       "4 groups");
   EXPECT_EQ(
-      error_of([&] { cuda::moments<float>(even, nullptr, contiguous<float>(nullptr, 2, 5)); }),
+      error_of([&] { cuda::moments<float>(even, nullptr, contiguous<float>(&somewhere, 2, 5)); }),
       "keel::cuda::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
   Activations<const float> other = even;
   other.order = Order::channels_last;
   EXPECT_EQ(error_of([&] {
               cuda::cross_moments<float>(even, other, nullptr, nullptr,
-                                         contiguous<float>(nullptr, 5, 2));
+                                         contiguous<float>(&somewhere, 5, 2));
             }),
             "keel::cuda::cross_moments: expected right (2, 10, 3) in 5 groups, got (2, 10, 3) "
             "channels_last in 5 groups");
