@@ -2,6 +2,7 @@
 
 #include "keel/error.h"
 #include "lab/data/fused_augment.h"
+#include "lab/models/fused_fork.h"
 #include "lab/models/fused_norm.h"
 #include "lab/train/fused_step.h"
 
@@ -21,6 +22,9 @@ Tensor fused_augment(const Tensor&, const Tensor&, const Tensor&, std::int64_t,
                      const AugmentOptions&) {
   refuse("fused_augment");
 }
+
+bool fuses_fork(const keel::nn::WhiteningImpl&, const Tensor&) { return false; }
+Forked fused_fork(const Tensor&) { refuse("fused_fork"); }
 
 bool fuses(const BatchNormImpl&, const Tensor&, const Tensor&) { return false; }
 Forked fused_norm(BatchNormImpl&, const Tensor&, const Tensor&, bool) { refuse("fused_norm"); }

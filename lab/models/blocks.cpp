@@ -88,7 +88,7 @@ Forked Normed::relu(const Tensor& input, const Tensor& residual, const Watch* wa
   if (watch == nullptr) {
     const Tensor activations = convolved_in_training(input);
     if (between) between();
-    return norm_relu(*norm_, activations, residual);
+    return norm_relu(*norm_, activations, residual, fork_);
   }
   const Tensor output = watched(input, *watch);
   return {(residual.defined() ? output + residual : output).relu(), {}};

@@ -67,6 +67,9 @@ class Normed {
     late_ = late;
   }
 
+  /// Whether relu()'s output, which is used twice, is forked where norm_relu can.
+  void fork_output(bool fork) { fork_ = fork; }
+
   /// Folds the evaluation-mode norm into the convolution, which gets a bias, and removes the norm.
   void fold();
 
@@ -80,7 +83,7 @@ class Normed {
   torch::nn::Conv2d convolution_{nullptr};
   std::shared_ptr<torch::nn::Module> norm_;
   std::shared_ptr<WeightGradients> weight_gradients_;
-  bool late_ = false;
+  bool late_ = false, fork_ = false;
 };
 
 /// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 with kExpansion times the width. The first 3x3 has

@@ -141,7 +141,8 @@ PowerMethodNormImpl::PowerMethodNormImpl(const keel::nn::WhiteningOptions& given
   term::check(method.kName, method);
 }
 
-Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const Tensor& residual, bool relu,
+Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const Tensor& residual,
+                                         keel::nn::Activation activation,
                                          const ProcessGroup& processes) const {
   const std::int64_t groups = *options.groups;
   const auto [mean, covariance] = moments_over(processes, input, groups);
@@ -151,8 +152,8 @@ Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const Tensor& resi
                        : layer_matrix;
   Tensor output = affine(input, matrix, mean, bias);
   if (residual.defined()) output = output + residual;
-  return {relu ? output.relu() : output, mean.detach(),   covariance.detach(),
-          layer_matrix.detach(),         values.detach(), rank};
+  if (activation != keel::nn::Activation::none) output = output.relu();
+  return {output, mean.detach(), covariance.detach(), layer_matrix.detach(), values.detach(), rank};
 }
 
 void PowerMethodNormImpl::pretty_print(std::ostream& stream) const {

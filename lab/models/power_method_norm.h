@@ -15,7 +15,8 @@ class PowerMethodNormImpl : public keel::nn::WhiteningImpl {
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual, bool relu,
+  Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual,
+                      keel::nn::Activation activation,
                       const keel::nn::ProcessGroup& processes) const override;
 
   LayerMap map_;

@@ -184,6 +184,15 @@ std::vector<const Normed*> ResNetImpl::tested() const {
   return found;
 }
 
+void ResNetImpl::fuse_norms(bool fused) {
+  for (Normed* part : normed())
+    if (auto* const norm = part->norm()->as<BatchNormImpl>()) norm->fused = fused;
+  // Each block uses its input twice. The last block's output is used once.
+  stem_->fork_output(fused);
+  for (std::size_t i = 0; i + 1 < blocks_.size(); ++i)
+    blocks_[i]->chain().back().fork_output(fused);
+}
+
 std::vector<std::string> ResNetImpl::compute_weight_gradients_with(
     const std::shared_ptr<WeightGradients>& gradients, std::int64_t late) {
   for (Normed* part : normed()) part->compute_weight_gradient_with(gradients);

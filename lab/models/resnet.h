@@ -80,6 +80,10 @@ class ResNetImpl : public torch::nn::Module {
   /// network must be in eval mode.
   void fold_norms();
 
+  /// Whether norms use the lab's own kernels (fused_norm.h, fused_fork.h) where these support the call. At first they
+  /// do not.
+  void fuse_norms(bool fused);
+
   /// In training, for weights in bfloat16 (weight_gradients.h). Null: autograd computes all. Those of the first `late`
   /// convolutions that lie between two BatchNorms, which then keep the operands, come late. Returns their names.
   std::vector<std::string> compute_weight_gradients_with(

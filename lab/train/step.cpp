@@ -7,7 +7,6 @@
 #include <limits>
 #include <optional>
 
-#include "lab/models/batch_norm.h"
 #include "lab/random.h"
 #include "lab/train/autocast.h"
 #include "lab/train/bfloat16_cpu.h"
@@ -134,9 +133,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   for (const std::string& name :
        model_->compute_weight_gradients_with(weight_gradients_, idle_stem ? kLateGradients : 0))
     late_end_ = whole_fours(parameters_.end_of(parameters_before(*model_, name) + 1));
-  model_->apply([&](torch::nn::Module& module) {
-    if (auto* norm = module.as<BatchNormImpl>()) norm->fused = options.fused;
-  });
+  model_->fuse_norms(options.fused);
   model_->train();
 }
 

@@ -93,10 +93,10 @@ Tensor WhiteningImpl::forward_then(Activation activation, const Tensor& input,
                                    const Tensor& residual) {
   TORCH_CHECK(input.dim() >= 2 && input.size(1) == options.num_features, name(), ": expected (N, ",
               options.num_features, ", *), got ", ops::shape_of(input));
-  const bool relu = activation == Activation::relu;
   if (!is_training() && running_mean.defined())
     return ops::affine(input, evaluation_matrix(ops::compute_type(input.scalar_type())),
-                       running_mean, ops::if_defined(bias), relu, ops::if_defined(residual));
+                       running_mean, ops::if_defined(bias), activation != Activation::none,
+                       ops::if_defined(residual));
   // Like SyncBatchNorm, a layer in evaluation does not communicate.
   const ProcessGroup processes = is_training() ? options.process_group : ProcessGroup();
   const std::int64_t samples = ops::samples_of(input) * processes.size();
@@ -108,7 +108,7 @@ Tensor WhiteningImpl::forward_then(Activation activation, const Tensor& input,
                " at most, and the directions beyond it are eps alone. Use smaller groups or larger "
                "batches.");
   }
-  const Whitened batch = batch_step(input, residual, relu, processes);
+  const Whitened batch = batch_step(input, residual, activation, processes);
   kept_ = batch.rank;
   eigenvalues_ = batch.values;
   covariance_ = batch.covariance;
@@ -116,12 +116,15 @@ Tensor WhiteningImpl::forward_then(Activation activation, const Tensor& input,
   return batch.output;
 }
 
-Whitened WhiteningImpl::batch_step(const Tensor& input, const Tensor& residual, bool relu,
-                                   const ProcessGroup& processes) const {
+Whitened WhiteningImpl::batch_step(const Tensor& input, const Tensor& residual,
+                                   Activation activation, const ProcessGroup& processes) const {
+  const bool relu = activation != Activation::none;
+  // Over several processes a masked gradient is masked again, which changes nothing.
   if (processes.size() > 1)
     return synchronised_whiten(input, weight, bias, *options.groups, map_, options.rule, relu,
                                residual, processes);
-  return whiten(input, weight, bias, *options.groups, map_, options.rule, relu, residual);
+  return whiten(input, weight, bias, *options.groups, map_, options.rule, relu, residual,
+                activation == Activation::relu_masked_outside);
 }
 
 void WhiteningImpl::update_running_stats(const Whitened& batch) {
@@ -184,7 +187,7 @@ void WhiteningImpl::pretty_print(std::ostream& stream) const {
   stream << ", affine=" << flag(options.affine)
          << ", track_running_stats=" << flag(options.track_running_stats)
          << ", rule=" << to_string(options.rule) << ", rank=" << keel::to_string(*options.rank);
-  if (options.activation == Activation::relu) stream << ", activation=relu";
+  if (options.activation != Activation::none) stream << ", activation=relu";
   if (options.process_group.size() > 1)
     stream << ", process_group=process " << options.process_group.process() << " of "
            << options.process_group.size();

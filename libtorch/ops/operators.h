@@ -153,10 +153,12 @@ inline constexpr Operator<"running_average",
     running_average;
 
 /// Returns output, mean, covariance, layer_matrix, values, vectors and rank: the output and what backward needs.
-inline constexpr Operator<
-    "whiten_forward", Tensors<7>(const Tensor& input, const Optional<Tensor>& weight,
-                                 const Optional<Tensor>& bias, std::int64_t groups, StringView map,
-                                 StringView rule, bool relu, const Optional<Tensor>& residual)>
+/// `masked`: the output's gradient will arrive masked by ReLU, so backward need not do it.
+inline constexpr Operator<"whiten_forward",
+                          Tensors<7>(const Tensor& input, const Optional<Tensor>& weight,
+                                     const Optional<Tensor>& bias, std::int64_t groups,
+                                     StringView map, StringView rule, bool relu,
+                                     const Optional<Tensor>& residual, bool masked)>
     whiten_forward;
 
 /// The same with the moments of all processes, which come from the sum of their partial_moments.

@@ -64,7 +64,8 @@ Tensors<7> results(const Tensor& input, const Optional<Tensor>& weight,
 
 Tensors<7> whiten_forward_kernel(const Tensor& input, const Optional<Tensor>& weight,
                                  const Optional<Tensor>& bias, std::int64_t groups, StringView map,
-                                 StringView rule, bool relu, const Optional<Tensor>& residual) {
+                                 StringView rule, bool relu, const Optional<Tensor>& residual,
+                                 bool /*masked*/) {
   check_whiten(input, weight, bias, groups, residual);
   const LayerMap chosen = map_under(kWhiten, map, rule);
   return results(input, weight, bias, groups, relu, residual,
@@ -113,15 +114,16 @@ Tensors<7> in_stages(const Tensor& input, const Tensor& weight, const Tensor& bi
 Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& weight,
                                    const Optional<Tensor>& bias, std::int64_t groups,
                                    StringView map, StringView rule, bool relu,
-                                   const Optional<Tensor>& residual) {
+                                   const Optional<Tensor>& residual, bool masked) {
   check_whiten(input, weight, bias, groups, residual);
   // Convert outside the node, so that autograd returns each gradient in its parameter's type.
   const Tensor w = in_statistics_type(or_undefined(weight), input),
                b = in_statistics_type(or_undefined(bias), input), r = or_undefined(residual);
+  // The stages mask a masked gradient again, which changes nothing.
   if (has_tangent(variable_list{input, w, b, r}))
     return in_stages(input, w, b, groups, map, rule, relu, r);
-  const Tensors<7> results = whiten_forward.below_autograd(input, if_defined(w), if_defined(b),
-                                                           groups, map, rule, relu, residual);
+  const Tensors<7> results = whiten_forward.below_autograd(
+      input, if_defined(w), if_defined(b), groups, map, rule, relu, residual, masked);
   if (!needs_backward(variable_list{input, w, b, r})) return results;
   const auto& [output, mean, covariance, matrix, values, vectors, rank] = results;
   record({.name = kWhiten,
@@ -129,7 +131,7 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
           .outputs = {output},
           // The input, O(C d) numbers, and with ReLU the output, which the next layer saves anyway.
           .saved = {input, w, mean, covariance, matrix, values, vectors, rank,
-                    relu ? output : Tensor()},
+                    relu && !masked ? output : Tensor()},
           .backward = [has_bias = b.defined(), m = text(map),
                        r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
             const variable_list& s = pass.saved;
@@ -158,8 +160,9 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "whiten_forward(Tensor input, Tensor? weight, Tensor? bias, int groups, str map,"
-      " str rule='exact', bool relu=False, Tensor? residual=None) -> (Tensor output, Tensor mean,"
-      " Tensor covariance, Tensor layer_matrix, Tensor values, Tensor vectors, Tensor rank)");
+      " str rule='exact', bool relu=False, Tensor? residual=None, bool masked=False)"
+      " -> (Tensor output, Tensor mean, Tensor covariance, Tensor layer_matrix, Tensor values,"
+      " Tensor vectors, Tensor rank)");
   m.def(
       "whiten_apply(Tensor input, Tensor? weight, Tensor? bias, int groups, Tensor sums,"
       " Tensor? shift, str map, str rule='exact', bool relu=False, Tensor? residual=None)"
@@ -176,11 +179,11 @@ namespace keel {
 
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                 std::int64_t groups, const LayerMap& map, const SpectralRule& rule, bool relu,
-                const torch::Tensor& residual) {
+                const torch::Tensor& residual, bool masked) {
   ops::check_activations(ops::kWhiten, "input", input, groups);
   auto [output, mean, covariance, layer_matrix, values, vectors, rank] =
       ops::whiten_forward(input, ops::if_defined(weight), ops::if_defined(bias), groups,
-                          to_string(map), to_string(rule), relu, ops::if_defined(residual));
+                          to_string(map), to_string(rule), relu, ops::if_defined(residual), masked);
   return {output, mean, covariance, layer_matrix, values, rank, /*settled=*/true};
 }
 

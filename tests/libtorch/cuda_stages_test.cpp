@@ -189,7 +189,7 @@ TEST(CudaStages, RunningAverageOfSettledStatistics) {
       const Tensor x = torch::randn({8, channels, 14, 14}, options).to(at::kBFloat16);
       const auto forward = [&] {
         return call_operator("keel::whiten_forward", x, c10::IValue(), c10::IValue(), groups,
-                             "zca(eps=0.001)", "exact", false, c10::IValue());
+                             "zca(eps=0.001)", "exact", false, c10::IValue(), false);
       };
       const auto average = [&](const Tensors& running, const Tensors& batch, bool early) {
         call_operator("keel::running_average", running[0], running[1], c10::IValue(), running[2],

@@ -24,6 +24,9 @@ namespace keel::nn {
 enum class Activation {
   none,
   relu,  ///< max(0, output), and NaN stays NaN
+  /// The same output. The caller promises that its gradient arrives masked, zero wherever the output is <= 0, so that
+  /// backward may skip ReLU's mask (`masked` of keel::whiten).
+  relu_masked_outside,
 };
 
 /// The options of every whitening layer, for designated initialisers:
@@ -112,9 +115,9 @@ class WhiteningImpl : public torch::nn::Module {
 
   WhiteningImpl(std::string name, const WhiteningOptions& given, LayerMap map);
 
-  /// The step on batch statistics, followed by `residual` and `relu`. Override it to use another decomposition.
-  virtual Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual, bool relu,
-                              const ProcessGroup& processes) const;
+  /// The step on batch statistics, followed by `residual` and `activation`. Override it to use another decomposition.
+  virtual Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual,
+                              Activation activation, const ProcessGroup& processes) const;
 
   template <typename Layer>
   std::shared_ptr<torch::nn::Module> cloned(const OptionalDevice& device) const {
