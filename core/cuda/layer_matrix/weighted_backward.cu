@@ -7,6 +7,20 @@
 #include "keel/weight_backward.h"
 
 namespace keel::cuda {
+namespace {
+
+/// Whether this device can run zca_backward_kernel for this size. One without clusters takes the
+/// longer path for n > 32.
+template <typename T>
+bool has_zca_kernel(std::int64_t n) {
+  return n <= small::kLargest && small::by_size(n, [](auto size) {
+           constexpr int N = decltype(size)::value;
+           return fits_a_block(small::kZcaBytes<T, N>) &&
+                  (small::kPanels<N> == 1 || runs_in_clusters<small::zca_backward_kernel<T, N>>());
+         });
+}
+
+}  // namespace
 
 template <typename T>
 void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
@@ -17,7 +31,7 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
                                     const Stream& stream) {
   constexpr const char* kOperation = "keel::layer_matrix_backward";
   const std::int64_t batch = covariance.batch, n = covariance.n;
-  if (!small::fits<T, small::ZcaMemory>(n) || !std::holds_alternative<Zca>(map)) {
+  if (!std::holds_alternative<Zca>(map) || !has_zca_kernel<T>(n)) {
     Scratch<T> memory(kOperation, stream, batch * n * n);
     const auto dL_dlayer_matrix = contiguous<T>(memory, batch, n);
     weight_backward<T>(weight, layer_matrix, sum, cross, dL_dweight, dL_dmean, dL_dlayer_matrix,
@@ -43,8 +57,14 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
                                  matrix};
   small::by_size(n, [&](auto size) {
     constexpr int N = decltype(size)::value;
-    small::launch_early<T, N, small::ZcaMemory<T, N>>(kOperation, small::zca_backward_kernel<T, N>,
-                                                      batch, stream, arguments);
+    using S = small::PanelSquad<T, N>;
+    constexpr int kBytes = small::kZcaBytes<T, N>;
+    static_assert(kBytes <= 227 * 1024);
+    const auto kernel = small::zca_backward_kernel<T, N>;
+    allow_shared_memory(kOperation, kernel, kBytes);
+    check(kOperation,
+          launch_early_in_clusters(S::kParts, kernel, S::blocks_for(batch), unsigned(S::kBlock),
+                                   kBytes, native(stream), arguments));
   });
 }
 

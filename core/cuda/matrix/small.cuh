@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "cuda/launch/card.h"
-#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
 #include "cuda/matrix/threads.cuh"
 #include "cuda/pack.cuh"
@@ -74,10 +73,10 @@ struct alignas(16) Storage {
   T vector[VECTORS][N];
 };
 
-template <typename Own, typename T, int N>
-__device__ __forceinline__ Own& storage(const Squad<T, N>&) {
+template <typename Own, typename Threads>
+__device__ __forceinline__ Own& storage(const Threads&) {
   extern __shared__ __align__(16) unsigned char memory[];
-  return reinterpret_cast<Own*>(memory)[int(threadIdx.x) / Squad<T, N>::kThreads];
+  return reinterpret_cast<Own*>(memory)[int(threadIdx.x) / Threads::kThreads];
 }
 
 /// c = a b over the first `depth` columns of a. c must be neither a nor b. Entries beyond n in a
@@ -257,18 +256,6 @@ void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t b
   allow_shared_memory(operation, kernel, bytes);
   kernel<<<blocks_for<T, N>(batch), Squad<T, N>::kBlock, bytes, native(stream)>>>(arguments...);
   check_launch(operation);
-}
-
-/// The same for a kernel that calls await_previous() (early_start.cuh).
-template <typename T, int N, typename Own, typename... Parameters>
-void launch_early(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
-                  const Stream& stream, const std::type_identity_t<Parameters>&... arguments) {
-  constexpr int bytes = kBytesOf<T, N, Own>;
-  static_assert(bytes <= 227 * 1024);
-  allow_shared_memory(operation, kernel, bytes);
-  check(operation,
-        cuda::launch_early(kernel, blocks_for<T, N>(batch), unsigned(Squad<T, N>::kBlock), bytes,
-                           native(stream), arguments...));
 }
 
 }  // namespace keel::cuda::small
