@@ -36,6 +36,7 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
   using MatrixThreads<kSquadThreads<N>>::thread;
   static constexpr int kRows = kTileRows<N>, kColumns = kTileColumns;
   static constexpr int kTilesAcross = N / kColumns;
+  static constexpr int kWarpAcross = kTilesAcross < 8 ? kTilesAcross : 8;
   static constexpr int kThreads = kSquadThreads<N>;
   static constexpr int kSquads = kThreads == 32 ? 4 : 1;  // to a block
   static constexpr int kBlock = kThreads * kSquads;
@@ -53,6 +54,16 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
     index = std::int64_t(blockIdx.x) * kSquads + int(threadIdx.x) / kThreads;
     exists = index < batch;
     if (!exists) index = batch - 1;
+  }
+
+  /// The thread's tile. A warp has at most eight tiles across. Threads next to each other read the
+  /// same columns, those two apart the same rows: half a warp then reads 16 bytes each in one pass.
+  __device__ int tile_row() const {
+    return thread / 32 / (kTilesAcross / kWarpAcross) * (32 / kWarpAcross) + thread % 2 +
+           thread % 32 / (2 * kWarpAcross) * 2;
+  }
+  __device__ int tile_column() const {
+    return thread / 32 % (kTilesAcross / kWarpAcross) * kWarpAcross + thread / 2 % kWarpAcross;
   }
 
   /// Calls body(i, j) for the entries of the matrix, adjacent threads on adjacent columns. No
@@ -85,8 +96,7 @@ template <typename T, int N>
 __device__ __forceinline__ void multiply(const Squad<T, N>& squad, int depth, const T* a,
                                          const T* b, T* c) {
   using S = Squad<T, N>;
-  const int i = squad.thread / S::kTilesAcross * S::kRows;
-  const int j = squad.thread % S::kTilesAcross * S::kColumns;
+  const int i = squad.tile_row() * S::kRows, j = squad.tile_column() * S::kColumns;
   if (i < squad.n && j < squad.n) {
     T sum[S::kRows][4] = {};
     a += i * S::kStride;
