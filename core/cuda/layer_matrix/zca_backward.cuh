@@ -33,8 +33,9 @@ struct alignas(16) ZcaMemory {
   using S = PanelSquad<T, N>;
   using Panel = T[N * S::kPanelStride];
   T v[N * S::kStride], u[N * S::kStride], c[N * S::kStride];
-  T weighted[N * (N + 1)];              // An odd stride: columns are read without conflicts, too.
-  Panel f, p, q, transposed, mirrored;  // The last two are written by the other blocks.
+  T weighted[N * (N + 1)];  // An odd stride: columns are read without conflicts, too.
+  Panel f, p, q;
+  Panel transposed;  // Other blocks write it, too.
   T vector[3][N], weight[N];
 };
 
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(PanelSquad<T, N>::kBlock, 2)
   squad.sync();
   tile = multiply(squad, shared.v, shared.q);
   squad.wait();  // The other blocks have started.
-  send_transposed(squad, tile, shared.transposed);
+  put_transposed(squad, tile, S::in_block_of(squad.top, shared.transposed));
   squad.arrive();
 
   // dL_dweight_i = sum_j cross_ij S_ij, dL_dmean_i = -sum_j S_ij weight_j sum_j: S is symmetric.
@@ -135,16 +136,25 @@ __global__ void __launch_bounds__(PanelSquad<T, N>::kBlock, 2)
   }
 
   squad.wait();
+  // The result is symmetric: warps above the diagonal have nothing to do.
+  const int row_of_warps = squad.top / 16, column_of_warps = (squad.first + squad.left) / 16;
+  if (row_of_warps < column_of_warps) return;
+  const bool diagonal = row_of_warps == column_of_warps;
   tile = multiply(squad, shared.v, shared.transposed);
-  send_transposed(squad, tile, shared.mirrored);
-  squad.arrive();
-  squad.wait();
-  const auto middle = [](T x, T y) { return mean(x, y); };
-  tile = combined(tile, tile_of(squad, shared.mirrored), middle);
+  if (diagonal) {
+    put_transposed(squad, tile, shared.p);
+    __syncwarp();
+    const auto middle = [](T x, T y) { return mean(x, y); };
+    tile = combined(tile, tile_of(squad, shared.p), middle);
+  }
+  if (!squad.exists) return;
+  T* const result = a.dL_dcovariance[squad.index];
+  const std::int64_t stride = a.dL_dcovariance.row_stride;
   tile.for_each(squad, [&](T entry, int i, int j) {
     const int column = squad.first + j;
-    if (squad.exists && i < n && column < n)
-      a.dL_dcovariance[squad.index][i * a.dL_dcovariance.row_stride + column] = entry;
+    if (i >= n || column >= n) return;
+    result[i * stride + column] = entry;
+    if (!diagonal) result[column * stride + i] = entry;
   });
 }
 

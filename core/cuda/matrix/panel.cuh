@@ -79,7 +79,7 @@ struct PanelSquad : MatrixThreads<kPanelThreads<N>> {
     sync();
   }
 
-  /// The place in the memory of the block that owns this column.
+  /// The same place in the memory of the block that owns this column.
   __device__ static T* in_block_of(int column, T* place) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kParts > 1)
@@ -168,17 +168,15 @@ __device__ __forceinline__ void put(const PanelSquad<T, N>& squad, const PanelTi
   pack_at(panel + kStride) = tile.row[1];
 }
 
-/// Stores the transposed matrix as panels, each with the block that owns it. Call arrive() and
-/// wait() before reading what it wrote.
+/// Stores the tile as a part of the transposed matrix, in the panel to which it belongs there.
 template <typename T, int N>
-__device__ __forceinline__ void send_transposed(const PanelSquad<T, N>& squad,
-                                                const PanelTile<T>& tile, T* panel) {
+__device__ __forceinline__ void put_transposed(const PanelSquad<T, N>& squad,
+                                               const PanelTile<T>& tile, T* panel) {
   using S = PanelSquad<T, N>;
-  T* const to = S::in_block_of(squad.top, panel) + squad.top % S::kWidth;
+  panel += (squad.first + squad.left) * S::kPanelStride + squad.top % S::kWidth;
 #pragma unroll
   for (int s = 0; s < 4; ++s)
-    pack_at<2>(to + (squad.first + squad.left + s) * S::kPanelStride) = {tile.row[0].at[s],
-                                                                         tile.row[1].at[s]};
+    pack_at<2>(panel + s * S::kPanelStride) = {tile.row[0].at[s], tile.row[1].at[s]};
 }
 
 /// One thread's entries of a matrix in global memory, or of the rows with the indices of the panel's
