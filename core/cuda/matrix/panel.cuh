@@ -106,10 +106,10 @@ struct PanelTile {
 };
 
 /// The panel of a b, given a and the panel of b. Two threads compute two tiles, half of every sum
-/// each, because a larger tile needs fewer loads.
+/// each, because a larger tile needs fewer loads. Not inlined: a kernel runs each of its products
+/// once, and would wait for the instructions of every copy.
 template <typename T, int N>
-__device__ __forceinline__ PanelTile<T> multiply(const PanelSquad<T, N>& squad, const T* a,
-                                                 const T* b) {
+__device__ __noinline__ PanelTile<T> multiply(PanelSquad<T, N> squad, const T* a, const T* b) {
   using S = PanelSquad<T, N>;
   Pack<T> sum[4] = {};
   a += S::place(squad.top - squad.half * 2, squad.half * 4);
