@@ -9,15 +9,33 @@
 namespace keel::cuda {
 namespace {
 
-/// Whether this device can run zca_backward_kernel for this size. One without clusters takes the
-/// longer path for n > 32.
+/// Whether this device can run zca_backward_kernel for this size.
 template <typename T>
 bool has_zca_kernel(std::int64_t n) {
   return n <= small::kLargest && small::by_size(n, [](auto size) {
-           constexpr int N = decltype(size)::value;
-           return fits_a_block(small::kZcaBytes<T, N>) &&
-                  (small::kPanels<N> == 1 || runs_in_clusters<small::zca_backward_kernel<T, N>>());
+           return fits_a_block(small::kZcaBytes<T, decltype(size)::value, 1>);
          });
+}
+
+/// With PARTS blocks for each matrix.
+template <typename T, int N, int PARTS>
+void launch_zca(const char* operation, const ZcaGradient<T>& arguments, const Stream& stream) {
+  using S = small::PanelSquad<T, N, PARTS>;
+  constexpr int kBytes = small::kZcaBytes<T, N, PARTS>;
+  static_assert(kBytes <= 227 * 1024);
+  const auto kernel = small::zca_backward_kernel<T, N, PARTS>;
+  allow_shared_memory(operation, kernel, kBytes);
+  check(operation,
+        launch_early_in_clusters(S::kParts, kernel, S::blocks_for(arguments.vectors.batch),
+                                 unsigned(S::kBlock), kBytes, native(stream), arguments));
+}
+
+/// Whether PARTS blocks for each matrix finish sooner than one: while all of them run at once.
+template <typename T, int N, int PARTS>
+bool shares_matrices(std::int64_t batch) {
+  static_assert(small::kZcaBytes<T, N, PARTS> <= small::kZcaBytes<T, N, 1>);
+  return PARTS * batch <= small::kZcaBlocks<T, N, PARTS> * multiprocessors() &&
+         runs_in_clusters<small::zca_backward_kernel<T, N, PARTS>>();
 }
 
 }  // namespace
@@ -57,14 +75,10 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
                                  matrix};
   small::by_size(n, [&](auto size) {
     constexpr int N = decltype(size)::value;
-    using S = small::PanelSquad<T, N>;
-    constexpr int kBytes = small::kZcaBytes<T, N>;
-    static_assert(kBytes <= 227 * 1024);
-    const auto kernel = small::zca_backward_kernel<T, N>;
-    allow_shared_memory(kOperation, kernel, kBytes);
-    check(kOperation,
-          launch_early_in_clusters(S::kParts, kernel, S::blocks_for(batch), unsigned(S::kBlock),
-                                   kBytes, native(stream), arguments));
+    if constexpr (N == 64)
+      if (shares_matrices<T, N, 4>(batch))
+        return launch_zca<T, N, 4>(kOperation, arguments, stream);
+    launch_zca<T, N, 1>(kOperation, arguments, stream);
   });
 }
 

@@ -12,26 +12,25 @@
 
 namespace keel::cuda::small {
 
-/// The number of blocks that share a matrix.
-template <int N>
-inline constexpr int kPanels = N == 64 ? 4 : 1;
 /// The number of threads that compute a panel, each a tile of two rows and four columns.
-template <int N>
-inline constexpr int kPanelThreads = N / 2 * (N / kPanels<N> / 4);  // 32, 128, 128
+template <int N, int PARTS>
+inline constexpr int kPanelThreads = N / 2 * (N / PARTS / 4);
 
-/// The threads of one panel: a warp or a whole block. Surplus squads of a block repeat the last
-/// matrix and store nothing.
-template <typename T, int N>
-struct PanelSquad : MatrixThreads<kPanelThreads<N>> {
-  using MatrixThreads<kPanelThreads<N>>::thread;
-  using MatrixThreads<kPanelThreads<N>>::sync;
-  static constexpr int kParts = kPanels<N>;
+/// The threads of one panel of a matrix that PARTS blocks share: a warp or a whole block. Surplus
+/// squads of a block repeat the last matrix and store nothing.
+template <typename T, int N, int PARTS>
+struct PanelSquad : MatrixThreads<kPanelThreads<N, PARTS>> {
+  using MatrixThreads<kPanelThreads<N, PARTS>>::thread;
+  using MatrixThreads<kPanelThreads<N, PARTS>>::sync;
+  static constexpr int kParts = PARTS;
   static constexpr int kWidth = N / kParts;
-  static constexpr int kThreads = kPanelThreads<N>;
+  static constexpr int kThreads = kPanelThreads<N, PARTS>;
   static constexpr int kSquads = kThreads == 32 ? 4 : 1;  // to a block
   static constexpr int kBlock = kThreads * kSquads;
   // Rows start in different banks and stay aligned.
-  static constexpr int kStride = N + int(16 / sizeof(T)), kPanelStride = kWidth + 4;
+  static constexpr int kStride = N + int(16 / sizeof(T));
+  // A panel that is the whole matrix is stored like a left operand, so one copy can be both.
+  static constexpr int kPanelStride = kParts == 1 ? kStride : kWidth;
 
   int n;
   std::int64_t index;  ///< of the matrix
@@ -52,14 +51,16 @@ struct PanelSquad : MatrixThreads<kPanelThreads<N>> {
     const int warp = thread / 32, lane = thread % 32;
     half = lane / 16;
     top = warp / kAcross * 16 + (lane / 2 % 2 + lane / 8 % 2 * 2) * 4 + half * 2;
-    left = warp % kAcross * 16 + (lane % 2 + lane / 4 % 2 * 2) * 4;
+    // Every other row of warps is shifted by two: those below the diagonal, which have more to do,
+    // are then spread over the schedulers, each of which has every fourth warp.
+    left = (warp + warp / kAcross * 2) % kAcross * 16 + (lane % 2 + lane / 4 % 2 * 2) * 4;
   }
 
   /// The place of an entry of a left operand. Of 16 rows every fourth is stored next to each other:
   /// the rows that the threads of a warp read together are in different banks.
-  __device__ static int place(int i, int j) {
-    return (i / 16 * 16 + i % 4 * 4 + i / 4 % 4) * kStride + j;
-  }
+  __device__ static int place(int i, int j) { return place_of_row(i) * kStride + j; }
+  /// The place of an entry of a panel, with j counted from its first column.
+  __device__ static int panel_place(int i, int j) { return place_of_row(i) * kPanelStride + j; }
 
   /// The number of blocks of a kernel with one squad per panel.
   static unsigned blocks_for(std::int64_t batch) {
@@ -87,6 +88,9 @@ struct PanelSquad : MatrixThreads<kPanelThreads<N>> {
 #endif
     return place;
   }
+
+ private:
+  __device__ static int place_of_row(int i) { return i / 16 * 16 + i % 4 * 4 + i / 4 % 4; }
 };
 
 /// One thread's part of a panel.
@@ -108,12 +112,13 @@ struct PanelTile {
 /// The panel of a b, given a and the panel of b. Two threads compute two tiles, half of every sum
 /// each, because a larger tile needs fewer loads. Not inlined: a kernel runs each of its products
 /// once, and would wait for the instructions of every copy.
-template <typename T, int N>
-__device__ __noinline__ PanelTile<T> multiply(PanelSquad<T, N> squad, const T* a, const T* b) {
-  using S = PanelSquad<T, N>;
+template <typename T, int N, int PARTS>
+__device__ __noinline__ PanelTile<T> multiply(PanelSquad<T, N, PARTS> squad, const T* a,
+                                              const T* b) {
+  using S = PanelSquad<T, N, PARTS>;
   Pack<T> sum[4] = {};
   a += S::place(squad.top - squad.half * 2, squad.half * 4);
-  b += squad.half * 4 * S::kPanelStride + squad.left;
+  b += S::panel_place(squad.half * 4, squad.left);
 #pragma unroll 4
   for (int k = 0; k < squad.n; k += 8) {
     Pack<T> left[4];
@@ -121,7 +126,7 @@ __device__ __noinline__ PanelTile<T> multiply(PanelSquad<T, N> squad, const T* a
     for (int r = 0; r < 4; ++r) left[r] = pack_at(a + S::place(r, k));
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      const Pack<T> right = pack_at(b + (k + step) * S::kPanelStride);
+      const Pack<T> right = pack_at(b + S::panel_place(k + step, 0));
 #pragma unroll
       for (int r = 0; r < 4; ++r)
 #pragma unroll
@@ -140,11 +145,12 @@ __device__ __noinline__ PanelTile<T> multiply(PanelSquad<T, N> squad, const T* a
   return tile;
 }
 
-template <typename T, int N>
-__device__ __forceinline__ PanelTile<T> tile_of(const PanelSquad<T, N>& squad, const T* panel) {
-  constexpr int kStride = PanelSquad<T, N>::kPanelStride;
-  panel += squad.top * kStride + squad.left;
-  return {pack_at(panel), pack_at(panel + kStride)};
+template <typename T, int N, int PARTS>
+__device__ __forceinline__ PanelTile<T> tile_of(const PanelSquad<T, N, PARTS>& squad,
+                                                const T* panel) {
+  using S = PanelSquad<T, N, PARTS>;
+  panel += S::panel_place(squad.top, squad.left);
+  return {pack_at(panel), pack_at(panel + S::panel_place(1, 0))};
 }
 
 /// op(x, y) of two tiles, entry by entry.
@@ -159,31 +165,31 @@ __device__ __forceinline__ PanelTile<T> combined(PanelTile<T> x, const PanelTile
 }
 
 /// Call sync() before reading what it wrote.
-template <typename T, int N>
-__device__ __forceinline__ void put(const PanelSquad<T, N>& squad, const PanelTile<T>& tile,
+template <typename T, int N, int PARTS>
+__device__ __forceinline__ void put(const PanelSquad<T, N, PARTS>& squad, const PanelTile<T>& tile,
                                     T* panel) {
-  constexpr int kStride = PanelSquad<T, N>::kPanelStride;
-  panel += squad.top * kStride + squad.left;
+  using S = PanelSquad<T, N, PARTS>;
+  panel += S::panel_place(squad.top, squad.left);
   pack_at(panel) = tile.row[0];
-  pack_at(panel + kStride) = tile.row[1];
+  pack_at(panel + S::panel_place(1, 0)) = tile.row[1];
 }
 
 /// Stores the tile as a part of the transposed matrix, in the panel to which it belongs there.
-template <typename T, int N>
-__device__ __forceinline__ void put_transposed(const PanelSquad<T, N>& squad,
+template <typename T, int N, int PARTS>
+__device__ __forceinline__ void put_transposed(const PanelSquad<T, N, PARTS>& squad,
                                                const PanelTile<T>& tile, T* panel) {
-  using S = PanelSquad<T, N>;
-  panel += (squad.first + squad.left) * S::kPanelStride + squad.top % S::kWidth;
+  using S = PanelSquad<T, N, PARTS>;
+  panel += S::panel_place(squad.first + squad.left, squad.top % S::kWidth);
 #pragma unroll
   for (int s = 0; s < 4; ++s)
-    pack_at<2>(panel + s * S::kPanelStride) = {tile.row[0].at[s], tile.row[1].at[s]};
+    pack_at<2>(panel + S::panel_place(s, 0)) = {tile.row[0].at[s], tile.row[1].at[s]};
 }
 
 /// One thread's entries of a matrix in global memory, or of the rows with the indices of the panel's
 /// columns. Adjacent threads read adjacent columns. Numbers beyond n are zero.
-template <typename T, int N, bool OWN>
+template <typename T, int N, int PARTS, bool OWN>
 struct FetchedRows {
-  using S = PanelSquad<T, N>;
+  using S = PanelSquad<T, N, PARTS>;
   static constexpr int kAcross = N < 32 ? N : 32;  // threads
   static constexpr int kDown = S::kThreads / kAcross;
   static constexpr int kRows = (OWN ? S::kWidth : N) / kDown, kColumns = N / kAcross;
