@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 
+#include "cuda/whiten/shortcuts.h"
 #include "layer_on_device.h"
 #include "support/affine.h"
 #include "support/errors.h"
@@ -214,6 +215,46 @@ TYPED_TEST(CudaWhiten, PassesAreThoseOfFloat64WhateverTheMean) {
 TEST(CudaWhiten, ALayersActivations) {
   check_passes<BFloat16>({128, 64, 1024, 1}, Order::channels_last, 1);
   check_passes<float>({128, 64, 1024, 1}, Order::contiguous, 1);
+}
+
+/// A matrix of a few may be split over more blocks than one of many. The result does not change.
+template <typename T>
+void check_many_groups(std::int64_t d) {
+  constexpr std::int64_t kMany = 100, kFew = 3;
+  const ActivationShape shape{2, kMany * d, 150, kMany};
+  check_passes<T>(shape, Order::contiguous, 1);
+
+  SCOPED_TRACE(name(shape, Order::contiguous));
+  auto many = make_layer<T>(shape, Order::contiguous),
+       few = make_layer<T>(shape, Order::contiguous);
+  const auto run = [&](LayerOnDevice<T>& layer, std::int64_t groups) {
+    layer.forward(Zca{1e-2});
+    cuda::cross_moments<T>(layer.dL_doutput.view(), layer.input.view(), layer.mean.data(),
+                           layer.dL_dbias.data(), layer.per_group(layer.cross));
+    const auto of = [&](OnDevice<T>& numbers) { return contiguous<T>(numbers.data(), groups, d); };
+    cuda::weighted_layer_matrix_backward<T>(
+        Zca{1e-2}, Exact{}, of(layer.covariance),
+        {layer.values.data(), of(layer.vectors), layer.rank.data()}, of(layer.layer_matrix),
+        layer.weight.data(), layer.dL_dbias.data(), of(layer.cross), layer.dL_dweight.data(),
+        layer.dL_dmean.data(), of(layer.dL_dcovariance), of(layer.matrix), {});
+  };
+  run(many, kMany);
+  run(few, kFew);
+  for (const auto numbers : {&LayerOnDevice<T>::dL_dweight, &LayerOnDevice<T>::dL_dmean,
+                             &LayerOnDevice<T>::dL_dcovariance, &LayerOnDevice<T>::matrix}) {
+    auto got = (few.*numbers).back(), expected = (many.*numbers).back();
+    const std::size_t count = got.size() / kMany * kFew;
+    got.resize(count);
+    expected.resize(count);
+    EXPECT_TRUE(same_bits(got, expected));
+  }
+}
+
+TEST(CudaWhiten, ManyGroupsAreLikeAFew) {
+  for (const std::int64_t d : {16, 33, 64}) {
+    check_many_groups<float>(d);
+    check_many_groups<double>(d);
+  }
 }
 
 /// Kernels start before their predecessors are done. In any order of the queue, each must find its own numbers.

@@ -43,6 +43,12 @@ int attribute() {
   return value;
 }
 
+cudaFuncAttributes attributes_of(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  check(kName, cudaFuncGetAttributes(&attributes, kernel));
+  return attributes;
+}
+
 }  // namespace
 
 std::int64_t multiprocessors() { return attribute<cudaDevAttrMultiProcessorCount>(); }
@@ -54,10 +60,10 @@ int shared_memory_of_a_block() {
   return std::min(attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>(), limit);
 }
 
+bool compiled_for_clusters(const void* kernel) { return attributes_of(kernel).ptxVersion >= 90; }
+
 int declared_shared_memory(const void* kernel) {
-  cudaFuncAttributes attributes{};
-  check(kName, cudaFuncGetAttributes(&attributes, kernel));
-  return int(attributes.sharedSizeBytes);
+  return int(attributes_of(kernel).sharedSizeBytes);
 }
 
 void allow_shared_memory(const char* operation, const void* kernel, int bytes) {

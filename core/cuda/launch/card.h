@@ -20,6 +20,16 @@ inline constexpr std::int64_t kFixedMultiprocessors = 132;
 /// Whether the current device can launch clusters of blocks, which have their own barrier.
 bool has_clusters();
 
+/// Whether the kernel was compiled for devices with clusters.
+bool compiled_for_clusters(const void* kernel);
+
+/// Whether KERNEL can be launched in clusters.
+template <auto KERNEL>
+bool runs_in_clusters() {
+  static const bool compiled = compiled_for_clusters(reinterpret_cast<const void*>(KERNEL));
+  return compiled && has_clusters();
+}
+
 /// The bytes of shared memory that a block of the current device can have. KEEL_SHARED_MEMORY_KB in
 /// the environment lowers it, to test on a large GPU what a small one does.
 int shared_memory_of_a_block();

@@ -25,23 +25,39 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
-/// Launches a kernel that calls await_previous() before it breaks the first rule.
+/// Launches a kernel that calls await_previous() before it breaks the first rule, in clusters of
+/// `cluster` blocks.
 template <typename... Parameters>
-cudaError_t launch_early(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, int bytes,
-                         cudaStream_t stream,
-                         const std::type_identity_t<Parameters>&... arguments) {
+cudaError_t launch_early_in_clusters(unsigned cluster, void (*kernel)(Parameters...), dim3 blocks,
+                                     dim3 threads, int bytes, cudaStream_t stream,
+                                     const std::type_identity_t<Parameters>&... arguments) {
   constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t launch{};
   launch.gridDim = blocks;
   launch.blockDim = threads;
   launch.dynamicSmemBytes = std::size_t(bytes);
   launch.stream = stream;
-  launch.attrs = &early;
-  launch.numAttrs = kArchitectures[0] >= 900 ? 1 : 0;
+  launch.attrs = attributes;
+  if (kArchitectures[0] >= 900) {
+    cudaLaunchAttribute& early = attributes[launch.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& together = attributes[launch.numAttrs++];
+    together.id = cudaLaunchAttributeClusterDimension;
+    together.val.clusterDim = {cluster, 1, 1};
+  }
   return cudaLaunchKernelEx(&launch, kernel, arguments...);
+}
+
+/// The same without clusters.
+template <typename... Parameters>
+cudaError_t launch_early(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, int bytes,
+                         cudaStream_t stream,
+                         const std::type_identity_t<Parameters>&... arguments) {
+  return launch_early_in_clusters(1, kernel, blocks, threads, bytes, stream, arguments...);
 }
 
 }  // namespace keel::cuda

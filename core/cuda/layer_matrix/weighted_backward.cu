@@ -7,6 +7,38 @@
 #include "keel/weight_backward.h"
 
 namespace keel::cuda {
+namespace {
+
+/// Whether this device can run zca_backward_kernel for this size.
+template <typename T>
+bool has_zca_kernel(std::int64_t n) {
+  return n <= small::kLargest && small::by_size(n, [](auto size) {
+           return fits_a_block(small::kZcaBytes<T, decltype(size)::value, 1>);
+         });
+}
+
+/// With PARTS blocks for each matrix.
+template <typename T, int N, int PARTS>
+void launch_zca(const char* operation, const ZcaGradient<T>& arguments, const Stream& stream) {
+  using S = small::PanelSquad<T, N, PARTS>;
+  constexpr int kBytes = small::kZcaBytes<T, N, PARTS>;
+  static_assert(kBytes <= 227 * 1024);
+  const auto kernel = small::zca_backward_kernel<T, N, PARTS>;
+  allow_shared_memory(operation, kernel, kBytes);
+  check(operation,
+        launch_early_in_clusters(S::kParts, kernel, S::blocks_for(arguments.vectors.batch),
+                                 unsigned(S::kBlock), kBytes, native(stream), arguments));
+}
+
+/// Whether PARTS blocks for each matrix finish sooner than one: while all of them run at once.
+template <typename T, int N, int PARTS>
+bool shares_matrices(std::int64_t batch) {
+  static_assert(small::kZcaBytes<T, N, PARTS> <= small::kZcaBytes<T, N, 1>);
+  return PARTS * batch <= small::kZcaBlocks<T, N, PARTS> * multiprocessors() &&
+         runs_in_clusters<small::zca_backward_kernel<T, N, PARTS>>();
+}
+
+}  // namespace
 
 template <typename T>
 void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
@@ -17,7 +49,7 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
                                     const Stream& stream) {
   constexpr const char* kOperation = "keel::layer_matrix_backward";
   const std::int64_t batch = covariance.batch, n = covariance.n;
-  if (!small::fits<T, small::ZcaMemory>(n) || !std::holds_alternative<Zca>(map)) {
+  if (!std::holds_alternative<Zca>(map) || !has_zca_kernel<T>(n)) {
     Scratch<T> memory(kOperation, stream, batch * n * n);
     const auto dL_dlayer_matrix = contiguous<T>(memory, batch, n);
     weight_backward<T>(weight, layer_matrix, sum, cross, dL_dweight, dL_dmean, dL_dlayer_matrix,
@@ -43,8 +75,10 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
                                  matrix};
   small::by_size(n, [&](auto size) {
     constexpr int N = decltype(size)::value;
-    small::launch_early<T, N, small::ZcaMemory<T, N>>(kOperation, small::zca_backward_kernel<T, N>,
-                                                      batch, stream, arguments);
+    if constexpr (N == 64)
+      if (shares_matrices<T, N, 4>(batch))
+        return launch_zca<T, N, 4>(kOperation, arguments, stream);
+    launch_zca<T, N, 1>(kOperation, arguments, stream);
   });
 }
 

@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "cuda/launch/card.h"
-#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
 #include "cuda/matrix/threads.cuh"
 #include "cuda/pack.cuh"
@@ -37,6 +36,7 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
   using MatrixThreads<kSquadThreads<N>>::thread;
   static constexpr int kRows = kTileRows<N>, kColumns = kTileColumns;
   static constexpr int kTilesAcross = N / kColumns;
+  static constexpr int kWarpAcross = kTilesAcross < 8 ? kTilesAcross : 8;
   static constexpr int kThreads = kSquadThreads<N>;
   static constexpr int kSquads = kThreads == 32 ? 4 : 1;  // to a block
   static constexpr int kBlock = kThreads * kSquads;
@@ -54,6 +54,16 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
     index = std::int64_t(blockIdx.x) * kSquads + int(threadIdx.x) / kThreads;
     exists = index < batch;
     if (!exists) index = batch - 1;
+  }
+
+  /// The thread's tile. A warp has at most eight tiles across. Threads next to each other read the
+  /// same columns, those two apart the same rows: half a warp then reads 16 bytes each in one pass.
+  __device__ int tile_row() const {
+    return thread / 32 / (kTilesAcross / kWarpAcross) * (32 / kWarpAcross) + thread % 2 +
+           thread % 32 / (2 * kWarpAcross) * 2;
+  }
+  __device__ int tile_column() const {
+    return thread / 32 % (kTilesAcross / kWarpAcross) * kWarpAcross + thread / 2 % kWarpAcross;
   }
 
   /// Calls body(i, j) for the entries of the matrix, adjacent threads on adjacent columns. No
@@ -74,10 +84,10 @@ struct alignas(16) Storage {
   T vector[VECTORS][N];
 };
 
-template <typename Own, typename T, int N>
-__device__ __forceinline__ Own& storage(const Squad<T, N>&) {
+template <typename Own, typename Threads>
+__device__ __forceinline__ Own& storage(const Threads&) {
   extern __shared__ __align__(16) unsigned char memory[];
-  return reinterpret_cast<Own*>(memory)[int(threadIdx.x) / Squad<T, N>::kThreads];
+  return reinterpret_cast<Own*>(memory)[int(threadIdx.x) / Threads::kThreads];
 }
 
 /// c = a b over the first `depth` columns of a. c must be neither a nor b. Entries beyond n in a
@@ -86,8 +96,7 @@ template <typename T, int N>
 __device__ __forceinline__ void multiply(const Squad<T, N>& squad, int depth, const T* a,
                                          const T* b, T* c) {
   using S = Squad<T, N>;
-  const int i = squad.thread / S::kTilesAcross * S::kRows;
-  const int j = squad.thread % S::kTilesAcross * S::kColumns;
+  const int i = squad.tile_row() * S::kRows, j = squad.tile_column() * S::kColumns;
   if (i < squad.n && j < squad.n) {
     T sum[S::kRows][4] = {};
     a += i * S::kStride;
@@ -257,18 +266,6 @@ void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t b
   allow_shared_memory(operation, kernel, bytes);
   kernel<<<blocks_for<T, N>(batch), Squad<T, N>::kBlock, bytes, native(stream)>>>(arguments...);
   check_launch(operation);
-}
-
-/// The same for a kernel that calls await_previous() (early_start.cuh).
-template <typename T, int N, typename Own, typename... Parameters>
-void launch_early(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
-                  const Stream& stream, const std::type_identity_t<Parameters>&... arguments) {
-  constexpr int bytes = kBytesOf<T, N, Own>;
-  static_assert(bytes <= 227 * 1024);
-  allow_shared_memory(operation, kernel, bytes);
-  check(operation,
-        cuda::launch_early(kernel, blocks_for<T, N>(batch), unsigned(Squad<T, N>::kBlock), bytes,
-                           native(stream), arguments...));
 }
 
 }  // namespace keel::cuda::small

@@ -55,8 +55,8 @@ namespace small {
 
 /// The spectrum of the squad's matrix, in three vectors of shared memory. A null `rank` keeps
 /// everything.
-template <typename T, int N>
-__device__ DeviceSpectrum<T> read_spectrum(const Squad<T, N>& squad, const SpectralMap<T>& map,
+template <typename T, int N, typename Threads>
+__device__ DeviceSpectrum<T> read_spectrum(const Threads& squad, const SpectralMap<T>& map,
                                            const T* values, const std::int64_t* rank,
                                            T (*vectors)[N]) {
   const std::int64_t kept = rank != nullptr ? rank[squad.index] : squad.n;

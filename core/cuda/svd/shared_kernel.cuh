@@ -215,17 +215,6 @@ void queue(const Arguments<T>& a, const Place<T>& place, const Stream& stream) {
   queue_kernel<T, Team, WarpsOfABlock, true, 512, 1>(a, place, stream);
 }
 
-/// Whether the device has clusters, and the kernel was compiled to use them.
-template <typename T>
-bool has_cluster_kernel() {
-  static const bool compiled = [] {
-    cudaFuncAttributes attributes{};
-    check(kName, cudaFuncGetAttributes(&attributes, svd_cluster_kernel<T>));
-    return attributes.ptxVersion >= 90;
-  }();
-  return compiled && has_clusters();
-}
-
 /// If shared memory is too small: solves a few matrices at a time with the whole GPU, in its L2 cache.
 template <typename T>
 void queue_clusters(const Arguments<T>& a, const SvdLayout<T>& layout, const Stream& stream) {
@@ -258,7 +247,7 @@ void svd_shared(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rec
                      n = std::min(matrices.rows, matrices.columns);
   const Arguments<T> arguments{matrices, values, left, right, status, is_left};
   const Place<T> place{SvdLayout<T>(int(m), int(n))};
-  if (!place.turned_shared && has_cluster_kernel<T>())
+  if (!place.turned_shared && runs_in_clusters<svd_cluster_kernel<T>>())
     return queue_clusters(arguments, place.layout, stream);
   if (!place.turned_shared)
     return queue_kernel<T, WarpsOfABlock, WarpsOfABlock, false, 512, 1>(arguments, place, stream);
