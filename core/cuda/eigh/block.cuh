@@ -58,8 +58,8 @@ __device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const 
   if (order_rows(team, n, s)) of_entries.set(0);  // scaled part by part
   tridiagonalise(team, n, of_entries, s);
   divide_and_conquer(team, n, s);
+  apply_reflectors(team, n, s);
   team.load(s.vectors + j * kRow, own);
-  apply_reflectors(team, n, own, s);
   return scale;
 }
 
@@ -113,9 +113,9 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
     if (team.element(k) < n) largest.offer(own[k], s.order[team.element(k)]);
   largest.share(Members::kLanes);
   if constexpr (N > 4)
-    if (has_parts(s)) {  // a vector is zero outside its part
+    if (s.has_parts) {  // a vector is zero outside its part
       if (team.lane() == 0 && j < n)
-        s.value[j] = ldexp(s.value[j], int(part_exponents(s)[largest.row]));
+        s.value[j] = ldexp(s.value[j], int(s.part_exponent[largest.row]));
       scale.exponent = 0;
       team.sync();
     }

@@ -18,7 +18,8 @@ struct TileShape {
 };
 
 /// This thread's tile of sum_k a_k b_k^T, where a_k and b_k are rows k of two matrices in shared
-/// memory.
+/// memory. Neighbours have the same row of tiles, their neighbours the same column: 16 threads that
+/// load 16 bytes each are served at once if threads i and i ^ 1, or i and i ^ 2, read the same.
 template <typename T, int N>
 struct Tile {
   using Shape = TileShape<T, N>;
@@ -27,7 +28,8 @@ struct Tile {
   T sum[Shape::kRows][Shape::kColumns] = {};
 
   __device__ explicit Tile(const Team<T, N>& team)
-      : top(team.thread % kAcross * Shape::kRows), left(team.thread / kAcross * Shape::kColumns) {}
+      : top(team.thread / 2 % kAcross * Shape::kRows),
+        left((team.thread / (2 * kAcross) * 2 + team.thread % 2) * Shape::kColumns) {}
 
   __device__ void add_products(int begin, int end, const T* a, const T* b) {
 #pragma unroll 4
@@ -40,13 +42,14 @@ struct Tile {
         for (int j = 0; j < Shape::kColumns; ++j) sum[i][j] += x.at[i] * y.at[j];
     }
   }
-  /// Calls put(row, column, value) for each entry.
-  template <typename Put>
-  __device__ void store(const Put& put) const {
+  /// Column by column: each is a row of memory.
+  __device__ void store_columns(T* to) const {
 #pragma unroll
-    for (int j = 0; j < Shape::kColumns; ++j)
+    for (int j = 0; j < Shape::kColumns; ++j) {
+      auto& place = pack_at<Shape::kRows>(to + (left + j) * kRow + top);
 #pragma unroll
-      for (int i = 0; i < Shape::kRows; ++i) put(top + i, left + j, sum[i][j]);
+      for (int i = 0; i < Shape::kRows; ++i) place.at[i] = sum[i][j];
+    }
   }
 };
 
@@ -62,8 +65,7 @@ __device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Stor
   const int begin = tile.top / reach * reach, end = min(begin + reach, n);
   if (inside) tile.add_products(begin, end, s.vectors, s.update);
   team.sync();
-  if (inside)
-    tile.store([&](int row, int column, T x) { s.vectors[column * Tile<T, N>::kRow + row] = x; });
+  if (inside) tile.store_columns(s.vectors);
   team.sync();
 }
 

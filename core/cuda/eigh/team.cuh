@@ -114,6 +114,8 @@ struct Storage : MergeStorage<T, N> {
   alignas(16) T reflectors[N * kRow];
   alignas(16) T p[kRow];
   T reflector_scale[N], diagonal[N];
+  T part_exponent[N];  ///< of each row, if has_parts
+  bool has_parts;
   int order[N];
   T exchange[32];
 };
