@@ -1,8 +1,9 @@
 #pragma once
 
 // Eigenvectors of the tridiagonal matrix T = Q^T M Q -> those of M: the vectors times reflections,
-// the last one first, two at a time. Both products with a vector are computed at once. What the
-// first reflection changes in the second product follows from the product of the two reflectors.
+// the last one first. Several are applied at a time: their products with a vector do not wait for
+// each other, and what the later reflections change in them follows from the products of the
+// reflectors themselves.
 
 #include "cuda/eigh/team.cuh"
 
@@ -14,21 +15,21 @@ template <typename T, int N>
 struct BackTransform {
   using Members = Team<T, N>;
   static constexpr int kOwn = Members::kOwn, kRow = Members::kRow, kPiece = Members::kPiece;
-  /// Whether the next two reflectors are loaded while two are applied, if registers allow.
-  static constexpr bool kAhead = kOwn * sizeof(T) <= 64;
-  /// Reflectors 2 k and 2 k + 1.
-  struct alignas(4 * sizeof(T)) Two {
-    T scale[2], product;
+  /// Reflectors at a time, as many as there are registers for.
+  static constexpr int kLot = kOwn * sizeof(T) <= 64 ? 4 : 2;
+  /// The scales of a lot's reflectors, and their products with each other.
+  struct alignas(16) Lot {
+    T scale[kLot], product[kLot * (kLot - 1) / 2];
+    __device__ static constexpr int pair(int i, int j) { return j * (j - 1) / 2 + i; }  ///< i < j
   };
-  static_assert(sizeof(Two) * (N / 2) <= sizeof(Storage<T, N>::update));
+  static_assert(sizeof(Lot) * (N / kLot) <= sizeof(Storage<T, N>::update));
 
   const Members& team;
   Storage<T, N>& s;
   const int n, part;
   T* const own;  ///< the vector
-  Two* const twos;
-  T vector[kOwn], x[2][kOwn];
-  Two two;
+  Lot* const lots;
+  T vector[kOwn];
 
   __device__ BackTransform(const Members& members, int size, Storage<T, N>& storage)
       : team(members),
@@ -36,7 +37,7 @@ struct BackTransform {
         n(size),
         part(members.thread % 32 / 8),
         own(storage.vectors + (members.thread / 32 * 8 + members.thread % 8) * kRow),
-        twos(reinterpret_cast<Two*>(storage.update)) {}
+        lots(reinterpret_cast<Lot*>(storage.update)) {}
 
   /// Where this thread's numbers i, i + 1, ... of a vector are; i is a multiple of kPiece.
   __device__ int piece(int i) const { return (i / kPiece * Members::kLanes + part) * kPiece; }
@@ -49,59 +50,66 @@ struct BackTransform {
       for (int e = 0; e < kPiece; ++e) to[i + e] = some.at[e];
     }
   }
-  template <int FIRST>
-  __device__ void load_two(int k) {
-    two = twos[k];
-    load<FIRST>(s.reflectors + 2 * k * kRow, x[0]);
-    load<FIRST>(s.reflectors + (2 * k + 1) * kRow, x[1]);
-  }
   /// Over the four threads of a vector.
   __device__ static T sum(T value) {
     value += Members::near(value, 8);
     return value + Members::near(value, 16);
   }
 
-  /// Fills twos. There are n - 2 reflectors; if that is odd, zeros are the last one.
+  /// Fills the lots. There are n - 2 reflectors; zeros make the last lot whole.
   __device__ void prepare() const {
-    const int k = team.column();
-    T zeros[kOwn] = {}, reflector[kOwn], next[kOwn];
-    if (k == n - 2) {
+    const int k = team.column(), first = k / kLot * kLot;
+    if (k >= n - 2 && first < n - 2) {
+      const T zeros[kOwn] = {};
       team.store(s.reflectors + k * kRow, zeros);
       if (team.lane() == 0) s.reflector_scale[k] = 0;
     }
     team.sync();
-    // Every thread takes part in the sums, also for the pairs that are not used.
-    const int after = min(k + 1, N - 1);
+    Lot& lot = lots[k / kLot];
+    T reflector[kOwn];
     team.load(s.reflectors + k * kRow, reflector);
-    team.load(s.reflectors + after * kRow, next);
-    const T product = team.dot(reflector, next);
-    if (k % 2 == 0 && team.lane() == 0)
-      twos[k / 2] = {{s.reflector_scale[k], s.reflector_scale[after]}, product};
+#pragma unroll
+    for (int before = 0; before + 1 < kLot; ++before) {
+      T other[kOwn];
+      team.load(s.reflectors + (first + before) * kRow, other);
+      const T product = team.dot(reflector, other);
+      if (team.lane() == 0 && before < k - first)
+        lot.product[Lot::pair(before, k - first)] = product;
+    }
+    if (team.lane() == 0) lot.scale[k - first] = s.reflector_scale[k];
   }
 
   /// Applies reflectors 16 SEGMENT + 15 down to 16 SEGMENT, which are zero up to entry 16 SEGMENT.
   template <int SEGMENT>
   __device__ void apply() {
-    constexpr int kZeros = SEGMENT * 16 / Members::kLanes, kFirst = 8 * SEGMENT;
-    const int last = min(kFirst + 7, (n - 3) / 2);
-    if (kAhead && last >= kFirst) load_two<kZeros>(last);
+    constexpr int kZeros = SEGMENT * 16 / Members::kLanes, kFirst = 16 / kLot * SEGMENT;
+    const int last = min(kFirst + 16 / kLot - 1, (n - 3) / kLot);
 #pragma unroll 1
-    for (int k = last; k >= kFirst; --k) {
-      if (!kAhead) load_two<kZeros>(k);
-      T now[2][kOwn], sums[2][2] = {};
+    for (int l = last; l >= kFirst; --l) {
+      const Lot lot = lots[l];
+      T x[kLot][kOwn], factor[kLot];
 #pragma unroll
-      for (int i = kZeros; i < kOwn; ++i) now[0][i] = x[0][i], now[1][i] = x[1][i];
-      const Two of = two;
-      if (kAhead) load_two<kZeros>(max(k - 1, kFirst));
+      for (int k = 0; k < kLot; ++k) load<kZeros>(s.reflectors + (l * kLot + k) * kRow, x[k]);
 #pragma unroll
-      for (int i = kZeros; i < kOwn; ++i)
+      for (int k = 0; k < kLot; ++k) {
+        T sums[2] = {};
 #pragma unroll
-        for (int r = 0; r < 2; ++r) sums[r][i % 2] = fma(now[r][i], vector[i], sums[r][i % 2]);
-      const T first = sum(sums[0][0] + sums[0][1]), second = sum(sums[1][0] + sums[1][1]);
-      const T b = of.scale[1] * second, a = of.scale[0] * fma(-b, of.product, first);
+        for (int i = kZeros; i < kOwn; ++i) sums[i % 2] = fma(x[k][i], vector[i], sums[i % 2]);
+        factor[k] = sums[0] + sums[1];
+      }
 #pragma unroll
-      for (int i = kZeros; i < kOwn; ++i)
-        vector[i] = fma(-a, now[0][i], fma(-b, now[1][i], vector[i]));
+      for (int k = 0; k < kLot; ++k) factor[k] = sum(factor[k]);
+#pragma unroll
+      for (int k = kLot - 1; k >= 0; --k) {
+#pragma unroll
+        for (int later = kLot - 1; later > k; --later)
+          factor[k] = fma(-factor[later], lot.product[Lot::pair(k, later)], factor[k]);
+        factor[k] *= lot.scale[k];
+      }
+#pragma unroll
+      for (int k = kLot - 1; k >= 0; --k)
+#pragma unroll
+        for (int i = kZeros; i < kOwn; ++i) vector[i] = fma(-factor[k], x[k][i], vector[i]);
     }
     if constexpr (SEGMENT > 0) apply<SEGMENT - 1>();
   }

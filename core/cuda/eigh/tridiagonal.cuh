@@ -75,25 +75,22 @@ struct Tridiagonaliser {
     const T own = chosen<kColumns>(i, [&](int j) { return x.at[j]; });
     return __shfl_sync(0xffffffffu, own, i / kColumns, kWidth);
   }
-  /// Groups take turns in having kColumns rows: the group of row r, and which of its rows that is.
-  __device__ static int group_of(int r) { return r / kColumns % kGroups; }
-  __device__ static int turn_of(int r) { return r / kTurn * kColumns + r % kColumns; }
-  static constexpr int kTurn = kColumns * kGroups;
-  /// Writes a vector to a warp's own memory, with the entries of a group next to each other.
+  /// Where entry i is in a warp's own vectors: those of a group's rows follow each other.
+  __device__ static int by_group(int i) { return i % kGroups * kRows + i / kGroups; }
+  /// Writes a vector to a warp's own memory.
   __device__ void keep(T* own, const Columns& x) const {
-    pack_at<kColumns>(own + group_of(left) * kRows + turn_of(left)) = x;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) own[by_group(left + j)] = x.at[j];
   }
-  /// Sends row r and this lane's share of the product to all warps. The row is one of four of its
-  /// group, from FIRST on.
-  template <int PARITY, int FIRST = 0>
+  /// Sends row r and this lane's share of the product to all warps.
+  template <int PARITY>
   __device__ void send(int r, const Columns& product) {
     pack_at<kColumns>(exchange.product[PARITY][group] + left) = product;
-    if (group_of(r) != group) return;
-    constexpr int kOf = kRows < 4 ? kRows : 4;
+    if (r % kGroups != group) return;
     Columns row;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
-      row.at[j] = chosen<kOf, FIRST>(turn_of(r), [&](int i) { return entry[i][j]; });
+      row.at[j] = chosen<kRows>(r / kGroups, [&](int i) { return entry[i][j]; });
     pack_at<kColumns>(exchange.column[PARITY] + left) = row;
   }
 
@@ -107,7 +104,7 @@ struct Tridiagonaliser {
     for (int j = 0; j < kColumns; ++j) from[j] = s.order[min(left + j, n - 1)];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int r = (i / kColumns * kGroups + group) * kColumns + i % kColumns;
+      const int r = i * kGroups + group;
       const T* const row = s.vectors + s.order[min(r, n - 1)] * Storage<T, N>::kRow;
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
@@ -124,10 +121,10 @@ struct Tridiagonaliser {
   template <int PARITY, int FIRST = 0>
   __device__ void multiply(int k, const Columns& w, const Columns& x) {
     if constexpr (FIRST + 4 < kRows)
-      if ((k + 1) / kTurn * kColumns >= FIRST + 4) return multiply<PARITY, FIRST + 4>(k, w, x);
+      if ((k + 1) / kGroups >= FIRST + 4) return multiply<PARITY, FIRST + 4>(k, w, x);
     constexpr int kPiece = kRows < kPack ? kRows : kPack;
     constexpr int kAtOnce = sizeof(T) == 4 && kColumns <= 2 ? kRows - FIRST : 4;  // rows
-    constexpr int kSums = kColumns < 4 ? 4 / kColumns : 1;                // independent ones
+    constexpr int kSums = kColumns < 4 ? 4 / kColumns : 1;  // independent ones
     T *const all_w = exchange.w[warp], *const all_x = exchange.x[PARITY][warp];
     const T* const all_v = exchange.x[1 - PARITY][warp];
     const int first_row = group * kRows;
@@ -160,7 +157,7 @@ struct Tridiagonaliser {
     for (int i = 1; i < kSums; ++i)
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) sums[0].at[j] += sums[i].at[j];
-    send<1 - PARITY, FIRST>(k + 1, sums[0]);
+    send<1 - PARITY>(k + 1, sums[0]);
   }
 
   /// The rest of the reflector, from its tail x and the entry above that.
