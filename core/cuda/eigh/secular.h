@@ -208,14 +208,20 @@ struct SecularTurn {
   T c, s;
 };
 
-/// If a pole is so close to its lower neighbour that rotating their vectors into each other makes
-/// an error below `tolerance`, does so. The neighbour's weight becomes zero, and it leaves the
-/// update as `dropped_pole`.
+/// Whether two poles are so close that rotating their vectors into each other makes an error below
+/// `tolerance`.
+template <typename T>
+KEEL_HOST_DEVICE bool too_close(T tolerance, T gap, T lower_z, T z) {
+  return !(std::abs(gap * lower_z * z) > tolerance * (lower_z * lower_z + z * z));
+}
+
+/// If a pole is too close to its lower neighbour, rotates their vectors. The neighbour's weight
+/// becomes zero, and it leaves the update as `dropped_pole`.
 template <typename T>
 KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lower_source, T& pole,
                                     T& z, int source, T& dropped_pole, SecularTurn<T>& turn) {
   const T gap = pole - lower_pole, squares = lower_z * lower_z + z * z;
-  if (std::abs(gap * lower_z * z) > tolerance * squares) return false;
+  if (!too_close(tolerance, gap, lower_z, z)) return false;
   const T inverse = short_inverse_root(squares), c = z * inverse, s = -lower_z * inverse;
   turn = {source, lower_source, c, s};
   dropped_pole = lower_pole + gap * s * s;
