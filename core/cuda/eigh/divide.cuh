@@ -56,11 +56,12 @@ template <typename T, int N>
 __device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Storage<T, N>& s) {
   constexpr int kLargest = TileShape<T, N>::kLargest;
   Tile<T, N> tile(team);
+  // All of these are powers of two.
   const int block = 2 * half > kLargest ? 2 * half : kLargest;
-  const bool inside = tile.top / block == tile.left / block;
+  const bool inside = ((tile.top ^ tile.left) & -block) == 0;
   // A row is nonzero only in the columns of its own half.
   const int reach = half >= kLargest ? half : block;
-  const int begin = tile.top / reach * reach, end = min(begin + reach, n);
+  const int begin = tile.top & -reach, end = min(begin + reach, n);
   if (inside) tile.add_products(begin, end, s.vectors, s.update);
   team.sync();
   if (inside)

@@ -64,8 +64,8 @@ struct Team : MatrixThreads<4 * N> {
     }
   }
 
-  /// Calls body(x[k], k < i) for this lane's share of all k < count. x lies in shared memory, like a
-  /// row; count <= most, a power of two of at least 4. Many are read before the first is used.
+  /// Calls body(x[k], k < i) for this lane's share of all k < count. x is aligned like a
+  /// row, count <= most, a power of two of at least 4. Many are read before the first is used.
   template <typename Body>
   __device__ void for_each_of(const T* x, int most, int count, int i, const Body& body) const {
     constexpr int kAtOnce = kOwn * int(sizeof(T)) < 64 ? kOwn : 64 / int(sizeof(T));
@@ -120,7 +120,8 @@ struct Team : MatrixThreads<4 * N> {
 /// The data of the merges in divide and conquer, except the vectors.
 template <typename T, int N>
 struct MergeStorage {
-  T coupling[N], value[N], sorted_value[N], sorted_weight[N];
+  alignas(16) T value[N];
+  T coupling[N], sorted_value[N], sorted_weight[N];
   T pole[N], weight[N], offset[N], refined[N], dropped_pole[N];
   SecularTurn<T> turn[N];
   int sorted_source[N], source[N], origin[N], dropped_source[N], alive[N];
@@ -136,7 +137,7 @@ struct Storage : MergeStorage<T, N> {
   alignas(16) T reflectors[N * kRow];
   alignas(16) T p[kRow];
   T reflector_scale[N], diagonal[N];
-  int order[N];
+  alignas(16) int order[N];
   T exchange[32];
 };
 
