@@ -136,21 +136,29 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
     // A rotation changes the upper pole, which may bring it close to the next one, or away from it.
     T low_pole = value[low], low_weight = weight[low];
     int low_source = source[low];
-    for (int next = moving.next(low + 1); next < m.count; next = moving.next(low + 1)) {
-      T next_pole = value[next], next_weight = weight[next], dropped_pole;
-      const int next_source = source[next];
+    int next = moving.next(low + 1);
+    T next_value = value[next], next_weight = weight[next];  // it exists: `low` is close to it
+    int next_source = source[next];
+    while (next < m.count) {
+      T pole = next_value, z = next_weight, dropped_pole;
+      const int pole_source = next_source, after = moving.next(next + 1),
+                within = min(after, m.count - 1);
+      next_value = value[within];  // on its way while this one is compared
+      next_weight = weight[within];
+      next_source = source[within];
       SecularTurn<T> turn;
-      if (!drop_if_close(tolerance, low_pole, low_weight, low_source, next_pole, next_weight,
-                         next_source, dropped_pole, turn))
+      if (!drop_if_close(tolerance, low_pole, low_weight, low_source, pole, z, pole_source,
+                         dropped_pole, turn))
         break;
       if (at == low) own_pole = dropped_pole;
-      if (at == 0 && lane == 0) s.turn[m.base + m.turns] = {turn.kept, turn.dropped, turn.c, turn.s};
+      if (at == 0 && lane == 0) s.turn[m.base + m.turns] = turn;
       dropped.insert(low);
       ++m.turns;
       low = next;
-      low_pole = next_pole;
-      low_weight = next_weight;
-      low_source = next_source;
+      next = after;
+      low_pole = pole;
+      low_weight = z;
+      low_source = pole_source;
     }
     if (at == low) {
       own_pole = low_pole;

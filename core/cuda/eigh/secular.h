@@ -230,23 +230,16 @@ KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lo
   return true;
 }
 
-/// Deflates every pole that is this close to its neighbour. Sequential; only needed if there is
-/// such a pair. `source` moves along with its pole, and deflated entries go to dropped_pole and
-/// dropped_source.
+/// Deflates every pole that is too close to its neighbour, one after another. `source` moves along
+/// with its pole, and deflated entries go to dropped_pole and dropped_source.
 template <typename T>
-KEEL_HOST_DEVICE void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source,
-                                       int& dropped, T* dropped_pole, int* dropped_source,
-                                       int& turns, SecularTurn<T>* turn) {
+void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source, int& dropped,
+                      T* dropped_pole, int* dropped_source, int& turns, SecularTurn<T>* turn) {
   int kept = 0, low_source = source[0];
   T low_pole = pole[0], low_z = z[0];
-  T next_pole = pole[1], next_z = z[1];
-  int next_source = source[1];
   for (int j = 1; j < count; ++j) {
-    T own_pole = next_pole, own_z = next_z;
-    const int own_source = next_source, after = j + 1 < count ? j + 1 : j;
-    next_pole = pole[after];  // on its way while this one is compared
-    next_z = z[after];
-    next_source = source[after];
+    T own_pole = pole[j], own_z = z[j];
+    const int own_source = source[j];
     if (drop_if_close(tolerance, low_pole, low_z, low_source, own_pole, own_z, own_source,
                       dropped_pole[dropped], turn[turns])) {
       dropped_source[dropped++] = low_source;

@@ -20,8 +20,7 @@ struct LargestEntry {
   template <int COUNT>
   __device__ LargestEntry(const T (&x)[COUNT], const int (&x_row)[COUNT], int threads) {
 #pragma unroll
-    for (int k = 0; k < COUNT; ++k)
-      magnitude = fmax(magnitude, x_row[k] >= 0 ? fabs(x[k]) : T(-1));
+    for (int k = 0; k < COUNT; ++k) magnitude = fmax(magnitude, x_row[k] >= 0 ? fabs(x[k]) : T(-1));
     for (int distance = 1; distance < threads; distance *= 2)
       magnitude = fmax(magnitude, __shfl_xor_sync(0xffffffffu, magnitude, distance));
     int first = INT_MAX;  // row and sign

@@ -15,8 +15,8 @@ struct SmallSet {
 #pragma unroll
     for (int w = 0; w < kWords; ++w)
       if (32 * w < bound)
-        word[w] = __ballot_sync(0xffffffffu, lane_of_warp < bound - 32 * w &&
-                                                     holds(lane_of_warp + 32 * w));
+        word[w] = __ballot_sync(0xffffffffu,
+                                lane_of_warp < bound - 32 * w && holds(lane_of_warp + 32 * w));
   }
   __device__ void insert(int i) {
 #pragma unroll
@@ -55,9 +55,7 @@ struct SmallSet {
 
  private:
   /// A word with the bits below i, which may be outside of it.
-  __device__ static unsigned below(int i) {
-    return i >= 32 ? ~0u : (1u << (i > 0 ? i : 0)) - 1;
-  }
+  __device__ static unsigned below(int i) { return i >= 32 ? ~0u : (1u << (i > 0 ? i : 0)) - 1; }
 };
 
 }  // namespace keel::cuda
