@@ -58,8 +58,8 @@ __device__ UnitScale<T> decompose_by_parts(const Team<T, N>& team, int n, const 
   if (order_rows(team, n, s)) of_entries.set(0);  // scaled part by part
   tridiagonalise(team, n, of_entries, s);
   divide_and_conquer(team, n, s);
+  apply_reflectors(team, n, s);
   team.load(s.vectors + j * kRow, own);
-  apply_reflectors(team, n, own, s);
   return scale;
 }
 
@@ -107,29 +107,34 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   }();
 
   const int j = team.column();
-  LargestEntry<T> largest;
+  int row[kOwn];  // of each number; negative if there is none
 #pragma unroll
-  for (int k = 0; k < kOwn; ++k)
-    if (team.element(k) < n) largest.offer(own[k], s.order[team.element(k)]);
-  largest.share(Members::kLanes);
+  for (int k = 0; k < kOwn; k += Members::kPiece) {
+    const auto rows = pack_at<Members::kPiece>(s.order + team.element(k));
+#pragma unroll
+    for (int i = 0; i < Members::kPiece; ++i)
+      row[k + i] = team.element(k + i) < n ? rows.at[i] : -1;
+  }
+  const LargestEntry<T> largest(own, row, Members::kLanes);
   if constexpr (N > 4)
-    if (has_parts(s)) {  // a vector is zero outside its part
+    if (s.has_parts) {  // a vector is zero outside its part
       if (team.lane() == 0 && j < n)
-        s.value[j] = ldexp(s.value[j], int(part_exponents(s)[largest.row]));
+        s.value[j] = ldexp(s.value[j], int(s.part_exponent[largest.row]));
       scale.exponent = 0;
       team.sync();
     }
   int place = 0;
   const T value = j < n ? s.value[j] : T(0);
-  for (int k = team.lane(); k < n; k += team.lanes())
-    place += s.value[k] > value || (s.value[k] == value && k < j);
+  team.for_each_of(s.value, N, n, j, [&](T other, bool earlier) {
+    place += int(other > value) | (int(other == value) & int(earlier));  // no branches
+  });
   place = team.sum(place);
   if (j < n) {
     if (team.lane() == 0) s.sorted_value[place] = scale.finite ? scale.up(value) : T(NAN);
 #pragma unroll
     for (int k = 0; k < kOwn; ++k)
-      if (team.element(k) < n)
-        s.update[s.order[team.element(k)] * Members::kRow + place] =
+      if (row[k] >= 0)
+        s.update[row[k] * Members::kRow + place] =
             scale.finite ? largest.with_sign(own[k]) : T(NAN);
   }
   team.sync();
@@ -143,12 +148,18 @@ __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage
                                     std::int64_t row_stride) {
   for (int at = team.thread; at < n; at += Team<T, N>::kSize)
     values[at] = s.sorted_value[place_in(order, n, at)];
-  const int r = team.column();
-  if (r >= n) return;
+  // Adjacent threads store adjacent numbers, several rows at once.
+  constexpr int kRows = Team<T, N>::kSize / N, kAtOnce = N / kRows < 8 ? N / kRows : 8;
+  const int first = team.thread / N, c = team.thread % N;
+  if (c >= n) return;
+  const T* const from = s.update + place_in(order, n, c);
+  for (int r = first; r < N; r += kRows * kAtOnce) {
+    T x[kAtOnce];
 #pragma unroll
-  for (int k = 0; k < Team<T, N>::kOwn; ++k) {
-    const int c = team.element(k);
-    if (c < n) vectors[r * row_stride + c] = s.update[r * Team<T, N>::kRow + place_in(order, n, c)];
+    for (int k = 0; k < kAtOnce; ++k) x[k] = from[(r + k * kRows) * Team<T, N>::kRow];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k)
+      if (r + k * kRows < n) vectors[(r + k * kRows) * row_stride + c] = x[k];
   }
 }
 

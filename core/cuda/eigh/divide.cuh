@@ -5,6 +5,7 @@
 // rank-1 update of a diagonal matrix (eigh/secular.h).
 
 #include "cuda/eigh/merge_terms.cuh"
+#include "cuda/eigh/small_set.cuh"
 
 namespace keel::cuda {
 
@@ -18,7 +19,8 @@ struct TileShape {
 };
 
 /// This thread's tile of sum_k a_k b_k^T, where a_k and b_k are rows k of two matrices in shared
-/// memory.
+/// memory. Neighbours have the same row of tiles, their neighbours the same column: 16 threads that
+/// load 16 bytes each are served at once if threads i and i ^ 1, or i and i ^ 2, read the same.
 template <typename T, int N>
 struct Tile {
   using Shape = TileShape<T, N>;
@@ -27,7 +29,8 @@ struct Tile {
   T sum[Shape::kRows][Shape::kColumns] = {};
 
   __device__ explicit Tile(const Team<T, N>& team)
-      : top(team.thread % kAcross * Shape::kRows), left(team.thread / kAcross * Shape::kColumns) {}
+      : top(team.thread / 2 % kAcross * Shape::kRows),
+        left((team.thread / (2 * kAcross) * 2 + team.thread % 2) * Shape::kColumns) {}
 
   __device__ void add_products(int begin, int end, const T* a, const T* b) {
 #pragma unroll 4
@@ -40,13 +43,14 @@ struct Tile {
         for (int j = 0; j < Shape::kColumns; ++j) sum[i][j] += x.at[i] * y.at[j];
     }
   }
-  /// Calls put(row, column, value) for each entry.
-  template <typename Put>
-  __device__ void store(const Put& put) const {
+  /// Column by column: each is a row of memory.
+  __device__ void store_columns(T* to) const {
 #pragma unroll
-    for (int j = 0; j < Shape::kColumns; ++j)
+    for (int j = 0; j < Shape::kColumns; ++j) {
+      auto& place = pack_at<Shape::kRows>(to + (left + j) * kRow + top);
 #pragma unroll
-      for (int i = 0; i < Shape::kRows; ++i) put(top + i, left + j, sum[i][j]);
+      for (int i = 0; i < Shape::kRows; ++i) place.at[i] = sum[i][j];
+    }
   }
 };
 
@@ -55,31 +59,31 @@ template <typename T, int N>
 __device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Storage<T, N>& s) {
   constexpr int kLargest = TileShape<T, N>::kLargest;
   Tile<T, N> tile(team);
+  // All of these are powers of two.
   const int block = 2 * half > kLargest ? 2 * half : kLargest;
-  const bool inside = tile.top / block == tile.left / block;
+  const bool inside = ((tile.top ^ tile.left) & -block) == 0;
   // A row is nonzero only in the columns of its own half.
   const int reach = half >= kLargest ? half : block;
-  const int begin = tile.top / reach * reach, end = min(begin + reach, n);
+  const int begin = tile.top & -reach, end = min(begin + reach, n);
   if (inside) tile.add_products(begin, end, s.vectors, s.update);
   team.sync();
-  if (inside)
-    tile.store([&](int row, int column, T x) { s.vectors[column * Tile<T, N>::kRow + row] = x; });
+  if (inside) tile.store_columns(s.vectors);
   team.sync();
 }
 
 /// Sorts the poles and deflates: sets aside those that the update does not move, and, if two of the
 /// others are too close to tell apart, removes one of them by a rotation. entry(j, row) is an entry
-/// of vector j.
+/// of vector j. `half` is a power of two.
 template <typename T, int N, typename Entry>
 __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const Entry& entry,
                                   MergeStorage<T, N>& s) {
-  constexpr int kLanes = Team<T, N>::kLanes;
+  using Set = SmallSet<N>;
   // The whole matrix has unit size. Below this bound a part of it is negligible, and squares would
   // underflow.
   constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
   const int j = team.column(), lane = team.lane();
   Merge<T> m;
-  m.base = j / (2 * half) * (2 * half);
+  m.base = j & -(2 * half);
   m.count = max(0, min(2 * half, n - m.base));
   m.seam = m.base + half;
   const bool member = j < n, joined = m.seam < n;
@@ -94,12 +98,10 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   }
   int place = 0;
   T size = m.rho;
-#pragma unroll 4
-  for (int k = m.base + lane; k < m.base + m.count; k += kLanes) {
-    const T other = s.value[k];
-    place += other < own || (other == own && k < j);
+  team.for_each_of(s.value + m.base, 2 * half, m.count, j - m.base, [&](T other, bool earlier) {
+    place += int(other < own) | (int(other == own) & int(earlier));  // no branches
     size = fmax(size, fabs(other));
-  }
+  });
   place = team.sum(place);
   size = team.largest(size);
   const T tolerance = fmax(2 * kEpsilon<T> * size, tiny);
@@ -111,50 +113,77 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   }
   team.sync();
 
-  // From here on, j is a position in the sorted order.
-  int before = 0, alive = 0;
-#pragma unroll 4
-  for (int k = m.base + lane; k < m.base + m.count; k += kLanes) {
-    const bool moves = s.sorted_source[k] >= 0;
-    alive += moves;
-    before += moves && k < j;
+  // From here on, numbers are places in the sorted order of this merge. Every warp has the columns
+  // of one merge only, and finds out about the whole merge itself, which takes no barriers.
+  static_assert(Team<T, N>::kSize >= 32);
+  const int at = j - m.base, lane_of_warp = team.thread % 32;
+  const T *const value = s.sorted_value + m.base, *const weight = s.sorted_weight + m.base;
+  const int* const source = s.sorted_source + m.base;
+  T own_pole = 0, own_weight = 0;
+  int own_source = 0;
+  if (member) {
+    own_pole = value[at];
+    own_weight = weight[at];
+    own_source = source[at];
   }
-  before = team.sum(before);
-  m.alive = team.sum(alive);
+  const Set moving(lane_of_warp, m.count, [&](int i) { return source[i] >= 0; });
+  const Set close(lane_of_warp, m.count, [&](int i) {
+    const int next = moving.next(i + 1);
+    return moving.contains(i) && next < m.count &&
+           too_close(tolerance, value[next] - value[i], weight[i], weight[next]);
+  });
+  Set dropped;
   m.turns = 0;
+  for (int low = close.next(0); low < m.count; low = close.next(low + 1)) {
+    // A rotation changes the upper pole, which may bring it close to the next one, or away from it.
+    T low_pole = value[low], low_weight = weight[low];
+    int low_source = source[low];
+    int next = moving.next(low + 1);
+    T next_value = value[next], next_weight = weight[next];  // it exists: `low` is close to it
+    int next_source = source[next];
+    while (next < m.count) {
+      T pole = next_value, z = next_weight, dropped_pole;
+      const int pole_source = next_source, after = moving.next(next + 1),
+                within = min(after, m.count - 1);
+      next_value = value[within];  // on its way while this one is compared
+      next_weight = weight[within];
+      next_source = source[within];
+      SecularTurn<T> turn;
+      if (!drop_if_close(tolerance, low_pole, low_weight, low_source, pole, z, pole_source,
+                         dropped_pole, turn))
+        break;
+      if (at == low) own_pole = dropped_pole;
+      if (at == 0 && lane == 0) s.turn[m.base + m.turns] = turn;
+      dropped.insert(low);
+      ++m.turns;
+      low = next;
+      next = after;
+      low_pole = pole;
+      low_weight = z;
+      low_source = pole_source;
+    }
+    if (at == low) {
+      own_pole = low_pole;
+      own_weight = low_weight;
+    }
+  }
+  const int moves = moving.count(), moves_before = moving.count_below(at),
+            dropped_before = dropped.count_below(at);
+  m.alive = moves - m.turns;
   if (member && lane == 0) {
-    const int source = s.sorted_source[j];
-    if (source >= 0) {
-      s.pole[m.base + before] = s.sorted_value[j];
-      s.weight[m.base + before] = s.sorted_weight[j];
-      s.source[m.base + before] = source;
-    } else {
-      s.dropped_pole[j - before] = s.sorted_value[j];
-      s.dropped_source[j - before] = ~source;
+    const bool close_one = dropped.contains(at);
+    if (own_source >= 0 && !close_one) {
+      const int to = m.base + moves_before - dropped_before;
+      s.pole[to] = own_pole;
+      s.weight[to] = own_weight;
+      s.source[to] = own_source;
+    } else {  // the close ones follow those that do not move
+      const int to = m.base + (close_one ? m.count - moves + dropped_before : at - moves_before);
+      s.dropped_pole[to] = own_pole;
+      s.dropped_source[to] = close_one ? own_source : ~own_source;
     }
   }
   team.sync();
-
-  bool close = false;
-  if (lane == 0 && j - m.base + 1 < m.alive) {
-    const T x = s.weight[j], y = s.weight[j + 1];
-    close = fabs((s.pole[j + 1] - s.pole[j]) * x * y) <= tolerance * (x * x + y * y);
-  }
-  if (Team<T, N>::anyone(close)) {
-    if (lane == 0 && j == m.base && member) {
-      int kept = m.alive, dropped = m.count - m.alive, turns = 0;
-      if (kept > 1)
-        drop_close_poles(tolerance, kept, s.pole + j, s.weight + j, s.source + j, dropped,
-                         s.dropped_pole + j, s.dropped_source + j, turns, s.turn + j);
-      s.alive[j] = kept;
-      s.turns[j] = turns;
-    }
-    team.sync();
-    if (m.count > 0) {  // inactive threads need these too
-      m.alive = s.alive[m.base];
-      m.turns = s.turns[m.base];
-    }
-  }
   return m;
 }
 

@@ -8,8 +8,9 @@
 
 namespace keel::cuda {
 
+/// Two blocks of 64 fit a multiprocessor's shared memory. Their registers must fit too.
 template <typename T, int N>
-__global__ void __launch_bounds__(Team<T, N / 2>::kSize)
+__global__ void __launch_bounds__(Team<T, N / 2>::kSize, N / 2 == 64 ? 2 : 1)
     halves_kernel(int n, MiddleParts<T, N>* all) {
   constexpr int kHalf = N / 2;
   extern __shared__ __align__(16) unsigned char memory[];

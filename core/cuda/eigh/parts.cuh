@@ -10,18 +10,6 @@
 
 namespace keel::cuda {
 
-/// The exponent of each row's part, followed by a flag whether there are several parts. There are
-/// two reflectors fewer than rows, so this memory is free.
-template <typename T, int N>
-__device__ T* part_exponents(Storage<T, N>& s) {
-  static_assert(Storage<T, N>::kRow > N);
-  return s.reflectors + (N - 1) * Storage<T, N>::kRow;
-}
-template <typename T, int N>
-__device__ bool has_parts(Storage<T, N>& s) {
-  return part_exponents(s)[N] != 0;
-}
-
 /// Sorts the rows by part, parts in the order of their first rows, and scales each part of s.vectors.
 /// Rows without a neighbour stay last. This is a separate call, so that the case of one
 /// part needs no registers for it.
@@ -67,7 +55,7 @@ __device__ __noinline__ void order_by_parts(Team<T, N> team, int n, Storage<T, N
   if (r < n)
     for (int c = lane; c < n; c += Members::kLanes) row[c] = scale.down(row[c]);
   if (lane == 0 && r < n) {
-    part_exponents(s)[r] = T(scale.exponent);
+    s.part_exponent[r] = T(scale.exponent);
     if (s.alive[r]) s.order[before] = r;
   }
   team.sync();
@@ -81,6 +69,7 @@ __device__ bool order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   using Members = Team<T, N>;
   const int r = team.column();
   int neighbours = 0;
+#pragma unroll 4
   for (int c = team.lane(); c < n; c += team.lanes())
     neighbours += c != r && s.vectors[r * Members::kRow + c] != 0;
   neighbours = team.sum(neighbours);
@@ -88,6 +77,7 @@ __device__ bool order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   if (team.lane() == 0) s.alive[r] = !lonely;
   team.sync();
   int before = 0, busy = 0;
+#pragma unroll 4
   for (int k = team.lane(); k < n; k += team.lanes()) {
     busy += s.alive[k];
     before += s.alive[k] && k < r;
@@ -99,7 +89,7 @@ __device__ bool order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   const bool together = Members::anyone(r < n && neighbours == busy - 1);
   if constexpr (!Members::kBlock) team.sync();
   const bool several = busy > 0 && !together;
-  if (team.thread == 0) part_exponents(s)[N] = several;
+  if (team.thread == 0) s.has_parts = several;
   if (several) order_by_parts(team, n, s);
   return several;
 }

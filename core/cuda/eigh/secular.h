@@ -208,14 +208,20 @@ struct SecularTurn {
   T c, s;
 };
 
-/// If a pole is so close to its lower neighbour that rotating their vectors into each other makes
-/// an error below `tolerance`, does so. The neighbour's weight becomes zero, and it leaves the
-/// update as `dropped_pole`.
+/// Whether two poles are so close that rotating their vectors into each other makes an error below
+/// `tolerance`.
+template <typename T>
+KEEL_HOST_DEVICE bool too_close(T tolerance, T gap, T lower_z, T z) {
+  return !(std::abs(gap * lower_z * z) > tolerance * (lower_z * lower_z + z * z));
+}
+
+/// If a pole is too close to its lower neighbour, rotates their vectors. The neighbour's weight
+/// becomes zero, and it leaves the update as `dropped_pole`.
 template <typename T>
 KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lower_source, T& pole,
                                     T& z, int source, T& dropped_pole, SecularTurn<T>& turn) {
   const T gap = pole - lower_pole, squares = lower_z * lower_z + z * z;
-  if (std::abs(gap * lower_z * z) > tolerance * squares) return false;
+  if (!too_close(tolerance, gap, lower_z, z)) return false;
   const T inverse = short_inverse_root(squares), c = z * inverse, s = -lower_z * inverse;
   turn = {source, lower_source, c, s};
   dropped_pole = lower_pole + gap * s * s;
@@ -224,23 +230,16 @@ KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lo
   return true;
 }
 
-/// Deflates every pole that is this close to its neighbour. Sequential; only needed if there is
-/// such a pair. `source` moves along with its pole, and deflated entries go to dropped_pole and
-/// dropped_source.
+/// Deflates every pole that is too close to its neighbour, one after another. `source` moves along
+/// with its pole, and deflated entries go to dropped_pole and dropped_source.
 template <typename T>
-KEEL_HOST_DEVICE void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source,
-                                       int& dropped, T* dropped_pole, int* dropped_source,
-                                       int& turns, SecularTurn<T>* turn) {
+void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source, int& dropped,
+                      T* dropped_pole, int* dropped_source, int& turns, SecularTurn<T>* turn) {
   int kept = 0, low_source = source[0];
   T low_pole = pole[0], low_z = z[0];
-  T next_pole = pole[1], next_z = z[1];
-  int next_source = source[1];
   for (int j = 1; j < count; ++j) {
-    T own_pole = next_pole, own_z = next_z;
-    const int own_source = next_source, after = j + 1 < count ? j + 1 : j;
-    next_pole = pole[after];  // on its way while this one is compared
-    next_z = z[after];
-    next_source = source[after];
+    T own_pole = pole[j], own_z = z[j];
+    const int own_source = source[j];
     if (drop_if_close(tolerance, low_pole, low_z, low_source, own_pole, own_z, own_source,
                       dropped_pole[dropped], turn[turns])) {
       dropped_source[dropped++] = low_source;

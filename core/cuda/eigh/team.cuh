@@ -64,6 +64,28 @@ struct Team : MatrixThreads<4 * N> {
     }
   }
 
+  /// Calls body(x[k], k < i) for this lane's share of all k < count. x is aligned like a
+  /// row, count <= most, a power of two of at least 4. Many are read before the first is used.
+  template <typename Body>
+  __device__ void for_each_of(const T* x, int most, int count, int i, const Body& body) const {
+    constexpr int kAtOnce = kOwn * int(sizeof(T)) < 64 ? kOwn : 64 / int(sizeof(T));
+    // Positions after the lane's first one are constants. The compiler would keep sums in registers.
+    const int start = element(0), own_count = count - start, own_i = i - start;
+#pragma unroll
+    for (int first = 0; first < kOwn; first += kAtOnce) {
+      if (kLanes * first >= most) break;
+      Pack<T, kPiece> piece[kAtOnce / kPiece];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; k += kPiece)
+        piece[k / kPiece] = pack_at<kPiece>(x + min(start + kLanes * (first + k), most - kPiece));
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int after = kLanes * (first + k / kPiece * kPiece) + k % kPiece;
+        if (after < own_count) body(piece[k / kPiece].at[k % kPiece], after < own_i);
+      }
+    }
+  }
+
   /// Whether the flag is set in all teams of this warp.
   __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
 
@@ -98,10 +120,11 @@ struct Team : MatrixThreads<4 * N> {
 /// The data of the merges in divide and conquer, except the vectors.
 template <typename T, int N>
 struct MergeStorage {
-  T coupling[N], value[N], sorted_value[N], sorted_weight[N];
+  alignas(16) T value[N];
+  T coupling[N], sorted_value[N], sorted_weight[N];
   T pole[N], weight[N], offset[N], refined[N], dropped_pole[N];
   SecularTurn<T> turn[N];
-  int sorted_source[N], source[N], origin[N], dropped_source[N], alive[N], turns[N];
+  int sorted_source[N], source[N], origin[N], dropped_source[N], alive[N];
 };
 
 /// The shared memory of one matrix. It has three matrices: the current eigenvectors, column by
@@ -114,7 +137,9 @@ struct Storage : MergeStorage<T, N> {
   alignas(16) T reflectors[N * kRow];
   alignas(16) T p[kRow];
   T reflector_scale[N], diagonal[N];
-  int order[N];
+  T part_exponent[N];  ///< of each row, if has_parts
+  bool has_parts;
+  alignas(16) int order[N];
   T exchange[32];
 };
 

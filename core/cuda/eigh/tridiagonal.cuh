@@ -8,6 +8,8 @@
 //     multiply it by that while one more warp computes length and head. The head's share of the
 //     product is added after the barrier.
 //   - A reflection is applied to M during the product of the next one.
+//   - Rows that are done are left out, four of each lane at a time. Rows are dealt out in turns, so
+//     that all lanes have equally many left.
 
 #include "cuda/eigh/scale.h"
 #include "cuda/eigh/team.cuh"
@@ -38,7 +40,7 @@ struct Tridiagonaliser {
 
   Storage<T, N>& s;
   Exchange& exchange;
-  const int n, warp, group, first_row, left;  ///< left: the first column
+  const int n, warp, group, left;  ///< left: the first column
   T entry[kRows][kColumns];
   Columns v = {};  ///< the last reflector without its head
 
@@ -48,7 +50,6 @@ struct Tridiagonaliser {
         n(size),
         warp(thread / 32),
         group(thread / kWidth),
-        first_row(group * kRows),
         left(thread % kWidth * kColumns) {}
 
   __device__ static T sum(T x) {
@@ -74,15 +75,22 @@ struct Tridiagonaliser {
     const T own = chosen<kColumns>(i, [&](int j) { return x.at[j]; });
     return __shfl_sync(0xffffffffu, own, i / kColumns, kWidth);
   }
+  /// Where entry i is in a warp's own vectors: those of a group's rows follow each other.
+  __device__ static int by_group(int i) { return i % kGroups * kRows + i / kGroups; }
+  /// Writes a vector to a warp's own memory.
+  __device__ void keep(T* own, const Columns& x) const {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) own[by_group(left + j)] = x.at[j];
+  }
   /// Sends row r and this lane's share of the product to all warps.
   template <int PARITY>
   __device__ void send(int r, const Columns& product) {
     pack_at<kColumns>(exchange.product[PARITY][group] + left) = product;
-    if (r / kRows != group) return;
+    if (r % kGroups != group) return;
     Columns row;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
-      row.at[j] = chosen<kRows>(r, [&](int i) { return entry[i][j]; });
+      row.at[j] = chosen<kRows>(r / kGroups, [&](int i) { return entry[i][j]; });
     pack_at<kColumns>(exchange.column[PARITY] + left) = row;
   }
 
@@ -96,7 +104,7 @@ struct Tridiagonaliser {
     for (int j = 0; j < kColumns; ++j) from[j] = s.order[min(left + j, n - 1)];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int r = first_row + i;
+      const int r = i * kGroups + group;
       const T* const row = s.vectors + s.order[min(r, n - 1)] * Storage<T, N>::kRow;
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
@@ -104,24 +112,28 @@ struct Tridiagonaliser {
         entry[i][j] = exists ? unit.down(row[from[j]]) : T(0);
       }
     }
-    pack_at<kColumns>(exchange.x[1][warp] + left) = Columns{};
+    keep(exchange.x[1][warp], Columns{});
     send<0>(0, Columns{});
   }
 
-  /// Applies the last reflection, M - v w^T - w v^T, and multiplies by the new reflector x.
-  template <int PARITY>
+  /// Applies the last reflection, M - v w^T - w v^T, and multiplies by the new reflector x. In all
+  /// groups, the FIRST rows are done.
+  template <int PARITY, int FIRST = 0>
   __device__ void multiply(int k, const Columns& w, const Columns& x) {
+    if constexpr (FIRST + 4 < kRows)
+      if ((k + 1) / kGroups >= FIRST + 4) return multiply<PARITY, FIRST + 4>(k, w, x);
     constexpr int kPiece = kRows < kPack ? kRows : kPack;
-    constexpr int kAtOnce = sizeof(T) == 4 && kColumns <= 2 ? kRows : 4;  // rows
-    constexpr int kSums = kColumns < 4 ? 4 / kColumns : 1;                // independent ones
+    constexpr int kAtOnce = sizeof(T) == 4 && kColumns <= 2 ? kRows - FIRST : 4;  // rows
+    constexpr int kSums = kColumns < 4 ? 4 / kColumns : 1;  // independent ones
     T *const all_w = exchange.w[warp], *const all_x = exchange.x[PARITY][warp];
     const T* const all_v = exchange.x[1 - PARITY][warp];
-    pack_at<kColumns>(all_w + left) = w;
-    pack_at<kColumns>(all_x + left) = x;
+    const int first_row = group * kRows;
+    keep(all_w, w);
+    keep(all_x, x);
     __syncwarp();
     Columns sums[kSums] = {};
 #pragma unroll
-    for (int top = 0; top < kRows; top += kAtOnce) {
+    for (int top = FIRST; top < kRows; top += kAtOnce) {
       Pack<T, kPiece> row_v[kAtOnce / kPiece], row_w[kAtOnce / kPiece], row_x[kAtOnce / kPiece];
 #pragma unroll
       for (int i = 0; i < kAtOnce; i += kPiece) {

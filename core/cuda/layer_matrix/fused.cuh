@@ -72,11 +72,11 @@ __device__ void rayleigh_quotients(const Team<T, N>& team, int n, const Entry& e
     for (int k = 0; k < Shape::kColumns; ++k)
       if (product.top + i < n) sum[k] += v.at[k] * product.sum[i][k];
   }
-  // Adjacent threads have the same columns and different rows.
+  // Every other thread has the same columns and different rows.
 #pragma unroll
   for (int k = 0; k < Shape::kColumns; ++k) {
 #pragma unroll
-    for (int r = 1; r < Tile<T, N>::kAcross; r *= 2) sum[k] += team.near(sum[k], r);
+    for (int r = 1; r < Tile<T, N>::kAcross; r *= 2) sum[k] += team.near(sum[k], 2 * r);
     if (product.top == 0 && product.left + k < n) s.quotient[product.left + k] = sum[k];
   }
   team.sync();
