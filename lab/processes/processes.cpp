@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kWho = "keel::lab::Processes";
+constexpr const char* kProcesses = "keel::lab::Processes";
 constexpr int kPatience = 10;  ///< timeouts to wait at a barrier for a live process
 
 std::string words_of(const std::exception& error) {
@@ -54,7 +54,7 @@ Processes::Processes(const Place& place, const JoinOptions& options)
     store_ = open_store(place_, options_.timeout);
     mailbox_ = store_->mailbox();
     const auto lost = [process = place_.process, end = options_.lost](const std::string& why) {
-      end(fmt::format("{}: process {} stops: {}", kWho, process, why));
+      end(fmt::format("{}: process {} stops: {}", kProcesses, process, why));
     };
     heart_ = std::make_unique<Heartbeat>(
         store_->mailbox(),
@@ -72,11 +72,11 @@ Processes::Processes(const Place& place, const JoinOptions& options)
             ? fmt::format(
                   "{}: process 0 cannot open the store at {} (MASTER_ADDR, MASTER_PORT; is the "
                   "port taken?): {}",
-                  kWho, place_.store(), words_of(error))
+                  kProcesses, place_.store(), words_of(error))
             : fmt::format(
                   "{}: process {} found no store at {} (MASTER_ADDR, MASTER_PORT) within {}: is "
                   "process 0 there? {}",
-                  kWho, place_.process, place_.store(), in_seconds(options_.timeout),
+                  kProcesses, place_.process, place_.store(), in_seconds(options_.timeout),
                   words_of(error)));
   }
   try {
@@ -129,7 +129,7 @@ void Processes::join() {
 
 void Processes::fail(const std::string& why) {
   heart_->raise_alarm(why);
-  throw ProcessError(fmt::format("{}: process {} stops: {}", kWho, process(), why));
+  throw ProcessError(fmt::format("{}: process {} stops: {}", kProcesses, process(), why));
 }
 
 void Processes::fail_at_store(const std::string& what) {
@@ -238,8 +238,8 @@ void Processes::explain(std::exception_ptr error) {
   const std::string why = heart_->blame(/*stuck=*/sum_failed_);
   if (!why.empty()) {
     heart_->raise_alarm(why);
-    throw ProcessError(fmt::format("{}: process {} stops after step {}: {}. What it met: {}", kWho,
-                                   process(), step_, why, what));
+    throw ProcessError(fmt::format("{}: process {} stops after step {}: {}. What it met: {}",
+                                   kProcesses, process(), step_, why, what));
   }
   heart_->raise_alarm(fmt::format("process {} stopped after step {}: {}", process(), step_, what));
   std::rethrow_exception(error);

@@ -21,27 +21,28 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kWho = "keel::lab::TrainOptions";
+constexpr const char* kTrainOptions = "keel::lab::TrainOptions";
 
 template <typename Number>
 void check(const char* name, const Number& value, const Range& range) {
   // Written so that NaN is rejected.
   if (double(value) >= range.least && double(value) <= range.most) return;
-  throw Error(std::isinf(range.most)
-                  ? fmt::format("{}: expected {} >= {}, got {}", kWho, name, range.least, value)
-                  : fmt::format("{}: expected {} in [{}, {}], got {}", kWho, name, range.least,
-                                range.most, value));
+  throw Error(
+      std::isinf(range.most)
+          ? fmt::format("{}: expected {} >= {}, got {}", kTrainOptions, name, range.least, value)
+          : fmt::format("{}: expected {} in [{}, {}], got {}", kTrainOptions, name, range.least,
+                        range.most, value));
 }
 void check(const char* name, const std::optional<double>& value, const Range& range) {
   if (value) check(name, *value, range);
 }
 void check(const char* name, const std::string& value, const OneOf& valid) {
-  require_one_of(kWho, name, value, valid.choices);
+  require_one_of(kTrainOptions, name, value, valid.choices);
 }
 void check_text(const char* name, const std::string& value) {
   require(is_utf8(value) && value.find('\0') == std::string::npos,
-          "{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'", kWho, name,
-          value);
+          "{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'",
+          kTrainOptions, name, value);
 }
 template <typename Field>
 void check(const char* name, const Field& value, const Anything&) {
@@ -106,7 +107,7 @@ void validate(const TrainOptions& options) {
   validate(options.model);
   validate(options.data);
   require(!options.resume || !options.run.empty(), "{}: expected a run folder to resume, got none",
-          kWho);
+          kTrainOptions);
 }
 
 int threads_here(const TrainOptions& options) {
@@ -123,20 +124,20 @@ json to_json(const TrainOptions& options) {
 }
 
 TrainOptions train_options(const json& given, TrainOptions result) {
-  require(given.is_object(), "{}: expected a JSON object, got {}", kWho,
+  require(given.is_object(), "{}: expected a JSON object, got {}", kTrainOptions,
           given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
   std::set<std::string> known;
   for_each_field(result, [&](const char* name, auto& field, const char*, const auto& valid) {
     using Field = std::decay_t<decltype(field)>;
     known.insert(name);
     if (!given.contains(name)) return;
-    require(fits<Field>(given[name]), "{}: expected {} to be {}, got {}", kWho, name, kind<Field>(),
-            given[name].dump(-1, ' ', false, json::error_handler_t::replace));
+    require(fits<Field>(given[name]), "{}: expected {} to be {}, got {}", kTrainOptions, name,
+            kind<Field>(), given[name].dump(-1, ' ', false, json::error_handler_t::replace));
     read(given[name], field);
     check(name, field, valid);
   });
   for (const auto& [name, value] : given.items())
-    require(known.count(name) > 0, "{}: unknown option '{}'", kWho, name);
+    require(known.count(name) > 0, "{}: unknown option '{}'", kTrainOptions, name);
   return result;
 }
 
