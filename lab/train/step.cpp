@@ -30,7 +30,7 @@ std::size_t parameters_before(const torch::nn::Module& model, const std::string&
 constexpr float kNotDue = std::numeric_limits<float>::quiet_NaN();
 
 /// Weight gradients that a step leaves to the next one. More would take longer than ResNet18's first norm on an H200.
-constexpr int kLateGradients = 3;
+constexpr int kLateGradients = 2;
 
 }  // namespace
 
