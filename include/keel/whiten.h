@@ -111,9 +111,10 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
 }  // namespace cpu
 
 namespace cuda {
-/// 16-bit activations in groups of 64 channels are multiplied as they are stored, if no mean
-/// exceeds four deviations. The product of the matrix and the mean is subtracted from the result
-/// afterwards. This loses at most a factor of five against the rounding of a float32 product.
+/// 16-bit activations in groups of 16, 32 or 64 channels are multiplied as they are stored, if no
+/// mean exceeds four deviations. The product of the matrix and the mean is subtracted from the result
+/// afterwards. This loses at most a factor of five against the rounding of a float32 product, beside
+/// that of the matrix to 16 bits (affine.h).
 template <typename T>
 void whiten(const LayerMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,

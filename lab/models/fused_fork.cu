@@ -16,7 +16,8 @@ template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
     fork_kernel(const T* through, const T* past, const T* output, Index packs, T* dL_dinput) {
 #if __CUDA_ARCH__ >= 900
-  // The layer's backward begins with a kernel that may start before this one is done.
+  // The layer's backward begins with a kernel that may start before this one is done. This one is
+  // launched without such leave, so all before it are done (core/cuda/launch/early_start.cuh).
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
   const Index pack = Index(blockIdx.x) * kThreads + threadIdx.x;

@@ -86,6 +86,10 @@ void WhiteningImpl::reset_running_stats() {
 }
 
 Tensor WhiteningImpl::forward(const Tensor& input) {
+  TORCH_CHECK_VALUE(
+      options.activation != Activation::relu_masked_outside, name(),
+      ": expected options.activation none or relu, got relu_masked_outside; pass that to "
+      "forward_then");
   return forward_then(options.activation, input);
 }
 

@@ -116,6 +116,7 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
                                    StringView map, StringView rule, bool relu,
                                    const Optional<Tensor>& residual, bool masked) {
   check_whiten(input, weight, bias, groups, residual);
+  TORCH_CHECK_VALUE(relu || !masked, kWhiten, ": expected masked only with relu, got it without");
   // Convert outside the node, so that autograd returns each gradient in its parameter's type.
   const Tensor w = in_statistics_type(or_undefined(weight), input),
                b = in_statistics_type(or_undefined(bias), input), r = or_undefined(residual);

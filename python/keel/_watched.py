@@ -104,9 +104,9 @@ def _of_kabsch(P: Tensor, Q: Tensor, weights: Optional[Tensor] = None, scale: bo
 
 
 def _of_layer(
-    input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact", *ending: Any
+    input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact", *ending: Any, **options: Any
 ) -> Seen:
-    result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule, *ending)
+    result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule, *ending, **options)
     return Seen(result, result[4], result[6], rule)
 
 

@@ -1,5 +1,6 @@
-// The arithmetic of the CUDA solver's divide and conquer, run on the host with teams of one: every merge must leave
-// values and vectors as good as LAPACK's.
+// The arithmetic that divide and conquer has on CUDA and for large matrices on the CPU, run on the host with teams of one:
+// every merge must leave values and vectors as good as LAPACK's. Close poles are dropped as on the CPU. CUDA's way, the same
+// rotations found in parallel, is in tests/cuda/eigh_test.cpp.
 
 #include "cuda/eigh/secular.h"
 

@@ -182,12 +182,24 @@ TEST(LayersRelu, AnOutputThatWasChangedIsNoGate) {
 }
 
 TEST(LayersRelu, AnOutputWhoseMaskIsOutsideIsNotSaved) {
-  const Layer layer =
-      layers({.num_features = 6, .activation = nn::Activation::relu_masked_outside})[0];
-  const Tensor x = activations({20, 6}, 1, at::kFloat).requires_grad_(true), y = layer(x);
+  const Layer layer = layers({.num_features = 6})[0];
+  const Tensor x = activations({20, 6}, 1, at::kFloat).requires_grad_(true),
+               y = layer->forward_then(nn::Activation::relu_masked_outside, x);
   y.add_(1);
   y.backward(torch::zeros_like(y));
   EXPECT_EQ(x.grad().abs().max().item<float>(), 0);
+}
+
+TEST(LayersRelu, APromiseOfTheCallersIsNoOption) {
+  const Layer layer =
+      layers({.num_features = 6, .activation = nn::Activation::relu_masked_outside})[0];
+  EXPECT_TRUE(fails_with("expected options.activation none or relu, got relu_masked_outside", [&] {
+    layer(activations({20, 6}, 1, at::kFloat));
+  }));
+  EXPECT_TRUE(fails_with("keel::whiten: expected masked only with relu, got it without", [&] {
+    whiten(activations({20, 6}, 1, at::kFloat), {}, {}, 1, Zca{}, Exact{}, /*relu=*/false, {},
+           /*masked=*/true);
+  }));
 }
 
 TEST(LayersRelu, IsShownCopiedAndNotFolded) {

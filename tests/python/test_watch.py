@@ -129,6 +129,13 @@ def test_layers_are_seen_by_their_names():
     assert "1      layer" in text and "3, layer: " in text
 
 
+def test_operators_are_seen_with_their_arguments_by_name():
+    x = correlated(64, 6, dtype=torch.float32).requires_grad_()
+    model = Function(lambda x: torch.ops.keel.whiten_forward(x, None, None, 2, "zca", relu=True, residual=x)[0])
+    (finding,) = seen_of(model, x).findings()
+    assert (finding.operation, finding.size) == ("layer", 3)
+
+
 def test_singular_values_are_seen():
     m = torch.randn(5, 3, requires_grad=True)
     model = Function(lambda m: torch.linalg.svd(m, full_matrices=False)[0] + keel.svd(m).U)

@@ -4,8 +4,9 @@
 // running, and waits inside. Two rules make this safe:
 //   - Before await_previous() a kernel writes nothing to global memory. It reads only what its caller
 //     knows to be older than the previous kernel.
-//   - let_next_start() comes after await_previous(). So when a kernel starts, all kernels but the
-//     previous one have finished.
+//   - let_next_start() comes after await_previous(), or in a kernel that is launched without
+//     launch_early and so starts when all others have finished. So when a kernel starts, all kernels
+//     but the previous one have finished.
 
 #include <cuda_runtime.h>
 

@@ -16,7 +16,7 @@ struct Whitened {
   torch::Tensor values;        ///< (G, d), eigenvalues of the map's M in the order found
   torch::Tensor rank;          ///< (G), int64
   /// Whether the last kernel on the stream is newer than mean, covariance and layer_matrix, so that the next one may read
-  /// them while it runs.
+  /// them while it runs. Set it to false if you change them.
   bool settled = false;
 };
 
