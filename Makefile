@@ -18,7 +18,7 @@ help:
 	@echo 'make ctest          of that, build and all tests alone'
 	@echo 'make test-clang     the core and its tests with clang, warnings as errors'
 	@echo 'make test-machines  the numerical tests as on other CPUs: SSE4, AVX2, AVX-512; 1 and 3 threads'
-	@echo 'make test-kills     kill training 100 times in three ways, and compare bit by bit (ARGS=--help)'
+	@echo 'make test-kills     kill training 100 times in two ways, and compare bit by bit (ARGS=--help)'
 	@echo 'make test-sanitize  all C++ tests under ASan and UBSan; LibTorch itself is not'
 	@echo 'make fuzz           attack each reader for SECONDS=60 (ARGS=name attacks one)'
 	@echo 'make test-gpu       all of it on a machine with a GPU: build with CUDA, all tests, compute-sanitizer'

@@ -84,7 +84,7 @@ if(NOT keel_torch_dir STREQUAL "${KEEL_TORCH_LAST}")
   foreach(variable Torch_DIR Caffe2_DIR ATen_DIR TORCH_LIBRARY c10_LIBRARY C10_LIBRARY
                    C10_CUDA_LIBRARY kineto_LIBRARY CAFFE2_NVRTC_LIBRARY LIBNVTOOLSEXT
                    # What keel itself found in it or beside it.
-                   KEEL_C10D_INCLUDE KEEL_C10D_CONTEXT_INCLUDE KEEL_LAB_GLOO_INCLUDE KEEL_GLOO_INCLUDE
+                   KEEL_C10D_INCLUDE KEEL_LAB_GLOO_INCLUDE KEEL_GLOO_INCLUDE
                    KEEL_LAB_GLOO KEEL_NCCL_INCLUDE KEEL_NCCL_LIBRARY)
     unset(${variable} CACHE)
   endforeach()

@@ -13,7 +13,7 @@ DeviceScope::DeviceScope(torch::Device device) {
 }
 DeviceScope::~DeviceScope() = default;
 
-std::unique_ptr<StepGraph> capture(const std::function<void()>&, bool) {
+std::unique_ptr<StepGraph> capture(const std::function<void()>&) {
   throw Error("keel::lab::capture: this LibTorch has no CUDA, and so no graphs");
 }
 std::function<void()> run_beside(const std::function<void()>& work) {

@@ -29,7 +29,7 @@ KERNEL_FLAGS = ["-DKEEL_ISA=baseline", "-DKEEL_VECTOR_BYTES=16", "-Wno-psabi"]
 CORE = ["core/cpu", "core/reference", "core"]  # the longest first
 REST = ["libtorch", "lab"]
 # Need CUDA, gcc's instrumentation, or what only some builds of LibTorch have.
-NOT_ALONE = re.compile(r"/cuda/|/gpu/|/fuzz/|lab/processes/c10d|lab/bench")
+NOT_ALONE = re.compile(r"/cuda/|/gpu/|/fuzz/|lab/processes/c10d")
 
 
 class Task(NamedTuple):

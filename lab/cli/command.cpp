@@ -10,6 +10,7 @@
 #include "keel/version.h"
 #include "lab/data/download.h"
 #include "lab/plain_words.h"
+#include "lab/processes/processes.h"
 #include "lab/reproduce/origin.h"
 #include "lab/train/options.h"
 
@@ -101,6 +102,7 @@ std::pair<int, std::string> explained(const std::exception& error) {
   if (dynamic_cast<const UsageError*>(&error) != nullptr ||
       dynamic_cast<const lab::OtherOptions*>(&error) != nullptr)
     return {kUsage, plain};
+  if (dynamic_cast<const lab::ProcessError*>(&error) != nullptr) return {kProcesses, plain};
   if (dynamic_cast<const lab::DownloadError*>(&error) != nullptr) return {kDownload, plain};
   if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, plain};
   // Not the user's mistake: the names help to find it.

@@ -13,7 +13,7 @@ enum ExitCode : int {
   kInput = 3,        ///< a data set, checkpoint, run folder or matrix cannot be used
   kDiverged = 4,     ///< training stopped at a non-finite loss or gradient
   kInterrupted = 5,  ///< continue training with --resume, a download with the same command
-  kProcesses = 6,    ///< another process of the run is missing, hangs or has different options
+  kProcesses = 6,    ///< another process of the run is missing or has different options
   kDownload = 7,     ///< the download failed; the same command continues it
 };
 

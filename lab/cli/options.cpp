@@ -183,11 +183,4 @@ void check_bfloat16(const lab::TrainOptions& options) {
   });
 }
 
-void check_batch(const lab::TrainOptions& options, std::int64_t processes) {
-  if (options.batch < processes)
-    throw UsageError(
-        fmt::format("expected a batch of at least {}, an image for each process, got {}", processes,
-                    options.batch));
-}
-
 }  // namespace keel::cli

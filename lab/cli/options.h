@@ -40,7 +40,5 @@ void check(const lab::TrainOptions& options);
 void check_device(const lab::TrainOptions& options);
 /// Throws UsageError if the run would compute in bfloat16 on a CPU that cannot. Tries it, as the run does.
 void check_bfloat16(const lab::TrainOptions& options);
-/// Throws UsageError unless every process gets an image of each batch.
-void check_batch(const lab::TrainOptions& options, std::int64_t processes);
 
 }  // namespace keel::cli

@@ -9,7 +9,6 @@
 
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
-#include "lab/cli/workers.h"
 #include "lab/data/data_set.h"
 #include "lab/processes/processes.h"
 #include "lab/report/progress.h"
@@ -30,8 +29,6 @@ struct TrainCommand {
   lab::TrainOptions options;
   std::string run, resume, config;
   bool overwrite = false;
-  std::int64_t workers = 0;  ///< 0: train in this process, with the rank that the environment gives
-  bool distributed = false;
 };
 
 /// The argument of --resume, found before the real parse because that run's config provides the defaults.
@@ -110,37 +107,19 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
   return claim;
 }
 
-/// After an error, one of several processes exits immediately: threads and device work that wait for other processes may
-/// never finish, and neither would their destructors.
-[[noreturn]] void leave(int code, const std::string& message) {
-  put(stderr, spoken(message, "train"));
-  std::fflush(stdout);
-  _exit(code);
-}
-
-/// Empty if this process trains alone.
-std::unique_ptr<lab::Processes> join(const TrainCommand& command,
-                                     const std::optional<lab::Place>& place) {
-  if (command.distributed && !place)
-    throw UsageError(
-        "keel train: --distributed asks for RANK and WORLD_SIZE in the environment, as torchrun "
-        "sets them");
-  if (!place || (place->size == 1 && !command.distributed)) return nullptr;
-  return std::make_unique<lab::Processes>(
-      *place, lab::JoinOptions{.timeout = std::chrono::milliseconds(
-                                   std::int64_t(1000 * command.options.timeout)),
-                               .lost = [](const std::string& why) { leave(kProcesses, why); }});
-}
-
-int run(TrainCommand& command, lab::Processes* processes, bool first) {
+/// `place` is null if this process trains alone. Otherwise `processes` joins the others, once this one is ready to train.
+int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Processes>& processes) {
+  const bool first = place == nullptr || place->process == 0;
   StatusLine line(stderr);
   const lab::DataSet data =
       lab::load(command.options.data, first ? lab::report::shown_on(line) : lab::Progress());
   if (first)
     for (const auto& note : data.notes) line.print(note);
-  of_the_command_line([&] {
-    lab::require_batches("keel train", command.options, data, processes ? processes->size() : 1);
-  });
+  of_the_command_line(
+      [&] { lab::require_batches("keel train", command.options, data, place ? place->size : 1); });
+  if (place != nullptr)
+    processes.emplace(*place, lab::device_of(command.options, place->local_rank),
+                      std::chrono::milliseconds(std::int64_t(1000 * command.options.timeout)));
   lab::report::ProgressPrinter printer(line);
   lab::report::Recorder recorder(command.options.run,
                                  [&](const std::string& message) { line.print(message); });
@@ -173,17 +152,6 @@ int run(TrainCommand& command, lab::Processes* processes, bool first) {
   return kInterrupted;
 }
 
-void add_processes(CLI::App& app, TrainCommand& command) {
-  app.add_option("--workers", command.workers, "train in this many processes on this machine")
-      ->check(within({1, 1024}))
-      ->configurable(false)
-      ->group("Processes");
-  app.add_flag("--distributed", command.distributed,
-               "use c10d even if WORLD_SIZE is 1; above 1 it is always used")
-      ->configurable(false)
-      ->group("Processes");
-}
-
 }  // namespace
 
 int train(const std::vector<std::string>& arguments) {
@@ -207,7 +175,6 @@ int train(const std::vector<std::string>& arguments) {
   if (!resumed.empty() && !fs::exists(resumed / lab::run_files::kConfig))
     throw UsageError(
         fmt::format("keel train: {} has no config.toml to resume with", resumed.string()));
-  add_processes(*app, command);
   app->add_option("--config", command.config, "TOML file with options of the same names")
       ->type_name("FILE")
       ->configurable(false);
@@ -217,40 +184,27 @@ int train(const std::vector<std::string>& arguments) {
     command.config = (resumed / lab::run_files::kConfig).string();
   if (!command.config.empty()) read_config(*app, command.config, command.options);
   check(command.options);
-  if (command.workers > 0) {
-    check_device(command.options);
-    check_batch(command.options, command.workers);
-    // Claim and release the folder, so that one error is reported now instead of one per worker.
-    TrainCommand as_rank_0 = command;
-    settle_folder(as_rank_0);
-    claim_folder(as_rank_0);
-    return train_with_workers(arguments, command.workers, command.options);
-  }
   const auto place = of_the_command_line(lab::place_from_environment);
   const bool first = !place || place->process == 0;
   if (first) {
     settle_folder(command);
     mention_fewer_threads(command.options);
   }
-  std::unique_ptr<lab::Processes> processes;
+  check_device(command.options);
+  check_bfloat16(command.options);
   std::optional<lab::FolderClaim> folder;
+  if (first) folder.emplace(claim_folder(command));
+  std::optional<lab::Processes> processes;
   try {
-    processes = join(command, place);
-    check_device(command.options);  // now that the other processes would hear of it
-    check_bfloat16(command.options);
-    check_batch(command.options, place ? place->size : 1);
-    if (first) folder.emplace(claim_folder(command));
-    return run(command, processes.get(), first);
-  } catch (const lab::ProcessError& error) {
-    folder.reset();
-    leave(kProcesses, explained(error).second);
+    return run(command, place ? &*place : nullptr, processes);
   } catch (const std::exception& error) {
     if (!processes) throw;
+    // Threads and device work that wait for other processes may never finish, and neither would their destructors.
     folder.reset();
     const auto [code, words] = explained(error);
-    processes->heart().raise_alarm(
-        fmt::format("process {} stopped: {}", processes->process(), words));
-    leave(code, words);
+    put(stderr, spoken(words, "train"));
+    std::fflush(stdout);
+    _exit(processes->broken() ? int(kProcesses) : code);
   }
 }
 

@@ -1,98 +1,96 @@
 #pragma once
 
-// The processes that train one network together.
+// The processes that train one network together. torchrun, or another launcher that sets its variables, starts them, and
+// c10d connects them: a TCPStore, and Gloo on CPUs or NCCL on GPUs.
 
 #include <torch/types.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "keel/error.h"
 #include "keel/torch/nn/process_group.h"
-#include "lab/processes/collectives.h"
-#include "lab/processes/heartbeat.h"
-#include "lab/processes/place.h"
 
 namespace keel::lab {
 
-/// Another process is missing, silent, has failed or has different options. The message names it.
+/// This process's place in a run, from the environment variables of torchrun.
+struct Place {
+  std::int64_t process = 0, size = 1;  ///< RANK, WORLD_SIZE
+  std::int64_t local_rank = 0;         ///< LOCAL_RANK; on this machine, selects the GPU
+  std::string address;                 ///< MASTER_ADDR
+  int port = 0;                        ///< MASTER_PORT
+  /// torchrun's agent keeps the store (TORCHELASTIC_USE_AGENT_STORE); otherwise process 0 does.
+  bool store_is_kept = false;
+  std::string attempt;  ///< TORCHELASTIC_RESTART_COUNT; separates the keys of restarts
+};
+
+/// Returns nothing if neither RANK nor WORLD_SIZE is set. Throws keel::Error that names a missing or invalid variable.
+std::optional<Place> place_from_environment();
+
+/// The others cannot be reached, or one of them has different options.
 class ProcessError : public Error {
  public:
   using Error::Error;
 };
 
-struct JoinOptions {
-  std::chrono::milliseconds timeout{300'000};
-  /// Like Heartbeat::Options::lost. If empty, the message goes to stderr and the process ends with code 6.
-  std::function<void(const std::string&)> lost;
+/// A group of c10d. All processes must make the same calls in the same order.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual void sum(torch::Tensor& tensor) = 0;
+  virtual void broadcast(torch::Tensor& tensor) = 0;  ///< process 0's
+  virtual std::string name() const = 0;               ///< gloo, nccl
 };
+/// Waits for the others, at most for the timeout. Throws if this build lacks what the device needs.
+std::unique_ptr<Group> connect(const Place& place, torch::Device device,
+                               std::chrono::milliseconds timeout);
 
-/// The processes of a run, seen from one of them. Errors, except those of the constructor, are thrown on all processes
-/// within the timeout and name the one to blame.
+/// The processes of a run, seen from one of them.
 class Processes {
  public:
-  /// Returns when all processes have joined and agree on their number. Throws ProcessError.
-  Processes(const Place& place, const JoinOptions& options);
-  ~Processes();
-  Processes(const Processes&) = delete;
-  Processes& operator=(const Processes&) = delete;
+  /// Returns when all processes have joined. Throws ProcessError.
+  Processes(const Place& place, torch::Device device, std::chrono::milliseconds timeout);
 
   std::int64_t process() const { return place_.process; }
   std::int64_t size() const { return place_.size; }
-  std::int64_t local_rank() const { return place_.local_rank; }
   bool is_first() const { return process() == 0; }
+  torch::Device device() const { return device_; }
+  std::string backend() const { return group_->name(); }
   /// This process's part of `count` items, [begin, end). All parts are as equal as possible.
   std::pair<std::int64_t, std::int64_t> part_of(std::int64_t count) const;
 
-  /// Throws ProcessError on all processes if the settings of one differ from rank 0's. The message names it and both
-  /// values.
-  void require_same(const nlohmann::json& settings);
-  /// A barrier. Waits for as long as all processes are alive.
-  void meet();
-
-  /// Forms the group on this device. Required before sum() and the functions below it.
-  void connect(torch::Device device);
-  std::string backend() const { return collectives_->name(); }
-  /// Sums in place, bitwise the same on all processes. On CUDA the work is queued.
+  /// Sums in place, bitwise the same on all processes. On CUDA the work is queued. Throws ProcessError if another process
+  /// ended or does not answer within the timeout; on CUDA, c10d's watchdog then ends this process.
   void sum(torch::Tensor& tensor);
-  /// Replaces the tensor by rank 0's.
+  /// Replaces the tensor by process 0's.
   void broadcast(torch::Tensor& tensor);
-  std::unique_ptr<GradientSum> gradient_sum(const std::vector<torch::Tensor>& parameters);
+  /// For each entry, whether it is true on any process.
+  std::vector<bool> any(const std::vector<bool>& here);
+  /// A barrier.
+  void meet() { any({true}); }
+  /// Throws ProcessError on all processes if the settings of one differ from process 0's. Its own error names the option and
+  /// both values.
+  void require_same(const nlohmann::json& settings);
   /// For layers that share their statistics.
   keel::nn::ProcessGroup group();
-  /// For each entry, whether it is true on any process.
-  std::vector<bool> any(const std::vector<bool>& here, torch::Device device);
 
-  /// Publishes this process's progress, for the others' error messages.
-  void at(std::int64_t step) { heart_->at(step), step_ = step; }
-  Heartbeat& heart() { return *heart_; }
-
-  /// Call it with an exception from a step. Throws ProcessError if another process caused it. Otherwise tells the
-  /// others and rethrows.
-  [[noreturn]] void explain(std::exception_ptr error);
+  /// Whether sum() or broadcast() has failed. An error that the caller sees may then be of another type, because it went
+  /// through autograd.
+  bool broken() const { return broken_; }
 
  private:
-  void join();
-  void run(void (Collectives::*collective)(torch::Tensor&), torch::Tensor& tensor);
-  [[noreturn]] void fail(const std::string& why);
-  [[noreturn]] void fail_at_store(const std::string& what);
+  void run(void (Group::*collective)(torch::Tensor&), torch::Tensor& tensor);
 
   Place place_;
-  JoinOptions options_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<Mailbox> mailbox_;
-  std::unique_ptr<Heartbeat> heart_;
-  std::unique_ptr<Collectives> collectives_;
-  std::int64_t meetings_ = 0, step_ = 0;
-  std::atomic<bool> sum_failed_{false};
+  torch::Device device_;
+  std::unique_ptr<Group> group_;
+  bool broken_ = false;
 };
 
 }  // namespace keel::lab

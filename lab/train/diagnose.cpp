@@ -24,8 +24,7 @@ bool finite(const Tensor& tensor) {
 
 /// For each entry, whether it is true on any process.
 std::vector<bool> anywhere(const TrainingStep& training, const std::vector<bool>& here) {
-  return training.processes() == nullptr ? here
-                                         : training.processes()->any(here, training.device());
+  return training.processes() == nullptr ? here : training.processes()->any(here);
 }
 
 /// Whether the parameter is the layer's own, not a submodule's.

@@ -20,8 +20,8 @@ class StepGraph {
 };
 
 /// Captures `step` without running it. `step` must have run a few times in the same DeviceScope, and must neither
-/// synchronise nor copy from the host. Set `watched` if other threads query the device during capture, as NCCL's do.
-std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched = false);
+/// synchronise nor copy from the host.
+std::unique_ptr<StepGraph> capture(const std::function<void()>& step);
 
 /// Runs `work` on a second stream of low priority, if the current stream is being captured, and otherwise on the
 /// current stream. Returns a function that makes the current stream wait for it. Until it is called, nobody may release

@@ -6,7 +6,6 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/cuda.h>
-#include <torch/version.h>
 
 #include "lab/train/graph.h"
 
@@ -15,15 +14,9 @@ namespace {
 
 class CudaGraph : public StepGraph {
  public:
-  CudaGraph(const std::function<void()>& step, [[maybe_unused]] bool watched) {
+  explicit CudaGraph(const std::function<void()>& step) {
     c10::cuda::getCurrentCUDAStream().synchronize();
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
-    // LibTorch before 2.1 has no parameter for the capture mode.
-    if (watched)
-      graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-    else
-#endif
-      graph_.capture_begin();
+    graph_.capture_begin();
     step();
     graph_.capture_end();
   }
@@ -60,8 +53,8 @@ DeviceScope::~DeviceScope() {
   }
 }
 
-std::unique_ptr<StepGraph> capture(const std::function<void()>& step, bool watched) {
-  return std::make_unique<CudaGraph>(step, watched);
+std::unique_ptr<StepGraph> capture(const std::function<void()>& step) {
+  return std::make_unique<CudaGraph>(step);
 }
 
 std::function<void()> run_beside(const std::function<void()>& work) {

@@ -66,7 +66,7 @@ std::int64_t Recalibrator::run(std::int64_t step) {
 void Recalibrator::pass(std::int64_t batch) {
   const std::int64_t first = processes_ != nullptr ? processes_->part_of(options_.batch).first : 0;
   chosen_.copy_(order_.narrow(0, batch * options_.batch + first, chosen_.size(0)));
-  const bool captures = processes_ == nullptr && uses_graph(options_, chosen_.device());
+  const bool captures = uses_graph(options_, chosen_.device(), processes_);
   if (!captures || passes_++ < kPassesBeforeCapture) return forward();
   if (!graph_) graph_ = capture([this] { forward(); });
   graph_->replay();

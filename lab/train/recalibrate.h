@@ -17,7 +17,7 @@ namespace keel::lab {
 /// used nor changed. With several processes, each takes its part of every batch.
 ///
 /// If training steps are captured (uses_graph), so is this pass, after a few uncaptured batches. Then call it in the
-/// DeviceScope of the training. With several processes nothing is captured.
+/// DeviceScope of the training.
 class Recalibrator {
  public:
   static constexpr std::int64_t kPassesBeforeCapture = 3;

@@ -12,11 +12,11 @@ extern "C" void keel_lab_request_stop(int) { stop_requested.store(true); }
 
 }  // namespace
 
-StopOnSignal::StopOnSignal() {
+StopOnSignal::StopOnSignal(bool once) {
   stop_requested = false;
   struct sigaction action {};
   action.sa_handler = keel_lab_request_stop;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;  // a second signal gets the default action
+  action.sa_flags = once ? SA_RESETHAND | SA_RESTART : SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], nullptr, &before_[i]);

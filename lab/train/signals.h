@@ -5,11 +5,11 @@
 
 namespace keel::lab {
 
-/// Scope in which the first SIGINT or SIGTERM is recorded as a request to stop. A second signal of the same kind ends
+/// Scope in which SIGINT and SIGTERM are recorded as a request to stop. With `once`, a second signal of the same kind ends
 /// the process. Ignored signals stay ignored. At most one per process.
 class StopOnSignal {
  public:
-  StopOnSignal();
+  explicit StopOnSignal(bool once = true);
   ~StopOnSignal();
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;

@@ -39,8 +39,8 @@ bool uses_fused_step(const TrainOptions& options, torch::Device device,
   return options.fused && device.is_cuda() && has_fused_step() && processes == nullptr;
 }
 
-bool uses_graph(const TrainOptions& options, torch::Device device) {
-  return options.graph && device.is_cuda();
+bool uses_graph(const TrainOptions& options, torch::Device device, const Processes* processes) {
+  return options.graph && device.is_cuda() && processes == nullptr;
 }
 
 torch::Device device_of(const TrainOptions& options, std::int64_t index) {
@@ -94,7 +94,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
       parameters_(*model_, options.channels_last),
       fused_(uses_fused_step(options, device, processes)),
       narrow_(fused_ && options.precision == "bfloat16"),
-      use_graph_(uses_graph(options, device)) {
+      use_graph_(uses_graph(options, device, processes)) {
   augmentation_.channels_last = options.channels_last;
   augmentation_.fused = options.fused;
   before_layer_ =
@@ -105,7 +105,6 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
     const auto [begin, end] = processes_->part_of(options.batch);
     first_ = begin;
     size_ = end - begin;
-    gradient_sum_ = processes_->gradient_sum(model_->parameters());
   }
   indices_ = torch::zeros({size_}, whole);
   epoch_ = torch::zeros({}, whole);
@@ -155,14 +154,10 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
   if (narrow_ && changed_outside_) parameters_.update_bfloat16();
   changed_outside_ = false;
   if (processes_ != nullptr) stop_.fill_(stop ? 1 : 0);
-  if (!use_graph_ ||
-      runs_ < (processes_ != nullptr ? kSharedStepsBeforeCapture : kStepsBeforeCapture)) {
+  if (!use_graph_ || runs_ < kStepsBeforeCapture) {
     step();
   } else {
-    if (!graph_) graph_ = capture([this] { step(); }, /*watched=*/processes_ != nullptr);
-    // The heartbeat does not see sums inside a replayed graph. Count the replay instead, so that others see how far
-    // this process has come.
-    if (processes_ != nullptr) processes_->heart().begin_sum();
+    if (!graph_) graph_ = capture([this] { step(); });
     graph_->replay();
   }
   descent_due_ = fused_;
@@ -229,7 +224,6 @@ Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
 
 void TrainingStep::backward(const Tensor& loss) {
   parameters_.clear_gradients();
-  if (gradient_sum_) gradient_sum_->before_backward();
   if (weight_gradients_)
     weight_gradients_->give_to([this](const Tensor& weight, const Tensor& gradient) {
       parameters_.gather_gradient(weight, gradient, not_finite_);
@@ -254,7 +248,6 @@ void TrainingStep::step() {
       start();
   }
   const Batch batch = selected();
-  if (gradient_sum_) gradient_sum_->before_forward();
   const Tensor logits = forward_beside(batch.images, beside);
   const Tensor loss = this->loss(logits, batch.labels);
   Tensor errors;
@@ -263,6 +256,7 @@ void TrainingStep::step() {
   if (fused_) await_errors = run_beside(count_errors);
   backward(loss);
   parameters_.gather_gradients(not_finite_);
+  if (processes_ != nullptr) processes_->sum(parameters_.gradients);
   if (fused_) {
     await_errors();
     fused_measure(readings_, loss.detach(), errors,
@@ -299,9 +293,6 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
 
 Readings TrainingStep::read() {
   settle();
-  // This blocks if another process does not join a sum, so let the heartbeat watch it.
-  std::optional<Heartbeat::Waiting> waiting;
-  if (processes_ != nullptr) waiting.emplace(processes_->heart());
   const Tensor here = meter_.cpu();
   const double* const numbers = here.data_ptr<double>();
   return {numbers[0], numbers[1], numbers[2], std::int64_t(numbers[3]), numbers[4] > 0};

@@ -45,8 +45,6 @@ struct Batch {
 class TrainingStep {
  public:
   static constexpr std::int64_t kStepsBeforeCapture = 4;
-  /// c10d's Reducer times its first ten steps with events that cannot be captured.
-  static constexpr std::int64_t kSharedStepsBeforeCapture = 12;
 
   /// `images` and `model` must be on `device`. The model's parameters become views (FlatParameters). `processes`: the
   /// connected processes that train together, or null for one process.
@@ -109,7 +107,6 @@ class TrainingStep {
   Processes* processes_;
   std::int64_t first_ = 0, size_ = 0;  ///< this process's part of a batch
   FlatParameters parameters_;
-  std::unique_ptr<GradientSum> gradient_sum_;
   std::int64_t before_layer_ = 0;  ///< where the parameters of the first layer under test begin
 
   // Inputs, set by the host.
@@ -137,12 +134,14 @@ class TrainingStep {
   std::unique_ptr<StepGraph> graph_;
 };
 
-/// Whether steps with these options use the kernels of fused_step.h on this device. Several processes do not, because
-/// they sum gradients parameter by parameter.
+/// Whether steps with these options use the kernels of fused_step.h on this device. Several processes do not: they sum
+/// gradients before the optimiser's step.
 bool uses_fused_step(const TrainOptions& options, torch::Device device, const Processes* processes);
 
-/// Whether steps with these options are captured on this device.
-bool uses_graph(const TrainOptions& options, torch::Device device);
+/// Whether steps with these options are captured on this device. Several processes do not capture them, because NCCL's
+/// timeout does not see sums in a replayed graph.
+bool uses_graph(const TrainOptions& options, torch::Device device,
+                const Processes* processes = nullptr);
 
 /// "auto" means CUDA if available. `index` is the GPU's number, a process's LOCAL_RANK. Throws keel::Error if the
 /// options ask for CUDA and it is not available.

@@ -75,10 +75,10 @@ class Run {
         data_(data),
         observer_(observer),
         processes_(processes),
-        device_(device_of(options, processes != nullptr ? processes->local_rank() : 0)),
+        device_(processes != nullptr ? processes->device() : device_of(options)),
         scope_(device_),
         precision_(options_, device_),
-        group_(processes, device_),
+        signals_(/*once=*/processes == nullptr),
         normalisation_(augment_options(data, options.seed)),
         test_(part_of(data.test, processes).to(device_)),
         training_(fresh_model(options, device_, processes), data.train.to(device_), normalisation_,
@@ -142,7 +142,6 @@ class Run {
         tensor.detach().copy_(there);
     }
     if (at_.step > 0) restore_readings();
-    processes_->at(at_.step);
   }
 
   void restore_readings() {
@@ -175,7 +174,7 @@ class Run {
     while (at_.batch < per_epoch_ && at_.step < steps_) {
       training_.run(at_.batch, learning_rate(options_, at_.step, steps_), signals_.requested());
       ++at_.step;
-      if (processes_ != nullptr) look_for_stop();
+      if (processes_ != nullptr && device_.is_cpu()) stop_agreed_ = training_.read().stop;
       ++at_.batch;
       ++at_.interval_steps;
       ++timed_steps_;
@@ -289,10 +288,6 @@ class Run {
   /// A single process stops as soon as it is told to. Several processes stop once all have seen the request in the
   /// same step's sums. On a GPU they look only at the next record, to avoid synchronising.
   bool stop_wanted() const { return processes_ == nullptr ? signals_.requested() : stop_agreed_; }
-  void look_for_stop() {
-    processes_->at(at_.step);
-    if (device_.is_cpu()) stop_agreed_ = training_.read().stop;
-  }
 
   void interrupt() {
     if (keeps_ && !save()) return;
@@ -309,8 +304,6 @@ class Run {
     at_.interval_error_sum = readings.error_sum;
     at_.interval_gradient_norm = readings.gradient_norm;
     if (is_first()) write_checkpoint();
-    if (processes_ != nullptr)
-      processes_->meet();  // so that a slow disk does not look like a missing process
     watch_.go();
     return true;
   }
@@ -374,12 +367,6 @@ class Run {
   const DeviceScope scope_;
   const Precision precision_;
   const StopOnSignal signals_;
-  /// Connects before anything asks for a sum.
-  const struct Group {
-    Group(Processes* processes, torch::Device device) {
-      if (processes != nullptr) processes->connect(device);
-    }
-  } group_;
   const AugmentOptions normalisation_;
   const Images test_;
   TrainingStep training_;
@@ -426,24 +413,18 @@ Result train(const TrainOptions& given, const DataSet& data, Observer& observer)
 
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer,
              Processes& processes) {
-  try {
-    TrainOptions options = resolved(given, data, processes.size());
-    processes.require_same(shared_settings(options, data));
-    keel::use_all_cores(threads_here(options));
-    Observer nobody;
-    if (!processes.is_first()) {
-      options.run.clear();
-      options.resume = false;
-    }
-    const Result result =
-        Run(options, data, processes.is_first() ? observer : nobody, &processes).run();
-    processes.meet();  // rank 0 hosts the store, so it must not exit while others still read it
-    return result;
-  } catch (const ProcessError&) {
-    throw;
-  } catch (...) {
-    processes.explain(std::current_exception());
+  TrainOptions options = resolved(given, data, processes.size());
+  processes.require_same(shared_settings(options, data));
+  keel::use_all_cores(threads_here(options));
+  Observer nobody;
+  if (!processes.is_first()) {
+    options.run.clear();
+    options.resume = false;
   }
+  const Result result =
+      Run(options, data, processes.is_first() ? observer : nobody, &processes).run();
+  processes.meet();  // process 0 may host the store, so it must not exit while others still read it
+  return result;
 }
 
 }  // namespace keel::lab

@@ -129,8 +129,9 @@ Result train(const TrainOptions& options, const DataSet& data, Observer& observe
 ///
 /// - Only rank 0 writes files and calls its observer. The others need neither folder nor checkpoint: rank 0 sends
 ///   them the initial state. A run can be resumed with any number of processes.
-/// - A signal to one process ends the run on all processes, after the same step (on a GPU at the next record).
-/// - Throws ProcessError, which names the process, if another process is gone, hangs or has different options.
+/// - A signal to one process ends the run on all processes, after the same step (on a GPU at the next record). Further
+///   signals change nothing: Ctrl-C reaches a process twice, from the terminal and from torchrun.
+/// - Throws if another process is gone, hangs (processes.broken()) or has different options (ProcessError).
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer,
              Processes& processes);
 

@@ -44,7 +44,7 @@ ELSEWHERE = {
     "build/bin/keel data --get cifar10 --path data": "lab/tests/cli/get_data.py",
     "build/bin/keel report runs/*": "lab/tests/cli/commands_test.cpp",
     "keel inspect runs/zca": "lab/tests/cli/commands_test.cpp",
-    "keel train --workers 4 --norm zca": "lab/tests/cli/train_test.cpp",
+    "torchrun --nproc_per_node=4 --no_python keel train --norm zca": "lab/tests/processes/processes_test.cpp",
     "scripts/fuzz 60 npy png": "lab/tests/fuzz/CMakeLists.txt",
 }
 NOT_RUN = {
@@ -59,13 +59,12 @@ NOT_RUN = {
     "make bench ARGS=--full": "minutes, and figures of a busy machine mean nothing",
     "make bench-gpu": "needs a GPU",
     "KEEL_FUZZ_READER=npy build/bin/keel_fuzz build/fuzz/findings/npy-crash-...": "needs a finding",
-    "cmake --build build --target keel_bench_workers && python3 scripts/figures/scaling.py": "minutes of timing",
     "build/bin/keel train --norm zca --group-size 16 --source cifar10 --path data": "needs CIFAR-10",
     "build/bin/keel reproduce table2 --path data --out mine/table2 --jobs 4": "needs CIFAR-10, and hours",
     "build/bin/keel reproduce full --path data --out mine/full --runs runs": "needs CIFAR-10, and days",
     "scripts/reproduce-gpu --data cifar-10-batches-bin --data100 cifar-100-binary --seconds 600 --save results.tar.gz":
         "needs a GPU and CIFAR",
-    "torchrun --nnodes 2 --nproc-per-node 8 --no-python keel train --norm zca": "needs two machines",
+    "torchrun --nnodes=2 --nproc_per_node=8 --no_python keel train --norm zca": "needs two machines",
 }
 
 # Blocks of other languages, by page: the test that compiles or reads the same.

@@ -1,10 +1,9 @@
 """Kills a training run at random moments, goes on with it each time, and compares what comes out bit by bit
 with a run that was left alone.
 
-  kills.py KEEL [--kills N] [--epochs E] [--seed S] [--how alone|workers|full-disk]...
+  kills.py KEEL [--kills N] [--epochs E] [--seed S] [--how alone|full-disk]...
 
 alone       one process, kill -9
-workers     --workers 2: all of them are killed, or the one that started them, or one of the two
 full-disk   the disk is full from a random moment on; then the process is killed, told to stop, or left to come to
             its end; a small tmpfs where this may mount one (root), else a limit on the size of files
 
@@ -63,7 +62,7 @@ def compare(run, whole, steps):
     for file in (f"checkpoints/{last}.json", "result.json"):
         ours, theirs = (json.loads((folder / file).read_text()) for folder in (run, whole))
         for about in (ours, theirs):
-            for name in ("run", "resume", "timeout"):
+            for name in ("run", "resume"):
                 about.get("options", {}).pop(name, None)
         for name in (ours.keys() | theirs.keys()) - CHANGES:
             check(ours.get(name) == theirs.get(name), f"{file}: {name}: {ours.get(name)} and {theirs.get(name)}")
@@ -74,9 +73,9 @@ def compare(run, whole, steps):
 
 
 class Life:
-    """One process (or several) of the run, from its start to its end."""
+    """One process of the run, from its start to its end."""
 
-    def __init__(self, keel, run, epochs, more=()):
+    def __init__(self, keel, run, epochs):
         # Its first call may have been killed before there was anything to go on with.
         begun = (run / "config.toml").exists()
         fresh = ["train", "--run", str(run), "--overwrite", "--epochs", str(epochs), *TRAINING]
@@ -84,7 +83,7 @@ class Life:
         self.log = tempfile.TemporaryFile("w+")
         self.metrics = run / "metrics.jsonl"
         self.process = subprocess.Popen(
-            [keel, *words, *more],
+            [keel, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self.log,
@@ -96,7 +95,7 @@ class Life:
 
     def signs(self):
         """What changes while the run gets on."""
-        return self.size(), os.fstat(self.log.fileno()).st_size, self.process.poll(), len(self.workers())
+        return self.size(), os.fstat(self.log.fileno()).st_size, self.process.poll()
 
     def size(self):
         return self.metrics.stat().st_size if self.metrics.exists() else 0
@@ -128,24 +127,8 @@ class Life:
         self.watch(self.ended)
         return self.process.returncode, self.words()
 
-    def workers(self):
-        try:
-            text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        except OSError:
-            return []
-        return [int(word) for word in text.split()]
-
-
-def kill(process, number=signal.SIGKILL):
-    try:
-        os.kill(process, number)
-    except ProcessLookupError:
-        pass
-
 
 class Alone:
-    more = ()
-
     def __init__(self, chance):
         self.chance = chance
 
@@ -158,29 +141,6 @@ class Alone:
 
     def after(self, run, code):
         pass
-
-
-class Workers(Alone):
-    more = ("--workers", "2")
-
-    def strike(self, life):
-        workers = life.workers()
-        target = self.chance.choice(["all", "all", "parent", "worker"])
-        if target == "all" or not workers:
-            super().strike(life)
-        else:
-            kill(life.process.pid if target == "parent" else self.chance.choice(workers))
-        # The last ones end by themselves, and hold the folder until they have.
-        life.watch(lambda: life.ended() and not any(is_of(worker, life.process.pid) for worker in workers))
-
-
-def is_of(process, session):
-    """Whether the process lives and is of the session. Its parent may leave a dead one unburied."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
-        return state not in "ZX" and os.getsid(process) == session
-    except (OSError, IndexError):
-        return False
 
 
 class FullDisk(Alone):
@@ -214,14 +174,14 @@ class FullDisk(Alone):
         time.sleep(self.chance.uniform(0, 0.1))
         number = self.chance.choice([signal.SIGKILL, signal.SIGTERM, None])
         if number is not None:
-            kill(life.process.pid, number)
+            life.process.send_signal(number)
 
     def after(self, run, code):
         (run.parent / "filler").unlink(missing_ok=True)
         check(code in (0, LOST, INTERRUPTED, -signal.SIGKILL, -signal.SIGTERM), f"exit code {code}")
 
 
-HOW = {"alone": Alone, "workers": Workers, "full-disk": FullDisk}
+HOW = {"alone": Alone, "full-disk": FullDisk}
 
 
 def attack(keel, how, kills, epochs, chance):
@@ -231,16 +191,14 @@ def attack(keel, how, kills, epochs, chance):
     with tempfile.TemporaryDirectory(prefix="keel-kills-") as name:
         folder = Path(name)
         whole = folder / "whole"
-        code, log = Life(keel, whole, epochs, enemy.more).end()
+        code, log = Life(keel, whole, epochs).end()
         check(code == 0, log)
         with enemy.place(folder) as place:
             while struck < kills:
-                run, reached, seconds, timeout = place / "run", 0, 1.0, 5
+                run, reached, seconds = place / "run", 0, 1.0
                 shutil.rmtree(run, ignore_errors=True)
                 while True:
-                    # Who is left waits no longer than this for who was killed.
-                    in_time = ("--timeout", str(timeout)) if struck < kills else ("--timeout", str(STILL))
-                    life, was_struck = Life(keel, run, epochs, (*enemy.more, *in_time)), False
+                    life = Life(keel, run, epochs)
                     if struck < kills:
                         if chance.random() < 0.2:  # somewhere in its start
                             time.sleep(chance.uniform(0, seconds))
@@ -252,7 +210,6 @@ def attack(keel, how, kills, epochs, chance):
                         if not life.ended():
                             enemy.strike(life)
                             struck += 1
-                            was_struck = True
                     code, log = life.end()
                     enemy.after(run, code)
                     check("damaged" not in log, log)
@@ -261,8 +218,6 @@ def attack(keel, how, kills, epochs, chance):
                     reached = int(step[1]) if step else reached
                     if code == 0:
                         break
-                    if not was_struck:
-                        timeout *= 2  # too short for a machine as busy as this
                     check(struck <= kills and code != 2 and code != 3, f"exit code {code}: {log}")
                 compare(run, whole, steps)
                 runs += 1

@@ -100,9 +100,6 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
                            "keel bench: expected a CUDA device for precision tf32, got cpu"},
                           {"bench parts --precision tf32 --device cpu", "precision tf32, got cpu"},
                           {"eval /no/such/run --precision tf32 --device cpu", "got cpu"},
-                          {"train --workers 4 --batch 3",
-                           "keel train: expected a batch of at least 4, an image for each process, "
-                           "got 3"},
                           {"train --train-limit 10 --batch 16",
                            "keel train: expected at least a batch of 16 training images, got 10"},
                           {"data --source cifar10", "keel data: expected path, which source"},
@@ -171,7 +168,6 @@ TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
            {"epochs = 1\n[batch]\nbatch = 3\n", "line 2: "},
            {"epochs = 1\nbatch = [16]\n", "line 2: "},
            {"epochs = 1\nrun = \"x\"\n", "line 2: unknown option 'run'"},
-           {"epochs = 1\nworkers = 2\n", "line 2: unknown option 'workers'"},
            {"epochs = 1\npath = \"x\n", "line 2: "}}) {
     write(file, text);
     const auto outcome = keel("train --config " + file + " --run " + (folder / "run").string());
