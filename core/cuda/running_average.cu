@@ -110,8 +110,8 @@ template <typename T>
 void running_average(const std::optional<double>& momentum, double eps, const T* mean,
                      Matrices<const T> covariance, Matrices<const T> layer_matrix,
                      RunningStatistics<T> running, const Stream& stream) {
-  constexpr const char* kOperation = "keel::cuda::running_average";
-  check_running_average(kOperation, covariance, layer_matrix, running);
+  constexpr const char* kOperation = "keel::running_average";
+  check_running_average(kOperation, mean, covariance, layer_matrix, running);
   if (covariance.batch * covariance.n * covariance.n > INT32_MAX)
     throw Error(std::string(kOperation) + ": expected fewer than 2^31 numbers, got covariances " +
                 shape(covariance));
