@@ -5,6 +5,7 @@
 #include <string>
 
 #include "keel/activations.h"
+#include "keel/moments.h"
 #include "shape.h"
 
 namespace keel {
@@ -107,6 +108,7 @@ void check_affine(const char* operation, const Matrices<A>& matrix, const Activa
   require_plain(operation, "input", input);
   require_no_gate(operation, "output", output);
   require_per_group(operation, "matrix", input, matrix);
+  require_apart(operation, "output", output, "input", input);
 }
 
 template <typename T, typename U, typename A>
@@ -118,29 +120,53 @@ void check_affine_backward(const char* operation, const Matrices<A>& matrix,
   require_only_gated(operation, "dL_doutput", dL_doutput);
   require_plain(operation, "dL_dinput", dL_dinput);
   require_per_group(operation, "matrix", dL_doutput, matrix);
+  require_apart(operation, "dL_dinput", dL_dinput, "dL_doutput", dL_doutput);
   if (!dL_dcovariance) return;
   require_same_shape(operation, "input", dL_doutput, input);
   require_plain(operation, "input", input);
   require_per_group(operation, "dL_dcovariance", dL_doutput, dL_dcovariance);
+  require_apart(operation, "dL_dinput", dL_dinput, "input", input);
 }
 
 /// Argument checks of every backend of moments.
 template <typename T, typename A>
-void check_moments(const char* operation, const Activations<T>& input,
+void check_moments(const char* operation, const Activations<T>& input, const A* mean,
                    const Matrices<A>& covariance) {
   require_valid(operation, "input", input);
   require_plain(operation, "input", input);
   require_per_group(operation, "covariance", input, covariance);
+  require_numbers(operation, "means", mean, input.channels);
+}
+
+/// Argument checks of both backends of partial_moments.
+template <typename T>
+void check_partial_moments(const char* operation, const Activations<T>& input, const double* sums) {
+  require_valid(operation, "input", input);
+  require_plain(operation, "input", input);
+  if (input.channels > 0)
+    require_numbers(operation, "sums", sums, partial_moments_size(input.channels, input.groups));
+}
+
+/// Argument checks of both backends of moments_from_partial.
+template <typename A>
+void check_moments_from_partial(const char* operation, const double* sums, const A* mean,
+                                const Matrices<A>& covariance) {
+  require_given(operation, "covariance", covariance);
+  const std::int64_t channels = covariance.batch * covariance.n;
+  if (channels > 0)
+    require_numbers(operation, "sums", sums, partial_moments_size(channels, covariance.batch));
+  require_numbers(operation, "means", mean, channels);
 }
 
 template <typename T, typename A>
 void check_cross_moments(const char* operation, const Activations<T>& left,
-                         const Activations<T>& right, const Matrices<A>& cross) {
+                         const Activations<T>& right, const A* sums, const Matrices<A>& cross) {
   require_valid(operation, "left", left);
   require_same_shape(operation, "right", left, right);
   require_only_gated(operation, "left", left);
   require_plain(operation, "right", right);
   require_per_group(operation, "cross", left, cross);
+  require_numbers(operation, "sums", sums, left.channels);
 }
 
 }  // namespace keel

@@ -60,7 +60,7 @@ namespace {
   KEEL_MISSING(T, weight_backward, const T*, Matrices<const T>, const T*, Matrices<const T>, T*,   \
                T*, Matrices<T>, Matrices<T>, const Stream&)                                        \
   KEEL_MISSING(T, running_average, const std::optional<double>&, double, const T*,                 \
-               Matrices<const T>, Matrices<const T>, RunningStatistics<T>, const Stream&, bool)    \
+               Matrices<const T>, Matrices<const T>, RunningStatistics<T>, const Stream&)          \
   KEEL_MISSING(T, moments_from_partial, const double*, const double*, T*, Matrices<T>,             \
                const Stream&)
 KEEL_MISSING_OF(float)

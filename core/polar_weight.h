@@ -48,4 +48,16 @@ void require_polar_factors(const char* operation, const Rectangles<T>& matrices,
   require_shape(operation, "factors.right", factors.right, matrices.batch, k, matrices.columns);
 }
 
+/// Argument checks of every backend of polar_backward_from_factors.
+template <typename T>
+void check_polar_from_factors(const char* operation, const Rectangles<const T>& result,
+                              const PolarFactors<const T>& factors,
+                              const Rectangles<const T>& dL_dresult,
+                              const Rectangles<T>& dL_dmatrix) {
+  check_polar_backward(operation, result, PolarKind::orthogonal, dL_dresult, dL_dmatrix);
+  if (!factors && !holds_nothing(result))
+    throw Error(std::string(operation) + ": expected factors of " + shape(result) + ", got null");
+  require_polar_factors(operation, result, factors);
+}
+
 }  // namespace keel

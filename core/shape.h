@@ -49,6 +49,13 @@ void require_given(const char* operation, const char* name, const Rectangles<T>&
               ", got null");
 }
 
+/// Throws unless `numbers` points to memory, or there are none.
+inline void require_numbers(const char* operation, const char* name, const void* numbers,
+                            std::int64_t count) {
+  if (numbers != nullptr || count <= 0) return;
+  throw Error(std::string(operation) + ": expected " + text(count) + " " + name + ", got null");
+}
+
 /// Throws unless `given` has the shape of `expected`.
 template <typename T, typename U>
 void require_same_shape(const char* operation, const char* name, const Matrices<T>& expected,
@@ -112,6 +119,16 @@ void require_apart(const char* operation, const char* name, const Out& output,
     return;
   throw Error(std::string(operation) + ": expected " + name + " apart from " + input_name +
               ", got memory that they share");
+}
+
+/// Argument checks of every backend of eigh.
+template <typename T>
+void check_eigh(const char* operation, const Matrices<const T>& matrices, const T* values,
+                const Matrices<T>& vectors) {
+  require_given(operation, "matrices", matrices);
+  require_same_shape(operation, "vectors", matrices, vectors);
+  require_apart(operation, "vectors", vectors, "matrices", matrices);
+  require_numbers(operation, "values", values, matrices.batch * matrices.n);
 }
 
 }  // namespace keel

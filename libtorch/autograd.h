@@ -113,6 +113,11 @@ class GraphNode : public torch::autograd::Node {
 
   std::string name() const override { return name_; }
 
+  Tensor saved_tensor(std::size_t i) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return saved_[i].unpack(pointer_to(this));
+  }
+
  private:
   std::string name_;
   Formula formula_;

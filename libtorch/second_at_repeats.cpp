@@ -1,8 +1,13 @@
 #include "second_at_repeats.h"
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <cmath>
+#include <functional>
+#include <set>
+#include <utility>
 
 #include "autograd.h"
 #include "device.h"
@@ -18,6 +23,7 @@ struct BackwardPass {
   Tensor dL_dvalues, dL_dvectors;  ///< of the loss; either may be undefined
   Tensor masked;                   ///< the pairs left out
   Tensor largest;                  ///< largest |l|, (...)
+  Tensor unit;                     ///< the same, 1 for a zero matrix
 };
 
 /// The vector-Jacobian product: gradients of <weights, output> with respect to `inputs`, undefined for unused inputs.
@@ -46,6 +52,12 @@ Tensor generic_weights(const Tensor& like) {
   return (1 + i.unsqueeze(-1) + std::sqrt(2.0) * i).cos();
 }
 
+/// A direction without a pattern for the eigenvalues. Two different numbers give independent directions.
+Tensor generic_direction(const Tensor& values, double number) {
+  const Tensor i = at::arange(values.size(-1), values.options());
+  return (1 + (std::sqrt(number) * (1 + i)).frac()).expand_as(values);
+}
+
 /// Whether each matrix has any of these pairs, as (...).
 Tensor any_pair(const Tensor& pairs) { return pairs.flatten(-2).any(-1); }
 
@@ -54,60 +66,237 @@ Tensor ramp(const Tensor& values) {
   return at::arange(values.size(-1), values.options()).expand_as(values);
 }
 
+/// x_i - x_j for all pairs.
+Tensor differences(const Tensor& x) { return x.unsqueeze(-1) - x.unsqueeze(-2); }
+
+/// |x_i| + |x_j| for all pairs.
+Tensor magnitudes(const Tensor& x) { return x.abs().unsqueeze(-1) + x.abs().unsqueeze(-2); }
+
+/// How a number that vanishes for a valid loss is compared with zero: rounding, and the terms that cancel in it.
+struct Tolerance {
+  double epsilon, cancelled;
+
+  explicit Tolerance(const Tensor& values)
+      : epsilon(16 * double(values.size(-1)) * epsilon_of(values)),
+        cancelled(std::sqrt(epsilon_of(values))) {}
+
+  Tensor exceeded_by(const Tensor& number, const Tensor& made_of, const Tensor& rounded) const {
+    return number > cancelled * made_of + epsilon * rounded;
+  }
+};
+
+/// Whether the loss tells equal eigenvalues apart: h = dL/dl must be equal in a masked pair, and exchanging the pair must
+/// leave dh/dl as it is. For all w, (H w)_i - (H w)_j is then one multiple of w_i - w_j.
+Tensor tells_values_apart(const BackwardPass& seen) {
+  const Tolerance tolerance(seen.values);
+  const Tensor h = seen.dL_dvalues.detach();
+  const Tensor d0 = generic_direction(seen.values, 2), d1 = generic_direction(seen.values, 3);
+  const auto curved = [&](const Tensor& along) {
+    const Tensor u = vjp(seen.dL_dvalues, along, {seen.values}, /*create_graph=*/false)[0];
+    return u.defined() ? u : at::zeros_like(h);
+  };
+  const auto to_pairs = [](const Tensor& of_matrix) {
+    return of_matrix.unsqueeze(-1).unsqueeze(-1);
+  };
+  const Tensor u0 = curved(d0), u1 = curved(d1), size = size_of(h, 1);
+  const Tensor curvature = at::maximum(size_of(u0, 1), size_of(u1, 1));
+  const Tensor slopes = tolerance.exceeded_by(differences(h).abs(), magnitudes(h),
+                                              to_pairs(size + seen.unit * curvature));
+  const Tensor curvatures = tolerance.exceeded_by(
+      (differences(u0) * differences(d1) - differences(u1) * differences(d0)).abs(),
+      magnitudes(u0) * differences(d1).abs() + magnitudes(u1) * differences(d0).abs(),
+      to_pairs(curvature + size / seen.unit));
+  return any_pair(slopes.logical_or(curvatures).logical_and(seen.masked));
+}
+
 /// The size of the derivatives of <weights, B>, B = V^T dL_dvectors, for each matrix, in units of B. `first` is along
-/// rotations and eigenvalues. `second` is the derivative of the one along eigenvalues.
+/// rotations and eigenvalues. `second` and `third` are those of the one and the two along eigenvalues.
 struct Slopes {
-  Tensor first, second;
+  Tensor first, second, third;
 };
 
 Slopes slopes_of(const BackwardPass& seen, const Tensor& b, const Tensor& weights) {
   const variable_list inputs = {seen.values, seen.vectors};
-  Slopes slopes{at::zeros_like(seen.largest), at::zeros_like(seen.largest)};
-  const auto grow = [&](Tensor& slope, const variable_list& by, const Tensor& unit) {
-    if (by[0].defined())
-      slope = at::maximum(slope, unit * seen.largest * size_of(by[0].detach(), 1));
-    if (by[1].defined())
-      slope = at::maximum(slope, unit * size_of(by_rotations(seen.vectors, by[1]).detach(), 2));
+  const Tensor none = at::zeros_like(seen.largest);
+  Slopes slopes{none, none, none};
+  const auto grow = [&](Tensor& slope, const Tensor& by_values, const Tensor& by_vectors,
+                        const Tensor& unit) {
+    if (by_values.defined())
+      slope = at::maximum(slope, unit * seen.unit * size_of(by_values.detach(), 1));
+    if (by_vectors.defined())
+      slope =
+          at::maximum(slope, unit * size_of(by_rotations(seen.vectors, by_vectors).detach(), 2));
   };
   const variable_list first = vjp(b, weights, inputs, /*create_graph=*/true);
-  grow(slopes.first, first, at::ones_like(seen.largest));
-  if (first[0].defined())
-    grow(slopes.second, vjp(first[0], ramp(seen.values) + 1, inputs, false), seen.largest);
+  grow(slopes.first, first[0], first[1], at::ones_like(seen.unit));
+  if (!first[0].defined()) return slopes;
+  const variable_list second = vjp(first[0], generic_direction(seen.values, 2), inputs, true);
+  grow(slopes.second, second[0], second[1], seen.unit);
+  if (!second[0].defined()) return slopes;
+  const variable_list third =
+      vjp(second[0], generic_direction(seen.values, 3), {seen.vectors}, false);
+  grow(slopes.third, Tensor(), third[0], seen.unit.square());
   return slopes;
 }
 
-/// Whether the masked rule cannot give the second derivative of a matrix's loss: the loss prefers one of two equal
-/// eigenvalues or a basis of their eigenspace, now or as soon as the two separate. Quantities that must vanish for a
-/// valid loss are compared with rounding, and with the terms that cancel in them.
-Tensor has_no_second_derivative(const BackwardPass& seen) {
-  const double epsilon = 16 * double(seen.values.size(-1)) * epsilon_of(seen.values);
-  const double cancelled = std::sqrt(epsilon_of(seen.values));
-  Tensor refused = at::zeros_like(seen.largest, seen.largest.options().dtype(at::kBool));
-  if (seen.dL_dvalues.defined()) {
-    const Tensor h = seen.dL_dvalues.detach();
-    Tensor size = size_of(h, 1);
-    const Tensor curvature =
-        vjp(seen.dL_dvalues, ramp(seen.values) + 1, {seen.values}, /*create_graph=*/false)[0];
-    if (curvature.defined()) size = size + seen.largest * size_of(curvature, 1);
-    const Tensor row = h.unsqueeze(-1), column = h.unsqueeze(-2);
-    const Tensor bound =
-        cancelled * (row.abs() + column.abs()) + epsilon * size.unsqueeze(-1).unsqueeze(-1);
-    refused = any_pair(((row - column).abs() > bound).logical_and(seen.masked));
+/// Weights of the entries in masked pairs, and the same for the difference of an entry and its transpose.
+struct PairWeights {
+  Tensor inside, turned;
+
+  explicit PairWeights(const BackwardPass& seen) {
+    const Tensor mask = seen.masked.to(seen.values.scalar_type());
+    inside = mask * generic_weights(seen.vectors).expand_as(mask);
+    turned = inside - inside.mT();
   }
-  if (seen.dL_dvectors.defined()) {
-    const Tensor b = seen.vectors.mT().matmul(seen.dL_dvectors), numbers = b.detach();
-    const Tensor mask = seen.masked.to(b.scalar_type());
-    const Tensor all = generic_weights(b).expand_as(b), inside = mask * all;
-    const Slopes turned = slopes_of(seen, b, inside - inside.mT());
-    const Slopes terms = slopes_of(seen, b, inside), scale = slopes_of(seen, b, all);
-    const Tensor first = size_of(numbers, 2) + scale.first, second = first + scale.second;
-    const auto exceeds = [&](const Tensor& number, const Tensor& made_of, const Tensor& rounded) {
-      refused = refused.logical_or(number > cancelled * made_of + epsilon * rounded);
+};
+
+/// Whether the loss depends on the basis inside an eigenspace, now or as soon as the eigenvalues separate.
+Tensor depends_on_basis(const BackwardPass& seen) {
+  const Tolerance tolerance(seen.values);
+  const Tensor b = seen.vectors.mT().matmul(seen.dL_dvectors), numbers = b.detach();
+  const Tensor mask = seen.masked.to(b.scalar_type());
+  const PairWeights weights(seen);
+  const Slopes turned = slopes_of(seen, b, weights.turned);
+  const Slopes terms = slopes_of(seen, b, weights.inside);
+  const Slopes scale = slopes_of(seen, b, generic_weights(b).expand_as(b));
+  const Tensor first = size_of(numbers, 2) + scale.first, second = first + scale.second;
+  return tolerance
+      .exceeded_by(size_of(mask * (numbers - numbers.mT()), 2), size_of(mask * numbers, 2), first)
+      .logical_or(tolerance.exceeded_by(turned.first, terms.first, first))
+      .logical_or(tolerance.exceeded_by(turned.second, terms.second, second))
+      .logical_or(tolerance.exceeded_by(turned.third, terms.third, second + scale.third));
+}
+
+// A loss may reach the matrix by other ways too: by itself, or by another decomposition. The numbers that vanish for a valid
+// loss must then vanish whatever is there.
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+
+/// Visits the nodes that `edges` lead to, each once. `enter` says whether to go on behind one.
+void walk(const torch::autograd::edge_list& edges, const std::function<bool(const Edge&)>& enter) {
+  std::set<std::pair<const Node*, std::uint32_t>> seen;
+  std::set<const Node*> entered;
+  torch::autograd::edge_list open = edges;
+  while (!open.empty()) {
+    const Edge edge = open.back();
+    open.pop_back();
+    if (!edge.is_valid() || !seen.emplace(edge.function.get(), edge.input_nr).second) continue;
+    if (!enter(edge) || !entered.insert(edge.function.get()).second) continue;
+    for (const Edge& next : edge.function->next_edges()) open.push_back(next);
+  }
+}
+
+/// Whether the running backward pass goes through the node.
+bool is_wanted(Node* node) {
+  const auto* const task = torch::autograd::get_current_graph_task_exec_info();
+  if (task == nullptr || task->empty()) return true;
+  const auto found = task->find(node);
+  return found != task->end() && found->second.should_execute();
+}
+
+bool is_decomposition(const Node& node) { return node.name() == "keel::eigh"; }
+
+/// Where the gradients of the loss reach the matrix, or what it is made of, other than through this decomposition. Other
+/// decompositions on the way are such places too.
+torch::autograd::edge_list other_ways(const BackwardPass& seen) {
+  const auto own = seen.values.grad_fn();
+  if (!own) return {};
+  torch::autograd::edge_list from, found;
+  for (const Tensor& grad : {seen.dL_dvalues, seen.dL_dvectors})
+    if (grad.defined() && grad.requires_grad())
+      from.push_back(torch::autograd::impl::gradient_edge(grad));
+  std::set<const Node*> behind;  // the matrix
+  walk(own->next_edges(), [&](const Edge& edge) {
+    behind.insert(edge.function.get());
+    return true;
+  });
+  const auto leads_there = [&](const Edge& start) {
+    bool leads = false;
+    walk({start}, [&](const Edge& edge) {
+      leads = leads || behind.count(edge.function.get()) != 0;
+      return !leads;
+    });
+    return leads;
+  };
+  walk(from, [&](const Edge& edge) {
+    if (edge.function.get() == own.get() || !is_wanted(edge.function.get())) return false;
+    const bool ends = behind.count(edge.function.get()) != 0 ||
+                      (is_decomposition(*edge.function) && leads_there(edge));
+    if (ends) found.push_back(edge);
+    return !ends;
+  });
+  return found;
+}
+
+/// Whether the loss tells equal eigenvalues or bases of their eigenspace apart as soon as the matrix moves what the loss
+/// reaches by other ways. One answer for all matrices.
+Tensor is_told_otherwise(const BackwardPass& seen) {
+  const torch::autograd::edge_list ways = other_ways(seen);
+  if (ways.empty()) return Tensor();
+  const Tolerance tolerance(seen.values);
+  const auto derivatives = [&](const Tensor& weights, const Tensor& of_values) {
+    Tensor sum = at::zeros({}, seen.values.options());
+    if (seen.dL_dvalues.defined())
+      sum = sum + (seen.unit.unsqueeze(-1) * of_values * seen.dL_dvalues).sum();
+    if (seen.dL_dvectors.defined()) {
+      const Tensor b = seen.vectors.mT().matmul(seen.dL_dvectors);
+      sum = sum + (weights * b).sum();
+      const Tensor by_values = vjp(b, weights, {seen.values}, /*create_graph=*/true)[0];
+      if (by_values.defined())
+        sum = sum + (seen.unit.unsqueeze(-1) * generic_direction(seen.values, 2) * by_values).sum();
+    }
+    return sum;
+  };
+  const auto behind = [&](const Tensor& sum) {
+    if (!sum.requires_grad()) return variable_list(ways.size());
+    return torch::autograd::Engine::get_default_engine().execute(
+        {torch::autograd::impl::gradient_edge(sum)}, {at::ones_like(sum)}, /*keep_graph=*/true,
+        /*create_graph=*/false, /*accumulate_grad=*/false, ways);
+  };
+  // What comes through this decomposition does not count.
+  const auto apart = [&](const Tensor& sum) {
+    const variable_list own =
+        vjp(sum, at::ones_like(sum), {seen.values, seen.vectors}, /*create_graph=*/false);
+    Tensor through = at::zeros_like(sum);
+    if (own[0].defined()) through = through + (own[0].detach() * seen.values).sum();
+    if (own[1].defined()) through = through + (own[1].detach() * seen.vectors).sum();
+    return std::pair{behind(sum), behind(through)};
+  };
+  const PairWeights weights(seen);
+  const auto [turned, turned_own] = apart(derivatives(weights.turned, weights.turned.sum(-1)));
+  const auto [terms, terms_own] = apart(derivatives(weights.inside, weights.inside.abs().sum(-1)));
+  Tensor told;
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    if (!turned[i].defined()) continue;
+    // Eigenvectors move by rotations only.
+    const Tensor vectors = is_decomposition(*ways[i].function) && ways[i].input_nr == 1
+                               ? static_cast<GraphNode&>(*ways[i].function).saved_tensor(1)
+                               : Tensor();
+    const auto largest = [&](const Tensor& derivative) {
+      if (!derivative.defined()) return at::zeros({}, seen.values.options());
+      const Tensor of_way = vectors.defined() ? by_rotations(vectors, derivative) : derivative;
+      return of_way.detach().abs().max().to(seen.values.options());
     };
-    exceeds(size_of(mask * (numbers - numbers.mT()), 2), size_of(mask * numbers, 2), first);
-    exceeds(turned.first, terms.first, first);
-    exceeds(turned.second, terms.second, second);
+    const auto without = [](const Tensor& all, const Tensor& own) {
+      return own.defined() && all.defined() ? all - own : all;
+    };
+    const Tensor bad = tolerance.exceeded_by(largest(without(turned[i], turned_own[i])),
+                                             largest(without(terms[i], terms_own[i])),
+                                             largest(turned[i]) + largest(turned_own[i]));
+    told = told.defined() ? told.logical_or(bad) : bad;
   }
+  return told;
+}
+
+/// Whether the masked rule cannot give the second derivative of a matrix's loss: the loss prefers one of two equal
+/// eigenvalues or a basis of their eigenspace, now or as soon as the two separate.
+Tensor has_no_second_derivative(const BackwardPass& seen) {
+  Tensor refused = at::zeros_like(seen.largest, seen.largest.options().dtype(at::kBool));
+  if (seen.dL_dvalues.defined()) refused = refused.logical_or(tells_values_apart(seen));
+  if (seen.dL_dvectors.defined()) refused = refused.logical_or(depends_on_basis(seen));
+  if (const Tensor told = is_told_otherwise(seen); told.defined())
+    refused = refused.logical_or(told.logical_and(any_pair(seen.masked)));
   return refused;
 }
 
@@ -141,6 +330,7 @@ Tensor second_at_repeats(const Masked& rule, BackwardPass seen, const Tensor& gr
   const Tensor values = seen.values.detach();
   seen.masked = masked_pairs(rule, values);
   seen.largest = size_of(values, 1);
+  seen.unit = at::where(seen.largest == 0, at::ones_like(seen.largest), seen.largest);
   if (can_read && !seen.masked.any().item<bool>()) return Tensor();
   const at::AutoGradMode with_graph(true);
   const WithoutAutocast in_its_type;
@@ -162,8 +352,9 @@ Tensor second_at_repeats(const Masked& rule, BackwardPass seen, const Tensor& gr
   TORCH_CHECK(
       !can_read || !refused.any().item<bool>(), "keel::eigh: no second derivative under rule ",
       to_string(GradientRule(rule)),
-      " at repeated eigenvalues of a loss that depends on the basis inside their eigenspace or "
-      "weighs eigenvectors by a function of their eigenvalues, as V f(l) V^T does; expected one "
+      " at repeated eigenvalues of a loss that depends on the basis inside their eigenspace, tells "
+      "equal eigenvalues apart, also by two decompositions of one matrix, or weighs eigenvectors "
+      "by a function of their eigenvalues, as V f(l) V^T does; expected one "
       "that depends on the eigenspace only as a whole. keel::spectral and its named functions "
       "(sqrtm, inv_sqrtm, invm, logm, expm, powm) have exact second derivatives there");
   const Tensor inside = inside_masked_pairs(seen, dL_dmatrix, grad_grad_matrix);
@@ -204,8 +395,8 @@ void record_no_third_derivative(const Tensor& inside, const variable_list& made_
 variable_list second_pass(const GraphNode::Pass& pass, const Masked& rule) {
   const Tensor &grad = pass.grads[0], &values = pass.saved[0], &vectors = pass.saved[1];
   const bool can_read = can_read_values(values);
-  Tensor inside = second_at_repeats(rule, {values, vectors, pass.saved[2], pass.saved[3], {}, {}},
-                                    grad, can_read);
+  Tensor inside = second_at_repeats(
+      rule, {values, vectors, pass.saved[2], pass.saved[3], {}, {}, {}}, grad, can_read);
   if (inside.defined() && needs_graph({grad, values, vectors})) {
     inside = inside.detach();
     record_no_third_derivative(inside, {grad, values, vectors}, rule, can_read);

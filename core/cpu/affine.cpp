@@ -56,7 +56,6 @@ void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
             const Executor& executor) {
   check_affine("keel::affine", matrix, input, output);
-  require_apart("keel::affine", "output", output, "input", input);
   using A = Accumulator<T>;
   const std::int64_t channels = input.channels, d = input.group_size();
   const PerChannel<A> centers(channels, center), biases(channels, bias), zeros(channels, nullptr);
@@ -86,9 +85,6 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
   check_affine_backward("keel::affine_backward", matrix, dL_doutput, dL_dcovariance, input,
                         dL_dinput);
   const bool through_moments = bool(dL_dcovariance);
-  require_apart("keel::affine_backward", "dL_dinput", dL_dinput, "dL_doutput", dL_doutput);
-  if (through_moments)
-    require_apart("keel::affine_backward", "dL_dinput", dL_dinput, "input", input);
   using A = Accumulator<T>;
   const std::int64_t channels = dL_doutput.channels, d = dL_doutput.group_size();
   const A m = A(std::max<std::int64_t>(1, dL_doutput.samples()));

@@ -182,9 +182,7 @@ template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status, const Executor& executor, EighLimits limits) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
-  require_given("keel::eigh", "matrices", matrices);
-  require_same_shape("keel::eigh", "vectors", matrices, vectors);
-  require_apart("keel::eigh", "vectors", vectors, "matrices", matrices);
+  check_eigh("keel::eigh", matrices, values, vectors);
   if (batch == 0) return;
   if (n == 1) return solve_numbers(matrices, values, vectors, status);
   std::vector<EighStatus> own_status;

@@ -65,7 +65,7 @@ template <typename T>
 void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
                    const Executor& executor) {
-  check_eigh_backward("keel::eigh_backward", rule, vectors, dL_dvectors, dL_dmatrix);
+  check_eigh_backward("keel::eigh_backward", rule, values, vectors, dL_dvectors, dL_dmatrix);
   std::visit(
       [&](const auto& chosen) {
         in_chunks(vectors.batch, vectors.n, executor, [&](std::int64_t first, std::int64_t last) {

@@ -178,7 +178,7 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const T> covariance, LayerMatrixState<const T> state,
                            Matrices<const T> dL_dlayer_matrix, Matrices<T> dL_dcovariance,
                            const Executor& executor) {
-  check_layer_matrix_backward("keel::layer_matrix_backward", map, rule, covariance,
+  check_layer_matrix_backward("keel::layer_matrix_backward", map, rule, covariance, state,
                               dL_dlayer_matrix, dL_dcovariance);
   std::visit(Backward<T>{rule, covariance, state, dL_dlayer_matrix, dL_dcovariance, executor}, map);
 }

@@ -156,8 +156,7 @@ void sum_about_own_shift(const Activations<const T>& input, double* shift, doubl
 template <typename T>
 void partial_moments(Activations<const T> input, const double* shift, double* sums,
                      const Executor& executor) {
-  require_valid("keel::partial_moments", "input", input);
-  require_plain("keel::partial_moments", "input", input);
+  check_partial_moments("keel::partial_moments", input, sums);
   const std::int64_t channels = input.channels, d = input.group_size();
   if (channels == 0) return;
   Scratch<double> move(channels);
@@ -180,6 +179,8 @@ void partial_moments(Activations<const T> input, const double* shift, double* su
 template <typename A>
 void moments_from_partial(const double* sums, const double* shift, A* mean,
                           Matrices<A> covariance) {
+  check_moments_from_partial("keel::moments_from_partial", sums, mean, covariance);
+  if (holds_nothing(covariance)) return;
   const std::int64_t d = covariance.n, channels = covariance.batch * d;
   const double count = sums[0], *const sum = sums + 1, *const second = sum + channels;
   for (std::int64_t i = 0; i < channels; ++i) {
@@ -201,7 +202,7 @@ template void moments_from_partial(const double*, const double*, double*, Matric
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Executor& executor) {
-  check_moments("keel::moments", input, covariance);
+  check_moments("keel::moments", input, mean, covariance);
   if (input.channels == 0) return;
   Scratch<double> shift(input.channels), sums(partial_moments_size(input.channels, input.groups));
   sum_about_own_shift(input, shift, sums, executor);
@@ -212,7 +213,7 @@ template <typename T>
 void cross_moments(Activations<const T> left, Activations<const T> right,
                    const Accumulator<T>* center, Accumulator<T>* sum,
                    Matrices<Accumulator<T>> cross, const Executor& executor) {
-  check_cross_moments("keel::cross_moments", left, right, cross);
+  check_cross_moments("keel::cross_moments", left, right, sum, cross);
   using A = Accumulator<T>;
   const std::int64_t channels = left.channels, d = left.group_size();
   if (channels == 0) return;

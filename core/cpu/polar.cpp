@@ -59,11 +59,8 @@ template <typename T>
 void polar_backward_from_factors(Rectangles<const T> result, PolarFactors<const T> factors,
                                  Rectangles<const T> dL_dresult, Rectangles<T> dL_dmatrix,
                                  const Executor& executor) {
-  constexpr const char* kName = "keel::polar_backward_from_factors";
-  check_polar_backward(kName, result, PolarKind::orthogonal, dL_dresult, dL_dmatrix);
-  if (!factors && result.batch > 0 && std::min(result.rows, result.columns) > 0)
-    throw Error(std::string(kName) + ": expected factors of " + shape(result) + ", got null");
-  require_polar_factors(kName, result, factors);
+  check_polar_from_factors("keel::polar_backward_from_factors", result, factors, dL_dresult,
+                           dL_dmatrix);
   const std::int64_t m = result.rows, n = result.columns, k = std::min(m, n);
   executor(result.batch, [&](std::int64_t b) {
     std::vector<T> g = load_packed(dL_dresult, b);

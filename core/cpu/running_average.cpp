@@ -12,11 +12,7 @@ template <typename T>
 void running_average(const std::optional<double>& momentum, double eps, const T* mean,
                      Matrices<const T> covariance, Matrices<const T> layer_matrix,
                      RunningStatistics<T> running, const Executor& executor) {
-  check_running_average("keel::running_average", covariance, layer_matrix, running);
-  require_apart("keel::running_average", "running.matrix", running.matrix, "layer_matrix",
-                layer_matrix);
-  require_apart("keel::running_average", "running.matrix", running.matrix, "covariance",
-                covariance);
+  check_running_average("keel::running_average", mean, covariance, layer_matrix, running);
   const std::int64_t d = covariance.n, groups = covariance.batch;
   const auto variance = [&](std::int64_t g, std::int64_t i) {
     return covariance[g][i * covariance.row_stride + i];

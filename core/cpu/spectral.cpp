@@ -202,8 +202,7 @@ struct RankFinder {
 template <typename T>
 void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
                    Matrices<const T> vectors, std::int64_t* rank, const Executor& executor) {
-  check_spectral_rank("keel::spectral_rank", policy, matrices, vectors);
-  require_ranks("keel::spectral_rank", rank, vectors.batch);
+  check_spectral_rank("keel::spectral_rank", policy, matrices, values, vectors, rank);
   const PlainRankPolicy by = plain(policy);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
@@ -217,8 +216,7 @@ void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T
 template <typename T>
 void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
               const std::int64_t* rank, Matrices<T> result, const Executor& executor) {
-  check_spectral("keel::spectral", vectors, result);
-  require_ranks("keel::spectral", rank, vectors.batch);
+  check_spectral("keel::spectral", values, vectors, rank, result);
   const std::int64_t n = vectors.n, stride = padded<T>(n);
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     Spectrum<T> spectrum(function, n);
@@ -245,8 +243,8 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        Matrices<const T> vectors, const std::int64_t* rank,
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
                        const Executor& executor) {
-  check_spectral_backward("keel::spectral_backward", rule, vectors, dL_dresult, dL_dmatrix);
-  require_ranks("keel::spectral_backward", rank, vectors.batch);
+  check_spectral_backward("keel::spectral_backward", rule, values, vectors, rank, dL_dresult,
+                          dL_dmatrix);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
     Spectrum<T> spectrum(function, n);
@@ -271,7 +269,7 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
                               Matrices<const T> vectors, Matrices<const T> dL_dresult,
                               Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
                               Matrices<T> dL2_dmatrix, const Executor& executor) {
-  check_spectral_second_backward("keel::spectral_second_backward", vectors, dL_dresult,
+  check_spectral_second_backward("keel::spectral_second_backward", values, vectors, dL_dresult,
                                  dL2_ddL_dmatrix, dL2_ddL_dresult, dL2_dmatrix);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {

@@ -142,9 +142,7 @@ void fall_back(Rectangles<const T> matrices, std::int64_t index, T* values, Rect
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status, const Executor& executor) {
-  require_svd_shapes("keel::svd", matrices, left, right);
-  require_apart("keel::svd", "left", left, "matrices", matrices);
-  require_apart("keel::svd", "right", right, "matrices", matrices);
+  check_svd("keel::svd", matrices, values, left, right);
   const std::int64_t m = matrices.rows, n = matrices.columns, k = std::min(m, n),
                      batch = matrices.batch;
   std::vector<SvdStatus> own_status;

@@ -12,12 +12,8 @@ template <typename T>
 void weight_backward(const T* weight, Matrices<const T> layer_matrix, const T* sum,
                      Matrices<const T> cross, T* dL_dweight, T* dL_dmean,
                      Matrices<T> dL_dlayer_matrix, Matrices<T> matrix, const Executor& executor) {
-  check_weight_backward("keel::weight_backward", layer_matrix, cross, dL_dlayer_matrix, matrix);
-  for (const auto& [name, output] :
-       {std::pair("dL_dlayer_matrix", dL_dlayer_matrix), std::pair("matrix", matrix)}) {
-    require_apart("keel::weight_backward", name, output, "layer_matrix", layer_matrix);
-    require_apart("keel::weight_backward", name, output, "cross", cross);
-  }
+  check_weight_backward("keel::weight_backward", layer_matrix, sum, cross, dL_dmean,
+                        dL_dlayer_matrix, matrix);
   const std::int64_t d = layer_matrix.n;
   executor(layer_matrix.batch, [&](std::int64_t g) {
     T* const column_sums = dL_dmean != nullptr ? dL_dmean + g * d : nullptr;

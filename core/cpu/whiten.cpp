@@ -31,7 +31,7 @@ void apply(const char* operation, const LayerMap& map, Activations<const T> inpu
     matrix = contiguous<const A>(scaled, input.groups, d);
   }
   const Activations<T> output = destination.get();
-  require_same_shape(operation, "output", input, output);
+  check_whiten_output(operation, input, output);
   affine<T>(matrix, state.mean, bias, input, output, executor);
 }
 
@@ -54,6 +54,7 @@ void whiten_apply(const LayerMap& map, Activations<const T> input, const double*
                   const Executor& executor) {
   constexpr const char* kOperation = "keel::whiten_apply";
   check_whiten(kOperation, input, state);
+  if (input.channels > 0) require_numbers(kOperation, "sums", sums, 1);
   moments_from_partial<Accumulator<T>>(sums, shift, state.mean, state.covariance);
   apply<T>(kOperation, map, input, weight, bias, state, output, executor);
 }
@@ -64,7 +65,10 @@ void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> 
                           Accumulator<T>* dL_dweight, Accumulator<T>* dL_dbias,
                           const Executor& executor) {
   using A = Accumulator<T>;
-  check_whiten_backward("keel::whiten_backward_sums", dL_doutput, input, state);
+  constexpr const char* kOperation = "keel::whiten_backward_sums";
+  check_whiten_backward(kOperation, dL_doutput, input, state);
+  require_weight_gradients(kOperation, input, dL_dweight, dL_dbias);
+  require_backward_sums(kOperation, input, sums);
   const auto cross = contiguous<A>(sums + input.channels, input.groups, input.group_size());
   cross_moments<T>(dL_doutput, input, state.mean, sums, cross, executor);
   std::copy_n(sums, input.channels, dL_dbias);
@@ -82,6 +86,8 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
   using A = Accumulator<T>;
   constexpr const char* kOperation = "keel::whiten_backward_apply";
   check_whiten_backward(kOperation, dL_doutput, input, state);
+  require_backward_sums(kOperation, input, sums);
+  require_numbers(kOperation, "number of samples", count, 1);
   const std::int64_t channels = input.channels, d = input.group_size(), entries = channels * d;
   Scratch<A> matrix(entries), dL_dlayer_matrix(entries), gradients(channels + entries);
   A *const dL_dmean = gradients, *const dL_dcovariance = gradients + channels;
@@ -95,7 +101,7 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
   const A share = A(double(input.samples()) / *count);
   for (std::int64_t k = 0; k < channels + entries; ++k) gradients[k] *= share;
   const Activations<T> dL_dinput = destination.get();
-  require_same_shape(kOperation, "dL_dinput", dL_doutput, dL_dinput);
+  check_whiten_gradient(kOperation, dL_doutput, input, dL_dinput);
   affine_backward<T>(per_group(matrix.data()), dL_doutput, per_group(dL_dcovariance), dL_dmean,
                      input, state.mean, dL_dinput, executor);
 }
@@ -106,6 +112,9 @@ void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<
                      const WhitenState<const Accumulator<T>>& state,
                      const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Executor& executor) {
+  constexpr const char* kOperation = "keel::whiten_backward";
+  check_whiten_backward(kOperation, dL_doutput, input, state);
+  require_weight_gradients(kOperation, input, dL_dweight, dL_dbias);
   Scratch<Accumulator<T>> sums(input.channels * (1 + input.group_size()));
   const double count = double(input.samples());
   whiten_backward_sums<T>(dL_doutput, input, state, sums, dL_dweight, dL_dbias, executor);

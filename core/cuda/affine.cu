@@ -74,9 +74,9 @@ template <typename T>
 void affine(Matrices<const Accumulator<T>> matrix, const Accumulator<T>* center,
             const Accumulator<T>* bias, Activations<const T> input, Activations<T> output,
             const Stream& stream) {
-  check_affine("keel::cuda::affine", matrix, input, output);
+  check_affine("keel::affine", matrix, input, output);
   const std::array<AffineInput<T>, 1> inputs{{{input, matrix, Coefficient::plain, center}}};
-  run_affine<T>("keel::cuda::affine", inputs, 1, bias, output, stream);
+  run_affine<T>("keel::affine", inputs, 1, bias, output, stream);
 }
 
 template <typename T>
@@ -84,7 +84,7 @@ void affine_about_mean(Matrices<const Accumulator<T>> matrix, const Accumulator<
                        Matrices<const Accumulator<T>> covariance, const Accumulator<T>* bias,
                        Activations<const T> input, Activations<T> output, const Stream& stream) {
   const AffineInput<T> term{input, matrix, Coefficient::plain, mean, covariance};
-  run_affine<T>("keel::cuda::affine", {&term, 1}, 1, bias, output, stream);
+  run_affine<T>("keel::affine", {&term, 1}, 1, bias, output, stream);
 }
 
 template <typename T>
@@ -99,7 +99,7 @@ void affine_backward_about_mean(Matrices<const Accumulator<T>> matrix,
   const std::array<AffineInput<T>, 2> inputs{
       {{dL_doutput, matrix, Coefficient::transposed, nullptr},
        {input, dL_dcovariance, Coefficient::doubled, mean, covariance}}};
-  run_affine<T>("keel::cuda::affine_backward", inputs, divisor, dL_dmean, dL_dinput, stream, true);
+  run_affine<T>("keel::affine_backward", inputs, divisor, dL_dmean, dL_dinput, stream, true);
 }
 
 template <typename T>
@@ -107,14 +107,14 @@ void affine_backward(Matrices<const Accumulator<T>> matrix, Activations<const T>
                      Matrices<const Accumulator<T>> dL_dcovariance, const Accumulator<T>* dL_dmean,
                      Activations<const T> input, const Accumulator<T>* mean,
                      Activations<T> dL_dinput, const Stream& stream) {
-  check_affine_backward("keel::cuda::affine_backward", matrix, dL_doutput, dL_dcovariance, input,
+  check_affine_backward("keel::affine_backward", matrix, dL_doutput, dL_dcovariance, input,
                         dL_dinput);
   const auto divisor = Accumulator<T>(std::max<std::int64_t>(1, dL_doutput.samples()));
-  const WithoutGate<T> plain("keel::cuda::affine_backward", dL_doutput, stream);
+  const WithoutGate<T> plain("keel::affine_backward", dL_doutput, stream);
   const std::array<AffineInput<T>, 2> inputs{
       {{plain, matrix, Coefficient::transposed, nullptr},
        {input, dL_dcovariance, Coefficient::symmetric, mean}}};
-  run_affine<T>("keel::cuda::affine_backward",
+  run_affine<T>("keel::affine_backward",
                 std::span<const AffineInput<T>>(inputs).first(dL_dcovariance ? 2 : 1), divisor,
                 dL_dmean, dL_dinput, stream);
 }

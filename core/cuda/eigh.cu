@@ -18,15 +18,12 @@ bool is_large(std::int64_t n) {
 template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status, const Stream& stream) {
-  if (matrices.n < 0 || matrices.batch < 0)
-    throw Error("keel::cuda::eigh: expected n >= 0 and batch >= 0, got " + shape(matrices));
-  require_same_shape("keel::cuda::eigh", "vectors", matrices, vectors);
+  check_eigh("keel::eigh", matrices, values, vectors);
   if (matrices.batch == 0) return;
   if (matrices.n == 0) {
     static_assert(sizeof(EighStatus) == 1 && int(EighStatus::converged) == 0);
     if (status != nullptr)
-      check("keel::cuda::eigh",
-            cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
+      check("keel::eigh", cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
   if (tiny::fits(matrices.n, matrices.batch))
@@ -39,11 +36,11 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
   by_team<T>(matrices.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
     static_assert(kBytes <= 227 * 1024);
-    allow_shared_memory("keel::cuda::eigh", eigh_kernel<T, N>, kBytes);
+    allow_shared_memory("keel::eigh", eigh_kernel<T, N>, kBytes);
     eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
                         kBytes, native(stream)>>>(matrices, values, vectors, order, status);
   });
-  check_launch("keel::cuda::eigh");
+  check_launch("keel::eigh");
 }
 
 template bool is_large<float>(std::int64_t);

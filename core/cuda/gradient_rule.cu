@@ -137,7 +137,7 @@ template <typename T>
 void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
                    const Stream& stream) {
-  check_eigh_backward(kOperation, rule, vectors, dL_dvectors, dL_dmatrix);
+  check_eigh_backward(kOperation, rule, values, vectors, dL_dvectors, dL_dmatrix);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const Arguments<T> arguments{
       device_rule<T>(rule, vectors.n), values, vectors, dL_dvalues, dL_dvectors, dL_dmatrix};

@@ -284,7 +284,8 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const T> covariance, LayerMatrixState<const T> state,
                            Matrices<const T> dL_dlayer_matrix, Matrices<T> dL_dcovariance,
                            const Stream& stream) {
-  check_layer_matrix_backward(kBackward, map, rule, covariance, dL_dlayer_matrix, dL_dcovariance);
+  check_layer_matrix_backward(kBackward, map, rule, covariance, state, dL_dlayer_matrix,
+                              dL_dcovariance);
   std::visit(Backward<T>{rule, covariance, state, dL_dlayer_matrix, dL_dcovariance, stream}, map);
 }
 

@@ -121,10 +121,9 @@ void sum(const char* operation, const Activations<const T>& left, const Activati
 template <typename T>
 void partial_moments(Activations<const T> input, const double* wanted, double* sums,
                      const Stream& stream) {
-  require_valid("keel::cuda::partial_moments", "input", input);
-  require_plain("keel::cuda::partial_moments", "input", input);
+  check_partial_moments("keel::partial_moments", input, sums);
   sum<T>(
-      "keel::cuda::partial_moments", input, input, nullptr, {}, true,
+      "keel::partial_moments", input, input, nullptr, {}, true,
       [&](const Accumulator<T>* shift) {
         return PartialResult<Accumulator<T>>{sums, wanted, shift, double(input.samples()),
                                              int(input.channels)};
@@ -135,12 +134,13 @@ void partial_moments(Activations<const T> input, const double* wanted, double* s
 template <typename A>
 void moments_from_partial(const double* sums, const double* shift, A* mean, Matrices<A> covariance,
                           const Stream& stream) {
+  check_moments_from_partial("keel::moments_from_partial", sums, mean, covariance);
   constexpr std::int64_t kThreads = 128;
   const std::int64_t entries = covariance.batch * covariance.n * covariance.n;
   if (entries == 0) return;
   finish_partial<A><<<unsigned(pieces(entries, kThreads)), kThreads, 0, native(stream)>>>(
       sums, shift, mean, covariance);
-  check_launch("keel::cuda::moments_from_partial");
+  check_launch("keel::moments_from_partial");
 }
 template void moments_from_partial(const double*, const double*, float*, Matrices<float>,
                                    const Stream&);
@@ -150,11 +150,11 @@ template void moments_from_partial(const double*, const double*, double*, Matric
 template <typename T>
 void moments(Activations<const T> input, Accumulator<T>* mean, Matrices<Accumulator<T>> covariance,
              const Stream& stream) {
-  check_moments("keel::cuda::moments", input, covariance);
+  check_moments("keel::moments", input, mean, covariance);
   const double count =
       input.samples() > 0 ? double(input.samples()) : std::numeric_limits<double>::quiet_NaN();
   sum<T>(
-      "keel::cuda::moments", input, input, nullptr, {}, true,
+      "keel::moments", input, input, nullptr, {}, true,
       [&](const Accumulator<T>* shift) {
         return MomentsResult<Accumulator<T>>{mean, covariance, shift, count};
       },
@@ -165,7 +165,8 @@ template <typename T>
 void cross_moments(Activations<const T> left, Activations<const T> right,
                    const Accumulator<T>* center, Accumulator<T>* sums,
                    Matrices<Accumulator<T>> cross, const Stream& stream) {
-  const WithoutGate<T> plain("keel::cuda::cross_moments", left, stream);
+  check_cross_moments("keel::cross_moments", left, right, sums, cross);
+  const WithoutGate<T> plain("keel::cross_moments", left, stream);
   cross_moments_about_mean<T>(plain, right, center, {}, sums, cross, stream);
 }
 
@@ -174,9 +175,9 @@ void cross_moments_about_mean(Activations<const T> left, Activations<const T> ri
                               const Accumulator<T>* mean, Matrices<const Accumulator<T>> covariance,
                               Accumulator<T>* sums, Matrices<Accumulator<T>> cross,
                               const Stream& stream) {
-  check_cross_moments("keel::cuda::cross_moments", left, right, cross);
+  check_cross_moments("keel::cross_moments", left, right, sums, cross);
   sum<T>(
-      "keel::cuda::cross_moments", left, right, mean, covariance, false,
+      "keel::cross_moments", left, right, mean, covariance, false,
       [&](const Accumulator<T>*) {
         return CrossResult<Accumulator<T>>{sums, cross};
       },

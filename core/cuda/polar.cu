@@ -119,7 +119,7 @@ void by_shape(const char* operation, const Rectangles<const T>& matrices, const 
 template <typename T>
 void polar(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T* margin,
            PolarFactors<T> factors, const Stream& stream) {
-  constexpr const char* kName = "keel::cuda::polar";
+  constexpr const char* kName = "keel::polar";
   require_polar_shapes(kName, "result", matrices, kind, result);
   require_polar_factors(kName, matrices, factors);
   const bool empty = matrices.rows == 0 || matrices.columns == 0;
@@ -135,7 +135,7 @@ void polar(Rectangles<const T> matrices, PolarKind kind, Rectangles<T> result, T
 template <typename T>
 void polar_backward(Rectangles<const T> matrices, Rectangles<const T> dL_dresult, PolarKind kind,
                     Rectangles<T> dL_dmatrix, const Stream& stream) {
-  constexpr const char* kName = "keel::cuda::polar_backward";
+  constexpr const char* kName = "keel::polar_backward";
   check_polar_backward(kName, matrices, kind, dL_dresult, dL_dmatrix);
   by_shape(kName, matrices, [&](auto rows, auto columns) {
     tiny::launch(kName, polar_backward_kernel<T, decltype(rows)::value, decltype(columns)::value>,
@@ -147,9 +147,8 @@ template <typename T>
 void polar_backward_from_factors(Rectangles<const T> result, PolarFactors<const T> factors,
                                  Rectangles<const T> dL_dresult, Rectangles<T> dL_dmatrix,
                                  const Stream& stream) {
-  constexpr const char* kName = "keel::cuda::polar_backward_from_factors";
-  check_polar_backward(kName, result, PolarKind::orthogonal, dL_dresult, dL_dmatrix);
-  require_polar_factors(kName, result, factors);
+  constexpr const char* kName = "keel::polar_backward_from_factors";
+  check_polar_from_factors(kName, result, factors, dL_dresult, dL_dmatrix);
   by_shape(kName, result, [&](auto rows, auto columns) {
     tiny::launch(kName,
                  polar_from_factors_kernel<T, decltype(rows)::value, decltype(columns)::value>,

@@ -44,7 +44,7 @@ constexpr unsigned kChunk = kHeld * kThreads;  ///< entries of a block
 /// may `average` be true: the others would read a number of batches that the first has changed.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 1)
-    running_average_kernel(bool settled, bool average, T momentum, T eps, const T* mean,
+    running_average_kernel(bool average, T momentum, T eps, const T* mean,
                            Matrices<const T> covariance, Matrices<const T> layer_matrix,
                            RunningStatistics<T> running) {
   const unsigned d = unsigned(covariance.n), channels = unsigned(covariance.batch) * d;
@@ -52,23 +52,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto now_at = [&](unsigned k) -> const T& { return entry_of(layer_matrix, k); };
   const auto running_at = [&](unsigned k) -> T& { return entry_of(running.matrix, k); };
   T now[kHeld], old[kHeld];
-  std::int64_t batches;
-  const auto await_and_read_running = [&] {
-    await_previous();
-    let_next_start();
-#pragma unroll
-    for (unsigned h = 0; h < kHeld; ++h) {
-      const unsigned k = own + threadIdx.x + h * kThreads;
-      old[h] = k < entries ? running_at(k) : T(0);
-    }
-    batches = *running.batches + 1;
-  };
-  if (!settled) await_and_read_running();
+  await_previous();
+  let_next_start();
 #pragma unroll
   for (unsigned h = 0; h < kHeld; ++h) {
     const unsigned k = own + threadIdx.x + h * kThreads;
+    old[h] = k < entries ? running_at(k) : T(0);
     now[h] = k < entries ? now_at(k) : T(0);
   }
+  const std::int64_t batches = *running.batches + 1;
   bool finite = true;
   for (unsigned k = threadIdx.x; k < channels; k += kThreads)
     finite = finite && isfinite(mean[k]) && isfinite(variance_of(covariance, k));
@@ -83,7 +75,6 @@ __global__ void __launch_bounds__(kThreads, 1)
       finite &= k >= entries || bool(isfinite(now_at(k)));
     }
   }
-  if (settled) await_and_read_running();
   if (!__syncthreads_and(finite)) return;  // all threads have also read the batch count by now
 
   const T share = average ? T(1) / T(batches) : momentum;
@@ -118,17 +109,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <typename T>
 void running_average(const std::optional<double>& momentum, double eps, const T* mean,
                      Matrices<const T> covariance, Matrices<const T> layer_matrix,
-                     RunningStatistics<T> running, const Stream& stream, bool settled) {
-  constexpr const char* kOperation = "keel::cuda::running_average";
-  check_running_average(kOperation, covariance, layer_matrix, running);
+                     RunningStatistics<T> running, const Stream& stream) {
+  constexpr const char* kOperation = "keel::running_average";
+  check_running_average(kOperation, mean, covariance, layer_matrix, running);
   if (covariance.batch * covariance.n * covariance.n > INT32_MAX)
     throw Error(std::string(kOperation) + ": expected fewer than 2^31 numbers, got covariances " +
                 shape(covariance));
   const auto entries = unsigned(covariance.batch * covariance.n * covariance.n);
   const unsigned blocks = momentum ? std::clamp((entries + kChunk - 1) / kChunk, 1u, 128u) : 1;
-  check(kOperation, launch_early(running_average_kernel<T>, blocks, kThreads, 0, native(stream),
-                                 settled, !momentum, T(momentum.value_or(0)), T(eps), mean,
-                                 covariance, layer_matrix, running));
+  check(kOperation,
+        launch_early(running_average_kernel<T>, blocks, kThreads, 0, native(stream), !momentum,
+                     T(momentum.value_or(0)), T(eps), mean, covariance, layer_matrix, running));
 }
 
 #define KEEL_STAGES(T) KEEL_STAGE(running_average, T)

@@ -103,7 +103,7 @@ void large_backward(const BackwardArguments<T>& a, const Stream& stream) {
 template <typename T>
 void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T* values,
                    Matrices<const T> vectors, std::int64_t* rank, const Stream& stream) {
-  check_spectral_rank(kSpectralRank, policy, matrices, vectors);
+  check_spectral_rank(kSpectralRank, policy, matrices, values, vectors, rank);
   if (vectors.batch == 0) return;
   const PlainRankPolicy by = plain(policy);
   if (!by.by_rayleigh || vectors.n == 0)
@@ -120,7 +120,7 @@ void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T
 template <typename T>
 void spectral(const SpectralFunction& function, const T* values, Matrices<const T> vectors,
               const std::int64_t* rank, Matrices<T> result, const Stream& stream) {
-  require_same_shape(kForward, "result", vectors, result);
+  check_spectral(kForward, values, vectors, rank, result);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const SpectralMap<T> map(function);
   if (tiny::fits(vectors.n, vectors.batch))
@@ -141,7 +141,7 @@ template <typename T>
 void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
                        Matrices<const T> vectors, const std::int64_t* rank,
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix, const Stream& stream) {
-  check_spectral_backward(kBackward, rule, vectors, dL_dresult, dL_dmatrix);
+  check_spectral_backward(kBackward, rule, values, vectors, rank, dL_dresult, dL_dmatrix);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const BackwardArguments<T> arguments{SpectralMap<T>(function),
                                        device_rule<T>(rule, vectors.n),
@@ -168,7 +168,7 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
                               Matrices<const T> vectors, Matrices<const T> dL_dresult,
                               Matrices<const T> dL2_ddL_dmatrix, Matrices<T> dL2_ddL_dresult,
                               Matrices<T> dL2_dmatrix, const Stream& stream) {
-  check_spectral_second_backward(kSpectralSecond, vectors, dL_dresult, dL2_ddL_dmatrix,
+  check_spectral_second_backward(kSpectralSecond, values, vectors, dL_dresult, dL2_ddL_dmatrix,
                                  dL2_ddL_dresult, dL2_dmatrix);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const SecondArguments<T> arguments{SpectralMap<T>(function),

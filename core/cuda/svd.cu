@@ -14,13 +14,13 @@
 
 namespace keel::cuda {
 
-static constexpr const char* kName = "keel::cuda::svd";
+static constexpr const char* kName = "keel::svd";
 static constexpr std::int64_t kLargest = 512;
 
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status, const Stream& stream) {
-  require_svd_shapes(kName, matrices, left, right);
+  check_svd(kName, matrices, values, left, right);
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns);
   if (matrices.batch == 0) return;

@@ -63,8 +63,8 @@ template <typename T>
 void weight_backward(const T* weight, Matrices<const T> layer_matrix, const T* sum,
                      Matrices<const T> cross, T* dL_dweight, T* dL_dmean,
                      Matrices<T> dL_dlayer_matrix, Matrices<T> matrix, const Stream& stream) {
-  constexpr const char* kOperation = "keel::cuda::weight_backward";
-  check_weight_backward(kOperation, layer_matrix, cross, dL_dlayer_matrix, matrix);
+  constexpr const char* kOperation = "keel::weight_backward";
+  check_weight_backward(kOperation, layer_matrix, sum, cross, dL_dmean, dL_dlayer_matrix, matrix);
   if (layer_matrix.batch == 0 || layer_matrix.n == 0) return;
   const std::int64_t tiles = (layer_matrix.n + kTile - 1) / kTile;
   weight_backward_kernel<T>

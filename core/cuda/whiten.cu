@@ -24,7 +24,7 @@ void apply(const char* operation, const LayerMap& map, Activations<const T> inpu
   weighted_layer_matrix<A>(map, state.covariance, weight, state.layer_matrix, matrix,
                            state.spectrum, stream);
   const Activations<T> output = destination.get();
-  require_same_shape(operation, "output", input, output);
+  check_whiten_output(operation, input, output);
   affine_about_mean<T>(matrix ? matrix : state.layer_matrix, state.mean, state.covariance, bias,
                        input, output, stream);
 }
@@ -52,7 +52,7 @@ void apply_backward(const char* operation, const LayerMap& map, const SpectralRu
                                     weight, sum, per_group(cross), dL_dweight, dL_dmean,
                                     dL_dcovariance, matrix, stream);
   const Activations<T> dL_dinput = destination.get();
-  require_same_shape(operation, "dL_dinput", dL_doutput, dL_dinput);
+  check_whiten_gradient(operation, dL_doutput, input, dL_dinput);
   affine_backward_about_mean<T>(matrix, dL_doutput, dL_dcovariance, dL_dmean, input, state.mean,
                                 state.covariance, dL_dinput, stream);
 }
@@ -71,7 +71,7 @@ template <typename T>
 void whiten(const LayerMap& map, Activations<const T> input, const Accumulator<T>* weight,
             const Accumulator<T>* bias, const WhitenState<Accumulator<T>>& state,
             const Destination<T>& output, const Stream& stream) {
-  constexpr const char* kOperation = "keel::cuda::whiten";
+  constexpr const char* kOperation = "keel::whiten";
   check_whiten(kOperation, input, state);
   moments<T>(input, state.mean, state.covariance, stream);
   apply<T>(kOperation, map, input, weight, bias, state, output, stream);
@@ -82,8 +82,9 @@ void whiten_apply(const LayerMap& map, Activations<const T> input, const double*
                   const double* shift, const Accumulator<T>* weight, const Accumulator<T>* bias,
                   const WhitenState<Accumulator<T>>& state, const Destination<T>& output,
                   const Stream& stream) {
-  constexpr const char* kOperation = "keel::cuda::whiten_apply";
+  constexpr const char* kOperation = "keel::whiten_apply";
   check_whiten(kOperation, input, state);
+  if (input.channels > 0) require_numbers(kOperation, "sums", sums, 1);
   moments_from_partial<Accumulator<T>>(sums, shift, state.mean, state.covariance, stream);
   apply<T>(kOperation, map, input, weight, bias, state, output, stream);
 }
@@ -95,8 +96,9 @@ void whiten_backward(const LayerMap& map, const SpectralRule& rule, Activations<
                      const Destination<T>& dL_dinput, Accumulator<T>* dL_dweight,
                      Accumulator<T>* dL_dbias, const Stream& stream) {
   using A = Accumulator<T>;
-  constexpr const char* kOperation = "keel::cuda::whiten_backward";
+  constexpr const char* kOperation = "keel::whiten_backward";
   check_whiten_backward(kOperation, dL_doutput, input, state);
+  require_weight_gradients(kOperation, input, dL_dweight, dL_dbias);
   const WithoutGate<T> plain(kOperation, dL_doutput, stream);
   const std::int64_t entries = input.channels * input.group_size();
   Scratch<A> memory(kOperation, stream, entries + backward_scratch_size(input));
@@ -113,8 +115,10 @@ void whiten_backward_sums(Activations<const T> dL_doutput, Activations<const T> 
                           Accumulator<T>* dL_dweight, Accumulator<T>* dL_dbias,
                           const Stream& stream) {
   using A = Accumulator<T>;
-  constexpr const char* kOperation = "keel::cuda::whiten_backward_sums";
+  constexpr const char* kOperation = "keel::whiten_backward_sums";
   check_whiten_backward(kOperation, dL_doutput, input, state);
+  require_weight_gradients(kOperation, input, dL_dweight, dL_dbias);
+  require_backward_sums(kOperation, input, sums);
   if (input.channels == 0) return;
   const WithoutGate<T> plain(kOperation, dL_doutput, stream);
   const auto cross = contiguous<A>(sums + input.channels, input.groups, input.group_size());
@@ -133,8 +137,10 @@ void whiten_backward_apply(const LayerMap& map, const SpectralRule& rule,
                            const Accumulator<T>* sums, const double* count,
                            const Destination<T>& dL_dinput, const Stream& stream) {
   using A = Accumulator<T>;
-  constexpr const char* kOperation = "keel::cuda::whiten_backward_apply";
+  constexpr const char* kOperation = "keel::whiten_backward_apply";
   check_whiten_backward(kOperation, dL_doutput, input, state);
+  require_backward_sums(kOperation, input, sums);
+  require_numbers(kOperation, "number of samples", count, 1);
   const std::int64_t channels = input.channels, size = channels * (1 + input.group_size());
   // The sums, the gradient of the weight over all processes (not used), and the scratch memory.
   Scratch<A> memory(kOperation, stream, size + channels + backward_scratch_size(input));

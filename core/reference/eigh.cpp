@@ -114,8 +114,7 @@ EighStatus eigh_one(std::int64_t n, const double* matrix, std::int64_t row_strid
 
 void eigh(Matrices<const double> matrices, double* values, Matrices<double> vectors,
           EighOrder order, EighStatus* status) {
-  require_given("keel::reference::eigh", "matrices", matrices);
-  require_same_shape("keel::reference::eigh", "vectors", matrices, vectors);
+  check_eigh("keel::reference::eigh", matrices, values, vectors);
   for (std::int64_t b = 0; b < matrices.batch; ++b) {
     const EighStatus result =
         eigh_one(matrices.n, matrices[b], matrices.row_stride, values + b * matrices.n, vectors[b],

@@ -9,7 +9,8 @@ namespace keel::reference {
 void eigh_backward(const GradientRule& rule, const double* values, Matrices<const double> vectors,
                    const double* dL_dvalues, Matrices<const double> dL_dvectors,
                    Matrices<double> dL_dmatrix) {
-  check_eigh_backward("keel::reference::eigh_backward", rule, vectors, dL_dvectors, dL_dmatrix);
+  check_eigh_backward("keel::reference::eigh_backward", rule, values, vectors, dL_dvectors,
+                      dL_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const double* l = values + b * n;

@@ -141,7 +141,7 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                            Matrices<const double> dL_dlayer_matrix,
                            Matrices<double> dL_dcovariance) {
   check_layer_matrix_backward("keel::reference::layer_matrix_backward", map, rule, covariance,
-                              dL_dlayer_matrix, dL_dcovariance);
+                              state, dL_dlayer_matrix, dL_dcovariance);
   const std::int64_t n = covariance.n;
   for (std::int64_t b = 0; b < covariance.batch; ++b) {
     const Decomposition e{

@@ -8,7 +8,7 @@
 namespace keel::reference {
 
 void moments(Activations<const double> input, double* mean, Matrices<double> covariance) {
-  check_moments("keel::reference::moments", input, covariance);
+  check_moments("keel::reference::moments", input, mean, covariance);
   const std::int64_t m = input.samples(), d = input.group_size();
   const double count = m > 0 ? double(m) : std::numeric_limits<double>::quiet_NaN();
   const auto x = [&](std::int64_t sample, std::int64_t channel) {
@@ -32,7 +32,7 @@ void moments(Activations<const double> input, double* mean, Matrices<double> cov
 
 void cross_moments(Activations<const double> left, Activations<const double> right,
                    const double* center, double* sum, Matrices<double> cross) {
-  check_cross_moments("keel::reference::cross_moments", left, right, cross);
+  check_cross_moments("keel::reference::cross_moments", left, right, sum, cross);
   const std::int64_t m = left.samples(), d = left.group_size();
   for (std::int64_t c = 0; c < left.channels; ++c) {
     const std::int64_t group = c / d;

@@ -159,8 +159,7 @@ std::int64_t rank_of(const Algorithm1& policy, std::int64_t n, const double* val
 
 void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, const double* values,
                    Matrices<const double> vectors, std::int64_t* rank) {
-  check_spectral_rank("keel::reference::spectral_rank", policy, matrices, vectors);
-  require_ranks("keel::reference::spectral_rank", rank, vectors.batch);
+  check_spectral_rank("keel::reference::spectral_rank", policy, matrices, values, vectors, rank);
   const std::int64_t n = vectors.n;
   const bool needs_matrix = std::holds_alternative<Algorithm1>(policy);
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
@@ -179,8 +178,7 @@ void spectral_rank(const RankPolicy& policy, Matrices<const double> matrices, co
 
 void spectral(const SpectralFunction& function, const double* values,
               Matrices<const double> vectors, const std::int64_t* rank, Matrices<double> result) {
-  check_spectral("keel::reference::spectral", vectors, result);
-  require_ranks("keel::reference::spectral", rank, vectors.batch);
+  check_spectral("keel::reference::spectral", values, vectors, rank, result);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, rank[b]);
@@ -195,9 +193,8 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        const double* values, Matrices<const double> vectors,
                        const std::int64_t* rank, Matrices<const double> dL_dresult,
                        Matrices<double> dL_dmatrix) {
-  check_spectral_backward("keel::reference::spectral_backward", rule, vectors, dL_dresult,
-                          dL_dmatrix);
-  require_ranks("keel::reference::spectral_backward", rank, vectors.batch);
+  check_spectral_backward("keel::reference::spectral_backward", rule, values, vectors, rank,
+                          dL_dresult, dL_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, rank[b]);
@@ -216,8 +213,8 @@ void spectral_second_backward(const SpectralFunction& function, const double* va
                               Matrices<const double> vectors, Matrices<const double> dL_dresult,
                               Matrices<const double> dL2_ddL_dmatrix,
                               Matrices<double> dL2_ddL_dresult, Matrices<double> dL2_dmatrix) {
-  check_spectral_second_backward("keel::reference::spectral_second_backward", vectors, dL_dresult,
-                                 dL2_ddL_dmatrix, dL2_ddL_dresult, dL2_dmatrix);
+  check_spectral_second_backward("keel::reference::spectral_second_backward", values, vectors,
+                                 dL_dresult, dL2_ddL_dmatrix, dL2_ddL_dresult, dL2_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
     const Spectrum s(function, n, values + b * n, n);

@@ -101,7 +101,7 @@ void svd_one(std::int64_t rows, std::int64_t columns, const double* matrix, std:
 
 void svd(Rectangles<const double> matrices, double* values, Rectangles<double> left,
          Rectangles<double> right, SvdStatus* status) {
-  require_svd_shapes("keel::reference::svd", matrices, left, right);
+  check_svd("keel::reference::svd", matrices, values, left, right);
   const std::int64_t k = std::min(matrices.rows, matrices.columns);
   for (std::int64_t b = 0; b < matrices.batch; ++b) {
     bool finite = true;

@@ -42,13 +42,10 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
 namespace cuda {
 /// One launch. Every block looks at all of the batch's statistics, because nothing may be written
 /// before everything is known to be finite.
-///
-/// `settled`: the batch's statistics are older than the last kernel on the stream, as they are right
-/// after whiten(). Then they are read and checked while that kernel runs.
 template <typename T>
 void running_average(const std::optional<double>& momentum, double eps, const T* mean,
                      Matrices<const T> covariance, Matrices<const T> layer_matrix,
-                     RunningStatistics<T> running, const Stream& stream = {}, bool settled = false);
+                     RunningStatistics<T> running, const Stream& stream = {});
 }  // namespace cuda
 
 }  // namespace keel

@@ -15,8 +15,8 @@ namespace keel::lab {
 bool fuses_fork(const keel::nn::WhiteningImpl& layer, const torch::Tensor& input);
 
 /// The same memory twice, each with its own gradient. Backward adds the two and applies ReLU's mask in one pass, where
-/// autograd and the layer would take one each, and rounds as they do. So the layer itself need not mask
-/// (keel::nn::Activation::relu_masked_outside). Differentiable once.
+/// autograd and the layer would take one each, and rounds as they do. The layer's own mask then changes nothing.
+/// Differentiable once.
 Forked fused_fork(const torch::Tensor& output);
 
 }  // namespace keel::lab

@@ -135,7 +135,7 @@ Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input, const torc
   if (auto* whitening = norm.as<keel::nn::WhiteningImpl>()) {
     using keel::nn::Activation;
     if (fork && fuses_fork(*whitening, input))
-      return fused_fork(whitening->forward_then(Activation::relu_masked_outside, input, residual));
+      return fused_fork(whitening->forward_then(Activation::relu, input, residual));
     return {whitening->forward_then(Activation::relu, input, residual), {}};
   }
   const torch::Tensor output = apply_norm(norm, input);

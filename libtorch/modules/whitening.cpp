@@ -86,10 +86,6 @@ void WhiteningImpl::reset_running_stats() {
 }
 
 Tensor WhiteningImpl::forward(const Tensor& input) {
-  TORCH_CHECK_VALUE(
-      options.activation != Activation::relu_masked_outside, name(),
-      ": expected options.activation none or relu, got relu_masked_outside; pass that to "
-      "forward_then");
   return forward_then(options.activation, input);
 }
 
@@ -123,19 +119,17 @@ Tensor WhiteningImpl::forward_then(Activation activation, const Tensor& input,
 Whitened WhiteningImpl::batch_step(const Tensor& input, const Tensor& residual,
                                    Activation activation, const ProcessGroup& processes) const {
   const bool relu = activation != Activation::none;
-  // Over several processes a masked gradient is masked again, which changes nothing.
   if (processes.size() > 1)
     return synchronised_whiten(input, weight, bias, *options.groups, map_, options.rule, relu,
                                residual, processes);
-  return whiten(input, weight, bias, *options.groups, map_, options.rule, relu, residual,
-                activation == Activation::relu_masked_outside);
+  return whiten(input, weight, bias, *options.groups, map_, options.rule, relu, residual);
 }
 
 void WhiteningImpl::update_running_stats(const Whitened& batch) {
   const torch::NoGradGuard no_grad;
   ops::running_average(running_mean, running_matrix, ops::if_defined(running_variance),
                        num_batches_tracked, batch.mean, batch.covariance, batch.layer_matrix,
-                       ops::to_torch(options.momentum), options.eps, batch.settled);
+                       ops::to_torch(options.momentum), options.eps);
 }
 
 Tensor WhiteningImpl::evaluation_matrix(torch::Dtype type) const {

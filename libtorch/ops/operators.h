@@ -142,23 +142,20 @@ inline constexpr Operator<"layer_matrix_tangent",
                                  StringView rule)>
     layer_matrix_tangent;
 
-/// Moves the running statistics towards the batch's, in place. `settled`: the batch's are outputs of whiten_forward, and
-/// no kernel that writes them was launched since; on the GPU they are read while whiten_forward still runs.
+/// Moves the running statistics towards the batch's, in place.
 inline constexpr Operator<"running_average",
                           void(const Tensor& running_mean, const Tensor& running_matrix,
                                const Optional<Tensor>& running_variance,
                                const Tensor& num_batches_tracked, const Tensor& mean,
                                const Tensor& covariance, const Tensor& layer_matrix,
-                               Optional<double> momentum, double eps, bool settled)>
+                               Optional<double> momentum, double eps)>
     running_average;
 
 /// Returns output, mean, covariance, layer_matrix, values, vectors and rank: the output and what backward needs.
-/// `masked`: the output's gradient will arrive masked by ReLU, so backward need not do it.
-inline constexpr Operator<"whiten_forward",
-                          Tensors<7>(const Tensor& input, const Optional<Tensor>& weight,
-                                     const Optional<Tensor>& bias, std::int64_t groups,
-                                     StringView map, StringView rule, bool relu,
-                                     const Optional<Tensor>& residual, bool masked)>
+inline constexpr Operator<
+    "whiten_forward", Tensors<7>(const Tensor& input, const Optional<Tensor>& weight,
+                                 const Optional<Tensor>& bias, std::int64_t groups, StringView map,
+                                 StringView rule, bool relu, const Optional<Tensor>& residual)>
     whiten_forward;
 
 /// The same with the moments of all processes, which come from the sum of their partial_moments.

@@ -57,7 +57,7 @@ void running_average_kernel(const Tensor& running_mean, const Tensor& running_ma
                             const Optional<Tensor>& running_variance,
                             const Tensor& num_batches_tracked, const Tensor& mean,
                             const Tensor& covariance, const Tensor& layer_matrix,
-                            Optional<double> momentum, double eps, bool settled) {
+                            Optional<double> momentum, double eps) {
   check_running_average(running_mean, running_matrix, running_variance, num_batches_tracked, mean,
                         covariance, layer_matrix, momentum);
   if (mean.is_meta()) return;
@@ -65,20 +65,13 @@ void running_average_kernel(const Tensor& running_mean, const Tensor& running_ma
   const InPlace means(running_mean, type), layer_matrices(running_matrix, type),
       variances(or_undefined(running_variance), type), count(num_batches_tracked, at::kLong);
   const Tensor batch_mean = mean.contiguous(), c = readable(covariance), s = readable(layer_matrix);
-  // A copy is written by a kernel that has just been launched.
-  settled = settled && batch_mean.is_same(mean) && c.is_same(covariance) && s.is_same(layer_matrix);
   AT_DISPATCH_FLOATING_TYPES(type, kRunningAverage, [&] {
     const RunningStatistics<scalar_t> running{
         means.working.data_ptr<scalar_t>(), matrices<scalar_t>(layer_matrices.working),
         data_or_null<scalar_t>(variances.working), count.working.data_ptr<std::int64_t>()};
-    const auto stage = [&](const auto& where, const auto&... arguments) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(where)>, Stream>)
-        cuda::running_average<scalar_t>(arguments..., where, settled);
-      else
-        cpu::running_average<scalar_t>(arguments..., where);
-    };
-    on_device_of(batch_mean, stage, to_std(momentum), eps, batch_mean.data_ptr<scalar_t>(),
-                 matrices<const scalar_t>(c), matrices<const scalar_t>(s), running);
+    on_device_of(batch_mean, KEEL_STAGE(running_average<scalar_t>), to_std(momentum), eps,
+                 batch_mean.data_ptr<scalar_t>(), matrices<const scalar_t>(c),
+                 matrices<const scalar_t>(s), running);
   });
   for (const InPlace& statistic : {means, layer_matrices, variances, count}) statistic.write_back();
 }
@@ -87,13 +80,13 @@ void running_average_autograd(const Tensor& running_mean, const Tensor& running_
                               const Optional<Tensor>& running_variance,
                               const Tensor& num_batches_tracked, const Tensor& mean,
                               const Tensor& covariance, const Tensor& layer_matrix,
-                              Optional<double> momentum, double eps, bool settled) {
+                              Optional<double> momentum, double eps) {
   TORCH_CHECK(!needs_graph({running_mean, running_matrix, or_undefined(running_variance)}),
               kRunningAverage,
               ": expected running statistics that need no gradient, got some that do");
   running_average.below_autograd(running_mean, running_matrix, running_variance,
-                                 num_batches_tracked, mean, covariance, layer_matrix, momentum, eps,
-                                 settled);
+                                 num_batches_tracked, mean, covariance, layer_matrix, momentum,
+                                 eps);
 }
 
 }  // namespace
@@ -102,7 +95,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "running_average(Tensor(a!) running_mean, Tensor(b!) running_matrix, Tensor(c!)? "
       "running_variance, Tensor(d!) num_batches_tracked, Tensor mean, Tensor covariance, Tensor "
-      "layer_matrix, float? momentum, float eps, bool settled=False) -> ()");
+      "layer_matrix, float? momentum, float eps) -> ()");
 }
 KEEL_OPERATOR("running_average", &running_average_kernel, &running_average_autograd)
 

@@ -1,5 +1,6 @@
 #include "autograd.h"
 #include "check.h"
+#include "gradient_rule_formula.h"
 #include "matrix_tensors.h"
 #include "ops/operators.h"
 #include "singular_formula.h"
@@ -113,7 +114,13 @@ Tensor smooth_gradient(const PowerOfValues& f, const Tensor& g, const Tensor& a,
   if (p == 1 || s.sym_size(-1) == 0) return g + 0 * a;  // tied to a, as other powers are
   if (a.sym_size(-2) < a.sym_size(-1)) return smooth_gradient(f, g.mT(), a.mT(), x, s, right).mT();
   if (p >= 3) return gradient_of_gram_power(p, g, a, s);
-  return p > 1 ? gradient_of_root_power(p, g, a) : gradient_of_polar_power(p, g, a);
+  const Tensor gradient =
+      p > 1 ? gradient_of_root_power(p, g, a) : gradient_of_polar_power(p, g, a);
+  if (p <= 0 || p > 2) return gradient;
+  return without_derivative_where(gradient, (s <= noise_of(s)).any(-1),
+                                  "keel::singular: no second derivative of " +
+                                      to_string(SingularFunction(f)) +
+                                      " where singular values vanish; powers above 2 have theirs");
 }
 
 Tensor singular_backward_autograd(const Tensor& grad_result, const Tensor& matrix,

@@ -18,15 +18,13 @@ namespace {
 constexpr const char* kSvd = "keel::svd";
 
 /// A first derivative under the rule. Differentiating it again is an error where the masked rule leaves pairs out, because
-/// the derivative of what it leaves out is unknown.
-Tensor once_where_masked(const GradientRule& rule, const Tensor& derivative, const Tensor& left,
-                         const Tensor& values, const Tensor& right) {
+/// the derivative of what it leaves out is unknown, and where a value is zero, because there it is an absolute value.
+Tensor once_where_masked(const GradientRule& rule, const Tensor& derivative, const Tensor& values) {
   const auto* const masked = std::get_if<Masked>(&rule);
   if (masked == nullptr || values.sym_numel() == 0) return derivative;
   const Tensor s = values.detach();
-  Tensor where = masked_pairs(*masked, s).flatten(-2).any(-1);
-  if (has_beside_left(left) || has_beside_right(right))
-    where = where.logical_or((s <= noise_of(s, *masked)).any(-1));
+  const Tensor where =
+      masked_pairs(*masked, s).flatten(-2).any(-1).logical_or((s <= noise_of(s, *masked)).any(-1));
   return without_derivative_where(
       derivative, where,
       "keel::svd: no second derivative under rule masked where singular values repeat or vanish; "
@@ -73,7 +71,7 @@ variable_list svd_tangents(const GradientRule& rule, const Tensor& along, const 
   if (has_beside_right(right))
     by_right = by_right + quotient(rule, u_along - p.matmul(right), values.unsqueeze(-1), values);
   const auto once = [&](const Tensor& derivative) {
-    return once_where_masked(rule, derivative, left, values, right);
+    return once_where_masked(rule, derivative, values);
   };
   return {once(by_left), once(by_values), once(by_right)};
 }
@@ -161,7 +159,7 @@ Tensor svd_backward_autograd(const Optional<Tensor>& grad_left, const Optional<T
   Tensor dL_dmatrix =
       svd_backward_formula(chosen, in_compute_type(dL_dleft), in_compute_type(dL_dvalues),
                            in_compute_type(dL_dright), u, s, v);
-  dL_dmatrix = once_where_masked(chosen, dL_dmatrix, u, s, v);
+  dL_dmatrix = once_where_masked(chosen, dL_dmatrix, s);
   return dL_dmatrix.to(left.scalar_type());
 }
 

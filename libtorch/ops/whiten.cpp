@@ -64,8 +64,7 @@ Tensors<7> results(const Tensor& input, const Optional<Tensor>& weight,
 
 Tensors<7> whiten_forward_kernel(const Tensor& input, const Optional<Tensor>& weight,
                                  const Optional<Tensor>& bias, std::int64_t groups, StringView map,
-                                 StringView rule, bool relu, const Optional<Tensor>& residual,
-                                 bool /*masked*/) {
+                                 StringView rule, bool relu, const Optional<Tensor>& residual) {
   check_whiten(input, weight, bias, groups, residual);
   const LayerMap chosen = map_under(kWhiten, map, rule);
   return results(input, weight, bias, groups, relu, residual,
@@ -114,17 +113,15 @@ Tensors<7> in_stages(const Tensor& input, const Tensor& weight, const Tensor& bi
 Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& weight,
                                    const Optional<Tensor>& bias, std::int64_t groups,
                                    StringView map, StringView rule, bool relu,
-                                   const Optional<Tensor>& residual, bool masked) {
+                                   const Optional<Tensor>& residual) {
   check_whiten(input, weight, bias, groups, residual);
-  TORCH_CHECK_VALUE(relu || !masked, kWhiten, ": expected masked only with relu, got it without");
   // Convert outside the node, so that autograd returns each gradient in its parameter's type.
   const Tensor w = in_statistics_type(or_undefined(weight), input),
                b = in_statistics_type(or_undefined(bias), input), r = or_undefined(residual);
-  // The stages mask a masked gradient again, which changes nothing.
   if (has_tangent(variable_list{input, w, b, r}))
     return in_stages(input, w, b, groups, map, rule, relu, r);
-  const Tensors<7> results = whiten_forward.below_autograd(
-      input, if_defined(w), if_defined(b), groups, map, rule, relu, residual, masked);
+  const Tensors<7> results = whiten_forward.below_autograd(input, if_defined(w), if_defined(b),
+                                                           groups, map, rule, relu, residual);
   if (!needs_backward(variable_list{input, w, b, r})) return results;
   const auto& [output, mean, covariance, matrix, values, vectors, rank] = results;
   record({.name = kWhiten,
@@ -132,7 +129,7 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
           .outputs = {output},
           // The input, O(C d) numbers, and with ReLU the output, which the next layer saves anyway.
           .saved = {input, w, mean, covariance, matrix, values, vectors, rank,
-                    relu && !masked ? output : Tensor()},
+                    relu ? output : Tensor()},
           .backward = [has_bias = b.defined(), m = text(map),
                        r = text(rule)](const GraphNode::Pass& pass) -> variable_list {
             const variable_list& s = pass.saved;
@@ -161,7 +158,7 @@ Tensors<7> whiten_forward_autograd(const Tensor& input, const Optional<Tensor>& 
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "whiten_forward(Tensor input, Tensor? weight, Tensor? bias, int groups, str map,"
-      " str rule='exact', bool relu=False, Tensor? residual=None, bool masked=False)"
+      " str rule='exact', bool relu=False, Tensor? residual=None)"
       " -> (Tensor output, Tensor mean, Tensor covariance, Tensor layer_matrix, Tensor values,"
       " Tensor vectors, Tensor rank)");
   m.def(
@@ -180,12 +177,12 @@ namespace keel {
 
 Whitened whiten(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                 std::int64_t groups, const LayerMap& map, const SpectralRule& rule, bool relu,
-                const torch::Tensor& residual, bool masked) {
+                const torch::Tensor& residual) {
   ops::check_activations(ops::kWhiten, "input", input, groups);
   auto [output, mean, covariance, layer_matrix, values, vectors, rank] =
       ops::whiten_forward(input, ops::if_defined(weight), ops::if_defined(bias), groups,
-                          to_string(map), to_string(rule), relu, ops::if_defined(residual), masked);
-  return {output, mean, covariance, layer_matrix, values, rank, /*settled=*/true};
+                          to_string(map), to_string(rule), relu, ops::if_defined(residual));
+  return {output, mean, covariance, layer_matrix, values, rank};
 }
 
 }  // namespace keel

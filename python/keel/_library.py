@@ -26,7 +26,13 @@ def _check_torch(path: Path) -> None:
     file = path.parent / "built_for"
     if not file.is_file():
         return
-    wanted, cuda = file.read_text().split()
+    words = file.read_text(errors="replace").split()
+    if len(words) != 2 or not re.fullmatch(r"\d+\.\d+", words[0]):
+        raise ImportError(
+            f"keel: expected {file} to hold a torch version and a CUDA version or cpu, got {' '.join(words)[:80]!r}. "
+            "Install the package again (make install)"
+        )
+    wanted, cuda = words
     found = re.match(r"\d+\.\d+", torch.__version__)
     if found is None or found.group() == wanted:
         return
@@ -52,14 +58,17 @@ def _load(path: Path) -> None:
     tried = set()
     while True:
         try:
-            return torch.ops.load_library(str(path))
+            # Not by torch at first: its newer versions do not say which library is missing.
+            ctypes.CDLL(str(path))
+            break
         except OSError as error:
-            missing = re.match(r"(lib[\w.]+\.so[\w.]*): cannot open", str(error))
+            missing = re.match(r"(lib[^\s/]+\.so[\w.]*): ", str(error))
             needed = _beside_torch(missing.group(1)) if missing else None
             if needed is None or needed in tried:
                 raise
             tried.add(needed)
             ctypes.CDLL(str(needed), mode=ctypes.RTLD_GLOBAL)
+    torch.ops.load_library(str(path))
 
 
 def load() -> Optional[Path]:
@@ -89,4 +98,9 @@ def load() -> Optional[Path]:
             f"keel: {path} does not load into torch {torch.__version__} from "
             f"{Path(torch.__file__).parent}. Build keel for this torch (make install): {error}"
         ) from error
+    if not all(hasattr(torch.ops.keel, name) for name in ("eigh", "written")):
+        raise ImportError(
+            f"keel: expected {_FILE} of this version, got {path}, which does not have keel's operators"
+            + (". KEEL_LIBRARY names it" if named else "")
+        )
     return path

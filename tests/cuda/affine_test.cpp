@@ -329,12 +329,12 @@ TEST(CudaAffine, ErrorsNameWhatWasExpected) {
               cuda::affine<float>(contiguous<const float>(&somewhere, 1, 10), nullptr, nullptr,
                                   input, Activations<float>{&somewhere, 2, 10, 3, 5});
             }),
-            "keel::cuda::affine: expected matrix of shape (5, 2, 2), got (1, 10, 10)");
+            "keel::affine: expected matrix of shape (5, 2, 2), got (1, 10, 10)");
   EXPECT_EQ(error_of([&] {
               cuda::affine<float>(contiguous<const float>(&somewhere, 5, 2), nullptr, nullptr,
                                   input, Activations<float>{&somewhere, 2, 5, 6, 5});
             }),
-            "keel::cuda::affine: expected output (2, 10, 3) in 5 groups, got (2, 5, 6) in 5 "
+            "keel::affine: expected output (2, 10, 3) in 5 groups, got (2, 5, 6) in 5 "
             "groups");
 }
 

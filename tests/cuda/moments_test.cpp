@@ -555,18 +555,18 @@ TEST(CudaMoments, ErrorsNameWhatWasExpected) {
   const Activations<const float> uneven{&somewhere, 2, 10, 3, 4}, even{&somewhere, 2, 10, 3, 5};
   EXPECT_EQ(
       error_of([&] { cuda::moments<float>(uneven, nullptr, contiguous<float>(&somewhere, 4, 2)); }),
-      "keel::cuda::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in "
+      "keel::moments: expected input (N, C, S) with groups that divide C, got (2, 10, 3) in "
       "4 groups");
   EXPECT_EQ(
       error_of([&] { cuda::moments<float>(even, nullptr, contiguous<float>(&somewhere, 2, 5)); }),
-      "keel::cuda::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
+      "keel::moments: expected covariance of shape (5, 2, 2), got (2, 5, 5)");
   Activations<const float> other = even;
   other.order = Order::channels_last;
   EXPECT_EQ(error_of([&] {
               cuda::cross_moments<float>(even, other, nullptr, nullptr,
                                          contiguous<float>(&somewhere, 5, 2));
             }),
-            "keel::cuda::cross_moments: expected right (2, 10, 3) in 5 groups, got (2, 10, 3) "
+            "keel::cross_moments: expected right (2, 10, 3) in 5 groups, got (2, 10, 3) "
             "channels_last in 5 groups");
 }
 

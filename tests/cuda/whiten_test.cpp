@@ -362,7 +362,7 @@ TEST(CudaWhiten, NothingToDoAndErrors) {
               cuda::whiten<float>(Zca{}, layer.input.view(), nullptr, nullptr, state,
                                   layer.output.view());
             }),
-            "keel::cuda::whiten: expected layer_matrix of shape (2, 4, 4), got (1, 8, 8)");
+            "keel::whiten: expected layer_matrix of shape (2, 4, 4), got (1, 8, 8)");
 }
 
 }  // namespace

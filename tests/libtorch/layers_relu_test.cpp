@@ -99,48 +99,6 @@ TEST(LayersRelu, AResidualIsAddedBeforeIt) {
           }
 }
 
-/// The caller's mask in place of the layer's: one pass may then do more than mask.
-TEST(LayersRelu, TheMaskMayBeAppliedOutside) {
-  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
-    for (const bool channels_last : {false, true})
-      for (const Layer& layer : layers({.num_features = 12, .group_size = 4}))
-        for (const bool training : {true, false})
-          for (const bool with_residual : {false, true}) {
-            scramble(layer);
-            if (type == at::kDouble) layer->to(type);
-            layer->train(training);
-            SCOPED_TRACE(layer.name + " " + c10::toString(type));
-            const auto order =
-                channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-            const Tensor x = activations({3, 12, 5, 4}, 1, type).contiguous(order);
-            const Tensor past = random(x.sizes(), 8).to(type).contiguous(order);
-            const Tensor slope = random(x.sizes(), 9).to(type).contiguous(order);
-            const auto step = [&](nn::Activation activation, const Tensor& along) {
-              const Tensor in = x.detach().requires_grad_(true),
-                           residual = past.detach().requires_grad_(true);
-              const Tensor y =
-                  layer->forward_then(activation, in, with_residual ? residual : Tensor());
-              Tensors wanted{in, layer->weight, layer->bias};
-              if (with_residual) wanted.push_back(residual);
-              Tensors all = torch::autograd::grad({y}, wanted, {along});
-              all.push_back(y.detach());
-              return all;
-            };
-            const Tensors inside = step(nn::Activation::relu, slope);
-            const Tensor masked = torch::where(inside.back() <= 0, torch::zeros_like(slope), slope);
-            ASSERT_FALSE(torch::equal(masked, slope));
-            const Tensors outside = step(nn::Activation::relu_masked_outside, masked);
-            for (std::size_t k = 0; k < inside.size(); ++k)
-              EXPECT_TRUE(torch::equal(outside[k], inside[k])) << k;
-            if (!training) continue;
-            // It is the caller's alone: without it the gradient is that of a layer without ReLU.
-            const Tensors broken = step(nn::Activation::relu_masked_outside, slope),
-                          plain = step(nn::Activation::none, slope);
-            for (std::size_t k = 0; k + 1 < plain.size(); ++k)
-              EXPECT_TRUE(torch::equal(broken[k], plain[k])) << k;
-          }
-}
-
 TEST(LayersRelu, SecondDerivativesAreThoseOfReluBehind) {
   const Layer layer = layers({.num_features = 6, .group_size = 3, .rank = FullRank{}})[0];
   layer->to(at::kDouble);
@@ -179,27 +137,6 @@ TEST(LayersRelu, AnOutputThatWasChangedIsNoGate) {
     EXPECT_NE(std::string(error.what()).find("modified by an inplace operation"),
               std::string::npos);
   }
-}
-
-TEST(LayersRelu, AnOutputWhoseMaskIsOutsideIsNotSaved) {
-  const Layer layer = layers({.num_features = 6})[0];
-  const Tensor x = activations({20, 6}, 1, at::kFloat).requires_grad_(true),
-               y = layer->forward_then(nn::Activation::relu_masked_outside, x);
-  y.add_(1);
-  y.backward(torch::zeros_like(y));
-  EXPECT_EQ(x.grad().abs().max().item<float>(), 0);
-}
-
-TEST(LayersRelu, APromiseOfTheCallersIsNoOption) {
-  const Layer layer =
-      layers({.num_features = 6, .activation = nn::Activation::relu_masked_outside})[0];
-  EXPECT_TRUE(fails_with("expected options.activation none or relu, got relu_masked_outside", [&] {
-    layer(activations({20, 6}, 1, at::kFloat));
-  }));
-  EXPECT_TRUE(fails_with("keel::whiten: expected masked only with relu, got it without", [&] {
-    whiten(activations({20, 6}, 1, at::kFloat), {}, {}, 1, Zca{}, Exact{}, /*relu=*/false, {},
-           /*masked=*/true);
-  }));
 }
 
 TEST(LayersRelu, IsShownCopiedAndNotFolded) {

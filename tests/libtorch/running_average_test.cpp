@@ -16,7 +16,7 @@ struct Statistics {
   Statistics() { covariance = covariance.matmul(covariance.mT()); }
   void running_average(const c10::IValue& momentum = 0.25) const {
     call_operator("keel::running_average", mean, layer_matrix, variance, count, batch_mean,
-                  covariance, batch_layer_matrix, momentum, 1e-4, false);
+                  covariance, batch_layer_matrix, momentum, 1e-4);
   }
 };
 

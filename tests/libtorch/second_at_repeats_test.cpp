@@ -154,6 +154,135 @@ TEST(SecondAtRepeats, OfOtherLossesIsRefusedByName) {
   }));
 }
 
+/// Whether <dL/dM, direction> has no gradient, for this reason.
+::testing::AssertionResult refused_second(const Loss& loss, const Tensor& m) {
+  const Tensor x = m.clone().requires_grad_(true), k = random_symmetric(m.sizes(), 5);
+  const Tensor g = torch::autograd::grad({loss(x)}, {x}, {}, true, true)[0];
+  return fails_with("keel::eigh: no second derivative under rule masked at repeated eigenvalues",
+                    [&] { torch::autograd::grad({(g * k).sum()}, {x}); });
+}
+
+Tensor second_of(const Loss& loss, const Tensor& m, const Tensor& direction) {
+  const Tensor x = m.clone().requires_grad_(true);
+  const Tensor g = torch::autograd::grad({loss(x)}, {x}, {}, true, true)[0];
+  const Tensor of_g = torch::autograd::grad({(g * direction).sum()}, {x}, {}, {}, false, true)[0];
+  return (of_g + of_g.mT()) / 2;
+}
+
+Tensor rebuilt(const Tensor& m, const std::function<Tensor(const Tensor&)>& f) {
+  const auto [values, vectors] = leading_first(m);
+  return vectors.matmul(torch::diag(f(values))).matmul(vectors.mT());
+}
+
+// Each of these losses is stationary at its matrix, so only the curvature of the loss tells it from one that is smooth there.
+TEST(SecondAtRepeats, OfLossesThatAreStationaryIsExactOrRefused) {
+  const Tensor one = torch::eye(3, at::kDouble), zero = torch::zeros({3, 3}, at::kDouble);
+  const Tensor k = random_symmetric({3, 3}, 5);
+  for (const Tensor& m : {one, zero, with_spectrum({2, 2, 1})}) {
+    const Tensor weights = torch::tensor({1.0, 3.0, 2.0}, at::kDouble), values = eigvalsh(m);
+    EXPECT_TRUE(refused_second(
+        [&](const Tensor& x) { return (weights * (eigvalsh(x) - values).square()).sum(); }, m));
+  }
+  for (const Tensor& m : {one, zero}) {
+    const auto distance = [&](const Tensor& x) {
+      return 2 * (eigvalsh(x) - m.diagonal()).square().sum();
+    };
+    EXPECT_LT(relative_error(second_of(distance, m, k), 4 * k), 1e-13);
+  }
+  for (const Tensor& m : {one, zero}) {
+    const auto moved = [&](const Tensor& x) {
+      return rebuilt(x, [](const Tensor& l) { return l; }) - m;
+    };
+    const Tensor second_difference = torch::tensor({1.0, -2.0, 1.0}, at::kDouble);
+    const Tensor weights = random_symmetric({3, 3}, 9);
+    EXPECT_TRUE(refused_second([&](const Tensor& x) { return moved(x)[0][1].square(); }, m));
+    EXPECT_TRUE(refused_second(
+        [&](const Tensor& x) { return (moved(x).diagonal() * second_difference).sum().square(); },
+        m));
+    EXPECT_TRUE(refused_second(
+        [&](const Tensor& x) { return (moved(x)[0][0] - moved(x)[1][1]).square(); }, m));
+    EXPECT_TRUE(
+        refused_second([&](const Tensor& x) { return (moved(x).square() * weights).sum(); }, m));
+    EXPECT_LT(relative_error(
+                  second_of([&](const Tensor& x) { return moved(x).square().sum(); }, m, k), 2 * k),
+              1e-13);
+  }
+  EXPECT_TRUE(refused_second(
+      [](const Tensor& x) {
+        return rebuilt(x, [](const Tensor& l) { return (l - 1).square(); })[0][0];
+      },
+      torch::diag(torch::tensor({1.0, 1.0, 0.0}, at::kDouble))));
+  // Exchanging both pairs at once leaves this product as it is, exchanging one does not.
+  EXPECT_TRUE(refused_second(
+      [](const Tensor& x) {
+        const Tensor l = eigvalsh(x);
+        return (l[0] - l[1]) * (l[2] - l[3]);
+      },
+      with_spectrum({2, 2, 1, 1})));
+}
+
+// A loss may reach the matrix by itself too, or by another decomposition.
+TEST(SecondAtRepeats, OfLossesThatReachTheMatrixTwiceIsExactOrRefused) {
+  const Tensor one = torch::eye(2, at::kDouble), m = with_spectrum({3, 3, 1, 1, 1});
+  const auto entry = [](const Tensor& x) {
+    return rebuilt(x, [](const Tensor& l) { return l; })[0][1];
+  };
+  const auto determinant = [](const Tensor& a, const Tensor& b) { return (a[0] - 1) * (b[1] - 1); };
+  const Tensor k = random_symmetric({2, 2}, 5);
+  const Tensor minors = torch::diag(torch::diagonal(k).flip(0)) - k + torch::diag(k.diagonal());
+  EXPECT_LT(relative_error(second_of(
+                               [&](const Tensor& x) {
+                                 const Tensor l = eigvalsh(x);
+                                 return determinant(l, l);
+                               },
+                               one, k),
+                           minors),
+            1e-14);
+  EXPECT_TRUE(
+      refused_second([&](const Tensor& x) { return determinant(eigvalsh(x), eigvalsh(x)); }, one));
+  EXPECT_TRUE(refused_second([&](const Tensor& x) { return (x.trace() - 2) * entry(x); }, one));
+  EXPECT_TRUE(
+      refused_second([&](const Tensor& x) { return (eigvalsh(x).sum() - 2) * entry(x); }, one));
+  EXPECT_TRUE(
+      refused_second([](const Tensor& x) { return (x.trace() - 2) * eigvalsh(x)[0]; }, one));
+  EXPECT_TRUE(refused_second([](const Tensor& x) { return x[0][1] * (eigvalsh(x)[0] - 1); }, one));
+  EXPECT_TRUE(refused_second(
+      [](const Tensor& x) {
+        return leading_first(x).eigenvectors[1][0] * leading_first(x).eigenvectors[1][0];
+      },
+      one));
+  // The matrix and what multiplies the loss come from the same tensor.
+  EXPECT_TRUE(refused_second(
+      [&](const Tensor& y) { return (y.square().sum() - 2) * entry((y + y.mT()) / 2); }, one));
+
+  const Tensor weight = random_symmetric({5, 5}, 9), direction = random_symmetric({5, 5}, 5);
+  const auto projected = [&](const Tensor& x) {
+    return (leading_projector(leading_first(x).eigenvectors, 2) * weight).sum();
+  };
+  const auto expect_exact = [&](const char* name, const Loss& loss) {
+    const auto at = [&](double t) { return gradient(loss, m + t * direction); };
+    const Tensor g = testing::central_difference(at, /*step=*/2e-3);
+    EXPECT_LT(relative_error(second_of(loss, m, direction), (g + g.mT()) / 2), 1e-7) << name;
+  };
+  expect_exact("two symmetric functions",
+               [](const Tensor& x) { return power_sum(eigvalsh(x), 3) * eigvalsh(x).log().sum(); });
+  expect_exact("projector and values", [&](const Tensor& x) {
+    return projected(x) * power_sum(eigvalsh(x), 2) * x.trace();
+  });
+  expect_exact("two projectors", [&](const Tensor& x) { return projected(x) * projected(x); });
+  expect_exact("of a scaled matrix",
+               [](const Tensor& x) { return power_sum(eigvalsh(x / x.trace()), 3) * x.norm(); });
+}
+
+TEST(SecondAtRepeats, TangentsByTwoBackwardPassesAreThoseOfTheRule) {
+  const Tensor m = torch::eye(3, at::kDouble).requires_grad_(true), k = random_symmetric({3, 3}, 5);
+  const auto [values, vectors] = leading_first(m);
+  const Tensor v = torch::ones_like(values).requires_grad_(true);
+  const Tensor g = torch::autograd::grad({values}, {m}, {v}, true, true)[0];
+  const Tensor tangent = torch::autograd::grad({(g * k).sum()}, {v})[0];
+  EXPECT_LT(relative_error(tangent, vectors.mT().matmul(k).matmul(vectors).diagonal()), 1e-14);
+}
+
 TEST(SecondAtRepeats, ThirdDerivativesAreRefusedByName) {
   const Tensor d = random_symmetric({3, 3}, 3);
   const auto third = [](const Tensor& m, const Tensor& d) {

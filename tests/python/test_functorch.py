@@ -167,6 +167,25 @@ def test_second_derivatives_that_are_not_there_are_an_error_or_nan():
         assert found[1].isnan()
 
 
+def twice_decomposed(m):
+    """det(M - I) at M = I, of two decompositions."""
+    return (keel.eigvalsh(m)[0] - 1) * (keel.eigvalsh(m)[1] - 1)
+
+
+def test_losses_of_two_decompositions_are_an_error_or_nan():
+    direction = torch.diag(torch.tensor(DISTINCT, dtype=torch.double))[:2, :2] + 0.3
+    second = lambda m: (  # noqa: E731
+        functorch.grad(lambda x: (functorch.grad(twice_decomposed)(x) * direction).sum())(m)).sum()  # fmt: skip
+    one, distinct = torch.eye(2, dtype=torch.double), with_spectrum((1.5, 0.7))
+    with pytest.raises(RuntimeError, match="keel::eigh: no second derivative under rule masked"):
+        second(one)
+    found = functorch.vmap(second)(torch.stack([distinct, one]))
+    torch.testing.assert_close(found[0], direction.diagonal().sum() - 2 * 0.3)
+    assert found[1].isnan()
+    with pytest.raises(RuntimeError, match="keel::eigh: no second derivative"):
+        functorch.jvp(functorch.grad(twice_decomposed), (one,), (direction,))
+
+
 def test_second_derivatives_that_are_there_survive_vmap():
     batch = torch.stack([with_spectrum(DISTINCT), with_spectrum(REPEATED)])
     one_by_one = torch.stack([derivative(through_eigh, 2)(m) for m in batch])

@@ -1,5 +1,6 @@
 """The package as it is installed, and what it says where it cannot work."""
 
+import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -54,17 +55,44 @@ def test_a_file_that_is_no_library_says_why(root, tmp_path):
     assert "Build keel for this torch (make install)" in result.stderr
 
 
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a compiler")
+def test_another_library_is_named(root, tmp_path):
+    other = tmp_path / "libother.so"
+    subprocess.run(["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", other], input="", text=True, check=True)
+    result = run(RUN, PYTHONPATH=str(root / "python"), KEEL_LIBRARY=str(other))
+    words = f"ImportError: keel: expected libkeel_torch.so of this version, got {other}, which does not have keel's"
+    assert words in result.stderr and "KEEL_LIBRARY names it" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["", "2.11", "what\nis this\n", "2.11 cpu more", "\x00\x01"])
+def test_a_garbled_note_of_the_version_is_named(tmp_path, text):
+    (tmp_path / "built_for").write_text(text)
+    with pytest.raises(ImportError, match="built_for to hold a torch version and a CUDA version or cpu, got "):
+        _library._check_torch(tmp_path / "libkeel_torch.so")
+
+
 def test_loading_twice_is_harmless():
     assert _library.load() is None
 
 
+def load_without_a_reason(path):
+    """As torch 2.9 and later: the loader's message is only the cause."""
+    try:
+        ctypes.CDLL(path)
+    except OSError as error:
+        raise OSError(f"Could not load this library: {path}") from error
+
+
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a compiler")
-def test_libraries_beside_torch_are_found_from_elsewhere(tmp_path, monkeypatch):
+@pytest.mark.parametrize("load", [torch.ops.load_library, load_without_a_reason])
+def test_libraries_beside_torch_are_found_from_elsewhere(tmp_path, monkeypatch, load):
     """As CUDA's are, where keel is in a virtual environment and torch is not."""
+    monkeypatch.setattr(torch.ops, "load_library", load)
     site, keels = tmp_path / "site", tmp_path / "environment"
     beside = site / "nvidia" / "solver" / "lib"
     beside.mkdir(parents=True), keels.mkdir()
-    needed, library = beside / "libkeel_test_needed.so.7", keels / "libwants.so"
+    # The process has a library of this name after the test.
+    needed, library = beside / f"libkeel_test_{load.__name__}.so.7", keels / "libwants.so"
 
     def link(what, *arguments):
         command = ["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", what, *arguments]
@@ -72,7 +100,7 @@ def test_libraries_beside_torch_are_found_from_elsewhere(tmp_path, monkeypatch):
 
     link(needed, f"-Wl,-soname,{needed.name}")
     link(library, "-x", "none", "-Wl,--no-as-needed", needed)
-    with pytest.raises(OSError, match="libkeel_test_needed.so.7: cannot open"):
+    with pytest.raises(OSError, match=f"{needed.name}: "):
         _library._load(library)
     monkeypatch.setattr(torch, "__file__", str(site / "torch" / "__init__.py"))
     _library._load(library)

@@ -167,6 +167,15 @@ def test_second_derivatives_that_are_not_there_are_named():
             first.sum().backward()
 
 
+@pytest.mark.parametrize("m, n", SHAPES)
+@pytest.mark.parametrize("exponent", [0.5, 1.5, 2.0])
+def test_powers_up_to_two_have_no_second_derivatives_at_zero(exponent, m, n):
+    a = with_values((3.0, 2.0, 0.0), m, n)
+    slope, along = torch.randn(2, m, n, dtype=torch.double)
+    with pytest.raises(RuntimeError, match=rf"no second derivative of power\(exponent={exponent:g}\) where"):
+        second_derivative(lambda x: keel.singular(x, f"power(exponent={exponent})"), a, slope, along)
+
+
 @pytest.mark.parametrize("shape", [(4, 4), (6, 3), (3, 6), (2, 5, 3)])
 def test_the_pseudo_inverse_is_torchs(shape):
     a = torch.randn(shape, dtype=torch.double, requires_grad=True)

@@ -109,7 +109,8 @@ def test_the_masked_rule_is_exact_for_the_polar_factor(spectrum):
 
 
 def test_second_derivatives_that_are_not_there_are_named():
-    for a in (torch.eye(3), torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])):
+    cases = torch.eye(3), torch.diag(torch.tensor([2.0, 1.0, 0.0])), torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    for a in cases:
         a.requires_grad_()
         (first,) = torch.autograd.grad(seen(*keel.svd(a)).sum(), a, create_graph=True)
         assert first.isfinite().all()  # with the graph asked for and not used, all is well

@@ -18,7 +18,7 @@ namespace keel::cuda {
 
 namespace {
 
-constexpr const char* kName = "keel::cuda::eigh";
+constexpr const char* kName = "keel::eigh";
 constexpr int kThreads = 256, kTile = 32;
 
 void check_solver(cusolverStatus_t status) {

@@ -12,7 +12,7 @@ namespace keel::cuda {
 
 namespace {
 
-constexpr const char* kName = "keel::cuda::eigh";
+constexpr const char* kName = "keel::eigh";
 
 /// Matrices in flight at once: each needs memory of 1.6 times its size, and 132 fill the GPU.
 constexpr std::int64_t kAtOnce = 528;

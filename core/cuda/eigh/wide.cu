@@ -16,7 +16,7 @@ namespace keel::cuda {
 
 namespace {
 
-constexpr const char* kName = "keel::cuda::eigh";
+constexpr const char* kName = "keel::eigh";
 
 /// Device memory for the matrices in flight.
 constexpr std::int64_t kMostBytes = std::int64_t(512) << 20;

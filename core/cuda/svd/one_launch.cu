@@ -12,7 +12,7 @@
 namespace keel::cuda {
 namespace {
 
-constexpr const char* kName = "keel::cuda::svd";
+constexpr const char* kName = "keel::svd";
 constexpr int kMostThreads = 512;
 
 /// X over J comes first. What eigh needs follows, and TeamPolish uses the same memory again.

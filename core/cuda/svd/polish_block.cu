@@ -13,7 +13,7 @@
 namespace keel::cuda {
 namespace {
 
-constexpr const char* kName = "keel::cuda::svd";
+constexpr const char* kName = "keel::svd";
 
 /// For smaller n, one launch of Jacobi's method is as fast as these four.
 constexpr std::int64_t kFewest = 12;

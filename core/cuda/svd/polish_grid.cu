@@ -12,7 +12,7 @@
 namespace keel::cuda {
 namespace {
 
-constexpr const char* kName = "keel::cuda::svd";
+constexpr const char* kName = "keel::svd";
 
 /// Limit on the numbers for matrices in progress.
 constexpr std::int64_t kAtOnce = std::int64_t(1) << 26;

@@ -16,7 +16,7 @@
 namespace keel::cuda {
 namespace {
 
-constexpr const char* kName = "keel::cuda::svd";
+constexpr const char* kName = "keel::svd";
 
 /// For columns of any length.
 using WarpsOfABlock = BlockTeam<32, 4, false>;

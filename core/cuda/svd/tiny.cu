@@ -71,7 +71,7 @@ void svd_tiny(Rectangles<const T> matrices, T* values, Rectangles<T> left, Recta
               SvdStatus* status, const Stream& stream) {
   tiny::by_size(matrices.rows, [&](auto rows) {
     tiny::by_size(matrices.columns, [&](auto columns) {
-      tiny::launch("keel::cuda::svd",
+      tiny::launch("keel::svd",
                    tiny_kernel<T, decltype(rows)::value, decltype(columns)::value>, matrices.batch,
                    stream, matrices, values, left, right, status);
     });

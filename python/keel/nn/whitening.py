@@ -314,12 +314,10 @@ class Whitening(nn.Module):
             )
         self.kept, self.eigenvalues, self.covariance = transforms.kept(kept, values, covariance)
         if self.training and self._tracks():
-            # A compiler may put kernels of its own between the two operators.
-            settled = processes == 1 and not transforms.is_compiling()
             with torch.no_grad():
                 torch.ops.keel.running_average(
                     self.running_mean, self.running_matrix, getattr(self, "running_variance", None),
-                    self.num_batches_tracked, mean, covariance, layer_matrix, self.momentum, self.eps, settled,
+                    self.num_batches_tracked, mean, covariance, layer_matrix, self.momentum, self.eps,
                 )  # fmt: skip
         return output
 

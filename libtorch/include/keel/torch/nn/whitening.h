@@ -24,10 +24,6 @@ namespace keel::nn {
 enum class Activation {
   none,
   relu,  ///< max(0, output), and NaN stays NaN
-  /// The same output. The caller promises that its gradient arrives masked, zero wherever the output is <= 0, so that
-  /// backward may skip ReLU's mask (`masked` of keel::whiten). If it does not, gradients are those of a layer without ReLU,
-  /// and there is no error. Only for forward_then.
-  relu_masked_outside,
 };
 
 /// The options of every whitening layer, for designated initialisers:
@@ -46,7 +42,7 @@ struct WhiteningOptions {
   SpectralRule rule = Exact{};      ///< the gradient rule of the eigendecomposition
   std::optional<RankPolicy> rank = std::nullopt;  ///< empty: the layer's own default
   /// Applied to the output without an extra pass. Outputs and gradients are bitwise those of the layer followed by the
-  /// function. May be set at any time. none or relu.
+  /// function. May be set at any time.
   Activation activation = Activation::none;
   /// The processes whose batches form one batch in training. All of them must take every step, forward and backward, but
   /// some may have no samples. The default is this process alone.
@@ -116,8 +112,7 @@ class WhiteningImpl : public torch::nn::Module {
 
   WhiteningImpl(std::string name, const WhiteningOptions& given, LayerMap map);
 
-  /// The step on batch statistics, followed by `residual` and `activation`. Override it to use another decomposition. If
-  /// you change the statistics of another step, set Whitened::settled to false.
+  /// The step on batch statistics, followed by `residual` and `activation`. Override it to use another decomposition.
   virtual Whitened batch_step(const torch::Tensor& input, const torch::Tensor& residual,
                               Activation activation, const ProcessGroup& processes) const;
 
