@@ -62,8 +62,8 @@ TEST_F(DriftTest, ARunGoesOnWithAnotherNumberOfProcesses) {
 
 TEST_F(TrainTest, ANumberThatIsNotFiniteStopsAllAtTheSameStep) {
   const auto run = folder / "run";
-  const auto all =
-      start(kSmall + "--rule analytic --dead-channels 2 --workers 2 --run " + run.string());
+  const auto all = start(
+      kSmall + "--rule analytic --rank full --dead-channels 2 --workers 2 --run " + run.string());
   EXPECT_EQ(all->wait(), 4) << all->log();
   EXPECT_TRUE(contains(all->log(), "process 1 ended with code 4")) << all->log();
   EXPECT_EQ(result(run).at("failure").at("step"), 1);

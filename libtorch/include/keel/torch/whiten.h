@@ -13,7 +13,7 @@ struct Whitened {
   torch::Tensor mean;          ///< (C)
   torch::Tensor covariance;    ///< (G, d, d), divided by the number of samples
   torch::Tensor layer_matrix;  ///< (G, d, d)
-  torch::Tensor values;        ///< (G, d), eigenvalues of the map's M in the order found
+  torch::Tensor values;        ///< (G, d), eigenvalues of the map's M as found, in the order found
   torch::Tensor rank;          ///< (G), int64
   /// Whether the last kernel on the stream is newer than mean, covariance and layer_matrix, so that the next one may read
   /// them while it runs. Set it to false if you change them.
