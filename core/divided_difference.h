@@ -12,6 +12,7 @@
 #include "eigenvalue_noise.h"
 #include "host_device.h"
 #include "keel/spectral.h"
+#include "pair_weight.h"
 
 namespace keel {
 
@@ -21,16 +22,20 @@ struct SpectralMap {
   Kind kind;
   T exponent;
   bool whole;  ///< the exponent is an integer: negative eigenvalues are in the domain
+  T floor;     ///< f is taken of max(eigenvalue, floor)
 
-  KEEL_HOST_DEVICE explicit SpectralMap(const SpectralFunction& function)
+  KEEL_HOST_DEVICE explicit SpectralMap(const SpectralFunction& function,
+                                        T least = -std::numeric_limits<T>::infinity())
       : kind(function.kind),
         exponent(T(function.exponent)),
-        whole(std::floor(function.exponent) == function.exponent) {}
+        whole(std::floor(function.exponent) == function.exponent),
+        floor(least) {}
 
-  /// Returns x, or 0 if x is rounding noise around a zero where f has no two-sided neighbourhood.
+  /// Returns max(x, floor), or 0 if that is rounding noise around a zero where f has no two-sided neighbourhood.
   /// `largest` is the largest |eigenvalue|. The bound below zero is wider: no valid eigenvalue is
   /// lost there, and the matrix itself may have been rounded.
   KEEL_HOST_DEVICE T without_noise(T x, std::int64_t n, T largest) const {
+    x = raised(x, floor);
     const bool root = kind == Kind::sqrt || (kind == Kind::power && exponent > 0 && !whole);
     if (!root) return x;
     return x <= eigenvalue_noise<T>(n) * largest && x >= -negative_noise<T>(n) * largest ? T(0) : x;

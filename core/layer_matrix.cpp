@@ -1,6 +1,6 @@
 #include "keel/layer_matrix.h"
 
-#include "layer_matrix_rule.h"
+#include "layer_matrix_stages.h"
 
 namespace keel {
 

@@ -49,6 +49,7 @@ struct Leader {
 
 template <typename T>
 struct AnalyticWeight {
+  static constexpr bool kTextbook = true;
   KEEL_HOST_DEVICE T operator()(T /*largest*/, T l_i, T l_j, T b_ij, T b_ji) const {
     return T(0.5) * (b_ji - b_ij) / (l_i - l_j);
   }
@@ -56,6 +57,7 @@ struct AnalyticWeight {
 
 template <typename T>
 struct PowerIterationWeight {
+  static constexpr bool kTextbook = false;
   int terms;
   KEEL_HOST_DEVICE T operator()(T /*largest*/, T l_i, T l_j, T b_ij, T b_ji) const {
     const Leader<T> leader(l_i, l_j);
@@ -69,6 +71,7 @@ struct PowerIterationWeight {
 
 template <typename T>
 struct TaylorWeight {
+  static constexpr bool kTextbook = false;
   int terms;
   KEEL_HOST_DEVICE T operator()(T /*largest*/, T l_i, T l_j, T b_ij, T b_ji) const {
     const Leader<T> leader(l_i, l_j);
@@ -80,6 +83,7 @@ struct TaylorWeight {
 
 template <typename T>
 struct LorentzianWeight {
+  static constexpr bool kTextbook = false;
   T width;
   KEEL_HOST_DEVICE T operator()(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
     const T gap = l_i - l_j, w = width * largest;
@@ -91,6 +95,7 @@ struct LorentzianWeight {
 
 template <typename T>
 struct MaskedWeight {
+  static constexpr bool kTextbook = false;
   T tolerance;
   KEEL_HOST_DEVICE T operator()(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
     const T gap = l_i - l_j;
@@ -98,6 +103,29 @@ struct MaskedWeight {
     return T(0.5) * (b_ji - b_ij) / gap;
   }
 };
+
+/// An eigenvalue that a layer does not let fall below its eps. NaN stays.
+template <typename T>
+KEEL_HOST_DEVICE inline T raised(T value, T floor) {
+  return value < floor ? floor : value;
+}
+
+/// The weight of a pair whose eigenvalues, as eigh found them, are l_i and l_j, where the loss
+/// depends on them through max(l, floor). To raise two of them makes them equal, so the textbook
+/// rule, which divides by the difference, takes them as they were found: that is the gradient of
+/// this formula. For the others a value below the floor is a rounding error of the floor.
+template <typename T, typename Weight>
+KEEL_HOST_DEVICE inline T weight_above(T floor, const Weight& weight, T largest, T l_i, T l_j,
+                                       T b_ij, T b_ji) {
+  if constexpr (Weight::kTextbook) return weight(largest, l_i, l_j, b_ij, b_ji);
+  return weight(largest, raised(l_i, floor), raised(l_j, floor), b_ij, b_ji);
+}
+
+/// d max(l, floor) / dl under a rule. Only the textbook rule counts the part below the floor.
+template <typename T>
+KEEL_HOST_DEVICE inline T slope_above(T floor, bool textbook, T l) {
+  return textbook && l < floor ? T(0) : T(1);
+}
 
 /// The weight function of a rule for n x n matrices.
 template <typename T>

@@ -2,6 +2,7 @@
 
 #include "in_chunks.h"
 #include "instantiate.h"
+#include "layer_matrix_stages.h"
 #include "padded_matrix.h"
 #include "pair_weight.h"
 #include "scratch.h"
@@ -12,15 +13,17 @@ namespace keel::cpu {
 
 namespace {
 
-/// W of pair_weight.h from B, both padded. The diagonal is not written.
+/// W of pair_weight.h from B, both padded, for pairs with one of the `rank` first eigenvalues. Other
+/// entries, and the diagonal, are not written.
 template <typename T, typename Weight>
-void fill_weights(std::int64_t n, const Weight& weight, const T* values, const T* b, T* w) {
+void fill_weights(std::int64_t n, std::int64_t rank, T floor, const Weight& weight, const T* values,
+                  const T* b, T* w) {
   const std::int64_t stride = padded<T>(n);
-  const T largest = largest_magnitude(n, values);
-  for (std::int64_t i = 0; i < n; ++i)
+  const T largest = largest_magnitude(n, values, floor);
+  for (std::int64_t i = 0; i < rank; ++i)
     for (std::int64_t j = i + 1; j < n; ++j)
-      w[i * stride + j] = w[j * stride + i] =
-          weight(largest, values[i], values[j], b[i * stride + j], b[j * stride + i]);
+      w[i * stride + j] = w[j * stride + i] = weight_above(
+          floor, weight, largest, values[i], values[j], b[i * stride + j], b[j * stride + i]);
 }
 
 template <typename T>
@@ -29,9 +32,9 @@ void clear(std::int64_t n, T* a) {
 }
 
 template <typename T, typename Rule>
-void backward_chunk(std::int64_t first, std::int64_t last, const Rule& rule, const T* values,
-                    Matrices<const T> vectors, const T* dL_dvalues, Matrices<const T> dL_dvectors,
-                    Matrices<T> dL_dmatrix) {
+void backward_chunk(std::int64_t first, std::int64_t last, T floor, const std::int64_t* rank,
+                    const Rule& rule, const T* values, Matrices<const T> vectors,
+                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix) {
   const std::int64_t n = vectors.n, size = n * padded<T>(n);
   const auto multiply = kernels<T>().multiply;
   Scratch<T> scratch(4 * with_gap<T>(size));
@@ -48,7 +51,9 @@ void backward_chunk(std::int64_t first, std::int64_t last, const Rule& rule, con
     if (dL_dvectors) {
       load(n, dL_dvectors[b], dL_dvectors.row_stride, p);
       multiply(n, u, p, q);
-      fill_weights(n, pair_weight<T>(rule, n), l, q, p);
+      clear(n, p);
+      fill_weights(n, rank != nullptr ? std::min(rank[b], n) : n, floor, pair_weight<T>(rule, n), l,
+                   q, p);
     }
     for (std::int64_t i = 0; i < n; ++i)
       p[i * padded<T>(n) + i] = dL_dvalues ? dL_dvalues[b * n + i] : T(0);
@@ -65,17 +70,29 @@ template <typename T>
 void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
                    const Executor& executor) {
+  eigh_backward_above<T>(-std::numeric_limits<T>::infinity(), nullptr, rule, values, vectors,
+                         dL_dvalues, dL_dvectors, dL_dmatrix, executor);
+}
+
+template <typename T>
+void eigh_backward_above(T floor, const std::int64_t* rank, const GradientRule& rule,
+                         const T* values, Matrices<const T> vectors, const T* dL_dvalues,
+                         Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
+                         const Executor& executor) {
   check_eigh_backward("keel::eigh_backward", rule, values, vectors, dL_dvectors, dL_dmatrix);
   std::visit(
       [&](const auto& chosen) {
         in_chunks(vectors.batch, vectors.n, executor, [&](std::int64_t first, std::int64_t last) {
-          backward_chunk(first, last, chosen, values, vectors, dL_dvalues, dL_dvectors, dL_dmatrix);
+          backward_chunk(first, last, floor, rank, chosen, values, vectors, dL_dvalues, dL_dvectors,
+                         dL_dmatrix);
         });
       },
       rule);
 }
 
-#define KEEL_STAGES(T) KEEL_STAGE(eigh_backward, T)
+#define KEEL_STAGES(T)         \
+  KEEL_STAGE(eigh_backward, T) \
+  KEEL_STAGE(eigh_backward_above, T)
 KEEL_FOR_REAL(KEEL_STAGES)
 #undef KEEL_STAGES
 

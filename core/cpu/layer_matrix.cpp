@@ -5,7 +5,8 @@
 
 #include "instantiate.h"
 #include "keel/eigh.h"
-#include "layer_matrix_rule.h"
+#include "layer_matrix_stages.h"
+#include "pair_weight.h"
 #include "scratch.h"
 #include "spectral_check.h"
 #include "standard_factor.h"
@@ -33,9 +34,9 @@ T standard(Matrices<const T> covariance, std::int64_t b, std::int64_t i, double 
 }
 
 /// Computes M, its eigenvalues and vectors, and the rank. `scaled(b, i, j)` is the lower triangle
-/// of M - eps I.
+/// of M - eps I. Writes the eigenvalues that the map uses, none of them below eps, to `values`.
 template <typename T, typename Scaled>
-void decompose(double eps, const RankPolicy& policy, std::int64_t batch, std::int64_t n,
+void decompose(double eps, const RankPolicy& policy, std::int64_t batch, std::int64_t n, T* values,
                const LayerMatrixState<T>& state, const Executor& executor, const Scaled& scaled) {
   Scratch<T> memory(batch * n * n);
   const auto M = contiguous<T>(memory, batch, n);
@@ -43,9 +44,8 @@ void decompose(double eps, const RankPolicy& policy, std::int64_t batch, std::in
     if (j <= i) M[b][i * n + j] = scaled(b, i, j) + (i == j ? T(eps) : T(0));
   });
   eigh<T>(M, state.values, state.vectors, EighOrder::descending, nullptr, executor);
-  for (std::int64_t k = 0; k < batch * n; ++k)
-    if (state.values[k] < T(eps)) state.values[k] = T(eps);  // NaN stays
-  spectral_rank<T>(policy, M, state.values, state.vectors, state.rank, executor);
+  for (std::int64_t k = 0; k < batch * n; ++k) values[k] = raised(state.values[k], T(eps));
+  spectral_rank<T>(policy, M, values, state.vectors, state.rank, executor);
 }
 
 template <typename T>
@@ -60,28 +60,31 @@ struct Forward {
   }
 
   void operator()(const Zca& map) const {
-    decompose(map.eps, map.rank, covariance.batch, covariance.n, state, executor,
-              [&](auto b, auto i, auto j) { return entry(b, i, j); });
-    spectral<T>({Kind::inv_sqrt}, state.values, state.vectors, state.rank, result, executor);
+    const Scratch<T> values(covariance.batch * covariance.n);
+    decompose<T>(map.eps, map.rank, covariance.batch, covariance.n, values, state, executor,
+                 [&](auto b, auto i, auto j) { return entry(b, i, j); });
+    spectral<T>({Kind::inv_sqrt}, values, state.vectors, state.rank, result, executor);
   }
 
   void operator()(const PcaDenoising& map) const {
-    decompose(map.eps, map.rank, covariance.batch, covariance.n, state, executor,
-              [&](auto b, auto i, auto j) {
-                return entry(b, i, j) * standard(covariance, b, i, map.eps) *
-                       standard(covariance, b, j, map.eps);
-              });
-    spectral<T>({Kind::one}, state.values, state.vectors, state.rank, result, executor);
+    const Scratch<T> values(covariance.batch * covariance.n);
+    decompose<T>(map.eps, map.rank, covariance.batch, covariance.n, values, state, executor,
+                 [&](auto b, auto i, auto j) {
+                   return entry(b, i, j) * standard(covariance, b, i, map.eps) *
+                          standard(covariance, b, j, map.eps);
+                 });
+    spectral<T>({Kind::one}, values, state.vectors, state.rank, result, executor);
     for_each_entry(result.batch, result.n, executor, [&](auto b, auto i, auto j) {
       result[b][i * result.row_stride + j] *= standard(covariance, b, j, map.eps);
     });
   }
 
   void operator()(const PcaWhitening& map) const {
-    decompose(map.eps, map.rank, covariance.batch, covariance.n, state, executor,
-              [&](auto b, auto i, auto j) { return entry(b, i, j); });
+    const Scratch<T> values(covariance.batch * covariance.n);
+    decompose<T>(map.eps, map.rank, covariance.batch, covariance.n, values, state, executor,
+                 [&](auto b, auto i, auto j) { return entry(b, i, j); });
     for_each_entry(result.batch, result.n, executor, [&](auto b, auto i, auto j) {
-      const T length = std::sqrt(state.values[b * result.n + i]);
+      const T length = std::sqrt(values[b * result.n + i]);
       // Multiplying by a NaN length keeps all rows of a bad group NaN, including the dropped ones.
       result[b][i * result.row_stride + j] =
           i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] / length
@@ -103,9 +106,9 @@ struct Backward {
     return dL_dlayer_matrix[b][i * dL_dlayer_matrix.row_stride + j];
   }
 
-  void operator()(const Zca&) const {
-    spectral_backward<T>({Kind::inv_sqrt}, rule, state.values, state.vectors, state.rank,
-                         dL_dlayer_matrix, dL_dcovariance, executor);
+  void operator()(const Zca& map) const {
+    spectral_backward_above<T>(T(map.eps), {Kind::inv_sqrt}, rule, state.values, state.vectors,
+                               state.rank, dL_dlayer_matrix, dL_dcovariance, executor);
   }
 
   void operator()(const PcaDenoising& map) const {
@@ -117,8 +120,9 @@ struct Backward {
       dL_dprojector[b][i * n + j] = dS(b, i, j) * standard(covariance, b, j, map.eps);
     });
     spectral<T>({Kind::one}, state.values, state.vectors, state.rank, projector, executor);
-    spectral_backward<T>({Kind::one}, rule, state.values, state.vectors, state.rank, dL_dprojector,
-                         dL_dcovariance, executor);  // dL_dM, turned into dL_dcovariance below
+    spectral_backward_above<T>(T(map.eps), {Kind::one}, rule, state.values, state.vectors,
+                               state.rank, dL_dprojector, dL_dcovariance,
+                               executor);  // dL_dM, turned into dL_dcovariance below
     executor(batch, [&](std::int64_t b) {
       T* const G = dL_dcovariance[b];
       const std::int64_t stride = dL_dcovariance.row_stride;
@@ -140,14 +144,17 @@ struct Backward {
     });
   }
 
-  void operator()(const PcaWhitening&) const {
+  void operator()(const PcaWhitening& map) const {
+    const GradientRule chosen = eigh_rule(rule);
+    const bool textbook = std::holds_alternative<Analytic>(chosen);
+    const T eps = T(map.eps);
     const std::int64_t batch = covariance.batch, n = covariance.n;
     Scratch<T> first(batch * n), second(batch * n * n);
     T* const dL_dvalues = first;
     const auto dL_dvectors = contiguous<T>(second, batch, n);
     executor(batch, [&](std::int64_t b) {
       for (std::int64_t i = 0; i < n; ++i) {
-        const T value = state.values[b * n + i];
+        const T found = state.values[b * n + i], value = raised(found, eps);
         const bool kept = i < state.rank[b];
         const T factor = kept ? T(1) / std::sqrt(value) : T(0);
         T sum = 0;
@@ -156,11 +163,12 @@ struct Backward {
           dL_dvectors[b][j * n + i] = dS(b, i, j) * factor;
         }
         // Dropped values may be 0.
-        dL_dvalues[b * n + i] = -sum * factor / (kept ? 2 * value : T(1));
+        dL_dvalues[b * n + i] =
+            -sum * slope_above(eps, textbook, found) * factor / (kept ? 2 * value : T(1));
       }
     });
-    eigh_backward<T>(eigh_rule(rule), state.values, state.vectors, dL_dvalues, dL_dvectors,
-                     dL_dcovariance, executor);
+    eigh_backward_above<T>(eps, state.rank, chosen, state.values, state.vectors, dL_dvalues,
+                           dL_dvectors, dL_dcovariance, executor);
   }
 };
 

@@ -57,9 +57,11 @@ void store_nan(std::int64_t n, T* to, std::int64_t row_stride) {
 }
 
 template <typename T>
-T largest_magnitude(std::int64_t n, const T* values) {
+T largest_magnitude(std::int64_t n, const T* values,
+                    T floor = -std::numeric_limits<T>::infinity()) {
   T largest = 0;
-  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(values[i]));
+  for (std::int64_t i = 0; i < n; ++i)
+    largest = std::max(largest, std::abs(std::max(values[i], floor)));
   return largest;
 }
 

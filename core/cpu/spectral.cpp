@@ -6,6 +6,7 @@
 #include "divided_difference.h"
 #include "in_chunks.h"
 #include "instantiate.h"
+#include "layer_matrix_stages.h"
 #include "padded_matrix.h"
 #include "pair_weight.h"
 #include "rank_policy.h"
@@ -24,16 +25,18 @@ struct Spectrum {
   std::int64_t n, rank = 0;
   const T* l = nullptr;  ///< the eigenvalues as given
   T largest = 0;
-  std::vector<T> x, f;  ///< x: l with noise around zero set to zero; f: f(x), 0 if dropped
+  std::vector<T> x,
+      f;  ///< x: max(l, floor) with noise around zero set to zero; f: f(x), 0 if dropped
 
-  Spectrum(const SpectralFunction& function, std::int64_t size)
-      : map(function), n(size), x(std::size_t(size)), f(std::size_t(size)) {}
+  Spectrum(const SpectralFunction& function, std::int64_t size,
+           T floor = -std::numeric_limits<T>::infinity())
+      : map(function, floor), n(size), x(std::size_t(size)), f(std::size_t(size)) {}
 
   /// Returns false if f is not defined at a kept eigenvalue.
   bool read(const T* values, std::int64_t kept) {
     l = values;
     rank = std::min(kept, n);
-    largest = largest_magnitude(n, values);
+    largest = largest_magnitude(n, values, map.floor);
     bool defined = true;
     for (std::size_t i = 0; i < f.size(); ++i) {
       x[i] = map.without_noise(l[i], n, largest);
@@ -41,6 +44,12 @@ struct Spectrum {
       defined = defined && !std::isnan(f[i]);
     }
     return defined;
+  }
+
+  /// W_ij of a rule for eigh.
+  template <typename Weight>
+  T weight(const Weight& weight, std::int64_t i, std::int64_t j, T b_ij, T b_ji) const {
+    return weight_above(map.floor, weight, largest, l[i], l[j], b_ij, b_ji);
   }
 
   /// f[x_i, x_j] of kept eigenvalues.
@@ -59,7 +68,7 @@ void fill_kernel(const Exact& rule, const Spectrum<T>& s, T* F) {
   for (std::int64_t i = 0; i < s.rank; ++i) {
     for (std::int64_t j = i; j < s.rank; ++j) F[i * stride + j] = F[j * stride + i] = s.slope(i, j);
     for (std::int64_t j = s.rank; j < n; ++j)
-      F[i * stride + j] = F[j * stride + i] = 2 * series(s.largest, s.l[i], s.l[j], T(0), s.f[i]);
+      F[i * stride + j] = F[j * stride + i] = 2 * s.weight(series, i, j, T(0), s.f[std::size_t(i)]);
   }
 }
 
@@ -69,10 +78,12 @@ template <typename T, typename Rule>
 void fill_kernel(const Rule& rule, const Spectrum<T>& s, T* F) {
   const std::int64_t n = s.n, stride = padded<T>(n);
   const auto weight = pair_weight<T>(rule, n);
-  for (std::int64_t i = 0; i < n; ++i) {
-    F[i * stride + i] = i < s.rank ? s.slope(i, i) : T(0);
+  std::fill(F, F + n * stride, T(0));
+  for (std::int64_t i = 0; i < s.rank; ++i) {
+    F[i * stride + i] = slope_above(s.map.floor, weight.kTextbook, s.l[i]) * s.slope(i, i);
     for (std::int64_t j = i + 1; j < n; ++j)
-      F[i * stride + j] = F[j * stride + i] = 2 * weight(s.largest, s.l[i], s.l[j], s.f[j], s.f[i]);
+      F[i * stride + j] = F[j * stride + i] =
+          2 * s.weight(weight, i, j, s.f[std::size_t(j)], s.f[std::size_t(i)]);
   }
 }
 
@@ -243,11 +254,20 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        Matrices<const T> vectors, const std::int64_t* rank,
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
                        const Executor& executor) {
+  spectral_backward_above<T>(-std::numeric_limits<T>::infinity(), function, rule, values, vectors,
+                             rank, dL_dresult, dL_dmatrix, executor);
+}
+
+template <typename T>
+void spectral_backward_above(T floor, const SpectralFunction& function, const SpectralRule& rule,
+                             const T* values, Matrices<const T> vectors, const std::int64_t* rank,
+                             Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
+                             const Executor& executor) {
   check_spectral_backward("keel::spectral_backward", rule, values, vectors, rank, dL_dresult,
                           dL_dmatrix);
   const std::int64_t n = vectors.n;
   in_chunks(vectors.batch, n, executor, [&](std::int64_t first, std::int64_t last) {
-    Spectrum<T> spectrum(function, n);
+    Spectrum<T> spectrum(function, n, floor);
     Basis<T> basis(n, 2);
     T *const E = basis.extra(0), *const F = basis.extra(1);
     for (std::int64_t b = first; b < last; ++b) {
@@ -299,10 +319,11 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
   });
 }
 
-#define KEEL_STAGES(T)             \
-  KEEL_STAGE(spectral_rank, T)     \
-  KEEL_STAGE(spectral, T)          \
-  KEEL_STAGE(spectral_backward, T) \
+#define KEEL_STAGES(T)                   \
+  KEEL_STAGE(spectral_rank, T)           \
+  KEEL_STAGE(spectral, T)                \
+  KEEL_STAGE(spectral_backward, T)       \
+  KEEL_STAGE(spectral_backward_above, T) \
   KEEL_STAGE(spectral_second_backward, T)
 KEEL_FOR_REAL(KEEL_STAGES)
 #undef KEEL_STAGES

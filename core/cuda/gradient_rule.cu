@@ -4,6 +4,7 @@
 #include "cuda/matrix/large.cuh"
 #include "cuda/tiny/basis.cuh"
 #include "instantiate.h"
+#include "layer_matrix_stages.h"
 #include "spectral_check.h"
 
 namespace keel::cuda {
@@ -14,6 +15,8 @@ constexpr const char* kOperation = "keel::eigh_backward";
 
 template <typename T>
 struct Arguments {
+  T floor;
+  const std::int64_t* rank;  ///< null: n
   DeviceRule<T> rule;
   const T* values;
   Matrices<const T> vectors;
@@ -23,6 +26,9 @@ struct Arguments {
 
   __device__ T dL_dvalue(std::int64_t b, std::int64_t i) const {
     return dL_dvalues != nullptr ? dL_dvalues[b * vectors.n + i] : T(0);
+  }
+  __device__ std::int64_t kept(std::int64_t b) const {
+    return rank != nullptr ? rank[b] : vectors.n;
   }
 };
 
@@ -50,7 +56,7 @@ __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>
   const auto diagonal = [&](int i) { return h[i]; };
   if (a.dL_dvectors.data != nullptr) {
     small::multiply(squad, squad.n, u, p, q);
-    small::weigh_pairs(squad, a.rule, l, q, diagonal, p);
+    small::weigh_pairs(squad, a.rule, a.floor, a.kept(squad.index), l, q, diagonal, p);
   } else {
     squad.template for_each_entry<4>(
         [&](int i, int j) { p[i * kStride + j] = i == j ? diagonal(i) : T(0); });
@@ -79,12 +85,14 @@ __global__ void __launch_bounds__(tiny::kThreads) tiny_kernel(Arguments<T> a) {
     if (a.dL_dvectors.data != nullptr) {
       b.take(gradient);
       b = tiny::transposed_times(v, b);
-      const T largest = largest_magnitude(N, l);
+      const T largest = largest_magnitude(N, l, a.floor);
+      const std::int64_t kept = a.kept(share.index());
 #pragma unroll
       for (int i = 0; i < N; ++i)
 #pragma unroll
         for (int j = i + 1; j < N; ++j)
-          w.at[i][j] = w.at[j][i] = a.rule.weight(largest, l[i], l[j], b.at[i][j], b.at[j][i]);
+          w.at[i][j] = w.at[j][i] =
+              i < kept ? a.rule.weight(a.floor, largest, l[i], l[j], b.at[i][j], b.at[j][i]) : T(0);
     } else {
 #pragma unroll
       for (int i = 0; i < N; ++i)
@@ -108,9 +116,9 @@ struct Weigh {
     T w = 0;
     if (i == j)
       w = a.dL_dvalue(b, i);
-    else if (B.data != nullptr)
-      w = a.rule.weight(largest_magnitude(int(n), l), l[first], l[second], B[b][first * n + second],
-                        B[b][second * n + first]);
+    else if (B.data != nullptr && first < a.kept(b))
+      w = a.rule.weight(a.floor, largest_magnitude(int(n), l, a.floor), l[first], l[second],
+                        B[b][first * n + second], B[b][second * n + first]);
     W[b][i * n + j] = w;
   }
 };
@@ -137,10 +145,20 @@ template <typename T>
 void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> vectors,
                    const T* dL_dvalues, Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
                    const Stream& stream) {
+  eigh_backward_above<T>(kNone<T>, nullptr, rule, values, vectors, dL_dvalues, dL_dvectors,
+                         dL_dmatrix, stream);
+}
+
+template <typename T>
+void eigh_backward_above(T floor, const std::int64_t* rank, const GradientRule& rule,
+                         const T* values, Matrices<const T> vectors, const T* dL_dvalues,
+                         Matrices<const T> dL_dvectors, Matrices<T> dL_dmatrix,
+                         const Stream& stream) {
   check_eigh_backward(kOperation, rule, values, vectors, dL_dvectors, dL_dmatrix);
   if (vectors.n == 0 || vectors.batch == 0) return;
-  const Arguments<T> arguments{
-      device_rule<T>(rule, vectors.n), values, vectors, dL_dvalues, dL_dvectors, dL_dmatrix};
+  const Arguments<T> arguments{floor,       rank,      device_rule<T>(rule, vectors.n),
+                               values,      vectors,   dL_dvalues,
+                               dL_dvectors, dL_dmatrix};
   if (tiny::fits(vectors.n, vectors.batch))
     return tiny::by_size(vectors.n, [&](auto size) {
       tiny::launch(kOperation, tiny_kernel<T, decltype(size)::value>, vectors.batch, stream,
@@ -154,7 +172,9 @@ void eigh_backward(const GradientRule& rule, const T* values, Matrices<const T> 
   });
 }
 
-#define KEEL_STAGES(T) KEEL_STAGE(eigh_backward, T)
+#define KEEL_STAGES(T)         \
+  KEEL_STAGE(eigh_backward, T) \
+  KEEL_STAGE(eigh_backward_above, T)
 KEEL_FOR_REAL(KEEL_STAGES)
 #undef KEEL_STAGES
 

@@ -6,7 +6,7 @@
 #include "cuda/whiten/shortcuts.h"
 #include "instantiate.h"
 #include "keel/eigh.h"
-#include "layer_matrix_rule.h"
+#include "layer_matrix_stages.h"
 #include "spectral_check.h"
 
 namespace keel::cuda {
@@ -32,13 +32,15 @@ struct Prepare {
   }
 };
 
+/// The eigenvalues that the map uses: none is below eps.
 template <typename T>
-struct ClampValues {
+struct RaiseValues {
+  const T* found;
   T* values;
   std::int64_t n;
   T eps;
   __device__ void operator()(std::int64_t b, std::int64_t, std::int64_t i) const {
-    if (values[b * n + i] < eps) values[b * n + i] = eps;  // NaN stays
+    values[b * n + i] = raised(found[b * n + i], eps);
   }
 };
 
@@ -56,10 +58,11 @@ struct Standardise {
 
 template <typename T>
 struct WhitenedRows {
+  const T* values;
   LayerMatrixState<T> state;
   Matrices<T> result;
   __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
-    const T length = std::sqrt(state.values[b * result.n + i]);
+    const T length = std::sqrt(values[b * result.n + i]);
     // Multiplying by a NaN length keeps all rows of a bad group NaN, including the dropped ones.
     result[b][i * result.row_stride + j] =
         i < state.rank[b] ? state.vectors[b][j * state.vectors.row_stride + i] / length
@@ -87,32 +90,37 @@ struct Forward {
   LayerMatrixState<T> state;
   const Stream& stream;
 
-  void decompose(double eps, const RankPolicy& policy, bool standardise) const {
+  void decompose(double eps, const RankPolicy& policy, bool standardise, T* values) const {
     const std::int64_t batch = covariance.batch, n = covariance.n;
     Scratch<T> memory(kForward, stream, batch * n * n);
     const auto M = contiguous<T>(memory, batch, n);
     large::for_each_entry(kForward, stream, batch, n,
                           Prepare<T>{covariance, M, T(eps), standardise});
     eigh<T>(M, state.values, state.vectors, EighOrder::descending, nullptr, stream);
-    large::for_each_value(kForward, stream, batch, n, ClampValues<T>{state.values, n, T(eps)});
-    spectral_rank<T>(policy, M, state.values, state.vectors, state.rank, stream);
+    large::for_each_value(kForward, stream, batch, n,
+                          RaiseValues<T>{state.values, values, n, T(eps)});
+    spectral_rank<T>(policy, M, values, state.vectors, state.rank, stream);
   }
 
   void operator()(const Zca& map) const {
-    decompose(map.eps, map.rank, false);
-    spectral<T>({Kind::inv_sqrt}, state.values, state.vectors, state.rank, result, stream);
+    const Scratch<T> values(kForward, stream, covariance.batch * covariance.n);
+    decompose(map.eps, map.rank, false, values);
+    spectral<T>({Kind::inv_sqrt}, values, state.vectors, state.rank, result, stream);
   }
 
   void operator()(const PcaDenoising& map) const {
-    decompose(map.eps, map.rank, true);
-    spectral<T>({Kind::one}, state.values, state.vectors, state.rank, result, stream);
+    const Scratch<T> values(kForward, stream, covariance.batch * covariance.n);
+    decompose(map.eps, map.rank, true, values);
+    spectral<T>({Kind::one}, values, state.vectors, state.rank, result, stream);
     large::for_each_entry(kForward, stream, result.batch, result.n,
                           Standardise<T>{covariance, result, result, T(map.eps)});
   }
 
   void operator()(const PcaWhitening& map) const {
-    decompose(map.eps, map.rank, false);
-    large::for_each_entry(kForward, stream, result.batch, result.n, WhitenedRows<T>{state, result});
+    const Scratch<T> values(kForward, stream, covariance.batch * covariance.n);
+    decompose(map.eps, map.rank, false, values);
+    large::for_each_entry(kForward, stream, result.batch, result.n,
+                          WhitenedRows<T>{values, state, result});
   }
 };
 
@@ -155,17 +163,21 @@ struct BackThroughScale {
 /// dL_dvectors of PCA whitening, from S = diag(values)^(-1/2) V^T.
 template <typename T>
 struct VectorGradient {
+  T eps;
   LayerMatrixState<const T> state;
   Matrices<const T> dL_dlayer_matrix;
   Matrices<T> dL_dvectors;
   __device__ void operator()(std::int64_t b, std::int64_t i, std::int64_t j) const {
     const std::int64_t n = dL_dvectors.n;
-    const T factor = j < state.rank[b] ? T(1) / std::sqrt(state.values[b * n + j]) : T(0);
+    const T factor =
+        j < state.rank[b] ? T(1) / std::sqrt(raised(state.values[b * n + j], eps)) : T(0);
     dL_dvectors[b][i * n + j] = dL_dlayer_matrix[b][j * dL_dlayer_matrix.row_stride + i] * factor;
   }
 };
 template <typename T>
 struct ValueGradient {
+  T eps;
+  bool textbook;
   LayerMatrixState<const T> state;
   Matrices<const T> dL_dvectors;
   T* dL_dvalues;
@@ -174,8 +186,10 @@ struct ValueGradient {
     T sum = 0;
     for (std::int64_t j = 0; j < n; ++j)
       sum += dL_dvectors[b][j * n + i] * state.vectors[b][j * state.vectors.row_stride + i];
+    const T found = state.values[b * n + i];
     // Dropped values may be 0.
-    dL_dvalues[b * n + i] = -sum / (i < state.rank[b] ? 2 * state.values[b * n + i] : T(1));
+    dL_dvalues[b * n + i] = -sum * slope_above(eps, textbook, found) /
+                            (i < state.rank[b] ? 2 * raised(found, eps) : T(1));
   }
 };
 
@@ -193,16 +207,16 @@ struct Backward {
             state.vectors, state.rank, dL_dlayer_matrix, dL_dcovariance};
   }
 
-  void operator()(const Zca&) const {
-    spectral_backward<T>({Kind::inv_sqrt}, rule, state.values, state.vectors, state.rank,
-                         dL_dlayer_matrix, dL_dcovariance, stream);
+  void operator()(const Zca& map) const {
+    spectral_backward_above<T>(T(map.eps), {Kind::inv_sqrt}, rule, state.values, state.vectors,
+                               state.rank, dL_dlayer_matrix, dL_dcovariance, stream);
   }
 
   void operator()(const PcaDenoising& map) const {
     const std::int64_t batch = covariance.batch, n = covariance.n;
     if (batch == 0 || n == 0) return;
     if (!small::fits<T, small::DenoisingMemory>(n)) return large_denoising(T(map.eps));
-    const SpectralMap<T> one{SpectralFunction{Kind::one}};
+    const SpectralMap<T> one(SpectralFunction{Kind::one}, T(map.eps));
     const auto arguments = plain(device_rule<T>(rule, n), map.eps);
     small::by_size(n, [&](auto size) {
       constexpr int N = decltype(size)::value;
@@ -215,7 +229,7 @@ struct Backward {
     const std::int64_t batch = covariance.batch, n = covariance.n;
     if (batch == 0 || n == 0) return;
     const GradientRule chosen = eigh_rule(rule);
-    if (!small::fits<T, small::WhiteningMemory>(n)) return large_whitening(chosen);
+    if (!small::fits<T, small::WhiteningMemory>(n)) return large_whitening(chosen, T(map.eps));
     const auto arguments = plain(device_rule<T>(chosen, n), map.eps);
     small::by_size(n, [&](auto size) {
       constexpr int N = decltype(size)::value;
@@ -230,8 +244,8 @@ struct Backward {
     const auto dL_dprojector = contiguous<T>(memory, batch, n);
     large::for_each_entry(kBackward, stream, batch, n,
                           Standardise<T>{covariance, dL_dlayer_matrix, dL_dprojector, eps});
-    spectral_backward<T>({Kind::one}, rule, state.values, state.vectors, state.rank, dL_dprojector,
-                         dL_dcovariance, stream);
+    spectral_backward_above<T>(eps, {Kind::one}, rule, state.values, state.vectors, state.rank,
+                               dL_dprojector, dL_dcovariance, stream);
     const auto projector = dL_dprojector;  // the gradient has been used
     spectral<T>({Kind::one}, state.values, state.vectors, state.rank, projector, stream);
     large::for_each_value(
@@ -241,16 +255,17 @@ struct Backward {
                           BackThroughScale<T>{covariance, dL_dscale, dL_dcovariance, eps});
   }
 
-  void large_whitening(const GradientRule& chosen) const {
+  void large_whitening(const GradientRule& chosen, T eps) const {
     const std::int64_t batch = covariance.batch, n = covariance.n;
     Scratch<T> memory(kBackward, stream, batch * n * n), dL_dvalues(kBackward, stream, batch * n);
     const auto dL_dvectors = contiguous<T>(memory, batch, n);
     large::for_each_entry(kBackward, stream, batch, n,
-                          VectorGradient<T>{state, dL_dlayer_matrix, dL_dvectors});
+                          VectorGradient<T>{eps, state, dL_dlayer_matrix, dL_dvectors});
     large::for_each_value(kBackward, stream, batch, n,
-                          ValueGradient<T>{state, dL_dvectors, dL_dvalues});
-    eigh_backward<T>(chosen, state.values, state.vectors, dL_dvalues, dL_dvectors, dL_dcovariance,
-                     stream);
+                          ValueGradient<T>{eps, std::holds_alternative<Analytic>(chosen), state,
+                                           dL_dvectors, dL_dvalues});
+    eigh_backward_above<T>(eps, state.rank, chosen, state.values, state.vectors, dL_dvalues,
+                           dL_dvectors, dL_dcovariance, stream);
   }
 };
 

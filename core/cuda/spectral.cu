@@ -6,6 +6,7 @@
 #include "cuda/spectral/second.cuh"
 #include "cuda/spectral/tiny.cuh"
 #include "instantiate.h"
+#include "layer_matrix_stages.h"
 #include "spectral_check.h"
 
 namespace keel::cuda {
@@ -141,9 +142,18 @@ template <typename T>
 void spectral_backward(const SpectralFunction& function, const SpectralRule& rule, const T* values,
                        Matrices<const T> vectors, const std::int64_t* rank,
                        Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix, const Stream& stream) {
+  spectral_backward_above<T>(kNone<T>, function, rule, values, vectors, rank, dL_dresult,
+                             dL_dmatrix, stream);
+}
+
+template <typename T>
+void spectral_backward_above(T floor, const SpectralFunction& function, const SpectralRule& rule,
+                             const T* values, Matrices<const T> vectors, const std::int64_t* rank,
+                             Matrices<const T> dL_dresult, Matrices<T> dL_dmatrix,
+                             const Stream& stream) {
   check_spectral_backward(kBackward, rule, values, vectors, rank, dL_dresult, dL_dmatrix);
   if (vectors.n == 0 || vectors.batch == 0) return;
-  const BackwardArguments<T> arguments{SpectralMap<T>(function),
+  const BackwardArguments<T> arguments{SpectralMap<T>(function, floor),
                                        device_rule<T>(rule, vectors.n),
                                        values,
                                        vectors,
@@ -187,10 +197,11 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
   });
 }
 
-#define KEEL_STAGES(T)             \
-  KEEL_STAGE(spectral_rank, T)     \
-  KEEL_STAGE(spectral, T)          \
-  KEEL_STAGE(spectral_backward, T) \
+#define KEEL_STAGES(T)                   \
+  KEEL_STAGE(spectral_rank, T)           \
+  KEEL_STAGE(spectral, T)                \
+  KEEL_STAGE(spectral_backward, T)       \
+  KEEL_STAGE(spectral_backward_above, T) \
   KEEL_STAGE(spectral_second_backward, T)
 KEEL_FOR_REAL(KEEL_STAGES)
 #undef KEEL_STAGES

@@ -6,7 +6,8 @@
 
 #include "dense.h"
 #include "keel/eigh.h"
-#include "layer_matrix_rule.h"
+#include "layer_matrix_stages.h"
+#include "pair_weight.h"
 #include "spectral_check.h"
 #include "standard_factor.h"
 
@@ -43,26 +44,34 @@ Matrices<const double> view(const Dense& a) { return contiguous(a.entries.data()
 
 /// The eigenvectors, eigenvalues and rank of one matrix, as forward left them.
 struct Decomposition {
-  std::vector<double> values;
+  double eps;
+  std::vector<double> values;  ///< as eigh found them
   Dense vectors;
   std::int64_t rank;
 
+  /// The values that the map uses: none is below eps. NaN stays.
+  std::vector<double> raised_values() const {
+    std::vector<double> result = values;
+    for (double& value : result) value = raised(value, eps);
+    return result;
+  }
+
   Dense apply(Kind kind) const {
     Dense result(vectors.n);
-    spectral({kind}, values.data(), view(vectors), &rank, view(result));
+    spectral({kind}, raised_values().data(), view(vectors), &rank, view(result));
     return result;
   }
   Dense backward(Kind kind, const SpectralRule& rule, const Dense& dL_dresult) const {
     Dense dL_dmatrix(vectors.n);
-    spectral_backward({kind}, rule, values.data(), view(vectors), &rank, view(dL_dresult),
-                      view(dL_dmatrix));
+    spectral_backward_above(eps, {kind}, rule, values.data(), view(vectors), &rank,
+                            view(dL_dresult), view(dL_dmatrix));
     return dL_dmatrix;
   }
   /// 1 / sqrt(value) of the kept eigenvalues, 0 for the dropped ones.
   Dense inverse_lengths() const {
     std::vector<double> lengths;
     for (std::int64_t i = 0; i < vectors.n; ++i)
-      lengths.push_back(i < rank ? 1 / std::sqrt(values[std::size_t(i)]) : 0);
+      lengths.push_back(i < rank ? 1 / std::sqrt(raised(values[std::size_t(i)], eps)) : 0);
     return diagonal(lengths);
   }
 };
@@ -99,16 +108,19 @@ Dense gradient_of(const PcaDenoising& map, const SpectralRule& rule, const Decom
 
 Dense gradient_of(const PcaWhitening&, const SpectralRule& rule, const Decomposition& e,
                   const Dense&, const Dense& dS) {
+  const GradientRule chosen = eigh_rule(rule);
   const Dense lengths = e.inverse_lengths(), dL_dvectors = transpose(dS) * lengths;
   std::vector<double> dL_dvalues;
   for (std::int64_t i = 0; i < dS.n; ++i) {
     double along = 0;
     for (std::int64_t j = 0; j < dS.n; ++j) along += dS(i, j) * e.vectors(j, i);
-    dL_dvalues.push_back(-0.5 * along * std::pow(lengths(i, i), 3));
+    const double slope =
+        slope_above(e.eps, std::holds_alternative<Analytic>(chosen), e.values[std::size_t(i)]);
+    dL_dvalues.push_back(-0.5 * along * slope * std::pow(lengths(i, i), 3));
   }
   Dense gradient(dS.n);
-  eigh_backward(eigh_rule(rule), e.values.data(), view(e.vectors), dL_dvalues.data(),
-                view(dL_dvectors), view(gradient));
+  eigh_backward_above(e.eps, &e.rank, chosen, e.values.data(), view(e.vectors), dL_dvalues.data(),
+                      view(dL_dvectors), view(gradient));
   return gradient;
 }
 
@@ -124,10 +136,9 @@ void layer_matrix(const LayerMap& map, Matrices<const double> covariance, Matric
           const Dense full = load_lower(covariance, b), D = diagonal(standard(m, full));
           Dense M = D * full * D;
           for (std::int64_t i = 0; i < n; ++i) M(i, i) += m.eps;
-          Decomposition e{std::vector<double>(std::size_t(n)), Dense(n), 0};
+          Decomposition e{m.eps, std::vector<double>(std::size_t(n)), Dense(n), 0};
           eigh(view(M), e.values.data(), view(e.vectors), EighOrder::descending);
-          for (double& value : e.values) value = value < m.eps ? m.eps : value;
-          spectral_rank(m.rank, view(M), e.values.data(), view(e.vectors), &e.rank);
+          spectral_rank(m.rank, view(M), e.raised_values().data(), view(e.vectors), &e.rank);
           store(result_of(m, e, D), result[b], result.row_stride);
           std::copy(e.values.begin(), e.values.end(), state.values + b * n);
           store(e.vectors, state.vectors[b], state.vectors.row_stride);
@@ -144,8 +155,10 @@ void layer_matrix_backward(const LayerMap& map, const SpectralRule& rule,
                               state, dL_dlayer_matrix, dL_dcovariance);
   const std::int64_t n = covariance.n;
   for (std::int64_t b = 0; b < covariance.batch; ++b) {
-    const Decomposition e{
-        {state.values + b * n, state.values + (b + 1) * n}, load(state.vectors, b), state.rank[b]};
+    const Decomposition e{std::visit([](const auto& m) { return m.eps; }, map),
+                          {state.values + b * n, state.values + (b + 1) * n},
+                          load(state.vectors, b),
+                          state.rank[b]};
     const Dense full = load_lower(covariance, b), dS = load(dL_dlayer_matrix, b);
     store_symmetric(
         std::visit([&](const auto& m) { return gradient_of(m, rule, e, full, dS); }, map),

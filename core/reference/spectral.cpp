@@ -7,6 +7,7 @@
 #include "dense.h"
 #include "divided_difference.h"
 #include "eigenvalue_noise.h"
+#include "layer_matrix_stages.h"
 #include "pair_weight.h"
 #include "spectral_check.h"
 
@@ -41,21 +42,27 @@ bool in_domain(const SpectralFunction& function, double x) {
 struct Spectrum {
   std::int64_t n, rank;
   std::vector<double> l;  // as they came
-  std::vector<Real> x;    // those under a root that are noise around zero set to zero
+  std::vector<Real> x;  // max(l, floor), those under a root that are noise around zero set to zero
   std::vector<double> f;  // 0 where dropped
-  double largest;
+  double floor, largest;
   bool defined = true;
 
   Spectrum(const SpectralFunction& function, std::int64_t size, const double* values,
-           std::int64_t kept)
-      : n(size), rank(kept), l(values, values + size), x(values, values + size), f(l.size()) {
-    largest = largest_magnitude(n, values);
+           std::int64_t kept, double least = -std::numeric_limits<double>::infinity())
+      : n(size),
+        rank(kept),
+        l(values, values + size),
+        x(values, values + size),
+        f(l.size()),
+        floor(least),
+        largest(largest_magnitude(size, values, least)) {
+    for (Real& each : x) each = std::max(each, Real(floor));
     const bool root =
         function.kind == Kind::sqrt ||
         (function.kind == Kind::power && function.exponent > 0 && !is_whole(function.exponent));
     for (std::size_t i = 0; i < l.size(); ++i) {
-      if (root && l[i] <= eigenvalue_noise<double>(n) * largest &&
-          l[i] >= -negative_noise<double>(n) * largest)
+      if (root && double(x[i]) <= eigenvalue_noise<double>(n) * largest &&
+          double(x[i]) >= -negative_noise<double>(n) * largest)
         x[i] = 0;
       if (std::int64_t(i) >= rank) continue;
       if (std::isnan(l[i]) || !in_domain(function, double(x[i]))) defined = false;
@@ -74,14 +81,22 @@ struct Kernel {
     if (std::int64_t(i) >= s.rank) return 0;
     if (std::int64_t(j) < s.rank) return double(divided_difference(function, {s.x[i], s.x[j]}));
     // (f_i - 0) / (l_i - l_j), with the quotient as a series in follower / leader.
-    return 2 * pair_weight<double>(Taylor{rule.terms}, s.n)(s.largest, s.l[i], s.l[j], 0, s.f[i]);
+    return 2 * weight(Taylor{rule.terms}, 0, s.f[i]);
   }
 
   /// S = V f V^T is eigh followed by g = 2 C V f, so B_ij = 2 (V^T C V)_ij f_j.
   double operator()(const auto& rule) const {
-    if (i != j)
-      return 2 * pair_weight<double>(rule, s.n)(s.largest, s.l[i], s.l[j], s.f[j], s.f[i]);
-    return std::int64_t(i) < s.rank ? double(divided_difference(function, {s.x[i], s.x[i]})) : 0;
+    if (std::int64_t(i) >= s.rank) return 0;
+    if (i != j) return 2 * weight(rule, s.f[j], s.f[i]);
+    constexpr bool textbook = PairWeight<double, std::decay_t<decltype(rule)>>::kTextbook;
+    return slope_above(s.floor, textbook, s.l[i]) *
+           double(divided_difference(function, {s.x[i], s.x[i]}));
+  }
+
+ private:
+  double weight(const auto& rule, double b_ij, double b_ji) const {
+    return weight_above(s.floor, pair_weight<double>(rule, s.n), s.largest, s.l[i], s.l[j], b_ij,
+                        b_ji);
   }
 };
 
@@ -193,11 +208,19 @@ void spectral_backward(const SpectralFunction& function, const SpectralRule& rul
                        const double* values, Matrices<const double> vectors,
                        const std::int64_t* rank, Matrices<const double> dL_dresult,
                        Matrices<double> dL_dmatrix) {
+  spectral_backward_above(-std::numeric_limits<double>::infinity(), function, rule, values, vectors,
+                          rank, dL_dresult, dL_dmatrix);
+}
+
+void spectral_backward_above(double floor, const SpectralFunction& function,
+                             const SpectralRule& rule, const double* values,
+                             Matrices<const double> vectors, const std::int64_t* rank,
+                             Matrices<const double> dL_dresult, Matrices<double> dL_dmatrix) {
   check_spectral_backward("keel::reference::spectral_backward", rule, values, vectors, rank,
                           dL_dresult, dL_dmatrix);
   const std::int64_t n = vectors.n;
   for (std::int64_t b = 0; b < vectors.batch; ++b) {
-    const Spectrum s(function, n, values + b * n, rank[b]);
+    const Spectrum s(function, n, values + b * n, rank[b], floor);
     const Dense V = load(vectors, b);
     if (!s.defined) {
       store_symmetric(undefined(n), dL_dmatrix, b);

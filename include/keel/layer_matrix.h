@@ -64,7 +64,7 @@ LayerMap layer_map(std::string_view text, std::string_view operation = "keel::la
 /// What forward writes for backward: O(d^2) numbers per group.
 template <typename T>
 struct LayerMatrixState {
-  T* values = nullptr;           ///< batch x n, eigenvalues of M, descending
+  T* values = nullptr;           ///< batch x n, eigenvalues of M as eigh found them, descending
   Matrices<T> vectors;           ///< eigenvectors of M
   std::int64_t* rank = nullptr;  ///< batch
 
@@ -73,8 +73,10 @@ struct LayerMatrixState {
 
 /// Only the lower triangle of `covariance` is read. NaN in a covariance gives NaN for its group
 /// alone. A covariance has no negative eigenvalues, so those of M are at least eps. Computed
-/// eigenvalues below eps are rounding errors and are set to eps, so no negative number reaches a
-/// square root.
+/// eigenvalues below eps are rounding errors, and S uses eps in their place, so no negative number
+/// reaches a square root. Two of them are then equal. That makes no pole: Analytic differentiates
+/// S as computed, with the differences that eigh found, and all other rules are bounded where
+/// eigenvalues are equal. Two dropped eigenvalues contribute nothing under any rule.
 namespace reference {
 void layer_matrix(const LayerMap& map, Matrices<const double> covariance, Matrices<double> result,
                   LayerMatrixState<double> state);

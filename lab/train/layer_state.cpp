@@ -31,7 +31,11 @@ json list_of(const Tensor& tensor) {
 double LayerState::smallest_gap() const {
   if (!values.defined() || values.size(-1) < 2) return std::numeric_limits<double>::quiet_NaN();
   const std::int64_t n = values.size(-1);
-  const Tensor gaps = values.narrow(-1, 0, n - 1) - values.narrow(-1, 1, n - 1);
+  Tensor gaps = values.narrow(-1, 0, n - 1) - values.narrow(-1, 1, n - 1);
+  if (rank.defined()) {
+    const Tensor dropped = torch::arange(n - 1, torch::kLong) >= rank.unsqueeze(-1);
+    gaps = gaps.masked_fill(dropped, std::numeric_limits<double>::infinity());
+  }
   return gaps.min().item<double>();
 }
 

@@ -13,13 +13,15 @@ namespace keel::lab {
 
 /// The spectrum of one layer under test at the last training step, on the CPU.
 struct LayerState {
-  std::string name;          ///< in the network, e.g. bn1
-  std::string layer;         ///< description of the layer
-  torch::Tensor values;      ///< (G, d) float64, descending; undefined if the layer has none
+  std::string name;   ///< in the network, e.g. bn1
+  std::string layer;  ///< description of the layer
+  /// (G, d) float64, descending, as the solver found them: some may be below eps. Undefined if the layer has none.
+  torch::Tensor values;
   torch::Tensor covariance;  ///< (G, d, d) float64; undefined: none, or not requested
   torch::Tensor rank;        ///< (G) int64
 
-  /// The smallest difference of neighbouring eigenvalues within a group; NaN if there are none.
+  /// The smallest difference of neighbouring eigenvalues within a group, one of them kept: two that are dropped do not
+  /// matter. NaN if there are none.
   double smallest_gap() const;
   /// The smallest rank of all groups; 0 if there is none.
   std::int64_t smallest_rank() const;

@@ -48,8 +48,8 @@ Tensors<4> layer_matrix_autograd(const Tensor& covariance, StringView map, Strin
        },
        .forward = [&]() -> variable_list {
          if (is_twice_differentiable(map, rule))
-           return {spectral_backward(tangent_of(c), primal_of(c), values, vectors, found,
-                                     "inv_sqrt", "full", rule)};
+           return {spectral_backward(tangent_of(c), primal_of(c), raised_values(values, map),
+                                     vectors, found, "inv_sqrt", "full", rule)};
          return {layer_matrix_tangent(tangent_of(c), primal_of(c), result, values, vectors, found,
                                       map, rule)};
        }});

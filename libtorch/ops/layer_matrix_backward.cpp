@@ -15,6 +15,11 @@ bool is_twice_differentiable(StringView map, StringView rule) {
          std::holds_alternative<Exact>(parsed(spectral_rule, "keel::layer_matrix", rule));
 }
 
+Tensor raised_values(const Tensor& values, StringView map) {
+  return values.clamp_min(std::visit([](const auto& chosen) { return chosen.eps; },
+                                     parsed(layer_map, "keel::layer_matrix", map)));
+}
+
 namespace {
 
 constexpr const char* kLayerMatrixBackward = "keel::layer_matrix_backward";
@@ -65,8 +70,8 @@ Tensor layer_matrix_backward_autograd(const Tensor& grad_layer_matrix, const Ten
                                       const Tensor& rank, StringView map, StringView rule) {
   // These maps are spectral functions, whose gradient can be differentiated again.
   if (needs_graph({grad_layer_matrix, covariance}) && is_twice_differentiable(map, rule))
-    return spectral_backward(grad_layer_matrix, covariance, values, vectors, rank, "inv_sqrt",
-                             "full", rule);
+    return spectral_backward(grad_layer_matrix, covariance, raised_values(values, map), vectors,
+                             rank, "inv_sqrt", "full", rule);
   const Tensor result = layer_matrix_backward.below_autograd(grad_layer_matrix, covariance, values,
                                                              vectors, rank, map, rule);
   if (needs_graph({grad_layer_matrix, covariance}))
@@ -84,15 +89,15 @@ struct TangentInputs {
   Tensor along, covariance, layer_matrix, values, vectors, rank;
   SpectralRule rule;
 
-  /// The tangent of a function of M over the kept eigenvalues. Each pair has one factor, so the map is its own adjoint.
-  Tensor of_function(const char* function, const Tensor& matrix_along) const {
-    return spectral_backward(matrix_along, covariance, values, vectors, rank, function, "full",
-                             to_string(rule));
-  }
+  bool textbook() const { return std::holds_alternative<Analytic>(rule); }
+  /// The eigenvalues as the rule sees them (core/pair_weight.h, weight_above).
+  Tensor seen(double eps) const { return textbook() ? values : values.clamp_min(eps); }
 };
 
-Tensor tangent_of_map(const Zca&, const TangentInputs& m) {
-  return m.of_function("inv_sqrt", m.along);
+Tensor tangent_of_map(const Zca& map, const TangentInputs& m) {
+  // Each pair of eigenvalues has one factor, so the map is its own adjoint.
+  return layer_matrix_backward(m.along, m.covariance, m.values, m.vectors, m.rank,
+                               to_string(LayerMap(map)), to_string(m.rule));
 }
 
 Tensor tangent_of_map(const PcaDenoising& map, const TangentInputs& m) {
@@ -106,12 +111,14 @@ Tensor tangent_of_map(const PcaDenoising& map, const TangentInputs& m) {
   const Tensor bent = between(scale_along, c, scale);
   const Tensor scales = scale.unsqueeze(-2).expand_as(m.layer_matrix);
   const Tensor projector = divide_where(scales != 0, m.layer_matrix, scales);
-  return m.of_function("one", between(scale, m.along, scale) + bent + bent.mT()) *
+  const Tensor matrix_along = between(scale, m.along, scale) + bent + bent.mT();
+  return spectral_backward(matrix_along, m.covariance, m.seen(map.eps), m.vectors, m.rank, "one",
+                           "full", to_string(m.rule)) *
              scale.unsqueeze(-2) +
          projector * scale_along.unsqueeze(-2);
 }
 
-Tensor tangent_of_map(const PcaWhitening&, const TangentInputs& m) {
+Tensor tangent_of_map(const PcaWhitening& map, const TangentInputs& m) {
   // The map depends on the basis inside an eigenspace, so no rule is exact, and Exact means Masked.
   const GradientRule rule = std::visit(
       [](const auto& chosen) -> GradientRule {
@@ -121,11 +128,15 @@ Tensor tangent_of_map(const PcaWhitening&, const TangentInputs& m) {
           return chosen;
       },
       m.rule);
-  const auto [by_values, by_vectors] = gradient_rule_tangents(rule, m.values, m.vectors, m.along);
+  const auto [by_values, by_vectors] =
+      gradient_rule_tangents(rule, m.seen(map.eps), m.vectors, m.along);
   const Tensor kept = at::arange(m.values.size(-1), m.rank.options()) < m.rank.unsqueeze(-1);
-  const Tensor length = at::where(kept, m.values.rsqrt(), at::zeros_like(m.values));
-  return (-length.pow(3) * by_values / 2).unsqueeze(-1) * m.vectors.mT() +
-         length.unsqueeze(-1) * by_vectors.mT();
+  const Tensor none = at::zeros_like(m.values);
+  const Tensor length = at::where(kept, m.values.clamp_min(map.eps).rsqrt(), none);
+  const Tensor moves = m.textbook() ? at::where(m.values < map.eps, none, by_values) : by_values;
+  // Two dropped eigenvectors may have met, and then move by NaN.
+  const Tensor turns = at::where(kept.unsqueeze(-1), by_vectors.mT(), at::zeros_like(by_vectors));
+  return (-length.pow(3) * moves / 2).unsqueeze(-1) * m.vectors.mT() + length.unsqueeze(-1) * turns;
 }
 
 TangentInputs checked_inputs(const Tensor& along, const Tensor& covariance,

@@ -134,6 +134,9 @@ inline constexpr Operator<"layer_matrix_backward",
 /// Whether a map from covariance to matrix has a second derivative.
 bool is_twice_differentiable(StringView map, StringView rule);
 
+/// The eigenvalues that a map uses: those of forward, but not below its eps.
+Tensor raised_values(const Tensor& values, StringView map);
+
 /// The tangent of layer_matrix for the covariance's tangent `along`: the adjoint of layer_matrix_backward.
 inline constexpr Operator<"layer_matrix_tangent",
                           Tensor(const Tensor& along, const Tensor& covariance,

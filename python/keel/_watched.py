@@ -7,6 +7,8 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
+from .rules import checked
+
 
 class Seen(NamedTuple):
     """What is recorded of a call."""
@@ -16,6 +18,7 @@ class Seen(NamedTuple):
     kept: Optional[Tensor]  # how many of them are used (...)
     rule: str
     margin: Optional[Tensor] = None  # (...), instead of gaps: the distance from an ambiguous answer
+    floor: Optional[float] = None  # smaller values are used as this one
 
 
 def _spectral(function: Callable[..., Tuple[str, str, str]]) -> Callable[..., Seen]:
@@ -107,7 +110,8 @@ def _of_layer(
     input: Tensor, weight: Any, bias: Any, groups: int, map: str, rule: str = "exact", *ending: Any, **options: Any
 ) -> Seen:
     result = torch.ops.keel.whiten_forward(input, weight, bias, groups, map, rule, *ending, **options)
-    return Seen(result, result[4], result[6], rule)
+    eps = float(checked("layer_map", map).partition("eps=")[2].partition(",")[0])
+    return Seen(result, result[4], result[6], rule, floor=eps)
 
 
 def _of_torch(function: Callable[..., Any], place: int) -> Callable[..., Seen]:

@@ -49,13 +49,18 @@ class _Record:
         if values.numel() == 0:
             return
         largest = values.abs().amax(-1)
+        used = values if seen.floor is None else values.clamp_min(seen.floor)
         tiny = torch.finfo(torch.double).tiny
         gap = seen.margin
         if gap is None and values.shape[-1] > 1:
-            gap = values.diff(dim=-1).abs().amin(-1)
+            gap = values.diff(dim=-1).abs()
+            if seen.kept is not None:  # counts from the first; two dropped values do not matter
+                places = torch.arange(gap.shape[-1], device=gap.device)
+                gap = gap.masked_fill(places >= seen.kept.unsqueeze(-1), math.inf)
+            gap = gap.amin(-1)
         if gap is not None:
             self.take("gap", (gap.double() / largest.clamp_min(tiny)).amin(), torch.minimum)
-        condition = largest / values.abs().amin(-1).clamp_min(tiny)
+        condition = largest / used.abs().amin(-1).clamp_min(tiny)
         # Keep a singular matrix's condition finite: infinity and NaN mean that the matrix itself holds them.
         condition = torch.where(largest.isfinite(), condition.clamp_max(torch.finfo(torch.double).max), condition)
         self.take("condition", condition.amax(), torch.maximum)
@@ -75,8 +80,9 @@ class Finding:
     operation: str  #: "eigh", "torch.linalg.eigh", "sqrtm", "layer" and so on
     rule: str  #: the gradient rule, or "torch"
     calls: int
-    size: int  #: n, the number of eigenvalues
-    #: smallest gap between neighbours, or margin of a rotation, relative to the largest value; None for n = 1
+    #: smallest gap between neighbours, one of them kept, or margin of a rotation, relative to the largest value; None
+    #: for n = 1
+    #: n = 1
     gap: Optional[float]
     condition: Optional[float]  #: largest condition number (ratio of largest to smallest magnitude)
     kept: Optional[int]  #: smallest number of values that the rank policy kept; None without a policy
@@ -98,7 +104,12 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     takes_differences = record.rule in ("torch", "analytic")
     own = operation.rpartition(".")[2]
     values, vectors, functions = _WORDS["svd" if own == "svd" else "eigh"]
-    if (meets or near) and takes_differences and operation != "layer":
+    if (meets or near) and takes_differences and operation == "layer":
+        said.append(
+            f"{values} {'meet' if meets else 'nearly meet'}, and this gradient divides by their differences. Use the "
+            "layer's default rule, Exact."
+        )
+    elif (meets or near) and takes_differences:
         said.append(
             f"{values} {'meet' if meets else 'nearly meet'}, and this gradient divides by their differences. If the "
             f"loss depends on a function of the matrix, use {functions}; if on a subspace as a whole, keel.{own} with "
@@ -116,8 +127,10 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
             "are large. Use the margin (keel.special_procrustes with return_margin=True) to leave such matrices out."
         )
     elif said and not broken:
+        apart = "meet" if meets else "nearly meet" if near else "are not close"
+        apart += ", but this gradient does not divide by their differences" if meets or near else ""
         said.append(
-            f"{values} are not close. Look for a zero value under a root, logarithm or inverse, and for a NaN that "
+            f"{values} {apart}. Look for a zero value under a root, logarithm or inverse, and for a NaN that "
             "comes from a later operation."
         )
     kept = numbers.get("kept")

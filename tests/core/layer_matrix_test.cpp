@@ -121,6 +121,83 @@ TEST(LayerMatrix, ReferenceGradientsAgreeWithDifferences) {
       }
 }
 
+// A covariance of fewer samples than channels has values on both sides of eps, by rounding. Here they are far below it.
+TEST(LayerMatrix, BelowEpsTheGradientIsTheReferencesUnderEveryRule) {
+  const Batch<double> weight = random_matrices(1, 5, 4);
+  for (const Batch<double>& covariance : {beyond_positive(5), with_dead_channels(5)})
+    for (const RankPolicy& policy : kLayerPolicies)
+      for (const LayerMap& map : maps(policy)) {
+        const Mapped<double> m = mapped_by_reference(map, covariance);
+        EXPECT_EQ(mapped(map, covariance).rank, m.rank);
+        EXPECT_LE(largest_difference(mapped(map, covariance).result, m.result),
+                  kSameFormula * largest_entry(m.result));
+        for (const SpectralRule& rule : kLayerRules) {
+          SCOPED_TRACE(to_string(map) + ", " + to_string(rule));
+          const Batch<double> truth = gradient_by_reference(map, rule, covariance, m, weight);
+          const Batch<double> ours = gradient(map, rule, covariance, m, weight);
+          const double size = largest_entry(truth) + largest_entry(m.result);
+          const bool ties = values_meet(m) && std::holds_alternative<Analytic>(rule);
+          EXPECT_EQ(all_finite(truth), !ties);
+          EXPECT_EQ(all_finite(ours), !ties);
+          if (!ties) {
+            EXPECT_LE(largest_difference(ours, truth), kSameFormula * size);
+          }
+        }
+      }
+}
+
+TEST(LayerMatrix, TheTextbookGradientIsThatOfTheFormulaBelowEpsToo) {
+  const std::int64_t n = 5;
+  const Batch<double> covariance = beyond_positive(n), weight = random_matrices(1, n, 4),
+                      direction = random_symmetric(1, n, 5);
+  for (const RankPolicy& policy : {RankPolicy(FullRank{}), RankPolicy(LeadingCount{4})})
+    for (const LayerMap& map : maps(policy)) {
+      const auto loss = [&](const Batch<double>& c) {
+        return inner(mapped_by_reference(map, c).result, weight);
+      };
+      const Batch<double> ours =
+          gradient(map, Analytic{}, covariance, mapped(map, covariance), weight);
+      EXPECT_NEAR(inner(ours, direction), directional_derivative(loss, covariance, direction, 1e-4),
+                  by_differences(largest_entry(ours)))
+          << to_string(map);
+    }
+}
+
+TEST(LayerMatrix, TwoDroppedDirectionsContributeNothingUnderAnyRule) {
+  const std::int64_t n = 8;
+  const Batch<double> weight = random_matrices(1, n, 4);
+  for (const Batch<double>& covariance :
+       {with_dead_channels(n), wishart(n, 5, 3), diagonal({2, 1, 0, 0, 0, 0, 0, 0})})
+    for (const LayerMap& map :
+         {LayerMap(Zca{1e-4, LeadingCount{2}}), LayerMap(PcaWhitening{1e-4, LeadingCount{2}})})
+      for (const SpectralRule& rule : kLayerRules) {
+        SCOPED_TRACE(to_string(map) + ", " + to_string(rule));
+        const Mapped<double> m = mapped(map, covariance);
+        const Batch<double> d = gradient(map, rule, covariance, m, weight);
+        ASSERT_TRUE(all_finite(d));
+        for (std::int64_t i = 2; i < n; ++i)
+          for (std::int64_t j = 2; j < n; ++j) {
+            double along = 0;
+            for (std::int64_t r = 0; r < n; ++r)
+              for (std::int64_t c = 0; c < n; ++c)
+                along += m.vectors(0, r, i) * d(0, r, c) * m.vectors(0, c, j);
+            EXPECT_NEAR(along, 0, rounding<double>(n, largest_entry(d)));
+          }
+      }
+}
+
+TEST(LayerMatrix, StateHoldsTheValuesThatEighFound) {
+  for (const LayerMap& map : maps(FullRank{})) {
+    if (std::holds_alternative<PcaDenoising>(map)) continue;
+    const Mapped<double> m = mapped(map, beyond_positive(5)),
+                         truth = mapped_by_reference(map, beyond_positive(5));
+    EXPECT_NEAR(m.values[4], -0.6 + 1e-4, rounding<double>(5, 2));
+    EXPECT_NEAR(truth.values[4], -0.6 + 1e-4, rounding<double>(5, 2));
+    EXPECT_NEAR(largest_entry(m.result), largest_entry(truth.result), rounding<double>(5, 100));
+    EXPECT_LT(largest_entry(m.result), 101);
+  }
+}
+
 TEST(LayerMatrix, ExactGradientsHoldAtRepeatedEigenvalues) {
   const std::int64_t n = 4;
   const Batch<double> weight = random_matrices(1, n, 4), direction = random_symmetric(1, n, 5);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/every.h"
 #include "support/finite_differences.h"
 #include "support/spectral.h"
 #include "support/spectrum_zoo.h"
@@ -210,6 +211,24 @@ TEST(SpectralRankCut, AgreesWithFiniteDifferencesWhereTheSeriesConverges) {
       }
     }
   }
+}
+
+TYPED_TEST(Spectral, TwoDroppedEigenvaluesContributeNothingUnderAnyRule) {
+  using T = TypeParam;
+  const std::int64_t n = 6;
+  const Solved<T> s = solve(as<T>(diagonal({5, 3, 1, 1, 1, 0})));
+  const Batch<T> ones(1, n, T(1));
+  for (const SpectralRule& rule : every<SpectralRule>())
+    for (const SpectralFunction& f : {SpectralFunction{Kind::one}, SpectralFunction{Kind::exp}}) {
+      const Batch<T> d = spectral_backward(f, rule, s, {2}, ones);
+      EXPECT_LE(largest_difference(d, spectral_backward_by_reference(f, rule, as<double>(s), {2},
+                                                                     as<double>(ones))),
+                rounding<T>(n, 16 * largest_entry(d)))
+          << to_string(rule);
+      ASSERT_TRUE(all_finite(d)) << to_string(rule);
+      for (std::int64_t i = 2; i < n; ++i)
+        for (std::int64_t j = 2; j < n; ++j) EXPECT_EQ(d(0, i, j), 0) << to_string(rule);
+    }
 }
 
 TEST(SpectralRankCut, IsBoundedWhereTheCutIsDegenerate) {

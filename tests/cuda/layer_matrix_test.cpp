@@ -124,6 +124,32 @@ TYPED_TEST(CudaLayerMatrix, EveryRulesGradientIsTheReferences) {
   }
 }
 
+TYPED_TEST(CudaLayerMatrix, BelowEpsTheGradientIsTheReferencesUnderEveryRule) {
+  using T = TypeParam;
+  for (const std::int64_t n : {5, 8, 16, 33, 64, 65, 100})
+    for (const Batch<T>& covariance : {as<T>(beyond_positive(n)), as<T>(with_dead_channels(n))}) {
+      const Batch<T> weight = as<T>(random_matrices(1, n, 4));
+      for (const RankPolicy& policy : kLayerPolicies)
+        for (const LayerMap& map : maps(policy)) {
+          const Mapped<T> m = on_cpu(map, covariance), there = Device<T>{}.forward(map, covariance);
+          EXPECT_EQ(there.rank, m.rank) << to_string(map) << ", n = " << n;
+          for (std::size_t i = 0; i < m.values.size(); ++i)
+            EXPECT_NEAR(there.values[i], m.values[i], rounding<T>(n, double(m.values[0])));
+          for (const SpectralRule& rule :
+               std::initializer_list<SpectralRule>{Exact{}, Analytic{}, PowerIteration{}, Taylor{},
+                                                   Lorentzian{}, Masked{10 * kEps<T>}}) {
+            SCOPED_TRACE(to_string(map) + ", " + to_string(rule) + ", n = " + std::to_string(n));
+            const Batch<double> truth = gradient_by_reference(map, rule, covariance, m, weight);
+            const Batch<T> ours = Device<T>{}.backward(map, rule, covariance, m, weight);
+            EXPECT_EQ(all_finite(ours), all_finite(truth));
+            if (!all_finite(truth)) continue;
+            const double size = largest_entry(truth) + amplification(m) * largest_entry(m.result);
+            EXPECT_LE(largest_difference(ours, truth), rounding<T>(n, size));
+          }
+        }
+    }
+}
+
 TYPED_TEST(CudaLayerMatrix, GradientsOfLargeCovariancesAreTheCpus) {
   using T = TypeParam;
   for (const std::int64_t n : {128, 200, 256, 300}) {

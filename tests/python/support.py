@@ -67,8 +67,8 @@ def composed_layer_matrix(map, cov, eps, count):
         return v @ v.mT * scale.unsqueeze(-2)
     values, v = leading(cov + eps * identity, count)
     if map == "zca":
-        return v * values.rsqrt().unsqueeze(-2) @ v.mT
-    result = values.rsqrt().unsqueeze(-1) * v.mT
+        return v * values.clamp_min(eps).rsqrt().unsqueeze(-2) @ v.mT
+    result = values.clamp_min(eps).rsqrt().unsqueeze(-1) * v.mT
     return torch.cat([result, result.new_zeros(*result.shape[:-2], d - count, d)], dim=-2)
 
 

@@ -224,6 +224,24 @@ def test_hessians_agree_whichever_way_they_are_built():
             torch.testing.assert_close(outer(inner(loss))(m), expected)
 
 
+@pytest.mark.parametrize("rule", ["exact", "analytic", "power_iteration", "taylor", "lorentzian", "masked"])
+@pytest.mark.parametrize("map", ["zca", "pca_denoising", "pca_whitening"])
+def test_forward_mode_of_a_layer_whose_eigenvalues_are_below_its_eps(map, rule):
+    # The last four are raised to eps, and two of them are equal.
+    q = torch.linalg.qr(torch.randn(4, 4, dtype=torch.double))[0]
+    m, along = torch.zeros(6, 6, dtype=torch.double), with_spectrum((2.0, 1.3, 0.7, 0.2, 0.1, 0.4))
+    m[:4, :4] = q * torch.tensor((2.0, 1.3, -1e-6, -3e-6)) @ q.mT
+    m[4:, 4:] = -1e-5 * torch.eye(2)
+    for kept in (2, 3):
+        def loss(x):
+            text = f"{map}(rank=leading_count(count={kept}))"
+            return (torch.ops.keel.layer_matrix(x, text, rule)[0] * weights(x)).sum()
+
+        gradient, (_, forth) = functorch.grad(loss)(m), functorch.jvp(loss, (m,), (along,))
+        assert gradient.isfinite().all()
+        torch.testing.assert_close(forth, (gradient * along).sum(), rtol=1e-8, atol=1e-8 * gradient.abs().max().item())
+
+
 def test_forward_mode_at_repeated_eigenvalues():
     m, along = with_spectrum(REPEATED), with_spectrum(DISTINCT)
     for loss in LOSSES.values():

@@ -8,7 +8,7 @@ from torch import nn
 
 import keel
 from rectangles import with_values
-from support import correlated
+from support import correlated, covariance
 
 
 class Decomposed(nn.Module):
@@ -127,6 +127,23 @@ def test_layers_are_seen_by_their_names():
     assert zca.gradient > 0
     text = str(watch)
     assert "1      layer" in text and "3, layer: " in text
+
+
+def test_gaps_of_a_layer_are_those_as_found_between_pairs_with_a_kept_one():
+    x = correlated(200, 3, dtype=torch.float64) @ correlated(3, 6, seed=1, dtype=torch.float64)
+    x = torch.cat([x, torch.zeros(200, 2, dtype=torch.float64)], 1).requires_grad_()
+    values = torch.linalg.eigvalsh(covariance(x.detach())[0]).flip(0)
+    layer = keel.nn.ZcaWhitening(8, rank=keel.LeadingCount(3), rule=keel.Analytic(), dtype=torch.float64)
+    (finding,) = seen_of(layer, x).findings()
+    gap = (values.diff().abs()[:3].min() / (values[0] + 1e-4)).item()
+    assert finding.gap == pytest.approx(gap, rel=1e-9) and finding.gap > 1e-3
+    assert finding.condition == pytest.approx((values[0].item() + 1e-4) / 1e-4, rel=1e-9)
+    assert "A gradient" not in finding.advice and torch.isfinite(x.grad).all()
+    # With the two constant channels kept, two equal eigenvalues are.
+    layer = keel.nn.ZcaWhitening(8, rank=keel.FullRank(), rule=keel.Analytic(), dtype=torch.float64)
+    (finding,) = seen_of(layer, x).findings()
+    assert finding.gap == 0
+    assert "A gradient was nan. Eigenvalues meet, and this gradient divides by their differences" in finding.advice
 
 
 def test_operators_are_seen_with_their_arguments_by_name():

@@ -1,12 +1,13 @@
 """What the layers compute, forward and backward, against the same written in torch operators."""
 
+import random
 import warnings
 
 import pytest
 import torch
 
 import keel
-from support import LAYERS, composed, correlated, covariance, functional_call, relative
+from support import LAYERS, composed, composed_layer_matrix, correlated, covariance, functional_call, leading, relative
 
 SHAPES = [(40, 6), (8, 6, 9), (5, 6, 4, 3), (3, 6, 2, 3, 4)]
 
@@ -39,6 +40,100 @@ def test_forward_and_gradients_are_those_of_the_composition(layer, shape):
         for a, b in zip(gradients(ours, direction, *inputs), gradients(theirs, direction, *inputs)):
             assert relative(a, b) < 1e-9
         assert made.kept.tolist() == [count] * groups
+
+
+def random_case(seed):
+    """A layer, activations, eps and a rank policy: any number of samples, of which often fewer than channels differ."""
+    rnd, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    d, dtype = rnd.choice([2, 3, 4, 8, 16, 28, 32, 48, 64]), rnd.choice([torch.float32, torch.float64])
+    directions, samples = rnd.choice([d, 27, (d + 1) // 2]), rnd.choice([(d + 1) // 2 + 1, 2 * d, 500])
+    mix = torch.randn(directions, d, generator=generator, dtype=torch.double) * rnd.choice([0.02, 0.1, 0.5])
+    x = torch.randn(samples, directions, generator=generator, dtype=torch.double) @ mix
+    if rnd.random() < 0.1:
+        x[:, :2] = 0
+    eps = rnd.choice([1e-5, 1e-4, 1e-3])
+    policies = [keel.FullRank(), keel.LeadingCount(rnd.randint(1, d)), keel.LeadingEnergy(rnd.choice([0.9, 0.99])),
+                keel.Algorithm1(eps=eps)]  # fmt: skip
+    return rnd.choice(LAYERS)._map, x.to(dtype), eps, rnd.choice(policies)
+
+
+def textbook_rounding(map, cov, eps, values, vectors, kept, weight):
+    """How much rounding can move the textbook gradient of <weight, S> at this decomposition, and how much more if the
+    decomposition itself is that of a matrix as near as rounding allows. 8 n epsilons bound the rounding of the three
+    nested products of n terms on each side, relative to the norms of their factors; those of the pair i, j are divided
+    by its gap."""
+    n, epsilon = len(values), torch.finfo(cov.dtype).eps
+    lengths = values.clamp_min(eps).rsqrt() if map != "pca_denoising" else torch.ones_like(values)
+    scale = (cov.diagonal() + eps).rsqrt() if map == "pca_denoising" else torch.ones_like(values)
+    lengths[kept:] = 0
+    weighted = weight * scale
+    by_column = weighted.mT if map == "pca_whitening" else (weighted + weighted.mT) @ vectors
+    slopes = lengths * by_column.norm(dim=0)
+    gaps = (values.unsqueeze(-1) - values).abs()
+    matters = (torch.arange(n).unsqueeze(-1) < kept) & ~torch.eye(n, dtype=torch.bool)
+    pairs = torch.where(matters, (slopes.unsqueeze(-1) + slopes) / gaps, gaps.new_zeros(()))
+    size = 2 * pairs.norm() + (weighted.norm() * lengths**3).norm()
+    # Through D of PCA denoising: each entry is scaled twice, and the scale's own gradient sums a column.
+    most = scale.max()
+    size = most**2 * (1 + n**0.5) * size + (most**3 * n**0.5 * weight.norm() if map == "pca_denoising" else 0)
+    # A value that is eps to rounding may be raised to it or not: there the formula has a kink.
+    gaps = torch.cat([gaps[matters], (values[:kept] - eps).abs()])
+    turned = 4 * epsilon * n * values[0].abs() / gaps.min()
+    return 8 * n * epsilon * size, 8 * turned * size, turned
+
+
+def test_a_thousand_textbook_gradients_are_those_of_torch_and_finite_as_often():
+    ours_finite = theirs_finite = compared = from_scratch = 0
+    for seed in range(1000):
+        map, x, eps, policy = random_case(seed)
+        _, cov = torch.ops.keel.moments(x)
+        cov, n = cov[0].requires_grad_(), x.shape[1]
+        weight = torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=x.dtype)
+        text = f"{map}(eps={eps}, rank={policy})"
+        result, values, vectors, rank = torch.ops.keel.layer_matrix(cov, text, "analytic")
+        (ours,) = torch.autograd.grad((result * weight).sum(), cov)
+        kept = int(rank)
+        theirs = composed_layer_matrix(map, cov, eps, kept)
+        (theirs,) = torch.autograd.grad((theirs * weight).sum(), cov)
+        theirs = (theirs + theirs.mT) / 2
+        ours_finite += int(ours.isfinite().all())
+        theirs_finite += int(theirs.isfinite().all())
+        if not theirs.isfinite().all():
+            continue
+        # At torch's own decomposition, all that differs is the order of operations.
+        with torch.no_grad():
+            matrix = cov
+            if map == "pca_denoising":
+                scale = (cov.diagonal() + eps).rsqrt()
+                matrix = scale.unsqueeze(-1) * cov * scale.unsqueeze(-2)
+            l, v = leading(matrix + eps * torch.eye(n, dtype=x.dtype), n)
+            at_theirs = torch.ops.keel.layer_matrix_backward(weight, cov, l, v.contiguous(), rank, text, "analytic")
+            rounding, perturbed, turned = textbook_rounding(map, cov, eps, l, v, kept, weight)
+        assert at_theirs.isfinite().all(), seed
+        assert (at_theirs - theirs).norm() <= rounding, (seed, text)
+        compared += 1
+        # At keel's, whose eigenvectors may be turned a little.
+        if turned < 1e-2:
+            assert (ours - theirs).norm() <= rounding + perturbed, (seed, text)
+            from_scratch += 1
+    assert ours_finite >= theirs_finite > 800
+    assert compared == theirs_finite and from_scratch > 300
+
+
+@pytest.mark.parametrize("channels", [28, 29, 32, 48, 64])
+@pytest.mark.parametrize("rank", [None, keel.Algorithm1(), keel.LeadingCount(20)])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_textbook_gradient_of_more_channels_than_inputs_is_finite(layer, rank, channels):
+    generator = torch.Generator().manual_seed(channels)
+    images = torch.randn(8, 3, 8, 8, generator=generator)
+    weight = torch.randn(channels, 3, 3, 3, generator=generator) * (2 / (9 * channels)) ** 0.5
+    for draw in range(10):
+        x = torch.nn.functional.conv2d(images + draw, weight, padding=1).requires_grad_()
+        if rank is None and layer is not keel.nn.ZcaWhitening:
+            continue  # the default of PcaWhitening keeps everything
+        made = layer(channels, rule=keel.Analytic(), **({} if rank is None else {"rank": rank}))
+        (made(x) * torch.randn(x.shape, generator=generator)).sum().backward()
+        assert x.grad.isfinite().all(), draw
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

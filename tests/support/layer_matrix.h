@@ -63,13 +63,42 @@ inline Batch<double> spread_covariance(std::int64_t n) {
   return with_spectrum(spectrum(n, [&](double i) { return 0.5 + 2 * i / double(n); }), 3);
 }
 
-/// How much rounding of the covariance is amplified in results that depend on eigenvectors.
+/// Not a covariance: two eigenvalues are below zero, so that a map raises them to its eps. The diagonal is positive.
+inline Batch<double> beyond_positive(std::int64_t n) {
+  std::vector<double> values = spectrum(n, [&](double i) { return 4 - 3 * i / double(n); });
+  values[std::size_t(n - 2)] = -0.2;
+  values[std::size_t(n - 1)] = -0.6;
+  return with_spectrum(values, 3);
+}
+
+/// Three channels are constant, so that three eigenvalues are exactly 0.
+inline Batch<double> with_dead_channels(std::int64_t n) {
+  const Batch<double> live = spread_covariance(n - 3);
+  const auto place = [](std::int64_t i) { return i < 2 ? 2 * i + 1 : i + 3; };
+  Batch<double> covariance(1, n);
+  for (std::int64_t i = 0; i < n - 3; ++i)
+    for (std::int64_t j = 0; j < n - 3; ++j) covariance(0, place(i), place(j)) = live(0, i, j);
+  return covariance;
+}
+
+/// Whether two eigenvalues of the first matrix are equal, one of them kept.
 template <typename T>
-double amplification(const Mapped<T>& m) {
+bool values_meet(const Mapped<T>& m) {
+  for (std::int64_t i = 0; i < m.rank[0] && i + 1 < m.result.n; ++i)
+    if (m.values[std::size_t(i)] == m.values[std::size_t(i + 1)]) return true;
+  return false;
+}
+
+/// How much rounding of the covariance is amplified in results that depend on eigenvectors. Equal eigenvalues count as
+/// one.
+template <typename T>
+double amplification(const Mapped<T>& m, double eps = 1e-4) {
   double smallest = 1;
   for (std::size_t i = 1; i < m.values.size(); ++i)
-    smallest = std::min(smallest, double(m.values[i - 1] - m.values[i]) / double(m.values[0]));
-  return double(m.values.front() / m.values.back()) + 1 / smallest;
+    if (m.values[i] < m.values[i - 1])
+      smallest = std::min(smallest, double(m.values[i - 1] - m.values[i]) / double(m.values[0]));
+  const double least = std::max(double(m.values.back()), eps);
+  return double(m.values.front()) / least + 1 / smallest;
 }
 
 }  // namespace keel::testing

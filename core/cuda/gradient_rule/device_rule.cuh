@@ -3,6 +3,7 @@
 // A GradientRule or SpectralRule for kernels: selected at run time, without std::visit, which does
 // not work on a device.
 
+#include <limits>
 #include <type_traits>
 #include <variant>
 
@@ -20,13 +21,16 @@ struct DeviceWeights<T, std::variant<Rule...>> : PairWeight<T, Rule>... {
   /// The exact rule, which uses the chosen weight only between a kept and a dropped eigenvalue.
   bool exact = false;
 
-  /// W_ij for i < j; `largest` is the matrix's largest |eigenvalue|.
-  __device__ T weight(T largest, T l_i, T l_j, T b_ij, T b_ji) const {
+  bool textbook = false;
+
+  /// W_ij for i < j of eigenvalues as eigh found them; `largest` is the matrix's largest
+  /// |max(eigenvalue, floor)|.
+  __device__ T weight(T floor, T largest, T l_i, T l_j, T b_ij, T b_ji) const {
     T w = 0;
     int place = 0;
     const auto is = [&](const auto& rule) {
       if (place++ != chosen) return false;
-      w = rule(largest, l_i, l_j, b_ij, b_ji);
+      w = weight_above(floor, rule, largest, l_i, l_j, b_ij, b_ji);
       return true;
     };
     (is(static_cast<const PairWeight<T, Rule>&>(*this)) || ...);
@@ -36,6 +40,7 @@ struct DeviceWeights<T, std::variant<Rule...>> : PairWeight<T, Rule>... {
   template <typename Chosen>
   void choose(const Chosen& rule, std::int64_t n) {
     static_cast<PairWeight<T, Chosen>&>(*this) = pair_weight<T>(rule, n);
+    textbook = PairWeight<T, Chosen>::kTextbook;
     int place = 0;
     ((std::is_same_v<Rule, Chosen> ? void(chosen = place) : void(), ++place), ...);
   }
@@ -56,10 +61,14 @@ DeviceRule<T> device_rule(const Variant& rule, std::int64_t n) {
   return result;
 }
 
-/// The largest magnitude of sorted values. NaN is ignored.
+/// No floor.
 template <typename T>
-__device__ __forceinline__ T largest_magnitude(int n, const T* values) {
-  return fmax(fmax(fabs(values[0]), fabs(values[n - 1])), T(0));
+inline constexpr T kNone = -std::numeric_limits<T>::infinity();
+
+/// The largest |max(value, floor)| of sorted values. NaN is ignored.
+template <typename T>
+__device__ __forceinline__ T largest_magnitude(int n, const T* values, T floor) {
+  return fmax(fmax(fabs(raised(values[0], floor)), fabs(raised(values[n - 1], floor))), T(0));
 }
 
 }  // namespace keel::cuda

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   if (squad.thread < squad.n) {
     const T value = a.values[squad.index * squad.n + squad.thread];
     l[squad.thread] = value;
-    factor[squad.thread] = squad.thread < rank ? T(1) / std::sqrt(value) : T(0);
+    factor[squad.thread] = squad.thread < rank ? T(1) / std::sqrt(raised(value, a.eps)) : T(0);
   }
   squad.sync();
   put(squad, basis, v);
@@ -108,8 +108,11 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   multiply(squad, squad.n, u, p, q);
   // The derivative of the factor itself: d factor / d value = -factor / (2 value), and q_ii holds
   // v_i . dS_i factor. Dropped values may be 0.
-  const auto diagonal = [&](int i) { return -q[i * kStride + i] / (i < rank ? 2 * l[i] : T(1)); };
-  weigh_pairs(squad, a.rule, l, q, diagonal, p);
+  const auto diagonal = [&](int i) {
+    return -q[i * kStride + i] * slope_above(a.eps, a.rule.textbook, l[i]) /
+           (i < rank ? 2 * raised(l[i], a.eps) : T(1));
+  };
+  weigh_pairs(squad, a.rule, a.eps, rank, l, q, diagonal, p);
   out_of_basis(squad, v, u, p, q);
   store_symmetric(squad, p, a.dL_dcovariance);
 }

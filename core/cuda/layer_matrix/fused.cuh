@@ -6,6 +6,7 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/spectral/rank_policy.cuh"
 #include "keel/layer_matrix.h"
+#include "pair_weight.h"
 #include "standard_factor.h"
 
 namespace keel::cuda {
@@ -164,12 +165,13 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
     return r == c ? x + task.eps : x;
   };
   decompose(team, n, entry, s);
-  for (int i = team.thread; i < n; i += Members::kSize)
-    if (s.sorted_value[i] < task.eps) s.sorted_value[i] = task.eps;  // NaN stays
-  team.sync();
   if (exists)
     store_decomposition(team, n, s, EighOrder::descending, task.state.values + index * n,
                         task.state.vectors[index], task.state.vectors.row_stride);
+  // Each thread raises the values that it stored, so this needs no barrier before it.
+  for (int i = team.thread; i < n; i += Members::kSize)
+    s.sorted_value[i] = raised(s.sorted_value[i], task.eps);
+  team.sync();
 
   // The first warp of each team finds the rank. A warp with several teams does them one after
   // another.

@@ -61,7 +61,8 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
   validate(map);
   validate(rule);
   if (batch == 0 || n == 0) return;
-  const ZcaGradient<T> arguments{SpectralMap<T>(SpectralFunction{SpectralFunction::Kind::inv_sqrt}),
+  const SpectralFunction inv_sqrt{SpectralFunction::Kind::inv_sqrt};
+  const ZcaGradient<T> arguments{SpectralMap<T>(inv_sqrt, T(std::get<Zca>(map).eps)),
                                  device_rule<T>(rule, n),
                                  state.values,
                                  state.vectors,

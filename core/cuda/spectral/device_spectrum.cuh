@@ -15,7 +15,7 @@ struct DeviceSpectrum {
   int n, rank;
   T largest;
   const T* l;  ///< the eigenvalues as given
-  T* x;        ///< l with noise around zero set to zero
+  T* x;        ///< max(l, floor) with noise around zero set to zero
   T* f;        ///< f(x), 0 for dropped eigenvalues
 
   __device__ DeviceSpectrum(const SpectralMap<T>& function, int size, const T* values,
@@ -23,7 +23,7 @@ struct DeviceSpectrum {
       : map(function),
         n(size),
         rank(int(kept < size ? kept : size)),
-        largest(largest_magnitude(size, values)),
+        largest(largest_magnitude(size, values, function.floor)),
         l(values),
         x(points),
         f(images) {}
@@ -43,11 +43,13 @@ struct DeviceSpectrum {
     if (rule.exact) {
       if (a >= rank) return 0;
       if (b < rank) return map.difference(x[a], x[b], f[a], f[b]);
-      return 2 * rule.weight(largest, l[a], l[b], T(0), f[a]);
+      return 2 * rule.weight(map.floor, largest, l[a], l[b], T(0), f[a]);
     }
-    if (a == b) return a < rank ? map.difference(x[a], x[a], f[a], f[a]) : T(0);
+    if (a >= rank) return 0;
+    if (a == b)
+      return slope_above(map.floor, rule.textbook, l[a]) * map.difference(x[a], x[a], f[a], f[a]);
     // With g = 2 C V f, the pair's B_ij is 2 (V^T C V)_ij f_j.
-    return 2 * rule.weight(largest, l[a], l[b], f[b], f[a]);
+    return 2 * rule.weight(map.floor, largest, l[a], l[b], f[b], f[a]);
   }
 };
 

@@ -85,23 +85,23 @@ TEST(CliReproduce, OtherOptionsAreRefusedUntilFresh) {
 TEST(CliReproduce, AFailedTrialIsAResult) {
   const TemporaryFolder folder;
   const auto out = folder / "out";
-  const auto outcome = keel(
-      "reproduce failures --recipes " + kRecipes + " --out " + out.string() +
-      " --cells 'dead-analytic,dead-exact' --trials 1 --train-limit 64 --test-limit 20 --batch 16 "
-      "--epochs 1 --device cpu --threads 1");
+  const auto outcome = keel("reproduce failures --recipes " + kRecipes + " --out " + out.string() +
+                            " --cells 'all-power_method,dead-exact' --trials 1 --train-limit 64 "
+                            "--test-limit 20 --batch 16 "
+                            "--epochs 1 --device cpu --threads 1");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "failed: step 1: ")) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "2 trials run, 1 of them failed")) << outcome.error;
   const auto results = json(out / "results.json");
   for (const auto& trial : results.at("trials")) {
-    const bool analytic = trial.at("cell") == "dead-analytic";
-    EXPECT_EQ(trial.at("status"), analytic ? "failed" : "finished");
-    if (analytic) {
+    const bool method = trial.at("cell") == "all-power_method";
+    EXPECT_EQ(trial.at("status"), method ? "failed" : "finished");
+    if (method) {
       EXPECT_EQ(trial.at("failure").at("step"), 1);
     }
   }
   const auto page = read(out / "README.md");
-  EXPECT_TRUE(contains(page, "| analytic | - | - | 0 of 1 | 1 |")) << page;
+  EXPECT_TRUE(contains(page, "| power_method | - | - | 0 of 1 | 1 |")) << page;
 }
 
 TEST(CliReproduce, ACrashLosesOneTrial) {

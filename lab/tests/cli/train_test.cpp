@@ -291,7 +291,8 @@ TEST(CliTrain, ANarrowNetworkTrainsInChannelsLastOrderWithAvx2) {
 TEST(CliTrain, ARunThatDivergesEndsWithFourAndSaysWhere) {
   const TemporaryFolder folder;
   const auto run = folder / "run";
-  const auto common = "train" + kTiny + "--norm zca --dead-channels 3 --run " + run.string();
+  const auto common =
+      "train" + kTiny + "--norm zca --rank full --dead-channels 3 --run " + run.string();
   const auto outcome = keel(common + " --rule analytic");
   EXPECT_EQ(outcome.code, 4) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "failed: step 1: ")) << outcome.error;

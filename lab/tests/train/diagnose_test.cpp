@@ -34,6 +34,7 @@ TEST(DiagnoseTest, ANonFiniteGradientBeginsInTheLayerThatMadeIt) {
   // Repeated eigenvalues under the analytic rule: finite forward, non-finite backward.
   TrainOptions options = test::small_options("zca");
   options.model.norm.rule = "analytic";
+  options.model.norm.rank = "full";  // keeps the equal eigenvalues
   options.model.dead_channels = 2;
   TrainingStep training = training_of(options);
   const Tensor before = training.parameters().values.clone();
@@ -45,6 +46,18 @@ TEST(DiagnoseTest, ANonFiniteGradientBeginsInTheLayerThatMadeIt) {
             "step 1: the gradient of conv1.weight is not finite, beginning in bn1 (closest "
             "eigenvalues 0 apart)");
   EXPECT_TRUE(training.parameters().values.equal(before));
+}
+
+TEST(LayerStateTest, GapsAreThoseBetweenPairsWithAKeptDirection) {
+  LayerState state;
+  state.values =
+      torch::tensor({{4.0, 3.0, 1e-4, 1e-4, -2e-4}, {9.0, 8.5, 4.0, 3.75, 3.75}}, torch::kDouble);
+  state.rank = torch::tensor({2, 3}, torch::kLong);
+  EXPECT_EQ(state.smallest_gap(), 0.25);
+  state.rank = torch::tensor({2, 4}, torch::kLong);
+  EXPECT_EQ(state.smallest_gap(), 0);
+  state.rank = torch::tensor({1, 1}, torch::kLong);
+  EXPECT_EQ(state.smallest_gap(), 0.5);
 }
 
 TEST(DiagnoseTest, AHealthyStepHasNoLayerToBlame) {

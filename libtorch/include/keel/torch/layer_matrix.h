@@ -8,7 +8,7 @@ namespace keel {
 
 struct LayerMatrix {
   torch::Tensor matrix;   ///< (..., d, d): the only differentiable output
-  torch::Tensor values;   ///< (..., d), eigenvalues of the map's M, descending
+  torch::Tensor values;   ///< (..., d), eigenvalues of the map's M as found, descending
   torch::Tensor vectors;  ///< (..., d, d)
   torch::Tensor rank;     ///< (...), int64: how many leading eigenvalues were kept
 };

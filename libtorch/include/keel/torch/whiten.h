@@ -13,7 +13,7 @@ struct Whitened {
   torch::Tensor mean;          ///< (C)
   torch::Tensor covariance;    ///< (G, d, d), divided by the number of samples
   torch::Tensor layer_matrix;  ///< (G, d, d)
-  torch::Tensor values;        ///< (G, d), eigenvalues of the map's M in the order found
+  torch::Tensor values;        ///< (G, d), eigenvalues of the map's M as found, in the order found
   torch::Tensor rank;          ///< (G), int64
 };
 

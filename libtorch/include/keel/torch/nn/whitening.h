@@ -76,7 +76,8 @@ class WhiteningImpl : public torch::nn::Module {
   /// How many eigenvalues of each group the last step on batch statistics kept: (G), int64, on the input's device.
   /// Undefined before the first such step.
   torch::Tensor kept() const { return kept_; }
-  /// That step's eigenvalues (G, d) of the decomposed matrix, descending, and its covariance (G, d, d).
+  /// That step's eigenvalues (G, d) of the decomposed matrix, descending and as found (rounding may put some below eps),
+  /// and its covariance (G, d, d).
   torch::Tensor eigenvalues() const { return eigenvalues_; }
   torch::Tensor covariance() const { return covariance_; }
 
