@@ -255,7 +255,7 @@ struct SpectralMap {
         coefficient *= (exponent - T(k + 1)) / T(k + 2);
       }
       sum += coefficient * of_abc;
-      // h_k| <= (k+1)(k+2)/2 |a|^k, as a is the largest offset.
+      // |h_k| <= (k+1)(k+2)/2 |a|^k, as a is the largest offset in magnitude.
       const T bound = std::abs(coefficient * of_a) * (T((k + 1) * (k + 2)) / 2);
       if (bound <= std::numeric_limits<T>::epsilon() / 4 * std::abs(sum)) break;
     }

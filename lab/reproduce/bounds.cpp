@@ -1,9 +1,9 @@
 // The largest dL/dM each rule can give, for a unit dL/dV and for a unit dL/dS, S = M^(-1/2).
 //
-// In the eigenbasis a rule works on pairs: W_ij = a_ij B_ji + b_ij B_ij for i < j, and dL/dM has the norm sqrt(2)
-// W_ij
-// . Two backward passes, one with all B_ji = 1 and one with all B_ij = 1, give every a_ij and b_ij. The largest
-// gradient is sqrt(2) times the largest sqrt(a_ij^2 + b_ij^2). In the same way, one pass gives every factor of dL/dS.
+// In the eigenbasis a rule works on pairs: W_ij = a_ij B_ji + b_ij B_ij for i < j, and dL/dM has the norm
+// sqrt(2) |W_ij|. Two backward passes, one with all B_ji = 1 and one with all B_ij = 1, give every a_ij and b_ij. The
+// largest gradient is sqrt(2) times the largest sqrt(a_ij^2 + b_ij^2). In the same way, one pass gives every factor of
+// dL/dS.
 
 #include <fmt/format.h>
 #include <torch/autograd.h>

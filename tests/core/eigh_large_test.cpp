@@ -29,15 +29,7 @@ double norm(const std::vector<double>& x) {
   return std::sqrt(sum);
 }
 
-/// For a few random unit vectors x, the worst of
-/// V diag(l) V^T x - M x
-///  /
-/// l
-/// ,
-/// V^T V x - x
-///  and
-/// V V^T x - x
-/// .
+/// For a few random unit vectors x, the worst of |V diag(l) V^T x - M x| / max |l|, |V^T V x - x| and |V V^T x - x|.
 template <typename T>
 double worst_probe(const Batch<T>& m, const Solved<T>& s) {
   const std::int64_t n = m.n;

@@ -59,11 +59,7 @@ TYPED_TEST(GradientRuleRobustness, TheDefaultMaskTakesEqualEigenvaluesAndLeavesC
 }
 
 TYPED_TEST(GradientRuleRobustness, ThePapersBoundHolds) {
-  //
-  // dL/dM
-  //  <= n K / eps
-  // dL/dV
-  //  if every eigenvalue is at least eps.
+  // |dL/dM| <= n K / eps |dL/dV| if every eigenvalue is at least eps.
   using T = TypeParam;
   const double eps = 1e-4;
   for (const std::int64_t n : {2, 8, 32})

@@ -2,23 +2,11 @@
 // truth in 113 bits. A round is one matrix, made from its seed alone. KEEL_ROUNDS=1000 runs more than kQuick rounds,
 // with sizes up to 1024; KEEL_SEED=17 repeats round 17.
 //
-// The bounds. Rounding the entries and solving moves M by some E with
-// E
-//  <= eta = 8 n eps
-// M
-//  (backward stability). Then, exactly, f(M + E) - f(M) has the entries f[a_i, l_j] E_ij in the two eigenbases, so it
-// is at most sup
-// f'
-//
-// E
-// _F. Df(M)[C], the gradient of <C, f(M)>, moves by D2f[C, E], at most sup
-// f''
-//
-// C
-// _F
-// E
-// _F, since its divided differences are f'' / 2. Evaluation adds 8 n eps of the summands. Suprema are over [l_min -
-// eta, l_max + eta], where f' and f'' are monotone, so they are at its ends.
+// The bounds. Rounding the entries and solving moves M by some E with |E| <= eta = 8 n eps |M| (backward stability), so
+// |E|_F <= sqrt(n) eta. Then, exactly, f(M + E) - f(M) has the entries f[a_i, l_j] E_ij in the two eigenbases, so it is
+// at most sup |f'| |E|_F. Df(M)[C], the gradient of <C, f(M)>, moves by D2f[C, E], at most sup |f''| |C|_F |E|_F, since
+// its second divided differences are at most sup |f''| / 2. Evaluation adds 8 n eps of the summands. Suprema are over
+// [l_min - eta, l_max + eta], where |f'| and |f''| are monotone or grow away from zero, so they are at its ends.
 
 #include <gtest/gtest.h>
 #include <algorithm>
@@ -230,9 +218,7 @@ class Round {
         << "gradient of " << what();
   }
 
-  /// Weyl: an eigenvalue moves by at most
-  /// E
-  /// . The gradient of sum l^3 is 3 M^2, under every rule.
+  /// Weyl: an eigenvalue moves by at most |E|. The gradient of sum l^3 is 3 M^2, under every rule.
   void eigenvalues_and_their_losses() {
     what_ = "eigenvalues";
     set(spectrum(/*zeros=*/true), std::pow(10, between(-3, 3)));
@@ -294,9 +280,8 @@ class Round {
   }
 
   /// L = sum_i w_i v_i^T C v_i: B_ji = 2 w_i C_ij, so each rule's W is a kernel times C. Eigenvectors turn by
-  /// E
-  ///  / gap, both outside and inside of W. The kernel of T terms moves by at most (T^2 + T) / l^2, the others by 1 /
-  /// gap^2.
+  /// |E| / gap, two of them outside of W and two inside. The kernel of T terms moves by at most (T^2 + T) / l^2, the
+  /// others by 1 / gap^2.
   void eigenvectors_under_every_rule() {
     n_ = 1 + n_ % 24;
     what_ = "eigenvectors";

@@ -27,9 +27,7 @@ void expect_gradient(const Loss& loss, const Tensor& x, const char* what) {
   const Tensor direction = random(x.sizes(), 77);
   const double ours = (gradient(loss, x) * direction).sum().item<double>();
   EXPECT_NEAR(ours, slope(loss, x, direction), 1e-9 * (1 + std::abs(ours))) << what;
-  // The second derivative: differentiates
-  // dL/dx
-  // ^2.
+  // The second derivative: differentiates |dL/dx|^2.
   const Loss second = [&](const Tensor& y) {
     const torch::AutoGradMode enabled(true);
     const Tensor z = y.requires_grad() ? y : y.detach().clone().requires_grad_(true);

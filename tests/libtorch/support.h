@@ -68,11 +68,7 @@ inline Tensor difference_gradient(const Loss& loss, const Tensor& matrix, double
   return result;
 }
 
-///
-/// a - b
-///  /
-/// b
-///  in the Frobenius norm; NaN if either is not finite.
+/// |a - b| / |b| in the Frobenius norm; NaN if either is not finite.
 inline double relative_error(const Tensor& a, const Tensor& b) {
   const Tensor x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
   return ((x - y).norm() / y.norm()).item<double>();

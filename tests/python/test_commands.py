@@ -51,6 +51,8 @@ NOT_RUN = {
     "make docs": "installs Sphinx and takes half a minute; tests check the links of the pages it is made of",
     "make deb": "builds keel anew and installs what packages are made with; make test-deb uses what it makes",
     "PYTHONPATH=python python3 examples/rotations.py": "minutes; test_examples.py runs it in small",
+    "PYTHONPATH=python python3 examples/cifar.py data --bfloat16 --channels-last --compile":
+        "needs CIFAR-10; test_examples.py runs it on a few images",
     "cmake --preset release -DKEEL_TORCH=OFF -DKEEL_TESTS=OFF -DKEEL_BENCH=OFF":
         "would change the build at hand; the preset sanitize builds the core alone",
     "make demo": "trains for minutes; the tests run the commands it is made of with smaller sets",

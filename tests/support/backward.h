@@ -34,9 +34,7 @@ Solved<To> as(const Solved<From>& s) {
   return {as<To>(s.values), as<To>(s.vectors), s.status};
 }
 
-/// The largest
-/// W_ij
-///  for a unit B, by which rounding in B is amplified.
+/// The largest |W_ij| for a unit B, by which rounding in B is amplified.
 inline double kernel_bound(const GradientRule& rule, const std::vector<double>& values) {
   const auto n = std::int64_t(values.size());
   const double largest = largest_magnitude(n, values.data());
