@@ -141,6 +141,22 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   return scale.finite;
 }
 
+/// The barriers of decompose, for a block's threads beyond the team. N is at least 16.
+template <typename T, int N>
+__device__ void stand_by(int n, const Storage<T, N>& s) {
+  const auto wait = [](int barriers) {
+    for (int i = 0; i < barriers; ++i) __syncthreads();
+  };
+  wait(2);  // the largest entry
+  stand_by_ordering();
+  wait(n + 1);  // tridiagonalise
+  wait(1);      // the 4 x 4 parts
+  for (int half = 4; half < n; half *= 2)
+    wait(7);  // prepare_merge, find_roots, solve_merge, multiply_by_update
+  wait(3);    // apply_reflectors
+  wait(s.has_parts ? 2 : 1);
+}
+
 /// Stores the result row by row.
 template <typename T, int N>
 __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,

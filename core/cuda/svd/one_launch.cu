@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cuda/eigh/block.cuh"
-#include "cuda/launch/barrier.cuh"
 #include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
@@ -44,8 +43,9 @@ __global__ void __launch_bounds__(kMostThreads, 1)
       const Members team{int(threadIdx.x)};
       decompose(
           team, n, [&](int r, int c) { return square(c, r); }, storage);
+    } else {
+      stand_by(n, storage);
     }
-    sync_all<1>();  // threads without a part in it wait here
     let_next_start();
     TeamPolish<T, Tiles> solver(tiles, layout, numbers);
     solver.keep(exponent);
