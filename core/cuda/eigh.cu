@@ -4,15 +4,23 @@
 #include "cuda/eigh/tiny.h"
 #include "cuda/eigh/wide.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/tiny/tile.cuh"
+#include "cuda/plan.h"
 #include "keel/error.h"
 #include "shape.h"
 
 namespace keel::cuda {
 
 template <typename T>
-bool is_large(std::int64_t n) {
-  return !fits_in_block<T, Storage>(n) && !is_middle<T>(n) && !is_wide<T>(n);
+static void eigh_in_block(Matrices<const T> matrices, T* values, Matrices<T> vectors,
+                          EighOrder order, EighStatus* status, const Stream& stream) {
+  by_block_size<T>(matrices.n, [&](auto size) {
+    constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
+    static_assert(kBytes == block_bytes<T>(N));
+    allow_shared_memory("keel::eigh", eigh_kernel<T, N>, kBytes);
+    eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
+                        kBytes, native(stream)>>>(matrices, values, vectors, order, status);
+  });
+  check_launch("keel::eigh");
 }
 
 template <typename T>
@@ -26,25 +34,20 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
       check("keel::eigh", cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
-  if (tiny::fits(matrices.n, matrices.batch))
-    return eigh_tiny(matrices, values, vectors, order, status, stream);
-  if (is_large<T>(matrices.n)) return eigh_large(matrices, values, vectors, order, status, stream);
-  if (is_middle<T>(matrices.n))
-    return eigh_middle(matrices, values, vectors, order, status, stream);
-  if (!fits_in_block<T, Storage>(matrices.n))
-    return eigh_wide(matrices, values, vectors, order, status, stream);
-  by_team<T>(matrices.n, [&](auto size) {
-    constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
-    static_assert(kBytes <= 227 * 1024);
-    allow_shared_memory("keel::eigh", eigh_kernel<T, N>, kBytes);
-    eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
-                        kBytes, native(stream)>>>(matrices, values, vectors, order, status);
-  });
-  check_launch("keel::eigh");
+  switch (eigh_path<T>(matrices.n, matrices.batch, this_card())) {
+    case EighPath::tiny:
+      return eigh_tiny(matrices, values, vectors, order, status, stream);
+    case EighPath::block:
+      return eigh_in_block(matrices, values, vectors, order, status, stream);
+    case EighPath::middle:
+      return eigh_middle(matrices, values, vectors, order, status, stream);
+    case EighPath::wide:
+      return eigh_wide(matrices, values, vectors, order, status, stream);
+    case EighPath::cusolver:
+      return eigh_large(matrices, values, vectors, order, status, stream);
+  }
 }
 
-template bool is_large<float>(std::int64_t);
-template bool is_large<double>(std::int64_t);
 template void eigh(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
                    const Stream&);
 template void eigh(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,

@@ -159,13 +159,13 @@ void eigh_backward_above(T floor, const std::int64_t* rank, const GradientRule& 
   const Arguments<T> arguments{floor,       rank,      device_rule<T>(rule, vectors.n),
                                values,      vectors,   dL_dvalues,
                                dL_dvectors, dL_dmatrix};
-  if (tiny::fits(vectors.n, vectors.batch))
-    return tiny::by_size(vectors.n, [&](auto size) {
+  if (fits_one_thread(vectors.n, vectors.batch))
+    return by_tiny_size(vectors.n, [&](auto size) {
       tiny::launch(kOperation, tiny_kernel<T, decltype(size)::value>, vectors.batch, stream,
                    arguments);
     });
   if (!small::fits<T, Memory>(vectors.n)) return large_backward(arguments, stream);
-  small::by_size(vectors.n, [&](auto size) {
+  by_small_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, Memory<T, N>>(kOperation, small_kernel<T, N>, vectors.batch, stream,
                                       arguments);

@@ -218,7 +218,7 @@ struct Backward {
     if (!small::fits<T, small::DenoisingMemory>(n)) return large_denoising(T(map.eps));
     const SpectralMap<T> one(SpectralFunction{Kind::one}, T(map.eps));
     const auto arguments = plain(device_rule<T>(rule, n), map.eps);
-    small::by_size(n, [&](auto size) {
+    by_small_size(n, [&](auto size) {
       constexpr int N = decltype(size)::value;
       small::launch<T, N, small::DenoisingMemory<T, N>>(
           kBackward, small::denoising_backward_kernel<T, N>, batch, stream, one, arguments);
@@ -231,7 +231,7 @@ struct Backward {
     const GradientRule chosen = eigh_rule(rule);
     if (!small::fits<T, small::WhiteningMemory>(n)) return large_whitening(chosen, T(map.eps));
     const auto arguments = plain(device_rule<T>(chosen, n), map.eps);
-    small::by_size(n, [&](auto size) {
+    by_small_size(n, [&](auto size) {
       constexpr int N = decltype(size)::value;
       small::launch<T, N, small::WhiteningMemory<T, N>>(
           kBackward, small::whitening_backward_kernel<T, N>, batch, stream, arguments);
@@ -287,7 +287,7 @@ void weighted_layer_matrix(const LayerMap& map, Matrices<const T> covariance, co
   if (n == 0)
     return check(kForward, cudaMemsetAsync(state.rank, 0, std::size_t(batch) * sizeof *state.rank,
                                            native(stream)));
-  if (fits_in_block<T, LayerMatrixStorage>(n))
+  if (fits_in_block<T>(n, this_card(), true))
     return launch_layer_matrix(kForward, map, covariance, weight, result, matrix, state, stream);
   std::visit(Forward<T>{covariance, result, state, stream}, map);
   if (matrix)

@@ -106,11 +106,11 @@ __global__ void __launch_bounds__(tiny::kThreads) fill(std::int64_t count, T x, 
 template <typename T, typename Body>
 void by_shape(const char* operation, const Rectangles<const T>& matrices, const Body& body) {
   if (matrices.batch == 0 || matrices.rows == 0 || matrices.columns == 0) return;
-  if (matrices.rows > tiny::kLargest || matrices.columns > tiny::kLargest)
+  if (matrices.rows > kLargestTiny || matrices.columns > kLargestTiny)
     throw Error(std::string(operation) + ": expected matrices of at most 4 x 4, got " +
                 shape(matrices));
-  tiny::by_size(matrices.rows, [&](auto rows) {
-    tiny::by_size(matrices.columns, [&](auto columns) { body(rows, columns); });
+  by_tiny_size(matrices.rows, [&](auto rows) {
+    by_tiny_size(matrices.columns, [&](auto columns) { body(rows, columns); });
   });
 }
 

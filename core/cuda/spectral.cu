@@ -111,7 +111,7 @@ void spectral_rank(const RankPolicy& policy, Matrices<const T> matrices, const T
     return queue_rank<T>(by, vectors, values, nullptr, nullptr, rank, stream);
   if (!small::fits<T, RankMemory>(vectors.n))
     return large_rank(by, matrices, values, vectors, rank, stream);
-  small::by_size(vectors.n, [&](auto size) {
+  by_small_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, RankMemory<T, N>>(kSpectralRank, small_rank_kernel<T, N>, vectors.batch,
                                           stream, by, matrices, values, vectors, rank);
@@ -124,14 +124,14 @@ void spectral(const SpectralFunction& function, const T* values, Matrices<const 
   check_spectral(kForward, values, vectors, rank, result);
   if (vectors.n == 0 || vectors.batch == 0) return;
   const SpectralMap<T> map(function);
-  if (tiny::fits(vectors.n, vectors.batch))
-    return tiny::by_size(vectors.n, [&](auto size) {
+  if (fits_one_thread(vectors.n, vectors.batch))
+    return by_tiny_size(vectors.n, [&](auto size) {
       tiny::launch(kForward, tiny::spectral_kernel<T, decltype(size)::value>, vectors.batch, stream,
                    map, values, vectors, rank, result);
     });
   if (!small::fits<T, ForwardMemory>(vectors.n))
     return large_forward(map, values, vectors, rank, result, stream);
-  small::by_size(vectors.n, [&](auto size) {
+  by_small_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, ForwardMemory<T, N>>(kForward, small_forward_kernel<T, N>, vectors.batch,
                                              stream, map, values, vectors, rank, result);
@@ -160,13 +160,13 @@ void spectral_backward_above(T floor, const SpectralFunction& function, const Sp
                                        rank,
                                        dL_dresult,
                                        dL_dmatrix};
-  if (tiny::fits(vectors.n, vectors.batch))
-    return tiny::by_size(vectors.n, [&](auto size) {
+  if (fits_one_thread(vectors.n, vectors.batch))
+    return by_tiny_size(vectors.n, [&](auto size) {
       tiny::launch(kBackward, tiny::spectral_backward_kernel<T, decltype(size)::value>,
                    vectors.batch, stream, arguments);
     });
   if (!small::fits<T, Memory>(vectors.n)) return large_backward(arguments, stream);
-  small::by_size(vectors.n, [&](auto size) {
+  by_small_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, Memory<T, N>>(kBackward, small_backward_kernel<T, N>, vectors.batch, stream,
                                       arguments);
@@ -190,7 +190,7 @@ void spectral_second_backward(const SpectralFunction& function, const T* values,
                                      dL2_ddL_dresult,
                                      dL2_dmatrix};
   if (!small::fits<T, SecondMemory>(vectors.n)) return large_second(arguments, stream);
-  small::by_size(vectors.n, [&](auto size) {
+  by_small_size(vectors.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     small::launch<T, N, SecondMemory<T, N>>(kSpectralSecond, small_second_kernel<T, N>,
                                             vectors.batch, stream, arguments);

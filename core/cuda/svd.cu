@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <limits>
 
+#include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/svd/polish_block.h"
 #include "cuda/svd/polish_grid.h"
 #include "cuda/svd/shared_kernel.h"
 #include "cuda/svd/tiny.h"
-#include "cuda/tiny/tile.cuh"
 #include "instantiate.h"
 #include "svd_finish.h"
 
 namespace keel::cuda {
 
 static constexpr const char* kName = "keel::svd";
-static constexpr std::int64_t kLargest = 512;
 
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
@@ -30,16 +29,19 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
       check(kName, cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
-  if (m <= tiny::kLargest) return svd_tiny(matrices, values, left, right, status, stream);
-  if (n > kLargest || m * n > std::numeric_limits<int>::max() / 2)
+  if (m > kLargestTiny && (n > kLargestSvd || m * n > std::numeric_limits<int>::max() / 2))
     throw Error(std::string(kName) + ": expected min(m, n) <= 512 and m n < 2^30, got " +
                 shape(matrices));
-  const bool in_block = polishes_in_block<T>(matrices.batch, m, n);
-  if (!in_block && !polishes_on_grid<T>(m, n))
+  const SvdPath path = svd_path<T>(m, n, matrices.batch, this_card());
+  if (path == SvdPath::tiny) return svd_tiny(matrices, values, left, right, status, stream);
+  if (path == SvdPath::jacobi)
     return svd_shared<T>(matrices, values, left, right, status, nullptr, stream);
   const Scratch<bool> is_left(kName, stream, matrices.batch);
-  (in_block ? svd_polish_block<T> : svd_polish_grid<T>)(matrices, values, left, right, status,
-                                                        is_left, stream);
+  if (path == SvdPath::grid)
+    svd_polish_grid<T>(matrices, values, left, right, status, is_left, stream);
+  else
+    svd_polish_block<T>(matrices, values, left, right, status, is_left, path == SvdPath::one_launch,
+                        stream);
   svd_shared<T>(matrices, values, left, right, status, is_left, stream);
 }
 

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <vector>
 
 #include "batch_on_device.h"
-#include "cuda/eigh/large.h"
-#include "cuda/eigh/middle.h"
-#include "cuda/eigh/wide.h"
+#include "cuda/launch/card.h"
+#include "cuda/plan.h"
 #include "eigenvalue_noise.h"
 #include "keel/error.h"
 #include "on_device.h"
@@ -49,13 +50,20 @@ Solved<T> solve_on_device(const Batch<T>& m) {
   return problem.solved();
 }
 
-/// Sizes on both sides of every limit between kernels, and odd sizes between.
+template <typename T>
+cuda::EighPath path_of(std::int64_t n) {
+  return cuda::eigh_path<T>(n, 1, cuda::this_card());
+}
+
+/// Sizes up to 513 on both sides of every limit between this card's kernels, and odd sizes between. (TheLargestWideSize is
+/// the last limit.)
 template <typename T>
 std::vector<std::int64_t> sizes() {
-  std::vector<std::int64_t> all{1,  2,  3,  4,  5,  7,  8,  9,  15, 16,  17,  31,
-                                32, 33, 48, 63, 64, 65, 66, 97, 99, 127, 128, 129};
-  all.insert(all.end(), {130, 161, 192, 255, 256, 257, 300, 511, 512, 513});
-  return all;
+  std::set<std::int64_t> all{1, 2, 3, 7, 15, 48, 66, 97, 99, 130, 161, 192, 300, 511, 512, 513};
+  for (std::int64_t n = 1; n <= 512; ++n)
+    if (path_of<T>(n) != path_of<T>(n + 1) || cuda::block_size(n) != cuda::block_size(n + 1))
+      all.insert({n, n + 1});
+  return {all.begin(), all.end()};
 }
 
 template <typename T>
@@ -84,8 +92,9 @@ TYPED_TEST(CudaEigh, ZerosComeOutWithinTheNoise) {
 
 TYPED_TEST(CudaEigh, EverySizeAndBatch) {
   for (const std::int64_t n : sizes<TypeParam>())
-    for (const std::int64_t batch : {1, 2, 3, 17, 33, 1500}) {
-      if (batch > (n > 128 ? 3 : n > 16 ? 100 : 2000)) continue;
+    for (const std::int64_t batch :
+         {1, 2, 3, 17, 33, 1500, int(cuda::kLeastTinyBatch) - 1, int(cuda::kLeastTinyBatch)}) {
+      if (batch > (n > 128 ? 3 : n > 16 ? 100 : n > cuda::kLargestTiny + 1 ? 2000 : 9000)) continue;
       SCOPED_TRACE("n = " + std::to_string(n) + ", batch = " + std::to_string(batch));
       const Batch<TypeParam> m = as<TypeParam>(random_symmetric(batch, n, 7));
       const Solved<TypeParam> s = solve_on_device(m);
@@ -135,6 +144,7 @@ TYPED_TEST(CudaEigh, TheZooInOneBatch) {
 TYPED_TEST(CudaEigh, MatesAndPlaceDoNotMatter) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   for (const std::int64_t n : {1, 3, 4, 7, 8, 16, 31, 33, 64, 65, 100, 129, 260, 520}) {
+    if (is_too_large(n, 260)) continue;
     SCOPED_TRACE("n = " + std::to_string(n));
     const Batch<TypeParam> one = as<TypeParam>(random_symmetric(1, n, 3));
     Batch<TypeParam> calm(5, n), wild(5, n);
@@ -161,8 +171,10 @@ TYPED_TEST(CudaEigh, MatesAndPlaceDoNotMatter) {
 }
 
 TYPED_TEST(CudaEigh, CanBeCapturedInAGraph) {
-  for (const std::int64_t n : {24, 100, 200, 300, 600, 1024}) {
-    if (n > 256 && cuda::is_large<TypeParam>(n)) continue;  // cuSOLVER does not promise it
+  for (const std::int64_t n : {24, 100, 200, 257, 300, 600, 1024}) {
+    if (is_too_large(n, 260)) continue;
+    // cuSOLVER does not promise it.
+    if (n > 256 && path_of<TypeParam>(n) == cuda::EighPath::cusolver) continue;
     const Batch<TypeParam> m = as<TypeParam>(random_symmetric(2, n, 11));
     // First, because cuSOLVER must make its handle before the capture.
     const auto eager = solve_on_device(m).vectors.data;
@@ -175,7 +187,8 @@ TYPED_TEST(CudaEigh, CanBeCapturedInAGraph) {
 TYPED_TEST(CudaEigh, LonelyRowsKeepTheirEigenvaluesToTheLastBit) {
   const TypeParam eps = TypeParam(1e-4);
   for (const std::int64_t n : {4, 7, 16, 33, 64, 100, 150, 256, 300, 700}) {
-    if (cuda::is_large<TypeParam>(n)) continue;  // cuSOLVER's answers are so to rounding
+    // cuSOLVER's answers are so to rounding.
+    if (path_of<TypeParam>(n) == cuda::EighPath::cusolver) continue;
     Batch<TypeParam> m = as<TypeParam>(random_symmetric(1, n, 5));
     for (std::int64_t i = 0; i < n; ++i)
       for (std::int64_t j = 0; j < n; ++j)
@@ -191,7 +204,7 @@ TYPED_TEST(CudaEigh, SmallPartsKeepTheirOwnAccuracy) {
   using T = TypeParam;
   const double least = std::numeric_limits<T>::min();
   for (const std::int64_t n : {2, 3, 4, 5, 8, 11, 16, 24, 32, 50, 64}) {
-    if (cuda::is_middle<T>(2 * n) || cuda::is_wide<T>(2 * n) || cuda::is_large<T>(2 * n)) continue;
+    if (path_of<T>(2 * n) != cuda::EighPath::block) continue;
     for (const double factor : {1.0, 1e-8, 1e-17, least * 1e6}) {
       SCOPED_TRACE(::testing::Message() << "n = " << n << ", factor = " << factor);
       const Batch<T> block = as<T>(with_spectrum(spectrum(n, [](double i) { return 1 + i; }), 3));
@@ -257,7 +270,8 @@ TYPED_TEST(CudaEigh, AsAccurateAsOnTheCpu) {
 }
 
 TYPED_TEST(CudaEigh, StridesAreRespected) {
-  for (const std::int64_t n : {3, 24, 70, 129, 200, 300}) {
+  for (const std::int64_t n : {3, 24, 70, 129, 200, 259, 300}) {
+    if (is_too_large(n, 260)) continue;
     SCOPED_TRACE("n = " + std::to_string(n));
     const Batch<TypeParam> m = as<TypeParam>(random_symmetric(3, n, 12));
     const Solved<TypeParam> plain = solve_on_device(m);
@@ -301,14 +315,16 @@ void expect_copies_alike(std::int64_t n, std::int64_t batch) {
 // More matrices than run at once.
 TYPED_TEST(CudaEigh, LargeBatchesOfMiddleSizes) {
   const std::int64_t n = cuda::kLargestMiddle<TypeParam> / 2 + 2;
-  if (!cuda::is_middle<TypeParam>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
+  if (path_of<TypeParam>(n) != cuda::EighPath::middle)
+    GTEST_SKIP() << "cuSOLVER's on a card of this size";
   expect_copies_alike<TypeParam>(n, 600);
 }
 
 // More matrices than have their own blocks, with few blocks each and with many.
 TYPED_TEST(CudaEigh, LargeBatchesOfWideSizes) {
   const std::int64_t n = cuda::kLargestMiddle<TypeParam> + 4;
-  if (!cuda::is_wide<TypeParam>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
+  if (path_of<TypeParam>(n) != cuda::EighPath::wide)
+    GTEST_SKIP() << "cuSOLVER's on a card of this size";
   for (const std::int64_t batch : {3, 17, 70, 300}) expect_copies_alike<TypeParam>(n, batch);
   for (const std::int64_t batch : {4, 11}) expect_copies_alike<TypeParam>(1000, batch);
 }
@@ -317,7 +333,7 @@ TYPED_TEST(CudaEigh, LargeBatchesOfWideSizes) {
 TYPED_TEST(CudaEigh, TheLargestWideSize) {
   using T = TypeParam;
   const std::int64_t n = cuda::kLargestWide;
-  if (!cuda::is_wide<T>(n)) GTEST_SKIP() << "cuSOLVER's on a card of this size";
+  if (path_of<T>(n) != cuda::EighPath::wide) GTEST_SKIP() << "cuSOLVER's on a card of this size";
   const Batch<T> m = as<T>(random_symmetric(1, n, 16));
   const Solved<T> s = solve_on_device(m);
   const double size =

@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "keel/stream.h"
@@ -12,6 +14,12 @@
 namespace keel::testing {
 
 inline void check(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
+
+/// Whether to leave out sizes above `most`: under compute-sanitizer, where kernels take hundreds of times as long.
+/// scripts/test-gpu says so with KEEL_TEST_SMALL in the environment.
+inline bool is_too_large(std::int64_t size, std::int64_t most) {
+  return size > most && std::getenv("KEEL_TEST_SMALL") != nullptr;
+}
 
 /// A copy of the given numbers. It starts `skip` numbers after the aligned address from the allocator.
 template <typename T>

@@ -6,19 +6,14 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cuda/plan.h"
 #include "host_device.h"
 #include "keel/activations.h"
 
 namespace keel::cuda {
 
-inline constexpr int kSlots = 64;         // channels of a slab
 inline constexpr int kPack = 4;           // numbers that are read from shared memory at once
 inline constexpr int kLongestTile = 128;  // samples
-
-template <typename Integer>
-constexpr KEEL_HOST_DEVICE Integer pieces(Integer count, Integer size) {
-  return (count + size - 1) / size;
-}
 
 /// The fewest blocks, at most `most`, with which no team has more tiles than with `most` blocks of
 /// `teams` teams. The rest of the GPU is left to the next kernel, which may start early.

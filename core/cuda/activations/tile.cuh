@@ -14,12 +14,6 @@ inline constexpr int kTileSamples = 32;
 inline constexpr int kTileWarps = 8;  // of a block; a tile belongs to one warp or to two
 inline constexpr int kTileThreads = kTileWarps * 32;
 
-/// Whether the channels consist of slabs of 64 that hold whole groups.
-template <typename T>
-constexpr bool fills_slabs(std::int64_t channels, std::int64_t group_size) {
-  return sizeof(Accumulator<T>) == 4 && channels % kSlots == 0 && kSlots % group_size == 0;
-}
-
 /// Whether the mean is so small that it can be subtracted from a product instead of from its
 /// operand: up to four deviations, the error of the product grows at most five times.
 __device__ inline bool small_mean(float mean, float variance) {

@@ -6,6 +6,7 @@
 
 #include "cuda/affine/slabs.cuh"
 #include "cuda/affine/small.cuh"
+#include "cuda/launch/by_size.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 
@@ -75,27 +76,21 @@ bool run_small(const char* operation, AffineTask<T>& task, const Stream& stream)
 
 template <typename T, bool LAST>
 bool run(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  switch (task.slabs.group_size) {
-    case 4:
-      return run_small<T, LAST, 4>(operation, task, stream);
-    case 8:
-      return run_small<T, LAST, 8>(operation, task, stream);
-    case 16:
-      return run_mma<T, LAST, 16>(operation, task, stream);
-    case 32:
-      return run_mma<T, LAST, 32>(operation, task, stream);
-    case 64:
-      return run_mma<T, LAST, 64>(operation, task, stream);
-    default:
-      return false;
-  }
+  const int d = task.slabs.group_size;
+  if (affine_path(task.slabs.channels, d) == AffinePath::small)
+    return by_size<4, 8>(d, [&](auto size) {
+      return run_small<T, LAST, decltype(size)::value>(operation, task, stream);
+    });
+  return by_small_size(d, [&](auto size) {
+    return run_mma<T, LAST, decltype(size)::value>(operation, task, stream);
+  });
 }
 
 }  // namespace
 
 template <typename T>
 bool run_on_full_slabs(const char* operation, AffineTask<T>& task, const Stream& stream) {
-  if (!fills_slabs<T>(task.slabs.channels, task.slabs.group_size)) return false;
+  if (affine_path(task.slabs.channels, task.slabs.group_size) == AffinePath::general) return false;
   return task.layout.channels_last ? run<T, true>(operation, task, stream)
                                    : run<T, false>(operation, task, stream);
 }

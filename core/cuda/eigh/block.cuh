@@ -12,6 +12,7 @@
 #include "cuda/eigh/scale.h"
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/tridiagonal.cuh"
+#include "cuda/launch/by_size.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
 #include "eigh_order.h"
@@ -141,6 +142,22 @@ __device__ bool decompose(const Team<T, N>& team, int n, const Entry& entry, Sto
   return scale.finite;
 }
 
+/// The barriers of decompose, for a block's threads beyond the team. N is at least 16.
+template <typename T, int N>
+__device__ void stand_by(int n, const Storage<T, N>& s) {
+  const auto wait = [](int barriers) {
+    for (int i = 0; i < barriers; ++i) __syncthreads();
+  };
+  wait(2);  // the largest entry
+  stand_by_ordering();
+  wait(n + 1);  // tridiagonalise
+  wait(1);      // the 4 x 4 parts
+  for (int half = 4; half < n; half *= 2)
+    wait(7);  // prepare_merge, find_roots, solve_merge, multiply_by_update
+  wait(3);    // apply_reflectors
+  wait(s.has_parts ? 2 : 1);
+}
+
 /// Stores the result row by row.
 template <typename T, int N>
 __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
@@ -206,31 +223,6 @@ inline constexpr int kBytesOfTeams = int(sizeof(STORAGE)) * kTeams<T, N>;
 template <typename T, int N>
 unsigned blocks_of_teams(std::int64_t batch) {
   return unsigned((batch + kTeams<T, N> - 1) / kTeams<T, N>);
-}
-
-/// The largest n that fits into 227 KB of shared memory.
-template <typename T>
-inline constexpr std::int64_t kLargestInBlock = sizeof(T) == 4 ? 128 : 64;
-
-/// Calls body(std::integral_constant<int, N>) with the smallest N >= n, for n <= kLargestInBlock.
-template <typename T, typename Body>
-auto by_team(std::int64_t n, const Body& body) {
-  if (n <= 4) return body(std::integral_constant<int, 4>{});
-  if (n <= 8) return body(std::integral_constant<int, 8>{});
-  if (n <= 16) return body(std::integral_constant<int, 16>{});
-  if (n <= 32) return body(std::integral_constant<int, 32>{});
-  if constexpr (kLargestInBlock < T >> 64)
-    if (n > 64) return body(std::integral_constant<int, 128>{});
-  return body(std::integral_constant<int, 64>{});
-}
-
-/// Whether a block of this device can hold a matrix of this size in a STORAGE.
-template <typename T, template <typename, int> typename STORAGE>
-bool fits_in_block(std::int64_t n) {
-  return n <= kLargestInBlock<T> && by_team<T>(n, [](auto size) {
-           constexpr int N = decltype(size)::value;
-           return fits_a_block(kBytesOfTeams<T, N, STORAGE<T, N>>);
-         });
 }
 
 }  // namespace keel::cuda

@@ -11,6 +11,7 @@
 #include "cuda/eigh/orthogonality.cuh"
 #include "cuda/eigh/sign.cuh"
 #include "cuda/launch/scratch.h"
+#include "cuda/plan.h"
 #include "eigh_order.h"
 #include "keel/error.h"
 
@@ -159,9 +160,6 @@ void eigh_large(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eigh
                 EighStatus* status, const Stream& stream) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
   const cudaStream_t queue = native(stream);
-  // A single matrix takes another path in cuSOLVER, which is slower below this size
-  // (bench/NOTES.md).
-  constexpr std::int64_t kFastAlone = 192;
   const std::int64_t padded = batch < 2 && (n < kFastAlone || capturing(queue)) ? 2 : batch;
   const Handle& solver = handle();
   check_solver(cusolverDnSetStream(solver.handle, queue));

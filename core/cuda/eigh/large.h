@@ -4,10 +4,6 @@
 
 namespace keel::cuda {
 
-/// Whether eigh leaves matrices of this size to cuSOLVER on this device.
-template <typename T>
-bool is_large(std::int64_t n);
-
 /// eigh by cuSOLVER's batched solver, for matrices that the other kernels cannot hold. Vectors that
 /// it returns not orthonormal are corrected.
 template <typename T>

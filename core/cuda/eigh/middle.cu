@@ -7,6 +7,7 @@
 #include "cuda/eigh/reduce.cuh"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
+#include "cuda/plan.h"
 
 namespace keel::cuda {
 
@@ -21,7 +22,6 @@ template <typename STORAGE, typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, cudaStream_t queue,
             Arguments... arguments) {
   constexpr int kBytes = int(sizeof(STORAGE));
-  static_assert(kBytes <= 227 * 1024);
   allow_shared_memory(kName, kernel, kBytes);
   kernel<<<unsigned(blocks), threads, kBytes, queue>>>(arguments...);
   check_launch(kName);
@@ -30,17 +30,12 @@ void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, cud
 }  // namespace
 
 template <typename T>
-bool is_middle(std::int64_t n) {
-  constexpr int N = int(kLargestMiddle<T>);
-  constexpr std::size_t kMost = std::max({sizeof(ReduceStorage<T, N>), sizeof(Storage<T, N / 2>),
-                                          sizeof(MergeStorage<T, N>), sizeof(FinishStorage<T, N>)});
-  return n > N / 2 && n <= N && fits_a_block(int(kMost));
-}
-
-template <typename T>
 void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                  EighStatus* status, const Stream& stream) {
   constexpr int N = int(kLargestMiddle<T>);
+  static_assert(std::max({sizeof(ReduceStorage<T, N>), sizeof(Storage<T, N / 2>),
+                          sizeof(MergeStorage<T, N>), sizeof(FinishStorage<T, N>)}) ==
+                kMiddleBytes<T>);
   const cudaStream_t queue = native(stream);
   const int n = int(matrices.n);
   constexpr int kPanel = Finisher<T, N>::kPanel;
@@ -60,8 +55,6 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
   }
 }
 
-template bool is_middle<float>(std::int64_t);
-template bool is_middle<double>(std::int64_t);
 template void eigh_middle(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
                           const Stream&);
 template void eigh_middle(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,

@@ -85,13 +85,25 @@ __device__ bool order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   before = team.sum(before);
   busy = team.sum(busy);
   if (team.lane() == 0 && r < n) s.order[lonely ? busy + r - before : before] = r;
-  // If a row has all others as neighbours, there is only one part.
-  const bool together = Members::anyone(r < n && neighbours == busy - 1);
+  // If a row has all others as neighbours, there is only one part. If there is none, all rows are lonely.
+  const bool several = !Members::anyone(r < n && neighbours >= busy - 1);
   if constexpr (!Members::kBlock) team.sync();
-  const bool several = busy > 0 && !together;
   if (team.thread == 0) s.has_parts = several;
   if (several) order_by_parts(team, n, s);
   return several;
+}
+
+/// The barriers of order_rows, for a block's threads beyond the team.
+__device__ inline void stand_by_ordering() {
+  __syncthreads();
+  if (__syncthreads_or(false)) return;  // a single part
+  __syncthreads();
+  for (bool changes = true; changes;) {
+    __syncthreads();
+    changes = __syncthreads_or(false);
+    __syncthreads();
+  }
+  __syncthreads();
 }
 
 }  // namespace keel::cuda

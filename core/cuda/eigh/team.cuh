@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "cuda/eigh/quad.h"
-#include "cuda/launch/barrier.cuh"
 #include "cuda/matrix/threads.cuh"
 #include "cuda/pack.cuh"
 
@@ -16,7 +15,7 @@ template <typename T>
 inline constexpr T kEpsilon = sizeof(T) == 4 ? T(1.1920928955078125e-07) : T(2.220446049250313e-16);
 
 /// N is a power of two, at least 4. Matrices have n <= N. A team of more than a warp is the first
-/// kSize threads of a block, which may have more: they may use any barrier but __syncthreads()'s.
+/// kSize threads of a block. All threads of a block meet at each of its barriers: any others stand by.
 template <typename T, int N>
 struct Team : MatrixThreads<4 * N> {
   using Base = MatrixThreads<4 * N>;
@@ -24,19 +23,6 @@ struct Team : MatrixThreads<4 * N> {
   static constexpr int kLanes = 4, kSize = N * kLanes, kOwn = N / kLanes;
   static constexpr int kPiece = kOwn * int(sizeof(T)) < 16 ? kOwn : 16 / int(sizeof(T));
   static constexpr int kRow = N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< avoids bank conflicts
-
-  __device__ void sync() const {
-    if constexpr (kBlock)
-      sync_some<0, kSize>();
-    else
-      Base::sync();
-  }
-  __device__ static bool anyone(bool flag) {
-    if constexpr (kBlock)
-      return sync_some_or<0, kSize>(flag);
-    else
-      return Base::anyone(flag);
-  }
 
   __device__ int column() const { return thread / kLanes; }
   __device__ int lane() const { return thread % kLanes; }

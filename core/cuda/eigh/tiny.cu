@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(tiny::kThreads)
 template <typename T>
 void eigh_tiny(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                EighStatus* status, const Stream& stream) {
-  tiny::by_size(matrices.n, [&](auto size) {
+  by_tiny_size(matrices.n, [&](auto size) {
     tiny::launch("keel::eigh", tiny_kernel<T, decltype(size)::value>, matrices.batch, stream,
                  matrices, values, vectors, order, status);
   });

@@ -309,7 +309,7 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, const UnitScale<T>
     tridiagonalise_in_warp(team, n, scale, s);
   } else {
     using Worker = Tridiagonaliser<T, N>;
-    // All threads meet at all barriers, those without a part in it too.
+    // All threads meet at all barriers, those without a part in it too: see stand_by().
     if (team.thread < Worker::kThreads) {
       Worker worker(n, team.thread, s);
       worker.load(scale);

@@ -9,6 +9,7 @@
 #include "cuda/eigh/wide/merge.cuh"
 #include "cuda/eigh/wide/multiply.cuh"
 #include "cuda/eigh/wide/reduce.cuh"
+#include "cuda/launch/by_size.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 
@@ -20,33 +21,6 @@ constexpr const char* kName = "keel::eigh";
 
 /// Device memory for the matrices in flight.
 constexpr std::int64_t kMostBytes = std::int64_t(512) << 20;
-
-template <typename T>
-int stride_of(std::int64_t n) {
-  constexpr std::int64_t kUnit = 128;
-  static_assert(kUnit % kWideLeaf<T> == 0);
-  return int((n + kUnit - 1) / kUnit * kUnit);
-}
-
-/// The number of matrix rows that fit into the shared memory of a block.
-template <typename T>
-int rows_in_shared(int stride) {
-  const std::int64_t room = shared_memory_of_a_block() - WideReducer<T, 1>::bytes(stride, 0);
-  return int(std::max<std::int64_t>(0, room / (std::int64_t(sizeof(T)) * stride)));
-}
-
-/// Spreads the matrices over all multiprocessors, but with at least eight rows per block
-/// (bench/NOTES.md).
-template <typename T>
-WideShape shape_of(std::int64_t n, std::int64_t batch) {
-  constexpr std::int64_t kRows = 8;
-  const int stride = stride_of<T>(n), room = rows_in_shared<T>(stride);
-  const auto pieces = [&](std::int64_t size) { return (n + size - 1) / size; };
-  const std::int64_t least = room > 0 ? pieces(room) : n, all = multiprocessors();
-  const std::int64_t wanted = std::min(pieces(kRows), all / std::min(batch, all));
-  const std::int64_t blocks = std::min({std::max(least, wanted), all, n});
-  return {int(n), stride, int(blocks), int(std::min<std::int64_t>(room, pieces(blocks)))};
-}
 
 /// Launches a kernel with this much shared memory; `together` means cooperatively.
 template <typename... Parameters>
@@ -65,15 +39,6 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, std::int64_
   config.attrs = &attribute;
   config.numAttrs = together ? 1 : 0;
   check(kName, cudaLaunchKernelEx(&config, kernel, arguments...));
-}
-
-/// Calls body(std::integral_constant) with the first of SIZES that is at least `size`, or with the
-/// last.
-template <int FIRST, int... REST, typename Body>
-void by_size(int size, const Body& body) {
-  if constexpr (sizeof...(REST) > 0)
-    if (size > FIRST) return by_size<REST...>(size, body);
-  body(std::integral_constant<int, FIRST>{});
 }
 
 /// The number of vectors that a warp can hold in registers during the back-transformation.
@@ -178,19 +143,12 @@ struct Worker {
 }  // namespace
 
 template <typename T>
-bool is_wide(std::int64_t n) {
-  if (n <= kWideLeaf<T> || n > kLargestWide) return false;
-  if (!fits_a_block(int(largest_storage<T>()))) return false;
-  const WideShape shape = shape_of<T>(n, 1);
-  // At least half of the rows must be in shared memory.
-  return shape.shared_rows * 2 >= (shape.n + shape.blocks - 1) / shape.blocks;
-}
-
-template <typename T>
 void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                EighStatus* status, const Stream& stream) {
   const cudaStream_t queue = native(stream);
-  const WideShape shape = shape_of<T>(matrices.n, matrices.batch);
+  static_assert(largest_storage<T>() == kWideBytes<T> &&
+                WideReducer<T, 1>::bytes(128, 0) == kWideReduceBytes<T> + 3 * 128 * sizeof(T));
+  const WideShape shape = wide_shape<T>(matrices.n, matrices.batch, this_card());
   const std::int64_t bytes = std::int64_t(WideParts<T>::bytes(shape.stride));
   const std::int64_t at_once =
       std::min(matrices.batch, std::max<std::int64_t>(1, kMostBytes / bytes));
@@ -204,8 +162,6 @@ void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighO
   }
 }
 
-template bool is_wide<float>(std::int64_t);
-template bool is_wide<double>(std::int64_t);
 template void eigh_wide(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
                         const Stream&);
 template void eigh_wide(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,

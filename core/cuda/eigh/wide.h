@@ -4,13 +4,6 @@
 
 namespace keel::cuda {
 
-/// The largest matrix that eigh_wide takes.
-inline constexpr std::int64_t kLargestWide = 2048;
-
-/// Whether eigh_wide takes matrices of this size on this device.
-template <typename T>
-bool is_wide(std::int64_t n);
-
 /// eigh with each matrix spread over several multiprocessors, in four launches plus five for each
 /// level of merges.
 template <typename T>

@@ -60,6 +60,8 @@ int shared_memory_of_a_block() {
   return std::min(attribute<cudaDevAttrMaxSharedMemoryPerBlockOptin>(), limit);
 }
 
+Card this_card() { return {multiprocessors(), shared_memory_of_a_block(), has_clusters()}; }
+
 bool compiled_for_clusters(const void* kernel) { return attributes_of(kernel).ptxVersion >= 90; }
 
 int declared_shared_memory(const void* kernel) {

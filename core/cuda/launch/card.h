@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "cuda/plan.h"
+
 namespace keel::cuda {
 
 /// The number of multiprocessors of the current device. Use it only where the result does not
@@ -19,6 +21,9 @@ inline constexpr std::int64_t kFixedMultiprocessors = 132;
 
 /// Whether the current device can launch clusters of blocks, which have their own barrier.
 bool has_clusters();
+
+/// The current device's, with the limit of the environment.
+Card this_card();
 
 /// Whether the kernel was compiled for devices with clusters.
 bool compiled_for_clusters(const void* kernel);

@@ -237,9 +237,9 @@ void launch_layer_matrix(const char* operation, const LayerMap& map, Matrices<co
                                   state};
       },
       map);
-  by_team<T>(covariance.n, [&](auto size) {
+  by_block_size<T>(covariance.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, LayerMatrixStorage<T, N>>;
-    static_assert(kBytes <= 227 * 1024);
+    static_assert(kBytes == block_bytes<T>(N, true));
     allow_shared_memory(operation, layer_matrix_kernel<T, N>, kBytes);
     check(operation,
           launch_early(layer_matrix_kernel<T, N>, blocks_of_teams<T, N>(covariance.batch),

@@ -12,7 +12,7 @@ namespace {
 /// Whether this device can run zca_backward_kernel for this size.
 template <typename T>
 bool has_zca_kernel(std::int64_t n) {
-  return n <= small::kLargest && small::by_size(n, [](auto size) {
+  return n <= kLargestSmall && by_small_size(n, [](auto size) {
            return fits_a_block(small::kZcaBytes<T, decltype(size)::value, 1>);
          });
 }
@@ -28,15 +28,6 @@ void launch_zca(const char* operation, const ZcaGradient<T>& arguments, const St
   check(operation,
         launch_early_in_clusters(S::kParts, kernel, S::blocks_for(arguments.vectors.batch),
                                  unsigned(S::kBlock), kBytes, native(stream), arguments));
-}
-
-/// Whether PARTS blocks for each matrix finish sooner than one: while all of them run at once.
-/// Clusters do not fill a device: on an H200, 48 of 4 blocks ran at once, and 64 did not.
-template <typename T, int N, int PARTS>
-bool shares_matrices(std::int64_t batch) {
-  static_assert(small::kZcaBytes<T, N, PARTS> <= small::kZcaBytes<T, N, 1>);
-  return PARTS * batch * 4 <= small::kZcaBlocks<T, N, PARTS> * multiprocessors() * 3 &&
-         runs_in_clusters<small::zca_backward_kernel<T, N, PARTS>>();
 }
 
 }  // namespace
@@ -75,11 +66,14 @@ void weighted_layer_matrix_backward(const LayerMap& map, const SpectralRule& rul
                                  dL_dmean,
                                  dL_dcovariance,
                                  matrix};
-  small::by_size(n, [&](auto size) {
+  by_small_size(n, [&](auto size) {
     constexpr int N = decltype(size)::value;
-    if constexpr (N == 64)
-      if (shares_matrices<T, N, 4>(batch))
+    if constexpr (N == 64) {
+      static_assert(small::kZcaBytes<T, N, 4> <= small::kZcaBytes<T, N, 1>);
+      if (shares_matrices(n, batch, 4, small::kZcaBlocks<T, N, 4>, this_card()) &&
+          runs_in_clusters<small::zca_backward_kernel<T, N, 4>>())
         return launch_zca<T, N, 4>(kOperation, arguments, stream);
+    }
     launch_zca<T, N, 1>(kOperation, arguments, stream);
   });
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/launch/by_size.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/matrix/threads.cuh"
@@ -14,8 +15,6 @@
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {
-
-inline constexpr std::int64_t kLargest = 64;
 
 /// (a + b) / 2, independent of the order of a and b to the last bit: no fused multiply-add.
 __device__ __forceinline__ float mean(float a, float b) { return __fadd_rn(0.5f * a, 0.5f * b); }
@@ -231,21 +230,13 @@ __device__ void out_of_basis(const Squad<T, N>& squad, const T* v, const T* u, T
   multiply(squad, squad.n, v, p, a);
 }
 
-/// Calls body(std::integral_constant<int, N>) with the smallest N >= n, for n <= kLargest.
-template <typename Body>
-auto by_size(std::int64_t n, const Body& body) {
-  if (n <= 16) return body(std::integral_constant<int, 16>{});
-  if (n <= 32) return body(std::integral_constant<int, 32>{});
-  return body(std::integral_constant<int, 64>{});
-}
-
 template <typename T, int N, typename Own>
 inline constexpr int kBytesOf = int(sizeof(Own)) * Squad<T, N>::kSquads;
 
 /// Whether a block of this device can hold matrices of this size, with a MEMORY for each.
 template <typename T, template <typename, int> typename MEMORY>
 bool fits(std::int64_t n) {
-  return n <= kLargest && by_size(n, [](auto size) {
+  return n <= kLargestSmall && by_small_size(n, [](auto size) {
            constexpr int N = decltype(size)::value;
            return fits_a_block(kBytesOf<T, N, MEMORY<T, N>>);
          });

@@ -45,7 +45,7 @@ template <typename T>
 bool plan_on_full_slabs(MomentsTask<T>& task, const Activations<const T>& left,
                         const Activations<const T>& right) {
   const Slabs& slabs = task.slabs;
-  if (!fills_slabs<T>(slabs.channels, slabs.group_size)) return false;
+  if (moments_path(slabs.channels, slabs.group_size) != MomentsPath::tensor_cores) return false;
   if (!by_kernel(task, [](auto kernel) { return fits_a_block_of<kernel.run>(kernel.kBytes); }))
     return false;
   const Slabs full = Slabs::of(slabs.channels, kSlots, kPack);

@@ -43,12 +43,6 @@ struct BlockTeam : WarpLanes<LANES, HELD, ALL> {
   __device__ static void fetch(const void*) {}
 };
 
-/// The columns of a thread's tile, of n in all.
-template <typename T>
-constexpr int tile_width(std::int64_t n) {
-  return n <= (sizeof(T) == 4 ? 32 : 16) ? 2 : n <= 64 ? 4 : 8;
-}
-
 /// A block whose threads have one tile of WIDE columns each.
 template <int WIDE>
 struct TileTeam : BlockTeam<8, 1, false> {

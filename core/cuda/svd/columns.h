@@ -13,16 +13,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "host_device.h"
+#include "cuda/svd/layouts.h"
 
 namespace keel::cuda {
-
-/// Neighbouring numbers that a lane reads and writes at once.
-template <typename T>
-struct alignas(16) SvdPack {
-  static constexpr int kCount = 16 / int(sizeof(T));
-  T at[kCount];
-};
 
 template <typename T, typename Team>
 class ColumnWork {

@@ -1,9 +1,7 @@
 #include "cuda/svd/one_launch.h"
 
-#include <algorithm>
-
 #include "cuda/eigh/block.cuh"
-#include "cuda/launch/barrier.cuh"
+#include "cuda/launch/by_size.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
@@ -13,17 +11,8 @@ namespace keel::cuda {
 namespace {
 
 constexpr const char* kName = "keel::svd";
-constexpr int kMostThreads = 512;
-
-/// X over J comes first. What eigh needs follows, and TeamPolish uses the same memory again.
 template <typename T, int N>
-std::int64_t bytes_of(const PolishLayout<T>& layout) {
-  constexpr std::int64_t kNumber = sizeof(T), kStorage = sizeof(Storage<T, N>);
-  return std::max(layout.numbers() * kNumber, layout.stack() * kNumber + kStorage);
-}
-
-template <typename T, int N>
-__global__ void __launch_bounds__(kMostThreads, 1)
+__global__ void __launch_bounds__(kMostPolishThreads, 1)
     one_launch_kernel(Rectangles<const T> matrices, PolishLayout<T> layout,
                       PolishResults<T> results) {
   using Tiles = TileTeam<tile_width<T>(N)>;
@@ -44,8 +33,9 @@ __global__ void __launch_bounds__(kMostThreads, 1)
       const Members team{int(threadIdx.x)};
       decompose(
           team, n, [&](int r, int c) { return square(c, r); }, storage);
+    } else {
+      stand_by(n, storage);
     }
-    sync_all<1>();  // threads without a part in it wait here
     let_next_start();
     TeamPolish<T, Tiles> solver(tiles, layout, numbers);
     solver.keep(exponent);
@@ -55,33 +45,15 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   if (threadIdx.x == 0) results.is_left[b] = !solved;
 }
 
-/// Calls body(std::integral_constant<int, N>) with eigh's N for this n, if that is 16, 32 or 64.
-template <typename Body>
-auto by_size(std::int64_t n, const Body& body) {
-  if (n <= 16) return body(std::integral_constant<int, 16>{});
-  if (n <= 32) return body(std::integral_constant<int, 32>{});
-  return body(std::integral_constant<int, 64>{});
-}
-
 }  // namespace
-
-template <typename T>
-bool takes_one_launch(std::int64_t batch, const PolishLayout<T>& layout, int threads) {
-  if (layout.n <= 8 || layout.n > 64 || batch > multiprocessors()) return false;
-  return by_size(layout.n, [&](auto size) {
-    constexpr int N = decltype(size)::value;
-    // Leaves some for the kernel's static shared memory.
-    return threads >= Team<T, N>::kSize &&
-           bytes_of<T, N>(layout) <= shared_memory_of_a_block() - 1024;
-  });
-}
 
 template <typename T>
 void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layout, int threads,
                        const PolishResults<T>& results, const Stream& stream) {
-  by_size(layout.n, [&](auto size) {
+  by_small_size(layout.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
-    const int bytes = int(bytes_of<T, N>(layout));
+    static_assert(sizeof(Storage<T, N>) == block_bytes<T>(N));
+    const int bytes = int(one_launch_bytes(layout));
     allow_shared_memory(kName, one_launch_kernel<T, N>, bytes);
     one_launch_kernel<T, N>
         <<<unsigned(matrices.batch), unsigned(threads), unsigned(bytes), native(stream)>>>(
@@ -90,8 +62,6 @@ void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layo
   check_launch(kName);
 }
 
-template bool takes_one_launch(std::int64_t, const PolishLayout<float>&, int);
-template bool takes_one_launch(std::int64_t, const PolishLayout<double>&, int);
 template void svd_in_one_launch(Rectangles<const float>, const PolishLayout<float>&, int,
                                 const PolishResults<float>&, const Stream&);
 template void svd_in_one_launch(Rectangles<const double>, const PolishLayout<double>&, int,

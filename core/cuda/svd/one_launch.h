@@ -8,11 +8,6 @@
 
 namespace keel::cuda {
 
-/// Whether it is possible and pays: n <= 64, a block can hold all steps, and no multiprocessor gets more than one block,
-/// because a block takes more threads and shared memory than the longest step, the eigenvectors, needs.
-template <typename T>
-bool takes_one_launch(std::int64_t batch, const PolishLayout<T>& layout, int threads);
-
 /// Results are the same, bit by bit, as those of separate launches with this many threads per matrix.
 template <typename T>
 void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layout, int threads,

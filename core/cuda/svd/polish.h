@@ -43,33 +43,6 @@ KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
   return !(sum <= T(16 + n / 4));
 }
 
-/// The sizes of a team's memory, in numbers of type T. `wide` is the team's kWide.
-template <typename T>
-struct PolishLayout {
-  static constexpr int kPack = SvdPack<T>::kCount;
-  int m, n, rows, columns, step, angle_step;
-
-  KEEL_HOST_DEVICE PolishLayout(int tall, int small, int wide)
-      : m(tall),
-        n(small),
-        rows((tall + kPack - 1) / kPack * kPack),
-        columns(up(small, wide > kPack ? wide : kPack)),
-        step(apart(rows + columns)),
-        angle_step(apart(columns)) {}
-
-  KEEL_HOST_DEVICE static int up(int length, int unit) { return (length + unit - 1) / unit * unit; }
-  /// Pads so that eight neighbouring columns start in different banks.
-  KEEL_HOST_DEVICE static int apart(int length) {
-    return length / kPack % 2 == 0 ? length + kPack : length;
-  }
-  /// Sizes of X over J, and of K.
-  KEEL_HOST_DEVICE std::int64_t stack() const { return std::int64_t(columns) * step; }
-  KEEL_HOST_DEVICE std::int64_t angles() const { return std::int64_t(columns) * angle_step; }
-  KEEL_HOST_DEVICE std::int64_t numbers() const {
-    return stack() + angles() + 3 * columns + columns;
-  }
-};
-
 /// The first step: computes A^T A at unit scale.
 template <typename T, typename Team>
 class TeamGram : public TileWork<T, Team> {

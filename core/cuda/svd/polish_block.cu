@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/launch/by_size.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
@@ -15,29 +16,8 @@ namespace {
 
 constexpr const char* kName = "keel::svd";
 
-/// For smaller n, one launch of Jacobi's method is as fast as these four.
-constexpr std::int64_t kFewest = 12;
-template <typename T>
-constexpr std::int64_t kMost = sizeof(T) == 4 ? 128 : 64;
-
-/// Up to this batch size the GPU has room for more threads than a small matrix has tiles.
-constexpr std::int64_t kFew = 1024;
-
-/// Up to this many matrices of size n, the launches of polish_grid.cu, which use all multiprocessors, are faster than
-/// the products of one block per matrix.
-constexpr std::int64_t few_to_share(std::int64_t n) { return n > 80 ? 32 : n > 64 ? 8 : 0; }
-
 /// Limit on the numbers for matrices in progress: eigenproblems and their vectors.
 constexpr std::int64_t kAtOnce = std::int64_t(1) << 25;
-
-/// Calls body with the width of a thread's tile, as a type.
-template <typename T, typename Body>
-auto by_width(std::int64_t n, const Body& body) {
-  const int width = tile_width<T>(n);
-  if (width == 2) return body(std::integral_constant<int, 2>{});
-  if (width == 4) return body(std::integral_constant<int, 4>{});
-  return body(std::integral_constant<int, 8>{});
-}
 
 template <typename T>
 struct Problem {
@@ -49,10 +29,8 @@ struct Problem {
   PolishResults<T> results;
 };
 
-constexpr int kMostThreads = 512;
-
 template <typename T, typename Team>
-__global__ void __launch_bounds__(kMostThreads) square_kernel(Problem<T> p) {
+__global__ void __launch_bounds__(kMostPolishThreads) square_kernel(Problem<T> p) {
   extern __shared__ __align__(16) unsigned char memory[];
   const std::int64_t at = blockIdx.x, b = p.first + at;
   const Team team{};
@@ -69,7 +47,8 @@ __global__ void __launch_bounds__(kMostThreads) square_kernel(Problem<T> p) {
 }
 
 template <typename T, typename Team>
-__global__ void __launch_bounds__(kMostThreads) polish_kernel(Problem<T> p, const T* vectors) {
+__global__ void __launch_bounds__(kMostPolishThreads)
+    polish_kernel(Problem<T> p, const T* vectors) {
   extern __shared__ __align__(16) unsigned char memory[];
   const std::int64_t at = blockIdx.x, b = p.first + at;
   bool* const is_left = p.results.is_left;
@@ -91,43 +70,22 @@ __global__ void __launch_bounds__(kMostThreads) polish_kernel(Problem<T> p, cons
   p.results.store(team, solver, b, n, p.matrices.rows < p.matrices.columns);
 }
 
-template <typename T>
-PolishLayout<T> layout_of(std::int64_t m, std::int64_t n) {
-  return by_width<T>(
-      n, [&](auto width) { return PolishLayout<T>(int(m), int(n), decltype(width)::value); });
-}
-
 }  // namespace
 
 template <typename T>
-bool polishes_in_block(std::int64_t batch, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t m = std::max(rows, columns), n = std::min(rows, columns);
-  if (batch <= few_to_share(n)) return false;
-  // Leaves some for the kernels' static shared memory.
-  return n >= kFewest && n <= kMost<T> && m < 32768 &&
-         layout_of<T>(m, n).numbers() * std::int64_t(sizeof(T)) <=
-             shared_memory_of_a_block() - 1024;
-}
-
-template <typename T>
 void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> left,
-                      Rectangles<T> right, SvdStatus* status, bool* is_left, const Stream& stream) {
+                      Rectangles<T> right, SvdStatus* status, bool* is_left, bool in_one_launch,
+                      const Stream& stream) {
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns), batch = matrices.batch;
   const std::int64_t at_once = std::min(batch, std::max<std::int64_t>(1024, kAtOnce / (n * n)));
   const PolishResults<T> results{values, left, right, status, is_left};
-  by_width<T>(n, [&](auto width) {
+  const PolishLayout<T> layout = polish_layout<T>(m, n);
+  const int threads = polish_threads(layout, batch);
+  if (in_one_launch) return svd_in_one_launch<T>(matrices, layout, threads, results, stream);
+  by_size<2, 4, 8>(tile_width<T>(n), [&](auto width) {
     using Team = TileTeam<decltype(width)::value>;
-    const PolishLayout<T> layout(int(m), int(n), Team::kWide);
     const int bytes = int(layout.numbers() * std::int64_t(sizeof(T)));
-    // One thread per tile of K; more if X is taller, or if the batch is small enough to leave room for them.
-    const int tiles = layout.columns / PolishLayout<T>::kPack * (layout.columns / Team::kWide);
-    const int wanted = tiles * int(std::min<std::int64_t>(4, m / n)), fewest = batch > kFew ? 32
-                                                                               : n <= 16    ? 128
-                                                                                            : 256;
-    const int threads = std::clamp((wanted + 31) / 32 * 32, fewest, kMostThreads);
-    if (takes_one_launch<T>(batch, layout, threads))
-      return svd_in_one_launch<T>(matrices, layout, threads, results, stream);
     const Scratch<T> squares(kName, stream, at_once * n * n),
         vectors(kName, stream, at_once * n * n), square_values(kName, stream, at_once * n);
     const Scratch<int> exponents(kName, stream, at_once);
@@ -147,11 +105,9 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
   });
 }
 
-template bool polishes_in_block<float>(std::int64_t, std::int64_t, std::int64_t);
-template bool polishes_in_block<double>(std::int64_t, std::int64_t, std::int64_t);
 template void svd_polish_block(Rectangles<const float>, float*, Rectangles<float>,
-                               Rectangles<float>, SvdStatus*, bool*, const Stream&);
+                               Rectangles<float>, SvdStatus*, bool*, bool, const Stream&);
 template void svd_polish_block(Rectangles<const double>, double*, Rectangles<double>,
-                               Rectangles<double>, SvdStatus*, bool*, const Stream&);
+                               Rectangles<double>, SvdStatus*, bool*, bool, const Stream&);
 
 }  // namespace keel::cuda

@@ -16,7 +16,6 @@ constexpr const char* kName = "keel::svd";
 
 /// Limit on the numbers for matrices in progress.
 constexpr std::int64_t kAtOnce = std::int64_t(1) << 26;
-constexpr std::int64_t kFewest = 32;
 
 /// The number of correction steps, five launches each. Finished matrices skip the rest of them.
 constexpr int kSteps = 6;
@@ -34,11 +33,6 @@ void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, con
 }
 
 }  // namespace
-
-template <typename T>
-bool polishes_on_grid(std::int64_t rows, std::int64_t columns) {
-  return std::min(rows, columns) >= kFewest;
-}
 
 template <typename T>
 void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left,
@@ -97,8 +91,6 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
   }
 }
 
-template bool polishes_on_grid<float>(std::int64_t, std::int64_t);
-template bool polishes_on_grid<double>(std::int64_t, std::int64_t);
 template void svd_polish_grid(Rectangles<const float>, float*, Rectangles<float>, Rectangles<float>,
                               SvdStatus*, bool*, const Stream&);
 template void svd_polish_grid(Rectangles<const double>, double*, Rectangles<double>,

@@ -11,36 +11,6 @@
 
 namespace keel::cuda {
 
-/// The sizes of a team's memory, in numbers of type T and in ints.
-template <typename T>
-struct SvdLayout {
-  static constexpr int kPack = SvdPack<T>::kCount;
-  /// Up to this many rows are sorted by size, because their sizes are kept beside the matrix.
-  static constexpr int kMostSorted = 1024;
-
-  int m, n, sorted, half, turned_step, column_step;
-
-  KEEL_HOST_DEVICE SvdLayout(int rows, int columns)
-      : m(rows),
-        n(columns),
-        sorted(rows <= kMostSorted ? rows : 0),
-        half(packed(columns)),
-        turned_step(apart(2 * half)),
-        column_step(apart(packed(rows))) {}
-
-  KEEL_HOST_DEVICE static int packed(int length) { return (length + kPack - 1) / kPack * kPack; }
-  /// Pads so that columns start in different banks.
-  KEEL_HOST_DEVICE static int apart(int length) {
-    return length * int(sizeof(T)) % 128 == 0 ? length + kPack : length;
-  }
-  /// Sizes of R^T over J; of Q's reflectors; of U, if it is longer than J.
-  KEEL_HOST_DEVICE std::int64_t turned() const { return std::int64_t(n) * turned_step; }
-  KEEL_HOST_DEVICE std::int64_t columns() const { return std::int64_t(n) * column_step; }
-  KEEL_HOST_DEVICE std::int64_t left() const { return m > n ? columns() : 0; }
-  KEEL_HOST_DEVICE int numbers() const { return packed(9 * n + sorted); }
-  KEEL_HOST_DEVICE int places() const { return 2 * n + sorted; }
-};
-
 template <typename T>
 struct SvdMemory {
   T *turned, *columns, *left;  ///< aligned to 16 bytes

@@ -9,6 +9,7 @@
 #include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/scratch.h"
+#include "cuda/plan.h"
 #include "cuda/svd/block_team.cuh"
 #include "cuda/svd/shared.h"
 #include "cuda/svd/shared_kernel.h"
@@ -70,25 +71,20 @@ struct Place {
   T* scratch;  ///< `scratch_size` numbers per block
 
   explicit Place(const SvdLayout<T>& sizes) : layout(sizes), scratch(nullptr) {
-    std::int64_t bytes = base_bytes();
-    // Leaves some for the kernel's static shared memory.
-    const std::int64_t most = shared_memory_of_a_block() - 1024;
+    std::int64_t bytes = layout.base_bytes();
+    const std::int64_t most = shared_memory_of_a_block() - kSvdStaticBytes;
     const auto fits = [&](std::int64_t numbers) {
       const std::int64_t more = numbers * std::int64_t(sizeof(T));
       if (bytes + more > most) return false;
       bytes += more;
       return true;
     };
-    turned_shared = fits(layout.turned());
+    turned_shared = jacobi_fits_in_block(layout, this_card()) && fits(layout.turned());
     columns_shared = turned_shared && fits(layout.columns());
     left_shared = columns_shared && fits(layout.left());
     shared_bytes = int(bytes);
   }
 
-  std::int64_t base_bytes() const {
-    return std::int64_t(layout.numbers()) * std::int64_t(sizeof(T)) +
-           (layout.places() * std::int64_t(sizeof(int)) + 15) / 16 * 16;
-  }
   __host__ __device__ std::int64_t scratch_size() const {
     return (turned_shared ? 0 : layout.turned()) + (columns_shared ? 0 : layout.columns()) +
            (left_shared ? 0 : layout.left());

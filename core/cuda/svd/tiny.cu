@@ -69,11 +69,10 @@ __global__ void __launch_bounds__(tiny::kThreads)
 template <typename T>
 void svd_tiny(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
               SvdStatus* status, const Stream& stream) {
-  tiny::by_size(matrices.rows, [&](auto rows) {
-    tiny::by_size(matrices.columns, [&](auto columns) {
-      tiny::launch("keel::svd",
-                   tiny_kernel<T, decltype(rows)::value, decltype(columns)::value>, matrices.batch,
-                   stream, matrices, values, left, right, status);
+  by_tiny_size(matrices.rows, [&](auto rows) {
+    by_tiny_size(matrices.columns, [&](auto columns) {
+      tiny::launch("keel::svd", tiny_kernel<T, decltype(rows)::value, decltype(columns)::value>,
+                   matrices.batch, stream, matrices, values, left, right, status);
     });
   });
 }

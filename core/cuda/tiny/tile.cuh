@@ -7,20 +7,14 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/launch/by_size.h"
 #include "cuda/launch/scratch.h"
+#include "cuda/plan.h"
 #include "keel/matrices.h"
 
 namespace keel::cuda::tiny {
 
-inline constexpr std::int64_t kLargest = 4;
 inline constexpr int kThreads = 128;
-/// From this batch size on, one thread per matrix is faster than several: the batch fills the GPU.
-inline constexpr std::int64_t kLeastBatch = 8192;
-
-inline bool fits(std::int64_t n, std::int64_t batch) {
-  return n <= kLargest && batch >= kLeastBatch;
-}
-
 /// The matrices of this block, and that of this thread.
 struct Share {
   std::int64_t first;
@@ -89,21 +83,6 @@ __host__ __device__ Rectangles<T> rectangles(const Matrices<T>& m) {
 template <typename T>
 __host__ __device__ Rectangles<T> rows_of(T* numbers, std::int64_t batch, std::int64_t count) {
   return {numbers, batch, 1, count, count, count};
-}
-
-/// Calls body(std::integral_constant<int, N>) for 1 <= n <= 4.
-template <typename Body>
-auto by_size(std::int64_t n, const Body& body) {
-  switch (n) {
-    case 1:
-      return body(std::integral_constant<int, 1>{});
-    case 2:
-      return body(std::integral_constant<int, 2>{});
-    case 3:
-      return body(std::integral_constant<int, 3>{});
-    default:
-      return body(std::integral_constant<int, 4>{});
-  }
 }
 
 template <typename... Parameters>

@@ -11,29 +11,16 @@
 
 #include "cuda/eigh/bits.cuh"
 #include "cuda/eigh/secular.h"
+#include "cuda/plan.h"
 #include "host_device.h"
 
 namespace keel::cuda {
-
-/// The largest piece of the tridiagonal matrix that one block decomposes.
-template <typename T>
-inline constexpr int kWideLeaf = sizeof(T) == 4 ? 128 : 64;
 
 /// What the later kernels need to know about a merge.
 template <typename T>
 struct WideMerge {
   T rho;  ///< the update is rho z z^T
   int alive, turns;
-};
-
-/// How a matrix is distributed.
-struct WideShape {
-  int n;
-  int stride;  ///< of rows in scratch memory: n, rounded up to a multiple of 128
-  int blocks;  ///< that share a matrix during the reduction
-  /// The rows that a block holds in shared memory. Its others are in global memory; these are the
-  /// first ones, which are finished first.
-  int shared_rows;
 };
 
 /// One matrix in flight, in device memory.

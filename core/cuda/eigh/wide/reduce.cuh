@@ -65,7 +65,7 @@ struct WideReducer {
   KEEL_HOST_DEVICE static constexpr int front_bytes() {
     return int(sizeof(WideReduceFront<T>) + 15) / 16 * 16;
   }
-  static std::int64_t bytes(int stride, int shared_rows) {
+  static constexpr std::int64_t bytes(int stride, int shared_rows) {
     return front_bytes() + std::int64_t(sizeof(T)) * stride * (3 + shared_rows);
   }
 

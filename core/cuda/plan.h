@@ -1,0 +1,255 @@
+#pragma once
+
+// Which kernel runs: every limit on the size of a matrix or a batch, and every choice between kernels that depends on
+// one, as functions of sizes and of the GPU. docs/architecture.md shows the choices as tables.
+//
+// A choice must not depend on a matrix's numbers or its place in the batch.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/svd/layouts.h"
+
+namespace keel::cuda {
+
+/// What a choice needs to know about a GPU. launch/card.h has that of the current device.
+struct Card {
+  std::int64_t multiprocessors;
+  std::int64_t shared_memory;  ///< bytes that a block can have
+  bool clusters;               ///< whether blocks can be launched in clusters
+};
+
+template <typename Integer>
+constexpr KEEL_HOST_DEVICE Integer pieces(Integer count, Integer size) {
+  return (count + size - 1) / size;
+}
+
+// --- One thread per matrix (tiny/tile.cuh), for eigh, spectral and their gradients, svd and polar.
+
+inline constexpr std::int64_t kLargestTiny = 4;
+/// From this batch size on, one thread per matrix is faster than several: the batch fills the GPU.
+inline constexpr std::int64_t kLeastTinyBatch = 8192;
+
+constexpr bool fits_one_thread(std::int64_t n, std::int64_t batch) {
+  return n <= kLargestTiny && batch >= kLeastTinyBatch;
+}
+
+// --- One block or a part of one per matrix (matrix/small.cuh): spectral and the backward passes.
+
+inline constexpr std::int64_t kLargestSmall = 64;
+
+/// Whether clusters of `parts` blocks share each matrix in the backward of ZCA (layer_matrix/zca_backward.cuh), where
+/// `at_once` of the blocks fit a multiprocessor. They finish sooner while all of them run at once. Clusters do not fill
+/// a device: on an H200, 48 of 4 blocks ran at once, and 64 did not.
+constexpr bool shares_matrices(std::int64_t n, std::int64_t batch, std::int64_t parts,
+                               std::int64_t at_once, const Card& card) {
+  return card.clusters && n > 32 && n <= kLargestSmall &&
+         parts * batch * 4 <= at_once * card.multiprocessors * 3;
+}
+
+// --- eigh
+
+enum class EighPath {
+  tiny,     ///< one thread per matrix
+  block,    ///< one block or a part of one
+  middle,   ///< four launches: one block, two, one, and one for every 64 vectors
+  wide,     ///< several multiprocessors
+  cusolver  ///< whatever does not fit
+};
+
+/// The largest n that fits into 227 KB of shared memory.
+template <typename T>
+inline constexpr std::int64_t kLargestInBlock = sizeof(T) == 4 ? 128 : 64;
+/// Twice that, as a matrix is decomposed in two halves. The smallest is larger than one half.
+template <typename T>
+inline constexpr std::int64_t kLargestMiddle = 2 * kLargestInBlock<T>;
+inline constexpr std::int64_t kLargestWide = 2048;
+/// The largest piece of a tridiagonal matrix that one block decomposes there.
+template <typename T>
+inline constexpr int kWideLeaf = int(kLargestInBlock<T>);
+/// cuSOLVER solves a single matrix on another path, which is slower below this size (bench/NOTES.md).
+inline constexpr std::int64_t kFastAlone = 192;
+
+/// The size of the kernel that decomposes n x n in a block: a power of two, at least 4.
+constexpr std::int64_t block_size(std::int64_t n) {
+  std::int64_t size = 4;
+  while (size < n) size *= 2;
+  return size;
+}
+
+/// The shared memory of a block that decomposes matrices of block_size() n: for eigh, and for layer_matrix, which goes
+/// on with the result. The kernels assert these numbers, and those of the other paths.
+template <typename T>
+constexpr std::int64_t block_bytes(std::int64_t n, bool for_layers = false) {
+  constexpr int kOfFloat[2][6] = {{5632, 8192, 5472, 16928, 58272, 214688},
+                                  {6144, 8640, 5680, 17328, 59056, 216240}};
+  constexpr int kOfDouble[2][5] = {{10112, 13696, 9632, 31264, 111392},
+                                   {11008, 14528, 10032, 32048, 112944}};
+  int which = 0;
+  while (4 << which < n) ++which;
+  if constexpr (sizeof(T) == 4)
+    return kOfFloat[for_layers][which];
+  else
+    return kOfDouble[for_layers][which];
+}
+/// Of a block of the largest middle and of the largest wide kernel, and of the part of the wide reduction that is there
+/// for any n.
+template <typename T>
+inline constexpr std::int64_t kMiddleBytes = sizeof(T) == 4 ? 222208 : 150528;
+template <typename T>
+inline constexpr std::int64_t kWideBytes = sizeof(T) == 4 ? 214688 : 147536;
+template <typename T>
+inline constexpr std::int64_t kWideReduceBytes = sizeof(T) == 4 ? 224 : 368;
+
+template <typename T>
+constexpr bool fits_in_block(std::int64_t n, const Card& card, bool for_layers = false) {
+  return n <= kLargestInBlock<T> && block_bytes<T>(n, for_layers) <= card.shared_memory;
+}
+
+/// How wide/ distributes a matrix.
+struct WideShape {
+  int n;
+  int stride;  ///< of rows in scratch memory: n, rounded up to a multiple of 128
+  int blocks;  ///< that share a matrix during the reduction
+  /// The rows that a block holds in shared memory. Its others are in global memory; these are the
+  /// first ones, which are finished first.
+  int shared_rows;
+};
+
+/// Spreads the matrices over all multiprocessors, but with at least eight rows per block (bench/NOTES.md).
+template <typename T>
+constexpr WideShape wide_shape(std::int64_t n, std::int64_t batch, const Card& card) {
+  constexpr std::int64_t kRows = 8, kUnit = 128;
+  static_assert(kUnit % kWideLeaf<T> == 0);
+  const std::int64_t stride = pieces(n, kUnit) * kUnit, of_row = std::int64_t(sizeof(T)) * stride;
+  const std::int64_t left = card.shared_memory - kWideReduceBytes<T> - 3 * of_row;
+  const std::int64_t room = std::max<std::int64_t>(0, left / of_row);
+  const std::int64_t least = room > 0 ? pieces(n, room) : n, all = card.multiprocessors;
+  const std::int64_t wanted = std::min(pieces(n, kRows), all / std::min(batch, all));
+  const std::int64_t blocks = std::min({std::max(least, wanted), all, n});
+  return {int(n), int(stride), int(blocks), int(std::min(room, pieces(n, blocks)))};
+}
+
+template <typename T>
+constexpr EighPath eigh_path(std::int64_t n, std::int64_t batch, const Card& card) {
+  if (fits_one_thread(n, batch)) return EighPath::tiny;
+  if (fits_in_block<T>(n, card)) return EighPath::block;
+  if (n > kLargestInBlock<T> && n <= kLargestMiddle<T> && kMiddleBytes<T> <= card.shared_memory)
+    return EighPath::middle;
+  if (n <= kWideLeaf<T> || n > kLargestWide || kWideBytes < T >> card.shared_memory)
+    return EighPath::cusolver;
+  // At least half of the rows must be in shared memory.
+  const WideShape shape = wide_shape<T>(n, 1, card);
+  return shape.shared_rows * 2 >= pieces<std::int64_t>(n, shape.blocks) ? EighPath::wide
+                                                                        : EighPath::cusolver;
+}
+
+// --- svd
+
+enum class SvdPath {
+  tiny,        ///< one thread per matrix
+  one_launch,  ///< eigenvectors of A^T A, corrected: one block per matrix, in one launch
+  block,       ///< the same, in three launches
+  grid,        ///< the same, by all multiprocessors
+  jacobi       ///< QR and Jacobi's method, as also for matrices that the others leave
+};
+
+inline constexpr std::int64_t kLargestSvd = 512;  ///< min(m, n)
+/// For smaller n, one launch of Jacobi's method is as fast as the others.
+inline constexpr std::int64_t kLeastPolished = 12, kLeastOnGrid = 32;
+template <typename T>
+inline constexpr std::int64_t kLargestPolishedInBlock = sizeof(T) == 4 ? 128 : 64;
+inline constexpr std::int64_t kTallestPolishedInBlock = 32767;
+inline constexpr std::int64_t kLargestInOneLaunch = 64;
+inline constexpr int kMostPolishThreads = 512;
+/// Left to a kernel's static shared memory.
+inline constexpr std::int64_t kSvdStaticBytes = 1024;
+
+/// Up to this many matrices of size n, all multiprocessors are faster than the products of one block per matrix.
+constexpr std::int64_t few_for_grid(std::int64_t n) { return n > 80 ? 32 : n > 64 ? 8 : 0; }
+
+template <typename T>
+PolishLayout<T> polish_layout(std::int64_t m, std::int64_t n) {
+  return PolishLayout<T>(int(m), int(n), tile_width<T>(n));
+}
+
+/// One thread per tile of K; more if X is taller, or if the batch is small enough to leave room for them.
+template <typename T>
+int polish_threads(const PolishLayout<T>& layout, std::int64_t batch) {
+  constexpr std::int64_t kFew = 1024;
+  const int n = layout.n;
+  const int tiles = layout.columns / PolishLayout<T>::kPack * (layout.columns / tile_width<T>(n));
+  const int wanted = tiles * std::min(4, layout.m / n);
+  const int fewest = batch > kFew ? 32 : n <= 16 ? 128 : 256;
+  return std::clamp(pieces(wanted, 32) * 32, fewest, kMostPolishThreads);
+}
+
+/// X over J comes first. What eigh needs follows, and the correction uses the same memory again.
+template <typename T>
+std::int64_t one_launch_bytes(const PolishLayout<T>& layout) {
+  constexpr std::int64_t kNumber = sizeof(T);
+  return std::max(layout.numbers() * kNumber,
+                  layout.stack() * kNumber + block_bytes<T>(std::max(16, layout.n)));
+}
+
+/// For 0 < min(rows, columns) <= kLargestSvd.
+template <typename T>
+SvdPath svd_path(std::int64_t rows, std::int64_t columns, std::int64_t batch, const Card& card) {
+  const std::int64_t m = std::max(rows, columns), n = std::min(rows, columns);
+  if (m <= kLargestTiny) return SvdPath::tiny;
+  const std::int64_t most = card.shared_memory - kSvdStaticBytes;
+  if (batch > few_for_grid(n) && n >= kLeastPolished && n <= kLargestPolishedInBlock<T> &&
+      m <= kTallestPolishedInBlock) {
+    const PolishLayout<T> layout = polish_layout<T>(m, n);
+    if (layout.numbers() * std::int64_t(sizeof(T)) <= most) {
+      // A block takes more threads and shared memory for all steps than for the longest, the eigenvectors. So it pays
+      // while no multiprocessor gets more than one.
+      const bool together =
+          n <= kLargestInOneLaunch && batch <= card.multiprocessors &&
+          polish_threads(layout, batch) >= 4 * std::max<std::int64_t>(16, block_size(n)) &&
+          one_launch_bytes(layout) <= most;
+      return together ? SvdPath::one_launch : SvdPath::block;
+    }
+  }
+  return n >= kLeastOnGrid ? SvdPath::grid : SvdPath::jacobi;
+}
+
+/// Whether a block of Jacobi's method can hold a matrix. Larger ones take a cluster of blocks, if the GPU has them, or
+/// a block with memory outside.
+template <typename T>
+bool jacobi_fits_in_block(const SvdLayout<T>& layout, const Card& card) {
+  return layout.base_bytes() + layout.turned() * std::int64_t(sizeof(T)) <=
+         card.shared_memory - kSvdStaticBytes;
+}
+
+// --- moments and affine, of `channels` in groups
+
+inline constexpr int kSlots = 64;  ///< channels of a slab
+
+/// Whether the channels consist of slabs of 64 that hold whole groups.
+constexpr bool fills_slabs(std::int64_t channels, std::int64_t group_size) {
+  return channels % kSlots == 0 && kSlots % group_size == 0;
+}
+
+enum class MomentsPath {
+  tensor_cores,  ///< at memory bandwidth, if the card's blocks can hold its tiles
+  general
+};
+
+/// For numbers that are summed in float32. Those in float64 take the general path.
+constexpr MomentsPath moments_path(std::int64_t channels, std::int64_t group_size) {
+  return fills_slabs(channels, group_size) ? MomentsPath::tensor_cores : MomentsPath::general;
+}
+
+enum class AffinePath {
+  small,  ///< a thread has whole rows of the small matrices, if data can be moved 16 bytes at a time
+  tensor_cores,  ///< if the card's blocks can hold its tiles
+  general
+};
+
+constexpr AffinePath affine_path(std::int64_t channels, std::int64_t group_size) {
+  if (!fills_slabs(channels, group_size) || group_size < 4) return AffinePath::general;
+  return group_size < 16 ? AffinePath::small : AffinePath::tensor_cores;
+}
+
+}  // namespace keel::cuda

@@ -1,0 +1,86 @@
+#pragma once
+
+// How svd lays out a matrix in the memory of the threads that share it.
+
+#include <cstdint>
+
+#include "host_device.h"
+
+namespace keel::cuda {
+
+/// Neighbouring numbers that a lane reads and writes at once.
+template <typename T>
+struct alignas(16) SvdPack {
+  static constexpr int kCount = 16 / int(sizeof(T));
+  T at[kCount];
+};
+
+/// The columns of a thread's tile, of n in all.
+template <typename T>
+constexpr int tile_width(std::int64_t n) {
+  return n <= (sizeof(T) == 4 ? 32 : 16) ? 2 : n <= 64 ? 4 : 8;
+}
+
+/// The memory of polish.h, in numbers of type T. `wide` is the team's kWide.
+template <typename T>
+struct PolishLayout {
+  static constexpr int kPack = SvdPack<T>::kCount;
+  int m, n, rows, columns, step, angle_step;
+
+  KEEL_HOST_DEVICE PolishLayout(int tall, int small, int wide)
+      : m(tall),
+        n(small),
+        rows((tall + kPack - 1) / kPack * kPack),
+        columns(up(small, wide > kPack ? wide : kPack)),
+        step(apart(rows + columns)),
+        angle_step(apart(columns)) {}
+
+  KEEL_HOST_DEVICE static int up(int length, int unit) { return (length + unit - 1) / unit * unit; }
+  /// Pads so that eight neighbouring columns start in different banks.
+  KEEL_HOST_DEVICE static int apart(int length) {
+    return length / kPack % 2 == 0 ? length + kPack : length;
+  }
+  /// Sizes of X over J, and of K.
+  KEEL_HOST_DEVICE std::int64_t stack() const { return std::int64_t(columns) * step; }
+  KEEL_HOST_DEVICE std::int64_t angles() const { return std::int64_t(columns) * angle_step; }
+  KEEL_HOST_DEVICE std::int64_t numbers() const {
+    return stack() + angles() + 3 * columns + columns;
+  }
+};
+
+/// The memory of Jacobi's method (shared.h), in numbers of type T and in ints.
+template <typename T>
+struct SvdLayout {
+  static constexpr int kPack = SvdPack<T>::kCount;
+  /// Up to this many rows are sorted by size, because their sizes are kept beside the matrix.
+  static constexpr int kMostSorted = 1024;
+
+  int m, n, sorted, half, turned_step, column_step;
+
+  KEEL_HOST_DEVICE SvdLayout(int rows, int columns)
+      : m(rows),
+        n(columns),
+        sorted(rows <= kMostSorted ? rows : 0),
+        half(packed(columns)),
+        turned_step(apart(2 * half)),
+        column_step(apart(packed(rows))) {}
+
+  KEEL_HOST_DEVICE static int packed(int length) { return (length + kPack - 1) / kPack * kPack; }
+  /// Pads so that columns start in different banks.
+  KEEL_HOST_DEVICE static int apart(int length) {
+    return length * int(sizeof(T)) % 128 == 0 ? length + kPack : length;
+  }
+  /// Sizes of R^T over J; of Q's reflectors; of U, if it is longer than J.
+  KEEL_HOST_DEVICE std::int64_t turned() const { return std::int64_t(n) * turned_step; }
+  KEEL_HOST_DEVICE std::int64_t columns() const { return std::int64_t(n) * column_step; }
+  KEEL_HOST_DEVICE std::int64_t left() const { return m > n ? columns() : 0; }
+  KEEL_HOST_DEVICE int numbers() const { return packed(9 * n + sorted); }
+  KEEL_HOST_DEVICE int places() const { return 2 * n + sorted; }
+  /// The bytes of the numbers and places, which are always in shared memory if a block solves the matrix.
+  std::int64_t base_bytes() const {
+    return std::int64_t(numbers()) * std::int64_t(sizeof(T)) +
+           (places() * std::int64_t(sizeof(int)) + 15) / 16 * 16;
+  }
+};
+
+}  // namespace keel::cuda
