@@ -1,7 +1,6 @@
-// For a LibTorch without CUDA, in place of train/graph_cuda.cpp and models/weight_gradients_cuda.cpp.
+// For a LibTorch without CUDA, in place of train/graph_cuda.cpp.
 
 #include "keel/error.h"
-#include "lab/models/weight_gradients.h"
 #include "lab/train/graph.h"
 
 namespace keel::lab {
@@ -16,17 +15,11 @@ DeviceScope::~DeviceScope() = default;
 std::unique_ptr<StepGraph> capture(const std::function<void()>&) {
   throw Error("keel::lab::capture: this LibTorch has no CUDA, and so no graphs");
 }
-std::function<void()> run_beside(const std::function<void()>& work) {
-  work();
-  return [] {};
-}
 bool has_cuda() { return false; }
 std::int64_t cuda_devices() { return 0; }
 void synchronise(torch::Device) {}
 std::string description(torch::Device device) { return device.str(); }
 double peak_mib(torch::Device) { return 0; }
 void reset_peak(torch::Device) {}
-
-std::shared_ptr<WeightGradients> make_weight_gradients() { return nullptr; }
 
 }  // namespace keel::lab

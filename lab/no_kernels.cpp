@@ -2,7 +2,6 @@
 
 #include "keel/error.h"
 #include "lab/data/fused_augment.h"
-#include "lab/models/fused_fork.h"
 #include "lab/models/fused_norm.h"
 #include "lab/train/fused_step.h"
 
@@ -23,9 +22,6 @@ Tensor fused_augment(const Tensor&, const Tensor&, const Tensor&, std::int64_t,
   refuse("fused_augment");
 }
 
-bool fuses_fork(const keel::nn::WhiteningImpl&, const Tensor&) { return false; }
-Forked fused_fork(const Tensor&) { refuse("fused_fork"); }
-
 bool fuses(const BatchNormImpl&, const Tensor&, const Tensor&) { return false; }
 Forked fused_norm(BatchNormImpl&, const Tensor&, const Tensor&, bool) { refuse("fused_norm"); }
 
@@ -37,7 +33,6 @@ void fused_measure(const FusedReadings&, const Tensor&, const Tensor&, const Ten
                    const Tensor&) {
   refuse("fused_measure");
 }
-void fused_take_back(const FusedReadings&, const Tensor&) { refuse("fused_take_back"); }
 void fused_descend(const DescentBuffers&, const Tensor&, double, double) {
   refuse("fused_descend");
 }

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "keel/version.h"
-#include "lab/data/download.h"
 #include "lab/plain_words.h"
 #include "lab/processes/processes.h"
 #include "lab/reproduce/origin.h"
@@ -92,7 +91,7 @@ const std::vector<Command>& commands() {
       {"fold", "a checkpoint with the layer folded into the convolution before it", fold},
       {"bench", "time training steps with each layer", bench},
       {"reproduce", "run a table or figure of the paper, and compare with its figures", reproduce},
-      {"data", "download, summarise or pack a data set", data},
+      {"data", "summarise or pack a data set", data},
   };
   return all;
 }
@@ -103,7 +102,6 @@ std::pair<int, std::string> explained(const std::exception& error) {
       dynamic_cast<const lab::OtherOptions*>(&error) != nullptr)
     return {kUsage, plain};
   if (dynamic_cast<const lab::ProcessError*>(&error) != nullptr) return {kProcesses, plain};
-  if (dynamic_cast<const lab::DownloadError*>(&error) != nullptr) return {kDownload, plain};
   if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, plain};
   // Not the user's mistake: the names help to find it.
   if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))

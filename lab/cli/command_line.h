@@ -12,9 +12,8 @@ enum ExitCode : int {
   kUsage = 2,        ///< the command line or the config file is wrong, also for this machine
   kInput = 3,        ///< a data set, checkpoint, run folder or matrix cannot be used
   kDiverged = 4,     ///< training stopped at a non-finite loss or gradient
-  kInterrupted = 5,  ///< continue training with --resume, a download with the same command
+  kInterrupted = 5,  ///< continue training with --resume
   kProcesses = 6,    ///< another process of the run is missing or has different options
-  kDownload = 7,     ///< the download failed; the same command continues it
 };
 
 /// The whole program `keel`: runs the command, reports exceptions and returns the exit code.

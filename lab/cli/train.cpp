@@ -201,10 +201,12 @@ int train(const std::vector<std::string>& arguments) {
     if (!processes) throw;
     // Threads and device work that wait for other processes may never finish, and neither would their destructors.
     folder.reset();
-    const auto [code, words] = explained(error);
+    const bool broken = !processes->broken().empty();
+    const auto [code, words] =
+        broken ? explained(lab::ProcessError(processes->broken())) : explained(error);
     put(stderr, spoken(words, "train"));
     std::fflush(stdout);
-    _exit(processes->broken() ? int(kProcesses) : code);
+    _exit(code);
   }
 }
 

@@ -1,7 +1,5 @@
 // Reads the binary files of CIFAR-10 and CIFAR-100: records of one or two label bytes and 3 x 32 x 32 pixel bytes.
 
-#include "lab/data/cifar.h"
-
 #include <cstring>
 #include <sstream>
 
@@ -15,6 +13,36 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kSide = 32, kPixels = 3 * kSide * kSide;
+
+struct CifarFormat {
+  const char *name, *folder;
+  std::vector<std::string> train, test;
+  /// A record has one byte for each kind of label, then the pixels.
+  struct Labels {
+    const char* kind;   ///< value of DataOptions::labels
+    const char* names;  ///< the file with the class names
+    std::int64_t classes;
+  };
+  std::vector<Labels> labels;
+
+  std::int64_t record() const { return std::int64_t(labels.size()) + kPixels; }
+};
+
+/// `source` is cifar10 or cifar100.
+CifarFormat cifar_format(const std::string& source) {
+  if (source == "cifar10")
+    return {"CIFAR-10",
+            "cifar-10-batches-bin",
+            {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+             "data_batch_5.bin"},
+            {"test_batch.bin"},
+            {{"fine", "batches.meta.txt", 10}}};
+  return {"CIFAR-100",
+          "cifar-100-binary",
+          {"train.bin"},
+          {"test.bin"},
+          {{"coarse", "coarse_label_names.txt", 20}, {"fine", "fine_label_names.txt", 100}}};
+}
 
 /// The index of the class among a record's label bytes.
 std::size_t label_byte(const CifarFormat& format, const std::string& kind) {
@@ -79,32 +107,6 @@ std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
 }
 
 }  // namespace
-
-CifarFormat cifar_format(const std::string& source) {
-  if (source == "cifar10")
-    return {"CIFAR-10",
-            "cifar-10-batches-bin",
-            {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
-             "data_batch_5.bin"},
-            {"test_batch.bin"},
-            {{"fine", "batches.meta.txt", 10}},
-            {"cifar-10-binary.tar.gz", "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-             "c32a1d4ab5d03f1284b67883e8d87530", 170052171}};
-  return {"CIFAR-100",
-          "cifar-100-binary",
-          {"train.bin"},
-          {"test.bin"},
-          {{"coarse", "coarse_label_names.txt", 20}, {"fine", "fine_label_names.txt", 100}},
-          {"cifar-100-binary.tar.gz", "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-           "03b5dce01913d631647c71ecec9e9cb8", 168513733}};
-}
-
-std::vector<std::string> CifarFormat::files() const {
-  std::vector<std::string> all = train;
-  all.insert(all.end(), test.begin(), test.end());
-  for (const Labels& kind : labels) all.emplace_back(kind.names);
-  return all;
-}
 
 DataSet load_cifar(const DataOptions& options, const Progress& progress) {
   const CifarFormat format = cifar_format(options.source);

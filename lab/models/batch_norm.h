@@ -27,10 +27,6 @@ class BatchNormImpl : public torch::nn::Module {
   keel::nn::ProcessGroup processes;
   bool fused = false;      ///< use fused_norm.h on a GPU if it supports the call
   torch::Tensor barriers;  ///< grid barriers of the fused kernels
-  /// In a fused call with gradients, write the output and the input's gradient to memory of this layer: the same in
-  /// every call with the same shape, and valid until the next one.
-  bool keeps = false;
-  torch::Tensor kept_output, kept_gradient;
 
  private:
   /// Updates the running statistics with those of a batch. Never synchronises.

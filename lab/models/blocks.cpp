@@ -69,27 +69,13 @@ Tensor Normed::convolved(const Tensor& input) const {
   return torch::conv2d(input.index({all, all, kept, kept}), layer.weight, layer.bias);
 }
 
-Tensor Normed::convolved_in_training(const Tensor& input) const {
-  const torch::nn::Conv2dImpl& layer = *convolution_.ptr();
-  if (!weight_gradients_ || !at::GradMode::is_enabled() || layer.bias.defined() ||
-      layer.weight.scalar_type() != torch::kBFloat16)
-    return convolved(input);
-  return weight_gradients_->convolve(input, layer.weight, layer.options.stride()->at(0),
-                                     layer.options.kernel_size()->at(0) / 2, late_);
-}
-
 Tensor Normed::forward(const Tensor& input, const Watch* watch) const {
-  if (watch == nullptr) return apply_norm(*norm_, convolved_in_training(input));
+  if (watch == nullptr) return apply_norm(*norm_, convolved(input));
   return watched(input, *watch);
 }
 
-Forked Normed::relu(const Tensor& input, const Tensor& residual, const Watch* watch,
-                    const std::function<void()>& between) const {
-  if (watch == nullptr) {
-    const Tensor activations = convolved_in_training(input);
-    if (between) between();
-    return norm_relu(*norm_, activations, residual, fork_);
-  }
+Forked Normed::relu(const Tensor& input, const Tensor& residual, const Watch* watch) const {
+  if (watch == nullptr) return norm_relu(*norm_, convolved(input), residual);
   const Tensor output = watched(input, *watch);
   return {(residual.defined() ? output + residual : output).relu(), {}};
 }

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "lab/models/norm.h"
-#include "lab/models/weight_gradients.h"
 
 namespace keel::lab {
 
@@ -52,38 +51,24 @@ class Normed {
   /// norm(convolution(input)).
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch) const;
   /// max(0, norm(convolution(input)) + residual). Without `watch` it is one call to norm_relu, which may be fused.
-  /// `between` is called after the convolution.
-  Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch,
-              const std::function<void()>& between = {}) const;
+  Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch) const;
 
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
   const std::string& convolution_name() const { return convolution_name_; }
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 
-  /// Who computes the gradient of a bfloat16 weight in training, and whether late. Null: autograd.
-  void compute_weight_gradient_with(std::shared_ptr<WeightGradients> gradients, bool late = false) {
-    weight_gradients_ = std::move(gradients);
-    late_ = late;
-  }
-
-  /// Whether relu()'s output, which is used twice, is forked where norm_relu can.
-  void fork_output(bool fork) { fork_ = fork; }
-
   /// Folds the evaluation-mode norm into the convolution, which gets a bias, and removes the norm.
   void fold();
 
  private:
   torch::Tensor convolved(const torch::Tensor& input) const;
-  torch::Tensor convolved_in_training(const torch::Tensor& input) const;
   torch::Tensor watched(const torch::Tensor& input, const Watch& watch) const;
 
   torch::nn::Module* owner_;
   std::string convolution_child_, norm_child_, convolution_name_, norm_name_;
   torch::nn::Conv2d convolution_{nullptr};
   std::shared_ptr<torch::nn::Module> norm_;
-  std::shared_ptr<WeightGradients> weight_gradients_;
-  bool late_ = false, fork_ = false;
 };
 
 /// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 with kExpansion times the width. The first 3x3 has
@@ -106,8 +91,6 @@ class BlockImpl : public torch::nn::Module {
   Forked forward(const Forked& input, const Watch* watch = nullptr);
   /// In the order of the data, the shortcut last.
   std::vector<Normed*> normed();
-  /// The same without the shortcut.
-  std::vector<Normed>& chain() { return chain_; }
 
  private:
   const std::string name_;

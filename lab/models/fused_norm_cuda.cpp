@@ -32,15 +32,9 @@ Tensor scratch_for(const Tensor& input) {
                       torch::dtype(torch::kFloat).device(input.device()));
 }
 
-/// Another tensor over kept memory, since a tensor belongs to one autograd graph; or new memory.
-Tensor memory_like(const Tensor& input, const Tensor& kept) {
-  return kept.defined() ? kept.detach() : torch::empty_like(input, input.options(), kOrder);
-}
-
 /// Arguments of forward that have no gradient.
 struct Running {
   Tensor running_mean, running_var, num_batches_tracked, barriers;
-  Tensor kept_output, kept_gradient;  ///< undefined: new memory
   double eps, momentum;
   bool relu, residual;
 };
@@ -53,7 +47,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::cuda::CUDAGuard device(input.device());
     const Tensor scratch = scratch_for(input);
-    const Tensor output = memory_like(input, running.kept_output);
+    const Tensor output = torch::empty_like(input, input.options(), kOrder);
     const Tensor statistics = torch::empty({3, input.size(1)}, scratch.options());
     cuda::NormForward task{task_of(input, running.relu, scratch, running.barriers)};
     task.input = input.data_ptr();
@@ -73,7 +67,6 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
         {input, looks_at_output ? output : Tensor(), statistics, bias, running.barriers});
     context->saved_data["relu"] = running.relu;
     context->saved_data["residual"] = running.residual;
-    context->saved_data["kept_gradient"] = running.kept_gradient;
     context->set_materialize_grads(false);  // unused outputs get no gradient instead of zeros
     return {output, output.alias()};
   }
@@ -94,7 +87,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
     const Tensor given = through.defined() ? through : past,
                  more = through.defined() ? past : Tensor();
     const Tensor scratch = scratch_for(input);
-    const Tensor dL_dinput = memory_like(input, context->saved_data["kept_gradient"].toTensor());
+    const Tensor dL_dinput = torch::empty_like(input, input.options(), kOrder);
     const Tensor dL_dresidual = residual && relu ? torch::empty_like(dL_dinput) : Tensor();
     const Tensor dL_dweight = torch::empty({input.size(1)}, scratch.options()),
                  dL_dbias = torch::empty_like(dL_dweight);
@@ -146,17 +139,10 @@ Forked fused_norm(BatchNormImpl& norm, const Tensor& input, const Tensor& residu
   if (!norm.barriers.defined() || norm.barriers.device() != input.device())
     norm.barriers = torch::zeros({std::int64_t(cuda::norm_barriers(input.size(1)))},
                                  torch::dtype(torch::kInt).device(input.device()));
-  const bool keeps = norm.keeps && at::GradMode::is_enabled();
-  if (keeps)
-    for (Tensor* kept : {&norm.kept_output, &norm.kept_gradient})
-      if (!kept->defined() || kept->sizes() != input.sizes() ||
-          kept->options().dtype() != input.options().dtype() || kept->device() != input.device())
-        *kept = torch::zeros_like(input, input.options(), kOrder);
-  const variable_list outputs = FusedNorm::apply(
-      input, norm.weight, norm.bias, residual.defined() ? residual : input,
-      Running{norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.barriers,
-              keeps ? norm.kept_output : Tensor(), keeps ? norm.kept_gradient : Tensor(), norm.eps,
-              *norm.momentum, relu, residual.defined()});
+  const variable_list outputs =
+      FusedNorm::apply(input, norm.weight, norm.bias, residual.defined() ? residual : input,
+                       Running{norm.running_mean, norm.running_var, norm.num_batches_tracked,
+                               norm.barriers, norm.eps, *norm.momentum, relu, residual.defined()});
   return {outputs[0], outputs[1]};
 }
 

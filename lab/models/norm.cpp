@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "lab/models/fused_fork.h"
 #include "lab/models/fused_norm.h"
 #include "lab/models/power_method_norm.h"
 #include "lab/one_of.h"
@@ -127,17 +126,13 @@ torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input) {
   return input;
 }
 
-Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input, const torch::Tensor& residual,
-                 bool fork) {
+Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input,
+                 const torch::Tensor& residual) {
   auto* const batch = norm.as<BatchNormImpl>();
   if (batch != nullptr && fuses(*batch, input, residual))
     return fused_norm(*batch, input, residual, /*relu=*/true);
-  if (auto* whitening = norm.as<keel::nn::WhiteningImpl>()) {
-    using keel::nn::Activation;
-    if (fork && fuses_fork(*whitening, input))
-      return fused_fork(whitening->forward_then(Activation::relu, input, residual));
-    return {whitening->forward_then(Activation::relu, input, residual), {}};
-  }
+  if (auto* whitening = norm.as<keel::nn::WhiteningImpl>())
+    return {whitening->forward_then(keel::nn::Activation::relu, input, residual), {}};
   const torch::Tensor output = apply_norm(norm, input);
   if (residual.defined()) return {(output + residual).relu_(), {}};
   // Only BatchNorm's output may be overwritten: Identity has returned its input.

@@ -58,8 +58,8 @@ std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::in
 /// Calls a layer that make_norm returned.
 torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input);
 
-/// An activation that is used twice, by a block and by its shortcut. If it comes from a fused norm or a fused fork, `past`
-/// is the same memory with its own gradient, and their backward adds the two gradients while reading them. Otherwise
+/// An activation that is used twice, by a block and by its shortcut. If it comes from a fused norm, `past`
+/// is the same memory with its own gradient, and its backward adds the two gradients while reading them. Otherwise
 /// `past` is undefined.
 struct Forked {
   torch::Tensor through, past;
@@ -67,8 +67,7 @@ struct Forked {
 
 /// max(0, norm(input) + residual) for any layer of make_norm. Whitening and a fused BatchNorm (fused_norm.h) add and
 /// clamp in their own passes, without intermediate rounding. Otherwise norm, addition and ReLU run one after another.
-/// `fork`: the output will be used twice, so fork that of whitening too, if fused_fork.h supports the call.
 Forked norm_relu(torch::nn::Module& norm, const torch::Tensor& input,
-                 const torch::Tensor& residual = {}, bool fork = false);
+                 const torch::Tensor& residual = {});
 
 }  // namespace keel::lab

@@ -157,12 +157,10 @@ ResNetImpl::ResNetImpl(const ModelOptions& options)
   }
 }
 
-torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch,
-                                  const BesideStem& beside) {
+torch::Tensor ResNetImpl::forward(const torch::Tensor& input, const Watch* watch) {
   TORCH_CHECK(input.dim() == 4 && input.size(1) == 3,
               "keel::lab::ResNet: expected (N, 3, H, W), got ", input.sizes());
-  Forked x = stem_->relu(input, /*residual=*/{}, watch, beside.start);
-  if (beside.join) beside.join();
+  Forked x = stem_->relu(input, /*residual=*/{}, watch);
   for (Block& block : blocks_) x = block->forward(x, watch);
   const torch::Tensor features = x.through.mean({2, 3}), output = fc_(features);
   if (watch != nullptr) (*watch)("fc", features, output);
@@ -187,28 +185,6 @@ std::vector<const Normed*> ResNetImpl::tested() const {
 void ResNetImpl::fuse_norms(bool fused) {
   for (Normed* part : normed())
     if (auto* const norm = part->norm()->as<BatchNormImpl>()) norm->fused = fused;
-  // Each block uses its input twice. The last block's output is used once.
-  stem_->fork_output(fused);
-  for (std::size_t i = 0; i + 1 < blocks_.size(); ++i)
-    blocks_[i]->chain().back().fork_output(fused);
-}
-
-std::vector<std::string> ResNetImpl::compute_weight_gradients_with(
-    const std::shared_ptr<WeightGradients>& gradients, std::int64_t late) {
-  for (Normed* part : normed()) part->compute_weight_gradient_with(gradients);
-  std::vector<std::string> names;
-  BatchNormImpl* before = nullptr;  // the norm that has made the convolution's input
-  for (Block& block : blocks_)
-    for (Normed& part : block->chain()) {
-      auto* const after = part.norm()->as<BatchNormImpl>();
-      if (std::int64_t(names.size()) < late && before != nullptr && after != nullptr) {
-        before->keeps = after->keeps = true;
-        part.compute_weight_gradient_with(gradients, /*late=*/true);
-        names.push_back(part.convolution_name());
-      }
-      before = after;
-    }
-  return names;
 }
 
 void ResNetImpl::fold_norms() {

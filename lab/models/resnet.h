@@ -10,7 +10,6 @@
 #include <torch/nn/modules/linear.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,21 +55,13 @@ std::int64_t last_size(const ModelOptions& options, std::int64_t size);
 /// Throws keel::Error that names the option, the expected value and the actual one.
 void validate(const ModelOptions& options);
 
-/// Work beside the first norm, which may leave most of a GPU idle.
-struct BesideStem {
-  std::function<void()> start;  ///< called after the first convolution
-  /// Called before the first use of a parameter that is not the first convolution's or the first norm's.
-  std::function<void()> join;
-};
-
 class ResNetImpl : public torch::nn::Module {
  public:
   explicit ResNetImpl(const ModelOptions& options);
 
   /// (N, 3, H, W) -> (N, classes). H and W are free; the paper uses 32. `watch` is called for each layer. It does not
   /// change the output, except that a fused norm (norm_relu) skips some roundings without it.
-  torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr,
-                        const BesideStem& beside = {});
+  torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr);
 
   /// The norms that are the layer under test, each with the convolution before it, in the order of the data.
   std::vector<const Normed*> tested() const;
@@ -80,14 +71,8 @@ class ResNetImpl : public torch::nn::Module {
   /// network must be in eval mode.
   void fold_norms();
 
-  /// Whether norms use the lab's own kernels (fused_norm.h, fused_fork.h) where these support the call. At first they
-  /// do not.
+  /// Whether norms use the lab's own kernels (fused_norm.h) where these support the call. At first they do not.
   void fuse_norms(bool fused);
-
-  /// In training, for weights in bfloat16 (weight_gradients.h). Null: autograd computes all. Those of the first `late`
-  /// convolutions that lie between two BatchNorms, which then keep the operands, come late. Returns their names.
-  std::vector<std::string> compute_weight_gradients_with(
-      const std::shared_ptr<WeightGradients>& gradients, std::int64_t late);
 
   const ModelOptions& options() const { return options_; }
 

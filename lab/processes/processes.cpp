@@ -79,11 +79,11 @@ void Processes::run(void (Group::*collective)(torch::Tensor&), torch::Tensor& te
   try {
     (*group_.*collective)(tensor);
   } catch (const std::exception& error) {
-    broken_ = true;
-    throw ProcessError(fmt::format(
+    broken_ = fmt::format(
         "keel::lab::Processes: process {} of {} stops, because another one has ended or does not "
         "answer: {}",
-        process(), size(), words_of(error)));
+        process(), size(), words_of(error));
+    throw ProcessError(broken_);
   }
 }
 

@@ -80,9 +80,9 @@ class Processes {
   /// For layers that share their statistics.
   keel::nn::ProcessGroup group();
 
-  /// Whether sum() or broadcast() has failed. An error that the caller sees may then be of another type, because it went
-  /// through autograd.
-  bool broken() const { return broken_; }
+  /// The error of sum() or broadcast(), empty if there was none. What the caller catches may be another one, because it
+  /// went through a layer and autograd.
+  const std::string& broken() const { return broken_; }
 
  private:
   void run(void (Group::*collective)(torch::Tensor&), torch::Tensor& tensor);
@@ -90,7 +90,7 @@ class Processes {
   Place place_;
   torch::Device device_;
   std::unique_ptr<Group> group_;
-  bool broken_ = false;
+  std::string broken_;
 };
 
 }  // namespace keel::lab

@@ -1,15 +1,16 @@
 #pragma once
 
+#include <zlib.h>
+
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace keel::lab {
 
 /// CRC-32 as in zlib, PNG and Python's zlib.crc32.
-std::uint32_t crc32(std::string_view bytes);
-
-/// MD5 (RFC 1321) as 32 lower-case hexadecimal digits. Authors of data sets publish it with their archives.
-std::string md5(std::string_view bytes);
+inline std::uint32_t crc32(std::string_view bytes) {
+  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
+  return std::uint32_t(::crc32_z(/*crc=*/0, data, bytes.size()));
+}
 
 }  // namespace keel::lab

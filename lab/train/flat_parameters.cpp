@@ -30,7 +30,6 @@ FlatParameters::FlatParameters(torch::nn::Module& module, bool channels_last)
     view.copy_(parameters_[i]);
     parameters_[i].set_data(view);
   }
-  gathered_.resize(parameters_.size());
   bfloat16_.resize(parameters_.size());
 }
 
@@ -85,7 +84,6 @@ void FlatParameters::clear_gradients() {
   for (Tensor& parameter : parameters_) parameter.mutable_grad().reset();
   for (Tensor& copy : bfloat16_)
     if (copy.defined()) copy.mutable_grad().reset();
-  gathered_.assign(gathered_.size(), false);
 }
 
 const Tensor& FlatParameters::gradient_of(std::size_t index) const {
@@ -99,24 +97,10 @@ Tensor FlatParameters::flattened(const Tensor& gradient) const {
       .reshape({-1});
 }
 
-void FlatParameters::gather_gradient(const Tensor& weight, const Tensor& gradient,
-                                     const Tensor& not_finite) {
-  const auto found = std::find_if(bfloat16_.begin(), bfloat16_.end(), [&](const Tensor& copy) {
-    return copy.defined() && copy.is_same(weight);
-  });
-  require(found != bfloat16_.end(),
-          "keel::lab::FlatParameters: expected the gradient of a weight of its own");
-  const auto index = std::size_t(found - bfloat16_.begin());
-  if (gradient.defined())
-    fused_gather({{flattened(gradient), offsets_[index]}}, gradients, not_finite);
-  gathered_[index] = true;
-}
-
 void FlatParameters::gather_gradients(const Tensor& not_finite) {
   const torch::NoGradGuard no_grad;
   std::vector<GradientPiece> pieces;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (gathered_[i]) continue;
     const Tensor& gradient = gradient_of(i);
     pieces.push_back({gradient.defined() ? flattened(gradient)
                                          : torch::zeros({parameters_[i].numel()}, values.options()),

@@ -41,11 +41,6 @@ class FlatParameters {
 
   /// Drops gradients, so that backward assigns new ones instead of accumulating.
   void clear_gradients();
-  /// Copies the gradient of one of Bfloat16Weights's weights into `gradients`, on the GPU, and sets the flag if a number
-  /// is not finite (fused_step.h). gather_gradients() then leaves it out. An undefined gradient comes later: it is left
-  /// out too.
-  void gather_gradient(const torch::Tensor& weight, const torch::Tensor& gradient,
-                       const torch::Tensor& not_finite);
   /// Moves backward's gradients into `gradients`. Missing ones become zero. With `not_finite` this is one GPU launch,
   /// which also sets the flag if a gradient is not finite.
   void gather_gradients(const torch::Tensor& not_finite = {});
@@ -73,7 +68,6 @@ class FlatParameters {
   std::vector<std::string> names_;
   std::vector<torch::Tensor> parameters_;
   std::vector<std::int64_t> offsets_;    ///< one per parameter, and the end
-  std::vector<bool> gathered_;           ///< by gather_gradient()
   std::vector<torch::Tensor> bfloat16_;  ///< copies of parameters, autograd leaves or undefined
 };
 

@@ -97,17 +97,8 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(Measurement task) {
     *task.norm = *task.norm == *task.norm ? norm : *task.norm;  // NaN stays
   *task.good_steps += halted ? 0 : 1;
   *task.halted = halted;
-  *task.due_rate = halted ? nanf("") : *task.rate;
+  *task.applied_rate = halted ? nanf("") : *task.rate;
   *task.not_finite = 0;
-}
-
-__global__ void take_back_kernel(Measurement task) {
-  if (*task.not_finite == 0) return;
-  *task.not_finite = 0;
-  if (isnan(*task.due_rate)) return;
-  *task.good_steps -= 1;
-  *task.halted = true;
-  *task.due_rate = nanf("");
 }
 
 __device__ void descend_one(const Descent& task, float rate, float g, float& p, float& m) {
@@ -171,11 +162,6 @@ cudaError_t gather(const Piece* pieces, std::int64_t count, float* gradients, un
 
 cudaError_t measure(const Measurement& task, cudaStream_t stream) {
   measure_kernel<<<1, kThreads, 0, stream>>>(task);
-  return cudaGetLastError();
-}
-
-cudaError_t take_back(const Measurement& task, cudaStream_t stream) {
-  take_back_kernel<<<1, 1, 0, stream>>>(task);
   return cudaGetLastError();
 }
 

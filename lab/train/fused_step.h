@@ -26,21 +26,17 @@ void fused_gather(const std::vector<GradientPiece>& pieces, const torch::Tensor&
 struct FusedReadings {
   torch::Tensor loss_sum, error_sum, gradient_norm, good_steps;  ///< float64
   torch::Tensor halted;                                          ///< bool
-  torch::Tensor due_rate;                                        ///< float32
+  torch::Tensor applied_rate;                                    ///< float32; NaN once halted
 };
 
 /// Adds loss (float32) and errors (int64), raises the gradient norm to that of `leading` if it is larger, and halts
-/// if the loss is not finite or `not_finite` is set. Then clears `not_finite`, and sets the rate of the descent that is
-/// due: `rate`, or NaN if halted.
+/// if the loss is not finite or `not_finite` is set. Then clears `not_finite`, and sets the rate of the descent:
+/// `rate`, or NaN if halted.
 void fused_measure(const FusedReadings& readings, const torch::Tensor& loss,
                    const torch::Tensor& errors, const torch::Tensor& leading,
                    const torch::Tensor& not_finite, const torch::Tensor& rate);
 
-/// Takes the last step back if `not_finite` is set and its descent is due: it was not a good one, it halts the run, and
-/// its descent is no longer due. Then clears `not_finite`. For gradients that come after fused_measure().
-void fused_take_back(const FusedReadings& readings, const torch::Tensor& not_finite);
-
-/// Buffers of parameters, or the same part of each.
+/// Buffers of parameters.
 struct DescentBuffers {
   torch::Tensor values, gradients, momenta;  ///< float32
   torch::Tensor bfloat16_values;             ///< gets the new values, rounded; or undefined

@@ -23,25 +23,6 @@ unsigned* flag_of(const Tensor& tensor) {
   return reinterpret_cast<unsigned*>(tensor.data_ptr<int>());
 }
 
-/// The readings' part of a task.
-cuda::Measurement measurement_of(const FusedReadings& readings, const Tensor& not_finite) {
-  for (const Tensor* number :
-       {&readings.loss_sum, &readings.error_sum, &readings.gradient_norm, &readings.good_steps})
-    expect(*number, torch::kDouble, 1);
-  expect(readings.halted, torch::kBool, 1);
-  expect(readings.due_rate, torch::kFloat, 1);
-  expect(not_finite, torch::kInt, 1);
-  cuda::Measurement task;
-  task.not_finite = flag_of(not_finite);
-  task.loss_sum = readings.loss_sum.data_ptr<double>();
-  task.error_sum = readings.error_sum.data_ptr<double>();
-  task.norm = readings.gradient_norm.data_ptr<double>();
-  task.good_steps = readings.good_steps.data_ptr<double>();
-  task.halted = readings.halted.data_ptr<bool>();
-  task.due_rate = readings.due_rate.data_ptr<float>();
-  return task;
-}
-
 }  // namespace
 
 bool has_fused_step() { return true; }
@@ -70,18 +51,26 @@ void fused_measure(const FusedReadings& readings, const Tensor& loss, const Tens
   expect(errors, torch::kLong, 1);
   expect(leading, torch::kFloat, leading.numel());
   expect(rate, torch::kFloat, 1);
-  cuda::Measurement task = measurement_of(readings, not_finite);
+  for (const Tensor* number :
+       {&readings.loss_sum, &readings.error_sum, &readings.gradient_norm, &readings.good_steps})
+    expect(*number, torch::kDouble, 1);
+  expect(readings.halted, torch::kBool, 1);
+  expect(readings.applied_rate, torch::kFloat, 1);
+  expect(not_finite, torch::kInt, 1);
+  cuda::Measurement task;
+  task.not_finite = flag_of(not_finite);
+  task.loss_sum = readings.loss_sum.data_ptr<double>();
+  task.error_sum = readings.error_sum.data_ptr<double>();
+  task.norm = readings.gradient_norm.data_ptr<double>();
+  task.good_steps = readings.good_steps.data_ptr<double>();
+  task.halted = readings.halted.data_ptr<bool>();
+  task.applied_rate = readings.applied_rate.data_ptr<float>();
   task.loss = loss.data_ptr<float>();
   task.errors = errors.data_ptr<std::int64_t>();
   task.leading = leading.data_ptr<float>();
   task.leading_size = leading.numel();
   task.rate = rate.data_ptr<float>();
   C10_CUDA_CHECK(cuda::measure(task, stream_now()));
-}
-
-void fused_take_back(const FusedReadings& readings, const Tensor& not_finite) {
-  const c10::cuda::CUDAGuard device(not_finite.device());
-  C10_CUDA_CHECK(cuda::take_back(measurement_of(readings, not_finite), stream_now()));
 }
 
 void fused_descend(const DescentBuffers& buffers, const Tensor& rate, double momentum,

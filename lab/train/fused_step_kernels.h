@@ -30,12 +30,9 @@ struct Measurement {
   double *loss_sum = nullptr, *error_sum = nullptr, *norm = nullptr, *good_steps = nullptr;
   bool* halted = nullptr;
   const float* rate = nullptr;
-  float* due_rate = nullptr;  ///< becomes the rate, or NaN if halted
+  float* applied_rate = nullptr;  ///< becomes the rate, or NaN if halted
 };
 cudaError_t measure(const Measurement& task, cudaStream_t stream);
-/// If not_finite is set and due_rate is a number, undoes what the last measure() said of its step: one good step less,
-/// halted, due_rate NaN. Clears not_finite. Needs nothing of the task but these.
-cudaError_t take_back(const Measurement& task, cudaStream_t stream);
 
 /// m <- momentum m + (g + weight_decay p), p <- p - rate m, rounded as torch's operators round. Writes nothing if the
 /// rate is NaN.

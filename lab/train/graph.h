@@ -23,11 +23,6 @@ class StepGraph {
 /// synchronise nor copy from the host.
 std::unique_ptr<StepGraph> capture(const std::function<void()>& step);
 
-/// Runs `work` on a second stream of low priority, if the current stream is being captured, and otherwise on the
-/// current stream. Returns a function that makes the current stream wait for it. Until it is called, nobody may release
-/// what `work` reads and makes.
-std::function<void()> run_beside(const std::function<void()>& work);
-
 /// Scope in which work runs on this device, on its own stream. (Graphs cannot be captured on the default stream.)
 class DeviceScope {
  public:

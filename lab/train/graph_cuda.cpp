@@ -1,8 +1,6 @@
 #include <ATen/cuda/CUDAContext.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/cuda.h>
@@ -55,24 +53,6 @@ DeviceScope::~DeviceScope() {
 
 std::unique_ptr<StepGraph> capture(const std::function<void()>& step) {
   return std::make_unique<CudaGraph>(step);
-}
-
-std::function<void()> run_beside(const std::function<void()>& work) {
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) {
-    work();
-    return [] {};
-  }
-  const auto second = c10::cuda::getStreamFromPool(/*isHighPriority=*/false);
-  at::cuda::CUDAEvent begin;
-  begin.record();
-  begin.block(second);
-  const auto end = std::make_shared<at::cuda::CUDAEvent>();
-  {
-    const c10::cuda::CUDAStreamGuard guard(second);
-    work();
-    end->record();
-  }
-  return [end] { end->block(c10::cuda::getCurrentCUDAStream()); };
 }
 
 bool has_cuda() { return torch::cuda::is_available(); }

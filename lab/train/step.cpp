@@ -27,11 +27,6 @@ std::size_t parameters_before(const torch::nn::Module& model, const std::string&
   return count;
 }
 
-constexpr float kNotDue = std::numeric_limits<float>::quiet_NaN();
-
-/// Weight gradients that a step leaves to the next one. More would take longer than ResNet18's first norm on an H200.
-constexpr int kLateGradients = 2;
-
 }  // namespace
 
 bool uses_fused_step(const TrainOptions& options, torch::Device device,
@@ -119,19 +114,9 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   halted_ = torch::zeros({}, whole.dtype(torch::kBool));
   if (fused_) {
     not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
-    due_rate_ = torch::full({}, kNotDue, rate_.options());
-    readings_ = {loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_, due_rate_};
-    stem_end_ = whole_fours(parameters_.end_of(parameters_before(*model_, "layer1")));
-    if (narrow_) parameters_.update_bfloat16();
-    weight_gradients_ = make_weight_gradients();
+    readings_ = {loss_sum_,   error_sum_, gradient_norm_,
+                 good_steps_, halted_,    torch::zeros({}, rate_.options())};
   }
-  late_end_ = stem_end_;
-  const bool idle_stem = narrow_ && use_graph_ && options.channels_last &&
-                         whitens(options.model.norm) &&
-                         model_->tested().front()->norm_name() == "bn1";
-  for (const std::string& name :
-       model_->compute_weight_gradients_with(weight_gradients_, idle_stem ? kLateGradients : 0))
-    late_end_ = whole_fours(parameters_.end_of(parameters_before(*model_, name) + 1));
   model_->fuse_norms(options.fused);
   model_->train();
 }
@@ -160,37 +145,7 @@ void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
     if (!graph_) graph_ = capture([this] { step(); });
     graph_->replay();
   }
-  descent_due_ = fused_;
   ++runs_;
-}
-
-void TrainingStep::settle() {
-  changed_outside_ = true;
-  if (!descent_due_) return;
-  finish_late();
-  finish_descent();
-  due_rate_.fill_(kNotDue);
-  descent_due_ = false;
-}
-
-void TrainingStep::finish_late() {
-  if (late_end_ == stem_end_) return;
-  weight_gradients_->compute_late();
-  fused_take_back(readings_, not_finite_);
-  descend_fused(stem_end_, late_end_);
-}
-
-void TrainingStep::finish_descent() { descend_fused(late_end_, parameters_.size()); }
-
-std::int64_t TrainingStep::whole_fours(std::int64_t end) const {
-  return std::min((end + 3) / 4 * 4, parameters_.size());
-}
-
-void TrainingStep::descend_fused(std::int64_t begin, std::int64_t end) {
-  const auto part = [&](const Tensor& buffer) { return buffer.narrow(0, begin, end - begin); };
-  fused_descend({part(parameters_.values), part(parameters_.gradients), part(parameters_.momenta),
-                 narrow_ ? part(parameters_.bfloat16_values) : Tensor()},
-                due_rate_, options_.momentum, options_.weight_decay);
 }
 
 Batch TrainingStep::selected() const {
@@ -202,16 +157,11 @@ Batch TrainingStep::selected() const {
 }
 
 Tensor TrainingStep::forward(const Tensor& images) {
-  settle();  // what is due needs the activations that this replaces
-  return forward_beside(images, {});
-}
-
-Tensor TrainingStep::forward_beside(const Tensor& images, const BesideStem& beside) {
   const torch::AutoGradMode with_gradients(true);
   const Autocast autocast(device_, options_.precision == "bfloat16");
   std::optional<FlatParameters::Bfloat16Weights> weights;
   if (narrow_) weights.emplace(parameters_, *model_);
-  return model_->forward(images, /*watch=*/nullptr, beside);
+  return model_->forward(images);
 }
 
 Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
@@ -224,46 +174,25 @@ Tensor TrainingStep::loss(const Tensor& logits, const Tensor& labels) const {
 
 void TrainingStep::backward(const Tensor& loss) {
   parameters_.clear_gradients();
-  if (weight_gradients_)
-    weight_gradients_->give_to([this](const Tensor& weight, const Tensor& gradient) {
-      parameters_.gather_gradient(weight, gradient, not_finite_);
-    });
   loss.backward();
-  if (weight_gradients_) weight_gradients_->join();
 }
 
 void TrainingStep::step() {
   const torch::AutoGradMode with_gradients(true);
-  BesideStem beside;
-  if (fused_) {
-    const auto start = [&] {
-      const auto descent = run_beside([this] { finish_descent(); }),
-                 late = run_beside([this] { finish_late(); });
-      beside.join = [=] { descent(), late(); };
-    };
-    // BatchNorm is done sooner than the descent, which therefore starts as early as it can.
-    if (late_end_ > stem_end_)
-      beside.start = start;
-    else
-      start();
-  }
   const Batch batch = selected();
-  const Tensor logits = forward_beside(batch.images, beside);
+  const Tensor logits = forward(batch.images);
   const Tensor loss = this->loss(logits, batch.labels);
-  Tensor errors;
-  const auto count_errors = [&] { errors = logits.detach().argmax(1).ne(batch.labels).sum(); };
-  std::function<void()> await_errors;
-  if (fused_) await_errors = run_beside(count_errors);
+  const Tensor errors = logits.detach().argmax(1).ne(batch.labels).sum();
   backward(loss);
   parameters_.gather_gradients(not_finite_);
   if (processes_ != nullptr) processes_->sum(parameters_.gradients);
   if (fused_) {
-    await_errors();
     fused_measure(readings_, loss.detach(), errors,
                   parameters_.gradients.narrow(0, 0, before_layer_), not_finite_, rate_);
-    descend_fused(0, stem_end_);
+    fused_descend({parameters_.values, parameters_.gradients, parameters_.momenta,
+                   narrow_ ? parameters_.bfloat16_values : Tensor()},
+                  readings_.applied_rate, options_.momentum, options_.weight_decay);
   } else {
-    count_errors();
     measure(loss.detach(), errors);
     descend(parameters_, rate_, halted_, options_.momentum, options_.weight_decay);
   }
@@ -292,7 +221,6 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
 }
 
 Readings TrainingStep::read() {
-  settle();
   const Tensor here = meter_.cpu();
   const double* const numbers = here.data_ptr<double>();
   return {numbers[0], numbers[1], numbers[2], std::int64_t(numbers[3]), numbers[4] > 0};

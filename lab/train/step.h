@@ -32,13 +32,7 @@ struct Batch {
 /// sets its inputs (which images, which rate). On CUDA the first steps run eagerly. Then the step is captured and
 /// replayed, with the same operations on the same numbers.
 ///
-/// A fused step leaves its descent, but for the parameters of the first convolution and norm, to the start of the next
-/// one. There it runs beside the first norm, whose eigendecomposition keeps one multiprocessor busy and leaves the others
-/// idle. If that norm whitens and weights are bfloat16, the gradients of a few weights are left to that time too.
-/// Accessors of the model and the parameters do what is due first.
-///
-/// From the first step with a non-finite loss or gradient, the parameters no longer change. (If only a gradient that was
-/// left is not finite, some parameters with other gradients may have changed in that step.)
+/// From the first step with a non-finite loss or gradient, the parameters no longer change.
 ///
 /// With several processes, each takes its part of every batch. Gradients, loss and errors are summed, so that all
 /// processes take the same step and read the same numbers as one process with the whole batch.
@@ -58,7 +52,7 @@ class TrainingStep {
   /// Runs one step on batch number `batch` of the epoch. `stop`: ask all processes to stop.
   void run(std::int64_t batch, double rate, bool stop = false);
 
-  /// Does the descent that is due, and waits for the device.
+  /// Waits for the device.
   Readings read();
   void start_interval();
   void restore(const Readings& readings);
@@ -69,17 +63,17 @@ class TrainingStep {
   torch::Tensor forward(const torch::Tensor& images);
   /// The mean over the batch. With several processes, this process's share of it.
   torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& labels) const;
-  /// Leaves the gradients where parameters().gather_gradients() finds them, but for those that it leaves to the next
-  /// step.
+  /// Leaves the gradients where parameters().gather_gradients() finds them.
   void backward(const torch::Tensor& loss);
 
+  /// The parameters may be changed from outside.
   ResNet& model() {
-    settle();
+    changed_outside_ = true;
     return model_;
   }
   const Images& images() const { return images_; }
   FlatParameters& parameters() {
-    settle();
+    changed_outside_ = true;
     return parameters_;
   }
   const TrainOptions& options() const { return options_; }
@@ -88,15 +82,6 @@ class TrainingStep {
 
  private:
   void step();
-  torch::Tensor forward_beside(const torch::Tensor& images, const BesideStem& beside);
-  /// Does what is due. After it the parameters may be changed from outside.
-  void settle();
-  /// The parts of the last step that are left: gradients with the descent of their parameters, and the other descent.
-  void finish_late();
-  void finish_descent();
-  void descend_fused(std::int64_t begin, std::int64_t end);
-  /// The next place where a part of the parameters may end: fused_descend() moves four numbers at a time.
-  std::int64_t whole_fours(std::int64_t end) const;
   void measure(torch::Tensor loss, torch::Tensor errors);
 
   ResNet model_;
@@ -118,17 +103,10 @@ class TrainingStep {
 
   // A step with the kernels of fused_step.h.
   bool fused_;
-  bool narrow_;                ///< with weights in bfloat16
-  torch::Tensor not_finite_;   ///< flag of those kernels
-  FusedReadings readings_;     ///< the outputs above, as those kernels take them
-  torch::Tensor due_rate_;     ///< of the descent from stem_end_ on; NaN: none is due
-  std::int64_t stem_end_ = 0;  ///< parameters before it are those of the first convolution and norm
-  bool descent_due_ = false;   ///< whether due_rate_ may be a number
-  bool changed_outside_ =
-      false;  ///< perhaps: the parameters, so that their bfloat16 copies are old
-  std::shared_ptr<WeightGradients> weight_gradients_;  ///< null: autograd computes them
-  std::int64_t late_end_ =
-      0;  ///< parameters from stem_end_ to here wait for the gradients that are left
+  bool narrow_;                  ///< with weights in bfloat16
+  torch::Tensor not_finite_;     ///< flag of those kernels
+  FusedReadings readings_;       ///< the outputs above, as those kernels take them
+  bool changed_outside_ = true;  ///< perhaps: then the bfloat16 copies of the parameters are old
   bool use_graph_;
   std::int64_t runs_ = 0;
   std::unique_ptr<StepGraph> graph_;

@@ -41,7 +41,7 @@ ELSEWHERE = {
     "make install": "tests/python/test_package.py",
     "make wheel": "tests/python/test_package.py",
     "pip install --no-build-isolation .": "tests/python/test_package.py",
-    "build/bin/keel data --get cifar10 --path data": "lab/tests/cli/get_data.py",
+    "scripts/get-cifar cifar10 data": "lab/tests/get_cifar.py",
     "build/bin/keel report runs/*": "lab/tests/cli/commands_test.cpp",
     "keel inspect runs/zca": "lab/tests/cli/commands_test.cpp",
     "torchrun --nproc_per_node=4 --no_python keel train --norm zca": "lab/tests/processes/processes_test.cpp",

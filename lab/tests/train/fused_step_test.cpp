@@ -192,24 +192,6 @@ TEST_F(FusedStepTest, Measures) {
   EXPECT_TRUE(std::isnan(measured(0.25, 0, 1).first[2].item<double>()));
 }
 
-TEST_F(FusedStepTest, TakesBackAStepWithALateBadGradient) {
-  const auto doubles = floats().dtype(torch::kDouble);
-  for (const bool bad : {false, true})
-    for (const double rate : {0.5, kNaN}) {  // due, or not
-      const Tensor meter = torch::tensor({1.5, 7.0, 2.0, 4.0}, torch::kDouble).to(torch::kCUDA),
-                   halted = torch::zeros({}, doubles.dtype(torch::kBool)),
-                   flag = torch::full({1}, int(bad), doubles.dtype(torch::kInt)),
-                   due = torch::full({}, rate, floats());
-      fused_take_back({meter[0], meter[1], meter[2], meter[3], halted, due}, flag);
-      const bool taken_back = bad && !std::isnan(rate);
-      EXPECT_EQ(flag.item<int>(), 0);
-      EXPECT_EQ(halted.item<bool>(), taken_back);
-      EXPECT_EQ(std::isnan(due.item<float>()), taken_back || std::isnan(rate));
-      EXPECT_TRUE(meter.cpu().equal(
-          torch::tensor({1.5, 7.0, 2.0, taken_back ? 3.0 : 4.0}, torch::kDouble)));
-    }
-}
-
 TrainOptions options_of(const std::string& norm, const char* precision) {
   TrainOptions options = test::small_options(norm);
   options.model.width = 8;
@@ -266,8 +248,7 @@ TEST_F(FusedStepTest, TrainsToTheSameBitsEachTime) {
   EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss);
 }
 
-// A step leaves most of its descent to the next one. Nobody may see that.
-TEST_F(FusedStepTest, ADescentIsDoneBeforeAnyoneLooks) {
+TEST_F(FusedStepTest, ACapturedStepIsThePlainOne) {
   const torch::Device device(torch::kCUDA);
   const DeviceScope scope(device);
   const DataSet data = test::small_data();
