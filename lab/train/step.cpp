@@ -40,7 +40,8 @@ bool uses_fused_step(const TrainOptions& options, torch::Device device,
 }
 
 bool uses_graph(const TrainOptions& options, torch::Device device, const Processes* processes) {
-  return options.graph && device.is_cuda() && processes == nullptr;
+  return options.graph && device.is_cuda() && processes == nullptr &&
+         can_be_captured(options.model.norm);
 }
 
 torch::Device device_of(const TrainOptions& options, std::int64_t index) {
