@@ -39,6 +39,9 @@ cuda::Measurement measurement_of(const FusedReadings& readings, const Tensor& no
   task.good_steps = readings.good_steps.data_ptr<double>();
   task.halted = readings.halted.data_ptr<bool>();
   task.due_rate = readings.due_rate.data_ptr<float>();
+  expect(readings.recent, torch::kDouble, readings.recent.numel());
+  task.recent = readings.recent.data_ptr<double>();
+  task.recent_size = readings.recent.numel();
   return task;
 }
 

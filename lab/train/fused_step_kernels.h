@@ -31,6 +31,9 @@ struct Measurement {
   bool* halted = nullptr;
   const float* rate = nullptr;
   float* due_rate = nullptr;  ///< becomes the rate, or NaN if halted
+  double* recent =
+      nullptr;  ///< the norm of step k at k modulo recent_size, up to the step that halts
+  std::int64_t recent_size = 0;
 };
 cudaError_t measure(const Measurement& task, cudaStream_t stream);
 /// If not_finite is set and due_rate is a number, undoes what the last measure() said of its step: one good step less,

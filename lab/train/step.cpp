@@ -118,10 +118,11 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   good_steps_ = meter_.select(0, 3);
   stops_ = meter_.select(0, 4);
   halted_ = torch::zeros({}, whole.dtype(torch::kBool));
+  recent_ = torch::full({kRecent}, std::numeric_limits<double>::quiet_NaN(), meter_.options());
   if (fused_) {
     not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
     due_rate_ = torch::full({}, kNotDue, rate_.options());
-    readings_ = {loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_, due_rate_};
+    readings_ = {loss_sum_, error_sum_, gradient_norm_, good_steps_, halted_, due_rate_, recent_};
     stem_end_ = whole_fours(parameters_.end_of(parameters_before(*model_, "layer1")));
     if (narrow_) parameters_.update_bfloat16();
     weight_gradients_ = make_weight_gradients();
@@ -285,6 +286,8 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   const Tensor norm = at::linalg_vector_norm(parameters_.gradients.narrow(0, 0, before_layer_), 2,
                                              {}, /*keepdim=*/false, torch::kDouble);
   at::maximum_out(gradient_norm_, gradient_norm_, norm);
+  const Tensor place = good_steps_.to(torch::kLong).remainder(kRecent).view({1});
+  recent_.index_copy_(0, place, at::where(halted_, recent_.index_select(0, place), norm));
   // NaN and infinity show up in the extremes. x - x is 0 exactly if x is finite.
   const auto [least, most] = at::aminmax(parameters_.gradients);
   const Tensor extremes = at::stack({loss, least, most});
@@ -297,6 +300,17 @@ Readings TrainingStep::read() {
   const Tensor here = meter_.cpu();
   const double* const numbers = here.data_ptr<double>();
   return {numbers[0], numbers[1], numbers[2], std::int64_t(numbers[3]), numbers[4] > 0};
+}
+
+std::vector<double> TrainingStep::gradients_before_halt() {
+  settle();
+  if (!halted_.item<bool>()) return {};
+  const std::int64_t last = std::int64_t(good_steps_.item<double>());
+  const Tensor here = recent_.cpu();
+  std::vector<double> norms;
+  for (std::int64_t step = std::max<std::int64_t>(0, last - kRecent + 1); step <= last; ++step)
+    norms.push_back(here[step % kRecent].item<double>());
+  return norms;
 }
 
 void TrainingStep::start_interval() { meter_.narrow(0, 0, 3).zero_(); }
