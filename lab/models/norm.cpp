@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "lab/models/baseline_norm.h"
 #include "lab/models/fused_norm.h"
-#include "lab/models/power_method_norm.h"
 #include "lab/one_of.h"
 
 namespace keel::lab {
@@ -33,10 +33,10 @@ std::shared_ptr<torch::nn::Module> whitening(const NormOptions& options, std::in
   keel::nn::WhiteningOptions given = whitening_options(options, channels);
   return std::visit(
       [&](const auto& rule) -> std::shared_ptr<torch::nn::Module> {
-        if constexpr (std::is_same_v<std::decay_t<decltype(rule)>, PowerMethod>) {
+        if constexpr (std::is_constructible_v<Baseline, decltype(rule)>) {
           Map map{.eps = given.eps};
           if (given.rank) map.rank = *given.rank;
-          return std::make_shared<PowerMethodNormImpl>(given, map, rule);
+          return std::make_shared<BaselineNormImpl>(given, map, rule);
         } else {
           given.rule = rule;
           return std::make_shared<Layer>(given);
@@ -48,6 +48,12 @@ std::shared_ptr<torch::nn::Module> whitening(const NormOptions& options, std::in
 }  // namespace
 
 bool whitens(const NormOptions& options) { return options.kind == "zca" || options.kind == "pca"; }
+
+bool can_be_captured(const NormOptions& options) {
+  return !whitens(options) ||
+         std::visit([]<typename Rule>(const Rule&) { return kCapturable<Rule>; },
+                    layer_rule(options.rule, options.parameter));
+}
 
 const std::vector<std::string>& norm_kinds() {
   static const std::vector<std::string> names{"batch", "zca", "pca", "none", "folded"};
@@ -94,8 +100,15 @@ void validate(const NormOptions& options, std::int64_t channels, const std::stri
   expect(options.eps > 0 && std::isfinite(options.eps), "eps > 0", options.eps);
   expect(options.energy > 0 && options.energy <= 1, "energy in (0, 1]", options.energy);
   expect(options.components >= 0, "components >= 0", options.components);
-  layer_rule(options.rule, options.parameter);
+  const LayerRule rule = layer_rule(options.rule, options.parameter);
   if (!whitens(options)) return;
+  std::visit(
+      [&]<typename Rule>(const Rule&) {
+        if constexpr (std::is_constructible_v<Baseline, Rule>)
+          expect(options.kind == "zca" || kForEveryMap<Rule>,
+                 fmt::format("kind zca with rule {}", options.rule).c_str(), options.kind);
+      },
+      rule);
   const std::int64_t group = options.group_size > 0 ? options.group_size : channels;
   expect(channels % group == 0,
          (name.empty() ? fmt::format("group_size to divide the layer's {} channels", channels)

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "keel/torch/nn.h"
-#include "lab/models/power_method.h"
+#include "lab/models/baselines.h"
 
 namespace keel::lab {
 
@@ -22,13 +22,14 @@ struct NormOptions {
   std::string kind = "batch";
   /// Channels whitened together; must divide the layer's channels. 0: all of them. For zca and pca.
   std::int64_t group_size = 0;
-  /// How gradients pass through the eigendecomposition: exact, power_iteration, taylor, lorentzian, masked, and the
-  /// paper's two baselines: analytic, and power_method, which replaces the decomposition itself by plain power
-  /// iteration. For zca and pca.
+  /// How gradients pass through the eigendecomposition: one of the library's rules, exact, power_iteration, taylor,
+  /// lorentzian, masked, analytic; or one of baselines.h, which replace the decomposition itself: power_method, textbook,
+  /// and for zca alone released_textbook, released_power_iteration, newton_schulz. For zca and pca.
   std::string rule = "exact";
   /// The rule's number (terms, iterations, width or tolerance); empty: the rule's default.
   std::optional<double> parameter = std::nullopt;
-  /// Directions to whiten: algorithm1 (those the paper's rule keeps) or full (all of them). For zca.
+  /// Directions to whiten: algorithm1 (those the paper's rule keeps) or full (all of them). For zca; the released
+  /// baselines have their own choice, and newton_schulz keeps all.
   std::string rank = "algorithm1";
   double eps = 1e-4;            ///< added to the covariance's diagonal, > 0; zca, pca
   double energy = 0.99;         ///< share of the variance kept, in (0, 1]; pca with components 0
@@ -44,15 +45,18 @@ const std::vector<std::string>& norm_ranks();
 /// Whether the layer decomposes a covariance: zca and pca do.
 bool whitens(const NormOptions& options);
 
+/// Whether a training step with this layer can be captured in a CUDA graph.
+bool can_be_captured(const NormOptions& options);
+
 /// Throws keel::Error that names the option, the expected value, the actual one and, if given, the norm's name in the
 /// network.
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name = "");
 
-/// PowerMethod replaces the decomposition itself, in forward too.
-using LayerRule = term::Joined<SpectralRule, std::variant<PowerMethod>>;
+/// Baselines replace the decomposition itself, in forward too.
+using LayerRule = term::Joined<SpectralRule, Baseline>;
 LayerRule layer_rule(const std::string& name, std::optional<double> parameter = {});
 
-/// BatchNorm, ZcaWhitening, PcaDenoising, PowerMethodNorm or Identity over `channels` channels.
+/// BatchNorm, ZcaWhitening, PcaDenoising, BaselineNorm or Identity over `channels` channels.
 std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::int64_t channels);
 
 /// Calls a layer that make_norm returned.

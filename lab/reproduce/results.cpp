@@ -39,6 +39,7 @@ Failure failure_of(const Json& json) {
           .where = json.at("where").get<std::string>(),
           .layer = json.at("layer").get<std::string>(),
           .smallest_gap = number_or_nan(json.at("smallest_gap")),
+          .gradients = numbers_of(json.value("gradients", Json::array())),
           .what = json.at("what").get<std::string>()};
 }
 
@@ -155,6 +156,8 @@ Json to_json(const Trial& t) {
   if (t.failure) {
     json["failure"] = lab::to_json(*t.failure);
     json["failure"]["smallest_gap"] = rounded(t.failure->smallest_gap, 4);
+    json["failure"]["gradients"] = list_of(t.failure->gradients, 3);
+    if (t.failure->gradients.empty()) json["failure"].erase("gradients");
   }
   return json;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "lab/number.h"
 #include "lab/report/charts.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/markdown.h"
@@ -135,6 +136,17 @@ std::string recalibration_text(const Results& results) {
       batches, recalibration_cost(results));
 }
 
+/// "; gradient in the steps before 0.8, at most 3e+05, last 12"; empty if the trial did not record it.
+std::string gradients_text(const Failure& failure) {
+  std::vector<double> before;  // the failing step's own comes last
+  for (std::size_t i = 0; i + 1 < failure.gradients.size(); ++i)
+    if (std::isfinite(failure.gradients[i])) before.push_back(failure.gradients[i]);
+  if (before.empty()) return "";
+  return fmt::format("; gradient of the {} before: {:.2g} at first, {:.2g} at most, {:.2g} at last",
+                     counted(std::int64_t(before.size()), "step"), before.front(),
+                     *std::ranges::max_element(before), before.back());
+}
+
 /// One sentence per failed trial.
 std::string failures_text(const Recipe& recipe, const Results& results) {
   std::string text;
@@ -142,7 +154,8 @@ std::string failures_text(const Recipe& recipe, const Results& results) {
     if (!cell.same_as.empty()) continue;
     for (const Trial* trial : results.of(cell))
       if (trial->failure)
-        text += fmt::format("- {}, seed {}: {}\n", cell.label(), trial->seed, trial->failure->what);
+        text += fmt::format("- {}, seed {}: {}{}\n", cell.label(), trial->seed,
+                            trial->failure->what, gradients_text(*trial->failure));
   }
   return text.empty() ? text : "## Failures\n\n" + text + "\n";
 }
@@ -290,6 +303,50 @@ std::string course_picture(const Recipe& recipe, const Results& results) {
   return charts.empty() ? "" : picture(charts);
 }
 
+/// The largest gradient over the steps: of each interval that was recorded, and of each step before a failure.
+Curve gradients_of(const Trial& trial) {
+  Curve curve{.label = "", .x = trial.at, .y = trial.gradient};
+  if (!trial.failure) return curve;
+  const Failure& failure = *trial.failure;
+  const double first = double(failure.step) - double(failure.gradients.size());
+  for (std::size_t i = 0; i < failure.gradients.size(); ++i) {
+    const double step = first + double(i) + 1;
+    if (!std::isfinite(failure.gradients[i]) || (!curve.x.empty() && step <= curve.x.back()))
+      continue;
+    curve.x.push_back(step);
+    curve.y.push_back(failure.gradients[i]);
+  }
+  curve.failed_at = double(failure.step);
+  return curve;
+}
+
+/// A panel for each column of the table, and a line for each row: that of its trial whose gradient was largest.
+std::string gradients_picture(const Recipe& recipe, const Results& results) {
+  std::vector<std::pair<std::string, Chart>> charts;
+  for (const Cell& cell : recipe.cells) {
+    if (cell.column.empty()) continue;
+    Curve largest;
+    double most = -1;
+    for (const Trial* trial : results.of(cell)) {
+      Curve curve = gradients_of(*trial);
+      if (curve.y.empty()) continue;
+      // A failure counts for more than any finite gradient.
+      const double size = trial->failure ? INFINITY : *std::ranges::max_element(curve.y);
+      if (size > most) most = size, largest = std::move(curve);
+    }
+    if (most < 0) continue;
+    auto chart = std::ranges::find(charts, cell.column, [](const auto& one) { return one.first; });
+    if (chart == charts.end())
+      chart = charts.insert(chart, {cell.column,
+                                    {.description = cell.column,
+                                     .x_label = "step",
+                                     .y_axis = report::Axis::Kind::logarithmic}});
+    largest.label = cell.row;
+    chart->second.curves.push_back(largest);
+  }
+  return charts.empty() ? "" : picture(charts);
+}
+
 }  // namespace
 
 Page training_body(const Recipe& recipe, const Results& results) {
@@ -307,6 +364,14 @@ Page training_body(const Recipe& recipe, const Results& results) {
     page.pictures["course.svg"] = svg;
     page.markdown += "![Test error over the epochs](course.svg)\n\n";
   }
+  if (recipe.settings.value("gradients", false))
+    if (const auto svg = gradients_picture(recipe, results); !svg.empty()) {
+      page.pictures["gradient.svg"] = svg;
+      page.markdown +=
+          "The largest gradient over the steps, of the trial of each row whose gradient was "
+          "largest; "
+          "a cross marks a failure.\n\n![Largest gradient](gradient.svg)\n\n";
+    }
   page.markdown += failures_text(recipe, results);
   return page;
 }

@@ -103,6 +103,7 @@ Failure diagnose(TrainingStep& training, std::int64_t step) {
   }
   Failure failure;
   failure.step = step;
+  failure.gradients = training.gradients_before_halt();
   const Tensor loss = training.loss(logits, batch.labels);
   if (anywhere(training, {!finite(loss)})[0]) {
     failure.where = "loss";

@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(Measurement task) {
   *task.error_sum += double(*task.errors);
   if (!(norm <= *task.norm))
     *task.norm = *task.norm == *task.norm ? norm : *task.norm;  // NaN stays
+  if (!*task.halted) task.recent[Index(*task.good_steps) % task.recent_size] = norm;
   *task.good_steps += halted ? 0 : 1;
   *task.halted = halted;
   *task.applied_rate = halted ? nanf("") : *task.rate;

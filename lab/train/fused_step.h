@@ -27,9 +27,11 @@ struct FusedReadings {
   torch::Tensor loss_sum, error_sum, gradient_norm, good_steps;  ///< float64
   torch::Tensor halted;                                          ///< bool
   torch::Tensor applied_rate;                                    ///< float32; NaN once halted
+  torch::Tensor recent;                                          ///< float64, of any size
 };
 
-/// Adds loss (float32) and errors (int64), raises the gradient norm to that of `leading` if it is larger, and halts
+/// Adds loss (float32) and errors (int64), raises the gradient norm to that of `leading` if it is larger, writes that of
+/// `leading` to its place in `recent` unless the run has halted before, and halts
 /// if the loss is not finite or `not_finite` is set. Then clears `not_finite`, and sets the rate of the descent:
 /// `rate`, or NaN if halted.
 void fused_measure(const FusedReadings& readings, const torch::Tensor& loss,

@@ -65,6 +65,9 @@ void fused_measure(const FusedReadings& readings, const Tensor& loss, const Tens
   task.good_steps = readings.good_steps.data_ptr<double>();
   task.halted = readings.halted.data_ptr<bool>();
   task.applied_rate = readings.applied_rate.data_ptr<float>();
+  expect(readings.recent, torch::kDouble, readings.recent.numel());
+  task.recent = readings.recent.data_ptr<double>();
+  task.recent_size = readings.recent.numel();
   task.loss = loss.data_ptr<float>();
   task.errors = errors.data_ptr<std::int64_t>();
   task.leading = leading.data_ptr<float>();

@@ -31,6 +31,9 @@ struct Measurement {
   bool* halted = nullptr;
   const float* rate = nullptr;
   float* applied_rate = nullptr;  ///< becomes the rate, or NaN if halted
+  /// The norm of step k at k modulo recent_size, up to the step that halts.
+  double* recent = nullptr;
+  std::int64_t recent_size = 0;
 };
 cudaError_t measure(const Measurement& task, cudaStream_t stream);
 

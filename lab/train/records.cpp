@@ -6,11 +6,11 @@
 namespace keel::lab {
 
 nlohmann::json to_json(const Failure& failure) {
-  return {{"step", failure.step},
-          {"where", failure.where},
-          {"layer", failure.layer},
-          {"smallest_gap", finite_or_null(failure.smallest_gap)},
-          {"what", failure.what}};
+  nlohmann::json gradients = nlohmann::json::array();
+  for (const double norm : failure.gradients) gradients.push_back(finite_or_null(norm));
+  return {{"step", failure.step},   {"where", failure.where},
+          {"layer", failure.layer}, {"smallest_gap", finite_or_null(failure.smallest_gap)},
+          {"gradients", gradients}, {"what", failure.what}};
 }
 
 nlohmann::json to_json(const Result& result) {

@@ -35,7 +35,8 @@ bool uses_fused_step(const TrainOptions& options, torch::Device device,
 }
 
 bool uses_graph(const TrainOptions& options, torch::Device device, const Processes* processes) {
-  return options.graph && device.is_cuda() && processes == nullptr;
+  return options.graph && device.is_cuda() && processes == nullptr &&
+         can_be_captured(options.model.norm);
 }
 
 torch::Device device_of(const TrainOptions& options, std::int64_t index) {
@@ -112,10 +113,12 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   good_steps_ = meter_.select(0, 3);
   stops_ = meter_.select(0, 4);
   halted_ = torch::zeros({}, whole.dtype(torch::kBool));
+  recent_ = torch::full({kRecent}, std::numeric_limits<double>::quiet_NaN(), meter_.options());
   if (fused_) {
     not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
     readings_ = {loss_sum_,   error_sum_, gradient_norm_,
-                 good_steps_, halted_,    torch::zeros({}, rate_.options())};
+                 good_steps_, halted_,    torch::zeros({}, rate_.options()),
+                 recent_};
   }
   model_->fuse_norms(options.fused);
   model_->train();
@@ -213,6 +216,8 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
   const Tensor norm = at::linalg_vector_norm(parameters_.gradients.narrow(0, 0, before_layer_), 2,
                                              {}, /*keepdim=*/false, torch::kDouble);
   at::maximum_out(gradient_norm_, gradient_norm_, norm);
+  const Tensor place = good_steps_.to(torch::kLong).remainder(kRecent).view({1});
+  recent_.index_copy_(0, place, at::where(halted_, recent_.index_select(0, place), norm));
   // NaN and infinity show up in the extremes. x - x is 0 exactly if x is finite.
   const auto [least, most] = at::aminmax(parameters_.gradients);
   const Tensor extremes = at::stack({loss, least, most});
@@ -224,6 +229,16 @@ Readings TrainingStep::read() {
   const Tensor here = meter_.cpu();
   const double* const numbers = here.data_ptr<double>();
   return {numbers[0], numbers[1], numbers[2], std::int64_t(numbers[3]), numbers[4] > 0};
+}
+
+std::vector<double> TrainingStep::gradients_before_halt() {
+  if (!halted_.item<bool>()) return {};
+  const std::int64_t last = std::int64_t(good_steps_.item<double>());
+  const Tensor here = recent_.cpu();
+  std::vector<double> norms;
+  for (std::int64_t step = std::max<std::int64_t>(0, last - kRecent + 1); step <= last; ++step)
+    norms.push_back(here[step % kRecent].item<double>());
+  return norms;
 }
 
 void TrainingStep::start_interval() { meter_.narrow(0, 0, 3).zero_(); }

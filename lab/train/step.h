@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "lab/data/augment.h"
 #include "lab/models/resnet.h"
@@ -39,6 +40,7 @@ struct Batch {
 class TrainingStep {
  public:
   static constexpr std::int64_t kStepsBeforeCapture = 4;
+  static constexpr std::int64_t kRecent = 32;
 
   /// `images` and `model` must be on `device`. The model's parameters become views (FlatParameters). `processes`: the
   /// connected processes that train together, or null for one process.
@@ -54,6 +56,9 @@ class TrainingStep {
 
   /// Waits for the device.
   Readings read();
+  /// The gradient norms of the steps before the one that halted the run, and of that one: at most kRecent, oldest first.
+  /// Empty for a run that has not halted. NaN: not known, because the run was resumed.
+  std::vector<double> gradients_before_halt();
   void start_interval();
   void restore(const Readings& readings);
 
@@ -99,7 +104,8 @@ class TrainingStep {
   // Outputs, read by the host: loss, errors, gradient norm, good steps, stop requests.
   torch::Tensor meter_, loss_sum_, error_sum_, gradient_norm_, good_steps_, stops_;
   torch::Tensor halted_;
-  double rate_now_ = 0;  ///< what rate_ holds
+  torch::Tensor recent_;  ///< the gradient norm of step k (from 0) at k modulo kRecent
+  double rate_now_ = 0;   ///< what rate_ holds
 
   // A step with the kernels of fused_step.h.
   bool fused_;

@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lab/data/data_set.h"
 #include "lab/models/resnet.h"
@@ -65,6 +66,8 @@ struct Failure {
   /// The smallest gap between eigenvalues at that step, in the layer where it began or else in all layers under test.
   /// NaN if there are none.
   double smallest_gap = 0;
+  /// StepRecord::gradient_norm_layer of the last steps one by one, that of this step last.
+  std::vector<double> gradients = {};
   std::string what;  ///< one sentence for people
 };
 

@@ -22,7 +22,7 @@ TEST(CliReproduce, TheListSaysWhatItCosts) {
   const auto outcome = keel("reproduce --list --recipes " + kRecipes);
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   for (const char* name : {"table1", "figure1", "table2", "figure2", "table3", "table4", "table5",
-                           "figure3", "timing", "gradient-error", "bounds"})
+                           "figure4", "timing", "gradient-error", "bounds"})
     EXPECT_TRUE(contains(outcome.out, "\n" + std::string(name)) || outcome.out.rfind(name, 0) == 0)
         << name;
   EXPECT_TRUE(contains(outcome.out, "63 trials (21 cells x 3) of 6 epochs")) << outcome.out;

@@ -55,6 +55,9 @@ TEST(Norm, KnowsEveryRuleByName) {
   EXPECT_EQ(std::get<Masked>(layer_rule("masked", 1e-3)).tolerance, 1e-3);
   EXPECT_EQ(std::get<PowerMethod>(layer_rule("power_method")).iterations, 19);
   EXPECT_EQ(std::get<PowerMethod>(layer_rule("power_method", 30)).iterations, 30);
+  EXPECT_EQ(std::get<ReleasedTextbook>(layer_rule("released_textbook")).slip, 1);
+  EXPECT_EQ(std::get<ReleasedTextbook>(layer_rule("released_textbook", 0)).slip, 0);
+  EXPECT_EQ(std::get<NewtonSchulz>(layer_rule("newton_schulz")).iterations, 5);
   for (const std::string& name : norm_rules()) EXPECT_NO_THROW(layer_rule(name)) << name;
 }
 
@@ -63,12 +66,24 @@ TEST(Norm, EveryChoiceRunsForwardAndBackward) {
   const auto input = torch::randn({8, 8, 6, 6}, torch::requires_grad());
   for (const std::string& kind : norm_kinds())
     for (const std::string& rule : norm_rules()) {
+      const bool for_zca = rule.starts_with("released_") || rule == "newton_schulz";
+      if (kind == "pca" && for_zca) {
+        EXPECT_TRUE(refuses({"kind zca with rule " + rule},
+                            [&] { validate({.kind = kind, .rule = rule}, 8); }));
+        continue;
+      }
       const auto norm = make_norm({.kind = kind, .group_size = 4, .rule = rule}, 8);
       const auto output = apply_norm(*norm, input);
       EXPECT_EQ(output.sizes(), input.sizes());
       const auto slope = torch::autograd::grad({(output * output * output).sum()}, {input})[0];
       EXPECT_TRUE(slope.isfinite().all().item<bool>()) << kind << " " << rule;
     }
+}
+
+TEST(Norm, SaysWhatCannotBeCaptured) {
+  for (const std::string& rule : norm_rules())
+    EXPECT_EQ(can_be_captured({.kind = "zca", .rule = rule}), rule != "released_textbook") << rule;
+  EXPECT_TRUE(can_be_captured({.kind = "batch", .rule = "released_textbook"}));
 }
 
 TEST(Norm, RefusesWhatItCannotDo) {

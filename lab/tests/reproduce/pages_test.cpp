@@ -100,6 +100,23 @@ TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
   EXPECT_TRUE(has(markdown, "| not run |  |  |  |  |  |")) << markdown;
 }
 
+TEST(Pages, AFailuresGradientsAreToldAndDrawn) {
+  Results one = results();
+  one.trials[0].failure->gradients = {0.5, 30, 2, NAN};
+  const Page plain = page(recipe(), one);
+  EXPECT_TRUE(has(plain.markdown,
+                  "step 33: it broke; gradient of the 3 steps before: 0.5 at "
+                  "first, 30 at most, 2 at last"))
+      << plain.markdown;
+  EXPECT_EQ(plain.pictures.count("gradient.svg"), 0u);
+  Recipe drawn = recipe();
+  drawn.settings["gradients"] = true;
+  const Page got = page(drawn, one);
+  ASSERT_EQ(got.pictures.count("gradient.svg"), 1u);
+  EXPECT_TRUE(has(got.pictures.at("gradient.svg"), ">SVD<"));
+  EXPECT_TRUE(has(got.pictures.at("gradient.svg"), ">d = 4<"));
+}
+
 TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   Results long_run = results();
   long_run.options["epochs"] = 350;

@@ -172,18 +172,33 @@ TEST_F(CudaTrainTest, AFailureIsFoundInACapturedStep) {
   EXPECT_EQ(result.failure->smallest_gap, 0);
 }
 
-TEST_F(CudaTrainTest, ThePowerMethodIsCapturedToo) {
-  TrainOptions captured = options("zca");
-  captured.model.norm.rule = "power_method";
-  captured.max_steps = 8;
-  TrainOptions plain = captured;
-  plain.graph = false;
-  Recorder one, other;
-  train(captured, test::small_data(), one);
-  train(plain, test::small_data(), other);
-  ASSERT_EQ(one.steps.size(), other.steps.size());
-  for (std::size_t i = 0; i < one.steps.size(); ++i)
-    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << i;
+TEST_F(CudaTrainTest, BaselinesAreCapturedToo) {
+  for (const char* rule : {"power_method", "textbook", "newton_schulz"}) {
+    TrainOptions captured = options("zca");
+    captured.model.norm.rule = rule;
+    captured.max_steps = 8;
+    TrainOptions plain = captured;
+    plain.graph = false;
+    Recorder one, other;
+    train(captured, test::small_data(), one);
+    train(plain, test::small_data(), other);
+    ASSERT_EQ(one.steps.size(), other.steps.size());
+    for (std::size_t i = 0; i < one.steps.size(); ++i)
+      EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << rule << " " << i;
+  }
+}
+
+// One cannot be captured and runs as it is; the other draws its starts inside the graph.
+TEST_F(CudaTrainTest, TheReleasedBaselinesRun) {
+  for (const char* rule : {"released_textbook", "released_power_iteration"}) {
+    TrainOptions o = options("zca");
+    o.model.norm.rule = rule;
+    o.max_steps = 8;
+    Recorder told;
+    const Result result = train(o, test::small_data(), told);
+    EXPECT_TRUE(result.status == "finished" || result.failure) << rule;
+    EXPECT_GT(told.steps.size(), 0u) << rule;
+  }
 }
 
 TEST_F(CudaTrainTest, ResumesToTheSameBits) {

@@ -164,12 +164,17 @@ TEST_F(FusedStepTest, Measures) {
         torch::tensor({1.5, 7.0, norm_before, 4.0}, torch::kDouble).to(torch::kCUDA);
     const Tensor halted = torch::zeros({}, doubles.dtype(torch::kBool)),
                  flag = torch::full({1}, bad, doubles.dtype(torch::kInt)),
-                 due = torch::zeros({}, floats());
-    fused_measure({meter[0], meter[1], meter[2], meter[3], halted, due},
+                 due = torch::zeros({}, floats()), recent = torch::full({3}, -1, doubles);
+    fused_measure({meter[0], meter[1], meter[2], meter[3], halted, due, recent},
                   torch::full({}, loss, floats()), torch::full({}, 3, doubles.dtype(torch::kLong)),
                   leading, flag, torch::full({}, 0.5, floats()));
     EXPECT_EQ(flag.item<int>(), 0);
     EXPECT_EQ(std::isnan(due.item<float>()), halted.item<bool>());
+    // Its place is 4 modulo 3.
+    const double own = leading.to(torch::kDouble).norm().item<double>(),
+                 seen = recent[1].item<double>();
+    EXPECT_TRUE(std::isnan(own) ? std::isnan(seen) : std::abs(seen - own) < 1e-12 * own) << seen;
+    EXPECT_EQ(recent[0].item<double>() + recent[2].item<double>(), -2);
     if (!halted.item<bool>()) {
       EXPECT_EQ(due.item<float>(), 0.5F);
     }

@@ -10,6 +10,7 @@
 
 #include "lab/tests/train/support.h"
 #include "lab/train/checkpoint.h"
+#include "lab/train/step.h"
 
 namespace keel::lab {
 namespace {
@@ -131,6 +132,29 @@ TEST(TrainerTest, StopsAtAFailureAndSaysWhereItBegan) {
   EXPECT_EQ(spectrum["values"][0].size(), 4u);
   EXPECT_EQ(to_json(result)["failure"]["layer"], "bn1");
   EXPECT_TRUE(to_json(result)["test_error"].is_null());
+}
+
+TEST(TrainerTest, AFailureHoldsTheGradientsOfTheStepsBefore) {
+  TrainOptions options = test::small_options("zca");
+  options.schedule = "constant";
+  options.learning_rate = 3e3;  // until something overflows
+  options.weight_decay = 0;
+  options.epochs = 100;
+  const DataSet data = test::small_data();
+  Recorder each, last;
+  const Result known = train(options, data, each);
+  ASSERT_TRUE(known.failure);
+  ASSERT_GT(known.failure->step, 3);
+  options.log_every = 1000;
+  const Result result = train(options, data, last);
+  ASSERT_TRUE(result.failure);
+  EXPECT_EQ(result.failure->step, known.failure->step);
+  const auto& found = result.failure->gradients;
+  const auto step = std::size_t(result.failure->step);
+  ASSERT_EQ(found.size(), std::min<std::size_t>(step, TrainingStep::kRecent));
+  for (std::size_t i = 0; i + 1 < found.size(); ++i)
+    EXPECT_EQ(found[i], each.steps[step - found.size() + i].gradient_norm_layer) << i;
+  EXPECT_EQ(to_json(result)["failure"]["gradients"].size(), found.size());
 }
 
 TEST(TrainerTest, WritesCheckpointsAndTheSpectrum) {

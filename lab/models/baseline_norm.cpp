@@ -1,4 +1,4 @@
-#include "lab/models/power_method_norm.h"
+#include "lab/models/baseline_norm.h"
 
 #include "keel/torch/affine.h"
 #include "keel/torch/moments.h"
@@ -74,12 +74,35 @@ struct Assemble {
   }
 };
 
+/// The eigenpairs of a baseline.
+struct Decompose {
+  const Tensor& m;
+  double eps;
+  const RankPolicy& policy;
+
+  Tensor chosen(const Tensor& values) const { return std::visit(Kept{values}, policy); }
+  Eigenpairs operator()(const PowerMethod& method) const {
+    const auto [values, vectors] = power_method(m, method);
+    return {values, vectors, chosen(values.detach())};
+  }
+  Eigenpairs operator()(const Textbook&) const {
+    return textbook(m, [this](const Tensor& values) { return chosen(values); });
+  }
+  Eigenpairs operator()(const ReleasedTextbook& method) const {
+    return released_textbook(m, eps, method);
+  }
+  Eigenpairs operator()(const ReleasedPowerIteration& method) const {
+    return released_power_iteration(m, eps, method);
+  }
+  Eigenpairs operator()(const NewtonSchulz&) const { return {}; }  // it finds the matrix itself
+};
+
 struct Matrix {
   Tensor layer_matrix, values, rank;
 };
 
 /// The d x d matrix of a layer, in the statistics' type. Autocast would compute the products in half precision.
-Matrix matrix_of(const Tensor& covariance, const LayerMap& map, const PowerMethod& method) {
+Matrix matrix_of(const Tensor& covariance, const LayerMap& map, const Baseline& method) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const auto [eps, policy] =
       std::visit([](const auto& m) { return std::pair(m.eps, m.rank); }, map);
@@ -88,8 +111,9 @@ Matrix matrix_of(const Tensor& covariance, const LayerMap& map, const PowerMetho
   const Tensor scale = standardised ? (variance + eps).rsqrt() : at::ones_like(variance);
   const Tensor identity = at::eye(covariance.size(-1), covariance.options());
   const Tensor m = covariance * scale.unsqueeze(-1) * scale.unsqueeze(-2) + eps * identity;
-  const auto [values, vectors] = power_method(m, method);
-  const Tensor found = values.detach(), kept = std::visit(Kept{found}, policy);
+  if (const auto* steps = std::get_if<NewtonSchulz>(&method))
+    return {newton_schulz(m, *steps), {}, {}};
+  const auto [values, vectors, kept] = std::visit(Decompose{m, eps, policy}, method);
   return {std::visit(Assemble{values, vectors, kept, scale}, map), values, kept.sum(-1)};
 }
 
@@ -116,7 +140,7 @@ struct SumNode : torch::autograd::Function<SumNode> {
 Moments moments_over(const ProcessGroup& processes, const Tensor& input, std::int64_t groups) {
   const std::int64_t channels = input.size(1), samples = input.numel() / channels;
   TORCH_CHECK_VALUE(samples > 1 || processes.size() > 1,
-                    "keel::lab::PowerMethodNorm: expected more than 1 value per channel when "
+                    "keel::lab::BaselineNorm: expected more than 1 value per channel when "
                     "training, got input size ",
                     input.sizes());
   if (processes.size() == 1) return moments(input, groups);
@@ -135,15 +159,21 @@ Moments moments_over(const ProcessGroup& processes, const Tensor& input, std::in
 
 }  // namespace
 
-PowerMethodNormImpl::PowerMethodNormImpl(const keel::nn::WhiteningOptions& given,
-                                         const LayerMap& map, const PowerMethod& method)
-    : WhiteningImpl("keel::lab::PowerMethodNorm", given, map), map_(map), method_(method) {
-  term::check(method.kName, method);
+BaselineNormImpl::BaselineNormImpl(const keel::nn::WhiteningOptions& given, const LayerMap& map,
+                                   const Baseline& method)
+    : WhiteningImpl("keel::lab::BaselineNorm", given, map), map_(map), method_(method) {
+  std::visit(
+      [&]<typename Method>(const Method& one) {
+        term::check(one.kName, one);
+        TORCH_CHECK_VALUE(kForEveryMap<Method> || std::holds_alternative<Zca>(map), name(),
+                          ": expected the map zca with ", one.kName, ", got ", to_string(map));
+      },
+      method);
 }
 
-Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const Tensor& residual,
-                                         keel::nn::Activation activation,
-                                         const ProcessGroup& processes) const {
+Whitened BaselineNormImpl::batch_step(const Tensor& input, const Tensor& residual,
+                                      keel::nn::Activation activation,
+                                      const ProcessGroup& processes) const {
   const std::int64_t groups = *options.groups;
   const auto [mean, covariance] = moments_over(processes, input, groups);
   const auto [layer_matrix, values, rank] = matrix_of(covariance, map_, method_);
@@ -153,10 +183,15 @@ Whitened PowerMethodNormImpl::batch_step(const Tensor& input, const Tensor& resi
   Tensor output = affine(input, matrix, mean, bias);
   if (residual.defined()) output = output + residual;
   if (activation != keel::nn::Activation::none) output = output.relu();
-  return {output, mean.detach(), covariance.detach(), layer_matrix.detach(), values.detach(), rank};
+  return {output,
+          mean.detach(),
+          covariance.detach(),
+          layer_matrix.detach(),
+          values.defined() ? values.detach() : values,
+          rank};
 }
 
-void PowerMethodNormImpl::pretty_print(std::ostream& stream) const {
+void BaselineNormImpl::pretty_print(std::ostream& stream) const {
   stream << name() << "(" << options.num_features << ", group_size=" << *options.group_size
          << ", map=" << to_string(map_) << ", method=" << term::written(method_) << ")";
 }

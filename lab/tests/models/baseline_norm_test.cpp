@@ -1,4 +1,4 @@
-#include "lab/models/power_method_norm.h"
+#include "lab/models/baseline_norm.h"
 
 #include <gtest/gtest.h>
 
@@ -11,16 +11,16 @@
 namespace keel::test {
 namespace {
 
+using lab::BaselineNormImpl;
 using lab::has_cuda;
 using lab::make_norm;
 using lab::PowerMethod;
-using lab::PowerMethodNormImpl;
 
 /// The baseline in place of each of the library's layers.
 std::vector<Layer> baselines(const nn::WhiteningOptions& options, const PowerMethod& method) {
   std::vector<Layer> all = layers(options);
   for (Layer& layer : all)
-    layer.module = std::make_shared<PowerMethodNormImpl>(options, layer.map, method);
+    layer.module = std::make_shared<BaselineNormImpl>(options, layer.map, method);
   return all;
 }
 
@@ -40,7 +40,7 @@ void expect_same(const Trained& ours, const Trained& truth, double tolerance) {
   EXPECT_LT(relative_error(ours.dL_dbias, truth.dL_dbias), tolerance);
 }
 
-TEST(PowerMethodNorm, ConvergesToTheLayersStep) {
+TEST(BaselineNorm, ConvergesToTheLayersStep) {
   // With eigenvalues this far apart and this many steps, the baseline has converged.
   const Tensor x = activations({9, 3, 5}), dL_doutput = random(x.sizes(), 5);
   const nn::WhiteningOptions options{.num_features = 3, .rank = LeadingCount{2}};
@@ -54,7 +54,7 @@ TEST(PowerMethodNorm, ConvergesToTheLayersStep) {
   }
 }
 
-TEST(PowerMethodNorm, ObeysEveryRankPolicy) {
+TEST(BaselineNorm, ObeysEveryRankPolicy) {
   const Tensor x = activations({9, 4, 5});
   const Tensor values = std::get<0>(torch_eigh(covariance_of(x) + 1e-4 * torch::eye(4)));
   const Tensor energy = values.cumsum(-1) / values.sum();
@@ -78,7 +78,7 @@ TEST(PowerMethodNorm, ObeysEveryRankPolicy) {
   }
 }
 
-TEST(PowerMethodNorm, EqualsOneProcessWhateverTheShares) {
+TEST(BaselineNorm, EqualsOneProcessWhateverTheShares) {
   for (const Shares& shares : {Shares{5, 0, 8}, {4, 9}}) {
     const Tensor whole = activations({13, 6, 2}), along = random(whole.sizes(), 5);
     ThreadGroup threads{std::int64_t(shares.size())};
@@ -105,7 +105,7 @@ TEST(PowerMethodNorm, EqualsOneProcessWhateverTheShares) {
   }
 }
 
-TEST(PowerMethodNorm, HasSecondDerivativesOverSeveralProcessesToo) {
+TEST(BaselineNorm, HasSecondDerivativesOverSeveralProcessesToo) {
   const Shares shares{5, 0, 8};
   const Tensor whole = activations({13, 4});
   const auto second = [](const nn::ProcessGroup& group, const Tensor& rows) {
@@ -123,7 +123,7 @@ TEST(PowerMethodNorm, HasSecondDerivativesOverSeveralProcessesToo) {
   });
 }
 
-TEST(PowerMethodNorm, AutocastLeavesTheStatisticsAlone) {
+TEST(BaselineNorm, AutocastLeavesTheStatisticsAlone) {
   const Tensor x = activations({8, 6, 4, 4}, 3, at::kFloat);
   const Tensor plain = baselines({.num_features = 6}, {})[0](x);
   c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, false);
@@ -135,11 +135,11 @@ TEST(PowerMethodNorm, AutocastLeavesTheStatisticsAlone) {
 }
 
 /// A run folder stores the same state for this norm as for the library's layer.
-TEST(PowerMethodNorm, HasTheStateOfTheLayerInItsPlace) {
+TEST(BaselineNorm, HasTheStateOfTheLayerInItsPlace) {
   for (const char* kind : {"zca", "pca"}) {
     const auto ours = make_norm({.kind = kind, .group_size = 4, .rule = "power_method"}, 8),
                theirs = make_norm({.kind = kind, .group_size = 4}, 8);
-    EXPECT_TRUE(ours->as<PowerMethodNormImpl>());
+    EXPECT_TRUE(ours->as<BaselineNormImpl>());
     const auto names = [](const torch::nn::Module& norm) {
       return std::pair(norm.named_parameters().keys(), norm.named_buffers().keys());
     };
@@ -147,7 +147,65 @@ TEST(PowerMethodNorm, HasTheStateOfTheLayerInItsPlace) {
   }
 }
 
-TEST(PowerMethodNorm, FoldsAndPrintsItself) {
+TEST(BaselineNorm, TheTextbookLayersAreTorchsWhereItIsFinite) {
+  const Tensor x = activations({9, 4, 5}), dL_doutput = random(x.sizes(), 5);
+  const nn::WhiteningOptions options{.num_features = 4, .rank = LeadingCount{2}};
+  for (Layer layer : layers(options)) {
+    if (layer.name == "pca") continue;  // its signs are the solver's
+    SCOPED_TRACE(layer.name);
+    layer.module = std::make_shared<BaselineNormImpl>(options, layer.map, lab::Textbook{});
+    layer->to(at::kDouble);
+    scramble(layer);
+    expect_same(train(layer, x, dL_doutput), by_torch(layer, x, dL_doutput, 2), 1e-10);
+  }
+  // Without the slip, and with no value at eps, the released baseline is the same at full rank.
+  const nn::WhiteningOptions all{.num_features = 4, .rank = FullRank{}};
+  Layer layer = layers(all)[0];
+  layer.module =
+      std::make_shared<BaselineNormImpl>(all, layer.map, lab::ReleasedTextbook{.slip = 0});
+  layer->to(at::kDouble);
+  scramble(layer);
+  expect_same(train(layer, x, dL_doutput), by_torch(layer, x, dL_doutput, 4), 1e-10);
+}
+
+/// IterNorm over three steps and an evaluation, from its formulas: running mean and matrix with a share of 0.1.
+TEST(BaselineNorm, NewtonSchulzIsIterNorm) {
+  const auto norm = make_norm({.kind = "zca", .group_size = 3, .rule = "newton_schulz"}, 6);
+  norm->to(at::kDouble);
+  Tensor mean = torch::zeros({2, 3, 1}, at::kDouble),
+         matrix = torch::eye(3, at::kDouble).repeat({2, 1, 1});
+  const auto plain = [&](const Tensor& columns, const Tensor& m, const Tensor& w,
+                         const Tensor& like) {
+    return like_activations(w.matmul(columns - m), like);
+  };
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const Tensor x = activations({9, 6, 4}, seed), columns = as_columns(x, 2);
+    const Tensor now = columns.mean(-1, /*keepdim=*/true);
+    const Tensor sigma = covariance_of(x, 2) + 1e-4 * torch::eye(3, at::kDouble);
+    const Tensor trace = sigma.diagonal(0, -2, -1).sum(-1).reshape({2, 1, 1});
+    Tensor p = torch::eye(3, at::kDouble).repeat({2, 1, 1});
+    for (int k = 0; k < 5; ++k)
+      p = torch::baddbmm(p, p.bmm(p).bmm(p), sigma / trace, /*beta=*/1.5, /*alpha=*/-0.5);
+    const Tensor w = p / trace.sqrt();
+    EXPECT_LT(relative_error(lab::apply_norm(*norm, x), plain(columns, now, w, x)), 1e-12);
+    mean = 0.9 * mean + 0.1 * now;
+    matrix = 0.9 * matrix + 0.1 * w;
+  }
+  norm->eval();
+  const Tensor x = activations({9, 6, 4}, 4);
+  EXPECT_LT(relative_error(lab::apply_norm(*norm, x), plain(as_columns(x, 2), mean, matrix, x)),
+            1e-12);
+}
+
+TEST(BaselineNorm, RefusesToDenoiseByWhatOnlyWhitens) {
+  for (const lab::Baseline& method : std::vector<lab::Baseline>{
+           lab::ReleasedTextbook{}, lab::ReleasedPowerIteration{}, lab::NewtonSchulz{}})
+    EXPECT_TRUE(fails_with("expected the map zca with", [&] {
+      BaselineNormImpl({.num_features = 4}, keel::PcaDenoising{}, method);
+    }));
+}
+
+TEST(BaselineNorm, FoldsAndPrintsItself) {
   const Layer layer = baselines({.num_features = 4}, {.iterations = 7})[0];
   layer(activations({30, 4, 3, 3}, 1, at::kFloat));
   layer->eval();
@@ -164,7 +222,7 @@ TEST(PowerMethodNorm, FoldsAndPrintsItself) {
   }));
 }
 
-TEST(PowerMethodNorm, IsTheCpusTwinOnAGpu) {
+TEST(BaselineNorm, IsTheCpusTwinOnAGpu) {
   if (!has_cuda()) GTEST_SKIP() << "no CUDA device";
   const nn::WhiteningOptions options{.num_features = 6, .group_size = 3, .eps = 1e-2};
   const Layer here = baselines(options, {})[0], there = baselines(options, {})[0];
