@@ -65,6 +65,7 @@ int report(const std::vector<std::string>& arguments) {
       fmt::format("Made by {}, {:%Y-%m-%d %H:%M}.", version(), *std::localtime(&now));
   if (fs::is_directory(out) || !fs::path(out).has_filename())
     out = (fs::path(out) / "report.html").string();
+  of_the_command_line([&] { lab::check_marked(out, lab::report::kPageMark); });
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
   fmt::print("{}\nwrote {}\n", lab::report::text_table(groups), out);

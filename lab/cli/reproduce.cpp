@@ -7,6 +7,7 @@
 #include "lab/report/progress.h"
 #include "lab/reproduce/measure.h"
 #include "lab/reproduce/origin.h"
+#include "lab/reproduce/page.h"
 #include "lab/reproduce/run.h"
 #include "lab/reproduce/trial.h"
 #include "lab/require.h"
@@ -203,6 +204,8 @@ int run_experiment(ReproduceCommand& command, StatusLine& line) {
     for (const Cell& cell : recipe.cells)
       command.run.cells += (command.run.cells.empty() ? "" : ",") + cell.name;
   check_request(source, command.run);
+  lab::check_marked(command.folder() / "README.md", kPageMark);
+  lab::check_marked(command.run.results, "\"experiment\"");
   if (command.set_aside && fs::exists(command.run.results)) {
     const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
                                  "keel reproduce: another process is working there");

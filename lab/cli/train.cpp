@@ -15,7 +15,9 @@
 #include "lab/report/put.h"
 #include "lab/report/recorder.h"
 #include "lab/storage/folder_claim.h"
+#include "lab/storage/own_files.h"
 #include "lab/storage/run_files.h"
+#include "lab/train/checkpoint.h"
 #include "lab/train/trainer.h"
 
 namespace keel::cli {
@@ -56,24 +58,34 @@ class Replacing : public lab::Observer {
   explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
 
   void on_start(const lab::RunInfo&) override {
-    fs::remove(folder_ /
-               lab::run_files::kConfig);  // first, so that a half-deleted run cannot be resumed
-    fs::remove_all(folder_ / lab::run_files::kCheckpoints);
-    for (const auto& entry : fs::directory_iterator(folder_))
-      if (entry.path().filename().string().starts_with(lab::run_files::kEvents))
-        fs::remove(entry.path());
-    for (const char* name :
-         {lab::run_files::kMetrics, lab::run_files::kResult, lab::run_files::kSpectrum})
-      fs::remove(folder_ / name);
+    lab::OwnFiles(folder_).remove_all(
+        lab::run_files::kConfig);  // first, so that a half-deleted run cannot be resumed
   }
 
  private:
   fs::path folder_;
 };
 
-bool holds_run(const fs::path& folder) {
-  return fs::exists(folder / lab::run_files::kMetrics) ||
-         fs::exists(folder / lab::run_files::kCheckpoints);
+/// Throws if the run would write to what keel did not make.
+void require_ours(const TrainCommand& command) {
+  const fs::path& run = command.options.run;
+  const std::string given = run.string(), in_shell = for_shell(given);
+  const lab::OwnFiles own(run);
+  if (!command.options.resume && !own.listed() && !lab::is_empty_folder(run))
+    throw UsageError(
+        fs::exists(run / lab::run_files::kMetrics)
+            ? fmt::format("keel train: {} holds files that keel does not know as its own: name "
+                          "another folder; if it is an older run, --resume {} continues it",
+                          given, in_shell)
+            : fmt::format("keel train: expected a new folder, an empty one or a run's as --run, {} "
+                          "holds other files",
+                          given));
+  if (!command.options.resume && !own.empty() && !command.overwrite)
+    throw UsageError(fmt::format(
+        "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces it",
+        given, in_shell));
+  own.check({lab::run_files::kConfig, lab::run_files::kMetrics, lab::run_files::kResult,
+             lab::run_files::kSpectrum, lab::run_files::kCheckpoints});
 }
 
 /// Determines the run folder from the command line, and checks that it may be written to.
@@ -81,15 +93,14 @@ void settle_folder(TrainCommand& command) {
   auto& options = command.options;
   if (!command.resume.empty()) {
     if (!command.run.empty()) throw UsageError("keel train: expected --run or --resume, got both");
+    if (command.overwrite)
+      throw UsageError("keel train: expected --resume or --overwrite, got both");
     options.run = command.resume;
     options.resume = true;
   } else if (!command.run.empty()) {
     options.run = command.run;
-    if (holds_run(options.run) && !command.overwrite)
-      throw UsageError(fmt::format(
-          "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces it",
-          command.run, for_shell(command.run)));
   }
+  if (!options.run.empty()) require_ours(command);
 }
 
 /// Claims the run folder for this process for as long as it trains.
@@ -125,10 +136,20 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
                                  [&](const std::string& message) { line.print(message); });
   Replacing replacing(command.options.run);
   std::vector<lab::Observer*> all{&recorder, &printer};
-  if (command.overwrite && !command.options.resume) all.insert(all.begin(), &replacing);
+  if (command.overwrite) all.insert(all.begin(), &replacing);
   lab::report::Observers observers(all);
-  const lab::Result result = processes ? lab::train(command.options, data, observers, *processes)
-                                       : lab::train(command.options, data, observers);
+  const lab::Result result = [&] {
+    try {
+      return processes ? lab::train(command.options, data, observers, *processes)
+                       : lab::train(command.options, data, observers);
+    } catch (const lab::Damaged& error) {
+      const std::string run = for_shell(command.options.run.string());
+      throw Error(
+          fmt::format("{}. Nothing was changed; `keel train --config {}/{} --run {} "
+                      "--overwrite` starts the run again",
+                      error.what(), run, lab::run_files::kConfig, run));
+    }
+  }();
   line.clear();
   const std::string folder = command.options.run.string(), in_shell = for_shell(folder);
   if (first) put(stdout, folder + "\n");

@@ -47,25 +47,23 @@ std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t last_step,
                              const Say& say) {
-  if (last_step >= 0 && std::filesystem::exists(path)) {
-    std::string kept;
+  std::string kept;
+  if (last_step >= 0 && std::filesystem::exists(path))
     for (const Json& record : read_metrics(path, say))
       if (step_of(record) <= last_step) kept += record.dump() + '\n';
-    try {
-      write_file_atomically(path, kept);
-    } catch (const std::system_error&) {
-      // Records appended after a partial line would make the file unreadable.
-      file_.setstate(std::ios::failbit);
-      return;
-    }
-    file_.open(path, std::ios::app);
-  } else {
-    file_.open(path, std::ios::trunc);
+  try {
+    replace_file(path, kept);
+  } catch (const std::system_error& error) {
+    // Records appended after a partial line would make the file unreadable.
+    error_ = error.code().value();
+    return;
   }
+  file_.emplace(path, LogFile::Open::append);
 }
 
 void MetricsWriter::write(const Json& record) {
-  file_ << record.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
+  if (error_ != 0) return;
+  file_->write(record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
 }  // namespace keel::lab::report

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "lab/storage/files.h"
 
 namespace keel::lab::report {
 
@@ -27,11 +29,12 @@ class MetricsWriter {
   /// Writes one line and flushes it to the system before returning.
   void write(const Json& record);
 
-  /// False once a write has failed, e.g. on a full disk. Later lines are dropped.
-  bool healthy() const { return bool(file_); }
+  /// The errno of the first write that failed, e.g. on a full disk; 0 if none did. Later lines are dropped.
+  int error() const { return error_ != 0 ? error_ : file_->error(); }
 
  private:
-  std::ofstream file_;
+  int error_ = 0;
+  std::optional<LogFile> file_;
 };
 
 /// The records of a file in order. Lines that are not JSON objects are skipped and reported to `say` with file and

@@ -205,13 +205,13 @@ std::string settings(const std::vector<Group>& groups) {
 
 std::string page(const std::vector<Group>& groups, const PageOptions& options) {
   std::string out = fmt::format(
-      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n{3}\n"
       "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
       "<meta name='color-scheme' content='light "
       "dark'>\n<title>{0}</title>\n<style>{1}</style></head>\n"
       "<body><main>\n<h1>{0}</h1>\n<p>{2}</p>\n",
       escaped(options.title), std::string(kPalette) + kPageStyle + kChartStyle,
-      introduction(groups));
+      introduction(groups), kPageMark);
   out += "<h2>Results</h2>\n" + table(groups);
   out += "<section><h2>Curves</h2>\n" + legend(groups) + "<div class='grid'>\n";
   if (const Figure final_error = final_error_figure(groups); !final_error.svg.empty())

@@ -7,6 +7,9 @@
 
 namespace keel::lab::report {
 
+/// In the first lines of every page.
+inline constexpr const char* kPageMark = "<meta name='generator' content='keel report'>";
+
 struct PageOptions {
   std::string title = "Training report";
   std::string made_by;  ///< a line at the bottom: program, version, time

@@ -1,10 +1,12 @@
 #include "lab/report/recorder.h"
+#include "lab/storage/own_files.h"
 #include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 #include <torch/version.h>
 
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "keel/version.h"
@@ -25,14 +27,18 @@ Recorder::Recorder(std::filesystem::path folder, Say say)
 void Recorder::on_start(const RunInfo& info) {
   info_ = info;
   step_ = info.first_step;
-  std::filesystem::create_directories(folder_);
-  if (!is_over(info)) {  // the old result does not describe the resumed run
-    std::error_code absent;
-    std::filesystem::remove(folder_ / run_files::kResult, absent);
-  }
+  OwnFiles own(folder_);
+  own.begin();
+  if (!is_over(info)) own.remove({run_files::kResult});  // it does not describe the resumed run
   write_file(run_files::kConfig, toml(info.options));
-  metrics_.emplace(folder_ / run_files::kMetrics, info.first_step > 0 ? info.first_step : -1, say_);
-  events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
+  try {
+    OwnFiles(folder_).add({run_files::kMetrics});
+    metrics_.emplace(folder_ / run_files::kMetrics, info.first_step > 0 ? info.first_step : -1,
+                     say_);
+    events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
+  } catch (const std::system_error& error) {
+    complain(error.what());
+  }
   write({{"kind", "start"},
          {"step", info.first_step},
          {"time", unix_time()},
@@ -118,19 +124,20 @@ void Recorder::on_finish(const Result& result) {
 void Recorder::write(Json record) {
   if (!metrics_) return;
   metrics_->write(record);
-  if (!metrics_->healthy()) complain(cannot_write(run_files::kMetrics));
+  complain_of(run_files::kMetrics, metrics_->error());
 }
 
 void Recorder::scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values) {
   std::erase_if(values, [](const auto& value) { return !std::isfinite(value.second); });
   if (!events_ || values.empty()) return;
   events_->scalars(step, values);
-  if (!events_->healthy()) complain(cannot_write(events_->path().filename()));
+  complain_of(events_->path().filename(), events_->error());
 }
 
 bool Recorder::write_file(const char* name, const std::string& text) {
   try {
-    write_file_atomically(folder_ / name, text);
+    OwnFiles(folder_).add({name});
+    replace_file(folder_ / name, text);
     return true;
   } catch (const std::exception& error) {
     complain(error.what());
@@ -141,11 +148,12 @@ bool Recorder::write_file(const char* name, const std::string& text) {
 void Recorder::complain(const std::string& what) {
   if (complained_) return;
   complained_ = true;
-  say_(fmt::format("{} (disk full?); the run goes on without", what));
+  say_(what + "; the run goes on without");
 }
 
-std::string Recorder::cannot_write(const std::filesystem::path& name) const {
-  return "cannot write " + (folder_ / name).string();
+void Recorder::complain_of(const std::filesystem::path& name, int error) {
+  if (error != 0)
+    complain(fmt::format("cannot write {}: {}", (folder_ / name).string(), std::strerror(error)));
 }
 
 }  // namespace keel::lab::report

@@ -34,7 +34,7 @@ class Recorder : public Observer {
   bool write_file(const char* name, const std::string& text);
   void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values);
   void complain(const std::string& what);
-  std::string cannot_write(const std::filesystem::path& name) const;
+  void complain_of(const std::filesystem::path& name, int error);
 
   std::filesystem::path folder_;
   Say say_;

@@ -1,4 +1,5 @@
 #include "lab/report/tensorboard.h"
+#include "lab/storage/own_files.h"
 #include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
@@ -68,8 +69,13 @@ std::filesystem::path free_name(const std::filesystem::path& folder) {
                                 host(), std::int64_t(getpid()));
   for (int i = 0;; ++i) {
     auto path = folder / fmt::format("{}.{}", stem, i);
-    if (!std::filesystem::exists(path)) return path;
+    if (!std::filesystem::exists(std::filesystem::symlink_status(path))) return path;
   }
+}
+
+std::filesystem::path listed(const std::filesystem::path& path) {
+  if (OwnFiles own(path.parent_path()); own.listed()) own.add({path.filename().string()});
+  return path;
 }
 
 }  // namespace
@@ -90,14 +96,13 @@ std::uint32_t masked_crc32c(const std::string& bytes) {
 }
 
 EventWriter::EventWriter(const std::filesystem::path& folder, std::int64_t first_step)
-    : path_(free_name(folder)), file_(path_, std::ios::binary) {
+    : path_(listed(free_name(folder))), file_(path_, LogFile::Open::create) {
   record(field_double(wall_time, unix_time()) + field_bytes(version, "brain.Event:2"));
   if (first_step > 0) {
     record(field_double(wall_time, unix_time()) +
            field_varint(step_field, std::uint64_t(first_step)) +
            field_bytes(session, field_varint(status, kSessionStart)));
   }
-  file_.flush();
 }
 
 void EventWriter::scalars(std::int64_t step,
@@ -109,13 +114,12 @@ void EventWriter::scalars(std::int64_t step,
   }
   record(field_double(wall_time, unix_time()) + field_varint(step_field, std::uint64_t(step)) +
          field_bytes(summary, entries));
-  file_.flush();
 }
 
 void EventWriter::record(const std::string& event) {
   const auto length = little_endian(std::uint64_t(event.size()));
-  file_ << length << little_endian(masked_crc32c(length)) << event
-        << little_endian(masked_crc32c(event));
+  file_.write(length + little_endian(masked_crc32c(length)) + event +
+              little_endian(masked_crc32c(event)));
 }
 
 }  // namespace keel::lab::report

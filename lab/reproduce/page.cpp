@@ -60,9 +60,9 @@ std::string state_text(const Recipe& recipe, const Results& results) {
 
 std::string page_head(const Recipe& recipe) {
   return fmt::format(
-      "<!-- Written by `keel reproduce {} --page` from recipe.toml and results.json: change those. "
+      "{} {} --page` from recipe.toml and results.json: change those. "
       "-->\n# {}\n\n{}\n\n",
-      recipe.name, recipe.title, trimmed(recipe.about));
+      kPageMark, recipe.name, recipe.title, trimmed(recipe.about));
 }
 
 std::string page_foot(const Recipe& recipe, const Results& results) {
@@ -117,6 +117,7 @@ fs::path results_file(const Recipe& recipe, const fs::path& folder) {
 
 void write_page(const fs::path& folder, const Page& page) {
   fs::create_directories(folder);
+  check_marked(folder / "README.md", kPageMark);
   write_file_atomically(folder / "README.md", page.markdown);
   for (const auto& [name, svg] : page.pictures) write_file_atomically(folder / name, svg);
 }

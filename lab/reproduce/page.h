@@ -11,6 +11,9 @@
 
 namespace keel::lab::reproduce {
 
+/// How every page begins.
+inline constexpr const char* kPageMark = "<!-- Written by `keel reproduce";
+
 struct Page {
   std::string markdown;
   std::map<std::string, std::string> pictures;  ///< SVG by file name

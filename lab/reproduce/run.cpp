@@ -26,6 +26,8 @@
 #include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/json.h"
+#include "lab/storage/own_files.h"
+#include "lab/storage/run_files.h"
 #include "lab/train/signals.h"
 #include "lab/train/stopwatch.h"
 
@@ -152,7 +154,11 @@ class Queue {
       train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
       if (options_.fresh) {  // otherwise the trial would resume the old run
         const FolderClaim alone(train.run, in_use(train.run));
-        fs::remove_all(train.run);
+        OwnFiles own(train.run);
+        require(own.listed() || is_empty_folder(train.run),
+                "keel reproduce: {} holds files that keel does not know as its own",
+                train.run.string());
+        own.remove_all(run_files::kConfig);
       }
     }
     const fs::path request = exchange_.path() / wanted.name();

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,8 @@
 
 namespace keel::lab {
 namespace {
+
+namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const std::string& doing, const std::filesystem::path& file, int error) {
   throw std::system_error(error, std::generic_category(), doing + file.string());
@@ -61,69 +64,119 @@ bool write_all(int descriptor, const std::string& bytes) {
   return true;
 }
 
-/// Where the bytes meant for a path go: first to `unfinished`, which then becomes `file`.
-struct Target {
-  std::filesystem::path file, unfinished;
-};
-
-Target target_of(const std::filesystem::path& given) {
-  // Renaming would replace a link itself, or, for root, even a device such as /dev/null.
-  std::error_code dangling;
-  std::filesystem::path file = given;
-  if (std::filesystem::is_symlink(given)) file = std::filesystem::canonical(given, dangling);
-  if (dangling) file = given;
+void require_no_device(const fs::path& file) {
   struct stat about {};
-  if (::stat(file.c_str(), &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode))
-    fail("cannot write to " + kind(about.st_mode) + ", ", given, ENOTSUP);
-  std::filesystem::path unfinished = file;
-  unfinished += kUnfinished;
-  return {file, unfinished};
+  if (::lstat(file.c_str(), &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode) &&
+      !S_ISLNK(about.st_mode))
+    fail("cannot write to " + kind(about.st_mode) + ", ", file, ENOTSUP);
 }
+
+/// The file itself, if the path is a link to it. Renaming would replace a link itself, or, for root, even a device such
+/// as /dev/null.
+fs::path target_of(const fs::path& given) {
+  std::error_code dangling;
+  fs::path file = given;
+  if (fs::is_symlink(fs::symlink_status(given, dangling))) file = fs::canonical(given, dangling);
+  if (dangling && dangling != std::errc::no_such_file_or_directory)
+    fail("cannot write ", given, dangling.value());
+  if (dangling && fs::is_symlink(fs::symlink_status(given, dangling)))
+    fail("cannot write through a link to nothing, ", given, ENOENT);
+  require_no_device(file);
+  return file;
+}
+
+std::string random_letters() {
+  std::random_device source;  // the system's, not a generator that somebody could follow
+  std::string letters;
+  while (letters.size() < kRandomLetters) letters += "0123456789abcdef"[source() & 15];
+  return letters;
+}
+
+/// The new file on its way to `file`, open for writing. Nothing has its name, and no link is followed.
+struct Young {
+  explicit Young(const fs::path& file)
+      : path(file.string() + "." + random_letters() + kUnfinished),
+        out(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW) {
+    if (!out.opened()) fail("cannot create ", path, errno);
+  }
+  fs::path path;
+  Descriptor out;
+};
 
 }  // namespace
 
-void check_writable(const std::filesystem::path& given) {
-  const auto [file, unfinished] = target_of(given);
-  if (std::filesystem::is_directory(file)) fail("cannot write ", file, EISDIR);
-  const bool there = std::filesystem::exists(unfinished);
-  const Descriptor out(unfinished, O_WRONLY | O_CREAT);
-  if (!out.opened()) fail("cannot create ", unfinished, errno);
-  if (!there) ::unlink(unfinished.c_str());
+Unreadable::Unreadable(const std::string& doing, const fs::path& file, int error)
+    : Unreadable(doing + file.string() + ": " + std::strerror(error), error) {}
+
+void check_writable(const fs::path& given) {
+  const fs::path file = target_of(given);
+  if (fs::is_directory(file)) fail("cannot write ", file, EISDIR);
+  ::unlink(Young(file).path.c_str());
 }
 
-void write_file_atomically(const std::filesystem::path& given, const std::string& bytes) {
-  const auto [file, unfinished] = target_of(given);
+void check_marked(const fs::path& file, const std::string& mark) {
+  constexpr std::size_t kFirst = 4096;
+  std::error_code absent;
+  if (!fs::exists(file, absent) || fs::is_directory(file, absent)) return;
+  const Descriptor in(file, O_RDONLY | O_NONBLOCK);
+  if (!in.opened()) throw Unreadable("cannot open ", file, errno);
+  std::string first(kFirst, '\0');
+  const ssize_t count = ::read(in.number(), first.data(), first.size());
+  if (count < 0) throw Unreadable("cannot read ", file, errno);
+  first.resize(std::size_t(count));
+  require(first.find(mark) != first.npos,
+          file.string() + " is there, and keel did not write it: move it, or name another file");
+}
+
+void write_file_atomically(const fs::path& given, const std::string& bytes) {
+  replace_file(target_of(given), bytes);
+}
+
+void replace_file(const fs::path& file, const std::string& bytes) {
   int error = 0;
-  {
-    Descriptor out(unfinished, O_WRONLY | O_CREAT | O_TRUNC);
-    if (!out.opened()) fail("cannot create ", unfinished, errno);
-    // fsync before rename. Otherwise a power cut could leave the new name without content.
-    if (!write_all(out.number(), bytes) || ::fsync(out.number()) != 0 || !out.close())
-      error = errno;
-  }
-  if (error == 0 && ::rename(unfinished.c_str(), file.c_str()) != 0) error = errno;
+  require_no_device(file);
+  Young young(file);
+  // fsync before rename. Otherwise a power cut could leave the new name without content.
+  if (!write_all(young.out.number(), bytes) || ::fsync(young.out.number()) != 0 ||
+      !young.out.close())
+    error = errno;
+  if (error == 0 && ::rename(young.path.c_str(), file.c_str()) != 0) error = errno;
   if (error != 0) {
-    ::unlink(unfinished.c_str());
+    ::unlink(young.path.c_str());
     fail("cannot write ", file, error);
   }
-  const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  const auto folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
   const Descriptor entries(folder, O_RDONLY | O_DIRECTORY);
   if (entries.opened()) ::fsync(entries.number());  // may be unsupported, but the data is safe
 }
 
+LogFile::LogFile(const fs::path& file, Open how) {
+  const int flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+  descriptor_ = ::open(file.c_str(), how == Open::create ? flags | O_CREAT | O_EXCL : flags, 0666);
+  if (descriptor_ < 0) error_ = errno;
+}
+
+LogFile::~LogFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void LogFile::write(const std::string& bytes) {
+  if (error_ == 0 && !write_all(descriptor_, bytes)) error_ = errno;
+}
+
 std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
-  const auto cannot = [&](const std::string& doing, const std::string& why) {
-    return Error(doing + file.string() + ": " + why);
+  const auto cannot = [&](const std::string& doing, const std::string& why, int error) {
+    return Unreadable(doing + file.string() + ": " + why, error);
   };
   const Descriptor in(file, O_RDONLY | O_NONBLOCK);  // otherwise opening a pipe waits for a writer
-  if (!in.opened()) throw cannot("cannot open ", std::strerror(errno));
+  if (!in.opened()) throw Unreadable("cannot open ", file, errno);
   struct stat about {};
-  if (::fstat(in.number(), &about) != 0) throw cannot("cannot open ", std::strerror(errno));
+  if (::fstat(in.number(), &about) != 0) throw Unreadable("cannot open ", file, errno);
   if (!S_ISREG(about.st_mode))
-    throw cannot("cannot read ", "expected a regular file, got " + kind(about.st_mode));
+    throw cannot("cannot read ", "expected a regular file, got " + kind(about.st_mode), ENOTSUP);
   const auto too_long = [&](std::uintmax_t size) {
-    return cannot("cannot read ", "expected at most " + std::to_string(most) + " bytes, got " +
-                                      std::to_string(size));
+    return Error("cannot read " + file.string() + ": expected at most " + std::to_string(most) +
+                 " bytes, got " + std::to_string(size));
   };
   if (std::uintmax_t(about.st_size) > most) throw too_long(std::uintmax_t(about.st_size));
   try {
@@ -133,7 +186,7 @@ std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
       if (done == bytes.size()) bytes.resize(2 * done);  // the file has grown
       const ssize_t now = ::read(in.number(), bytes.data() + done, bytes.size() - done);
       if (now < 0 && errno == EINTR) continue;
-      if (now < 0) throw cannot("cannot read ", std::strerror(errno));
+      if (now < 0) throw Unreadable("cannot read ", file, errno);
       done += std::size_t(now);
       if (done > most) throw too_long(done);
       if (now > 0) continue;
@@ -142,7 +195,7 @@ std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
     }
   } catch (const std::bad_alloc&) {
     throw cannot("cannot read ",
-                 "memory does not hold its " + std::to_string(about.st_size) + " bytes");
+                 "memory does not hold its " + std::to_string(about.st_size) + " bytes", ENOMEM);
   }
 }
 

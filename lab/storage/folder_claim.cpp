@@ -28,6 +28,13 @@ fs::path plain(const fs::path& folder) {
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
+/// A link to nothing exists for mkdir() and does not for open().
+bool leads_nowhere(const fs::path& folder) {
+  struct stat about {};
+  return ::lstat(folder.c_str(), &about) == 0 && S_ISLNK(about.st_mode) &&
+         ::stat(folder.c_str(), &about) != 0 && errno == ENOENT;
+}
+
 /// Returns false if the folder already exists.
 bool make(const fs::path& folder) {
   std::error_code error;
@@ -53,6 +60,9 @@ FolderClaim::FolderClaim(const fs::path& folder, const std::string& refusal) : F
   Lock found = Lock::folder_gone;
   while (found == Lock::folder_gone) {
     made_ = make(folder_);
+    if (!made_ && leads_nowhere(folder_))
+      throw Error(fmt::format("keel: expected a folder to write to, got {}: a link to nothing",
+                              folder_.string()));
     found = lock();
   }
   if (found == Lock::anothers) throw Error(refusal);
@@ -85,7 +95,8 @@ FolderClaim::FolderClaim(FolderClaim&& other) noexcept
       made_(std::exchange(other.made_, false)) {}
 
 FolderClaim::~FolderClaim() {
-  if (made_) ::rmdir(folder_.c_str());  // fails if the folder is not empty
+  // Fails if the folder is not empty. Another may have the name by now.
+  if (made_ && is_the_same(descriptor_, folder_)) ::rmdir(folder_.c_str());
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

@@ -13,6 +13,7 @@
 #include "lab/require.h"
 #include "lab/storage/checksum.h"
 #include "lab/storage/json.h"
+#include "lab/storage/own_files.h"
 
 namespace keel::lab {
 namespace {
@@ -21,7 +22,15 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr const char* kPrefix = "step-";
+/// Room for the names of ten thousands of classes. The values of any JSON of this size fit into 64 MB.
+constexpr std::uintmax_t kLongestAbout = 1 << 20;
+
+/// Intact, but for a later keel.
+class OfLaterFormat : public Error {
+ public:
+  using Error::Error;
+};
+constexpr const char *kPrefix = "step-", *kAbout = ".json", *kTensors = ".safetensors";
 
 /// Calls visit(name, field) for each number of a position.
 template <typename Place, typename Visit>
@@ -84,31 +93,34 @@ std::optional<std::int64_t> step_of(const fs::path& file, const char* extension)
   return step && *step >= 0 ? step : std::nullopt;
 }
 
-/// Newest first.
+/// Newest first. None in a folder that is not there.
 std::vector<std::int64_t> steps_in(const fs::path& folder, const char* extension) {
   std::vector<std::int64_t> steps;
-  std::error_code absent;
-  for (const auto& entry : fs::directory_iterator(folder, absent))
-    if (const auto step = step_of(entry.path(), extension)) steps.push_back(*step);
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    if (const auto step = step_of(entry->path(), extension)) steps.push_back(*step);
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Unreadable("cannot read the folder ", folder, error.value());
   std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
 
 /// Keeps the checkpoint just written and the newest ones before it. Later ones are damaged, because the run fell back
-/// from them. Counting them would push out good ones.
-void prune(const fs::path& folder, std::int64_t keep, std::int64_t written) {
-  const auto complete = steps_in(folder, ".json");
+/// from them. Counting them would push out good ones. Others' checkpoints count for nothing and stay.
+void prune(const fs::path& folder, OwnFiles& own, std::int64_t keep, std::int64_t written) {
   std::set<std::int64_t> kept;
-  for (const auto step : complete)
-    if (step <= written && std::int64_t(kept.size()) < keep) kept.insert(step);
-  std::error_code ignored;  // what cannot be removed now is removed next time
-  // Remove the JSON first: a checkpoint with only one of its files must not look complete.
-  for (const auto step : complete)
-    if (kept.count(step) == 0) fs::remove(folder / (stem(step) + ".json"), ignored);
-  for (const auto step : steps_in(folder, ".safetensors"))
-    if (kept.count(step) == 0) fs::remove(folder / (stem(step) + ".safetensors"), ignored);
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == kUnfinished) fs::remove(entry.path(), ignored);
+  std::vector<std::string> old;
+  // The JSON first: a checkpoint with only one of its files must not look complete.
+  for (const char* end : {kAbout, kTensors})
+    for (const auto step : steps_in(folder, end)) {
+      const std::string name = stem(step) + end;
+      if (!own.has(name)) continue;
+      if (end == kAbout && step <= written && std::int64_t(kept.size()) < keep) kept.insert(step);
+      if (kept.count(step) == 0) old.push_back(name);
+    }
+  own.remove(old);  // what cannot be removed now is removed next time
+  own.clean();
 }
 
 /// Older files call running_matrix running_subspace.
@@ -123,9 +135,12 @@ void rename_old_buffers(std::map<std::string, torch::Tensor>& tensors) {
 }
 
 Checkpoint load_from_json(const fs::path& file) {
-  const json about = parse_json(read_file(file), file.string());
+  const json about = parse_json(read_file(file, kLongestAbout), file.string());
   require(about.is_object(), "{} is no JSON object", file.string());
   const json format = about.value("format", json());
+  if (format.is_number_integer() && format > kFormat)
+    throw OfLaterFormat(fmt::format("{} is of format {}, expected {}: a later keel wrote it",
+                                    file.string(), format.dump(), kFormat));
   require(format == kFormat, "{} is of format {}, expected {}", file.string(), format.dump(),
           kFormat);
   Checkpoint result;
@@ -149,7 +164,7 @@ Checkpoint load_from_json(const fs::path& file) {
   }
 
   fs::path tensors = file;
-  tensors.replace_extension(".safetensors");
+  tensors.replace_extension(kTensors);
   const std::string bytes = read_file(tensors);
   require(bytes.size() == size, "{} is {} bytes long, expected {}", tensors.string(), bytes.size(),
           size);
@@ -164,9 +179,10 @@ Checkpoint load_from_json(const fs::path& file) {
 
 fs::path save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint,
                          const NamedTensors& tensors, std::int64_t keep, const WriteFile& write) {
-  fs::create_directories(folder);
+  OwnFiles own(folder);
+  own.begin();
   const std::string name = stem(checkpoint.position.step);
-  const fs::path about_file = folder / (name + ".json");
+  const fs::path about_file = folder / (name + kAbout);
   std::map<std::string, std::string> metadata{{"format", "pt"}, {"producer", "keel"}};
   if (checkpoint.recalibrated > 0)
     metadata["recalibrated"] = fmt::format("{} batches", checkpoint.recalibrated);
@@ -181,28 +197,46 @@ fs::path save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint,
                         {"mean", checkpoint.mean},
                         {"deviation", checkpoint.deviation}}},
                       {"tensors", {{"bytes", bytes.size()}, {"crc32", crc32(bytes)}}}};
+  const std::string text = about.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  require(text.size() <= kLongestAbout, "{}: the names of {} classes take too much room",
+          about_file.string(), checkpoint.classes.size());
+  own.add(checkpoint_files(checkpoint.position.step));
   std::error_code ignored;
-  fs::remove(about_file,
-             ignored);  // marks an old checkpoint of this step incomplete while it is replaced
-  write(folder / (name + ".safetensors"), bytes);
-  write(about_file, about.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-  prune(folder, keep, checkpoint.position.step);
+  // Marks an old checkpoint of this step incomplete while it is replaced.
+  fs::remove(about_file, ignored);
+  write(folder / (name + kTensors), bytes);
+  write(about_file, text);
+  prune(folder, own, keep, checkpoint.position.step);
   return about_file;
 }
 
+std::vector<std::string> checkpoint_files(std::int64_t step) {
+  return {stem(step) + kAbout, stem(step) + kTensors};
+}
+
 bool has_checkpoints(const fs::path& folder) {
-  return !steps_in(folder, ".json").empty() || !steps_in(folder, ".safetensors").empty();
+  return !steps_in(folder, kAbout).empty() || !steps_in(folder, kTensors).empty();
 }
 
 Checkpoint load_checkpoint(const fs::path& file) {
+  const std::string who = "keel::lab::load_checkpoint: ";
   fs::path about = file;
-  about.replace_extension(".json");
+  about.replace_extension(kAbout);
   try {
     return load_from_json(about);
+  } catch (const Unreadable& error) {
+    // Both files are there once a checkpoint is complete.
+    if (error.code == ENOENT) throw Damaged(who + error.what());
+    throw Unreadable(who + error.what(), error.code);
+  } catch (const OfLaterFormat& error) {
+    throw Error(who + error.what());
+  } catch (const Error& error) {
+    throw Damaged(who + error.what());
   } catch (const json::exception& error) {  // its message names no file
-    throw Error(fmt::format("keel::lab::load_checkpoint: {}: {}", about.string(), error.what()));
-  } catch (const std::exception& error) {  // about files, options or tensors
-    throw Error("keel::lab::load_checkpoint: " + std::string(error.what()));
+    throw Damaged(fmt::format("{}{}: {}", who, about.string(), error.what()));
+  } catch (const std::exception& error) {  // LibTorch's, about memory
+    throw Unreadable(fmt::format("{}cannot read {}: {}", who, about.string(), error.what()),
+                     ENOMEM);
   }
 }
 
@@ -211,16 +245,23 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& where,
   if (fs::is_regular_file(where)) return load_checkpoint(where);
   const fs::path folder =
       fs::is_directory(where / run_files::kCheckpoints) ? where / run_files::kCheckpoints : where;
-  for (const auto step : steps_in(folder, ".json")) {
+  const auto steps = steps_in(folder, kAbout);
+  for (const auto step : steps) {
     try {
-      return load_checkpoint(folder / (stem(step) + ".json"));
-    } catch (const Error& error) {
+      return load_checkpoint(folder / (stem(step) + kAbout));
+    } catch (const Damaged& error) {
       if (say)
         say(fmt::format("skipped the damaged checkpoint of step {} ({})", step,
                         plain_words(error.what())));
     }
   }
-  return {};
+  // A process that was killed may have left the first half of its first checkpoint, not more.
+  const auto halves = steps_in(folder, kTensors).size();
+  if (steps.empty() && halves <= 1) return {};
+  throw Damaged(
+      fmt::format("keel: expected a checkpoint that can be used in {}, got {} damaged and {} "
+                  "without their .json",
+                  folder.string(), steps.size(), halves - std::min(halves, steps.size())));
 }
 
 }  // namespace keel::lab

@@ -51,22 +51,32 @@ struct Checkpoint {
   SafeTensors tensors = {};
 };
 
+/// The files of a checkpoint say that they are not what was written: a length, a checksum, the format.
+class Damaged : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Writes `checkpoint`, whose tensors are passed separately, and returns the JSON's path. Removes older checkpoints
-/// beyond `keep` and half-written files of earlier crashes. Throws std::system_error if writing fails, and then keeps
-/// all older checkpoints.
+/// beyond `keep` and half-written files of earlier crashes, of those that keel wrote to this folder (own_files.h).
+/// Throws std::system_error if writing fails, and then keeps all older checkpoints.
 std::filesystem::path save_checkpoint(const std::filesystem::path& folder,
                                       const Checkpoint& checkpoint, const NamedTensors& tensors,
-                                      std::int64_t keep,
-                                      const WriteFile& write = write_file_atomically);
+                                      std::int64_t keep, const WriteFile& write = replace_file);
+
+/// The names of its two files in the folder.
+std::vector<std::string> checkpoint_files(std::int64_t step);
 
 /// Whether a folder has any checkpoint, good or damaged.
 bool has_checkpoints(const std::filesystem::path& folder);
 
-/// Loads one checkpoint, given either of its files. Throws keel::Error with the reason if that fails.
+/// Loads one checkpoint, given either of its files. Throws Damaged, or Unreadable if its files cannot be read now, or
+/// another keel::Error if a later keel wrote it.
 Checkpoint load_checkpoint(const std::filesystem::path& file);
 
 /// The newest good checkpoint in a run folder or its checkpoints/ folder. If `where` is a file, loads exactly that
-/// one. Skips damaged checkpoints and reports each to `say`. Returns nothing if none is good.
+/// one. Skips damaged checkpoints and reports each to `say`. Returns nothing if there are none. Throws keel::Error if
+/// all are damaged, or as load_checkpoint() if one cannot be read: it may be good, and going on without it would lose it.
 std::optional<Checkpoint> newest_checkpoint(const std::filesystem::path& where,
                                             const std::function<void(const std::string&)>& say);
 

@@ -5,20 +5,24 @@
 namespace keel::lab {
 namespace {
 
-std::atomic<bool> stop_requested{false};
+std::atomic<bool> stop_requested{false}, pipe_broke{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
 
-extern "C" void keel_lab_request_stop(int) { stop_requested.store(true); }
+extern "C" void keel_lab_request_stop(int number) {
+  stop_requested.store(true);
+  if (number == SIGPIPE) pipe_broke.store(true);
+}
 
 }  // namespace
 
 StopOnSignal::StopOnSignal(bool once) {
-  stop_requested = false;
+  stop_requested = pipe_broke = false;
   struct sigaction action {};
   action.sa_handler = keel_lab_request_stop;
-  action.sa_flags = once ? SA_RESETHAND | SA_RESTART : SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    // After SA_RESETHAND a second signal has its default action.
+    action.sa_flags = once && kSignals[i] != SIGPIPE ? SA_RESETHAND | SA_RESTART : SA_RESTART;
     sigaction(kSignals[i], nullptr, &before_[i]);
     if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
   }
@@ -26,6 +30,7 @@ StopOnSignal::StopOnSignal(bool once) {
 
 StopOnSignal::~StopOnSignal() {
   for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  if (pipe_broke) std::signal(SIGPIPE, SIG_IGN);
 }
 
 bool StopOnSignal::requested() const { return stop_requested.load(); }

@@ -5,8 +5,9 @@
 
 namespace keel::lab {
 
-/// Scope in which SIGINT and SIGTERM are recorded as a request to stop. With `once`, a second signal of the same kind ends
-/// the process. Ignored signals stay ignored. At most one per process.
+/// Scope in which SIGINT, SIGTERM, SIGHUP (the terminal is gone) and SIGPIPE (whoever read our output is gone) are
+/// recorded as a request to stop. With `once`, a second signal of the same kind ends the process, but not a second
+/// SIGPIPE: what is still said goes nowhere, also after the scope. Ignored signals stay ignored. At most one per process.
 class StopOnSignal {
  public:
   explicit StopOnSignal(bool once = true);
@@ -17,7 +18,7 @@ class StopOnSignal {
   bool requested() const;
 
  private:
-  static constexpr std::array<int, 2> kSignals{SIGINT, SIGTERM};
+  static constexpr std::array<int, 4> kSignals{SIGINT, SIGTERM, SIGHUP, SIGPIPE};
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 

@@ -13,6 +13,7 @@
 #include "lab/models/batch_norm.h"
 #include "lab/number.h"
 #include "lab/require.h"
+#include "lab/storage/own_files.h"
 #include "lab/train/bfloat16_cpu.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
@@ -67,6 +68,20 @@ Images part_of(const Images& images, const Processes* processes) {
   return {images.pixels.narrow(0, begin, end - begin), images.labels.narrow(0, begin, end - begin)};
 }
 
+/// What a run is resumed from, if anything. Read before the network is built, which the options of a checkpoint that
+/// does not belong to them could make as large as they like.
+std::optional<Checkpoint> checkpoint_of(const TrainOptions& options, const DataSet& data,
+                                        Observer& observer) {
+  if (!options.resume) return {};
+  auto found =
+      newest_checkpoint(options.run, [&](const std::string& text) { observer.on_message(text); });
+  if (found)
+    require_same_run(*found, options, data);
+  else
+    observer.on_message("no checkpoint in " + options.run.string() + ": starting afresh");
+  return found;
+}
+
 /// One call of train().
 class Run {
  public:
@@ -75,6 +90,7 @@ class Run {
         data_(data),
         observer_(observer),
         processes_(processes),
+        resumed_(checkpoint_of(options, data, observer)),
         device_(processes != nullptr ? processes->device() : device_of(options)),
         scope_(device_),
         precision_(options_, device_),
@@ -92,8 +108,10 @@ class Run {
 
   Result run() {
     reset_peak(device_);
-    if (options_.resume && is_first()) resume();
+    if (resumed_) resume();
     keeps_ = !options_.run.empty();
+    if (keeps_) own_folder();
+    resumed_.reset();
     if (processes_ != nullptr) share_start();
     announce();
     while (at_.step < steps_ && result_.status.empty()) epoch();
@@ -103,15 +121,8 @@ class Run {
 
  private:
   void resume() {
-    const auto checkpoint = newest_checkpoint(
-        options_.run, [&](const std::string& text) { observer_.on_message(text); });
-    if (!checkpoint) {
-      observer_.on_message("no checkpoint in " + options_.run.string() + ": starting afresh");
-      return;
-    }
-    require_same_run(*checkpoint, options_, data_);
-    restore_tensors(checkpoint->tensors, training_);
-    at_ = checkpoint->position;
+    restore_tensors(resumed_->tensors, training_);
+    at_ = resumed_->position;
     // Check bounds first: the product of numbers from a file may overflow.
     require(at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
                 at_.step == at_.epoch * per_epoch_ + at_.batch,
@@ -119,6 +130,20 @@ class Run {
             "but these data make {} batches an epoch and {} steps in all",
             at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_);
     restore_readings();
+  }
+
+  /// The run folder is keel's from here on.
+  void own_folder() {
+    OwnFiles own(options_.run);
+    if (own.listed() || !resumed_) {
+      own.begin();
+      return own.clean();
+    }
+    // Folders from before there were lists.
+    own.adopt({run_files::kConfig, run_files::kMetrics, run_files::kResult, run_files::kSpectrum,
+               run_files::kCheckpoints});
+    OwnFiles(options_.run / run_files::kCheckpoints)
+        .adopt(checkpoint_files(resumed_->position.step));
   }
 
   bool is_first() const { return processes_ == nullptr || processes_->is_first(); }
@@ -310,6 +335,7 @@ class Run {
 
   void write_checkpoint() {
     try {
+      OwnFiles(options_.run).add({run_files::kCheckpoints});
       const fs::path file = save_checkpoint(options_.run / run_files::kCheckpoints,
                                             {.position = at_,
                                              .options = options_,
@@ -333,9 +359,8 @@ class Run {
     for (const LayerState& layer : layers) observer_.on_layer(layer, step);
     if (options_.run.empty()) return;
     try {
-      fs::create_directories(options_.run);
-      write_file_atomically(options_.run / run_files::kSpectrum,
-                            to_json(layers, step).dump() + "\n");
+      OwnFiles(options_.run).add({run_files::kSpectrum});
+      replace_file(options_.run / run_files::kSpectrum, to_json(layers, step).dump() + "\n");
     } catch (const std::system_error& error) {
       observer_.on_message(
           fmt::format("step {}: no spectrum.json ({}); the run goes on", step, error.what()));
@@ -363,6 +388,7 @@ class Run {
   const DataSet& data_;
   Observer& observer_;
   Processes* const processes_;
+  std::optional<Checkpoint> resumed_;  ///< until its state is restored
   const torch::Device device_;
   const DeviceScope scope_;
   const Precision precision_;

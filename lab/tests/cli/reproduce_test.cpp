@@ -151,16 +151,23 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   EXPECT_TRUE(contains(program(common + "--trials 1 --set-aside").error, "0 trials run"));
 }
 
-TEST(CliReproduce, AFreshStartForgetsTheRunFoldersToo) {
+TEST(CliReproduce, AFreshStartForgetsTheRunsTooButNothingElseInTheirFolders) {
   const TemporaryFolder folder;
   const auto runs = folder / "runs";
   const auto common =
-      reproduce("table2", folder / "out") + "--cells bn --trials 1 --runs " + runs.string() + " ";
-  ASSERT_EQ(keel(common).code, 0);
+      reproduce("table2", folder / "out") + "--cells bn --runs " + runs.string() + " --trials ";
+  ASSERT_EQ(keel(common + "1").code, 0);
   write(runs / "table2-bn-1" / "of the first call", "");
-  ASSERT_EQ(keel(common + "--fresh").code, 0);
-  EXPECT_TRUE(fs::exists(runs / "table2-bn-1" / "metrics.jsonl"));
-  EXPECT_FALSE(fs::exists(runs / "table2-bn-1" / "of the first call"));
+  ASSERT_EQ(keel(common + "1 --fresh").code, 0);
+  const auto records = read(runs / "table2-bn-1" / "metrics.jsonl"),
+             start = std::string("\"start\"");
+  EXPECT_NE(records.find(start), records.npos);
+  EXPECT_EQ(records.find(start), records.rfind(start));
+  EXPECT_TRUE(fs::exists(runs / "table2-bn-1" / "of the first call"));
+  write(runs / "table2-bn-2" / "mine", "");
+  const auto refused = keel(common + "2 --fresh");
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_TRUE(contains(refused.error, "does not know as its own")) << refused.error;
 }
 
 TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {

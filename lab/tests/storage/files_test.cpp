@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <vector>
 
+#include "lab/storage/own_files.h"
 #include "support/errors.h"
 #include "support/files.h"
 
@@ -55,6 +58,124 @@ TEST(Files, WhetherAFileCanBeWrittenIsKnownBeforeAndChangesNothing) {
   check_writable(folder / "other");
   EXPECT_EQ(read_file(folder / "other.unfinished"), "of another process");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 3);
+}
+
+// Anybody who may write to the folder can place links in it.
+TEST(Files, NoLinkIsFollowedOnTheWayToAFile) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "mine", "mine");
+  std::filesystem::create_symlink("mine", folder / "page.unfinished");
+  std::filesystem::create_symlink("mine", folder / "page");
+  replace_file(folder / "page", "new");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder / "page"));
+  EXPECT_EQ(read_file(folder / "page"), "new");
+  check_writable(folder / "page");
+  EXPECT_EQ(read_file(folder / "mine"), "mine");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "page.unfinished"));
+  std::filesystem::create_symlink("mine", folder / "log");
+  EXPECT_EQ(LogFile(folder / "log", LogFile::Open::append).error(), ELOOP);
+  EXPECT_NE(LogFile(folder / "log", LogFile::Open::create).error(), 0);
+  std::filesystem::create_symlink("nowhere", folder / "dangling");
+  EXPECT_THROW(write_file_atomically(folder / "dangling", "x"), std::system_error);
+  EXPECT_FALSE(std::filesystem::exists(folder / "nowhere"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 5);
+}
+
+TEST(Files, WhatCannotBeReadSaysWhy) {
+  const TemporaryFolder folder;
+  for (const auto& [file, code] :
+       {std::pair(folder / "absent", ENOENT), {folder.path(), ENOTSUP}}) {
+    try {
+      read_file(file);
+      ADD_FAILURE();
+    } catch (const Unreadable& error) {
+      EXPECT_EQ(error.code, code);
+    }
+  }
+}
+
+TEST(OwnFilesTest, OnlyWhatIsListedIsWrittenAndRemoved) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const auto run = folder / "run";
+  OwnFiles own(run);
+  EXPECT_FALSE(own.listed());
+  EXPECT_THROW(own.add({"a"}), std::system_error);
+  own.begin();
+  own.add({"a", "inside"});
+  write_file_atomically(run / "a", "ours");
+  OwnFiles inside(run / "inside");
+  inside.begin();
+  inside.add({"b"});
+  write_file_atomically(run / "inside/b", "ours");
+  write_file_atomically(run / "c", "theirs");
+  fs::create_symlink("c", run / "link");
+  for (const char* name : {"c", "link"}) {
+    EXPECT_THROW(OwnFiles(run).add({name}), std::system_error) << name;
+    EXPECT_TRUE(refuses({name}, [&] { OwnFiles(run).check({name}); })) << name;
+  }
+  // A link in the place of what we wrote.
+  fs::remove(run / "a");
+  fs::create_symlink("c", run / "a");
+  EXPECT_THROW(OwnFiles(run).add({"a"}), std::system_error);
+  write_file_atomically(run / "inside/d", "theirs");
+  OwnFiles(run).remove_all("a");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(run / "a")));
+  EXPECT_FALSE(fs::exists(run / "inside/b"));
+  EXPECT_EQ(read_file(run / "c"), "theirs");
+  EXPECT_EQ(read_file(run / "inside/d"), "theirs");
+  EXPECT_TRUE(OwnFiles(run).has("inside"));  // it stays, for their file in it
+  fs::remove(run / "inside/d");
+  OwnFiles(run).remove_all();
+  EXPECT_FALSE(fs::exists(run / "inside"));
+  EXPECT_TRUE(OwnFiles(run).listed());
+  EXPECT_TRUE(OwnFiles(run).empty());
+}
+
+// A run folder may come from anywhere.
+TEST(OwnFilesTest, AListReachesNoOtherFolder) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  OwnFiles(folder / "run").begin();
+  const std::string good = read_file(folder / "run" / OwnFiles::kName);
+  for (const char* name : {"..", ".", "", "../other", "/etc/passwd"}) {
+    replace_file(folder / "run" / OwnFiles::kName, good + name + "\n");
+    EXPECT_TRUE(refuses({"expected names of files in this folder"}, [&] {
+      OwnFiles(folder / "run");
+    })) << name;
+  }
+  replace_file(folder / "run" / OwnFiles::kName, "thesis.txt\n");
+  EXPECT_TRUE(refuses({"expected a list of keel's"}, [&] { OwnFiles(folder / "run"); }));
+  OwnFiles other(folder / "other");
+  other.begin();
+  other.add({"b"});
+  write_file_atomically(folder / "other/b", "theirs");
+  replace_file(folder / "run" / OwnFiles::kName, good + "inside\n");
+  fs::create_directory_symlink(folder / "other", folder / "run/inside");
+  OwnFiles(folder / "run").remove_all();
+  EXPECT_EQ(read_file(folder / "other/b"), "theirs");
+}
+
+TEST(OwnFilesTest, WhatAKilledWriterLeftIsCleared) {
+  const TemporaryFolder folder;
+  OwnFiles own(folder.path());
+  EXPECT_TRUE(is_empty_folder(folder.path()));
+  EXPECT_TRUE(is_empty_folder(folder / "absent"));
+  write_file_atomically(folder / ".keel-files.0123456789abcdef.unfinished", "");
+  EXPECT_TRUE(is_empty_folder(folder.path()));
+  own.begin();
+  EXPECT_FALSE(is_empty_folder(folder.path()));
+  own.add({"a"});
+  for (const char* name : {"a.0123456789abcdef.unfinished", "b.0123456789abcdef.unfinished",
+                           "a.0123456789abcdeX.unfinished", "a.unfinished"})
+    write_file_atomically(folder / name, "");
+  own.clean();
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    left.push_back(entry.path().filename().string());
+  std::ranges::sort(left);
+  EXPECT_EQ(left, (std::vector<std::string>{".keel-files", "a.0123456789abcdeX.unfinished",
+                                            "a.unfinished", "b.0123456789abcdef.unfinished"}));
 }
 
 TEST(Files, WhatIsReadIsWhatWasWritten) {

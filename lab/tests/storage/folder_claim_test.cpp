@@ -128,5 +128,31 @@ TEST(FolderClaimTest, SaysWhatCannotBeAFolder) {
                       ": Not a directory");
 }
 
+TEST(FolderClaimTest, AFolderThatWasReplacedMeanwhileStays) {
+  const test::TemporaryFolder folder;
+  {
+    const FolderClaim claim(folder / "run", "in use");
+    fs::rename(folder / "run", folder / "moved");
+    fs::create_directory(folder / "run");
+  }
+  EXPECT_TRUE(fs::exists(folder / "run"));
+}
+
+// For mkdir() such a link exists, for open() it does not.
+TEST(FolderClaimTest, ALinkToNothingIsRefused) {
+  const test::TemporaryFolder folder;
+  fs::create_symlink("nowhere", folder / "link");
+  EXPECT_EQ(error_of([&] { FolderClaim(folder / "link", "in use"); }),
+            "keel: expected a folder to write to, got " + (folder / "link").string() +
+                ": a link to nothing");
+  EXPECT_NE(error_of([&] { FolderClaim(folder / "link" / "run", "in use"); }), "no error");
+  EXPECT_EQ(FolderClaim::on_new(folder / "link").path(), folder / "link-2");
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_NE(error_of([&] { FolderClaim(folder / "loop", "in use"); }), "no error");
+  fs::create_directory(folder / "real");
+  fs::create_symlink("real", folder / "good");
+  EXPECT_EQ(error_of([&] { FolderClaim(folder / "good", "in use"); }), "no error");
+}
+
 }  // namespace
 }  // namespace keel::lab

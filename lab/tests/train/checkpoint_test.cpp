@@ -1,6 +1,7 @@
 #include "lab/train/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "lab/storage/checksum.h"
+#include "lab/storage/own_files.h"
 #include "lab/tests/train/support.h"
 
 namespace keel::lab {
@@ -40,7 +42,8 @@ fs::path save(const fs::path& folder, std::int64_t step, std::int64_t keep = 3) 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
-    names.push_back(entry.path().filename().string());
+    if (entry.path().filename() != OwnFiles::kName)
+      names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -86,15 +89,79 @@ TEST(CheckpointTest, ComesBackWhole) {
 
 TEST(CheckpointTest, KeepsTheNewestAndClearsWhatACrashLeft) {
   const test::TemporaryFolder folder;
-  fs::create_directories(folder.path());
-  std::ofstream(folder / "step-00000003.safetensors") << "no JSON beside it";
-  std::ofstream(folder / "step-00000009.json.unfinished") << "{";
+  for (const std::int64_t step : {1, 2}) save(folder.path(), step, 2);
+  fs::remove(folder / "step-00000002.json");
+  std::ofstream(folder / "step-00000001.json.0123456789abcdef.unfinished") << "{";
   std::ofstream(folder / "notes.txt") << "not ours";
-  for (const std::int64_t step : {1, 2, 10, 20}) save(folder.path(), step, 2);
+  for (const std::int64_t step : {10, 20}) save(folder.path(), step, 2);
   EXPECT_EQ(
       names_in(folder.path()),
       (std::vector<std::string>{"notes.txt", "step-00000010.json", "step-00000010.safetensors",
                                 "step-00000020.json", "step-00000020.safetensors"}));
+}
+
+TEST(CheckpointTest, OthersCheckpointsStayWhateverTheirSteps) {
+  const test::TemporaryFolder folder, other;
+  for (const std::int64_t step : {1, 7, 30}) save(other.path(), step);
+  save(folder.path(), 2);
+  for (const auto& name : names_in(other.path())) fs::copy(other / name, folder / name);
+  for (const std::int64_t step : {5, 6}) save(folder.path(), step, 1);
+  EXPECT_THROW(save(folder.path(), 7), std::system_error);
+  for (const auto& name : names_in(other.path()))
+    EXPECT_EQ(read_file(folder / name), read_file(other / name)) << name;
+  EXPECT_FALSE(fs::exists(folder / "step-00000005.json"));
+  EXPECT_TRUE(fs::exists(folder / "step-00000006.json"));
+}
+
+TEST(CheckpointTest, OneThatCannotBeReadIsNotDamaged) {
+  const test::TemporaryFolder folder;
+  save(folder.path(), 1);
+  save(folder.path(), 2);
+  const fs::path newest_file = folder / "step-00000002.safetensors";
+  fs::remove(newest_file);
+  fs::create_directory(newest_file);  // stands for EACCES and EIO, which root does not meet
+  EXPECT_THROW(newest(folder.path()), Unreadable);
+  fs::remove(newest_file);
+  fs::create_symlink(newest_file.filename(), newest_file);
+  EXPECT_THROW(newest(folder.path()), Unreadable);
+}
+
+TEST(CheckpointTest, WithoutAFreeDescriptorNothingIsDamaged) {
+  const test::TemporaryFolder folder;
+  save(folder.path(), 1);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{3, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_THROW(load_checkpoint(folder / "step-00000001.json"), Unreadable);
+  EXPECT_THROW(newest(folder.path()), Unreadable);
+  EXPECT_THROW(has_checkpoints(folder.path()), Unreadable);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(newest(folder.path()).checkpoint);
+}
+
+TEST(CheckpointTest, OfALaterFormatIsNotDamaged) {
+  const test::TemporaryFolder folder;
+  save(folder.path(), 1);
+  save(folder.path(), 2);
+  change(folder / "step-00000002.json", [](std::string& bytes) {
+    bytes.replace(bytes.find("\"format\": 1"), 11, "\"format\": 9");
+  });
+  const std::string said = error_of([&] { newest(folder.path()); });
+  EXPECT_NE(said.find("a later keel wrote it"), std::string::npos) << said;
+}
+
+TEST(CheckpointTest, IfAllAreDamagedThatIsAnError) {
+  const test::TemporaryFolder folder;
+  for (const std::int64_t step : {1, 2}) save(folder.path(), step);
+  for (const char* name : {"step-00000001.json", "step-00000002.json"})
+    change(folder / name, [](std::string& bytes) { bytes.clear(); });
+  EXPECT_THROW(newest(folder.path()), Damaged);
+  fs::remove(folder / "step-00000001.json");
+  fs::remove(folder / "step-00000002.json");
+  EXPECT_THROW(newest(folder.path()), Damaged);  // two halves are more than a kill leaves
+  fs::remove(folder / "step-00000001.safetensors");
+  EXPECT_FALSE(newest(folder.path()).checkpoint);
 }
 
 TEST(CheckpointTest, DamagedNewerOnesDoNotPushOutWhatIsWritten) {
@@ -150,9 +217,9 @@ TEST(CheckpointTest, ADamagedOneIsSkippedAndNamed) {
          change(at / "step-00000002.json",
                 [](std::string& bytes) { bytes.replace(bytes.find("\"epoch\""), 7, "\"epock\""); });
        }},
-      {"the JSON is of another format", [](const fs::path& at) {
+      {"the JSON is of no format", [](const fs::path& at) {
          change(at / "step-00000002.json", [](std::string& bytes) {
-           bytes.replace(bytes.find("\"format\": 1"), 11, "\"format\": 9");
+           bytes.replace(bytes.find("\"format\": 1"), 11, "\"format\": 0");
          });
        }}};
   for (const auto& [what, damage] : damages) {

@@ -216,7 +216,7 @@ TEST(TrainerTest, AFullDiskIsReportedAndTheRunGoesOn) {
   options.run = folder.path();
   Recorder told;
   {
-    const SmallFiles limit(100);
+    const SmallFiles limit(200);  // room for the list of files
     const Result result = train(options, test::small_data(), told);
     EXPECT_EQ(result.status, "finished");
     EXPECT_EQ(result.steps, 12);
@@ -227,7 +227,7 @@ TEST(TrainerTest, AFullDiskIsReportedAndTheRunGoesOn) {
   ASSERT_EQ(told.messages.size(), 4u);  // a spectrum and a checkpoint for each epoch
   EXPECT_NE(told.messages[1].find("step 6: no checkpoint (cannot write"), std::string::npos)
       << told.messages[1];
-  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
+  EXPECT_FALSE(has_checkpoints(folder / "checkpoints"));
   EXPECT_EQ(train(options, test::small_data(), told).unsaved, "");  // a disk with room again
 }
 

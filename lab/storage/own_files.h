@@ -1,0 +1,52 @@
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace keel::lab {
+
+/// What keel created in a folder, by name. The folder has the list in a file (kName). Only what is listed is replaced or
+/// removed. A folder with a list is one of keel's.
+class OwnFiles {
+ public:
+  static constexpr const char* kName = ".keel-files";
+
+  /// Reads the folder's list. Throws keel::Error if there is one that cannot be read.
+  explicit OwnFiles(std::filesystem::path folder);
+
+  bool listed() const { return listed_; }  ///< whether the folder has a list
+  bool has(const std::string& name) const { return names_.count(name) > 0; }
+  bool empty() const { return names_.empty(); }
+
+  /// Creates the folder and its list where they are missing. Throws std::system_error.
+  void begin();
+  /// begin(), and lists what is there under these names: in folders that have no list, from before there were any.
+  void adopt(const std::vector<std::string>& names);
+  /// Lists names before they are created. Throws std::system_error if the folder has no list (any more), or if
+  /// something that is not listed has such a name, or a link has.
+  void add(const std::vector<std::string>& names);
+  /// Throws keel::Error where add() would throw because of a name.
+  void check(const std::vector<std::string>& names) const;
+  /// Removes those of the names that are listed. A folder goes with its own listed files, unless others are in it.
+  void remove(const std::vector<std::string>& names);
+  /// Removes all that is listed, `first` first.
+  void remove_all(const std::string& first = "");
+  /// Removes what writers of listed files left when they were killed.
+  void clean() const;
+
+ private:
+  /// Why the name cannot be written to; 0 if it can.
+  int obstacle(const std::string& name) const;
+  void save() const;
+
+  std::filesystem::path folder_;
+  bool listed_ = false;
+  std::set<std::string> names_;
+};
+
+/// Whether a folder is missing or has nothing in it but what an ended writer of a list left.
+bool is_empty_folder(const std::filesystem::path& folder);
+
+}  // namespace keel::lab
