@@ -80,9 +80,9 @@ class Finding:
     operation: str  #: "eigh", "torch.linalg.eigh", "sqrtm", "layer" and so on
     rule: str  #: the gradient rule, or "torch"
     calls: int
+    size: int  #: n, the number of eigenvalues
     #: smallest gap between neighbours, one of them kept, or margin of a rotation, relative to the largest value; None
     #: for n = 1
-    #: n = 1
     gap: Optional[float]
     condition: Optional[float]  #: largest condition number (ratio of largest to smallest magnitude)
     kept: Optional[int]  #: smallest number of values that the rank policy kept; None without a policy
