@@ -38,7 +38,8 @@ struct SpectralMap {
     x = raised(x, floor);
     const bool root = kind == Kind::sqrt || (kind == Kind::power && exponent > 0 && !whole);
     if (!root) return x;
-    return x <= eigenvalue_noise<T>(n) * largest && x >= -negative_noise<T>(n) * largest ? T(0) : x;
+    return x <= eigenvalue_noise<T>(n) * largest && x >= -covariance_noise<T>(n) * largest ? T(0)
+                                                                                           : x;
   }
 
   /// f(x), or NaN outside the domain. NaN stays NaN, though it has a power of 0.

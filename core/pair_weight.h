@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "eigenvalue_noise.h"
 #include "host_device.h"
 #include "keel/gradient_rule.h"
 
@@ -146,10 +147,7 @@ LorentzianWeight<T> pair_weight(const Lorentzian& rule, std::int64_t) {
 }
 template <typename T>
 MaskedWeight<T> pair_weight(const Masked& rule, std::int64_t n) {
-  // Rounding may separate equal eigenvalues by twice their noise (eigenvalue_noise.h). The most
-  // seen was 2.5 sqrt(n) epsilons.
-  return {rule.tolerance ? T(*rule.tolerance)
-                         : 10 * std::sqrt(T(n)) * std::numeric_limits<T>::epsilon()};
+  return {rule.tolerance ? T(*rule.tolerance) : repeat_noise<T>(n)};
 }
 
 template <typename T, typename Rule>

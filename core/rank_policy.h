@@ -7,6 +7,7 @@
 #include <limits>
 #include <variant>
 
+#include "eigenvalue_noise.h"
 #include "host_device.h"
 #include "keel/spectral.h"
 
@@ -16,14 +17,27 @@ namespace keel {
 struct PlainRankPolicy {
   std::int64_t count = std::numeric_limits<std::int64_t>::max();
   bool by_eps = false, by_rayleigh = false, by_energy = false, keep_reaching = true;
+  bool literal = true;  ///< no margins for rounding
   double eps = 0, rayleigh_tolerance = 0, energy = 0;
+
+  /// What the eigenvalues of one matrix are compared with.
+  template <typename T>
+  struct Bounds {
+    T least;  ///< not above this: not above eps
+    T same;   ///< no further apart: equal
+  };
+  template <typename T>
+  KEEL_HOST_DEVICE Bounds<T> bounds(std::int64_t n, T largest) const {
+    // In the type of the eigenvalues: that of a dead channel is T(eps), which may be above eps.
+    if (literal) return {T(eps), T(0)};
+    return {T(eps) + covariance_noise<T>(n) * largest, repeat_noise<T>(n) * largest};
+  }
 
   /// Whether this eigenvalue and all smaller ones are dropped. `quotient` is its Rayleigh quotient,
   /// which is only used by_rayleigh.
   template <typename T>
-  KEEL_HOST_DEVICE bool stops_before(T value, T quotient) const {
-    // In the type of the eigenvalues: that of a dead channel is T(eps), which may be above eps.
-    if (by_eps && value <= T(eps)) return true;
+  KEEL_HOST_DEVICE bool stops_before(const Bounds<T>& bounds, T value, T quotient) const {
+    if (by_eps && value <= bounds.least) return true;
     // Written so that NaN and non-positive eigenvalues stop as well.
     return by_rayleigh &&
            !(double(std::abs(quotient - value)) < rayleigh_tolerance * double(value));
@@ -51,6 +65,7 @@ inline PlainRankPolicy plain(const Algorithm1& policy) {
           .by_rayleigh = policy.rayleigh_tolerance.has_value(),
           .by_energy = policy.energy.has_value(),
           .keep_reaching = policy.keep_reaching,
+          .literal = policy.literal,
           .eps = policy.eps.value_or(0),
           .rayleigh_tolerance = policy.rayleigh_tolerance.value_or(0),
           .energy = policy.energy.value_or(0)};

@@ -198,11 +198,23 @@ struct RankFinder {
       total += policy.energy_of(l[i]);
     }
     const std::int64_t most = std::min(policy.count, n);
+    const auto bounds = policy.bounds(n, largest_magnitude(n, l));
+    const auto stops_before = [&](std::int64_t i) {
+      return policy.stops_before(bounds, l[i],
+                                 policy.by_rayleigh ? quotients[std::size_t(i)] : T(0));
+    };
     for (std::int64_t i = 0; i < most; ++i) {
-      const T quotient = policy.by_rayleigh ? quotients[std::size_t(i)] : T(0);
-      if (policy.stops_before(l[i], quotient)) return i;
+      if (stops_before(i)) return i;
       sum += policy.energy_of(l[i]);
-      if (policy.enough(sum, total)) return policy.keep_reaching ? i + 1 : i;
+      if (!policy.enough(sum, total)) continue;
+      // The eigenvalues that are equal to this one have its fate.
+      std::int64_t kept = policy.keep_reaching ? i + 1 : i;
+      if (policy.literal) return kept;
+      if (policy.keep_reaching)
+        while (kept < most && l[kept] >= l[i] - bounds.same && !stops_before(kept)) ++kept;
+      else
+        while (kept > 0 && l[kept - 1] <= l[i] + bounds.same) --kept;
+      return kept;
     }
     return most;
   }

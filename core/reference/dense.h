@@ -65,7 +65,8 @@ inline void store_symmetric(const Dense& a, Matrices<double> matrices, std::int6
     for (std::int64_t j = 0; j < a.n; ++j) matrices[b][i * matrices.row_stride + j] = s(i, j);
 }
 
-inline double largest_magnitude(std::int64_t n, const double* values, double floor) {
+inline double largest_magnitude(std::int64_t n, const double* values,
+                                double floor = -std::numeric_limits<double>::infinity()) {
   double largest = 0;
   for (std::int64_t i = 0; i < n; ++i)
     largest = std::max(largest, std::abs(std::max(values[i], floor)));

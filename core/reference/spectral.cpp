@@ -62,7 +62,7 @@ struct Spectrum {
         (function.kind == Kind::power && function.exponent > 0 && !is_whole(function.exponent));
     for (std::size_t i = 0; i < l.size(); ++i) {
       if (root && double(x[i]) <= eigenvalue_noise<double>(n) * largest &&
-          double(x[i]) >= -negative_noise<double>(n) * largest)
+          double(x[i]) >= -covariance_noise<double>(n) * largest)
         x[i] = 0;
       if (std::int64_t(i) >= rank) continue;
       if (std::isnan(l[i]) || !in_domain(function, double(x[i]))) defined = false;
@@ -147,9 +147,14 @@ std::int64_t rank_of(const LeadingEnergy& policy, std::int64_t n, const double* 
 std::int64_t rank_of(const Algorithm1& policy, std::int64_t n, const double* values,
                      const Dense* matrix, const Dense* vectors) {
   const double total = energy(values, n);
+  const double largest = policy.literal ? 0 : largest_magnitude(n, values);
+  const double margin = covariance_noise<double>(n) * largest;
+  const double same = repeat_noise<double>(n) * largest;
   Dense deflated = *matrix;
+  std::int64_t reaching = n;  // the eigenvalue that reaches the energy
   for (std::int64_t i = 0; i < n; ++i) {
-    if (policy.eps && values[i] <= *policy.eps) return i;
+    if (reaching < n && values[i] < values[reaching] - same) return i;
+    if (policy.eps && values[i] <= *policy.eps + margin) return i;
     if (policy.rayleigh_tolerance) {
       std::vector<double> product(std::size_t(n), 0.0);
       double rayleigh = 0;
@@ -164,8 +169,13 @@ std::int64_t rank_of(const Algorithm1& policy, std::int64_t n, const double* val
         for (std::int64_t c = 0; c < n; ++c)
           deflated(r, c) -= product[std::size_t(r)] * (*vectors)(c, i);
     }
-    if (policy.energy && energy(values, i + 1) >= *policy.energy * total)
-      return policy.keep_reaching ? i + 1 : i;
+    if (!policy.energy || energy(values, i + 1) < *policy.energy * total) continue;
+    if (policy.literal) return policy.keep_reaching ? i + 1 : i;
+    if (policy.keep_reaching)
+      reaching = std::min(reaching, i);
+    else
+      return std::find_if(values, values + n, [&](double x) { return x <= values[i] + same; }) -
+             values;
   }
   return n;
 }

@@ -61,6 +61,12 @@ struct LeadingEnergy {
 /// `eps`, or whose Rayleigh quotient on the deflated matrix is off by a relative
 /// `rayleigh_tolerance` or more, or once `energy` of the total sum is reached. An empty condition
 /// is switched off.
+///
+/// Rounding moves an eigenvalue by up to 10 n machine epsilons of the largest. An eigenvalue within
+/// that of `eps` is not above it: it is a zero of the covariance, and its eigenvector is noise. And
+/// eigenvalues that are equal to rounding (10 sqrt(n) epsilons) to the one that reaches the energy
+/// are kept with it, or dropped with it. Without this the rank of a covariance of fewer directions
+/// than channels depends on rounding errors, and with it the gradient.
 struct Algorithm1 {
   std::optional<double> eps = 1e-4;
   std::optional<double> rayleigh_tolerance = 0.1;
@@ -68,6 +74,8 @@ struct Algorithm1 {
   /// The paper's text keeps the eigenvalue that reaches the energy. Its pseudo-code drops it, and
   /// so drops one direction of every matrix, however well conditioned. We follow the text.
   bool keep_reaching = true;
+  /// Compare as the paper's Algorithm 1 is written, without a margin for rounding.
+  bool literal = false;
 
   static constexpr const char* kName = "algorithm1";
   static void fields(auto&& self, auto&& visit) {
@@ -75,6 +83,7 @@ struct Algorithm1 {
     visit("rayleigh_tolerance", self.rayleigh_tolerance, term::kAboveZero);
     visit("energy", self.energy, term::kFraction);
     visit("keep_reaching", self.keep_reaching);
+    visit("literal", self.literal);
   }
 };
 /// Every policy keeps at least one eigenvalue (for n > 0).

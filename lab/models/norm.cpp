@@ -18,7 +18,12 @@ keel::nn::WhiteningOptions whitening_options(const NormOptions& options, std::in
   keel::nn::WhiteningOptions result{
       .num_features = channels, .eps = options.eps, .momentum = options.momentum};
   if (options.group_size > 0) result.group_size = options.group_size;
-  if (options.kind == "zca" && options.rank == "full") result.rank = FullRank{};
+  if (options.kind == "zca") {
+    if (options.rank == "full")
+      result.rank = FullRank{};
+    else
+      result.rank = Algorithm1{.eps = options.eps, .literal = options.rank == "algorithm1"};
+  }
   if (options.kind == "pca") {
     if (options.components > 0)
       result.rank = LeadingCount{options.components};
@@ -66,7 +71,7 @@ const std::vector<std::string>& norm_rules() {
 }
 
 const std::vector<std::string>& norm_ranks() {
-  static const std::vector<std::string> names{"algorithm1", "full"};
+  static const std::vector<std::string> names{"algorithm1", "algorithm1_margin", "full"};
   return names;
 }
 

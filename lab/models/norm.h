@@ -28,8 +28,9 @@ struct NormOptions {
   std::string rule = "exact";
   /// The rule's number (terms, iterations, width or tolerance); empty: the rule's default.
   std::optional<double> parameter = std::nullopt;
-  /// Directions to whiten: algorithm1 (those the paper's rule keeps) or full (all of them). For zca; the released
-  /// baselines have their own choice, and newton_schulz keeps all.
+  /// Directions to whiten: algorithm1 (those that the paper's Algorithm 1 keeps, to the letter), algorithm1_margin (with
+  /// margins for rounding, the library's default) or full (all of them). For zca; the released baselines have their own
+  /// choice, and newton_schulz keeps all.
   std::string rank = "algorithm1";
   double eps = 1e-4;            ///< added to the covariance's diagonal, > 0; zca, pca
   double energy = 0.99;         ///< share of the variance kept, in (0, 1]; pca with components 0

@@ -185,6 +185,7 @@ std::string layer_name(const std::function<std::string(const std::string&)>& set
                 : fmt::format(" e={}", components);
   }
   if (kind == "zca" && setting("rank") == "full") name += " of full rank";
+  if (kind == "zca" && setting("rank") == "algorithm1_margin") name += " with a margin";
   const auto size = setting("group_size");
   if (!size.empty() && size != "0") name += fmt::format(" d={}", size);
   if (const auto rule = setting("rule"); !rule.empty()) name += ", " + words(rule);

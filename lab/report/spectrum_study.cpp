@@ -98,7 +98,7 @@ SpectrumStudy study(const Tensor& given, const StudyOptions& options) {
   result.values.assign(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
   for (std::size_t i = 0; i + 1 < result.values.size(); ++i)
     result.neighbours.push_back({std::int64_t(i), result.values[i], result.values[i + 1]});
-  result.rank = rank_of(matrix, Algorithm1{});
+  result.rank = rank_of(matrix, Algorithm1{.literal = true});
   result.energy_count = rank_of(matrix, LeadingEnergy{0.99});
 
   auto generator = at::detail::createCPUGenerator(options.seed);

@@ -78,7 +78,7 @@ struct How {
 };
 const How kDouble{"float64", torch::kDouble, FullRank{}};
 const How kSingle{"float32", torch::kFloat, FullRank{}};
-const How kCut{"float64, Algorithm 1", torch::kDouble, Algorithm1{}};
+const How kCut{"float64, Algorithm 1", torch::kDouble, Algorithm1{.literal = true}};
 
 /// The errors of `rules` over the matrices.
 void add_errors(Json& rows, std::int64_t d, const std::vector<torch::Tensor>& matrices,

@@ -92,9 +92,11 @@ void for_each_field(Options& o, Visit&& visit) {
       "parameter", o.model.norm.parameter,
       "value of the rule's parameter (terms, iterations, width or tolerance) [the rule's default]",
       weight);
-  visit("rank", o.model.norm.rank,
-        "zca: which directions to whiten: those that the paper's Algorithm 1 keeps, or all",
-        OneOf{norm_ranks()});
+  visit(
+      "rank", o.model.norm.rank,
+      "zca: which directions to whiten: those that the paper's Algorithm 1 keeps, to the letter or "
+      "with margins for rounding, or all",
+      OneOf{norm_ranks()});
   visit("eps", o.model.norm.eps, "added to the covariance's diagonal", Range{0, 1});
   visit("energy", o.model.norm.energy, "pca: share of the energy that is kept", share);
   visit("components", o.model.norm.components, "pca: directions kept; 0: by energy", count);

@@ -197,13 +197,18 @@ class Algorithm1(_Policy):
     not above ``eps``, or whose Rayleigh quotient on the deflated matrix (a second estimate of it) is off by a fraction
     ``rayleigh_tolerance`` or more, or once the eigenvalues so far hold a fraction ``energy`` of the sum. None switches
     a condition off. ``keep_reaching`` keeps the eigenvalue that reaches the energy, as the paper's text says; its
-    pseudo-code drops it."""
+    pseudo-code drops it.
+
+    An eigenvalue is above ``eps`` if it is so by more than rounding, 10 n machine epsilons of the largest. Those that are
+    equal but for rounding to the one that reaches the energy are kept or dropped with it. ``literal`` compares without
+    these margins, as the paper's algorithm is written."""
 
     _name = "algorithm1"
     eps: Optional[float] = 1e-4
     rayleigh_tolerance: Optional[float] = 0.1
     energy: Optional[float] = 1.0 - 1e-4
     keep_reaching: bool = True
+    literal: bool = False
 
 
 GradientRule = Union[Analytic, PowerIteration, Taylor, Lorentzian, Masked]

@@ -6,6 +6,7 @@
 #include "support/solve.h"
 #include "support/spectral.h"
 #include "support/spectrum_zoo.h"
+#include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
@@ -80,14 +81,57 @@ TYPED_TEST(SpectralRank, Algorithm1StopsAtEpsAsTheTypeRoundsIt) {
   }
 }
 
+TYPED_TEST(SpectralRank, Algorithm1TakesAValueWithinRoundingOfEpsForEps) {
+  using T = TypeParam;
+  const std::int64_t n = 6;
+  const double noise = 10 * n * kEps<T>;  // of the largest eigenvalue, 2
+  for (const double beyond : {-3.0, -0.5, 0.5, 1.8, 2.2, 5.0}) {
+    const double value = 0.25 + beyond * noise;
+    const Batch<T> m = as<T>(diagonal({2, 1, 0.5, value, 0.25, 0.25 - noise}));
+    const auto rank = [&](double eps, bool literal) {
+      return rank_of(Algorithm1{.eps = eps, .energy = std::nullopt, .literal = literal}, m);
+    };
+    EXPECT_EQ(rank(0.25, false), beyond > 2 ? 4 : 3) << beyond;
+    EXPECT_EQ(rank(0.25, true), beyond > 0 ? 4 : 3) << beyond;
+    EXPECT_EQ(rank(0.2, false), 6) << beyond;
+  }
+  // Constant activations.
+  EXPECT_EQ(rank_of(Algorithm1{}, as<T>(diagonal({1e-4, 1e-4, 1e-4}))), 1);
+}
+
+TYPED_TEST(SpectralRank, Algorithm1KeepsOrDropsEqualsOfTheOneThatReachesTheEnergy) {
+  using T = TypeParam;
+  const double step = 4 * kEps<T>;  // three of them are within the bound, 10 sqrt(6) epsilons of 4
+  const Batch<T> m = as<T>(diagonal({4, 1 + step, 1, 1 - step, 0.5, 0.25}));
+  const Solved<T> s = solve(m);
+  // Which eigenvalue reaches the energy, counted from one.
+  const std::pair<double, std::int64_t> table[] = {{0.5, 1},  {0.6, 2},  {0.7, 3},
+                                                   {0.85, 4}, {0.95, 5}, {0.99, 6}};
+  for (const auto& [energy, reaching] : table)
+    for (const bool literal : {false, true})
+      for (const bool keep : {false, true}) {
+        const Algorithm1 policy{.energy = energy, .keep_reaching = keep, .literal = literal};
+        const bool among_equals = reaching >= 2 && reaching <= 4 && !literal;
+        const std::int64_t expected = std::max<std::int64_t>(
+            1, among_equals ? (keep ? 4 : 1) : (keep ? reaching : reaching - 1));
+        EXPECT_EQ(rank_of(policy, m, s), expected) << to_string(RankPolicy(policy));
+        if (std::is_same_v<T, double>) {
+          EXPECT_EQ(rank_by_reference(policy, as<double>(m), as<double>(s)), expected)
+              << to_string(RankPolicy(policy));
+        }
+      }
+}
+
 TYPED_TEST(SpectralRank, Algorithm1StopsAtTheEnergy) {
   const Batch<TypeParam> m = as<TypeParam>(diagonal({4, 2, 1, 1}));
   EXPECT_EQ(rank_of(Algorithm1{.energy = 0.75}, m), 2);
   EXPECT_EQ(rank_of(Algorithm1{.energy = 0.75, .keep_reaching = false}, m), 1);
-  EXPECT_EQ(rank_of(Algorithm1{.energy = 0.76}, m), 3);
+  EXPECT_EQ(rank_of(Algorithm1{.energy = 0.76}, m), 4);  // the last two are equal
+  EXPECT_EQ(rank_of(Algorithm1{.energy = 0.76, .literal = true}, m), 3);
   EXPECT_EQ(rank_of(Algorithm1{}, m), 4);
   // The pseudo-code taken literally: the direction that completes the energy is dropped.
-  EXPECT_EQ(rank_of(Algorithm1{.keep_reaching = false}, m), 3);
+  EXPECT_EQ(rank_of(Algorithm1{.keep_reaching = false, .literal = true}, m), 3);
+  EXPECT_EQ(rank_of(Algorithm1{.keep_reaching = false}, m), 2);
 }
 
 /// Replaces a vector by one that is not M's eigenvector and leans towards an earlier one.
@@ -141,7 +185,7 @@ TYPED_TEST(SpectralRank, IsTheReferenceOnTheZoo) {
     // Equal values and noise may decide ties either way. These policies avoid ties.
     for (const RankPolicy& policy :
          {RankPolicy(LeadingCount{.count = 5}), RankPolicy(LeadingEnergy{.fraction = 0.777}),
-          RankPolicy(Algorithm1{.eps = 1e-3, .energy = 0.777})}) {
+          RankPolicy(Algorithm1{.eps = 1e-3, .energy = 0.777, .literal = true})}) {
       const Solved<T> s = solve(m);
       EXPECT_EQ(rank_of(policy, m, s), rank_by_reference(policy, as<double>(m), as<double>(s)))
           << to_string(policy) << " on " << name;

@@ -123,7 +123,8 @@ TEST(Terms, AsTheyAreWritten) {
   EXPECT_EQ(to_string(SpectralRule(Exact{})), "exact(terms=19)");
   EXPECT_EQ(to_string(RankPolicy(FullRank{})), "full");
   EXPECT_EQ(to_string(RankPolicy(Algorithm1{.energy = std::nullopt})),
-            "algorithm1(eps=1e-04, rayleigh_tolerance=0.1, energy=off, keep_reaching=true)");
+            "algorithm1(eps=1e-04, rayleigh_tolerance=0.1, energy=off, keep_reaching=true, "
+            "literal=false)");
   EXPECT_EQ(to_string(LayerMap(PcaDenoising{})),
             "pca_denoising(eps=1e-04, rank=leading_energy(fraction=0.99))");
 }
@@ -132,8 +133,9 @@ TEST(Terms, AFieldLeftOutHasItsDefault) {
   EXPECT_EQ(to_string(gradient_rule("power_iteration")), "power_iteration(terms=19)");
   EXPECT_EQ(to_string(gradient_rule("taylor()")), "taylor(terms=9)");
   EXPECT_EQ(to_string(gradient_rule("masked(tolerance=off)")), "masked");
-  EXPECT_EQ(to_string(rank_policy(" algorithm1 ( energy = off , eps = 0.5 ) ")),
-            "algorithm1(eps=0.5, rayleigh_tolerance=0.1, energy=off, keep_reaching=true)");
+  EXPECT_EQ(
+      to_string(rank_policy(" algorithm1 ( energy = off , eps = 0.5 ) ")),
+      "algorithm1(eps=0.5, rayleigh_tolerance=0.1, energy=off, keep_reaching=true, literal=false)");
   EXPECT_EQ(to_string(layer_map("pca_denoising")), to_string(LayerMap(PcaDenoising{})));
   EXPECT_EQ(to_string(layer_map("pca_whitening(eps=0.5)")), "pca_whitening(eps=0.5, rank=full)");
 }

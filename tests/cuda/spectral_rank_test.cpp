@@ -7,6 +7,7 @@
 #include "support/solve.h"
 #include "support/spectral.h"
 #include "support/spectrum_zoo.h"
+#include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
@@ -49,6 +50,8 @@ const RankPolicy kPolicies[] = {
     Algorithm1{.eps = std::nullopt, .energy = 0.777},
     Algorithm1{.eps = 1e-3, .rayleigh_tolerance = std::nullopt, .energy = 0.777},
     Algorithm1{.energy = 0.777, .keep_reaching = false},
+    Algorithm1{.energy = 0.777, .literal = true},
+    Algorithm1{.energy = 0.777, .keep_reaching = false, .literal = true},
     Algorithm1{.eps = std::nullopt, .rayleigh_tolerance = std::nullopt, .energy = std::nullopt}};
 
 template <typename T>
@@ -81,7 +84,7 @@ TYPED_TEST(CudaSpectralRank, IsTheReferenceOnTheZoo) {
       // Equal values and noise may decide ties either way. These policies avoid ties.
       for (const RankPolicy& policy :
            {RankPolicy(LeadingCount{.count = 5}), RankPolicy(LeadingEnergy{.fraction = 0.7771}),
-            RankPolicy(Algorithm1{.eps = 1e-3, .energy = 0.7771})}) {
+            RankPolicy(Algorithm1{.eps = 1e-3, .energy = 0.7771, .literal = true})}) {
         const Solved<T> s = solve(m);
         Ranks truth(1);
         const Solved<double> s64{as<double>(s.values), as<double>(s.vectors), {}};
@@ -89,6 +92,44 @@ TYPED_TEST(CudaSpectralRank, IsTheReferenceOnTheZoo) {
                                  s64.vectors.view(), truth.data());
         EXPECT_EQ(on_device(policy, m, s), truth)
             << to_string(policy) << " on " << name << ", n = " << n;
+      }
+    }
+}
+
+TYPED_TEST(CudaSpectralRank, EqualsOfTheOneThatReachesTheEnergyHaveItsFate) {
+  using T = TypeParam;
+  for (const std::int64_t n : {4, 5, 31, 33, 40, 64, 65, 100, 130})
+    for (const std::int64_t first : {std::int64_t(1), n / 4, n / 2})
+      for (const std::int64_t last : {n - 1, (first + n) / 2}) {
+        // From `first` to `last` they are equal but for rounding.
+        const Batch<T> m = as<T>(diagonal(spectrum(n, [&](double i) {
+          return i < double(first)  ? 8 - i / double(n)
+                 : i < double(last) ? 1 - 0.5 * i / double(n) * kEps<T>
+                                    : 0.5 - 0.25 * i / double(n);
+        })));
+        const Solved<T> s = solve(m);
+        for (const double energy : {0.3, 0.6, 0.8, 0.9, 0.97, 0.995})
+          for (const bool keep : {true, false})
+            for (const bool literal : {true, false})
+              for (const std::optional<double> tolerance : {std::optional<double>{}, {0.1}}) {
+                const RankPolicy policy = Algorithm1{1e-4, tolerance, energy, keep, literal};
+                EXPECT_EQ(on_device(policy, m, s), on_cpu(policy, m, s))
+                    << to_string(policy) << ", n = " << n << ", " << first << " to " << last;
+              }
+      }
+}
+
+TYPED_TEST(CudaSpectralRank, AValueWithinRoundingOfEpsIsNotAboveIt) {
+  using T = TypeParam;
+  for (const std::int64_t n : {4, 33, 64, 65, 100})
+    for (const double beyond : {-0.5, 0.5, 0.9, 1.1, 3.0}) {
+      const double noise = 10 * double(n) * kEps<T>;
+      const Batch<T> m = as<T>(diagonal(
+          spectrum(n, [&](double i) { return i < 2 ? 1 : 0.25 + beyond * noise * (i < 3); })));
+      const Solved<T> s = solve(m);
+      for (const bool literal : {true, false}) {
+        const RankPolicy policy = Algorithm1{.eps = 0.25, .energy = {}, .literal = literal};
+        EXPECT_EQ(on_device(policy, m, s), Ranks{beyond > (literal ? 0 : 1) ? 3 : 2}) << beyond;
       }
     }
 }

@@ -25,11 +25,11 @@ EVERY_RANK = [
     (keel.LeadingEnergy(0.9), "leading_energy(fraction=0.9)"),
     (
         keel.Algorithm1(),
-        "algorithm1(eps=1e-04, rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=true)",
+        "algorithm1(eps=1e-04, rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=true, literal=false)",
     ),
     (
-        keel.Algorithm1(None, 0.2, None, False),
-        "algorithm1(eps=off, rayleigh_tolerance=0.2, energy=off, keep_reaching=false)",
+        keel.Algorithm1(None, 0.2, None, False, True),
+        "algorithm1(eps=off, rayleigh_tolerance=0.2, energy=off, keep_reaching=false, literal=true)",
     ),
 ]
 
@@ -151,6 +151,8 @@ def test_ends_of_ranges():
             bad()
     with pytest.raises(ValueError, match='keep_reaching to be true or false, got "1"'):
         keel.Algorithm1(keep_reaching=1)
+    with pytest.raises(ValueError, match='literal to be true or false, got "0"'):
+        keel.Algorithm1(literal=0)
 
 
 def test_a_wrong_rule_gets_the_list_of_all_that_would_do():

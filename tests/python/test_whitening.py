@@ -136,6 +136,40 @@ def test_the_textbook_gradient_of_more_channels_than_inputs_is_finite(layer, ran
         assert x.grad.isfinite().all(), draw
 
 
+def input_gradient(layer, x, direction):
+    x = x.clone().requires_grad_()
+    (layer(x) * direction).sum().backward()
+    return x.grad
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.2, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_order_of_channels_does_not_matter_at_any_rank(dtype, scale):
+    """The default layer, 64 channels. Rounding differs with the order, and so would a rank that it decides."""
+    for rank in range(1, 64):
+        generator = torch.Generator().manual_seed(rank)
+        mix = torch.randn(rank, 64, generator=generator, dtype=torch.double) * scale / rank**0.5
+        x = (torch.randn(1000, rank, generator=generator, dtype=torch.double) @ mix).to(dtype)
+        direction = torch.randn(x.shape, generator=generator, dtype=torch.double).to(dtype)
+        order = torch.randperm(64, generator=generator)
+        layer = keel.nn.ZcaWhitening(64, dtype=dtype)
+        plain = input_gradient(layer, x, direction)
+        assert layer.kept.item() <= rank
+        permuted = input_gradient(layer, x[:, order].contiguous(), direction[:, order].contiguous())
+        assert relative(permuted, plain[:, order]) < 1e-3, rank
+
+
+def test_a_literal_algorithm_1_keeps_noise():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(1000, 27, generator=generator) @ torch.randn(27, 64, generator=generator) * 0.04
+    literal = keel.nn.ZcaWhitening(64, rank=keel.Algorithm1(literal=True))
+    literal(x)
+    assert literal.kept.item() > 30
+    margin = keel.nn.ZcaWhitening(64)
+    margin(x)
+    assert margin.kept.item() == 27
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("eps", [1e-2, 2e-3, 1e-3, 5e-4, 1e-4, 1e-5])  # float32 rounds some of them up
 def test_a_dead_channel_is_dropped_at_every_eps(eps, dtype):

@@ -3,6 +3,7 @@
 // The rank policies on the device. One warp walks down the spectrum, which is in shared or global
 // memory.
 
+#include "cuda/gradient_rule/device_rule.cuh"
 #include "cuda/matrix/small.cuh"
 #include "rank_policy.h"
 
@@ -18,6 +19,33 @@ __device__ inline double add_in_order(double sum, double term, double& reached) 
     if (k == lane) reached = sum;
   }
   return sum;
+}
+
+/// The rank if eigenvalue `reaching` reaches the energy, and those that are equal to it have its
+/// fate. Without them it is `kept`.
+template <typename T>
+__device__ int with_equals(const PlainRankPolicy& policy, const PlainRankPolicy::Bounds<T>& bounds,
+                           int kept, int reaching, int most, const T* l, const T* quotients) {
+  constexpr unsigned kAll = 0xffffffffu;
+  const int lane = int(threadIdx.x) % 32;
+  if (!policy.keep_reaching) {
+    int dropped = 0;
+    for (int first = 0; first < kept; first += 32) {
+      const int i = first + lane;
+      const bool equal = i < kept && l[i] <= l[reaching] + bounds.same;
+      dropped += __popc(__ballot_sync(kAll, equal));
+    }
+    return kept - dropped;
+  }
+  for (int first = kept; first < most; first += 32) {
+    const int i = first + lane;
+    const bool goes_on =
+        i < most && l[i] >= l[reaching] - bounds.same &&
+        !policy.stops_before(bounds, l[i], policy.by_rayleigh ? quotients[i] : T(0));
+    const unsigned stops = ~__ballot_sync(kAll, goes_on);
+    if (stops != 0) return first + __ffs(int(stops)) - 1;
+  }
+  return most;
 }
 
 /// The rank that the policy chooses, in every lane of the calling warp. `quotients` are only read
@@ -42,7 +70,9 @@ __device__ int rank_by_warp(const PlainRankPolicy& policy, int n, const T* l, co
     if (first < 32 * kKept) total_before = total;
   }
   if (__any_sync(kAll, bad)) return n < 1 ? n : 1;
-  int kept = policy.count < n ? int(policy.count) : n;
+  const int most = policy.count < n ? int(policy.count) : n;
+  const auto bounds = policy.bounds(n, n > 0 ? largest_magnitude(n, l, kNone<T>) : T(0));
+  int kept = most;
   double sum = total_before;
   for (int first = 0; first < n; first += 32) {
     const int i = first + lane;
@@ -52,13 +82,15 @@ __device__ int rank_by_warp(const PlainRankPolicy& policy, int n, const T* l, co
     else
       reached = first == 0 ? reached_before[0] : reached_before[1];
     const T quotient = policy.by_rayleigh && i < n ? quotients[i] : T(0);
-    const bool before = i < n && policy.stops_before(own, quotient);
+    const bool before = i < n && policy.stops_before(bounds, own, quotient);
     const bool here = before || policy.enough(reached, total);
     const unsigned stops = __ballot_sync(kAll, i < n && here);
     if (stops == 0) continue;
     const int stop = __ffs(int(stops)) - 1;
     const bool drop_it = __shfl_sync(kAll, int(before), stop) || !policy.keep_reaching;
     kept = first + stop + (drop_it ? 0 : 1);
+    if (!policy.literal && !__shfl_sync(kAll, int(before), stop))
+      kept = with_equals(policy, bounds, kept, first + stop, most, l, quotients);
     break;
   }
   return kept < 1 ? (n < 1 ? n : 1) : kept;

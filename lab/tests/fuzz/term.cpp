@@ -32,7 +32,7 @@ void attack(const std::string& bytes) {
 std::vector<std::string> seeds() {
   return {"lorentzian(width=1e-04)", "masked(tolerance=off)", "power(exponent=-0.5)",
           "leading_count(count=8)",
-          "zca(eps=0.01, rank=algorithm1(energy=off, keep_reaching=false))"};
+          "zca(eps=0.01, rank=algorithm1(energy=off, keep_reaching=false, literal=true))"};
 }
 
 const Registration registration({"term", attack, seeds});

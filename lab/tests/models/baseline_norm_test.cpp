@@ -67,6 +67,7 @@ TEST(BaselineNorm, ObeysEveryRankPolicy) {
            {Algorithm1{}, 4},
            {Algorithm1{.energy = two}, 2},
            {Algorithm1{.energy = two, .keep_reaching = false}, 1},
+           {Algorithm1{.literal = true}, 4},
            {Algorithm1{.eps = 1e9}, 1}}) {
     const nn::WhiteningOptions options{.num_features = 4, .rank = policy};
     const Layer ours = baselines(options, {.iterations = 300})[0], exact = layers(options)[0];

@@ -39,6 +39,10 @@ TEST(Norm, HandsItsOptionsOn) {
   EXPECT_EQ(zca.eps, 1e-3);
   EXPECT_EQ(*zca.momentum, 0.25);
   EXPECT_EQ(*std::get<Algorithm1>(*zca.rank).eps, 1e-3);
+  EXPECT_TRUE(std::get<Algorithm1>(*zca.rank)
+                  .literal);  // the recorded experiments are the paper's, to the letter
+  EXPECT_FALSE(
+      std::get<Algorithm1>(*made({.kind = "zca", .rank = "algorithm1_margin"}, 8).rank).literal);
   EXPECT_EQ(*made({.kind = "zca"}, 8).group_size, 8);
   EXPECT_TRUE(std::holds_alternative<FullRank>(*made({.kind = "zca", .rank = "full"}, 8).rank));
   EXPECT_EQ(std::get<LeadingEnergy>(*made({.kind = "pca", .energy = 0.8}, 8).rank).fraction, 0.8);
@@ -92,7 +96,8 @@ TEST(Norm, RefusesWhatItCannotDo) {
   };
   check({.kind = "layer"}, "expected kind to be one of batch, zca, pca, none, folded, got 'layer'");
   check({.rule = "fast"}, "expected rule to be one of exact");
-  check({.rank = "most"}, "expected rank to be one of algorithm1, full, got 'most'");
+  check({.rank = "most"},
+        "expected rank to be one of algorithm1, algorithm1_margin, full, got 'most'");
   check({.kind = "zca", .group_size = 7}, "group_size to divide the layer's 64 channels, got 7");
   check({.kind = "zca", .group_size = -1}, "group_size >= 0, got -1");
   check({.kind = "pca", .group_size = 4, .components = 5}, "components <= 4");
