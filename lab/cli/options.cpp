@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "lab/cli/command.h"
@@ -29,12 +28,25 @@ std::string flag(std::string name) {
   return "--" + name;
 }
 
-/// Headings of the help, keyed by the first option below each.
-const std::map<std::string, std::string> kHeadings = {{"model", "Network"},
-                                                      {"source", "Data"},
-                                                      {"batch", "Training"},
-                                                      {"precision", "Machine"},
-                                                      {"seed", "Run"}};
+/// The heading in the help.
+const char* heading_of(lab::About about) {
+  using enum lab::About;
+  switch (about) {
+    case network:
+    case layer:
+      return "Network";
+    case data:
+    case place:
+      return "Data";
+    case training:
+      return "Training";
+    case arithmetic:
+    case machine:
+      return "Machine";
+    default:
+      return "Run";
+  }
+}
 
 void restrict_to(CLI::Option* option, const Range& range) { option->check(within(range)); }
 void restrict_to(CLI::Option* option, const OneOf& choice) {
@@ -94,17 +106,15 @@ CLI::Validator within(const Range& range) {
 
 void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only,
                  const std::string& by_default) {
-  std::string heading;
-  lab::for_each_field(options, [&](const std::string& name, auto& field, const std::string& help,
-                                   const auto& valid) {
-    if (const auto found = kHeadings.find(name); found != kHeadings.end()) heading = found->second;
+  lab::for_each_field(options, [&](const std::string& name, lab::About about, auto& field,
+                                   const std::string& help, const auto& valid) {
     // The commands themselves declare the run folder and --resume.
-    if (only.empty() ? name == "run" || name == "resume" : !only.count(name)) return;
+    if (only.empty() ? about == lab::About::call : !only.count(name)) return;
     CLI::Option* option = declare(app, name, field, help, by_default);
     restrict_to(option, valid);
     if (!by_default.empty() && option->get_items_expected_max() > 0)
       option->default_str(by_default);
-    option->group(heading)->take_last();  // lets a script append overrides
+    option->group(heading_of(about))->take_last();  // lets a script append overrides
   });
 }
 
@@ -139,18 +149,6 @@ nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& optio
     if (option != nullptr && option->count() > 0) given[name] = value;
   }
   return given;
-}
-
-const std::set<std::string>& data_option_names() {
-  static const std::set<std::string> names = {"source",      "path",       "labels",   "size",
-                                              "train_limit", "test_limit", "data_seed"};
-  return names;
-}
-
-const std::set<std::string>& machine_option_names() {
-  static const std::set<std::string> names = {"precision", "channels_last", "device", "threads",
-                                              "evaluation_batch"};
-  return names;
 }
 
 void mention_fewer_threads(const lab::TrainOptions& options) {

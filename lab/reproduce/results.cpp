@@ -16,12 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::set<std::string> kOfTheMachine = {
-    "path",    "source",        "device",           "threads",        "graph",
-    "seed",    "run",           "resume",           "keep",           "log_every",
-    "classes", "deterministic", "evaluation_batch", "evaluate_every", "checkpoint_every",
-    "fused"};
-
 Json list_of(const std::vector<double>& values, int digits) {
   Json list = Json::array();
   for (const double value : values) list.push_back(rounded(value, digits));
@@ -262,9 +256,11 @@ fs::path set_aside(const fs::path& file, const Data& data) {
 }
 
 Json identity(const Json& options) {
+  using enum About;
+  static const auto of_a_call = options_about({place, machine, seed, records, call});
   Json kept = Json::object();
   for (const auto& [name, value] : options.items())
-    if (!kOfTheMachine.count(name)) kept[name] = value;
+    if (!of_a_call.count(name) && name != "source") kept[name] = value;  // Data tells the source
   return kept;
 }
 

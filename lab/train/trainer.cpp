@@ -51,10 +51,11 @@ ResNet fresh_model(const TrainOptions& options, torch::Device device, Processes*
   return model;
 }
 
-/// The options that must be equal on all processes: all that affect the numbers or the order of sums.
+/// The options that must be equal on all processes: all that affect the numbers, or when they are read.
 nlohmann::json shared_settings(const TrainOptions& options, const DataSet& data) {
   nlohmann::json settings = to_json(options);
-  for (const char* own : {"run", "resume", "keep", "path", "threads"}) settings.erase(own);
+  for (const auto& own : options_about({About::call, About::place, About::machine}))
+    settings.erase(own);
   settings["data"] = data.name;
   settings["training images"] = data.train.count();
   settings["test images"] = data.test.count();
