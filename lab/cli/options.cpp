@@ -12,7 +12,6 @@
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
-#include "lab/train/bfloat16_cpu.h"
 #include "lab/train/step.h"
 
 namespace keel::cli {
@@ -177,7 +176,7 @@ void check_bfloat16(const lab::TrainOptions& options) {
   if (options.precision != "bfloat16") return;
   of_the_command_line([&] {
     if (lab::device_of(options).is_cpu())
-      require(lab::bfloat16_cpu().fault.empty(), lab::bfloat16_cpu().fault);
+      require(lab::bfloat16_fault().empty(), lab::bfloat16_fault());
   });
 }
 

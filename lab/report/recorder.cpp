@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,11 @@ namespace {
 
 /// Whether the run was resumed after its last step: nothing is left to do, and its result exists.
 bool is_over(const RunInfo& info) { return info.first_step > 0 && info.first_step == info.steps; }
+
+/// Seconds since 1970.
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -35,7 +41,6 @@ void Recorder::on_start(const RunInfo& info) {
     OwnFiles(folder_).add({run_files::kMetrics});
     metrics_.emplace(folder_ / run_files::kMetrics, info.first_step > 0 ? info.first_step : -1,
                      say_);
-    events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
   } catch (const std::system_error& error) {
     complain(error.what());
   }
@@ -67,13 +72,6 @@ void Recorder::on_step(const StepRecord& r) {
          {"rank", rank},
          {"smallest_gap", r.smallest_gap},
          {"images_per_second", r.images_per_second}});
-  scalars(r.step, {{"train/loss", r.loss},
-                   {"train/error", r.error},
-                   {"train/learning_rate", r.learning_rate},
-                   {"train/images_per_second", r.images_per_second},
-                   {"layer/gradient_norm", r.gradient_norm_layer},
-                   {"layer/smallest_gap", r.smallest_gap},
-                   {"layer/rank", r.rank > 0 ? double(r.rank) : std::nan("")}});
 }
 
 void Recorder::on_epoch(const EpochRecord& r) {
@@ -92,11 +90,6 @@ void Recorder::on_epoch(const EpochRecord& r) {
     record["recalibration_seconds"] = r.recalibration_seconds;
   }
   write(std::move(record));
-  scalars(r.step, {{"epoch/train_loss", r.train_loss},
-                   {"epoch/train_error", r.train_error},
-                   {"test/loss", r.test_loss},
-                   {"test/error", r.test_error},
-                   {"test/recalibrated_error", r.recalibrated_test_error}});
 }
 
 void Recorder::on_failure(const Failure& f) {
@@ -125,13 +118,6 @@ void Recorder::write(Json record) {
   if (!metrics_) return;
   metrics_->write(record);
   complain_of(run_files::kMetrics, metrics_->error());
-}
-
-void Recorder::scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values) {
-  std::erase_if(values, [](const auto& value) { return !std::isfinite(value.second); });
-  if (!events_ || values.empty()) return;
-  events_->scalars(step, values);
-  complain_of(events_->path().filename(), events_->error());
 }
 
 bool Recorder::write_file(const char* name, const std::string& text) {

@@ -37,9 +37,6 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
-/// Options that were added later, with the value that older runs used. They make an older run equal to a new one.
-const std::pair<const char*, const char*> kAddedLater[] = {{"labels", "fine"}, {"where", "first"}};
-
 /// Each option's value as text. Empty if the file does not exist.
 std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> settings;
@@ -47,8 +44,6 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
   const Json table = parse_toml(read_file(path), path.string());
   for (const auto& [name, value] : table.items())
     settings.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
-  for (const auto& [name, value] : kAddedLater)
-    if (!table.contains(name)) settings.emplace_back(name, value);
   return settings;
 }
 
@@ -100,21 +95,16 @@ std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
   return groups;
 }
 
-/// One such object, or {"layers": several of them}, each with its name.
+/// {"layers": such objects, each with its name}.
 std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
-  const Json json = read_json(path);
+  const Json json = read_json(path), layers = json.value("layers", Json());
   std::vector<LayerSpectrum> spectra;
-  const auto add = [&](const Json& one, const char* otherwise) {
+  if (!layers.is_array()) return spectra;
+  for (const Json& one : layers) {
     require(one.is_object(), "keel::read_run: {}: expected an object for each layer",
             path.string());
-    const std::string name = text_of(one, "name");
-    LayerSpectrum layer{name.empty() ? otherwise : name, groups_of(one, path)};
+    LayerSpectrum layer{text_of(one, "name"), groups_of(one, path)};
     if (!layer.groups.empty()) spectra.push_back(std::move(layer));
-  };
-  if (!json.contains("layers")) {
-    add(json, "bn1");  // older files have no name
-  } else if (const Json& layers = json.at("layers"); layers.is_array()) {
-    for (const Json& one : layers) add(one, "?");
   }
   return spectra;
 }

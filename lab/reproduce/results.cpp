@@ -176,7 +176,7 @@ Trial trial_of(const Json& json) {
   if (json.contains("recalibrated_errors")) {
     t.recalibrated_error = number_or_nan(json.at("recalibrated_error"));
     t.recalibrated_errors = numbers_of(json.at("recalibrated_errors"));
-    if (json.contains("recalibration_seconds"))  // missing in older files
+    if (json.contains("recalibration_seconds"))
       t.recalibration_seconds = number_or_nan(json.at("recalibration_seconds"));
   }
   if (json.contains("failure")) t.failure = failure_of(json.at("failure"));

@@ -113,6 +113,8 @@ class Queue {
 
   RunOutcome run() {
     total_ = std::int64_t(waiting_.size());
+    // By default OpenMP's threads spin while they wait, and take cores from the other trials.
+    if (options_.jobs > 1) ::setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
     while (!waiting_.empty() || !running_.empty()) {
       if (should_stop()) stop();
       while (!outcome_.stopped && !waiting_.empty() &&

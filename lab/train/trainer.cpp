@@ -14,7 +14,6 @@
 #include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/own_files.h"
-#include "lab/train/bfloat16_cpu.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
 #include "lab/train/evaluate.h"
@@ -186,8 +185,6 @@ class Run {
                  .steps = steps_,
                  .first_step = at_.step};
     observer_.on_start(info);
-    if (options_.precision == "bfloat16" && device_.is_cpu() && !bfloat16_cpu().note.empty())
-      observer_.on_message(bfloat16_cpu().note);
     if (processes_ != nullptr)
       observer_.on_message(fmt::format("{} process{} over {}", processes_->size(),
                                        processes_->size() > 1 ? "es" : "", processes_->backend()));

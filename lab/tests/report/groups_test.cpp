@@ -51,13 +51,15 @@ TEST(RunFolder, HoldsWhatTheRunWrote) {
   EXPECT_FALSE(run.failure);
 }
 
-// A run from before an option existed behaves as its default says.
-TEST(RunFolder, AnOlderRunIsOneGroupWithANewOne) {
+TEST(Groups, SeedsOfTwoMachinesAreOneGroup) {
   const TemporaryFolder folder;
-  testing::write_run(folder / "old", settings("zca", "exact", 0), "0.2");
-  testing::write_run(folder / "new", "labels = \"fine\"\n" + settings("zca", "exact", 1), "0.3");
-  const auto groups = grouped({read_run(folder / "old"), read_run(folder / "new")});
-  ASSERT_EQ(groups.size(), 1u);
+  const auto elsewhere = "path = \"/other\"\ndevice = \"cuda\"\nrecalibrate = 0\n";
+  testing::write_run(folder / "a", settings("zca", "exact", 0), "0.2");
+  testing::write_run(folder / "b", elsewhere + settings("zca", "exact", 1), "0.3");
+  testing::write_run(folder / "c", "labels = \"coarse\"\n" + settings("zca", "exact", 2), "0.4");
+  const auto groups =
+      grouped({read_run(folder / "a"), read_run(folder / "b"), read_run(folder / "c")});
+  ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].runs.size(), 2u);
 }
 
@@ -73,19 +75,21 @@ TEST(RunFolder, ARunThatIsStillGoingIsUnfinished) {
 TEST(RunFolder, SpectraAndTheirAbsence) {
   const TemporaryFolder folder;
   testing::write_run(folder / "a", settings("zca", "exact", 0), "0.3");
-  testing::write(folder / "a" / "spectrum.json",
-                 R"({"values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]})");
+  testing::write(
+      folder / "a" / "spectrum.json",
+      R"({"layers":[{"name":"bn1","values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]}]})");
   const auto run = read_run(folder / "a");
   ASSERT_EQ(run.spectra.size(), 1u);
-  EXPECT_EQ(run.spectra[0].name, "bn1");  // older files do not say
+  EXPECT_EQ(run.spectra[0].name, "bn1");
   ASSERT_EQ(run.spectra[0].groups.size(), 2u);
   EXPECT_EQ(run.spectra[0].groups[1].values, (std::vector<double>{3, 0.5}));
   EXPECT_TRUE(std::isnan(run.spectra[0].groups[1].covariance[1][1]));
 
-  testing::write(folder / "a" / "spectrum.json", R"({"values":null,"covariance":null})");
+  testing::write(folder / "a" / "spectrum.json",
+                 R"({"layers":[{"values":null,"covariance":null}]})");
   EXPECT_TRUE(read_run(folder / "a").spectra.empty());
   testing::write(folder / "a" / "spectrum.json",
-                 R"({"values":[[2,1]],"covariance":[[[2,0],[0]]]})");
+                 R"({"layers":[{"values":[[2,1]],"covariance":[[[2,0],[0]]]}]})");
   EXPECT_THROW(read_run(folder / "a"), Error);
 }
 
