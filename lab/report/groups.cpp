@@ -138,26 +138,27 @@ Spread spread(const std::vector<double>& values) {
 }
 
 int Group::failures() const {
-  return int(std::ranges::count_if(runs, [](const Run& run) { return run.failure.has_value(); }));
+  return int(
+      std::ranges::count_if(runs, [](const Run& run) { return run.result.failure.has_value(); }));
 }
 
-Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Run::test_error)); }
+Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Result::test_error)); }
 
 Spread Group::recalibrated_test_error() const {
-  return spread(of_those_that_did_not_fail(&Run::recalibrated_test_error));
+  return spread(of_those_that_did_not_fail(&Result::recalibrated_test_error));
 }
 
-std::vector<double> Group::of_those_that_did_not_fail(double Run::*value) const {
+std::vector<double> Group::of_those_that_did_not_fail(double Result::*value) const {
   std::vector<double> values;
   for (const Run& run : runs)
-    if (!run.failure) values.push_back(run.*value);
+    if (!run.result.failure) values.push_back(run.result.*value);
   return values;
 }
 
 Spread Group::images_per_second() const {
   std::vector<double> rates;
   for (const Run& run : runs)
-    if (run.images_per_second > 0) rates.push_back(run.images_per_second);
+    if (run.result.images_per_second > 0) rates.push_back(run.result.images_per_second);
   return spread(rates);
 }
 
@@ -214,17 +215,17 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
   return names;
 }
 
-Trace trace(const Group& group, double StepMetrics::*value, Average average, std::size_t points) {
+Trace trace(const Group& group, double StepRecord::*value, Average average, std::size_t points) {
   const auto samples = collected(
-      group, &Run::steps, [](const StepMetrics& r) { return double(r.step); },
-      [&](const StepMetrics& r) { return r.*value; });
+      group, &Run::steps, [](const StepRecord& r) { return double(r.step); },
+      [&](const StepRecord& r) { return r.*value; });
   return averaged(samples, average, points, group.runs.size() > 1);
 }
 
-Trace trace(const Group& group, double EpochMetrics::*value) {
+Trace trace(const Group& group, double EpochRecord::*value) {
   auto samples = collected(
-      group, &Run::epochs, [](const EpochMetrics& r) { return double(r.epoch) + 1; },
-      [&](const EpochMetrics& r) { return r.*value; });
+      group, &Run::epochs, [](const EpochRecord& r) { return double(r.epoch) + 1; },
+      [&](const EpochRecord& r) { return r.*value; });
   // Not every epoch ends with an evaluation. The curve connects those that do.
   std::erase_if(samples, [](const Sample& sample) { return spread(sample.values).count == 0; });
   return averaged(samples, Average::arithmetic, samples.size() + 1, group.runs.size() > 1);

@@ -6,7 +6,6 @@
 #include <torch/version.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -44,68 +43,39 @@ void Recorder::on_start(const RunInfo& info) {
   } catch (const std::system_error& error) {
     complain(error.what());
   }
-  write({{"kind", "start"},
-         {"step", info.first_step},
-         {"time", unix_time()},
-         {"layer", info.layer},
-         {"device", info.device},
-         {"parameters", info.parameters},
-         {"train_images", info.train_images},
-         {"test_images", info.test_images},
-         {"steps_per_epoch", info.steps_per_epoch},
-         {"steps", info.steps},
-         {"keel", KEEL_VERSION},
-         {"libtorch", TORCH_VERSION}});
+  write("start", {{"step", info.first_step},
+                  {"time", unix_time()},
+                  {"layer", info.layer},
+                  {"device", info.device},
+                  {"parameters", info.parameters},
+                  {"train_images", info.train_images},
+                  {"test_images", info.test_images},
+                  {"steps_per_epoch", info.steps_per_epoch},
+                  {"steps", info.steps},
+                  {"keel", KEEL_VERSION},
+                  {"libtorch", TORCH_VERSION}});
 }
 
 void Recorder::on_step(const StepRecord& r) {
   step_ = r.step;
-  // A layer without eigenvalues has no rank.
-  const Json rank = r.rank > 0 ? Json(r.rank) : Json();
-  write({{"kind", "step"},
-         {"step", r.step},
-         {"epoch", r.epoch},
-         {"loss", r.loss},
-         {"error", r.error},
-         {"learning_rate", r.learning_rate},
-         {"gradient_norm_layer", r.gradient_norm_layer},
-         {"rank", rank},
-         {"smallest_gap", r.smallest_gap},
-         {"images_per_second", r.images_per_second}});
+  write("step", to_json(r));
 }
 
 void Recorder::on_epoch(const EpochRecord& r) {
   step_ = r.step;
-  Json record = {{"kind", "epoch"},
-                 {"step", r.step},
-                 {"epoch", r.epoch},
-                 {"train_loss", r.train_loss},
-                 {"train_error", r.train_error},
-                 {"test_loss", r.test_loss},
-                 {"test_error", r.test_error},
-                 {"seconds", r.seconds}};
-  if (!std::isnan(r.recalibration_seconds)) {
-    record["recalibrated_test_loss"] = r.recalibrated_test_loss;
-    record["recalibrated_test_error"] = r.recalibrated_test_error;
-    record["recalibration_seconds"] = r.recalibration_seconds;
-  }
-  write(std::move(record));
+  write("epoch", to_json(r));
 }
 
-void Recorder::on_failure(const Failure& f) {
-  Json record = {{"kind", "failure"}};
-  record.update(Json(to_json(f)));
-  write(std::move(record));
-}
+void Recorder::on_failure(const Failure& f) { write("failure", to_json(f)); }
 
 void Recorder::on_message(const std::string& message) {
-  write({{"kind", "message"}, {"step", step_}, {"text", message}});
+  write("message", {{"step", step_}, {"text", message}});
 }
 
 void Recorder::on_finish(const Result& result) {
   has_result_ = is_over(info_) && std::filesystem::exists(folder_ / run_files::kResult);
   if (has_result_) return;
-  nlohmann::json json = to_json(result);
+  Json json = to_json(result);
   json["device"] = info_.device;
   json["layer"] = info_.layer;
   json["parameters"] = info_.parameters;
@@ -114,8 +84,10 @@ void Recorder::on_finish(const Result& result) {
   has_result_ = write_file(run_files::kResult, json.dump(2) + "\n");
 }
 
-void Recorder::write(Json record) {
+void Recorder::write(const char* kind, const Json& fields) {
   if (!metrics_) return;
+  Json record = {{"kind", kind}};
+  record.update(fields);
   metrics_->write(record);
   complain_of(run_files::kMetrics, metrics_->error());
 }

@@ -28,7 +28,7 @@ class Recorder : public Observer {
   bool has_result() const { return has_result_; }
 
  private:
-  void write(Json record);
+  void write(const char* kind, const Json& fields);
   /// Returns false if the file could not be written.
   bool write_file(const char* name, const std::string& text);
   void complain(const std::string& what);

@@ -284,7 +284,7 @@ class Run {
                        .learning_rate = learning_rate(options_, at_.step - 1, steps_),
                        .gradient_norm_layer = readings.gradient_norm,
                        .images_per_second = double(timed_steps_) * images / seconds,
-                       .rank = smallest_rank(layers),
+                       .rank = smallest_rank(layers) > 0 ? double(smallest_rank(layers)) : kNotDone,
                        .smallest_gap = smallest_gap(layers)});
     throughput_.add(double(timed_steps_) * images, seconds);
     if (result_.peak_mib == 0) result_.peak_mib = peak_mib(device_);  // before any evaluation

@@ -64,7 +64,7 @@ TEST(Recorder, LeavesARunFolderThatTheReportReads) {
 
   EXPECT_TRUE(said.empty());
   const auto run = read_run(folder / "run");
-  EXPECT_EQ(run.status, "failed");
+  EXPECT_EQ(run.result.status, "failed");
   EXPECT_EQ(run.setting("norm"), "zca");
   EXPECT_EQ(run.setting("seed"), "7");
   ASSERT_EQ(run.steps.size(), 2u);
@@ -72,7 +72,7 @@ TEST(Recorder, LeavesARunFolderThatTheReportReads) {
   EXPECT_TRUE(std::isnan(run.steps[1].smallest_gap));
   EXPECT_TRUE(std::isnan(run.steps[1].rank));  // 0: the layer has none
   EXPECT_EQ(run.epochs.at(0).test_error, 0.25);
-  EXPECT_EQ(run.failure->step, 3);
+  EXPECT_EQ(run.result.failure->step, 3);
 }
 
 TEST(Recorder, AResumedRunGoesOnWhereItsCheckpointWas) {
@@ -89,7 +89,7 @@ TEST(Recorder, AResumedRunGoesOnWhereItsCheckpointWas) {
   recorder.on_start(info);
   recorder.on_step(step(4));
   std::vector<std::int64_t> steps;
-  for (const StepMetrics& metrics : read_run(folder.path()).steps) steps.push_back(metrics.step);
+  for (const StepRecord& metrics : read_run(folder.path()).steps) steps.push_back(metrics.step);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4}));
 }
 
