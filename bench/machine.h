@@ -1,6 +1,6 @@
 #pragma once
 
-// What a record says of the machine, the tree and the time. The lab keeps records too and uses it.
+// What a record says of the machine, the tree and the time.
 
 #include <cstdio>
 #include <cstdlib>

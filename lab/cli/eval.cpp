@@ -49,9 +49,10 @@ int evaluate(const std::vector<std::string>& arguments) {
       ->check(within({1, 1e9}));
   app->add_flag("--classes", classes, "print the error of each class too");
   app->add_flag("--json", json, "print JSON");
-  std::set<std::string> names = data_option_names();
-  names.insert(machine_option_names().begin(), machine_option_names().end());
-  add_options(*app, given, names, "the run's");
+  using lab::About;
+  add_options(*app, given,
+              lab::options_about({About::data, About::place, About::arithmetic, About::machine}),
+              "the run's");
   if (const auto code = parse(*app, arguments)) return *code;
   check_device(given);  // not the run's: what a GPU trained in tf32 may be evaluated on a CPU
   lab::report::StatusLine line(stderr);

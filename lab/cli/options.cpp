@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "lab/cli/command.h"
@@ -13,7 +12,6 @@
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
-#include "lab/train/bfloat16_cpu.h"
 #include "lab/train/step.h"
 
 namespace keel::cli {
@@ -29,12 +27,25 @@ std::string flag(std::string name) {
   return "--" + name;
 }
 
-/// Headings of the help, keyed by the first option below each.
-const std::map<std::string, std::string> kHeadings = {{"model", "Network"},
-                                                      {"source", "Data"},
-                                                      {"batch", "Training"},
-                                                      {"precision", "Machine"},
-                                                      {"seed", "Run"}};
+/// The heading in the help.
+const char* heading_of(lab::About about) {
+  using enum lab::About;
+  switch (about) {
+    case network:
+    case layer:
+      return "Network";
+    case data:
+    case place:
+      return "Data";
+    case training:
+      return "Training";
+    case arithmetic:
+    case machine:
+      return "Machine";
+    default:
+      return "Run";
+  }
+}
 
 void restrict_to(CLI::Option* option, const Range& range) { option->check(within(range)); }
 void restrict_to(CLI::Option* option, const OneOf& choice) {
@@ -94,17 +105,15 @@ CLI::Validator within(const Range& range) {
 
 void add_options(CLI::App& app, lab::TrainOptions& options, const std::set<std::string>& only,
                  const std::string& by_default) {
-  std::string heading;
-  lab::for_each_field(options, [&](const std::string& name, auto& field, const std::string& help,
-                                   const auto& valid) {
-    if (const auto found = kHeadings.find(name); found != kHeadings.end()) heading = found->second;
+  lab::for_each_field(options, [&](const std::string& name, lab::About about, auto& field,
+                                   const std::string& help, const auto& valid) {
     // The commands themselves declare the run folder and --resume.
-    if (only.empty() ? name == "run" || name == "resume" : !only.count(name)) return;
+    if (only.empty() ? about == lab::About::call : !only.count(name)) return;
     CLI::Option* option = declare(app, name, field, help, by_default);
     restrict_to(option, valid);
     if (!by_default.empty() && option->get_items_expected_max() > 0)
       option->default_str(by_default);
-    option->group(heading)->take_last();  // lets a script append overrides
+    option->group(heading_of(about))->take_last();  // lets a script append overrides
   });
 }
 
@@ -141,18 +150,6 @@ nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& optio
   return given;
 }
 
-const std::set<std::string>& data_option_names() {
-  static const std::set<std::string> names = {"source",      "path",       "labels",   "size",
-                                              "train_limit", "test_limit", "data_seed"};
-  return names;
-}
-
-const std::set<std::string>& machine_option_names() {
-  static const std::set<std::string> names = {"precision", "channels_last", "device", "threads",
-                                              "evaluation_batch"};
-  return names;
-}
-
 void mention_fewer_threads(const lab::TrainOptions& options) {
   const int here = lab::threads_here(options);
   if (here < options.threads)
@@ -179,7 +176,7 @@ void check_bfloat16(const lab::TrainOptions& options) {
   if (options.precision != "bfloat16") return;
   of_the_command_line([&] {
     if (lab::device_of(options).is_cpu())
-      require(lab::bfloat16_cpu().fault.empty(), lab::bfloat16_cpu().fault);
+      require(lab::bfloat16_fault().empty(), lab::bfloat16_fault());
   });
 }
 

@@ -26,11 +26,6 @@ nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& optio
 /// Checks that a number is in the range. The message gives the expected range and the actual value.
 CLI::Validator within(const lab::Range& range);
 
-/// The options that only concern reading a data set.
-const std::set<std::string>& data_option_names();
-/// The options that say where and how a network runs.
-const std::set<std::string>& machine_option_names();
-
 /// Says on stderr if the machine has fewer cores than the threads that were asked for.
 void mention_fewer_threads(const lab::TrainOptions& options);
 

@@ -34,10 +34,14 @@ struct ReproduceCommand {
 
 /// Options that apply to every cell.
 const std::set<std::string>& train_option_names() {
-  static const std::set<std::string> names = {
-      "source", "path",  "size",   "train_limit",   "test_limit", "data_seed", "model",
-      "width",  "batch", "epochs", "learning_rate", "max_steps",  "precision", "channels_last",
-      "device", "graph", "fused",  "threads",       "recalibrate"};
+  static const auto names = [] {
+    using enum lab::About;
+    auto all = lab::options_about({data, place, arithmetic, machine});
+    for (const char* name :
+         {"model", "width", "batch", "epochs", "learning_rate", "max_steps", "recalibrate"})
+      all.insert(name);
+    return all;
+  }();
   return names;
 }
 

@@ -20,11 +20,11 @@ Curve curve(const Group& group, int colour, const Trace& trace) {
 
 void mark_failure(Curve& curve, const Group& group) {
   for (const Run& run : group.runs)
-    if (run.failure) curve.failed_at = double(run.failure->step);
+    if (run.result.failure) curve.failed_at = double(run.result.failure->step);
 }
 
 Figure over_epochs(const std::vector<Group>& groups, const char* title, const char* caption,
-                   double EpochMetrics::*value, bool percent) {
+                   double EpochRecord::*value, bool percent) {
   Chart chart{.description = title, .x_label = "epoch", .percent = percent};
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const Trace points = trace(groups[i], value);
@@ -35,7 +35,7 @@ Figure over_epochs(const std::vector<Group>& groups, const char* title, const ch
 
 struct StepFigure {
   const char *title, *caption;
-  double StepMetrics::*value;
+  double StepRecord::*value;
   Axis::Kind axis;
   bool crosses = false;
 };
@@ -69,20 +69,20 @@ std::vector<Figure> curve_figures(const std::vector<Group>& groups) {
   const char* spread = seeds ? "Mean over the seeds; band: one standard deviation." : "";
   const auto linear = Axis::Kind::linear, logarithmic = Axis::Kind::logarithmic;
   std::vector<Figure> figures = {
-      over_epochs(groups, "Test error", spread, &EpochMetrics::test_error, true),
-      over_epochs(groups, "Training error", spread, &EpochMetrics::train_error, true),
+      over_epochs(groups, "Test error", spread, &EpochRecord::test_error, true),
+      over_epochs(groups, "Training error", spread, &EpochRecord::train_error, true),
       over_steps(groups, {"Training loss",
                           "A cross marks where a run ended with a value that is not finite.",
-                          &StepMetrics::loss, linear, true}),
+                          &StepRecord::loss, linear, true}),
       over_steps(groups, {"Gradient norm behind the layer",
                           "Norm of what passed the layer, the largest of each interval.",
-                          &StepMetrics::gradient_norm, logarithmic, true}),
+                          &StepRecord::gradient_norm_layer, logarithmic, true}),
       over_steps(groups, {"Smallest gap between eigenvalues",
                           "Of the layer's covariance; 0 where two are equal to the last bit.",
-                          &StepMetrics::smallest_gap, logarithmic, true}),
+                          &StepRecord::smallest_gap, logarithmic, true}),
       over_steps(groups, {"Directions kept", "The layer's rank; the fewest of any group.",
-                          &StepMetrics::rank, linear}),
-      over_steps(groups, {"Learning rate", "", &StepMetrics::learning_rate, linear}),
+                          &StepRecord::rank, linear}),
+      over_steps(groups, {"Learning rate", "", &StepRecord::learning_rate, linear}),
   };
   std::erase_if(figures, [](const Figure& figure) { return figure.svg.empty(); });
   return figures;
@@ -132,12 +132,12 @@ Figure final_error_figure(const std::vector<Group>& groups) {
           across(error.mean), y - 6, y + 6, colour);
     }
     for (const Run& run : group.runs) {
-      if (run.failure || !std::isfinite(run.test_error)) continue;
+      if (run.result.failure || !std::isfinite(run.result.test_error)) continue;
       out += fmt::format(
           "<circle cx='{:.1f}' cy='{:.1f}' r='4' fill='{}' fill-opacity='{}'><title>{}: {}</title>"
           "</circle>",
-          across(run.test_error), y, colour, error.count > 1 ? "0.55" : "1", escaped(group.label),
-          percent(run.test_error, 2));
+          across(run.result.test_error), y, colour, error.count > 1 ? "0.55" : "1",
+          escaped(group.label), percent(run.result.test_error, 2));
     }
   }
   const bool any = std::ranges::any_of(all, [](double v) { return std::isfinite(v); });

@@ -7,24 +7,26 @@
 #include <map>
 #include <set>
 
+#include "lab/train/options.h"
+
 namespace keel::lab::report {
 namespace {
 
-/// Settings that may differ between runs of one group: the seed, and where and how often files are written.
-const std::set<std::string> kNotOfTheExperiment = {
-    "seed",       "run",     "resume",           "log_every", "checkpoint_every",
-    "keep",       "threads", "evaluation_batch", "timeout",   "evaluate_every",
-    "recalibrate"};
+bool of_the_experiment(const std::string& setting) {
+  return !options_beside_the_experiment().count(setting);
+}
 
-/// Settings of the layer. The layer's name covers them, so labels do not list them unless two labels are the same.
-const std::set<std::string> kOfTheLayer = {"norm", "where", "group_size", "rule",      "parameter",
-                                           "rank", "eps",   "energy",     "components"};
+/// The layer's name covers these, so labels do not list them unless two labels are the same.
+bool of_the_layer(const std::string& setting) {
+  static const auto names = options_about({About::layer});
+  return names.count(setting) > 0;
+}
 
 std::string identity(const Run& run) {
   std::string text;
   const std::map<std::string, std::string> sorted(run.settings.begin(), run.settings.end());
   for (const auto& [name, value] : sorted)
-    if (!kNotOfTheExperiment.count(name)) text += name + '=' + value + '\n';
+    if (of_the_experiment(name)) text += name + '=' + value + '\n';
   return text.empty() ? run.folder.string() : text;  // without settings each run is its own group
 }
 
@@ -51,14 +53,14 @@ void label_groups(std::vector<Group>& groups) {
     group.label = layer_name([&](const std::string& name) { return run.setting(name); });
     if (group.label.empty()) group.label = folder_name(run);
     for (const auto& name : differing)
-      if (!kOfTheLayer.count(name))
+      if (!of_the_layer(name))
         group.label += fmt::format(", {} {}", words(name), run.setting(name));
     ++uses[group.label];
   }
   for (Group& group : groups) {  // if labels are still equal, add the layer's settings
     if (uses[group.label] == 1) continue;
     for (const auto& name : differing)
-      if (kOfTheLayer.count(name) && name != "norm" && name != "rule")
+      if (of_the_layer(name) && name != "norm" && name != "rule")
         group.label += fmt::format(", {} {}", words(name), group.runs.front().setting(name));
   }
 }
@@ -136,26 +138,27 @@ Spread spread(const std::vector<double>& values) {
 }
 
 int Group::failures() const {
-  return int(std::ranges::count_if(runs, [](const Run& run) { return run.failure.has_value(); }));
+  return int(
+      std::ranges::count_if(runs, [](const Run& run) { return run.result.failure.has_value(); }));
 }
 
-Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Run::test_error)); }
+Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Result::test_error)); }
 
 Spread Group::recalibrated_test_error() const {
-  return spread(of_those_that_did_not_fail(&Run::recalibrated_test_error));
+  return spread(of_those_that_did_not_fail(&Result::recalibrated_test_error));
 }
 
-std::vector<double> Group::of_those_that_did_not_fail(double Run::*value) const {
+std::vector<double> Group::of_those_that_did_not_fail(double Result::*value) const {
   std::vector<double> values;
   for (const Run& run : runs)
-    if (!run.failure) values.push_back(run.*value);
+    if (!run.result.failure) values.push_back(run.result.*value);
   return values;
 }
 
 Spread Group::images_per_second() const {
   std::vector<double> rates;
   for (const Run& run : runs)
-    if (run.images_per_second > 0) rates.push_back(run.images_per_second);
+    if (run.result.images_per_second > 0) rates.push_back(run.result.images_per_second);
   return spread(rates);
 }
 
@@ -203,7 +206,7 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
   std::set<std::string> seen;
   for (const Group& group : groups) {
     for (const auto& [name, value] : group.runs.front().settings) {
-      if (kNotOfTheExperiment.count(name) || !seen.insert(name).second) continue;
+      if (!of_the_experiment(name) || !seen.insert(name).second) continue;
       const bool same = std::ranges::all_of(groups, [&, &name = name](const Group& g) {
         return g.runs.front().setting(name) == groups.front().runs.front().setting(name);
       });
@@ -213,17 +216,17 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
   return names;
 }
 
-Trace trace(const Group& group, double StepMetrics::*value, Average average, std::size_t points) {
+Trace trace(const Group& group, double StepRecord::*value, Average average, std::size_t points) {
   const auto samples = collected(
-      group, &Run::steps, [](const StepMetrics& r) { return double(r.step); },
-      [&](const StepMetrics& r) { return r.*value; });
+      group, &Run::steps, [](const StepRecord& r) { return double(r.step); },
+      [&](const StepRecord& r) { return r.*value; });
   return averaged(samples, average, points, group.runs.size() > 1);
 }
 
-Trace trace(const Group& group, double EpochMetrics::*value) {
+Trace trace(const Group& group, double EpochRecord::*value) {
   auto samples = collected(
-      group, &Run::epochs, [](const EpochMetrics& r) { return double(r.epoch) + 1; },
-      [&](const EpochMetrics& r) { return r.*value; });
+      group, &Run::epochs, [](const EpochRecord& r) { return double(r.epoch) + 1; },
+      [&](const EpochRecord& r) { return r.*value; });
   // Not every epoch ends with an evaluation. The curve connects those that do.
   std::erase_if(samples, [](const Sample& sample) { return spread(sample.values).count == 0; });
   return averaged(samples, Average::arithmetic, samples.size() + 1, group.runs.size() > 1);

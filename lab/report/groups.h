@@ -30,7 +30,7 @@ struct Group {
   Spread images_per_second() const;
 
  private:
-  std::vector<double> of_those_that_did_not_fail(double Run::*value) const;
+  std::vector<double> of_those_that_did_not_fail(double Result::*value) const;
 };
 
 /// In the order of each group's first run.
@@ -49,8 +49,8 @@ struct Trace {
   std::vector<double> x, y, low, high;
 };
 enum class Average { arithmetic, geometric };
-Trace trace(const Group& group, double StepMetrics::*value, Average average = Average::arithmetic,
+Trace trace(const Group& group, double StepRecord::*value, Average average = Average::arithmetic,
             std::size_t points = 160);
-Trace trace(const Group& group, double EpochMetrics::*value);
+Trace trace(const Group& group, double EpochRecord::*value);
 
 }  // namespace keel::lab::report

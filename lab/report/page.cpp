@@ -82,7 +82,7 @@ std::string table(const std::vector<Group>& groups) {
 
 std::string failure_text(const Run& run) {
   const auto seed = run.setting("seed");
-  return fmt::format("<p>{}</p><p class='soft'>{}</p>", escaped(run.failure->what),
+  return fmt::format("<p>{}</p><p class='soft'>{}</p>", escaped(run.result.failure->what),
                      seed.empty() ? escaped(run.folder.string()) : "seed " + escaped(seed));
 }
 
@@ -93,7 +93,7 @@ std::string failures(const std::vector<Group>& groups) {
     if (group.failures() == 0) continue;
     std::string runs, others;
     for (const Run& run : group.runs) {
-      if (!run.failure) continue;
+      if (!run.result.failure) continue;
       (runs.empty() ? runs : others) += failure_text(run);
     }
     if (!others.empty()) {
@@ -189,12 +189,13 @@ std::string settings(const std::vector<Group>& groups) {
     for (const Run& run : group.runs) {
       out += fmt::format("<tr><td><code>{}</code></td><td>{}</td><td>{}</td>",
                          escaped(run.folder.string()), escaped(run.setting("seed")),
-                         escaped(run.status));
+                         escaped(run.result.status));
       const auto error = [&](double value) {
-        return fmt::format("<td class='n'>{}</td>", percent(run.failure ? kUnknown : value, 2));
+        return fmt::format("<td class='n'>{}</td>",
+                           percent(run.result.failure ? kUnknown : value, 2));
       };
-      out += error(run.test_error);
-      if (recalibrated) out += error(run.recalibrated_test_error);
+      out += error(run.result.test_error);
+      if (recalibrated) out += error(run.result.recalibrated_test_error);
       out += "</tr>\n";
     }
   }

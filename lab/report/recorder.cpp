@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <cmath>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +18,11 @@ namespace {
 
 /// Whether the run was resumed after its last step: nothing is left to do, and its result exists.
 bool is_over(const RunInfo& info) { return info.first_step > 0 && info.first_step == info.steps; }
+
+/// Seconds since 1970.
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -35,84 +40,42 @@ void Recorder::on_start(const RunInfo& info) {
     OwnFiles(folder_).add({run_files::kMetrics});
     metrics_.emplace(folder_ / run_files::kMetrics, info.first_step > 0 ? info.first_step : -1,
                      say_);
-    events_.emplace(folder_, info.first_step > 0 ? info.first_step + 1 : 0);
   } catch (const std::system_error& error) {
     complain(error.what());
   }
-  write({{"kind", "start"},
-         {"step", info.first_step},
-         {"time", unix_time()},
-         {"layer", info.layer},
-         {"device", info.device},
-         {"parameters", info.parameters},
-         {"train_images", info.train_images},
-         {"test_images", info.test_images},
-         {"steps_per_epoch", info.steps_per_epoch},
-         {"steps", info.steps},
-         {"keel", KEEL_VERSION},
-         {"libtorch", TORCH_VERSION}});
+  write("start", {{"step", info.first_step},
+                  {"time", unix_time()},
+                  {"layer", info.layer},
+                  {"device", info.device},
+                  {"parameters", info.parameters},
+                  {"train_images", info.train_images},
+                  {"test_images", info.test_images},
+                  {"steps_per_epoch", info.steps_per_epoch},
+                  {"steps", info.steps},
+                  {"keel", KEEL_VERSION},
+                  {"libtorch", TORCH_VERSION}});
 }
 
 void Recorder::on_step(const StepRecord& r) {
   step_ = r.step;
-  // A layer without eigenvalues has no rank.
-  const Json rank = r.rank > 0 ? Json(r.rank) : Json();
-  write({{"kind", "step"},
-         {"step", r.step},
-         {"epoch", r.epoch},
-         {"loss", r.loss},
-         {"error", r.error},
-         {"learning_rate", r.learning_rate},
-         {"gradient_norm_layer", r.gradient_norm_layer},
-         {"rank", rank},
-         {"smallest_gap", r.smallest_gap},
-         {"images_per_second", r.images_per_second}});
-  scalars(r.step, {{"train/loss", r.loss},
-                   {"train/error", r.error},
-                   {"train/learning_rate", r.learning_rate},
-                   {"train/images_per_second", r.images_per_second},
-                   {"layer/gradient_norm", r.gradient_norm_layer},
-                   {"layer/smallest_gap", r.smallest_gap},
-                   {"layer/rank", r.rank > 0 ? double(r.rank) : std::nan("")}});
+  write("step", to_json(r));
 }
 
 void Recorder::on_epoch(const EpochRecord& r) {
   step_ = r.step;
-  Json record = {{"kind", "epoch"},
-                 {"step", r.step},
-                 {"epoch", r.epoch},
-                 {"train_loss", r.train_loss},
-                 {"train_error", r.train_error},
-                 {"test_loss", r.test_loss},
-                 {"test_error", r.test_error},
-                 {"seconds", r.seconds}};
-  if (!std::isnan(r.recalibration_seconds)) {
-    record["recalibrated_test_loss"] = r.recalibrated_test_loss;
-    record["recalibrated_test_error"] = r.recalibrated_test_error;
-    record["recalibration_seconds"] = r.recalibration_seconds;
-  }
-  write(std::move(record));
-  scalars(r.step, {{"epoch/train_loss", r.train_loss},
-                   {"epoch/train_error", r.train_error},
-                   {"test/loss", r.test_loss},
-                   {"test/error", r.test_error},
-                   {"test/recalibrated_error", r.recalibrated_test_error}});
+  write("epoch", to_json(r));
 }
 
-void Recorder::on_failure(const Failure& f) {
-  Json record = {{"kind", "failure"}};
-  record.update(Json(to_json(f)));
-  write(std::move(record));
-}
+void Recorder::on_failure(const Failure& f) { write("failure", to_json(f)); }
 
 void Recorder::on_message(const std::string& message) {
-  write({{"kind", "message"}, {"step", step_}, {"text", message}});
+  write("message", {{"step", step_}, {"text", message}});
 }
 
 void Recorder::on_finish(const Result& result) {
   has_result_ = is_over(info_) && std::filesystem::exists(folder_ / run_files::kResult);
   if (has_result_) return;
-  nlohmann::json json = to_json(result);
+  Json json = to_json(result);
   json["device"] = info_.device;
   json["layer"] = info_.layer;
   json["parameters"] = info_.parameters;
@@ -121,17 +84,12 @@ void Recorder::on_finish(const Result& result) {
   has_result_ = write_file(run_files::kResult, json.dump(2) + "\n");
 }
 
-void Recorder::write(Json record) {
+void Recorder::write(const char* kind, const Json& fields) {
   if (!metrics_) return;
+  Json record = {{"kind", kind}};
+  record.update(fields);
   metrics_->write(record);
   complain_of(run_files::kMetrics, metrics_->error());
-}
-
-void Recorder::scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values) {
-  std::erase_if(values, [](const auto& value) { return !std::isfinite(value.second); });
-  if (!events_ || values.empty()) return;
-  events_->scalars(step, values);
-  complain_of(events_->path().filename(), events_->error());
 }
 
 bool Recorder::write_file(const char* name, const std::string& text) {

@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "lab/report/metrics.h"
-#include "lab/report/tensorboard.h"
 #include "lab/train/trainer.h"
 
 namespace keel::lab::report {
 
-/// Writes a run's files other than checkpoints: config.toml, metrics.jsonl, TensorBoard events and result.json.
+/// Writes a run's files other than checkpoints: config.toml, metrics.jsonl and result.json.
 /// Reports a full or lost disk once through `say`, and unreadable lines of an earlier metrics.jsonl too. The run
 /// continues.
 class Recorder : public Observer {
@@ -29,10 +28,9 @@ class Recorder : public Observer {
   bool has_result() const { return has_result_; }
 
  private:
-  void write(Json record);
+  void write(const char* kind, const Json& fields);
   /// Returns false if the file could not be written.
   bool write_file(const char* name, const std::string& text);
-  void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> values);
   void complain(const std::string& what);
   void complain_of(const std::filesystem::path& name, int error);
 
@@ -42,7 +40,6 @@ class Recorder : public Observer {
   std::int64_t step_ = 0;
   RunInfo info_;
   std::optional<MetricsWriter> metrics_;
-  std::optional<EventWriter> events_;
 };
 
 /// Forwards all events to several observers, in order.

@@ -15,17 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A number of the record; unknown if it is missing or null.
-double number_of(const Json& record, const char* name) {
-  const auto found = record.find(name);
-  return found != record.end() && found->is_number() ? found->get<double>() : kUnknown;
-}
-
-std::int64_t integer_of(const Json& record, const char* name) {
-  const auto found = record.find(name);
-  return found != record.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
-}
-
 std::string text_of(const Json& record, const char* name) {
   const auto found = record.find(name);
   return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -37,9 +26,6 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
-/// Options that were added later, with the value that older runs used. They make an older run equal to a new one.
-const std::pair<const char*, const char*> kAddedLater[] = {{"labels", "fine"}, {"where", "first"}};
-
 /// Each option's value as text. Empty if the file does not exist.
 std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> settings;
@@ -47,31 +33,7 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
   const Json table = parse_toml(read_file(path), path.string());
   for (const auto& [name, value] : table.items())
     settings.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
-  for (const auto& [name, value] : kAddedLater)
-    if (!table.contains(name)) settings.emplace_back(name, value);
   return settings;
-}
-
-StepMetrics step_metrics(const Json& r) {
-  return {.step = integer_of(r, "step"),
-          .loss = number_of(r, "loss"),
-          .learning_rate = number_of(r, "learning_rate"),
-          .gradient_norm = number_of(r, "gradient_norm_layer"),
-          .smallest_gap = number_of(r, "smallest_gap"),
-          .rank = number_of(r, "rank"),
-          .images_per_second = number_of(r, "images_per_second")};
-}
-
-EpochMetrics epoch_of(const Json& r) {
-  return {.epoch = integer_of(r, "epoch"),
-          .train_error = number_of(r, "train_error"),
-          .test_error = number_of(r, "test_error"),
-          .seconds = number_of(r, "seconds"),
-          .recalibrated_test_error = number_of(r, "recalibrated_test_error")};
-}
-
-FailureMetrics failure_of(const Json& r) {
-  return {.step = integer_of(r, "step"), .what = text_of(r, "what")};
 }
 
 std::vector<double> row_of(const Json& array) {
@@ -100,21 +62,16 @@ std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
   return groups;
 }
 
-/// One such object, or {"layers": several of them}, each with its name.
+/// {"layers": such objects, each with its name}.
 std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
-  const Json json = read_json(path);
+  const Json json = read_json(path), layers = json.value("layers", Json());
   std::vector<LayerSpectrum> spectra;
-  const auto add = [&](const Json& one, const char* otherwise) {
+  if (!layers.is_array()) return spectra;
+  for (const Json& one : layers) {
     require(one.is_object(), "keel::read_run: {}: expected an object for each layer",
             path.string());
-    const std::string name = text_of(one, "name");
-    LayerSpectrum layer{name.empty() ? otherwise : name, groups_of(one, path)};
+    LayerSpectrum layer{text_of(one, "name"), groups_of(one, path)};
     if (!layer.groups.empty()) spectra.push_back(std::move(layer));
-  };
-  if (!json.contains("layers")) {
-    add(json, "bn1");  // older files have no name
-  } else if (const Json& layers = json.at("layers"); layers.is_array()) {
-    for (const Json& one : layers) add(one, "?");
   }
   return spectra;
 }
@@ -134,31 +91,30 @@ Run read_run(const fs::path& folder) {
   Run run;
   run.folder = folder;
   run.settings = read_settings(folder / run_files::kConfig);
-  run.status = "unfinished";
+  Result& result = run.result;
+  result.status = "unfinished";
   const auto note = [&](const std::string& text) { run.notes.push_back(text); };
   for (const Json& record : read_metrics(metrics, note)) {
     const auto kind = text_of(record, "kind");
-    if (kind == "step") run.steps.push_back(step_metrics(record));
-    if (kind == "epoch") run.epochs.push_back(epoch_of(record));
-    if (kind == "failure") run.failure = failure_of(record);
+    if (kind == "step") run.steps.push_back(step_record(record));
+    if (kind == "epoch") run.epochs.push_back(epoch_record(record));
+    if (kind == "failure") result.failure = failure_record(record);
   }
   run.seconds = 0;
-  for (const EpochMetrics& epoch : run.epochs) {
+  for (const EpochRecord& epoch : run.epochs) {
     run.seconds += epoch.seconds;
     if (std::isnan(epoch.test_error)) continue;
-    run.test_error = epoch.test_error;
-    run.recalibrated_test_error = epoch.recalibrated_test_error;
+    result.test_error = epoch.test_error;
+    result.recalibrated_test_error = epoch.recalibrated_test_error;
   }
-  if (run.failure) run.status = "failed";
-  if (!run.steps.empty()) run.images_per_second = run.steps.back().images_per_second;
+  if (result.failure) result.status = "failed";
+  if (!run.steps.empty()) result.images_per_second = run.steps.back().images_per_second;
   if (fs::exists(folder / run_files::kResult)) {
-    const Json result = read_json(folder / run_files::kResult);
-    run.status = text_of(result, "status");
-    run.test_error = number_of(result, "test_error");
-    run.recalibrated_test_error = number_of(result, "recalibrated_test_error");
-    run.images_per_second = number_of(result, "images_per_second");
-    run.peak_mib = number_of(result, "peak_mib");
-    run.device = text_of(result, "device");
+    const Json json = read_json(folder / run_files::kResult);
+    const auto failure = result.failure;
+    result = result_record(json);
+    if (!result.failure) result.failure = failure;
+    run.device = text_of(json, "device");
   }
   if (fs::exists(folder / run_files::kSpectrum))
     run.spectra = read_spectra(folder / run_files::kSpectrum);

@@ -4,35 +4,15 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lab/train/records.h"
+
 namespace keel::lab::report {
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
-struct StepMetrics {
-  std::int64_t step = 0;
-  double loss = kUnknown, learning_rate = kUnknown;
-  double gradient_norm = kUnknown;  ///< of the parameters before the layer under test
-  double smallest_gap = kUnknown;   ///< between eigenvalues of the layer's covariance
-  double rank = kUnknown;           ///< directions kept, smallest of all groups
-  double images_per_second = kUnknown;
-};
-
-struct EpochMetrics {
-  std::int64_t epoch = 0;  ///< from 0
-  double train_error = kUnknown, test_error = kUnknown, seconds = kUnknown;
-  double recalibrated_test_error = kUnknown;  ///< with recomputed running statistics
-};
-
-struct FailureMetrics {
-  std::int64_t step = 0;
-  std::string what;
-};
+constexpr double kUnknown = kNotDone;
 
 /// The spectrum of one group of channels.
 struct GroupSpectrum {
@@ -49,14 +29,10 @@ struct LayerSpectrum {
 struct Run {
   std::filesystem::path folder;
   std::vector<std::pair<std::string, std::string>> settings;  ///< of config.toml, in file order
-  std::string status;  ///< finished, failed, interrupted, or unfinished (running, or killed)
-  std::vector<StepMetrics> steps;
-  std::vector<EpochMetrics> epochs;
-  std::optional<FailureMetrics> failure;
-  double test_error = kUnknown, recalibrated_test_error = kUnknown;
-  double images_per_second = kUnknown;
-  double seconds = kUnknown;   ///< all epochs together
-  double peak_mib = kUnknown;  ///< peak GPU memory in training
+  Result result;  ///< so far; its status is `unfinished` if the run goes on, or was killed
+  std::vector<StepRecord> steps;
+  std::vector<EpochRecord> epochs;
+  double seconds = kUnknown;  ///< all epochs together
   std::string device;
   std::vector<LayerSpectrum> spectra;  ///< of layers that have one
   std::vector<std::string> notes;      ///< what could not be read, one sentence each

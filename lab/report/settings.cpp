@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "keel/version.h"
@@ -13,8 +12,6 @@
 
 namespace keel::lab::report {
 namespace {
-
-const std::set<std::string> kOfOneCall = {"run", "resume"};
 
 std::string value_text(const nlohmann::json& value) {
   if (value.is_null()) return {};
@@ -54,9 +51,9 @@ std::string layer_name(const TrainOptions& options) {
 std::string toml(const TrainOptions& options) {
   std::string out = fmt::format("# Settings of keel train, resolved by keel {}.\n", KEEL_VERSION);
   const auto json = to_json(options);
-  for_each_field(options, [&](const std::string& name, const auto&, const std::string& help,
-                              const auto& valid) {
-    if (kOfOneCall.count(name)) return;
+  for_each_field(options, [&](const std::string& name, About about, const auto&,
+                              const std::string& help, const auto& valid) {
+    if (about == About::call) return;
     const auto range = valid_text(valid);
     out += fmt::format("\n# {}{}\n", help, range.empty() ? "" : " (" + range + ")");
     const auto value = value_text(json.at(name));

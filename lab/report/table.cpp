@@ -14,7 +14,8 @@ std::string failed_at(const Group& group) {
   if (failures == 0) return "no";
   std::int64_t first = 0;
   for (const Run& run : group.runs)
-    if (run.failure && (first == 0 || run.failure->step < first)) first = run.failure->step;
+    if (run.result.failure && (first == 0 || run.result.failure->step < first))
+      first = run.result.failure->step;
   if (group.runs.size() == 1) return fmt::format("at step {}", first);
   return fmt::format("{} of {}, first at step {}", failures, group.runs.size(), first);
 }
@@ -37,7 +38,7 @@ std::string recalibrated_text(const Group& group) {
 
 std::string runs_text(const Group& group) {
   const auto unfinished = std::ranges::count_if(group.runs, [](const Run& run) {
-    return run.status != "finished" && run.status != "failed";
+    return run.result.status != "finished" && run.result.status != "failed";
   });
   return unfinished == 0 ? fmt::format("{}", group.runs.size())
                          : fmt::format("{} ({} unfinished)", group.runs.size(), unfinished);

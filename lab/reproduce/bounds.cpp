@@ -115,7 +115,7 @@ double from_vectors(const Tensor& matrix, const SpectralRule& rule) {
   return std::visit(
       [&](const auto& one) {
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, Exact>)
-          return Trial::kNone;  // it only applies to functions of the matrix
+          return kNotDone;  // it only applies to functions of the matrix
         else
           return largest_from_vectors(matrix, one);
       },
@@ -128,7 +128,7 @@ Json figure(double value) { return std::isinf(value) ? Json("inf") : rounded(val
 void add_rows(Json& rows, const Spectrum& spectrum, const Json& settings, double eps) {
   const auto n = spectrum.matrices.front().size(0);
   for (const Bounded& rule : rules_of(settings)) {
-    double vectors = Trial::kNone, function = Trial::kNone;
+    double vectors = kNotDone, function = kNotDone;
     for (const Tensor& matrix : spectrum.matrices) {
       const Tensor single = matrix.to(torch::kFloat);  // the type layers compute in
       vectors = std::fmax(vectors, from_vectors(single, rule.rule));

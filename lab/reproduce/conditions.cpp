@@ -93,12 +93,12 @@ double relative(const Tensor& got, const Tensor& truth) {
 
 double cosine(const Tensor& a, const Tensor& b) {
   const double size = (a.norm() * b.norm()).item<double>();
-  return size > 0 ? (a * b).sum().item<double>() / size : Trial::kNone;
+  return size > 0 ? (a * b).sum().item<double>() / size : kNotDone;
 }
 
 double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
-  if (values.empty()) return Trial::kNone;
+  if (values.empty()) return kNotDone;
   std::ranges::sort(values);
   return values[values.size() / 2];
 }
@@ -126,7 +126,7 @@ Json row_of(const Condition& condition, const std::string& rule, const Json& set
     cosines.push_back(cosine(got.gradient, truth.gradient));
     growth.push_back((got.gradient.norm() / g.norm()).item<double>());
   }
-  const double most = growth.empty() ? Trial::kNone : *std::ranges::max_element(growth);
+  const double most = growth.empty() ? kNotDone : *std::ranges::max_element(growth);
   return {{"condition", condition.name},
           {"rule", rule},
           {"draws", draws},

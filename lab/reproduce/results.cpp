@@ -16,12 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::set<std::string> kOfTheMachine = {
-    "path",    "source",        "device",           "threads",        "graph",
-    "seed",    "run",           "resume",           "keep",           "log_every",
-    "classes", "deterministic", "evaluation_batch", "evaluate_every", "checkpoint_every",
-    "fused"};
-
 Json list_of(const std::vector<double>& values, int digits) {
   Json list = Json::array();
   for (const double value : values) list.push_back(rounded(value, digits));
@@ -32,15 +26,6 @@ std::vector<double> numbers_of(const Json& list) {
   std::vector<double> values;
   for (const Json& value : list) values.push_back(number_or_nan(value));
   return values;
-}
-
-Failure failure_of(const Json& json) {
-  return {.step = json.at("step").get<std::int64_t>(),
-          .where = json.at("where").get<std::string>(),
-          .layer = json.at("layer").get<std::string>(),
-          .smallest_gap = number_or_nan(json.at("smallest_gap")),
-          .gradients = numbers_of(json.value("gradients", Json::array())),
-          .what = json.at("what").get<std::string>()};
 }
 
 Json to_json(const Origin& s) {
@@ -127,65 +112,62 @@ Json rounded(double value, int digits) {
 }
 
 double number_or_nan(const Json& value) {
-  return value.is_number() ? value.get<double>() : Trial::kNone;
+  return value.is_number() ? value.get<double>() : kNotDone;
 }
 
 Json to_json(const Trial& t) {
+  const Result& r = t.result;
   Json json = {{"cell", t.cell},
                {"seed", t.seed},
-               {"status", t.status},
-               {"error", rounded(t.error)},
-               {"best_error", rounded(t.best_error)},
-               {"train_loss", rounded(t.train_loss)},
-               {"steps", t.steps},
-               {"epochs", t.epochs},
-               {"seconds", rounded(t.seconds, 4)},
-               {"images_per_second", rounded(t.images_per_second)},
+               {"status", r.status},
+               {"error", rounded(r.test_error)},
+               {"best_error", rounded(r.best_test_error)},
+               {"train_loss", rounded(r.train_loss)},
+               {"steps", r.steps},
+               {"epochs", r.epochs},
+               {"seconds", rounded(r.seconds, 4)},
+               {"images_per_second", rounded(r.images_per_second)},
                {"origin", t.origin},
                {"at", list_of(t.at, 9)},
                {"loss", list_of(t.loss, 4)},
                {"gradient", list_of(t.gradient, 3)},
                {"test_errors", list_of(t.test_errors, 4)}};
-  if (t.peak_mib > 0) json["peak_mib"] = rounded(t.peak_mib);
+  if (r.peak_mib > 0) json["peak_mib"] = rounded(r.peak_mib);
   if (!t.recalibrated_errors.empty()) {
-    json["recalibrated_error"] = rounded(t.recalibrated_error);
+    json["recalibrated_error"] = rounded(r.recalibrated_test_error);
     json["recalibrated_errors"] = list_of(t.recalibrated_errors, 4);
-    if (t.recalibration_seconds > 0)
-      json["recalibration_seconds"] = rounded(t.recalibration_seconds, 3);
+    if (r.recalibration_seconds > 0)
+      json["recalibration_seconds"] = rounded(r.recalibration_seconds, 3);
   }
-  if (t.failure) {
-    json["failure"] = lab::to_json(*t.failure);
-    json["failure"]["smallest_gap"] = rounded(t.failure->smallest_gap, 4);
-    json["failure"]["gradients"] = list_of(t.failure->gradients, 3);
-    if (t.failure->gradients.empty()) json["failure"].erase("gradients");
+  if (r.failure) {
+    json["failure"] = lab::to_json(*r.failure);
+    json["failure"]["smallest_gap"] = rounded(r.failure->smallest_gap, 4);
+    json["failure"]["gradients"] = list_of(r.failure->gradients, 3);
+    if (r.failure->gradients.empty()) json["failure"].erase("gradients");
   }
   return json;
 }
 
 Trial trial_of(const Json& json) {
+  const auto numbers = [&](const char* name) {
+    return json.contains(name) ? numbers_of(json.at(name)) : std::vector<double>();
+  };
   Trial t{.cell = json.at("cell").get<std::string>(),
           .seed = json.at("seed").get<std::uint64_t>(),
-          .status = json.at("status").get<std::string>(),
-          .error = number_or_nan(json.at("error")),
-          .best_error = number_or_nan(json.at("best_error")),
-          .train_loss = number_or_nan(json.at("train_loss")),
-          .steps = json.at("steps").get<std::int64_t>(),
-          .epochs = json.at("epochs").get<std::int64_t>(),
-          .seconds = number_or_nan(json.at("seconds")),
-          .images_per_second = number_or_nan(json.at("images_per_second")),
+          .result = result_record(json),
           .origin = json.at("origin").get<std::int64_t>(),
-          .at = numbers_of(json.at("at")),
-          .loss = numbers_of(json.at("loss")),
-          .gradient = numbers_of(json.at("gradient")),
-          .test_errors = numbers_of(json.at("test_errors"))};
-  if (json.contains("peak_mib")) t.peak_mib = number_or_nan(json.at("peak_mib"));
-  if (json.contains("recalibrated_errors")) {
-    t.recalibrated_error = number_or_nan(json.at("recalibrated_error"));
-    t.recalibrated_errors = numbers_of(json.at("recalibrated_errors"));
-    if (json.contains("recalibration_seconds"))  // missing in older files
-      t.recalibration_seconds = number_or_nan(json.at("recalibration_seconds"));
-  }
-  if (json.contains("failure")) t.failure = failure_of(json.at("failure"));
+          .at = numbers("at"),
+          .loss = numbers("loss"),
+          .gradient = numbers("gradient"),
+          .test_errors = numbers("test_errors"),
+          .recalibrated_errors = numbers("recalibrated_errors")};
+  // Shorter names than in result.json.
+  t.result.test_error = number_or_nan(json.at("error"));
+  t.result.best_test_error = number_or_nan(json.at("best_error"));
+  t.result.recalibrated_test_error = number_or_nan(json.value("recalibrated_error", Json()));
+  require(t.result.status == "finished" || t.result.status == "failed" ||
+              t.result.status == "interrupted" || t.result.status == "other data",
+          "no status '{}'", t.result.status);
   return t;
 }
 
@@ -262,9 +244,11 @@ fs::path set_aside(const fs::path& file, const Data& data) {
 }
 
 Json identity(const Json& options) {
+  using enum About;
+  static const auto of_a_call = options_about({place, machine, seed, records, call});
   Json kept = Json::object();
   for (const auto& [name, value] : options.items())
-    if (!kOfTheMachine.count(name)) kept[name] = value;
+    if (!of_a_call.count(name) && name != "source") kept[name] = value;  // Data tells the source
   return kept;
 }
 

@@ -4,13 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/reproduce/recipe.h"
-#include "lab/train/trainer.h"
+#include "lab/train/records.h"
 
 namespace keel::lab::reproduce {
 
@@ -40,19 +39,9 @@ struct Data {
 };
 
 struct Trial {
-  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-
   std::string cell;
   std::uint64_t seed = 0;
-  std::string status;                        ///< finished or failed
-  double error = kNone, best_error = kNone;  ///< on the test images, in [0, 1]
-  double recalibrated_error = kNone;         ///< with recomputed running statistics
-  double train_loss = kNone;
-  std::int64_t steps = 0, epochs = 0;
-  double seconds = 0, images_per_second = 0;
-  double recalibration_seconds = kNone;  ///< part of `seconds`
-  double peak_mib = kNone;               ///< peak GPU memory in training
-  std::optional<Failure> failure = std::nullopt;
+  Result result = {};  ///< finished or failed; its test errors are those of a finished run
   std::int64_t origin = 0;
   /// Mean loss and largest gradient norm of the parameters before the layer, between the previous and this entry of
   /// `at`.

@@ -65,10 +65,10 @@ std::string last_lines(const fs::path& log) {
 }
 
 std::string outcome_text(const Trial& trial) {
-  if (trial.failure) return "failed: " + trial.failure->what;
-  std::string text = "test error " + report::percent(trial.error, 2);
-  if (std::isfinite(trial.recalibrated_error))
-    text += ", recalibrated " + report::percent(trial.recalibrated_error, 2);
+  if (trial.result.failure) return "failed: " + trial.result.failure->what;
+  std::string text = "test error " + report::percent(trial.result.test_error, 2);
+  if (std::isfinite(trial.result.recalibrated_test_error))
+    text += ", recalibrated " + report::percent(trial.result.recalibrated_test_error, 2);
   return text;
 }
 
@@ -113,6 +113,8 @@ class Queue {
 
   RunOutcome run() {
     total_ = std::int64_t(waiting_.size());
+    // By default OpenMP's threads spin while they wait, and take cores from the other trials.
+    if (options_.jobs > 1) ::setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
     while (!waiting_.empty() || !running_.empty()) {
       if (should_stop()) stop();
       while (!outcome_.stopped && !waiting_.empty() &&
@@ -186,11 +188,11 @@ class Queue {
       return;
     }
     TrialOutcome found = outcome_of(json_file(one.beside(".done")));
-    if (found.trial.status == "interrupted") return stop();
+    if (found.trial.result.status == "interrupted") return stop();
     record(found);
     printer_.line(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
                               report::duration(seconds_since(one.since)),
-                              found.trial.images_per_second));
+                              found.trial.result.images_per_second));
   }
 
   void record(TrialOutcome& found) {
@@ -205,7 +207,7 @@ class Queue {
     results_.trials.push_back(found.trial);
     write_results(options_.results, results_);
     ++outcome_.ran;
-    outcome_.failed += found.trial.failure.has_value();
+    outcome_.failed += found.trial.result.failure.has_value();
   }
 
   bool should_stop() const {

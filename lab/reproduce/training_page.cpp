@@ -21,16 +21,11 @@ using report::Curve;
 using report::Spread;
 using Trials = std::vector<const Trial*>;
 
-Spread errors_of(const Trials& trials, double Trial::*which = &Trial::error) {
-  std::vector<double> errors;
-  for (const Trial* trial : trials)
-    if (!trial->failure) errors.push_back(trial->*which);
-  return report::spread(errors);
-}
-
-std::int64_t failures_of(const Trials& trials) {
-  return std::ranges::count_if(trials,
-                               [](const Trial* trial) { return trial->failure.has_value(); });
+/// The trials as a group of runs.
+report::Group group_of(const Trials& trials, const std::string& label = "") {
+  report::Group group{label, {}};
+  for (const Trial* trial : trials) group.runs.emplace_back().result = trial->result;
+  return group;
 }
 
 std::string mean_text(double mean, double deviation) {
@@ -42,7 +37,7 @@ std::string mean_text(double mean, double deviation) {
 std::vector<std::string> paper_columns(const PaperFigures& paper) {
   if (!paper.any()) return {"", "", ""};
   return {paper.least ? fmt::format("{:.2f}", *paper.least) : "-",
-          paper.mean ? mean_text(*paper.mean, paper.deviation.value_or(Trial::kNone)) : "-",
+          paper.mean ? mean_text(*paper.mean, paper.deviation.value_or(kNotDone)) : "-",
           paper.success ? fmt::format("{:g} %", *paper.success) : ""};
 }
 
@@ -53,21 +48,22 @@ bool is_recalibrated(const Results& results) {
 
 /// The mean error with recomputed statistics; empty if no trial has one.
 std::string recalibrated_text(const Trials& trials) {
-  const Spread error = errors_of(trials, &Trial::recalibrated_error);
+  const Spread error = group_of(trials).recalibrated_test_error();
   return error.count ? mean_text(100 * error.mean, 100 * error.deviation) : "";
 }
 
 std::vector<std::string> our_columns(const Trials& trials) {
   if (trials.empty()) return {"not run", "", "", ""};
-  const Spread error = errors_of(trials);
-  const auto failures = failures_of(trials), count = std::int64_t(trials.size());
+  const report::Group group = group_of(trials);
+  const Spread error = group.test_error();
+  const auto count = std::int64_t(trials.size());
   std::string steps;
   for (const Trial* trial : trials)
-    if (trial->failure)
-      steps += fmt::format("{}{}", steps.empty() ? "" : ", ", trial->failure->step);
+    if (trial->result.failure)
+      steps += fmt::format("{}{}", steps.empty() ? "" : ", ", trial->result.failure->step);
   return {error.count ? fmt::format("{:.2f}", 100 * error.least) : "-",
           mean_text(100 * error.mean, 100 * error.deviation),
-          fmt::format("{} of {}", count - failures, count), steps};
+          fmt::format("{} of {}", count - group.failures(), count), steps};
 }
 
 /// Milliseconds and GPU memory of a training step. Empty texts if the trials did not record them.
@@ -78,9 +74,9 @@ std::vector<std::string> cost_columns(const Recipe& recipe, const Cell& cell,
       "batch", results.options.value("batch", recipe.common.value("batch", 128.0)));
   std::vector<double> milliseconds, memory;
   for (const Trial* trial : trials) {
-    if (trial->images_per_second > 0)
-      milliseconds.push_back(1e3 * batch / trial->images_per_second);
-    if (trial->peak_mib > 0) memory.push_back(trial->peak_mib);
+    if (trial->result.images_per_second > 0)
+      milliseconds.push_back(1e3 * batch / trial->result.images_per_second);
+    if (trial->result.peak_mib > 0) memory.push_back(trial->result.peak_mib);
   }
   const Spread time = report::spread(milliseconds), most = report::spread(memory);
   return {time.count ? fmt::format("{:.2f}", time.mean) : "",
@@ -120,8 +116,8 @@ std::string table_text(const Recipe& recipe, const Results& results) {
 std::string recalibration_cost(const Results& results) {
   double part = 0, whole = 0;
   for (const Trial& trial : results.trials)
-    if (trial.recalibration_seconds > 0)
-      part += trial.recalibration_seconds, whole += trial.seconds;
+    if (trial.result.recalibration_seconds > 0)
+      part += trial.result.recalibration_seconds, whole += trial.result.seconds;
   return whole > 0
              ? fmt::format(" Recalibration took {:.1f} % of the trials' time.", 100 * part / whole)
              : "";
@@ -153,9 +149,9 @@ std::string failures_text(const Recipe& recipe, const Results& results) {
   for (const Cell& cell : recipe.cells) {
     if (!cell.same_as.empty()) continue;
     for (const Trial* trial : results.of(cell))
-      if (trial->failure)
+      if (trial->result.failure)
         text += fmt::format("- {}, seed {}: {}{}\n", cell.label(), trial->seed,
-                            trial->failure->what, gradients_text(*trial->failure));
+                            trial->result.failure->what, gradients_text(*trial->result.failure));
   }
   return text.empty() ? text : "## Failures\n\n" + text + "\n";
 }
@@ -182,7 +178,7 @@ Chart chart_of(const std::vector<const Cell*>& cells, const Results& results) {
     if (cell->x) low = std::min(low, *cell->x), high = std::max(high, *cell->x);
   for (const Cell* cell : cells) {
     const Trials trials = results.of(*cell);
-    const Spread error = errors_of(trials);
+    const Spread error = group_of(trials).test_error();
     if (trials.empty()) continue;
     const auto [found, fresh] = place.try_emplace(cell->row, chart.curves.size());
     if (fresh) chart.curves.push_back({.label = cell->row});
@@ -196,17 +192,6 @@ Chart chart_of(const std::vector<const Cell*>& cells, const Results& results) {
     }
   }
   return chart;
-}
-
-report::Group group_of(const Cell& cell, const Trials& trials) {
-  report::Group group{cell.label(), {}};
-  for (const Trial* trial : trials) {
-    report::Run run;
-    run.test_error = trial->error;
-    if (trial->failure) run.failure.emplace().step = trial->failure->step;
-    group.runs.push_back(run);
-  }
-  return group;
 }
 
 /// One chart per panel over x, if the cells have an x. Otherwise one row of dots per cell.
@@ -232,7 +217,7 @@ std::string errors_picture(const Recipe& recipe, const Results& results) {
     } else {
       for (const Cell* cell : cells)
         if (const Trials trials = results.of(*cell); !trials.empty())
-          groups.push_back(group_of(*cell, trials));
+          groups.push_back(group_of(trials, cell->label()));
     }
   }
   if (!charts.empty()) return picture(charts);
@@ -246,10 +231,10 @@ constexpr std::size_t kManyEvaluations = 30;
 /// The epochs (from 1) of a trial's recorded test errors: evenly spaced up to the last.
 std::vector<double> evaluated_epochs(const Trial& trial) {
   const auto count = std::int64_t(trial.test_errors.size());
-  const std::int64_t spacing = (trial.epochs + count - 1) / count;
+  const std::int64_t spacing = (trial.result.epochs + count - 1) / count;
   std::vector<double> epochs;
   for (std::int64_t i = 0; i < count; ++i)
-    epochs.push_back(double(trial.epochs - (count - 1 - i) * spacing));
+    epochs.push_back(double(trial.result.epochs - (count - 1 - i) * spacing));
   return epochs;
 }
 
@@ -258,8 +243,8 @@ std::vector<double> evaluated_epochs(const Trial& trial) {
 Curve course_of(const Cell& cell, const Results& results, std::vector<double> Trial::*errors) {
   Trials trials = results.of(cell);
   std::erase_if(trials, [&](const Trial* trial) {
-    return trial->failure || (trial->*errors).size() < kManyEvaluations ||
-           trial->epochs != results.options.value("epochs", trial->epochs);
+    return trial->result.failure || (trial->*errors).size() < kManyEvaluations ||
+           trial->result.epochs != results.options.value("epochs", trial->result.epochs);
   });
   Curve curve{.label = cell.label()};
   if (trials.empty()) return curve;
@@ -306,8 +291,8 @@ std::string course_picture(const Recipe& recipe, const Results& results) {
 /// The largest gradient over the steps: of each interval that was recorded, and of each step before a failure.
 Curve gradients_of(const Trial& trial) {
   Curve curve{.label = "", .x = trial.at, .y = trial.gradient};
-  if (!trial.failure) return curve;
-  const Failure& failure = *trial.failure;
+  if (!trial.result.failure) return curve;
+  const Failure& failure = *trial.result.failure;
   const double first = double(failure.step) - double(failure.gradients.size());
   for (std::size_t i = 0; i < failure.gradients.size(); ++i) {
     const double step = first + double(i) + 1;
@@ -331,7 +316,7 @@ std::string gradients_picture(const Recipe& recipe, const Results& results) {
       Curve curve = gradients_of(*trial);
       if (curve.y.empty()) continue;
       // A failure counts for more than any finite gradient.
-      const double size = trial->failure ? INFINITY : *std::ranges::max_element(curve.y);
+      const double size = trial->result.failure ? INFINITY : *std::ranges::max_element(curve.y);
       if (size > most) most = size, largest = std::move(curve);
     }
     if (most < 0) continue;
@@ -392,7 +377,7 @@ Page curves_body(const Recipe& recipe, const Results& results) {
         Curve curve{.label = cell.row,
                     .x = trial->at,
                     .y = charts == &losses ? trial->loss : trial->gradient};
-        if (trial->failure) curve.failed_at = double(trial->failure->step);
+        if (trial->result.failure) curve.failed_at = double(trial->result.failure->step);
         charts->back().second.curves.push_back(curve);
       }
     }

@@ -60,7 +60,7 @@ void take_all(Curves& curves, const report::Run& run) {
   for (const auto& step : run.steps) {
     curves.at.push_back(double(step.step));
     curves.loss.push_back(step.loss);
-    curves.gradient.push_back(step.gradient_norm);
+    curves.gradient.push_back(step.gradient_norm_layer);
   }
   for (const auto& epoch : run.epochs)
     curves.evaluated(epoch.test_error, epoch.recalibrated_test_error);
@@ -82,7 +82,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   if (!options.run.empty()) alone.emplace(options.run, in_use(options.run));
   const DataSet data = load(options.data);
   if (expected && !(*expected == description_of(data)))
-    return {.trial = {.cell = cell, .seed = options.seed, .status = "other data"},
+    return {.trial = {.cell = cell, .seed = options.seed, .result = {.status = "other data"}},
             .data = description_of(data),
             .device = ""};
   const std::int64_t steps = steps_of(options, data);
@@ -106,25 +106,14 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
     take_all(curves, run);
     // The run had already finished but was not recorded. Its speed is in its folder.
     if (result.images_per_second == 0) {
-      result.images_per_second = run.images_per_second;
-      result.peak_mib = run.peak_mib;
+      result.images_per_second = run.result.images_per_second;
+      result.peak_mib = run.result.peak_mib;
     }
   }
+  if (result.status != "finished") result.test_error = result.recalibrated_test_error = kNotDone;
   return {.trial = {.cell = cell,
                     .seed = options.seed,
-                    .status = result.status,
-                    .error = result.status == "finished" ? result.test_error : Trial::kNone,
-                    .best_error = result.best_test_error,
-                    .recalibrated_error =
-                        result.status == "finished" ? result.recalibrated_test_error : Trial::kNone,
-                    .train_loss = result.train_loss,
-                    .steps = result.steps,
-                    .epochs = result.epochs,
-                    .seconds = result.seconds,
-                    .images_per_second = result.images_per_second,
-                    .recalibration_seconds = result.recalibration_seconds,
-                    .peak_mib = result.peak_mib,
-                    .failure = result.failure,
+                    .result = result,
                     .at = thinned(curves.at),
                     .loss = thinned(curves.loss),
                     .gradient = thinned(curves.gradient),

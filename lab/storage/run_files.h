@@ -8,7 +8,6 @@ inline constexpr const char* kConfig = "config.toml";
 inline constexpr const char* kMetrics = "metrics.jsonl";
 inline constexpr const char* kResult = "result.json";
 inline constexpr const char* kSpectrum = "spectrum.json";
-inline constexpr const char* kCheckpoints = "checkpoints";      ///< a folder
-inline constexpr const char* kEvents = "events.out.tfevents.";  ///< prefix of TensorBoard's files
+inline constexpr const char* kCheckpoints = "checkpoints";  ///< a folder
 
 }  // namespace keel::lab::run_files

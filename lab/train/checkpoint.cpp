@@ -68,8 +68,7 @@ void check(const Position& p) {
           p.batch, p.epoch, p.steps_summed, p.interval_steps);
 }
 
-Position read_position(json given) {
-  given.emplace("last_recalibrated_test_error", nullptr);  // missing in older files
+Position read_position(const json& given) {
   Position result;
   for_each_number(result, [&](const char* name, auto& number) {
     if constexpr (std::is_same_v<std::decay_t<decltype(number)>, double>) {
@@ -123,17 +122,6 @@ void prune(const fs::path& folder, OwnFiles& own, std::int64_t keep, std::int64_
   own.clean();
 }
 
-/// Older files call running_matrix running_subspace.
-void rename_old_buffers(std::map<std::string, torch::Tensor>& tensors) {
-  const std::string old = ".running_subspace";
-  std::map<std::string, torch::Tensor> renamed;
-  for (const auto& [name, tensor] : tensors)
-    renamed.emplace(
-        name.ends_with(old) ? name.substr(0, name.size() - old.size()) + ".running_matrix" : name,
-        tensor);
-  tensors = std::move(renamed);
-}
-
 Checkpoint load_from_json(const fs::path& file) {
   const json about = parse_json(read_file(file, kLongestAbout), file.string());
   require(about.is_object(), "{} is no JSON object", file.string());
@@ -151,17 +139,14 @@ Checkpoint load_from_json(const fs::path& file) {
     validate(result.options);
     size = std::uint64_t(whole_number(about.at("tensors"), "bytes"));
     sum = std::uint64_t(whole_number(about.at("tensors"), "crc32"));
-    if (about.contains("recalibrated"))  // missing in older files
-      result.recalibrated = whole_number(about, "recalibrated");
+    result.recalibrated = whole_number(about, "recalibrated");
   } catch (const Error& error) {
     throw Error(fmt::format("{}: {}", file.string(), error.what()));
   }
   result.data = about.at("data").at("name").get<std::string>();
   result.classes = about.at("data").at("classes").get<std::vector<std::string>>();
-  if (about.at("data").contains("mean")) {  // missing in older files
-    about.at("data").at("mean").get_to(result.mean);
-    about.at("data").at("deviation").get_to(result.deviation);
-  }
+  about.at("data").at("mean").get_to(result.mean);
+  about.at("data").at("deviation").get_to(result.deviation);
 
   fs::path tensors = file;
   tensors.replace_extension(kTensors);
@@ -171,7 +156,6 @@ Checkpoint load_from_json(const fs::path& file) {
   require(crc32(bytes) == sum, "{} has checksum {:08x}, expected {:08x}", tensors.string(),
           crc32(bytes), sum);
   result.tensors = parse_safetensors(bytes, tensors.string());
-  rename_old_buffers(result.tensors.tensors);
   return result;
 }
 

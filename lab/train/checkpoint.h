@@ -44,7 +44,7 @@ struct Checkpoint {
   TrainOptions options;
   std::string data;                  ///< the data set's name
   std::vector<std::string> classes;  ///< class names
-  /// The normalisation of the network's input. A deviation of 0 means an older file, which does not store it.
+  /// The normalisation of the network's input.
   std::array<double, 3> mean{}, deviation{};
   /// How many batches the running statistics were recomputed from. 0: they are those of training.
   std::int64_t recalibrated = 0;

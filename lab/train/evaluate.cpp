@@ -84,7 +84,6 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   for (Images* images : {&data.train, &data.test})
     images->labels = places.index_select(0, images->labels.to(torch::kLong));
   data.classes = known;
-  if (checkpoint.deviation[0] == 0) return;
   data.mean = checkpoint.mean;
   data.deviation = checkpoint.deviation;
 }

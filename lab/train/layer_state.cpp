@@ -101,10 +101,6 @@ json to_json(const LayerStates& states, std::int64_t step) {
                       {"rank", list_of(state.rank)},
                       {"smallest_gap", finite_or_null(state.smallest_gap())}});
   }
-  if (layers.size() == 1) {  // the older format, from when only one layer was possible
-    layers[0]["step"] = step;
-    return layers[0];
-  }
   return {
       {"step", step}, {"smallest_gap", finite_or_null(smallest_gap(states))}, {"layers", layers}};
 }

@@ -45,9 +45,8 @@ std::string description(const LayerStates& states);
 /// group size, so all layers of a large network would take hundreds of megabytes.
 constexpr std::int64_t kMostCovarianceNumbers = std::int64_t{1} << 20;
 
-/// {"name", "layer", "step", "values", "covariance", "rank", "smallest_gap"}, with lists of numbers. Missing and
-/// non-finite values are null. For several layers: {"step", "smallest_gap", "layers"}, each layer as above without
-/// "step".
+/// {"step", "smallest_gap", "layers"}, each layer {"name", "layer", "values", "covariance", "rank", "smallest_gap"}, with
+/// lists of numbers. Missing and non-finite values are null.
 nlohmann::json to_json(const LayerStates& states, std::int64_t step);
 
 }  // namespace keel::lab

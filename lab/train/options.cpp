@@ -100,10 +100,25 @@ void read(const json& value, Field& field) {
 
 }  // namespace
 
+std::set<std::string> options_about(std::initializer_list<About> these) {
+  std::set<std::string> names;
+  const TrainOptions options;
+  for_each_field(options,
+                 [&](const char* name, About about, const auto&, const char*, const auto&) {
+                   if (std::ranges::find(these, about) != these.end()) names.insert(name);
+                 });
+  return names;
+}
+
+const std::set<std::string>& options_beside_the_experiment() {
+  using enum About;
+  static const auto names = options_about({place, machine, seed, evaluation, records, call});
+  return names;
+}
+
 void validate(const TrainOptions& options) {
-  for_each_field(options, [](const char* name, const auto& field, const char*, const auto& valid) {
-    check(name, field, valid);
-  });
+  for_each_field(options, [](const char* name, About, const auto& field, const char*,
+                             const auto& valid) { check(name, field, valid); });
   validate(options.model);
   validate(options.data);
   require(!options.resume || !options.run.empty(), "{}: expected a run folder to resume, got none",
@@ -117,9 +132,8 @@ int threads_here(const TrainOptions& options) {
 
 json to_json(const TrainOptions& options) {
   json result = json::object();
-  for_each_field(options, [&](const char* name, const auto& field, const char*, const auto&) {
-    result[name] = written(field);
-  });
+  for_each_field(options, [&](const char* name, About, const auto& field, const char*,
+                              const auto&) { result[name] = written(field); });
   return result;
 }
 
@@ -127,7 +141,7 @@ TrainOptions train_options(const json& given, TrainOptions result) {
   require(given.is_object(), "{}: expected a JSON object, got {}", kTrainOptions,
           given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
   std::set<std::string> known;
-  for_each_field(result, [&](const char* name, auto& field, const char*, const auto& valid) {
+  for_each_field(result, [&](const char* name, About, auto& field, const char*, const auto& valid) {
     using Field = std::decay_t<decltype(field)>;
     known.insert(name);
     if (!given.contains(name)) return;

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,100 +71,129 @@ struct Range {
   double least = 0, most = std::numeric_limits<double>::infinity();
 };
 
-/// Calls visit(name, field, help, valid) for every option; `valid` is one of the types above. Field types:
+/// What an option is about. Everything that treats options differently goes by this.
+enum class About {
+  network,
+  layer,       ///< the layer under test
+  data,        ///< which images
+  place,       ///< where the images are
+  training,    ///< the steps
+  arithmetic,  ///< how numbers are rounded
+  machine,     ///< what the machine has: changes no result beyond rounding
+  seed,
+  evaluation,  ///< changes nothing in training
+  records,     ///< which files are written, and when
+  call,        ///< the run folder, and whether to resume it
+};
+/// The options about any of these.
+std::set<std::string> options_about(std::initializer_list<About> these);
+/// The options in which runs of one experiment may differ.
+const std::set<std::string>& options_beside_the_experiment();
+
+/// Calls visit(name, about, field, help, valid) for every option; `valid` is one of the types above. Field types:
 /// std::string, std::int64_t, std::uint64_t, double, bool, std::optional<double>, path.
 template <typename Options, typename Visit>
 void for_each_field(Options& o, Visit&& visit) {
+  using enum About;
   // Integers are limited so that their products fit 64 bits.
   const Range positive{1, 1e9}, count{0, 1e9}, share{0, 1}, weight{0, 1e6};
-  visit("model", o.model.name, "network", OneOf{model_names()});
-  visit("width", o.model.width, "resnet_small: channels of its first stage", Range{1, 4096});
-  visit("classes", o.model.classes, "number of classes; training takes it from the data", positive);
-  visit("norm", o.model.norm.kind,
+  visit("model", network, o.model.name, "network", OneOf{model_names()});
+  visit("width", network, o.model.width, "resnet_small: channels of its first stage",
+        Range{1, 4096});
+  visit("classes", network, o.model.classes, "number of classes; training takes it from the data",
+        positive);
+  visit("norm", layer, o.model.norm.kind,
         "layer under test, in place of the network's own norm; folded: none, but a bias in the "
         "convolution before, as `keel fold` leaves it",
         OneOf{norm_kinds()});
-  visit("where", o.model.where,
+  visit("where", layer, o.model.where,
         "which norms are the layer under test: first, all, or their names with commas, which may "
         "be patterns (bn1,layer2.*.bn1)",
         Anything{});
-  visit("group_size", o.model.norm.group_size, "channels whitened together; 0: all of them", count);
-  visit("rule", o.model.norm.rule, "gradient rule of the eigendecomposition", OneOf{norm_rules()});
+  visit("group_size", layer, o.model.norm.group_size, "channels whitened together; 0: all of them",
+        count);
+  visit("rule", layer, o.model.norm.rule, "gradient rule of the eigendecomposition",
+        OneOf{norm_rules()});
   visit(
-      "parameter", o.model.norm.parameter,
+      "parameter", layer, o.model.norm.parameter,
       "value of the rule's parameter (terms, iterations, width or tolerance) [the rule's default]",
       weight);
-  visit(
-      "rank", o.model.norm.rank,
-      "zca: which directions to whiten: those that the paper's Algorithm 1 keeps, to the letter or "
-      "with margins for rounding, or all",
-      OneOf{norm_ranks()});
-  visit("eps", o.model.norm.eps, "added to the covariance's diagonal", Range{0, 1});
-  visit("energy", o.model.norm.energy, "pca: share of the energy that is kept", share);
-  visit("components", o.model.norm.components, "pca: directions kept; 0: by energy", count);
-  visit("norm_momentum", o.model.norm.momentum,
+  visit("rank", layer, o.model.norm.rank,
+        "zca: which directions to whiten: those that the paper's Algorithm 1 keeps, to the "
+        "letter or with margins for rounding, or all",
+        OneOf{norm_ranks()});
+  visit("eps", layer, o.model.norm.eps, "added to the covariance's diagonal", Range{0, 1});
+  visit("energy", layer, o.model.norm.energy, "pca: share of the energy that is kept", share);
+  visit("components", layer, o.model.norm.components, "pca: directions kept; 0: by energy", count);
+  visit("norm_momentum", layer, o.model.norm.momentum,
         "weight of the newest batch in the layer's running statistics", share);
-  visit("dead_channels", o.model.dead_channels, "filters of the first convolution that start at 0",
-        count);
+  visit("dead_channels", network, o.model.dead_channels,
+        "filters of the first convolution that start at 0", count);
 
-  visit("source", o.data.source, "where the images come from", OneOf{data_sources()});
-  visit("path", o.data.path, "file or folder of the images", Anything{});
-  visit("labels", o.data.labels, "cifar100: its 100 fine classes, or its 20 coarse ones",
+  visit("source", data, o.data.source, "where the images come from", OneOf{data_sources()});
+  visit("path", place, o.data.path, "file or folder of the images", Anything{});
+  visit("labels", data, o.data.labels, "cifar100: its 100 fine classes, or its 20 coarse ones",
         OneOf{data_labels()});
-  visit("size", o.data.size, "height and width of the images; 0: as they come", Range{0, 1024});
-  visit("train_limit", o.data.train_limit, "use this many training images; 0: all", count);
-  visit("test_limit", o.data.test_limit, "use this many test images; 0: all", count);
-  visit("data_seed", o.data.seed, "seed of synthetic images and of splits", Anything{});
+  visit("size", data, o.data.size, "height and width of the images; 0: as they come",
+        Range{0, 1024});
+  visit("train_limit", data, o.data.train_limit, "use this many training images; 0: all", count);
+  visit("test_limit", data, o.data.test_limit, "use this many test images; 0: all", count);
+  visit("data_seed", data, o.data.seed, "seed of synthetic images and of splits", Anything{});
 
-  visit("batch", o.batch,
+  visit("batch", training, o.batch,
         "images in a step, of all processes; an epoch's last, incomplete batch is dropped",
         positive);
-  visit("epochs", o.epochs, "passes over the training images", positive);
-  visit("learning_rate", o.learning_rate, "highest learning rate", weight);
-  visit("momentum", o.momentum, "momentum of stochastic gradient descent", share);
-  visit("weight_decay", o.weight_decay, "weight decay, on all parameters", weight);
-  visit("label_smoothing", o.label_smoothing, "share of each label spread over all classes", share);
+  visit("epochs", training, o.epochs, "passes over the training images", positive);
+  visit("max_steps", training, o.max_steps, "stop after this many steps; 0: after the epochs",
+        Range{0, 1e15});
+  visit("learning_rate", training, o.learning_rate, "highest learning rate", weight);
+  visit("momentum", training, o.momentum, "momentum of stochastic gradient descent", share);
+  visit("weight_decay", training, o.weight_decay, "weight decay, on all parameters", weight);
+  visit("label_smoothing", training, o.label_smoothing,
+        "share of each label spread over all classes", share);
   visit(
-      "schedule", o.schedule,
+      "schedule", training, o.schedule,
       "learning rate over time: paper (x 0.1 at 2/7, 4/7 and 6/7 of the run), one_cycle, constant",
       OneOf{{"one_cycle", "paper", "constant"}});
-  visit("warm_up", o.warm_up, "share of a one-cycle run in which the rate rises", share);
-  visit("augmentation", o.augmentation, "random crops and flips", Anything{});
+  visit("warm_up", training, o.warm_up, "share of a one-cycle run in which the rate rises", share);
+  visit("augmentation", training, o.augmentation, "random crops and flips", Anything{});
+  visit("sync_batchnorm", training, o.sync_batchnorm,
+        "several processes: BatchNorm's statistics are those of the whole batch", Anything{});
 
-  visit("precision", o.precision, "arithmetic of convolutions and products",
+  visit("precision", arithmetic, o.precision, "arithmetic of convolutions and products",
         OneOf{{"float32", "tf32", "bfloat16"}});
-  visit("channels_last", o.channels_last, "memory order of the activations", Anything{});
-  visit("device", o.device, "auto: CUDA where there is one", OneOf{{"auto", "cpu", "cuda"}});
-  visit("graph", o.graph, "CUDA: capture the step in a graph and replay it", Anything{});
-  visit("fused", o.fused,
+  visit("channels_last", arithmetic, o.channels_last, "memory order of the activations",
+        Anything{});
+  visit("device", machine, o.device, "auto: CUDA where there is one",
+        OneOf{{"auto", "cpu", "cuda"}});
+  visit("graph", machine, o.graph, "CUDA: capture the step in a graph and replay it", Anything{});
+  visit("fused", machine, o.fused,
         "CUDA: norms with addition and ReLU, and the optimiser, in the lab's own kernels",
         Anything{});
-  visit("deterministic", o.deterministic, "CUDA: the same bits each time, at some cost",
+  visit("deterministic", machine, o.deterministic, "CUDA: the same bits each time, at some cost",
         Anything{});
-  visit("threads", o.threads, "CPU threads, at most one per core; 0: OMP_NUM_THREADS, or all cores",
-        Range{0, 65536});
+  visit("threads", machine, o.threads,
+        "CPU threads, at most one per core; 0: OMP_NUM_THREADS, or all cores", Range{0, 65536});
+  visit("evaluation_batch", machine, o.evaluation_batch, "images at a time in evaluation",
+        positive);
 
-  visit("sync_batchnorm", o.sync_batchnorm,
-        "several processes: BatchNorm's statistics are those of the whole batch", Anything{});
-  visit("timeout", o.timeout, "several processes: seconds to wait for one that does not respond",
-        Range{1, 86400});
-
-  visit("seed", o.seed,
+  visit("seed", seed, o.seed,
         "seed of the initial weights, the order of the images and their augmentation", Anything{});
-  visit("evaluate_every", o.evaluate_every,
+  visit("evaluate_every", evaluation, o.evaluate_every,
         "epochs between evaluations on the test images, counted back from the last", positive);
-  visit("recalibrate", o.recalibrate,
+  visit("recalibrate", evaluation, o.recalibrate,
         "evaluate a second time, with running statistics recomputed from this many training "
         "batches; the last checkpoint keeps them; 0: off, as in the paper",
         count);
-  visit("evaluation_batch", o.evaluation_batch, "images at a time in evaluation", positive);
-  visit("log_every", o.log_every, "steps between two records", positive);
-  visit("max_steps", o.max_steps, "stop after this many steps; 0: after the epochs",
-        Range{0, 1e15});
-  visit("run", o.run, "run folder", Anything{});
-  visit("checkpoint_every", o.checkpoint_every, "steps between checkpoints; 0: each epoch", count);
-  visit("keep", o.keep, "checkpoints kept", positive);
-  visit("resume", o.resume, "continue from the run folder's newest good checkpoint", Anything{});
+  visit("log_every", records, o.log_every, "steps between two records", positive);
+  visit("run", call, o.run, "run folder", Anything{});
+  visit("checkpoint_every", records, o.checkpoint_every, "steps between checkpoints; 0: each epoch",
+        count);
+  visit("keep", records, o.keep, "checkpoints kept", positive);
+  visit("timeout", records, o.timeout,
+        "several processes: seconds to wait for one that does not respond", Range{1, 86400});
+  visit("resume", call, o.resume, "continue from the run folder's newest good checkpoint",
+        Anything{});
 }
 
 /// Throws keel::Error that names the option, the expected value and the actual one.

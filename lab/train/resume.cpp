@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "lab/require.h"
 
@@ -28,13 +27,9 @@ void set_random_state(const torch::Tensor& state) {
 
 void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
                       const DataSet& data) {
-  static const std::set<std::string> free{
-      "run",           "resume",           "keep",    "checkpoint_every", "log_every",
-      "threads",       "evaluate_every",   "path",    "device",           "graph",
-      "deterministic", "evaluation_batch", "timeout", "recalibrate",      "fused"};
   const auto then = to_json(checkpoint.options), now = to_json(options);
   for (const auto& [name, value] : now.items())
-    if (free.count(name) == 0 && value != then.at(name))
+    if ((name == "seed" || !options_beside_the_experiment().count(name)) && value != then.at(name))
       throw OtherOptions(
           fmt::format("keel::lab::train: cannot resume: the checkpoint was made with {} {}, got {}",
                       name, then.at(name).dump(), value.dump()));

@@ -9,7 +9,6 @@
 
 #include "lab/random.h"
 #include "lab/train/autocast.h"
-#include "lab/train/bfloat16_cpu.h"
 #include "lab/train/fused_step.h"
 
 namespace keel::lab {
@@ -56,9 +55,31 @@ void require_tf32(const char* operation, const TrainOptions& options, torch::Dev
           operation);
 }
 
+const std::string& bfloat16_fault() {
+  static const std::string fault = []() -> std::string {
+    const torch::NoGradGuard no_grad;
+    const std::vector<std::int64_t> one{1, 1}, none{0, 0};
+    const auto x = torch::ones({4, 3, 8, 8}, torch::kBFloat16),
+               weight = torch::ones({64, 3, 3, 3}, torch::kBFloat16);
+    try {
+      const auto y = at::convolution(x, weight, {}, one, one, one, false, none, 1);
+      at::convolution_backward(y, x, weight, at::OptionalIntArrayRef(), one, one, one, false, none,
+                               1, {true, true, false});
+    } catch (const std::exception& error) {  // LibTorch's, or oneDNN's own
+      const auto* torchs = dynamic_cast<const c10::Error*>(&error);
+      const std::string words = torchs ? torchs->what_without_backtrace() : error.what();
+      return "keel::lab: expected a CPU that computes in bfloat16; use float32, or a GPU. LibTorch "
+             "says: " +
+             words.substr(0, words.find('\n'));
+    }
+    return "";
+  }();
+  return fault;
+}
+
 Precision::Precision(const TrainOptions& options, torch::Device device) {
   if (options.precision == "bfloat16" && device.is_cpu())
-    require(bfloat16_cpu().fault.empty(), bfloat16_cpu().fault);
+    require(bfloat16_fault().empty(), bfloat16_fault());
   auto& context = at::globalContext();
   tf32_products_ = context.allowTF32CuBLAS();
   tf32_convolutions_ = context.allowTF32CuDNN();

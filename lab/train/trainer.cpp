@@ -14,7 +14,6 @@
 #include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/own_files.h"
-#include "lab/train/bfloat16_cpu.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
 #include "lab/train/evaluate.h"
@@ -51,10 +50,11 @@ ResNet fresh_model(const TrainOptions& options, torch::Device device, Processes*
   return model;
 }
 
-/// The options that must be equal on all processes: all that affect the numbers or the order of sums.
+/// The options that must be equal on all processes: all that affect the numbers, or when they are read.
 nlohmann::json shared_settings(const TrainOptions& options, const DataSet& data) {
   nlohmann::json settings = to_json(options);
-  for (const char* own : {"run", "resume", "keep", "path", "threads"}) settings.erase(own);
+  for (const auto& own : options_about({About::call, About::place, About::machine}))
+    settings.erase(own);
   settings["data"] = data.name;
   settings["training images"] = data.train.count();
   settings["test images"] = data.test.count();
@@ -185,8 +185,6 @@ class Run {
                  .steps = steps_,
                  .first_step = at_.step};
     observer_.on_start(info);
-    if (options_.precision == "bfloat16" && device_.is_cpu() && !bfloat16_cpu().note.empty())
-      observer_.on_message(bfloat16_cpu().note);
     if (processes_ != nullptr)
       observer_.on_message(fmt::format("{} process{} over {}", processes_->size(),
                                        processes_->size() > 1 ? "es" : "", processes_->backend()));
@@ -286,7 +284,7 @@ class Run {
                        .learning_rate = learning_rate(options_, at_.step - 1, steps_),
                        .gradient_norm_layer = readings.gradient_norm,
                        .images_per_second = double(timed_steps_) * images / seconds,
-                       .rank = smallest_rank(layers),
+                       .rank = smallest_rank(layers) > 0 ? double(smallest_rank(layers)) : kNotDone,
                        .smallest_gap = smallest_gap(layers)});
     throughput_.add(double(timed_steps_) * images, seconds);
     if (result_.peak_mib == 0) result_.peak_mib = peak_mib(device_);  // before any evaluation

@@ -47,24 +47,6 @@ TEST(CliOptions, HelpSaysWhereADefaultComesFrom) {
   EXPECT_FALSE(contains(help("bench"), "of all processes")) << help("bench");
 }
 
-// Threads that spin for long while waiting take cores from other runs.
-TEST(CliOptions, OpenMpWaitsAsAskedAndElseSpinsShortly) {
-  const auto spins = [](const std::string& environment) {
-    const auto said = shell(environment + " OMP_DISPLAY_ENV=verbose \"$keel\" --version").error;
-    const std::string name = "GOMP_SPINCOUNT = '";
-    const auto at = said.rfind(name);
-    if (at == std::string::npos) return std::string("not said");
-    return said.substr(at + name.size(), said.find('\'', at + name.size()) - at - name.size());
-  };
-  const std::string unset = "unset OMP_WAIT_POLICY GOMP_SPINCOUNT; ";
-  const auto asked = spins(unset + "OMP_WAIT_POLICY=active");
-  if (asked == "not said") GTEST_SKIP() << "another OpenMP than GCC's";
-  EXPECT_GT(std::stod(asked), 1e6);
-  EXPECT_EQ(spins(unset), "3000");
-  EXPECT_EQ(spins(unset + "OMP_WAIT_POLICY=passive"), "0");
-  EXPECT_EQ(spins(unset + "GOMP_SPINCOUNT=77"), "77");
-}
-
 struct Wrong {
   const char *arguments, *said;
 };

@@ -100,11 +100,11 @@ TEST(CliOwnFiles, OverwritingARunLeavesWhatOthersPutThere) {
   const TemporaryFolder folder;
   const auto run = small_run(folder / "run");
   write(run / "notes.txt", "mine");
-  write(run / "events.out.tfevents.mine", "mine");
+  write(run / "report.html.mine", "mine");
   write(run / "checkpoints/thesis.txt", "mine");
   const auto overwrite = kRun + "--overwrite --run " + run.string();
   EXPECT_EQ(keel(overwrite).code, 0);
-  for (const char* name : {"notes.txt", "events.out.tfevents.mine", "checkpoints/thesis.txt"})
+  for (const char* name : {"notes.txt", "report.html.mine", "checkpoints/thesis.txt"})
     EXPECT_EQ(read(run / name), "mine") << name;
   // What has the name of a file of the run, and is none, or a link.
   write(folder / "secret", "mine");
@@ -211,7 +211,6 @@ class Surroundings {
                                             "spectrum.json",
                                             "report.html",
                                             "page.html",
-                                            "events.out.tfevents.1.mine.2.0",
                                             "config.toml.unfinished",
                                             "report.html.unfinished",
                                             "result.json.unfinished",

@@ -32,13 +32,13 @@ TEST(Groups, TheLargestEpochHasAPlace) {
   group.runs[0].epochs.emplace_back();
   group.runs[0].epochs[0].epoch = std::numeric_limits<std::int64_t>::max();
   group.runs[0].epochs[0].test_error = 0.5;
-  EXPECT_EQ(trace(group, &EpochMetrics::test_error).x, std::vector<double>{0x1p63});
+  EXPECT_EQ(trace(group, &EpochRecord::test_error).x, std::vector<double>{0x1p63});
 }
 
 TEST(RunFolder, HoldsWhatTheRunWrote) {
   const TemporaryFolder folder;
   const auto run = example_runs(folder)[1];
-  EXPECT_EQ(run.status, "finished");
+  EXPECT_EQ(run.result.status, "finished");
   EXPECT_EQ(run.setting("norm"), "zca");
   EXPECT_EQ(run.setting("energy"), "0.99");
   EXPECT_EQ(run.setting("no such thing"), "");
@@ -47,17 +47,19 @@ TEST(RunFolder, HoldsWhatTheRunWrote) {
   EXPECT_EQ(run.steps[1].smallest_gap, 0);
   ASSERT_EQ(run.epochs.size(), 2u);
   EXPECT_EQ(run.seconds, 5);
-  EXPECT_EQ(run.test_error, 0.10);
-  EXPECT_FALSE(run.failure);
+  EXPECT_EQ(run.result.test_error, 0.10);
+  EXPECT_FALSE(run.result.failure);
 }
 
-// A run from before an option existed behaves as its default says.
-TEST(RunFolder, AnOlderRunIsOneGroupWithANewOne) {
+TEST(Groups, SeedsOfTwoMachinesAreOneGroup) {
   const TemporaryFolder folder;
-  testing::write_run(folder / "old", settings("zca", "exact", 0), "0.2");
-  testing::write_run(folder / "new", "labels = \"fine\"\n" + settings("zca", "exact", 1), "0.3");
-  const auto groups = grouped({read_run(folder / "old"), read_run(folder / "new")});
-  ASSERT_EQ(groups.size(), 1u);
+  const auto elsewhere = "path = \"/other\"\ndevice = \"cuda\"\nrecalibrate = 0\n";
+  testing::write_run(folder / "a", settings("zca", "exact", 0), "0.2");
+  testing::write_run(folder / "b", elsewhere + settings("zca", "exact", 1), "0.3");
+  testing::write_run(folder / "c", "labels = \"coarse\"\n" + settings("zca", "exact", 2), "0.4");
+  const auto groups =
+      grouped({read_run(folder / "a"), read_run(folder / "b"), read_run(folder / "c")});
+  ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].runs.size(), 2u);
 }
 
@@ -66,26 +68,28 @@ TEST(RunFolder, ARunThatIsStillGoingIsUnfinished) {
   testing::write_run(folder / "a", settings("batch", "exact", 0), "0.3");
   std::filesystem::remove(folder / "a" / "result.json");
   const auto run = read_run(folder / "a");
-  EXPECT_EQ(run.status, "unfinished");
-  EXPECT_EQ(run.test_error, 0.3);
+  EXPECT_EQ(run.result.status, "unfinished");
+  EXPECT_EQ(run.result.test_error, 0.3);
 }
 
 TEST(RunFolder, SpectraAndTheirAbsence) {
   const TemporaryFolder folder;
   testing::write_run(folder / "a", settings("zca", "exact", 0), "0.3");
-  testing::write(folder / "a" / "spectrum.json",
-                 R"({"values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]})");
+  testing::write(
+      folder / "a" / "spectrum.json",
+      R"({"layers":[{"name":"bn1","values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]}]})");
   const auto run = read_run(folder / "a");
   ASSERT_EQ(run.spectra.size(), 1u);
-  EXPECT_EQ(run.spectra[0].name, "bn1");  // older files do not say
+  EXPECT_EQ(run.spectra[0].name, "bn1");
   ASSERT_EQ(run.spectra[0].groups.size(), 2u);
   EXPECT_EQ(run.spectra[0].groups[1].values, (std::vector<double>{3, 0.5}));
   EXPECT_TRUE(std::isnan(run.spectra[0].groups[1].covariance[1][1]));
 
-  testing::write(folder / "a" / "spectrum.json", R"({"values":null,"covariance":null})");
+  testing::write(folder / "a" / "spectrum.json",
+                 R"({"layers":[{"values":null,"covariance":null}]})");
   EXPECT_TRUE(read_run(folder / "a").spectra.empty());
   testing::write(folder / "a" / "spectrum.json",
-                 R"({"values":[[2,1]],"covariance":[[[2,0],[0]]]})");
+                 R"({"layers":[{"values":[[2,1]],"covariance":[[[2,0],[0]]]}]})");
   EXPECT_THROW(read_run(folder / "a"), Error);
 }
 
@@ -169,23 +173,23 @@ TEST(Groups, TheSpreadIsASamples) {
 TEST(Groups, TracesAverageOverSeeds) {
   const TemporaryFolder folder;
   const auto groups = grouped(example_runs(folder));
-  const Trace errors = trace(groups[1], &EpochMetrics::test_error);
+  const Trace errors = trace(groups[1], &EpochRecord::test_error);
   EXPECT_EQ(errors.x, (std::vector<double>{1, 2}));
   EXPECT_DOUBLE_EQ(errors.y[1], 0.12);
   EXPECT_NEAR(errors.high[1] - errors.y[1], 0.02 * std::sqrt(2.0), 1e-12);
-  EXPECT_TRUE(trace(groups[0], &EpochMetrics::test_error).low.empty());  // one seed, no band
+  EXPECT_TRUE(trace(groups[0], &EpochRecord::test_error).low.empty());  // one seed, no band
 }
 
 TEST(Groups, ATraceGoesOnOverEpochsWithoutAnEvaluation) {
   Group group;
   group.runs.emplace_back();
   for (int epoch = 0; epoch < 4; ++epoch) {
-    EpochMetrics metrics;
+    EpochRecord metrics;
     metrics.epoch = epoch;
     if (epoch % 2 == 1) metrics.test_error = 0.1 * epoch;
     group.runs[0].epochs.push_back(metrics);
   }
-  const Trace errors = trace(group, &EpochMetrics::test_error);
+  const Trace errors = trace(group, &EpochRecord::test_error);
   EXPECT_EQ(errors.x, (std::vector<double>{2, 4}));
   EXPECT_EQ(errors.y, (std::vector<double>{0.1 * 1, 0.1 * 3}));
 }
@@ -194,17 +198,17 @@ TEST(Groups, LongTracesAreThinnedByAveraging) {
   Group group;
   group.runs.emplace_back();
   for (int step = 1; step <= 1000; ++step) {
-    StepMetrics metrics;
+    StepRecord metrics;
     metrics.step = step;
     metrics.loss = step % 2;
     metrics.smallest_gap = step <= 500 ? 0 : std::pow(10, -(step % 2));
     group.runs.back().steps.push_back(metrics);
   }
-  const Trace loss = trace(group, &StepMetrics::loss, Average::arithmetic, 100);
+  const Trace loss = trace(group, &StepRecord::loss, Average::arithmetic, 100);
   ASSERT_EQ(loss.y.size(), 100u);
   for (const double y : loss.y) EXPECT_DOUBLE_EQ(y, 0.5);
   EXPECT_EQ(loss.x.back(), 1000);
-  const Trace gap = trace(group, &StepMetrics::smallest_gap, Average::geometric, 100);
+  const Trace gap = trace(group, &StepRecord::smallest_gap, Average::geometric, 100);
   EXPECT_EQ(gap.y.front(), 0);  // zeros stay zeros
   EXPECT_NEAR(gap.y.back(), std::sqrt(0.1), 1e-12);
 }

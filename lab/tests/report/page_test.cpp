@@ -20,8 +20,9 @@ std::string example_page(const TemporaryFolder& folder) {
   testing::write_run(folder / "b", settings("zca", "exact", 0), "0.10");
   testing::write_run(folder / "c", settings("zca", "exact", 1), "0.14");
   testing::write_failed_run(folder / "d", settings("zca", "analytic", 0), 3);
-  testing::write(folder / "b" / "spectrum.json",
-                 R"({"values":[[2,0.0001,0.0001]],"covariance":[[[2,0,0],[0,0,0],[0,0,0]]]})");
+  testing::write(
+      folder / "b" / "spectrum.json",
+      R"({"layers":[{"name":"bn1","values":[[2,0.0001,0.0001]],"covariance":[[[2,0,0],[0,0,0],[0,0,0]]]}]})");
   std::vector<Run> runs;
   for (const char* name : {"a", "b", "c", "d"}) runs.push_back(read_run(folder / name));
   return page(grouped(runs), {"A <title>", "made & tested"});

@@ -26,7 +26,7 @@ Recipe recipe() {
 }
 
 Trial trial(const std::string& cell, std::uint64_t seed, double error) {
-  Trial one{.cell = cell, .seed = seed, .status = "finished", .error = error};
+  Trial one{.cell = cell, .seed = seed, .result = {.status = "finished", .test_error = error}};
   one.at = {10, 20}, one.loss = {2, 1}, one.gradient = {1, 1};
   return one;
 }
@@ -41,8 +41,8 @@ Results results() {
       {"2026-01-01", "keel reproduce table", "abc", "0.1", "2.0", "13.0", "GPU", "CPU", 4}};
   one.trials = {trial("svd", 2, 0), trial("ours", 1, 0.10), trial("ours", 2, 0.12),
                 trial("svd", 1, 0.2)};
-  one.trials[0].status = "failed";
-  one.trials[0].failure =
+  one.trials[0].result.status = "failed";
+  one.trials[0].result.failure =
       Failure{.step = 33, .where = "", .layer = "", .what = "step 33: it broke"};
   return one;
 }
@@ -73,7 +73,8 @@ TEST(Pages, StatisticsMadeAgainHaveAColumn) {
   twice.options["recalibrate"] = 50;
   for (Trial& one : twice.trials)
     if (one.cell == "ours")
-      one.recalibrated_error = one.error / 2, one.recalibrated_errors = {0.05};
+      one.result.recalibrated_test_error = one.result.test_error / 2,
+      one.recalibrated_errors = {0.05};
   const std::string markdown = page(recipe(), twice).markdown;
   EXPECT_TRUE(has(markdown, "| failed at step | recalibrated: mean |")) << markdown;
   EXPECT_TRUE(has(markdown, "| 10.00 | 11.00 ± 1.41 | 2 of 2 |  | 5.50 ± 0.71 |")) << markdown;
@@ -81,15 +82,16 @@ TEST(Pages, StatisticsMadeAgainHaveAColumn) {
   EXPECT_TRUE(has(markdown, "from 50 training batches")) << markdown;
   EXPECT_FALSE(has(markdown, "of the trials' time")) << markdown;
   for (Trial& one : twice.trials)
-    if (one.cell == "ours") one.seconds = 40, one.recalibration_seconds = 3;
+    if (one.cell == "ours") one.result.seconds = 40, one.result.recalibration_seconds = 3;
   EXPECT_TRUE(has(page(recipe(), twice).markdown, "Recalibration took 7.5 % of the trials' time."));
 }
 
 TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
   Results one = results();
   one.options["batch"] = 100;
-  for (Trial& trial : one.trials) trial.images_per_second = 50000, trial.peak_mib = 1234.5;
-  one.trials[1].images_per_second = 25000;
+  for (Trial& trial : one.trials)
+    trial.result.images_per_second = 50000, trial.result.peak_mib = 1234.5;
+  one.trials[1].result.images_per_second = 25000;
   EXPECT_FALSE(has(page(recipe(), one).markdown, "ms a step"));
   Recipe costly = recipe();
   costly.settings["costs"] = true;
@@ -102,7 +104,7 @@ TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
 
 TEST(Pages, AFailuresGradientsAreToldAndDrawn) {
   Results one = results();
-  one.trials[0].failure->gradients = {0.5, 30, 2, NAN};
+  one.trials[0].result.failure->gradients = {0.5, 30, 2, NAN};
   const Page plain = page(recipe(), one);
   EXPECT_TRUE(has(plain.markdown,
                   "step 33: it broke; gradient of the 3 steps before: 0.5 at "
@@ -121,7 +123,7 @@ TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   Results long_run = results();
   long_run.options["epochs"] = 350;
   Trial& trial = long_run.trials[1];
-  trial.epochs = 350;
+  trial.result.epochs = 350;
   trial.test_errors.assign(59, 0.1);  // after epochs 2, 8, ... 350
   const Page got = page(recipe(), long_run);
   ASSERT_EQ(got.pictures.count("course.svg"), 1u);
@@ -130,7 +132,7 @@ TEST(Pages, LongRunsAreDrawnOverTheirEpochs) {
   EXPECT_FALSE(has(svg, ">SVD, d = 4<"));  // its record holds no test errors
   EXPECT_TRUE(has(svg, ">300<")) << svg;   // an axis label
   EXPECT_EQ(page(recipe(), results()).pictures.count("course.svg"), 0u);
-  trial.epochs =
+  trial.result.epochs =
       333;  // stopped by --max-steps: its last evaluation is not one of the evenly spaced
   EXPECT_EQ(page(recipe(), long_run).pictures.count("course.svg"), 0u);
 }

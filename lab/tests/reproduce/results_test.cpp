@@ -16,18 +16,19 @@ using report::testing::TemporaryFolder;
 using report::testing::write;
 
 Trial failed_trial() {
-  Trial trial{.cell = "svd", .seed = 2, .status = "failed", .steps = 33, .seconds = 1.25};
-  trial.peak_mib = 1234.5;
-  trial.failure = Failure{.step = 33,
-                          .where = "gradient of conv1.weight",
-                          .layer = "bn1",
-                          .smallest_gap = NAN,
-                          .what = "step 33: not finite"};
+  Trial trial{
+      .cell = "svd", .seed = 2, .result = {.status = "failed", .steps = 33, .seconds = 1.25}};
+  trial.result.peak_mib = 1234.5;
+  trial.result.failure = Failure{.step = 33,
+                                 .where = "gradient of conv1.weight",
+                                 .layer = "bn1",
+                                 .smallest_gap = NAN,
+                                 .what = "step 33: not finite"};
   trial.at = {20, 33};
   trial.loss = {2.3, NAN};
   trial.gradient = {0.5, INFINITY};
   trial.recalibrated_errors = {0.25};
-  trial.recalibration_seconds = 0.5;
+  trial.result.recalibration_seconds = 0.5;
   return trial;
 }
 
@@ -89,19 +90,19 @@ TEST(Results, WhatIsWrittenIsRead) {
   const Trial& trial = got.trials[0];
   EXPECT_EQ(trial.cell, "svd");
   EXPECT_EQ(trial.seed, 2u);
-  EXPECT_TRUE(std::isnan(trial.error));
-  EXPECT_TRUE(std::isnan(trial.recalibrated_error));
+  EXPECT_TRUE(std::isnan(trial.result.test_error));
+  EXPECT_TRUE(std::isnan(trial.result.recalibrated_test_error));
   EXPECT_EQ(trial.recalibrated_errors, (std::vector<double>{0.25}));
-  EXPECT_EQ(trial.seconds, 1.25);
-  EXPECT_EQ(trial.recalibration_seconds, 0.5);
-  EXPECT_EQ(trial.peak_mib, 1234.5);
+  EXPECT_EQ(trial.result.seconds, 1.25);
+  EXPECT_EQ(trial.result.recalibration_seconds, 0.5);
+  EXPECT_EQ(trial.result.peak_mib, 1234.5);
   EXPECT_EQ(trial.at, (std::vector<double>{20, 33}));
   EXPECT_EQ(trial.loss[0], 2.3);
   EXPECT_TRUE(std::isnan(trial.loss[1]));
-  ASSERT_TRUE(trial.failure);
-  EXPECT_EQ(trial.failure->step, 33);
-  EXPECT_EQ(trial.failure->what, "step 33: not finite");
-  EXPECT_TRUE(std::isnan(trial.failure->smallest_gap));
+  ASSERT_TRUE(trial.result.failure);
+  EXPECT_EQ(trial.result.failure->step, 33);
+  EXPECT_EQ(trial.result.failure->what, "step 33: not finite");
+  EXPECT_TRUE(std::isnan(trial.result.failure->smallest_gap));
   EXPECT_EQ(got.data, small_results().data);
   EXPECT_TRUE(got.origins[0].same_as(small_results().origins[0]));
   // Writing it again gives the same bytes.

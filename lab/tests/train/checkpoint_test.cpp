@@ -303,20 +303,6 @@ TEST(CheckpointTest, OptionsOutOfRangeAreDamage) {
             std::string::npos);
 }
 
-TEST(CheckpointTest, BuffersOfOlderFilesHaveTheirNewNames) {
-  const test::TemporaryFolder folder;
-  Checkpoint old;
-  old.position.step = 1;
-  old.options = test::small_options("zca");
-  NamedTensors state = state_of(*ResNet(old.options.model));
-  for (auto& [name, tensor] : state)
-    if (name == "bn1.running_matrix") name = "bn1.running_subspace", tensor.fill_(7);
-  const Checkpoint read = load_checkpoint(save_checkpoint(folder.path(), old, state, 1));
-  EXPECT_EQ(read.tensors.tensors.count("bn1.running_subspace"), 0u);
-  const auto matrix = load_model(read)->named_buffers()["bn1.running_matrix"];
-  EXPECT_TRUE(matrix.equal(torch::full_like(matrix, 7)));
-}
-
 TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
   const TrainOptions options = test::small_options("zca");
   torch::manual_seed(1);

@@ -97,8 +97,8 @@ TEST(LayerStateTest, IsTheLayersSpectrum) {
   EXPECT_EQ(state.smallest_gap(), gap);
   EXPECT_EQ(state.smallest_rank(), state.rank.min().item<std::int64_t>());
   const auto json = to_json(states, 5);
-  EXPECT_EQ(json["name"], "bn1");
-  EXPECT_EQ(json["values"][1][0].get<double>(), state.values[1][0].item<double>());
+  EXPECT_EQ(json["layers"][0]["name"], "bn1");
+  EXPECT_EQ(json["layers"][0]["values"][1][0].get<double>(), state.values[1][0].item<double>());
   EXPECT_EQ(json["step"], 5);
 }
 

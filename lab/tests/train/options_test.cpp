@@ -112,10 +112,11 @@ TEST(TrainOptionsTest, ValidateNamesTheOptionAndTheRange) {
 TEST(TrainOptionsTest, EveryFieldHasANameOfItsOwnAndHelp) {
   TrainOptions options;
   std::set<std::string> names;
-  for_each_field(options, [&](const std::string& name, auto&, const std::string& help, auto) {
-    EXPECT_TRUE(names.insert(name).second) << name;
-    EXPECT_FALSE(help.empty()) << name;
-  });
+  for_each_field(options,
+                 [&](const std::string& name, About, auto&, const std::string& help, auto) {
+                   EXPECT_TRUE(names.insert(name).second) << name;
+                   EXPECT_FALSE(help.empty()) << name;
+                 });
   EXPECT_GT(names.size(), 35u);
 }
 

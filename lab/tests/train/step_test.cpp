@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "lab/tests/train/support.h"
-#include "lab/train/bfloat16_cpu.h"
 
 namespace keel::lab {
 namespace {
@@ -179,7 +178,7 @@ TEST(TrainingStepTest, ReadingsAreRestored) {
 }
 
 TEST(TrainingStepTest, BFloat16StaysNearFloat32) {
-  if (!bfloat16_cpu().fault.empty()) GTEST_SKIP() << bfloat16_cpu().fault;
+  if (!bfloat16_fault().empty()) GTEST_SKIP() << bfloat16_fault();
   TrainOptions options = test::small_options("zca");
   const DataSet data = test::small_data();
   const auto loss_in = [&](const char* precision) {

@@ -129,7 +129,7 @@ TEST(TrainerTest, StopsAtAFailureAndSaysWhereItBegan) {
   const auto spectrum = nlohmann::json::parse(read_file(folder / "spectrum.json"));
   EXPECT_EQ(spectrum["step"], 1);
   EXPECT_EQ(spectrum["smallest_gap"], 0.0);
-  EXPECT_EQ(spectrum["values"][0].size(), 4u);
+  EXPECT_EQ(spectrum["layers"][0]["values"][0].size(), 4u);
   EXPECT_EQ(to_json(result)["failure"]["layer"], "bn1");
   EXPECT_TRUE(to_json(result)["test_error"].is_null());
 }
