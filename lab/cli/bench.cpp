@@ -1,4 +1,5 @@
 #include "lab/train/bench.h"
+#include "lab/report/put.h"
 
 #include <fmt/format.h>
 
@@ -11,6 +12,8 @@
 
 namespace keel::cli {
 namespace {
+
+using lab::report::put;
 
 /// KIND[/GROUP_SIZE[/RULE]]: zca, zca/16, zca/16/power_iteration.
 lab::NormOptions layer(const std::string& text) {
@@ -50,19 +53,19 @@ nlohmann::json to_json(const lab::StepTiming& timing) {
 void print(const std::vector<lab::StepTiming>& timings) {
   std::size_t width = 32;
   for (const auto& t : timings) width = std::max(width, t.name.size());
-  fmt::print("{:<{}} {:<6} {:>9} {:>17} {:>9} {:>9} {:>8} {:>9}\n", "layer", width, "step", "ms",
-             "least ... most", "images/s", "to batch", "outside", "peak MiB");
+  put(stdout, "{:<{}} {:<6} {:>9} {:>17} {:>9} {:>9} {:>8} {:>9}\n", "layer", width, "step", "ms",
+      "least ... most", "images/s", "to batch", "outside", "peak MiB");
   for (const auto& t : timings) {
-    fmt::print("{:<{}} {:<6} {:>9.3f} {:>17} {:>9.0f} {:>8.3f}x {:>8} {:>9}\n", t.name, width,
-               t.graph ? "graph" : "eager", t.milliseconds,
-               fmt::format("{:.3f} ... {:.3f}", t.least, t.most), t.images_per_second, t.ratio,
-               t.outside_operators ? fmt::format("{:.1f} %", 100 * *t.outside_operators) : "-",
-               t.peak_mib > 0 ? fmt::format("{:.0f}", t.peak_mib) : "-");
+    put(stdout, "{:<{}} {:<6} {:>9.3f} {:>17} {:>9.0f} {:>8.3f}x {:>8} {:>9}\n", t.name, width,
+        t.graph ? "graph" : "eager", t.milliseconds,
+        fmt::format("{:.3f} ... {:.3f}", t.least, t.most), t.images_per_second, t.ratio,
+        t.outside_operators ? fmt::format("{:.1f} %", 100 * *t.outside_operators) : "-",
+        t.peak_mib > 0 ? fmt::format("{:.0f}", t.peak_mib) : "-");
   }
 }
 
 void print(const std::vector<lab::PartTiming>& parts) {
-  for (const auto& part : parts) fmt::print("{:<16} {:>9.3f} ms\n", part.name, part.milliseconds);
+  for (const auto& part : parts) put(stdout, "{:<16} {:>9.3f} ms\n", part.name, part.milliseconds);
 }
 
 }  // namespace
@@ -104,8 +107,8 @@ int bench(const std::vector<std::string>& arguments) {
   if (!file.empty()) lab::check_writable(file);
   mention_fewer_threads(options.train);
   nlohmann::json rows = nlohmann::json::array();
-  fmt::print("{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,
-             options.train.precision, options.train.channels_last ? ", channels_last" : "");
+  put(stdout, "{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,
+      options.train.precision, options.train.channels_last ? ", channels_last" : "");
   if (mode == "parts") {
     const auto parts = lab::bench_parts(options);
     print(parts);

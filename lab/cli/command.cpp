@@ -10,6 +10,7 @@
 #include "keel/version.h"
 #include "lab/plain_words.h"
 #include "lab/processes/processes.h"
+#include "lab/report/put.h"
 #include "lab/reproduce/origin.h"
 #include "lab/train/options.h"
 
@@ -126,7 +127,8 @@ std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& d
   app->formatter(std::make_shared<Layout>());
   app->set_help_flag("-h,--help", "this text");
   app->failure_message([name](const CLI::App*, const CLI::Error& error) {
-    return spoken(error.what(), name) + "Run with --help for more information.\n";
+    return lab::report::harmless(spoken(error.what(), name)) +
+           "Run with --help for more information.\n";
   });
   return app;
 }

@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <cstdio>
+#include <iostream>
+#include <sstream>
 
 #include "lab/cli/command.h"
 #include "lab/report/put.h"
@@ -25,6 +27,23 @@ std::string help_of_all() {
          "  keel --version        the versions of keel, LibTorch and CUDA\n";
 }
 
+/// What the program `keel` prints without starting this one, as front.cpp includes it.
+std::string front_texts() {
+  const auto item = [](const std::string& command, const std::string& text) {
+    return fmt::format("{{\"{}\", R\"keel({})keel\"}},\n", command, text);
+  };
+  std::string all = item("", help_of_all()) + item("--version", version() + "\n");
+  std::ostringstream said;
+  auto* const before = std::cout.rdbuf(said.rdbuf());
+  for (const Command& command : commands()) {
+    said.str("");
+    command.run({"--help"});
+    all += item(command.name, said.str());
+  }
+  std::cout.rdbuf(before);
+  return all;
+}
+
 int complain(int code, const std::string& what, const std::string& command = "") {
   put(stderr, spoken(what, command));
   return code;
@@ -36,11 +55,15 @@ int run_command(const std::vector<std::string>& words) {
     return kUsage;
   }
   if (words[0] == "--version" || words[0] == "-V") {
-    fmt::print("{}\n", version());
+    put(stdout, "{}\n", version());
     return kDone;
   }
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    fmt::print("{}", help_of_all());
+    put(stdout, "{}", help_of_all());
+    return kDone;
+  }
+  if (words[0] == "--front-texts") {
+    put(stdout, front_texts());
     return kDone;
   }
   for (const Command& command : commands())

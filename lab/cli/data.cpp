@@ -6,29 +6,31 @@
 #include "lab/cli/options.h"
 #include "lab/data/data_set.h"
 #include "lab/report/progress.h"
+#include "lab/report/put.h"
 #include "lab/report/wording.h"
 #include "lab/storage/files.h"
 
 namespace keel::cli {
 namespace {
 
+using lab::report::put;
+
 void print_summary(const lab::DataSet& data) {
   const auto& pixels = data.train.pixels;
-  fmt::print("{}: {} training and {} test images of {} x {}, {} classes\n", data.name,
-             data.train.count(), data.test.count(), pixels.size(2), pixels.size(3),
-             data.classes.size());
-  fmt::print("mean {:.4f} {:.4f} {:.4f}, deviation {:.4f} {:.4f} {:.4f}\n", data.mean[0],
-             data.mean[1], data.mean[2], data.deviation[0], data.deviation[1], data.deviation[2]);
-  for (const auto& note : data.notes) fmt::print("{}\n", note);
+  put(stdout, "{}: {} training and {} test images of {} x {}, {} classes\n", data.name,
+      data.train.count(), data.test.count(), pixels.size(2), pixels.size(3), data.classes.size());
+  put(stdout, "mean {:.4f} {:.4f} {:.4f}, deviation {:.4f} {:.4f} {:.4f}\n", data.mean[0],
+      data.mean[1], data.mean[2], data.deviation[0], data.deviation[1], data.deviation[2]);
+  for (const auto& note : data.notes) put(stdout, "{}\n", note);
   const auto classes = std::int64_t(data.classes.size());
   const auto train = torch::bincount(data.train.labels, {}, classes);
   const auto test = torch::bincount(data.test.labels, {}, classes);
   std::size_t width = 5;
   for (const auto& name : data.classes) width = std::max(width, lab::report::columns(name));
-  fmt::print("\n{:<{}}  {:>8}  {:>8}\n", "class", width, "training", "test");
+  put(stdout, "\n{:<{}}  {:>8}  {:>8}\n", "class", width, "training", "test");
   for (std::int64_t i = 0; i < classes; ++i) {
-    fmt::print("{:<{}}  {:>8}  {:>8}\n", data.classes[std::size_t(i)], width,
-               train[i].item<std::int64_t>(), test[i].item<std::int64_t>());
+    put(stdout, "{:<{}}  {:>8}  {:>8}\n", data.classes[std::size_t(i)], width,
+        train[i].item<std::int64_t>(), test[i].item<std::int64_t>());
   }
 }
 
@@ -55,8 +57,8 @@ int data(const std::vector<std::string>& arguments) {
   if (!packed.empty()) {
     lab::pack(set, packed, progress);
     line.clear();
-    fmt::print("\n{}: {} bytes; `keel train --source packed --path {}` reads it\n", packed,
-               std::filesystem::file_size(packed), for_shell(packed));
+    put(stdout, "\n{}: {} bytes; `keel train --source packed --path {}` reads it\n", packed,
+        std::filesystem::file_size(packed), for_shell(packed));
   }
   return kDone;
 }

@@ -7,6 +7,7 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
+#include "lab/report/put.h"
 #include "lab/report/wording.h"
 #include "lab/train/evaluate.h"
 #include "lab/train/trainer.h"
@@ -14,19 +15,21 @@
 namespace keel::cli {
 namespace {
 
+using lab::report::put;
+
 using lab::report::percent;
 
 void print_classes(const lab::Evaluation& result, const std::vector<std::string>& classes) {
   std::size_t width = 5;
   for (const auto& name : classes) width = std::max(width, lab::report::columns(name));
-  fmt::print("\n{:<{}}  {:>8}  {:>8}\n", "class", width, "images", "error");
+  put(stdout, "\n{:<{}}  {:>8}  {:>8}\n", "class", width, "images", "error");
   const auto counts = result.confusion.accessor<std::int64_t, 2>();
   for (std::size_t i = 0; i < classes.size() && std::int64_t(i) < counts.size(0); ++i) {
     std::int64_t images = 0;
     for (std::int64_t j = 0; j < counts.size(1); ++j) images += counts[i][j];
     const double error = 1 - double(counts[i][i]) / double(std::max<std::int64_t>(images, 1));
-    fmt::print("{:<{}}  {:>8}  {:>8}\n", classes[i], width, images,
-               images > 0 ? percent(error) : "-");
+    put(stdout, "{:<{}}  {:>8}  {:>8}\n", classes[i], width, images,
+        images > 0 ? percent(error) : "-");
   }
 }
 
@@ -86,18 +89,18 @@ int evaluate(const std::vector<std::string>& arguments) {
       printed["recalibrated_loss"] = again.loss;
       printed["recalibrated_error"] = again.error;
     }
-    fmt::print("{}\n", printed.dump(2));
+    put(stdout, "{}\n", printed.dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
     return kDone;
   }
-  fmt::print("{} {} images of {}, step {}: error {}, loss {:.4f}, {:.0f} images/s\n", result.images,
-             split, data.name, checkpoint.position.step, percent(result.error, 2), result.loss,
-             result.images_per_second);
+  put(stdout, "{} {} images of {}, step {}: error {}, loss {:.4f}, {:.0f} images/s\n",
+      result.images, split, data.name, checkpoint.position.step, percent(result.error, 2),
+      result.loss, result.images_per_second);
   if (checkpoint.recalibrated > 0)
-    fmt::print("the checkpoint's running statistics were recomputed from {} training batches\n",
-               checkpoint.recalibrated);
+    put(stdout, "the checkpoint's running statistics were recomputed from {} training batches\n",
+        checkpoint.recalibrated);
   if (recalibrate > 0)
-    fmt::print("recomputed from {} training batches: error {}, loss {:.4f}\n", recalibrate,
-               percent(again.error, 2), again.loss);
+    put(stdout, "recomputed from {} training batches: error {}, loss {:.4f}\n", recalibrate,
+        percent(again.error, 2), again.loss);
   if (classes) print_classes(result, checkpoint.classes);
   return kDone;
 }

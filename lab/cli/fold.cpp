@@ -5,11 +5,14 @@
 #include "lab/cli/checkpoint.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
+#include "lab/report/put.h"
 #include "lab/require.h"
 #include "lab/storage/run_files.h"
 
 namespace keel::cli {
 namespace {
+
+using lab::report::put;
 
 /// The networks' largest difference on random images, relative to the largest output.
 double difference(lab::ResNet& before, lab::ResNet& after, std::int64_t size) {
@@ -49,8 +52,8 @@ int fold(const std::vector<std::string>& arguments) {
   after->fold_norms();
   const double off = difference(before, after, checkpoint.options.data.size);
   if (!(off <= tolerance)) {
-    fmt::print(stderr, "keel fold: the outputs differ by {:.1e}, expected at most {:.1e}\n", off,
-               tolerance);
+    put(stderr, "keel fold: the outputs differ by {:.1e}, expected at most {:.1e}\n", off,
+        tolerance);
     return kUnexpected;
   }
   checkpoint.options.model = after->options();
@@ -61,12 +64,11 @@ int fold(const std::vector<std::string>& arguments) {
         fmt::format("keel fold: expected a folder without checkpoints as --out, {} has some", out));
   const auto file = lab::save_checkpoint(out, checkpoint, lab::state_of(*after), /*keep=*/1);
   const auto layers = after->tested().size();
-  fmt::print("{}: {}, outputs differ by {:.1e}\n",
-             std::filesystem::path(file).replace_extension(".safetensors").string(),
-             layers == 1
-                 ? "the layer is folded into the convolution before it"
-                 : fmt::format("{} layers are folded into the convolutions before them", layers),
-             off);
+  put(stdout, "{}: {}, outputs differ by {:.1e}\n",
+      std::filesystem::path(file).replace_extension(".safetensors").string(),
+      layers == 1 ? "the layer is folded into the convolution before it"
+                  : fmt::format("{} layers are folded into the convolutions before them", layers),
+      off);
   return kDone;
 }
 

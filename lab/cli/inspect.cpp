@@ -9,11 +9,14 @@
 #include "lab/cli/command.h"
 #include "lab/cli/inspected_matrix.h"
 #include "lab/cli/options.h"
+#include "lab/report/put.h"
 #include "lab/report/spectrum_study.h"
 #include "lab/report/wording.h"
 
 namespace keel::cli {
 namespace {
+
+using lab::report::put;
 
 using lab::report::Neighbours;
 using lab::report::number;
@@ -28,32 +31,32 @@ std::string terms_text(double terms) {
 
 void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::string& function) {
   const double largest = s.values.front(), smallest = s.values.back();
-  fmt::print("{}\n", source.description);
-  fmt::print("n = {}, eigenvalues {} ... {}, condition {}\n", s.values.size(), number(largest),
-             number(smallest), number(largest / smallest));
-  fmt::print("Algorithm 1 keeps {}; 99 % of the energy is in {}\n", s.rank, s.energy_count);
+  put(stdout, "{}\n", source.description);
+  put(stdout, "n = {}, eigenvalues {} ... {}, condition {}\n", s.values.size(), number(largest),
+      number(smallest), number(largest / smallest));
+  put(stdout, "Algorithm 1 keeps {}; 99 % of the energy is in {}\n", s.rank, s.energy_count);
   if (s.neighbours.empty()) return;
 
   auto pairs = s.neighbours;
   std::ranges::stable_sort(pairs, std::greater(), &Neighbours::ratio);
   const auto equal = std::ranges::count(pairs, 0, &Neighbours::gap);
-  if (equal > 0) fmt::print("{} neighbours are equal to the last bit\n", equal);
+  if (equal > 0) put(stdout, "{} neighbours are equal to the last bit\n", equal);
   pairs.resize(std::min(pairs.size(), kPairsShown));
-  fmt::print("\nclosest neighbours\n{:>9} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "pair", "larger",
-             "smaller", "gap", "ratio", "Table 1: K");
+  put(stdout, "\nclosest neighbours\n{:>9} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "pair", "larger",
+      "smaller", "gap", "ratio", "Table 1: K");
   for (const Neighbours& pair : pairs) {
-    fmt::print("{:>9} {:>12} {:>12} {:>12} {:>12} {:>10}\n",
-               fmt::format("{}, {}", pair.index + 1, pair.index + 2), number(pair.larger),
-               number(pair.smaller), number(pair.gap()), fmt::format("{:.6f}", pair.ratio()),
-               terms_text(table1_terms(pair.ratio())));
+    put(stdout, "{:>9} {:>12} {:>12} {:>12} {:>12} {:>10}\n",
+        fmt::format("{}, {}", pair.index + 1, pair.index + 2), number(pair.larger),
+        number(pair.smaller), number(pair.gap()), fmt::format("{:.6f}", pair.ratio()),
+        terms_text(table1_terms(pair.ratio())));
   }
-  fmt::print(
+  put(stdout,
       "\ngradient of <W, f(M)>, f = {}, against the exact one in float64\n{:<34} {:>14} {:>10}\n",
       function, "rule", "relative error", "cosine");
   for (const auto& rule : s.rules) {
-    fmt::print("{:<34} {:>14} {:>10}\n", rule.rule,
-               rule.finite ? fmt::format("{:.2e}", rule.error) : "not finite",
-               rule.finite ? fmt::format("{:.6f}", rule.cosine) : "-");
+    put(stdout, "{:<34} {:>14} {:>10}\n", rule.rule,
+        rule.finite ? fmt::format("{:.2e}", rule.error) : "not finite",
+        rule.finite ? fmt::format("{:.6f}", rule.cosine) : "-");
   }
 }
 
@@ -124,7 +127,9 @@ int inspect(const std::vector<std::string>& arguments) {
   const InspectedMatrix source = inspected_matrix(where, from);
   const SpectrumStudy result = lab::report::study(source.matrix, options);
   if (json)
-    fmt::print("{}\n", to_json(source, result, function).dump(2));
+    put(stdout, "{}\n",
+        to_json(source, result, function)
+            .dump(2, ' ', true, nlohmann::json::error_handler_t::replace));
   else
     print(source, result, function);
   return kDone;

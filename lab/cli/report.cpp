@@ -1,4 +1,5 @@
 #include "lab/report/page.h"
+#include "lab/report/put.h"
 #include "lab/storage/run_files.h"
 
 #include <fmt/chrono.h>
@@ -15,6 +16,8 @@
 
 namespace keel::cli {
 namespace {
+
+using lab::report::put;
 
 namespace fs = std::filesystem;
 
@@ -57,7 +60,7 @@ int report(const std::vector<std::string>& arguments) {
     for (const auto& folder : run_folders(one)) {
       if (!seen.insert(fs::canonical(folder)).second) continue;  // named twice, not run twice
       runs.push_back(lab::report::read_run(folder));
-      for (const auto& note : runs.back().notes) fmt::print(stderr, "{}\n", note);
+      for (const auto& note : runs.back().notes) put(stderr, "{}\n", note);
     }
   const auto groups = lab::report::grouped(runs);
   const std::time_t now = std::time(nullptr);
@@ -68,7 +71,7 @@ int report(const std::vector<std::string>& arguments) {
   of_the_command_line([&] { lab::check_marked(out, lab::report::kPageMark); });
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
-  fmt::print("{}\nwrote {}\n", lab::report::text_table(groups), out);
+  put(stdout, "{}\nwrote {}\n", lab::report::text_table(groups), out);
   return kDone;
 }
 

@@ -5,6 +5,7 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
+#include "lab/report/put.h"
 #include "lab/reproduce/measure.h"
 #include "lab/reproduce/origin.h"
 #include "lab/reproduce/page.h"
@@ -16,6 +17,8 @@
 
 namespace keel::cli {
 namespace {
+
+using lab::report::put;
 
 namespace fs = std::filesystem;
 using namespace keel::lab::reproduce;
@@ -101,14 +104,14 @@ void print_list(const ReproduceCommand& command) {
   std::size_t width = 0;
   for (const Recipe& recipe : command.all) width = std::max(width, recipe.name.size());
   for (const Recipe& recipe : command.all) {
-    fmt::print("{:<{}}  {}\n{:<{}}  {}", recipe.name, width, recipe.title, "", width,
-               cost(recipe, recipe.default_schedule));
+    put(stdout, "{:<{}}  {}\n{:<{}}  {}", recipe.name, width, recipe.title, "", width,
+        cost(recipe, recipe.default_schedule));
     if (recipe.default_schedule != "paper" && recipe.schedules.contains("paper") &&
         !recipe.settings.contains("cost"))
-      fmt::print("; paper: {}", cost(recipe, "paper"));
-    fmt::print("\n");
+      put(stdout, "; paper: {}", cost(recipe, "paper"));
+    put(stdout, "\n");
   }
-  fmt::print(
+  put(stdout,
       "\nGPU minutes are counted at {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on "
       "an\n"
       "H200; {} steps an epoch) where the recipe says nothing else; without a graph a step takes\n"
@@ -257,7 +260,7 @@ int reproduce(const std::vector<std::string>& arguments) {
   const int code = run_experiment(command, line);
   line.clear();
   write_pages(command);
-  fmt::print("wrote {}\n", (command.folder() / "README.md").string());
+  put(stdout, "wrote {}\n", (command.folder() / "README.md").string());
   return code;
 }
 

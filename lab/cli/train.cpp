@@ -152,7 +152,10 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
   }();
   line.clear();
   const std::string folder = command.options.run.string(), in_shell = for_shell(folder);
-  if (first) put(stdout, folder + "\n");
+  if (first) {  // as it is for a script, which reads it from a pipe
+    const bool terminal = isatty(STDOUT_FILENO) != 0;
+    lab::report::put_raw(stdout, (terminal ? lab::report::harmless(folder) : folder) + "\n");
+  }
   if (result.status == "failed") return kDiverged;
   if (!result.unsaved.empty()) {
     put(stderr,

@@ -136,6 +136,22 @@ std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::in
   return std::make_shared<IdentityImpl>();
 }
 
+Shapes norm_shapes(const NormOptions& options, std::int64_t channels) {
+  const std::vector<std::int64_t> each{channels};
+  Shapes shapes{
+      {"weight", each}, {"bias", each}, {"running_mean", each}, {"num_batches_tracked", {}}};
+  if (options.kind == "batch") {
+    shapes["running_var"] = each;
+  } else if (whitens(options)) {
+    const std::int64_t d = options.group_size > 0 ? options.group_size : channels;
+    shapes["running_matrix"] = {channels / d, d, d};
+    if (options.kind == "pca") shapes["running_variance"] = each;
+  } else {
+    shapes.clear();
+  }
+  return shapes;
+}
+
 torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input) {
   if (auto* whitening = norm.as<keel::nn::WhiteningImpl>()) return whitening->forward(input);
   if (auto* batch = norm.as<BatchNormImpl>()) return batch->forward(input);

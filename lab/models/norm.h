@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,11 @@ LayerRule layer_rule(const std::string& name, std::optional<double> parameter = 
 
 /// BatchNorm, ZcaWhitening, PcaDenoising, BaselineNorm or Identity over `channels` channels.
 std::shared_ptr<torch::nn::Module> make_norm(const NormOptions& options, std::int64_t channels);
+
+/// Sizes of named tensors.
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+/// The parameters and buffers of what make_norm would return.
+Shapes norm_shapes(const NormOptions& options, std::int64_t channels);
 
 /// Calls a layer that make_norm returned.
 torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input);

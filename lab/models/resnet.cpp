@@ -115,6 +115,36 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
   return sites;
 }
 
+Shapes state_shapes(const ModelOptions& options) {
+  const NormPlan plan = plan_of(options);
+  Shapes shapes;
+  const auto add = [&](const std::string& convolution, const std::string& norm,
+                       const Normed::Shape& part) {
+    shapes[convolution + ".weight"] = {part.outputs, part.inputs, part.kernel, part.kernel};
+    if (plan.folds(norm)) shapes[convolution + ".bias"] = {part.outputs};
+    for (const auto& [name, shape] :
+         norm_shapes(plan.tests(norm) ? options.norm : NormOptions(), part.outputs))
+      shapes[norm + "." + name] = shape;
+  };
+  const std::int64_t width = first_channels(options);
+  add("conv1", "bn1", {3, width, 3, 1});
+  std::int64_t features = width;
+  for (const BlockSite& block : block_sites(options)) {
+    features = block.shape.outputs();
+    const std::string name = block.name() + ".";
+    int number = 0;
+    for (const Normed::Shape& part : block.shape.chain()) {
+      const std::string digit = std::to_string(++number);
+      add(name + "conv" + digit, name + "bn" + digit, part);
+    }
+    if (block.shape.has_shortcut())
+      add(name + "downsample.0", name + "downsample.1", {block.shape.inputs, features, 1, 1});
+  }
+  shapes["fc.weight"] = {options.classes, features};
+  shapes["fc.bias"] = {options.classes};
+  return shapes;
+}
+
 std::int64_t last_size(const ModelOptions& options, std::int64_t size) {
   const std::size_t stages = architecture(options).blocks.size();
   for (std::size_t stage = 1; stage < stages; ++stage) size = (size + 1) / 2;

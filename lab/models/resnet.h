@@ -49,6 +49,9 @@ std::vector<NormSite> norm_sites(const ModelOptions& options);
 /// The norms that are replaced by the layer under test. Throws keel::Error with the known names if a name is unknown.
 std::vector<NormSite> tested_sites(const ModelOptions& options);
 
+/// The network's parameters and buffers, as state_of() names them, without building it.
+Shapes state_shapes(const ModelOptions& options);
+
 /// Height (or width) of the last stage's activations for images of that `size`.
 std::int64_t last_size(const ModelOptions& options, std::int64_t size);
 

@@ -35,7 +35,7 @@ std::size_t StatusLine::width() const {
 void StatusLine::show(const std::string& text) {
   if (!terminal_) return;
   // Leaves one column free, because a full line would wrap on some terminals.
-  put(out_, "\r\033[K" + cut(text, width() - 1));
+  put_raw(out_, "\r\033[K" + cut(harmless(text), width() - 1));
   shown_ = true;
 }
 
@@ -46,7 +46,7 @@ void StatusLine::print(const std::string& text) {
 
 void StatusLine::clear() {
   if (!shown_) return;
-  put(out_, "\r\033[K");
+  put_raw(out_, "\r\033[K");
   shown_ = false;
 }
 

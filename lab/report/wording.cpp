@@ -1,5 +1,7 @@
 #include "lab/report/wording.h"
 
+#include "lab/report/put.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -15,6 +17,38 @@ std::string escaped(const std::string& text) {
   for (const char c : text) {
     const auto found = entities.find(c);
     out += found == entities.end() ? std::string(1, c) : found->second;
+  }
+  return out;
+}
+
+std::string harmless(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0, length = 1; i < text.size(); i += length) {
+    const auto byte = [&](std::size_t k) {
+      return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u;
+    };
+    const unsigned first = byte(0);
+    length = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
+    unsigned code = length > 1 ? first & (0xFFu >> (length + 1)) : first;
+    bool valid = length > 0 && first < 0xF5;
+    for (std::size_t k = 1; k < length; ++k) {
+      valid = valid && (byte(k) & 0xC0) == 0x80;
+      code = code << 6 | (byte(k) & 0x3F);
+    }
+    // No shorter form has been made longer, and no half of a pair stands for a letter.
+    valid = valid && !(length == 3 && (code < 0x800 || (code >= 0xD800 && code < 0xE000))) &&
+            !(length == 4 && (code < 0x10000 || code > 0x10FFFF));
+    if (!valid) {
+      out += fmt::format("\\x{:02x}", first);
+      length = 1;
+    } else if ((code < 0x20 && code != '\n' && code != '\t') || code == 0x7F) {
+      out += fmt::format("\\x{:02x}", code);
+    } else if ((code >= 0x80 && code < 0xA0) || code == 0x200E || code == 0x200F ||
+               (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069)) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      out += text.substr(i, length);
+    }
   }
   return out;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "lab/report/put.h"
 #include "lab/report/recorder.h"
 #include "lab/report/run_folder.h"
 #include "lab/storage/folder_claim.h"
@@ -96,7 +97,7 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
     options.keep = 2;
     options.checkpoint_every = std::max<std::int64_t>(1, steps / kCheckpoints);
     recorder = std::make_unique<report::Recorder>(
-        options.run, [](const std::string& text) { fprintf(stderr, "%s\n", text.c_str()); });
+        options.run, [](const std::string& text) { report::put(stderr, text + "\n"); });
     all.push_back(recorder.get());
   }
   report::Observers observers(all);

@@ -103,6 +103,23 @@ struct Young {
   Descriptor out;
 };
 
+/// A regular file, open for reading.
+struct Input {
+  explicit Input(const fs::path& file)
+      : descriptor(file, O_RDONLY | O_NONBLOCK) {  // otherwise opening a pipe waits for a writer
+    struct stat about {};
+    if (!descriptor.opened() || ::fstat(descriptor.number(), &about) != 0)
+      throw Unreadable("cannot open ", file, errno);
+    if (!S_ISREG(about.st_mode))
+      throw Unreadable(
+          "cannot read " + file.string() + ": expected a regular file, got " + kind(about.st_mode),
+          ENOTSUP);
+    size = std::uintmax_t(about.st_size);
+  }
+  Descriptor descriptor;
+  std::uintmax_t size = 0;
+};
+
 }  // namespace
 
 Unreadable::Unreadable(const std::string& doing, const fs::path& file, int error)
@@ -115,15 +132,9 @@ void check_writable(const fs::path& given) {
 }
 
 void check_marked(const fs::path& file, const std::string& mark) {
-  constexpr std::size_t kFirst = 4096;
   std::error_code absent;
   if (!fs::exists(file, absent) || fs::is_directory(file, absent)) return;
-  const Descriptor in(file, O_RDONLY | O_NONBLOCK);
-  if (!in.opened()) throw Unreadable("cannot open ", file, errno);
-  std::string first(kFirst, '\0');
-  const ssize_t count = ::read(in.number(), first.data(), first.size());
-  if (count < 0) throw Unreadable("cannot read ", file, errno);
-  first.resize(std::size_t(count));
+  const std::string first = read_beginning(file, 4096).bytes;
   require(first.find(mark) != first.npos,
           file.string() + " is there, and keel did not write it: move it, or name another file");
 }
@@ -164,27 +175,37 @@ void LogFile::write(const std::string& bytes) {
   if (error_ == 0 && !write_all(descriptor_, bytes)) error_ = errno;
 }
 
+Beginning read_beginning(const fs::path& file, std::size_t count) {
+  const Input in(file);
+  Beginning result{std::string(count, '\0'), in.size};
+  std::size_t done = 0;
+  while (done < count) {
+    const ssize_t now = ::read(in.descriptor.number(), result.bytes.data() + done, count - done);
+    if (now < 0 && errno == EINTR) continue;
+    if (now < 0) throw Unreadable("cannot read ", file, errno);
+    if (now == 0) break;
+    done += std::size_t(now);
+  }
+  result.bytes.resize(done);
+  return result;
+}
+
 std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
   const auto cannot = [&](const std::string& doing, const std::string& why, int error) {
     return Unreadable(doing + file.string() + ": " + why, error);
   };
-  const Descriptor in(file, O_RDONLY | O_NONBLOCK);  // otherwise opening a pipe waits for a writer
-  if (!in.opened()) throw Unreadable("cannot open ", file, errno);
-  struct stat about {};
-  if (::fstat(in.number(), &about) != 0) throw Unreadable("cannot open ", file, errno);
-  if (!S_ISREG(about.st_mode))
-    throw cannot("cannot read ", "expected a regular file, got " + kind(about.st_mode), ENOTSUP);
+  const Input in(file);
   const auto too_long = [&](std::uintmax_t size) {
     return Error("cannot read " + file.string() + ": expected at most " + std::to_string(most) +
                  " bytes, got " + std::to_string(size));
   };
-  if (std::uintmax_t(about.st_size) > most) throw too_long(std::uintmax_t(about.st_size));
+  if (in.size > most) throw too_long(in.size);
   try {
-    std::string bytes(std::size_t(about.st_size) + 1, '\0');  // one more, to detect the end at once
+    std::string bytes(std::size_t(in.size) + 1, '\0');  // one more, to detect the end at once
     std::size_t done = 0;
     while (true) {
       if (done == bytes.size()) bytes.resize(2 * done);  // the file has grown
-      const ssize_t now = ::read(in.number(), bytes.data() + done, bytes.size() - done);
+      const ssize_t now = ::read(in.descriptor.number(), bytes.data() + done, bytes.size() - done);
       if (now < 0 && errno == EINTR) continue;
       if (now < 0) throw Unreadable("cannot read ", file, errno);
       done += std::size_t(now);
@@ -194,8 +215,8 @@ std::string read_file(const std::filesystem::path& file, std::uintmax_t most) {
       return bytes;
     }
   } catch (const std::bad_alloc&) {
-    throw cannot("cannot read ",
-                 "memory does not hold its " + std::to_string(about.st_size) + " bytes", ENOMEM);
+    throw cannot("cannot read ", "memory does not hold its " + std::to_string(in.size) + " bytes",
+                 ENOMEM);
   }
 }
 

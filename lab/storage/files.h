@@ -61,6 +61,13 @@ using WriteFile = std::function<void(const std::filesystem::path&, const std::st
 std::string read_file(const std::filesystem::path& file,
                       std::uintmax_t most = std::numeric_limits<std::uintmax_t>::max());
 
+/// The first bytes of a file, at most `count`, and the size of all of it. Throws as read_file().
+struct Beginning {
+  std::string bytes;
+  std::uintmax_t size = 0;
+};
+Beginning read_beginning(const std::filesystem::path& file, std::size_t count);
+
 /// What a killed writer of FILE leaves behind is FILE.XXXXXXXXXXXXXXXX.unfinished, with random letters, so that nobody
 /// can place a link there.
 inline constexpr const char* kUnfinished = ".unfinished";

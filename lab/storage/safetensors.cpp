@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/require.h"
+#include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {
@@ -54,28 +55,33 @@ struct Entry {
 
 class Parser {
  public:
-  Parser(const std::string& bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+  /// `bytes` may be the beginning of a file of that size, with its header.
+  Parser(const std::string& bytes, std::uint64_t size, const std::string& file)
+      : bytes_(bytes), size_(size), file_(file) {}
 
-  SafeTensors parse() {
-    require_that(bytes_.size() >= kLengthBytes, "it is {} bytes long, too short for a header",
-                 bytes_.size());
+  std::vector<Entry> entries(std::map<std::string, std::string>* about = nullptr) {
+    require_that(size_ >= kLengthBytes, "it is {} bytes long, too short for a header", size_);
     std::uint64_t length = 0;
     std::memcpy(&length, bytes_.data(), kLengthBytes);
     require_that(length <= kLongestHeader && length <= bytes_.size() - kLengthBytes,
-                 "its header should be {} bytes long, the file is {}", length, bytes_.size());
+                 "its header should be {} bytes long, the file is {}", length, size_);
     const json header = parse_header(std::string_view(bytes_).substr(kLengthBytes, length));
     data_ = kLengthBytes + length;
 
-    SafeTensors result;
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
-      if (name == "__metadata__")
-        result.metadata = metadata(value);
-      else
+      if (name != "__metadata__")
         entries.push_back(entry(name, value));
+      else if (auto read = metadata(value); about != nullptr)
+        *about = std::move(read);
     }
     check_cover(entries);
-    for (const Entry& e : entries) result.tensors.emplace(e.name, tensor(e));
+    return entries;
+  }
+
+  SafeTensors parse() {
+    SafeTensors result;
+    for (const Entry& e : entries(&result.metadata)) result.tensors.emplace(e.name, tensor(e));
     return result;
   }
 
@@ -131,7 +137,7 @@ class Parser {
                  "tensor '{}' has no valid data_offsets", name);
     result.begin = offsets[0].get<std::uint64_t>();
     result.end = offsets[1].get<std::uint64_t>();
-    const std::uint64_t held = bytes_.size() - data_;
+    const std::uint64_t held = size_ - data_;
     require_that(result.begin <= result.end && result.end <= held,
                  "tensor '{}' lies at bytes {} to {} of {}", name, result.begin, result.end, held);
 
@@ -166,8 +172,8 @@ class Parser {
                    e.begin, reached);
       reached = e.end;
     }
-    require_that(reached == bytes_.size() - data_, "it has {} bytes of tensors, expected {}",
-                 bytes_.size() - data_, reached);
+    require_that(reached == size_ - data_, "it has {} bytes of tensors, expected {}", size_ - data_,
+                 reached);
   }
 
   Tensor tensor(const Entry& entry) const {
@@ -178,6 +184,7 @@ class Parser {
   }
 
   const std::string& bytes_;
+  const std::uint64_t size_;
   const std::string& file_;
   std::size_t data_ = 0;  ///< the end of the header
 };
@@ -219,7 +226,16 @@ std::string safetensors_bytes(const NamedTensors& tensors,
 }
 
 SafeTensors parse_safetensors(const std::string& bytes, const std::string& file) {
-  return Parser(bytes, file).parse();
+  return Parser(bytes, bytes.size(), file).parse();
+}
+
+std::map<std::string, std::vector<std::int64_t>> read_shapes(const std::filesystem::path& file) {
+  const Beginning start = read_beginning(file, kLengthBytes + (std::size_t{1} << 20));
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  const std::string name = file.string();
+  for (Entry& e : Parser(start.bytes, start.size, name).entries())
+    shapes.emplace(e.name, std::move(e.shape));
+  return shapes;
 }
 
 }  // namespace keel::lab

@@ -4,6 +4,7 @@
 
 #include <torch/types.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -22,6 +23,10 @@ struct SafeTensors {
 /// that the format lacks and for repeated names.
 std::string safetensors_bytes(const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata = {});
+
+/// The shapes that a file's header declares, checked like all of it, without reading or creating tensors. The header
+/// may be a megabyte long. Throws as parse_safetensors(), or Unreadable.
+std::map<std::string, std::vector<std::int64_t>> read_shapes(const std::filesystem::path& file);
 
 /// Checks every offset, shape and type against the bytes before creating tensors. Throws keel::Error that names
 /// `file` and the tensor.

@@ -2,8 +2,11 @@
 #include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -122,6 +125,40 @@ void prune(const fs::path& folder, OwnFiles& own, std::int64_t keep, std::int64_
   own.clean();
 }
 
+/// Compares the shapes in the file with those of the network that the options describe. Neither is in memory yet, and
+/// either could be of any size.
+void check_shapes(const fs::path& file, const ModelOptions& options) {
+  constexpr std::int64_t kLongestState = 1 << 16;  // of a random generator
+  const Shapes there = read_shapes(file);
+  const Shapes expected = state_shapes(options);
+  for (const auto& [name, shape] : expected)
+    require(there.count(name) > 0, "{} has no tensor '{}'", file.string(), name);
+  for (const auto& [name, shape] : there) {
+    const bool momentum = name.starts_with(kMomentum);
+    const auto found = expected.find(momentum ? name.substr(std::strlen(kMomentum)) : name);
+    if (name.starts_with("random.") && shape.size() == 1 && shape[0] <= kLongestState) continue;
+    require(found != expected.end(), "{} has a tensor '{}' that the network lacks", file.string(),
+            name);
+    require(shape == found->second, "expected '{}' of shape [{}] in {}, got [{}]", name,
+            fmt::join(found->second, ", "), file.string(), fmt::join(shape, ", "));
+  }
+}
+
+/// Mean and deviation of the three channels.
+void read_normalisation(const json& data, Checkpoint& result) {
+  const auto read = [&](const char* name, auto& numbers, auto holds) {
+    const json& given = data.at(name);
+    require(given.is_array() && given.size() == numbers.size() &&
+                std::ranges::all_of(
+                    given, [&](const json& x) { return x.is_number() && holds(x.get<double>()); }),
+            "expected 3 numbers for the {} of the pixels, {}", name,
+            name == std::string("mean") ? "from 0 to 1" : "above 0");
+    given.get_to(numbers);
+  };
+  read("mean", result.mean, [](double x) { return x >= 0 && x <= 1; });
+  read("deviation", result.deviation, [](double x) { return x > 0 && std::isfinite(x); });
+}
+
 Checkpoint load_from_json(const fs::path& file) {
   const json about = parse_json(read_file(file, kLongestAbout), file.string());
   require(about.is_object(), "{} is no JSON object", file.string());
@@ -140,16 +177,15 @@ Checkpoint load_from_json(const fs::path& file) {
     size = std::uint64_t(whole_number(about.at("tensors"), "bytes"));
     sum = std::uint64_t(whole_number(about.at("tensors"), "crc32"));
     result.recalibrated = whole_number(about, "recalibrated");
+    result.data = about.at("data").at("name").get<std::string>();
+    result.classes = about.at("data").at("classes").get<std::vector<std::string>>();
+    if (about.at("data").contains("mean")) read_normalisation(about.at("data"), result);
   } catch (const Error& error) {
     throw Error(fmt::format("{}: {}", file.string(), error.what()));
   }
-  result.data = about.at("data").at("name").get<std::string>();
-  result.classes = about.at("data").at("classes").get<std::vector<std::string>>();
-  about.at("data").at("mean").get_to(result.mean);
-  about.at("data").at("deviation").get_to(result.deviation);
-
   fs::path tensors = file;
   tensors.replace_extension(kTensors);
+  check_shapes(tensors, result.options.model);
   const std::string bytes = read_file(tensors);
   require(bytes.size() == size, "{} is {} bytes long, expected {}", tensors.string(), bytes.size(),
           size);
@@ -171,16 +207,14 @@ fs::path save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint,
   if (checkpoint.recalibrated > 0)
     metadata["recalibrated"] = fmt::format("{} batches", checkpoint.recalibrated);
   const std::string bytes = safetensors_bytes(tensors, metadata);
-  const json about = {{"format", kFormat},
-                      {"position", written(checkpoint.position)},
-                      {"options", to_json(checkpoint.options)},
-                      {"recalibrated", checkpoint.recalibrated},
-                      {"data",
-                       {{"name", checkpoint.data},
-                        {"classes", checkpoint.classes},
-                        {"mean", checkpoint.mean},
-                        {"deviation", checkpoint.deviation}}},
-                      {"tensors", {{"bytes", bytes.size()}, {"crc32", crc32(bytes)}}}};
+  json about = {{"format", kFormat},
+                {"position", written(checkpoint.position)},
+                {"options", to_json(checkpoint.options)},
+                {"recalibrated", checkpoint.recalibrated},
+                {"data", {{"name", checkpoint.data}, {"classes", checkpoint.classes}}},
+                {"tensors", {{"bytes", bytes.size()}, {"crc32", crc32(bytes)}}}};
+  if (checkpoint.deviation[0] > 0)
+    about["data"].update({{"mean", checkpoint.mean}, {"deviation", checkpoint.deviation}});
   const std::string text = about.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
   require(text.size() <= kLongestAbout, "{}: the names of {} classes take too much room",
           about_file.string(), checkpoint.classes.size());

@@ -34,9 +34,11 @@ struct Position {
   double last_recalibrated_test_error = 0;
 };
 
+inline constexpr const char* kMomentum = "optimiser.";  ///< before a parameter's name
+
 /// Whether a checkpoint's tensor belongs to the trainer (momenta, random state), not to the network.
 inline bool is_of_the_run(const std::string& name) {
-  return name.starts_with("optimiser.") || name.starts_with("random.");
+  return name.starts_with(kMomentum) || name.starts_with("random.");
 }
 
 struct Checkpoint {

@@ -9,8 +9,6 @@
 namespace keel::lab {
 namespace {
 
-constexpr const char* kMomentum = "optimiser.";
-
 torch::Tensor random_state() {
   auto generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());

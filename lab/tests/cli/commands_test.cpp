@@ -159,6 +159,37 @@ TEST_F(CliCommands, DataPacksAndReadsItsOwnPack) {
   EXPECT_TRUE(contains(damaged.error, packed)) << damaged.error;
 }
 
+// Folders, class names and options may come from anyone.
+TEST_F(CliCommands, NoNameReachesTheTerminalAsAnOrder) {
+  const std::string evil =
+      in("\x1b[31mred\x7f \xc2\x9b"
+         "2J\x9b \xe2\x80\xae");
+  fs::copy(run(), evil, fs::copy_options::recursive);
+  for (const auto& entry : fs::directory_iterator(evil + "/checkpoints")) {
+    if (entry.path().extension() != ".json") continue;
+    auto about = json(entry.path());
+    about["data"]["classes"][0] = "\x1b[2J";
+    write(entry.path(), about.dump());
+  }
+  auto config = read(evil + "/config.toml");
+  config.replace(config.find("rule = \"exact\""), 14, "rule = \"\\u001b[2J\"");
+  write(evil + "/config.toml", config);
+  const std::string quoted = "'" + evil + "'";
+  for (const std::string& command :
+       {"eval " + quoted, "eval " + quoted + " --classes --json",
+        "report " + quoted + " --out " + in("evil.html"), "inspect " + quoted,
+        "inspect " + quoted + " --layer " + quoted, "inspect " + quoted + " --json",
+        "fold " + quoted + " --out " + quoted, "train --resume " + quoted, "train --run " + quoted,
+        "train --model " + quoted, quoted, "data --source folder --path " + quoted,
+        "train --config " + quoted + "/config.toml"}) {
+    const auto outcome = keel(command);
+    const std::string said = outcome.out + outcome.error;
+    EXPECT_NE(said, "");
+    for (const char* order : {"\x1b", "\x7f", "\x9b", "\xe2\x80\xae"})
+      EXPECT_FALSE(contains(said, order)) << command << "\n" << said;
+  }
+}
+
 TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   const TemporaryFolder folder;
   const auto in = [&](const std::string& name) { return (folder / name).string(); };

@@ -13,13 +13,17 @@ lab::Checkpoint example() {
   lab::Checkpoint checkpoint;
   checkpoint.position.step = 42;
   checkpoint.data = "data";
+  checkpoint.options.model = {.name = "resnet_small", .classes = 2, .width = 1};
   checkpoint.classes = {"a", "b"};
   checkpoint.mean = checkpoint.deviation = {0.5, 0.5, 0.5};
   return checkpoint;
 }
 
 std::filesystem::path saved() {
-  return lab::save_checkpoint(folder() / kHostile, example(), {{"x", torch::ones({2})}}, 1);
+  lab::NamedTensors tensors;
+  for (const auto& [name, shape] : lab::state_shapes(example().options.model))
+    tensors.emplace_back(name, torch::ones(shape));
+  return lab::save_checkpoint(folder() / kHostile, example(), tensors, 1);
 }
 
 void attack(const std::string& bytes) {

@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lab/report/put.h"
 
 namespace keel::lab::report {
 namespace {
@@ -38,6 +43,28 @@ StepRecord step() {
   record.error = 0.5;
   record.images_per_second = 1234;
   return record;
+}
+
+TEST(Progress, NamesGiveTheTerminalNoOrders) {
+  for (const auto& [text, safe] : std::vector<std::pair<std::string, std::string>>{
+           {"plain, caf\xc3\xa9\t\xe6\x9d\xbe\n\xf0\x9f\x90\x9f",
+            "plain, caf\xc3\xa9\t\xe6\x9d\xbe\n\xf0\x9f\x90\x9f"},
+           {"\x1b[2J\r\a", "\\x1b[2J\\x0d\\x07"},
+           {std::string("\0\x7f", 2), "\\x00\\x7f"},
+           {"\xc2\x9b"
+            "2J",
+            "\\u009b2J"},  // the same order in one character
+           {"\x9b"
+            "2J",
+            "\\x9b2J"},                                              // and in one byte
+           {"\xe2\x80\xaetxt.exe", "\\u202etxt.exe"},                // shows exe.txt
+           {"\xc0\x9b \xe0\x80\x9b", "\\xc0\\x9b \\xe0\\x80\\x9b"},  // longer than they need be
+           {"\xed\xa0\x80 \xf4\x90\x80\x80 \xff", "\\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xff"},
+           {"cut \xe6\x9d", "cut \\xe6\\x9d"}})
+    EXPECT_EQ(harmless(text), safe);
+  EXPECT_EQ(printed(true, [](StatusLine& line) { line.show("\x1b[2J"); }),
+            "\r\033[K\\x1b[2J\r\033[K");
+  EXPECT_EQ(printed(false, [](StatusLine& line) { line.print("\x1b[2J"); }), "\\x1b[2J\n");
 }
 
 TEST(Progress, ATerminalSeesABarThatGoesAway) {

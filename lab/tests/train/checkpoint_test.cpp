@@ -10,12 +10,14 @@
 
 #include "lab/storage/checksum.h"
 #include "lab/storage/own_files.h"
+#include "lab/tests/storage/repeated.h"
 #include "lab/tests/train/support.h"
 
 namespace keel::lab {
 namespace {
 
 namespace fs = std::filesystem;
+using keel::testing::refuses;
 using test::error_of;
 
 Checkpoint example(std::int64_t step) {
@@ -32,7 +34,10 @@ Checkpoint example(std::int64_t step) {
 }
 
 NamedTensors tensors(std::int64_t step) {
-  return {{"weight", torch::full({5}, double(step))}, {"optimiser.weight", torch::ones({5})}};
+  NamedTensors all{{"optimiser.fc.bias", torch::ones({4})}, {"random.cpu", torch::ones({9})}};
+  for (const auto& [name, shape] : state_shapes(example(step).options.model))
+    all.emplace_back(name, torch::full(shape, double(step)));
+  return all;
 }
 
 fs::path save(const fs::path& folder, std::int64_t step, std::int64_t keep = 3) {
@@ -83,7 +88,7 @@ TEST(CheckpointTest, ComesBackWhole) {
   EXPECT_EQ(back.classes, example(42).classes);
   EXPECT_EQ(back.mean, example(42).mean);
   EXPECT_EQ(back.deviation, example(42).deviation);
-  EXPECT_TRUE(back.tensors.tensors.at("weight").equal(torch::full({5}, 42.0)));
+  EXPECT_TRUE(back.tensors.tensors.at("fc.bias").equal(torch::full({4}, 42.0)));
   EXPECT_EQ(load_checkpoint(folder / "step-00000042.safetensors").position.step, 42);
 }
 
@@ -301,6 +306,87 @@ TEST(CheckpointTest, OptionsOutOfRangeAreDamage) {
               load_checkpoint(folder / "step-00000001.json");
             }).find("expected batch in [1, 1000000000], got 0"),
             std::string::npos);
+}
+
+// A network of width 4096 takes 11 GB, and its description a kilobyte.
+TEST(CheckpointTest, WhatTheOptionsDescribeIsComparedWithTheFileBeforeAnythingOfItIsInMemory) {
+  const test::TemporaryFolder folder;
+  save(folder.path(), 1);
+  const fs::path file = folder / "step-00000001.json";
+  const std::string good = read_file(file);
+  const std::string many = "[" + testing::repeated("0.5,", 300'000) + "0.5]";
+  const std::vector<std::tuple<std::string, std::string, std::string>> changes = {
+      {"\"width\": 4", "\"width\": 4096", "expected 'bn1.bias' of shape .4096."},
+      {"\"classes\": 4", "\"classes\": 1000000000", "expected 'fc.bias' of shape .1000000000."},
+      {"\"model\": \"resnet_small\"", "\"model\": \"resnet50\"", "has no tensor"},
+      {"\"norm\": \"zca\"", "\"norm\": \"batch\"", "has no tensor 'bn1.running_var'"},
+      {"\"name\": \"small\"", "\"name\": [" + testing::repeated("{},", 340'000) + "{}]",
+       "must be string"},
+      {"\"name\": \"small\"", "\"mean\": " + many, "expected at most 1048576 bytes"}};
+  for (const auto& [from, to, said] : changes) {
+    change(file, [&](std::string& bytes) {
+      ASSERT_NE(good.find(from), good.npos) << from;
+      bytes = good;
+      bytes.replace(good.find(from), from.size(), to);
+    });
+    EXPECT_EXIT(
+        {
+          test::allow_more_memory(std::size_t{64} << 20);
+          std::fputs(error_of([&] { load_checkpoint(file); }).c_str(), stderr);
+          std::_Exit(0);
+        },
+        ::testing::ExitedWithCode(0), said);
+  }
+  // A file of the same size in which one tensor has another's shape.
+  change(file, [&](std::string& bytes) { bytes = good; });
+  change(folder / "step-00000001.safetensors", [](std::string& bytes) {
+    const std::string from = "\"shape\":[4,3,3,3]", to = "\"shape\":[3,4,3,3]";
+    ASSERT_NE(bytes.find(from), bytes.npos);
+    bytes.replace(bytes.find(from), from.size(), to);
+  });
+  EXPECT_TRUE(
+      refuses({"expected 'conv1.weight' of shape [4, 3, 3, 3]"}, [&] { load_checkpoint(file); }));
+}
+
+TEST(CheckpointTest, ANormalisationThatCannotBeIsDamage) {
+  const test::TemporaryFolder folder;
+  save(folder.path(), 1);
+  const fs::path file = folder / "step-00000001.json";
+  auto about = nlohmann::json::parse(read_file(file));
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"deviation", "[0.4, 0, 0.6]"},
+                                                        {"deviation", "[0.4, -1, 0.6]"},
+                                                        {"deviation", "[0.4, 0.5]"},
+                                                        {"mean", "[0.4, 0.5, 0.6, 0.7]"},
+                                                        {"mean", "[0.4, 0.5, 7]"},
+                                                        {"mean", "[0.4, 0.5, null]"},
+                                                        {"mean", "0.5"}}) {
+    auto changed = about;
+    changed["data"][name] = nlohmann::json::parse(value);
+    replace_file(file, changed.dump());
+    EXPECT_TRUE(refuses({file.string(), "expected 3 numbers"}, [&] { load_checkpoint(file); }))
+        << name << value;
+  }
+}
+
+TEST(StateTest, ItsShapesAreKnownWithoutTheNetwork) {
+  const auto compare = [](const ModelOptions& options) {
+    Shapes built;
+    for (const auto& [name, tensor] : state_of(*ResNet(options)))
+      built[name] = tensor.sizes().vec();
+    EXPECT_EQ(state_shapes(options), built) << options.name << " " << options.norm.kind;
+  };
+  ModelOptions small{.name = "resnet_small", .classes = 3, .width = 4};
+  for (const std::string& kind : norm_kinds())
+    for (const char* where : {"first", "all", "layer*.bn1,layer2.0.downsample.1"})
+      for (const std::int64_t group : {0, 2})
+        for (const char* rule : {"exact", "power_method"}) {
+          small.where = where;
+          small.norm = {.kind = kind, .group_size = group, .rule = rule};
+          compare(small);
+        }
+  compare({.name = "resnet18"});
+  compare({.name = "resnet50", .classes = 2});
 }
 
 TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {

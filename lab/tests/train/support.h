@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sys/resource.h>
 #include <torch/types.h>
 
 #include <filesystem>
+#include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +17,17 @@ namespace keel::lab::test {
 
 using keel::testing::error_of;
 using keel::testing::TemporaryFolder;
+
+/// Lets this process allocate this much more, and then no more. For the child of a death test.
+inline void allow_more_memory(std::size_t bytes) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (std::size_t kilobytes = 0; word == "VmData:" && status >> kilobytes) {
+      const rlimit limit{1024 * kilobytes + bytes, RLIM_INFINITY};
+      if (::setrlimit(RLIMIT_DATA, &limit) == 0) return;
+    }
+  throw std::runtime_error("cannot limit the memory");
+}
 
 /// Small noisy images whose class shows in brightness and stripes. A few steps learn them, but never perfectly.
 inline DataSet small_data(std::int64_t train = 96, std::int64_t test = 40,
