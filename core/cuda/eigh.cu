@@ -1,8 +1,5 @@
-#include "cuda/eigh/block.cuh"
-#include "cuda/eigh/large.h"
-#include "cuda/eigh/middle.h"
-#include "cuda/eigh/tiny.h"
-#include "cuda/eigh/wide.h"
+#include "cuda/eigh/block/decompose.cuh"
+#include "cuda/eigh/paths.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/plan.h"
 #include "keel/error.h"
@@ -44,7 +41,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
     case EighPath::wide:
       return eigh_wide(matrices, values, vectors, order, status, stream);
     case EighPath::cusolver:
-      return eigh_large(matrices, values, vectors, order, status, stream);
+      return eigh_cusolver(matrices, values, vectors, order, status, stream);
   }
 }
 

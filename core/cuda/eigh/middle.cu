@@ -1,10 +1,10 @@
-#include "cuda/eigh/middle.h"
+#include "cuda/eigh/paths.h"
 
 #include <algorithm>
 
-#include "cuda/eigh/finish.cuh"
-#include "cuda/eigh/join.cuh"
-#include "cuda/eigh/reduce.cuh"
+#include "cuda/eigh/middle/finish.cuh"
+#include "cuda/eigh/middle/join.cuh"
+#include "cuda/eigh/middle/reduce.cuh"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/plan.h"

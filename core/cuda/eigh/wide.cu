@@ -1,4 +1,4 @@
-#include "cuda/eigh/wide.h"
+#include "cuda/eigh/paths.h"
 
 #include <algorithm>
 #include <type_traits>

@@ -2,7 +2,7 @@
 
 // Covariance -> eigenvalues, rank and S in one launch: intermediate results stay on the chip.
 
-#include "cuda/eigh/block.cuh"
+#include "cuda/eigh/block/decompose.cuh"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/spectral/rank_policy.cuh"
 #include "keel/layer_matrix.h"

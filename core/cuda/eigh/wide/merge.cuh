@@ -6,7 +6,7 @@
 // compute the columns of the matrix that maps the old vectors to the new ones (many blocks each).
 // The arithmetic is in eigh/secular.h and eigh/divide.cuh.
 
-#include "cuda/eigh/divide.cuh"
+#include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/warp.cuh"
 #include "cuda/eigh/wide/parts.cuh"
 #include "cuda/eigh/wide/shared.cuh"
