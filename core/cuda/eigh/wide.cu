@@ -111,9 +111,9 @@ struct Worker {
       launch(wide_update_kernel<T>, dim3(unsigned(2 * half / kWideUpdateColumns), merges, all),
              32 * kWideUpdateColumns, wide_update_bytes<T>(half), queue, false, shape, half, memory,
              bytes);
-      const unsigned across = unsigned(2 * half / WideTile<T>::kSize);
-      launch(wide_multiply_kernel<T>, dim3(across * across, merges, all), WideTile<T>::kThreads,
-             sizeof(WideTile<T>), queue, false, shape, half, merged, memory, bytes);
+      const unsigned across = unsigned(2 * half / ProductTile<T>::kSize);
+      launch(wide_multiply_kernel<T>, dim3(across * across, merges, all), ProductTile<T>::kThreads,
+             sizeof(ProductTile<T>), queue, false, shape, half, merged, memory, bytes);
     }
     return merged;
   }

@@ -9,48 +9,13 @@
 #include <cmath>
 #include <limits>
 
+#include "cuda/dense/product.cuh"
 #include "cuda/launch/scratch.h"
 #include "keel/stream.h"
 
 namespace keel::cuda {
 
 inline constexpr int kOrthogonalityRounds = 3;
-
-/// A 64 x 64 tile of a product of n x n matrices, 4 x 4 entries for each of 256 threads.
-template <typename T>
-struct SquareTile {
-  static constexpr int kSize = 64, kDepth = 16, kThreads = 256;
-  T a[kDepth][kSize], b[kDepth][kSize];
-
-  /// Calls put(row, column, sum over k of left(row, k) right(k, column)).
-  template <typename Left, typename Right, typename Put>
-  __device__ void multiply(int n, int top, int left_column, const Left& left, const Right& right,
-                           const Put& put) {
-    const int thread = threadIdx.x, row = thread / 16 * 4, column = thread % 16 * 4;
-    T sum[4][4] = {};
-    for (int begin = 0; begin < n; begin += kDepth) {
-      for (int at = thread; at < kDepth * kSize; at += kThreads) {
-        const int k = begin + at / kSize, i = top + at % kSize, j = left_column + at % kSize;
-        a[at / kSize][at % kSize] = k < n && i < n ? left(i, k) : T(0);
-        b[at / kSize][at % kSize] = k < n && j < n ? right(k, j) : T(0);
-      }
-      __syncthreads();
-#pragma unroll
-      for (int k = 0; k < kDepth; ++k)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-          for (int j = 0; j < 4; ++j) sum[i][j] += a[k][row + i] * b[k][column + j];
-      __syncthreads();
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        if (top + row + i < n && left_column + column + j < n)
-          put(top + row + i, left_column + column + j, sum[i][j]);
-  }
-};
 
 /// The tile of this block: entries from (top, left) on of matrix `index`.
 struct TilePlace {
@@ -62,58 +27,71 @@ struct TilePlace {
     top = int(blockIdx.x % (across * across)) / across * size;
     left = int(blockIdx.x) % across * size;
   }
+  /// Calls body(row, column, entry) for those of this thread's entries that exist.
+  template <typename T, typename Body>
+  __device__ void for_each_entry(int n, const T (&own)[4][4], const Body& body) const {
+    const int row = top + ProductTile<T>::row(), column = left + ProductTile<T>::column();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        if (row + i < n && column + j < n) body(row + i, column + j, own[i][j]);
+  }
 };
 
 /// defect = rows rows^T - I for the matrices marked in `before` (if not null). Marks a matrix in
 /// `found` if the defect is more than rounding.
 template <typename T>
-__global__ void __launch_bounds__(SquareTile<T>::kThreads)
+__global__ void __launch_bounds__(ProductTile<T>::kThreads)
     find_defects(int n, T tolerance, const T* all_rows, const int* before, T* defects, int* found) {
-  __shared__ SquareTile<T> tile;
-  const TilePlace place(n, SquareTile<T>::kSize);
+  __shared__ ProductTile<T> tile;
+  const TilePlace place(n, ProductTile<T>::kSize);
   if (before != nullptr && !before[place.index]) return;
   const std::int64_t size = std::int64_t(n) * n;
   const T* const rows = all_rows + place.index * size;
   T* const defect = defects + place.index * size;
-  bool bad = false;
-  tile.multiply(
+  T sum[4][4] = {};
+  tile.template multiply<true, false>(
       n, place.top, place.left, [&](int i, int k) { return rows[std::int64_t(i) * n + k]; },
-      [&](int k, int j) { return rows[std::int64_t(j) * n + k]; },
-      [&](int i, int j, T product) {
-        const T x = i == j ? product - 1 : product;
-        defect[std::int64_t(i) * n + j] = x;
-        bad = bad || !(fabs(x) <= tolerance);
-      });
+      [&](int k, int j) { return rows[std::int64_t(j) * n + k]; }, sum);
+  bool bad = false;
+  place.for_each_entry(n, sum, [&](int i, int j, T product) {
+    const T x = i == j ? product - 1 : product;
+    defect[std::int64_t(i) * n + j] = x;
+    bad = bad || !(fabs(x) <= tolerance);
+  });
   if (bad) atomicOr(found + place.index, 1);
 }
 
 /// mended = rows - defect rows / 2 for the marked matrices.
 template <typename T>
-__global__ void __launch_bounds__(SquareTile<T>::kThreads)
+__global__ void __launch_bounds__(ProductTile<T>::kThreads)
     mend_defects(int n, const T* all_rows, const T* defects, const int* marked, T* mended) {
-  __shared__ SquareTile<T> tile;
-  const TilePlace place(n, SquareTile<T>::kSize);
+  __shared__ ProductTile<T> tile;
+  const TilePlace place(n, ProductTile<T>::kSize);
   if (!marked[place.index]) return;
   const std::int64_t offset = place.index * n * n;
   const T* const rows = all_rows + offset;
-  tile.multiply(
+  T sum[4][4] = {};
+  tile.template multiply<true, true>(
       n, place.top, place.left,
       [&](int i, int k) { return defects[offset + std::int64_t(i) * n + k]; },
-      [&](int k, int j) { return rows[std::int64_t(k) * n + j]; },
-      [&](int i, int j, T product) {
-        const std::int64_t at = std::int64_t(i) * n + j;
-        mended[offset + at] = rows[at] - product / 2;
-      });
+      [&](int k, int j) { return rows[std::int64_t(k) * n + j]; }, sum);
+  place.for_each_entry(n, sum, [&](int i, int j, T product) {
+    const std::int64_t at = std::int64_t(i) * n + j;
+    mended[offset + at] = rows[at] - product / 2;
+  });
 }
 
 template <typename T>
-__global__ void __launch_bounds__(SquareTile<T>::kThreads)
+__global__ void __launch_bounds__(ProductTile<T>::kThreads)
     adopt_mended(int n, const T* mended, const int* marked, T* rows) {
-  const TilePlace place(n, SquareTile<T>::kSize);
+  const TilePlace place(n, ProductTile<T>::kSize);
   if (!marked[place.index]) return;
-  for (int at = threadIdx.x; at < SquareTile<T>::kSize * SquareTile<T>::kSize;
-       at += SquareTile<T>::kThreads) {
-    const int i = place.top + at / SquareTile<T>::kSize, j = place.left + at % SquareTile<T>::kSize;
+  for (int at = threadIdx.x; at < ProductTile<T>::kSize * ProductTile<T>::kSize;
+       at += ProductTile<T>::kThreads) {
+    const int i = place.top + at / ProductTile<T>::kSize,
+              j = place.left + at % ProductTile<T>::kSize;
     const std::int64_t to = place.index * n * n + std::int64_t(i) * n + j;
     if (i < n && j < n) rows[to] = mended[to];
   }
@@ -131,18 +109,18 @@ void restore_orthogonality(const char* operation, std::int64_t batch, std::int64
   check(operation,
         cudaMemsetAsync(marks, 0, sizeof(int) * std::size_t(kOrthogonalityRounds * batch), queue));
   const T tolerance = 2 * std::sqrt(T(n)) * std::numeric_limits<T>::epsilon();
-  const std::int64_t across = (n + SquareTile<T>::kSize - 1) / SquareTile<T>::kSize;
+  const std::int64_t across = (n + ProductTile<T>::kSize - 1) / ProductTile<T>::kSize;
   const auto blocks = unsigned(batch * across * across);
   for (int round = 0; round < kOrthogonalityRounds; ++round) {
     int* const marked = marks + round * batch;
     const int* const before = round == 0 ? nullptr : marked - batch;
-    find_defects<T><<<blocks, SquareTile<T>::kThreads, 0, queue>>>(int(n), tolerance, rows, before,
-                                                                   defects, marked);
+    find_defects<T><<<blocks, ProductTile<T>::kThreads, 0, queue>>>(int(n), tolerance, rows, before,
+                                                                    defects, marked);
     check_launch(operation);
     mend_defects<T>
-        <<<blocks, SquareTile<T>::kThreads, 0, queue>>>(int(n), rows, defects, marked, mended);
+        <<<blocks, ProductTile<T>::kThreads, 0, queue>>>(int(n), rows, defects, marked, mended);
     check_launch(operation);
-    adopt_mended<T><<<blocks, SquareTile<T>::kThreads, 0, queue>>>(int(n), mended, marked, rows);
+    adopt_mended<T><<<blocks, ProductTile<T>::kThreads, 0, queue>>>(int(n), mended, marked, rows);
     check_launch(operation);
   }
 }
