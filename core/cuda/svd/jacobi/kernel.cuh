@@ -6,9 +6,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/plan.h"
 #include "cuda/svd/block_team.cuh"
 #include "cuda/svd/jacobi/math.h"
@@ -191,16 +190,14 @@ void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
       size == 0 ? a.matrices.batch : std::min(a.matrices.batch, 4 * multiprocessors());
   const Scratch<T> scratch(kName, stream, blocks * size);
   place.scratch = scratch;
-  const auto kernel = svd_kernel<T, Team, LongTeam, TURNED_SHARED, THREADS, BLOCKS>;
-  allow_shared_memory(kName, kernel, place.shared_bytes);
-  if (a.is_left != nullptr && size == 0) {  // directly after the launch that left them
-    check(kName, launch_early(kernel, unsigned(blocks), unsigned(threads), place.shared_bytes,
-                              native(stream), a, place));
-    return;
-  }
-  kernel<<<unsigned(blocks), unsigned(threads), unsigned(place.shared_bytes), native(stream)>>>(
-      a, place);
-  check_launch(kName);
+  const bool after_others =
+      a.is_left != nullptr && size == 0;  // directly after the launch that left them
+  launch(kName, svd_kernel<T, Team, LongTeam, TURNED_SHARED, THREADS, BLOCKS>,
+         {.blocks = unsigned(blocks),
+          .threads = unsigned(threads),
+          .bytes = place.shared_bytes,
+          .early = after_others},
+         stream, a, place);
 }
 
 /// Team rotates the pairs. If its groups cannot hold columns of m entries, whole warps do the QR.
@@ -220,18 +217,9 @@ void queue_clusters(const Arguments<T>& a, const SvdLayout<T>& layout, const Str
   const std::int64_t clusters =
       std::min(a.matrices.batch, std::max<std::int64_t>(1, multiprocessors() / kBlocks));
   const Scratch<T> scratch(kName, stream, clusters * cluster_scratch(layout));
-  cudaLaunchAttribute together{};
-  together.id = cudaLaunchAttributeClusterDimension;
-  together.val.clusterDim.x = kBlocks;
-  together.val.clusterDim.y = together.val.clusterDim.z = 1;
-  cudaLaunchConfig_t launch{};
-  launch.gridDim = unsigned(clusters * kBlocks);
-  launch.blockDim = unsigned(threads);
-  launch.stream = native(stream);
-  launch.attrs = &together;
-  launch.numAttrs = 1;
-  T* const memory = scratch;
-  check(kName, cudaLaunchKernelEx(&launch, svd_cluster_kernel<T>, a, layout, memory));
+  launch(kName, svd_cluster_kernel<T>,
+         {.blocks = unsigned(clusters * kBlocks), .threads = unsigned(threads), .cluster = kBlocks},
+         stream, a, layout, scratch);
 }
 
 }  // namespace

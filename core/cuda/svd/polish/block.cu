@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "cuda/launch/by_size.h"
-#include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/svd/block_team.cuh"
 #include "cuda/svd/polish/results.h"
 #include "keel/eigh.h"
@@ -88,18 +87,15 @@ void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> lef
     const Scratch<T> squares(kName, stream, at_once * n * n),
         vectors(kName, stream, at_once * n * n), square_values(kName, stream, at_once * n);
     const Scratch<int> exponents(kName, stream, at_once);
-    allow_shared_memory(kName, square_kernel<T, Team>, bytes);
-    allow_shared_memory(kName, polish_kernel<T, Team>, bytes);
     for (std::int64_t first = 0; first < batch; first += at_once) {
       const std::int64_t count = std::min(at_once, batch - first);
       const Problem<T> problem{matrices, first, layout, squares, exponents, results};
-      square_kernel<T, Team>
-          <<<unsigned(count), unsigned(threads), unsigned(bytes), native(stream)>>>(problem);
-      check_launch(kName);
+      Launch how{.blocks = unsigned(count), .threads = unsigned(threads), .bytes = bytes};
+      launch(kName, square_kernel<T, Team>, how, stream, problem);
       eigh<T>({squares, count, n, n, n * n}, square_values, {vectors, count, n, n, n * n},
               EighOrder::descending, nullptr, stream);
-      check(kName, launch_early(polish_kernel<T, Team>, unsigned(count), unsigned(threads), bytes,
-                                native(stream), problem, vectors));
+      how.early = true;
+      launch(kName, polish_kernel<T, Team>, how, stream, problem, vectors);
     }
   });
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/svd/polish/grid/begin.cuh"
 #include "cuda/svd/polish/grid/give.cuh"
 #include "cuda/svd/polish/grid/turn.cuh"
@@ -26,10 +26,10 @@ constexpr std::int64_t kFewLaunches = 128;
 constexpr int kFewSteps = 5;
 
 template <typename... Parameters>
-void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
-            const std::type_identity_t<Parameters>&... arguments) {
-  check(kName,
-        launch_early(kernel, unsigned(blocks), unsigned(threads), 0, native(stream), arguments...));
+void queue(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
+           const std::type_identity_t<Parameters>&... arguments) {
+  launch(kName, kernel, {.blocks = unsigned(blocks), .threads = unsigned(threads), .early = true},
+         stream, arguments...);
 }
 
 }  // namespace
@@ -69,25 +69,25 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
     using Bits = std::conditional_t<sizeof(T) == 4, unsigned, unsigned long long>;
     grid_sizes<T, Bits><<<unsigned(count * kSlices), 256, 0, native(stream)>>>(p);
     check_launch(kName);
-    launch(grid_judge<T>, count, 256, stream, p);
-    launch(grid_square<T>, small_tiles, kThreads, stream, p, products);
+    queue(grid_judge<T>, count, 256, stream, p);
+    queue(grid_square<T>, small_tiles, kThreads, stream, p, products);
     eigh<T>({products, count, n, n, n * n}, sizes, {two, count, n, n, n * n}, EighOrder::descending,
             nullptr, stream);
-    launch(grid_begin<T>, count * (Problem::tiles(int(m)) + across) * across, kThreads, stream, p,
-           two);
+    queue(grid_begin<T>, count * (Problem::tiles(int(m)) + across) * across, kThreads, stream, p,
+          two);
     for (int step = 0; step < steps; ++step) {
-      launch(grid_look<T>, small_tiles, kThreads, stream, p, step, angles);
-      launch(grid_square_angles<T>, small_tiles, kThreads, stream, p, step, angles, products);
+      queue(grid_look<T>, small_tiles, kThreads, stream, p, step, angles);
+      queue(grid_square_angles<T>, small_tiles, kThreads, stream, p, step, angles, products);
       if (three_terms) {
-        launch(grid_third_term<T>, small_tiles, kThreads, stream, p, step, products, terms);
-        launch(grid_join_terms<T>, small_tiles, kThreads, stream, p, step, angles, terms, products);
+        queue(grid_third_term<T>, small_tiles, kThreads, stream, p, step, products, terms);
+        queue(grid_join_terms<T>, small_tiles, kThreads, stream, p, step, angles, terms, products);
       }
-      launch(grid_turn<T>, tiles, kThreads, stream, p, step, angles, products);
+      queue(grid_turn<T>, tiles, kThreads, stream, p, step, angles, products);
     }
-    launch(grid_look<T>, small_tiles, kThreads, stream, p, steps, angles);
-    launch(grid_measure<T>, (count * n + 7) / 8, 256, stream, p, steps, sizes, signs);
-    launch(grid_order<T>, count, 512, stream, p, sizes, order, values, status);
-    launch(grid_give<T>, tiles, 256, stream, p, steps, sizes, signs, order, left, right);
+    queue(grid_look<T>, small_tiles, kThreads, stream, p, steps, angles);
+    queue(grid_measure<T>, (count * n + 7) / 8, 256, stream, p, steps, sizes, signs);
+    queue(grid_order<T>, count, 512, stream, p, sizes, order, values, status);
+    queue(grid_give<T>, tiles, 256, stream, p, steps, sizes, signs, order, left, right);
   }
 }
 

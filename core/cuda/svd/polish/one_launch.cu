@@ -2,9 +2,8 @@
 
 #include "cuda/eigh/block/decompose.cuh"
 #include "cuda/launch/by_size.h"
-#include "cuda/launch/card.h"
 #include "cuda/launch/early_start.cuh"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/svd/block_team.cuh"
 #include "cuda/svd/polish/results.h"
 
@@ -54,13 +53,12 @@ void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layo
   by_small_size(layout.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     static_assert(sizeof(Storage<T, N>) == block_bytes<T>(N));
-    const int bytes = int(one_launch_bytes(layout));
-    allow_shared_memory(kName, one_launch_kernel<T, N>, bytes);
-    one_launch_kernel<T, N>
-        <<<unsigned(matrices.batch), unsigned(threads), unsigned(bytes), native(stream)>>>(
-            matrices, layout, results);
+    launch(kName, one_launch_kernel<T, N>,
+           {.blocks = unsigned(matrices.batch),
+            .threads = unsigned(threads),
+            .bytes = one_launch_bytes(layout)},
+           stream, matrices, layout, results);
   });
-  check_launch(kName);
 }
 
 template void svd_in_one_launch(Rectangles<const float>, const PolishLayout<float>&, int,
