@@ -9,8 +9,8 @@
 
 #include "cuda/launch/by_size.h"
 #include "cuda/launch/launch.h"
-#include "cuda/matrix/threads.cuh"
 #include "cuda/pack.cuh"
+#include "cuda/threads/matrix_threads.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {

@@ -5,8 +5,9 @@
 
 #include <cstdint>
 
-#include "cuda/matrix/threads.cuh"
 #include "cuda/pack.cuh"
+#include "cuda/threads/lanes.cuh"
+#include "cuda/threads/matrix_threads.cuh"
 #include "formulas/quad.h"
 
 namespace keel::cuda {
@@ -17,16 +18,16 @@ inline constexpr T kEpsilon = sizeof(T) == 4 ? T(1.1920928955078125e-07) : T(2.2
 /// N is a power of two, at least 4. Matrices have n <= N. A team of more than a warp is the first
 /// kSize threads of a block. All threads of a block meet at each of its barriers: any others stand by.
 template <typename T, int N>
-struct Team : MatrixThreads<4 * N> {
+struct Team : MatrixThreads<4 * N>, Lanes<4> {
   using Base = MatrixThreads<4 * N>;
   using Base::thread, Base::kBlock;
-  static constexpr int kLanes = 4, kSize = N * kLanes, kOwn = N / kLanes;
+  using Lanes<4>::kLanes, Lanes<4>::sum;
+  static constexpr int kSize = N * kLanes, kOwn = N / kLanes;
   static constexpr int kPiece = kOwn * int(sizeof(T)) < 16 ? kOwn : 16 / int(sizeof(T));
   static constexpr int kRow = N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< avoids bank conflicts
 
   __device__ int column() const { return thread / kLanes; }
   __device__ int lane() const { return thread % kLanes; }
-  __device__ static constexpr int lanes() { return kLanes; }
   /// The position in its row of this thread's k-th number.
   __device__ int element(int k) const {
     return (k / kPiece * kLanes + lane()) * kPiece + k % kPiece;
@@ -72,26 +73,6 @@ struct Team : MatrixThreads<4 * N> {
     }
   }
 
-  /// Whether the flag is set in all teams of this warp.
-  __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
-
-  template <typename U>
-  __device__ static U near(U value, int distance) {
-    return __shfl_xor_sync(0xffffffffu, value, distance);
-  }
-  template <typename U>
-  __device__ U sum(U value) const {
-    value += near(value, 1);
-    return value + near(value, 2);
-  }
-  __device__ T product(T value) const {
-    value *= near(value, 1);
-    return value * near(value, 2);
-  }
-  __device__ T largest(T value) const {
-    value = fmax(value, near(value, 1));
-    return fmax(value, near(value, 2));
-  }
   __device__ T dot(const T (&x)[kOwn], const T (&y)[kOwn]) const {
     constexpr int kSums = kOwn < 4 ? kOwn : 4;
     T partial[kSums] = {};

@@ -71,7 +71,7 @@ struct Finisher {
   }
 
   __device__ __forceinline__ void make_update() {
-    const LaneGroup<T, 8> lanes;
+    const Lanes<8> lanes;
     const int column = threadIdx.x / 8;
     const bool exists = first + column < n;
     Merge<T> merge{};

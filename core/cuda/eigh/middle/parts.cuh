@@ -6,7 +6,7 @@
 // what they pass on.
 
 #include "cuda/eigh/block/divide.cuh"
-#include "cuda/eigh/warp.cuh"
+#include "cuda/threads/lanes.cuh"
 #include "keel/eigh.h"
 
 namespace keel::cuda {

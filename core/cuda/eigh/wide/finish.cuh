@@ -5,9 +5,9 @@
 // batches: one batch is in flight while the other is applied, two reflectors at a time.
 
 #include "cuda/eigh/sign.cuh"
-#include "cuda/eigh/warp.cuh"
 #include "cuda/eigh/wide/parts.cuh"
 #include "cuda/eigh/wide/shared.cuh"
+#include "cuda/threads/lanes.cuh"
 #include "eigh_order.h"
 #include "formulas/scale.h"
 #include "keel/eigh.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sums over the threads of a warp or a part of it.
+// What the lanes of a warp, or of a part of it, do together.
 
 namespace keel::cuda {
 
@@ -34,24 +34,36 @@ __device__ __forceinline__ T warp_sum(T x) {
   return x;
 }
 
-/// COUNT adjacent lanes of a warp that share a root or a column, COUNT a power of two: a team of
-/// secular_root and fill_update_column.
-template <typename T, int COUNT>
-struct LaneGroup {
+/// COUNT adjacent lanes of a warp that share a row, a column or a root, COUNT a power of two. All lanes of the warp take
+/// part in each of these.
+template <int COUNT>
+struct Lanes {
+  static constexpr int kLanes = COUNT;
   __device__ static int lane() { return int(threadIdx.x) % COUNT; }
   __device__ static constexpr int lanes() { return COUNT; }
+  /// Whether the flag is set in all lanes of the warp, or in any.
   __device__ static bool all(bool flag) { return __all_sync(0xffffffffu, flag); }
+  __device__ static bool any_in_warp(bool flag) { return __any_sync(0xffffffffu, flag) != 0; }
+  template <typename U>
+  __device__ static U near(U x, int distance) {
+    return __shfl_xor_sync(0xffffffffu, x, distance);
+  }
   template <typename U>
   __device__ static U sum(U x) {
 #pragma unroll
-    for (int distance = 1; distance < COUNT; distance *= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
+    for (int distance = 1; distance < COUNT; distance *= 2) x += near(x, distance);
     return x;
   }
-  __device__ static T product(T x) {
+  template <typename U>
+  __device__ static U product(U x) {
 #pragma unroll
-    for (int distance = 1; distance < COUNT; distance *= 2)
-      x *= __shfl_xor_sync(0xffffffffu, x, distance);
+    for (int distance = 1; distance < COUNT; distance *= 2) x *= near(x, distance);
+    return x;
+  }
+  template <typename U>
+  __device__ static U largest(U x) {
+#pragma unroll
+    for (int distance = 1; distance < COUNT; distance *= 2) x = fmax(x, near(x, distance));
     return x;
   }
 };
