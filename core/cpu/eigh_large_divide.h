@@ -2,7 +2,7 @@
 
 // Eigendecomposition of a tridiagonal matrix by divide and conquer. The matrix is torn into parts
 // small enough for QL, and the parts are merged in pairs. A merge is a rank-1 update of a diagonal
-// matrix (cuda/eigh/secular.h, shared by both backends) and a matrix product. Vectors are rows
+// matrix (formulas/secular.h, shared by both backends) and a matrix product. Vectors are rows
 // here.
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 #include <numeric>
 #include <vector>
 
-#include "cuda/eigh/secular.h"
 #include "eigh_large_kernels.h"
+#include "formulas/secular.h"
 #include "keel/executor.h"
 #include "kernels.h"
 #include "scratch.h"
@@ -32,8 +32,8 @@ struct SecularTeam {
   T sum(T) const { return squares; }
 };
 template <typename T>
-cuda::SecularValue<T> secular_value(const SecularTeam<T>&, int count, int split, const T* pole,
-                                    const T* z, T origin, T offset) {
+SecularValue<T> secular_value(const SecularTeam<T>&, int count, int split, const T* pole,
+                              const T* z, T origin, T offset) {
   T value[4];
   large_kernels<T>().secular_value(count, split, pole, z, origin, offset, value);
   return {value[0], value[1], value[2], value[3]};
@@ -188,18 +188,17 @@ class Divide {
         }
       }
       if (alive_ > 1) {
-        std::vector<cuda::SecularTurn<T>> turn(static_cast<std::size_t>(alive_));
+        std::vector<SecularTurn<T>> turn(static_cast<std::size_t>(alive_));
         int turns = 0;
-        cuda::drop_close_poles(tolerance, alive_, pole_.data(), weight_.data(), source_.data(),
-                               dropped_, dropped_pole_.data(), dropped_source_.data(), turns,
-                               turn.data());
+        drop_close_poles(tolerance, alive_, pole_.data(), weight_.data(), source_.data(), dropped_,
+                         dropped_pole_.data(), dropped_source_.data(), turns, turn.data());
         for (int t = 0; t < turns; ++t) turn_vectors(turn[std::size_t(t)]);
       }
       std::fill(pole_.begin() + alive_, pole_.end(), std::numeric_limits<T>::infinity());
       std::fill(weight_.begin() + alive_, weight_.end(), T(0));
     }
 
-    void turn_vectors(const cuda::SecularTurn<T>& turn) {
+    void turn_vectors(const SecularTurn<T>& turn) {
       large_kernels<T>().turn(count_, turn.c, turn.s, row(turn.dropped) + first_,
                               row(turn.kept) + first_);
       Side& a = side_[std::size_t(turn.dropped)];
@@ -215,8 +214,8 @@ class Divide {
       for (const T z : weight_) squares += z * z;
       in_pieces(executor, alive_, 16, 64, [&](int first, int end) {
         for (int i = first; i < end; ++i) {
-          const auto root = cuda::secular_root(SecularTeam<T>{squares}, true, alive_, i,
-                                               pole_.data(), weight_.data(), rho_);
+          const auto root = secular_root(SecularTeam<T>{squares}, true, alive_, i, pole_.data(),
+                                         weight_.data(), rho_);
           origin_[std::size_t(i)] = root.origin;
           offset_[std::size_t(i)] = root.offset;
         }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The vector loops of a merge in divide and conquer. Its scalar part is cuda/eigh/secular.h. Poles
+// The vector loops of a merge in divide and conquer. Its scalar part is formulas/secular.h. Poles
 // are padded with infinity and weights with zero, up to kReach.
 
 #include "product.h"

@@ -1,9 +1,6 @@
-#include "cuda/eigh/block.cuh"
-#include "cuda/eigh/large.h"
-#include "cuda/eigh/middle.h"
-#include "cuda/eigh/tiny.h"
-#include "cuda/eigh/wide.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/eigh/block/decompose.cuh"
+#include "cuda/eigh/paths.h"
+#include "cuda/launch/launch.h"
 #include "cuda/plan.h"
 #include "keel/error.h"
 #include "shape.h"
@@ -16,11 +13,12 @@ static void eigh_in_block(Matrices<const T> matrices, T* values, Matrices<T> vec
   by_block_size<T>(matrices.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
     static_assert(kBytes == block_bytes<T>(N));
-    allow_shared_memory("keel::eigh", eigh_kernel<T, N>, kBytes);
-    eigh_kernel<T, N><<<blocks_of_teams<T, N>(matrices.batch), Team<T, N>::kSize * kTeams<T, N>,
-                        kBytes, native(stream)>>>(matrices, values, vectors, order, status);
+    launch("keel::eigh", eigh_kernel<T, N>,
+           {.blocks = blocks_of_teams<T, N>(matrices.batch),
+            .threads = Team<T, N>::kSize * kTeams<T, N>,
+            .bytes = kBytes},
+           stream, matrices, values, vectors, order, status);
   });
-  check_launch("keel::eigh");
 }
 
 template <typename T>
@@ -44,7 +42,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
     case EighPath::wide:
       return eigh_wide(matrices, values, vectors, order, status, stream);
     case EighPath::cusolver:
-      return eigh_large(matrices, values, vectors, order, status, stream);
+      return eigh_cusolver(matrices, values, vectors, order, status, stream);
   }
 }
 

@@ -7,8 +7,7 @@
 #include "activations_check.h"
 #include "cuda/activations/gate.h"
 #include "cuda/affine/task.h"
-#include "cuda/launch/card.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/moments/finish.cuh"
 #include "cuda/moments/kernel.cuh"
 #include "cuda/moments/mma.h"
@@ -45,12 +44,12 @@ void plan(MomentsTask<T>& task, int R, bool same, std::int64_t samples) {
 }
 
 template <typename T, int R, bool SAME>
-void launch(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
-  constexpr int kBytes = MomentsBlock<T, R, SAME>::kBytes;
-  allow_shared_memory(operation, sum_products<T, R, SAME>, kBytes);
-  sum_products<T, R, SAME>
-      <<<unsigned(task.chunks * task.pairs), kMomentsThreads, kBytes, native(stream)>>>(task);
-  check_launch(operation);
+void queue_sums(const char* operation, const MomentsTask<T>& task, const Stream& stream) {
+  launch(operation, sum_products<T, R, SAME>,
+         {.blocks = unsigned(task.chunks * task.pairs),
+          .threads = kMomentsThreads,
+          .bytes = MomentsBlock<T, R, SAME>::kBytes},
+         stream, task);
 }
 
 /// Sums over chunks of samples, then over the chunks. `make_result` is called with the address of
@@ -81,9 +80,9 @@ void run(const char* operation, const Activations<const T>& left, const Activati
     if constexpr (sizeof(A) == 4) multiply_on_full_slabs(operation, task, stream);
   } else if (samples > 0) {
     if (same)
-      launch<T, R, true>(operation, task, stream);
+      queue_sums<T, R, true>(operation, task, stream);
     else
-      launch<T, R, false>(operation, task, stream);
+      queue_sums<T, R, false>(operation, task, stream);
   }
 
   const auto result = make_result(static_cast<const A*>(shift));
@@ -97,10 +96,10 @@ void run(const char* operation, const Activations<const T>& left, const Activati
   using Result = std::decay_t<decltype(result)>;
   const std::int64_t entries = left.groups * entries_of_group<Result>(d);
   const dim3 block = finish_block(task.chunks);
-  check(operation,
-        launch_early(add_sets<Result, std::decay_t<decltype(overflow)>>,
-                     unsigned(pieces<std::int64_t>(entries, block.x)), block, 0, native(stream),
-                     result, overflow, task.sets, task.set_size, int(task.chunks), channels, d));
+  launch(
+      operation, add_sets<Result, std::decay_t<decltype(overflow)>>,
+      {.blocks = unsigned(pieces<std::int64_t>(entries, block.x)), .threads = block, .early = true},
+      stream, result, overflow, task.sets, task.set_size, int(task.chunks), channels, d);
 }
 
 template <typename T, typename MakeResult>

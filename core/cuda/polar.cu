@@ -1,7 +1,7 @@
 #include "keel/polar.h"
 
-#include "cuda/polar/one_thread.h"
 #include "cuda/tiny/tile.cuh"
+#include "formulas/polar_one_thread.h"
 #include "instantiate.h"
 
 namespace keel::cuda {

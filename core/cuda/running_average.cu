@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cuda/launch/early_start.cuh"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "instantiate.h"
 #include "mix.h"
 #include "running_average_check.h"
@@ -117,9 +117,9 @@ void running_average(const std::optional<double>& momentum, double eps, const T*
                 shape(covariance));
   const auto entries = unsigned(covariance.batch * covariance.n * covariance.n);
   const unsigned blocks = momentum ? std::clamp((entries + kChunk - 1) / kChunk, 1u, 128u) : 1;
-  check(kOperation,
-        launch_early(running_average_kernel<T>, blocks, kThreads, 0, native(stream), !momentum,
-                     T(momentum.value_or(0)), T(eps), mean, covariance, layer_matrix, running));
+  launch(kOperation, running_average_kernel<T>,
+         {.blocks = blocks, .threads = kThreads, .early = true}, stream, !momentum,
+         T(momentum.value_or(0)), T(eps), mean, covariance, layer_matrix, running);
 }
 
 #define KEEL_STAGES(T) KEEL_STAGE(running_average, T)

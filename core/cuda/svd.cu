@@ -5,10 +5,7 @@
 
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
-#include "cuda/svd/polish_block.h"
-#include "cuda/svd/polish_grid.h"
-#include "cuda/svd/shared_kernel.h"
-#include "cuda/svd/tiny.h"
+#include "cuda/svd/paths.h"
 #include "instantiate.h"
 #include "svd_finish.h"
 
@@ -35,14 +32,14 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
   const SvdPath path = svd_path<T>(m, n, matrices.batch, this_card());
   if (path == SvdPath::tiny) return svd_tiny(matrices, values, left, right, status, stream);
   if (path == SvdPath::jacobi)
-    return svd_shared<T>(matrices, values, left, right, status, nullptr, stream);
+    return svd_jacobi<T>(matrices, values, left, right, status, nullptr, stream);
   const Scratch<bool> is_left(kName, stream, matrices.batch);
   if (path == SvdPath::grid)
     svd_polish_grid<T>(matrices, values, left, right, status, is_left, stream);
   else
     svd_polish_block<T>(matrices, values, left, right, status, is_left, path == SvdPath::one_launch,
                         stream);
-  svd_shared<T>(matrices, values, left, right, status, is_left, stream);
+  svd_jacobi<T>(matrices, values, left, right, status, is_left, stream);
 }
 
 #define KEEL_STAGES(T) KEEL_STAGE(svd, T)

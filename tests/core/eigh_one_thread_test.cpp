@@ -1,6 +1,6 @@
 // The CUDA solver that gives each matrix of n <= 4 one thread, run on the host.
 
-#include "cuda/eigh/one_thread.h"
+#include "formulas/eigh_one_thread.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 template <typename T, int N>
 Solved<T> solve_in_one_thread(const T* matrix) {
   Solved<T> s{std::vector<T>(N, T(77)), Batch<T>(1, N), {}};
-  const cuda::OneThreadEigh<T, N> solved([&](int i, int j) {
+  const OneThreadEigh<T, N> solved([&](int i, int j) {
     EXPECT_LE(j, i);
     return matrix[i * N + j];
   });

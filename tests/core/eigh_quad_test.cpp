@@ -1,6 +1,6 @@
 // The 4 x 4 matrices at the bottom of the CUDA solver's divide and conquer, run on the host.
 
-#include "cuda/eigh/quad.h"
+#include "formulas/quad.h"
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct SolvedQuad {
       for (int j = i + 1; j < 4; ++j) matrix[4 * i + j] = matrix[4 * j + i] = off[at++];
     }
     for (int i = 0; i < 4; ++i) {
-      cuda::Quad<T> quad([&](int r, int c) { return matrix[4 * r + c]; }, i);
+      Quad<T> quad([&](int r, int c) { return matrix[4 * r + c]; }, i);
       quad.solve();
       EXPECT_TRUE(quad.diagonalised());
       for (int j = 0; j < 4; ++j) {
@@ -89,7 +89,7 @@ TYPED_TEST(EighQuad, PartsAreWorkedAtTheirOwnSize) {
     const auto entry = [&](int r, int c) { return matrix[4 * r + c]; };
     T vectors[16], values[4];
     for (int row = 0; row < 4; ++row) {
-      cuda::Quad<T> quad(entry, row);
+      Quad<T> quad(entry, row);
       int exponent[4];
       quad.scale_parts(exponent);
       quad.for_each([](T& x) { EXPECT_LT(std::abs(x), T(1)); });
@@ -115,7 +115,7 @@ TYPED_TEST(EighQuad, OneRowThatHasAllForNeighboursHoldsThemTogether) {
   using T = TypeParam;
   const auto holds = [](int n, T a, T b, T c) {
     const T off[] = {a, b, c};
-    return cuda::Quad<T>([&](int i, int j) { return i == 0 && j > 0 ? off[j - 1] : T(0); }, 0)
+    return Quad<T>([&](int i, int j) { return i == 0 && j > 0 ? off[j - 1] : T(0); }, 0)
         .first_holds_together(n);
   };
   EXPECT_TRUE(holds(1, 0, 0, 0));

@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "cuda/polar/one_thread.h"
+#include "formulas/polar_one_thread.h"
 #include "keel/error.h"
 #include "support/finite_differences.h"
 #include "support/polar.h"

@@ -2,7 +2,7 @@
 // every merge must leave values and vectors as good as LAPACK's. Close poles are dropped as on the CPU. CUDA's way, the same
 // rotations found in parallel, is in tests/cuda/eigh_test.cpp.
 
-#include "cuda/eigh/secular.h"
+#include "formulas/secular.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,6 @@
 namespace keel::testing {
 namespace {
 
-using cuda::SecularTurn;
 using Alone = TeamOfOne<false>;
 
 /// diag(d) + rho z z^T with its eigenvalues and eigenvectors (columns).
@@ -52,17 +51,16 @@ struct RankOneUpdate {
       if (moves) weight[at] = z[i];
     }
     if (alive > 1)
-      cuda::drop_close_poles(tolerance, alive, pole.data(), weight.data(), source.data(), dropped,
-                             dropped_pole.data(), dropped_source.data(), turns, turn.data());
+      drop_close_poles(tolerance, alive, pole.data(), weight.data(), source.data(), dropped,
+                       dropped_pole.data(), dropped_source.data(), turns, turn.data());
     for (int i = 0; i < alive; ++i) {
-      const auto root =
-          cuda::secular_root(Alone{}, true, alive, i, pole.data(), weight.data(), rho);
+      const auto root = secular_root(Alone{}, true, alive, i, pole.data(), weight.data(), rho);
       origin[std::size_t(i)] = root.origin;
       offset[std::size_t(i)] = root.offset;
     }
     for (int j = 0; j < alive; ++j)
-      refined[std::size_t(j)] = cuda::secular_weight(Alone{}, alive, j, pole.data(), weight.data(),
-                                                     origin.data(), offset.data());
+      refined[std::size_t(j)] = secular_weight(Alone{}, alive, j, pole.data(), weight.data(),
+                                               origin.data(), offset.data());
     values.assign(size(), 0);
     vectors.assign(size() * size(), 0);
     for (int i = 0; i < n; ++i) {
@@ -171,7 +169,7 @@ TYPED_TEST(Secular, RootsLieBetweenTheirPoles) {
   using T = TypeParam;
   const std::vector<T> pole{T(-1), T(0), T(1e-3), T(2)}, z{T(0.5), T(0.5), T(0.5), T(0.5)};
   for (int i = 0; i < 4; ++i) {
-    const auto root = cuda::secular_root(Alone{}, true, 4, i, pole.data(), z.data(), T(1));
+    const auto root = secular_root(Alone{}, true, 4, i, pole.data(), z.data(), T(1));
     const T value = pole[std::size_t(root.origin)] + root.offset;
     EXPECT_GT(value, pole[std::size_t(i)]);
     EXPECT_LT(value, i < 3 ? pole[std::size_t(i + 1)] : T(3));

@@ -1,6 +1,6 @@
 // The tiles from which several blocks compute singular values, run on the host.
 
-#include "cuda/svd/polish_grid/look.h"
+#include "cuda/svd/polish/grid/look.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The CUDA solver that gives each matrix of at most 4 x 4 one thread, run on the host.
 
-#include "cuda/svd/one_thread.h"
+#include "formulas/svd_one_thread.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 template <typename T, int M, int N>
 Factors<T> in_one_thread(const Rectangle<T>& a) {
   Factors<T> f(1, M, N);
-  const cuda::OneThreadSvd<T, M, N> solved([&](int i, int j) { return a(i, j); });
+  const OneThreadSvd<T, M, N> solved([&](int i, int j) { return a(i, j); });
   EXPECT_TRUE(solved.converged());
   for (int j = 0; j < N; ++j) {
     const int place = solved.place(j);

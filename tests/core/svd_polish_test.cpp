@@ -1,6 +1,6 @@
 // Singular values from the eigenvectors of A^T A, as CUDA threads compute them, run on the host.
 
-#include "cuda/svd/polish.h"
+#include "cuda/svd/polish/math.h"
 
 #include <gtest/gtest.h>
 

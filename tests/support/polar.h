@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/polar/one_thread.h"
+#include "formulas/polar_one_thread.h"
 #include "keel/polar.h"
 #include "rectangles.h"
 
@@ -79,7 +79,7 @@ PolarAnswer<T> polar_in_one_thread(const Rectangle<T>& a, PolarKind kind,
   const auto at = [&](auto& matrix, int i, int j) -> auto& {
     return matrix.data[std::size_t(wide ? j * a.columns + i : i * a.columns + j)];
   };
-  const cuda::OneThreadPolar<T, M, N> polar([&](int i, int j) { return at(a, i, j); }, kind);
+  const OneThreadPolar<T, M, N> polar([&](int i, int j) { return at(a, i, j); }, kind);
   polar.give([&](int i, int j, T x) { at(answer.result, i, j) = x; });
   answer.margin = polar.margin();
   const auto value = [&](int place, T x) { answer.values[std::size_t(place)] = x; };
@@ -92,7 +92,7 @@ PolarAnswer<T> polar_in_one_thread(const Rectangle<T>& a, PolarKind kind,
   polar.backward([&](int i, int j) { return at(*gradient, i, j); },
                  [&](int i, int j, T x) { at(answer.gradient, i, j) = x; });
   const auto again = [&](auto shape) {
-    cuda::polar_backward_from<decltype(shape)::kRows, decltype(shape)::kColumns>(
+    polar_backward_from<decltype(shape)::kRows, decltype(shape)::kColumns>(
         [&](int i, int j) { return answer.result(i, j); },
         static_cast<const T*>(answer.values.data()),
         [&](int l, int j) { return answer.right(l, j); },

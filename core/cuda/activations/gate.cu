@@ -1,4 +1,5 @@
 #include "cuda/activations/gate.h"
+#include "cuda/launch/launch.h"
 
 #include "cuda/activations/elements.cuh"
 #include "cuda/activations/stage.cuh"
@@ -38,8 +39,11 @@ WithoutGate<T>::WithoutGate(const char* operation, const Activations<const T>& x
   constexpr int kWidth = kUnitWidth<T>;
   const std::int64_t count = x.samples() * x.channels;
   const auto run = [&](auto kernel, std::int64_t units) {
-    check(operation, launch_early(kernel, unsigned(pieces<std::int64_t>(units, kThreads)), kThreads,
-                                  0, native(stream), x.data, x.gate, units, copy_));
+    launch(operation, kernel,
+           {.blocks = unsigned(pieces<std::int64_t>(units, kThreads)),
+            .threads = kThreads,
+            .early = true},
+           stream, x.data, x.gate, units, copy_);
   };
   if (count % kWidth == 0 && aligned(x.data, 16) && aligned(x.gate, 16))
     run(apply_gate<T, kWidth>, count / kWidth);

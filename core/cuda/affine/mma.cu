@@ -7,8 +7,7 @@
 #include "cuda/affine/slabs.cuh"
 #include "cuda/affine/small.cuh"
 #include "cuda/launch/by_size.h"
-#include "cuda/launch/card.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 
 namespace keel::cuda {
 namespace {
@@ -30,17 +29,12 @@ bool launch_mma(const char* operation, AffineTask<T>& task, const Stream& stream
   static_assert(Mma::kRingBytes + 2 * kBytesOfTerm <= 226 << 10);
   const int bytes = Mma::kRingBytes + task.term_count * kBytesOfTerm;
   if (!fits_a_block_of<affine_slabs<T, LAST, D, ADDS>>(bytes)) return false;
-  allow_shared_memory(operation, affine_slabs<T, LAST, D, ADDS>, bytes);
   const unsigned blocks = share_out(task, Mma::kSamples, multiprocessors(), Mma::kWarps);
   // Without inputs_ready, do not launch early: blocks that waited inside for the single long block
   // of layer_matrix were slower afterwards than newly started ones.
-  if (task.inputs_ready) {
-    check(operation, launch_early(affine_slabs<T, LAST, D, ADDS>, blocks, Mma::kThreads, bytes,
-                                  native(stream), task));
-  } else {
-    affine_slabs<T, LAST, D, ADDS><<<blocks, Mma::kThreads, bytes, native(stream)>>>(task);
-    check_launch(operation);
-  }
+  launch(operation, affine_slabs<T, LAST, D, ADDS>,
+         {.blocks = blocks, .threads = Mma::kThreads, .bytes = bytes, .early = task.inputs_ready},
+         stream, task);
   return true;
 }
 
@@ -54,8 +48,8 @@ template <typename T, bool LAST, int D, int TERMS, bool ADDS>
 void launch_small(const char* operation, AffineTask<T>& task, const Stream& stream) {
   const unsigned blocks =
       share_out(task, kSmallSamples, multiprocessors() * kSmallBlocks<TERMS>, 1);
-  check(operation, launch_early(affine_small<T, D, LAST, TERMS, ADDS>, blocks, kSmallThreads<D>, 0,
-                                native(stream), task));
+  launch(operation, affine_small<T, D, LAST, TERMS, ADDS>,
+         {.blocks = blocks, .threads = kSmallThreads<D>, .early = true}, stream, task);
 }
 
 template <typename T, bool LAST, int D>

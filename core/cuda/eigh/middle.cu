@@ -1,12 +1,11 @@
-#include "cuda/eigh/middle.h"
+#include "cuda/eigh/paths.h"
 
 #include <algorithm>
 
-#include "cuda/eigh/finish.cuh"
-#include "cuda/eigh/join.cuh"
-#include "cuda/eigh/reduce.cuh"
-#include "cuda/launch/card.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/eigh/middle/finish.cuh"
+#include "cuda/eigh/middle/join.cuh"
+#include "cuda/eigh/middle/reduce.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/plan.h"
 
 namespace keel::cuda {
@@ -18,13 +17,12 @@ constexpr const char* kName = "keel::eigh";
 /// Matrices in flight at once: each needs memory of 1.6 times its size, and 132 fill the GPU.
 constexpr std::int64_t kAtOnce = 528;
 
-template <typename STORAGE, typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, cudaStream_t queue,
-            Arguments... arguments) {
-  constexpr int kBytes = int(sizeof(STORAGE));
-  allow_shared_memory(kName, kernel, kBytes);
-  kernel<<<unsigned(blocks), threads, kBytes, queue>>>(arguments...);
-  check_launch(kName);
+template <typename STORAGE, typename... Parameters>
+void queue(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
+           const std::type_identity_t<Parameters>&... arguments) {
+  launch(kName, kernel,
+         {.blocks = unsigned(blocks), .threads = unsigned(threads), .bytes = sizeof(STORAGE)},
+         stream, arguments...);
 }
 
 }  // namespace
@@ -36,7 +34,6 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
   static_assert(std::max({sizeof(ReduceStorage<T, N>), sizeof(Storage<T, N / 2>),
                           sizeof(MergeStorage<T, N>), sizeof(FinishStorage<T, N>)}) ==
                 kMiddleBytes<T>);
-  const cudaStream_t queue = native(stream);
   const int n = int(matrices.n);
   constexpr int kPanel = Finisher<T, N>::kPanel;
   const int panels = (n + kPanel - 1) / kPanel;
@@ -44,14 +41,14 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
   MiddleParts<T, N>* const parts = scratch;
   for (std::int64_t first = 0; first < matrices.batch; first += kAtOnce) {
     const std::int64_t count = std::min(kAtOnce, matrices.batch - first);
-    launch<ReduceStorage<T, N>>(reduce_kernel<T, N>, count, Reducer<T, N>::kThreads, queue,
-                                matrices, first, parts);
-    launch<Storage<T, N / 2>>(halves_kernel<T, N>, 2 * count, Team<T, N / 2>::kSize, queue, n,
-                              parts);
-    launch<MergeStorage<T, N>>(join_kernel<T, N>, count, Team<T, N>::kSize, queue, n, first, parts,
-                               values, order, status);
-    launch<FinishStorage<T, N>>(finish_kernel<T, N>, panels * count, Finisher<T, N>::kThreads,
-                                queue, panels, first, parts, vectors, order);
+    queue<ReduceStorage<T, N>>(reduce_kernel<T, N>, count, Reducer<T, N>::kThreads, stream,
+                               matrices, first, parts);
+    queue<Storage<T, N / 2>>(halves_kernel<T, N>, 2 * count, Team<T, N / 2>::kSize, stream, n,
+                             parts);
+    queue<MergeStorage<T, N>>(join_kernel<T, N>, count, Team<T, N>::kSize, stream, n, first, parts,
+                              values, order, status);
+    queue<FinishStorage<T, N>>(finish_kernel<T, N>, panels * count, Finisher<T, N>::kThreads,
+                               stream, panels, first, parts, vectors, order);
   }
 }
 

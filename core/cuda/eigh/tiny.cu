@@ -1,8 +1,8 @@
-#include "cuda/eigh/tiny.h"
+#include "cuda/eigh/paths.h"
 
-#include "cuda/eigh/one_thread.h"
 #include "cuda/tiny/tile.cuh"
 #include "eigh_order.h"
+#include "formulas/eigh_one_thread.h"
 #include "instantiate.h"
 
 namespace keel::cuda {

@@ -2,8 +2,9 @@
 
 // Covariance -> eigenvalues, rank and S in one launch: intermediate results stay on the chip.
 
-#include "cuda/eigh/block.cuh"
+#include "cuda/eigh/block/decompose.cuh"
 #include "cuda/launch/early_start.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/spectral/rank_policy.cuh"
 #include "keel/layer_matrix.h"
 #include "pair_weight.h"
@@ -240,10 +241,12 @@ void launch_layer_matrix(const char* operation, const LayerMap& map, Matrices<co
   by_block_size<T>(covariance.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, LayerMatrixStorage<T, N>>;
     static_assert(kBytes == block_bytes<T>(N, true));
-    allow_shared_memory(operation, layer_matrix_kernel<T, N>, kBytes);
-    check(operation,
-          launch_early(layer_matrix_kernel<T, N>, blocks_of_teams<T, N>(covariance.batch),
-                       unsigned(Team<T, N>::kSize * kTeams<T, N>), kBytes, native(stream), task));
+    launch(operation, layer_matrix_kernel<T, N>,
+           {.blocks = blocks_of_teams<T, N>(covariance.batch),
+            .threads = Team<T, N>::kSize * kTeams<T, N>,
+            .bytes = kBytes,
+            .early = true},
+           stream, task);
   });
 }
 

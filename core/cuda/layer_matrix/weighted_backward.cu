@@ -1,3 +1,4 @@
+#include "cuda/launch/launch.h"
 #include "cuda/layer_matrix/zca_backward.cuh"
 
 #include <variant>
@@ -23,11 +24,13 @@ void launch_zca(const char* operation, const ZcaGradient<T>& arguments, const St
   using S = small::PanelSquad<T, N, PARTS>;
   constexpr int kBytes = small::kZcaBytes<T, N, PARTS>;
   static_assert(kBytes <= 227 * 1024);
-  const auto kernel = small::zca_backward_kernel<T, N, PARTS>;
-  allow_shared_memory(operation, kernel, kBytes);
-  check(operation,
-        launch_early_in_clusters(S::kParts, kernel, S::blocks_for(arguments.vectors.batch),
-                                 unsigned(S::kBlock), kBytes, native(stream), arguments));
+  launch(operation, small::zca_backward_kernel<T, N, PARTS>,
+         {.blocks = S::blocks_for(arguments.vectors.batch),
+          .threads = S::kBlock,
+          .bytes = kBytes,
+          .early = true,
+          .cluster = S::kParts},
+         stream, arguments);
 }
 
 }  // namespace

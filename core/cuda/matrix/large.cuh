@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "cuda/dense/product.cuh"
 #include "cuda/launch/scratch.h"
-#include "cuda/pack.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::large {
@@ -54,15 +54,16 @@ struct ScaledColumns {
   }
 };
 
-inline constexpr int kTile = 64, kDepth = 16, kThreads = 256;
+template <typename T>
+using Tile = ProductTile<T, 4>;
+inline constexpr int kTile = Tile<float>::kSize, kThreads = Tile<float>::kThreads;
 
 /// Each block computes one tile of `out`, each thread 4 x 4 entries. A symmetric product is
 /// computed on and below the diagonal and written to both sides.
 template <bool SYMMETRIC, typename T, typename Left, typename Right>
 __global__ void __launch_bounds__(kThreads)
     product_kernel(int across, int tiles, Left left, Right right, Matrices<T> out) {
-  __shared__ __align__(16) T a[kDepth][kTile + 4];
-  __shared__ __align__(16) T b[kDepth][kTile + 4];
+  __shared__ Tile<T> product;
   const std::int64_t index = blockIdx.x / unsigned(tiles), n = out.n;
   int tile = int(blockIdx.x % unsigned(tiles)), tile_row = 0;
   if constexpr (SYMMETRIC) {
@@ -72,32 +73,11 @@ __global__ void __launch_bounds__(kThreads)
     tile %= across;
   }
   const std::int64_t row = std::int64_t(tile_row) * kTile, column = std::int64_t(tile) * kTile;
-  const int thread = int(threadIdx.x), i = thread / 16 * 4, j = thread % 16 * 4;
+  const int i = product.row(), j = product.column();
   T sum[4][4] = {};
-  for (std::int64_t first = 0; first < n; first += kDepth) {
-#pragma unroll
-    for (int e = thread; e < kTile * kDepth; e += kThreads) {
-      const int r = Left::kAlongRows ? e / kDepth : e % kTile;
-      const int k = Left::kAlongRows ? e % kDepth : e / kTile;
-      a[k][r] = row + r < n && first + k < n ? left(index, row + r, first + k) : T(0);
-    }
-#pragma unroll
-    for (int e = thread; e < kTile * kDepth; e += kThreads) {
-      const int c = Right::kAlongRows ? e % kTile : e / kDepth;
-      const int k = Right::kAlongRows ? e / kTile : e % kDepth;
-      b[k][c] = column + c < n && first + k < n ? right(index, first + k, column + c) : T(0);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kDepth; ++k) {
-      const Pack<T> x = pack_at(&a[k][i]), y = pack_at(&b[k][j]);
-#pragma unroll
-      for (int r = 0; r < 4; ++r)
-#pragma unroll
-        for (int s = 0; s < 4; ++s) sum[r][s] += x.at[r] * y.at[s];
-    }
-    __syncthreads();
-  }
+  product.template multiply<Left::kAlongRows, Right::kAlongRows>(
+      n, row, column, [&](std::int64_t r, std::int64_t k) { return left(index, r, k); },
+      [&](std::int64_t k, std::int64_t c) { return right(index, k, c); }, sum);
   T* const target = out[index];
 #pragma unroll
   for (int r = 0; r < 4; ++r)

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "cuda/matrix/threads.cuh"
 #include "cuda/pack.cuh"
+#include "cuda/threads/matrix_threads.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {

@@ -8,10 +8,9 @@
 #include <type_traits>
 
 #include "cuda/launch/by_size.h"
-#include "cuda/launch/card.h"
-#include "cuda/launch/scratch.h"
-#include "cuda/matrix/threads.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/pack.cuh"
+#include "cuda/threads/matrix_threads.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {
@@ -254,9 +253,9 @@ void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t b
             const Stream& stream, std::type_identity_t<Parameters>... arguments) {
   constexpr int bytes = kBytesOf<T, N, Own>;
   static_assert(bytes <= 227 * 1024);
-  allow_shared_memory(operation, kernel, bytes);
-  kernel<<<blocks_for<T, N>(batch), Squad<T, N>::kBlock, bytes, native(stream)>>>(arguments...);
-  check_launch(operation);
+  cuda::launch(operation, kernel,
+               {.blocks = blocks_for<T, N>(batch), .threads = Squad<T, N>::kBlock, .bytes = bytes},
+               stream, arguments...);
 }
 
 }  // namespace keel::cuda::small

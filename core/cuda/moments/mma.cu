@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "cuda/launch/card.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/moments/slabs.cuh"
 #include "instantiate.h"
 
@@ -66,9 +65,12 @@ template <typename T>
 void multiply_on_full_slabs(const char* operation, const MomentsTask<T>& task,
                             const Stream& stream) {
   by_kernel(task, [&](auto kernel) {
-    allow_shared_memory(operation, kernel.run, kernel.kBytes);
-    check(operation, launch_early(kernel.run, unsigned(task.chunks * task.pairs), kTileThreads,
-                                  kernel.kBytes, native(stream), task));
+    launch(operation, kernel.run,
+           {.blocks = unsigned(task.chunks * task.pairs),
+            .threads = kTileThreads,
+            .bytes = kernel.kBytes,
+            .early = true},
+           stream, task);
   });
 }
 

@@ -4,31 +4,18 @@
 
 #include <cstdint>
 
+#include "cuda/threads/lanes.cuh"
+
 namespace keel::cuda {
 
 /// A group of LANES threads of one warp works on a column. Each can hold HELD times 16 bytes of it. ALL says that no
 /// column is longer than a group can hold.
 template <int LANES, int HELD, bool ALL>
-struct WarpLanes {
-  static constexpr int kLanes = LANES, kHeld = HELD;
+struct WarpLanes : Lanes<LANES> {
+  static constexpr int kHeld = HELD;
   static constexpr bool kAllHeld = ALL;
-  __device__ static int lane() { return int(threadIdx.x) % LANES; }
   __device__ static void step() { __syncwarp(); }
-  __device__ static bool any_in_step(bool flag) { return __any_sync(0xffffffffu, flag) != 0; }
-  template <typename T>
-  __device__ static T sum(T x) {
-#pragma unroll
-    for (int distance = 1; distance < LANES; distance *= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-  }
-  template <typename T>
-  __device__ static T largest(T x) {
-#pragma unroll
-    for (int distance = 1; distance < LANES; distance *= 2)
-      x = fmax(x, __shfl_xor_sync(0xffffffffu, x, distance));
-    return x;
-  }
+  __device__ static bool any_in_step(bool flag) { return Lanes<LANES>::any_in_warp(flag); }
 };
 
 /// A block as a team.

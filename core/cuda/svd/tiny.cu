@@ -1,7 +1,7 @@
-#include "cuda/svd/tiny.h"
+#include "cuda/svd/paths.h"
 
-#include "cuda/svd/one_thread.h"
 #include "cuda/tiny/tile.cuh"
+#include "formulas/svd_one_thread.h"
 #include "instantiate.h"
 
 namespace keel::cuda {

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "cuda/launch/by_size.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/plan.h"
 #include "keel/matrices.h"
 
@@ -88,9 +88,9 @@ __host__ __device__ Rectangles<T> rows_of(T* numbers, std::int64_t batch, std::i
 template <typename... Parameters>
 void launch(const char* operation, void (*kernel)(Parameters...), std::int64_t batch,
             const Stream& stream, std::type_identity_t<Parameters>... arguments) {
-  kernel<<<unsigned((batch + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
-      arguments...);
-  check_launch(operation);
+  cuda::launch(operation, kernel,
+               {.blocks = unsigned(pieces<std::int64_t>(batch, kThreads)), .threads = kThreads},
+               stream, arguments...);
 }
 
 }  // namespace keel::cuda::tiny

@@ -4,12 +4,12 @@
 // values. A warp has OWN vectors in registers. The reflectors are loaded into shared memory in
 // batches: one batch is in flight while the other is applied, two reflectors at a time.
 
-#include "cuda/eigh/scale.h"
 #include "cuda/eigh/sign.cuh"
-#include "cuda/eigh/warp.cuh"
 #include "cuda/eigh/wide/parts.cuh"
 #include "cuda/eigh/wide/shared.cuh"
+#include "cuda/threads/lanes.cuh"
 #include "eigh_order.h"
+#include "formulas/scale.h"
 #include "keel/eigh.h"
 
 namespace keel::cuda {

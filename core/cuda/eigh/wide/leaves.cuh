@@ -2,7 +2,7 @@
 
 // Decomposes the leaves, pieces torn out of the tridiagonal matrix, one block each.
 
-#include "cuda/eigh/divide.cuh"
+#include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"
 #include "cuda/eigh/wide/shared.cuh"
 

@@ -3,8 +3,8 @@
 // The largest magnitude of each matrix's lower triangle, or infinity if an entry is not finite, and
 // which rows have a neighbour: a nonzero off-diagonal entry.
 
-#include "cuda/eigh/scale.h"
 #include "cuda/eigh/wide/parts.cuh"
+#include "formulas/scale.h"
 #include "keel/matrices.h"
 
 namespace keel::cuda {

@@ -6,10 +6,10 @@
 // compute the columns of the matrix that maps the old vectors to the new ones (many blocks each).
 // The arithmetic is in eigh/secular.h and eigh/divide.cuh.
 
-#include "cuda/eigh/divide.cuh"
-#include "cuda/eigh/warp.cuh"
+#include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"
 #include "cuda/eigh/wide/shared.cuh"
+#include "cuda/threads/lanes.cuh"
 
 namespace keel::cuda {
 
@@ -168,8 +168,7 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
 
 /// The threads of a warp that share a root.
 inline constexpr int kRootLanes = 16;
-template <typename T>
-using RootLanes = LaneGroup<T, kRootLanes>;
+using RootLanes = Lanes<kRootLanes>;
 
 inline constexpr int kWideRootThreads = 256;
 /// The number of roots that a block finds.
@@ -195,7 +194,7 @@ __global__ void __launch_bounds__(kWideRootThreads)
     weight[i] = parts.weight[m.base + i];
   }
   __syncthreads();
-  const RootLanes<T> lanes;
+  const RootLanes lanes;
   const int i = begin + int(threadIdx.x) / kRootLanes;
   const bool active = i < merge.alive;
   const SecularRoot<T> root =
@@ -232,13 +231,13 @@ __global__ void __launch_bounds__(kWideRootThreads)
     }
   }
   __syncthreads();
-  const RootLanes<T> lanes;
+  const RootLanes lanes;
   const int i = begin + int(threadIdx.x) / kRootLanes;
   const bool exists = i < m.count;
   const T own = exists ? value[i] : T(0);
   int place = 0;
 #pragma unroll 4
-  for (int k = lanes.lane(); k < m.count; k += RootLanes<T>::lanes())
+  for (int k = lanes.lane(); k < m.count; k += RootLanes::lanes())
     place += value[k] < own || (value[k] == own && k < i);
   place = lanes.sum(place);
   T refined = 0;
@@ -264,7 +263,7 @@ __global__ void __launch_bounds__(32 * kWideUpdateColumns)
     wide_update_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
   const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
   const WideMergePlace m(shape.n, half, int(blockIdx.y));
-  const LaneGroup<T, 32> lanes;  // a warp shares a column of the update
+  const Lanes<32> lanes;  // a warp shares a column of the update
   const int warp = int(threadIdx.x) / 32;
   const int i = int(blockIdx.x) * kWideUpdateColumns + warp, j = m.base + i;
   if (i >= m.count) return;

@@ -4,21 +4,16 @@
 // product update x vectors. A vector of one piece is zero in the rows of the other, so rows of the
 // first piece need its vectors only.
 
+#include "cuda/dense/product.cuh"
 #include "cuda/eigh/wide/merge.cuh"
 
 namespace keel::cuda {
 
 template <typename T>
-struct WideTile {
-  static constexpr int kSize = 64, kDepth = 16, kThreads = 256, kRow = kSize + 16 / int(sizeof(T));
-  alignas(16) T left[kDepth][kRow], right[kDepth][kRow];
-};
-
-template <typename T>
-__global__ void __launch_bounds__(WideTile<T>::kThreads)
+__global__ void __launch_bounds__(ProductTile<T>::kThreads)
     wide_multiply_kernel(WideShape shape, int half, bool merged_before, unsigned char* memory,
                          std::int64_t bytes) {
-  using Tile = WideTile<T>;
+  using Tile = ProductTile<T>;
   constexpr int kDepth = Tile::kDepth;
   auto& s = *reinterpret_cast<Tile*>(shared_memory());
   const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
@@ -48,7 +43,7 @@ __global__ void __launch_bounds__(WideTile<T>::kThreads)
       if (k + right_k >= end) next_right.at[e] = 0;
     }
   };
-  const int row = thread / 16 * 4, own_column = thread % 16 * 4;
+  const int row = s.row(), own_column = s.column();
   T sum[4][4] = {};
   fetch(begin);
   for (int k = begin; k < end; k += kDepth) {
@@ -57,14 +52,7 @@ __global__ void __launch_bounds__(WideTile<T>::kThreads)
     pack_at<4>(&s.right[right_k][right_column]) = next_right;
     __syncthreads();
     if (k + kDepth < end) fetch(k + kDepth);
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
-      const auto x = pack_at<4>(&s.left[d][row]), y = pack_at<4>(&s.right[d][own_column]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum[i][j] = fma(x.at[i], y.at[j], sum[i][j]);
-    }
+    s.add_to(sum);
     __syncthreads();
   }
 #pragma unroll

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "cuda/eigh/bits.cuh"
-#include "cuda/eigh/secular.h"
 #include "cuda/plan.h"
+#include "formulas/secular.h"
 #include "host_device.h"
 
 namespace keel::cuda {

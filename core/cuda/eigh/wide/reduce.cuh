@@ -10,12 +10,12 @@
 // e_(k+1), and the second term is the next column. So rows are multiplied by y before its length is
 // known.
 
-#include "cuda/eigh/scale.h"
-#include "cuda/eigh/team.cuh"
-#include "cuda/eigh/warp.cuh"
+#include "cuda/eigh/block/team.cuh"
 #include "cuda/eigh/wide/mail.cuh"
 #include "cuda/eigh/wide/parts.cuh"
 #include "cuda/eigh/wide/shared.cuh"
+#include "cuda/threads/lanes.cuh"
+#include "formulas/scale.h"
 #include "keel/matrices.h"
 
 namespace keel::cuda {

@@ -1,0 +1,40 @@
+#pragma once
+
+// The ways in which svd solves a batch. svd.cu chooses.
+
+#include "cuda/svd/layouts.h"
+#include "keel/svd.h"
+
+namespace keel::cuda {
+
+/// For 0 < min(m, n) and max(m, n) <= 4: one thread per matrix.
+template <typename T>
+void svd_tiny(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+              SvdStatus* status, const Stream& stream);
+
+template <typename T>
+struct PolishResults;
+
+/// svd_polish_block in one launch. Results are the same, bit by bit, as those of separate launches with this many threads per matrix.
+template <typename T>
+void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layout, int threads,
+                       const PolishResults<T>& results, const Stream& stream);
+
+/// Solves matrices that are not steep. Marks the others in `is_left` and leaves their results unwritten.
+template <typename T>
+void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> left,
+                      Rectangles<T> right, SvdStatus* status, bool* is_left, bool in_one_launch,
+                      const Stream& stream);
+
+/// Like svd_polish_block, in global memory.
+template <typename T>
+void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left,
+                     Rectangles<T> right, SvdStatus* status, bool* is_left, const Stream& stream);
+
+/// For 0 < min(m, n) <= 512: one block per matrix, or one cluster of blocks. `is_left` is null, or says which
+/// matrices to solve. The others' results stay unchanged.
+template <typename T>
+void svd_jacobi(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+                SvdStatus* status, const bool* is_left, const Stream& stream);
+
+}  // namespace keel::cuda

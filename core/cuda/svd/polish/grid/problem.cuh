@@ -1,0 +1,133 @@
+#pragma once
+
+// Shared by the steps of polish_grid.cu: X over J in global memory, and the state of each matrix. Later steps skip a
+// matrix that is done or left.
+
+#include <cmath>
+
+#include "cuda/svd/polish/grid/look.h"
+#include "keel/svd.h"
+
+namespace keel::cuda {
+
+/// The threads of a block, as tile.h asks for them.
+struct GridTeam {
+  __device__ static int thread() { return int(threadIdx.x); }
+  __device__ static void sync() { __syncthreads(); }
+  __device__ static void step() { __syncwarp(); }
+};
+
+/// Sums over all lanes of a warp. Each lane gets the sum.
+template <typename T>
+__device__ GridFound<T> sum_of_lanes(GridFound<T> found) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2)
+    found.add({__shfl_xor_sync(0xffffffffu, found.angles, step),
+               __shfl_xor_sync(0xffffffffu, found.cosines, step),
+               __shfl_xor_sync(0xffffffffu, found.moved, step),
+               __shfl_xor_sync(0xffffffffu, found.turns, step)});
+  return found;
+}
+
+/// Sums over all threads of a block of GridTile. The first warp gets the sum.
+template <typename T>
+__device__ GridFound<T> sum_of_block(GridFound<T> found) {
+  constexpr int kWarps = GridTile<T>::kWarps;
+  __shared__ GridFound<T> of_warp[kWarps];
+  found = sum_of_lanes(found);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = found;
+  __syncthreads();
+  found = of_warp[0];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) found.add(of_warp[warp]);
+  return found;
+}
+
+/// How to correct X and J by K.
+enum class GridWay {
+  none,         ///< no correction needed
+  left,         ///< too many angles: leave the matrix
+  neighbours,   ///< angles too large for a common correction
+  three_terms,  ///< multiply by (I + K) (I + K^2 / 2) (I + 3 K^4 / 8)
+  two_terms,    ///< multiply by I + K + K^2 / 2, with GridProblem::share of K
+  one_term      ///< multiply by I + K
+};
+
+/// The state of a matrix before a step. Flags; any can be set together.
+enum GridState : int { kInSecondBuffer = 1, kIsDone = 2, kIsLeft = 4 };
+
+/// Data of the matrices in progress.
+template <typename T>
+struct GridProblem {
+  static constexpr int kSlices = 32;  ///< blocks that scan one matrix's entries
+  Rectangles<const T> matrices;
+  std::int64_t first, count;
+  int m, n;
+  int* exponents;
+  bool* is_left;
+  T *column_size, *row_size;  ///< n and m per matrix: the largest entries
+  T* squares;           ///< n per matrix: squared lengths of the columns at the last measurement
+  GridFound<T>* found;  ///< of each tile of K
+  int* states;          ///< GridState of all matrices before each step
+  T *one, *two;         ///< X over J by columns, and the buffer for the next step
+  bool three_terms;     ///< whether there are launches for a third term
+
+  __host__ __device__ int height() const { return m + n; }
+  __host__ __device__ static int tiles(int length) { return (length + 31) / 32; }
+  __device__ bool wide() const { return matrices.rows < matrices.columns; }
+  __device__ SvdSource<T> source(std::int64_t at) const {
+    return {matrices[first + at], wide() ? 1 : matrices.row_stride,
+            wide() ? matrices.row_stride : 1};
+  }
+  __device__ UnitScale<T> scale(std::int64_t at) const {
+    UnitScale<T> scale(T(1));
+    scale.set(exponents[at]);
+    return scale;
+  }
+  __device__ int& state(int step, std::int64_t at) const { return states[step * count + at]; }
+  /// A matrix of n columns, by columns.
+  __device__ GridFactor<T> columns(const T* data, int rows, std::int64_t stride) const {
+    return {data, stride, rows, n};
+  }
+  __device__ T* stack(int state, std::int64_t at) const {
+    return (state & kInSecondBuffer ? two : one) + at * height() * n;
+  }
+  /// The share of the sum over all tiles that a lane adds up. It is the same in every warp.
+  __device__ GridFound<T> found_by_lane(std::int64_t at) const {
+    const int all = tiles(n) * tiles(n), lane = int(threadIdx.x) % 32;
+    GridFound<T> sum{};
+#pragma unroll 4
+    for (int t = lane; t < all; t += 32) sum.add(found[at * all + t]);
+    return sum;
+  }
+  __device__ GridWay way(const GridFound<T>& found) const {
+    using Reach = PolishReach<T>;
+    if (found.turns == 0) return GridWay::none;
+    if (too_many_angles(n, found.angles)) return GridWay::left;
+    if (found.angles > Reach::kThird) return GridWay::neighbours;
+    if (found.angles > Reach::kSecond)
+      return three_terms ? GridWay::three_terms : GridWay::two_terms;
+    return found.angles > Reach::kFirst ? GridWay::two_terms : GridWay::one_term;
+  }
+  /// The factor by which K is scaled: without a third term, small enough that I + K + K^2 / 2 is orthogonal to
+  /// rounding.
+  __device__ T share(const GridFound<T>& found) const {
+    const T most = PolishReach<T>::kSecond;
+    return three_terms || !(found.angles > most) ? T(1) : std::sqrt(most / found.angles);
+  }
+};
+
+/// A block's tile, in matrices of this many rows and columns.
+struct GridPlace {
+  std::int64_t at;
+  int tile, top, first;
+  __device__ GridPlace(int rows, int columns) {
+    const int down = (rows + 31) / 32, across = (columns + 31) / 32;
+    at = blockIdx.x / (down * across);
+    tile = int(blockIdx.x % (down * across));
+    top = tile / across * 32;
+    first = tile % across * 32;
+  }
+};
+
+}  // namespace keel::cuda

@@ -1,0 +1,317 @@
+#pragma once
+
+// Singular values from the eigenvectors of A^T A, by the threads of a team. See polish_reach.h.
+
+#include <cmath>
+#include <limits>
+
+#include "cuda/svd/polish/tiles.h"
+#include "cuda/svd/source.h"
+#include "formulas/column_turn.h"
+#include "formulas/scale.h"
+#include "polish_reach.h"
+
+namespace keel::cuda {
+
+/// How many correction steps to take before Jacobi's method takes over.
+inline constexpr int kMostPolish = 8;
+
+/// The angle k_ij, from w = x_i . x_j and the squares of columns j and i, i != j; `most` is eps sqrt(n) times their
+/// sizes. Sets `turns` if the pair is not orthogonal enough. Returns NaN if a column is almost zero.
+template <typename T>
+KEEL_HOST_DEVICE T polish_angle(T w, T own, T other, T most, bool& turns) {
+  constexpr T kEps = std::numeric_limits<T>::epsilon();
+  const T gap = other - own, reach = std::abs(w);
+  // Also corrects pairs just below the threshold if that is safe, so that rounding does not lift them above it again.
+  const bool over = reach > most, nearly = reach > most / 4 && 1024 * reach < std::abs(gap);
+  T angle = over || nearly ? -w / gap : T(0);
+  if (!(own > kEps * kEps * kEps * other)) angle = std::numeric_limits<T>::quiet_NaN();
+  turns = turns || over || angle != angle;
+  return angle;
+}
+
+/// An angle's contribution to the sum of squares, at most 1.
+template <typename T>
+KEEL_HOST_DEVICE T polish_square(T angle) {
+  const T square = angle * angle;
+  return square > 1 ? T(1) : square;
+}
+
+/// Whether too many angles are large for this method, as with several columns of nothing but rounding.
+template <typename T>
+KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
+  return !(sum <= T(16 + n / 4));
+}
+
+/// The first step: computes A^T A at unit scale.
+template <typename T, typename Team>
+class TeamGram : public TileWork<T, Team> {
+  using Base = TileWork<T, Team>;
+  using Base::team;
+
+ public:
+  using Base::for_each_entry;
+
+  KEEL_HOST_DEVICE TeamGram(const Team& team, const PolishLayout<T>& layout, T* memory)
+      : TeamGram(team, layout, memory, memory + layout.stack()) {}
+  /// With layout.angles() numbers at `product` for A^T A.
+  KEEL_HOST_DEVICE TeamGram(const Team& team, const PolishLayout<T>& layout, T* memory, T* product)
+      : Base(team), layout_(layout), x_(memory), gram_(product) {}
+
+  /// Returns whether the method suits A: finite, not zero, not steep. `exponent` is the power of two divided out. If so,
+  /// leaves A at unit scale in the memory as TeamPolish::load does.
+  KEEL_HOST_DEVICE bool solve(const SvdSource<T>& source, int& exponent) {
+    const int m = layout_.m, n = layout_.n, step = layout_.step;
+    for_each_entry(layout_.rows, layout_.columns, source.along == 1,
+                   [&](int i, int j) { x_[j * step + i] = i < m && j < n ? source(i, j) : T(0); });
+    team().sync();
+    T* const sizes = gram_;  // of the columns; the memory is free until the product
+    this->for_each_column(0, n, [&](int j, bool exists) {
+      T size = 0;
+      if (exists)
+        for (int i = team().lane(); i < m; i += Team::kLanes)
+          size = std::fmax(size, UnitScale<T>::magnitude(x_[j * step + i]));
+      size = team().largest(size);
+      if (exists && team().lane() == 0) sizes[j] = size;
+    });
+    // The sizes of few rows, one per group, cost little here, beside those of the columns.
+    const bool few_rows = m <= team().groups();
+    T row_size = -1;
+    if (few_rows) {
+      if (team().group() < m)
+        for (int j = team().lane(); j < n; j += Team::kLanes)
+          row_size = std::fmax(row_size, std::abs(x_[j * step + team().group()]));
+      row_size = team().largest(row_size);
+    }
+    team().sync();
+    T largest = 0, smallest = std::numeric_limits<T>::infinity();
+    for (int j = team().lane(); j < n; j += Team::kLanes) {
+      largest = std::fmax(largest, sizes[j]);
+      smallest = std::fmin(smallest, sizes[j]);
+    }
+    largest = team().largest(largest);
+    smallest = -team().largest(-smallest);
+    const T least = largest / kSteepFrom;
+    const int large_rows =
+        few_rows ? team().count(team().lane() == 0 && row_size >= least) : rows_from(least);
+    const UnitScale<T> scale(largest);
+    exponent = scale.exponent;
+    if (!scale.finite || !(largest > 0) || smallest < least || large_rows < n) return false;
+    for_each_entry(m, n, false,
+                   [&](int i, int j) { x_[j * step + i] = scale.down(x_[j * step + i]); });
+    team().sync();
+    this->gram(layout_.columns, layout_.rows / Base::kPack, x_, step, gram_, layout_.angle_step);
+    return true;
+  }
+
+  /// Entry (i, j) of A^T A.
+  KEEL_HOST_DEVICE T operator()(int i, int j) const { return gram_[j * layout_.angle_step + i]; }
+
+ private:
+  /// How many rows have an entry of this size. Ends with a barrier.
+  KEEL_HOST_DEVICE int rows_from(T least) const {
+    int rows = 0;
+    for (int i = team().thread(); i < layout_.m; i += team().size()) {
+      T size = 0;
+      KEEL_UNROLL_4
+      for (int j = 0; j < layout_.n; ++j)
+        size = std::fmax(size, std::abs(x_[j * layout_.step + i]));
+      rows += size >= least ? 1 : 0;
+    }
+    int sums[1] = {rows};
+    team().total(sums);
+    return sums[0];
+  }
+
+  PolishLayout<T> layout_;
+  T *x_, *gram_;
+};
+
+/// The last step: makes the columns of A V orthogonal.
+template <typename T, typename Team>
+class TeamPolish : public TileWork<T, Team> {
+  using Base = TileWork<T, Team>;
+  using Base::dot, Base::for_each_column, Base::for_each_entry, Base::kPack, Base::multiply,
+      Base::pack, Base::sort, Base::team;
+  using typename Base::Pack;
+  using Reach = PolishReach<T>;
+
+ public:
+  KEEL_HOST_DEVICE TeamPolish(const Team& team, const PolishLayout<T>& layout, T* memory)
+      : Base(team),
+        layout_(layout),
+        x_(memory),
+        k_(x_ + layout.stack()),
+        square_(k_ + layout.angles()),
+        size_(square_ + layout.columns),
+        sign_(size_ + layout.columns),
+        order_(reinterpret_cast<int*>(sign_ + layout.columns)) {}
+
+  /// Loads A, before the eigenvectors are available. Has no barrier.
+  KEEL_HOST_DEVICE void load(const SvdSource<T>& source, int exponent) {
+    const int m = layout_.m, n = layout_.n;
+    exponent_ = exponent;
+    UnitScale<T> scale(T(1));
+    scale.set(exponent);
+    for_each_entry(layout_.rows, layout_.columns, source.along == 1, [&](int i, int j) {
+      x(j)[i] = i < m && j < n ? scale.down(source(i, j)) : T(0);
+    });
+  }
+
+  /// In place of load(), if TeamGram left A at the same place and nobody wrote there since.
+  KEEL_HOST_DEVICE void keep(int exponent) { exponent_ = exponent; }
+
+  /// vector(i, j) is entry i of the j-th of the vectors of TeamGram's matrix, in the order of their values; all are read
+  /// before the first barrier. Returns whether all columns are orthogonal afterwards.
+  template <typename Vector>
+  KEEL_HOST_DEVICE bool solve(const Vector& vector) {
+    const int n = layout_.n;
+    for_each_entry(layout_.columns, layout_.columns, true, [&](int i, int j) {
+      x(j)[layout_.rows + i] = i < n && j < n ? vector(i, j) : T(0);
+    });
+    team().sync();
+    multiply(layout_.columns, layout_.rows / kPack, x_, layout_.step, x_ + layout_.rows,
+             layout_.step, T(1), false);
+    return polish();
+  }
+
+  /// Like TeamSvd::give.
+  template <typename Value, typename Left, typename Right>
+  KEEL_HOST_DEVICE void give(bool signed_by_left, const Value& value, const Left& left,
+                             const Right& right) {
+    const int m = layout_.m, n = layout_.n, rows = layout_.rows;
+    T* const factor = square_;  // from a column to its vector
+    for_each_column(0, n, [&](int j, bool exists) {
+      T* const own = x(exists ? j : 0);
+      const T square = dot(exists, 0, rows / kPack, own, own);
+      const T sign = this->sign(
+          exists, signed_by_left ? m : n, [&](int i) { return own[signed_by_left ? i : rows + i]; },
+          [](int i) { return i; });
+      if (!exists || team().lane() != 0) return;
+      const T size = std::sqrt(square);
+      size_[j] = size;
+      sign_[j] = sign;
+      factor[j] = sign / size;
+    });
+    team().sync();
+    sort(n, size_, order_);
+    team().sync();
+    for (int c = team().thread(); c < n; c += team().size())
+      value(c, std::ldexp(size_[order_[c]], exponent_));
+    for_each_entry(m, n, signed_by_left, [&](int i, int c) {
+      const int j = order_[c];
+      left(i, c, factor[j] * x(j)[i] + T(0));
+    });
+    for_each_entry(n, n, !signed_by_left, [&](int i, int c) {
+      const int j = order_[c];
+      right(c, i, sign_[j] * x(j)[rows + i] + T(0));
+    });
+  }
+
+ private:
+  KEEL_HOST_DEVICE T* x(int j) const { return x_ + j * layout_.step; }
+  KEEL_HOST_DEVICE T& k(int i, int j) const { return k_[j * layout_.angle_step + i]; }
+
+  /// X and J += factor X K, factor J K.
+  KEEL_HOST_DEVICE void add_turned(T factor) {
+    multiply(layout_.columns, (layout_.rows + layout_.columns) / kPack, x_, layout_.step, k_,
+             layout_.angle_step, factor, true, order_);
+  }
+  /// K = [K +] factor K^2
+  KEEL_HOST_DEVICE void square_angles(T factor, bool adds) {
+    multiply(layout_.columns, layout_.columns / kPack, k_, layout_.angle_step, k_,
+             layout_.angle_step, factor, adds);
+  }
+
+  KEEL_HOST_DEVICE bool polish() {
+    for (int step = 0; step < kMostPolish; ++step) {
+      const Found found = measure();
+      if (found.angles == 0) return true;
+      if (too_many_angles(layout_.n, found.angles)) return false;
+      if (found.angles > Reach::kThird) {
+        turn_neighbours(step % 2);
+        continue;
+      }
+      if (found.angles > Reach::kSecond) {
+        add_turned(1);
+        square_angles(1, false);
+        add_turned(T(0.5));
+        square_angles(1, false);
+        add_turned(T(0.375));
+        continue;
+      }
+      if (found.angles > Reach::kFirst) square_angles(T(0.5), true);
+      add_turned(1);
+      if (found.suffices) return true;
+    }
+    return false;
+  }
+
+  struct Found {
+    T angles;       ///< sum of all k_ij^2; 0: columns are orthogonal; NaN: one is almost zero
+    bool suffices;  ///< whether the columns are orthogonal once these angles are corrected
+  };
+
+  /// Computes K and its properties.
+  KEEL_HOST_DEVICE Found measure() {
+    const int n = layout_.n, columns = layout_.columns;
+    const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
+    this->gram(columns, layout_.rows / kPack, x_, layout_.step, k_, layout_.angle_step);
+    T* const inverse = sign_;  // the memory is free until give()
+    int* const busy = order_;  // likewise: which tiles have nonzero columns of K
+    for (int j = team().thread(); j < columns; j += team().size()) {
+      const T square = k(j, j);
+      square_[j] = square;
+      size_[j] = std::sqrt(square);
+      inverse[j] = 1 / size_[j];
+      busy[j] = 0;
+    }
+    team().sync();
+    T sums[3] = {};
+    T &angles = sums[0], &cosines = sums[1], &moved = sums[2];
+    bool turns = false;
+    for_each_entry(columns, columns, false, [&](int i, int j) {
+      const T w = k(i, j);
+      T angle = 0;
+      if (i != j && i < n && j < n) {
+        angle = polish_angle(w, square_[j], square_[i], tolerance * size_[i] * size_[j], turns);
+        const T cosine = w * inverse[i] * inverse[j], part = angle * size_[i] * inverse[j];
+        cosines += cosine * cosine;
+        moved += part * part;
+      }
+      k(i, j) = angle;
+      if (angle != 0) busy[j / Base::kWide] = 1;
+      angles += polish_square(angle);
+    });
+    if (!team().any(turns)) return {T(0), true};
+    team().total(sums);
+    // The remaining error is a sum of products of the cosines and the moved parts, relative to the columns' sizes.
+    const T rest = 4 * cosines * moved;
+    return {angles, 16 * rest <= tolerance * tolerance};
+  }
+
+  /// Angles too large for a common correction are between neighbours. Rotates every second pair of neighbours
+  /// separately.
+  KEEL_HOST_DEVICE void turn_neighbours(int first) {
+    const int packs = (layout_.rows + layout_.columns) / kPack, pairs = (layout_.n - first) / 2;
+    for_each_entry(packs, pairs, false, [&](int c, int i) {
+      const int p = first + 2 * i, q = p + 1;
+      const T angle = k(q, p), gap = square_[q] - square_[p];
+      if (angle == 0) return;
+      const ColumnTurn<T> turn(square_[p], square_[q], gap == 0 ? T(1) : -angle * gap);
+      Pack a = pack(x(p), c), b = pack(x(q), c);
+      KEEL_UNROLL
+      for (int e = 0; e < kPack; ++e) turn(a.at[e], b.at[e]);
+      pack(x(p), c) = a;
+      pack(x(q), c) = b;
+    });
+    team().sync();
+  }
+
+  PolishLayout<T> layout_;
+  int exponent_ = 0;
+  T *x_, *k_, *square_, *size_, *sign_;
+  int* order_;
+};
+
+}  // namespace keel::cuda
