@@ -139,13 +139,13 @@ int Group::failures() const {
   return int(std::ranges::count_if(runs, [](const Run& run) { return run.failure.has_value(); }));
 }
 
-Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Run::test_error)); }
+Spread Group::test_error() const { return spread(from_successful_runs(&Run::test_error)); }
 
 Spread Group::recalibrated_test_error() const {
-  return spread(of_those_that_did_not_fail(&Run::recalibrated_test_error));
+  return spread(from_successful_runs(&Run::recalibrated_test_error));
 }
 
-std::vector<double> Group::of_those_that_did_not_fail(double Run::*value) const {
+std::vector<double> Group::from_successful_runs(double Run::*value) const {
   std::vector<double> values;
   for (const Run& run : runs)
     if (!run.failure) values.push_back(run.*value);
