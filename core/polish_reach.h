@@ -10,9 +10,9 @@
 // suffice. Columns are judged relative to their own sizes, as in one-sided Jacobi, which solves the
 // matrices that this does not.
 //
-// Columns of X that are much shorter than the longest have directions that A^T A does not tell, and
+// A^T A does not determine the directions of columns of X that are much shorter than the longest, so
 // their angles may be large. On the CPU they are first made orthogonal to the longer ones, and then
-// turned by the eigenvectors of their own products. The shortest of these may need that again.
+// rotated by the eigenvectors of their own Gram matrix. The shortest of these may need that again.
 
 #include <limits>
 

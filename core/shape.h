@@ -106,8 +106,8 @@ std::int64_t size_of(const Rectangles<T>& matrices) {
   return matrices.batch * matrices.rows * matrices.columns;
 }
 
-/// Throws if the output shares memory with an input. Not every case is seen: views with gaps between their rows may
-/// take turns in memory, so they only count if they begin at the same place.
+/// Throws if the output shares memory with an input. Does not detect every case: the rows of two views with gaps may
+/// lie between each other without overlapping, so such views only count if they begin at the same address.
 template <typename Out, typename In>
 void require_apart(const char* operation, const char* name, const Out& output,
                    const char* input_name, const In& input) {

@@ -54,8 +54,8 @@ void subtract(std::int64_t count, T factor, const T* x, T* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] -= factor * x[i];
 }
 
-/// Given `known` orthonormal vectors of `length` entries, one after another, appends the others up to
-/// `count` by Gram-Schmidt. For a few.
+/// Extends `known` orthonormal vectors of `length` entries, stored one after another, to `count` of
+/// them by Gram-Schmidt. Fast if few are missing.
 template <typename T>
 void append_a_few(std::int64_t length, std::int64_t known, std::int64_t count, T* vectors) {
   std::vector<T> filled(std::size_t(length),
@@ -79,8 +79,8 @@ void append_a_few(std::int64_t length, std::int64_t known, std::int64_t count, T
   }
 }
 
-/// The same for many: reflections that take the known vectors to axes, up to signs, take the other axes to
-/// what is missing. The known vectors are lost.
+/// The same, fast if many are missing: the reflections that take the known vectors to axes, up to signs,
+/// take the other axes to the missing vectors. The known vectors are overwritten.
 template <typename T>
 void append_many(std::int64_t length, std::int64_t known, std::int64_t count, T* vectors) {
   const auto reflect = [&](std::int64_t k, T* vector) {  // by I - v v^T / v_k
@@ -103,7 +103,7 @@ void append_many(std::int64_t length, std::int64_t known, std::int64_t count, T*
   }
 }
 
-/// Replaces those of `count` vectors that are listed as missing by unit vectors, orthogonal to the others
+/// Replaces the vectors that are listed as missing, of `count`, by unit vectors orthogonal to the others
 /// and to each other. Entries of a vector are `step` apart, vectors `next` apart.
 template <typename T>
 void complete_basis(std::int64_t length, std::int64_t count,
@@ -119,7 +119,7 @@ void complete_basis(std::int64_t length, std::int64_t count,
   for (std::int64_t i = 0; i < length; ++i)
     for (std::int64_t j = 0; j < known; ++j)
       together[std::size_t(j * length + i)] = vectors[order[std::size_t(j)] * next + i * step];
-  // Steps: count^2 for each missing vector, or known^2 once and 2 known for each.
+  // Cost in vector operations: count^2 per missing vector, or known^2 once and 2 known per vector.
   (7 * (count - known) < count ? append_a_few<T> : append_many<T>)(length, known, count,
                                                                    together.data());
   for (std::int64_t i = 0; i < length; ++i)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks a built site: every link and every picture inside it leads to a file, and to a place in it where it names one;
-and no page fetches a script, a style, a font or a picture from the network or from the root of a web server.
+no page fetches a script, a style, a font or a picture from the network or from the root of a web server; and every SVG
+is well-formed, since a browser shows nothing of one that is not.
 
     scripts/check_site.py build/docs
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import xml.etree.ElementTree as xml
 from functools import lru_cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -65,10 +67,15 @@ def main() -> int:
     for style in sorted(root.rglob("*.css")):
         for fetched in FETCHED_BY_STYLES.findall(style.read_text(encoding="utf-8")):
             found.append(f"{style.relative_to(root)}: fetches {fetched}")
+    for picture in sorted(root.rglob("*.svg")):
+        try:
+            xml.parse(picture)
+        except xml.ParseError as error:
+            found.append(f"{picture.relative_to(root)}: not well-formed: {error}")
     if not pages:
         found.append(f"no page in {root}")
     print("\n".join(found), file=sys.stderr, end="\n" if found else "")
-    print(f"docs: {len(pages)} pages, {len(found)} broken links")
+    print(f"docs: {len(pages)} pages, {len(found)} defects")
     return 1 if found else 0
 
 

@@ -2,9 +2,9 @@
 
 // Singular values by one-sided Jacobi. A = Q R, and the columns of R^T are rotated until they are
 // orthogonal: R^T J = V S, so A = (Q J) S V^T. Using R^T instead of A halves the number of sweeps.
-// The same code solves one matrix per SIMD lane (Lanes) or one matrix over all lanes (Alone). For one
-// matrix that is not small, QR takes the column of which most is left first, and ends where only
-// noise is left.
+// The same code solves one matrix per SIMD lane (Lanes) or one matrix over all lanes (Alone). If a
+// single matrix is not small, each step of QR takes the column with the largest remainder, and QR
+// stops when only noise remains.
 
 #include "eigh_scaling.h"
 #include "keel/svd.h"
@@ -59,7 +59,7 @@ class JacobiSvd {
     return reinterpret_cast<const T*>(size_ + j)[matrix];
   }
 
-  /// What the entries are like. Call it before scale().
+  /// Inspects the entries. Must be called before scale().
   struct Look {
     Number largest;
     Truth not_finite, steep;  // steep as in core/polish_reach.h: QR must take large numbers first
@@ -88,7 +88,7 @@ class JacobiSvd {
     return {largest, bad != 0, steep};
   }
 
-  /// Multiplies the entries by both factors, and expects columns in the order they have.
+  /// Multiplies the entries by both factors. The columns must be in the same order as in look().
   void scale(Number first, Number second) {
     for (std::int64_t i = 0; i < m_ * n_; ++i) columns_[i] = columns_[i] * first * second;
     for (std::int64_t j = 0; j < n_; ++j) noise_[j] = 4 * kEpsilon<T> * (size_[j] * first * second);
@@ -170,7 +170,7 @@ class JacobiSvd {
   /// matrix of low rank, or not converge. Sets rank_ and place_.
   void factor_by_pivots() {
     // Rounding errors are relative to the sizes of row and column, and at least to the entry itself.
-    // Of the rows from k on, row_tail[k] is the length of their sizes, and tail[k] that of a column.
+    // row_tail[k] is the norm of the sizes of rows k and on, tail[k] that of a column's entries there.
     T *const row_tail = noise_, *const tails = left_, *const left_over = square_;
     for (std::int64_t i = 0; i < m_; ++i) tails[i] = 0;
     for (std::int64_t j = 0; j < n_; ++j) {
@@ -199,7 +199,7 @@ class JacobiSvd {
       for (std::int64_t j = k; j < n_; ++j) {
         if (k > 0) left_over[j] -= columns_[j * m_ + k - 1] * columns_[j * m_ + k - 1];
         T* const rest = columns_ + j * m_ + k;
-        if (!(left_over[j] > known_[j] * kEpsilonRoot))  // little of it is known now
+        if (!(left_over[j] > known_[j] * kEpsilonRoot))  // cancellation
           left_over[j] = known_[j] = Way::dot(m_ - k, rest, rest);
         const T* const tail = tails + place_[j] * m_;
         T size = size_[j] * row_tail[k];
@@ -311,8 +311,8 @@ class JacobiSvd {
   std::int64_t m_, n_, rank_;  ///< columns of R^T from rank_ on are zero
   bool pivots_;
   Number *columns_, *left_, *turned_, *square_, *size_, *tau_, *noise_;
-  Number* known_;  ///< squared lengths of columns that were computed last, not by subtracting
-  Index* place_;   ///< where QR found the column that it took k-th
+  Number* known_;  ///< squared lengths of columns, as last computed without subtraction
+  Index* place_;   ///< the original index of the column that QR took in step k
 };
 
 /// The scratch memory of solve_svd, in elements of T.
@@ -339,7 +339,7 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
   using Index = typename IntegerOf<T>::type;
   Index* const places = reinterpret_cast<Index*>(sizes + m + n);
   const auto rows_of = [&](int lane) { return places + lane * (m + n); };
-  // Some rows of all matrices, then the next: their numbers share cache lines.
+  // A few rows of all matrices at a time, since numbers of different matrices share cache lines.
   constexpr std::int64_t kRowsAtOnce = 16;
   const auto by_rows = [&](int lanes, const auto& body) {
     for (std::int64_t begin = 0; begin < m; begin += kRowsAtOnce) {
@@ -423,7 +423,7 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
       for (std::int64_t k = 0; k < n; ++k)
         u[(ordered[lane] ? row_at[i] : i) * u_down + k * u_next] = solver.left(lane, i, order[k]);
   });
-  // In the order of QR, another of several equal entries may have been the first.
+  // In QR's order, a different one of several equal entries may have come first.
   for (int lane = 0; lane < count; ++lane) {
     const std::int64_t index = which[lane];
     if (!ordered[lane] || status[index] != SvdStatus::converged) continue;

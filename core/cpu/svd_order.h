@@ -58,7 +58,7 @@ inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::i
     }
   T largest = 0;
   for (std::int64_t j = 0; j < n; ++j) largest = of_column[j] > largest ? of_column[j] : largest;
-  const auto least = [](std::int64_t count, const T* own) {  // but zero, if there is another
+  const auto least = [](std::int64_t count, const T* own) {  // zero only if all are
     T found = 0;
     for (std::int64_t i = 0; i < count; ++i)
       found = own[i] > 0 && (found == 0 || own[i] < found) ? own[i] : found;

@@ -117,9 +117,9 @@ class PolishSvd {
       const std::int64_t begin = tail_after(head);
       if (begin == n_) break;
       if (!clear_tail(head, begin)) return false;
-      // Beyond a low rank only noise is left. It has a low rank too if rows of A are equal: turning
-      // it would only show the next tail. Noise of half the columns or fewer is turned once, since
-      // that is faster than to complete U.
+      // Beyond a low rank only noise remains. If rows of A are equal, the noise has low rank too, and
+      // rotating it would only reveal the next tail. If it fills at most half of the columns, it is
+      // rotated once anyway, which is faster than completing U.
       drop_negligible(begin, 2 * begin < n_ ? kEpsilon<T> * kEpsilon<T> : kNegligible);
       if (!turn_tail(begin, eigh)) return false;
       head = begin;
@@ -268,8 +268,8 @@ class PolishSvd {
     }
   }
 
-  /// The first column after `begin` that is so much shorter than it that the product of columns from
-  /// `begin` on does not tell its direction, if another one follows. Otherwise n.
+  /// The first column that is so much shorter than column `begin` that the inner products of the
+  /// columns from `begin` on do not determine its direction. n if there is none, or none after it.
   std::int64_t tail_after(std::int64_t begin) {
     square_columns();
     for (std::int64_t j = begin + 1; j + 1 < n_; ++j)
@@ -277,9 +277,9 @@ class PolishSvd {
     return n_;
   }
 
-  /// Makes the columns of X from `begin` on orthogonal to the longer ones from `head` to `begin`: a
-  /// rotation by small angles C between the two, as three shears, exact up to C^3 / 8. Returns false
-  /// if they are not small enough for that.
+  /// Makes the columns of X from `begin` on orthogonal to the longer ones from `head` to `begin`, by
+  /// a rotation with small angles C between the two sets: three shears, exact up to C^3 / 8. Returns
+  /// false if the angles are not small enough for that.
   bool clear_tail(std::int64_t head, std::int64_t begin) {
     T *const x = x_, *const c = k_, *const back = k_square_;  // C, and -C^T / 2
     const std::int64_t stride = stride_, heads = begin - head, tails = n_ - begin;
@@ -323,8 +323,8 @@ class PolishSvd {
                [=](std::int64_t i, std::int64_t j, V sum) { at(x + i * stride, from + j) += sum; });
   }
 
-  /// Turns the columns of X from `begin` on by the eigenvectors of their own products, and J with
-  /// them. Their directions are right then, relative to the longest of them.
+  /// Rotates the columns of X from `begin` on, and J with them, by the eigenvectors of their Gram
+  /// matrix. Afterwards their directions are accurate relative to the longest of them.
   bool turn_tail(std::int64_t begin, const SmallEigh<T>& eigh) {
     const std::int64_t count = n_ - begin, stride = padded<T>(count), rows = m_ + n_;
     const auto copy = [&](bool back) {
@@ -352,8 +352,8 @@ class PolishSvd {
     return true;
   }
 
-  /// Clears columns of X from `begin` on whose squared length is at most this share of the largest. Their
-  /// values are zero then: they are far below rounding, or beyond the rank of A.
+  /// Clears columns of X from `begin` on whose squared length is at most this share of the largest.
+  /// Their singular values become zero: they are far below rounding, or beyond the rank of A.
   void drop_negligible(std::int64_t begin, T share) {
     if (begin >= n_) return;
     square_columns();

@@ -29,8 +29,8 @@ struct Jacobi {
     const double theta = (at(q, q) - at(p, p)) / (2 * at(p, q));
     const double t = std::copysign(1.0, theta) / (std::abs(theta) + std::sqrt(theta * theta + 1));
     const double c = 1 / std::sqrt(t * t + 1), s = t * c, half = s / (1 + c);
-    // Old value plus a correction as small as the angle: small rotations make small rounding
-    // errors.
+    // The old value plus a correction that is as small as the angle, so that small rotations make
+    // small rounding errors.
     const auto turn = [=](double& x, double& y) {
       const double old = x;
       x -= s * (y + half * x);

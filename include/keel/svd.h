@@ -47,18 +47,19 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 
 namespace cpu {
 /// Computes the eigenvectors J of A^T A and then makes the columns of A J orthogonal, each relative
-/// to its own size. Columns too short for A^T A are turned again by the eigenvectors of their own
-/// products, or become zero where more than half of them are only noise. A matrix that is steep or smaller than 12, or for which this fails, goes through
-/// Householder QR with pivots and one-sided Jacobi on the triangular factor; batches of these are
-/// solved with one matrix per SIMD lane, without pivots. T is float or double.
+/// to its own size. Columns too short for A^T A are rotated again, by the eigenvectors of their own
+/// Gram matrix, or become zero where more than half of the columns are only noise. A matrix that is
+/// steep or smaller than 12, or for which this fails, goes through Householder QR with pivots and
+/// one-sided Jacobi on the triangular factor; batches of these are solved with one matrix per SIMD
+/// lane, without pivots. T is float or double.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());
 }  // namespace cpu
 
 namespace cuda {
-/// The same methods, up to min(m, n) = 512; throws for more. Only the CPU turns short columns again:
-/// here a matrix that is nearly of lower rank goes through QR and Jacobi.
+/// The same methods, up to min(m, n) = 512; throws for more. Only the CPU rotates short columns
+/// again: here a matrix that is nearly of lower rank goes through QR and Jacobi.
 ///
 /// - Up to 4 x 4: Jacobi, one thread per matrix.
 /// - From min(m, n) = 12 on: the eigenvectors of A^T A by cuda::eigh, with one launch before it and
@@ -68,9 +69,9 @@ namespace cuda {
 ///   memory (on an H100 up to min(m, n) = 160, float64: 112), or else with a cluster of blocks in
 ///   global memory.
 ///
-/// Nothing falls back to the reference. Values too far below the largest for their squares (4e-16
-/// of it in float, 1e-146 in double) may come out as zero. Matrices of more than 1024 rows do not
-/// have their rows sorted by size, so small values that come from steep rows are not promised
+/// Nothing falls back to the reference. Values below 4e-16 of the largest in float, 1e-146 in
+/// double, may come out as zero, because their squares are too small. The rows of matrices with more
+/// than 1024 rows are not sorted by size, so small values that come from steep rows may have no
 /// correct digits there.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,

@@ -142,13 +142,13 @@ int Group::failures() const {
       std::ranges::count_if(runs, [](const Run& run) { return run.result.failure.has_value(); }));
 }
 
-Spread Group::test_error() const { return spread(of_those_that_did_not_fail(&Result::test_error)); }
+Spread Group::test_error() const { return spread(from_successful_runs(&Result::test_error)); }
 
 Spread Group::recalibrated_test_error() const {
-  return spread(of_those_that_did_not_fail(&Result::recalibrated_test_error));
+  return spread(from_successful_runs(&Result::recalibrated_test_error));
 }
 
-std::vector<double> Group::of_those_that_did_not_fail(double Result::*value) const {
+std::vector<double> Group::from_successful_runs(double Result::*value) const {
   std::vector<double> values;
   for (const Run& run : runs)
     if (!run.result.failure) values.push_back(run.result.*value);

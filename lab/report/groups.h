@@ -30,7 +30,7 @@ struct Group {
   Spread images_per_second() const;
 
  private:
-  std::vector<double> of_those_that_did_not_fail(double Result::*value) const;
+  std::vector<double> from_successful_runs(double Result::*value) const;
 };
 
 /// In the order of each group's first run.

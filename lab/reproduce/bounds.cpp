@@ -164,12 +164,12 @@ std::string table_text(const Json& rows, const std::string& what) {
 Measured measure_bounds(const Measuring& what) {
   const Json& settings = what.recipe.settings;
   const double eps = what.options.model.norm.eps;
-  const Moments found = training_moments(what);
+  const Snapshots found = training_covariances(what);
   Json rows = Json::array();
   for (const Json& size : settings.at("sizes")) {
     Spectrum trained{"of the training", {}};
-    for (const Moment& moment : found.moments) {
-      const auto some = blocks(moment, size.get<std::int64_t>(), eps);
+    for (const Snapshot& snapshot : found.snapshots) {
+      const auto some = blocks(snapshot, size.get<std::int64_t>(), eps);
       trained.matrices.insert(trained.matrices.end(), some.begin(), some.end());
     }
     if (trained.matrices.empty()) continue;

@@ -22,12 +22,12 @@ class Watcher : public Observer {
     require(state.covariance.defined() && state.covariance.size(0) == 1,
             "keel reproduce: {}: expected a layer with one covariance, got {}", what_.recipe.name,
             state.layer);
-    if (moments.empty() || moments.back().step != step)
-      moments.push_back({step, state.covariance[0]});
+    if (snapshots.empty() || snapshots.back().step != step)
+      snapshots.push_back({step, state.covariance[0]});
   }
 
   std::string device;
-  std::vector<Moment> moments;
+  std::vector<Snapshot> snapshots;
 
  private:
   const Measuring& what_;
@@ -35,7 +35,7 @@ class Watcher : public Observer {
 
 }  // namespace
 
-Moments training_moments(const Measuring& what) {
+Snapshots training_covariances(const Measuring& what) {
   TrainOptions options = what.options;
   options.model.norm.group_size = 0;
   options.recalibrate = 0;  // its test error is not used
@@ -47,15 +47,15 @@ Moments training_moments(const Measuring& what) {
   const Result result = train(options, data, watcher);
   require(result.status == "finished", "keel reproduce: {}: the training was {}{}",
           what.recipe.name, result.status, result.failure ? ": " + result.failure->what : "");
-  return {watcher.moments, description_of(data), watcher.device};
+  return {watcher.snapshots, description_of(data), watcher.device};
 }
 
-std::vector<torch::Tensor> blocks(const Moment& moment, std::int64_t d, double eps) {
-  const std::int64_t channels = moment.covariance.size(0);
+std::vector<torch::Tensor> blocks(const Snapshot& snapshot, std::int64_t d, double eps) {
+  const std::int64_t channels = snapshot.covariance.size(0);
   std::vector<torch::Tensor> found;
   if (channels % d != 0) return found;
   for (std::int64_t first = 0; first < channels; first += d) {
-    const auto block = moment.covariance.narrow(0, first, d).narrow(1, first, d);
+    const auto block = snapshot.covariance.narrow(0, first, d).narrow(1, first, d);
     found.push_back(block + eps * torch::eye(d, torch::kDouble));
   }
   return found;

@@ -173,7 +173,7 @@ report::Chart chart_of(const Json& measured, const char* rule, const char* how) 
 
 Measured measure_gradient_error(const Measuring& what) {
   const Json& settings = what.recipe.settings;
-  const Moments found = training_moments(what);
+  const Snapshots found = training_covariances(what);
   const auto series = series_rules(settings.at("terms"));
   const auto others = other_rules();
   const double eps = what.options.model.norm.eps;
@@ -181,9 +181,9 @@ Measured measure_gradient_error(const Measuring& what) {
   for (const Json& size : settings.at("sizes")) {
     const auto d = size.get<std::int64_t>();
     std::vector<torch::Tensor> matrices;
-    for (const Moment& moment : found.moments) {
-      const auto some = blocks(moment, d, eps);
-      if (!some.empty()) spectra.push_back(spectrum_row(moment.step, d, some));
+    for (const Snapshot& snapshot : found.snapshots) {
+      const auto some = blocks(snapshot, d, eps);
+      if (!some.empty()) spectra.push_back(spectrum_row(snapshot.step, d, some));
       matrices.insert(matrices.end(), some.begin(), some.end());
     }
     if (matrices.empty()) continue;

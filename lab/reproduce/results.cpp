@@ -236,11 +236,12 @@ fs::path set_aside(const fs::path& file, const Data& data) {
   }
   while (!words.empty() && words.back() == '-') words.pop_back();
   const std::string stem = file.stem().string() + "-" + words;
-  fs::path free = file;
-  for (int number = 1; fs::exists(free); ++number)
-    free = file.parent_path() / (stem + (number > 1 ? "-" + std::to_string(number) : "") + ".json");
-  fs::rename(file, free);
-  return free;
+  fs::path unused = file;
+  for (int number = 1; fs::exists(unused); ++number)
+    unused =
+        file.parent_path() / (stem + (number > 1 ? "-" + std::to_string(number) : "") + ".json");
+  fs::rename(file, unused);
+  return unused;
 }
 
 Json identity(const Json& options) {

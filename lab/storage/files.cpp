@@ -92,9 +92,9 @@ std::string random_letters() {
   return letters;
 }
 
-/// The new file on its way to `file`, open for writing. Nothing has its name, and no link is followed.
-struct Young {
-  explicit Young(const fs::path& file)
+/// A new file beside `file`, open for writing, to be renamed to it. Its name is unused, and no link is followed.
+struct TemporaryFile {
+  explicit TemporaryFile(const fs::path& file)
       : path(file.string() + "." + random_letters() + kUnfinished),
         out(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW) {
     if (!out.opened()) fail("cannot create ", path, errno);
@@ -128,7 +128,7 @@ Unreadable::Unreadable(const std::string& doing, const fs::path& file, int error
 void check_writable(const fs::path& given) {
   const fs::path file = target_of(given);
   if (fs::is_directory(file)) fail("cannot write ", file, EISDIR);
-  ::unlink(Young(file).path.c_str());
+  ::unlink(TemporaryFile(file).path.c_str());
 }
 
 void check_marked(const fs::path& file, const std::string& mark) {
@@ -146,14 +146,14 @@ void write_file_atomically(const fs::path& given, const std::string& bytes) {
 void replace_file(const fs::path& file, const std::string& bytes) {
   int error = 0;
   require_no_device(file);
-  Young young(file);
+  TemporaryFile temporary(file);
   // fsync before rename. Otherwise a power cut could leave the new name without content.
-  if (!write_all(young.out.number(), bytes) || ::fsync(young.out.number()) != 0 ||
-      !young.out.close())
+  if (!write_all(temporary.out.number(), bytes) || ::fsync(temporary.out.number()) != 0 ||
+      !temporary.out.close())
     error = errno;
-  if (error == 0 && ::rename(young.path.c_str(), file.c_str()) != 0) error = errno;
+  if (error == 0 && ::rename(temporary.path.c_str(), file.c_str()) != 0) error = errno;
   if (error != 0) {
-    ::unlink(young.path.c_str());
+    ::unlink(temporary.path.c_str());
     fail("cannot write ", file, error);
   }
   const auto folder = file.has_parent_path() ? file.parent_path() : fs::path(".");

@@ -15,9 +15,12 @@
 
 // toml++ states assumptions about its input as assertions, which a release build relies on. Some inputs violate them.
 // Here each violation throws, in every build.
-[[noreturn]] static void proved_wrong(const char* belief) { throw std::logic_error(belief); }
+[[noreturn]] static void assertion_failed(const char* condition) {
+  throw std::logic_error(condition);
+}
 #undef NDEBUG
-#define TOML_ASSERT(belief) (static_cast<bool>(belief) ? void() : proved_wrong(#belief))
+#define TOML_ASSERT(condition) \
+  (static_cast<bool>(condition) ? void() : assertion_failed(#condition))
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_MAX_NESTED_VALUES 32

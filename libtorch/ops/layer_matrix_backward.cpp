@@ -134,7 +134,7 @@ Tensor tangent_of_map(const PcaWhitening& map, const TangentInputs& m) {
   const Tensor none = at::zeros_like(m.values);
   const Tensor length = at::where(kept, m.values.clamp_min(map.eps).rsqrt(), none);
   const Tensor moves = m.textbook() ? at::where(m.values < map.eps, none, by_values) : by_values;
-  // Two dropped eigenvectors may have met, and then move by NaN.
+  // The tangents of dropped eigenvectors whose eigenvalues are equal may be NaN.
   const Tensor turns = at::where(kept.unsqueeze(-1), by_vectors.mT(), at::zeros_like(by_vectors));
   return (-length.pow(3) * moves / 2).unsqueeze(-1) * m.vectors.mT() + length.unsqueeze(-1) * turns;
 }

@@ -18,7 +18,7 @@ class Seen(NamedTuple):
     kept: Optional[Tensor]  # how many of them are used (...)
     rule: str
     margin: Optional[Tensor] = None  # (...), instead of gaps: the distance from an ambiguous answer
-    floor: Optional[float] = None  # smaller values are used as this one
+    floor: Optional[float] = None  # smaller values are raised to this
 
 
 def _spectral(function: Callable[..., Tuple[str, str, str]]) -> Callable[..., Seen]:
@@ -77,7 +77,7 @@ def _of_pinv(matrix: Tensor, rtol: Optional[float] = None) -> Seen:
 
 
 def _beside(operator: Any, ambiguous: bool = False) -> Callable[..., Seen]:
-    """Any other function. The singular values are computed only for the watch."""
+    """A function that does not return its singular values. They are computed in addition, for the record."""
 
     def see(matrix: Tensor) -> Seen:
         result, values = operator(matrix), torch.ops.keel.svdvals(matrix.detach())

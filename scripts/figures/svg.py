@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Callable, List, Sequence, Tuple
+from xml.sax.saxutils import escape
 
 PAPER, INK, GRID = "white", "#333333", "#dddddd"
 COLOURS = ["#0b62a4", "#c4421a", "#2e8b57", "#7a4fa3", "#8a6d1d", "#555555"]
@@ -46,10 +47,9 @@ class Drawing:
         self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}"/>')
 
     def text(self, x: float, y: float, words: str, anchor="middle", size=11, fill=INK) -> None:
-        safe = words.replace("&", "&amp;").replace("<", "&lt;")
         self.parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
-            f'fill="{fill}">{safe}</text>'
+            f'fill="{fill}">{escape(words)}</text>'
         )
 
     def save(self, path: Path, made_by: str) -> None:
@@ -57,7 +57,7 @@ class Drawing:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
             f'width="{self.width:g}" height="{self.height:g}" font-family="sans-serif">'
         )
-        note = f"<!-- made by: {made_by} -->"
+        note = f"<metadata>made by: {escape(made_by)}</metadata>"
         path.write_text("\n".join([head, note, dark_style(), *self.parts, "</svg>"]) + "\n")
         print(f"wrote {path}")
 

@@ -4,44 +4,17 @@
 
 #include <gtest/gtest.h>
 
-#include "support/backward.h"
 #include "support/deflation_chain.h"
 #include "support/finite_differences.h"
-#include "support/spectrum_zoo.h"
-#include "support/tolerance.h"
+#include "support/gradient_rule_contract.h"
 
 namespace keel::testing {
 namespace {
-
-const GradientRule kGradientRules[] = {
-    Analytic{},          PowerIteration{}, PowerIteration{.terms = 1}, Taylor{},
-    Taylor{.terms = 30}, Lorentzian{},     Lorentzian{.width = 0.1},   Masked{.tolerance = 1e-3}};
 
 template <typename T>
 class GradientRuleOf : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(GradientRuleOf, Types);
-
-TYPED_TEST(GradientRuleOf, IsTheReference) {
-  using T = TypeParam;
-  for (const std::int64_t n : {1, 2, 3, 4, 7, 16, 17, 33, 64}) {
-    const Batch<double> m = with_spectrum(spectrum(n, [&](double i) { return 1.5 * i - 3; }), 21);
-    const Solved<T> s = solve(as<T>(m));
-    const Batch<T> g = as<T>(random_matrices(1, n, 22));
-    const std::vector<T> h = as<T>(Random(23).normals(n));
-    for (const GradientRule& rule : kGradientRules) {
-      SCOPED_TRACE(to_string(rule) + ", n = " + std::to_string(n));
-      const Solved<double> s64 = as<double>(s);
-      const Batch<double> g64 = as<double>(g);
-      const std::vector<double> h64 = as<double>(h);
-      const Batch<T> ours = backward(rule, s, &h, &g);
-      const Batch<double> truth = backward_by_reference(rule, s64, &h64, &g64);
-      const double magnitude = 1 + kernel_bound(rule, s64.values);
-      EXPECT_LE(largest_difference(ours, truth), rounding<T>(n, 4 * magnitude));
-      EXPECT_TRUE(exactly_symmetric(ours));
-    }
-  }
-}
 
 // Also for l and -l, which power iteration cannot order, and for masked pairs.
 TYPED_TEST(GradientRuleOf, IsTheSameInEitherOrder) {
@@ -59,26 +32,6 @@ TYPED_TEST(GradientRuleOf, IsTheSameInEitherOrder) {
                   backward(rule, s, &h, &g),
                   as<double>(backward(rule, up, &gradients_up.values, &gradients_up.vectors))),
               rounding<T>(6, 4 * magnitude));
-  }
-}
-
-TYPED_TEST(GradientRuleOf, EitherGradientMayBeNull) {
-  using T = TypeParam;
-  const std::int64_t n = 6;
-  const Solved<T> s = solve(as<T>(random_symmetric(3, n, 24)));
-  const Batch<T> g = as<T>(random_matrices(3, n, 25));
-  const std::vector<T> h = as<T>(Random(26).normals(3 * n)), no_h(h.size(), T(0));
-  for (const GradientRule& rule : kGradientRules) {
-    SCOPED_TRACE(to_string(rule));
-    EXPECT_TRUE(bitwise_equal(backward<T>(rule, s, nullptr, &g).data,
-                              backward<T>(rule, s, &no_h, &g).data));
-    const Batch<double> truth = [&] {
-      const std::vector<double> h64 = as<double>(h);
-      return backward_by_reference(rule, as<double>(s), &h64, nullptr);
-    }();
-    EXPECT_LE(largest_difference(backward<T>(rule, s, &h, nullptr), truth), rounding<T>(n, 4));
-    const Batch<T> neither = backward<T>(rule, s, nullptr, nullptr);
-    EXPECT_EQ(largest_entry(neither), 0);
   }
 }
 
@@ -237,6 +190,9 @@ TEST(EveryRule, TheSimpleVectorOfDiag411IsExact) {
     EXPECT_EQ(gradient(0, 1, 2), 0) << to_string(rule);
   }
 }
+
+using GradientRuleOnCpu = OnFloats<Cpu>;
+INSTANTIATE_TYPED_TEST_SUITE_P(OnCpu, GradientRuleContract, GradientRuleOnCpu);
 
 }  // namespace
 }  // namespace keel::testing

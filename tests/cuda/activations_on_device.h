@@ -2,42 +2,13 @@
 
 // Activations on the device, and shapes that are difficult for its kernels.
 
-#include <cstring>
-
 #include "on_device.h"
-#include "support/activations.h"
+#include "support/backend.h"
 
 namespace keel::testing {
 
 template <typename T>
-class ActivationsOnDevice {
- public:
-  /// Starts `skip` numbers after the aligned address from the allocator.
-  explicit ActivationsOnDevice(const ActivationBuffer<T>& x, std::size_t skip = 0)
-      : shape_(x.shape), order_(x.order), numbers_(x.data, skip) {}
-  /// Poisoned, so that missing writes show.
-  ActivationsOnDevice(const ActivationShape& shape, Order order, std::size_t skip = 0)
-      : ActivationsOnDevice(poisoned(shape, order), skip) {}
-  Activations<T> view() {
-    return {numbers_.data(),  shape_.batch,  shape_.channels,
-            shape_.positions, shape_.groups, order_};
-  }
-  ActivationBuffer<T> back() {
-    ActivationBuffer<T> x(shape_, order_);
-    x.data = numbers_.back();
-    return x;
-  }
-
- private:
-  static ActivationBuffer<T> poisoned(const ActivationShape& shape, Order order) {
-    ActivationBuffer<T> x(shape, order);
-    for (T& entry : x.data) std::memset(&entry, 0xff, sizeof(T));
-    return x;
-  }
-  ActivationShape shape_;
-  Order order_;
-  OnDevice<T> numbers_;
-};
+using ActivationsOnDevice = ActivationsIn<OnDevice, T>;
 
 /// The shapes of the CPU's tests; also full and half-full slabs (with groups of any size that fits), padded groups,
 /// groups of several parts, tiles of many images and images of many tiles, several chunks.
@@ -53,12 +24,6 @@ inline std::vector<ActivationShape> device_shapes() {
            {5, 64, 20, 2},   {2, 192, 44, 12},  {3, 64, 1000, 1}})
     shapes.push_back(shape);
   return shapes;
-}
-
-template <typename T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), sizeof(T) * a.size()) == 0);
 }
 
 }  // namespace keel::testing

@@ -108,11 +108,11 @@ def layer_row(kind, count, twice=False, **options):
     with torch.no_grad():
         layer.weight.copy_(weight), layer.bias.copy_(bias)
     # Running statistics are written to, which vmap forbids, as it does for BatchNorm: see test_composition.py.
-    free = copy.deepcopy(layer)
-    free.track_running_stats = False
-    for name in [*free._buffers]:
-        free._buffers[name] = None
-    return Row(kind.__name__, free, lambda x: composed(layer, x, weight, bias, count),
+    without_statistics = copy.deepcopy(layer)
+    without_statistics.track_running_stats = False
+    for name in [*without_statistics._buffers]:
+        without_statistics._buffers[name] = None
+    return Row(kind.__name__, without_statistics, lambda x: composed(layer, x, weight, bias, count),
                correlated(12, 4, 3, mean=1.0).to(DEVICE), layer, twice=twice)  # fmt: skip
 
 

@@ -122,4 +122,7 @@ def test_rotations(root, tmp_path, capsys, monkeypatch, draws):
     assert "| all poses the identity | `torch.linalg.svd` | 1 of 1 (at step 1) |" in printed
     assert file.exists() == draws and figure.stat().st_mtime_ns == before
     if draws:
-        assert file.read_text().count("<polyline") > 20
+        picture = xml.parse(file).getroot()
+        assert len(picture.findall("{http://www.w3.org/2000/svg}polyline")) > 20
+        made_by = picture.findtext("{http://www.w3.org/2000/svg}metadata")
+        assert made_by.endswith("rotations.py --out docs/figures/rotations.svg")

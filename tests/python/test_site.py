@@ -45,3 +45,11 @@ def test_a_wrong_site(check, inside, said):
 def test_a_style_that_fetches(check, tmp_path):
     (tmp_path / "style.css").write_text('@import "https://example.org/font.css";')
     assert "fetches" in check("").stderr
+
+
+def test_a_picture_that_no_browser_shows(check, tmp_path):
+    (tmp_path / "a.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"><!-- by a --b --></svg>')
+    done = check('<img src="a.svg">')
+    assert done.returncode == 1 and "a.svg: not well-formed" in done.stderr
+    (tmp_path / "a.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    assert check('<img src="a.svg">').returncode == 0

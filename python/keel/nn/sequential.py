@@ -20,10 +20,10 @@ class Sequential(nn.Sequential):
     pass.
 
     The entries stay what they are, so an entry that is called by itself does what it says. Every forward looks for
-    pairs among the entries of that moment. Where something may look between the two, they run one after the other.
+    pairs among the current entries. Where something may observe the tensor between the two, they run separately.
     """
 
-    # Without types, as torch's, because torch.jit.script infers that of the output.
+    # Untyped, like torch's, so that torch.jit.script infers the output's type.
     def forward(self, input):  # type: ignore[no-untyped-def]
         if torch.jit.is_scripting():
             for module in self:
