@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from .. import rules
+from .follow import attach, find
 from .inference import what_else_it_does
 from .pca_denoising import PcaDenoising
 from .scripted import in_statistics_type
@@ -28,6 +29,7 @@ def convert_batchnorm(
     copy_affine: bool = True,
     copy_statistics: bool = True,
     fuse_relu: bool = False,
+    follow: bool = False,
     **options: Any,
 ) -> nn.Module:
     """Replaces BatchNorm1d, 2d and 3d and SyncBatchNorm layers with whitening layers, and returns the model.
@@ -51,6 +53,8 @@ def convert_batchnorm(
             do what they say if a ``forward`` calls them one by one, or hooks look at them. It is an error if there is
             no such ReLU. A ReLU that is called in a ``forward`` or in a subclass of Sequential cannot be found: set the
             layer's ``activation`` yourself.
+        follow: let the new layers follow the weights before them (:func:`follow`), as far as their convolutions or
+            linear layers can be found. It is an error if none can.
         options: passed to the layer, such as ``group_size``. Unless given here, momentum, affine,
             track_running_stats and a SyncBatchNorm's process_group are taken from the BatchNorm.
 
@@ -61,13 +65,17 @@ def convert_batchnorm(
     """
     _check(model, layer)
     rules.flag(_HERE, "fuse_relu", fuse_relu)
+    rules.flag(_HERE, "follow", follow)
     norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm + _Lazy)}
     chosen = _choose(norms, names, model)
     new: Dict[nn.Module, Whitening] = {}
     for name, norm in chosen.items():
         new[norm] = _replacement(name, norm, layer, copy_affine, copy_statistics, options)
+    maps = find(model, chosen, all_of_them=False)[0].values() if follow else ()
     for parent in _followed_by_relu(model, new) if fuse_relu else ():
         parent.__class__ = Sequential  # not a new module, since others may refer to this one
+    for norm, _, map in maps:
+        attach(new[norm], map)
     if model in new:
         return new[model]
     # By parent and attribute, not by name, so that a shared module is replaced everywhere.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +90,11 @@ def fold_into(name: str, layer: nn.Module, matrix: Tensor, shift: Tensor) -> nn.
         product = torch.matmul(matrix, weight.reshape(groups, d, -1)).reshape(weight.shape)
         if layer.bias is not None:
             shift = shift + torch.matmul(matrix, layer.bias.double().view(groups, d, 1)).view(-1)
-        folded = copy.deepcopy(layer)
+        hooks, layer._forward_pre_hooks = layer._forward_pre_hooks, type(layer._forward_pre_hooks)()
+        try:
+            folded = copy.deepcopy(layer)
+        finally:
+            layer._forward_pre_hooks = hooks
         folded.weight = nn.Parameter(product.to(layer.weight), layer.weight.requires_grad)
         folded.bias = nn.Parameter(shift.to(layer.weight), layer.weight.requires_grad)
     return folded
@@ -105,7 +109,7 @@ def what_else_it_does(layer: nn.Module, kind: type) -> Optional[str]:
     # weight_norm, spectral_norm and prune compute the weight in a forward pre-hook.
     for what, hooks in (
         ("forward hooks", layer._forward_hooks),
-        ("forward pre-hooks", layer._forward_pre_hooks),
+        ("forward pre-hooks", _changing(layer._forward_pre_hooks)),
     ):
         if hooks:
             kinds = ", ".join(_name_of(hook) for hook in hooks.values())
@@ -115,6 +119,11 @@ def what_else_it_does(layer: nn.Module, kind: type) -> Optional[str]:
         if method in vars(layer) or theirs is not getattr(kind, method, None):
             return f"a {method} of its own"
     return None
+
+
+def _changing(hooks: Dict[int, Callable[..., Any]]) -> Dict[int, Callable[..., Any]]:
+    """The hooks without that of keel.nn.follow, which changes nothing."""
+    return {key: hook for key, hook in hooks.items() if getattr(hook, "__name__", "") != "keel_observes"}
 
 
 def _name_of(hook: Callable[..., Any]) -> str:

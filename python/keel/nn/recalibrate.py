@@ -50,7 +50,7 @@ def recalibrate(
     """
     _check(model, batches, count)
     kinds = (Whitening, _BatchNorm) if batch_norms else (Whitening,)
-    norms = [m for m in model.modules() if isinstance(m, kinds) and _keeps_statistics(m)]
+    norms = [m for m in model.modules() if isinstance(m, kinds) and keeps_statistics(m)]
     modes = [(module, module.training) for module in model.modules()]
     saved = [_Saved(norm) for norm in norms]
     done = False
@@ -59,6 +59,7 @@ def recalibrate(
             model.eval()
             for norm in norms:
                 norm.train()
+                _pause(norm, True)
                 norm.momentum = None
                 for _, buffer in _statistics(norm):
                     buffer.zero_()  # removes a NaN, which would survive even a weight of 0
@@ -74,7 +75,7 @@ def recalibrate(
             before.restore(done)
 
 
-def _keeps_statistics(norm: Any) -> bool:
+def keeps_statistics(norm: Any) -> bool:
     # A BatchNorm whose track_running_stats was switched off later on evaluates with the statistics that it still has.
     # In training mode it would feed the norms after it something else.
     return norm.track_running_stats and norm.num_batches_tracked is not None
@@ -113,6 +114,12 @@ def _statistics(norm: nn.Module) -> List[Tuple[str, Tensor]]:
     ]
 
 
+def _pause(norm: nn.Module, paused: bool) -> None:
+    """A norm that follows (keel.nn.follow) is not to look at these batches."""
+    if "following" in norm._modules:
+        norm.following.paused = paused
+
+
 _OF_THE_LAST_STEP = ("kept", "eigenvalues", "covariance")
 
 
@@ -127,10 +134,13 @@ class _Saved:
 
     def restore(self, keep_statistics: bool) -> None:
         self.norm.momentum = self.momentum
+        _pause(self.norm, False)
         if isinstance(self.norm, Whitening):
             for name, value in zip(_OF_THE_LAST_STEP, self.last):
                 setattr(self.norm, name, value)
         if keep_statistics and self.norm.num_batches_tracked > 0:
+            if "following" in self.norm._modules:
+                self.norm.following.recalibrated()
             return
         now = dict(_statistics(self.norm))  # torch may have replaced the tensors
         for name, before in self.statistics:

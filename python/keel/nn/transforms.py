@@ -15,19 +15,19 @@ is_compiling: Callable[[], bool] = getattr(
 )
 
 
-def _belongs_to_a_transform(tensor: Tensor) -> bool:
+def belongs_to_a_transform(tensor: Tensor) -> bool:
     return not is_compiling() and _is_wrapped is not None and _is_wrapped(tensor)
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
     """The tensor inside all transforms, which outlives them. A dimension mapped by vmap becomes an ordinary one."""
-    while _belongs_to_a_transform(tensor):
+    while belongs_to_a_transform(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor
 
 
 def kept(*tensors: Tensor) -> Tuple[Optional[Tensor], ...]:
     """The detached tensors, or None for each if they belong to a transform and would not outlive it."""
-    if _belongs_to_a_transform(tensors[0]):
+    if belongs_to_a_transform(tensors[0]):
         return (None,) * len(tensors)
     return tuple(tensor.detach() for tensor in tensors)

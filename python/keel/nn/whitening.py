@@ -139,6 +139,9 @@ class Whitening(nn.Module):
         """Resets to mean 0, the identity and variance 1, with no batch seen."""
         if not self._tracks():
             return
+        following: Any = self._modules.get("following")
+        if following is not None:
+            following.forget()
         with torch.no_grad():
             self.running_mean.zero_()
             self.running_matrix.zero_().diagonal(dim1=-2, dim2=-1).fill_(1)
@@ -282,6 +285,9 @@ class Whitening(nn.Module):
 
     def _evaluation(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
+        following: Any = self._modules.get("following")  # keel.nn.follow
+        if following is not None:
+            following.refresh()
         variance = getattr(self, "running_variance", None)
         matrix = scripted.evaluation_matrix(self.running_matrix, variance, self.weight, self.groups, self.eps)
         bias = None if self.bias is None else in_statistics_type(self.bias)
