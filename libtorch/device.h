@@ -17,11 +17,17 @@
 
 namespace keel::ops {
 
+/// Ends the call with an error if the interpreter that made it has been interrupted (threads.cpp).
+void stop_if_interrupted();
+
 /// LibTorch's thread pool, so that keel obeys at::set_num_threads and adds no pool of its own.
 inline Executor libtorch_threads() {
   return [](std::int64_t count, const std::function<void(std::int64_t)>& body) {
     at::parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) body(i);
+      for (std::int64_t i = begin; i < end; ++i) {
+        stop_if_interrupted();
+        body(i);
+      }
     });
   };
 }

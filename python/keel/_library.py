@@ -6,12 +6,15 @@ import ctypes
 import os
 import re
 from pathlib import Path
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import torch
 
 _FILE = "libkeel_torch.so"
 _PACKAGE = Path(__file__).resolve().parent
+
+#: keel_look_for_signals of the library, for _interrupt.py; None if something else loaded it.
+signals: Any = None
 
 
 def _candidates() -> List[Path]:
@@ -71,6 +74,13 @@ def _load(path: Path) -> None:
     torch.ops.load_library(str(path))
 
 
+def _find_signals(path: Path) -> None:
+    global signals
+    signals = getattr(ctypes.CDLL(str(path)), "keel_look_for_signals", None)
+    if signals is not None:
+        signals.argtypes, signals.restype = [ctypes.c_void_p], ctypes.c_void_p
+
+
 def load() -> Optional[Path]:
     """Loads the library and returns its path, or None if this process already has the operators."""
     if hasattr(torch.ops.keel, "eigh"):
@@ -103,4 +113,5 @@ def load() -> Optional[Path]:
             f"keel: expected {_FILE} of this version, got {path}, which does not have keel's operators"
             + (". KEEL_LIBRARY names it" if named else "")
         )
+    _find_signals(path)
     return path

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from ._interrupt import call
 from .rules import (
     GRADIENT_RULES,
     RANK_POLICIES,
@@ -128,7 +129,7 @@ def eigh(
         raise ValueError(f"keel.eigh: expected a rule as the second argument, got {rule!r}; write UPLO={rule!r}")
     read = _triangle("keel.eigh", matrix, UPLO)
     text = written("keel.eigh", "rule", GRADIENT_RULES, rule)
-    found = torch.ops.keel.eigh(read, text, bool(descending))
+    found = call(torch.ops.keel.eigh, read, text, bool(descending))
     return Eigh(found[0], found[1])  # by index: torch.fx cannot unpack
 
 
@@ -151,7 +152,7 @@ def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
     tensor([[2., 0.],
             [0., 2.]])
     """
-    return torch.ops.keel.eigvalsh(_triangle("keel.eigvalsh", matrix, UPLO))
+    return call(torch.ops.keel.eigvalsh, _triangle("keel.eigvalsh", matrix, UPLO))
 
 
 def spectral(
@@ -188,7 +189,7 @@ def spectral(
     elif function == "power":
         raise ValueError('keel.spectral: expected an exponent with "power", got none')
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
-    found = torch.ops.keel.spectral(matrix, function, policy, _rule("keel.spectral", rule))
+    found = call(torch.ops.keel.spectral, matrix, function, policy, _rule("keel.spectral", rule))
     return Spectral(found[0], found[3])
 
 
@@ -201,7 +202,7 @@ def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[2., 1.],
             [1., 2.]])
     """
-    return torch.ops.keel.sqrtm(matrix, _rule("keel.sqrtm", rule))
+    return call(torch.ops.keel.sqrtm, matrix, _rule("keel.sqrtm", rule))
 
 
 def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -214,7 +215,7 @@ def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     >>> M.grad[0, 1]
     tensor(-0.2500, dtype=torch.float64)
     """
-    return torch.ops.keel.inv_sqrtm(matrix, _rule("keel.inv_sqrtm", rule))
+    return call(torch.ops.keel.inv_sqrtm, matrix, _rule("keel.inv_sqrtm", rule))
 
 
 def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -224,7 +225,7 @@ def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return torch.ops.keel.invm(matrix, _rule("keel.invm", rule))
+    return call(torch.ops.keel.invm, matrix, _rule("keel.invm", rule))
 
 
 def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -237,7 +238,7 @@ def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[0.0000, 0.5000],
             [0.5000, 0.0000]])
     """
-    return torch.ops.keel.logm(matrix, _rule("keel.logm", rule))
+    return call(torch.ops.keel.logm, matrix, _rule("keel.logm", rule))
 
 
 def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -248,7 +249,7 @@ def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[1., 0.],
             [0., 1.]])
     """
-    return torch.ops.keel.expm(matrix, _rule("keel.expm", rule))
+    return call(torch.ops.keel.expm, matrix, _rule("keel.expm", rule))
 
 
 def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
@@ -261,7 +262,7 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
             [0., 3.]])
     """
     number = _exponent("keel.powm", exponent)
-    return torch.ops.keel.powm(matrix, number, _rule("keel.powm", rule))
+    return call(torch.ops.keel.powm, matrix, number, _rule("keel.powm", rule))
 
 
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:
@@ -278,4 +279,4 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
             [0., 0., 1.]])
     """
     policy = written("keel.projector", "rank", RANK_POLICIES, rank)
-    return torch.ops.keel.projector(matrix, policy, _rule("keel.projector", rule))
+    return call(torch.ops.keel.projector, matrix, policy, _rule("keel.projector", rule))

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
 import torch
 from torch import Tensor
 
+from ._interrupt import call
 from .rules import (
     GRADIENT_RULES,
     RANK_POLICIES,
@@ -62,7 +63,7 @@ def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
     >>> U.shape, Vh.shape
     (torch.Size([3, 2]), torch.Size([2, 2]))
     """
-    found = torch.ops.keel.svd(matrix, written("keel.svd", "rule", GRADIENT_RULES, rule))
+    found = call(torch.ops.keel.svd, matrix, written("keel.svd", "rule", GRADIENT_RULES, rule))
     return Svd(found[0], found[1], found[2])  # by index: torch.fx cannot unpack
 
 
@@ -72,7 +73,7 @@ def svdvals(matrix: Tensor) -> Tensor:
     >>> keel.svdvals(torch.tensor([[0.0, 2.0], [-3.0, 0.0]]))
     tensor([3., 2.])
     """
-    return torch.ops.keel.svdvals(matrix)
+    return call(torch.ops.keel.svdvals, matrix)
 
 
 def nuclear_norm(matrix: Tensor) -> Tensor:
@@ -85,7 +86,7 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
     tensor([[1., 0.],
             [0., 1.]])
     """
-    return torch.ops.keel.nuclear_norm(matrix)
+    return call(torch.ops.keel.nuclear_norm, matrix)
 
 
 _INCOMPLETE = {"power": "power(exponent=...)", "soft_threshold": "soft_threshold(threshold=...)"}
@@ -134,7 +135,7 @@ def singular(
     if function in _INCOMPLETE:  # their defaults would return the matrix itself
         raise ValueError(f"keel.singular: expected '{_INCOMPLETE[function]}', got {function!r}")
     policy = written("keel.singular", "rank", RANK_POLICIES, rank)
-    found = torch.ops.keel.singular(matrix, function, policy)
+    found = call(torch.ops.keel.singular, matrix, function, policy)
     return (found[0], found[4]) if return_kept else found[0]
 
 
@@ -149,7 +150,7 @@ def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
             [0.0000, 0.0000, 0.0000]])
     """
     number = None if rtol is None else finite("keel.pinv", "rtol", rtol)
-    return torch.ops.keel.pinv(matrix, number)
+    return call(torch.ops.keel.pinv, matrix, number)
 
 
 def low_rank(matrix: Tensor, rank: RankPolicy) -> Tensor:
@@ -159,7 +160,7 @@ def low_rank(matrix: Tensor, rank: RankPolicy) -> Tensor:
     >>> keel.low_rank(torch.diag(torch.tensor([3.0, 2.0, 1.0])), keel.LeadingCount(2)).diagonal()
     tensor([3., 2., 0.])
     """
-    return torch.ops.keel.low_rank(matrix, written("keel.low_rank", "rank", RANK_POLICIES, rank))
+    return call(torch.ops.keel.low_rank, matrix, written("keel.low_rank", "rank", RANK_POLICIES, rank))
 
 
 def soft_threshold(matrix: Tensor, threshold: float) -> Tensor:
@@ -168,4 +169,4 @@ def soft_threshold(matrix: Tensor, threshold: float) -> Tensor:
     >>> keel.soft_threshold(torch.diag(torch.tensor([3.0, 2.0, 1.0])), 1.5).diagonal()
     tensor([1.5000, 0.5000, 0.0000])
     """
-    return torch.ops.keel.soft_threshold(matrix, finite("keel.soft_threshold", "threshold", threshold))
+    return call(torch.ops.keel.soft_threshold, matrix, finite("keel.soft_threshold", "threshold", threshold))

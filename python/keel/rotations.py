@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
 import torch
 from torch import Tensor
 
+from ._interrupt import call
+
 from .rules import flag
 
 
@@ -39,7 +41,7 @@ def polar(matrix: Tensor) -> Polar:
     tensor([[3., 0.],
             [0., 2.]])
     """
-    found = torch.ops.keel.polar(matrix)
+    found = call(torch.ops.keel.polar, matrix)
     return Polar(found[0], found[1])  # by index: torch.fx cannot unpack
 
 
@@ -56,7 +58,7 @@ def procrustes(matrix: Tensor) -> Tensor:
             [-0.5000,  0.0000,  0.0000],
             [ 0.0000,  0.0000,  0.0000]])
     """
-    return torch.ops.keel.procrustes(matrix)
+    return call(torch.ops.keel.procrustes, matrix)
 
 
 @overload
@@ -86,7 +88,7 @@ def special_procrustes(
     (tensor([1., 1., 1.]), tensor(1.))
     """
     flag("keel.special_procrustes", "return_margin", return_margin)
-    found = torch.ops.keel.special_procrustes(matrix)
+    found = call(torch.ops.keel.special_procrustes, matrix)
     return (found[0], found[1]) if return_margin else found[0]
 
 

@@ -7,11 +7,10 @@ from typing import Callable, Optional, Tuple
 import torch
 from torch import Tensor
 
+from .._interrupt import is_compiling
+
 _is_wrapped: Optional[Callable[[Tensor], bool]] = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None
-)
-is_compiling: Callable[[], bool] = getattr(
-    getattr(torch, "compiler", None), "is_compiling", lambda: False
 )
 
 
