@@ -212,7 +212,9 @@ class Reader {
   template <typename A>
   static std::string field_names(const A& value) {
     std::vector<std::string> known;
-    A::fields(value, [&](const char* field, const auto&...) { known.push_back(field); });
+    A::fields(value, [&](const char* field, const auto&...) {
+      known.push_back(std::string(field) + "=...");
+    });
     return known.empty() ? "no fields" : choice(known);
   }
 

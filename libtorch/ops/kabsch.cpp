@@ -22,20 +22,50 @@ Tensor unit_of(const Tensor& numbers, at::IntArrayRef dims) {
   return (largest + (largest == 0)).clamp(least, 1 / least).log2().floor().exp2();
 }
 
+/// Requires `given` to be (..., N), or (..., N, d) `with_d`, like the points `P` (..., N, d), with dimensions before these that
+/// broadcast with theirs.
+void check_beside(const char* name, const Tensor& given, const Tensor& P, bool with_d) {
+  const std::int64_t own = with_d ? 2 : 1, batch = given.dim() - own;
+  bool fits = batch >= 0 && given.sym_size(batch) == P.sym_size(-2) &&
+              (!with_d || given.sym_size(-1) == P.sym_size(-1));
+  for (std::int64_t i = 1; fits && i <= batch && i <= P.dim() - 2; ++i) {
+    const auto mine = given.sym_size(batch - i), theirs = P.sym_size(P.dim() - 2 - i);
+    fits = mine == theirs || mine == 1 || theirs == 1;
+  }
+  TORCH_CHECK(fits, kKabsch, ": expected ", name, with_d ? " (..., N, d)" : " (..., N)",
+              " that broadcasts with points ", shape_of(P), ", got ", shape_of(given));
+  TORCH_CHECK(given.scalar_type() == P.scalar_type(), kKabsch, ": expected ", name, " of type ",
+              c10::toString(P.scalar_type()), ", got ", c10::toString(given.scalar_type()));
+  check_place(kKabsch, name, given, P);
+}
+
 /// Consists of differentiable operators, so it needs no gradient of its own.
 Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tensor>& weights,
                            bool scale) {
   check_rectangles(kKabsch, P);
   TORCH_CHECK(P.sym_size(-1) > 0, kKabsch, ": expected points (..., N, d) with d >= 1, got ",
               shape_of(P));
-  check_rectangles(kKabsch, Q);  // check_like would accept an undefined Q
-  check_like(kKabsch, "Q", Q, P);
+  check_rectangles(kKabsch, Q);
+  check_beside("Q", Q, P, /*with_d=*/true);
   const WithoutAutocast in_its_type;
-  const Tensor p = in_compute_type(P), q = in_compute_type(Q);
+  Tensor p = in_compute_type(P), q = in_compute_type(Q), given;
+  if (weights.has_value() && weights->defined()) {
+    check_beside("weights", *weights, P, /*with_d=*/false);
+    check_beside("weights", *weights, Q, /*with_d=*/false);
+    given = in_compute_type(*weights);
+  }
+  const auto like_p = [&](const Tensor& w) {
+    return !w.defined() || w.sym_sizes() == p.sym_sizes().slice(0, p.dim() - 1);
+  };
+  if (q.sym_sizes() != p.sym_sizes() || !like_p(given)) {
+    const auto all =
+        at::broadcast_tensors({p, q, given.defined() ? given.unsqueeze(-1) : p.detach()});
+    p = all[0], q = all[1];
+    if (given.defined()) given = all[2].select(-1, 0);
+  }
   Tensor w = at::ones_like(p.select(-1, 0)), counts;
-  if (weights.has_value()) {
-    check_like(kKabsch, "weights", *weights, P.select(-1, 0));
-    w = in_compute_type(*weights);
+  if (given.defined()) {
+    w = given;
     // With a negative weight there may be no least sum.
     w = w.masked_fill(w < 0, std::numeric_limits<double>::quiet_NaN());
     w = w / unit_of(w, {-1});

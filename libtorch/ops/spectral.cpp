@@ -69,12 +69,14 @@ Tensors<4> spectral_autograd(const Tensor& matrix, StringView function, StringVi
 
 // The named functions call spectral, so they need no kernels or gradients of their own.
 
-template <SpectralFunction::Kind kind>
+template <SpectralFunction::Kind kind, OperatorName name>
 Tensor named(const Tensor& matrix, StringView rule) {
+  check_matrices(name.letters, matrix);  // in the words of the caller
   return std::get<0>(spectral(matrix, to_string(SpectralFunction{kind}), "full", rule));
 }
 
 Tensor powm(const Tensor& matrix, double exponent, StringView rule) {
+  check_matrices("keel::powm", matrix);
   const SpectralFunction power{SpectralFunction::Kind::power, exponent};
   return std::get<0>(spectral(matrix, to_string(power), "full", rule));
 }
@@ -93,6 +95,7 @@ Tensors<2> spectral_and_kept(const Tensor& matrix, StringView function, Optional
 }
 
 Tensor projector(const Tensor& matrix, StringView rank, StringView rule) {
+  check_matrices("keel::projector", matrix);
   return std::get<0>(spectral(matrix, "one", rank, rule));
 }
 
@@ -107,11 +110,12 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "spectral_and_kept(Tensor matrix, str function, float? exponent=None, str rank='full',"
       " str rule='exact') -> (Tensor result, Tensor kept)",
       &spectral_and_kept);
-  m.def("sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::sqrt>);
-  m.def("inv_sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv_sqrt>);
-  m.def("invm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv>);
-  m.def("logm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::log>);
-  m.def("expm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::exp>);
+  m.def("sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::sqrt, "keel::sqrtm">);
+  m.def("inv_sqrtm(Tensor matrix, str rule='exact') -> Tensor",
+        &named<Kind::inv_sqrt, "keel::inv_sqrtm">);
+  m.def("invm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::inv, "keel::invm">);
+  m.def("logm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::log, "keel::logm">);
+  m.def("expm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::exp, "keel::expm">);
   m.def("powm(Tensor matrix, float exponent, str rule='exact') -> Tensor", &powm);
   m.def("projector(Tensor matrix, str rank, str rule='exact') -> Tensor", &projector);
 }
@@ -132,18 +136,23 @@ Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
 using Kind = SpectralFunction::Kind;
 
 torch::Tensor sqrtm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  ops::check_matrices("keel::sqrtm", matrix);
   return spectral(matrix, {Kind::sqrt}, FullRank{}, rule).result;
 }
 torch::Tensor inv_sqrtm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  ops::check_matrices("keel::inv_sqrtm", matrix);
   return spectral(matrix, {Kind::inv_sqrt}, FullRank{}, rule).result;
 }
 torch::Tensor invm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  ops::check_matrices("keel::invm", matrix);
   return spectral(matrix, {Kind::inv}, FullRank{}, rule).result;
 }
 torch::Tensor logm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  ops::check_matrices("keel::logm", matrix);
   return spectral(matrix, {Kind::log}, FullRank{}, rule).result;
 }
 torch::Tensor expm(const torch::Tensor& matrix, const SpectralRule& rule) {
+  ops::check_matrices("keel::expm", matrix);
   return spectral(matrix, {Kind::exp}, FullRank{}, rule).result;
 }
 torch::Tensor powm(const torch::Tensor& matrix, double exponent, const SpectralRule& rule) {

@@ -36,7 +36,7 @@ class Svd(NamedTuple):
     Vh: Tensor
 
 
-def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
+def svd(matrix: Tensor, rule: GradientRule = Masked(), *, full_matrices: bool = False) -> Svd:
     """Singular value decomposition A = U diag(S) Vh with the gradient of ``rule``. A drop-in replacement for
     :func:`torch.linalg.svd` with ``full_matrices=False``.
 
@@ -44,6 +44,7 @@ def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
         matrix: real matrices (..., m, n).
         rule: the gradient rule, an object or its string. It bounds 1 / (s_i - s_j), and in the same way 1 / (s_i + s_j)
             and 1 / s_i.
+        full_matrices: as in :func:`torch.linalg.svd`, so that a call of it needs no change. Only False is possible.
 
     Returns:
         An :class:`Svd` of U, S and Vh. In each column of U the entry of largest magnitude is positive.
@@ -63,6 +64,11 @@ def svd(matrix: Tensor, rule: GradientRule = Masked()) -> Svd:
     >>> U.shape, Vh.shape
     (torch.Size([3, 2]), torch.Size([2, 2]))
     """
+    if full_matrices or isinstance(rule, bool):
+        given = f"full_matrices={full_matrices!r}" if full_matrices else f"{rule!r} as the rule"
+        raise ValueError(
+            f"keel.svd: expected full_matrices=False, by name, got {given}; U and Vh have min(m, n) columns and rows"
+        )
     found = call(torch.ops.keel.svd, matrix, written("keel.svd", "rule", GRADIENT_RULES, rule))
     return Svd(found[0], found[1], found[2])  # by index: torch.fx cannot unpack
 

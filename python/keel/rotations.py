@@ -114,7 +114,7 @@ def kabsch(
 
     Args:
         P: points (..., N, d).
-        Q: their targets, of the same shape.
+        Q: their targets (..., N, d).
         weights: (..., N). Zeros are allowed, a negative weight gives NaN, and only the ratios matter. None means equal
             weights.
         scale: also find the best factor s in Q_i ~ s R P_i + t.
@@ -122,6 +122,8 @@ def kabsch(
     Returns:
         R (..., d, d), which is never a reflection, and t (..., d); with ``scale`` also s (...), which is 1 if all
         points of P coincide.
+
+    The dimensions before N broadcast: one Q, or one set of weights, for a batch of P, or the reverse.
 
     Gradients flow to P, Q and weights through :func:`special_procrustes`. If the points do not determine the rotation
     (all on a line, for example), the result is one that fits, with a finite gradient.

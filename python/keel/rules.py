@@ -2,7 +2,7 @@
 
 They mirror the structs of the C++ headers ``keel/gradient_rule.h`` and ``keel/spectral.h``. ``str(rule)`` is the string
 that the operators take, and the core checks it when the object is created. Every function that takes a rule or a policy
-also takes such a string:
+also takes such a string. Where a rank policy is expected, a whole number k means ``LeadingCount(k)``:
 
 >>> str(keel.PowerIteration(terms=9))
 'power_iteration(terms=9)'
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Dict, Optional, Tuple, Union, get_args
@@ -76,9 +77,16 @@ def _number(kind: Any, name: str, value: Any) -> str:
 
 
 def _text_of(kind: Any, *values: Any) -> str:
-    fields = zip(kind.__dataclass_fields__, values)
-    inside = ", ".join([f"{name}={_number(kind, name, value)}" for name, value in fields])
-    return checked(kind._kind, f"{kind._name}({inside})")
+    fields = dict(zip(kind.__dataclass_fields__, values))
+    inside = ", ".join([f"{name}={_number(kind, name, value)}" for name, value in fields.items()])
+    try:
+        return checked(kind._kind, f"{kind._name}({inside})")
+    except ValueError as error:
+        # In the words of the caller, who wrote no text: without the text and the place in it.
+        wrong = re.match(r'keel::\w+: (expected (\w+) .*), got ".*?" at character ', str(error))
+        if wrong is None or wrong.group(2) not in fields:
+            raise
+        raise ValueError(f"keel.{kind.__name__}: {wrong.group(1)}, got {fields[wrong.group(2)]!r}") from None
 
 
 # Lets torch.compile create a rule inside a graph. torch.compiler.assume_constant_result does no more than this, but
@@ -225,18 +233,24 @@ def written(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> st
     """The string of a value of one of those ``kinds``. A string is returned unchanged."""
     if isinstance(value, str):
         return value
+    value = _policy_of(operation, what, kinds, value)
     if type(value) in kinds:
         return value._text
     names = ", ".join(kind.__name__ for kind in kinds)
     raise TypeError(f"{operation}: expected {what} to be one of {names}, got {value!r}{_hint(kinds, value)}")
 
 
+def _policy_of(operation: str, what: str, kinds: Tuple[Any, ...], value: Any) -> Any:
+    """The rank policy that a whole number stands for. Other values are returned unchanged."""
+    if LeadingCount not in kinds or isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        return value
+    return LeadingCount(whole(operation, what, value, 1))
+
+
 def _hint(kinds: Tuple[Any, ...], value: Any) -> str:
     """A guess at what the user meant by a value that is none of those ``kinds``."""
     if isinstance(value, type):
         return f"; did you mean {value.__name__}()?"
-    if LeadingCount in kinds and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return f"; did you mean LeadingCount({int(value)})?"
     if isinstance(value, Exact):
         return "; Exact is for functions of a matrix, such as keel.sqrtm"
     return ""
@@ -246,7 +260,7 @@ def value_of(operation: str, what: str, kinds: Tuple[Any, ...], given: Any) -> A
     """A value of one of those ``kinds``, parsed if it is given as a string."""
     text = written(operation, what, kinds, given)
     if not isinstance(given, str):
-        return given
+        return _policy_of(operation, what, kinds, given)
     name, _, inside = checked(kinds[0]._kind, text).rstrip(")").partition("(")
     fields = dict(field.split("=") for field in inside.split(", ") if field)
     kind = next(kind for kind in kinds if kind._name == name)

@@ -170,7 +170,7 @@ TEST(Terms, UnknownNamesGetTheListOfKnownOnes) {
             "keel::layer_map: expected full, leading_count, leading_energy or algorithm1, got "
             "\"all\" at character 10 of \"zca(rank=all)\"");
   EXPECT_EQ(error_of([] { gradient_rule("taylor(width=1)"); }),
-            "keel::gradient_rule: expected terms, got \"width\" at character 8 of "
+            "keel::gradient_rule: expected terms=..., got \"width\" at character 8 of "
             "\"taylor(width=1)\"");
   EXPECT_EQ(error_of([] { gradient_rule("analytic(terms=1)"); }),
             "keel::gradient_rule: expected no fields, got \"terms\" at character 10 of "

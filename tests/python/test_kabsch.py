@@ -34,6 +34,27 @@ def plain(P, Q, weights, scale):
     return r, t, s
 
 
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("p, q, w", [
+    ((4,), (), None), ((), (4,), None), ((4,), (4,), ()), ((), (), (4,)), ((3, 1), (4,), (1, 4)),
+    ((2, 3, 4), (1, 4), (4,)),
+])  # fmt: skip
+def test_batches_broadcast(p, q, w, scale):
+    P, Q = (torch.randn(*batch, 6, 3, dtype=torch.double, requires_grad=True) for batch in (p, q))
+    weights = None if w is None else torch.rand(*w, 6, dtype=torch.double, requires_grad=True)
+    batch = torch.broadcast_shapes(p, q, w or ())
+    alike = [P.expand(*batch, 6, 3), Q.expand(*batch, 6, 3), weights if w is None else weights.expand(*batch, 6)]
+    inputs = [x for x in (P, Q, weights) if x is not None]
+    found, expected = keel.kabsch(P, Q, weights, scale=scale), keel.kabsch(*alike, scale=scale)
+    slopes = [torch.randn_like(x) for x in expected]
+    for ours, theirs in zip(found, expected):
+        assert ours.shape == theirs.shape
+        close(ours, theirs)
+    gradients = [torch.autograd.grad(outputs, inputs, slopes) for outputs in (found, expected)]
+    for ours, theirs in zip(*gradients):
+        close(ours, theirs)
+
+
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_motions_are_found(d):
     r, t, s = motion(d)
@@ -188,9 +209,10 @@ def test_types_and_errors():
         assert all(x[1].isnan().all() and x[0].isfinite().all() for x in outputs)
     with pytest.raises(RuntimeError, match=r"keel::kabsch: expected points \(..., N, d\) with d >= 1, got \(5, 0\)"):
         keel.kabsch(P[0, :, :0], P[0, :, :0])
-    with pytest.raises(RuntimeError, match=r"keel::kabsch: expected Q of shape \(2, 5, 3\), got \(5, 3\)"):
-        keel.kabsch(P, P[0])
+    like = r"that broadcasts with points \(2, 5, 3\), got"
+    with pytest.raises(RuntimeError, match=rf"keel::kabsch: expected Q \(..., N, d\) {like} \(4, 3\)"):
+        keel.kabsch(P, P[0, :4])
     with pytest.raises(RuntimeError, match="keel::kabsch: expected a tensor, got an undefined one"):
         keel.kabsch(P, None)
-    with pytest.raises(RuntimeError, match=r"keel::kabsch: expected weights of shape \(2, 5\), got \(5\)"):
-        keel.kabsch(P, P, torch.ones(5))
+    with pytest.raises(RuntimeError, match=rf"keel::kabsch: expected weights \(..., N\) {like} \(3, 5\)"):
+        keel.kabsch(P, P, torch.ones(3, 5))

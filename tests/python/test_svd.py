@@ -118,6 +118,13 @@ def test_second_derivatives_that_are_not_there_are_named():
             first.sum().backward()
 
 
+def test_torchs_own_call_works():
+    a = torch.randn(5, 3)
+    ours, theirs = keel.svd(a, full_matrices=False), torch.linalg.svd(a, full_matrices=False)
+    close(ours.S, theirs.S)
+    assert [x.shape for x in ours] == [x.shape for x in theirs]
+
+
 def test_singular_values_alone():
     a = with_values((2.0, 2.0, 1.0), 4, 3).requires_grad_()
     values = keel.svdvals(a)

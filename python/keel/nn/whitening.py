@@ -80,7 +80,8 @@ class Whitening(nn.Module):
         super().__init__()
         self.num_features = num_features
         self.group_size, self.groups = self._grouping(num_features, group_size, groups)
-        rules.finite(self._name(), "eps", eps)
+        if rules.finite(self._name(), "eps", eps) < 0:
+            raise ValueError(f"{self._name()}: expected eps >= 0, got {eps}")
         self.eps = eps
         self.momentum = momentum
         self.affine = affine

@@ -14,6 +14,7 @@ struct Registration {
 /// Q_i ~ scale rotation P_i + translation. Never a reflection.
 ///
 /// - `weights` (..., N) may be zero, and a negative one gives NaN; undefined means equal weights. Only their ratios matter.
+/// - The dimensions before N broadcast.
 /// - With `scale` the best factor is found too (Umeyama). It is 1 where all points of P coincide.
 /// - Scale-free: P, Q and weights may be of any size, even where their squares overflow or underflow.
 /// - All three outputs have gradients with respect to P, Q and weights, as exact as those of special_procrustes. If the points
