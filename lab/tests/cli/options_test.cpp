@@ -47,6 +47,23 @@ TEST(CliOptions, HelpSaysWhereADefaultComesFrom) {
   EXPECT_FALSE(contains(help("bench"), "of all processes")) << help("bench");
 }
 
+// LibTorch takes half a second to load, and these need nothing of it.
+TEST(CliOptions, HelpAndVersionLoadNoLibTorch) {
+  const auto libraries = shell("LD_TRACE_LOADED_OBJECTS=1 \"$keel\"");
+  EXPECT_TRUE(contains(libraries.out, "libc.so")) << libraries.out;
+  EXPECT_FALSE(contains(libraries.out, "torch")) << libraries.out;
+  for (const char* words :
+       {"--help", "-h", "help", "--version", "-V", "train --help", "data -h", "reproduce --help"}) {
+    const auto itself = program(words), lab = keel(words);
+    EXPECT_EQ(itself.code, 0) << words;
+    EXPECT_EQ(itself.out, lab.out) << words;
+    EXPECT_EQ(itself.error, "");
+  }
+  for (const char* words : {"", "trian --help", "train --help --run", "--help train"})
+    EXPECT_EQ(program(words).code, keel(words).code) << words;
+  EXPECT_EQ(program("--help >/dev/full").code, 1);
+}
+
 struct Wrong {
   const char *arguments, *said;
 };
