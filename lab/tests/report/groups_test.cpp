@@ -186,7 +186,7 @@ TEST(Groups, ATraceGoesOnOverEpochsWithoutAnEvaluation) {
   for (int epoch = 0; epoch < 4; ++epoch) {
     EpochRecord metrics;
     metrics.epoch = epoch;
-    if (epoch % 2 == 1) metrics.test_error = 0.1 * epoch;
+    metrics.test_error = epoch % 2 == 1 ? 0.1 * epoch : kNotDone;
     group.runs[0].epochs.push_back(metrics);
   }
   const Trace errors = trace(group, &EpochRecord::test_error);
