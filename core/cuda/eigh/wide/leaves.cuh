@@ -4,7 +4,6 @@
 
 #include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/eigh/wide/shared.cuh"
 
 namespace keel::cuda {
 

@@ -6,7 +6,7 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/svd/block_team.cuh"
-#include "cuda/svd/polish/results.h"
+#include "cuda/svd/polish/math.h"
 #include "keel/eigh.h"
 
 namespace keel::cuda {
