@@ -5,7 +5,7 @@
 
 #include "cuda/gradient_rule/kernel.cuh"
 #include "cuda/spectral/device_spectrum.cuh"
-#include "standard_factor.h"
+#include "formulas/standard_factor.h"
 
 namespace keel::cuda {
 

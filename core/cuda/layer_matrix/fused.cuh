@@ -6,9 +6,9 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/spectral/rank_policy.cuh"
+#include "formulas/pair_weight.h"
+#include "formulas/standard_factor.h"
 #include "keel/layer_matrix.h"
-#include "pair_weight.h"
-#include "standard_factor.h"
 
 namespace keel::cuda {
 

@@ -5,7 +5,7 @@
 
 #include "cuda/gradient_rule/device_rule.cuh"
 #include "cuda/matrix/small.cuh"
-#include "divided_difference.h"
+#include "formulas/divided_difference.h"
 
 namespace keel::cuda {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The threads of a block as a team: see columns.h and tiles.h.
+// The threads of a block as a team: see columns.h and polish/tiles.h.
 
 #include <cstdint>
 

@@ -8,9 +8,9 @@
 #include "cuda/svd/layouts.h"
 #include "cuda/svd/polish/tiles.h"
 #include "formulas/column_turn.h"
+#include "formulas/polish_reach.h"
 #include "formulas/scale.h"
 #include "keel/svd.h"
-#include "polish_reach.h"
 
 namespace keel::cuda {
 

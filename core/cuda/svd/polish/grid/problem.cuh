@@ -1,6 +1,6 @@
 #pragma once
 
-// Shared by the steps of polish_grid.cu: X over J in global memory, and the state of each matrix. Later steps skip a
+// Shared by the steps of grid.cu: X over J in global memory, and the state of each matrix. Later steps skip a
 // matrix that is done or left.
 
 #include <cmath>

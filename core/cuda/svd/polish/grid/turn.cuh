@@ -1,6 +1,6 @@
 #pragma once
 
-// One step of TeamPolish::polish (polish.h): measures the angles between columns, computes the correction, applies
+// One step of TeamPolish::polish (polish/math.h): measures the angles between columns, computes the correction, applies
 // it.
 
 #include <cmath>
