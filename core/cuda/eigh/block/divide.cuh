@@ -145,7 +145,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
       T pole = next_value, z = next_weight, dropped_pole;
       const int pole_source = next_source, after = moving.next(next + 1),
                 within = min(after, m.count - 1);
-      next_value = value[within];  // on its way while this one is compared
+      next_value = value[within];  // is loaded while this one is compared
       next_weight = weight[within];
       next_source = source[within];
       SecularTurn<T> turn;
@@ -198,7 +198,7 @@ __device__ SecularRoot<T> find_roots(const Terms& terms, const Merge<T>& m, Merg
   const T* const pole = s.pole + m.base;
   const SecularRoot<T> root =
       secular_root(terms, active, m.alive, root_of, pole, s.weight + m.base, m.rho);
-  T* const at = s.sorted_value;  // free by now
+  T* const at = s.sorted_value;  // no longer needed
   if (writes) {
     s.origin[j] = root.origin;
     s.offset[j] = root.offset;

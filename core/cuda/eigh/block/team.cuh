@@ -1,7 +1,8 @@
 #pragma once
 
-// The threads that share one matrix, and their shared memory. Four threads (lanes) per row or
-// column hold its 16-byte pieces in registers, in turns, so that sums along it take two shuffles.
+// The threads that share one matrix, and their shared memory. Four threads (lanes) hold a row or
+// column in registers: each has every fourth of its 16-byte pieces. So a sum along it takes two
+// shuffles.
 
 #include <cstdint>
 

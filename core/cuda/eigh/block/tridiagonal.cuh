@@ -8,8 +8,8 @@
 //     multiply it by that while one more warp computes length and head. The head's share of the
 //     product is added after the barrier.
 //   - A reflection is applied to M during the product of the next one.
-//   - Rows that are done are left out, four of each lane at a time. Rows are dealt out in turns, so
-//     that all lanes have equally many left.
+//   - Rows that are done are left out, four of each lane at a time. Neighbouring rows belong to
+//     different groups of lanes, so that all have equally many left.
 
 #include "cuda/eigh/block/team.cuh"
 #include "formulas/scale.h"
@@ -227,7 +227,7 @@ struct Tridiagonaliser {
   }
 };
 
-/// The same for a team of one warp, where barriers cost nothing: four lanes a row.
+/// The same for a team of one warp, where barriers cost nothing. Four lanes share a row.
 template <typename T, int N>
 __device__ void tridiagonalise_in_warp(const Team<T, N>& team, int n, const UnitScale<T>& unit,
                                        Storage<T, N>& s) {

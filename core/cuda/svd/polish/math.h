@@ -38,7 +38,7 @@ KEEL_HOST_DEVICE T polish_square(T angle) {
   return square > 1 ? T(1) : square;
 }
 
-/// Whether too many angles are large for this method, as with several columns of nothing but rounding.
+/// Whether too many angles are large for this method, as when several columns are only rounding errors.
 template <typename T>
 KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
   return !(sum <= T(16 + n / 4));
