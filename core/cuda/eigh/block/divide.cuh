@@ -29,8 +29,8 @@ struct Tile {
   T sum[Shape::kRows][Shape::kColumns] = {};
 
   __device__ explicit Tile(const Team<T, N>& team)
-      : top(team.thread / 2 % kAcross * Shape::kRows),
-        left((team.thread / (2 * kAcross) * 2 + team.thread % 2) * Shape::kColumns) {}
+      : top(team.thread() / 2 % kAcross * Shape::kRows),
+        left((team.thread() / (2 * kAcross) * 2 + team.thread() % 2) * Shape::kColumns) {}
 
   __device__ void add_products(int begin, int end, const T* a, const T* b) {
 #pragma unroll 4
@@ -116,7 +116,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   // From here on, numbers are places in the sorted order of this merge. Every warp has the columns
   // of one merge only, and finds out about the whole merge itself, which takes no barriers.
   static_assert(Team<T, N>::kSize >= 32);
-  const int at = j - m.base, lane_of_warp = team.thread % 32;
+  const int at = j - m.base, lane_of_warp = team.thread() % 32;
   const T *const value = s.sorted_value + m.base, *const weight = s.sorted_weight + m.base;
   const int* const source = s.sorted_source + m.base;
   T own_pole = 0, own_weight = 0;

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "cuda/pack.cuh"
+#include "cuda/threads/block.cuh"
 #include "cuda/threads/lanes.cuh"
-#include "cuda/threads/matrix_threads.cuh"
 #include "formulas/quad.h"
 
 namespace keel::cuda {
@@ -27,8 +27,8 @@ struct Team : MatrixThreads<4 * N>, Lanes<4> {
   static constexpr int kPiece = kOwn * int(sizeof(T)) < 16 ? kOwn : 16 / int(sizeof(T));
   static constexpr int kRow = N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< avoids bank conflicts
 
-  __device__ int column() const { return thread / kLanes; }
-  __device__ int lane() const { return thread % kLanes; }
+  __device__ int column() const { return thread() / kLanes; }
+  __device__ int lane() const { return thread() % kLanes; }
   /// The position in its row of this thread's k-th number.
   __device__ int element(int k) const {
     return (k / kPiece * kLanes + lane()) * kPiece + k % kPiece;

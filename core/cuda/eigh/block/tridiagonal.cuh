@@ -310,8 +310,8 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, const UnitScale<T>
   } else {
     using Worker = Tridiagonaliser<T, N>;
     // All threads meet at all barriers, those without a part in it too: see stand_by().
-    if (team.thread < Worker::kThreads) {
-      Worker worker(n, team.thread, s);
+    if (team.thread() < Worker::kThreads) {
+      Worker worker(n, team.thread(), s);
       worker.load(scale);
       team.sync();
       for (int k = 0; worker.template work_column<0>(k); k += 2) {

@@ -6,16 +6,10 @@
 #include <cmath>
 
 #include "cuda/svd/polish/grid/look.h"
+#include "cuda/threads/block.cuh"
 #include "keel/svd.h"
 
 namespace keel::cuda {
-
-/// The threads of a block, as tile.h asks for them.
-struct GridTeam {
-  __device__ static int thread() { return int(threadIdx.x); }
-  __device__ static void sync() { __syncthreads(); }
-  __device__ static void step() { __syncwarp(); }
-};
 
 /// Sums over all lanes of a warp. Each lane gets the sum.
 template <typename T>
