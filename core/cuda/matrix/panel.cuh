@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "cuda/pack.cuh"
+#include "cuda/memory.cuh"
 #include "cuda/threads/block.cuh"
 #include "keel/matrices.h"
 

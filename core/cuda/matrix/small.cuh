@@ -9,7 +9,7 @@
 
 #include "cuda/launch/by_size.h"
 #include "cuda/launch/launch.h"
-#include "cuda/pack.cuh"
+#include "cuda/memory.cuh"
 #include "cuda/threads/block.cuh"
 #include "keel/matrices.h"
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "cuda/pack.cuh"
+#include "cuda/memory.cuh"
 #include "cuda/threads/block.cuh"
 #include "cuda/threads/lanes.cuh"
 #include "formulas/quad.h"

@@ -9,9 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/copies.cuh"
-#include "cuda/eigh/bits.cuh"
-#include "cuda/pack.cuh"
+#include "cuda/memory.cuh"
 #include "cuda/plan.h"
 #include "formulas/secular.h"
 #include "host_device.h"
