@@ -1,10 +1,10 @@
 #include "keel/gradient_rule.h"
 
+#include "formulas/pair_weight.h"
 #include "in_chunks.h"
 #include "instantiate.h"
 #include "layer_matrix_stages.h"
 #include "padded_matrix.h"
-#include "pair_weight.h"
 #include "scratch.h"
 #include "scratch_gap.h"
 #include "spectral_check.h"

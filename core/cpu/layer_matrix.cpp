@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formulas/pair_weight.h"
+#include "formulas/standard_factor.h"
 #include "instantiate.h"
 #include "keel/eigh.h"
 #include "layer_matrix_stages.h"
-#include "pair_weight.h"
 #include "scratch.h"
 #include "spectral_check.h"
-#include "standard_factor.h"
 
 namespace keel::cpu {
 

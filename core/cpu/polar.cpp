@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "formulas/polar_dense.h"
 #include "instantiate.h"
 #include "keel/svd.h"
-#include "polar_dense.h"
 
 namespace keel::cpu {
 namespace {

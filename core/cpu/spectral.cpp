@@ -3,12 +3,12 @@
 #include <cmath>
 #include <vector>
 
-#include "divided_difference.h"
+#include "formulas/divided_difference.h"
+#include "formulas/pair_weight.h"
 #include "in_chunks.h"
 #include "instantiate.h"
 #include "layer_matrix_stages.h"
 #include "padded_matrix.h"
-#include "pair_weight.h"
 #include "rank_policy.h"
 #include "scratch.h"
 #include "scratch_gap.h"

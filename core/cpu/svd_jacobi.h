@@ -7,8 +7,8 @@
 // stops when only noise remains.
 
 #include "eigh_scaling.h"
+#include "formulas/polish_reach.h"
 #include "keel/svd.h"
-#include "polish_reach.h"
 #include "scratch_gap.h"
 #include "svd_order.h"
 #include "svd_ways.h"
@@ -62,7 +62,8 @@ class JacobiSvd {
   /// Inspects the entries. Must be called before scale().
   struct Look {
     Number largest;
-    Truth not_finite, steep;  // steep as in core/polish_reach.h: QR must take large numbers first
+    Truth not_finite,
+        steep;  // steep as in core/formulas/polish_reach.h: QR must take large numbers first
   };
   Look look() {
     Number bad = {}, largest = {};

@@ -1,6 +1,6 @@
 #pragma once
 
-// The order in which QR takes the rows and columns of a steep matrix (core/polish_reach.h).
+// The order in which QR takes the rows and columns of a steep matrix (core/formulas/polish_reach.h).
 
 #include "keel/svd.h"
 #include "simd.h"

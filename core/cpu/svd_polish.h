@@ -1,13 +1,13 @@
 #pragma once
 
-// Singular values from the eigenvectors of A^T A (core/polish_reach.h). One matrix over all lanes,
+// Singular values from the eigenvectors of A^T A (core/formulas/polish_reach.h). One matrix over all lanes,
 // in padded rows with zero padding.
 
 #include "eigh_scaling.h"
+#include "formulas/polish_reach.h"
 #include "keel/svd.h"
 #include "kernels.h"
 #include "multiply.h"
-#include "polish_reach.h"
 #include "scratch_gap.h"
 
 namespace keel::cpu::KEEL_ISA {

@@ -6,7 +6,7 @@
 #include "activations_check.h"
 #include "cuda/activations/gate.h"
 #include "cuda/affine/kernel.cuh"
-#include "cuda/affine/mma.h"
+#include "cuda/affine/task.h"
 #include "cuda/launch/card.h"
 #include "cuda/launch/scratch.h"
 #include "cuda/whiten/shortcuts.h"

@@ -45,9 +45,9 @@ __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>
            *const q = shared.matrix[3], *const l = shared.vector[0], *const h = shared.vector[1];
   small::Fetched<T, N> basis = small::fetch(squad, a.vectors), gradient;
   if (a.dL_dvectors.data != nullptr) gradient = small::fetch(squad, a.dL_dvectors);
-  if (squad.thread < squad.n) {
-    l[squad.thread] = a.values[squad.index * squad.n + squad.thread];
-    h[squad.thread] = a.dL_dvalue(squad.index, squad.thread);
+  if (squad.thread() < squad.n) {
+    l[squad.thread()] = a.values[squad.index * squad.n + squad.thread()];
+    h[squad.thread()] = a.dL_dvalue(squad.index, squad.thread());
   }
   small::put(squad, basis, v);
   small::put_transposed(squad, basis, u);

@@ -3,8 +3,8 @@
 // keel/polar.h for M x N matrices, N <= M <= 4, in one thread's registers. A wide matrix is handled
 // through its transpose.
 
+#include "formulas/polar_weight.h"
 #include "formulas/svd_one_thread.h"
-#include "polar_weight.h"
 
 namespace keel {
 

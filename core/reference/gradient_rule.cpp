@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "dense.h"
+#include "formulas/pair_weight.h"
 #include "layer_matrix_stages.h"
-#include "pair_weight.h"
 #include "spectral_check.h"
 
 namespace keel::reference {

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "dense.h"
+#include "formulas/pair_weight.h"
+#include "formulas/standard_factor.h"
 #include "keel/eigh.h"
 #include "layer_matrix_stages.h"
-#include "pair_weight.h"
 #include "spectral_check.h"
-#include "standard_factor.h"
 
 namespace keel::reference {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "formulas/polar_dense.h"
 #include "keel/svd.h"
-#include "polar_dense.h"
 
 namespace keel::reference {
 namespace {

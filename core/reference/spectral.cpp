@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "dense.h"
-#include "divided_difference.h"
 #include "eigenvalue_noise.h"
+#include "formulas/divided_difference.h"
+#include "formulas/pair_weight.h"
 #include "layer_matrix_stages.h"
-#include "pair_weight.h"
 #include "spectral_check.h"
 
 namespace keel::reference {

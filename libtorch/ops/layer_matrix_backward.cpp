@@ -90,7 +90,7 @@ struct TangentInputs {
   SpectralRule rule;
 
   bool textbook() const { return std::holds_alternative<Analytic>(rule); }
-  /// The eigenvalues as the rule sees them (core/pair_weight.h, weight_above).
+  /// The eigenvalues as the rule sees them (core/formulas/pair_weight.h, weight_above).
   Tensor seen(double eps) const { return textbook() ? values : values.clamp_min(eps); }
 };
 

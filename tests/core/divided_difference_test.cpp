@@ -1,4 +1,4 @@
-#include "divided_difference.h"
+#include "formulas/divided_difference.h"
 
 #include <gtest/gtest.h>
 

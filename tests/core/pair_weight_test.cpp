@@ -1,4 +1,4 @@
-#include "pair_weight.h"
+#include "formulas/pair_weight.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "divided_difference.h"
+#include "formulas/divided_difference.h"
 #include "keel/error.h"
 #include "support/spectral.h"
 #include "support/spectrum_zoo.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// W_ij of each rule, exactly as in the mathematics. core/pair_weight.h is tested against it. i < j, l_i >= l_j.
+// W_ij of each rule, exactly as in the mathematics. core/formulas/pair_weight.h is tested against it. i < j, l_i >= l_j.
 
 #include <algorithm>
 #include <cmath>

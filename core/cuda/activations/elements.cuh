@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "cuda/pack.cuh"
+#include "cuda/memory.cuh"
 #include "keel/activations.h"
 
 namespace keel::cuda {

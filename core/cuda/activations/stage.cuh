@@ -6,7 +6,7 @@
 
 #include "cuda/activations/elements.cuh"
 #include "cuda/activations/slabs.h"
-#include "cuda/copies.cuh"
+#include "cuda/memory.cuh"
 
 namespace keel::cuda {
 

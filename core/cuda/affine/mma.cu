@@ -1,6 +1,6 @@
 // The passes of affine for channels that fill slabs of 64. They reach memory bandwidth.
 
-#include "cuda/affine/mma.h"
+#include "cuda/affine/task.h"
 
 #include <algorithm>
 

@@ -43,4 +43,12 @@ void require_countable(const char* operation, const Activations<T>& x) {
           std::string(operation) + ": expected at most 2^30 channels, got " + text(x.channels));
 }
 
+template <typename T>
+struct AffineTask;  // kernel.cuh
+
+/// Runs the task if its channels fill slabs of 64 and a kernel for its group size fits this device.
+/// Returns whether it did. For T that is summed in float32.
+template <typename T>
+bool run_on_full_slabs(const char* operation, AffineTask<T>& task, const Stream& stream);
+
 }  // namespace keel::cuda

@@ -2,7 +2,7 @@
 
 // A 64 x 64 tile of a product of matrices, by a block of 256 threads.
 
-#include "cuda/pack.cuh"
+#include "cuda/memory.cuh"
 
 namespace keel::cuda {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cuda/eigh/bits.cuh"
 #include "cuda/eigh/cusolver/orthogonality.cuh"
 #include "cuda/eigh/sign.cuh"
 #include "cuda/launch/scratch.h"
+#include "cuda/memory.cuh"
 #include "cuda/plan.h"
 #include "eigh_order.h"
 #include "keel/error.h"

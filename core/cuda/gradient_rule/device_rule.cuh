@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <variant>
 
+#include "formulas/pair_weight.h"
 #include "keel/spectral.h"
-#include "pair_weight.h"
 
 namespace keel::cuda {
 

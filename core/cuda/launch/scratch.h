@@ -16,7 +16,7 @@ inline cudaStream_t native(const Stream& stream) {
 
 inline void check(const char* operation, cudaError_t error) {
   if (error == cudaSuccess) return;
-  throw Error(std::string(operation) + ": CUDA says " + cudaGetErrorString(error));
+  throw Error(std::string(operation) + ": CUDA error: " + cudaGetErrorString(error));
 }
 
 /// Checks after a launch that it was queued.

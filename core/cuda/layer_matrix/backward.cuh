@@ -5,7 +5,7 @@
 
 #include "cuda/gradient_rule/kernel.cuh"
 #include "cuda/spectral/device_spectrum.cuh"
-#include "standard_factor.h"
+#include "formulas/standard_factor.h"
 
 namespace keel::cuda {
 
@@ -44,9 +44,9 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   T(*const sums)[N] = shared.vector + 4;
   Fetched<T, N> basis = fetch(squad, a.vectors), dS = fetch(squad, a.dL_dlayer_matrix),
                 covariance = fetch_lower(squad, a.covariance);
-  const int mine = squad.thread < squad.n ? squad.thread : 0;
+  const int mine = squad.thread() < squad.n ? squad.thread() : 0;
   const T own_scale = standard(a.covariance, squad.index, mine, a.eps);
-  if (squad.thread < squad.n) scale[mine] = own_scale;
+  if (squad.thread() < squad.n) scale[mine] = own_scale;
   const auto spectrum = read_spectrum<T, N>(squad, one, a.values, a.rank, shared.vector);
   put(squad, basis, v);
   put_transposed(squad, basis, u);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
   squad.sync();
   squad.template for_each_entry<4>(
       [&](int i, int j) { dL_dscale += 2 * c[i * kStride + j] * p[i * kStride + j] * scale[i]; });
-  sums[squad.thread / N][squad.thread % N] = dL_dscale;
+  sums[squad.thread() / N][squad.thread() % N] = dL_dscale;
   squad.sync();
   if (!squad.exists) return;
   T* const target = a.dL_dcovariance[squad.index];
@@ -94,10 +94,10 @@ __global__ void __launch_bounds__(Squad<T, N>::kBlock, Squad<T, N>::kBlocks)
            *const factor = shared.vector[1];
   Fetched<T, N> basis = fetch(squad, a.vectors), dS = fetch(squad, a.dL_dlayer_matrix);
   const std::int64_t rank = a.rank[squad.index];
-  if (squad.thread < squad.n) {
-    const T value = a.values[squad.index * squad.n + squad.thread];
-    l[squad.thread] = value;
-    factor[squad.thread] = squad.thread < rank ? T(1) / std::sqrt(raised(value, a.eps)) : T(0);
+  if (squad.thread() < squad.n) {
+    const T value = a.values[squad.index * squad.n + squad.thread()];
+    l[squad.thread()] = value;
+    factor[squad.thread()] = squad.thread() < rank ? T(1) / std::sqrt(raised(value, a.eps)) : T(0);
   }
   squad.sync();
   put(squad, basis, v);

@@ -6,9 +6,9 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/spectral/rank_policy.cuh"
+#include "formulas/pair_weight.h"
+#include "formulas/standard_factor.h"
 #include "keel/layer_matrix.h"
-#include "pair_weight.h"
-#include "standard_factor.h"
 
 namespace keel::cuda {
 
@@ -94,7 +94,7 @@ __device__ void symmetric_map(const Team<T, N>& team, int n, bool whiten,
   constexpr int kRow = Members::kRow, kOwn = Members::kOwn, kPiece = Members::kPiece;
   constexpr int kAcross = N < 16 ? N : 16, kDown = Members::kSize / kAcross;
   constexpr int kColumns = N / kAcross, kRows = N / kDown;  // of a thread
-  for (int i = team.thread; i < n; i += Members::kSize)
+  for (int i = team.thread(); i < n; i += Members::kSize)
     s.quotient[i] = whiten ? T(1) / sqrt(sqrt(s.sorted_value[i])) : T(1);
   team.sync();
   const int rank = s.rank;
@@ -109,7 +109,7 @@ __device__ void symmetric_map(const Team<T, N>& team, int n, bool whiten,
   team.sync();
 
   using Four = Pack<T, kPiece>;
-  const int left = team.thread % kAcross, top = team.thread / kAcross;
+  const int left = team.thread() % kAcross, top = team.thread() / kAcross;
   T sum[kRows][kColumns] = {};
 #pragma unroll 1
   for (int k = 0; k < rank; k += kPiece) {
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   await_previous();
   let_next_start();
   const std::int64_t own = exists ? index : 0;
-  for (int i = team.thread; i < n; i += Members::kSize) {
+  for (int i = team.thread(); i < n; i += Members::kSize) {
     if (denoising) s.standard[i] = standard_factor(source[i * stride + i], task.eps);
     s.channel_weight[i] = task.weight != nullptr ? task.weight[own * n + i] : T(1);
   }
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
     store_decomposition(team, n, s, EighOrder::descending, task.state.values + index * n,
                         task.state.vectors[index], task.state.vectors.row_stride);
   // Each thread raises the values that it stored, so this needs no barrier before it.
-  for (int i = team.thread; i < n; i += Members::kSize)
+  for (int i = team.thread(); i < n; i += Members::kSize)
     s.sorted_value[i] = raised(s.sorted_value[i], task.eps);
   team.sync();
 
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   // another.
   const auto find_rank = [&](const PlainRankPolicy& policy) {
     constexpr int kTeamsInWarp = Members::kBlock ? 1 : 32 / Members::kSize;
-    if (team.thread < 32)
+    if (team.thread() < 32)
       for (int t = 0; t < kTeamsInWarp; ++t) {
         LayerMatrixStorage<T, N>& one = all[slot / kTeamsInWarp * kTeamsInWarp + t];
         const int rank = rank_by_warp(policy, n, one.sorted_value, one.quotient);
@@ -194,12 +194,12 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>,
   if (task.policy.by_rayleigh) {
     const T least = s.sorted_value[s.rank - 1], largest = s.sorted_value[0];
     // A value of eps may have been raised to it, and then says nothing of its quotient.
-    if (team.anyone(!(least > task.eps && surely_within(task.policy, n, least, largest)))) {
+    if (team.any(!(least > task.eps && surely_within(task.policy, n, least, largest)))) {
       rayleigh_quotients(team, n, entry, s);
       find_rank(task.policy);
     }
   }
-  if (exists && team.thread == 0) task.state.rank[index] = s.rank;
+  if (exists && team.thread() == 0) task.state.rank[index] = s.rank;
 
   T *const result = task.result[own], *const matrix =
                                           task.matrix.data != nullptr ? task.matrix[own] : nullptr;

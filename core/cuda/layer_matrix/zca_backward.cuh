@@ -94,9 +94,9 @@ __global__ void __launch_bounds__(PanelSquad<T, N, PARTS>::kBlock, kZcaBlocks<T,
 
   const Rows basis(squad, a.vectors);
   const OwnRows own(squad, a.layer_matrix);
-  if (squad.thread < N)
-    shared.weight[squad.thread] =
-        a.weight != nullptr && squad.thread < n ? a.weight[channel + squad.thread] : T(1);
+  if (squad.thread() < N)
+    shared.weight[squad.thread()] =
+        a.weight != nullptr && squad.thread() < n ? a.weight[channel + squad.thread()] : T(1);
   const auto spectrum = read_spectrum<T, N>(squad, a.map, a.values, a.rank, shared.vector);
   basis.for_each(squad, [&](T entry, int i, int j) {
     shared.v[S::place(i, j)] = shared.u[S::place(j, i)] = entry;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(PanelSquad<T, N, PARTS>::kBlock, kZcaBlocks<T,
       shared.basis()[S::panel_place(i, j % S::kWidth)] = entry;
   });
 #pragma unroll 1
-  for (int e = squad.thread; e < N * S::kWidth; e += S::kThreads) {
+  for (int e = squad.thread(); e < N * S::kWidth; e += S::kThreads) {
     const int i = e / S::kWidth, j = e % S::kWidth, column = squad.first + j;
     shared.f[S::panel_place(i, j)] =
         i < n && column < n ? spectrum.kernel(a.rule, i, column) : T(0);
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(PanelSquad<T, N, PARTS>::kBlock, kZcaBlocks<T,
       with_cross = sum_of_row<OwnRows::kAcross>(with_cross);
       with_sum = sum_of_row<OwnRows::kAcross>(with_sum);
       const int i = OwnRows::row(squad, r);
-      if (squad.exists && i < n && squad.thread % OwnRows::kAcross == 0) {
+      if (squad.exists && i < n && squad.thread() % OwnRows::kAcross == 0) {
         a.dL_dweight[channel + i] = with_cross;
         a.dL_dmean[channel + i] = -with_sum;
       }

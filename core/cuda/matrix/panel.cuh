@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "cuda/pack.cuh"
-#include "cuda/threads/matrix_threads.cuh"
+#include "cuda/memory.cuh"
+#include "cuda/threads/block.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {
@@ -40,7 +40,7 @@ struct PanelSquad : MatrixThreads<kPanelThreads<N, PARTS>> {
   int top, left;       ///< of the thread's tile
 
   __device__ explicit PanelSquad(std::int64_t batch, std::int64_t size) : n(int(size)) {
-    thread = int(threadIdx.x) % kThreads;
+    this->index_in_team = int(threadIdx.x) % kThreads;
     index = std::int64_t(blockIdx.x) / kParts * kSquads + int(threadIdx.x) / kThreads;
     exists = index < batch;
     if (!exists) index = batch - 1;
@@ -48,7 +48,7 @@ struct PanelSquad : MatrixThreads<kPanelThreads<N, PARTS>> {
     // A warp computes 16 x 16, and each half of it reads four places of 16 bytes at a time. That
     // takes one pass if neighbouring threads read the same place, or threads two apart do.
     constexpr int kAcross = kWidth / 16;
-    const int warp = thread / 32, lane = thread % 32;
+    const int warp = thread() / 32, lane = thread() % 32;
     half = lane / 16;
     top = warp / kAcross * 16 + (lane / 2 % 2 + lane / 8 % 2 * 2) * 4 + half * 2;
     // Every other row of warps is shifted by two: those below the diagonal, which have more to do,
@@ -214,10 +214,10 @@ struct FetchedRows {
       for (int c = 0; c < kColumns; ++c) body(entry[r][c], row(squad, r), column(squad, c));
   }
   __device__ static int row(const S& squad, int r) {
-    return (OWN ? squad.first : 0) + squad.thread / kAcross + r * kDown;
+    return (OWN ? squad.first : 0) + squad.thread() / kAcross + r * kDown;
   }
   __device__ static int column(const S& squad, int c) {
-    return squad.thread % kAcross + c * kAcross;
+    return squad.thread() % kAcross + c * kAcross;
   }
 };
 

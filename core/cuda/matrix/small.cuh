@@ -9,8 +9,8 @@
 
 #include "cuda/launch/by_size.h"
 #include "cuda/launch/launch.h"
-#include "cuda/pack.cuh"
-#include "cuda/threads/matrix_threads.cuh"
+#include "cuda/memory.cuh"
+#include "cuda/threads/block.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {
@@ -48,7 +48,7 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
   bool exists;         ///< whether this squad stores the result
 
   __device__ explicit Squad(std::int64_t batch, std::int64_t size) : n(int(size)) {
-    thread = int(threadIdx.x) % kThreads;
+    this->index_in_team = int(threadIdx.x) % kThreads;
     index = std::int64_t(blockIdx.x) * kSquads + int(threadIdx.x) / kThreads;
     exists = index < batch;
     if (!exists) index = batch - 1;
@@ -57,21 +57,21 @@ struct Squad : MatrixThreads<kSquadThreads<N>> {
   /// The thread's tile. A warp has at most eight tiles across. Threads next to each other read the
   /// same columns, those two apart the same rows: half a warp then reads 16 bytes each in one pass.
   __device__ int tile_row() const {
-    return thread / 32 / (kTilesAcross / kWarpAcross) * (32 / kWarpAcross) + thread % 2 +
-           thread % 32 / (2 * kWarpAcross) * 2;
+    return thread() / 32 / (kTilesAcross / kWarpAcross) * (32 / kWarpAcross) + thread() % 2 +
+           thread() % 32 / (2 * kWarpAcross) * 2;
   }
   __device__ int tile_column() const {
-    return thread / 32 % (kTilesAcross / kWarpAcross) * kWarpAcross + thread / 2 % kWarpAcross;
+    return thread() / 32 % (kTilesAcross / kWarpAcross) * kWarpAcross + thread() / 2 % kWarpAcross;
   }
 
   /// Calls body(i, j) for the entries of the matrix, adjacent threads on adjacent columns. No
   /// barrier.
   template <int UNROLL, typename Body>
   __device__ __forceinline__ void for_each_entry(const Body& body) const {
-    const int j = thread % N;
+    const int j = thread() % N;
     if (j >= n) return;
 #pragma unroll UNROLL
-    for (int i = thread / N; i < n; i += kThreads / N) body(i, j);
+    for (int i = thread() / N; i < n; i += kThreads / N) body(i, j);
   }
 };
 
@@ -142,10 +142,10 @@ struct Fetched {
   /// Calls body(entry, i, j) for each.
   template <typename Body>
   __device__ __forceinline__ void for_each(const S& squad, const Body& body) {
-    const int j = squad.thread % N;
+    const int j = squad.thread() % N;
 #pragma unroll
     for (int e = 0; e < N / kStep; ++e) {
-      const int i = squad.thread / N + e * kStep;
+      const int i = squad.thread() / N + e * kStep;
       if (i < squad.n && j < squad.n) body(entry[e], i, j);
     }
   }

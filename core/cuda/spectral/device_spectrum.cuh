@@ -5,7 +5,7 @@
 
 #include "cuda/gradient_rule/device_rule.cuh"
 #include "cuda/matrix/small.cuh"
-#include "divided_difference.h"
+#include "formulas/divided_difference.h"
 
 namespace keel::cuda {
 
@@ -62,12 +62,12 @@ __device__ DeviceSpectrum<T> read_spectrum(const Threads& squad, const SpectralM
                                            const T* values, const std::int64_t* rank,
                                            T (*vectors)[N]) {
   const std::int64_t kept = rank != nullptr ? rank[squad.index] : squad.n;
-  const bool mine = squad.thread < squad.n;
-  if (mine) vectors[0][squad.thread] = values[squad.index * squad.n + squad.thread];
+  const bool mine = squad.thread() < squad.n;
+  if (mine) vectors[0][squad.thread()] = values[squad.index * squad.n + squad.thread()];
   squad.sync();
   const DeviceSpectrum<T> spectrum(map, squad.n, vectors[0], kept, vectors[1], vectors[2]);
-  const bool undefined = squad.anyone(mine && !spectrum.read(squad.thread));
-  if (undefined && mine) spectrum.set_nan(squad.thread);
+  const bool undefined = squad.any(mine && !spectrum.read(squad.thread()));
+  if (undefined && mine) spectrum.set_nan(squad.thread());
   squad.sync();
   return spectrum;
 }

@@ -46,15 +46,15 @@ __global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>
            *const p = shared.matrix[3], *const l = shared.vector[0], *const q = shared.vector[1];
   small::Fetched<T, N> basis = small::fetch(squad, vectors),
                        matrix = small::fetch_lower(squad, matrices);
-  if (squad.thread < squad.n) l[squad.thread] = values[squad.index * squad.n + squad.thread];
+  if (squad.thread() < squad.n) l[squad.thread()] = values[squad.index * squad.n + squad.thread()];
   small::put(squad, basis, v);
   small::put_transposed(squad, basis, u);
   small::put_lower(squad, matrix, m);
   squad.sync();
   small::rayleigh_quotients(squad, m, v, u, p, q);
-  if (squad.thread >= 32) return;
+  if (squad.thread() >= 32) return;
   const int kept = rank_by_warp(policy, squad.n, l, q);
-  if (squad.exists && squad.thread == 0) rank[squad.index] = kept;
+  if (squad.exists && squad.thread() == 0) rank[squad.index] = kept;
 }
 
 /// quotients_i = v_i^T M v_i, from the product M V.

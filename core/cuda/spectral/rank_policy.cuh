@@ -134,16 +134,16 @@ __device__ void rayleigh_quotients(const Squad<T, N>& squad, const T* m, const T
                                    T* p, T* quotients) {
   constexpr int kStride = Squad<T, N>::kStride;
   multiply(squad, squad.n, m, v, p);
-  if (squad.thread < squad.n) {
+  if (squad.thread() < squad.n) {
     T sum = 0;
 #pragma unroll 8
     for (int r = 0; r < squad.n; ++r)
-      sum += v[r * kStride + squad.thread] * p[r * kStride + squad.thread];
-    quotients[squad.thread] = sum;
+      sum += v[r * kStride + squad.thread()] * p[r * kStride + squad.thread()];
+    quotients[squad.thread()] = sum;
   }
   squad.sync();
   multiply(squad, squad.n, u, v, p);
-  if (squad.thread < 32) deflate_by_warp(squad.n, p, kStride, quotients);
+  if (squad.thread() < 32) deflate_by_warp(squad.n, p, kStride, quotients);
   squad.sync();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "host_device.h"
+#include "keel/matrices.h"
 
 namespace keel::cuda {
 
@@ -21,7 +22,7 @@ constexpr int tile_width(std::int64_t n) {
   return n <= (sizeof(T) == 4 ? 32 : 16) ? 2 : n <= 64 ? 4 : 8;
 }
 
-/// The memory of polish.h, in numbers of type T. `wide` is the team's kWide.
+/// The memory of polish/math.h, in numbers of type T. `wide` is the team's kWide.
 template <typename T>
 struct PolishLayout {
   static constexpr int kPack = SvdPack<T>::kCount;
@@ -48,7 +49,7 @@ struct PolishLayout {
   }
 };
 
-/// The memory of Jacobi's method (shared.h), in numbers of type T and in ints.
+/// The memory of jacobi/math.h, in numbers of type T and in ints.
 template <typename T>
 struct SvdLayout {
   static constexpr int kPack = SvdPack<T>::kCount;
@@ -82,5 +83,23 @@ struct SvdLayout {
            (places() * std::int64_t(sizeof(int)) + 15) / 16 * 16;
   }
 };
+
+/// A matrix or its transpose, such that it is not wider than tall.
+template <typename T>
+struct SvdSource {
+  const T* data;
+  std::int64_t down, along;  ///< strides from one row, and one column, to the next
+
+  KEEL_HOST_DEVICE T operator()(std::int64_t i, std::int64_t j) const {
+    return data[i * down + j * along];
+  }
+};
+
+/// Matrix b, transposed if it is wider than tall.
+template <typename T>
+KEEL_HOST_DEVICE SvdSource<T> upright(const Rectangles<const T>& matrices, std::int64_t b) {
+  const bool wide = matrices.rows < matrices.columns;
+  return {matrices[b], wide ? 1 : matrices.row_stride, wide ? matrices.row_stride : 1};
+}
 
 }  // namespace keel::cuda

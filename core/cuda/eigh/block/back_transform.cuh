@@ -35,8 +35,8 @@ struct BackTransform {
       : team(members),
         s(storage),
         n(size),
-        part(members.thread % 32 / 8),
-        own(storage.vectors + (members.thread / 32 * 8 + members.thread % 8) * kRow),
+        part(members.thread() % 32 / 8),
+        own(storage.vectors + (members.thread() / 32 * 8 + members.thread() % 8) * kRow),
         lots(reinterpret_cast<Lot*>(storage.update)) {}
 
   /// Where this thread's numbers i, i + 1, ... of a vector are; i is a multiple of kPiece.

@@ -25,7 +25,7 @@ __device__ T largest_of_all(const Team<T, N>& team, T value, T* exchange) {
   constexpr int kWarp = Team<T, N>::kBlock ? 32 : Team<T, N>::kSize;
   for (int r = 1; r < kWarp; r *= 2) value = fmax(value, team.near(value, r));
   if constexpr (Team<T, N>::kBlock) {
-    if (team.thread % 32 == 0) exchange[team.thread / 32] = value;
+    if (team.thread() % 32 == 0) exchange[team.thread() / 32] = value;
     team.sync();
     value = exchange[0];
     for (int warp = 1; warp < Team<T, N>::kSize / 32; ++warp) value = fmax(value, exchange[warp]);
@@ -163,11 +163,11 @@ template <typename T, int N>
 __device__ void store_decomposition(const Team<T, N>& team, int n, const Storage<T, N>& s,
                                     EighOrder order, T* values, T* vectors,
                                     std::int64_t row_stride) {
-  for (int at = team.thread; at < n; at += Team<T, N>::kSize)
+  for (int at = team.thread(); at < n; at += Team<T, N>::kSize)
     values[at] = s.sorted_value[place_in(order, n, at)];
   // Adjacent threads store adjacent numbers, several rows at once.
   constexpr int kRows = Team<T, N>::kSize / N, kAtOnce = N / kRows < 8 ? N / kRows : 8;
-  const int first = team.thread / N, c = team.thread % N;
+  const int first = team.thread() / N, c = team.thread() % N;
   if (c >= n) return;
   const T* const from = s.update + place_in(order, n, c);
   for (int r = first; r < N; r += kRows * kAtOnce) {
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce
   if (!exists) return;
   store_decomposition(team, n, shared, order, values + index * n, vectors[index],
                       vectors.row_stride);
-  if (team.thread == 0 && status != nullptr)
+  if (team.thread() == 0 && status != nullptr)
     status[index] = finite ? EighStatus::converged : EighStatus::not_finite;
 }
 

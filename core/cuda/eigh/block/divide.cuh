@@ -29,8 +29,8 @@ struct Tile {
   T sum[Shape::kRows][Shape::kColumns] = {};
 
   __device__ explicit Tile(const Team<T, N>& team)
-      : top(team.thread / 2 % kAcross * Shape::kRows),
-        left((team.thread / (2 * kAcross) * 2 + team.thread % 2) * Shape::kColumns) {}
+      : top(team.thread() / 2 % kAcross * Shape::kRows),
+        left((team.thread() / (2 * kAcross) * 2 + team.thread() % 2) * Shape::kColumns) {}
 
   __device__ void add_products(int begin, int end, const T* a, const T* b) {
 #pragma unroll 4
@@ -116,7 +116,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   // From here on, numbers are places in the sorted order of this merge. Every warp has the columns
   // of one merge only, and finds out about the whole merge itself, which takes no barriers.
   static_assert(Team<T, N>::kSize >= 32);
-  const int at = j - m.base, lane_of_warp = team.thread % 32;
+  const int at = j - m.base, lane_of_warp = team.thread() % 32;
   const T *const value = s.sorted_value + m.base, *const weight = s.sorted_weight + m.base;
   const int* const source = s.sorted_source + m.base;
   T own_pole = 0, own_weight = 0;
@@ -145,7 +145,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
       T pole = next_value, z = next_weight, dropped_pole;
       const int pole_source = next_source, after = moving.next(next + 1),
                 within = min(after, m.count - 1);
-      next_value = value[within];  // on its way while this one is compared
+      next_value = value[within];  // is loaded while this one is compared
       next_weight = weight[within];
       next_source = source[within];
       SecularTurn<T> turn;
@@ -198,7 +198,7 @@ __device__ SecularRoot<T> find_roots(const Terms& terms, const Merge<T>& m, Merg
   const T* const pole = s.pole + m.base;
   const SecularRoot<T> root =
       secular_root(terms, active, m.alive, root_of, pole, s.weight + m.base, m.rho);
-  T* const at = s.sorted_value;  // free by now
+  T* const at = s.sorted_value;  // no longer needed
   if (writes) {
     s.origin[j] = root.origin;
     s.offset[j] = root.offset;

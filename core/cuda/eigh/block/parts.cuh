@@ -38,7 +38,7 @@ __device__ __noinline__ void order_by_parts(Team<T, N> team, int n, Storage<T, N
     const bool moves = r < n && first < first_row[r];
     team.sync();
     if (moves && lane == 0) first_row[r] = first;
-    changes = Members::anyone(moves);
+    changes = Members::any(moves);
     team.sync();
   }
   const int part = first_row[r];
@@ -86,9 +86,9 @@ __device__ bool order_rows(const Team<T, N>& team, int n, Storage<T, N>& s) {
   busy = team.sum(busy);
   if (team.lane() == 0 && r < n) s.order[lonely ? busy + r - before : before] = r;
   // If a row has all others as neighbours, there is only one part. If there is none, all rows are lonely.
-  const bool several = !Members::anyone(r < n && neighbours >= busy - 1);
+  const bool several = !Members::any(r < n && neighbours >= busy - 1);
   if constexpr (!Members::kBlock) team.sync();
-  if (team.thread == 0) s.has_parts = several;
+  if (team.thread() == 0) s.has_parts = several;
   if (several) order_by_parts(team, n, s);
   return several;
 }

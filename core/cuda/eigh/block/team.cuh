@@ -1,13 +1,14 @@
 #pragma once
 
-// The threads that share one matrix, and their shared memory. Four threads (lanes) per row or
-// column hold its 16-byte pieces in registers, in turns, so that sums along it take two shuffles.
+// The threads that share one matrix, and their shared memory. Four threads (lanes) hold a row or
+// column in registers: each has every fourth of its 16-byte pieces. So a sum along it takes two
+// shuffles.
 
 #include <cstdint>
 
-#include "cuda/pack.cuh"
+#include "cuda/memory.cuh"
+#include "cuda/threads/block.cuh"
 #include "cuda/threads/lanes.cuh"
-#include "cuda/threads/matrix_threads.cuh"
 #include "formulas/quad.h"
 
 namespace keel::cuda {
@@ -26,8 +27,8 @@ struct Team : MatrixThreads<4 * N>, Lanes<4> {
   static constexpr int kPiece = kOwn * int(sizeof(T)) < 16 ? kOwn : 16 / int(sizeof(T));
   static constexpr int kRow = N + (N > 4 ? 16 / int(sizeof(T)) : 0);  ///< avoids bank conflicts
 
-  __device__ int column() const { return thread / kLanes; }
-  __device__ int lane() const { return thread % kLanes; }
+  __device__ int column() const { return thread() / kLanes; }
+  __device__ int lane() const { return thread() % kLanes; }
   /// The position in its row of this thread's k-th number.
   __device__ int element(int k) const {
     return (k / kPiece * kLanes + lane()) * kPiece + k % kPiece;

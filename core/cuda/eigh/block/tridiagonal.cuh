@@ -8,8 +8,8 @@
 //     multiply it by that while one more warp computes length and head. The head's share of the
 //     product is added after the barrier.
 //   - A reflection is applied to M during the product of the next one.
-//   - Rows that are done are left out, four of each lane at a time. Rows are dealt out in turns, so
-//     that all lanes have equally many left.
+//   - Rows that are done are left out, four of each lane at a time. Neighbouring rows belong to
+//     different groups of lanes, so that all have equally many left.
 
 #include "cuda/eigh/block/team.cuh"
 #include "formulas/scale.h"
@@ -227,7 +227,7 @@ struct Tridiagonaliser {
   }
 };
 
-/// The same for a team of one warp, where barriers cost nothing: four lanes a row.
+/// The same for a team of one warp, where barriers cost nothing. Four lanes share a row.
 template <typename T, int N>
 __device__ void tridiagonalise_in_warp(const Team<T, N>& team, int n, const UnitScale<T>& unit,
                                        Storage<T, N>& s) {
@@ -310,8 +310,8 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, const UnitScale<T>
   } else {
     using Worker = Tridiagonaliser<T, N>;
     // All threads meet at all barriers, those without a part in it too: see stand_by().
-    if (team.thread < Worker::kThreads) {
-      Worker worker(n, team.thread, s);
+    if (team.thread() < Worker::kThreads) {
+      Worker worker(n, team.thread(), s);
       worker.load(scale);
       team.sync();
       for (int k = 0; worker.template work_column<0>(k); k += 2) {

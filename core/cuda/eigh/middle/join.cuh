@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(Team<T, N / 2>::kSize, N / 2 == 64 ? 2 : 1)
   MiddleParts<T, N>& parts = all[blockIdx.x / 2];
   const Team<T, kHalf> team{int(threadIdx.x)};
   const int base = int(blockIdx.x % 2) * kHalf, count = min(kHalf, n - base);
-  for (int i = team.thread; i < count; i += Team<T, kHalf>::kSize) {
+  for (int i = team.thread(); i < count; i += Team<T, kHalf>::kSize) {
     // The matrix is torn where the halves meet.
     const bool torn = base + i == kHalf - 1 || base + i == kHalf;
     const T cut = torn ? fabs(parts.coupling[kHalf - 1]) : T(0);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize)
     parts.root_at[place] = j;
     values[index * n + place_in(order, n, place)] = finite ? ldexp(value, parts.exponent) : T(NAN);
   }
-  if (team.thread == 0) {
+  if (team.thread() == 0) {
     parts.alive = merge.alive;
     parts.turns = merge.turns;
     if (status != nullptr) status[index] = finite ? EighStatus::converged : EighStatus::not_finite;

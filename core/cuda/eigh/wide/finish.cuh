@@ -6,7 +6,6 @@
 
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/eigh/wide/shared.cuh"
 #include "cuda/threads/lanes.cuh"
 #include "eigh_order.h"
 #include "formulas/scale.h"

@@ -4,7 +4,6 @@
 
 #include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/eigh/wide/shared.cuh"
 
 namespace keel::cuda {
 
@@ -18,7 +17,7 @@ __global__ void __launch_bounds__(Team<T, kWideLeaf<T>>::kSize)
   const Members team{int(threadIdx.x)};
   const int base = int(blockIdx.x) * kLeaf, count = min(kLeaf, shape.n - base);
   const auto link = [&](int i) { return i >= 0 && i + 1 < shape.n ? parts.coupling[i] : T(0); };
-  for (int i = team.thread; i < count; i += Members::kSize) {
+  for (int i = team.thread(); i < count; i += Members::kSize) {
     T torn = 0;
     if (i == 0) torn += fabs(link(base - 1));
     if (i == kLeaf - 1) torn += fabs(link(base + i));

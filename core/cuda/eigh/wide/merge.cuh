@@ -8,7 +8,6 @@
 
 #include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/eigh/wide/shared.cuh"
 #include "cuda/threads/lanes.cuh"
 
 namespace keel::cuda {

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/eigh/bits.cuh"
+#include "cuda/memory.cuh"
 #include "cuda/plan.h"
 #include "formulas/secular.h"
 #include "host_device.h"
@@ -79,5 +79,11 @@ struct WideParts {
     end += (count * std::int64_t(sizeof(Number)) + 127) / 128 * 128;
   }
 };
+
+/// The block's dynamic shared memory.
+__device__ __forceinline__ unsigned char* shared_memory() {
+  extern __shared__ __align__(16) unsigned char wide_memory[];
+  return wide_memory;
+}
 
 }  // namespace keel::cuda

@@ -13,7 +13,6 @@
 #include "cuda/eigh/block/team.cuh"
 #include "cuda/eigh/wide/mail.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/eigh/wide/shared.cuh"
 #include "cuda/threads/lanes.cuh"
 #include "formulas/scale.h"
 #include "keel/matrices.h"

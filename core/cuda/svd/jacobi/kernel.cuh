@@ -9,9 +9,9 @@
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/plan.h"
-#include "cuda/svd/block_team.cuh"
 #include "cuda/svd/jacobi/math.h"
 #include "cuda/svd/paths.h"
+#include "cuda/threads/block.cuh"
 
 namespace keel::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cuda/svd/jacobi/reflections.h"
 #include "cuda/svd/jacobi/turns.h"
-#include "cuda/svd/source.h"
+#include "cuda/svd/layouts.h"
 #include "formulas/scale.h"
 
 namespace keel::cuda {

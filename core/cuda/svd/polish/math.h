@@ -5,11 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "cuda/svd/layouts.h"
 #include "cuda/svd/polish/tiles.h"
-#include "cuda/svd/source.h"
 #include "formulas/column_turn.h"
+#include "formulas/polish_reach.h"
 #include "formulas/scale.h"
-#include "polish_reach.h"
+#include "keel/svd.h"
 
 namespace keel::cuda {
 
@@ -37,7 +38,7 @@ KEEL_HOST_DEVICE T polish_square(T angle) {
   return square > 1 ? T(1) : square;
 }
 
-/// Whether too many angles are large for this method, as with several columns of nothing but rounding.
+/// Whether too many angles are large for this method, as when several columns are only rounding errors.
 template <typename T>
 KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
   return !(sum <= T(16 + n / 4));
@@ -312,6 +313,32 @@ class TeamPolish : public TileWork<T, Team> {
   int exponent_ = 0;
   T *x_, *k_, *square_, *size_, *sign_;
   int* order_;
+};
+
+/// Where the results go.
+template <typename T>
+struct PolishResults {
+  T* values;
+  Rectangles<T> left, right;
+  SvdStatus* status;
+  bool* is_left;  ///< which matrices another solver must still solve
+
+  /// Those of matrix b, which is solved. `wide` if it is wider than tall.
+  template <typename Team>
+  KEEL_HOST_DEVICE void store(const Team& team, TeamPolish<T, Team>& solver, std::int64_t b, int n,
+                              bool wide) const {
+    T *const own_values = values + b * n, *const own_left = left[b], *const own_right = right[b];
+    const std::int64_t down = left.row_stride, across = right.row_stride;
+    solver.give(
+        !wide, [&](int c, T x) { own_values[c] = x; },
+        [&](int i, int c, T x) {
+          *(wide ? own_right + c * across + i : own_left + i * down + c) = x;
+        },
+        [&](int c, int j, T x) {
+          *(wide ? own_left + j * down + c : own_right + c * across + j) = x;
+        });
+    if (status != nullptr && team.thread() == 0) status[b] = SvdStatus::converged;
+  }
 };
 
 }  // namespace keel::cuda

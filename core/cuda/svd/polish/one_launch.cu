@@ -4,8 +4,8 @@
 #include "cuda/launch/by_size.h"
 #include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
-#include "cuda/svd/block_team.cuh"
-#include "cuda/svd/polish/results.h"
+#include "cuda/svd/polish/math.h"
+#include "cuda/threads/block.cuh"
 
 namespace keel::cuda {
 namespace {

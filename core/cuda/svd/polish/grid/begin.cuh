@@ -94,10 +94,10 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   } else {
     if (source.along == 1) {
       const GridFactor<T> a{source.data, source.down, n, p.m, scale.once, scale.again};
-      tile.template multiply<false, false>(GridTeam{}, p.m, place.top, place.first, a, a);
+      tile.template multiply<false, false>(BlockTeam<32, 1>{}, p.m, place.top, place.first, a, a);
     } else {
       const GridFactor<T> a{source.data, source.along, p.m, n, scale.once, scale.again};
-      tile.template multiply<true, true>(GridTeam{}, p.m, place.top, place.first, a, a);
+      tile.template multiply<true, true>(BlockTeam<32, 1>{}, p.m, place.top, place.first, a, a);
     }
     __syncthreads();
 #pragma unroll
@@ -145,11 +145,11 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   const GridFactor<T> right{vectors, n, n, n};
   if (source.along == 1)
     tile.template multiply<true, false>(
-        GridTeam{}, n, place.top, place.first,
+        BlockTeam<32, 1>{}, n, place.top, place.first,
         GridFactor<T>{source.data, source.down, n, m, scale.once, scale.again}, right);
   else
     tile.template multiply<false, false>(
-        GridTeam{}, n, place.top, place.first,
+        BlockTeam<32, 1>{}, n, place.top, place.first,
         GridFactor<T>{source.data, source.along, m, n, scale.once, scale.again}, right);
   __syncthreads();
   typename Tile::Own own;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A tile of K: the angles between 32 columns of X and 32 others. Compare TeamPolish::measure of polish.h.
+// A tile of K: the angles between 32 columns of X and 32 others. Compare TeamPolish::measure of polish/math.h.
 
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 
 namespace keel::cuda {
 
-/// Properties of the angles between columns. Compare TeamPolish::Found of polish.h.
+/// Properties of the angles between columns. Compare TeamPolish::Found of polish/math.h.
 template <typename T>
 struct alignas(16) GridFound {
   T angles, cosines, moved, turns;

@@ -1,21 +1,15 @@
 #pragma once
 
-// Shared by the steps of polish_grid.cu: X over J in global memory, and the state of each matrix. Later steps skip a
+// Shared by the steps of grid.cu: X over J in global memory, and the state of each matrix. Later steps skip a
 // matrix that is done or left.
 
 #include <cmath>
 
 #include "cuda/svd/polish/grid/look.h"
+#include "cuda/threads/block.cuh"
 #include "keel/svd.h"
 
 namespace keel::cuda {
-
-/// The threads of a block, as tile.h asks for them.
-struct GridTeam {
-  __device__ static int thread() { return int(threadIdx.x); }
-  __device__ static void sync() { __syncthreads(); }
-  __device__ static void step() { __syncwarp(); }
-};
 
 /// Sums over all lanes of a warp. Each lane gets the sum.
 template <typename T>

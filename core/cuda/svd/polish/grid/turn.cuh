@@ -1,6 +1,6 @@
 #pragma once
 
-// One step of TeamPolish::polish (polish.h): measures the angles between columns, computes the correction, applies
+// One step of TeamPolish::polish (polish/math.h): measures the angles between columns, computes the correction, applies
 // it.
 
 #include <cmath>
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   const GridPlace place(p.n, p.n);
   const int n = p.n, thread = int(threadIdx.x), state = p.state(step, place.at);
   if (state & (kIsDone | kIsLeft)) return;
-  look.multiply(GridTeam{}, p.columns(p.stack(state, place.at), p.m, p.height()), place.top,
+  look.multiply(BlockTeam<32, 1>{}, p.columns(p.stack(state, place.at), p.m, p.height()), place.top,
                 place.first);
   if (place.top == place.first && thread < 32 && place.top + thread < n)
     p.squares[place.at * n + place.top + thread] = look.square[0][thread];
@@ -42,7 +42,7 @@ __device__ void grid_product(const GridProblem<T>& p, const GridPlace& place, T 
   const auto own_of = [&](const T* data) {
     return Tile::read_own(thread, place.top, place.first, p.columns(data + offset, n, n));
   };
-  tile.template multiply<false, true>(GridTeam{}, n, place.top, place.first,
+  tile.template multiply<false, true>(BlockTeam<32, 1>{}, n, place.top, place.first,
                                       p.columns(left + offset, n, n),
                                       p.columns(right + offset, n, n));
   typename Tile::Own own = own_of(one), other{};
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   }
   const T* const by = way == GridWay::one_term ? angles : all_squares + place.at * n * n;
   const GridFactor<T> before = p.columns(from, height, height);
-  tile.template multiply<false, true>(GridTeam{}, n, place.top, place.first, before,
+  tile.template multiply<false, true>(BlockTeam<32, 1>{}, n, place.top, place.first, before,
                                       p.columns(by, n, n));
   typename Tile::Own own = Tile::read_own(thread, place.top, place.first, before);
   __syncthreads();

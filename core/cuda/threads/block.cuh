@@ -1,12 +1,40 @@
 #pragma once
 
-// The threads of a block as a team: see columns.h and tiles.h.
+// The threads that share a matrix. All of these types use the same words: thread() of size() threads; lane() of lanes()
+// neighbours in a warp, which are group() of groups(); sync(), a barrier of all threads, and any(), a vote of all;
+// step(), a barrier of a warp; near(), sum(), product() and largest() over the lanes of a group. Lanes (lanes.cuh) is a
+// part of a warp, MatrixThreads a part of a warp or a whole block, BlockTeam a whole block, and ClusterTeam
+// (svd/jacobi/kernel.cuh) several blocks.
 
 #include <cstdint>
 
+#include "cuda/svd/layouts.h"
 #include "cuda/threads/lanes.cuh"
 
 namespace keel::cuda {
+
+/// COUNT threads with a matrix: a whole block, a warp or a part of one.
+template <int COUNT>
+struct MatrixThreads {
+  static constexpr bool kBlock = COUNT > 32;
+  int index_in_team;
+
+  __device__ int thread() const { return index_in_team; }
+  __device__ static constexpr int size() { return COUNT; }
+  __device__ void sync() const {
+    if constexpr (kBlock)
+      __syncthreads();
+    else
+      __syncwarp();
+  }
+  /// Of the block, or of the warp, which may hold several matrices.
+  __device__ static bool any(bool flag) {
+    if constexpr (kBlock)
+      return __syncthreads_or(flag);
+    else
+      return __any_sync(0xffffffffu, flag);
+  }
+};
 
 /// A group of LANES threads of one warp works on a column. Each can hold HELD times 16 bytes of it. ALL says that no
 /// column is longer than a group can hold.

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "polar_weight.h"
+#include "formulas/polar_weight.h"
 
 namespace keel {
 

@@ -10,9 +10,9 @@
 #include <limits>
 
 #include "eigenvalue_noise.h"
+#include "formulas/pair_weight.h"
 #include "host_device.h"
 #include "keel/spectral.h"
-#include "pair_weight.h"
 
 namespace keel {
 
