@@ -99,7 +99,8 @@ class GetCifar(unittest.TestCase):
         with Server() as server:
             outcome = self.get(server.url)
             self.assert_set(outcome)
-            self.assertIn(f"keel train --source cifar10 --path {self.folder.parent}/da\\ ta ", outcome[1])
+            quoted = str(self.folder).replace(" ", chr(92) + " ")
+            self.assertIn(f"keel train --source cifar10 --path {quoted} ", outcome[1])
             self.assert_set(self.get(server.url))
             self.assertEqual(server.asked, [None])
 

@@ -207,9 +207,9 @@ class Algorithm1(_Policy):
     a condition off. ``keep_reaching`` keeps the eigenvalue that reaches the energy, as the paper's text says; its
     pseudo-code drops it.
 
-    An eigenvalue is above ``eps`` if it is so by more than rounding, 10 n machine epsilons of the largest. Those that are
-    equal but for rounding to the one that reaches the energy are kept or dropped with it. ``literal`` compares without
-    these margins, as the paper's algorithm is written."""
+    An eigenvalue is above ``eps`` if it is so by more than rounding, 10 n machine epsilons of the largest. Those that
+    are equal but for rounding to the one that reaches the energy are kept or dropped with it. ``literal`` compares
+    without these margins, as the paper's algorithm is written."""
 
     _name = "algorithm1"
     eps: Optional[float] = 1e-4
