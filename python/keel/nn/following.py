@@ -81,7 +81,8 @@ class Following(nn.Module):
         if not inputs or not isinstance(inputs[0], Tensor):
             raise TypeError(f"keel.nn.follow: expected {type(map).__name__} to be called with a tensor, got {inputs}")
         input = inputs[0]
-        if transforms.belongs_to_a_transform(input):
+        # Of the replicas of torch.nn.DataParallel, the one looks that shares the buffers.
+        if transforms.belongs_to_a_transform(input) or input.device != self.input_mean.device or input.is_meta:
             return
         if self._recalibrated:
             self._recalibrated = False
@@ -178,7 +179,7 @@ class Following(nn.Module):
         norm, map = self._pair
         if self._recalibrated or not keeps_statistics(norm) or transforms.is_compiling() or inference.exporting():
             return
-        if transforms.belongs_to_a_transform(map.weight):
+        if transforms.belongs_to_a_transform(map.weight) or map.weight.is_meta:
             return
         made_of = [_version(tensor) for tensor in (map.weight, map.bias, self.input_covariance, norm.running_mean)]
         if made_of == self._made_of:
