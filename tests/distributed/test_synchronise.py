@@ -100,6 +100,7 @@ def _in_ddp(rank, size):
     model = nn.Sequential(model, nn.Linear(8 * 16, 5)).double()
     # ReLU in the same pass in several processes, apart in one.
     model = convert_batchnorm(model, group_size=4, process_group="world", fuse_relu=size > 1)
+    keel.nn.follow(model, share=None, every=1)
     x = torch.randn(12, 3, 6, 6, dtype=torch.double)
     if size > 1:
         shares = (8, 4)
@@ -109,6 +110,7 @@ def _in_ddp(rank, size):
         optimiser.zero_grad()
         (model(x).square().sum() / 12 * size).backward()  # the mean over ranks is the whole's
         optimiser.step()
+    model.eval()
     return pickle.dumps([p.detach() for p in model.parameters()] + list(model.buffers()))
 
 

@@ -1,5 +1,7 @@
 """The operators and layers on CUDA tensors, under torch's own checkers."""
 
+import copy
+
 import pytest
 import torch
 
@@ -194,3 +196,43 @@ def test_watching_waits_for_nothing():
         torch.cuda.set_sync_debug_mode("default")
     (finding,) = watch.findings()
     assert finding.calls == 1 and finding.gap > 0 and finding.gradient > 0
+
+
+@pytest.mark.parametrize(
+    "norm", [lambda channels: keel.nn.ZcaWhitening(channels, rank=keel.FullRank()), torch.nn.BatchNorm2d]
+)
+def test_following_waits_for_nothing_and_is_captured_in_a_graph(norm):
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), norm(8)).cuda()
+    keel.nn.follow(model, share=None, every=1)
+    eager, onto_cpu = copy.deepcopy(model), copy.deepcopy(model).cpu()
+    batches = [torch.randn(16, 3, 8, 8, device="cuda") for _ in range(4)]
+    model(batches[0]), eager(batches[0])  # what is made once, is made
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        eager(batches[0]), eager.eval(), eager.train()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    x = batches[0].clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        model(x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(x)
+    model[1].following.forget()
+    for batch in batches:
+        x.copy_(batch)
+        graph.replay()
+        onto_cpu(batch.cpu())
+    assert model[1].following.looks == 4
+    torch.testing.assert_close(
+        model[1].following.input_covariance.cpu(), onto_cpu[1].following.input_covariance, rtol=1e-4, atol=1e-4
+    )
+    with torch.no_grad():
+        model[0].weight.copy_(eager[0].weight.mul_(2)), onto_cpu[0].weight.copy_(eager[0].weight)
+    y = onto_cpu.eval()(batches[0].cpu())
+    torch.testing.assert_close(model.eval()(batches[0]).cpu(), y, rtol=1e-2, atol=1e-2)

@@ -211,13 +211,12 @@ def test_the_error_of_a_sample_is_that_of_the_design():
 
 def test_few_positions_a_batch_are_averaged_over_more_batches():
     model = nn.Sequential(nn.Linear(512, 64), keel.nn.ZcaWhitening(64))
-    keel.nn.follow(model, every=1, share=0.05)
+    keel.nn.follow(model)
     following = model[1].following
-    few = following._least_weight(model[1], 9)
-    assert (2 - few) / few * 9 == pytest.approx(256 * 65)  # as many in all as are enough
-    assert following._least_weight(model[1], 10**6) == pytest.approx(0.1)
-    following.every = 8
-    assert following._least_weight(model[1], 10**6) == pytest.approx(1 - 0.9**8)
+    few = following._least_weight(model[1], 9, 1)
+    assert (2 - few) / few * 9 == pytest.approx(1024 * 65)  # as many in all as are enough
+    assert following._least_weight(model[1], 10**6, 1) == pytest.approx(0.1)
+    assert following._least_weight(model[1], 10**6, 8) == pytest.approx(1 - 0.9**8)
 
 
 def test_every_batch_or_some():
@@ -226,6 +225,32 @@ def test_every_batch_or_some():
     for step in range(7):
         model(torch.randn(16, 4))
         assert model[1].following.looks == 1 + step // 3
+
+
+def test_few_positions_of_each_batch_are_taken_as_more_of_fewer_batches():
+    model = nn.Sequential(nn.Conv2d(512, 8, 3, padding=1), nn.BatchNorm2d(8))
+    keel.nn.follow(model, every=2, share=1e-9)
+    following, x = model[1].following, torch.randn(4, 512, 4, 4)
+    following.input_covariance = torch.zeros(1, 4608, 4608)
+    rounds = 64 // following._positions(model[0], 64)
+    assert rounds == 64
+    model[0].weight.data.zero_()
+    for step in (0, 1, 2, 126, 127):
+        following._steps = step
+        model(x)
+    assert following.looks == 1
+    following._steps = 128
+    model(x)
+    assert following.looks == 2
+
+
+def test_a_batch_of_one_is_left_out():
+    model = nn.Sequential(nn.Linear(3, 4), keel.nn.ZcaWhitening(4))
+    keel.nn.follow(model, **EVERYTHING)
+    following = model[1].following
+    following.keel_observes(model[0], (torch.ones(1, 3),))
+    following.keel_observes(model[0], (torch.ones(0, 3),))
+    assert following.looks == 0 and not following.input_covariance.any()
 
 
 def test_a_spoilt_batch_is_left_out():

@@ -17,7 +17,7 @@ from .sequential import neighbours
 from .whitening import Whitening
 
 _HERE = "keel.nn.follow"
-SHARE, EVERY, LARGEST = 0.05, 8, 4608
+SHARE, EVERY, LARGEST = 0.1, 8, 4608
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 

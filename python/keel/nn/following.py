@@ -14,7 +14,7 @@ has no bias. A batch with NaN or infinity is left out.
 
 **Sample.** A batch's C is computed from n of its positions. The relative error of S = Cov(y)^(-1/2) in d channels is
 about sqrt((d + 1) / n) / 2, whatever K is: it multiplies every direction's own variance, so 1 / sqrt(eps) does not
-amplify it. ``_ENOUGH`` positions for each of d + 1 keep it at 1/32. If a batch offers fewer, the average is taken over
+amplify it. ``_ENOUGH`` positions for each of d + 1 keep it at 1/64. If a batch offers fewer, the average is taken over
 more batches. The positions of a batch are spread over images and places without random numbers, and none is taken
 twice, so that all of them are all of them.
 """
@@ -32,8 +32,9 @@ from . import inference, patches, synchronise, transforms
 from .recalibrate import keeps_statistics
 from .whitening import Whitening
 
-_ENOUGH = 256
+_ENOUGH = 1024
 _LITTLE = 2**24  # multiplications that any look may take: a millisecond
+_WORTH_A_PASS = 64  # positions
 _BUFFERS = ("input_mean", "input_covariance", "looks")
 _sum_over = synchronise.uncompiled(synchronise.sum_over)
 
@@ -80,62 +81,80 @@ class Following(nn.Module):
         if not inputs or not isinstance(inputs[0], Tensor):
             raise TypeError(f"keel.nn.follow: expected {type(map).__name__} to be called with a tensor, got {inputs}")
         input = inputs[0]
-        if transforms.belongs_to_a_transform(input):
+        # Of the replicas of torch.nn.DataParallel, the one looks that shares the buffers.
+        if transforms.belongs_to_a_transform(input) or input.device != self.input_mean.device or input.is_meta:
             return
         if self._recalibrated:
             self._recalibrated = False
-        # A graph that is recorded once looks at every batch.
-        recorded = transforms.is_compiling() or (input.is_cuda and torch.cuda.is_current_stream_capturing())
-        if not recorded:
-            self._steps += 1
-            if (self._steps - 1) % self.every != 0:
-                return
-        with torch.no_grad(), torch.autocast(input.device.type, enabled=False):
-            self._look(map, input.detach(), norm)
-
-    def _look(self, map: Any, input: Tensor, norm: Any) -> None:
         sizes = patches.positions_of(map, input)
         total = input.shape[0] * math.prod(sizes)
-        wanted = total
-        if self.share is not None:  # the map's own work: forward, and backward to its input and its weight
-            own = 3 * total * map.weight.numel()
-            wanted = min(total, max(1, int(max(self.share * own, _LITTLE) / self.input_covariance.numel())))
-        columns = patches.sample(map, input, sizes, wanted, self.looks).to(self.input_mean.dtype)
-        columns = columns.reshape(wanted, self.blocks, -1).transpose(0, 1)
+        wanted = self._positions(map, total)
+        # A graph that is recorded once looks at every batch.
+        every = 1
+        if not transforms.is_compiling() and not (input.is_cuda and torch.cuda.is_current_stream_capturing()):
+            every = self.every
+            # A look passes over the whole matrix, so few positions of each batch are taken as more of fewer batches.
+            rounds = max(1, _WORTH_A_PASS // max(wanted, 1)) if wanted < total else 1
+            self._steps += 1
+            if (self._steps - 1) % (every * rounds) != 0:
+                return
+            wanted = min(total, wanted * rounds)
+        with torch.no_grad(), torch.autocast(input.device.type, enabled=False):
+            self._look(patches.sample(map, input.detach(), sizes, wanted, self.looks), norm, total, every)
 
-        n: Any = wanted
-        all_positions: Any = total
+    def _positions(self, map: Any, total: int) -> int:
+        """How many of a batch's positions are looked at."""
+        if self.share is None:
+            return total
+        own = 3 * total * map.weight.numel()  # the map's work: forward, and backward to its input and its weight
+        return min(total, max(1, int(max(self.share * own, _LITTLE) / self.input_covariance.numel())))
+
+    def _look(self, columns: Tensor, norm: Any, total: int, every: int) -> None:
+        samples = columns.shape[0]
+        columns = columns.to(self.input_mean.dtype).view(samples, *self.input_mean.shape).transpose(0, 1)
+        n: Any = samples
+        positions: Any = total
         sum = columns.sum(1)
         group, processes = synchronise.members("keel.nn.follow", _process_group(norm))
+        if samples < 2 and processes == 1:
+            return
         if processes > 1:
-            sums = torch.cat([sum.flatten(), sum.new_full((1,), wanted), sum.new_full((1,), total)])
+            sums = torch.cat([sum.flatten(), sum.new_full((1,), samples), sum.new_full((1,), total)])
             _sum_over(group, sums)
-            sum, n, all_positions = sums[:-2].view_as(sum), sums[-2], sums[-1]
+            sum, n, positions = sums[:-2].view_as(sum), sums[-2], sums[-1]
         mean = sum / n
         columns = columns - mean.unsqueeze(1)
-        covariance = torch.matmul(columns.mT, columns)
+        squares = columns.square().sum(1)
         if processes > 1:
-            _sum_over(group, covariance)
+            _sum_over(group, squares)
+        finite = (mean + squares).isfinite().all() & (n > 1)
+        weight = (1 / (self.looks + 1).to(mean.dtype)).clamp(min=self._least_weight(norm, samples * processes, every))
+        weight = torch.where(finite, weight, torch.zeros_like(weight))
         # Unbiased, as running_var of a BatchNorm. Whitening layers have the batch's own, which is smaller.
-        covariance = covariance / (n - 1)
+        scale = weight / (n - 1)
         if isinstance(norm, Whitening):
-            covariance = covariance * ((all_positions - 1) / all_positions)
-        self._average(mean, covariance, self._least_weight(norm, wanted * processes))
+            scale = scale * ((positions - 1) / positions)
+        columns = torch.where(finite, columns * scale.sqrt(), torch.zeros_like(columns))
+        self.input_mean.lerp_(torch.where(finite, mean, self.input_mean), weight)
+        self.input_covariance.mul_(1 - weight)
+        if processes > 1:
+            covariance = torch.matmul(columns.mT, columns)
+            _sum_over(group, covariance)
+            self.input_covariance.add_(covariance)
+        else:
+            self.input_covariance.baddbmm_(columns.mT, columns)
+        self.looks.add_(finite)
 
-    def _least_weight(self, norm: Any, samples: int) -> float:
+    def _least_weight(self, norm: Any, samples: int, every: int) -> float:
         """The weight of a batch in the average, once there were enough batches."""
         if norm.momentum is None:
             return 0.0
+        least = 1 - (1 - float(norm.momentum)) ** every
+        if self.share is None:
+            return least
         enough = _ENOUGH * (norm.num_features // _groups_of(norm) + 1)
         # An average with weight w of its newest member is worth (2 - w) / w of them.
-        return min(1 - (1 - norm.momentum) ** self.every, 2 * samples / (enough + samples))
-
-    def _average(self, mean: Tensor, covariance: Tensor, least: float) -> None:
-        finite = mean.isfinite().all() & covariance.diagonal(dim1=-2, dim2=-1).isfinite().all()
-        weight = (1 / (self.looks + 1).to(mean.dtype)).clamp(min=least)
-        self.input_mean.lerp_(torch.where(finite, mean, self.input_mean), weight)
-        self.input_covariance.lerp_(torch.where(finite, covariance, self.input_covariance), weight)
-        self.looks.add_(finite)
+        return min(least, 2 * samples / (enough + samples))
 
     # Evaluation: the norm's statistics.
 
@@ -160,7 +179,7 @@ class Following(nn.Module):
         norm, map = self._pair
         if self._recalibrated or not keeps_statistics(norm) or transforms.is_compiling() or inference.exporting():
             return
-        if transforms.belongs_to_a_transform(map.weight):
+        if transforms.belongs_to_a_transform(map.weight) or map.weight.is_meta:
             return
         made_of = [_version(tensor) for tensor in (map.weight, map.bias, self.input_covariance, norm.running_mean)]
         if made_of == self._made_of:
