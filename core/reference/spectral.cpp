@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "dense.h"
+#include "divided_difference.h"
 #include "eigenvalue_noise.h"
-#include "formulas/divided_difference.h"
 #include "formulas/pair_weight.h"
 #include "layer_matrix_stages.h"
 #include "spectral_check.h"
