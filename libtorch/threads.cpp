@@ -28,6 +28,8 @@ int use_all_cores(int threads) {
 
 // This library does not know Python: python/keel/_interrupt.py hands over the functions to call.
 
+namespace keel::ops {
+
 extern "C" struct keel_signals {
   int (*enter)();  ///< PyGILState_Ensure
   int (*check)();  ///< PyErr_CheckSignals: not 0 if a handler raised an exception
@@ -39,27 +41,25 @@ extern "C" struct keel_signals {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SignalClock = std::chrono::steady_clock;
 
-thread_local keel_signals* wanted = nullptr;
-thread_local Clock::time_point last_look;
+thread_local keel_signals* signals_to_look_for = nullptr;
+thread_local SignalClock::time_point last_look;
 
 }  // namespace
 
 /// Makes this thread look for signals in the calls that follow; null ends it. Returns what was there before.
 extern "C" C10_EXPORT keel_signals* keel_look_for_signals(keel_signals* signals) {
-  last_look = Clock::now();
-  return std::exchange(wanted, signals);
+  last_look = SignalClock::now();
+  return std::exchange(signals_to_look_for, signals);
 }
 
-namespace keel::ops {
-
 void stop_if_interrupted() {
-  if (wanted == nullptr) return;
-  const auto now = Clock::now();
-  if (now - last_look < std::chrono::duration<double>(wanted->seconds)) return;
+  keel_signals* const signals = signals_to_look_for;  // a handler may call this library
+  if (signals == nullptr) return;
+  const auto now = SignalClock::now();
+  if (now - last_look < std::chrono::duration<double>(signals->seconds)) return;
   last_look = now;
-  keel_signals* const signals = wanted;  // a handler may call this library
   const int state = signals->enter();
   const bool raised = signals->check() != 0;
   if (raised)

@@ -19,7 +19,6 @@ from . import _library
 #: Matrices of fewer numbers are done in a tenth of a second.
 LONG = 512 * 512
 
-
 is_compiling: Callable[[], bool] = getattr(
     getattr(torch, "compiler", None), "is_compiling", lambda: False
 )
@@ -46,6 +45,7 @@ def _is_long(matrix: Any) -> bool:
     return (
         isinstance(matrix, Tensor)
         and not is_compiling()
+        and not torch.jit.is_tracing()  # sizes are tensors then
         and matrix.device.type == "cpu"
         and matrix.numel() >= LONG
         and threading.current_thread() is threading.main_thread()  # the only one that runs handlers
@@ -54,7 +54,7 @@ def _is_long(matrix: Any) -> bool:
 
 def call(operator: Callable[..., Any], matrix: Tensor, *rest: Any, seconds: float = 0.1) -> Any:
     """``operator(matrix, *rest)``, looking for signals every so many seconds if it may take long."""
-    if _library.signals is None or not _is_long(matrix):
+    if not _is_long(matrix) or _library.signals is None:
         return operator(matrix, *rest)
     wanted = _Signals(
         _python("PyGILState_Ensure"), _python("PyErr_CheckSignals"), _python("PyErr_Fetch"),
