@@ -115,7 +115,8 @@ def test_what_is_no_whole_number_is_an_error(kind, field, value):
 @pytest.mark.parametrize("kind, field", WHOLE)
 def test_whole_numbers_have_a_range(kind, field):
     for value in (0, -1):
-        with pytest.raises(ValueError, match=f"keel.{kind.__name__}: expected {field} to be .* from 1 to .*got {value}$"):
+        said = f"keel.{kind.__name__}: expected {field} to be .* from 1 to .*got {value}$"
+        with pytest.raises(ValueError, match=said):
             kind(**{field: value})
     kind(**{field: 7})
     if field == "terms":
