@@ -152,7 +152,7 @@ def test_ends_of_ranges():
             bad()
     with pytest.raises(ValueError, match="keep_reaching to be true or false, got 1$"):
         keel.Algorithm1(keep_reaching=1)
-    with pytest.raises(ValueError, match='literal to be true or false, got "0"'):
+    with pytest.raises(ValueError, match="literal to be true or false, got 0$"):
         keel.Algorithm1(literal=0)
 
 
