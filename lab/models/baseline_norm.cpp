@@ -44,10 +44,12 @@ struct Kept {
   }
   Tensor operator()(const Algorithm1& policy) const {
     Tensor going = at::ones_like(values, at::kBool);
-    // The margin of the library (core/eigenvalue_noise.h). The energy's is left out: these values are not so exact.
-    const double noise = policy.literal ? 0 : 10 * double(values.size(-1)) * epsilon();
-    if (policy.eps)
-      going = going.logical_and(values > *policy.eps + noise * values.abs().amax(-1, true));
+    if (policy.eps) going = going.logical_and(values > *policy.eps);
+    if (policy.eps && !policy.literal) {
+      // The margin of the library (core/eigenvalue_noise.h). The energy's is left out: these values are not so exact.
+      const double noise = 10 * double(values.size(-1)) * epsilon();
+      going = going.logical_and(values - *policy.eps > noise * values.abs().amax(-1, true));
+    }
     if (policy.rayleigh_tolerance) {
       const Tensor before = at::cat({values.narrow(-1, 0, 1), values}, -1);
       going = going.logical_and(values <= before.narrow(-1, 0, values.size(-1)));
