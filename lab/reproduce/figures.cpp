@@ -166,7 +166,7 @@ class Figures {
   std::vector<double> errors(const std::string& set) const {
     std::vector<double> found;
     for (const Chosen& one : chosen(set))
-      if (!one.trial->failure) found.push_back(100 * one.trial->error);
+      if (!one.trial->result.failure) found.push_back(100 * one.trial->result.test_error);
     return found;
   }
 
@@ -175,9 +175,9 @@ class Figures {
     const auto others = chosen(b);
     for (const Chosen& one : chosen(a))
       for (const Chosen& other : others)
-        if (one.open == other.open && one.trial->seed == other.trial->seed && !one.trial->failure &&
-            !other.trial->failure)
-          found.push_back(100 * (other.trial->error - one.trial->error));
+        if (one.open == other.open && one.trial->seed == other.trial->seed &&
+            !one.trial->result.failure && !other.trial->result.failure)
+          found.push_back(100 * (other.trial->result.test_error - one.trial->result.test_error));
     require(found.size() > 1, "expected two pairs or more");
     return found;
   }
@@ -187,9 +187,9 @@ class Figures {
     std::vector<double> x, y;
     for (const Chosen& one : chosen(set)) {
       require(one.cell->x.has_value(), "{} has no x", one.cell->name);
-      if (one.trial->failure) continue;
+      if (one.trial->result.failure) continue;
       x.push_back(*one.cell->x);
-      y.push_back(100 * one.trial->error);
+      y.push_back(100 * one.trial->result.test_error);
     }
     require(x.size() > 2, "expected three trials or more");
     const double mx = mean_of(x), my = mean_of(y), sxx = squares_of(x);
@@ -210,13 +210,13 @@ class Figures {
     require(!found.empty(), "every trial failed");
     return mean_text(mean_of(found), found.size() > 1
                                          ? std::sqrt(squares_of(found) / double(found.size() - 1))
-                                         : Trial::kNone);
+                                         : kNotDone);
   }
 
   std::string error_of(const std::string& set, std::uint64_t seed) const {
     for (const Chosen& one : chosen(set))
-      if (one.trial->seed == seed && !one.trial->failure)
-        return fmt::format("{:.2f}", 100 * one.trial->error);
+      if (one.trial->seed == seed && !one.trial->result.failure)
+        return fmt::format("{:.2f}", 100 * one.trial->result.test_error);
     throw Error("no such trial");
   }
 
@@ -227,7 +227,7 @@ class Figures {
     require(cell != nullptr && (success ? cell->paper.success : cell->paper.mean).has_value(),
             "the paper has no such figure");
     return success ? fmt::format("{:g} %", *cell->paper.success)
-                   : mean_text(*cell->paper.mean, cell->paper.deviation.value_or(Trial::kNone));
+                   : mean_text(*cell->paper.mean, cell->paper.deviation.value_or(kNotDone));
   }
 
   std::string paper_ahead(const std::string& a, const std::string& b) const {
@@ -247,14 +247,14 @@ class Figures {
   std::string count(const std::string& set, bool failed) const {
     const auto all = chosen(set);
     const auto found = std::ranges::count_if(
-        all, [&](const Chosen& one) { return one.trial->failure.has_value() == failed; });
+        all, [&](const Chosen& one) { return one.trial->result.failure.has_value() == failed; });
     return fmt::format("{} of {}", found, all.size());
   }
 
   std::string steps(const std::string& set) const {
     std::vector<std::int64_t> found;
     for (const Chosen& one : chosen(set))
-      if (one.trial->failure) found.push_back(one.trial->failure->step);
+      if (one.trial->result.failure) found.push_back(one.trial->result.failure->step);
     require(!found.empty(), "no trial failed");
     const auto [least, most] = std::ranges::minmax(found);
     return least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
@@ -293,7 +293,8 @@ class Figures {
     for (const std::string& set : sets) {
       std::map<std::uint64_t, std::vector<double>> by_seed;
       for (const Chosen& one : chosen(set))
-        if (!one.trial->failure) by_seed[one.trial->seed].push_back(100 * one.trial->error);
+        if (!one.trial->result.failure)
+          by_seed[one.trial->seed].push_back(100 * one.trial->result.test_error);
       for (const auto& [seed, found] : by_seed)
         squares += squares_of(found), freedom += double(found.size() - 1);
     }
@@ -379,7 +380,7 @@ double student_t95(double freedom) {
 Difference welch(const std::vector<double>& a, const std::vector<double>& b) {
   require(!a.empty() && !b.empty(), "every trial failed");
   const double difference = mean_of(b) - mean_of(a);
-  if (a.size() < 2 || b.size() < 2) return {difference, Trial::kNone, Trial::kNone, 1};
+  if (a.size() < 2 || b.size() < 2) return {difference, kNotDone, kNotDone, 1};
   const double va = variance_of_mean(a), vb = variance_of_mean(b);
   const double freedom =
       (va + vb) * (va + vb) / (va * va / double(a.size() - 1) + vb * vb / double(b.size() - 1));

@@ -47,7 +47,9 @@ TEST(Figures, DifferencesHaveTheirIntervals) {
 }
 
 Trial measured_trial(const std::string& cell, std::uint64_t seed, double error) {
-  Trial one{.cell = cell, .seed = seed, .status = "finished", .error = error};
+  Trial one{.cell = cell, .seed = seed};
+  one.result.status = "finished";
+  one.result.test_error = error;
   one.loss = {2, 1, 1.5}, one.gradient = {3, 1234.6, NAN};
   return one;
 }
@@ -61,15 +63,16 @@ std::vector<Experiment> experiments() {
     cell.x = cell.name.back() - '0';
     one.recipe.cells.push_back(cell);
   }
-  one.recipe.cells[0].paper = {.mean = 4.59, .deviation = 0.09, .success = 46.7};
-  one.recipe.cells[4].paper = {.mean = 4.81};
+  PaperFigures& paper = one.recipe.cells[0].paper;
+  paper.mean = 4.59, paper.deviation = 0.09, paper.success = 46.7;
+  one.recipe.cells[4].paper.mean = 4.81;
   one.results.options = {{"epochs", 6}};
   one.results.trials = {measured_trial("a-d4", 1, 0.10), measured_trial("a-d4", 2, 0.12),
                         measured_trial("a-d8", 1, 0.11), measured_trial("b-d4", 1, 0.13),
                         measured_trial("b-d4", 2, 0.14), measured_trial("b-d8", 1, 0.12),
                         measured_trial("b-d8", 2, 0.19)};
-  one.results.trials.back().status = "failed";
-  one.results.trials.back().failure = Failure{.step = 33, .where = "", .layer = "", .what = ""};
+  one.results.trials.back().result.status = "failed";
+  one.results.trials.back().result.failure.emplace().step = 33;
   one.results.measured = {{"rows", Json::array({{{"n", 4}, {"rule", "the one"}, {"value", 0.5}},
                                                 {{"n", 8}, {"rule", "the one"}, {"value", 1e-7}},
                                                 {{"n", 4}, {"rule", "other"}, {"value", 7}}})}};
