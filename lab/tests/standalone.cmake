@@ -6,7 +6,7 @@ file(COPY ${source} ${source}/../cmake DESTINATION ${work})
 foreach(command IN ITEMS
     "${CMAKE_COMMAND};--install;${build};--prefix;${work}/prefix"
     "${CMAKE_COMMAND};-S;${work}/lab;-B;${work}/build;-G;${generator};-DCMAKE_PREFIX_PATH=${work}/prefix$<SEMICOLON>${prefixes};\
--DKEEL_TESTS=OFF;-DCMAKE_BUILD_TYPE=Check;-DCMAKE_CXX_FLAGS_CHECK=-fsyntax-only;-DCMAKE_AR=/bin/true;-DCMAKE_RANLIB=/bin/true;-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"
+-DKEEL_TESTS=OFF;-DCMAKE_BUILD_TYPE=Check;-DCMAKE_CXX_FLAGS_CHECK=-fsyntax-only;-DCMAKE_AR=/bin/true;-DCMAKE_RANLIB=/bin/true"
     "${CMAKE_COMMAND};--build;${work}/build;--target;keel_lab;keel_commands")
   string(REPLACE "$<SEMICOLON>" "\\;" command "${command}")
   execute_process(COMMAND ${command} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)

@@ -69,9 +69,9 @@ struct Result {
   double seconds = 0;            ///< in this process
   double recalibration_seconds =
       0;  ///< part of `seconds`: recomputing statistics and evaluating with them
-  std::optional<Failure> failure;
+  std::optional<Failure> failure = std::nullopt;
   /// Why the last checkpoint could not be written. Empty if it was written or not requested.
-  std::string unsaved;
+  std::string unsaved = {};
 };
 
 /// Non-finite numbers become null.

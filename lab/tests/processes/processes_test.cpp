@@ -255,7 +255,7 @@ TEST_F(DriftTest, NcclGivesTheNumbersOfOneProcess) {
 TEST_F(ProcessesTest, ANumberThatIsNotFiniteStopsAllAtTheSameStep) {
   const auto run = folder / "run";
   for (const Running& one :
-       start_all(2, kSmall + "--rule analytic --dead-channels 2 --run " + run.string()))
+       start_all(2, kSmall + "--rule analytic --rank full --dead-channels 2 --run " + run.string()))
     EXPECT_EQ(one->wait(), kDiverged) << one->log();
   EXPECT_EQ(result(run).at("failure").at("step"), 1);
   EXPECT_EQ(result(run).at("failure").at("layer"), "bn1");
