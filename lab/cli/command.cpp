@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "keel/version.h"
@@ -104,6 +105,10 @@ std::pair<int, std::string> explained(const std::exception& error) {
     return {kUsage, plain};
   if (dynamic_cast<const lab::ProcessError*>(&error) != nullptr) return {kProcesses, plain};
   if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, plain};
+  // A path that is too long, or leads in a circle.
+  if (const auto* files = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return {kInput,
+            fmt::format("cannot use {}: {}", files->path1().string(), files->code().message())};
   // Not the user's mistake: the names help to find it.
   if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))
     return {kUnexpected, torchs->what_without_backtrace()};
@@ -143,6 +148,17 @@ std::optional<int> parse(CLI::App& app, const std::vector<std::string>& argument
   }
   try {
     app.parse(std::move(reversed));
+    for (const CLI::Option* option : app.get_options()) {
+      const auto& given = option->results();
+      const bool path = option->get_type_name() == "FOLDER" || option->get_type_name() == "FILE" ||
+                        option->get_type_name() == "PATH" || option->get_positional();
+      if (path && std::ranges::find(given, "") != given.end())
+        throw UsageError(fmt::format("expected a name as {}, got ''", option->get_name()));
+      if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeLast &&
+          given.size() > 1 && option->get_items_expected_max() == 1)
+        lab::report::put(stderr, "keel: {} is given {} times; {} is used\n", option->get_name(),
+                         given.size(), given.back());
+    }
     return {};
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kUsage;

@@ -12,6 +12,7 @@
 #include "lab/report/put.h"
 #include "lab/report/spectrum_study.h"
 #include "lab/report/wording.h"
+#include "lab/require.h"
 
 namespace keel::cli {
 namespace {
@@ -125,6 +126,8 @@ int inspect(const std::vector<std::string>& arguments) {
   keel::use_all_cores();
   options.function = keel::spectral_function(function);
   const InspectedMatrix source = inspected_matrix(where, from);
+  require(source.matrix.isfinite().all().item<bool>(),
+          "keel inspect: expected finite numbers, got NaN or infinity ({})", source.description);
   const SpectrumStudy result = lab::report::study(source.matrix, options);
   if (json)
     put(stdout, "{}\n",

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "lab/cli/command.h"
 #include "lab/number.h"
@@ -151,6 +153,13 @@ nlohmann::json given_options(const CLI::App& app, const lab::TrainOptions& optio
 }
 
 void mention_fewer_threads(const lab::TrainOptions& options) {
+  const unsigned cores = std::thread::hardware_concurrency();
+  const char* const asked = std::getenv("OMP_NUM_THREADS");
+  if (options.threads == 0 && asked != nullptr && cores > 0 && std::atoi(asked) > int(cores))
+    lab::report::put(stderr,
+                     "keel: OMP_NUM_THREADS asks for {} threads on {} core{}, which is slow: they "
+                     "wait for each other\n",
+                     std::atoi(asked), cores, cores == 1 ? "" : "s");
   const int here = lab::threads_here(options);
   if (here < options.threads)
     lab::report::put(stderr,

@@ -79,6 +79,7 @@ std::string percent(double fraction, int digits) {
 std::string duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "-";
   if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 1 : 0);
+  if (seconds > 1e10) return fmt::format("{:.3g} s", seconds);  // nobody measured that
   const auto whole = std::int64_t(std::llround(seconds));
   const auto hours = whole / 3600, minutes = whole / 60 % 60, rest = whole % 60;
   return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, rest)

@@ -6,6 +6,19 @@
 
 namespace keel::lab::reproduce {
 
+/// Text from a file of results, without what Markdown would take for HTML or for the end of a table's cell.
+inline std::string plain(const std::string& text) {
+  std::string out;
+  for (const char c : text)
+    out += c == '<'    ? "&lt;"
+           : c == '>'  ? "&gt;"
+           : c == '&'  ? "&amp;"
+           : c == '|'  ? "&#124;"
+           : c == '\n' ? " "
+                       : std::string(1, c);
+  return out;
+}
+
 /// A Markdown table. The first `words` columns are text, the others numbers.
 class Table {
  public:

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lab/number.h"
 #include "lab/reproduce/figures.h"
 #include "lab/reproduce/markdown.h"
@@ -32,15 +34,19 @@ std::string options_text(const Json& options) {
 std::string origin_text(const Origin& s) {
   const std::string where =
       s.device == "cpu" ? fmt::format("{} ({} cores)", s.processor, s.cores) : s.device;
-  return fmt::format("- {}: {}; LibTorch {}, CUDA {}, keel {} at {}; `{}`\n", s.date, where,
-                     s.libtorch, s.cuda, s.keel, s.tree, s.command);
+  std::string command = s.command;  // in code, where only a backtick means anything
+  std::ranges::replace(command, '`', '\'');
+  std::ranges::replace(command, '\n', ' ');
+  return fmt::format("- {}: {}; LibTorch {}, CUDA {}, keel {} at {}; `{}`\n", plain(s.date),
+                     plain(where), plain(s.libtorch), plain(s.cuda), plain(s.keel), plain(s.tree),
+                     command);
 }
 
 std::string provenance(const Results& results) {
   std::string text = "## How our results were made\n\n";
-  if (results.data) text += fmt::format("Data: {}.\n", results.data->text());
+  if (results.data) text += fmt::format("Data: {}.\n", plain(results.data->text()));
   if (!results.options.empty())
-    text += fmt::format("Options in common: {}.\n", options_text(results.options));
+    text += fmt::format("Options in common: {}.\n", plain(options_text(results.options)));
   if (results.data || !results.options.empty()) text += "\n";
   for (const Origin& origin : results.origins) text += origin_text(origin);
   return text;
@@ -99,7 +105,8 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
   Table table({"experiment", "what", "run so far", "data", "cost"}, 5);
   for (std::size_t i = 0; i < recipes.size(); ++i) {
     table.add({fmt::format("[{0}]({0}/README.md)", recipes[i].name), recipes[i].title,
-               state_text(recipes[i], results[i]), results[i].data ? results[i].data->name : "",
+               state_text(recipes[i], results[i]),
+               results[i].data ? plain(results[i].data->name) : "",
                cost(recipes[i], recipes[i].default_schedule)});
   }
   text += table.text();

@@ -186,6 +186,7 @@ Results read_results(const fs::path& file) {
   if (!fs::exists(file)) return results;
   try {
     const Json json = parse_ordered_json(read_file(file), "it");
+    require(json.is_object(), "it is no JSON object");
     results.experiment = json.at("experiment").get<std::string>();
     results.schedule = json.at("schedule").get<std::string>();
     results.options = json.at("options");
@@ -198,6 +199,10 @@ Results read_results(const fs::path& file) {
     for (const Trial& trial : results.trials)
       require(trial.origin >= 0 && trial.origin < std::int64_t(results.origins.size()),
               "no origin {}", trial.origin);
+  } catch (const Json::exception& error) {  // "[json.exception.out_of_range.403] key ..."
+    const std::string words = error.what();
+    throw Error(fmt::format("keel reproduce: {}: {}", file.string(),
+                            words.substr(std::min(words.size(), words.find("] ") + 2))));
   } catch (const std::exception& error) {
     throw Error(fmt::format("keel reproduce: {}: {}", file.string(), error.what()));
   }

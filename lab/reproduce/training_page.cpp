@@ -150,8 +150,9 @@ std::string failures_text(const Recipe& recipe, const Results& results) {
     if (!cell.same_as.empty()) continue;
     for (const Trial* trial : results.of(cell))
       if (trial->result.failure)
-        text += fmt::format("- {}, seed {}: {}{}\n", cell.label(), trial->seed,
-                            trial->result.failure->what, gradients_text(*trial->result.failure));
+        text +=
+            fmt::format("- {}, seed {}: {}{}\n", cell.label(), trial->seed,
+                        plain(trial->result.failure->what), gradients_text(*trial->result.failure));
   }
   return text.empty() ? text : "## Failures\n\n" + text + "\n";
 }

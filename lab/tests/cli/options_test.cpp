@@ -64,6 +64,36 @@ TEST(CliOptions, HelpAndVersionLoadNoLibTorch) {
   EXPECT_EQ(program("--help >/dev/full").code, 1);
 }
 
+TEST(CliOptions, WhatIsOddIsSaid) {
+  const TemporaryFolder folder;
+  for (const char* words :
+       {"train --run ''", "report ''", "fold x --out ''", "train --config ''"}) {
+    const auto outcome = keel(words);
+    EXPECT_EQ(outcome.code, 2) << words;
+    EXPECT_TRUE(contains(outcome.error, "expected a name as ")) << words << outcome.error;
+  }
+  const auto twice = keel("train --epochs 1 --epochs 2 --source packed --path /nowhere");
+  EXPECT_TRUE(contains(twice.error, "--epochs is given 2 times; 2 is used")) << twice.error;
+  fs::create_symlink("loop", folder / "loop");
+  for (const auto& path : {std::string(5000, 'x'), (folder / "loop" / "run").string()})
+    for (const char* words : {"train --run ", "report ", "inspect ", "eval "}) {
+      const auto outcome = keel(words + path);
+      EXPECT_EQ(outcome.code, 3) << words << path;
+      EXPECT_FALSE(contains(outcome.error, "filesystem error")) << outcome.error;
+    }
+  const auto threads =
+      program("train" + kTiny + "--threads 0 --max-steps 1 --run " + (folder / "run").string(),
+              "OMP_NUM_THREADS=1000");
+  EXPECT_TRUE(contains(threads.error, "OMP_NUM_THREADS asks for 1000 threads")) << threads.error;
+  const std::string nan = std::string("\x93NUMPY\x01\x00\x3e\x00", 10) +
+                          "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1), }   " +
+                          std::string("\x00\x00\xc0\x7f", 4);
+  write(folder / "m.npy", nan);
+  const auto inspected = keel("inspect " + (folder / "m.npy").string());
+  EXPECT_EQ(inspected.code, 3);
+  EXPECT_TRUE(contains(inspected.error, (folder / "m.npy").string())) << inspected.error;
+}
+
 struct Wrong {
   const char *arguments, *said;
 };

@@ -81,6 +81,7 @@ TEST(Text, NumbersAsPeopleReadThem) {
   EXPECT_EQ(duration(4.25), "4.2 s");
   EXPECT_EQ(duration(125), "2:05");
   EXPECT_EQ(duration(3725), "1:02:05");
+  EXPECT_EQ(duration(1e300), "1e+300 s");
   EXPECT_EQ(columns("±1"), 2u);
 }
 

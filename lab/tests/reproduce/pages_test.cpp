@@ -67,6 +67,23 @@ TEST(Pages, ATableHasThePapersFiguresBesideOurs) {
   EXPECT_TRUE(has(got.pictures.at("errors.svg"), ">Ours<"));
 }
 
+// results.json may come from anyone, and a README is shown as HTML.
+TEST(Pages, ResultsBringNoHtml) {
+  Results one = results();
+  const std::string html = "<img src=x onerror='run()'>";
+  one.data->name = one.options["model"] = one.trials[0].result.failure->what = html;
+  for (auto text : {&Origin::date, &Origin::libtorch, &Origin::cuda, &Origin::device, &Origin::keel,
+                    &Origin::tree})
+    one.origins[0].*text = html;
+  one.origins[0].command = "keel`" + html + "`";
+  const Page got = page(recipe(), one);
+  EXPECT_TRUE(has(got.markdown, "&lt;img src=x")) << got.markdown;
+  EXPECT_TRUE(has(got.markdown, "`keel'" + html + "'`")) << got.markdown;  // code
+  for (std::size_t at = 0; (at = got.markdown.find("<img", at)) != std::string::npos; ++at)
+    EXPECT_EQ(got.markdown.substr(at - 6, 6), "`keel'");
+  EXPECT_FALSE(has(index_page({recipe()}, {one}), "<img"));
+}
+
 TEST(Pages, StatisticsMadeAgainHaveAColumn) {
   EXPECT_FALSE(has(page(recipe(), results()).markdown, "ecalibrated"));
   Results twice = results();

@@ -123,6 +123,17 @@ TEST(Results, NoneWhereThereIsNoFile) {
   EXPECT_TRUE(read_results("/nowhere/results.json").empty());
 }
 
+TEST(Results, WhatIsWrongIsSaidInWords) {
+  const TemporaryFolder folder;
+  const auto file = folder / "results.json";
+  for (const char* text : {"[]", "{}", "7", R"({"experiment": 7})"}) {
+    write(file, text);
+    const std::string said = keel::testing::error_of([&] { read_results(file); });
+    EXPECT_NE(said.find(file.string()), said.npos) << said;
+    EXPECT_EQ(said.find("json.exception"), said.npos) << said;
+  }
+}
+
 TEST(Results, ADamagedFileIsNamed) {
   const TemporaryFolder folder;
   write(folder / "r.json", "{\"experiment\": \"x\"}");
