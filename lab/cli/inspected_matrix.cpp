@@ -63,14 +63,15 @@ const auto& chosen(const Layers& layers, const std::string& name, const std::str
 
 InspectedMatrix from_run(const std::filesystem::path& folder,
                          const InspectedMatrixOptions& options) {
+  const std::string name = folder.string();
   const auto run = lab::report::read_run(folder);
   require(!run.spectra.empty(),
           "keel inspect: the layer of {} has no spectrum; its checkpoint's "
           "file gives the covariance of its input",
-          folder.string());
-  const auto& layer = chosen(run.spectra, options.layer, folder.string());
+          name);
+  const auto& layer = chosen(run.spectra, options.layer, name);
   const auto groups = std::int64_t(layer.groups.size());
-  require_group(options.group, groups, folder.string());
+  require_group(options.group, groups, name);
   const auto& rows = layer.groups[std::size_t(options.group)].covariance;
   const auto n = std::int64_t(rows.size());
   require(n > 0, "keel inspect: {} has no covariance of {}, group {}; a checkpoint's file gives it",
@@ -84,7 +85,7 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
           (folder / lab::run_files::kConfig).string(), recorded);
   const double eps = options.eps.value_or(*given);
   return {shifted(covariance, run.setting("norm") == "pca", eps),
-          fmt::format("{}: {}'s matrix at its last step{}, eps {:g}", folder.string(), layer.name,
+          fmt::format("{}: {}'s matrix at its last step{}, eps {:g}", name, layer.name,
                       of_group(options.group, groups), eps)};
 }
 
