@@ -22,19 +22,20 @@ using torch::Tensor;
 namespace {
 
 constexpr const char* kFollowing = "keel::nn::Following";
-constexpr std::int64_t kEnough = 1024;    // positions for each of d + 1: an error of S of 1/64
+constexpr std::int64_t kEnough = 1024;  // positions for each of d + 1: an error of S of 1/64
+constexpr std::int64_t kOfOneImage = 16;
 constexpr double kLittle = 1 << 24;       // multiplications that any look may take: a millisecond
 constexpr std::int64_t kWorthAPass = 64;  // positions, for a pass over the covariance
-enum class Padding { zeros, reflect, replicate, circular };
-
-struct Axis {
-  std::int64_t kernel, stride, dilation, start, end;
-};
 
 }  // namespace
 
 /// The two modules, as far as following needs them.
 struct Following::Parts {
+  enum class Padding { zeros, reflect, replicate, circular };
+  struct Axis {
+    std::int64_t kernel, stride, dilation, start, end;
+  };
+
   std::shared_ptr<torch::nn::Module> map, norm;
   const Tensor *weight = nullptr, *bias = nullptr;
   std::int64_t map_groups = 1;
@@ -267,7 +268,8 @@ void Following::observe(const Tensor& input) {
   Tensor squares = columns.square().sum(1);
   processes.sum(squares);
   const Tensor finite = (mean + squares).isfinite().all() & (n > 1);
-  const double least = p.least_weight(samples * processes.size(), options_);
+  const double least =
+      p.least_weight(std::min(samples, kOfOneImage * input.size(0)) * processes.size(), options_);
   Tensor weight = (looks + 1).to(mean.scalar_type()).reciprocal().clamp_min(least);
   weight = torch::where(finite, weight, torch::zeros_like(weight));
   // Unbiased, as running_var of a BatchNorm. Whitening layers have the batch's own, which is smaller.

@@ -213,10 +213,11 @@ def test_few_positions_a_batch_are_averaged_over_more_batches():
     model = nn.Sequential(nn.Linear(512, 64), keel.nn.ZcaWhitening(64))
     keel.nn.follow(model)
     following = model[1].following
-    few = following._least_weight(model[1], 9, 1)
+    few = following._least_weight(model[1], 9, 9, 1)
     assert (2 - few) / few * 9 == pytest.approx(1024 * 65)  # as many in all as are enough
-    assert following._least_weight(model[1], 10**6, 1) == pytest.approx(0.1)
-    assert following._least_weight(model[1], 10**6, 8) == pytest.approx(1 - 0.9**8)
+    assert following._least_weight(model[1], 9, 10**6, 1) == following._least_weight(model[1], 9, 16 * 9, 1)
+    assert following._least_weight(model[1], 10**6, 10**6, 1) == pytest.approx(0.1)
+    assert following._least_weight(model[1], 10**6, 10**6, 8) == pytest.approx(1 - 0.9**8)
 
 
 def test_every_batch_or_some():

@@ -15,8 +15,9 @@ has no bias. A batch with NaN or infinity is left out.
 **Sample.** A batch's C is computed from n of its positions. The relative error of S = Cov(y)^(-1/2) in d channels is
 about sqrt((d + 1) / n) / 2, whatever K is: it multiplies every direction's own variance, so 1 / sqrt(eps) does not
 amplify it. ``_ENOUGH`` positions for each of d + 1 keep it at 1/64. If a batch offers fewer, the average is taken over
-more batches. The positions of a batch are spread over images and places without random numbers, and none is taken
-twice, so that all of them are all of them.
+more batches. Positions of one image resemble each other, so ``_OF_ONE_IMAGE`` of them count at most. The positions of a
+batch are spread over images and places without random numbers, and none is taken twice, so that all of them are all of
+them.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from .recalibrate import keeps_statistics
 from .whitening import Whitening
 
 _ENOUGH = 1024
+_OF_ONE_IMAGE = 16
 _LITTLE = 2**24  # multiplications that any look may take: a millisecond
 _WORTH_A_PASS = 64  # positions
 _BUFFERS = ("input_mean", "input_covariance", "looks")
+_HERE = "keel.nn.follow"
 _sum_over = synchronise.uncompiled(synchronise.sum_over)
 
 
@@ -100,7 +103,8 @@ class Following(nn.Module):
                 return
             wanted = min(total, wanted * rounds)
         with torch.no_grad(), torch.autocast(input.device.type, enabled=False):
-            self._look(patches.sample(map, input.detach(), sizes, wanted, self.looks), norm, total, every)
+            columns = patches.sample(map, input.detach(), sizes, wanted, self.looks)
+            self._look(columns, norm, total, self._least_weight(norm, input.shape[0], wanted, every))
 
     def _positions(self, map: Any, total: int) -> int:
         """How many of a batch's positions are looked at."""
@@ -109,13 +113,13 @@ class Following(nn.Module):
         own = 3 * total * map.weight.numel()  # the map's work: forward, and backward to its input and its weight
         return min(total, max(1, int(max(self.share * own, _LITTLE) / self.input_covariance.numel())))
 
-    def _look(self, columns: Tensor, norm: Any, total: int, every: int) -> None:
+    def _look(self, columns: Tensor, norm: Any, total: int, least: float) -> None:
         samples = columns.shape[0]
         columns = columns.to(self.input_mean.dtype).view(samples, *self.input_mean.shape).transpose(0, 1)
         n: Any = samples
         positions: Any = total
         sum = columns.sum(1)
-        group, processes = synchronise.members("keel.nn.follow", _process_group(norm))
+        group, processes = synchronise.members(_HERE, _process_group(norm))
         if samples < 2 and processes == 1:
             return
         if processes > 1:
@@ -128,7 +132,7 @@ class Following(nn.Module):
         if processes > 1:
             _sum_over(group, squares)
         finite = (mean + squares).isfinite().all() & (n > 1)
-        weight = (1 / (self.looks + 1).to(mean.dtype)).clamp(min=self._least_weight(norm, samples * processes, every))
+        weight = (1 / (self.looks + 1).to(mean.dtype)).clamp(min=least)
         weight = torch.where(finite, weight, torch.zeros_like(weight))
         # Unbiased, as running_var of a BatchNorm. Whitening layers have the batch's own, which is smaller.
         scale = weight / (n - 1)
@@ -145,7 +149,7 @@ class Following(nn.Module):
             self.input_covariance.baddbmm_(columns.mT, columns)
         self.looks.add_(finite)
 
-    def _least_weight(self, norm: Any, samples: int, every: int) -> float:
+    def _least_weight(self, norm: Any, images: int, samples: int, every: int) -> float:
         """The weight of a batch in the average, once there were enough batches."""
         if norm.momentum is None:
             return 0.0
@@ -153,6 +157,7 @@ class Following(nn.Module):
         if self.share is None:
             return least
         enough = _ENOUGH * (norm.num_features // _groups_of(norm) + 1)
+        samples = min(samples, _OF_ONE_IMAGE * images) * synchronise.members(_HERE, _process_group(norm))[1]
         # An average with weight w of its newest member is worth (2 - w) / w of them.
         return min(least, 2 * samples / (enough + samples))
 
