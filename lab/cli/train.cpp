@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <ctime>
-#include <memory>
 #include <optional>
 
 #include "lab/cli/command.h"

@@ -54,7 +54,6 @@ class Normed {
   Forked relu(const torch::Tensor& input, const torch::Tensor& residual, const Watch* watch) const;
 
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
-  const std::string& convolution_name() const { return convolution_name_; }
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 

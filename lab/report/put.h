@@ -8,7 +8,7 @@
 
 namespace keel::lab::report {
 
-/// The text without what a terminal would obey or be misled by, for names that come from files, folders and servers:
+/// The text without what a terminal would obey or be misled by, for names that come from files and folders:
 /// control characters other than line ends and tabs, bytes that are no UTF-8, and marks that reverse the order of
 /// letters are spelled out, such as \x1b and \u202e.
 std::string harmless(const std::string& text);
