@@ -47,7 +47,7 @@ int report(const std::vector<std::string>& arguments) {
   const auto app = make_app(
       "report",
       "Prints a table of runs and writes one self-contained HTML page about them. Runs that "
-      "differ only in their seed are one entry.");
+      "differ only in their seed, or in the machine, the evaluation or the files, are one entry.");
   app->add_option("RUN", where, "run folders, or folders of run folders")->required();
   app->add_option("--out", out, "the page; in a folder: report.html")
       ->type_name("FILE")

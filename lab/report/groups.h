@@ -1,6 +1,6 @@
 #pragma once
 
-// Groups runs that differ only in their seed. A group is one entry of the report.
+// Groups runs of one experiment (options_beside_the_experiment()). A group is one entry of the report.
 
 #include <functional>
 #include <string>
