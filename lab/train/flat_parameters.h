@@ -50,7 +50,6 @@ class FlatParameters {
   /// In the parameters' shapes and order, with their names.
   NamedTensors named_momenta() const;
 
-  const std::vector<std::string>& names() const { return names_; }
   std::int64_t size() const { return values.numel(); }
 
   torch::Tensor values, gradients, momenta;  ///< one dimension each
