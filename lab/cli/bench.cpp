@@ -89,7 +89,8 @@ int bench(const std::vector<std::string>& arguments) {
       ->check(within({1, 1000000}))
       ->capture_default_str();
   app->add_flag("--eager,!--no-eager", options.eager, "steps launched one operator at a time [on]");
-  app->add_option("--json", file, "write the figures to this file")->type_name("FILE");
+  app->add_option("--json", file, "write the figures to this file, in place of what it was")
+      ->type_name("FILE");
   add_options(*app, options.train,
               {"model", "width", "where", "classes", "dead_channels", "batch", "size", "precision",
                "channels_last", "device", "graph", "fused", "threads", "seed"});

@@ -41,7 +41,8 @@ int data(const std::vector<std::string>& arguments) {
   lab::TrainOptions options;
   const auto app =
       make_app("data", "Prints what is in a data set, or packs it into one file that loads fast.");
-  app->add_option("--pack", packed, "write the packed form to this file")->type_name("FILE");
+  app->add_option("--pack", packed, "write the packed form to this file, in place of what it was")
+      ->type_name("FILE");
   app->add_option("--name", name, "new name of the packed set [its own name]");
   add_options(*app, options, lab::options_about({lab::About::data, lab::About::place}));
   if (const auto code = parse(*app, arguments)) return *code;

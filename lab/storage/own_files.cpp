@@ -126,6 +126,9 @@ void OwnFiles::remove(const std::vector<std::string>& names) {
 
 void OwnFiles::remove_all(const std::string& first) {
   if (!listed_) return;
+  // A list that cannot be read is an error before anything is removed.
+  for (const auto& name : names_)
+    if (is_folder(folder_ / name)) OwnFiles{folder_ / name};
   clean();
   remove({first});
   remove({names_.begin(), names_.end()});

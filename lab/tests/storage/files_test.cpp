@@ -94,6 +94,20 @@ TEST(Files, WhatCannotBeReadSaysWhy) {
   }
 }
 
+TEST(OwnFilesTest, ADamagedListInsideIsAnErrorBeforeAnythingIsRemoved) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  OwnFiles own(run);
+  own.begin();
+  own.add({"config.toml", "inside"});
+  replace_file(run / "config.toml", "");
+  OwnFiles(run / "inside").begin();
+  replace_file(run / "inside" / OwnFiles::kName, "not a list\n");
+  EXPECT_TRUE(refuses({"inside"}, [&] { OwnFiles(run).remove_all("config.toml"); }));
+  EXPECT_TRUE(fs::exists(run / "config.toml"));
+}
+
 TEST(OwnFilesTest, OnlyWhatIsListedIsWrittenAndRemoved) {
   namespace fs = std::filesystem;
   const TemporaryFolder folder;
