@@ -465,6 +465,21 @@ def test_weights_that_change_in_evaluation_are_followed():
             assert relative(model(x), recomputed(model, x)(x)) < 1e-3
 
 
+def test_weights_that_change_without_a_new_version_are_followed():
+    # By .data, as some optimizers and averages of weights do it. Replays of CUDA graphs are like that.
+    for norm in (keel.nn.ZcaWhitening(8), nn.BatchNorm2d(8)):
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), norm)
+        keel.nn.follow(model, **EVERYTHING)
+        x = torch.randn(8, 3, 10, 10)
+        model(x)
+        model.eval()
+        model[0].weight.data.mul_(3)
+        assert relative(model.eval()(x), recomputed(model, x)(x)) < 1e-3
+        model[0].weight.data = torch.randn_like(model[0].weight)
+        saved = model.state_dict()
+        assert relative(saved["1.running_mean"], recomputed(model, x)[1].running_mean) < 1e-3
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_folding_follows(layer):
     model = nn.Sequential(nn.Conv2d(3, 8, 3), layer(8))

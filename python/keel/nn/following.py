@@ -171,6 +171,7 @@ class Following(nn.Module):
                 "replaced; replace norms first, then call keel.nn.follow"
             )
         if not mode:
+            self._made_of = None  # weights change without a new version by .data and in replays of CUDA graphs
             self.refresh()
         return self
 
@@ -243,6 +244,7 @@ class Following(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        self._made_of = None  # as in train
         self.refresh()  # the norm's own entries share memory with its buffers
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
