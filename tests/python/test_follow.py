@@ -518,6 +518,27 @@ def test_reset_and_update_bn_start_again():
     assert averaged.eval()(torch.randn(2, 3, 10, 10)).isfinite().all()
 
 
+@pytest.mark.parametrize("every", [1, 8])
+def test_reset_and_update_bn_of_batch_norms_start_again(every):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+    keel.nn.follow(model, share=None, every=every)
+    batches = [torch.randn(16, 3, 10, 10) for _ in range(24)]
+    for x in batches:
+        model(x)
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    with torch.no_grad():
+        for parameter in averaged.parameters():
+            parameter.mul_(2)
+    torch.optim.swa_utils.update_bn(batches, averaged)
+    updated = averaged.module[4].running_var.clone()
+    assert relative(averaged.eval().module[4].running_var, updated) < 0.1
+    model[1].reset_running_stats()
+    assert torch.equal(model.eval()[1].running_mean, torch.zeros(8))
+    loaded = copy.deepcopy(model)
+    loaded.load_state_dict(model.state_dict())
+    assert torch.equal(loaded.eval()[1].running_mean, torch.zeros(8))
+
+
 @pytest.mark.parametrize("type", [torch.half, torch.bfloat16])
 def test_half_precision_keeps_what_was_tracked(type):
     model = trained(network())
