@@ -266,6 +266,9 @@ Tensor is_told_otherwise(const BackwardPass& seen) {
   const PairWeights weights(seen);
   const auto [turned, turned_own] = apart(derivatives(weights.turned, weights.turned.sum(-1)));
   const auto [terms, terms_own] = apart(derivatives(weights.inside, weights.inside.abs().sum(-1)));
+  // Those of all pairs are the unit of rounding, since the masked ones may vanish one by one.
+  const auto [scale, scale_own] = apart(derivatives(
+      generic_weights(seen.vectors).expand_as(seen.vectors), generic_direction(seen.values, 3)));
   Tensor told;
   for (std::size_t i = 0; i < ways.size(); ++i) {
     if (!turned[i].defined()) continue;
@@ -281,9 +284,9 @@ Tensor is_told_otherwise(const BackwardPass& seen) {
     const auto without = [](const Tensor& all, const Tensor& own) {
       return own.defined() && all.defined() ? all - own : all;
     };
-    const Tensor bad = tolerance.exceeded_by(largest(without(turned[i], turned_own[i])),
-                                             largest(without(terms[i], terms_own[i])),
-                                             largest(turned[i]) + largest(turned_own[i]));
+    const Tensor bad = tolerance.exceeded_by(
+        largest(without(turned[i], turned_own[i])), largest(without(terms[i], terms_own[i])),
+        largest(turned[i]) + largest(turned_own[i]) + largest(scale[i]) + largest(scale_own[i]));
     told = told.defined() ? told.logical_or(bad) : bad;
   }
   return told;

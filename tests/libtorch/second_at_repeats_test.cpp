@@ -270,6 +270,11 @@ TEST(SecondAtRepeats, OfLossesThatReachTheMatrixTwiceIsExactOrRefused) {
     return projected(x) * power_sum(eigvalsh(x), 2) * x.trace();
   });
   expect_exact("two projectors", [&](const Tensor& x) { return projected(x) * projected(x); });
+  // What must vanish inside the eigenspace vanishes in every term here.
+  expect_exact("what a projector leaves", [](const Tensor& x) {
+    const Tensor leading = leading_projector(leading_first(x).eigenvectors, 2);
+    return (x - leading.matmul(x)).square().sum();
+  });
   expect_exact("of a scaled matrix",
                [](const Tensor& x) { return power_sum(eigvalsh(x / x.trace()), 3) * x.norm(); });
 }

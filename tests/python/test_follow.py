@@ -465,6 +465,21 @@ def test_weights_that_change_in_evaluation_are_followed():
             assert relative(model(x), recomputed(model, x)(x)) < 1e-3
 
 
+def test_weights_that_change_without_a_new_version_are_followed():
+    # By .data, as some optimizers and averages of weights do it. Replays of CUDA graphs are like that.
+    for norm in (keel.nn.ZcaWhitening(8), nn.BatchNorm2d(8)):
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), norm)
+        keel.nn.follow(model, **EVERYTHING)
+        x = torch.randn(8, 3, 10, 10)
+        model(x)
+        model.eval()
+        model[0].weight.data.mul_(3)
+        assert relative(model.eval()(x), recomputed(model, x)(x)) < 1e-3
+        model[0].weight.data = torch.randn_like(model[0].weight)
+        saved = model.state_dict()
+        assert relative(saved["1.running_mean"], recomputed(model, x)[1].running_mean) < 1e-3
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_folding_follows(layer):
     model = nn.Sequential(nn.Conv2d(3, 8, 3), layer(8))
@@ -501,6 +516,27 @@ def test_reset_and_update_bn_start_again():
     torch.optim.swa_utils.update_bn([torch.randn(8, 3, 10, 10) for _ in range(2)], averaged)
     assert averaged.module[1].following.looks == 2
     assert averaged.eval()(torch.randn(2, 3, 10, 10)).isfinite().all()
+
+
+@pytest.mark.parametrize("every", [1, 8])
+def test_reset_and_update_bn_of_batch_norms_start_again(every):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+    keel.nn.follow(model, share=None, every=every)
+    batches = [torch.randn(16, 3, 10, 10) for _ in range(24)]
+    for x in batches:
+        model(x)
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    with torch.no_grad():
+        for parameter in averaged.parameters():
+            parameter.mul_(2)
+    torch.optim.swa_utils.update_bn(batches, averaged)
+    updated = averaged.module[4].running_var.clone()
+    assert relative(averaged.eval().module[4].running_var, updated) < 0.1
+    model[1].reset_running_stats()
+    assert torch.equal(model.eval()[1].running_mean, torch.zeros(8))
+    loaded = copy.deepcopy(model)
+    loaded.load_state_dict(model.state_dict())
+    assert torch.equal(loaded.eval()[1].running_mean, torch.zeros(8))
 
 
 @pytest.mark.parametrize("type", [torch.half, torch.bfloat16])

@@ -49,6 +49,7 @@ class Following(nn.Module):
     input_mean: Tensor
     input_covariance: Tensor
     looks: Tensor
+    batches: Tensor
 
     def __init__(self, norm: Any, map: Any, share: Optional[float], every: int) -> None:
         super().__init__()
@@ -65,7 +66,9 @@ class Following(nn.Module):
         like = {"device": map.weight.device, "dtype": type}
         self.register_buffer("input_mean", torch.zeros(self.blocks, numbers, **like), persistent=False)
         self.register_buffer("input_covariance", torch.zeros(self.blocks, numbers, numbers, **like), persistent=False)
-        self.register_buffer("looks", torch.zeros((), dtype=torch.long, device=map.weight.device), persistent=False)
+        for count in ("looks", "batches"):  # batches: those of the norm before the newest look
+            zero = torch.zeros((), dtype=torch.long, device=map.weight.device)
+            self.register_buffer(count, zero, persistent=False)
         self._handles = [map.register_forward_pre_hook(self.keel_observes)]
         if not isinstance(norm, Whitening):  # whitening layers ask for it themselves
             self._handles.append(norm.register_forward_pre_hook(self.before_norm))
@@ -103,8 +106,14 @@ class Following(nn.Module):
                 return
             wanted = min(total, wanted * rounds)
         with torch.no_grad(), torch.autocast(input.device.type, enabled=False):
+            self.looks.mul_(self._holds())
+            self.batches.copy_(norm.num_batches_tracked)
             columns = patches.sample(map, input.detach(), sizes, wanted, self.looks)
             self._look(columns, norm, total, self._least_weight(norm, input.shape[0], wanted, every))
+
+    def _holds(self) -> Tensor:
+        """False once a BatchNorm's reset_running_stats, which torch's update_bn calls, has set its count back."""
+        return self._pair[0].num_batches_tracked.to(self.batches.device) >= self.batches
 
     def _positions(self, map: Any, total: int) -> int:
         """How many of a batch's positions are looked at."""
@@ -171,6 +180,7 @@ class Following(nn.Module):
                 "replaced; replace norms first, then call keel.nn.follow"
             )
         if not mode:
+            self._made_of = None  # weights change without a new version by .data and in replays of CUDA graphs
             self.refresh()
         return self
 
@@ -206,7 +216,7 @@ class Following(nn.Module):
         product = torch.matmul(weight, self.input_covariance.double()).view(shape)
         covariance = torch.matmul(product, weight.view(shape).mT).flatten(0, 1)
         covariance = (covariance + covariance.mT) / 2
-        nothing = torch.where(self.looks > 0, 0.0, math.nan).to(mean)
+        nothing = torch.where((self.looks > 0) & self._holds(), 0.0, math.nan).to(mean)
         return mean + nothing, covariance + nothing
 
     def _write(self, norm: Any, mean: Tensor, covariance: Tensor) -> None:
@@ -226,11 +236,13 @@ class Following(nn.Module):
     def forget(self) -> None:
         """Starts again, as a new norm does."""
         self.looks.zero_()
+        self.batches.zero_()
         self._made_of, self._steps, self._recalibrated = None, 0, False
 
     def recalibrated(self) -> None:
         """The norm's statistics have been recomputed: they hold until the next training step."""
         self._recalibrated = True
+        self.batches.zero_()  # their count of batches started again, but what is tracked here holds
 
     def remove(self) -> None:
         self.refresh()
@@ -243,10 +255,12 @@ class Following(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        self._made_of = None  # as in train
         self.refresh()  # the norm's own entries share memory with its buffers
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
             tracked = {name: getattr(self, name).detach() for name in _BUFFERS}
+            tracked["looks"] = tracked["looks"] * self._holds()
             metadata.setdefault(prefix[:-1], {})["following"] = tracked
 
     def _load_from_state_dict(
