@@ -1,5 +1,7 @@
 """Layers written again, plainly, in torch operators: the truth the layers are held to."""
 
+import copy
+
 import torch
 
 import keel
@@ -87,3 +89,21 @@ def composed(layer, x, weight, bias, count):
 def relative(a, b):
     """Relative distance in the Frobenius norm."""
     return ((a - b).norm() / b.norm()).item()
+
+
+# A norm that follows the weights: looks at every position of every batch.
+EVERYTHING = {"share": None, "every": 1}
+
+
+def recomputed(model, *batches):
+    """The model with statistics recomputed at its weights."""
+    again = copy.deepcopy(model)
+    keel.nn.unfollow(again)
+    keel.nn.recalibrate(again, list(batches))
+    return again.eval()
+
+
+def moved(layer, size):
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(size * torch.randn_like(parameter))
