@@ -107,12 +107,6 @@ class _Term:
         text = _text_of(type(self), *values)
         object.__setattr__(self, "_text", text)
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "_text":
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        self.__post_init__()  # values pickled by older versions have no _text
-        return self._text
-
     def __str__(self) -> str:
         return self._text
 

@@ -300,20 +300,3 @@ def test_groups_are_treated_apart():
     halves = [keel.nn.ZcaWhitening(3, dtype=torch.double)(part) for part in x.chunk(2, 1)]
     torch.testing.assert_close(layer(x), torch.cat(halves, 1))
     assert grouped(x, 2).shape == (2, 3, 40)
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_layers_saved_under_the_buffers_old_name(layer):
-    saved = layer(4, groups=2)
-    saved(correlated(30, 4, dtype=torch.float32))
-    old = {k.replace("running_matrix", "running_subspace"): v for k, v in saved.state_dict().items()}
-    model = torch.nn.Sequential(layer(4, groups=2))
-    model.load_state_dict({f"0.{key}": value for key, value in old.items()})
-    assert torch.equal(model[0].running_matrix, saved.running_matrix)
-    assert "running_subspace" in old, "the caller's dictionary is left alone"
-
-    buffers = saved._buffers
-    buffers["running_subspace"] = buffers.pop("running_matrix")
-    loaded = pickle.loads(pickle.dumps(saved))
-    assert list(loaded.state_dict().keys() ^ model[0].state_dict().keys()) == []
-    assert torch.equal(loaded.running_matrix, model[0].running_matrix)

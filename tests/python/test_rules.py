@@ -53,13 +53,6 @@ def test_texts_are_values(value, text):
         rules.value_of("here", "it", kinds, text + " more")
 
 
-@pytest.mark.parametrize("value, text", EVERY_RULE + EVERY_RANK)
-def test_values_pickled_before_they_had_a_text(value, text):
-    old = object.__new__(type(value))
-    old.__dict__.update({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-    assert old == value and str(pickle.loads(pickle.dumps(old))) == text
-
-
 @pytest.mark.parametrize(
     "kind, kinds", [("spectral_rule", rules.SPECTRAL_RULES), ("rank_policy", rules.RANK_POLICIES)]
 )

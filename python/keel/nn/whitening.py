@@ -14,11 +14,6 @@ from . import inference, scripted, synchronise, transforms, update_bn
 from .scripted import in_statistics_type
 
 
-def _rename(items: Dict[str, Any], old: str, new: str) -> None:
-    if old in items:
-        items[new] = items.pop(old)
-
-
 class Whitening(nn.Module):
     """The base class of the norm layers for (N, C, ...) activations. A layer computes the mean and covariance of a
     batch, turns the covariance into a small matrix, and multiplies the centred activations by it.
@@ -115,20 +110,6 @@ class Whitening(nn.Module):
         self.kept: Optional[Tensor] = None
         self.eigenvalues: Optional[Tensor] = None
         self.covariance: Optional[Tensor] = None
-
-    # Layers saved by older versions, in which running_matrix was called running_subspace.
-
-    def _load_from_state_dict(
-        self, state_dict: Dict[str, Tensor], prefix: str, *arguments: Any
-    ) -> None:
-        _rename(state_dict, prefix + "running_subspace", prefix + "running_matrix")
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        _rename(state["_buffers"], "running_subspace", "running_matrix")
-        for option in ("process_group", "activation"):  # missing from older pickles
-            state.setdefault(option, None)
-        super().__setstate__(state)
 
     @staticmethod
     def _default_rank(eps: float) -> RankPolicy:
