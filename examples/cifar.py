@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=0.1, help="highest of the one-cycle schedule [0.1]")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--bfloat16", action="store_true", help="convolutions in bfloat16, by autocast; on a CPU one that has it (AVX-512)")
+    parser.add_argument("--bfloat16", action="store_true", help="convolutions in bfloat16 (a CPU needs AVX-512)")
     parser.add_argument("--channels-last", action="store_true", help="faster convolutions on most GPUs")
     parser.add_argument("--compile", action="store_true", help="the training step by torch.compile")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
