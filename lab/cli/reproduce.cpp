@@ -25,10 +25,10 @@ using namespace keel::lab::reproduce;
 using lab::report::StatusLine;
 
 struct ReproduceCommand {
-  std::string name, out, trial;
+  std::string name, out;
   fs::path recipes = "lab/experiments";
   std::vector<Recipe> all;  ///< in that folder
-  bool list = false, page = false, set_aside = false;
+  bool list = false, page = false, set_aside = false, trial = false;
   RunOptions run;
   lab::TrainOptions train;
 
@@ -82,7 +82,7 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
   app.add_flag("--set-aside", command.set_aside,
                "if existing results are from other data, keep them as results-DATA.json and start "
                "again");
-  app.add_option("--trial", command.trial)->group("");  // for its own child processes
+  app.add_flag("--trial", command.trial)->group("");  // for its own child processes
 }
 
 std::string command_text(const std::vector<std::string>& arguments) {
@@ -238,8 +238,8 @@ int reproduce(const std::vector<std::string>& arguments) {
   add_own_options(*app, command);
   add_options(*app, command.train, train_option_names(), "the recipe's");
   if (const auto code = parse(*app, arguments)) return *code;
-  if (!command.trial.empty()) {
-    run_requested_trial(command.trial);
+  if (command.trial) {
+    run_requested_trial();
     return kDone;
   }
   if (command.name.empty() && !command.list && !command.page)

@@ -10,8 +10,11 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <iostream>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <sstream>
@@ -46,19 +49,13 @@ struct Wanted {
 
 struct Running {
   Wanted wanted;
-  fs::path request;
   Clock::time_point since;
   std::unique_ptr<Child> child;
-
-  fs::path beside(const char* suffix) const { return request.string() + suffix; }
 };
-
-Json json_file(const fs::path& file) { return parse_ordered_json(read_file(file), file.string()); }
 
 fs::path folder_of(const fs::path& file) { return fs::absolute(file).parent_path(); }
 
-std::string last_lines(const fs::path& log) {
-  std::string text = fs::exists(log) ? read_file(log) : "";
+std::string last_lines(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   if (text.size() > 600) text = "..." + text.substr(text.size() - 600);
   return text.empty() ? "it said nothing" : text;
@@ -71,27 +68,6 @@ std::string outcome_text(const Trial& trial) {
     text += ", recalibrated " + report::percent(trial.result.recalibrated_test_error, 2);
   return text;
 }
-
-/// A folder for files that parent and children exchange.
-class Exchange {
- public:
-  Exchange() {
-    std::string name = (fs::temp_directory_path() / "keel-reproduce-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      throw std::system_error(errno, std::generic_category(), "cannot create " + name);
-    path_ = name;
-  }
-  ~Exchange() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 /// Runs the trials of one experiment, `jobs` at a time.
 class Queue {
@@ -163,31 +139,29 @@ class Queue {
         own.remove_all(run_files::kConfig);
       }
     }
-    const fs::path request = exchange_.path() / wanted.name();
     Json note = {{"cell", wanted.cell->name}, {"parent", ::getpid()}};
     note["options"] = lab::to_json(train);
     if (results_.data) note["data"] = to_json(*results_.data);
-    write_file_atomically(request, note.dump());
-    Running one{wanted, request, Clock::now(), nullptr};
-    one.child = std::make_unique<Child>(
-        std::vector<std::string>{"reproduce", recipe_.name, "--trial", request.string()},
-        one.beside(".log"));
-    running_.push_back(std::move(one));
+    running_.push_back({wanted, Clock::now(),
+                        std::make_unique<Child>(
+                            std::vector<std::string>{"reproduce", recipe_.name, "--trial"},
+                            note.dump())});
   }
 
   void end(Running& one) {
     const int code = *one.child->ended();
     const std::string who = fmt::format("[{}/{}] {} {} seed {}", ++ended_, total_, recipe_.name,
                                         one.wanted.cell->name, one.wanted.seed);
-    if (!fs::exists(one.beside(".done"))) {
+    const std::string answer = one.child->answer();
+    if (!answer.ends_with('\n')) {
       if (outcome_.stopped) return;
       ++outcome_.crashed;
       printer_.line(
           fmt::format("{}: ended with code {} and no result; the next call will try again. {}", who,
-                      code, last_lines(one.beside(".log"))));
+                      code, last_lines(one.child->log())));
       return;
     }
-    TrialOutcome found = outcome_of(json_file(one.beside(".done")));
+    TrialOutcome found = outcome_of(parse_ordered_json(answer, who));
     if (found.trial.result.status == "interrupted") return stop();
     record(found);
     printer_.line(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
@@ -234,7 +208,6 @@ class Queue {
   const RunPrinter& printer_;
   const StopOnSignal signals_;
   const Clock::time_point begun_ = Clock::now();
-  const Exchange exchange_;
   /// Each call rewrites the whole results file from what it read at the start, so only one may run.
   const FolderClaim claim_;
   Origin origin_;
@@ -259,8 +232,9 @@ RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const Run
   return Queue(recipe, options, printer).run();
 }
 
-void run_requested_trial(const fs::path& request) {
-  const Json note = json_file(request);
+void run_requested_trial() {
+  const std::string request{std::istreambuf_iterator<char>(std::cin), {}};
+  const Json note = parse_ordered_json(request, "keel reproduce --trial");
   // End with the parent: a trial that keeps running would block the next call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   require(::getppid() == note.at("parent").get<pid_t>(),
@@ -270,7 +244,12 @@ void run_requested_trial(const fs::path& request) {
   const TrialOutcome outcome =
       run_trial(note.at("cell").get<std::string>(),
                 train_options(nlohmann::json(note.at("options"))), expected);
-  write_file_atomically(request.string() + ".done", to_json(outcome).dump());
+  // The end of the line says that the answer is whole.
+  std::FILE* answer = ::fdopen(Child::kAnswer, "w");
+  const std::string text = to_json(outcome).dump() + "\n";
+  require(answer && std::fwrite(text.data(), 1, text.size(), answer) == text.size() &&
+              std::fclose(answer) == 0,
+          "keel reproduce --trial: nobody takes the answer");
 }
 
 }  // namespace keel::lab::reproduce

@@ -37,8 +37,8 @@ struct RunPrinter {
 /// Throws keel::Error if existing results were made with other options.
 RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer);
 
-/// The child process: reads the request that run_trials wrote, trains, and writes the outcome beside it.
-void run_requested_trial(const std::filesystem::path& request);
+/// The child process: reads the request of run_trials from its input, trains, and answers (lab/reproduce/child.h).
+void run_requested_trial();
 
 /// Whether one of the comma-separated patterns matches. Empty patterns match everything.
 bool matches(const std::string& patterns, const std::string& name);

@@ -184,11 +184,12 @@ TEST(CliReproduce, OneCallAtATimeWorksOnAnExperiment) {
   EXPECT_EQ(keel(reproduce("table2", out) + "--cells bn --trials 1").code, 0);
 }
 
-TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForIt) {
+TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForItAndLeavesNoFilesBehind) {
   const TemporaryFolder folder;
-  const auto run = folder / "runs/table2-bn-1";
+  const auto run = folder / "runs/table2-bn-1", temporary = folder / "tmp";
+  fs::create_directories(temporary);
   const auto outcome = shell(
-      "\"$keel\" " + reproduce("table2", folder / "out") +
+      "TMPDIR=" + temporary.string() + " \"$keel\" " + reproduce("table2", folder / "out") +
       "--cells bn --trials 1 --epochs 100000 " + "--runs " + (folder / "runs").string() +
       " & pid=$!\n" + wait_for_first_step(run) +
       "read trial rest </proc/$pid/task/$pid/children\n[ -d /proc/$trial ] || exit 2\n" +
@@ -196,6 +197,7 @@ TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForIt) {
       "for i in $(seq 200); do grep -qs '^State:.[^ZX]' /proc/$trial/status || exit 0; sleep 0.05; "
       "done; kill $trial; exit 1");
   EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_TRUE(fs::is_empty(temporary));
 }
 
 TEST(CliReproduce, ARunFolderInUseIsLeftAlone) {
