@@ -142,10 +142,10 @@ class Queue {
     Json note = {{"cell", wanted.cell->name}, {"parent", ::getpid()}};
     note["options"] = lab::to_json(train);
     if (results_.data) note["data"] = to_json(*results_.data);
-    running_.push_back({wanted, Clock::now(),
-                        std::make_unique<Child>(
-                            std::vector<std::string>{"reproduce", recipe_.name, "--trial"},
-                            note.dump())});
+    running_.push_back(
+        {wanted, Clock::now(),
+         std::make_unique<Child>(std::vector<std::string>{"reproduce", recipe_.name, "--trial"},
+                                 note.dump())});
   }
 
   void end(Running& one) {
