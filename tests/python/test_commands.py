@@ -35,6 +35,7 @@ ELSEWHERE = {
     "cmake --preset release": "Makefile",
     "cmake --build --preset release": "Makefile",
     "cmake --build --preset release --target <one>": "Makefile",
+    "cmake --install build --prefix <where>": "tests/consumer/run.cmake",
     "cmake --install build/library --prefix <where>": "tests/consumer/run.cmake",
     "ctest --preset release -R eigh": "Makefile",
     "make install": "tests/python/test_package.py",
