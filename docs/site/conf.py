@@ -182,8 +182,8 @@ def finish(app, error):
 
 
 def mathml(formula, display):
-    """By docutils, which has no aligned, and lines up a formula with & without being told. It leaves out the space before
-    functions such as diag, and browsers would stretch its bars."""
+    """By docutils, which has no aligned, and lines up a formula with & without being told. It leaves out the space
+    before functions such as diag, and browsers would stretch its bars."""
     formula = re.sub(r"\\(begin|end)\{aligned\}", "", formula)
     formula = re.sub(r"(?<=[\w})\]])\s*(?=\\(operatorname|log|ln|det|exp|min|max)\b)", r"\\,", formula)
     old = "inline" in inspect.signature(tex2mathml).parameters
