@@ -36,6 +36,8 @@ include_patterns = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "SECURITY.md",
     "bench/NOTES.md",
     "docs/**.md",
     "docs/**.rst",
