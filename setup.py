@@ -6,6 +6,7 @@ In the environment:
     KEEL_BUILD   a build folder to take the libraries from instead of building
     KEEL_CUDA    ON or OFF: with or without the CUDA kernels; unless told, with them where torch has CUDA and nvcc
                  is there
+    KEEL_HOME    the address of the repository, for the links of the wheel's README, such as https://host/name
     CUDAARCHS    for which GPUs; unless told, for those of this machine, and for make wheel WHEEL_GPUS below
 """
 
@@ -134,15 +135,27 @@ class CMakeBuild(build_ext):
         return []
 
 
+def description():
+    """The README, whose links must work away from the repository. Without an address they are left out."""
+    text, home = (ROOT / "README.md").read_text(), os.environ.get("KEEL_HOME", "").rstrip("/")
+    if not home:
+        text = re.sub(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n*", "", text)
+        return re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
+    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\g<1>{home}/raw/v{VERSION}/", text)
+    return re.sub(r"(?<!!)(\[[^\]]*\]\()(?!https?:)", rf"\g<1>{home}/blob/v{VERSION}/", text)
+
+
 class AnyPython(bdist_wheel):
-    """The libraries use nothing of Python's: one wheel for every version of it."""
+    """The libraries use nothing of Python's: one wheel for every version of it. It needs this machine's glibc or a
+    newer one, which is what a manylinux tag says."""
 
     def finalize_options(self):
         super().finalize_options()
         self.root_is_pure = False
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        glibc = os.confstr("CS_GNU_LIBC_VERSION").split()[1].replace(".", "_")
+        return "py3", "none", super().get_tag()[2].replace("linux_", f"manylinux_{glibc}_", 1)
 
 
 class Built(Extension):
@@ -155,6 +168,8 @@ class Built(Extension):
 setup(
     version=f"{VERSION}+{label(torch_version()[2] if with_cuda()[0] else None)}",
     install_requires=[requirement()],
+    long_description=description(),
+    long_description_content_type="text/markdown",
     ext_modules=[Built()],
     cmdclass={"build_ext": CMakeBuild, "bdist_wheel": AnyPython},
     options={"build": {"build_base": "build/python"}},  # build/ itself is CMake's

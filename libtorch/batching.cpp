@@ -127,7 +127,7 @@ TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
                            "spectral",
                            "spectral_backward",
                            "spectral_second_backward",
-                           "spectral_and_kept",
+                           "spectral_result",
                            "sqrtm",
                            "inv_sqrtm",
                            "invm",

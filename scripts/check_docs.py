@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the Markdown files: every relative link leads to a file and, where it names one, to a heading;
-every path of this tree that stands in `code` exists; the README is short enough to be read.
+every path of this tree that stands in `code` exists; formulas are written so that GitHub shows them; the README is
+short enough to be read.
 
     scripts/check_docs.py FILE.md...
 """
@@ -21,6 +22,9 @@ FOLDERS = "bench cli cmake core docs examples experiments include lab libtorch p
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FORMULA = re.compile(r"(?<![\w$])\$([^$\n]+)\$(?![\w$])")
+# GitHub takes these for Markdown before it looks for formulas. In ```math all are fine.
+NOT_IN_A_LINE = re.compile(r"\\[^A-Za-z\s]|[^\w\s]_|\*|\|")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*-]*")
 
@@ -50,6 +54,10 @@ def defects(page: Path) -> Iterator[str]:
     for code in CODE.findall(text):
         if PATH.fullmatch(code) and not any(ROOT.glob(code.rstrip("/"))):
             yield f"`{code}` does not exist"
+    for formula in FORMULA.findall(CODE.sub("", text)):
+        wrong = NOT_IN_A_LINE.search(formula)
+        if wrong:
+            yield f"the formula ${formula}$ has {wrong[0]}, which GitHub takes for Markdown: use a ```math block"
     if page == ROOT / "README.md":
         words = len(page.read_text(encoding="utf-8").split())
         if words > MOST_WORDS_OF_README:

@@ -3,11 +3,15 @@ relative links of the Markdown pages lead to the same places here and on a code 
 
 from __future__ import annotations
 
+import inspect
 import posixpath
 import re
+import shutil
 import sys
 from pathlib import Path
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx import addnodes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +36,8 @@ include_patterns = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "SECURITY.md",
     "bench/NOTES.md",
     "docs/**.md",
     "docs/**.rst",
@@ -53,10 +59,15 @@ breathe_default_project = "keel"
 breathe_show_include = False
 cpp_index_common_prefix = ["keel::"]
 
+# Formulas, as on GitHub: $inline$ and ```math. The site has them as MathML, which browsers show by themselves.
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
+
 html_theme = "furo"
 html_title = f"keel {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = [("copy.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sphinx = False
 pygments_style = "default"
@@ -107,6 +118,7 @@ def members(name):
 def fill_in(app, name, source):
     """Pages of the C++ interface have every header there is."""
     source[0] += CONTENTS.get(name, "")
+    source[0] = re.sub(r"^```math$", "```{math}", source[0], flags=re.M)
     source[0] = re.sub(r"^\.\. headers:: (\S+)$", lambda m: "\n".join(headers(m[1])), source[0], flags=re.M)
 
 
@@ -131,10 +143,17 @@ def contracts(app, tree):
 
 
 def front_page(folder):
-    """index.html leads to the README's page."""
-    refresh = f'<meta http-equiv="refresh" content="0; url={root_doc}.html">'
-    page = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>keel</title>{refresh}</head>'
-    (folder / "index.html").write_text(f'{page}<body><a href="{root_doc}.html">keel</a></body></html>\n')
+    """index.html is the README's page."""
+    shutil.copy(folder / f"{root_doc}.html", folder / "index.html")
+
+
+def formula_font(folder):
+    """Not every system has a font for formulas. Debian's (fonts-lmodern) goes into the site."""
+    font = Path("/usr/share/texmf/fonts/opentype/public/lm-math/latinmodern-math.otf")
+    if font.is_file():
+        shutil.copy(font, folder)
+        with (folder / "site.css").open("a") as style:
+            style.write(f'@font-face {{ font-family: "Latin Modern Math"; src: url("{font.name}"); }}\n')
 
 
 def mend_theme(folder):
@@ -160,10 +179,36 @@ def mend_theme(folder):
 def finish(app, error):
     if error is None and app.builder.name == "html":
         front_page(Path(app.outdir))
+        formula_font(Path(app.outdir, "_static"))
         mend_theme(Path(app.outdir, "_static"))
 
 
+def mathml(formula, display):
+    """By docutils, which has no aligned, and lines up a formula with & without being told. It leaves out the space
+    before functions such as diag, and browsers would stretch its bars."""
+    formula = re.sub(r"\\(begin|end)\{aligned\}", "", formula)
+    formula = re.sub(r"(?<=[\w})\]])\s*(?=\\(operatorname|log|ln|det|exp|min|max)\b)", r"\\,", formula)
+    old = "inline" in inspect.signature(tex2mathml).parameters
+    made = tex2mathml(formula, inline=not display) if old else tex2mathml(formula, as_block=display)
+    made = re.sub(r'<mo class="mathopen">([|‖])', r'<mo form="prefix" stretchy="false">\1', made)
+    return re.sub(r"<mo>([|‖])", r'<mo form="postfix" stretchy="false">\1', made)
+
+
+def visit_math(writer, node):
+    writer.body.append(mathml(node.astext(), False))
+    raise nodes.SkipNode
+
+
+def visit_display(writer, node):
+    """With its \\tag{number}, if it has one, at the right."""
+    formula, _, number = node.astext().partition(r"\tag{")
+    number = f'<span class="eqno">({number.rstrip().rstrip("}")})</span>' if number else ""
+    writer.body.append(f'<div class="math">{mathml(formula.strip(), True)}{number}</div>\n')
+    raise nodes.SkipNode
+
+
 def setup(app):
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_display, None))
     app.connect("source-read", fill_in)
     app.connect("doctree-read", contracts)
     app.connect("doctree-read", folders)

@@ -345,11 +345,11 @@ class Figures {
   std::string verdict(const Words& words) {
     const auto found = comparison(words);
     require(found.has_value(), "expected ahead, paired or slope");
-    if (std::isnan(found->low)) return "cannot be told";
+    if (std::isnan(found->low)) return "inconclusive";
     const double p = corrected_.at(fmt::format("{}", fmt::join(words, " ")));
     if (p < 0.05) return found->mean > 0 ? "holds" : "the reverse";
     if (found->p < 0.05) return found->mean > 0 ? "points that way" : "points the other way";
-    return "cannot be told";
+    return "inconclusive";
   }
 
   const std::vector<Experiment>& experiments_;

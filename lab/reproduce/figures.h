@@ -48,7 +48,7 @@ std::vector<double> holm(const std::vector<double>& p);
 ///     slope SET                 of the error over the cells' x, with t
 ///     verdict OPERATION ...     of ahead, paired or slope: "holds" or "the reverse", if so after Holm's correction over all
 ///                               differences and slopes of the text; "points that way" or "points the other way", if only
-///                               without it; otherwise "cannot be told"
+///                               without it; otherwise "inconclusive"
 ///     gradient SET              the largest finite gradient norm that was recorded
 ///     rise SET                  the largest rise of the training loss from one record to the next, after the first tenth
 ///     noise SET...              standard deviation of trials of one seed, pooled over the seeds of each SET

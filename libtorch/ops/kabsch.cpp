@@ -42,6 +42,7 @@ void check_beside(const char* name, const Tensor& given, const Tensor& P, bool w
 /// Consists of differentiable operators, so it needs no gradient of its own.
 Tensors<3> register_points(const Tensor& P, const Tensor& Q, const Optional<Tensor>& weights,
                            bool scale) {
+  TORCH_CHECK(P.dim() >= 2, kKabsch, ": expected points (..., N, d), got ", shape_of(P));
   check_rectangles(kKabsch, P);
   TORCH_CHECK(P.sym_size(-1) > 0, kKabsch, ": expected points (..., N, d) with d >= 1, got ",
               shape_of(P));

@@ -3,6 +3,7 @@
 #include "keel/torch/singular.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "autograd.h"
 #include "check.h"
@@ -16,14 +17,24 @@ namespace {
 
 constexpr const char* kSingular = "keel::singular";
 
-RankPolicy checked_singular(const Tensor& matrix, StringView function, StringView rank) {
-  check_rectangles(kSingular, matrix);
-  parsed(singular_function, kSingular, function);
-  const RankPolicy policy = parsed(rank_policy, kSingular, rank);
-  TORCH_CHECK_VALUE(!std::holds_alternative<Algorithm1>(policy), kSingular,
+RankPolicy checked_policy(const char* operation, StringView rank) {
+  const RankPolicy policy = parsed(rank_policy, operation, rank);
+  TORCH_CHECK_VALUE(!std::holds_alternative<Algorithm1>(policy), operation,
                     ": expected rank full, leading_count or leading_energy, got ",
                     to_string(policy));
   return policy;
+}
+
+RankPolicy checked_singular(const Tensor& matrix, StringView function, StringView rank) {
+  check_rectangles(kSingular, matrix);
+  parsed(singular_function, kSingular, function);
+  return checked_policy(kSingular, rank);
+}
+
+/// A threshold or a tolerance, in the words of the caller.
+void check_number(const char* operation, const char* name, double number) {
+  TORCH_CHECK_VALUE(number >= 0 && std::isfinite(number), operation, ": expected a finite ", name,
+                    " >= 0, got ", number);
 }
 
 Tensors<5> singular_kernel(const Tensor& matrix, StringView function, StringView rank) {
@@ -70,17 +81,20 @@ Tensors<5> singular_autograd(const Tensor& matrix, StringView function, StringVi
 
 Tensor pseudo_inverse(const Tensor& matrix, Optional<double> rtol) {
   check_rectangles("keel::pinv", matrix);
+  if (rtol.has_value()) check_number("keel::pinv", "rtol", *rtol);
   const SingularFunction inverse = InverseValues{to_std(rtol)};
   return std::get<0>(singular(matrix, to_string(inverse), "full")).mT();
 }
 
 Tensor nearest_of_rank(const Tensor& matrix, StringView rank) {
   check_rectangles("keel::low_rank", matrix);
+  checked_policy("keel::low_rank", rank);
   return std::get<0>(singular(matrix, "identity", rank));
 }
 
 Tensor less_threshold(const Tensor& matrix, double threshold) {
   check_rectangles("keel::soft_threshold", matrix);
+  check_number("keel::soft_threshold", "threshold", threshold);
   return std::get<0>(
       singular(matrix, to_string(SingularFunction(SoftThreshold{threshold})), "full"));
 }

@@ -82,16 +82,8 @@ Tensor powm(const Tensor& matrix, double exponent, StringView rule) {
 }
 
 /// keel.spectral of Python, for torch.jit.script.
-Tensors<2> spectral_and_kept(const Tensor& matrix, StringView function, Optional<double> exponent,
-                             StringView rank, StringView rule) {
-  std::string f = text(function);
-  if (exponent.has_value()) {
-    TORCH_CHECK_VALUE(f == "power", kSpectral, ": expected function power with an exponent, got ",
-                      f);
-    f = to_string(SpectralFunction{SpectralFunction::Kind::power, *exponent});
-  }
-  auto [result, values, vectors, kept] = spectral(matrix, f, rank, rule);
-  return {result, kept};
+Tensor spectral_alone(const Tensor& matrix, StringView function, StringView rank, StringView rule) {
+  return std::get<0>(spectral(matrix, function, rank, rule));
 }
 
 Tensor projector(const Tensor& matrix, StringView rank, StringView rule) {
@@ -107,9 +99,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
       "spectral(Tensor matrix, str function, str rank='full', str rule='exact')"
       " -> (Tensor result, Tensor values, Tensor vectors, Tensor kept)");
   m.def(
-      "spectral_and_kept(Tensor matrix, str function, float? exponent=None, str rank='full',"
-      " str rule='exact') -> (Tensor result, Tensor kept)",
-      &spectral_and_kept);
+      "spectral_result(Tensor matrix, str function, str rank='full', str rule='exact') -> Tensor",
+      &spectral_alone);
   m.def("sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::sqrt, "keel::sqrtm">);
   m.def("inv_sqrtm(Tensor matrix, str rule='exact') -> Tensor",
         &named<Kind::inv_sqrt, "keel::inv_sqrtm">);

@@ -52,8 +52,14 @@ def _is_long(matrix: Any) -> bool:
     )
 
 
+def check_tensor(operation: Any, value: Any) -> None:
+    if not isinstance(value, Tensor) and not hasattr(value, "__torch_function__"):  # which torch.fx's stand-ins have
+        raise TypeError(f"{operation}: expected a tensor, got {type(value).__name__}; torch.as_tensor makes one")
+
+
 def call(operator: Callable[..., Any], matrix: Tensor, *rest: Any, seconds: float = 0.1) -> Any:
     """``operator(matrix, *rest)``, looking for signals every so many seconds if it may take long."""
+    check_tensor(operator, matrix)
     if not _is_long(matrix) or _library.signals is None:
         return operator(matrix, *rest)
     wanted = _Signals(

@@ -16,7 +16,7 @@ OPERATORS = {
     "kabsch": "rigid_motion",
     "singular": "singular_result",
     "special_procrustes": "nearest_rotation",
-    "spectral": "spectral_and_kept",
+    "spectral": "spectral_result",
 }
 
 

@@ -60,9 +60,9 @@ class _Record:
             gap = gap.amin(-1)
         if gap is not None:
             self.take("gap", (gap.double() / largest.clamp_min(tiny)).amin(), torch.minimum)
-        condition = largest / used.abs().amin(-1).clamp_min(tiny)
-        # Keep a singular matrix's condition finite: infinity and NaN mean that the matrix itself holds them.
-        condition = torch.where(largest.isfinite(), condition.clamp_max(torch.finfo(torch.double).max), condition)
+        smallest = used.abs().amin(-1)
+        condition = torch.where(smallest == 0, math.inf, largest / smallest)  # of the zero matrix too
+        condition = torch.where(largest.isfinite(), condition, math.nan)  # the matrix itself holds NaN or infinity
         self.take("condition", condition.amax(), torch.maximum)
         if seen.kept is not None:
             self.take("kept", seen.kept.amin().double(), torch.minimum)
@@ -84,7 +84,8 @@ class Finding:
     #: smallest gap between neighbours, one of them kept, or margin of a rotation, relative to the largest value; None
     #: for n = 1
     gap: Optional[float]
-    condition: Optional[float]  #: largest condition number (ratio of largest to smallest magnitude)
+    #: largest condition number, the ratio of largest to smallest magnitude; NaN if a matrix held NaN or infinity
+    condition: Optional[float]
     kept: Optional[int]  #: smallest number of values that the rank policy kept; None without a policy
     gradient: Optional[float]  #: largest magnitude in the input's gradient; None if there was no backward pass
     advice: str  #: what to change, in words
@@ -94,7 +95,7 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     gap, condition, gradient = (numbers.get(what) for what in ("gap", "condition", "gradient"))
     epsilon = torch.finfo(torch.float32 if record.dtype != torch.double else torch.double).eps
     said: List[str] = []
-    broken = condition is not None and not math.isfinite(condition)
+    broken = condition is not None and math.isnan(condition)
     if broken:
         said.append("A matrix held NaN or infinity.")
     if gradient is not None and not math.isfinite(gradient):
@@ -125,6 +126,11 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
         said.append(
             "Two answers were equally near, and directions between them get gradient 0. Near such a matrix gradients "
             "are large. Use the margin (keel.special_procrustes with return_margin=True) to leave such matrices out."
+        )
+    elif said and condition == math.inf:
+        said.append(
+            f"{values} were zero: look for a root, a logarithm or an inverse of them, and for a NaN that comes from "
+            "a later operation."
         )
     elif said and not broken:
         apart = "meet" if meets else "nearly meet" if near else "are not close"

@@ -9,7 +9,7 @@ Where a function is not defined at a kept eigenvalue, the result for that matrix
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
 
 import torch
 from torch import Tensor
@@ -25,13 +25,14 @@ from .rules import (
     Masked,
     RankPolicy,
     SpectralRule,
-    finite,
+    flag,
+    function_text,
+    number_of,
     written,
 )
 
 __all__ = [
     "Eigh",
-    "Spectral",
     "eigh",
     "eigvalsh",
     "expm",
@@ -53,27 +54,7 @@ class Eigh(NamedTuple):
     eigenvectors: Tensor
 
 
-class Spectral(NamedTuple):
-    """The ``result`` (..., n, n) of :func:`spectral`, and ``kept`` (...), int64: how many eigenvalues were used, from
-    the largest down."""
-
-    result: Tensor
-    kept: Tensor
-
-
 _TRIANGLES = ("L", "U", "l", "u")  # as torch.linalg.eigh takes them
-
-
-def _exponent(operation: str, exponent: Any) -> float:
-    if isinstance(exponent, Tensor):
-        if exponent.requires_grad:
-            raise TypeError(
-                f"{operation}: expected an exponent that does not require a gradient, got {exponent!r}; a power "
-                "is differentiable only with respect to its matrix: pass exponent.detach() if that is enough"
-            )
-        if exponent.numel() == 1:
-            exponent = exponent.item()
-    return finite(operation, "exponent", exponent)
 
 
 def _triangle(operation: str, matrix: Tensor, UPLO: str) -> Tensor:
@@ -155,42 +136,68 @@ def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
     return call(torch.ops.keel.eigvalsh, _triangle("keel.eigvalsh", matrix, UPLO))
 
 
+@overload
 def spectral(
     matrix: Tensor,
     function: str,
-    exponent: Optional[float] = None,
     rank: RankPolicy = FullRank(),
     rule: SpectralRule = Exact(),
-) -> Spectral:
+    *,
+    exponent: Optional[float] = None,
+    return_kept: Literal[False] = False,
+) -> Tensor:
+    ...
+
+
+@overload
+def spectral(
+    matrix: Tensor,
+    function: str,
+    rank: RankPolicy = FullRank(),
+    rule: SpectralRule = Exact(),
+    *,
+    exponent: Optional[float] = None,
+    return_kept: Literal[True],
+) -> Tuple[Tensor, Tensor]:
+    ...
+
+
+def spectral(
+    matrix: Tensor,
+    function: str,
+    rank: RankPolicy = FullRank(),
+    rule: SpectralRule = Exact(),
+    *,
+    exponent: Optional[float] = None,
+    return_kept: bool = False,
+) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """A function of symmetric matrices: V f(l) V^T over all eigenvalues l or those that ``rank`` keeps.
 
     Args:
         matrix: symmetric matrices (..., n, n), whose lower triangle is read.
         function: "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)".
-        exponent: the exponent, if ``function`` is just "power".
         rank: which eigenvalues are kept, from the largest down.
         rule: the gradient rule. :class:`keel.Exact` has no pole at repeated eigenvalues, and at full rank it has
             second derivatives too.
+        exponent: the exponent, if ``function`` is just "power".
+        return_kept: also return how many eigenvalues were kept, (...) int64.
 
-    Returns:
-        A :class:`Spectral` of the result and the number of kept eigenvalues. If f is undefined at a kept eigenvalue,
-        the result is NaN.
+    If f is undefined at a kept eigenvalue, the result is NaN. :func:`singular` is the same for matrices of any shape.
 
     >>> M = torch.diag(torch.tensor([4.0, 1.0, 1e-6]))
-    >>> keel.spectral(M, "inv_sqrt", rank=keel.LeadingEnergy(0.99)).result
+    >>> keel.spectral(M, "inv_sqrt", rank=keel.LeadingEnergy(0.99))
     tensor([[0.5000, 0.0000, 0.0000],
             [0.0000, 1.0000, 0.0000],
             [0.0000, 0.0000, 0.0000]])
-    >>> int(keel.spectral(M, "inv_sqrt", rank=keel.LeadingCount(1)).kept)
-    1
+    >>> root, kept = keel.spectral(M, "power", rank=2, exponent=0.5, return_kept=True)
+    >>> root.diagonal(), kept
+    (tensor([2., 1., 0.]), tensor(2))
     """
-    if exponent is not None:
-        function = f"{function}(exponent={_exponent('keel.spectral', exponent)!r})"
-    elif function == "power":
-        raise ValueError('keel.spectral: expected an exponent with "power", got none')
+    flag("keel.spectral", "return_kept", return_kept)
+    text = function_text("keel.spectral", function, exponent)
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
-    found = call(torch.ops.keel.spectral, matrix, function, policy, _rule("keel.spectral", rule))
-    return Spectral(found[0], found[3])
+    found = call(torch.ops.keel.spectral, matrix, text, policy, _rule("keel.spectral", rule))
+    return (found[0], found[3]) if return_kept else found[0]
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -261,7 +268,7 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
     tensor([[2., 0.],
             [0., 3.]])
     """
-    number = _exponent("keel.powm", exponent)
+    number = number_of("keel.powm", "exponent", exponent)
     return call(torch.ops.keel.powm, matrix, number, _rule("keel.powm", rule))
 
 

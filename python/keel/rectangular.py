@@ -19,8 +19,9 @@ from .rules import (
     GradientRule,
     Masked,
     RankPolicy,
-    finite,
     flag,
+    function_text,
+    number_of,
     written,
 )
 
@@ -95,25 +96,37 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
     return call(torch.ops.keel.nuclear_norm, matrix)
 
 
-_INCOMPLETE = {"power": "power(exponent=...)", "soft_threshold": "soft_threshold(threshold=...)"}
-
-
 @overload
 def singular(
-    matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: Literal[False] = False
+    matrix: Tensor,
+    function: str,
+    rank: RankPolicy = FullRank(),
+    *,
+    exponent: Optional[float] = None,
+    return_kept: Literal[False] = False,
 ) -> Tensor:
     ...
 
 
 @overload
 def singular(
-    matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: Literal[True]
+    matrix: Tensor,
+    function: str,
+    rank: RankPolicy = FullRank(),
+    *,
+    exponent: Optional[float] = None,
+    return_kept: Literal[True],
 ) -> Tuple[Tensor, Tensor]:
     ...
 
 
 def singular(
-    matrix: Tensor, function: str, rank: RankPolicy = FullRank(), *, return_kept: bool = False
+    matrix: Tensor,
+    function: str,
+    rank: RankPolicy = FullRank(),
+    *,
+    exponent: Optional[float] = None,
+    return_kept: bool = False,
 ) -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """U f(S) V^T, over all singular values or those that ``rank`` keeps. The counterpart of :func:`spectral` for
     matrices of any shape.
@@ -124,6 +137,7 @@ def singular(
             "soft_threshold(threshold=0.1)".
         rank: :class:`keel.FullRank`, :class:`keel.LeadingCount` or :class:`keel.LeadingEnergy`, which here counts
             squares of singular values.
+        exponent: the exponent, if ``function`` is just "power".
         return_kept: also return how many values were kept, (...) int64.
 
     The gradient is exact, even at repeated values. It has a pole where a kept and a dropped value meet: pairs closer
@@ -138,10 +152,9 @@ def singular(
     (tensor([1., 1., 0.]), tensor(2))
     """
     flag("keel.singular", "return_kept", return_kept)
-    if function in _INCOMPLETE:  # their defaults would return the matrix itself
-        raise ValueError(f"keel.singular: expected '{_INCOMPLETE[function]}', got {function!r}")
+    text = function_text("keel.singular", function, exponent)
     policy = written("keel.singular", "rank", RANK_POLICIES, rank)
-    found = call(torch.ops.keel.singular, matrix, function, policy)
+    found = call(torch.ops.keel.singular, matrix, text, policy)
     return (found[0], found[4]) if return_kept else found[0]
 
 
@@ -155,7 +168,7 @@ def pinv(matrix: Tensor, rtol: Optional[float] = None) -> Tensor:
     tensor([[0.5000, 0.0000, 0.0000],
             [0.0000, 0.0000, 0.0000]])
     """
-    number = None if rtol is None else finite("keel.pinv", "rtol", rtol)
+    number = None if rtol is None else number_of("keel.pinv", "rtol", rtol, least=0)
     return call(torch.ops.keel.pinv, matrix, number)
 
 
@@ -175,4 +188,5 @@ def soft_threshold(matrix: Tensor, threshold: float) -> Tensor:
     >>> keel.soft_threshold(torch.diag(torch.tensor([3.0, 2.0, 1.0])), 1.5).diagonal()
     tensor([1.5000, 0.5000, 0.0000])
     """
-    return call(torch.ops.keel.soft_threshold, matrix, finite("keel.soft_threshold", "threshold", threshold))
+    number = number_of("keel.soft_threshold", "threshold", threshold, least=0)
+    return call(torch.ops.keel.soft_threshold, matrix, number)

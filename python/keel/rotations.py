@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
 import torch
 from torch import Tensor
 
-from ._interrupt import call
+from ._interrupt import call, check_tensor
 
 from .rules import flag
 
@@ -136,5 +136,7 @@ def kabsch(
             [ 1.,  0.]]), tensor([5., 1.]))
     """
     flag("keel.kabsch", "scale", scale)
+    for points in (P, Q) if weights is None else (P, Q, weights):
+        check_tensor("keel.kabsch", points)
     found = torch.ops.keel.kabsch(P, Q, weights, scale)
     return (found[0], found[1], found[2]) if scale else (found[0], found[1])

@@ -52,6 +52,41 @@ def finite(operation: str, name: str, value: Any) -> float:
     return float(value)
 
 
+def number_of(operation: str, name: str, value: Any, least: float = -math.inf) -> float:
+    """``value``, which may be a tensor of one number, as a finite float."""
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            raise TypeError(
+                f"{operation}: expected an {name} that does not require a gradient, got {value!r}; the result is "
+                f"differentiable only with respect to its matrix: pass {name}.detach() if that is enough"
+            )
+        if value.numel() == 1:
+            value = value.item()
+    number = finite(operation, name, value)
+    if number < least:
+        raise ValueError(f"{operation}: expected {name} >= {least}, got {value}")
+    return number
+
+
+_TORCHS_NAMES = {"rsqrt": "inv_sqrt", "reciprocal": "inv", "pow": "power"}
+_INCOMPLETE = {"power": "exponent", "soft_threshold": "threshold"}  # without it they would return the matrix itself
+
+
+def function_text(operation: str, function: Any, exponent: Any) -> str:
+    """The text of a function of eigenvalues or singular values, with its exponent if that is given apart."""
+    if not isinstance(function, str):
+        name = getattr(function, "__name__", "")
+        meant = f"; did you mean {_TORCHS_NAMES.get(name, name)!r}?" if hasattr(torch, name) and name else ""
+        raise TypeError(f"{operation}: expected function to be a text such as 'exp', got {function!r}{meant}")
+    if exponent is not None:
+        if function != "power":
+            raise ValueError(f"{operation}: expected an exponent only with 'power', got one with {function!r}")
+        return f"power(exponent={number_of(operation, 'exponent', exponent)!r})"
+    if function in _INCOMPLETE:
+        raise ValueError(f"{operation}: expected '{function}({_INCOMPLETE[function]}=...)', got {function!r}")
+    return function
+
+
 def flag(operation: str, name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"{operation}: expected {name} to be True or False, got {value!r}")
@@ -86,7 +121,8 @@ def _text_of(kind: Any, *values: Any) -> str:
         wrong = re.match(r'keel::\w+: (expected (\w+) .*), got ".*?" at character ', str(error))
         if wrong is None or wrong.group(2) not in fields:
             raise
-        raise ValueError(f"keel.{kind.__name__}: {wrong.group(1)}, got {fields[wrong.group(2)]!r}") from None
+        said = wrong.group(1).replace(" or off", " or None").replace("true or false", "True or False")
+        raise ValueError(f"keel.{kind.__name__}: {said}, got {fields[wrong.group(2)]!r}") from None
 
 
 # Lets torch.compile create a rule inside a graph. torch.compiler.assume_constant_result does no more than this, but
@@ -255,7 +291,10 @@ def value_of(operation: str, what: str, kinds: Tuple[Any, ...], given: Any) -> A
     text = written(operation, what, kinds, given)
     if not isinstance(given, str):
         return _policy_of(operation, what, kinds, given)
-    name, _, inside = checked(kinds[0]._kind, text).rstrip(")").partition("(")
+    try:
+        name, _, inside = checked(kinds[0]._kind, text).rstrip(")").partition("(")
+    except ValueError as error:
+        raise ValueError(re.sub(r"^keel::\w+", operation, str(error))) from None
     fields = dict(field.split("=") for field in inside.split(", ") if field)
     kind = next(kind for kind in kinds if kind._name == name)
     return kind(**{field: _read(value) for field, value in fields.items()})

@@ -33,10 +33,10 @@ ELSEWHERE = {
     "make test": ".ci/run",
     "make lint": ".ci/run",
     "cmake --preset release": "Makefile",
-    "cmake --preset release && cmake --build --preset release": "Makefile",
     "cmake --build --preset release": "Makefile",
     "cmake --build --preset release --target <one>": "Makefile",
     "cmake --install build --prefix <where>": "tests/consumer/run.cmake",
+    "cmake --install build/library --prefix <where>": "tests/consumer/run.cmake",
     "ctest --preset release -R eigh": "Makefile",
     "make install": "tests/python/test_package.py",
     "make wheel": "tests/python/test_package.py",
@@ -55,6 +55,9 @@ NOT_RUN = {
         "needs CIFAR-10; test_examples.py runs it on a few images",
     "cmake --preset release -DKEEL_TORCH=OFF -DKEEL_TESTS=OFF -DKEEL_BENCH=OFF":
         "would change the build at hand; the preset sanitize builds the core alone",
+    "cmake --preset library && cmake --build --preset library": "builds keel anew, as setup.py does",
+    "cmake --preset library && cmake --build --preset library && sudo cmake --install build/library":
+        "the same; tests/consumer/run.cmake installs what is built",
     "make demo": "trains for minutes; the tests run the commands it is made of with smaller sets",
     "make fuzz": "a minute for each reader; make test attacks each for two seconds",
     "make fuzz SECONDS=600 ARGS=npy": "ten minutes",
@@ -170,7 +173,7 @@ def test_every_block_has_its_place():
         for page in pages()
         for language in re.findall(r"^```(\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert {pair for pair in found if pair[1] not in ("python", "text")} == set(FENCES)
+    assert {pair for pair in found if pair[1] not in ("math", "python", "text")} == set(FENCES)
     for file in FENCES.values():
         assert (ROOT / file).is_file(), file
 

@@ -126,14 +126,15 @@ def test_powers():
 
 def test_exponents_are_numbers():
     m = positive()
-    for root in (keel.spectral(m, "power(exponent=0.5)"), keel.spectral(m, "power", 0.5)):
-        torch.testing.assert_close(root.result, keel.sqrtm(m))
-    with pytest.raises(ValueError, match="keel::spectral: expected no fields, got \"exponent\""):
-        keel.spectral(m, "sqrt", 2.0)
-    with pytest.raises(ValueError, match='keel.spectral: expected an exponent with "power", got none'):
-        keel.spectral(m, "power")
+    for function in (keel.spectral, keel.singular):
+        for root in (function(m, "power(exponent=0.5)"), function(m, "power", exponent=0.5)):
+            torch.testing.assert_close(root, keel.sqrtm(m))
+        with pytest.raises(ValueError, match="expected an exponent only with 'power', got one with 'one'"):
+            function(m, "one", exponent=2.0)
+        with pytest.raises(ValueError, match=r"expected 'power\(exponent=...\)', got 'power'"):
+            function(m, "power")
     torch.testing.assert_close(keel.powm(m, torch.tensor(3)), m @ m @ m)
-    for power in (lambda p: keel.powm(m, p), lambda p: keel.spectral(m, "power", p)):
+    for power in (lambda p: keel.powm(m, p), lambda p: keel.spectral(m, "power", exponent=p)):
         with pytest.raises(TypeError, match="expected an exponent that does not require a gradient, got tensor"):
             power(torch.tensor(0.5, requires_grad=True))
         for wrong in ("0.5", True, torch.ones(2), 1j):
@@ -194,10 +195,10 @@ def test_rank_policies():
         keel.Algorithm1(eps=None, rayleigh_tolerance=None, energy=None): 4,
     }
     for policy, expected in ranks.items():
-        result = keel.spectral(m, "one", rank=policy)
-        assert int(result.kept) == expected, policy
-        torch.testing.assert_close(result.result, keel.projector(m, policy))
-        assert result.result.trace().item() == pytest.approx(expected)
+        result, kept = keel.spectral(m, "one", rank=policy, return_kept=True)
+        assert int(kept) == expected, policy
+        torch.testing.assert_close(result, keel.projector(m, policy))
+        assert result.trace().item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -167,7 +167,7 @@ def first_gradient(python, **environment):
 def test_a_wheel_has_nothing_of_this_machine(source):
     (wheel,) = (source / "dist").glob("*.whl")
     torch_version = ".".join(torch.__version__.split(".")[:2])
-    assert f"+torch{torch_version}." in wheel.name and "-py3-none-linux" in wheel.name
+    assert f"+torch{torch_version}." in wheel.name and "-py3-none-manylinux_2_" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(next(n for n in archive.namelist() if n.endswith("METADATA"))).decode()
     assert re.search(rf"Requires-Dist: torch.*>={re.escape(torch_version)}\.0a0", metadata), metadata

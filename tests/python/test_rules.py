@@ -72,9 +72,9 @@ def test_numbers_survive_to_the_last_bit():
 
 def test_functions_and_layers_take_texts():
     m = torch.diag(torch.tensor([4.0, 1.0, 0.25]))
-    by_text = keel.spectral(m, "inv_sqrt", rank="leading_count(count=2)", rule="taylor")
+    by_text, kept = keel.spectral(m, "inv_sqrt", rank="leading_count(count=2)", rule="taylor", return_kept=True)
     by_value = keel.spectral(m, "inv_sqrt", rank=keel.LeadingCount(2), rule=keel.Taylor())
-    assert torch.equal(by_text.result, by_value.result) and int(by_text.kept) == 2
+    assert torch.equal(by_text, by_value) and int(kept) == 2
     assert torch.equal(keel.projector(m, "leading_count"), keel.projector(m, keel.LeadingCount(1)))
     assert keel.eigh(m, "masked(tolerance=0.1)").eigenvalues.tolist() == [0.25, 1.0, 4.0]
     layer = keel.nn.ZcaWhitening(4, rule="power_iteration(terms=5)", rank="full")
@@ -143,9 +143,9 @@ def test_ends_of_ranges():
     ):
         with pytest.raises(ValueError):
             bad()
-    with pytest.raises(ValueError, match="keep_reaching to be true or false, got 1$"):
+    with pytest.raises(ValueError, match="keep_reaching to be True or False, got 1$"):
         keel.Algorithm1(keep_reaching=1)
-    with pytest.raises(ValueError, match="literal to be true or false, got 0$"):
+    with pytest.raises(ValueError, match="literal to be True or False, got 0$"):
         keel.Algorithm1(literal=0)
 
 
@@ -175,7 +175,7 @@ def test_a_whole_number_is_a_leading_count():
     m = torch.diag(torch.tensor([3.0, 2.0, 1.0]))
     for two in (2, keel.LeadingCount(2)):
         assert torch.equal(keel.projector(m, two), torch.diag(torch.tensor([1.0, 1.0, 0.0])))
-        assert int(keel.spectral(m, "sqrt", rank=two).kept) == 2
+        assert int(keel.spectral(m, "sqrt", rank=two, return_kept=True)[1]) == 2
         assert torch.equal(keel.low_rank(m, two).diagonal(), torch.tensor([3.0, 2.0, 0.0]))
         layer = keel.nn.ZcaWhitening(4, rank=two)
         assert layer.rank == keel.LeadingCount(2)
@@ -196,7 +196,24 @@ def test_errors_are_in_the_words_of_the_caller():
         (lambda: keel.projector(torch.ones(3), 1), "keel::projector: expected (..., n, n), got (3)"),
         (lambda: keel.svd(torch.eye(2), full_matrices=True), "keel.svd: expected full_matrices=False"),
         (lambda: keel.svd(torch.eye(2), False), "keel.svd: expected full_matrices=False, by name"),
+        (lambda: keel.LeadingCount(0), "keel.LeadingCount: expected count to be a whole number from 1"),
+        (lambda: keel.Algorithm1(eps=-1), "keel.Algorithm1: expected eps to be a finite number >= 0 or None, got -1"),
+        (lambda: keel.nn.ZcaWhitening(4, rule="exac"), "keel.nn.ZcaWhitening: expected exact, analytic"),
+        (lambda: keel.sqrtm([[1.0]]), "keel.sqrtm: expected a tensor, got list"),
+        (lambda: keel.kabsch(torch.eye(3), 1), "keel.kabsch: expected a tensor, got int"),
+        (lambda: keel.kabsch(torch.ones(3), torch.ones(3)), "keel::kabsch: expected points (..., N, d), got (3)"),
+        (lambda: keel.spectral(torch.eye(2), torch.sqrt), "keel.spectral: expected function to be a text such as"),
+        (lambda: keel.spectral(torch.eye(2), torch.rsqrt), "expected function"),
+        (lambda: keel.singular(torch.eye(2), "one", exponent=2), "keel.singular: expected an exponent only with"),
+        (lambda: keel.singular(torch.eye(2), "soft_threshold"),
+         "keel.singular: expected 'soft_threshold(threshold=...)', got 'soft_threshold'"),
+        (lambda: keel.pinv(torch.eye(2), rtol=-1), "keel.pinv: expected rtol >= 0, got -1"),
+        (lambda: keel.soft_threshold(torch.eye(2), -1), "keel.soft_threshold: expected threshold >= 0, got -1"),
+        (lambda: torch.ops.keel.soft_threshold(torch.eye(2), -1),
+         "keel::soft_threshold: expected a finite threshold >= 0, got -1"),
+        (lambda: torch.ops.keel.pinv(torch.eye(2), float("nan")), "keel::pinv: expected a finite rtol >= 0, got nan"),
+        (lambda: keel.low_rank(torch.eye(2), "algorithm1"), "keel::low_rank: expected rank full, leading_count or"),
     ):
-        with pytest.raises((ValueError, RuntimeError)) as error:
+        with pytest.raises((TypeError, ValueError, RuntimeError)) as error:
             call()
         assert str(error.value).startswith(words) or words.startswith("expected") and words in str(error.value)

@@ -122,7 +122,7 @@ TEST(Figures, VerdictsAreCorrectedForEachOther) {
   const std::string other =
       " {{ahead table:a-d4,b-d4 table:b-d4}} {{ahead table:b-d4 table:a-d4,b-d4}}";
   EXPECT_EQ(with_figures(one + other, all).substr(0, 15), "points that way");
-  EXPECT_EQ(with_figures("{{verdict ahead table:a-d4,b-d4 table:b-d4}}", all), "cannot be told");
+  EXPECT_EQ(with_figures("{{verdict ahead table:a-d4,b-d4 table:b-d4}}", all), "inconclusive");
 }
 
 TEST(Figures, WhatCannotBeReadIsNamed) {
