@@ -110,10 +110,6 @@ InspectedMatrix from_checkpoint(const std::filesystem::path& file,
   lab::report::StatusLine line(stderr);
   const lab::Checkpoint checkpoint = open_checkpoint(file.string(), line);
   const auto& norm = checkpoint.options.model.norm;
-  require(norm.kind != "folded",
-          fmt::format("keel inspect: expected a checkpoint with its layer, the one in {} is folded "
-                      "into the convolution; inspect the run it comes from",
-                      file.string()));
   const lab::DataSet data = lab::load(checkpoint.options.data, lab::report::shown_on(line));
   line.clear();
   const torch::NoGradGuard no_grad;

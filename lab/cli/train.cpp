@@ -71,14 +71,9 @@ void require_ours(const TrainCommand& command) {
   const std::string given = run.string(), in_shell = for_shell(given);
   const lab::OwnFiles own(run);
   if (!command.options.resume && !own.listed() && !lab::is_empty_folder(run))
-    throw UsageError(
-        fs::exists(run / lab::run_files::kMetrics)
-            ? fmt::format("keel train: {} holds files that keel does not know as its own: name "
-                          "another folder; if it is an older run, --resume {} continues it",
-                          given, in_shell)
-            : fmt::format("keel train: expected a new folder, an empty one or a run's as --run, {} "
-                          "holds other files",
-                          given));
+    throw UsageError(fmt::format(
+        "keel train: expected a new folder, an empty one or a run's as --run, {} holds other files",
+        given));
   if (!command.options.resume && !own.empty() && !command.overwrite)
     throw UsageError(fmt::format(
         "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces it",

@@ -61,7 +61,7 @@ bool can_be_captured(const NormOptions& options) {
 }
 
 const std::vector<std::string>& norm_kinds() {
-  static const std::vector<std::string> names{"batch", "zca", "pca", "none", "folded"};
+  static const std::vector<std::string> names{"batch", "zca", "pca", "none"};
   return names;
 }
 

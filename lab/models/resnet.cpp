@@ -121,7 +121,6 @@ Shapes state_shapes(const ModelOptions& options) {
   const auto add = [&](const std::string& convolution, const std::string& norm,
                        const Normed::Shape& part) {
     shapes[convolution + ".weight"] = {part.outputs, part.inputs, part.kernel, part.kernel};
-    if (plan.folds(norm)) shapes[convolution + ".bias"] = {part.outputs};
     for (const auto& [name, shape] :
          norm_shapes(plan.tests(norm) ? options.norm : NormOptions(), part.outputs))
       shapes[norm + "." + name] = shape;
@@ -215,16 +214,6 @@ std::vector<const Normed*> ResNetImpl::tested() const {
 void ResNetImpl::fuse_norms(bool fused) {
   for (Normed* part : normed())
     if (auto* const norm = part->norm()->as<BatchNormImpl>()) norm->fused = fused;
-}
-
-void ResNetImpl::fold_norms() {
-  TORCH_CHECK(!is_training(),
-              "keel::lab::ResNet: expected eval mode to fold norms in, got training mode");
-  if (options_.norm.kind == "none") return;
-  const NormPlan plan = plan_of(options_);
-  for (Normed* part : normed())
-    if (plan.tests(part->norm_name())) part->fold();
-  options_.norm.kind = "folded";
 }
 
 }  // namespace keel::lab

@@ -45,7 +45,6 @@ void Recorder::on_start(const RunInfo& info) {
   }
   write("start", {{"step", info.first_step},
                   {"time", unix_time()},
-                  {"layer", info.layer},
                   {"device", info.device},
                   {"parameters", info.parameters},
                   {"train_images", info.train_images},
@@ -77,7 +76,6 @@ void Recorder::on_finish(const Result& result) {
   if (has_result_) return;
   Json json = to_json(result);
   json["device"] = info_.device;
-  json["layer"] = info_.layer;
   json["parameters"] = info_.parameters;
   json["keel"] = KEEL_VERSION;
   json["libtorch"] = TORCH_VERSION;

@@ -54,9 +54,6 @@ class Observers : public Observer {
     tell(&Observer::on_layer, state, step);
   }
   void on_failure(const Failure& failure) override { tell(&Observer::on_failure, failure); }
-  void on_checkpoint(const std::filesystem::path& path, std::int64_t step) override {
-    tell(&Observer::on_checkpoint, path, step);
-  }
   void on_message(const std::string& message) override { tell(&Observer::on_message, message); }
   void on_finish(const Result& result) override { tell(&Observer::on_finish, result); }
 

@@ -21,7 +21,7 @@ class Watcher : public Observer {
   void on_layer(const LayerState& state, std::int64_t step) override {
     require(state.covariance.defined() && state.covariance.size(0) == 1,
             "keel reproduce: {}: expected a layer with one covariance, got {}", what_.recipe.name,
-            state.layer);
+            state.name);
     if (snapshots.empty() || snapshots.back().step != step)
       snapshots.push_back({step, state.covariance[0]});
   }

@@ -229,26 +229,6 @@ void write_results(const fs::path& file, const Results& results) {
   write_file_atomically(file, text);
 }
 
-fs::path set_aside(const fs::path& file, const Data& data) {
-  const Results results = read_results(file);
-  if (!results.data || *results.data == data) return {};
-  std::string words;
-  for (const char c : results.data->name) {
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      words += char(std::tolower(static_cast<unsigned char>(c)));
-    else if (!words.empty() && words.back() != '-')
-      words += '-';
-  }
-  while (!words.empty() && words.back() == '-') words.pop_back();
-  const std::string stem = file.stem().string() + "-" + words;
-  fs::path unused = file;
-  for (int number = 1; fs::exists(unused); ++number)
-    unused =
-        file.parent_path() / (stem + (number > 1 ? "-" + std::to_string(number) : "") + ".json");
-  fs::rename(file, unused);
-  return unused;
-}
-
 Json identity(const Json& options) {
   using enum About;
   static const auto of_a_call = options_about({place, machine, seed, records, call});

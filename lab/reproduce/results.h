@@ -66,10 +66,6 @@ struct Results {
   std::int64_t place(const Origin& origin);
 };
 
-/// If the file's results come from other data, renames it after its data (results-cifar-10-jpeg-copy.json), so that
-/// new results can start. Returns the new name, or an empty path if nothing was renamed.
-std::filesystem::path set_aside(const std::filesystem::path& file, const Data& data);
-
 /// Returns empty results if there is no file.
 Results read_results(const std::filesystem::path& file);
 /// Writes atomically, one trial per line.

@@ -172,7 +172,7 @@ class Queue {
   void record(TrialOutcome& found) {
     require(!results_.data || *results_.data == found.data,
             "keel reproduce: {}: the existing results are from {}, but this call's data "
-            "are {}; --fresh discards them, --set-aside keeps them under another name",
+            "are {}; --fresh discards them, --out keeps them",
             recipe_.name, results_.data ? results_.data->text() : "", found.data.text());
     results_.data = found.data;
     origin_.device = found.device;

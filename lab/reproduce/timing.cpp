@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lab/number.h"
+#include "lab/report/settings.h"
 #include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 #include "lab/train/bench.h"
@@ -32,7 +33,7 @@ Measured measure_timing(const Measuring& what) {
                        counted(options.rounds, "round"), counted(options.steps, "step")));
   Json rows = Json::array();
   for (const StepTiming& timing : bench_train(options)) {
-    rows.push_back({{"name", timing.name},
+    rows.push_back({{"name", report::layer_name(timing.options)},
                     {"graph", timing.graph},
                     {"milliseconds", rounded(timing.milliseconds, 4)},
                     {"least", rounded(timing.least, 4)},

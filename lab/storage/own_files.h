@@ -22,8 +22,6 @@ class OwnFiles {
 
   /// Creates the folder and its list where they are missing. Throws std::system_error.
   void begin();
-  /// begin(), and lists what is there under these names: in folders that have no list, from before there were any.
-  void adopt(const std::vector<std::string>& names);
   /// Lists names before they are created. Throws std::system_error if the folder has no list (any more), or if
   /// something that is not listed has such a name, or a link has.
   void add(const std::vector<std::string>& names);

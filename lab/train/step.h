@@ -62,7 +62,7 @@ class TrainingStep {
   void start_interval();
   void restore(const Readings& readings);
 
-  /// The parts of a step, for diagnose() and bench_parts().
+  /// The parts of a step, for diagnose().
   void select(std::int64_t batch);
   Batch selected() const;
   torch::Tensor forward(const torch::Tensor& images);

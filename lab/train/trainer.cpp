@@ -110,7 +110,11 @@ class Run {
     reset_peak(device_);
     if (resumed_) resume();
     keeps_ = !options_.run.empty();
-    if (keeps_) own_folder();
+    if (keeps_) {  // the folder is keel's from here on
+      OwnFiles own(options_.run);
+      own.begin();
+      own.clean();
+    }
     resumed_.reset();
     if (processes_ != nullptr) share_start();
     announce();
@@ -130,20 +134,6 @@ class Run {
             "but these data make {} batches an epoch and {} steps in all",
             at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_);
     restore_readings();
-  }
-
-  /// The run folder is keel's from here on.
-  void own_folder() {
-    OwnFiles own(options_.run);
-    if (own.listed() || !resumed_) {
-      own.begin();
-      return own.clean();
-    }
-    // Folders from before there were lists.
-    own.adopt({run_files::kConfig, run_files::kMetrics, run_files::kResult, run_files::kSpectrum,
-               run_files::kCheckpoints});
-    OwnFiles(options_.run / run_files::kCheckpoints)
-        .adopt(checkpoint_files(resumed_->position.step));
   }
 
   bool is_first() const { return processes_ == nullptr || processes_->is_first(); }
@@ -177,7 +167,6 @@ class Run {
   void announce() {
     RunInfo info{.options = options_,
                  .device = description(device_),
-                 .layer = lab::description(layer_states(training_.model())),
                  .parameters = training_.parameters().size(),
                  .train_images = data_.train.count(),
                  .test_images = data_.test.count(),
@@ -334,17 +323,16 @@ class Run {
   void write_checkpoint() {
     try {
       OwnFiles(options_.run).add({run_files::kCheckpoints});
-      const fs::path file = save_checkpoint(options_.run / run_files::kCheckpoints,
-                                            {.position = at_,
-                                             .options = options_,
-                                             .data = data_.name,
-                                             .classes = data_.classes,
-                                             .mean = data_.mean,
-                                             .deviation = data_.deviation,
-                                             .recalibrated = recalibrated_},
-                                            tensors_of(training_), options_.keep);
+      save_checkpoint(options_.run / run_files::kCheckpoints,
+                      {.position = at_,
+                       .options = options_,
+                       .data = data_.name,
+                       .classes = data_.classes,
+                       .mean = data_.mean,
+                       .deviation = data_.deviation,
+                       .recalibrated = recalibrated_},
+                      tensors_of(training_), options_.keep);
       unsaved_.clear();
-      observer_.on_checkpoint(file, at_.step);
     } catch (const std::system_error& error) {
       unsaved_ = error.what();
       observer_.on_message(

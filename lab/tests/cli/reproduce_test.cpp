@@ -142,13 +142,6 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   EXPECT_TRUE(contains(refused.error, "are from photographs")) << refused.error;
   EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
   EXPECT_EQ(json(out / "results.json").at("trials").size(), 1u);
-  // Once set aside, the old results are not in the way and not on the page.
-  const auto beside = program(common + "--trials 1 --set-aside");
-  EXPECT_EQ(beside.code, 0) << beside.error;
-  EXPECT_EQ(json(out / "results-photographs.json"), results);
-  EXPECT_EQ(json(out / "results.json").at("data").at("name"), "synthetic shapes");
-  EXPECT_FALSE(contains(read(out / "README.md"), "photographs"));
-  EXPECT_TRUE(contains(program(common + "--trials 1 --set-aside").error, "0 trials run"));
 }
 
 TEST(CliReproduce, AFreshStartForgetsTheRunsTooButNothingElseInTheirFolders) {

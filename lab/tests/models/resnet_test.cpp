@@ -36,12 +36,6 @@ std::int64_t parameters(const ModelOptions& options) {
   return count;
 }
 
-/// Runs a few batches, so that the running statistics are no longer the initial ones.
-void warm_up(ResNet& net) {
-  const torch::NoGradGuard no_grad;
-  for (int i = 0; i < 5; ++i) net->forward(torch::randn({16, 3, 16, 16}) + 0.3);
-}
-
 double relative_error(const Tensor& a, const Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
@@ -220,34 +214,6 @@ TEST(ResNet, RepeatedEigenvaluesThatAreKeptBreakTheTextbookRuleAndNoOther) {
   }
 }
 
-TEST(ResNet, FoldsItsFirstNormAway) {
-  for (const char* kind : {"batch", "zca", "pca"}) {
-    torch::manual_seed(7);
-    ModelOptions options = small(kind);
-    options.norm.group_size = 4;
-    ResNet net(options);
-    EXPECT_THROW(net->fold_norms(), c10::Error);
-    warm_up(net);
-    net->eval();
-    const torch::NoGradGuard no_grad;
-    const Tensor input = torch::randn({4, 3, 16, 16});
-    const Tensor before = net->forward(input);
-    net->fold_norms();
-    EXPECT_LT(relative_error(net->forward(input), before), 1e-5) << kind;
-    EXPECT_EQ(net->options().norm.kind, "folded");
-    EXPECT_TRUE(net->tested().at(0)->norm()->as<torch::nn::IdentityImpl>());
-
-    // Another network made from the options takes the tensors by name.
-    ResNet copy(net->options());
-    const State from = state_of(net);
-    State to = state_of(copy);
-    ASSERT_EQ(from.size(), to.size());
-    for (auto& [name, tensor] : to) tensor.copy_(from.at(name));
-    copy->eval();
-    EXPECT_TRUE(torch::equal(copy->forward(input), net->forward(input))) << kind;
-  }
-}
-
 TEST(ResNet, KnowsItsNorms) {
   for (const auto& [name, count] :
        {std::pair("resnet18", 20u), {"resnet50", 53u}, {"resnet_small", 9u}}) {
@@ -352,36 +318,6 @@ TEST(ResNet, AWatchedPassIsThePlainOneAndSeesEveryLayer) {
       EXPECT_FALSE(inputs["layer1.0"].defined());
       for (const NormSite& site : norm_sites(net->options()))
         EXPECT_EQ(outputs[site.name].size(1), site.channels) << site.name;
-    }
-}
-
-TEST(ResNet, FoldsAllOfItsLayersAway) {
-  for (const char* name : {"resnet_small", "resnet50"})
-    for (const char* kind : {"batch", "zca", "pca"}) {
-      if (name == std::string("resnet50") && kind != std::string("zca")) continue;
-      torch::manual_seed(10);
-      ModelOptions options{.name = name, .norm = {.kind = kind, .group_size = 4}, .where = "all"};
-      ResNet net(options);
-      net->to(torch::kDouble);
-      const torch::NoGradGuard no_grad;
-      for (int i = 0; i < 3; ++i) net->forward(torch::randn({8, 3, 16, 16}, torch::kDouble) + 0.3);
-      net->eval();
-      const Tensor input = torch::randn({4, 3, 16, 16}, torch::kDouble);
-      const Tensor before = net->forward(input);
-      net->fold_norms();
-      EXPECT_LT(relative_error(net->forward(input), before), 1e-8) << name << kind;
-      for (const auto& item : net->named_modules())
-        EXPECT_TRUE(item.value()->as<keel::nn::WhiteningImpl>() == nullptr &&
-                    item.value()->as<BatchNormImpl>() == nullptr)
-            << item.key();
-      ResNet copy(net->options());
-      copy->to(torch::kDouble);
-      const State from = state_of(net);
-      State to = state_of(copy);
-      ASSERT_EQ(from.size(), to.size());
-      for (auto& [tensor_name, tensor] : to) tensor.copy_(from.at(tensor_name));
-      copy->eval();
-      EXPECT_TRUE(torch::equal(copy->forward(input), net->forward(input))) << name << kind;
     }
 }
 

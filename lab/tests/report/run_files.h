@@ -26,7 +26,7 @@ inline void write_run(const fs::path& folder, const std::string& settings,
   const std::string again =
       recalibrated.empty() ? "" : R"(,"recalibrated_test_error":)" + recalibrated;
   write(folder / "config.toml", settings);
-  std::string lines = R"({"kind":"start","step":0,"layer":"x"})"
+  std::string lines = R"({"kind":"start","step":0})"
                       "\n";
   for (int epoch = 0; epoch < 2; ++epoch) {
     const auto step = std::to_string(10 * (epoch + 1)), e = std::to_string(epoch);

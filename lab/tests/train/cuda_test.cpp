@@ -231,7 +231,6 @@ TEST_F(CudaTrainTest, BenchMeasuresBothKinds) {
   EXPECT_FALSE(timings[1].graph);
   EXPECT_GT(timings[1].peak_mib, 0);
   EXPECT_TRUE(timings[3].graph);
-  EXPECT_EQ(bench_parts(bench).size(), 5u);
 }
 
 }  // namespace

@@ -234,9 +234,9 @@ TEST(ResumeTest, KilledAtRandomMomentsItReachesTheSameBits) {
   for (bool finished = false; !finished;) {
     ASSERT_LT(kills, 40);
     Child child(killed.path());
-    // A line is written for each record and each checkpoint. The microseconds put the kill anywhere between two
-    // lines, also while files are being written.
-    child.wait_for_lines(1 + int(random() % 9));
+    // A line is written for each step. The microseconds put the kill anywhere between two lines, also while files are
+    // being written.
+    child.wait_for_lines(1 + int(random() % 5));
     usleep(random() % 4000);
     child.kill();
     const int status = child.status();

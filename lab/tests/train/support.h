@@ -78,7 +78,7 @@ struct Recorder : Observer {
   std::vector<EpochRecord> epochs;
   std::vector<Failure> failures;
   std::vector<std::string> messages;
-  std::vector<std::int64_t> checkpoints, layers;
+  std::vector<std::int64_t> layers;
   LayerState layer;
   int starts = 0, finishes = 0;
 
@@ -90,9 +90,6 @@ struct Recorder : Observer {
     layers.push_back(step);
   }
   void on_failure(const Failure& failure) override { failures.push_back(failure); }
-  void on_checkpoint(const std::filesystem::path&, std::int64_t step) override {
-    checkpoints.push_back(step);
-  }
   void on_message(const std::string& text) override { messages.push_back(text); }
   void on_finish(const Result&) override { ++finishes; }
 };

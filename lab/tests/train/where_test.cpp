@@ -188,24 +188,5 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
   }
 }
 
-// Checkpoints from before the option existed.
-TEST(WhereTest, OlderCheckpointsAreOfTheFirstNorm) {
-  const test::TemporaryFolder folder;
-  TrainOptions options = test::small_options("zca");
-  options.run = folder.path();
-  Recorder told;
-  train(options, test::small_data(), told);
-  const auto file = folder / "checkpoints" / "step-00000012.json";
-  auto json = nlohmann::json::parse(read_file(file));
-  for (const char* name : {"where", "labels"}) ASSERT_EQ(json["options"].erase(name), 1u);
-  write_file_atomically(file, json.dump());
-  const auto checkpoint = newest_checkpoint(folder.path(), {});
-  ASSERT_TRUE(checkpoint);
-  EXPECT_EQ(checkpoint->options.model.where, "first");
-  load_model(*checkpoint);
-  options.resume = true;
-  EXPECT_EQ(train(options, test::small_data(), told).status, "finished");
-}
-
 }  // namespace
 }  // namespace keel::lab
