@@ -10,11 +10,11 @@
 
 namespace keel::lab {
 
-/// Throws "WHO: expected OPTION to be one of a, b, c, got 'd'".
-inline void require_one_of(const std::string& who, const std::string& option,
-                           const std::string& given, const std::vector<std::string>& known) {
-  require(std::ranges::find(known, given) != known.end(),
-          "{}: expected {} to be one of {}, got '{}'", who, option, fmt::join(known, ", "), given);
+/// Throws "expected OPTION to be one of a, b, c, got 'd'".
+inline void require_one_of(const std::string& option, const std::string& given,
+                           const std::vector<std::string>& known) {
+  require(std::ranges::find(known, given) != known.end(), "expected {} to be one of {}, got '{}'",
+          option, fmt::join(known, ", "), given);
 }
 
 }  // namespace keel::lab

@@ -32,8 +32,8 @@ lab::NormOptions layer(const std::string& text) {
     }
     if (words.size() > 2) norm.rule = words[2];
   } catch (const std::exception&) {
-    throw UsageError(fmt::format(
-        "keel bench: expected KIND[/GROUP_SIZE[/RULE]], such as zca/16/exact, got '{}'", text));
+    throw UsageError(
+        fmt::format("expected KIND[/GROUP_SIZE[/RULE]], such as zca/16/exact, got '{}'", text));
   }
   return norm;
 }

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "keel/version.h"
-#include "lab/plain_words.h"
 #include "lab/processes/processes.h"
 #include "lab/report/put.h"
 #include "lab/reproduce/origin.h"
@@ -98,26 +97,23 @@ const std::vector<Command>& commands() {
 }
 
 std::pair<int, std::string> explained(const std::exception& error) {
-  const std::string plain = lab::plain_words(error.what());
   if (dynamic_cast<const UsageError*>(&error) != nullptr ||
       dynamic_cast<const lab::OtherOptions*>(&error) != nullptr)
-    return {kUsage, plain};
-  if (dynamic_cast<const lab::ProcessError*>(&error) != nullptr) return {kProcesses, plain};
-  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, plain};
+    return {kUsage, error.what()};
+  if (dynamic_cast<const lab::ProcessError*>(&error) != nullptr) return {kProcesses, error.what()};
+  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, error.what()};
   // A path that is too long, or leads in a circle.
   if (const auto* files = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return {kInput,
             fmt::format("cannot use {}: {}", files->path1().string(), files->code().message())};
-  // Not the user's mistake: the names help to find it.
+  // Not the user's mistake.
   if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))
     return {kUnexpected, torchs->what_without_backtrace()};
   return {kUnexpected, error.what()};
 }
 
 std::string spoken(const std::string& words, const std::string& command) {
-  if (words.starts_with("keel ")) return words + "\n";
-  const std::string who = command.empty() ? "keel: " : "keel " + command + ": ";
-  return who + (words.starts_with("keel: ") ? words.substr(6) : words) + "\n";
+  return (command.empty() ? "keel: " : "keel " + command + ": ") + words + "\n";
 }
 
 std::string version() {

@@ -46,11 +46,10 @@ int report(const std::vector<std::string>& arguments);
 int reproduce(const std::vector<std::string>& arguments);
 int data(const std::vector<std::string>& arguments);
 
-/// The exit code and the message for an exception that a command threw. Names of C++ functions are left out of errors
-/// that a user can mend.
+/// The exit code and the message for an exception that a command threw.
 std::pair<int, std::string> explained(const std::exception& error);
 
-/// The message as the program says it: "keel COMMAND: WORDS", or WORDS if they begin like that.
+/// The message as the program says it: "keel COMMAND: WORDS".
 std::string spoken(const std::string& words, const std::string& command = "");
 
 /// The word as a shell reads it, with quotes if it needs them, for commands that a reader may copy.

@@ -127,7 +127,7 @@ int inspect(const std::vector<std::string>& arguments) {
   options.function = keel::spectral_function(function);
   const InspectedMatrix source = inspected_matrix(where, from);
   require(source.matrix.isfinite().all().item<bool>(),
-          "keel inspect: expected finite numbers, got NaN or infinity ({})", source.description);
+          "expected finite numbers, got NaN or infinity ({})", source.description);
   const SpectrumStudy result = lab::report::study(source.matrix, options);
   if (json)
     put(stdout, "{}\n",

@@ -30,8 +30,8 @@ Tensor shifted(Tensor covariance, bool standardise, double eps) {
 
 void require_group(std::int64_t group, std::int64_t groups, const std::string& where) {
   if (group >= groups)
-    throw UsageError(fmt::format("keel inspect: expected --group from 0 to {}, got {} ({})",
-                                 groups - 1, group, where));
+    throw UsageError(
+        fmt::format("expected --group from 0 to {}, got {} ({})", groups - 1, group, where));
 }
 
 std::string of_group(std::int64_t group, std::int64_t groups) {
@@ -41,8 +41,8 @@ std::string of_group(std::int64_t group, std::int64_t groups) {
 InspectedMatrix from_npy(const std::filesystem::path& file, const InspectedMatrixOptions& options) {
   Tensor all = lab::report::read_npy(file);
   if (all.dim() == 2) all = all.unsqueeze(0);
-  require(all.dim() == 3 && all.size(1) == all.size(2),
-          "keel inspect: expected (n, n) or (groups, n, n) in {}", file.string());
+  require(all.dim() == 3 && all.size(1) == all.size(2), "expected (n, n) or (groups, n, n) in {}",
+          file.string());
   require_group(options.group, all.size(0), file.string());
   const double eps = options.eps.value_or(0);
   return {shifted(all[options.group], false, eps),
@@ -57,7 +57,7 @@ const auto& chosen(const Layers& layers, const std::string& name, const std::str
     if (name.empty() || layer.name == name) return layer;
     names.push_back(layer.name);
   }
-  throw UsageError(fmt::format("keel inspect: expected --layer to be one of {}, got '{}' ({})",
+  throw UsageError(fmt::format("expected --layer to be one of {}, got '{}' ({})",
                                fmt::join(names, ", "), name, where));
 }
 
@@ -66,7 +66,7 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
   const std::string name = folder.string();
   const auto run = lab::report::read_run(folder);
   require(!run.spectra.empty(),
-          "keel inspect: the layer of {} has no spectrum; its checkpoint's "
+          "the layer of {} has no spectrum; its checkpoint's "
           "file gives the covariance of its input",
           name);
   const auto& layer = chosen(run.spectra, options.layer, name);
@@ -74,14 +74,14 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
   require_group(options.group, groups, name);
   const auto& rows = layer.groups[std::size_t(options.group)].covariance;
   const auto n = std::int64_t(rows.size());
-  require(n > 0, "keel inspect: {} has no covariance of {}, group {}; a checkpoint's file gives it",
+  require(n > 0, "{} has no covariance of {}, group {}; a checkpoint's file gives it",
           (folder / lab::run_files::kSpectrum).string(), layer.name, options.group);
   Tensor covariance = torch::empty({n, n}, torch::kDouble);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) covariance[i][j] = rows[std::size_t(i)][std::size_t(j)];
   const auto recorded = run.setting("eps");
   const auto given = recorded.empty() ? 1e-4 : lab::number_in<double>(recorded);
-  require(given.has_value(), "keel inspect: expected eps in {} to be a number, got '{}'",
+  require(given.has_value(), "expected eps in {} to be a number, got '{}'",
           (folder / lab::run_files::kConfig).string(), recorded);
   const double eps = options.eps.value_or(*given);
   return {shifted(covariance, run.setting("norm") == "pca", eps),
@@ -102,7 +102,7 @@ Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& image
   } catch (const Found& found) {
     return found.input;
   }
-  throw Error("keel inspect: there is no layer called " + norm);
+  throw Error("there is no layer called " + norm);
 }
 
 InspectedMatrix from_checkpoint(const std::filesystem::path& file,
@@ -136,7 +136,7 @@ InspectedMatrix from_checkpoint(const std::filesystem::path& file,
 
 InspectedMatrix inspected_matrix(const std::filesystem::path& where,
                                  const InspectedMatrixOptions& options) {
-  require(std::filesystem::exists(where), "keel inspect: {} is not there", where.string());
+  require(std::filesystem::exists(where), "{} is not there", where.string());
   if (where.extension() == ".npy") return from_npy(where, options);
   if (std::filesystem::exists(where / lab::run_files::kSpectrum)) return from_run(where, options);
   return from_checkpoint(where, options);

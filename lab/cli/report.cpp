@@ -32,7 +32,7 @@ std::vector<fs::path> run_folders(const fs::path& where) {
       if (entry.is_directory() && is_run(entry.path())) found.push_back(entry.path());
   }
   require(!found.empty(),
-          "keel report: expected a run folder, or a folder of them; {} "
+          "expected a run folder, or a folder of them; {} "
           "has no metrics.jsonl",
           where.string());
   std::ranges::sort(found);

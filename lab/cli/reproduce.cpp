@@ -94,7 +94,7 @@ const Recipe& recipe_named(const std::vector<Recipe>& all, const std::string& na
     if (recipe.name == name) return recipe;
     names += (names.empty() ? "" : ", ") + recipe.name;
   }
-  throw UsageError(fmt::format("keel reproduce: expected one of {}, got '{}'", names, name));
+  throw UsageError(fmt::format("expected one of {}, got '{}'", names, name));
 }
 
 void print_list(const ReproduceCommand& command) {
@@ -188,7 +188,7 @@ void check_request(const Recipe& recipe, const RunOptions& run) {
       any = true;
       if (!run.given.empty()) cell_options(recipe, cell, run.schedule, run.given);
     }
-    require(any, "keel reproduce: no cell of {} fits '{}'", recipe.name, run.cells);
+    require(any, "no cell of {} fits '{}'", recipe.name, run.cells);
   });
 }
 
@@ -225,7 +225,7 @@ int reproduce(const std::vector<std::string>& arguments) {
     return kDone;
   }
   if (command.name.empty() && !command.list && !command.page)
-    throw UsageError("keel reproduce: expected the name of an experiment; --list prints them");
+    throw UsageError("expected the name of an experiment; --list prints them");
   command.all = read_recipes(command.recipes);
   if (command.list) {
     print_list(command);

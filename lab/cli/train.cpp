@@ -72,12 +72,11 @@ void require_ours(const TrainCommand& command) {
   const lab::OwnFiles own(run);
   if (!command.options.resume && !own.listed() && !lab::is_empty_folder(run))
     throw UsageError(fmt::format(
-        "keel train: expected a new folder, an empty one or a run's as --run, {} holds other files",
-        given));
+        "expected a new folder, an empty one or a run's as --run, {} holds other files", given));
   if (!command.options.resume && !own.empty() && !command.overwrite)
-    throw UsageError(fmt::format(
-        "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces it",
-        given, in_shell));
+    throw UsageError(
+        fmt::format("{} already holds a run: --resume {} continues it, --overwrite replaces it",
+                    given, in_shell));
   own.check({lab::run_files::kConfig, lab::run_files::kMetrics, lab::run_files::kResult,
              lab::run_files::kSpectrum, lab::run_files::kCheckpoints});
 }
@@ -86,9 +85,8 @@ void require_ours(const TrainCommand& command) {
 void settle_folder(TrainCommand& command) {
   auto& options = command.options;
   if (!command.resume.empty()) {
-    if (!command.run.empty()) throw UsageError("keel train: expected --run or --resume, got both");
-    if (command.overwrite)
-      throw UsageError("keel train: expected --resume or --overwrite, got both");
+    if (!command.run.empty()) throw UsageError("expected --run or --resume, got both");
+    if (command.overwrite) throw UsageError("expected --resume or --overwrite, got both");
     options.run = command.resume;
     options.resume = true;
   } else if (!command.run.empty()) {
@@ -105,7 +103,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
     run = claim.path();
     return claim;
   }
-  lab::FolderClaim claim(run, fmt::format("keel train: {} is in use: another process trains there "
+  lab::FolderClaim claim(run, fmt::format("{} is in use: another process trains there "
                                           "now",
                                           run.string()));
   settle_folder(command);  // again, because another run may have used the folder since
@@ -121,7 +119,7 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
   if (first)
     for (const auto& note : data.notes) line.print(note);
   of_the_command_line(
-      [&] { lab::require_batches("keel train", command.options, data, place ? place->size : 1); });
+      [&] { lab::require_batches(command.options, data, place ? place->size : 1); });
   if (place != nullptr)
     processes.emplace(*place, lab::device_of(command.options, place->local_rank),
                       std::chrono::milliseconds(std::int64_t(1000 * command.options.timeout)));
@@ -191,8 +189,7 @@ int train(const std::vector<std::string>& arguments) {
       ->group("Run folder");
   const fs::path resumed = resumed_folder(arguments);
   if (!resumed.empty() && !fs::exists(resumed / lab::run_files::kConfig))
-    throw UsageError(
-        fmt::format("keel train: {} has no config.toml to resume with", resumed.string()));
+    throw UsageError(fmt::format("{} has no config.toml to resume with", resumed.string()));
   app->add_option("--config", command.config, "TOML file with options of the same names")
       ->type_name("FILE")
       ->configurable(false);

@@ -20,10 +20,10 @@ const std::vector<std::string>& data_labels() {
 
 void validate(const DataOptions& options) {
   const auto expect = [](bool holds, const char* what, auto got) {
-    require(holds, "keel::lab::DataOptions: expected {}, got {}", what, got);
+    require(holds, "expected {}, got {}", what, got);
   };
-  require_one_of("keel::lab::DataOptions", "source", options.source, data_sources());
-  require_one_of("keel::lab::DataOptions", "labels", options.labels, data_labels());
+  require_one_of("source", options.source, data_sources());
+  require_one_of("labels", options.labels, data_labels());
   expect(options.size == 0 || (options.size >= 4 && options.size <= 1024),
          "size from 4 to 1024, or 0", options.size);
   expect(options.train_limit >= 0, "train_limit >= 0", options.train_limit);
@@ -31,8 +31,7 @@ void validate(const DataOptions& options) {
   if (options.source == "synthetic")
     expect(options.size > 0, "size >= 4 of synthetic images", options.size);
   else
-    require(!options.path.empty(),
-            "keel::lab::DataOptions: expected path, which source {} needs, got none",
+    require(!options.path.empty(), "expected path, which source {} needs, got none",
             options.source);
 }
 
@@ -51,7 +50,7 @@ void require_different(const DataOptions& options, const std::vector<std::string
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const auto [first, is_new] = places.emplace(classes[i], i);
     require(is_new,
-            "keel::lab::load: {}: expected classes of different names, got "
+            "{}: expected classes of different names, got "
             "'{}' for classes {} and {}",
             options.path.string(), classes[i], first->second, i);
   }
@@ -66,7 +65,7 @@ DataSet load(const DataOptions& options, const Progress& progress) {
     require_different(options, data.classes);
     return data;
   } catch (const std::filesystem::filesystem_error& error) {
-    throw Error("keel::lab::load: " + error.path1().string() + ": " + error.code().message());
+    throw Error("" + error.path1().string() + ": " + error.code().message());
   }
 }
 

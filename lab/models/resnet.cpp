@@ -102,14 +102,11 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
       if (::fnmatch(pattern.c_str(), site.name.c_str(), 0) != 0) continue;
       ++found;
       require(wanted.insert(site.name).second,
-              fmt::format("keel::lab::ModelOptions: expected each norm once in where, got {} twice",
-                          site.name));
+              fmt::format("expected each norm once in where, got {} twice", site.name));
     }
-    require(
-        found > 0,
-        fmt::format("keel::lab::ModelOptions: expected where to be first, all or names of norms, "
-                    "or patterns of them ({}), got '{}'",
-                    known, pattern));
+    require(found > 0, fmt::format("expected where to be first, all or names of norms, "
+                                   "or patterns of them ({}), got '{}'",
+                                   known, pattern));
   }
   std::erase_if(sites, [&](const NormSite& site) { return wanted.count(site.name) == 0; });
   return sites;
@@ -152,9 +149,9 @@ std::int64_t last_size(const ModelOptions& options, std::int64_t size) {
 
 void validate(const ModelOptions& options) {
   const auto expect = [](bool holds, const std::string& what, std::int64_t got) {
-    require(holds, fmt::format("keel::lab::ModelOptions: expected {}, got {}", what, got));
+    require(holds, fmt::format("expected {}, got {}", what, got));
   };
-  require_one_of("keel::lab::ModelOptions", "name", options.name, model_names());
+  require_one_of("name", options.name, model_names());
   expect(options.classes >= 1, "classes >= 1", options.classes);
   expect(options.width >= 1 && options.width <= 4096, "width from 1 to 4096", options.width);
   const std::int64_t channels = first_channels(options);

@@ -22,7 +22,7 @@ std::string text_of(const Json& record, const char* name) {
 
 Json read_json(const fs::path& path) {
   const Json json = parse_ordered_json(read_file(path), path.string());
-  require(json.is_object(), "keel::read_run: {} is no JSON object", path.string());
+  require(json.is_object(), "{} is no JSON object", path.string());
   return json;
 }
 
@@ -53,7 +53,7 @@ std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
       for (const Json& row : matrices[g]) group.covariance.push_back(row_of(row));
     for (const auto& row : group.covariance) {
       require(row.size() == group.covariance.size(),
-              "keel::read_run: {}: expected square covariances, got a row of {} among "
+              "{}: expected square covariances, got a row of {} among "
               "{} rows",
               path.string(), row.size(), group.covariance.size());
     }
@@ -68,8 +68,7 @@ std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
   std::vector<LayerSpectrum> spectra;
   if (!layers.is_array()) return spectra;
   for (const Json& one : layers) {
-    require(one.is_object(), "keel::read_run: {}: expected an object for each layer",
-            path.string());
+    require(one.is_object(), "{}: expected an object for each layer", path.string());
     LayerSpectrum layer{text_of(one, "name"), groups_of(one, path)};
     if (!layer.groups.empty()) spectra.push_back(std::move(layer));
   }
@@ -86,8 +85,7 @@ std::string Run::setting(const std::string& name) const {
 
 Run read_run(const fs::path& folder) {
   const auto metrics = folder / run_files::kMetrics;
-  require(fs::exists(metrics), "keel::read_run: expected a run folder with metrics.jsonl, got {}",
-          folder.string());
+  require(fs::exists(metrics), "expected a run folder with metrics.jsonl, got {}", folder.string());
   Run run;
   run.folder = folder;
   run.settings = read_settings(folder / run_files::kConfig);

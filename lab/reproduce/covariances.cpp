@@ -20,8 +20,7 @@ class Watcher : public Observer {
   }
   void on_layer(const LayerState& state, std::int64_t step) override {
     require(state.covariance.defined() && state.covariance.size(0) == 1,
-            "keel reproduce: {}: expected a layer with one covariance, got {}", what_.recipe.name,
-            state.name);
+            "{}: expected a layer with one covariance, got {}", what_.recipe.name, state.name);
     if (snapshots.empty() || snapshots.back().step != step)
       snapshots.push_back({step, state.covariance[0]});
   }
@@ -45,8 +44,8 @@ Snapshots training_covariances(const Measuring& what) {
   first.max_steps = 1;
   train(first, data, watcher);
   const Result result = train(options, data, watcher);
-  require(result.status == "finished", "keel reproduce: {}: the training was {}{}",
-          what.recipe.name, result.status, result.failure ? ": " + result.failure->what : "");
+  require(result.status == "finished", "{}: the training was {}{}", what.recipe.name, result.status,
+          result.failure ? ": " + result.failure->what : "");
   return {watcher.snapshots, description_of(data), watcher.device};
 }
 

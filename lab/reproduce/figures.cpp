@@ -413,8 +413,7 @@ std::string with_figures(const std::string& text, const std::vector<Experiment>&
   std::size_t at = 0;
   for (std::size_t open; (open = text.find("{{", at)) != std::string::npos;) {
     const std::size_t close = text.find("}}", open);
-    require(close != std::string::npos, "keel reproduce: expected }}}} after {}",
-            text.substr(open, 40));
+    require(close != std::string::npos, "expected }}}} after {}", text.substr(open, 40));
     pieces.push_back(
         {text.substr(at, open - at), split(text.substr(open + 2, close - open - 2), ' ')});
     at = close + 2;
@@ -424,8 +423,7 @@ std::string with_figures(const std::string& text, const std::vector<Experiment>&
     try {
       return work();
     } catch (const std::exception& error) {
-      throw Error(
-          fmt::format("keel reproduce: {{{{{}}}}}: {}", fmt::join(words, " "), error.what()));
+      throw Error(fmt::format("{{{{{}}}}}: {}", fmt::join(words, " "), error.what()));
     }
   };
   for (const auto& [before, words] : pieces)

@@ -12,8 +12,8 @@ const Kind& kind_of(const Recipe& recipe) {
       {"timing", &kTiming}, {"gradient_error", &kGradientError},
       {"bounds", &kBounds}, {"conditions", &kConditions}};
   const auto found = kinds.find(recipe.kind);
-  require(found != kinds.end(), "keel reproduce: {}: no kind of experiment is called '{}'",
-          recipe.name, recipe.kind);
+  require(found != kinds.end(), "{}: no kind of experiment is called '{}'", recipe.name,
+          recipe.kind);
   return *found->second;
 }
 

@@ -68,7 +68,7 @@ void require_equal(const Results& results, const std::string& where, const Json&
     const Json before = recorded.value(name, Json()), now = wanted.value(name, Json());
     if (before == now) continue;
     throw Error(fmt::format(
-        "keel reproduce: {}: the existing results were made with {} = {}{}, but this call asks for "
+        "{}: the existing results were made with {} = {}{}, but this call asks for "
         "{}: give the same options to add to them, --fresh to start again, or another --out",
         results.experiment, name, text_of(before), where, text_of(now)));
   }
@@ -201,10 +201,10 @@ Results read_results(const fs::path& file) {
               "no origin {}", trial.origin);
   } catch (const Json::exception& error) {  // "[json.exception.out_of_range.403] key ..."
     const std::string words = error.what();
-    throw Error(fmt::format("keel reproduce: {}: {}", file.string(),
+    throw Error(fmt::format("{}: {}", file.string(),
                             words.substr(std::min(words.size(), words.find("] ") + 2))));
   } catch (const std::exception& error) {
-    throw Error(fmt::format("keel reproduce: {}: {}", file.string(), error.what()));
+    throw Error(fmt::format("{}: {}", file.string(), error.what()));
   }
   return results;
 }
@@ -247,7 +247,7 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
   for (const auto& [name, train] : results.cells.items()) {
     const Cell* cell = recipe.find(name);
     require(cell != nullptr,
-            "keel reproduce: {}: the existing results have a cell '{}' that the recipe does "
+            "{}: the existing results have a cell '{}' that the recipe does "
             "not have; --fresh discards them",
             results.experiment, name);
     require_equal(results, " in cell " + name, train, cell->train);

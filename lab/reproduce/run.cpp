@@ -76,8 +76,8 @@ class Queue {
       : recipe_(recipe),
         options_(options),
         printer_(printer),
-        claim_(folder_of(options.results), "keel reproduce: another process is working on " +
-                                               folder_of(options.results).string()),
+        claim_(folder_of(options.results),
+               "another process is working on " + folder_of(options.results).string()),
         origin_(this_origin(options.command)) {
     if (!options.fresh) results_ = read_results(options.results);
     require_same(results_, recipe, options.schedule, options.given);
@@ -118,7 +118,7 @@ class Queue {
           waiting_.push_back({&cell, std::uint64_t(seed)});
       }
     }
-    require(any, "keel reproduce: no cell of {} fits '{}'", recipe_.name, options_.cells);
+    require(any, "no cell of {} fits '{}'", recipe_.name, options_.cells);
   }
 
   void begin() {
@@ -134,8 +134,7 @@ class Queue {
         const FolderClaim alone(train.run, in_use(train.run));
         OwnFiles own(train.run);
         require(own.listed() || is_empty_folder(train.run),
-                "keel reproduce: {} holds files that keel does not know as its own",
-                train.run.string());
+                "{} holds files that keel does not know as its own", train.run.string());
         own.remove_all(run_files::kConfig);
       }
     }
@@ -171,7 +170,7 @@ class Queue {
 
   void record(TrialOutcome& found) {
     require(!results_.data || *results_.data == found.data,
-            "keel reproduce: {}: the existing results are from {}, but this call's data "
+            "{}: the existing results are from {}, but this call's data "
             "are {}; --fresh discards them, --out keeps them",
             recipe_.name, results_.data ? results_.data->text() : "", found.data.text());
     results_.data = found.data;
@@ -238,7 +237,7 @@ void run_requested_trial() {
   // End with the parent: a trial that keeps running would block the next call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   require(::getppid() == note.at("parent").get<pid_t>(),
-          "keel reproduce: the call that asked for this trial is gone");
+          "the call that asked for this trial is gone");
   std::optional<Data> expected;
   if (note.contains("data")) expected = data_of(note.at("data"));
   const TrialOutcome outcome =

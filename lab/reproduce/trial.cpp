@@ -74,7 +74,7 @@ Data description_of(const DataSet& data) {
 }
 
 std::string in_use(const std::filesystem::path& run) {
-  return "keel reproduce: " + run.string() + " is in use: another process trains there now";
+  return "" + run.string() + " is in use: another process trains there now";
 }
 
 TrialOutcome run_trial(const std::string& cell, TrainOptions options,

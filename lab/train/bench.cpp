@@ -85,10 +85,8 @@ class Case {
 void check(const BenchOptions& options) {
   validate(options.train);
   require(options.steps >= 1 && options.rounds >= 1,
-          "keel::lab::bench_train: expected steps and rounds >= 1, got {} and {}", options.steps,
-          options.rounds);
-  require(options.eager || options.graph,
-          "keel::lab::bench_train: expected eager, graph or both, got neither");
+          "expected steps and rounds >= 1, got {} and {}", options.steps, options.rounds);
+  require(options.eager || options.graph, "expected eager, graph or both, got neither");
 }
 
 }  // namespace
@@ -97,7 +95,7 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
   check(options);
   keel::use_all_cores(threads_here(options.train));
   const torch::Device device = device_of(options.train);
-  require_tf32("keel::lab::bench", options.train, device);
+  require_tf32(options.train, device);
   const DeviceScope scope(device);
   const Precision precision(options.train, device);
   const Images images = random_images(options.train).to(device);

@@ -12,7 +12,6 @@
 #include <set>
 
 #include "lab/number.h"
-#include "lab/plain_words.h"
 #include "lab/require.h"
 #include "lab/storage/checksum.h"
 #include "lab/storage/json.h"
@@ -237,24 +236,22 @@ bool has_checkpoints(const fs::path& folder) {
 }
 
 Checkpoint load_checkpoint(const fs::path& file) {
-  const std::string who = "keel::lab::load_checkpoint: ";
   fs::path about = file;
   about.replace_extension(kAbout);
   try {
     return load_from_json(about);
   } catch (const Unreadable& error) {
     // Both files are there once a checkpoint is complete.
-    if (error.code == ENOENT) throw Damaged(who + error.what());
-    throw Unreadable(who + error.what(), error.code);
-  } catch (const OfLaterFormat& error) {
-    throw Error(who + error.what());
+    if (error.code == ENOENT) throw Damaged(error.what());
+    throw;
+  } catch (const OfLaterFormat&) {
+    throw;
   } catch (const Error& error) {
-    throw Damaged(who + error.what());
+    throw Damaged(error.what());
   } catch (const json::exception& error) {  // its message names no file
-    throw Damaged(fmt::format("{}{}: {}", who, about.string(), error.what()));
+    throw Damaged(fmt::format("{}: {}", about.string(), error.what()));
   } catch (const std::exception& error) {  // LibTorch's, about memory
-    throw Unreadable(fmt::format("{}cannot read {}: {}", who, about.string(), error.what()),
-                     ENOMEM);
+    throw Unreadable(fmt::format("cannot read {}: {}", about.string(), error.what()), ENOMEM);
   }
 }
 
@@ -269,15 +266,14 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& where,
       return load_checkpoint(folder / (stem(step) + kAbout));
     } catch (const Damaged& error) {
       if (say)
-        say(fmt::format("skipped the damaged checkpoint of step {} ({})", step,
-                        plain_words(error.what())));
+        say(fmt::format("skipped the damaged checkpoint of step {} ({})", step, error.what()));
     }
   }
   // A process that was killed may have left the first half of its first checkpoint, not more.
   const auto halves = steps_in(folder, kTensors).size();
   if (steps.empty() && halves <= 1) return {};
   throw Damaged(
-      fmt::format("keel: expected a checkpoint that can be used in {}, got {} damaged and {} "
+      fmt::format("expected a checkpoint that can be used in {}, got {} damaged and {} "
                   "without their .json",
                   folder.string(), steps.size(), halves - std::min(halves, steps.size())));
 }

@@ -20,16 +20,14 @@ void load_state(torch::nn::Module& module, const std::map<std::string, torch::Te
   // Check everything first, so that a network is loaded completely or not at all.
   for (const auto& [name, tensor] : mine) {
     const auto found = state.find(name);
-    require(found != state.end(), "keel::lab::load: {} has no tensor '{}'", file, name);
-    require(found->second.sizes() == tensor.sizes(),
-            "keel::lab::load: expected '{}' of shape {} in {}, got {}", name,
-            c10::str(tensor.sizes()), file, c10::str(found->second.sizes()));
+    require(found != state.end(), "{} has no tensor '{}'", file, name);
+    require(found->second.sizes() == tensor.sizes(), "expected '{}' of shape {} in {}, got {}",
+            name, c10::str(tensor.sizes()), file, c10::str(found->second.sizes()));
   }
   std::set<std::string> known;
   for (const auto& [name, tensor] : mine) known.insert(name);
   for (const auto& [name, tensor] : state)
-    require(known.count(name) > 0, "keel::lab::load: {} has a tensor '{}' that the network lacks",
-            file, name);
+    require(known.count(name) > 0, "{} has a tensor '{}' that the network lacks", file, name);
   const torch::NoGradGuard no_grad;
   for (auto [name, tensor] : mine) tensor.copy_(state.at(name));
 }

@@ -33,11 +33,11 @@ using torch::Tensor;
 TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t processes) {
   options.model.classes = std::int64_t(data.classes.size());
   validate(options);
-  require_labels("keel::lab::train", data.train, options.model.classes);
-  require_labels("keel::lab::train", data.test, options.model.classes);
-  require_batches("keel::lab::train", options, data, processes);
+  require_labels(data.train, options.model.classes);
+  require_labels(data.test, options.model.classes);
+  require_batches(options, data, processes);
   const torch::Device device = device_of(options);
-  require_tf32("keel::lab::train", options, device);
+  require_tf32(options, device);
   options.device = device.is_cuda() ? "cuda" : "cpu";
   return options;
 }
@@ -130,7 +130,7 @@ class Run {
     // Check bounds first: the product of numbers from a file may overflow.
     require(at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
                 at_.step == at_.epoch * per_epoch_ + at_.batch,
-            "keel::lab::train: cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
+            "cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
             "but these data make {} batches an epoch and {} steps in all",
             at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_);
     restore_readings();
@@ -398,23 +398,22 @@ class Run {
 
 }  // namespace
 
-void require_batches(const char* operation, const TrainOptions& options, const DataSet& data,
-                     std::int64_t processes) {
+void require_batches(const TrainOptions& options, const DataSet& data, std::int64_t processes) {
   require(data.train.count() >= options.batch,
-          "{}: expected at least a batch of {} training images, got {}", operation, options.batch,
+          "expected at least a batch of {} training images, got {}", options.batch,
           data.train.count());
   require(options.batch >= processes,
-          "{}: expected a batch of at least {}, an image for each process, got {}", operation,
-          processes, options.batch);
+          "expected a batch of at least {}, an image for each process, got {}", processes,
+          options.batch);
   // A single value has no variance. The last stage has the fewest values. The first always has enough, since images
   // are at least 4 x 4.
   const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
                      width = last_size(options.model, data.train.pixels.size(3)),
                      images = options.sync_batchnorm ? options.batch : options.batch / processes;
   require(images * height * width >= 2,
-          "{}: expected at least 2 values of a channel for the norms of the last stage, got 1: {} "
+          "expected at least 2 values of a channel for the norms of the last stage, got 1: {} "
           "of {} x {} there (batch, size)",
-          operation, counted(images, "image"), height, width);
+          counted(images, "image"), height, width);
 }
 
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer) {

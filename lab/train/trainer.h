@@ -43,8 +43,7 @@ struct Observer {
 
 /// Throws keel::Error unless the data has a batch of images, and a batch has enough of them for the processes and norms.
 /// train() checks this too.
-void require_batches(const char* operation, const TrainOptions& options, const DataSet& data,
-                     std::int64_t processes = 1);
+void require_batches(const TrainOptions& options, const DataSet& data, std::int64_t processes = 1);
 
 /// Trains a network.
 ///

@@ -91,7 +91,7 @@ TEST(Norm, SaysWhatCannotBeCaptured) {
 
 TEST(Norm, RefusesWhatItCannotDo) {
   const auto check = [](NormOptions options, const std::string& part) {
-    EXPECT_TRUE(refuses({"keel::lab::NormOptions", part}, [&] { validate(options, 64); }));
+    EXPECT_TRUE(refuses({part}, [&] { validate(options, 64); }));
   };
   check({.kind = "layer"}, "expected kind to be one of batch, zca, pca, none, got 'layer'");
   check({.rule = "fast"}, "expected rule to be one of exact");

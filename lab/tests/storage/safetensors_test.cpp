@@ -102,7 +102,7 @@ TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
     return complaint(file_of("{\"x\":" + tensor(d, s, o) + "}", 8));
   };
   ASSERT_EQ(one("F32", "[2]", "[0,8]"), "no error");
-  const std::string start = "keel::lab::safetensors: FILE is damaged: ";
+  const std::string start = "FILE is damaged: ";
   EXPECT_EQ(one("F32", "[3]", "[0,8]"),
             start + "tensor 'x' of type \"F32\" and shape [3] has 8 bytes");
   EXPECT_EQ(one("F32", "[4]", "[0,16]"), start + "tensor 'x' lies at bytes 0 to 16 of 8");

@@ -44,7 +44,7 @@ TEST(BenchTrainTest, RefusesTf32OnACpu) {
   options.train.device = "cpu";
   options.train.precision = "tf32";
   const std::string expected =
-      "keel::lab::bench: expected a CUDA device for precision tf32, got cpu; use float32, or a GPU";
+      "expected a CUDA device for precision tf32, got cpu; use float32, or a GPU";
   EXPECT_EQ(test::error_of([&] { bench_train(options); }), expected);
 }
 

@@ -402,15 +402,14 @@ TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
   auto wrong = state;
   wrong["fc.bias"] = torch::ones({77});
   EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
-            "keel::lab::load: expected 'fc.bias' of shape [4] in FILE, got [77]");
+            "expected 'fc.bias' of shape [4] in FILE, got [77]");
   wrong = state;
   wrong.erase("fc.bias");
-  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
-            "keel::lab::load: FILE has no tensor 'fc.bias'");
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }), "FILE has no tensor 'fc.bias'");
   wrong = state;
   wrong["more"] = torch::ones({1});
   EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
-            "keel::lab::load: FILE has a tensor 'more' that the network lacks");
+            "FILE has a tensor 'more' that the network lacks");
   EXPECT_TRUE(to->named_parameters()["conv1.weight"].equal(before));
 
   Checkpoint checkpoint;

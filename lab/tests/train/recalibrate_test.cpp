@@ -199,7 +199,7 @@ TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
   EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // the model keeps them
   DataSet few = test::small_data(8);
   EXPECT_EQ(test::error_of([&] { evaluate(model, few.test, few, options, 36); }),
-            "keel::lab::recalibrate: expected at least a batch of 16 training images, got 8");
+            "expected at least a batch of 16 training images, got 8");
 }
 
 }  // namespace

@@ -232,30 +232,29 @@ TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
   Recorder told;
   const DataSet few = test::small_data(10);
   EXPECT_EQ(error_of([&] { train(options, few, told); }),
-            "keel::lab::train: expected at least a batch of 16 training images, got 10");
+            "expected at least a batch of 16 training images, got 10");
   options.batch = 1;
   DataSet tiny = test::small_data();
   for (Images* images : {&tiny.train, &tiny.test})
     images->pixels = images->pixels.slice(2, 0, 4).slice(3, 0, 4).contiguous();
   EXPECT_EQ(error_of([&] { train(options, tiny, told); }),
-            "keel::lab::train: expected at least 2 values of a channel for the norms of the last "
+            "expected at least 2 values of a channel for the norms of the last "
             "stage, got 1: 1 image of 1 x 1 there (batch, size)");
   options.batch = 16;
   DataSet wrong = test::small_data();
   wrong.train.labels[3] = 4;
   EXPECT_EQ(error_of([&] { train(options, wrong, told); }),
-            "keel::lab::train: expected labels from 0 to 3, got 0 to 4");
+            "expected labels from 0 to 3, got 0 to 4");
   options.device = "cpu";
   options.precision = "tf32";
-  EXPECT_EQ(
-      error_of([&] { train(options, test::small_data(), told); }),
-      "keel::lab::train: expected a CUDA device for precision tf32, got cpu; use float32, or a "
-      "GPU");
+  EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
+            "expected a CUDA device for precision tf32, got cpu; use float32, or a "
+            "GPU");
   options.precision = "float32";
   if (!torch::cuda::is_available()) {
     options.device = "cuda";
     EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
-              "keel::lab: expected a CUDA device, as asked for; LibTorch sees none");
+              "expected a CUDA device, as asked for; LibTorch sees none");
   }
   EXPECT_EQ(told.starts, 0);
   options = test::small_options();
