@@ -10,7 +10,6 @@
 #include <set>
 
 #include "lab/cli/command.h"
-#include "lab/report/table.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 
@@ -71,7 +70,7 @@ int report(const std::vector<std::string>& arguments) {
   of_the_command_line([&] { lab::check_marked(out, lab::report::kPageMark); });
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
-  put(stdout, "{}\nwrote {}\n", lab::report::text_table(groups), out);
+  put(stdout, "{}\nwrote {}\n", lab::report::results_table(groups).aligned(), out);
   return kDone;
 }
 

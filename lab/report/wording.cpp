@@ -9,16 +9,29 @@
 #include <map>
 
 namespace keel::lab::report {
+namespace {
 
-std::string escaped(const std::string& text) {
-  static const std::map<char, std::string> entities = {
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+std::string replaced(const std::string& text, const std::map<char, std::string>& entities) {
   std::string out;
   for (const char c : text) {
     const auto found = entities.find(c);
     out += found == entities.end() ? std::string(1, c) : found->second;
   }
   return out;
+}
+
+}  // namespace
+
+std::string escaped(const std::string& text) {
+  static const std::map<char, std::string> entities = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+  return replaced(text, entities);
+}
+
+std::string in_markdown(const std::string& text) {
+  static const std::map<char, std::string> entities = {
+      {'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'|', "&#124;"}, {'\n', " "}};
+  return replaced(text, entities);
 }
 
 std::string harmless(const std::string& text) {

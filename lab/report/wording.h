@@ -1,6 +1,6 @@
 #pragma once
 
-// Numbers and text for people, shared by the page, the table and the progress bar.
+// Numbers and text for people, shared by pages, tables and the progress bar.
 
 #include <string>
 
@@ -8,6 +8,9 @@ namespace keel::lab::report {
 
 /// Escapes `&`, `<`, `>` and quotes for HTML text and attributes.
 std::string escaped(const std::string& text);
+
+/// Text from a file, without what Markdown would take for HTML or for the end of a table's cell.
+std::string in_markdown(const std::string& text);
 
 /// Four significant digits without trailing zeros: 0.1, 1.5e-05, 12000; "-" if not finite.
 std::string number(double value);

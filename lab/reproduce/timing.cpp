@@ -4,7 +4,7 @@
 
 #include "lab/number.h"
 #include "lab/report/settings.h"
-#include "lab/reproduce/markdown.h"
+#include "lab/report/table.h"
 #include "lab/reproduce/measure.h"
 #include "lab/train/bench.h"
 #include "lab/train/graph.h"
@@ -49,15 +49,15 @@ Measured measure_timing(const Measuring& what) {
 Page timing_body(const Recipe& recipe, const Results& results) {
   Page page;
   const Json& paper = recipe.settings.at("paper");
-  Table theirs({"paper", "ms a step", "of BatchNorm's"});
+  report::Table theirs({"paper", "ms a step", "of BatchNorm's"});
   for (const Json& row : paper)
     theirs.add({row.at("name").get<std::string>(),
                 fmt::format("{:.1f}", row.at("milliseconds").get<double>()),
                 fmt::format("{:.2f}", row.at("milliseconds").get<double>() /
                                           paper.at(0).at("milliseconds").get<double>())});
-  page.markdown += theirs.text() + "\n";
+  page.markdown += theirs.markdown() + "\n";
   if (!results.empty()) {
-    Table ours({"ours", "step", "ms", "least ... most", "images/s", "of BatchNorm's"});
+    report::Table ours({"ours", "step", "ms", "least ... most", "images/s", "of BatchNorm's"});
     for (const Json& row : results.measured.at("rows")) {
       ours.add({row.at("name").get<std::string>(),
                 row.at("graph").get<bool>() ? "graph" : "one by one",
@@ -67,7 +67,7 @@ Page timing_body(const Recipe& recipe, const Results& results) {
                 fmt::format("{:.0f}", row.at("images_per_second").get<double>()),
                 fmt::format("{:.3f}", row.at("ratio").get<double>())});
     }
-    page.markdown += ours.text() + "\n";
+    page.markdown += ours.markdown() + "\n";
   }
   return page;
 }
