@@ -1,6 +1,6 @@
 #include "lab/train/bench.h"
-#include "lab/report/put.h"
 #include "lab/report/settings.h"
+#include "lab/report/wording.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,6 @@
 #include "lab/cli/options.h"
 #include "lab/data/data_set.h"
 #include "lab/report/progress.h"
-#include "lab/report/put.h"
 #include "lab/report/wording.h"
 #include "lab/storage/files.h"
 

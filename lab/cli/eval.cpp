@@ -3,11 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/torch/threads.h"
-#include "lab/cli/checkpoint.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
-#include "lab/report/put.h"
 #include "lab/report/wording.h"
 #include "lab/train/evaluate.h"
 #include "lab/train/trainer.h"

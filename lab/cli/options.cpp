@@ -8,9 +8,8 @@
 #include <thread>
 
 #include "lab/cli/command.h"
-#include "lab/number.h"
-#include "lab/report/put.h"
 #include "lab/report/settings.h"
+#include "lab/report/wording.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"

@@ -1,6 +1,6 @@
 #include "lab/report/page.h"
-#include "lab/report/put.h"
-#include "lab/storage/run_files.h"
+#include "lab/report/wording.h"
+#include "lab/storage/own_files.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>

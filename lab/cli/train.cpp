@@ -11,11 +11,10 @@
 #include "lab/data/data_set.h"
 #include "lab/processes/processes.h"
 #include "lab/report/progress.h"
-#include "lab/report/put.h"
 #include "lab/report/recorder.h"
+#include "lab/report/wording.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/own_files.h"
-#include "lab/storage/run_files.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/trainer.h"
 

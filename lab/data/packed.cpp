@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/data/sources.h"
-#include "lab/storage/checksum.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
 #include "lab/storage/safetensors.h"

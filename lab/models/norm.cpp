@@ -7,7 +7,7 @@
 
 #include "lab/models/baseline_norm.h"
 #include "lab/models/fused_norm.h"
-#include "lab/one_of.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 namespace {

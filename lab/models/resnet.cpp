@@ -6,7 +6,7 @@
 
 #include "lab/models/batch_norm.h"
 #include "lab/models/blocks.h"
-#include "lab/one_of.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 namespace {

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/json.h"
 

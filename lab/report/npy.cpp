@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "keel/error.h"
-#include "lab/number.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab::report {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <set>
 
-#include "lab/number.h"
 #include "lab/report/charts.h"
 #include "lab/report/wording.h"
+#include "lab/require.h"
 
 namespace keel::lab::report {
 namespace {

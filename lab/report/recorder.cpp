@@ -1,6 +1,5 @@
 #include "lab/report/recorder.h"
 #include "lab/storage/own_files.h"
-#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 #include <torch/version.h>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/report/metrics.h"
+#include "lab/report/run_folder.h"
 #include "lab/train/trainer.h"
 
 namespace keel::lab::report {

@@ -1,7 +1,5 @@
 #include "lab/report/wording.h"
 
-#include "lab/report/put.h"
-
 #include <fmt/format.h>
 
 #include <cmath>

@@ -14,7 +14,7 @@
 
 #include "keel/torch/keel.h"
 #include "lab/report/table.h"
-#include "lab/reproduce/covariances.h"
+#include "lab/reproduce/measure.h"
 
 namespace keel::lab::reproduce {
 namespace {

@@ -10,7 +10,7 @@
 #include "lab/report/spectrum_study.h"
 #include "lab/report/table.h"
 #include "lab/report/wording.h"
-#include "lab/reproduce/covariances.h"
+#include "lab/reproduce/measure.h"
 
 namespace keel::lab::reproduce {
 namespace {

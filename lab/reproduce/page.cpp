@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "lab/number.h"
 #include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/figures.h"
 #include "lab/reproduce/measure.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab::reproduce {

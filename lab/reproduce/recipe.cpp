@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"

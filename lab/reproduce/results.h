@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/data/data_set.h"
 #include "lab/reproduce/recipe.h"
 #include "lab/train/records.h"
 
@@ -30,6 +31,12 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
+/// LibTorch's CUDA version ("11.8"), or an empty string without CUDA.
+std::string cuda_version();
+
+/// The machine and software of this process. The caller names the `device` that it uses.
+Origin this_origin(const std::string& command, const std::string& device = "cpu");
+
 struct Data {
   std::string name;
   std::int64_t classes = 0, train = 0, test = 0;
@@ -37,6 +44,7 @@ struct Data {
   bool operator==(const Data&) const = default;
   std::string text() const;
 };
+Data description_of(const DataSet& data);
 
 struct Trial {
   std::string cell;

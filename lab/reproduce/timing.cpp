@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "lab/number.h"
 #include "lab/report/settings.h"
 #include "lab/report/table.h"
 #include "lab/reproduce/measure.h"
+#include "lab/require.h"
 #include "lab/train/bench.h"
 #include "lab/train/graph.h"
 #include "lab/train/step.h"

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <map>
 
-#include "lab/number.h"
 #include "lab/report/charts.h"
 #include "lab/report/picture.h"
 #include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/page.h"
+#include "lab/require.h"
 
 namespace keel::lab::reproduce {
 namespace {

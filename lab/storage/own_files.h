@@ -7,6 +7,15 @@
 
 namespace keel::lab {
 
+/// The files of a run folder. docs/lab.md describes each.
+namespace run_files {
+inline constexpr const char* kConfig = "config.toml";
+inline constexpr const char* kMetrics = "metrics.jsonl";
+inline constexpr const char* kResult = "result.json";
+inline constexpr const char* kSpectrum = "spectrum.json";
+inline constexpr const char* kCheckpoints = "checkpoints";  ///< a folder
+}  // namespace run_files
+
 /// What keel created in a folder, by name. The folder has the list in a file (kName). Only what is listed is replaced or
 /// removed. A folder with a list is one of keel's.
 class OwnFiles {

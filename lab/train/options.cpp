@@ -12,8 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "lab/number.h"
-#include "lab/one_of.h"
+#include "lab/require.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {

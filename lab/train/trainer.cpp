@@ -1,5 +1,4 @@
 #include "lab/train/trainer.h"
-#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +10,6 @@
 
 #include "keel/torch/threads.h"
 #include "lab/models/batch_norm.h"
-#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/checkpoint.h"

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "lab/report/groups.h"
-#include "lab/report/metrics.h"
 #include "lab/report/page.h"
 #include "lab/tests/fuzz/fuzz.h"
 #include "support/files.h"

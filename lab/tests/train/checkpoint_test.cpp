@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "lab/storage/checksum.h"
+#include "lab/storage/files.h"
 #include "lab/storage/own_files.h"
 #include "lab/tests/storage/repeated.h"
 #include "lab/tests/train/support.h"
