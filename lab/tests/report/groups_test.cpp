@@ -218,7 +218,10 @@ TEST(Table, SaysWhatCountsAndLinesUp) {
   auto runs = example_runs(folder);
   EXPECT_EQ(results_table(grouped(runs)).aligned(),
             "layer                 runs      test error     best     failed  images/s  time a run\n"
-            "--------------------------------------------------------------------------------\n");
+            "------------------------------------------------------------------------------------\n"
+            "BatchNorm                1         20.00 %  20.00 %         no      1000       5.0 s\n"
+            "ZCA, power iteration     2  12.00 ± 2.83 %  10.00 %         no      1000       5.0 s\n"
+            "ZCA, analytic            1               -        -  at step 3         -           -\n");
   testing::write_run(folder / "e", settings("batch", "exact", 1), "0.20", "0.18");
   testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
   testing::write_run(folder / "g", settings("zca", "exact", 1), "0.30", "0.13");
