@@ -1,5 +1,6 @@
 #include "lab/train/bench.h"
 #include "lab/report/settings.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
 
 #include <fmt/format.h>
@@ -50,16 +51,15 @@ nlohmann::json to_json(const lab::StepTiming& timing) {
 }
 
 void print(const std::vector<lab::StepTiming>& timings) {
-  std::size_t width = 32;
-  for (const auto& t : timings) width = std::max(width, lab::report::layer_name(t.options).size());
-  put(stdout, "{:<{}} {:<6} {:>9} {:>17} {:>9} {:>9} {:>9}\n", "layer", width, "step", "ms",
-      "least ... most", "images/s", "to batch", "peak MiB");
-  for (const auto& t : timings) {
-    put(stdout, "{:<{}} {:<6} {:>9.3f} {:>17} {:>9.0f} {:>8.3f}x {:>9}\n",
-        lab::report::layer_name(t.options), width, t.graph ? "graph" : "eager", t.milliseconds,
-        fmt::format("{:.3f} ... {:.3f}", t.least, t.most), t.images_per_second, t.ratio,
-        t.peak_mib > 0 ? fmt::format("{:.0f}", t.peak_mib) : "-");
-  }
+  lab::report::Table table(
+      {"layer", "step", "ms", "least ... most", "images/s", "to batch", "peak MiB"}, 2);
+  for (const auto& t : timings)
+    table.add({lab::report::layer_name(t.options), t.graph ? "graph" : "eager",
+               fmt::format("{:.3f}", t.milliseconds),
+               fmt::format("{:.3f} ... {:.3f}", t.least, t.most),
+               fmt::format("{:.0f}", t.images_per_second), fmt::format("{:.3f}x", t.ratio),
+               t.peak_mib > 0 ? fmt::format("{:.0f}", t.peak_mib) : "-"});
+  put(stdout, table.aligned());
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "lab/report/npy.h"
 #include "lab/report/run_folder.h"
 #include "lab/report/spectrum_study.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/require.h"
 #include "lab/storage/own_files.h"
@@ -36,11 +37,6 @@ struct InspectedMatrix {
   torch::Tensor matrix;  ///< (n, n) float64: the matrix that the layer decomposes
   std::string description;
 };
-
-/// Reads a .npy file, the spectrum.json of a run folder, or a checkpoint. For a checkpoint, computes the covariance
-/// from the checkpoint's own data set, with the network in evaluation mode. A PCA layer standardises it first.
-InspectedMatrix inspected_matrix(const std::filesystem::path& where,
-                                 const InspectedMatrixOptions& options);
 
 /// The layer's M: its covariance, standardised for PCA, plus eps on the diagonal.
 Tensor shifted(Tensor covariance, bool standardise, double eps) {
@@ -155,6 +151,8 @@ InspectedMatrix from_checkpoint(const std::filesystem::path& file,
                       of_group(options.group, groups), eps)};
 }
 
+/// Reads a .npy file, the spectrum.json of a run folder, or a checkpoint. For a checkpoint, computes the covariance
+/// from the checkpoint's own data set, with the network in evaluation mode. A PCA layer standardises it first.
 InspectedMatrix inspected_matrix(const std::filesystem::path& where,
                                  const InspectedMatrixOptions& options) {
   require(std::filesystem::exists(where), "{} is not there", where.string());
@@ -163,11 +161,11 @@ InspectedMatrix inspected_matrix(const std::filesystem::path& where,
   return from_checkpoint(where, options);
 }
 
-using lab::report::put;
-
 using lab::report::Neighbours;
 using lab::report::number;
+using lab::report::put;
 using lab::report::SpectrumStudy;
+using lab::report::Table;
 using lab::report::table1_terms;
 
 constexpr std::size_t kPairsShown = 12;
@@ -189,22 +187,19 @@ void print(const InspectedMatrix& source, const SpectrumStudy& s, const std::str
   const auto equal = std::ranges::count(pairs, 0, &Neighbours::gap);
   if (equal > 0) put(stdout, "{} neighbours are equal to the last bit\n", equal);
   pairs.resize(std::min(pairs.size(), kPairsShown));
-  put(stdout, "\nclosest neighbours\n{:>9} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "pair", "larger",
-      "smaller", "gap", "ratio", "Table 1: K");
-  for (const Neighbours& pair : pairs) {
-    put(stdout, "{:>9} {:>12} {:>12} {:>12} {:>12} {:>10}\n",
-        fmt::format("{}, {}", pair.index + 1, pair.index + 2), number(pair.larger),
-        number(pair.smaller), number(pair.gap()), fmt::format("{:.6f}", pair.ratio()),
-        terms_text(table1_terms(pair.ratio())));
-  }
+  Table closest({"pair", "larger", "smaller", "gap", "ratio", "Table 1: K"}, 0);
+  for (const Neighbours& pair : pairs)
+    closest.add({fmt::format("{}, {}", pair.index + 1, pair.index + 2), number(pair.larger),
+                 number(pair.smaller), number(pair.gap()), fmt::format("{:.6f}", pair.ratio()),
+                 terms_text(table1_terms(pair.ratio()))});
+  Table rules({"rule", "relative error", "cosine"});
+  for (const auto& rule : s.rules)
+    rules.add({rule.rule, rule.finite ? fmt::format("{:.2e}", rule.error) : "not finite",
+               rule.finite ? fmt::format("{:.6f}", rule.cosine) : "-"});
   put(stdout,
-      "\ngradient of <W, f(M)>, f = {}, against the exact one in float64\n{:<34} {:>14} {:>10}\n",
-      function, "rule", "relative error", "cosine");
-  for (const auto& rule : s.rules) {
-    put(stdout, "{:<34} {:>14} {:>10}\n", rule.rule,
-        rule.finite ? fmt::format("{:.2e}", rule.error) : "not finite",
-        rule.finite ? fmt::format("{:.6f}", rule.cosine) : "-");
-  }
+      "\nclosest neighbours\n{}\ngradient of <W, f(M)>, f = {}, against the exact one in "
+      "float64\n{}",
+      closest.aligned(), function, rules.aligned());
 }
 
 nlohmann::json to_json(const InspectedMatrix& source, const SpectrumStudy& s,

@@ -49,21 +49,6 @@ std::string fresh_name(const lab::TrainOptions& options) {
                      options.model.where == "all" ? "-all" : "", options.seed);
 }
 
-/// Deletes the previous run in the folder, so that its files do not mix with the new run's. Only when the new run is
-/// about to take its first step, after data, options and network are known to be good.
-class Replacing : public lab::Observer {
- public:
-  explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
-
-  void on_start(const lab::RunInfo&) override {
-    lab::OwnFiles(folder_).remove_all(
-        lab::run_files::kConfig);  // first, so that a half-deleted run cannot be resumed
-  }
-
- private:
-  fs::path folder_;
-};
-
 /// Throws if the run would write to what keel did not make.
 void require_ours(const TrainCommand& command) {
   const fs::path& run = command.options.run;
@@ -123,12 +108,10 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
     processes.emplace(*place, lab::device_of(command.options, place->local_rank),
                       std::chrono::milliseconds(std::int64_t(1000 * command.options.timeout)));
   lab::report::ProgressPrinter printer(line);
-  lab::report::Recorder recorder(command.options.run,
-                                 [&](const std::string& message) { line.print(message); });
-  Replacing replacing(command.options.run);
-  std::vector<lab::Observer*> all{&recorder, &printer};
-  if (command.overwrite) all.insert(all.begin(), &replacing);
-  lab::report::Observers observers(all);
+  lab::report::Recorder recorder(
+      command.options.run, [&](const std::string& message) { line.print(message); },
+      command.overwrite);
+  lab::report::Observers observers({&recorder, &printer});
   const lab::Result result = [&] {
     try {
       return processes ? lab::train(command.options, data, observers, *processes)

@@ -44,10 +44,7 @@ std::string failed_at(const Group& group) {
 }
 
 std::string error_text(const Spread& error) {
-  if (error.count == 0) return "-";
-  return error.count == 1
-             ? percent(error.mean, 2)
-             : fmt::format("{:.2f} ± {:.2f} %", 100 * error.mean, 100 * error.deviation);
+  return error.count == 0 ? "-" : mean_text(100 * error.mean, 100 * error.deviation) + " %";
 }
 
 std::string recalibrated_text(const Group& group) {

@@ -25,13 +25,15 @@ double unix_time() {
 
 }  // namespace
 
-Recorder::Recorder(std::filesystem::path folder, Say say)
-    : folder_(std::move(folder)), say_(std::move(say)) {}
+Recorder::Recorder(std::filesystem::path folder, Say say, bool replace)
+    : folder_(std::move(folder)), say_(std::move(say)), replaces_(replace) {}
 
 void Recorder::on_start(const RunInfo& info) {
   info_ = info;
   step_ = info.first_step;
   OwnFiles own(folder_);
+  // The config first, so that a half-deleted run cannot be resumed.
+  if (replaces_) own.remove_all(run_files::kConfig);
   own.begin();
   if (!is_over(info)) own.remove({run_files::kResult});  // it does not describe the resumed run
   write_file(run_files::kConfig, toml(info.options));

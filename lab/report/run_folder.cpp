@@ -46,7 +46,7 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
 
 std::vector<double> row_of(const Json& array) {
   std::vector<double> row;
-  for (const Json& entry : array) row.push_back(entry.is_number() ? entry.get<double>() : kUnknown);
+  for (const Json& entry : array) row.push_back(number_or_nan(entry));
   return row;
 }
 

@@ -87,6 +87,12 @@ std::string percent(double fraction, int digits) {
   return std::isfinite(fraction) ? fmt::format("{:.{}f} %", 100 * fraction, digits) : "-";
 }
 
+std::string mean_text(double mean, double deviation) {
+  if (!std::isfinite(mean)) return "-";
+  return std::isfinite(deviation) ? fmt::format("{:.2f} ± {:.2f}", mean, deviation)
+                                  : fmt::format("{:.2f}", mean);
+}
+
 std::string duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "-";
   if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 1 : 0);

@@ -43,6 +43,9 @@ std::string tick(double value);
 /// A fraction in percent with `digits` decimals, "12.3 %"; "-" if not finite.
 std::string percent(double fraction, int digits = 1);
 
+/// "4.54 ± 0.08", without a deviation that is not finite; "-" if there is no mean.
+std::string mean_text(double mean, double deviation);
+
 /// 5.0 s, 2:05, 1:02:05; "-" if not finite.
 std::string duration(double seconds);
 

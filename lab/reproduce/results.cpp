@@ -171,10 +171,6 @@ Json rounded(double value, int digits) {
   return kept;
 }
 
-double number_or_nan(const Json& value) {
-  return value.is_number() ? value.get<double>() : kNotDone;
-}
-
 Json to_json(const Trial& t) {
   const Result& r = t.result;
   Json json = {{"cell", t.cell},

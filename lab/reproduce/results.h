@@ -10,6 +10,7 @@
 
 #include "lab/data/data_set.h"
 #include "lab/reproduce/recipe.h"
+#include "lab/storage/json.h"
 #include "lab/train/records.h"
 
 namespace keel::lab::reproduce {
@@ -93,6 +94,5 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
 
 /// The value with that many significant digits; null if not finite.
 Json rounded(double value, int digits = 5);
-double number_or_nan(const Json& value);
 
 }  // namespace keel::lab::reproduce

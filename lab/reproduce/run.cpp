@@ -56,25 +56,12 @@ std::string in_use(const fs::path& run) {
 constexpr std::int64_t kPoints = 60;       // per recorded curve, at most
 constexpr std::int64_t kCheckpoints = 20;  // per run
 
-class Curves : public Observer {
- public:
-  void on_start(const RunInfo& info) override { device = info.device; }
-  void on_step(const StepRecord& record) override {
-    at.push_back(double(record.step));
-    loss.push_back(record.loss);
-    gradient.push_back(record.gradient_norm_layer);
-  }
-  void on_epoch(const EpochRecord& record) override {
-    evaluated(record.test_error, record.recalibrated_test_error);
-  }
-
-  void evaluated(double test_error, double recalibrated) {
-    if (!std::isnan(test_error)) test_errors.push_back(test_error);
-    if (!std::isnan(recalibrated)) recalibrated_errors.push_back(recalibrated);
-  }
-
-  std::string device;
-  std::vector<double> at, loss, gradient, test_errors, recalibrated_errors;
+/// What a run tells of itself, as its folder has it.
+struct Heard : Observer {
+  report::Run run;
+  void on_start(const RunInfo& info) override { run.device = info.device; }
+  void on_step(const StepRecord& record) override { run.steps.push_back(record); }
+  void on_epoch(const EpochRecord& record) override { run.epochs.push_back(record); }
 };
 
 std::int64_t steps_of(const TrainOptions& options, const DataSet& data) {
@@ -93,20 +80,6 @@ std::vector<double> thinned(const std::vector<double>& values) {
   return kept;
 }
 
-/// Replaces the curves by the folder's. For a resumed run, only the folder has the beginning.
-void take_all(Curves& curves, const report::Run& run) {
-  for (auto* curve : {&curves.at, &curves.loss, &curves.gradient, &curves.test_errors,
-                      &curves.recalibrated_errors})
-    curve->clear();
-  for (const auto& step : run.steps) {
-    curves.at.push_back(double(step.step));
-    curves.loss.push_back(step.loss);
-    curves.gradient.push_back(step.gradient_norm_layer);
-  }
-  for (const auto& epoch : run.epochs)
-    curves.evaluated(epoch.test_error, epoch.recalibrated_test_error);
-}
-
 /// Loads the data and trains in this process. With options.run it writes a run folder, or resumes the run in it. An
 /// interrupted trial has that status. Throws keel::Error if another process trains in that folder. If the data are
 /// not the `expected` ones, it does not train, and the outcome names the data.
@@ -122,39 +95,41 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
   const std::int64_t steps = steps_of(options, data);
   options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
   options.evaluate_every = (options.epochs + kPoints - 1) / kPoints;
-  Curves curves;
-  std::vector<Observer*> all{&curves};
-  std::unique_ptr<report::Recorder> recorder;
+  Heard heard;
+  std::vector<Observer*> all{&heard};
+  std::optional<report::Recorder> recorder;
   if (!options.run.empty()) {
     options.resume = true;
     options.keep = 2;
     options.checkpoint_every = std::max<std::int64_t>(1, steps / kCheckpoints);
-    recorder = std::make_unique<report::Recorder>(
-        options.run, [](const std::string& text) { report::put(stderr, text + "\n"); });
-    all.push_back(recorder.get());
+    recorder.emplace(options.run,
+                     [](const std::string& text) { report::put(stderr, text + "\n"); });
+    all.push_back(&*recorder);
   }
   report::Observers observers(all);
-  Result result = train(options, data, observers);
-  if (recorder) {
-    const report::Run run = report::read_run(options.run);
-    take_all(curves, run);
-    // The run had already finished but was not recorded. Its speed is in its folder.
-    if (result.images_per_second == 0) {
-      result.images_per_second = run.result.images_per_second;
-      result.peak_mib = run.result.peak_mib;
-    }
+  Trial trial{.cell = cell, .seed = options.seed, .result = train(options, data, observers)};
+  Result& result = trial.result;
+  // Of a resumed run, only the folder has the beginning.
+  const report::Run run = recorder ? report::read_run(options.run) : heard.run;
+  if (result.images_per_second == 0) {  // the run had already finished but was not recorded
+    result.images_per_second = run.result.images_per_second;
+    result.peak_mib = run.result.peak_mib;
   }
   if (result.status != "finished") result.test_error = result.recalibrated_test_error = kNotDone;
-  return {.trial = {.cell = cell,
-                    .seed = options.seed,
-                    .result = result,
-                    .at = thinned(curves.at),
-                    .loss = thinned(curves.loss),
-                    .gradient = thinned(curves.gradient),
-                    .test_errors = thinned(curves.test_errors),
-                    .recalibrated_errors = thinned(curves.recalibrated_errors)},
-          .data = description_of(data),
-          .device = curves.device};
+  for (const StepRecord& step : run.steps) {
+    trial.at.push_back(double(step.step));
+    trial.loss.push_back(step.loss);
+    trial.gradient.push_back(step.gradient_norm_layer);
+  }
+  for (const EpochRecord& epoch : run.epochs) {
+    if (!std::isnan(epoch.test_error)) trial.test_errors.push_back(epoch.test_error);
+    if (!std::isnan(epoch.recalibrated_test_error))
+      trial.recalibrated_errors.push_back(epoch.recalibrated_test_error);
+  }
+  for (auto* curve :
+       {&trial.at, &trial.loss, &trial.gradient, &trial.test_errors, &trial.recalibrated_errors})
+    *curve = thinned(*curve);
+  return {trial, description_of(data), heard.run.device};
 }
 
 Json to_json(const TrialOutcome& outcome) {

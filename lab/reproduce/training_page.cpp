@@ -18,6 +18,7 @@ namespace {
 
 using report::Chart;
 using report::Curve;
+using report::mean_text;
 using report::Spread;
 using Trials = std::vector<const Trial*>;
 
@@ -26,12 +27,6 @@ report::Group group_of(const Trials& trials, const std::string& label = "") {
   report::Group group{label, {}};
   for (const Trial* trial : trials) group.runs.emplace_back().result = trial->result;
   return group;
-}
-
-std::string mean_text(double mean, double deviation) {
-  if (!std::isfinite(mean)) return "-";
-  return std::isfinite(deviation) ? fmt::format("{:.2f} ± {:.2f}", mean, deviation)
-                                  : fmt::format("{:.2f}", mean);
 }
 
 std::vector<std::string> paper_columns(const PaperFigures& paper) {

@@ -77,6 +77,7 @@ const std::string& bfloat16_fault() {
 }
 
 Precision::Precision(const TrainOptions& options, torch::Device device) {
+  require_tf32(options, device);
   if (options.precision == "bfloat16" && device.is_cpu())
     require(bfloat16_fault().empty(), bfloat16_fault());
   auto& context = at::globalContext();
