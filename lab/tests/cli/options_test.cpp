@@ -201,13 +201,5 @@ TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
   }
 }
 
-TEST(CliOptions, AnUnknownNameInTheConfigIsAMistake) {
-  const TemporaryFolder folder;
-  write(folder / "c.toml", "epochs = 1\nlearning_rat = 0.1\n");
-  const auto outcome = keel("train --config " + (folder / "c.toml").string());
-  EXPECT_EQ(outcome.code, 2) << outcome.error;
-  EXPECT_TRUE(contains(outcome.error, "learning")) << outcome.error;
-}
-
 }  // namespace
 }  // namespace keel::cli::testing

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <regex>
-#include <stack>
 
 #include "lab/report/wording.h"
 #include "lab/tests/report/run_files.h"
@@ -11,6 +10,7 @@
 namespace keel::lab::report {
 namespace {
 
+using testing::first_unbalanced;
 using testing::settings;
 using testing::TemporaryFolder;
 
@@ -25,25 +25,6 @@ std::string example_page(const TemporaryFolder& folder) {
   std::vector<Run> runs;
   for (const char* name : {"a", "b", "c", "d"}) runs.push_back(read_run(folder / name));
   return page(grouped(runs), {"A <title>", "made & tested"});
-}
-
-/// The first element that is not closed in order, or an empty text.
-std::string first_unbalanced(const std::string& html) {
-  static const std::set<std::string> empty = {"meta", "br", "!doctype"};
-  std::stack<std::string> open;
-  const std::regex tag("<(/?)([a-zA-Z!][a-zA-Z0-9]*)((?:[^>'\"]|'[^']*'|\"[^\"]*\")*)>");
-  for (std::sregex_iterator i(html.begin(), html.end(), tag), end; i != end; ++i) {
-    const std::string name = (*i)[2], rest = (*i)[3];
-    if (empty.count(name) || (!rest.empty() && rest.back() == '/')) continue;
-    if ((*i)[1].length() == 0) {
-      open.push(name);
-    } else if (open.empty() || open.top() != name) {
-      return "</" + name + "> closes " + (open.empty() ? "nothing" : open.top());
-    } else {
-      open.pop();
-    }
-  }
-  return open.empty() ? "" : open.top() + " stays open";
 }
 
 TEST(Page, IsWellFormed) {

@@ -79,20 +79,6 @@ TEST(SafeTensorsTest, EveryTruncationIsNoticed) {
   EXPECT_NE(complaint(whole + "x"), "no error");
 }
 
-TEST(SafeTensorsTest, NoDamageToTheHeaderGoesBeyondAnError) {
-  const std::string whole = safetensors_bytes(example());
-  std::uint64_t length = 0;
-  std::memcpy(&length, whole.data(), 8);
-  std::size_t noticed = 0;
-  for (std::size_t at = 0; at < 8 + length; ++at)
-    for (const unsigned char flip : {0x01, 0x10, 0x80, 0xff}) {
-      std::string damaged = whole;
-      damaged[at] = char(damaged[at] ^ flip);
-      noticed += complaint(damaged) != "no error";  // the others only change a name
-    }
-  EXPECT_GT(noticed, 2 * length);
-}
-
 TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
   const auto tensor = [](const std::string& dtype, const std::string& shape,
                          const std::string& offsets) {

@@ -38,15 +38,5 @@ TEST(BenchTrainTest, RefusesNothingToMeasure) {
   EXPECT_NE(test::error_of([&] { bench_train(options); }), "no error");
 }
 
-TEST(BenchTrainTest, RefusesTf32OnACpu) {
-  BenchOptions options;
-  options.train = test::small_options();
-  options.train.device = "cpu";
-  options.train.precision = "tf32";
-  const std::string expected =
-      "expected a CUDA device for precision tf32, got cpu; use float32, or a GPU";
-  EXPECT_EQ(test::error_of([&] { bench_train(options); }), expected);
-}
-
 }  // namespace
 }  // namespace keel::lab

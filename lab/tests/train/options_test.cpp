@@ -33,33 +33,17 @@ TEST(TrainOptionsTest, MissingFieldsKeepTheirValue) {
   EXPECT_EQ(options.seed, 7u);
 }
 
-TEST(TrainOptionsTest, NamesWhatIsWrongInJson) {
-  EXPECT_EQ(error_of([] {
-              train_options({{"batch", "many"}});
-            }),
-            "expected batch to be a whole number, got \"many\"");
-  EXPECT_EQ(error_of([] {
-              train_options({{"batch", 1.5}});
-            }),
-            "expected batch to be a whole number, got 1.5");
-  EXPECT_EQ(error_of([] {
-              train_options({{"seed", -1}});
-            }),
-            "expected seed to be a whole number, got -1");
-  EXPECT_EQ(error_of([] { train_options({{"batches", 1}}); }), "unknown option 'batches'");
-  EXPECT_NE(error_of([] { train_options(json::array()); }), "no error");
-}
-
-TEST(TrainOptionsTest, NumbersOutOfRangeAreNotTurnedIntoOthers) {
-  EXPECT_EQ(error_of([] {
-              train_options({{"group_size", 18446744073709551615u}});
-            }),
-            "expected group_size to be a whole number, got "
-            "18446744073709551615");
-  EXPECT_EQ(error_of([] {
-              train_options({{"batch", 0}});
-            }),
-            "expected batch in [1, 1000000000], got 0");
+TEST(TrainOptionsTest, NamesWhatIsWrongInJsonAndTurnsNoNumberIntoAnother) {
+  for (const auto& [given, said] : std::vector<std::pair<json, std::string>>{
+           {{{"batch", "many"}}, "expected batch to be a whole number, got \"many\""},
+           {{{"batch", 1.5}}, "expected batch to be a whole number, got 1.5"},
+           {{{"seed", -1}}, "expected seed to be a whole number, got -1"},
+           {{{"batches", 1}}, "unknown option 'batches'"},
+           {{{"group_size", 18446744073709551615u}},
+            "expected group_size to be a whole number, got 18446744073709551615"},
+           {{{"batch", 0}}, "expected batch in [1, 1000000000], got 0"},
+           {json::array(), "expected a JSON object, got []"}})
+    EXPECT_EQ(error_of([&, &given = given] { train_options(given); }), said);
   EXPECT_EQ(train_options({{"seed", "18446744073709551615"}}).seed, 0xffffffffffffffffu);
   for (const char* text : {"", "-1", "1x", "18446744073709551616", " 1"})
     EXPECT_NE(error_of([&] { train_options({{"seed", text}}); }), "no error") << text;

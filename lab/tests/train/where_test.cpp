@@ -161,11 +161,7 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
     const auto spectrum = nlohmann::json::parse(read_file(whole / "spectrum.json"));
     EXPECT_EQ(spectrum["layers"].size(), tested_sites(options.model).size());
 
-    struct Interrupter : Recorder {
-      void on_step(const StepRecord& record) override {
-        if (record.step == 8) std::raise(SIGTERM);
-      }
-    } interrupter;
+    test::Interrupter interrupter(8);
     options.run = parts.path();
     EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
     options.resume = true;
