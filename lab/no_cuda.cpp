@@ -8,12 +8,12 @@ namespace keel::lab {
 struct DeviceScope::Guards {};
 DeviceScope::DeviceScope(torch::Device device) {
   require(device.is_cpu(),
-          "keel::lab: expected device cpu, got " + device.str() + ": this LibTorch has no CUDA");
+          "expected device cpu, got " + device.str() + ": this LibTorch has no CUDA");
 }
 DeviceScope::~DeviceScope() = default;
 
 std::unique_ptr<StepGraph> capture(const std::function<void()>&) {
-  throw Error("keel::lab::capture: this LibTorch has no CUDA, and so no graphs");
+  throw Error("this LibTorch has no CUDA, and so no graphs");
 }
 bool has_cuda() { return false; }
 std::int64_t cuda_devices() { return 0; }

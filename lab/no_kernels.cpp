@@ -11,7 +11,7 @@ namespace {
 using torch::Tensor;
 
 [[noreturn]] void refuse(const char* what) {
-  throw Error(std::string("keel::lab::") + what + ": this build has no CUDA kernels");
+  throw Error(std::string(what) + ": this build has no CUDA kernels");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The peer of `keel bench train`: the same training step in plain eager PyTorch.
+"""The peer of `keel bench`: the same training step in plain eager PyTorch.
 
 ResNet18 for 32 x 32 images with BatchNorm, random crops and flips, SGD with momentum, bfloat16 autocast
 and channels_last, every operator launched by Python. Prints the step's time; --join FILE adds it to the
-record that `keel bench train --json FILE` wrote, with how many times as fast keel's steps were.
+record that `keel bench --json FILE` wrote, with how many times as fast keel's steps were.
 
-    build/gpu/bin/keel bench train --precision bfloat16 --channels-last --json FILE
+    build/gpu/bin/keel bench --precision bfloat16 --channels-last --json FILE
     python3 lab/bench/pytorch_step.py --join FILE
 """
 
@@ -66,7 +66,7 @@ def main():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=50, help="steps in a round")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--join", metavar="FILE", help="add the figure to keel bench train's record")
+    parser.add_argument("--join", metavar="FILE", help="add the figure to keel bench's record")
     options = parser.parse_args()
 
     torch.backends.cudnn.benchmark = True

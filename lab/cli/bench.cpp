@@ -1,5 +1,7 @@
 #include "lab/train/bench.h"
-#include "lab/report/put.h"
+#include "lab/report/settings.h"
+#include "lab/report/table.h"
+#include "lab/report/wording.h"
 
 #include <fmt/format.h>
 
@@ -31,55 +33,44 @@ lab::NormOptions layer(const std::string& text) {
     }
     if (words.size() > 2) norm.rule = words[2];
   } catch (const std::exception&) {
-    throw UsageError(fmt::format(
-        "keel bench: expected KIND[/GROUP_SIZE[/RULE]], such as zca/16/exact, got '{}'", text));
+    throw UsageError(
+        fmt::format("expected KIND[/GROUP_SIZE[/RULE]], such as zca/16/exact, got '{}'", text));
   }
   return norm;
 }
 
 nlohmann::json to_json(const lab::StepTiming& timing) {
-  return {{"name", timing.name},
+  return {{"name", lab::report::layer_name(timing.options)},
           {"graph", timing.graph},
           {"milliseconds", timing.milliseconds},
           {"least", timing.least},
           {"most", timing.most},
           {"images_per_second", timing.images_per_second},
           {"ratio", timing.ratio},
-          {"outside_operators",
-           timing.outside_operators ? nlohmann::json(*timing.outside_operators) : nlohmann::json()},
           {"peak_mib", timing.peak_mib}};
 }
 
 void print(const std::vector<lab::StepTiming>& timings) {
-  std::size_t width = 32;
-  for (const auto& t : timings) width = std::max(width, t.name.size());
-  put(stdout, "{:<{}} {:<6} {:>9} {:>17} {:>9} {:>9} {:>8} {:>9}\n", "layer", width, "step", "ms",
-      "least ... most", "images/s", "to batch", "outside", "peak MiB");
-  for (const auto& t : timings) {
-    put(stdout, "{:<{}} {:<6} {:>9.3f} {:>17} {:>9.0f} {:>8.3f}x {:>8} {:>9}\n", t.name, width,
-        t.graph ? "graph" : "eager", t.milliseconds,
-        fmt::format("{:.3f} ... {:.3f}", t.least, t.most), t.images_per_second, t.ratio,
-        t.outside_operators ? fmt::format("{:.1f} %", 100 * *t.outside_operators) : "-",
-        t.peak_mib > 0 ? fmt::format("{:.0f}", t.peak_mib) : "-");
-  }
-}
-
-void print(const std::vector<lab::PartTiming>& parts) {
-  for (const auto& part : parts) put(stdout, "{:<16} {:>9.3f} ms\n", part.name, part.milliseconds);
+  lab::report::Table table(
+      {"layer", "step", "ms", "least ... most", "images/s", "to batch", "peak MiB"}, 2);
+  for (const auto& t : timings)
+    table.add({lab::report::layer_name(t.options), t.graph ? "graph" : "eager",
+               fmt::format("{:.3f}", t.milliseconds),
+               fmt::format("{:.3f} ... {:.3f}", t.least, t.most),
+               fmt::format("{:.0f}", t.images_per_second), fmt::format("{:.3f}x", t.ratio),
+               t.peak_mib > 0 ? fmt::format("{:.0f}", t.peak_mib) : "-"});
+  put(stdout, table.aligned());
 }
 
 }  // namespace
 
 int bench(const std::vector<std::string>& arguments) {
   lab::BenchOptions options;
-  std::string mode = "train", file;
+  std::string file;
   std::vector<std::string> layers = {"zca", "zca/0/power_iteration", "pca"};
   const auto app = make_app("bench",
                             "Times whole training steps on random images: augmentation, forward, "
                             "backward, optimiser. BatchNorm is always among the layers.");
-  app->add_option("MODE", mode, "what to time: whole steps (train), or the parts of BatchNorm's")
-      ->check(CLI::IsMember({"train", "parts"}))
-      ->capture_default_str();
   app->add_option("--layers", layers, "layers, each KIND[/GROUP_SIZE[/RULE]]")
       ->capture_default_str();
   app->add_option("--steps", options.steps, "steps in a round")
@@ -110,16 +101,9 @@ int bench(const std::vector<std::string>& arguments) {
   nlohmann::json rows = nlohmann::json::array();
   put(stdout, "{}, {}, batch {}, {}{}\n", version(), options.train.model.name, options.train.batch,
       options.train.precision, options.train.channels_last ? ", channels_last" : "");
-  if (mode == "parts") {
-    const auto parts = lab::bench_parts(options);
-    print(parts);
-    for (const auto& part : parts)
-      rows.push_back({{"name", part.name}, {"milliseconds", part.milliseconds}});
-  } else {
-    const auto timings = lab::bench_train(options);
-    print(timings);
-    for (const auto& timing : timings) rows.push_back(to_json(timing));
-  }
+  const auto timings = lab::bench_train(options);
+  print(timings);
+  for (const auto& timing : timings) rows.push_back(to_json(timing));
   if (!file.empty()) {
     lab::write_file_atomically(file, nlohmann::json{{"version", version()},
                                                     {"options", lab::to_json(options.train)},

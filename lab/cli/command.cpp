@@ -5,20 +5,24 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <sstream>
 
 #include "keel/version.h"
-#include "lab/plain_words.h"
 #include "lab/processes/processes.h"
-#include "lab/report/put.h"
-#include "lab/reproduce/origin.h"
+#include "lab/report/wording.h"
+#include "lab/reproduce/results.h"
+#include "lab/require.h"
 #include "lab/train/options.h"
 
 namespace keel::cli {
 namespace {
 
 using CLI::detail::find_and_replace;
+using lab::report::put;
 
 constexpr std::size_t kIndent = 28, kWidth = 100;
 
@@ -90,7 +94,6 @@ const std::vector<Command>& commands() {
       {"eval", "test error of a checkpoint on a data set", evaluate},
       {"report", "one HTML page and a table from run folders", report},
       {"inspect", "spectrum of a layer or a matrix, and each gradient rule's error on it", inspect},
-      {"fold", "a checkpoint with the layer folded into the convolution before it", fold},
       {"bench", "time training steps with each layer", bench},
       {"reproduce", "run a table or figure of the paper, and compare with its figures", reproduce},
       {"data", "summarise or pack a data set", data},
@@ -99,26 +102,23 @@ const std::vector<Command>& commands() {
 }
 
 std::pair<int, std::string> explained(const std::exception& error) {
-  const std::string plain = lab::plain_words(error.what());
   if (dynamic_cast<const UsageError*>(&error) != nullptr ||
       dynamic_cast<const lab::OtherOptions*>(&error) != nullptr)
-    return {kUsage, plain};
-  if (dynamic_cast<const lab::ProcessError*>(&error) != nullptr) return {kProcesses, plain};
-  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, plain};
+    return {kUsage, error.what()};
+  if (dynamic_cast<const lab::ProcessError*>(&error) != nullptr) return {kProcesses, error.what()};
+  if (dynamic_cast<const Error*>(&error) != nullptr) return {kInput, error.what()};
   // A path that is too long, or leads in a circle.
   if (const auto* files = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
     return {kInput,
             fmt::format("cannot use {}: {}", files->path1().string(), files->code().message())};
-  // Not the user's mistake: the names help to find it.
+  // Not the user's mistake.
   if (const auto* torchs = dynamic_cast<const c10::Error*>(&error))
     return {kUnexpected, torchs->what_without_backtrace()};
   return {kUnexpected, error.what()};
 }
 
 std::string spoken(const std::string& words, const std::string& command) {
-  if (words.starts_with("keel ")) return words + "\n";
-  const std::string who = command.empty() ? "keel: " : "keel " + command + ": ";
-  return who + (words.starts_with("keel: ") ? words.substr(6) : words) + "\n";
+  return (command.empty() ? "keel: " : "keel " + command + ": ") + words + "\n";
 }
 
 std::string version() {
@@ -156,8 +156,8 @@ std::optional<int> parse(CLI::App& app, const std::vector<std::string>& argument
         throw UsageError(fmt::format("expected a name as {}, got ''", option->get_name()));
       if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeLast &&
           given.size() > 1 && option->get_items_expected_max() == 1)
-        lab::report::put(stderr, "keel: {} is given {} times; {} is used\n", option->get_name(),
-                         given.size(), given.back());
+        put(stderr, "keel: {} is given {} times; {} is used\n", option->get_name(), given.size(),
+            given.back());
     }
     return {};
   } catch (const CLI::ParseError& error) {
@@ -172,6 +172,96 @@ std::string for_shell(const std::string& word) {
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";
+}
+
+lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLine& line) {
+  require(std::filesystem::exists(where), "expected a run folder or a checkpoint, {} is not there",
+          where);
+  const auto ending = std::filesystem::path(where).extension();
+  require(std::filesystem::is_directory(where) || ending == ".safetensors" || ending == ".json",
+          "expected a run folder, or a checkpoint's file that ends in .safetensors "
+          "or .json, got {}",
+          where);
+  auto found = lab::newest_checkpoint(where, [&](const std::string& text) { line.print(text); });
+  require(found.has_value(), "expected a checkpoint in {}, got none", where);
+  return std::move(*found);
+}
+
+namespace {
+
+std::string help_of_all() {
+  std::string text =
+      "Usage: keel COMMAND [OPTIONS]\n\n"
+      "Trains networks with whitening and denoising layers whose gradients do not blow up.\n\n"
+      "Commands:\n";
+  for (const Command& command : commands())
+    text += fmt::format("  {:<9} {}\n", command.name, command.description);
+  return text +
+         "\n  keel COMMAND --help   the options of a command\n"
+         "  keel --version        the versions of keel, LibTorch and CUDA\n";
+}
+
+/// What the program `keel` prints without starting this one, as front.cpp includes it.
+std::string front_texts() {
+  const auto item = [](const std::string& command, const std::string& text) {
+    return fmt::format("{{\"{}\", R\"keel({})keel\"}},\n", command, text);
+  };
+  std::string all = item("", help_of_all()) + item("--version", version() + "\n");
+  std::ostringstream said;
+  auto* const before = std::cout.rdbuf(said.rdbuf());
+  for (const Command& command : commands()) {
+    said.str("");
+    command.run({"--help"});
+    all += item(command.name, said.str());
+  }
+  std::cout.rdbuf(before);
+  return all;
+}
+
+int complain(int code, const std::string& what, const std::string& command = "") {
+  put(stderr, spoken(what, command));
+  return code;
+}
+
+int run_command(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    put(stderr, help_of_all());
+    return kUsage;
+  }
+  if (words[0] == "--version" || words[0] == "-V") {
+    put(stdout, "{}\n", version());
+    return kDone;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    put(stdout, "{}", help_of_all());
+    return kDone;
+  }
+  if (words[0] == "--front-texts") {
+    put(stdout, front_texts());
+    return kDone;
+  }
+  for (const Command& command : commands())
+    if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
+  return complain(kUsage, fmt::format("unknown command '{}'\n{}", words[0], help_of_all()));
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& words) {
+  // A file larger than `ulimit -f` allows is then an error of write(), which names the file. By default the signal would
+  // end the program without a word.
+  std::signal(SIGXFSZ, SIG_IGN);
+  int code = kDone;
+  try {
+    code = run_command(words);
+  } catch (const std::exception& error) {
+    const auto [number, text] = explained(error);
+    code = complain(number, text, words[0]);  // only a command throws
+  }
+  // Output that could not be written is an error.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == kDone)
+    code = complain(kUnexpected, "standard output cannot be written to (disk full?)");
+  return code;
 }
 
 }  // namespace keel::cli

@@ -9,6 +9,8 @@
 
 #include "keel/error.h"
 #include "lab/cli/command_line.h"
+#include "lab/report/progress.h"
+#include "lab/train/checkpoint.h"
 
 namespace keel::cli {
 
@@ -41,17 +43,15 @@ const std::vector<Command>& commands();
 int train(const std::vector<std::string>& arguments);
 int evaluate(const std::vector<std::string>& arguments);
 int inspect(const std::vector<std::string>& arguments);
-int fold(const std::vector<std::string>& arguments);
 int bench(const std::vector<std::string>& arguments);
 int report(const std::vector<std::string>& arguments);
 int reproduce(const std::vector<std::string>& arguments);
 int data(const std::vector<std::string>& arguments);
 
-/// The exit code and the message for an exception that a command threw. Names of C++ functions are left out of errors
-/// that a user can mend.
+/// The exit code and the message for an exception that a command threw.
 std::pair<int, std::string> explained(const std::exception& error);
 
-/// The message as the program says it: "keel COMMAND: WORDS", or WORDS if they begin like that.
+/// The message as the program says it: "keel COMMAND: WORDS".
 std::string spoken(const std::string& words, const std::string& command = "");
 
 /// The word as a shell reads it, with quotes if it needs them, for commands that a reader may copy.
@@ -59,6 +59,10 @@ std::string for_shell(const std::string& word);
 
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
 std::string version();
+
+/// The newest good checkpoint of a run folder, or the one named. Reports damaged ones on `line`. Throws keel::Error
+/// if there is no good one.
+lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLine& line);
 
 /// An app for `keel NAME`, with our layout of its help.
 std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description);

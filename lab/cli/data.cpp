@@ -6,7 +6,7 @@
 #include "lab/cli/options.h"
 #include "lab/data/data_set.h"
 #include "lab/report/progress.h"
-#include "lab/report/put.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/storage/files.h"
 
@@ -25,13 +25,11 @@ void print_summary(const lab::DataSet& data) {
   const auto classes = std::int64_t(data.classes.size());
   const auto train = torch::bincount(data.train.labels, {}, classes);
   const auto test = torch::bincount(data.test.labels, {}, classes);
-  std::size_t width = 5;
-  for (const auto& name : data.classes) width = std::max(width, lab::report::columns(name));
-  put(stdout, "\n{:<{}}  {:>8}  {:>8}\n", "class", width, "training", "test");
-  for (std::int64_t i = 0; i < classes; ++i) {
-    put(stdout, "{:<{}}  {:>8}  {:>8}\n", data.classes[std::size_t(i)], width,
-        train[i].item<std::int64_t>(), test[i].item<std::int64_t>());
-  }
+  lab::report::Table table({"class", "training", "test"});
+  for (std::int64_t i = 0; i < classes; ++i)
+    table.add({data.classes[std::size_t(i)], std::to_string(train[i].item<std::int64_t>()),
+               std::to_string(test[i].item<std::int64_t>())});
+  put(stdout, "\n{}", table.aligned());
 }
 
 }  // namespace

@@ -3,11 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "keel/torch/threads.h"
-#include "lab/cli/checkpoint.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
-#include "lab/report/put.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/train/evaluate.h"
 #include "lab/train/trainer.h"
@@ -20,17 +19,15 @@ using lab::report::put;
 using lab::report::percent;
 
 void print_classes(const lab::Evaluation& result, const std::vector<std::string>& classes) {
-  std::size_t width = 5;
-  for (const auto& name : classes) width = std::max(width, lab::report::columns(name));
-  put(stdout, "\n{:<{}}  {:>8}  {:>8}\n", "class", width, "images", "error");
+  lab::report::Table table({"class", "images", "error"});
   const auto counts = result.confusion.accessor<std::int64_t, 2>();
   for (std::size_t i = 0; i < classes.size() && std::int64_t(i) < counts.size(0); ++i) {
     std::int64_t images = 0;
     for (std::int64_t j = 0; j < counts.size(1); ++j) images += counts[i][j];
-    const double error = 1 - double(counts[i][i]) / double(std::max<std::int64_t>(images, 1));
-    put(stdout, "{:<{}}  {:>8}  {:>8}\n", classes[i], width, images,
-        images > 0 ? percent(error) : "-");
+    table.add({classes[i], fmt::format("{}", images),
+               percent(1 - double(counts[i][i]) / double(images))});  // "-" without images
   }
+  put(stdout, "\n{}", table.aligned());
 }
 
 }  // namespace

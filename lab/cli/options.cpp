@@ -8,9 +8,8 @@
 #include <thread>
 
 #include "lab/cli/command.h"
-#include "lab/number.h"
-#include "lab/report/put.h"
 #include "lab/report/settings.h"
+#include "lab/report/wording.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
@@ -174,11 +173,7 @@ void check(const lab::TrainOptions& options) {
 
 void check_device(const lab::TrainOptions& options) {
   if (options.device != "cuda" && options.precision != "tf32") return;  // works everywhere
-  of_the_command_line([&] {
-    require(options.precision != "tf32" || lab::device_of(options).is_cuda(),
-            "expected a CUDA device for precision tf32, got {}; use float32, or a GPU", "cpu");
-    lab::device_of(options);
-  });
+  of_the_command_line([&] { lab::require_tf32(options, lab::device_of(options)); });
 }
 
 void check_bfloat16(const lab::TrainOptions& options) {

@@ -1,6 +1,6 @@
 #include "lab/report/page.h"
-#include "lab/report/put.h"
-#include "lab/storage/run_files.h"
+#include "lab/report/wording.h"
+#include "lab/storage/own_files.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -10,7 +10,6 @@
 #include <set>
 
 #include "lab/cli/command.h"
-#include "lab/report/table.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 
@@ -32,7 +31,7 @@ std::vector<fs::path> run_folders(const fs::path& where) {
       if (entry.is_directory() && is_run(entry.path())) found.push_back(entry.path());
   }
   require(!found.empty(),
-          "keel report: expected a run folder, or a folder of them; {} "
+          "expected a run folder, or a folder of them; {} "
           "has no metrics.jsonl",
           where.string());
   std::ranges::sort(found);
@@ -71,7 +70,7 @@ int report(const std::vector<std::string>& arguments) {
   of_the_command_line([&] { lab::check_marked(out, lab::report::kPageMark); });
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
-  put(stdout, "{}\nwrote {}\n", lab::report::text_table(groups), out);
+  put(stdout, "{}\nwrote {}\n", lab::report::results_table(groups).aligned(), out);
   return kDone;
 }
 

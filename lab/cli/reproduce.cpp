@@ -5,12 +5,11 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/report/progress.h"
-#include "lab/report/put.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/measure.h"
-#include "lab/reproduce/origin.h"
 #include "lab/reproduce/page.h"
+#include "lab/reproduce/results.h"
 #include "lab/reproduce/run.h"
-#include "lab/reproduce/trial.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
@@ -28,7 +27,7 @@ struct ReproduceCommand {
   std::string name, out;
   fs::path recipes = "lab/experiments";
   std::vector<Recipe> all;  ///< in that folder
-  bool list = false, page = false, set_aside = false, trial = false;
+  bool list = false, page = false, trial = false;
   RunOptions run;
   lab::TrainOptions train;
 
@@ -79,9 +78,6 @@ void add_own_options(CLI::App& app, ReproduceCommand& command) {
          "keep each trial's run folder in this folder, so that interrupted trials can continue")
       ->type_name("FOLDER");
   app.add_flag("--fresh", run.fresh, "discard existing results");
-  app.add_flag("--set-aside", command.set_aside,
-               "if existing results are from other data, keep them as results-DATA.json and start "
-               "again");
   app.add_flag("--trial", command.trial)->group("");  // for its own child processes
 }
 
@@ -97,7 +93,7 @@ const Recipe& recipe_named(const std::vector<Recipe>& all, const std::string& na
     if (recipe.name == name) return recipe;
     names += (names.empty() ? "" : ", ") + recipe.name;
   }
-  throw UsageError(fmt::format("keel reproduce: expected one of {}, got '{}'", names, name));
+  throw UsageError(fmt::format("expected one of {}, got '{}'", names, name));
 }
 
 void print_list(const ReproduceCommand& command) {
@@ -180,16 +176,6 @@ int run_measurement(const Recipe& recipe, const RunOptions& options, StatusLine&
   return kDone;
 }
 
-/// Renames results of other data than this call's.
-void put_others_aside(const Recipe& recipe, const RunOptions& run, StatusLine& line) {
-  if (!read_results(run.results).data) return;
-  const Json common = common_options(recipe, run.schedule, run.given);
-  const auto data = lab::load(lab::train_options(nlohmann::json(common)).data);
-  if (const fs::path kept = set_aside(run.results, description_of(data)); !kept.empty())
-    line.print(fmt::format("{}: the earlier results are from other data; they are now in {}",
-                           recipe.name, kept.string()));
-}
-
 /// Throws UsageError if the recipe has no such schedule or cells, or if its cells cannot have the given options.
 void check_request(const Recipe& recipe, const RunOptions& run) {
   of_the_command_line([&] {
@@ -201,7 +187,7 @@ void check_request(const Recipe& recipe, const RunOptions& run) {
       any = true;
       if (!run.given.empty()) cell_options(recipe, cell, run.schedule, run.given);
     }
-    require(any, "keel reproduce: no cell of {} fits '{}'", recipe.name, run.cells);
+    require(any, "no cell of {} fits '{}'", recipe.name, run.cells);
   });
 }
 
@@ -217,11 +203,6 @@ int run_experiment(ReproduceCommand& command, StatusLine& line) {
   check_request(source, command.run);
   lab::check_marked(command.folder() / "README.md", kPageMark);
   lab::check_marked(command.run.results, "\"experiment\"");
-  if (command.set_aside && fs::exists(command.run.results)) {
-    const lab::FolderClaim alone(fs::absolute(command.run.results).parent_path(),
-                                 "keel reproduce: another process is working there");
-    put_others_aside(source, command.run, line);
-  }
   if (!recipe.trains()) return run_measurement(recipe, command.run, line);
   return run_training(source, command.run, line);
 }
@@ -243,7 +224,7 @@ int reproduce(const std::vector<std::string>& arguments) {
     return kDone;
   }
   if (command.name.empty() && !command.list && !command.page)
-    throw UsageError("keel reproduce: expected the name of an experiment; --list prints them");
+    throw UsageError("expected the name of an experiment; --list prints them");
   command.all = read_recipes(command.recipes);
   if (command.list) {
     print_list(command);

@@ -11,11 +11,10 @@
 #include "lab/data/data_set.h"
 #include "lab/processes/processes.h"
 #include "lab/report/progress.h"
-#include "lab/report/put.h"
 #include "lab/report/recorder.h"
+#include "lab/report/wording.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/own_files.h"
-#include "lab/storage/run_files.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/trainer.h"
 
@@ -50,39 +49,18 @@ std::string fresh_name(const lab::TrainOptions& options) {
                      options.model.where == "all" ? "-all" : "", options.seed);
 }
 
-/// Deletes the previous run in the folder, so that its files do not mix with the new run's. Only when the new run is
-/// about to take its first step, after data, options and network are known to be good.
-class Replacing : public lab::Observer {
- public:
-  explicit Replacing(fs::path folder) : folder_(std::move(folder)) {}
-
-  void on_start(const lab::RunInfo&) override {
-    lab::OwnFiles(folder_).remove_all(
-        lab::run_files::kConfig);  // first, so that a half-deleted run cannot be resumed
-  }
-
- private:
-  fs::path folder_;
-};
-
 /// Throws if the run would write to what keel did not make.
 void require_ours(const TrainCommand& command) {
   const fs::path& run = command.options.run;
   const std::string given = run.string(), in_shell = for_shell(given);
   const lab::OwnFiles own(run);
   if (!command.options.resume && !own.listed() && !lab::is_empty_folder(run))
-    throw UsageError(
-        fs::exists(run / lab::run_files::kMetrics)
-            ? fmt::format("keel train: {} holds files that keel does not know as its own: name "
-                          "another folder; if it is an older run, --resume {} continues it",
-                          given, in_shell)
-            : fmt::format("keel train: expected a new folder, an empty one or a run's as --run, {} "
-                          "holds other files",
-                          given));
-  if (!command.options.resume && !own.empty() && !command.overwrite)
     throw UsageError(fmt::format(
-        "keel train: {} already holds a run: --resume {} continues it, --overwrite replaces it",
-        given, in_shell));
+        "expected a new folder, an empty one or a run's as --run, {} holds other files", given));
+  if (!command.options.resume && !own.empty() && !command.overwrite)
+    throw UsageError(
+        fmt::format("{} already holds a run: --resume {} continues it, --overwrite replaces it",
+                    given, in_shell));
   own.check({lab::run_files::kConfig, lab::run_files::kMetrics, lab::run_files::kResult,
              lab::run_files::kSpectrum, lab::run_files::kCheckpoints});
 }
@@ -91,9 +69,8 @@ void require_ours(const TrainCommand& command) {
 void settle_folder(TrainCommand& command) {
   auto& options = command.options;
   if (!command.resume.empty()) {
-    if (!command.run.empty()) throw UsageError("keel train: expected --run or --resume, got both");
-    if (command.overwrite)
-      throw UsageError("keel train: expected --resume or --overwrite, got both");
+    if (!command.run.empty()) throw UsageError("expected --run or --resume, got both");
+    if (command.overwrite) throw UsageError("expected --resume or --overwrite, got both");
     options.run = command.resume;
     options.resume = true;
   } else if (!command.run.empty()) {
@@ -110,7 +87,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
     run = claim.path();
     return claim;
   }
-  lab::FolderClaim claim(run, fmt::format("keel train: {} is in use: another process trains there "
+  lab::FolderClaim claim(run, fmt::format("{} is in use: another process trains there "
                                           "now",
                                           run.string()));
   settle_folder(command);  // again, because another run may have used the folder since
@@ -126,17 +103,15 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
   if (first)
     for (const auto& note : data.notes) line.print(note);
   of_the_command_line(
-      [&] { lab::require_batches("keel train", command.options, data, place ? place->size : 1); });
+      [&] { lab::require_batches(command.options, data, place ? place->size : 1); });
   if (place != nullptr)
     processes.emplace(*place, lab::device_of(command.options, place->local_rank),
                       std::chrono::milliseconds(std::int64_t(1000 * command.options.timeout)));
   lab::report::ProgressPrinter printer(line);
-  lab::report::Recorder recorder(command.options.run,
-                                 [&](const std::string& message) { line.print(message); });
-  Replacing replacing(command.options.run);
-  std::vector<lab::Observer*> all{&recorder, &printer};
-  if (command.overwrite) all.insert(all.begin(), &replacing);
-  lab::report::Observers observers(all);
+  lab::report::Recorder recorder(
+      command.options.run, [&](const std::string& message) { line.print(message); },
+      command.overwrite);
+  lab::report::Observers observers({&recorder, &printer});
   const lab::Result result = [&] {
     try {
       return processes ? lab::train(command.options, data, observers, *processes)
@@ -196,8 +171,7 @@ int train(const std::vector<std::string>& arguments) {
       ->group("Run folder");
   const fs::path resumed = resumed_folder(arguments);
   if (!resumed.empty() && !fs::exists(resumed / lab::run_files::kConfig))
-    throw UsageError(
-        fmt::format("keel train: {} has no config.toml to resume with", resumed.string()));
+    throw UsageError(fmt::format("{} has no config.toml to resume with", resumed.string()));
   app->add_option("--config", command.config, "TOML file with options of the same names")
       ->type_name("FILE")
       ->configurable(false);

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "lab/data/load_error.h"
 #include "lab/data/sources.h"
+#include "lab/storage/files.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {
@@ -82,7 +82,7 @@ Images read_images(const fs::path& folder, const std::vector<std::string>& files
   std::vector<torch::Tensor> pixels, labels;
   for (std::size_t i = 0; i < files.size(); ++i) {
     const fs::path file = folder / files[i];
-    const Images images = parse_records(content_of(file), format, label_at, file);
+    const Images images = parse_records(read_file(file), format, label_at, file);
     pixels.push_back(images.pixels);
     labels.push_back(images.labels);
     if (progress) progress("reading " + files[i], std::int64_t(i) + 1, std::int64_t(files.size()));
@@ -93,7 +93,7 @@ Images read_images(const fs::path& folder, const std::vector<std::string>& files
 /// The file with names is optional. Without it, classes are named by number.
 std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
   std::vector<std::string> names;
-  std::stringstream stream(fs::exists(file) ? content_of(file) : "");
+  std::stringstream stream(fs::exists(file) ? read_file(file) : "");
   for (std::string line; std::getline(stream, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (!line.empty()) names.push_back(line);

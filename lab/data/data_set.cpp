@@ -1,9 +1,13 @@
 #include "lab/data/data_set.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
 
 #include "lab/data/sources.h"
-#include "lab/one_of.h"
+#include "lab/random.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 
@@ -20,10 +24,10 @@ const std::vector<std::string>& data_labels() {
 
 void validate(const DataOptions& options) {
   const auto expect = [](bool holds, const char* what, auto got) {
-    require(holds, "keel::lab::DataOptions: expected {}, got {}", what, got);
+    require(holds, "expected {}, got {}", what, got);
   };
-  require_one_of("keel::lab::DataOptions", "source", options.source, data_sources());
-  require_one_of("keel::lab::DataOptions", "labels", options.labels, data_labels());
+  require_one_of("source", options.source, data_sources());
+  require_one_of("labels", options.labels, data_labels());
   expect(options.size == 0 || (options.size >= 4 && options.size <= 1024),
          "size from 4 to 1024, or 0", options.size);
   expect(options.train_limit >= 0, "train_limit >= 0", options.train_limit);
@@ -31,8 +35,7 @@ void validate(const DataOptions& options) {
   if (options.source == "synthetic")
     expect(options.size > 0, "size >= 4 of synthetic images", options.size);
   else
-    require(!options.path.empty(),
-            "keel::lab::DataOptions: expected path, which source {} needs, got none",
+    require(!options.path.empty(), "expected path, which source {} needs, got none",
             options.source);
 }
 
@@ -51,7 +54,7 @@ void require_different(const DataOptions& options, const std::vector<std::string
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const auto [first, is_new] = places.emplace(classes[i], i);
     require(is_new,
-            "keel::lab::load: {}: expected classes of different names, got "
+            "{}: expected classes of different names, got "
             "'{}' for classes {} and {}",
             options.path.string(), classes[i], first->second, i);
   }
@@ -66,7 +69,87 @@ DataSet load(const DataOptions& options, const Progress& progress) {
     require_different(options, data.classes);
     return data;
   } catch (const std::filesystem::filesystem_error& error) {
-    throw Error("keel::lab::load: " + error.path1().string() + ": " + error.code().message());
+    throw Error("" + error.path1().string() + ": " + error.code().message());
+  }
+}
+
+// What all sources do with their images.
+
+std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,
+                                  std::uint64_t seed) {
+  std::vector<std::int64_t> chosen(labels.size());
+  std::iota(chosen.begin(), chosen.end(), 0);
+  if (limit == 0 || limit >= std::int64_t(labels.size())) return chosen;
+  const auto lot = [&](std::int64_t i) { return hashed(seed, std::uint64_t(i)); };
+  std::ranges::sort(chosen, {}, lot);
+  // Rank each sample within its class, then take all first ones, all second ones, and so on.
+  std::vector<std::int64_t> turns(labels.size());
+  std::vector<std::int64_t> seen(std::size_t(1 + *std::ranges::max_element(labels)));
+  for (std::int64_t i : chosen) turns[std::size_t(i)] = seen[std::size_t(labels[std::size_t(i)])]++;
+  std::ranges::stable_sort(chosen, {}, [&](std::int64_t i) { return turns[std::size_t(i)]; });
+  chosen.resize(std::size_t(limit));
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
+Images limited(const Images& images, std::int64_t limit, std::uint64_t seed) {
+  if (limit == 0 || limit >= images.count()) return images;
+  const auto* first = images.labels.data_ptr<std::int64_t>();
+  const auto chosen = torch::tensor(limited({first, first + images.count()}, limit, seed));
+  return {images.pixels.index_select(0, chosen), images.labels.index_select(0, chosen)};
+}
+
+torch::Tensor planes_of(const Image& image) {
+  return torch::from_blob(const_cast<std::uint8_t*>(image.pixels.data()),
+                          {image.height, image.width, 3}, torch::kUInt8)
+      .permute({2, 0, 1});
+}
+
+torch::Tensor squared(const torch::Tensor& pixels, std::int64_t size) {
+  const std::int64_t height = pixels.size(2), width = pixels.size(3);
+  if (height == size && width == size) return pixels;
+  const std::int64_t side = std::min(height, width);
+  const torch::Tensor square = pixels.narrow(2, (height - side) / 2, side)
+                                   .narrow(3, (width - side) / 2, side)
+                                   .to(torch::kFloat)
+                                   .contiguous();
+  return at::_upsample_bilinear2d_aa(square, {size, size}, /*align_corners=*/false)
+      .round_()
+      .clamp_(0, 255)
+      .to(torch::kUInt8);
+}
+
+Images resized(const Images& images, std::int64_t size, const Progress& progress) {
+  const std::int64_t count = images.count();
+  if (size == 0 || (images.pixels.size(2) == size && images.pixels.size(3) == size)) return images;
+  Images result{torch::empty({count, 3, size, size}, torch::kUInt8), images.labels};
+  constexpr std::int64_t kAtOnce = 64;  // as floats they take four times the memory
+  for (std::int64_t first = 0; first < count; first += kAtOnce) {
+    const std::int64_t some = std::min(kAtOnce, count - first);
+    result.pixels.narrow(0, first, some).copy_(squared(images.pixels.narrow(0, first, some), size));
+    if (progress) progress("scaling images", first + some, count);
+  }
+  return result;
+}
+
+void measure(DataSet& data) {
+  const auto& pixels = data.train.pixels;
+  const std::int64_t area = pixels.size(2) * pixels.size(3), count = pixels.size(0);
+  const auto* value = pixels.data_ptr<std::uint8_t>();
+  std::array<std::array<std::int64_t, 256>, 3> histogram{};
+  for (std::int64_t i = 0; i < count; ++i)
+    for (auto& channel : histogram)
+      for (std::int64_t k = 0; k < area; ++k) ++channel[*value++];
+  for (std::size_t c = 0; c < 3; ++c) {
+    const double total = double(count * area);
+    double sum = 0, spread = 0;
+    for (std::size_t v = 0; v < 256; ++v) sum += double(v) * double(histogram[c][v]);
+    const double mean = sum / total;
+    for (std::size_t v = 0; v < 256; ++v)
+      spread += (double(v) - mean) * (double(v) - mean) * double(histogram[c][v]);
+    data.mean[c] = mean / 255;
+    // A constant channel is divided by one grey level instead of zero.
+    data.deviation[c] = std::max(std::sqrt(spread / total), 1.0) / 255;
   }
 }
 

@@ -7,8 +7,6 @@
 #include <set>
 #include <tuple>
 
-#include "lab/data/load_error.h"
-#include "lab/data/parallel.h"
 #include "lab/data/sources.h"
 #include "lab/random.h"
 #include "lab/storage/json.h"

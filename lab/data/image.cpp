@@ -2,7 +2,8 @@
 
 #include <cstring>
 
-#include "lab/data/load_error.h"
+#include "lab/data/sources.h"
+#include "lab/storage/files.h"
 
 namespace keel::lab {
 namespace {
@@ -31,11 +32,11 @@ Image decode(std::span<const std::uint8_t> bytes) {
 }
 
 Image read_image(const std::filesystem::path& file) {
-  const std::string bytes = content_of(file, kLongestFile);
+  const std::string bytes = read_file(file, kLongestFile);
   try {
     return decode({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
   } catch (const Error& error) {
-    fail(file, error.what());
+    throw Error(file.string() + ": " + error.what());
   }
 }
 

@@ -6,9 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lab/data/load_error.h"
 #include "lab/data/sources.h"
-#include "lab/storage/checksum.h"
+#include "lab/storage/files.h"
 #include "lab/storage/json.h"
 #include "lab/storage/safetensors.h"
 
@@ -78,7 +77,7 @@ void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data
     return found->second;
   };
   const auto take = [&](const char* name, auto& into) {
-    const auto where = fmt::format("keel::lab::load: {}: its metadata's {}", file.string(), name);
+    const auto where = fmt::format("{}: its metadata's {}", file.string(), name);
     const json value = parse_json(field(name), where);
     try {
       value.get_to(into);
@@ -103,13 +102,11 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
   NamedTensors tensors;
   for (const auto& [name, tensor] : parts_of(data)) {
     require(tensor->defined() && tensor->numel() > 0,
-            "keel::lab::pack: {}: expected training and test images, got no {}", file.string(),
-            name);
+            "{}: expected training and test images, got no {}", file.string(), name);
     *tensor = tensor->cpu().contiguous();
     tensors.emplace_back(name, *tensor);
   }
-  require(is_utf8(data.name), "keel::lab::pack: {}: expected the set's name in UTF-8",
-          file.string());
+  require(is_utf8(data.name), "{}: expected the set's name in UTF-8", file.string());
   Metadata metadata{{"format", kPackFormat},
                     {"name", data.name},
                     {"classes", json(data.classes).dump()},
@@ -128,7 +125,7 @@ DataSet parse_packed(const std::string& bytes, const fs::path& file) {
   try {
     content = parse_safetensors(bytes, file.string());
   } catch (const Error& error) {
-    fail(file, fmt::format("expected a packed data set: {}", error.what()));
+    throw Error(fmt::format("{}: expected a packed data set: {}", file.string(), error.what()));
   }
   DataSet data;
   take_metadata(file, content.metadata, data);
@@ -142,7 +139,7 @@ DataSet parse_packed(const std::string& bytes, const fs::path& file) {
 DataSet load_packed(const DataOptions& options, const Progress& progress) {
   const std::string what = "reading " + options.path.filename().string();
   if (progress) progress(what, 0, 1);
-  DataSet data = parse_packed(content_of(options.path), options.path);
+  DataSet data = parse_packed(read_file(options.path), options.path);
   if (progress) progress(what, 1, 1);
   const auto fitted = [&](const Images& images, std::int64_t limit) {
     return resized(limited(images, limit, options.seed), options.size, progress);

@@ -1,4 +1,4 @@
-#include "lab/data/parallel.h"
+#include "lab/data/sources.h"
 
 #include <ATen/Parallel.h>
 

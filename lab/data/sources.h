@@ -2,10 +2,20 @@
 
 // The sources behind load(), one file each, and their common functions.
 
+#include <fmt/format.h>
+
 #include "lab/data/data_set.h"
 #include "lab/data/image.h"
+#include "lab/require.h"
 
 namespace keel::lab {
+
+/// Throws keel::Error, "FILE: WHAT", unless it holds.
+template <typename... Args>
+void require_of(const std::filesystem::path& file, bool holds, fmt::format_string<Args...> what,
+                Args&&... args) {
+  if (!holds) throw Error(file.string() + ": " + fmt::format(what, std::forward<Args>(args)...));
+}
 
 DataSet load_synthetic(const DataOptions& options, const Progress& progress);
 DataSet load_cifar(const DataOptions& options, const Progress& progress);
@@ -14,6 +24,11 @@ DataSet load_packed(const DataOptions& options, const Progress& progress);
 
 /// Parses a packed file and checks all its bytes. Errors name `file`.
 DataSet parse_packed(const std::string& bytes, const std::filesystem::path& file);
+
+/// Calls body(i) for every i in [0, count), on all cores. If bodies throw, rethrows the exception of the lowest i,
+/// for any number of threads. Reports progress of `what` on the calling thread.
+void in_parallel(const std::string& what, std::int64_t count,
+                 const std::function<void(std::int64_t)>& body, const Progress& progress = {});
 
 /// The samples that a limit keeps: chosen at random, evenly over the classes, in their original order. 0 keeps all.
 std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,

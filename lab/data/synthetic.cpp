@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lab/data/parallel.h"
 #include "lab/data/sources.h"
 #include "lab/random.h"
 

@@ -10,30 +10,17 @@ namespace {
 using torch::Tensor;
 using torch::nn::Conv2d;
 
-/// Folds an evaluation-mode BatchNorm into the convolution before it.
-Conv2d folded(const Conv2d& before, const BatchNormImpl& norm) {
-  const torch::NoGradGuard no_grad;
-  const auto scale = norm.weight * (norm.running_var + norm.eps).rsqrt();
-  const auto& shape = before->weight.sizes();
-  Conv2d after = convolution(shape[1], shape[0], shape[2], before->options.stride()->at(0),
-                             /*bias=*/true);
-  after->to(before->weight.device(), before->weight.scalar_type());
-  after->weight.copy_(before->weight * scale.reshape({-1, 1, 1, 1}));
-  after->bias.copy_(norm.bias - norm.running_mean * scale);
-  return after;
-}
-
 /// The same values as a separate autograd tensor, which gets its own gradient.
 Tensor own(const Tensor& tensor) { return tensor.view_as(tensor); }
 
 }  // namespace
 
 Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
-                   std::int64_t stride, bool bias) {
+                   std::int64_t stride) {
   Conv2d result(torch::nn::Conv2dOptions(inputs, outputs, kernel)
                     .stride(stride)
                     .padding(kernel / 2)
-                    .bias(bias));
+                    .bias(false));
   torch::nn::init::kaiming_normal_(result->weight, 0, torch::kFanOut, torch::kReLU);
   return result;
 }
@@ -46,14 +33,9 @@ std::shared_ptr<torch::nn::Module> NormPlan::make(const std::string& name,
 
 Normed::Normed(torch::nn::Module& owner, const std::string& prefix, const std::string& convolution,
                const std::string& norm, const Shape& shape, const NormPlan& plan)
-    : owner_(&owner),
-      convolution_child_(convolution),
-      norm_child_(norm),
-      convolution_name_(prefix + convolution),
-      norm_name_(prefix + norm) {
-  convolution_ =
-      owner.register_module(convolution, lab::convolution(shape.inputs, shape.outputs, shape.kernel,
-                                                          shape.stride, plan.folds(norm_name_)));
+    : convolution_name_(prefix + convolution), norm_name_(prefix + norm) {
+  convolution_ = owner.register_module(
+      convolution, lab::convolution(shape.inputs, shape.outputs, shape.kernel, shape.stride));
   norm_ = owner.register_module(norm, plan.make(norm_name_, shape.outputs));
 }
 
@@ -66,7 +48,7 @@ Tensor Normed::convolved(const Tensor& input) const {
   if (!input.is_cpu() || stride == 1 || layer.options.kernel_size()->at(0) != 1)
     return layer.forward(input);
   const Slice all, kept(None, None, stride);
-  return torch::conv2d(input.index({all, all, kept, kept}), layer.weight, layer.bias);
+  return torch::conv2d(input.index({all, all, kept, kept}), layer.weight);
 }
 
 Tensor Normed::forward(const Tensor& input, const Watch* watch) const {
@@ -86,19 +68,6 @@ Tensor Normed::watched(const Tensor& input, const Watch& watch) const {
   const Tensor after = own(between), output = apply_norm(*norm_, after);
   watch(norm_name_, after, output);
   return output;
-}
-
-void Normed::fold() {
-  Conv2d after{nullptr};
-  if (const auto* whitening = norm_->as<keel::nn::WhiteningImpl>())
-    after = whitening->fold_into(convolution_);
-  else if (const auto* batch = norm_->as<BatchNormImpl>())
-    after = folded(convolution_, *batch);
-  else
-    return;
-  after->eval();
-  convolution_ = owner_->replace_module(convolution_child_, after);
-  norm_ = owner_->replace_module(norm_child_, std::make_shared<torch::nn::IdentityImpl>());
 }
 
 std::vector<Normed::Shape> BlockImpl::Shape::chain() const {

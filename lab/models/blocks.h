@@ -20,7 +20,7 @@ namespace keel::lab {
 
 /// kernel x kernel, padded to keep the size at stride 1, initialised with kaiming_normal (fan_out).
 torch::nn::Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
-                              std::int64_t stride, bool bias = false);
+                              std::int64_t stride);
 
 /// Called for each layer in the order of computation, with its name in the network, its input and its output. Only
 /// this layer uses the input tensor, so its gradient is this layer's alone. It is undefined where branches meet
@@ -34,7 +34,6 @@ struct NormPlan {
   std::set<std::string> names;  ///< of the norms under test: bn1, layer1.0.bn2, ...
 
   bool tests(const std::string& name) const { return names.count(name) > 0; }
-  bool folds(const std::string& name) const { return tests(name) && tested.kind == "folded"; }
   std::shared_ptr<torch::nn::Module> make(const std::string& name, std::int64_t channels) const;
 };
 
@@ -57,15 +56,11 @@ class Normed {
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
 
-  /// Folds the evaluation-mode norm into the convolution, which gets a bias, and removes the norm.
-  void fold();
-
  private:
   torch::Tensor convolved(const torch::Tensor& input) const;
   torch::Tensor watched(const torch::Tensor& input, const Watch& watch) const;
 
-  torch::nn::Module* owner_;
-  std::string convolution_child_, norm_child_, convolution_name_, norm_name_;
+  std::string convolution_name_, norm_name_;
   torch::nn::Conv2d convolution_{nullptr};
   std::shared_ptr<torch::nn::Module> norm_;
 };

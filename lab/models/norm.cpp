@@ -7,7 +7,7 @@
 
 #include "lab/models/baseline_norm.h"
 #include "lab/models/fused_norm.h"
-#include "lab/one_of.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 namespace {
@@ -61,7 +61,7 @@ bool can_be_captured(const NormOptions& options) {
 }
 
 const std::vector<std::string>& norm_kinds() {
-  static const std::vector<std::string> names{"batch", "zca", "pca", "none", "folded"};
+  static const std::vector<std::string> names{"batch", "zca", "pca", "none"};
   return names;
 }
 
@@ -76,7 +76,7 @@ const std::vector<std::string>& norm_ranks() {
 }
 
 LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
-  require_one_of("keel::lab::NormOptions", "rule", name, norm_rules());
+  require_one_of("rule", name, norm_rules());
   std::string text = name;
   if (parameter) {  // sets the rule's first field
     std::string field;
@@ -86,20 +86,19 @@ LayerRule layer_rule(const std::string& name, std::optional<double> parameter) {
             if (field.empty()) field = each;
           });
         },
-        term::read<LayerRule>("keel::lab::NormOptions", name));
-    require(!field.empty(), "keel::lab::NormOptions: expected no parameter of {}, got {}", name,
-            *parameter);
+        term::read<LayerRule>("rule", name));
+    require(!field.empty(), "expected no parameter of {}, got {}", name, *parameter);
     text = fmt::format("{}({}={})", name, field, *parameter);
   }
-  return term::read<LayerRule>("keel::lab::NormOptions", text);
+  return term::read<LayerRule>("rule", text);
 }
 
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name) {
   const auto expect = [](bool holds, const char* what, auto got) {
-    require(holds, "keel::lab::NormOptions: expected {}, got {}", what, got);
+    require(holds, "expected {}, got {}", what, got);
   };
-  require_one_of("keel::lab::NormOptions", "kind", options.kind, norm_kinds());
-  require_one_of("keel::lab::NormOptions", "rank", options.rank, norm_ranks());
+  require_one_of("kind", options.kind, norm_kinds());
+  require_one_of("rank", options.rank, norm_ranks());
   expect(options.momentum >= 0 && options.momentum <= 1, "momentum in [0, 1]", options.momentum);
   expect(options.group_size >= 0, "group_size >= 0", options.group_size);
   expect(options.eps > 0 && std::isfinite(options.eps), "eps > 0", options.eps);
@@ -155,8 +154,7 @@ Shapes norm_shapes(const NormOptions& options, std::int64_t channels) {
 torch::Tensor apply_norm(torch::nn::Module& norm, const torch::Tensor& input) {
   if (auto* whitening = norm.as<keel::nn::WhiteningImpl>()) return whitening->forward(input);
   if (auto* batch = norm.as<BatchNormImpl>()) return batch->forward(input);
-  require(norm.as<IdentityImpl>() != nullptr,
-          "keel::lab::apply_norm: expected a layer of make_norm, got {}", norm.name());
+  require(norm.as<IdentityImpl>() != nullptr, "expected a layer of make_norm, got {}", norm.name());
   return input;
 }
 

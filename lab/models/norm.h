@@ -18,8 +18,7 @@
 namespace keel::lab {
 
 struct NormOptions {
-  /// batch (BatchNorm), zca (whitening), pca (denoising), none, or folded: none, but with the bias that a folded
-  /// layer leaves in the convolution before it.
+  /// batch (BatchNorm), zca (whitening), pca (denoising) or none.
   std::string kind = "batch";
   /// Channels whitened together; must divide the layer's channels. 0: all of them. For zca and pca.
   std::int64_t group_size = 0;

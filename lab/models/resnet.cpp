@@ -6,7 +6,7 @@
 
 #include "lab/models/batch_norm.h"
 #include "lab/models/blocks.h"
-#include "lab/one_of.h"
+#include "lab/require.h"
 
 namespace keel::lab {
 namespace {
@@ -102,14 +102,11 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
       if (::fnmatch(pattern.c_str(), site.name.c_str(), 0) != 0) continue;
       ++found;
       require(wanted.insert(site.name).second,
-              fmt::format("keel::lab::ModelOptions: expected each norm once in where, got {} twice",
-                          site.name));
+              fmt::format("expected each norm once in where, got {} twice", site.name));
     }
-    require(
-        found > 0,
-        fmt::format("keel::lab::ModelOptions: expected where to be first, all or names of norms, "
-                    "or patterns of them ({}), got '{}'",
-                    known, pattern));
+    require(found > 0, fmt::format("expected where to be first, all or names of norms, "
+                                   "or patterns of them ({}), got '{}'",
+                                   known, pattern));
   }
   std::erase_if(sites, [&](const NormSite& site) { return wanted.count(site.name) == 0; });
   return sites;
@@ -121,7 +118,6 @@ Shapes state_shapes(const ModelOptions& options) {
   const auto add = [&](const std::string& convolution, const std::string& norm,
                        const Normed::Shape& part) {
     shapes[convolution + ".weight"] = {part.outputs, part.inputs, part.kernel, part.kernel};
-    if (plan.folds(norm)) shapes[convolution + ".bias"] = {part.outputs};
     for (const auto& [name, shape] :
          norm_shapes(plan.tests(norm) ? options.norm : NormOptions(), part.outputs))
       shapes[norm + "." + name] = shape;
@@ -153,9 +149,9 @@ std::int64_t last_size(const ModelOptions& options, std::int64_t size) {
 
 void validate(const ModelOptions& options) {
   const auto expect = [](bool holds, const std::string& what, std::int64_t got) {
-    require(holds, fmt::format("keel::lab::ModelOptions: expected {}, got {}", what, got));
+    require(holds, fmt::format("expected {}, got {}", what, got));
   };
-  require_one_of("keel::lab::ModelOptions", "name", options.name, model_names());
+  require_one_of("name", options.name, model_names());
   expect(options.classes >= 1, "classes >= 1", options.classes);
   expect(options.width >= 1 && options.width <= 4096, "width from 1 to 4096", options.width);
   const std::int64_t channels = first_channels(options);
@@ -215,16 +211,6 @@ std::vector<const Normed*> ResNetImpl::tested() const {
 void ResNetImpl::fuse_norms(bool fused) {
   for (Normed* part : normed())
     if (auto* const norm = part->norm()->as<BatchNormImpl>()) norm->fused = fused;
-}
-
-void ResNetImpl::fold_norms() {
-  TORCH_CHECK(!is_training(),
-              "keel::lab::ResNet: expected eval mode to fold norms in, got training mode");
-  if (options_.norm.kind == "none") return;
-  const NormPlan plan = plan_of(options_);
-  for (Normed* part : normed())
-    if (plan.tests(part->norm_name())) part->fold();
-  options_.norm.kind = "folded";
 }
 
 }  // namespace keel::lab

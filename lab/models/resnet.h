@@ -70,10 +70,6 @@ class ResNetImpl : public torch::nn::Module {
   std::vector<const Normed*> tested() const;
   const torch::nn::Conv2d& first_convolution() const { return stem_->convolution(); }
 
-  /// Folds every evaluation-mode layer under test into the convolution before it. Their kind is then `folded`. The
-  /// network must be in eval mode.
-  void fold_norms();
-
   /// Whether norms use the lab's own kernels (fused_norm.h) where these support the call. At first they do not.
   void fuse_norms(bool fused);
 

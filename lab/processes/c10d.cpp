@@ -83,7 +83,7 @@ std::unique_ptr<Group> gloo([[maybe_unused]] const Place& place,
       open_store(place, timeout), int(place.process), int(place.size), options));
 #else
   throw ProcessError(
-      "keel::lab::Processes: several processes on CPUs need Gloo, which this build lacks (Debian: "
+      "several processes on CPUs need Gloo, which this build lacks (Debian: "
       "libgloo-dev)");
 #endif
 }
@@ -97,8 +97,7 @@ std::unique_ptr<Group> nccl([[maybe_unused]] const Place& place,
   return std::make_unique<C10dGroup<Nccl>>(c10::make_intrusive<Nccl>(
       open_store(place, timeout), int(place.process), int(place.size), options));
 #else
-  throw ProcessError(
-      "keel::lab::Processes: several processes on GPUs need NCCL, which this build lacks");
+  throw ProcessError("several processes on GPUs need NCCL, which this build lacks");
 #endif
 }
 

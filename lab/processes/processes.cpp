@@ -7,7 +7,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/json.h"
 
@@ -22,16 +21,15 @@ std::optional<std::string> variable(const char* name) {
 
 std::string needed(const char* name) {
   const auto text = variable(name);
-  require(text.has_value(),
-          "keel::lab::place: expected the variable {} beside RANK and WORLD_SIZE, got none", name);
+  require(text.has_value(), "expected the variable {} beside RANK and WORLD_SIZE, got none", name);
   return *text;
 }
 
 std::int64_t number(const char* name, std::int64_t least, std::int64_t most) {
   const std::string text = needed(name);
   const auto value = number_in<std::int64_t>(text);
-  require(value && *value >= least && *value <= most,
-          "keel::lab::place: expected {} from {} to {}, got '{}'", name, least, most, text);
+  require(value && *value >= least && *value <= most, "expected {} from {} to {}, got '{}'", name,
+          least, most, text);
   return *value;
 }
 
@@ -63,11 +61,11 @@ Processes::Processes(const Place& place, torch::Device device, std::chrono::mill
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw ProcessError(fmt::format(
-        "keel::lab::Processes: process {} of {} found not all others at {}:{} (MASTER_ADDR, "
-        "MASTER_PORT) within {:g} s: {}",
-        process(), size(), place_.address, place_.port, double(timeout.count()) / 1e3,
-        words_of(error)));
+    throw ProcessError(
+        fmt::format("process {} of {} found not all others at {}:{} (MASTER_ADDR, "
+                    "MASTER_PORT) within {:g} s: {}",
+                    process(), size(), place_.address, place_.port, double(timeout.count()) / 1e3,
+                    words_of(error)));
   }
 }
 
@@ -80,7 +78,7 @@ void Processes::run(void (Group::*collective)(torch::Tensor&), torch::Tensor& te
     (*group_.*collective)(tensor);
   } catch (const std::exception& error) {
     broken_ = fmt::format(
-        "keel::lab::Processes: process {} of {} stops, because another one has ended or does not "
+        "process {} of {} stops, because another one has ended or does not "
         "answer: {}",
         process(), size(), words_of(error));
     throw ProcessError(broken_);
@@ -125,7 +123,7 @@ void Processes::require_same(const nlohmann::json& settings) {
   differs = any(differs);
   for (std::size_t i = 0; i < differs.size(); ++i)
     if (differs[i])
-      throw ProcessError(fmt::format("keel::lab::Processes: process {} was given {}", i,
+      throw ProcessError(fmt::format("process {} was given {}", i,
                                      std::int64_t(i) == process() ? difference : "other options"));
 }
 

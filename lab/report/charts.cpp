@@ -14,81 +14,89 @@ bool has_numbers(const Trace& trace) {
   return std::ranges::any_of(trace.y, [](double y) { return std::isfinite(y); });
 }
 
-Curve curve(const Group& group, int colour, const Trace& trace) {
-  return {group.label, colour, trace.x, trace.y, trace.low, trace.high};
+Curve curve(const Group& group, const Trace& trace) {
+  return {group.label, 0, trace.x, trace.y, trace.low, trace.high};
 }
 
-void mark_failure(Curve& curve, const Group& group) {
-  for (const Run& run : group.runs)
-    if (run.result.failure) curve.failed_at = double(run.result.failure->step);
+Chart over_epochs(const std::vector<Group>& groups, const char* title, double EpochRecord::*value) {
+  Chart chart{.description = title, .x_label = "epoch", .percent = true};
+  for (const Group& group : groups)
+    if (const Trace points = trace(group, value); has_numbers(points))
+      chart.curves.push_back(curve(group, points));
+  return chart;
 }
 
-Figure over_epochs(const std::vector<Group>& groups, const char* title, const char* caption,
-                   double EpochRecord::*value, bool percent) {
-  Chart chart{.description = title, .x_label = "epoch", .percent = percent};
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const Trace points = trace(groups[i], value);
-    if (has_numbers(points)) chart.curves.push_back(curve(groups[i], int(i), points));
-  }
-  return {title, caption, chart.curves.empty() ? "" : svg(chart)};
-}
-
-struct StepFigure {
-  const char *title, *caption;
-  double StepRecord::*value;
-  Axis::Kind axis;
-  bool crosses = false;
-};
-
-Figure over_steps(const std::vector<Group>& groups, const StepFigure& wanted) {
-  Chart chart{.description = wanted.title, .x_label = "step", .y_axis = wanted.axis};
-  const auto average =
-      wanted.axis == Axis::Kind::logarithmic ? Average::geometric : Average::arithmetic;
+Chart over_steps(const std::vector<Group>& groups, const char* title, double StepRecord::*value,
+                 Axis::Kind axis, bool crosses) {
+  Chart chart{.description = title, .x_label = "step", .y_axis = axis};
+  const auto average = axis == Axis::Kind::logarithmic ? Average::geometric : Average::arithmetic;
   bool any = false;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const Trace points = trace(groups[i], wanted.value, average);
-    Curve drawn = curve(groups[i], int(i), points);
-    if (wanted.crosses) mark_failure(drawn, groups[i]);
+  for (const Group& group : groups) {
+    const Trace points = trace(group, value, average);
+    Curve drawn = curve(group, points);
+    for (const Run& run : group.runs)
+      if (crosses && run.result.failure) drawn.failed_at = double(run.result.failure->step);
     any |= has_numbers(points);
     if (has_numbers(points) || drawn.failed_at) chart.curves.push_back(drawn);
   }
-  return {wanted.title, wanted.caption, any ? svg(chart) : ""};
-}
-
-const std::vector<GroupSpectrum>* spectrum_of(const Run& run, const std::string& layer) {
-  for (const LayerSpectrum& spectrum : run.spectra)
-    if (spectrum.name == layer) return &spectrum.groups;
-  return nullptr;
+  if (!any) chart.curves.clear();
+  return chart;
 }
 
 }  // namespace
 
-std::vector<Figure> curve_figures(const std::vector<Group>& groups) {
-  const bool seeds =
-      std::ranges::any_of(groups, [](const Group& group) { return group.runs.size() > 1; });
-  const char* spread = seeds ? "Mean over the seeds; band: one standard deviation." : "";
-  const auto linear = Axis::Kind::linear, logarithmic = Axis::Kind::logarithmic;
-  std::vector<Figure> figures = {
-      over_epochs(groups, "Test error", spread, &EpochRecord::test_error, true),
-      over_epochs(groups, "Training error", spread, &EpochRecord::train_error, true),
-      over_steps(groups, {"Training loss",
-                          "A cross marks where a run ended with a value that is not finite.",
-                          &StepRecord::loss, linear, true}),
-      over_steps(groups, {"Gradient norm behind the layer",
-                          "Norm of what passed the layer, the largest of each interval.",
-                          &StepRecord::gradient_norm_layer, logarithmic, true}),
-      over_steps(groups, {"Smallest gap between eigenvalues",
-                          "Of the layer's covariance; 0 where two are equal to the last bit.",
-                          &StepRecord::smallest_gap, logarithmic, true}),
-      over_steps(groups, {"Directions kept", "The layer's rank; the fewest of any group.",
-                          &StepRecord::rank, linear}),
-      over_steps(groups, {"Learning rate", "", &StepRecord::learning_rate, linear}),
+Charts curve_charts(const std::vector<Group>& groups) {
+  using enum Axis::Kind;
+  Charts charts;
+  const auto add = [&](const char* title, const Chart& chart) {
+    if (!chart.curves.empty()) charts.emplace_back(title, chart);
   };
-  std::erase_if(figures, [](const Figure& figure) { return figure.svg.empty(); });
-  return figures;
+  const auto epochs = [&](const char* title, double EpochRecord::*value) {
+    add(title, over_epochs(groups, title, value));
+  };
+  const auto steps = [&](const char* title, double StepRecord::*value, Axis::Kind axis,
+                         bool crosses) {
+    add(title, over_steps(groups, title, value, axis, crosses));
+  };
+  epochs("Test error", &EpochRecord::test_error);
+  epochs("Training error", &EpochRecord::train_error);
+  steps("Training loss", &StepRecord::loss, linear, true);
+  steps("Gradient norm behind the layer", &StepRecord::gradient_norm_layer, logarithmic, true);
+  steps("Smallest gap between eigenvalues", &StepRecord::smallest_gap, logarithmic, true);
+  steps("Directions kept", &StepRecord::rank, linear, false);
+  steps("Learning rate", &StepRecord::learning_rate, linear, false);
+  return charts;
 }
 
-Figure final_error_figure(const std::vector<Group>& groups) {
+Charts spectrum_charts(const std::vector<Group>& groups) {
+  Charts charts;
+  for (const Group& group : groups)
+    for (const LayerSpectrum& layer : group.runs.front().spectra) {
+      auto chart = std::ranges::find(charts, layer.name, [](const auto& one) { return one.first; });
+      if (chart == charts.end())
+        chart =
+            charts.insert(chart, {layer.name,
+                                  {.description = "Eigenvalues of the covariance of " + layer.name,
+                                   .x_label = "eigenvalue, from the largest",
+                                   .y_axis = Axis::Kind::logarithmic,
+                                   .points = true}});
+      Trace points;
+      for (std::size_t k = 0; k < layer.groups.front().values.size(); ++k) {
+        std::vector<double> values;
+        for (const GroupSpectrum& one : layer.groups)
+          if (k < one.values.size()) values.push_back(one.values[k]);
+        const Spread s = spread(values);
+        points.x.push_back(double(k + 1));
+        points.y.push_back(s.mean);
+        if (layer.groups.size() > 1) points.low.push_back(s.least), points.high.push_back(s.most);
+      }
+      if (has_numbers(points)) chart->second.curves.push_back(curve(group, points));
+    }
+  std::erase_if(charts, [](const auto& one) { return one.second.curves.empty(); });
+  return charts;
+}
+
+Panel final_error_panel(const std::vector<Group>& groups) {
   std::vector<double> all;
   for (const Group& group : groups) {
     const Spread error = group.test_error();
@@ -141,62 +149,11 @@ Figure final_error_figure(const std::vector<Group>& groups) {
     }
   }
   const bool any = std::ranges::any_of(all, [](double v) { return std::isfinite(v); });
-  return {
-      "Test error at the end",
-      "A dot for each seed; the bar is mean ± one standard deviation where there are several.",
-      any ? fmt::format("<svg viewBox='0 0 340 {:.0f}' role='img' aria-label='Test error at the "
-                        "end'>{}</svg>",
-                        bottom + 22, out)
-          : ""};
-}
-
-std::vector<std::string> layers_with_spectra(const std::vector<Group>& groups) {
-  std::vector<std::string> names;
-  for (const Group& group : groups)
-    for (const LayerSpectrum& spectrum : group.runs.front().spectra)
-      if (std::ranges::find(names, spectrum.name) == names.end()) names.push_back(spectrum.name);
-  return names;
-}
-
-Figure spectrum_figure(const std::vector<Group>& groups, const std::string& layer) {
-  Chart chart{.description = "Eigenvalues of the covariance of " + layer,
-              .x_label = "eigenvalue, from the largest",
-              .y_axis = Axis::Kind::logarithmic,
-              .points = true};
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const auto* spectrum = spectrum_of(groups[i].runs.front(), layer);
-    if (spectrum == nullptr) continue;
-    Trace points;
-    for (std::size_t k = 0; k < spectrum->front().values.size(); ++k) {
-      std::vector<double> values;
-      for (const GroupSpectrum& group : *spectrum)
-        if (k < group.values.size()) values.push_back(group.values[k]);
-      const Spread s = spread(values);
-      points.x.push_back(double(k + 1));
-      points.y.push_back(s.mean);
-      if (spectrum->size() > 1) points.low.push_back(s.least), points.high.push_back(s.most);
-    }
-    if (has_numbers(points)) chart.curves.push_back(curve(groups[i], int(i), points));
-  }
-  return {"Eigenvalues: " + layer,
-          "Of the layer's covariance at the end; a flat end is a repeated eigenvalue.",
-          chart.curves.empty() ? "" : svg(chart)};
-}
-
-std::vector<std::vector<double>> covariance_of(const Run& run, const std::string& layer) {
-  const auto* spectrum = spectrum_of(run, layer);
-  if (spectrum == nullptr) return {};
-  std::size_t channels = 0;
-  for (const GroupSpectrum& group : *spectrum) channels += group.covariance.size();
-  std::vector<std::vector<double>> whole(channels, std::vector<double>(channels, 0));
-  std::size_t first = 0;
-  for (const GroupSpectrum& group : *spectrum) {
-    const std::size_t d = group.covariance.size();
-    for (std::size_t i = 0; i < d; ++i)
-      for (std::size_t j = 0; j < d; ++j) whole[first + i][first + j] = group.covariance[i][j];
-    first += d;
-  }
-  return whole;
+  return {"Test error at the end",
+          any ? fmt::format("<svg viewBox='0 0 340 {:.0f}' role='img' aria-label='Test error at "
+                            "the end'>{}</svg>",
+                            bottom + 22, out)
+              : ""};
 }
 
 }  // namespace keel::lab::report

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "keel/error.h"
-#include "lab/number.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab::report {
@@ -25,7 +25,7 @@ constexpr std::size_t kMostAxes = 32;  // NumPy's limit
 constexpr double kMostBytes = 0x1p62;
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& what) {
-  throw Error(fmt::format("keel::read_npy: {}: {}", file.string(), what));
+  throw Error(fmt::format("{}: {}", file.string(), what));
 }
 
 /// The text after 'name': in the header, which is a Python dictionary literal.
@@ -106,13 +106,7 @@ torch::Tensor parse_npy(const std::string& bytes, const std::filesystem::path& f
 }
 
 torch::Tensor read_npy(const std::filesystem::path& file) {
-  std::string bytes;
-  try {
-    bytes = read_file(file);
-  } catch (const Error& error) {
-    throw Error(fmt::format("keel::read_npy: {}", error.what()));
-  }
-  return parse_npy(bytes, file);
+  return parse_npy(read_file(file), file);
 }
 
 }  // namespace keel::lab::report

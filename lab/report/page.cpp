@@ -6,30 +6,74 @@
 #include <cmath>
 #include <set>
 
-#include "lab/number.h"
 #include "lab/report/charts.h"
-#include "lab/report/page_style.h"
-#include "lab/report/svg.h"
-#include "lab/report/table.h"
 #include "lab/report/wording.h"
+#include "lab/require.h"
 
 namespace keel::lab::report {
 namespace {
 
-std::string card(const Figure& figure) {
-  return fmt::format(
-      "<figure class='card'><figcaption><h3>{}</h3><p>{}</p></figcaption>{}</figure>\n",
-      escaped(figure.title), escaped(figure.caption), figure.svg);
+constexpr const char* kPageStyle = R"css(
+body {
+  margin: 0; background: var(--page); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
+}
+main { max-width: 1200px; margin: 0 auto; padding: 24px 16px 60px; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 36px 0 12px; }
+p { max-width: 75ch; }
+.scroll { overflow-x: auto; margin: 12px 0; }
+table { border-collapse: collapse; font-size: 0.92rem; background: var(--card); }
+th { text-align: left; color: var(--soft); font-size: 0.8rem; }
+th, td { padding: 8px 14px; border-bottom: 1px solid var(--rule); vertical-align: top; min-width: 4ch; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+li { color: var(--bad); margin-bottom: 8px; }
+summary { cursor: pointer; color: var(--accent); }
+footer { margin-top: 40px; color: var(--soft); font-size: 0.85rem; }
+@media print { .scroll { break-inside: avoid; } }
+)css";
+
+std::string failed_at(const Group& group) {
+  const int failures = group.failures();
+  if (failures == 0) return "no";
+  std::int64_t first = 0;
+  for (const Run& run : group.runs)
+    if (run.result.failure && (first == 0 || run.result.failure->step < first))
+      first = run.result.failure->step;
+  if (group.runs.size() == 1) return fmt::format("at step {}", first);
+  return fmt::format("{} of {}, first at step {}", failures, group.runs.size(), first);
 }
 
-std::string named(std::size_t index, const std::string& label) {
-  return fmt::format("<span>{}{}</span>", swatch_svg(int(index)), escaped(label));
+std::string error_text(const Spread& error) {
+  return error.count == 0 ? "-" : mean_text(100 * error.mean, 100 * error.deviation) + " %";
 }
 
-std::string legend(const std::vector<Group>& groups) {
-  std::string out = "<div class='legend'>";
-  for (std::size_t i = 0; i < groups.size(); ++i) out += named(i, groups[i].label);
-  return out + "</div>\n";
+std::string recalibrated_text(const Group& group) {
+  const Spread error = group.recalibrated_test_error();
+  const int evaluated = group.test_error().count;
+  std::string text = error_text(error);
+  if (error.count > 0 && error.count < evaluated)
+    text += fmt::format(" ({} of {})", error.count, evaluated);
+  return text;
+}
+
+std::string runs_text(const Group& group) {
+  const auto unfinished = std::ranges::count_if(group.runs, [](const Run& run) {
+    return run.result.status != "finished" && run.result.status != "failed";
+  });
+  return unfinished == 0 ? fmt::format("{}", group.runs.size())
+                         : fmt::format("{} ({} unfinished)", group.runs.size(), unfinished);
+}
+
+std::string speed_text(const Group& group) {
+  const Spread speed = group.images_per_second();
+  return speed.count ? fmt::format("{:.0f}", speed.mean) : "-";
+}
+
+std::string time_text(const Group& group) {
+  std::vector<double> seconds;
+  for (const Run& run : group.runs)
+    if (!run.epochs.empty()) seconds.push_back(run.seconds);
+  return duration(spread(seconds).mean);
 }
 
 /// The value of a setting if all runs have the same, otherwise an empty text.
@@ -60,167 +104,112 @@ std::string introduction(const std::vector<Group>& groups) {
   return escaped(text);
 }
 
-std::string table(const std::vector<Group>& groups) {
-  const auto columns = table_columns(groups);
-  std::string out = "<div class='card'><table class='cards'><thead><tr>";
-  for (const Column& column : columns)
-    out += fmt::format("<th class='{}'>{}</th>", column.words ? "" : "n", escaped(column.name));
-  out += "</tr></thead><tbody>\n";
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    out += fmt::format("<tr><td class='label'>{}</td>", named(i, groups[i].label));
-    for (std::size_t c = 1; c < columns.size(); ++c) {
-      const std::string name = escaped(columns[c].name), text = escaped(columns[c].cells[i]);
-      out += columns[c].words
-                 ? fmt::format("<td class='words' data-name='{}'><span class='{}'>{}</span></td>",
-                               name, groups[i].failures() ? "bad" : "soft", text)
-                 : fmt::format("<td class='n' data-name='{}'>{}</td>", name, text);
-    }
-    out += "</tr>\n";
-  }
-  return out + "</tbody></table></div>\n";
-}
+std::string drawn(const std::string& svg) { return "<div class='scroll'>\n" + svg + "</div>\n"; }
 
-std::string failure_text(const Run& run) {
-  const auto seed = run.setting("seed");
-  return fmt::format("<p>{}</p><p class='soft'>{}</p>", escaped(run.result.failure->what),
-                     seed.empty() ? escaped(run.folder.string()) : "seed " + escaped(seed));
+std::string curves(const std::vector<Group>& groups, const std::vector<std::string>& labels) {
+  std::string out;
+  if (const Panel panel = final_error_panel(groups); !panel.svg.empty())
+    out += drawn(picture(std::vector<Panel>{panel}));
+  if (const Charts charts = curve_charts(groups); !charts.empty())
+    out +=
+        "<p>Where an entry has several seeds: their mean, with a band of one standard deviation. A "
+        "cross marks where a "
+        "run ended with a value that is not finite. The gradient is that of what comes before the "
+        "layer, the largest of "
+        "each interval.</p>\n" +
+        drawn(picture(charts, labels));
+  return out.empty() ? "" : "<h2>Curves</h2>\n" + out;
 }
 
 std::string failures(const std::vector<Group>& groups) {
   std::string out;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const Group& group = groups[i];
-    if (group.failures() == 0) continue;
-    std::string runs, others;
-    for (const Run& run : group.runs) {
-      if (!run.result.failure) continue;
-      (runs.empty() ? runs : others) += failure_text(run);
-    }
-    if (!others.empty()) {
-      others = fmt::format("<details><summary>{} more of this layer</summary>{}</details>",
-                           group.failures() - 1, others);
-    }
-    out += fmt::format("<div class='card failure'><h3>{}</h3>{}{}</div>\n", named(i, group.label),
-                       runs, others);
-  }
-  if (out.empty()) return out;
-  return "<h2>What failed, and where</h2>\n<div class='failures'>\n" + out + "</div>\n";
+  for (const Group& group : groups)
+    for (const Run& run : group.runs)
+      if (run.result.failure)
+        out += fmt::format("<li>{}, {}: {}</li>\n", escaped(group.label),
+                           escaped(run.setting("seed").empty() ? run.folder.string()
+                                                               : "seed " + run.setting("seed")),
+                           escaped(run.result.failure->what));
+  return out.empty() ? "" : "<h2>What failed, and where</h2>\n<ul>\n" + out + "</ul>\n";
 }
 
-/// Eigenvalues of all layers, but covariances of the first layer only: those of a large network would not fit a page.
-std::string spectra(const std::vector<Group>& groups) {
-  const auto layers = layers_with_spectra(groups);
-  if (layers.empty()) return {};
-  const Figure spectrum = spectrum_figure(groups, layers.front());
-  if (spectrum.svg.empty()) return {};
-  std::string matrices;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const auto matrix = covariance_of(groups[i].runs.front(), layers.front());
-    double limit = 0;
-    for (const auto& row : matrix)
-      for (const double value : row)
-        if (std::isfinite(value)) limit = std::max(limit, std::abs(value));
-    if (!(limit > 0)) continue;
-    matrices += fmt::format(
-        "<figure><figcaption class='soft'>{}</figcaption>{}{}</figure>\n",
-        named(i, groups[i].label),
-        matrix_svg(matrix, limit, "Covariance of the layer's input, " + groups[i].label),
-        matrix_key_svg(limit));
-  }
-  std::string out = "<h2>The layer's spectrum</h2>\n<div class='grid spectra'>\n" + card(spectrum);
-  if (!matrices.empty()) {
-    out +=
-        "<div class='card wide'><h3>Covariance of the layer's input: " + escaped(layers.front()) +
-        "</h3><p class='soft'>Channel against channel, at the end of the run. Blank rows are "
-        "channels that are zero everywhere.</p><div class='matrices'>\n" +
-        matrices + "</div></div>\n";
-  }
-  out += "</div>\n";
-  if (layers.size() == 1) return out;
-  std::string others;
-  for (std::size_t i = 1; i < layers.size(); ++i)
-    if (const Figure figure = spectrum_figure(groups, layers[i]); !figure.svg.empty())
-      others += card(figure);
-  return out + fmt::format(
-                   "<details class='card'><summary>{} more layers</summary><div "
-                   "class='grid'>\n{}</div></details>\n",
-                   layers.size() - 1, others);
-}
-
-std::string setting_list(const Run& run, const std::set<std::string>& left_out) {
-  std::string out = "<dl>";
-  for (const auto& [name, value] : run.settings) {
-    if (left_out.count(name)) continue;
-    out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escaped(name),
-                       value.empty() ? "-" : escaped(value));
-  }
-  return out + "</dl>";
+std::string spectra(const std::vector<Group>& groups, const std::vector<std::string>& labels) {
+  const Charts charts = spectrum_charts(groups);
+  if (charts.empty()) return {};
+  return "<h2>The layers' spectra</h2>\n<p>Eigenvalues of the covariance of a layer's input, at "
+         "the end of the first "
+         "run of each entry. A flat end is a repeated eigenvalue.</p>\n" +
+         drawn(picture(charts, labels));
 }
 
 std::string settings(const std::vector<Group>& groups) {
+  const auto text = [](const std::string& value) { return value.empty() ? "-" : value; };
+  const auto hidden = [](const std::string& title, const Table& table) {
+    return fmt::format("<details><summary>{}</summary>{}</details>\n", title, table.html());
+  };
+  std::string out = "<h2>Settings</h2>\n";
   const auto differing = differing_settings(groups);
   std::set<std::string> left_out(differing.begin(), differing.end());
   left_out.insert({"seed", "run", "resume"});
-  std::string out = "<h2>Settings</h2>\n";
   if (!differing.empty()) {
-    out += "<div class='card scroll'><h3>What differs</h3><table><thead><tr><th></th>";
-    for (const auto& name : differing) out += fmt::format("<th>{}</th>", escaped(name));
-    out += "</tr></thead><tbody>\n";
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      out += fmt::format("<tr><td class='label'>{}</td>", named(i, groups[i].label));
-      for (const auto& name : differing) {
-        const auto value = groups[i].runs.front().setting(name);
-        out += fmt::format("<td>{}</td>", value.empty() ? "-" : escaped(value));
-      }
-      out += "</tr>\n";
+    std::vector<std::string> heading{""};
+    heading.insert(heading.end(), differing.begin(), differing.end());
+    Table table(heading, heading.size());
+    for (const Group& group : groups) {
+      std::vector<std::string> row{group.label};
+      for (const auto& name : differing) row.push_back(text(group.runs.front().setting(name)));
+      table.add(row);
     }
-    out += "</tbody></table></div>\n";
+    out += "<h3>What differs</h3>\n" + table.html();
   }
-  out += fmt::format("<details class='card'><summary>{}</summary>{}</details>\n",
-                     groups.size() > 1 ? "What all runs share" : "All settings",
-                     setting_list(groups.front().runs.front(), left_out));
-  const bool recalibrated = any_is_recalibrated(groups);
-  out +=
-      "<details class='card'><summary>Runs and their folders</summary><div class='scroll'><table>"
-      "<thead><tr><th>folder</th><th>seed</th><th>status</th><th class='n'>test error</th>";
-  if (recalibrated) out += "<th class='n'>recalibrated</th>";
-  out += "</tr></thead><tbody>\n";
-  for (const Group& group : groups) {
+  Table shared({"option", "value"}, 2);
+  for (const auto& [name, value] : groups.front().runs.front().settings)
+    if (!left_out.count(name)) shared.add({name, text(value)});
+  out += hidden(groups.size() > 1 ? "What all runs share" : "All settings", shared);
+  Table folders({"folder", "seed", "status", "test error", "recalibrated"}, 3);
+  for (const Group& group : groups)
     for (const Run& run : group.runs) {
-      out += fmt::format("<tr><td><code>{}</code></td><td>{}</td><td>{}</td>",
-                         escaped(run.folder.string()), escaped(run.setting("seed")),
-                         escaped(run.result.status));
       const auto error = [&](double value) {
-        return fmt::format("<td class='n'>{}</td>",
-                           percent(run.result.failure ? kUnknown : value, 2));
+        return percent(run.result.failure ? kUnknown : value, 2);
       };
-      out += error(run.result.test_error);
-      if (recalibrated) out += error(run.result.recalibrated_test_error);
-      out += "</tr>\n";
+      folders.add({run.folder.string(), run.setting("seed"), run.result.status,
+                   error(run.result.test_error), error(run.result.recalibrated_test_error)});
     }
-  }
-  return out + "</tbody></table></div></details>\n";
+  return out + hidden("Runs and their folders", folders);
 }
 
 }  // namespace
 
+Table results_table(const std::vector<Group>& groups) {
+  const bool recalibrated = std::ranges::any_of(
+      groups, [](const Group& group) { return group.recalibrated_test_error().count > 0; });
+  std::vector<std::string> heading{"layer", "runs", "test error"};
+  if (recalibrated) heading.push_back("recalibrated");
+  heading.insert(heading.end(), {"best", "failed", "images/s", "time a run"});
+  Table table(heading);
+  for (const Group& group : groups) {
+    std::vector<std::string> row{group.label, runs_text(group), error_text(group.test_error())};
+    if (recalibrated) row.push_back(recalibrated_text(group));
+    row.insert(row.end(), {percent(group.test_error().least, 2), failed_at(group),
+                           speed_text(group), time_text(group)});
+    table.add(row);
+  }
+  return table;
+}
+
 std::string page(const std::vector<Group>& groups, const PageOptions& options) {
-  std::string out = fmt::format(
-      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n{3}\n"
-      "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-      "<meta name='color-scheme' content='light "
-      "dark'>\n<title>{0}</title>\n<style>{1}</style></head>\n"
-      "<body><main>\n<h1>{0}</h1>\n<p>{2}</p>\n",
-      escaped(options.title), std::string(kPalette) + kPageStyle + kChartStyle,
-      introduction(groups), kPageMark);
-  out += "<h2>Results</h2>\n" + table(groups);
-  out += "<section><h2>Curves</h2>\n" + legend(groups) + "<div class='grid'>\n";
-  if (const Figure final_error = final_error_figure(groups); !final_error.svg.empty())
-    out += card(final_error);
-  for (const Figure& figure : curve_figures(groups)) out += card(figure);
-  out += "</div></section>\n" + failures(groups) + spectra(groups) + settings(groups);
-  if (!options.made_by.empty()) out += "<footer>" + escaped(options.made_by) + "</footer>\n";
-  return out + "</main></body></html>\n";
+  std::vector<std::string> labels;
+  for (const Group& group : groups) labels.push_back(group.label);
+  return fmt::format(
+             "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n{}\n"
+             "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+             "<title>{}</title>\n<style>{}{}</style></head>\n<body><main>\n<h1>{}</h1>\n<p>{}</"
+             "p>\n",
+             kPageMark, escaped(options.title), kPalette, kPageStyle, escaped(options.title),
+             introduction(groups)) +
+         "<h2>Results</h2>\n" + results_table(groups).html() + curves(groups, labels) +
+         failures(groups) + spectra(groups, labels) + settings(groups) + "<footer>" +
+         escaped(options.made_by) + "</footer>\n</main></body></html>\n";
 }
 
 }  // namespace keel::lab::report

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lab/report/groups.h"
+#include "lab/report/table.h"
 
 namespace keel::lab::report {
 
@@ -14,6 +15,9 @@ struct PageOptions {
   std::string title = "Training report";
   std::string made_by;  ///< a line at the bottom: program, version, time
 };
+
+/// A row for each group. There is a column `recalibrated` if a run has such an error.
+Table results_table(const std::vector<Group>& groups);
 
 /// One self-contained HTML page about the groups: table, curves, spectra, settings. It loads nothing else.
 std::string page(const std::vector<Group>& groups, const PageOptions& options);

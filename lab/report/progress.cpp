@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lab/number.h"
 #include "lab/report/groups.h"
-#include "lab/report/put.h"
 #include "lab/report/settings.h"
 #include "lab/report/wording.h"
+#include "lab/require.h"
 #include "lab/train/stopwatch.h"
 
 namespace keel::lab::report {

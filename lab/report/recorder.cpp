@@ -1,6 +1,5 @@
 #include "lab/report/recorder.h"
 #include "lab/storage/own_files.h"
-#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 #include <torch/version.h>
@@ -26,13 +25,15 @@ double unix_time() {
 
 }  // namespace
 
-Recorder::Recorder(std::filesystem::path folder, Say say)
-    : folder_(std::move(folder)), say_(std::move(say)) {}
+Recorder::Recorder(std::filesystem::path folder, Say say, bool replace)
+    : folder_(std::move(folder)), say_(std::move(say)), replaces_(replace) {}
 
 void Recorder::on_start(const RunInfo& info) {
   info_ = info;
   step_ = info.first_step;
   OwnFiles own(folder_);
+  // The config first, so that a half-deleted run cannot be resumed.
+  if (replaces_) own.remove_all(run_files::kConfig);
   own.begin();
   if (!is_over(info)) own.remove({run_files::kResult});  // it does not describe the resumed run
   write_file(run_files::kConfig, toml(info.options));
@@ -45,7 +46,6 @@ void Recorder::on_start(const RunInfo& info) {
   }
   write("start", {{"step", info.first_step},
                   {"time", unix_time()},
-                  {"layer", info.layer},
                   {"device", info.device},
                   {"parameters", info.parameters},
                   {"train_images", info.train_images},
@@ -77,7 +77,6 @@ void Recorder::on_finish(const Result& result) {
   if (has_result_) return;
   Json json = to_json(result);
   json["device"] = info_.device;
-  json["layer"] = info_.layer;
   json["parameters"] = info_.parameters;
   json["keel"] = KEEL_VERSION;
   json["libtorch"] = TORCH_VERSION;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/report/metrics.h"
+#include "lab/report/run_folder.h"
 #include "lab/train/trainer.h"
 
 namespace keel::lab::report {
@@ -15,7 +15,9 @@ namespace keel::lab::report {
 /// continues.
 class Recorder : public Observer {
  public:
-  Recorder(std::filesystem::path folder, Say say);
+  /// With `replace`, the previous run in the folder goes when this one is about to take its first step, after data,
+  /// options and network are known to be good.
+  Recorder(std::filesystem::path folder, Say say, bool replace = false);
 
   void on_start(const RunInfo& info) override;
   void on_step(const StepRecord& record) override;
@@ -36,7 +38,7 @@ class Recorder : public Observer {
 
   std::filesystem::path folder_;
   Say say_;
-  bool complained_ = false, has_result_ = false;
+  bool replaces_, complained_ = false, has_result_ = false;
   std::int64_t step_ = 0;
   RunInfo info_;
   std::optional<MetricsWriter> metrics_;
@@ -54,9 +56,6 @@ class Observers : public Observer {
     tell(&Observer::on_layer, state, step);
   }
   void on_failure(const Failure& failure) override { tell(&Observer::on_failure, failure); }
-  void on_checkpoint(const std::filesystem::path& path, std::int64_t step) override {
-    tell(&Observer::on_checkpoint, path, step);
-  }
   void on_message(const std::string& message) override { tell(&Observer::on_message, message); }
   void on_finish(const Result& result) override { tell(&Observer::on_finish, result); }
 

@@ -1,10 +1,13 @@
 #include "lab/report/run_folder.h"
-#include "lab/storage/run_files.h"
+#include "lab/storage/own_files.h"
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
 
-#include "lab/report/metrics.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
@@ -15,6 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::int64_t step_of(const Json& record) {
+  const auto found = record.find("step");
+  return found != record.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
 std::string text_of(const Json& record, const char* name) {
   const auto found = record.find(name);
   return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -22,7 +30,7 @@ std::string text_of(const Json& record, const char* name) {
 
 Json read_json(const fs::path& path) {
   const Json json = parse_ordered_json(read_file(path), path.string());
-  require(json.is_object(), "keel::read_run: {} is no JSON object", path.string());
+  require(json.is_object(), "{} is no JSON object", path.string());
   return json;
 }
 
@@ -38,7 +46,7 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
 
 std::vector<double> row_of(const Json& array) {
   std::vector<double> row;
-  for (const Json& entry : array) row.push_back(entry.is_number() ? entry.get<double>() : kUnknown);
+  for (const Json& entry : array) row.push_back(number_or_nan(entry));
   return row;
 }
 
@@ -53,7 +61,7 @@ std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
       for (const Json& row : matrices[g]) group.covariance.push_back(row_of(row));
     for (const auto& row : group.covariance) {
       require(row.size() == group.covariance.size(),
-              "keel::read_run: {}: expected square covariances, got a row of {} among "
+              "{}: expected square covariances, got a row of {} among "
               "{} rows",
               path.string(), row.size(), group.covariance.size());
     }
@@ -68,8 +76,7 @@ std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
   std::vector<LayerSpectrum> spectra;
   if (!layers.is_array()) return spectra;
   for (const Json& one : layers) {
-    require(one.is_object(), "keel::read_run: {}: expected an object for each layer",
-            path.string());
+    require(one.is_object(), "{}: expected an object for each layer", path.string());
     LayerSpectrum layer{text_of(one, "name"), groups_of(one, path)};
     if (!layer.groups.empty()) spectra.push_back(std::move(layer));
   }
@@ -77,6 +84,52 @@ std::vector<LayerSpectrum> read_spectra(const fs::path& path) {
 }
 
 }  // namespace
+
+std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
+                                const Say& say) {
+  std::vector<Json> records;
+  std::size_t begin = 0;
+  for (std::int64_t number = 1; begin < text.size(); ++number) {
+    const std::size_t end = text.find('\n', begin);
+    const bool whole = end != std::string::npos;  // if not, the writer was killed here
+    const std::string line = text.substr(begin, whole ? end - begin : end);
+    begin = whole ? end + 1 : text.size();
+    if (line.empty()) continue;
+    try {
+      Json record = parse_ordered_json(line, fmt::format("{}, line {}", path.string(), number));
+      require(record.is_object(), "{}, line {} is no JSON object", path.string(), number);
+      records.push_back(std::move(record));
+    } catch (const Error& error) {
+      if (whole && say) say(fmt::format("{}; it is left out", error.what()));
+    }
+  }
+  return records;
+}
+
+std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say) {
+  return parse_metrics(read_file(path), path, say);
+}
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t last_step,
+                             const Say& say) {
+  std::string kept;
+  if (last_step >= 0 && std::filesystem::exists(path))
+    for (const Json& record : read_metrics(path, say))
+      if (step_of(record) <= last_step) kept += record.dump() + '\n';
+  try {
+    replace_file(path, kept);
+  } catch (const std::system_error& error) {
+    // Records appended after a partial line would make the file unreadable.
+    error_ = error.code().value();
+    return;
+  }
+  file_.emplace(path, LogFile::Open::append);
+}
+
+void MetricsWriter::write(const Json& record) {
+  if (error_ != 0) return;
+  file_->write(record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
+}
 
 std::string Run::setting(const std::string& name) const {
   for (const auto& [key, value] : settings)
@@ -86,8 +139,7 @@ std::string Run::setting(const std::string& name) const {
 
 Run read_run(const fs::path& folder) {
   const auto metrics = folder / run_files::kMetrics;
-  require(fs::exists(metrics), "keel::read_run: expected a run folder with metrics.jsonl, got {}",
-          folder.string());
+  require(fs::exists(metrics), "expected a run folder with metrics.jsonl, got {}", folder.string());
   Run run;
   run.folder = folder;
   run.settings = read_settings(folder / run_files::kConfig);

@@ -1,16 +1,50 @@
 #pragma once
 
-// Reads a run folder without LibTorch.
+// The files of a run folder, without LibTorch. metrics.jsonl has one JSON object per line, each with a "kind" ("start",
+// "step", "epoch", "failure", "message"). Non-finite numbers are null.
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lab/storage/files.h"
 #include "lab/train/records.h"
 
 namespace keel::lab::report {
+
+using Json = nlohmann::ordered_json;
+/// Receives one sentence for each thing that was left out.
+using Say = std::function<void(const std::string&)>;
+
+class MetricsWriter {
+ public:
+  /// Appends to `path`. First removes unreadable lines (see read_metrics) and lines of steps after `last_step`, which a
+  /// resumed run repeats. A negative `last_step` starts a new file.
+  explicit MetricsWriter(const std::filesystem::path& path, std::int64_t last_step = -1,
+                         const Say& say = {});
+
+  /// Writes one line and flushes it to the system before returning.
+  void write(const Json& record);
+
+  /// The errno of the first write that failed, e.g. on a full disk; 0 if none did. Later lines are dropped.
+  int error() const { return error_ != 0 ? error_ : file_->error(); }
+
+ private:
+  int error_ = 0;
+  std::optional<LogFile> file_;
+};
+
+/// The records of a file in order. Lines that are not JSON objects are skipped and reported to `say` with file and
+/// line, except the last one, which a killed process may have cut off.
+std::vector<Json> parse_metrics(const std::string& text, const std::filesystem::path& path,
+                                const Say& say = {});
+/// Throws keel::Error if the file cannot be read.
+std::vector<Json> read_metrics(const std::filesystem::path& path, const Say& say = {});
 
 constexpr double kUnknown = kNotDone;
 

@@ -22,13 +22,12 @@ Tensor symmetric(const Tensor& matrix) {
   const auto shape =
       fmt::format("{}", fmt::join(matrix.sizes().begin(), matrix.sizes().end(), ", "));
   require(matrix.dim() == 2 && matrix.size(0) == matrix.size(1) && matrix.size(0) > 0,
-          "keel::study: expected (n, n), got ({})", shape);
-  require(matrix.isfinite().all().item<bool>(),
-          "keel::study: expected finite numbers, got NaN or infinity");
+          "expected (n, n), got ({})", shape);
+  require(matrix.isfinite().all().item<bool>(), "expected finite numbers, got NaN or infinity");
   const double off = (matrix - matrix.t()).abs().max().item<double>();
   const double size = matrix.abs().max().item<double>();
   require(off <= kAsymmetry * size,
-          "keel::study: expected a symmetric matrix, got one off by {:.1e} of its largest "
+          "expected a symmetric matrix, got one off by {:.1e} of its largest "
           "entry",
           off / size);
   return matrix / 2 + matrix.t() / 2;  // the sum of two large numbers may overflow
@@ -52,13 +51,12 @@ void require_comparable(const Tensor& exact, const StudyOptions& options, double
   const std::string f = to_string(options.function);
   const double size = exact.abs().max().item<double>();  // NaN if one of them is
   if (options.function.kind == SpectralFunction::Kind::exp)
-    require(std::isfinite(size), "keel::study: {} overflows at the largest eigenvalue {:.3g}", f,
-            largest);
+    require(std::isfinite(size), "{} overflows at the largest eigenvalue {:.3g}", f, largest);
   require(std::isfinite(size),
-          "keel::study: {} is not defined at the smallest eigenvalue {:.3g}: a larger "
+          "{} is not defined at the smallest eigenvalue {:.3g}: a larger "
           "eps helps",
           f, smallest);
-  require(size > 0, "keel::study: expected a gradient of {} that is not zero, got zero", f);
+  require(size > 0, "expected a gradient of {} that is not zero, got zero", f);
 }
 
 std::vector<SpectralRule> compared_rules(const StudyOptions& options) {

@@ -1,22 +1,46 @@
 #pragma once
 
-// The report's charts as inline SVG. Colours are the page's CSS variables, so one drawing serves both the light and
-// the dark theme.
+// Charts as SVG. Colours are CSS variables (picture.h), so one drawing serves both the light and the dark theme.
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "lab/report/axis.h"
-
 namespace keel::lab::report {
 
-/// The number of colours in the page's style (--c0 ...). Later curves repeat them dashed.
+struct Tick {
+  double value;
+  std::string label;
+};
+
+/// One axis: maps numbers to [0, 1] and chooses round ticks.
+class Axis {
+ public:
+  enum class Kind { linear, logarithmic };
+
+  /// Covers all finite `values`. A linear axis with `from_zero` starts at 0 if no value is negative. A logarithmic
+  /// axis covers whole decades. Zeros (repeated eigenvalues make many) get their own line below the last decade.
+  Axis(Kind kind, const std::vector<double>& values, bool from_zero, bool percent = false);
+
+  /// In [0, 1] for numbers that the axis covers; NaN for numbers it cannot show.
+  double operator()(double value) const;
+
+  /// About `count` ticks at most, with labels that do not overlap.
+  std::vector<Tick> ticks(int count) const;
+
+ private:
+  Kind kind_;
+  bool percent_;
+  bool zero_line_ = false;
+  double low_ = 0, high_ = 1;  // logarithmic: exponents of ten
+};
+
+/// The number of colours (--c0 ...). Later curves repeat them dashed.
 constexpr int kColours = 8;
 
 struct Curve {
   std::string label;                        ///< shown when the pointer is on the curve
-  int colour = 0;                           ///< index over all curves of the page
+  int colour = 0;                           ///< index over all curves of a page
   std::vector<double> x = {}, y = {};       ///< a non-finite y breaks the line
   std::vector<double> low = {}, high = {};  ///< a band around the line; empty: none
   std::optional<double> failed_at = {};     ///< the x where the run failed, marked with a cross
@@ -34,14 +58,6 @@ struct Chart {
 
 /// 340 units wide, to be shown 300 to 450 pixels wide: legible on a phone and on a desktop.
 std::string svg(const Chart& chart);
-
-/// A square matrix as coloured cells; `limit` and -`limit` have the strongest colours. A matrix of more than 96 rows
-/// is averaged over neighbours first.
-std::string matrix_svg(const std::vector<std::vector<double>>& matrix, double limit,
-                       const std::string& description);
-
-/// The key of matrix_svg: a strip from -limit to limit.
-std::string matrix_key_svg(double limit);
 
 constexpr double kLetter = 6.4;  ///< a generous character width at font size 11
 

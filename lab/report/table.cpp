@@ -7,98 +7,61 @@
 #include "lab/report/wording.h"
 
 namespace keel::lab::report {
-namespace {
 
-std::string failed_at(const Group& group) {
-  const int failures = group.failures();
-  if (failures == 0) return "no";
-  std::int64_t first = 0;
-  for (const Run& run : group.runs)
-    if (run.result.failure && (first == 0 || run.result.failure->step < first))
-      first = run.result.failure->step;
-  if (group.runs.size() == 1) return fmt::format("at step {}", first);
-  return fmt::format("{} of {}, first at step {}", failures, group.runs.size(), first);
+void Table::set(const std::vector<std::string>& names, const std::string& column,
+                const std::string& cell) {
+  const auto place = std::ranges::find(rows_[0], column) - rows_[0].begin();
+  if (rows_[0].begin() + place == rows_[0].end()) {
+    for (auto& row : rows_) row.emplace_back();
+    rows_[0].back() = column;
+  }
+  auto row = std::ranges::find_if(
+      rows_, [&](const auto& one) { return std::equal(names.begin(), names.end(), one.begin()); });
+  if (row == rows_.end()) row = rows_.insert(row, names);
+  row->resize(rows_[0].size());
+  row->at(std::size_t(place)) = cell;
 }
 
-std::string error_text(const Spread& error) {
-  if (error.count == 0) return "-";
-  return error.count == 1
-             ? percent(error.mean, 2)
-             : fmt::format("{:.2f} ± {:.2f} %", 100 * error.mean, 100 * error.deviation);
+std::string Table::markdown() const {
+  std::string out;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    out += "|";
+    for (const auto& cell : rows_[i]) out += " " + cell + " |";
+    out += "\n";
+    if (i > 0) continue;
+    out += "|";
+    for (std::size_t j = 0; j < rows_[0].size(); ++j) out += j < words_ ? "---|" : "--:|";
+    out += "\n";
+  }
+  return out;
 }
 
-std::string recalibrated_text(const Group& group) {
-  const Spread error = group.recalibrated_test_error();
-  const int evaluated = group.test_error().count;
-  std::string text = error_text(error);
-  if (error.count > 0 && error.count < evaluated)
-    text += fmt::format(" ({} of {})", error.count, evaluated);
-  return text;
+std::string Table::html() const {
+  std::string out = "<div class='scroll'><table>\n";
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const char* const kind = i == 0 ? "th" : "td";
+    out += "<tr>";
+    for (std::size_t j = 0; j < rows_[i].size(); ++j)
+      out += fmt::format("<{0}{1}>{2}</{0}>", kind, j < words_ ? "" : " class='n'",
+                         escaped(rows_[i][j]));
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
 }
 
-std::string runs_text(const Group& group) {
-  const auto unfinished = std::ranges::count_if(group.runs, [](const Run& run) {
-    return run.result.status != "finished" && run.result.status != "failed";
-  });
-  return unfinished == 0 ? fmt::format("{}", group.runs.size())
-                         : fmt::format("{} ({} unfinished)", group.runs.size(), unfinished);
-}
-
-std::string speed_text(const Group& group) {
-  const Spread speed = group.images_per_second();
-  return speed.count ? fmt::format("{:.0f}", speed.mean) : "-";
-}
-
-std::string time_text(const Group& group) {
-  std::vector<double> seconds;
-  for (const Run& run : group.runs)
-    if (!run.epochs.empty()) seconds.push_back(run.seconds);
-  return duration(spread(seconds).mean);
-}
-
-}  // namespace
-
-bool any_is_recalibrated(const std::vector<Group>& groups) {
-  return std::ranges::any_of(
-      groups, [](const Group& group) { return group.recalibrated_test_error().count > 0; });
-}
-
-std::vector<Column> table_columns(const std::vector<Group>& groups) {
-  std::vector<Column> columns;
-  const auto add = [&](const char* name, const auto& text, bool words = false) {
-    Column& column = columns.emplace_back(Column{name, {}, words});
-    for (const Group& group : groups) column.cells.push_back(text(group));
-  };
-  add(
-      "layer", [](const Group& group) { return group.label; }, true);
-  add("runs", runs_text);
-  add("test error", [](const Group& group) { return error_text(group.test_error()); });
-  if (any_is_recalibrated(groups)) add("recalibrated", recalibrated_text);
-  add("best", [](const Group& group) { return percent(group.test_error().least, 2); });
-  add("failed", failed_at, true);
-  add("images/s", speed_text);
-  add("time a run", time_text);
-  return columns;
-}
-
-std::string text_table(const std::vector<Group>& groups) {
-  std::vector<std::string> lines(1 + groups.size());
-  for (Column column : table_columns(groups)) {
-    column.cells.insert(column.cells.begin(), column.name);
+std::string Table::aligned() const {
+  std::vector<std::string> lines(rows_.size());
+  for (std::size_t j = 0; j < rows_[0].size(); ++j) {
     std::size_t width = 0;
-    for (const auto& cell : column.cells) width = std::max(width, columns(cell));
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      const std::string& cell = column.cells[i];
-      const std::string gap(width - columns(cell), ' ');
-      lines[i] += (lines[i].empty() ? "" : "  ") + (column.words ? cell + gap : gap + cell);
+    for (const auto& row : rows_) width = std::max(width, columns(row[j]));
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const std::string gap(width - columns(rows_[i][j]), ' ');
+      lines[i] += (j > 0 ? "  " : "") + (j < words_ ? rows_[i][j] + gap : gap + rows_[i][j]);
     }
   }
+  lines.insert(lines.begin() + 1, std::string(columns(lines[0]), '-'));
   std::string out;
-  for (std::string& line : lines) {
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + '\n';
-    if (&line == &lines.front()) out += std::string(columns(line), '-') + '\n';
-  }
+  for (const std::string& line : lines) out += line + '\n';
   return out;
 }
 

@@ -1,28 +1,30 @@
 #pragma once
 
-// The comparison of all runs as columns of text, for the terminal and the page's table.
-
 #include <string>
 #include <vector>
 
-#include "lab/report/groups.h"
-
 namespace keel::lab::report {
 
-/// A column of the table: its heading, and a text for each group.
-struct Column {
-  std::string name;
-  std::vector<std::string> cells;
-  bool words = false;  ///< text is left-aligned, numbers right-aligned
+/// A table of text. The first `words` columns are words, on the left of their cells, the others numbers, on the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> heading, std::size_t words = 1)
+      : words_(words), rows_{std::move(heading)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  /// Sets one cell of the row that begins with `names`. Rows and columns that are new are added.
+  void set(const std::vector<std::string>& names, const std::string& column,
+           const std::string& cell);
+
+  /// The cells are Markdown.
+  std::string markdown() const;
+  /// The cells are plain text.
+  std::string html() const;
+  /// For a terminal, a line per row.
+  std::string aligned() const;
+
+ private:
+  std::size_t words_;
+  std::vector<std::vector<std::string>> rows_;  ///< the heading first
 };
-
-/// The label first. `recalibrated` is there if a run has such an error.
-std::vector<Column> table_columns(const std::vector<Group>& groups);
-
-/// Whether any run was evaluated with recomputed running statistics.
-bool any_is_recalibrated(const std::vector<Group>& groups);
-
-/// Aligned columns, one line per group.
-std::string text_table(const std::vector<Group>& groups);
 
 }  // namespace keel::lab::report

@@ -1,7 +1,5 @@
 #include "lab/report/wording.h"
 
-#include "lab/report/put.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
@@ -9,16 +7,29 @@
 #include <map>
 
 namespace keel::lab::report {
+namespace {
 
-std::string escaped(const std::string& text) {
-  static const std::map<char, std::string> entities = {
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+std::string replaced(const std::string& text, const std::map<char, std::string>& entities) {
   std::string out;
   for (const char c : text) {
     const auto found = entities.find(c);
     out += found == entities.end() ? std::string(1, c) : found->second;
   }
   return out;
+}
+
+}  // namespace
+
+std::string escaped(const std::string& text) {
+  static const std::map<char, std::string> entities = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+  return replaced(text, entities);
+}
+
+std::string in_markdown(const std::string& text) {
+  static const std::map<char, std::string> entities = {
+      {'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'|', "&#124;"}, {'\n', " "}};
+  return replaced(text, entities);
 }
 
 std::string harmless(const std::string& text) {
@@ -74,6 +85,12 @@ std::string tick(double value) {
 
 std::string percent(double fraction, int digits) {
   return std::isfinite(fraction) ? fmt::format("{:.{}f} %", 100 * fraction, digits) : "-";
+}
+
+std::string mean_text(double mean, double deviation) {
+  if (!std::isfinite(mean)) return "-";
+  return std::isfinite(deviation) ? fmt::format("{:.2f} ± {:.2f}", mean, deviation)
+                                  : fmt::format("{:.2f}", mean);
 }
 
 std::string duration(double seconds) {

@@ -13,8 +13,8 @@
 #include <variant>
 
 #include "keel/torch/keel.h"
-#include "lab/reproduce/covariances.h"
-#include "lab/reproduce/markdown.h"
+#include "lab/report/table.h"
+#include "lab/reproduce/measure.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -149,7 +149,7 @@ std::string figure_text(const Json& value) {
 }
 
 std::string table_text(const Json& rows, const std::string& what) {
-  Table table({"spectrum", "n"});
+  report::Table table({"spectrum", "n"});
   const auto add = [&](const Json& row, const std::string& column, const std::string& figure) {
     if (row.at(figure).is_null()) return;
     table.set({row.at("spectrum").get<std::string>(), row.at("n").dump()}, column,
@@ -158,7 +158,7 @@ std::string table_text(const Json& rows, const std::string& what) {
   for (const Json& row : rows) add(row, "`" + row.at("rule").get<std::string>() + "`", what);
   if (what == "vectors")
     for (const Json& row : rows) add(row, "the paper's bound n K / eps", "bound");
-  return table.text();
+  return table.markdown();
 }
 
 Measured measure_bounds(const Measuring& what) {

@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "lab/models/norm.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
-#include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
 
 namespace keel::lab::reproduce {
@@ -151,16 +151,16 @@ std::string size_text(const Json& value) {
 
 /// A table of one figure, with all rules.
 std::string table_text(const Json& rows, const std::function<std::string(const Json&)>& text) {
-  Table table({"activations"});
+  report::Table table({"activations"});
   for (const Json& row : rows)
     table.set({row.at("condition").get<std::string>()},
               "`" + row.at("rule").get<std::string>() + "`", text(row));
-  return table.text();
+  return table.markdown();
 }
 
 /// The forward pass is the same under all rules except power_method.
 std::string forward_text(const Json& rows) {
-  Table table(
+  report::Table table(
       {"activations", "float64: rank", "float32: rank", "error", "`power_method`: rank", "error"});
   std::vector<std::string> line;
   for (const Json& row : rows) {
@@ -170,7 +170,7 @@ std::string forward_text(const Json& rows) {
     if (first || last) line.push_back(size_text(row.at("output_error")));
     if (last) table.add(line);
   }
-  return table.text();
+  return table.markdown();
 }
 
 std::string cell_text(const Json& row) {

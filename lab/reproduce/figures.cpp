@@ -8,6 +8,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "lab/report/groups.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/run.h"
 #include "lab/require.h"
 
@@ -24,14 +26,9 @@ Words split(const std::string& text, char separator) {
   return words;
 }
 
-double mean_of(const std::vector<double>& x) {
-  return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size());
-}
+double mean_of(const std::vector<double>& x) { return report::spread(x).mean; }
 double squares_of(const std::vector<double>& x) {
-  const double mean = mean_of(x);
-  double sum = 0;
-  for (const double one : x) sum += (one - mean) * (one - mean);
-  return sum;
+  return x.size() > 1 ? std::pow(report::spread(x).deviation, 2) * double(x.size() - 1) : 0;
 }
 /// The variance of the mean.
 double variance_of_mean(const std::vector<double>& x) {
@@ -200,17 +197,11 @@ class Figures {
     return with_interval(-found, std::sqrt(rest / freedom / sxx), freedom);
   }
 
-  static std::string mean_text(double mean, double deviation) {
-    return std::isfinite(deviation) ? fmt::format("{:.2f} ± {:.2f}", mean, deviation)
-                                    : fmt::format("{:.2f}", mean);
-  }
-
   std::string error(const std::string& set) const {
     const auto found = errors(set);
     require(!found.empty(), "every trial failed");
-    return mean_text(mean_of(found), found.size() > 1
-                                         ? std::sqrt(squares_of(found) / double(found.size() - 1))
-                                         : kNotDone);
+    const report::Spread spread = report::spread(found);
+    return report::mean_text(spread.mean, spread.deviation);
   }
 
   std::string error_of(const std::string& set, std::uint64_t seed) const {
@@ -227,7 +218,7 @@ class Figures {
     require(cell != nullptr && (success ? cell->paper.success : cell->paper.mean).has_value(),
             "the paper has no such figure");
     return success ? fmt::format("{:g} %", *cell->paper.success)
-                   : mean_text(*cell->paper.mean, cell->paper.deviation.value_or(kNotDone));
+                   : report::mean_text(*cell->paper.mean, cell->paper.deviation.value_or(kNotDone));
   }
 
   std::string paper_ahead(const std::string& a, const std::string& b) const {
@@ -413,8 +404,7 @@ std::string with_figures(const std::string& text, const std::vector<Experiment>&
   std::size_t at = 0;
   for (std::size_t open; (open = text.find("{{", at)) != std::string::npos;) {
     const std::size_t close = text.find("}}", open);
-    require(close != std::string::npos, "keel reproduce: expected }}}} after {}",
-            text.substr(open, 40));
+    require(close != std::string::npos, "expected }}}} after {}", text.substr(open, 40));
     pieces.push_back(
         {text.substr(at, open - at), split(text.substr(open + 2, close - open - 2), ' ')});
     at = close + 2;
@@ -424,8 +414,7 @@ std::string with_figures(const std::string& text, const std::vector<Experiment>&
     try {
       return work();
     } catch (const std::exception& error) {
-      throw Error(
-          fmt::format("keel reproduce: {{{{{}}}}}: {}", fmt::join(words, " "), error.what()));
+      throw Error(fmt::format("{{{{{}}}}}: {}", fmt::join(words, " "), error.what()));
     }
   };
   for (const auto& [before, words] : pieces)

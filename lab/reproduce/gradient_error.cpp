@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lab/report/picture.h"
 #include "lab/report/spectrum_study.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
-#include "lab/reproduce/covariances.h"
-#include "lab/reproduce/markdown.h"
-#include "lab/reproduce/picture.h"
+#include "lab/reproduce/measure.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -137,23 +137,24 @@ std::string rule_text(const Json& row) {
 
 /// One row per rule, one column per d.
 std::string errors_table(const Json& measured, const std::string& how) {
-  Table table({how + ": error (cosine)"});
+  report::Table table({how + ": error (cosine)"});
   for (const Json& row : measured.at("errors"))
     if (row.at("how") == how)
       table.set({rule_text(row)}, "d = " + row.at("d").dump(), error_text(row));
-  return table.text();
+  return table.markdown();
 }
 
 std::string spectra_table(const Json& measured) {
-  Table table({"step", "d", "mean ratio of neighbours", "pairs above 0.945",
-               "smallest gap / largest eigenvalue", "largest condition", "kept by Algorithm 1"});
+  report::Table table({"step", "d", "mean ratio of neighbours", "pairs above 0.945",
+                       "smallest gap / largest eigenvalue", "largest condition",
+                       "kept by Algorithm 1"});
   for (const Json& row : measured.at("spectra"))
     table.add({row.at("step").dump(), row.at("d").dump(),
                fmt::format("{:.3f}", row.at("mean_ratio").get<double>()),
                report::percent(row.at("close").get<double>(), 0),
                fmt::format("{:.1e}", row.at("smallest_gap").get<double>()),
                number(row.at("condition").get<double>()), number(row.at("rank").get<double>())});
-  return table.text();
+  return table.markdown();
 }
 
 report::Chart chart_of(const Json& measured, const char* rule, const char* how) {
@@ -207,7 +208,7 @@ Page gradient_error_body(const Recipe&, const Results& results) {
   if (results.empty()) return {};
   Page page;
   const Json& measured = results.measured;
-  page.pictures["error.svg"] = picture(
+  page.pictures["error.svg"] = report::picture(
       {{"Power iteration, full rank", chart_of(measured, "power_iteration", kDouble.name)},
        {"Power iteration, Algorithm 1's rank", chart_of(measured, "power_iteration", kCut.name)},
        {"Taylor, full rank", chart_of(measured, "taylor", kDouble.name)},

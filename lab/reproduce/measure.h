@@ -2,9 +2,12 @@
 
 // Experiments that are not tables of trainings. They are computed or measured in this process.
 
+#include <torch/types.h>
+
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lab/reproduce/page.h"
 
@@ -21,6 +24,25 @@ struct Measured {
   std::optional<Data> data = std::nullopt;
   std::string device = "cpu";
 };
+
+/// The covariance of the first convolution's output at one step of a training run.
+struct Snapshot {
+  std::int64_t step = 0;
+  torch::Tensor covariance;  ///< (C, C) float64, without eps
+};
+
+struct Snapshots {
+  std::vector<Snapshot> snapshots;
+  Data data;
+  std::string device;
+};
+
+/// Loads the data, trains with the options and all channels in one group, and records the covariance after the first
+/// step and after each epoch.
+Snapshots training_covariances(const Measuring& what);
+
+/// (C / d, d, d): the covariances of groups of d channels, with eps on the diagonal. Empty if d does not divide C.
+std::vector<torch::Tensor> blocks(const Snapshot& snapshot, std::int64_t d, double eps);
 
 /// A kind of measurement, and its part of the page.
 struct Kind {

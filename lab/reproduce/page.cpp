@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
-#include "lab/number.h"
+#include "lab/report/table.h"
+#include "lab/report/wording.h"
 #include "lab/reproduce/figures.h"
-#include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab::reproduce {
@@ -37,16 +38,18 @@ std::string origin_text(const Origin& s) {
   std::string command = s.command;  // in code, where only a backtick means anything
   std::ranges::replace(command, '`', '\'');
   std::ranges::replace(command, '\n', ' ');
-  return fmt::format("- {}: {}; LibTorch {}, CUDA {}, keel {} at {}; `{}`\n", plain(s.date),
-                     plain(where), plain(s.libtorch), plain(s.cuda), plain(s.keel), plain(s.tree),
-                     command);
+  return fmt::format("- {}: {}; LibTorch {}, CUDA {}, keel {} at {}; `{}`\n",
+                     report::in_markdown(s.date), report::in_markdown(where),
+                     report::in_markdown(s.libtorch), report::in_markdown(s.cuda),
+                     report::in_markdown(s.keel), report::in_markdown(s.tree), command);
 }
 
 std::string provenance(const Results& results) {
   std::string text = "## How our results were made\n\n";
-  if (results.data) text += fmt::format("Data: {}.\n", plain(results.data->text()));
+  if (results.data) text += fmt::format("Data: {}.\n", report::in_markdown(results.data->text()));
   if (!results.options.empty())
-    text += fmt::format("Options in common: {}.\n", plain(options_text(results.options)));
+    text +=
+        fmt::format("Options in common: {}.\n", report::in_markdown(options_text(results.options)));
   if (results.data || !results.options.empty()) text += "\n";
   for (const Origin& origin : results.origins) text += origin_text(origin);
   return text;
@@ -102,14 +105,14 @@ std::string index_page(const std::vector<Recipe>& recipes, const std::vector<Res
       "NAME`, and measurements of our own. Each folder holds the recipe, our results and a page "
       "made of both, with the paper's figures beside ours. [How to](../../docs/reproduce.md); "
       "[what we learned](../../docs/what_we_learned.md).\n\n";
-  Table table({"experiment", "what", "run so far", "data", "cost"}, 5);
+  report::Table table({"experiment", "what", "run so far", "data", "cost"}, 5);
   for (std::size_t i = 0; i < recipes.size(); ++i) {
     table.add({fmt::format("[{0}]({0}/README.md)", recipes[i].name), recipes[i].title,
                state_text(recipes[i], results[i]),
-               results[i].data ? plain(results[i].data->name) : "",
+               results[i].data ? report::in_markdown(results[i].data->name) : "",
                cost(recipes[i], recipes[i].default_schedule)});
   }
-  text += table.text();
+  text += table.markdown();
   text += fmt::format(
       "\nCosts assume {} ms a step (ResNet18, batch 128, bfloat16, a CUDA graph, on an H200; {} "
       "steps an epoch) unless a recipe says otherwise.\n",

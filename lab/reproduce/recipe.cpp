@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/toml.h"
@@ -157,7 +156,7 @@ Recipe read_recipe(const fs::path& file) {
 
 std::vector<Recipe> read_recipes(const fs::path& folder) {
   require(fs::is_directory(folder),
-          "keel reproduce: expected a folder of recipes, got {}: run it in the "
+          "expected a folder of recipes, got {}: run it in the "
           "source tree, or name the folder with --recipes",
           folder.string());
   std::vector<Recipe> recipes;
@@ -170,7 +169,7 @@ std::vector<Recipe> read_recipes(const fs::path& folder) {
 
 Json common_options(const Recipe& recipe, const std::string& schedule, const Json& given) {
   require(recipe.schedules.empty() || recipe.schedules.contains(schedule),
-          "keel reproduce: {} has no schedule '{}'", recipe.name, schedule);
+          "{} has no schedule '{}'", recipe.name, schedule);
   const Json scheduled = recipe.schedules.empty() ? Json::object() : recipe.schedules.at(schedule);
   return merged(merged(recipe.common, scheduled), given);
 }
@@ -184,8 +183,7 @@ TrainOptions cell_options(const Recipe& recipe, const Cell& cell, const std::str
     validate(options);
     return options;
   } catch (const Error& error) {
-    throw Error(
-        fmt::format("keel reproduce: {}, cell {}: {}", recipe.name, cell.name, error.what()));
+    throw Error(fmt::format("{}, cell {}: {}", recipe.name, cell.name, error.what()));
   }
 }
 

@@ -1,12 +1,20 @@
 #include "lab/reproduce/results.h"
 
+#include <ATen/Version.h>
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
 #include <set>
+#include <thread>
 
+#include "keel/version.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/json.h"
@@ -68,13 +76,65 @@ void require_equal(const Results& results, const std::string& where, const Json&
     const Json before = recorded.value(name, Json()), now = wanted.value(name, Json());
     if (before == now) continue;
     throw Error(fmt::format(
-        "keel reproduce: {}: the existing results were made with {} = {}{}, but this call asks for "
+        "{}: the existing results were made with {} = {}{}, but this call asks for "
         "{}: give the same options to add to them, --fresh to start again, or another --out",
         results.experiment, name, text_of(before), where, text_of(now)));
   }
 }
 
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+/// What the environment's KEEL_TREE says, or git.
+std::string source_tree() {
+  if (const char* told = std::getenv("KEEL_TREE")) return told;
+  char line[256] = "";
+  if (FILE* git = ::popen("git describe --always --dirty 2>/dev/null", "r")) {
+    if (std::fgets(line, sizeof line, git) == nullptr) line[0] = 0;
+    ::pclose(git);
+  }
+  const std::string tree = line;
+  return tree.empty() ? "unknown" : tree.substr(0, tree.find('\n'));
+}
+
+std::string today() {
+  char text[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
+}
+
 }  // namespace
+
+std::string cuda_version() {
+  // Every LibTorch with CUDA reports it in its configuration, whatever devices this machine has.
+  const std::string config = at::show_config(), mark = "CUDA Runtime ";
+  const auto found = config.find(mark);
+  if (found == std::string::npos) return {};
+  const auto begin = found + mark.size();
+  return config.substr(begin, config.find_first_not_of("0123456789.", begin) - begin);
+}
+
+Origin this_origin(const std::string& command, const std::string& device) {
+  const std::string cuda = cuda_version();
+  return {.date = today(),
+          .command = command,
+          .tree = source_tree(),
+          .keel = KEEL_VERSION,
+          .libtorch = TORCH_VERSION,
+          .cuda = cuda.empty() ? "none" : cuda,
+          .device = device,
+          .processor = processor(),
+          .cores = std::int64_t(std::thread::hardware_concurrency())};
+}
+
+Data description_of(const DataSet& data) {
+  return {data.name, std::int64_t(data.classes.size()), data.train.count(), data.test.count()};
+}
 
 std::string Data::text() const {
   return fmt::format("{} ({} classes, {} training and {} test images)", name, classes, train, test);
@@ -109,10 +169,6 @@ Json rounded(double value, int digits) {
   // Integers need no decimal point.
   if (std::abs(kept) < 1e9 && kept == std::floor(kept)) return std::int64_t(kept);
   return kept;
-}
-
-double number_or_nan(const Json& value) {
-  return value.is_number() ? value.get<double>() : kNotDone;
 }
 
 Json to_json(const Trial& t) {
@@ -201,10 +257,10 @@ Results read_results(const fs::path& file) {
               "no origin {}", trial.origin);
   } catch (const Json::exception& error) {  // "[json.exception.out_of_range.403] key ..."
     const std::string words = error.what();
-    throw Error(fmt::format("keel reproduce: {}: {}", file.string(),
+    throw Error(fmt::format("{}: {}", file.string(),
                             words.substr(std::min(words.size(), words.find("] ") + 2))));
   } catch (const std::exception& error) {
-    throw Error(fmt::format("keel reproduce: {}: {}", file.string(), error.what()));
+    throw Error(fmt::format("{}: {}", file.string(), error.what()));
   }
   return results;
 }
@@ -229,26 +285,6 @@ void write_results(const fs::path& file, const Results& results) {
   write_file_atomically(file, text);
 }
 
-fs::path set_aside(const fs::path& file, const Data& data) {
-  const Results results = read_results(file);
-  if (!results.data || *results.data == data) return {};
-  std::string words;
-  for (const char c : results.data->name) {
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      words += char(std::tolower(static_cast<unsigned char>(c)));
-    else if (!words.empty() && words.back() != '-')
-      words += '-';
-  }
-  while (!words.empty() && words.back() == '-') words.pop_back();
-  const std::string stem = file.stem().string() + "-" + words;
-  fs::path unused = file;
-  for (int number = 1; fs::exists(unused); ++number)
-    unused =
-        file.parent_path() / (stem + (number > 1 ? "-" + std::to_string(number) : "") + ".json");
-  fs::rename(file, unused);
-  return unused;
-}
-
 Json identity(const Json& options) {
   using enum About;
   static const auto of_a_call = options_about({place, machine, seed, records, call});
@@ -267,7 +303,7 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
   for (const auto& [name, train] : results.cells.items()) {
     const Cell* cell = recipe.find(name);
     require(cell != nullptr,
-            "keel reproduce: {}: the existing results have a cell '{}' that the recipe does "
+            "{}: the existing results have a cell '{}' that the recipe does "
             "not have; --fresh discards them",
             results.experiment, name);
     require_equal(results, " in cell " + name, train, cell->train);

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "lab/data/data_set.h"
 #include "lab/reproduce/recipe.h"
+#include "lab/storage/json.h"
 #include "lab/train/records.h"
 
 namespace keel::lab::reproduce {
@@ -30,6 +32,12 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
+/// LibTorch's CUDA version ("11.8"), or an empty string without CUDA.
+std::string cuda_version();
+
+/// The machine and software of this process. The caller names the `device` that it uses.
+Origin this_origin(const std::string& command, const std::string& device = "cpu");
+
 struct Data {
   std::string name;
   std::int64_t classes = 0, train = 0, test = 0;
@@ -37,6 +45,7 @@ struct Data {
   bool operator==(const Data&) const = default;
   std::string text() const;
 };
+Data description_of(const DataSet& data);
 
 struct Trial {
   std::string cell;
@@ -66,10 +75,6 @@ struct Results {
   std::int64_t place(const Origin& origin);
 };
 
-/// If the file's results come from other data, renames it after its data (results-cifar-10-jpeg-copy.json), so that
-/// new results can start. Returns the new name, or an empty path if nothing was renamed.
-std::filesystem::path set_aside(const std::filesystem::path& file, const Data& data);
-
 /// Returns empty results if there is no file.
 Results read_results(const std::filesystem::path& file);
 /// Writes atomically, one trial per line.
@@ -89,6 +94,5 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
 
 /// The value with that many significant digits; null if not finite.
 Json rounded(double value, int digits = 5);
-double number_or_nan(const Json& value);
 
 }  // namespace keel::lab::reproduce

@@ -17,20 +17,22 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <thread>
 
+#include "lab/data/data_set.h"
+#include "lab/report/recorder.h"
+#include "lab/report/run_folder.h"
 #include "lab/report/wording.h"
 #include "lab/reproduce/child.h"
-#include "lab/reproduce/origin.h"
-#include "lab/reproduce/trial.h"
+#include "lab/reproduce/results.h"
 #include "lab/require.h"
 #include "lab/storage/files.h"
 #include "lab/storage/folder_claim.h"
 #include "lab/storage/json.h"
 #include "lab/storage/own_files.h"
-#include "lab/storage/run_files.h"
 #include "lab/train/signals.h"
 #include "lab/train/stopwatch.h"
 
@@ -39,6 +41,107 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+/// One training: its record, and where it ran.
+struct TrialOutcome {
+  Trial trial;
+  Data data;
+  std::string device;
+};
+
+std::string in_use(const fs::path& run) {
+  return "" + run.string() + " is in use: another process trains there now";
+}
+
+constexpr std::int64_t kPoints = 60;       // per recorded curve, at most
+constexpr std::int64_t kCheckpoints = 20;  // per run
+
+/// What a run tells of itself, as its folder has it.
+struct Heard : Observer {
+  report::Run run;
+  void on_start(const RunInfo& info) override { run.device = info.device; }
+  void on_step(const StepRecord& record) override { run.steps.push_back(record); }
+  void on_epoch(const EpochRecord& record) override { run.epochs.push_back(record); }
+};
+
+std::int64_t steps_of(const TrainOptions& options, const DataSet& data) {
+  const std::int64_t steps = options.epochs * (data.train.count() / options.batch);
+  return options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
+}
+
+/// Every k-th value counted from the last, at most kPoints of them.
+std::vector<double> thinned(const std::vector<double>& values) {
+  const std::size_t step = (values.size() + kPoints - 1) / kPoints;
+  if (step <= 1) return values;
+  std::vector<double> kept;
+  for (std::size_t i = values.size(); i > 0; i = i > step ? i - step : 0)
+    kept.push_back(values[i - 1]);
+  std::ranges::reverse(kept);
+  return kept;
+}
+
+/// Loads the data and trains in this process. With options.run it writes a run folder, or resumes the run in it. An
+/// interrupted trial has that status. Throws keel::Error if another process trains in that folder. If the data are
+/// not the `expected` ones, it does not train, and the outcome names the data.
+TrialOutcome run_trial(const std::string& cell, TrainOptions options,
+                       const std::optional<Data>& expected) {
+  std::optional<FolderClaim> alone;
+  if (!options.run.empty()) alone.emplace(options.run, in_use(options.run));
+  const DataSet data = load(options.data);
+  if (expected && !(*expected == description_of(data)))
+    return {.trial = {.cell = cell, .seed = options.seed, .result = {.status = "other data"}},
+            .data = description_of(data),
+            .device = ""};
+  const std::int64_t steps = steps_of(options, data);
+  options.log_every = std::max<std::int64_t>(1, (steps + kPoints - 1) / kPoints);
+  options.evaluate_every = (options.epochs + kPoints - 1) / kPoints;
+  Heard heard;
+  std::vector<Observer*> all{&heard};
+  std::optional<report::Recorder> recorder;
+  if (!options.run.empty()) {
+    options.resume = true;
+    options.keep = 2;
+    options.checkpoint_every = std::max<std::int64_t>(1, steps / kCheckpoints);
+    recorder.emplace(options.run,
+                     [](const std::string& text) { report::put(stderr, text + "\n"); });
+    all.push_back(&*recorder);
+  }
+  report::Observers observers(all);
+  Trial trial{.cell = cell, .seed = options.seed, .result = train(options, data, observers)};
+  Result& result = trial.result;
+  // Of a resumed run, only the folder has the beginning.
+  const report::Run run = recorder ? report::read_run(options.run) : heard.run;
+  if (result.images_per_second == 0) {  // the run had already finished but was not recorded
+    result.images_per_second = run.result.images_per_second;
+    result.peak_mib = run.result.peak_mib;
+  }
+  if (result.status != "finished") result.test_error = result.recalibrated_test_error = kNotDone;
+  for (const StepRecord& step : run.steps) {
+    trial.at.push_back(double(step.step));
+    trial.loss.push_back(step.loss);
+    trial.gradient.push_back(step.gradient_norm_layer);
+  }
+  for (const EpochRecord& epoch : run.epochs) {
+    if (!std::isnan(epoch.test_error)) trial.test_errors.push_back(epoch.test_error);
+    if (!std::isnan(epoch.recalibrated_test_error))
+      trial.recalibrated_errors.push_back(epoch.recalibrated_test_error);
+  }
+  for (auto* curve :
+       {&trial.at, &trial.loss, &trial.gradient, &trial.test_errors, &trial.recalibrated_errors})
+    *curve = thinned(*curve);
+  return {trial, description_of(data), heard.run.device};
+}
+
+Json to_json(const TrialOutcome& outcome) {
+  return {{"trial", to_json(outcome.trial)},
+          {"data", to_json(outcome.data)},
+          {"device", outcome.device}};
+}
+
+TrialOutcome outcome_of(const Json& json) {
+  return {trial_of(json.at("trial")), data_of(json.at("data")),
+          json.at("device").get<std::string>()};
+}
 
 struct Wanted {
   const Cell* cell;
@@ -76,8 +179,8 @@ class Queue {
       : recipe_(recipe),
         options_(options),
         printer_(printer),
-        claim_(folder_of(options.results), "keel reproduce: another process is working on " +
-                                               folder_of(options.results).string()),
+        claim_(folder_of(options.results),
+               "another process is working on " + folder_of(options.results).string()),
         origin_(this_origin(options.command)) {
     if (!options.fresh) results_ = read_results(options.results);
     require_same(results_, recipe, options.schedule, options.given);
@@ -118,7 +221,7 @@ class Queue {
           waiting_.push_back({&cell, std::uint64_t(seed)});
       }
     }
-    require(any, "keel reproduce: no cell of {} fits '{}'", recipe_.name, options_.cells);
+    require(any, "no cell of {} fits '{}'", recipe_.name, options_.cells);
   }
 
   void begin() {
@@ -134,8 +237,7 @@ class Queue {
         const FolderClaim alone(train.run, in_use(train.run));
         OwnFiles own(train.run);
         require(own.listed() || is_empty_folder(train.run),
-                "keel reproduce: {} holds files that keel does not know as its own",
-                train.run.string());
+                "{} holds files that keel does not know as its own", train.run.string());
         own.remove_all(run_files::kConfig);
       }
     }
@@ -171,8 +273,8 @@ class Queue {
 
   void record(TrialOutcome& found) {
     require(!results_.data || *results_.data == found.data,
-            "keel reproduce: {}: the existing results are from {}, but this call's data "
-            "are {}; --fresh discards them, --set-aside keeps them under another name",
+            "{}: the existing results are from {}, but this call's data "
+            "are {}; --fresh discards them, --out keeps them",
             recipe_.name, results_.data ? results_.data->text() : "", found.data.text());
     results_.data = found.data;
     origin_.device = found.device;
@@ -238,7 +340,7 @@ void run_requested_trial() {
   // End with the parent: a trial that keeps running would block the next call.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   require(::getppid() == note.at("parent").get<pid_t>(),
-          "keel reproduce: the call that asked for this trial is gone");
+          "the call that asked for this trial is gone");
   std::optional<Data> expected;
   if (note.contains("data")) expected = data_of(note.at("data"));
   const TrialOutcome outcome =

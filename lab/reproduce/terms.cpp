@@ -7,11 +7,11 @@
 #include <cmath>
 
 #include "keel/torch/keel.h"
+#include "lab/report/picture.h"
 #include "lab/report/spectrum_study.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
-#include "lab/reproduce/markdown.h"
 #include "lab/reproduce/measure.h"
-#include "lab/reproduce/picture.h"
 
 namespace keel::lab::reproduce {
 namespace {
@@ -43,7 +43,7 @@ Measured measure_terms(const Measuring& what) {
 }
 
 Page terms_body(const Recipe& recipe, const Results& results) {
-  Table table(
+  report::Table table(
       {"ratio", "paper: K", "keel: K", "left out of the gradient with K terms", "with K - 1"});
   const Json& ratios = recipe.settings.at("ratios");
   for (std::size_t i = 0; i < ratios.size(); ++i) {
@@ -57,7 +57,7 @@ Page terms_body(const Recipe& recipe, const Results& results) {
     }
     table.add(line);
   }
-  return {table.text() + "\n", {}};
+  return {table.markdown() + "\n", {}};
 }
 
 Measured measure_surface(const Measuring& what) {
@@ -91,7 +91,7 @@ Page surface_body(const Recipe& recipe, const Results& results) {
   Page page;
   const auto heights = results.measured.at("heights").get<std::vector<std::vector<double>>>();
   report::Chart chart{.description = "contours of ratio^k", .x_label = "ratio of two eigenvalues"};
-  std::vector<Key> keys;
+  std::vector<report::Key> keys;
   for (const Json& contour : results.measured.at("contours")) {
     const std::string label = fmt::format("ratio^k = {}", contour.at("level").dump());
     keys.push_back({label, int(keys.size())});
@@ -99,10 +99,11 @@ Page surface_body(const Recipe& recipe, const Results& results) {
                             contour.at("ratio").get<std::vector<double>>(),
                             contour.at("k").get<std::vector<double>>()});
   }
-  page.pictures["surface.svg"] = picture(
+  page.pictures["surface.svg"] = report::picture(
       {{"(a) ratio^k",
-        surface_svg(heights, fmt::format("k, 1 to {}", recipe.settings.at("surface_k").dump()),
-                    "ratio, 0 to 1", "ratio^k over ratio and k")},
+        report::surface_svg(heights,
+                            fmt::format("k, 1 to {}", recipe.settings.at("surface_k").dump()),
+                            "ratio, 0 to 1", "ratio^k over ratio and k")},
        {"(b) k at which ratio^k reaches a level", report::svg(chart)}},
       keys);
   page.markdown += "![The powers of a ratio](surface.svg)\n\n";

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "lab/number.h"
-#include "lab/reproduce/markdown.h"
+#include "lab/report/settings.h"
+#include "lab/report/table.h"
 #include "lab/reproduce/measure.h"
+#include "lab/require.h"
 #include "lab/train/bench.h"
 #include "lab/train/graph.h"
 #include "lab/train/step.h"
@@ -32,7 +33,7 @@ Measured measure_timing(const Measuring& what) {
                        counted(options.rounds, "round"), counted(options.steps, "step")));
   Json rows = Json::array();
   for (const StepTiming& timing : bench_train(options)) {
-    rows.push_back({{"name", timing.name},
+    rows.push_back({{"name", report::layer_name(timing.options)},
                     {"graph", timing.graph},
                     {"milliseconds", rounded(timing.milliseconds, 4)},
                     {"least", rounded(timing.least, 4)},
@@ -48,15 +49,15 @@ Measured measure_timing(const Measuring& what) {
 Page timing_body(const Recipe& recipe, const Results& results) {
   Page page;
   const Json& paper = recipe.settings.at("paper");
-  Table theirs({"paper", "ms a step", "of BatchNorm's"});
+  report::Table theirs({"paper", "ms a step", "of BatchNorm's"});
   for (const Json& row : paper)
     theirs.add({row.at("name").get<std::string>(),
                 fmt::format("{:.1f}", row.at("milliseconds").get<double>()),
                 fmt::format("{:.2f}", row.at("milliseconds").get<double>() /
                                           paper.at(0).at("milliseconds").get<double>())});
-  page.markdown += theirs.text() + "\n";
+  page.markdown += theirs.markdown() + "\n";
   if (!results.empty()) {
-    Table ours({"ours", "step", "ms", "least ... most", "images/s", "of BatchNorm's"});
+    report::Table ours({"ours", "step", "ms", "least ... most", "images/s", "of BatchNorm's"});
     for (const Json& row : results.measured.at("rows")) {
       ours.add({row.at("name").get<std::string>(),
                 row.at("graph").get<bool>() ? "graph" : "one by one",
@@ -66,7 +67,7 @@ Page timing_body(const Recipe& recipe, const Results& results) {
                 fmt::format("{:.0f}", row.at("images_per_second").get<double>()),
                 fmt::format("{:.3f}", row.at("ratio").get<double>())});
     }
-    page.markdown += ours.text() + "\n";
+    page.markdown += ours.markdown() + "\n";
   }
   return page;
 }

@@ -6,18 +6,19 @@
 #include <cmath>
 #include <map>
 
-#include "lab/number.h"
 #include "lab/report/charts.h"
+#include "lab/report/picture.h"
+#include "lab/report/table.h"
 #include "lab/report/wording.h"
-#include "lab/reproduce/markdown.h"
 #include "lab/reproduce/page.h"
-#include "lab/reproduce/picture.h"
+#include "lab/require.h"
 
 namespace keel::lab::reproduce {
 namespace {
 
 using report::Chart;
 using report::Curve;
+using report::mean_text;
 using report::Spread;
 using Trials = std::vector<const Trial*>;
 
@@ -26,12 +27,6 @@ report::Group group_of(const Trials& trials, const std::string& label = "") {
   report::Group group{label, {}};
   for (const Trial* trial : trials) group.runs.emplace_back().result = trial->result;
   return group;
-}
-
-std::string mean_text(double mean, double deviation) {
-  if (!std::isfinite(mean)) return "-";
-  return std::isfinite(deviation) ? fmt::format("{:.2f} ± {:.2f}", mean, deviation)
-                                  : fmt::format("{:.2f}", mean);
 }
 
 std::vector<std::string> paper_columns(const PaperFigures& paper) {
@@ -95,7 +90,7 @@ std::string table_text(const Recipe& recipe, const Results& results) {
   if (recalibrated) heading.push_back("recalibrated: mean");
   const bool costs = recipe.settings.contains("costs") && recipe.settings.at("costs") == true;
   if (costs) heading.insert(heading.end(), {"ms a step", "GPU memory, MiB"});
-  Table table(heading, columns ? 2 : 1);
+  report::Table table(heading, columns ? 2 : 1);
   std::string row;
   for (const Cell& cell : recipe.cells) {
     std::vector<std::string> line{cell.row == row ? "" : cell.row};
@@ -109,7 +104,7 @@ std::string table_text(const Recipe& recipe, const Results& results) {
       for (const auto& text : cost_columns(recipe, cell, results)) line.push_back(text);
     table.add(line);
   }
-  return table.text();
+  return table.markdown();
 }
 
 /// " Recalibration took 3 % of the trials' time."; empty if no trial recorded it.
@@ -150,9 +145,9 @@ std::string failures_text(const Recipe& recipe, const Results& results) {
     if (!cell.same_as.empty()) continue;
     for (const Trial* trial : results.of(cell))
       if (trial->result.failure)
-        text +=
-            fmt::format("- {}, seed {}: {}{}\n", cell.label(), trial->seed,
-                        plain(trial->result.failure->what), gradients_text(*trial->result.failure));
+        text += fmt::format("- {}, seed {}: {}{}\n", cell.label(), trial->seed,
+                            report::in_markdown(trial->result.failure->what),
+                            gradients_text(*trial->result.failure));
   }
   return text.empty() ? text : "## Failures\n\n" + text + "\n";
 }
@@ -200,7 +195,7 @@ std::string errors_picture(const Recipe& recipe, const Results& results) {
   std::vector<std::string> panels;
   for (const Cell& cell : recipe.cells)
     if (std::ranges::find(panels, cell.panel) == panels.end()) panels.push_back(cell.panel);
-  std::vector<std::pair<std::string, Chart>> charts;
+  report::Charts charts;
   std::vector<report::Group> groups;
   for (const std::string& panel : panels) {
     std::vector<const Cell*> cells;
@@ -221,10 +216,10 @@ std::string errors_picture(const Recipe& recipe, const Results& results) {
           groups.push_back(group_of(trials, cell->label()));
     }
   }
-  if (!charts.empty()) return picture(charts);
+  if (!charts.empty()) return report::picture(charts);
   if (groups.empty()) return {};
-  const report::Figure figure = report::final_error_figure(groups);
-  return figure.svg.empty() ? "" : picture(std::vector<Panel>{{figure.title, figure.svg}});
+  const report::Panel panel = report::final_error_panel(groups);
+  return panel.svg.empty() ? "" : report::picture(std::vector<report::Panel>{panel});
 }
 
 constexpr std::size_t kManyEvaluations = 30;
@@ -266,7 +261,7 @@ Curve course_of(const Cell& cell, const Results& results, std::vector<double> Tr
 /// For long runs, one line per cell: the test error over the whole run, and over its last third. Then the same with
 /// recomputed statistics.
 std::string course_picture(const Recipe& recipe, const Results& results) {
-  std::vector<std::pair<std::string, Chart>> charts;
+  report::Charts charts;
   for (const auto& [name, errors] :
        {std::pair("Test error", &Trial::test_errors),
         std::pair("Test error, recalibrated", &Trial::recalibrated_errors)}) {
@@ -286,7 +281,7 @@ std::string course_picture(const Recipe& recipe, const Results& results) {
     charts.emplace_back(name, whole);
     charts.emplace_back(std::string(name) + ", the last third", last);
   }
-  return charts.empty() ? "" : picture(charts);
+  return charts.empty() ? "" : report::picture(charts);
 }
 
 /// The largest gradient over the steps: of each interval that was recorded, and of each step before a failure.
@@ -308,7 +303,7 @@ Curve gradients_of(const Trial& trial) {
 
 /// A panel for each column of the table, and a line for each row: that of its trial whose gradient was largest.
 std::string gradients_picture(const Recipe& recipe, const Results& results) {
-  std::vector<std::pair<std::string, Chart>> charts;
+  report::Charts charts;
   for (const Cell& cell : recipe.cells) {
     if (cell.column.empty()) continue;
     Curve largest;
@@ -330,7 +325,7 @@ std::string gradients_picture(const Recipe& recipe, const Results& results) {
     largest.label = cell.row;
     chart->second.curves.push_back(largest);
   }
-  return charts.empty() ? "" : picture(charts);
+  return charts.empty() ? "" : report::picture(charts);
 }
 
 }  // namespace
@@ -363,7 +358,7 @@ Page training_body(const Recipe& recipe, const Results& results) {
 }
 
 Page curves_body(const Recipe& recipe, const Results& results) {
-  std::vector<std::pair<std::string, Chart>> losses, gradients;
+  report::Charts losses, gradients;
   for (const Cell& cell : recipe.cells) {
     const auto trials = results.of(cell);
     if (trials.empty()) continue;
@@ -385,8 +380,8 @@ Page curves_body(const Recipe& recipe, const Results& results) {
   }
   Page page;
   if (!losses.empty()) {
-    page.pictures["loss.svg"] = picture(losses);
-    page.pictures["gradient.svg"] = picture(gradients);
+    page.pictures["loss.svg"] = report::picture(losses);
+    page.pictures["gradient.svg"] = report::picture(gradients);
     page.markdown +=
         "Training loss, a line for each trial; a cross marks where a trial failed.\n\n"
         "![Training loss](loss.svg)\n\n"

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -124,6 +125,11 @@ struct Input {
 
 Unreadable::Unreadable(const std::string& doing, const fs::path& file, int error)
     : Unreadable(doing + file.string() + ": " + std::strerror(error), error) {}
+
+std::uint32_t crc32(std::string_view bytes) {
+  const auto* data = reinterpret_cast<const Bytef*>(bytes.data());
+  return std::uint32_t(::crc32_z(/*crc=*/0, data, bytes.size()));
+}
 
 void check_writable(const fs::path& given) {
   const fs::path file = target_of(given);

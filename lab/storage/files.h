@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "keel/error.h"
 
@@ -67,6 +68,9 @@ struct Beginning {
   std::uintmax_t size = 0;
 };
 Beginning read_beginning(const std::filesystem::path& file, std::size_t count);
+
+/// CRC-32 as in zlib, PNG and Python's zlib.crc32.
+std::uint32_t crc32(std::string_view bytes);
 
 /// What a killed writer of FILE leaves behind is FILE.XXXXXXXXXXXXXXXX.unfinished, with random letters, so that nobody
 /// can place a link there.

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& folder, int error) {
-  throw Error(fmt::format("keel: expected a folder to write to, got {}: {}", folder.string(),
+  throw Error(fmt::format("expected a folder to write to, got {}: {}", folder.string(),
                           std::strerror(error)));
 }
 
@@ -61,7 +61,7 @@ FolderClaim::FolderClaim(const fs::path& folder, const std::string& refusal) : F
   while (found == Lock::folder_gone) {
     made_ = make(folder_);
     if (!made_ && leads_nowhere(folder_))
-      throw Error(fmt::format("keel: expected a folder to write to, got {}: a link to nothing",
+      throw Error(fmt::format("expected a folder to write to, got {}: a link to nothing",
                               folder_.string()));
     found = lock();
   }

@@ -96,6 +96,10 @@ bool is_utf8(std::string_view text) {
   }
 }
 
+double number_or_nan(const nlohmann::ordered_json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
 json finite_or_null(double number) { return std::isfinite(number) ? json(number) : json(); }
 
 std::int64_t whole_number(const json& object, const char* name, std::int64_t least) {

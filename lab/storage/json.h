@@ -21,6 +21,9 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
 /// Whether JSON and TOML can hold this as text.
 bool is_utf8(std::string_view text);
 
+/// NaN for what is no number.
+double number_or_nan(const nlohmann::ordered_json& value);
+
 /// A number, or null if it is not finite.
 nlohmann::json finite_or_null(double number);
 

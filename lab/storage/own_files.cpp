@@ -65,13 +65,6 @@ void OwnFiles::begin() {
   listed_ = true;
 }
 
-void OwnFiles::adopt(const std::vector<std::string>& names) {
-  for (const auto& name : names)
-    if (!obstacle(name) && fs::exists(folder_ / name)) names_.insert(name);
-  if (!listed_) return begin();
-  save();
-}
-
 int OwnFiles::obstacle(const std::string& name) const {
   struct stat about {};
   if (::lstat((folder_ / name).c_str(), &about) != 0) return errno == ENOENT ? 0 : errno;

@@ -7,6 +7,15 @@
 
 namespace keel::lab {
 
+/// The files of a run folder. docs/lab.md describes each.
+namespace run_files {
+inline constexpr const char* kConfig = "config.toml";
+inline constexpr const char* kMetrics = "metrics.jsonl";
+inline constexpr const char* kResult = "result.json";
+inline constexpr const char* kSpectrum = "spectrum.json";
+inline constexpr const char* kCheckpoints = "checkpoints";  ///< a folder
+}  // namespace run_files
+
 /// What keel created in a folder, by name. The folder has the list in a file (kName). Only what is listed is replaced or
 /// removed. A folder with a list is one of keel's.
 class OwnFiles {
@@ -22,8 +31,6 @@ class OwnFiles {
 
   /// Creates the folder and its list where they are missing. Throws std::system_error.
   void begin();
-  /// begin(), and lists what is there under these names: in folders that have no list, from before there were any.
-  void adopt(const std::vector<std::string>& names);
   /// Lists names before they are created. Throws std::system_error if the folder has no list (any more), or if
   /// something that is not listed has such a name, or a link has.
   void add(const std::vector<std::string>& names);

@@ -41,8 +41,8 @@ constexpr std::array<TypeName, 10> kTypes{{{"BOOL", torch::kBool},
 const char* name_of(const std::string& tensor, torch::Dtype type) {
   for (const auto& known : kTypes)
     if (known.type == type) return known.name;
-  throw Error(fmt::format("keel::lab::safetensors: tensor '{}' has type {}, which the format lacks",
-                          tensor, c10::toString(type)));
+  throw Error(
+      fmt::format("tensor '{}' has type {}, which the format lacks", tensor, c10::toString(type)));
 }
 
 /// One tensor of the header, checked.
@@ -89,8 +89,8 @@ class Parser {
   template <typename... Args>
   void require_that(bool holds, fmt::format_string<Args...> text, Args&&... args) const {
     if (!holds)
-      throw Error(fmt::format("keel::lab::safetensors: {} is damaged: {}", file_,
-                              fmt::format(text, std::forward<Args>(args)...)));
+      throw Error(
+          fmt::format("{} is damaged: {}", file_, fmt::format(text, std::forward<Args>(args)...)));
   }
 
   json parse_header(std::string_view text) const {
@@ -202,8 +202,7 @@ std::string safetensors_bytes(const NamedTensors& tensors,
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : ordered) {
-    require(name != "__metadata__" && !header.contains(name),
-            "keel::lab::safetensors: '{}' is taken", name);
+    require(name != "__metadata__" && !header.contains(name), "'{}' is taken", name);
     const std::uint64_t end = offset + tensor.numel() * tensor.element_size();
     header[name] = {{"dtype", name_of(name, tensor.scalar_type())},
                     {"shape", tensor.sizes().vec()},

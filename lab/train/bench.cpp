@@ -1,16 +1,11 @@
 #include "lab/train/bench.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/record_function.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <memory>
 
 #include "keel/torch/threads.h"
-#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/train/step.h"
 #include "lab/train/stopwatch.h"
@@ -26,38 +21,6 @@ Images random_images(const TrainOptions& options) {
           torch::randint(0, options.model.classes, {count}, generator, torch::kLong)};
 }
 
-/// Scope that adds up the time this thread spends inside operators of LibTorch and keel. On the CPU, backward runs on the
-/// calling thread too. At most one per thread.
-class OperatorTime {
- public:
-  OperatorTime()
-      : handle_(at::addThreadLocalCallback(
-            at::RecordFunctionCallback(enter, leave).scopes({at::RecordScope::FUNCTION}))) {
-    depth_ = 0;
-    total_ = 0;
-  }
-  ~OperatorTime() { at::removeCallback(handle_); }
-  OperatorTime(const OperatorTime&) = delete;
-  OperatorTime& operator=(const OperatorTime&) = delete;
-
-  double seconds() const { return total_; }
-
- private:
-  static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction&) {
-    if (depth_++ == 0) entered_ = std::chrono::steady_clock::now();
-    return nullptr;
-  }
-  static void leave(const at::RecordFunction&, at::ObserverContext*) {
-    if (--depth_ == 0) total_ += seconds_since(entered_);
-  }
-
-  // LibTorch's callbacks are plain functions without state, so the counters are thread-local.
-  static inline thread_local int depth_ = 0;
-  static inline thread_local std::chrono::steady_clock::time_point entered_;
-  static inline thread_local double total_ = 0;
-  at::CallbackHandle handle_;
-};
-
 class Case {
  public:
   Case(const TrainOptions& options, const Images& images, torch::Device device)
@@ -67,7 +30,7 @@ class Case {
     model->to(device);
     step_ = std::make_unique<TrainingStep>(model, images, AugmentOptions{}, options, device);
     step_->start_epoch(0);
-    timing_.name = name_of(options.model);
+    timing_.options = options;
     timing_.graph = uses_graph(options, device);
     run(TrainingStep::kStepsBeforeCapture + 4);  // chooses algorithms, captures the graph
     synchronise(device_);
@@ -79,14 +42,6 @@ class Case {
   void round(std::int64_t steps, double longest) {
     while (steps > 1 && double(steps) * seconds_a_step_ > longest) --steps;
     rounds_.push_back(1e3 * seconds_of(steps) / double(steps));
-  }
-
-  /// Separate from the timed rounds, because the callbacks take time too.
-  void measure_operators(std::int64_t steps) {
-    if (!device_.is_cpu()) return;
-    const OperatorTime inside;
-    const double seconds = seconds_of(steps);
-    timing_.outside_operators = 1 - inside.seconds() / seconds;
   }
 
   StepTiming result() {
@@ -130,55 +85,16 @@ class Case {
 void check(const BenchOptions& options) {
   validate(options.train);
   require(options.steps >= 1 && options.rounds >= 1,
-          "keel::lab::bench_train: expected steps and rounds >= 1, got {} and {}", options.steps,
-          options.rounds);
-  require(options.eager || options.graph,
-          "keel::lab::bench_train: expected eager, graph or both, got neither");
-}
-
-/// Median over the rounds, in milliseconds per call.
-double milliseconds_of(const std::function<void()>& part, const BenchOptions& options,
-                       torch::Device device) {
-  for (int i = 0; i < 3; ++i) part();
-  std::unique_ptr<StepGraph> graph;
-  if (uses_graph(options.train, device)) graph = capture(part);
-  std::vector<double> rounds;
-  for (std::int64_t round = 0; round <= options.rounds; ++round) {
-    synchronise(device);
-    const auto start = std::chrono::steady_clock::now();
-    for (std::int64_t i = 0; i < options.steps; ++i) graph ? graph->replay() : part();
-    synchronise(device);
-    if (round > 0)  // the first round warms up
-      rounds.push_back(1e3 * seconds_since(start) / double(options.steps));
-  }
-  std::ranges::sort(rounds);
-  return rounds[rounds.size() / 2];
+          "expected steps and rounds >= 1, got {} and {}", options.steps, options.rounds);
+  require(options.eager || options.graph, "expected eager, graph or both, got neither");
 }
 
 }  // namespace
-
-std::string name_of(const ModelOptions& model) {
-  const NormOptions& norm = model.norm;
-  if (!whitens(norm)) return norm.kind;
-  const std::size_t sites = tested_sites(model).size();
-  const std::int64_t d = norm.group_size > 0 ? norm.group_size : first_channels(model);
-  std::string name = norm.group_size == 0 && sites > 1
-                         ? fmt::format("{} {}", norm.kind, norm.rule)  // each site has its own d
-                         : fmt::format("{} d={} {}", norm.kind, d, norm.rule);
-  if (norm.kind == "pca")
-    name += norm.components > 0 ? fmt::format(" e={}", norm.components)
-                                : fmt::format(" {:g} %", 100 * norm.energy);
-  if (norm.kind == "zca" && norm.rank == "full") name += " full rank";
-  if (model.where == "all") name += ", all norms";
-  if (model.where != "all" && model.where != "first") name += ", " + counted(sites, "norm");
-  return name;
-}
 
 std::vector<StepTiming> bench_train(const BenchOptions& options) {
   check(options);
   keel::use_all_cores(threads_here(options.train));
   const torch::Device device = device_of(options.train);
-  require_tf32("keel::lab::bench", options.train, device);
   const DeviceScope scope(device);
   const Precision precision(options.train, device);
   const Images images = random_images(options.train).to(device);
@@ -197,7 +113,6 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
   }
   for (std::int64_t round = 0; round < options.rounds; ++round)
     for (const auto& one : cases) one->round(options.steps, options.longest_round);
-  for (const auto& one : cases) one->measure_operators(options.steps);
 
   std::vector<StepTiming> timings;
   for (const auto& one : cases) timings.push_back(one->result());
@@ -207,41 +122,6 @@ std::vector<StepTiming> bench_train(const BenchOptions& options) {
     timing.ratio = timing.milliseconds / base->milliseconds;
   }
   return timings;
-}
-
-std::vector<PartTiming> bench_parts(const BenchOptions& options) {
-  check(options);
-  keel::use_all_cores(threads_here(options.train));
-  const torch::Device device = device_of(options.train);
-  require_tf32("keel::lab::bench", options.train, device);
-  const DeviceScope scope(device);
-  const Precision precision(options.train, device);
-  TrainOptions train = options.train;
-  train.model.norm = {};
-  train.graph = false;  // this function captures each part separately
-  torch::manual_seed(train.seed);
-  ResNet model(train.model);
-  model->to(device);
-  TrainingStep step(model, random_images(train).to(device), AugmentOptions{}, train, device);
-  step.start_epoch(0);
-  step.select(0);
-  const Batch batch = step.selected();
-  torch::Tensor logits;
-  const auto forward = [&] { logits = step.forward(batch.images); };
-  const auto both = [&] {
-    forward();
-    step.backward(step.loss(logits, batch.labels));
-  };
-  const auto time = [&](const std::function<void()>& part) {
-    return milliseconds_of(part, options, device);
-  };
-  const double augmentation = time([&] { step.selected(); }), forwards = time(forward),
-               gradients = time(both), whole = time([&] { step.run(0, 0.01); });
-  return {{"augmentation", augmentation},
-          {"forward", forwards},
-          {"backward", gradients - forwards},
-          {"end", whole - gradients - augmentation},
-          {"whole", whole}};
 }
 
 }  // namespace keel::lab

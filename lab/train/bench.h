@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "lab/train/options.h"
@@ -12,14 +10,12 @@ namespace keel::lab {
 
 /// The timing of one configuration: whole steps on random images, including augmentation and optimiser.
 struct StepTiming {
-  std::string name;            ///< e.g. "zca d=64 exact"
+  TrainOptions options;        ///< of the steps
   bool graph = false;          ///< replayed as a CUDA graph
   double milliseconds = 0;     ///< median of the rounds
   double least = 0, most = 0;  ///< fastest and slowest round
   double images_per_second = 0;
   double ratio = 0;  ///< to the BatchNorm step of the same kind (graph or eager)
-  /// CPU: share of the step spent outside operators; empty on CUDA.
-  std::optional<double> outside_operators;
   /// CUDA without a graph: peak memory of a step, beyond what was allocated before it; otherwise 0.
   double peak_mib = 0;
 };
@@ -35,19 +31,6 @@ struct BenchOptions {
   bool eager = true, graph = true;  ///< graph is for CUDA only
 };
 
-/// "batch", "zca d=64 exact", "pca d=64 exact 99 %", "zca d=16 exact, all norms".
-std::string name_of(const ModelOptions& model);
-
 std::vector<StepTiming> bench_train(const BenchOptions& options);
-
-/// One part of BatchNorm's step, timed separately. On CUDA it is replayed as a graph if the options ask for it.
-struct PartTiming {
-  std::string name;
-  double milliseconds = 0;  ///< median of the rounds
-};
-
-/// Times augmentation, forward, backward with the loss (forward and backward minus forward), the end of the step (the
-/// whole step minus the other parts), and the whole step.
-std::vector<PartTiming> bench_parts(const BenchOptions& options);
 
 }  // namespace keel::lab

@@ -1,5 +1,4 @@
 #include "lab/train/checkpoint.h"
-#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,10 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lab/number.h"
-#include "lab/plain_words.h"
 #include "lab/require.h"
-#include "lab/storage/checksum.h"
+#include "lab/storage/files.h"
 #include "lab/storage/json.h"
 #include "lab/storage/own_files.h"
 
@@ -237,24 +234,22 @@ bool has_checkpoints(const fs::path& folder) {
 }
 
 Checkpoint load_checkpoint(const fs::path& file) {
-  const std::string who = "keel::lab::load_checkpoint: ";
   fs::path about = file;
   about.replace_extension(kAbout);
   try {
     return load_from_json(about);
   } catch (const Unreadable& error) {
     // Both files are there once a checkpoint is complete.
-    if (error.code == ENOENT) throw Damaged(who + error.what());
-    throw Unreadable(who + error.what(), error.code);
-  } catch (const OfLaterFormat& error) {
-    throw Error(who + error.what());
+    if (error.code == ENOENT) throw Damaged(error.what());
+    throw;
+  } catch (const OfLaterFormat&) {
+    throw;
   } catch (const Error& error) {
-    throw Damaged(who + error.what());
+    throw Damaged(error.what());
   } catch (const json::exception& error) {  // its message names no file
-    throw Damaged(fmt::format("{}{}: {}", who, about.string(), error.what()));
+    throw Damaged(fmt::format("{}: {}", about.string(), error.what()));
   } catch (const std::exception& error) {  // LibTorch's, about memory
-    throw Unreadable(fmt::format("{}cannot read {}: {}", who, about.string(), error.what()),
-                     ENOMEM);
+    throw Unreadable(fmt::format("cannot read {}: {}", about.string(), error.what()), ENOMEM);
   }
 }
 
@@ -269,17 +264,54 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& where,
       return load_checkpoint(folder / (stem(step) + kAbout));
     } catch (const Damaged& error) {
       if (say)
-        say(fmt::format("skipped the damaged checkpoint of step {} ({})", step,
-                        plain_words(error.what())));
+        say(fmt::format("skipped the damaged checkpoint of step {} ({})", step, error.what()));
     }
   }
   // A process that was killed may have left the first half of its first checkpoint, not more.
   const auto halves = steps_in(folder, kTensors).size();
   if (steps.empty() && halves <= 1) return {};
   throw Damaged(
-      fmt::format("keel: expected a checkpoint that can be used in {}, got {} damaged and {} "
+      fmt::format("expected a checkpoint that can be used in {}, got {} damaged and {} "
                   "without their .json",
                   folder.string(), steps.size(), halves - std::min(halves, steps.size())));
+}
+
+NamedTensors state_of(const torch::nn::Module& module) {
+  NamedTensors result;
+  for (const auto& item : module.named_parameters()) result.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) result.emplace_back(item.key(), item.value());
+  return result;
+}
+
+void load_state(torch::nn::Module& module, const std::map<std::string, torch::Tensor>& state,
+                const std::string& file) {
+  const NamedTensors mine = state_of(module);
+  // Check everything first, so that a network is loaded completely or not at all.
+  for (const auto& [name, tensor] : mine) {
+    const auto found = state.find(name);
+    require(found != state.end(), "{} has no tensor '{}'", file, name);
+    require(found->second.sizes() == tensor.sizes(), "expected '{}' of shape {} in {}, got {}",
+            name, c10::str(tensor.sizes()), file, c10::str(found->second.sizes()));
+  }
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : mine) known.insert(name);
+  for (const auto& [name, tensor] : state)
+    require(known.count(name) > 0, "{} has a tensor '{}' that the network lacks", file, name);
+  const torch::NoGradGuard no_grad;
+  for (auto [name, tensor] : mine) tensor.copy_(state.at(name));
+}
+
+void load_network(torch::nn::Module& module, const SafeTensors& checkpoint) {
+  auto state = checkpoint.tensors;
+  std::erase_if(state, [](const auto& item) { return is_of_the_run(item.first); });
+  load_state(module, state, "the checkpoint");
+}
+
+ResNet load_model(const Checkpoint& checkpoint) {
+  ResNet model(checkpoint.options.model);
+  load_network(*model, checkpoint.tensors);
+  model->eval();
+  return model;
 }
 
 }  // namespace keel::lab

@@ -17,12 +17,12 @@ namespace keel::lab {
 
 using torch::Tensor;
 
-void require_labels(const char* who, const Images& images, std::int64_t classes) {
+void require_labels(const Images& images, std::int64_t classes) {
   if (images.count() == 0) return;
   const auto least = images.labels.min().item<std::int64_t>(),
              most = images.labels.max().item<std::int64_t>();
-  require(least >= 0 && most < classes, "{}: expected labels from 0 to {}, got {} to {}", who,
-          classes - 1, least, most);
+  require(least >= 0 && most < classes, "expected labels from 0 to {}, got {} to {}", classes - 1,
+          least, most);
 }
 
 Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOptions& normalisation,
@@ -75,9 +75,8 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
   std::vector<std::int64_t> place;
   for (const std::string& name : data.classes) {
     const auto found = std::ranges::find(known, name);
-    require(found != known.end(),
-            "keel::lab::as_trained_on: {} has a class '{}', the network was trained on {}",
-            data.name, name, fmt::join(known, ", "));
+    require(found != known.end(), "{} has a class '{}', the network was trained on {}", data.name,
+            name, fmt::join(known, ", "));
     place.push_back(found - known.begin());
   }
   const Tensor places = torch::tensor(place, torch::kLong);
@@ -91,7 +90,7 @@ void as_trained_on(DataSet& data, const Checkpoint& checkpoint) {
 Evaluation evaluate(ResNet model, const Images& images, const DataSet& data,
                     const TrainOptions& options, std::optional<std::int64_t> recalibrate_at) {
   validate(options);
-  require_labels("keel::lab::evaluate", images, model->options().classes);
+  require_labels(images, model->options().classes);
   keel::use_all_cores(threads_here(options));
   const torch::Device device = device_of(options);
   const DeviceScope scope(device);

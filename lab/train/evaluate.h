@@ -18,6 +18,6 @@ Evaluation evaluate_there(ResNet& model, const Images& images, const AugmentOpti
 void as_trained_on(DataSet& data, const Checkpoint& checkpoint);
 
 /// Throws keel::Error unless every label is one of the classes.
-void require_labels(const char* who, const Images& images, std::int64_t classes);
+void require_labels(const Images& images, std::int64_t classes);
 
 }  // namespace keel::lab

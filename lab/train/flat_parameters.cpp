@@ -16,11 +16,11 @@ FlatParameters::FlatParameters(torch::nn::Module& module, bool channels_last)
     parameters_.push_back(item.value());
     offsets_.push_back(offsets_.back() + item.value().numel());
   }
-  require(!parameters_.empty(), "keel::lab::FlatParameters: expected a module with parameters");
+  require(!parameters_.empty(), "expected a module with parameters");
   const auto options = parameters_.front().options().requires_grad(false);
   for (const Tensor& parameter : parameters_)
     require(parameter.scalar_type() == options.dtype() && parameter.device() == options.device(),
-            "keel::lab::FlatParameters: expected parameters of one type on one device");
+            "expected parameters of one type on one device");
   values = torch::empty({offsets_.back()}, options);
   gradients = torch::zeros_like(values);
   momenta = torch::zeros_like(values);
@@ -43,7 +43,7 @@ void FlatParameters::update_bfloat16() {
 FlatParameters::Bfloat16Weights::Bfloat16Weights(FlatParameters& parameters,
                                                  torch::nn::Module& module) {
   require(parameters.bfloat16_values.defined(),
-          "keel::lab::FlatParameters: expected update_bfloat16() before Bfloat16Weights");
+          "expected update_bfloat16() before Bfloat16Weights");
   module.apply([&](torch::nn::Module& layer) {
     if (auto* convolution = layer.as<torch::nn::Conv2d>()) {
       exchange(convolution->weight, parameters);
@@ -59,7 +59,7 @@ void FlatParameters::Bfloat16Weights::exchange(Tensor& weight, FlatParameters& p
   const auto& all = parameters.parameters_;
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const Tensor& other) { return other.is_same(weight); });
-  require(found != all.end(), "keel::lab::FlatParameters: expected weights of its own module");
+  require(found != all.end(), "expected weights of its own module");
   const auto index = std::size_t(found - all.begin());
   Tensor& copy = parameters.bfloat16_[index];
   if (!copy.defined())

@@ -15,7 +15,7 @@ using torch::Tensor;
 void expect(const Tensor& tensor, torch::Dtype type, std::int64_t size) {
   require(tensor.is_cuda() && tensor.is_contiguous() && tensor.scalar_type() == type &&
               tensor.numel() == size,
-          "keel::lab: a fused step expected another tensor on the GPU");
+          "a fused step expected another tensor on the GPU");
 }
 
 cudaStream_t stream_now() { return c10::cuda::getCurrentCUDAStream().stream(); }
@@ -37,7 +37,7 @@ void fused_gather(const std::vector<GradientPiece>& pieces, const Tensor& gradie
     const bool narrow = numbers.scalar_type() == torch::kBFloat16;
     expect(numbers, narrow ? torch::kBFloat16 : torch::kFloat, numbers.numel());
     require(begin >= 0 && begin + numbers.numel() <= gradients.numel(),
-            "keel::lab: a fused step expected a gradient within the buffer");
+            "a fused step expected a gradient within the buffer");
     list.push_back({numbers.data_ptr(), begin, numbers.numel(), narrow});
   }
   C10_CUDA_CHECK(cuda::gather(list.data(), std::int64_t(list.size()), gradients.data_ptr<float>(),
@@ -83,7 +83,7 @@ void fused_descend(const DescentBuffers& buffers, const Tensor& rate, double mom
   const auto expect_aligned = [&](const Tensor& buffer, torch::Dtype type) {
     expect(buffer, type, values.numel());
     require(reinterpret_cast<std::uintptr_t>(buffer.data_ptr()) % (4 * buffer.element_size()) == 0,
-            "keel::lab: a fused step expected buffers aligned to four numbers");
+            "a fused step expected buffers aligned to four numbers");
   };
   for (const Tensor* buffer : {&values, &gradients, &momenta})
     expect_aligned(*buffer, torch::kFloat);

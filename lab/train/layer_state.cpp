@@ -1,12 +1,9 @@
 #include "lab/train/layer_state.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "lab/storage/json.h"
 
@@ -49,9 +46,6 @@ LayerStates layer_states(const ResNet& model, Covariances covariances) {
   for (const Normed* part : model->tested()) {
     LayerState& state = states.emplace_back();
     state.name = part->norm_name();
-    std::ostringstream words;
-    words << *part->norm();
-    state.layer = words.str();
     const auto* whitening = part->norm()->as<keel::nn::WhiteningImpl>();
     if (whitening == nullptr || !whitening->eigenvalues().defined()) continue;
     const auto here = [](const Tensor& tensor) {
@@ -79,14 +73,6 @@ std::int64_t smallest_rank(const LayerStates& states) {
   return least;
 }
 
-std::string description(const LayerStates& states) {
-  std::string text = states.empty() ? "none" : states.front().layer;
-  if (states.size() > 1)
-    text += fmt::format(" and {} more, {} to {}", states.size() - 1, states.front().name,
-                        states.back().name);
-  return text;
-}
-
 json to_json(const LayerStates& states, std::int64_t step) {
   std::int64_t room = kMostCovarianceNumbers;
   json layers = json::array();
@@ -95,7 +81,6 @@ json to_json(const LayerStates& states, std::int64_t step) {
     const bool fits = numbers <= room;
     if (fits) room -= numbers;
     layers.push_back({{"name", state.name},
-                      {"layer", state.layer},
                       {"values", list_of(state.values)},
                       {"covariance", fits ? list_of(state.covariance) : json()},
                       {"rank", list_of(state.rank)},

@@ -13,8 +13,7 @@ namespace keel::lab {
 
 /// The spectrum of one layer under test at the last training step, on the CPU.
 struct LayerState {
-  std::string name;   ///< in the network, e.g. bn1
-  std::string layer;  ///< description of the layer
+  std::string name;  ///< in the network, e.g. bn1
   /// (G, d) float64, descending, as the solver found them: some may be below eps. Undefined if the layer has none.
   torch::Tensor values;
   torch::Tensor covariance;  ///< (G, d, d) float64; undefined: none, or not requested
@@ -38,15 +37,12 @@ LayerStates layer_states(const ResNet& model, Covariances covariances = Covarian
 double smallest_gap(const LayerStates& states);
 std::int64_t smallest_rank(const LayerStates& states);
 
-/// A description of the layers: "ZcaWhitening(...)", or the first one and how many more there are.
-std::string description(const LayerStates& states);
-
 /// Limit on the covariance numbers written in total; later layers get null. Covariances grow with the square of the
 /// group size, so all layers of a large network would take hundreds of megabytes.
 constexpr std::int64_t kMostCovarianceNumbers = std::int64_t{1} << 20;
 
-/// {"step", "smallest_gap", "layers"}, each layer {"name", "layer", "values", "covariance", "rank", "smallest_gap"}, with
-/// lists of numbers. Missing and non-finite values are null.
+/// {"step", "smallest_gap", "layers"}, each layer {"name", "values", "covariance", "rank", "smallest_gap"}, with lists of
+/// numbers. Missing and non-finite values are null.
 nlohmann::json to_json(const LayerStates& states, std::int64_t step);
 
 }  // namespace keel::lab

@@ -12,8 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "lab/number.h"
-#include "lab/one_of.h"
+#include "lab/require.h"
 #include "lab/storage/json.h"
 
 namespace keel::lab {
@@ -21,28 +20,24 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kTrainOptions = "keel::lab::TrainOptions";
-
 template <typename Number>
 void check(const char* name, const Number& value, const Range& range) {
   // Written so that NaN is rejected.
   if (double(value) >= range.least && double(value) <= range.most) return;
   throw Error(
       std::isinf(range.most)
-          ? fmt::format("{}: expected {} >= {}, got {}", kTrainOptions, name, range.least, value)
-          : fmt::format("{}: expected {} in [{}, {}], got {}", kTrainOptions, name, range.least,
-                        range.most, value));
+          ? fmt::format("expected {} >= {}, got {}", name, range.least, value)
+          : fmt::format("expected {} in [{}, {}], got {}", name, range.least, range.most, value));
 }
 void check(const char* name, const std::optional<double>& value, const Range& range) {
   if (value) check(name, *value, range);
 }
 void check(const char* name, const std::string& value, const OneOf& valid) {
-  require_one_of(kTrainOptions, name, value, valid.choices);
+  require_one_of(name, value, valid.choices);
 }
 void check_text(const char* name, const std::string& value) {
   require(is_utf8(value) && value.find('\0') == std::string::npos,
-          "{}: expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'",
-          kTrainOptions, name, value);
+          "expected {} in UTF-8, as config.toml and checkpoints hold it, got '{}'", name, value);
 }
 template <typename Field>
 void check(const char* name, const Field& value, const Anything&) {
@@ -121,8 +116,7 @@ void validate(const TrainOptions& options) {
                              const auto& valid) { check(name, field, valid); });
   validate(options.model);
   validate(options.data);
-  require(!options.resume || !options.run.empty(), "{}: expected a run folder to resume, got none",
-          kTrainOptions);
+  require(!options.resume || !options.run.empty(), "expected a run folder to resume, got none");
 }
 
 int threads_here(const TrainOptions& options) {
@@ -138,20 +132,20 @@ json to_json(const TrainOptions& options) {
 }
 
 TrainOptions train_options(const json& given, TrainOptions result) {
-  require(given.is_object(), "{}: expected a JSON object, got {}", kTrainOptions,
+  require(given.is_object(), "expected a JSON object, got {}",
           given.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40));
   std::set<std::string> known;
   for_each_field(result, [&](const char* name, About, auto& field, const char*, const auto& valid) {
     using Field = std::decay_t<decltype(field)>;
     known.insert(name);
     if (!given.contains(name)) return;
-    require(fits<Field>(given[name]), "{}: expected {} to be {}, got {}", kTrainOptions, name,
-            kind<Field>(), given[name].dump(-1, ' ', false, json::error_handler_t::replace));
+    require(fits<Field>(given[name]), "expected {} to be {}, got {}", name, kind<Field>(),
+            given[name].dump(-1, ' ', false, json::error_handler_t::replace));
     read(given[name], field);
     check(name, field, valid);
   });
   for (const auto& [name, value] : given.items())
-    require(known.count(name) > 0, "{}: unknown option '{}'", kTrainOptions, name);
+    require(known.count(name) > 0, "unknown option '{}'", name);
   return result;
 }
 

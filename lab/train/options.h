@@ -102,9 +102,7 @@ void for_each_field(Options& o, Visit&& visit) {
         Range{1, 4096});
   visit("classes", network, o.model.classes, "number of classes; training takes it from the data",
         positive);
-  visit("norm", layer, o.model.norm.kind,
-        "layer under test, in place of the network's own norm; folded: none, but a bias in the "
-        "convolution before, as `keel fold` leaves it",
+  visit("norm", layer, o.model.norm.kind, "layer under test, in place of the network's own norm",
         OneOf{norm_kinds()});
   visit("where", layer, o.model.where,
         "which norms are the layer under test: first, all, or their names with commas, which may "

@@ -35,7 +35,7 @@ Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& au
       options_(options),
       processes_(processes) {
   require(images_.count() >= options.batch,
-          "keel::lab::recalibrate: expected at least a batch of {} training images, "
+          "expected at least a batch of {} training images, "
           "got {}",
           options.batch, images_.count());
   augmentation_.seed = hashed(options.seed, kStream);

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "lab/storage/json.h"
+
 namespace keel::lab {
 namespace {
 
@@ -59,7 +61,7 @@ void visit_record(Given& r, Visit&& visit) {
   }
 }
 
-Json json_of(double number) { return std::isfinite(number) ? Json(number) : Json(); }
+Json json_of(double number) { return finite_or_null(number); }
 
 template <typename Record>
 Json json_of(const Record& record) {
@@ -84,13 +86,10 @@ Record record_of(const Json& json) {
   visit_record(record, [&](const char* name, auto& field) {
     using Field = std::decay_t<decltype(field)>;
     const Json value = json.value(name, Json());
-    const auto number = [](const Json& one) {
-      return one.is_number() ? one.get<double>() : kNotDone;
-    };
     if constexpr (std::is_same_v<Field, double>)
-      field = number(value);
+      field = number_or_nan(value);
     else if constexpr (std::is_same_v<Field, std::vector<double>>)
-      for (const Json& one : value) field.push_back(number(one));
+      for (const Json& one : value) field.push_back(number_or_nan(one));
     else if constexpr (std::is_same_v<Field, std::string>)
       field = value.is_string() ? value.template get<std::string>() : "";
     else

@@ -28,11 +28,10 @@ void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
   const auto then = to_json(checkpoint.options), now = to_json(options);
   for (const auto& [name, value] : now.items())
     if ((name == "seed" || !options_beside_the_experiment().count(name)) && value != then.at(name))
-      throw OtherOptions(
-          fmt::format("keel::lab::train: cannot resume: the checkpoint was made with {} {}, got {}",
-                      name, then.at(name).dump(), value.dump()));
+      throw OtherOptions(fmt::format("cannot resume: the checkpoint was made with {} {}, got {}",
+                                     name, then.at(name).dump(), value.dump()));
   require(checkpoint.data == data.name && checkpoint.classes == data.classes,
-          "keel::lab::train: cannot resume: the checkpoint was made with other data "
+          "cannot resume: the checkpoint was made with other data "
           "({}, {} classes), got {}, {} classes",
           checkpoint.data, checkpoint.classes.size(), data.name, data.classes.size());
 }
@@ -51,8 +50,8 @@ void restore_tensors(const SafeTensors& tensors, TrainingStep& training) {
   for (auto [name, momentum] : training.parameters().named_momenta()) {
     const auto found = tensors.tensors.find(kMomentum + name);
     require(found != tensors.tensors.end() && found->second.sizes() == momentum.sizes(),
-            "keel::lab::train: cannot resume: expected {}{} of shape {} in the checkpoint",
-            kMomentum, name, c10::str(momentum.sizes()));
+            "cannot resume: expected {}{} of shape {} in the checkpoint", kMomentum, name,
+            c10::str(momentum.sizes()));
     momentum.copy_(found->second);
   }
   const auto random = tensors.tensors.find(kRandomState);

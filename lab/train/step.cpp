@@ -41,18 +41,17 @@ bool uses_graph(const TrainOptions& options, torch::Device device, const Process
 torch::Device device_of(const TrainOptions& options, std::int64_t index) {
   const bool there = options.device != "cpu" && has_cuda();
   require(options.device != "cuda" || there,
-          "keel::lab: expected a CUDA device, as asked for; LibTorch sees none");
+          "expected a CUDA device, as asked for; LibTorch sees none");
   if (!there) return torch::kCPU;
   require(index < cuda_devices(),
-          "keel::lab: expected a CUDA device for each process of a machine, got LOCAL_RANK " +
+          "expected a CUDA device for each process of a machine, got LOCAL_RANK " +
               std::to_string(index) + " and " + std::to_string(cuda_devices()) + " devices");
   return torch::Device(torch::kCUDA, c10::DeviceIndex(index));
 }
 
-void require_tf32(const char* operation, const TrainOptions& options, torch::Device device) {
+void require_tf32(const TrainOptions& options, torch::Device device) {
   require(options.precision != "tf32" || device.is_cuda(),
-          "{}: expected a CUDA device for precision tf32, got cpu; use float32, or a GPU",
-          operation);
+          "expected a CUDA device for precision tf32, got cpu; use float32, or a GPU");
 }
 
 const std::string& bfloat16_fault() {
@@ -68,7 +67,7 @@ const std::string& bfloat16_fault() {
     } catch (const std::exception& error) {  // LibTorch's, or oneDNN's own
       const auto* torchs = dynamic_cast<const c10::Error*>(&error);
       const std::string words = torchs ? torchs->what_without_backtrace() : error.what();
-      return "keel::lab: expected a CPU that computes in bfloat16; use float32, or a GPU. LibTorch "
+      return "expected a CPU that computes in bfloat16; use float32, or a GPU. LibTorch "
              "says: " +
              words.substr(0, words.find('\n'));
     }
@@ -78,6 +77,7 @@ const std::string& bfloat16_fault() {
 }
 
 Precision::Precision(const TrainOptions& options, torch::Device device) {
+  require_tf32(options, device);
   if (options.precision == "bfloat16" && device.is_cpu())
     require(bfloat16_fault().empty(), bfloat16_fault());
   auto& context = at::globalContext();

@@ -62,7 +62,7 @@ class TrainingStep {
   void start_interval();
   void restore(const Readings& readings);
 
-  /// The parts of a step, for diagnose() and bench_parts().
+  /// The parts of a step, for diagnose().
   void select(std::int64_t batch);
   Batch selected() const;
   torch::Tensor forward(const torch::Tensor& images);
@@ -132,7 +132,7 @@ bool uses_graph(const TrainOptions& options, torch::Device device,
 torch::Device device_of(const TrainOptions& options, std::int64_t index = 0);
 
 /// Throws keel::Error if the options ask for tf32, which only a GPU has, on a CPU.
-void require_tf32(const char* operation, const TrainOptions& options, torch::Device device);
+void require_tf32(const TrainOptions& options, torch::Device device);
 
 /// Why this machine's CPU cannot compute in bfloat16; empty if it can. Tries it once.
 const std::string& bfloat16_fault();

@@ -1,5 +1,4 @@
 #include "lab/train/trainer.h"
-#include "lab/storage/run_files.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +10,6 @@
 
 #include "keel/torch/threads.h"
 #include "lab/models/batch_norm.h"
-#include "lab/number.h"
 #include "lab/require.h"
 #include "lab/storage/own_files.h"
 #include "lab/train/checkpoint.h"
@@ -33,11 +31,10 @@ using torch::Tensor;
 TrainOptions resolved(TrainOptions options, const DataSet& data, std::int64_t processes) {
   options.model.classes = std::int64_t(data.classes.size());
   validate(options);
-  require_labels("keel::lab::train", data.train, options.model.classes);
-  require_labels("keel::lab::train", data.test, options.model.classes);
-  require_batches("keel::lab::train", options, data, processes);
+  require_labels(data.train, options.model.classes);
+  require_labels(data.test, options.model.classes);
+  require_batches(options, data, processes);
   const torch::Device device = device_of(options);
-  require_tf32("keel::lab::train", options, device);
   options.device = device.is_cuda() ? "cuda" : "cpu";
   return options;
 }
@@ -110,7 +107,11 @@ class Run {
     reset_peak(device_);
     if (resumed_) resume();
     keeps_ = !options_.run.empty();
-    if (keeps_) own_folder();
+    if (keeps_) {  // the folder is keel's from here on
+      OwnFiles own(options_.run);
+      own.begin();
+      own.clean();
+    }
     resumed_.reset();
     if (processes_ != nullptr) share_start();
     announce();
@@ -126,24 +127,10 @@ class Run {
     // Check bounds first: the product of numbers from a file may overflow.
     require(at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
                 at_.step == at_.epoch * per_epoch_ + at_.batch,
-            "keel::lab::train: cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
+            "cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
             "but these data make {} batches an epoch and {} steps in all",
             at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_);
     restore_readings();
-  }
-
-  /// The run folder is keel's from here on.
-  void own_folder() {
-    OwnFiles own(options_.run);
-    if (own.listed() || !resumed_) {
-      own.begin();
-      return own.clean();
-    }
-    // Folders from before there were lists.
-    own.adopt({run_files::kConfig, run_files::kMetrics, run_files::kResult, run_files::kSpectrum,
-               run_files::kCheckpoints});
-    OwnFiles(options_.run / run_files::kCheckpoints)
-        .adopt(checkpoint_files(resumed_->position.step));
   }
 
   bool is_first() const { return processes_ == nullptr || processes_->is_first(); }
@@ -177,7 +164,6 @@ class Run {
   void announce() {
     RunInfo info{.options = options_,
                  .device = description(device_),
-                 .layer = lab::description(layer_states(training_.model())),
                  .parameters = training_.parameters().size(),
                  .train_images = data_.train.count(),
                  .test_images = data_.test.count(),
@@ -334,17 +320,16 @@ class Run {
   void write_checkpoint() {
     try {
       OwnFiles(options_.run).add({run_files::kCheckpoints});
-      const fs::path file = save_checkpoint(options_.run / run_files::kCheckpoints,
-                                            {.position = at_,
-                                             .options = options_,
-                                             .data = data_.name,
-                                             .classes = data_.classes,
-                                             .mean = data_.mean,
-                                             .deviation = data_.deviation,
-                                             .recalibrated = recalibrated_},
-                                            tensors_of(training_), options_.keep);
+      save_checkpoint(options_.run / run_files::kCheckpoints,
+                      {.position = at_,
+                       .options = options_,
+                       .data = data_.name,
+                       .classes = data_.classes,
+                       .mean = data_.mean,
+                       .deviation = data_.deviation,
+                       .recalibrated = recalibrated_},
+                      tensors_of(training_), options_.keep);
       unsaved_.clear();
-      observer_.on_checkpoint(file, at_.step);
     } catch (const std::system_error& error) {
       unsaved_ = error.what();
       observer_.on_message(
@@ -410,23 +395,22 @@ class Run {
 
 }  // namespace
 
-void require_batches(const char* operation, const TrainOptions& options, const DataSet& data,
-                     std::int64_t processes) {
+void require_batches(const TrainOptions& options, const DataSet& data, std::int64_t processes) {
   require(data.train.count() >= options.batch,
-          "{}: expected at least a batch of {} training images, got {}", operation, options.batch,
+          "expected at least a batch of {} training images, got {}", options.batch,
           data.train.count());
   require(options.batch >= processes,
-          "{}: expected a batch of at least {}, an image for each process, got {}", operation,
-          processes, options.batch);
+          "expected a batch of at least {}, an image for each process, got {}", processes,
+          options.batch);
   // A single value has no variance. The last stage has the fewest values. The first always has enough, since images
   // are at least 4 x 4.
   const std::int64_t height = last_size(options.model, data.train.pixels.size(2)),
                      width = last_size(options.model, data.train.pixels.size(3)),
                      images = options.sync_batchnorm ? options.batch : options.batch / processes;
   require(images * height * width >= 2,
-          "{}: expected at least 2 values of a channel for the norms of the last stage, got 1: {} "
+          "expected at least 2 values of a channel for the norms of the last stage, got 1: {} "
           "of {} x {} there (batch, size)",
-          operation, counted(images, "image"), height, width);
+          counted(images, "image"), height, width);
 }
 
 Result train(const TrainOptions& given, const DataSet& data, Observer& observer) {

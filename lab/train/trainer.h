@@ -21,7 +21,6 @@ namespace keel::lab {
 struct RunInfo {
   TrainOptions options;  ///< resolved: with the data's classes and the device
   std::string device;    ///< "cpu", or the GPU's name
-  std::string layer;     ///< description of the layer under test
   std::int64_t parameters = 0;
   std::int64_t train_images = 0, test_images = 0;
   std::int64_t steps_per_epoch = 0, steps = 0;  ///< of the whole run
@@ -37,7 +36,6 @@ struct Observer {
   /// Called for each layer under test, at the end of each epoch and at a failure. `step`: steps done.
   virtual void on_layer(const LayerState&, std::int64_t /*step*/) {}
   virtual void on_failure(const Failure&) {}
-  virtual void on_checkpoint(const std::filesystem::path&, std::int64_t /*step*/) {}
   /// A warning that does not stop the run, such as a skipped checkpoint or a full disk.
   virtual void on_message(const std::string&) {}
   virtual void on_finish(const Result&) {}
@@ -45,8 +43,7 @@ struct Observer {
 
 /// Throws keel::Error unless the data has a batch of images, and a batch has enough of them for the processes and norms.
 /// train() checks this too.
-void require_batches(const char* operation, const TrainOptions& options, const DataSet& data,
-                     std::int64_t processes = 1);
+void require_batches(const TrainOptions& options, const DataSet& data, std::int64_t processes = 1);
 
 /// Trains a network.
 ///

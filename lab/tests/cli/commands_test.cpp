@@ -69,29 +69,6 @@ TEST_F(CliCommands, EvalRecalibratesWhereAsked) {
       << other.error;
 }
 
-TEST_F(CliCommands, FoldLeavesTheSameNetworkWithoutTheLayer) {
-  const auto outcome = keel("fold " + run() + " --out " + in("folded"));
-  ASSERT_EQ(outcome.code, 0) << outcome.error;
-  const auto before = nlohmann::json::parse(keel("eval " + run() + " --json").out);
-  const auto folded = keel("eval " + in("folded") + " --json");
-  ASSERT_EQ(folded.code, 0) << folded.error;
-  const auto after = nlohmann::json::parse(folded.out);
-  EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-4);
-  EXPECT_EQ(after.at("error"), before.at("error"));
-  EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
-  // What its convolution puts out is white already, so it is not the layer's matrix.
-  const auto inspected = keel("inspect " + in("folded"));
-  EXPECT_EQ(inspected.code, 3);
-  EXPECT_TRUE(contains(inspected.error, "inspect the run it comes from")) << inspected.error;
-  // A fold must not overwrite a run's own checkpoints.
-  const auto over = keel("fold " + run() + " --out " + run() + "/checkpoints");
-  EXPECT_EQ(over.code, 2);
-  EXPECT_TRUE(contains(over.error, "expected a folder without checkpoints")) << over.error;
-  // They would hide the new one in the run's own folder.
-  EXPECT_EQ(keel("fold " + run() + " --out " + run()).code, 2);
-  EXPECT_TRUE(fs::exists(checkpoint()));
-}
-
 TEST_F(CliCommands, InspectShowsTheRunsRepeatedEigenvalues) {
   const auto outcome = keel("inspect " + run() + " --json");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
@@ -179,9 +156,8 @@ TEST_F(CliCommands, NoNameReachesTheTerminalAsAnOrder) {
        {"eval " + quoted, "eval " + quoted + " --classes --json",
         "report " + quoted + " --out " + in("evil.html"), "inspect " + quoted,
         "inspect " + quoted + " --layer " + quoted, "inspect " + quoted + " --json",
-        "fold " + quoted + " --out " + quoted, "train --resume " + quoted, "train --run " + quoted,
-        "train --model " + quoted, quoted, "data --source folder --path " + quoted,
-        "train --config " + quoted + "/config.toml"}) {
+        "train --resume " + quoted, "train --run " + quoted, "train --model " + quoted, quoted,
+        "data --source folder --path " + quoted, "train --config " + quoted + "/config.toml"}) {
     const auto outcome = keel(command);
     const std::string said = outcome.out + outcome.error;
     EXPECT_NE(said, "");
@@ -199,8 +175,6 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   EXPECT_TRUE(contains(trained.error, "ZCA d=4, exact, all norms")) << trained.error;
   EXPECT_TRUE(contains(read(in("run/config.toml")), "where = \"all\""));
   EXPECT_EQ(json(in("run/spectrum.json")).at("layers").size(), 9u);
-  EXPECT_TRUE(contains(json(in("run/result.json")).at("layer").get<std::string>(),
-                       " and 8 more, bn1 to layer3.0.downsample.1"));
 
   const auto first = keel("inspect " + in("run"));
   ASSERT_EQ(first.code, 0) << first.error;
@@ -223,17 +197,6 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
     EXPECT_TRUE(contains(group.error, "expected --group from 0 to 1, got 2")) << group.error;
   }
 
-  const auto folded = keel("fold " + in("run") + " --out " + in("folded"));
-  ASSERT_EQ(folded.code, 0) << folded.error;
-  EXPECT_TRUE(contains(folded.out, "9 layers are folded into the convolutions before them"));
-  const auto before = nlohmann::json::parse(keel("eval " + in("run") + " --json").out);
-  const auto after = nlohmann::json::parse(keel("eval " + in("folded") + " --json").out);
-  EXPECT_NEAR(after.at("loss").get<double>(), before.at("loss").get<double>(), 1e-3);
-  EXPECT_EQ(keel("fold " + in("folded") + " --out " + in("twice")).code, 3);
-  // What its convolution puts out is white already, so it is not the layer's matrix.
-  const auto inspected = keel("inspect " + in("folded"));
-  EXPECT_EQ(inspected.code, 3);
-  EXPECT_TRUE(contains(inspected.error, "inspect the run it comes from")) << inspected.error;
   EXPECT_EQ(keel("eval " + in("run") + " --recalibrate 2").code, 0);
 
   const auto other = keel("train" + kTiny + "--norm zca --group-size 4 --run " + in("first"));
@@ -242,17 +205,16 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   ASSERT_EQ(report.code, 0) << report.error;
   EXPECT_TRUE(contains(report.out, "ZCA d=4, exact, all norms")) << report.out;
   const std::string page = read(in("r.html"));
-  EXPECT_TRUE(contains(page, "Eigenvalues: bn1"));
-  EXPECT_TRUE(contains(page, "8 more layers"));
-  EXPECT_TRUE(contains(page, "Eigenvalues: layer3.0.downsample.1"));
+  for (const char* layer : {">bn1<", ">layer3.0.downsample.1<"})
+    EXPECT_TRUE(contains(page, layer)) << layer;
 
   const auto resumed = keel("train --resume " + in("run") + " --epochs 2");
   EXPECT_EQ(resumed.code, 0) << resumed.error;
   const auto bench = keel(
-      "bench train --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --where all "
+      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --where all "
       "--layers zca/4");
   ASSERT_EQ(bench.code, 0) << bench.error;
-  EXPECT_TRUE(contains(bench.out, "zca d=4 exact, all norms")) << bench.out;
+  EXPECT_TRUE(contains(bench.out, "ZCA d=4, exact, all norms")) << bench.out;
 }
 
 TEST(CliWhere, WrongNamesAndSizesAreRefusedBeforeAnythingIsRead) {
@@ -266,7 +228,7 @@ TEST(CliWhere, WrongNamesAndSizesAreRefusedBeforeAnythingIsRead) {
 
 TEST_F(CliCommands, BenchTimesEveryLayer) {
   const auto outcome = keel(
-      "bench train --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca "
+      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca "
       "pca --json " +
       in("bench.json"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;

@@ -16,7 +16,7 @@ TEST(CliOptions, VersionNamesKeelLibTorchAndCuda) {
 TEST(CliOptions, HelpIsThereForTheProgramAndEachCommand) {
   const auto all = keel("--help");
   EXPECT_EQ(all.code, 0);
-  for (const std::string name : {"train", "eval", "report", "inspect", "fold", "bench", "data"}) {
+  for (const std::string name : {"train", "eval", "report", "inspect", "bench", "data"}) {
     EXPECT_TRUE(contains(all.out, "  " + name)) << name;
     const auto one = keel(name + " --help");
     EXPECT_EQ(one.code, 0) << name;
@@ -66,8 +66,7 @@ TEST(CliOptions, HelpAndVersionLoadNoLibTorch) {
 
 TEST(CliOptions, WhatIsOddIsSaid) {
   const TemporaryFolder folder;
-  for (const char* words :
-       {"train --run ''", "report ''", "fold x --out ''", "train --config ''"}) {
+  for (const char* words : {"train --run ''", "report ''", "train --config ''"}) {
     const auto outcome = keel(words);
     EXPECT_EQ(outcome.code, 2) << words;
     EXPECT_TRUE(contains(outcome.error, "expected a name as ")) << words << outcome.error;
@@ -127,14 +126,12 @@ TEST(CliOptions, MistakesEndWithTwoAndSayWhatIsWrong) {
                            "float32, or a GPU"},
                           {"bench --precision tf32 --device cpu",
                            "keel bench: expected a CUDA device for precision tf32, got cpu"},
-                          {"bench parts --precision tf32 --device cpu", "precision tf32, got cpu"},
                           {"eval /no/such/run --precision tf32 --device cpu", "got cpu"},
                           {"train --train-limit 10 --batch 16",
                            "keel train: expected at least a batch of 16 training images, got 10"},
                           {"data --source cifar10", "keel data: expected path, which source"},
                           {"report", "RUN is required"},
                           {"inspect", "RUN is required"},
-                          {"bench dance", "MODE"},
                           {"bench --layers zca/x", "zca/x"}}) {
     const auto outcome = keel(wrong.arguments);
     EXPECT_EQ(outcome.code, 2) << wrong.arguments << "\n" << outcome.error;
@@ -171,7 +168,6 @@ TEST(CliOptions, InputsThatCannotBeUsedEndWithThree) {
   for (const Wrong& wrong :
        std::vector<Wrong>{{"report /no/such/run", "/no/such/run"},
                           {"eval /no/such/run", "/no/such/run"},
-                          {"fold /no/such/run --out /tmp/x", "/no/such/run"},
                           {"inspect /no/such/file.npy", "/no/such/file.npy"},
                           {"data --source cifar10 --path /no/such/folder", "/no/such/folder"}}) {
     const auto outcome = keel(wrong.arguments);
@@ -203,14 +199,6 @@ TEST(CliOptions, WhatTheConfigMeansIsNotGuessed) {
     EXPECT_EQ(outcome.code, 2) << text << outcome.error;
     EXPECT_TRUE(contains(outcome.error, file + ", " + said)) << text << outcome.error;
   }
-}
-
-TEST(CliOptions, AnUnknownNameInTheConfigIsAMistake) {
-  const TemporaryFolder folder;
-  write(folder / "c.toml", "epochs = 1\nlearning_rat = 0.1\n");
-  const auto outcome = keel("train --config " + (folder / "c.toml").string());
-  EXPECT_EQ(outcome.code, 2) << outcome.error;
-  EXPECT_TRUE(contains(outcome.error, "learning")) << outcome.error;
 }
 
 }  // namespace

@@ -125,24 +125,6 @@ TEST(CliOwnFiles, OverwritingARunLeavesWhatOthersPutThere) {
   }
 }
 
-// Made before there were lists.
-TEST(CliOwnFiles, AnOlderRunIsResumedAndNotReplaced) {
-  const TemporaryFolder folder;
-  const auto run = small_run(folder / "run");
-  for (const auto& list : {run / lab::OwnFiles::kName, run / "checkpoints" / lab::OwnFiles::kName})
-    ASSERT_TRUE(fs::remove(list));
-  for (const char* end : {".json", ".safetensors"})
-    fs::remove(run / "checkpoints" / (std::string("step-00000008") + end));
-  const auto refused = keel(kRun + "--overwrite --run " + run.string());
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_TRUE(contains(refused.error, "--resume")) << refused.error;
-  const auto outcome = keel("train --resume " + run.string());
-  EXPECT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_TRUE(contains(outcome.error, "resuming after step 6")) << outcome.error;
-  EXPECT_EQ(json(run / "result.json").at("steps"), 8);
-  EXPECT_EQ(keel(kRun + "--overwrite --run " + run.string()).code, 0);
-}
-
 TEST(CliOwnFiles, ARunFolderThatIsTakenAwayIsSaidAndNotMadeAgain) {
   const TemporaryFolder folder;
   const auto run = folder / "run", moved = folder / "moved";
@@ -280,7 +262,6 @@ TEST(CliOwnFiles, WhateverTheOptionsOnlyItsOwnFilesChange) {
         "train --resume " + any() + " --keep 1",
         "report " + any() + " " + page,
         "inspect " + any() + " --images 16",
-        "fold " + any() + " --out " + any(),
         "eval " + any()};
     fs::current_path(folder.path());
     for (int turn = 0; turn < 2; ++turn) {

@@ -142,13 +142,6 @@ TEST(CliReproduce, OtherDataAreRefusedBeforeTheTraining) {
   EXPECT_TRUE(contains(refused.error, "are from photographs")) << refused.error;
   EXPECT_FALSE(fs::exists(runs / "table2-bn-2"));
   EXPECT_EQ(json(out / "results.json").at("trials").size(), 1u);
-  // Once set aside, the old results are not in the way and not on the page.
-  const auto beside = program(common + "--trials 1 --set-aside");
-  EXPECT_EQ(beside.code, 0) << beside.error;
-  EXPECT_EQ(json(out / "results-photographs.json"), results);
-  EXPECT_EQ(json(out / "results.json").at("data").at("name"), "synthetic shapes");
-  EXPECT_FALSE(contains(read(out / "README.md"), "photographs"));
-  EXPECT_TRUE(contains(program(common + "--trials 1 --set-aside").error, "0 trials run"));
 }
 
 TEST(CliReproduce, AFreshStartForgetsTheRunsTooButNothingElseInTheirFolders) {
@@ -242,43 +235,6 @@ TEST(CliReproduce, AFigureRunsWhatItDraws) {
   EXPECT_EQ(json(folder / "table2/results.json").at("trials").size(), 6u);
   EXPECT_TRUE(fs::exists(out / "loss.svg"));
   EXPECT_TRUE(contains(read(out / "README.md"), "(loss.svg)"));
-}
-
-/// Labels and pixels at random, in CIFAR-100's binary format.
-void write_cifar100(const fs::path& folder) {
-  std::uint32_t state = 1;
-  const auto byte = [&](int below) {
-    state = state * 1664525u + 1013904223u;
-    return char(int(state >> 16) % below);
-  };
-  for (const auto& [name, count] : {std::pair("train.bin", 200), {"test.bin", 100}}) {
-    std::string bytes;
-    for (int i = 0; i < count; ++i) {
-      bytes += byte(20);
-      bytes += char(i % 100);
-      for (int pixel = 0; pixel < 3072; ++pixel) bytes += byte(256);
-    }
-    write(folder / name, bytes);
-  }
-  std::string names;
-  for (int i = 0; i < 100; ++i) names += "class" + std::to_string(i) + "\n";
-  write(folder / "fine_label_names.txt", names);
-}
-
-TEST(CliReproduce, Table3ReadsCifar100sFormat) {
-  const TemporaryFolder folder;
-  write_cifar100(folder / "data");
-  const auto out = folder / "out";
-  const auto outcome =
-      keel("reproduce table3 --recipes " + kRecipes + " --out " + out.string() + " --path " +
-           (folder / "data").string() +
-           " --cells 'resnet18-bn,resnet50-d8' --trials 1 --model resnet_small "
-           "--max-steps 2 --batch 32 --precision float32 --device cpu --threads 1");
-  ASSERT_EQ(outcome.code, 0) << outcome.error;
-  const auto results = json(out / "results.json");
-  EXPECT_EQ(results.at("data").at("classes"), 100);
-  EXPECT_EQ(results.at("trials").size(), 2u);
-  EXPECT_TRUE(contains(read(out / "README.md"), "Data: CIFAR-100"));
 }
 
 TEST(CliReproduce, AMeasurementIsDoneOnce) {

@@ -186,7 +186,7 @@ TEST(Cifar, ErrorsNameFileAndPlace) {
 
 TEST(DataOptions, AreChecked) {
   const auto check = [](DataOptions options, const std::string& part) {
-    EXPECT_TRUE(refuses({"keel::lab::DataOptions: expected " + part}, [&] { load(options); }));
+    EXPECT_TRUE(refuses({"expected " + part}, [&] { load(options); }));
   };
   check({.source = "imagenet"}, "source to be one of synthetic, cifar10");
   check({.labels = "finest"}, "labels to be one of fine, coarse");

@@ -130,8 +130,8 @@ TEST(Packed, ChecksTheLabelsAgainstTheClasses) {
   EXPECT_TRUE(refuses({"wrong.keel", "test.labels: entry 7: expected a label from 0 to 9, got 10"},
                       [&] { load_from(folder / "wrong.keel"); }));
   data.test = {};
-  EXPECT_TRUE(refuses({"keel::lab::pack", "got no test.pixels"},
-                      [&] { pack(data, folder / "none.keel"); }));
+  EXPECT_TRUE(
+      refuses({"none.keel", "got no test.pixels"}, [&] { pack(data, folder / "none.keel"); }));
   EXPECT_THROW(pack(some_data(), "/no/such/folder/x.keel"), std::system_error);
 }
 

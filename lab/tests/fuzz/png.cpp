@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "lab/storage/checksum.h"
+#include "lab/storage/files.h"
 #include "lab/tests/data/pictures.h"
 #include "lab/tests/fuzz/fuzz.h"
 

@@ -6,9 +6,7 @@
 #include <sstream>
 
 #include "lab/report/groups.h"
-#include "lab/report/metrics.h"
 #include "lab/report/page.h"
-#include "lab/report/table.h"
 #include "lab/tests/fuzz/fuzz.h"
 #include "support/files.h"
 
@@ -26,7 +24,7 @@ void attack(const std::string& bytes) {
   const report::Run run = report::read_run(where);
   must("to report what was read", [&] {
     const auto groups = report::grouped({run, run});
-    return report::text_table(groups) + report::page(groups, {"title", "made by"});
+    return report::results_table(groups).aligned() + report::page(groups, {"title", "made by"});
   });
   // As a resumed run does.
   report::MetricsWriter(where / "metrics.jsonl", 2).write({{"kind", "step"}, {"step", 3}});

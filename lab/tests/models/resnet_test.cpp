@@ -36,12 +36,6 @@ std::int64_t parameters(const ModelOptions& options) {
   return count;
 }
 
-/// Runs a few batches, so that the running statistics are no longer the initial ones.
-void warm_up(ResNet& net) {
-  const torch::NoGradGuard no_grad;
-  for (int i = 0; i < 5; ++i) net->forward(torch::randn({16, 3, 16, 16}) + 0.3);
-}
-
 double relative_error(const Tensor& a, const Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
@@ -142,23 +136,6 @@ TEST(ResNet, NamesItsTensorsAsTorchvisionDoes) {
   EXPECT_EQ(names, expected);
 }
 
-TEST(ResNet, ComputesWhatItsNamesSay) {
-  torch::manual_seed(2);
-  for (const char* name : {"resnet_small", "resnet18", "resnet50"}) {
-    ResNet net(ModelOptions{.name = name, .classes = 7});
-    net->to(torch::kDouble);
-    const State state = state_of(net);
-    const Tensor input = torch::randn({2, 3, 32, 32}, torch::kDouble);
-    const Tensor output = net->forward(input), expected = ByName{state}.forward(input);
-    ASSERT_EQ(output.sizes(), (std::vector<std::int64_t>{2, 7}));
-    EXPECT_LT(relative_error(output, expected), 1e-10) << name;
-    const Tensor& first = state.at("conv1.weight");
-    const Tensor slope = torch::autograd::grad({output.pow(2).sum()}, {first})[0];
-    const Tensor by_name = torch::autograd::grad({expected.pow(2).sum()}, {first})[0];
-    EXPECT_LT(relative_error(slope, by_name), 1e-8) << name;
-  }
-}
-
 TEST(ResNet, TakesImagesOfAnySize) {
   ResNet net(small("zca"));
   EXPECT_EQ(net->forward(torch::randn({4, 3, 24, 40})).sizes(), (std::vector<std::int64_t>{4, 10}));
@@ -220,34 +197,6 @@ TEST(ResNet, RepeatedEigenvaluesThatAreKeptBreakTheTextbookRuleAndNoOther) {
   }
 }
 
-TEST(ResNet, FoldsItsFirstNormAway) {
-  for (const char* kind : {"batch", "zca", "pca"}) {
-    torch::manual_seed(7);
-    ModelOptions options = small(kind);
-    options.norm.group_size = 4;
-    ResNet net(options);
-    EXPECT_THROW(net->fold_norms(), c10::Error);
-    warm_up(net);
-    net->eval();
-    const torch::NoGradGuard no_grad;
-    const Tensor input = torch::randn({4, 3, 16, 16});
-    const Tensor before = net->forward(input);
-    net->fold_norms();
-    EXPECT_LT(relative_error(net->forward(input), before), 1e-5) << kind;
-    EXPECT_EQ(net->options().norm.kind, "folded");
-    EXPECT_TRUE(net->tested().at(0)->norm()->as<torch::nn::IdentityImpl>());
-
-    // Another network made from the options takes the tensors by name.
-    ResNet copy(net->options());
-    const State from = state_of(net);
-    State to = state_of(copy);
-    ASSERT_EQ(from.size(), to.size());
-    for (auto& [name, tensor] : to) tensor.copy_(from.at(name));
-    copy->eval();
-    EXPECT_TRUE(torch::equal(copy->forward(input), net->forward(input))) << kind;
-  }
-}
-
 TEST(ResNet, KnowsItsNorms) {
   for (const auto& [name, count] :
        {std::pair("resnet18", 20u), {"resnet50", 53u}, {"resnet_small", 9u}}) {
@@ -289,28 +238,34 @@ TEST(ResNet, TheLayerUnderTestIsWhereItIsAsked) {
 }
 
 // Gradients pass through several layers, and through operations that overwrite their outputs.
-TEST(ResNet, ComputesWhatItsNamesSayWithSeveralLayers) {
-  for (const char* name : {"resnet_small", "resnet50"})
-    for (const char* kind : {"zca", "pca", "none"})
-      for (const char* where : {"all", "layer1.0.bn2,layer2.0.downsample.1,layer3.0.bn1"}) {
-        if (name == std::string("resnet50") &&
-            (kind != std::string("zca") || where != std::string("all")))
-          continue;
-        torch::manual_seed(8);
-        ResNet net(ModelOptions{
-            .name = name, .classes = 7, .norm = {.kind = kind, .group_size = 4}, .where = where});
-        net->to(torch::kDouble);
-        const State state = state_of(net);
-        ByName plain{state, net->options().norm, {}};
-        for (const Normed* part : net->tested()) plain.where.insert(part->norm_name());
-        const Tensor input = torch::randn({6, 3, 16, 16}, torch::kDouble);
-        const Tensor output = net->forward(input), expected = plain.forward(input);
-        EXPECT_LT(relative_error(output, expected), 1e-9) << name << kind << where;
-        const Tensor& first = state.at("conv1.weight");
-        const Tensor slope = torch::autograd::grad({output.pow(2).sum()}, {first})[0];
-        const Tensor by_name = torch::autograd::grad({expected.pow(2).sum()}, {first})[0];
-        EXPECT_LT(relative_error(slope, by_name), 1e-7) << name << kind << where;
-      }
+TEST(ResNet, ComputesWhatItsNamesSay) {
+  struct Case {
+    const char *name, *kind, *where;
+  };
+  std::vector<Case> cases{{"resnet_small", "batch", "first"},
+                          {"resnet18", "batch", "first"},
+                          {"resnet50", "batch", "first"},
+                          {"resnet50", "zca", "all"}};
+  for (const char* kind : {"zca", "pca", "none"})
+    for (const char* where : {"all", "layer1.0.bn2,layer2.0.downsample.1,layer3.0.bn1"})
+      cases.push_back({"resnet_small", kind, where});
+  for (const auto& [name, kind, where] : cases) {
+    torch::manual_seed(8);
+    ResNet net(ModelOptions{
+        .name = name, .classes = 7, .norm = {.kind = kind, .group_size = 4}, .where = where});
+    net->to(torch::kDouble);
+    const State state = state_of(net);
+    ByName plain{state, net->options().norm, {}};
+    for (const Normed* part : net->tested()) plain.where.insert(part->norm_name());
+    const Tensor input = torch::randn({6, 3, 16, 16}, torch::kDouble);
+    const Tensor output = net->forward(input), expected = plain.forward(input);
+    ASSERT_EQ(output.sizes(), (std::vector<std::int64_t>{6, 7}));
+    EXPECT_LT(relative_error(output, expected), 1e-9) << name << kind << where;
+    const Tensor& first = state.at("conv1.weight");
+    const Tensor slope = torch::autograd::grad({output.pow(2).sum()}, {first})[0];
+    const Tensor by_name = torch::autograd::grad({expected.pow(2).sum()}, {first})[0];
+    EXPECT_LT(relative_error(slope, by_name), 1e-7) << name << kind << where;
+  }
 }
 
 TEST(ResNet, BatchNormEverywhereIsTheNetworkWithout) {
@@ -352,36 +307,6 @@ TEST(ResNet, AWatchedPassIsThePlainOneAndSeesEveryLayer) {
       EXPECT_FALSE(inputs["layer1.0"].defined());
       for (const NormSite& site : norm_sites(net->options()))
         EXPECT_EQ(outputs[site.name].size(1), site.channels) << site.name;
-    }
-}
-
-TEST(ResNet, FoldsAllOfItsLayersAway) {
-  for (const char* name : {"resnet_small", "resnet50"})
-    for (const char* kind : {"batch", "zca", "pca"}) {
-      if (name == std::string("resnet50") && kind != std::string("zca")) continue;
-      torch::manual_seed(10);
-      ModelOptions options{.name = name, .norm = {.kind = kind, .group_size = 4}, .where = "all"};
-      ResNet net(options);
-      net->to(torch::kDouble);
-      const torch::NoGradGuard no_grad;
-      for (int i = 0; i < 3; ++i) net->forward(torch::randn({8, 3, 16, 16}, torch::kDouble) + 0.3);
-      net->eval();
-      const Tensor input = torch::randn({4, 3, 16, 16}, torch::kDouble);
-      const Tensor before = net->forward(input);
-      net->fold_norms();
-      EXPECT_LT(relative_error(net->forward(input), before), 1e-8) << name << kind;
-      for (const auto& item : net->named_modules())
-        EXPECT_TRUE(item.value()->as<keel::nn::WhiteningImpl>() == nullptr &&
-                    item.value()->as<BatchNormImpl>() == nullptr)
-            << item.key();
-      ResNet copy(net->options());
-      copy->to(torch::kDouble);
-      const State from = state_of(net);
-      State to = state_of(copy);
-      ASSERT_EQ(from.size(), to.size());
-      for (auto& [tensor_name, tensor] : to) tensor.copy_(from.at(tensor_name));
-      copy->eval();
-      EXPECT_TRUE(torch::equal(copy->forward(input), net->forward(input))) << name << kind;
     }
 }
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lab/report/table.h"
+#include "lab/report/page.h"
 #include "lab/tests/report/run_files.h"
 #include "support/errors.h"
 
@@ -215,32 +215,28 @@ TEST(Groups, LongTracesAreThinnedByAveraging) {
 
 TEST(Table, SaysWhatCountsAndLinesUp) {
   const TemporaryFolder folder;
-  const auto text = text_table(grouped(example_runs(folder)));
-  EXPECT_NE(text.find("12.00 ± 2.83 %"), std::string::npos) << text;
-  EXPECT_NE(text.find("20.00 %"), std::string::npos) << text;
-  EXPECT_NE(text.find("at step 3"), std::string::npos) << text;
-  std::size_t lines = 0;
-  for (const char c : text) lines += c == '\n';
-  EXPECT_EQ(lines, 5u);
-  EXPECT_EQ(text.find("recalibrated"), std::string::npos) << text;
-}
-
-TEST(Table, HasRecalibratedErrorsWhereARunHasOne) {
-  const TemporaryFolder folder;
   auto runs = example_runs(folder);
-  for (const Column& column : table_columns(grouped(runs))) EXPECT_NE(column.name, "recalibrated");
+  EXPECT_EQ(results_table(grouped(runs)).aligned(),
+            "layer                 runs      test error     best     failed  images/s  time a run\n"
+            "------------------------------------------------------------------------------------\n"
+            "BatchNorm                1         20.00 %  20.00 %         no      1000       5.0 s\n"
+            "ZCA, power iteration     2  12.00 ± 2.83 %  10.00 %         no      1000       5.0 s\n"
+            "ZCA, analytic            1               -        -  at step 3         -           -\n");
   testing::write_run(folder / "e", settings("batch", "exact", 1), "0.20", "0.18");
   testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
   testing::write_run(folder / "g", settings("zca", "exact", 1), "0.30", "0.13");
   for (const char* name : {"e", "f", "g"}) runs.push_back(read_run(folder / name));
-  const auto groups = grouped(runs);
-  const Column recalibrated = table_columns(groups)[3];
-  EXPECT_EQ(recalibrated.name, "recalibrated");
-  EXPECT_EQ(recalibrated.cells,
-            (std::vector<std::string>{"18.00 % (1 of 2)", "-", "-", "11.00 ± 2.83 %"}));
-  const auto text = text_table(groups);
-  EXPECT_NE(text.find("test error      recalibrated"), std::string::npos) << text;
-  EXPECT_NE(text.find("30.00 ± 0.00 %    11.00 ± 2.83 %"), std::string::npos) << text;
+  const auto text = results_table(grouped(runs)).aligned();
+  for (const char* part : {"18.00 % (1 of 2)", "30.00 ± 0.00 %    11.00 ± 2.83 %"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(Table, SetsItsCellsByTheirNames) {
+  Table table({"a", "b"}, 2);
+  table.set({"x", "1"}, "new", "<");
+  table.add({"y", "2", "|"});
+  EXPECT_EQ(table.markdown(), "| a | b | new |\n|---|---|--:|\n| x | 1 | < |\n| y | 2 | | |\n");
+  EXPECT_NE(table.html().find("<td>1</td><td class='n'>&lt;</td>"), std::string::npos);
 }
 
 }  // namespace

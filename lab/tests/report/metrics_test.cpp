@@ -1,4 +1,4 @@
-#include "lab/report/metrics.h"
+#include "lab/report/run_folder.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lab/report/put.h"
+#include "lab/report/wording.h"
 
 namespace keel::lab::report {
 namespace {

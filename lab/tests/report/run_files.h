@@ -3,7 +3,10 @@
 // Run folders written by hand, for tests of their readers.
 
 #include <filesystem>
+#include <regex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "support/files.h"
 
@@ -26,7 +29,7 @@ inline void write_run(const fs::path& folder, const std::string& settings,
   const std::string again =
       recalibrated.empty() ? "" : R"(,"recalibrated_test_error":)" + recalibrated;
   write(folder / "config.toml", settings);
-  std::string lines = R"({"kind":"start","step":0,"layer":"x"})"
+  std::string lines = R"({"kind":"start","step":0})"
                       "\n";
   for (int epoch = 0; epoch < 2; ++epoch) {
     const auto step = std::to_string(10 * (epoch + 1)), e = std::to_string(epoch);
@@ -57,6 +60,25 @@ inline std::string settings(const std::string& norm, const std::string& rule, in
   return "# a comment\nmodel = \"resnet_small\"\nnorm = \"" + norm + "\"\nrule = \"" + rule +
          "\"\ngroup_size = 0\nenergy = 0.99\ncomponents = 0\nepochs = 2\nseed = " +
          std::to_string(seed) + "\n";
+}
+
+/// The first element of HTML or SVG that is not closed in order, or an empty text.
+inline std::string first_unbalanced(const std::string& html) {
+  static const std::set<std::string> empty = {"meta", "br", "!doctype"};
+  std::vector<std::string> open;
+  const std::regex tag("<(/?)([a-zA-Z!][a-zA-Z0-9]*)((?:[^>'\"]|'[^']*'|\"[^\"]*\")*)>");
+  for (std::sregex_iterator i(html.begin(), html.end(), tag), end; i != end; ++i) {
+    const std::string name = (*i)[2], rest = (*i)[3];
+    if (empty.count(name) || rest.ends_with('/')) continue;
+    if ((*i)[1].length() == 0) {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name) {
+      return "</" + name + "> closes " + (open.empty() ? "nothing" : open.back());
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty() ? "" : open.back() + " stays open";
 }
 
 }  // namespace keel::lab::report::testing

@@ -141,8 +141,8 @@ TEST(SpectrumStudy, WhatExpCannotHoldIsNamed) {
     }
     return std::string();
   };
-  EXPECT_EQ(message(1e300), "keel::study: exp overflows at the largest eigenvalue 1e+300");
-  EXPECT_EQ(message(-1e300), "keel::study: expected a gradient of exp that is not zero, got zero");
+  EXPECT_EQ(message(1e300), "exp overflows at the largest eigenvalue 1e+300");
+  EXPECT_EQ(message(-1e300), "expected a gradient of exp that is not zero, got zero");
   EXPECT_EQ(message(10), "");
 }
 

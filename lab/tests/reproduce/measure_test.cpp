@@ -146,9 +146,9 @@ TEST(Measure, TimingHasBatchNormFirst) {
   TrainOptions options = tiny();
   const Json rows = measure({recipe, options}).figures.at("rows");
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].at("name"), "batch");
+  EXPECT_EQ(rows[0].at("name"), "BatchNorm");
   EXPECT_EQ(rows[0].at("ratio"), 1);
-  EXPECT_EQ(rows[1].at("name"), "zca d=4 exact");
+  EXPECT_EQ(rows[1].at("name"), "ZCA d=4, exact");
   EXPECT_GT(rows[1].at("milliseconds").get<double>(), 0);
 }
 

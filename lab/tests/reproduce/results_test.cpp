@@ -61,26 +61,6 @@ std::string complaint(const Results& there, const Recipe& wanted, const std::str
   return keel::testing::error_of([&] { require_same(there, wanted, schedule, given); });
 }
 
-TEST(Results, ThoseOfOtherDataAreSetAsideUnderTheirName) {
-  const TemporaryFolder folder;
-  const auto file = folder / "results.json";
-  const Data wanted{"CIFAR-10", 10, 50000, 10000}, copy{"CIFAR-10 (JPEG copy)", 10, 50000, 10000};
-  EXPECT_EQ(set_aside(file, wanted), "");  // there are none
-  Results results = small_results();
-  results.data = wanted;
-  write_results(file, results);
-  EXPECT_EQ(set_aside(file, wanted), "");
-  EXPECT_TRUE(std::filesystem::exists(file));
-  for (const char* name :
-       {"results-cifar-10-jpeg-copy.json", "results-cifar-10-jpeg-copy-2.json"}) {
-    results.data = copy;
-    write_results(file, results);
-    EXPECT_EQ(set_aside(file, wanted), folder / name);
-    EXPECT_FALSE(std::filesystem::exists(file));
-    EXPECT_EQ(read_results(folder / name).data, copy);
-  }
-}
-
 TEST(Results, WhatIsWrittenIsRead) {
   const TemporaryFolder folder;
   const auto file = folder / "deep";

@@ -124,7 +124,7 @@ TEST(FolderClaimTest, SaysWhatCannotBeAFolder) {
   const test::TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";
   const std::string said = error_of([&] { FolderClaim(folder / "file", "in use"); });
-  EXPECT_EQ(said, "keel: expected a folder to write to, got " + (folder / "file").string() +
+  EXPECT_EQ(said, "expected a folder to write to, got " + (folder / "file").string() +
                       ": Not a directory");
 }
 
@@ -142,9 +142,9 @@ TEST(FolderClaimTest, AFolderThatWasReplacedMeanwhileStays) {
 TEST(FolderClaimTest, ALinkToNothingIsRefused) {
   const test::TemporaryFolder folder;
   fs::create_symlink("nowhere", folder / "link");
-  EXPECT_EQ(error_of([&] { FolderClaim(folder / "link", "in use"); }),
-            "keel: expected a folder to write to, got " + (folder / "link").string() +
-                ": a link to nothing");
+  EXPECT_EQ(
+      error_of([&] { FolderClaim(folder / "link", "in use"); }),
+      "expected a folder to write to, got " + (folder / "link").string() + ": a link to nothing");
   EXPECT_NE(error_of([&] { FolderClaim(folder / "link" / "run", "in use"); }), "no error");
   EXPECT_EQ(FolderClaim::on_new(folder / "link").path(), folder / "link-2");
   fs::create_symlink("loop", folder / "loop");

@@ -79,20 +79,6 @@ TEST(SafeTensorsTest, EveryTruncationIsNoticed) {
   EXPECT_NE(complaint(whole + "x"), "no error");
 }
 
-TEST(SafeTensorsTest, NoDamageToTheHeaderGoesBeyondAnError) {
-  const std::string whole = safetensors_bytes(example());
-  std::uint64_t length = 0;
-  std::memcpy(&length, whole.data(), 8);
-  std::size_t noticed = 0;
-  for (std::size_t at = 0; at < 8 + length; ++at)
-    for (const unsigned char flip : {0x01, 0x10, 0x80, 0xff}) {
-      std::string damaged = whole;
-      damaged[at] = char(damaged[at] ^ flip);
-      noticed += complaint(damaged) != "no error";  // the others only change a name
-    }
-  EXPECT_GT(noticed, 2 * length);
-}
-
 TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
   const auto tensor = [](const std::string& dtype, const std::string& shape,
                          const std::string& offsets) {
@@ -102,7 +88,7 @@ TEST(SafeTensorsTest, RefusesWhatDoesNotFit) {
     return complaint(file_of("{\"x\":" + tensor(d, s, o) + "}", 8));
   };
   ASSERT_EQ(one("F32", "[2]", "[0,8]"), "no error");
-  const std::string start = "keel::lab::safetensors: FILE is damaged: ";
+  const std::string start = "FILE is damaged: ";
   EXPECT_EQ(one("F32", "[3]", "[0,8]"),
             start + "tensor 'x' of type \"F32\" and shape [3] has 8 bytes");
   EXPECT_EQ(one("F32", "[4]", "[0,16]"), start + "tensor 'x' lies at bytes 0 to 16 of 8");

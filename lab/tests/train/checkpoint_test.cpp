@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "lab/storage/checksum.h"
+#include "lab/storage/files.h"
 #include "lab/storage/own_files.h"
 #include "lab/tests/storage/repeated.h"
 #include "lab/tests/train/support.h"
@@ -195,43 +195,28 @@ TEST(CheckpointTest, NewestOfARunFolderItsCheckpointsFolderOrTheOneNamed) {
 }
 
 TEST(CheckpointTest, ADamagedOneIsSkippedAndNamed) {
-  const std::vector<std::pair<const char*, std::function<void(const fs::path&)>>> damages{
-      {"a bit of the tensors flips",
-       [](const fs::path& at) {
-         change(at / "step-00000002.safetensors",
-                [](std::string& bytes) { bytes.back() = char(bytes.back() ^ 1); });
-       }},
-      {"the tensors are cut short",
-       [](const fs::path& at) {
-         change(at / "step-00000002.safetensors",
-                [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
-       }},
-      {"the tensors are gone",
-       [](const fs::path& at) { fs::remove(at / "step-00000002.safetensors"); }},
-      {"the JSON is cut short",
-       [](const fs::path& at) {
-         change(at / "step-00000002.json",
-                [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
-       }},
-      {"the JSON is empty",
-       [](const fs::path& at) {
-         change(at / "step-00000002.json", [](std::string& bytes) { bytes.clear(); });
-       }},
-      {"the JSON lacks a field",
-       [](const fs::path& at) {
-         change(at / "step-00000002.json",
-                [](std::string& bytes) { bytes.replace(bytes.find("\"epoch\""), 7, "\"epock\""); });
-       }},
-      {"the JSON is of no format", [](const fs::path& at) {
-         change(at / "step-00000002.json", [](std::string& bytes) {
-           bytes.replace(bytes.find("\"format\": 1"), 11, "\"format\": 0");
-         });
-       }}};
-  for (const auto& [what, damage] : damages) {
+  const auto halve = [](std::string& bytes) { bytes.resize(bytes.size() / 2); };
+  const auto replace = [](const std::string& from, const std::string& to) {
+    return [=](std::string& bytes) { bytes.replace(bytes.find(from), from.size(), to); };
+  };
+  const std::vector<std::tuple<const char*, const char*, std::function<void(std::string&)>>>
+      damages{{"a bit of the tensors flips", ".safetensors",
+               [](std::string& bytes) { bytes.back() = char(bytes.back() ^ 1); }},
+              {"the tensors are cut short", ".safetensors", halve},
+              {"the tensors are gone", ".safetensors", nullptr},
+              {"the JSON is cut short", ".json", halve},
+              {"the JSON is empty", ".json", [](std::string& bytes) { bytes.clear(); }},
+              {"the JSON lacks a field", ".json", replace("\"epoch\"", "\"epock\"")},
+              {"the JSON is of no format", ".json", replace("\"format\": 1", "\"format\": 0")}};
+  for (const auto& [what, end, damage] : damages) {
     const test::TemporaryFolder folder;
     save(folder.path(), 1);
     save(folder.path(), 2);
-    damage(folder.path());
+    const fs::path file = folder / ("step-00000002" + std::string(end));
+    if (damage)
+      change(file, damage);
+    else
+      fs::remove(file);
     const Newest found = newest(folder.path());
     ASSERT_TRUE(found.checkpoint) << what;
     EXPECT_EQ(found.checkpoint->position.step, 1) << what;
@@ -402,15 +387,14 @@ TEST(StateTest, LoadsAllOrNothingAndNamesWhatDoesNotFit) {
   auto wrong = state;
   wrong["fc.bias"] = torch::ones({77});
   EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
-            "keel::lab::load: expected 'fc.bias' of shape [4] in FILE, got [77]");
+            "expected 'fc.bias' of shape [4] in FILE, got [77]");
   wrong = state;
   wrong.erase("fc.bias");
-  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
-            "keel::lab::load: FILE has no tensor 'fc.bias'");
+  EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }), "FILE has no tensor 'fc.bias'");
   wrong = state;
   wrong["more"] = torch::ones({1});
   EXPECT_EQ(error_of([&] { load_state(*to, wrong, "FILE"); }),
-            "keel::lab::load: FILE has a tensor 'more' that the network lacks");
+            "FILE has a tensor 'more' that the network lacks");
   EXPECT_TRUE(to->named_parameters()["conv1.weight"].equal(before));
 
   Checkpoint checkpoint;

@@ -68,7 +68,7 @@ TEST(EvaluateTest, RefusesLabelsTheNetworkDoesNotHave) {
   DataSet data = test::small_data();
   data.test.labels[0] = -1;
   EXPECT_EQ(test::error_of([&] { evaluate(ResNet(options.model), data.test, data, options); }),
-            "keel::lab::evaluate: expected labels from 0 to 3, got -1 to 3");
+            "expected labels from 0 to 3, got -1 to 3");
 }
 
 }  // namespace

@@ -246,9 +246,7 @@ TEST_F(FusedStepTest, TrainsToTheSameBitsEachTime) {
   Recorder one, other;
   train(options, test::small_data(), one);
   train(options, test::small_data(), other);
-  ASSERT_EQ(one.steps.size(), other.steps.size());
-  for (std::size_t i = 0; i < one.steps.size(); ++i)
-    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << i;
+  test::expect_same_steps(one, other, "again");
   EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss);
 }
 
@@ -307,11 +305,7 @@ TEST_F(FusedStepTest, ACheckpointOfEitherKindIsResumedByTheOther) {
     TrainOptions options = options_of("batch", "bfloat16");
     options.run = folder.path();
     options.fused = first;
-    struct Interrupter : Recorder {
-      void on_step(const StepRecord& record) override {
-        if (record.step == 5) std::raise(SIGTERM);
-      }
-    } interrupter;
+    test::Interrupter interrupter(5);
     EXPECT_EQ(train(options, test::small_data(), interrupter).status, "interrupted");
     options.resume = true;
     options.fused = !first;

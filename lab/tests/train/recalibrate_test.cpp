@@ -40,11 +40,7 @@ TEST(RecalibrateTest, TrainingIsTheSameToTheLastBit) {
     EXPECT_TRUE(std::isnan(expected.recalibrated_test_error));
     EXPECT_TRUE(std::isfinite(result.recalibrated_test_error)) << norm;
     EXPECT_EQ(result.test_error, expected.test_error) << norm;
-    ASSERT_EQ(twice.steps.size(), plain.steps.size());
-    for (std::size_t i = 0; i < plain.steps.size(); ++i) {
-      EXPECT_EQ(twice.steps[i].loss, plain.steps[i].loss) << norm << i;
-      EXPECT_EQ(twice.steps[i].gradient_norm_layer, plain.steps[i].gradient_norm_layer) << norm;
-    }
+    test::expect_same_steps(twice, plain, norm);
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_EQ(twice.epochs[i].test_loss, plain.epochs[i].test_loss) << norm << i;
       EXPECT_GT(twice.epochs[i].recalibration_seconds, 0);
@@ -97,11 +93,6 @@ TEST(RecalibrateTest, HowManyBatchesChangesNothingElse) {
 }
 
 TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
-  struct Interrupter : Recorder {
-    void on_step(const StepRecord& record) override {
-      if (record.step == 8) std::raise(SIGTERM);
-    }
-  };
   const DataSet data = test::small_data();
   const test::TemporaryFolder whole, parts;
   TrainOptions options = test::small_options("zca");
@@ -111,7 +102,7 @@ TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
   const Result expected = train(options, data, told);
   options.run = parts.path();
   options.resume = true;
-  Interrupter interrupter;
+  test::Interrupter interrupter(8);
   EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
   Recorder again;
   const Result result = train(options, data, again);
@@ -199,7 +190,7 @@ TEST(RecalibrateTest, ANetworkWhoseStatisticsAreLostIsEvaluated) {
   EXPECT_LT(evaluate(model, data.test, data, options).error, 0.4);  // the model keeps them
   DataSet few = test::small_data(8);
   EXPECT_EQ(test::error_of([&] { evaluate(model, few.test, few, options, 36); }),
-            "keel::lab::recalibrate: expected at least a batch of 16 training images, got 8");
+            "expected at least a batch of 16 training images, got 8");
 }
 
 }  // namespace

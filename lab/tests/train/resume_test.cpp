@@ -1,10 +1,7 @@
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <csignal>
 #include <cstdio>
-#include <random>
 #include <tuple>
 
 #include "lab/tests/train/support.h"
@@ -16,20 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::error_of;
+using test::Interrupter;
 using test::Recorder;
-
-/// Sends a signal to its own process after some steps, as a user or a scheduler would.
-struct Interrupter : Recorder {
-  std::int64_t at;
-  int signal;
-  Interrupter(std::int64_t step, int number) : at(step), signal(number) {
-    if (number != 0) std::signal(number, SIG_DFL);  // a script's background ignores SIGINT
-  }
-  void on_step(const StepRecord& record) override {
-    Recorder::on_step(record);
-    if (record.step == at) std::raise(signal);
-  }
-};
 
 std::string final_tensors(const fs::path& run, std::int64_t step) {
   char name[64];
@@ -51,8 +36,7 @@ TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
     // Within an epoch, at its end (step 12), and by either signal.
     options.run = parts.path();
     options.resume = true;
-    std::vector<StepRecord> steps;
-    std::vector<EpochRecord> epochs;
+    Recorder all;
     Result result;
     for (const auto& [at, signal] : {std::pair(4, SIGTERM), {8, SIGINT}, {12, SIGTERM}, {99, 0}}) {
       Interrupter told(at, signal);
@@ -61,24 +45,18 @@ TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
       if (at < 99) {
         EXPECT_EQ(result.steps, at);
       }
-      EXPECT_EQ(told.info.first_step, steps.empty() ? 0 : steps.back().step);
-      steps.insert(steps.end(), told.steps.begin(), told.steps.end());
-      epochs.insert(epochs.end(), told.epochs.begin(), told.epochs.end());
+      EXPECT_EQ(told.info.first_step, all.steps.empty() ? 0 : all.steps.back().step);
+      all.steps.insert(all.steps.end(), told.steps.begin(), told.steps.end());
+      all.epochs.insert(all.epochs.end(), told.epochs.begin(), told.epochs.end());
     }
     EXPECT_EQ(final_tensors(parts.path(), 18), final_tensors(whole.path(), 18)) << norm;
     EXPECT_EQ(result.test_error, expected.test_error);
     EXPECT_EQ(result.best_test_error, expected.best_test_error);
-    ASSERT_EQ(steps.size(), undisturbed.steps.size());
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      EXPECT_EQ(steps[i].step, undisturbed.steps[i].step);
-      EXPECT_EQ(steps[i].loss, undisturbed.steps[i].loss) << i;
-      EXPECT_EQ(steps[i].gradient_norm_layer, undisturbed.steps[i].gradient_norm_layer) << i;
-      EXPECT_EQ(steps[i].learning_rate, undisturbed.steps[i].learning_rate);
-    }
-    ASSERT_EQ(epochs.size(), 3u);
+    test::expect_same_steps(all, undisturbed, norm);
+    ASSERT_EQ(all.epochs.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(epochs[i].train_loss, undisturbed.epochs[i].train_loss);
-      EXPECT_EQ(epochs[i].test_loss, undisturbed.epochs[i].test_loss);
+      EXPECT_EQ(all.epochs[i].train_loss, undisturbed.epochs[i].train_loss);
+      EXPECT_EQ(all.epochs[i].test_loss, undisturbed.epochs[i].test_loss);
     }
 
     // Resuming a finished run does nothing.
@@ -146,7 +124,7 @@ TEST(ResumeTest, RefusesOtherOptionsAndOtherData) {
   options.resume = true;
   options.learning_rate = 0.2;
   EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
-            "keel::lab::train: cannot resume: the checkpoint was made with learning_rate 0.1, got "
+            "cannot resume: the checkpoint was made with learning_rate 0.1, got "
             "0.2");
   options.learning_rate = 0.1;
   DataSet other = test::small_data();
@@ -184,70 +162,6 @@ TEST(ResumeTest, RefusesAPositionBeyondTheRun) {
               std::string::npos)
         << step;
   }
-}
-
-/// The training program of main.cpp, in a process that can be killed.
-class Child {
- public:
-  explicit Child(const fs::path& run) {
-    int ends[2];
-    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(ends[1], STDOUT_FILENO);
-      execl("/proc/self/exe", "keel_train_test", run.c_str(), static_cast<char*>(nullptr));
-      _exit(127);
-    }
-    close(ends[1]);
-    lines_ = fdopen(ends[0], "r");
-  }
-  ~Child() { fclose(lines_); }
-
-  /// Waits until it has written that many lines, or has ended.
-  int wait_for_lines(int count) {
-    char line[256];
-    int seen = 0;
-    while (seen < count && fgets(line, sizeof line, lines_) != nullptr) ++seen;
-    return seen;
-  }
-  void kill() { ::kill(pid_, SIGKILL); }
-  int status() {
-    int status = -1;
-    waitpid(pid_, &status, 0);
-    return status;
-  }
-
- private:
-  pid_t pid_;
-  FILE* lines_;
-};
-
-TEST(ResumeTest, KilledAtRandomMomentsItReachesTheSameBits) {
-  const test::TemporaryFolder whole, killed;
-  {
-    Child child(whole.path());
-    child.wait_for_lines(1 << 20);
-    ASSERT_EQ(child.status(), 0);
-  }
-  std::mt19937 random(2024);
-  int kills = 0;
-  for (bool finished = false; !finished;) {
-    ASSERT_LT(kills, 40);
-    Child child(killed.path());
-    // A line is written for each record and each checkpoint. The microseconds put the kill anywhere between two
-    // lines, also while files are being written.
-    child.wait_for_lines(1 + int(random() % 9));
-    usleep(random() % 4000);
-    child.kill();
-    const int status = child.status();
-    finished = WIFEXITED(status);
-    if (finished) {
-      ASSERT_EQ(WEXITSTATUS(status), 0);
-    }
-    kills += !finished;
-  }
-  EXPECT_GE(kills, 3);
-  EXPECT_EQ(final_tensors(killed.path(), 24), final_tensors(whole.path(), 24));
 }
 
 }  // namespace

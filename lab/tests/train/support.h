@@ -1,8 +1,10 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <torch/types.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -78,7 +80,7 @@ struct Recorder : Observer {
   std::vector<EpochRecord> epochs;
   std::vector<Failure> failures;
   std::vector<std::string> messages;
-  std::vector<std::int64_t> checkpoints, layers;
+  std::vector<std::int64_t> layers;
   LayerState layer;
   int starts = 0, finishes = 0;
 
@@ -90,11 +92,34 @@ struct Recorder : Observer {
     layers.push_back(step);
   }
   void on_failure(const Failure& failure) override { failures.push_back(failure); }
-  void on_checkpoint(const std::filesystem::path&, std::int64_t step) override {
-    checkpoints.push_back(step);
-  }
   void on_message(const std::string& text) override { messages.push_back(text); }
   void on_finish(const Result&) override { ++finishes; }
 };
+
+/// Sends a signal to its own process after a step, as a user or a scheduler would.
+struct Interrupter : Recorder {
+  std::int64_t at;
+  int signal;
+  explicit Interrupter(std::int64_t step, int number = SIGTERM) : at(step), signal(number) {
+    if (number != 0) std::signal(number, SIG_DFL);  // a script's background ignores SIGINT
+  }
+  void on_step(const StepRecord& record) override {
+    Recorder::on_step(record);
+    if (record.step == at) std::raise(signal);
+  }
+};
+
+/// The same steps with the same losses, gradients and gaps, to the last bit.
+inline void expect_same_steps(const Recorder& one, const Recorder& other, const std::string& what) {
+  ASSERT_EQ(one.steps.size(), other.steps.size()) << what;
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_EQ(one.steps[i].step, other.steps[i].step) << what << " " << i;
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << what << " " << i;
+    EXPECT_EQ(one.steps[i].gradient_norm_layer, other.steps[i].gradient_norm_layer) << what << i;
+    if (one.steps[i].rank > 0) {
+      EXPECT_EQ(one.steps[i].smallest_gap, other.steps[i].smallest_gap) << what << " " << i;
+    }
+  }
+}
 
 }  // namespace keel::lab::test

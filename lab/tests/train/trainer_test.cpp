@@ -39,7 +39,6 @@ TEST(TrainerTest, LearnsAndTells) {
   EXPECT_EQ(told.info.steps_per_epoch, 6);
   EXPECT_EQ(told.info.device, "cpu");
   EXPECT_EQ(told.info.parameters, 5112);
-  EXPECT_NE(told.info.layer.find("ZcaWhitening(4"), std::string::npos) << told.info.layer;
 
   std::vector<std::int64_t> logged;
   for (const StepRecord& record : told.steps) logged.push_back(record.step);
@@ -58,7 +57,6 @@ TEST(TrainerTest, LearnsAndTells) {
               1e-12);
   EXPECT_LT(told.epochs.back().train_loss, told.epochs.front().train_loss);
   EXPECT_EQ(told.layers, (std::vector<std::int64_t>{6, 12, 18, 24, 30, 36}));
-  EXPECT_TRUE(told.checkpoints.empty());
 }
 
 TEST(TrainerTest, EvaluatesAsOftenAsAskedAndAtTheEnd) {
@@ -91,8 +89,7 @@ TEST(TrainerTest, TheSameSeedGivesTheSameNumbersAndAnotherOneOthers) {
   train(options, data, second);
   options.seed = 8;
   train(options, data, third);
-  for (std::size_t i = 0; i < first.steps.size(); ++i)
-    EXPECT_EQ(first.steps[i].loss, second.steps[i].loss) << i;
+  test::expect_same_steps(first, second, "again");
   EXPECT_NE(first.steps[0].loss, third.steps[0].loss);
 }
 
@@ -124,7 +121,6 @@ TEST(TrainerTest, StopsAtAFailureAndSaysWhereItBegan) {
   ASSERT_EQ(told.failures.size(), 1u);
   EXPECT_EQ(told.finishes, 1);
   EXPECT_TRUE(told.steps.empty());
-  EXPECT_TRUE(told.checkpoints.empty());
   EXPECT_FALSE(fs::exists(folder / "checkpoints"));
   const auto spectrum = nlohmann::json::parse(read_file(folder / "spectrum.json"));
   EXPECT_EQ(spectrum["step"], 1);
@@ -165,13 +161,13 @@ TEST(TrainerTest, WritesCheckpointsAndTheSpectrum) {
   options.keep = 2;
   Recorder told;
   const Result result = train(options, test::small_data(), told);
-  EXPECT_EQ(told.checkpoints, (std::vector<std::int64_t>{4, 8, 12}));
   const auto newest = newest_checkpoint(options.run, {});
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->position.step, 12);
   EXPECT_EQ(newest->position.epoch, 2);
   EXPECT_EQ(newest->position.last_test_error, result.test_error);
   EXPECT_FALSE(fs::exists(options.run / "checkpoints" / "step-00000004.json"));
+  EXPECT_TRUE(fs::exists(options.run / "checkpoints" / "step-00000008.json"));
   // The checkpoint has the network that was evaluated.
   const DataSet data = test::small_data();
   const Evaluation again = evaluate(load_model(*newest), data.test, data, options);
@@ -223,7 +219,6 @@ TEST(TrainerTest, AFullDiskIsReportedAndTheRunGoesOn) {
     EXPECT_NE(result.unsaved.find("cannot write"), std::string::npos) << result.unsaved;
     EXPECT_EQ(to_json(result)["unsaved"], result.unsaved);
   }
-  EXPECT_TRUE(told.checkpoints.empty());
   ASSERT_EQ(told.messages.size(), 4u);  // a spectrum and a checkpoint for each epoch
   EXPECT_NE(told.messages[1].find("step 6: no checkpoint (cannot write"), std::string::npos)
       << told.messages[1];
@@ -236,30 +231,29 @@ TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
   Recorder told;
   const DataSet few = test::small_data(10);
   EXPECT_EQ(error_of([&] { train(options, few, told); }),
-            "keel::lab::train: expected at least a batch of 16 training images, got 10");
+            "expected at least a batch of 16 training images, got 10");
   options.batch = 1;
   DataSet tiny = test::small_data();
   for (Images* images : {&tiny.train, &tiny.test})
     images->pixels = images->pixels.slice(2, 0, 4).slice(3, 0, 4).contiguous();
   EXPECT_EQ(error_of([&] { train(options, tiny, told); }),
-            "keel::lab::train: expected at least 2 values of a channel for the norms of the last "
+            "expected at least 2 values of a channel for the norms of the last "
             "stage, got 1: 1 image of 1 x 1 there (batch, size)");
   options.batch = 16;
   DataSet wrong = test::small_data();
   wrong.train.labels[3] = 4;
   EXPECT_EQ(error_of([&] { train(options, wrong, told); }),
-            "keel::lab::train: expected labels from 0 to 3, got 0 to 4");
+            "expected labels from 0 to 3, got 0 to 4");
   options.device = "cpu";
   options.precision = "tf32";
-  EXPECT_EQ(
-      error_of([&] { train(options, test::small_data(), told); }),
-      "keel::lab::train: expected a CUDA device for precision tf32, got cpu; use float32, or a "
-      "GPU");
+  EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
+            "expected a CUDA device for precision tf32, got cpu; use float32, or a "
+            "GPU");
   options.precision = "float32";
   if (!torch::cuda::is_available()) {
     options.device = "cuda";
     EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
-              "keel::lab: expected a CUDA device, as asked for; LibTorch sees none");
+              "expected a CUDA device, as asked for; LibTorch sees none");
   }
   EXPECT_EQ(told.starts, 0);
   options = test::small_options();

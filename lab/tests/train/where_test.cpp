@@ -161,11 +161,7 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
     const auto spectrum = nlohmann::json::parse(read_file(whole / "spectrum.json"));
     EXPECT_EQ(spectrum["layers"].size(), tested_sites(options.model).size());
 
-    struct Interrupter : Recorder {
-      void on_step(const StepRecord& record) override {
-        if (record.step == 8) std::raise(SIGTERM);
-      }
-    } interrupter;
+    test::Interrupter interrupter(8);
     options.run = parts.path();
     EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
     options.resume = true;
@@ -186,25 +182,6 @@ TEST(WhereTest, ARunWithAllNormsLearnsTellsAndGoesOnToTheSameBits) {
     EXPECT_NE(test::error_of([&] { train(options, data, resumed); }).find("made with where"),
               std::string::npos);
   }
-}
-
-// Checkpoints from before the option existed.
-TEST(WhereTest, OlderCheckpointsAreOfTheFirstNorm) {
-  const test::TemporaryFolder folder;
-  TrainOptions options = test::small_options("zca");
-  options.run = folder.path();
-  Recorder told;
-  train(options, test::small_data(), told);
-  const auto file = folder / "checkpoints" / "step-00000012.json";
-  auto json = nlohmann::json::parse(read_file(file));
-  for (const char* name : {"where", "labels"}) ASSERT_EQ(json["options"].erase(name), 1u);
-  write_file_atomically(file, json.dump());
-  const auto checkpoint = newest_checkpoint(folder.path(), {});
-  ASSERT_TRUE(checkpoint);
-  EXPECT_EQ(checkpoint->options.model.where, "first");
-  load_model(*checkpoint);
-  options.resume = true;
-  EXPECT_EQ(train(options, test::small_data(), told).status, "finished");
 }
 
 }  // namespace

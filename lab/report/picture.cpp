@@ -1,19 +1,16 @@
-#include "lab/reproduce/picture.h"
+#include "lab/report/picture.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "lab/report/page_style.h"
 #include "lab/report/wording.h"
 
-namespace keel::lab::reproduce {
+namespace keel::lab::report {
 namespace {
 
-using report::escaped;
-
-constexpr double kWidth = 340, kGap = 24, kMargin = 12, kTitle = 22, kLine = 18;
+constexpr double kPanel = 340, kGap = 24, kMargin = 12, kTitle = 22, kLine = 18;
 
 /// The height in "viewBox='0 0 340 220'".
 double height_of(const std::string& svg) {
@@ -25,22 +22,23 @@ double height_of(const std::string& svg) {
 std::string placed(const Panel& panel, double x, double y, double height) {
   std::string inner = panel.svg;
   inner.insert(4, fmt::format(" x='{:g}' y='{:g}' width='{:g}' height='{:g}' overflow='visible'", x,
-                              y + kTitle, kWidth, height));
+                              y + kTitle, kPanel, height));
   return fmt::format("<text class='title' x='{:g}' y='{:g}'>{}</text>\n{}\n", x, y + 13,
                      escaped(panel.title), inner);
 }
 
-/// Rows of swatches and labels, as many per row as fit.
+/// Rows of swatches and labels, as many per row as fit. A label that no row has room for is cut.
 std::string key_rows(const std::vector<Key>& keys, double width, double& y) {
   std::string out;
   double x = kMargin;
   for (const Key& key : keys) {
-    const double needed = 34 + report::kLetter * double(report::columns(key.label)) + 14;
+    const std::string label = cut(key.label, std::size_t((width - 2 * kMargin - 34) / kLetter));
+    const double needed = 34 + kLetter * double(columns(label)) + 14;
     if (x > kMargin && x + needed > width) x = kMargin, y += kLine;
-    std::string swatch = report::swatch_svg(key.colour);
+    std::string swatch = swatch_svg(key.colour);
     swatch.insert(4, fmt::format(" x='{:g}' y='{:g}' width='26' height='10'", x, y - 9));
     out += fmt::format("{}<text class='name' x='{:g}' y='{:g}'>{}</text>\n", swatch, x + 32, y,
-                       escaped(key.label));
+                       escaped(label));
     x += needed;
   }
   if (!keys.empty()) y += kLine;
@@ -51,14 +49,14 @@ std::string key_rows(const std::vector<Key>& keys, double width, double& y) {
 
 std::string picture(const std::vector<Panel>& panels, const std::vector<Key>& keys) {
   const bool wide = panels.size() > 1;
-  const double width = 2 * kMargin + (wide ? 2 * kWidth + kGap : kWidth);
+  const double width = 2 * kMargin + (wide ? 2 * kPanel + kGap : kPanel);
   std::string inner;
   double y = kMargin;
   for (std::size_t i = 0; i < panels.size(); i += 2) {
     const bool pair = wide && i + 1 < panels.size();
     const double left = height_of(panels[i].svg), right = pair ? height_of(panels[i + 1].svg) : 0;
     inner += placed(panels[i], kMargin, y, left);
-    if (pair) inner += placed(panels[i + 1], kMargin + kWidth + kGap, y, right);
+    if (pair) inner += placed(panels[i + 1], kMargin + kPanel + kGap, y, right);
     y += kTitle + std::max(left, right) + kMargin;
   }
   y += 6;
@@ -70,19 +68,21 @@ std::string picture(const std::vector<Panel>& panels, const std::vector<Key>& ke
       "svg text.title {{ font-size: 13px; font-weight: 600; fill: var(--ink); }}\n"
       "svg.swatch line {{ stroke-width: 3; }}</style>\n"
       "<rect width='{0:g}' height='{1:g}' rx='8' fill='var(--card)'/>\n{4}</svg>\n",
-      width, std::ceil(y), report::kPalette, report::kChartStyle, inner);
+      width, std::ceil(y), kPalette, kChartStyle, inner);
 }
 
-std::string picture(std::vector<std::pair<std::string, report::Chart>> charts) {
+std::string picture(std::vector<std::pair<std::string, Chart>> charts,
+                    const std::vector<std::string>& labels) {
   std::vector<Key> keys;
+  for (const std::string& label : labels) keys.push_back({label, int(keys.size())});
   std::vector<Panel> panels;
   for (auto& [title, chart] : charts) {
-    for (report::Curve& curve : chart.curves) {
+    for (Curve& curve : chart.curves) {
       const auto found = std::ranges::find(keys, curve.label, &Key::label);
       curve.colour = int(found - keys.begin());
       if (found == keys.end()) keys.push_back({curve.label, curve.colour});
     }
-    panels.push_back({title, report::svg(chart)});
+    panels.push_back({title, svg(chart)});
   }
   return picture(panels, keys);
 }
@@ -118,4 +118,4 @@ std::string surface_svg(const std::vector<std::vector<double>>& heights, const s
   return out + "</svg>";
 }
 
-}  // namespace keel::lab::reproduce
+}  // namespace keel::lab::report
