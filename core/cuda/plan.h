@@ -151,10 +151,11 @@ enum class SvdPath {
   one_launch,  ///< eigenvectors of A^T A, corrected: one block per matrix, in one launch
   block,       ///< the same, in three launches
   grid,        ///< the same, by all multiprocessors
-  jacobi       ///< QR and Jacobi's method, as also for matrices that the others leave
+  jacobi,      ///< QR and Jacobi's method, as also for matrices that the four above leave
+  cusolver     ///< one matrix after the other
 };
 
-inline constexpr std::int64_t kLargestSvd = 512;  ///< min(m, n)
+inline constexpr std::int64_t kLargestSvd = 512;  ///< min(m, n); cuSOLVER solves larger ones
 /// For smaller n, one launch of Jacobi's method is as fast as the others.
 inline constexpr std::int64_t kLeastPolished = 12, kLeastOnGrid = 32;
 template <typename T>
@@ -192,11 +193,12 @@ std::int64_t one_launch_bytes(const PolishLayout<T>& layout) {
                   layout.stack() * kNumber + block_bytes<T>(std::max(16, layout.n)));
 }
 
-/// For 0 < min(rows, columns) <= kLargestSvd.
+/// For 0 < min(rows, columns).
 template <typename T>
 SvdPath svd_path(std::int64_t rows, std::int64_t columns, std::int64_t batch, const Card& card) {
   const std::int64_t m = std::max(rows, columns), n = std::min(rows, columns);
   if (m <= kLargestTiny) return SvdPath::tiny;
+  if (n > kLargestSvd) return SvdPath::cusolver;
   const std::int64_t most = card.shared_memory - kSvdStaticBytes;
   if (batch > few_for_grid(n) && n >= kLeastPolished && n <= kLargestPolishedInBlock<T> &&
       m <= kTallestPolishedInBlock) {

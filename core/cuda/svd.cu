@@ -26,10 +26,12 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
       check(kName, cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
-  if (m > kLargestTiny && (n > kLargestSvd || m * n > std::numeric_limits<int>::max() / 2))
-    throw Error(std::string(kName) + ": expected min(m, n) <= 512 and m n < 2^30, got " +
-                shape(matrices));
   const SvdPath path = svd_path<T>(m, n, matrices.batch, this_card());
+  if (path == SvdPath::cusolver)
+    return svd_cusolver(matrices, values, left, right, status, stream);
+  if (m > kLargestTiny && m * n > std::numeric_limits<int>::max() / 2)
+    throw Error(std::string(kName) + ": expected m n < 2^30 where min(m, n) <= 512, got " +
+                shape(matrices));
   if (path == SvdPath::tiny) return svd_tiny(matrices, values, left, right, status, stream);
   if (path == SvdPath::jacobi)
     return svd_jacobi<T>(matrices, values, left, right, status, nullptr, stream);

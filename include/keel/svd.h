@@ -58,8 +58,8 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
 }  // namespace cpu
 
 namespace cuda {
-/// The same methods, up to min(m, n) = 512; throws for more. Only the CPU rotates short columns
-/// again: here a matrix that is nearly of lower rank goes through QR and Jacobi.
+/// The same methods up to min(m, n) = 512. Only the CPU rotates short columns again: here a matrix
+/// that is nearly of lower rank goes through QR and Jacobi.
 ///
 /// - Up to 4 x 4: Jacobi, one thread per matrix.
 /// - From min(m, n) = 12 on: the eigenvectors of A^T A by cuda::eigh, with one launch before it and
@@ -68,6 +68,8 @@ namespace cuda {
 /// - The last launch solves the rest: QR and Jacobi with one warp or one block per matrix in shared
 ///   memory (on an H100 up to min(m, n) = 160, float64: 112), or else with a cluster of blocks in
 ///   global memory.
+/// - Beyond min(m, n) = 512: cuSOLVER, one matrix after the other. It waits for the device and cannot
+///   be captured in a graph, and errors of small values are relative to the largest.
 ///
 /// Nothing falls back to the reference. Values below 4e-16 of the largest in float, 1e-146 in
 /// double, may come out as zero, because their squares are too small. The rows of matrices with more

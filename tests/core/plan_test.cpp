@@ -70,6 +70,7 @@ TEST(CudaPlan, SvdOnBothSidesOfEveryLimit) {
   EXPECT_EQ(of(128, 33), SvdPath::block);
   EXPECT_EQ(of(129, 33), SvdPath::grid);
   EXPECT_EQ(of(512, 1), SvdPath::grid);
+  EXPECT_EQ(of(513, 1), SvdPath::cusolver);
   EXPECT_EQ(svd_path<double>(64, 64, 133, kH200), SvdPath::block);
   EXPECT_EQ(svd_path<double>(65, 65, 133, kH200), SvdPath::grid);
   // Tall ones do not fit a block: those of few columns are left to Jacobi's method.
@@ -174,7 +175,7 @@ std::string tables() {
     add_eigh<float>(page, on);
     add_eigh<double>(page, on);
   }
-  page << "\nn of the n x n matrices that `svd` solves on each path:\n\n"
+  page << "\nn of the n x n matrices that `svd` solves on each path, up to 512; cuSOLVER solves the others:\n\n"
           "| GPU | type | batch | one thread each | Jacobi | one launch | block | grid |\n"
           "|---|---|--:|---|---|---|---|---|\n";
   for (const NamedCard& on : kCards) {

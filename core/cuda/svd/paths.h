@@ -37,4 +37,10 @@ template <typename T>
 void svd_jacobi(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
                 SvdStatus* status, const bool* is_left, const Stream& stream);
 
+/// One matrix after the other, by cuSOLVER's polar decomposition, or by its QR iteration if that would change the matrix.
+/// Waits for the device. Throws while a graph is captured.
+template <typename T>
+void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+                  SvdStatus* status, const Stream& stream);
+
 }  // namespace keel::cuda
