@@ -9,10 +9,13 @@
 
 #include "cuda/eigh/cusolver/orthogonality.cuh"
 #include "cuda/eigh/sign.cuh"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/memory.cuh"
 #include "cuda/plan.h"
-#include "eigh_order.h"
+#include "cuda/threads.cuh"
+#include "formulas/order.h"
+#include "formulas/scale.h"
+#include "instantiate.h"
 #include "keel/error.h"
 
 namespace keel::cuda {
@@ -24,7 +27,7 @@ constexpr int kThreads = 256, kTile = 32;
 
 void check_solver(cusolverStatus_t status) {
   if (status == CUSOLVER_STATUS_SUCCESS) return;
-  throw Error(std::string(kName) + ": cuSOLVER says status " + std::to_string(int(status)));
+  throw Error(std::string(kName) + ": cuSOLVER returned status " + std::to_string(int(status)));
 }
 
 struct Handle {
@@ -64,20 +67,16 @@ template <typename T>
 constexpr cudaDataType kType = sizeof(T) == 4 ? CUDA_R_32F : CUDA_R_64F;
 
 /// The largest magnitude of each matrix's lower triangle, or infinity if an entry is not finite.
-/// Independent of the order of arrival (eigh/bits.cuh).
+/// Independent of the order of arrival (memory.cuh).
 template <typename T>
 __global__ void measure(Matrices<const T> matrices, int slices, Bits<T>* largest) {
   const std::int64_t index = blockIdx.x / slices, n = matrices.n;
   const T* const source = matrices[index];
   T size = 0;
   for (std::int64_t r = blockIdx.x % slices; r < n; r += slices)
-    for (std::int64_t c = threadIdx.x; c <= r; c += kThreads) {
-      const T x = fabs(source[r * matrices.row_stride + c]);
-      size =
-          fmax(size, x <= std::numeric_limits<T>::max() ? x : std::numeric_limits<T>::infinity());
-    }
-  for (int step = 1; step < 32; step *= 2)
-    size = fmax(size, __shfl_xor_sync(0xffffffffu, size, step));
+    for (std::int64_t c = threadIdx.x; c <= r; c += kThreads)
+      size = fmax(size, UnitScale<T>::magnitude(source[r * matrices.row_stride + c]));
+  size = Lanes<32>::largest(size);
   if (threadIdx.x % 32 == 0) atomicMax(largest + index, as_bits(size));
 }
 
@@ -168,7 +167,7 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
   Scratch<int> exponent(kName, stream, batch), information(kName, stream, padded);
   Scratch<bool> finite(kName, stream, batch);
   Scratch<Bits<T>> largest(kName, stream, batch);
-  const int slices = int(batch < 64 ? 32 : 8);
+  const int slices = cusolver_slices(batch);
   check(kName, cudaMemsetAsync(largest, 0, std::size_t(batch) * sizeof(T), queue));
   measure<T><<<unsigned(batch * slices), kThreads, 0, queue>>>(matrices, slices, largest);
   check_launch(kName);
@@ -190,7 +189,7 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
         solver.handle, solver.parameters, job, triangle, n, kType<T>, rows, n, kType<T>, ascending,
         kType<T>, workspace, device_bytes, host_workspace.data(), host_bytes, information, padded));
   }
-  restore_orthogonality<T>(kName, batch, n, rows, stream);
+  restore_orthogonality<T>(kName, contiguous<T>(rows, batch, n), stream);
 
   finish_values<T><<<unsigned((batch * n * 32 + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
       batch, n, ascending, rows, exponent, finite, information, order, values, sign, status);
@@ -201,9 +200,8 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
   check_launch(kName);
 }
 
-template void eigh_cusolver(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
-                            const Stream&);
-template void eigh_cusolver(Matrices<const double>, double*, Matrices<double>, EighOrder,
-                            EighStatus*, const Stream&);
+#define KEEL_STAGES(T) KEEL_STAGE(eigh_cusolver, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda
