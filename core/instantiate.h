@@ -6,8 +6,6 @@
 //     KEEL_FOR_STORED(KEEL_STAGES)
 //     #undef KEEL_STAGES
 
-#include "keel/activations.h"
-
 /// Instantiates `stage` for T, whatever its parameters are.
 #define KEEL_STAGE(stage, T) template decltype(stage<T>) stage<T>;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -129,6 +130,19 @@ void check_eigh(const char* operation, const Matrices<const T>& matrices, const 
   require_same_shape(operation, "vectors", matrices, vectors);
   require_apart(operation, "vectors", vectors, "matrices", matrices);
   require_numbers(operation, "values", values, matrices.batch * matrices.n);
+}
+
+/// Those of svd.
+template <typename T>
+void check_svd(const char* operation, Rectangles<const T> matrices, const T* values,
+               Rectangles<T> left, Rectangles<T> right) {
+  require_given(operation, "matrices", matrices);
+  const std::int64_t k = std::min(matrices.rows, matrices.columns);
+  require_shape(operation, "left", left, matrices.batch, matrices.rows, k);
+  require_shape(operation, "right", right, matrices.batch, k, matrices.columns);
+  require_apart(operation, "left", left, "matrices", matrices);
+  require_apart(operation, "right", right, "matrices", matrices);
+  require_numbers(operation, "values", values, matrices.batch * k);
 }
 
 }  // namespace keel

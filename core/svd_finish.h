@@ -6,24 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
-#include "shape.h"
+#include "keel/matrices.h"
 
 namespace keel {
-
-template <typename T>
-void check_svd(const char* operation, Rectangles<const T> matrices, const T* values,
-               Rectangles<T> left, Rectangles<T> right) {
-  require_given(operation, "matrices", matrices);
-  const std::int64_t k = std::min(matrices.rows, matrices.columns);
-  require_shape(operation, "left", left, matrices.batch, matrices.rows, k);
-  require_shape(operation, "right", right, matrices.batch, k, matrices.columns);
-  require_apart(operation, "left", left, "matrices", matrices);
-  require_apart(operation, "right", right, "matrices", matrices);
-  require_numbers(operation, "values", values, matrices.batch * k);
-}
 
 template <typename T>
 void svd_is_nan(std::int64_t b, std::int64_t k, T* values, Rectangles<T> left,

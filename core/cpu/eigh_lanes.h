@@ -149,10 +149,10 @@ class LaneSolver {
       // Find the first coupled row of each lane, at or after its current one ...
       M next = broadcast_index(n_ - 1), high = next;
       for (std::int64_t i = n_ - 2; i >= 0; --i) {
-        const M free = negligible<T>(magnitude<T>(off_[i]), magnitude<T>(diagonal_[i]),
-                                     magnitude<T>(diagonal_[i + 1]));
+        const M uncoupled = negligible<T>(magnitude<T>(off_[i]), magnitude<T>(diagonal_[i]),
+                                          magnitude<T>(diagonal_[i + 1]));
         const M here = (Index(i) >= low);
-        next = here & ~free ? broadcast_index(i) : next;
+        next = here & ~uncoupled ? broadcast_index(i) : next;
       }
       // A lane at the end is done and does not count sweeps, however long the others take.
       row_sweeps = ((next == low) & (next < Index(n_ - 1))) ? row_sweeps + 1 : M{};
@@ -166,9 +166,9 @@ class LaneSolver {
       std::int64_t lowest = n_, highest = 0;
       V corner = {}, beside = {}, coupling = broadcast(T(1)), end = diagonal_[n_ - 1];
       for (std::int64_t i = n_ - 2; i >= 0; --i) {
-        const M free = negligible<T>(magnitude<T>(off_[i]), magnitude<T>(diagonal_[i]),
-                                     magnitude<T>(diagonal_[i + 1]));
-        const M closes = free & (Index(i) > low);
+        const M uncoupled = negligible<T>(magnitude<T>(off_[i]), magnitude<T>(diagonal_[i]),
+                                          magnitude<T>(diagonal_[i + 1]));
+        const M closes = uncoupled & (Index(i) > low);
         high = closes ? broadcast_index(i) : high;
         end = closes ? diagonal_[i] : end;
         const M here = Index(i) == low;

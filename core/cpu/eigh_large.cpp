@@ -9,7 +9,7 @@
 #include "eigh_large_divide.h"
 #include "eigh_large_kernels.h"
 #include "eigh_large_reduce.h"
-#include "eigh_order.h"
+#include "formulas/order.h"
 #include "scratch.h"
 
 namespace keel::cpu {

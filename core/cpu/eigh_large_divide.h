@@ -188,21 +188,21 @@ class Divide {
         }
       }
       if (alive_ > 1) {
-        std::vector<SecularTurn<T>> turn(static_cast<std::size_t>(alive_));
-        int turns = 0;
+        std::vector<SecularRotation<T>> rotation(static_cast<std::size_t>(alive_));
+        int rotations = 0;
         drop_close_poles(tolerance, alive_, pole_.data(), weight_.data(), source_.data(), dropped_,
-                         dropped_pole_.data(), dropped_source_.data(), turns, turn.data());
-        for (int t = 0; t < turns; ++t) turn_vectors(turn[std::size_t(t)]);
+                         dropped_pole_.data(), dropped_source_.data(), rotations, rotation.data());
+        for (int t = 0; t < rotations; ++t) rotate_vectors(rotation[std::size_t(t)]);
       }
       std::fill(pole_.begin() + alive_, pole_.end(), std::numeric_limits<T>::infinity());
       std::fill(weight_.begin() + alive_, weight_.end(), T(0));
     }
 
-    void turn_vectors(const SecularTurn<T>& turn) {
-      large_kernels<T>().turn(count_, turn.c, turn.s, row(turn.dropped) + first_,
-                              row(turn.kept) + first_);
-      Side& a = side_[std::size_t(turn.dropped)];
-      Side& b = side_[std::size_t(turn.kept)];
+    void rotate_vectors(const SecularRotation<T>& rotation) {
+      large_kernels<T>().turn(count_, rotation.c, rotation.s, row(rotation.dropped) + first_,
+                              row(rotation.kept) + first_);
+      Side& a = side_[std::size_t(rotation.dropped)];
+      Side& b = side_[std::size_t(rotation.kept)];
       a = b = Side(a | b);
     }
 

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "eigh_order.h"
+#include "formulas/order.h"
 #include "keel/eigh.h"
 
 namespace keel::cpu {

@@ -8,6 +8,7 @@
 #include "instantiate.h"
 #include "kernels.h"
 #include "scratch.h"
+#include "shape.h"
 #include "svd_finish.h"
 
 namespace keel::cpu {

@@ -7,8 +7,7 @@
 #include "cuda/activations/gate.h"
 #include "cuda/affine/kernel.cuh"
 #include "cuda/affine/task.h"
-#include "cuda/launch/card.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/whiten/shortcuts.h"
 #include "instantiate.h"
 

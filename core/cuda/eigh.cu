@@ -2,6 +2,7 @@
 #include "cuda/eigh/paths.h"
 #include "cuda/launch/launch.h"
 #include "cuda/plan.h"
+#include "instantiate.h"
 #include "keel/error.h"
 #include "shape.h"
 
@@ -46,9 +47,8 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
   }
 }
 
-template void eigh(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
-                   const Stream&);
-template void eigh(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,
-                   const Stream&);
+#define KEEL_STAGES(T) KEEL_STAGE(eigh, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

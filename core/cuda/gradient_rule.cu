@@ -1,8 +1,8 @@
 #include "keel/gradient_rule.h"
 
-#include "cuda/gradient_rule/kernel.cuh"
+#include "cuda/gradient_rule/device_rule.cuh"
 #include "cuda/matrix/large.cuh"
-#include "cuda/tiny/basis.cuh"
+#include "cuda/matrix/tiny.cuh"
 #include "instantiate.h"
 #include "layer_matrix_stages.h"
 #include "spectral_check.h"
@@ -36,34 +36,34 @@ template <typename T, int N>
 using Memory = small::Storage<T, N, 4, 2>;
 
 template <typename T, int N>
-__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
-    small_kernel(Arguments<T> a) {
-  constexpr int kStride = small::Squad<T, N>::kStride;
-  const small::Squad<T, N> squad(a.vectors.batch, a.vectors.n);
-  auto& shared = small::storage<Memory<T, N>>(squad);
+__global__ void __launch_bounds__(small::SmallTeam<T, N>::kBlockThreads,
+                                  small::SmallTeam<T, N>::kBlocks) small_kernel(Arguments<T> a) {
+  constexpr int kStride = small::SmallTeam<T, N>::kStride;
+  const small::SmallTeam<T, N> team(a.vectors.batch, a.vectors.n);
+  auto& shared = small::storage<Memory<T, N>>(team);
   T *const v = shared.matrix[0], *const u = shared.matrix[1], *const p = shared.matrix[2],
            *const q = shared.matrix[3], *const l = shared.vector[0], *const h = shared.vector[1];
-  small::Fetched<T, N> basis = small::fetch(squad, a.vectors), gradient;
-  if (a.dL_dvectors.data != nullptr) gradient = small::fetch(squad, a.dL_dvectors);
-  if (squad.thread() < squad.n) {
-    l[squad.thread()] = a.values[squad.index * squad.n + squad.thread()];
-    h[squad.thread()] = a.dL_dvalue(squad.index, squad.thread());
+  small::Fetched<T, N> basis = small::fetch(team, a.vectors), gradient;
+  if (a.dL_dvectors.data != nullptr) gradient = small::fetch(team, a.dL_dvectors);
+  if (team.thread() < team.n) {
+    l[team.thread()] = a.values[team.index * team.n + team.thread()];
+    h[team.thread()] = a.dL_dvalue(team.index, team.thread());
   }
-  small::put(squad, basis, v);
-  small::put_transposed(squad, basis, u);
-  if (a.dL_dvectors.data != nullptr) small::put(squad, gradient, p);
-  squad.sync();
+  small::put(team, basis, v);
+  small::put_transposed(team, basis, u);
+  if (a.dL_dvectors.data != nullptr) small::put(team, gradient, p);
+  team.sync();
   const auto diagonal = [&](int i) { return h[i]; };
   if (a.dL_dvectors.data != nullptr) {
-    small::multiply(squad, squad.n, u, p, q);
-    small::weigh_pairs(squad, a.rule, a.floor, a.kept(squad.index), l, q, diagonal, p);
+    small::multiply(team, team.n, u, p, q);
+    small::weigh_pairs(team, a.rule, a.floor, a.kept(team.index), l, q, diagonal, p);
   } else {
-    squad.template for_each_entry<4>(
+    team.template for_each_entry<4>(
         [&](int i, int j) { p[i * kStride + j] = i == j ? diagonal(i) : T(0); });
-    squad.sync();
+    team.sync();
   }
-  small::out_of_basis(squad, v, u, p, q);
-  small::store_symmetric(squad, p, a.dL_dmatrix);
+  small::out_of_basis(team, v, u, p, q);
+  small::store_symmetric(team, p, a.dL_dmatrix);
 }
 
 template <typename T, int N>

@@ -108,9 +108,8 @@ void sum(const char* operation, const Activations<const T>& left, const Activati
          const MakeResult& make_result, const Stream& stream) {
   require_countable(operation, left);
   if (left.channels == 0) return;
-  // A thread's registers hold 8 x 8 products in float32, or 4 x 4 in float64.
   if constexpr (sizeof(Accumulator<T>) == 4)
-    if (left.group_size() > 4)
+    if (moments_tile<Accumulator<T>>(left.group_size()) == 8)
       return run<T, 8>(operation, left, right, center, covariance, shifted, make_result, stream);
   run<T, 4>(operation, left, right, center, covariance, shifted, make_result, stream);
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/svd/layouts.h"
 
@@ -24,7 +25,16 @@ constexpr KEEL_HOST_DEVICE Integer pieces(Integer count, Integer size) {
   return (count + size - 1) / size;
 }
 
-// --- One thread per matrix (tiny/tile.cuh), for eigh, spectral and their gradients, svd and polar.
+/// From a size to the kernel that is compiled for it: calls body(std::integral_constant<int, SIZE>) with the first of
+/// these sizes that is at least n, or with the last.
+template <int FIRST, int... REST, typename Body>
+auto by_size(std::int64_t n, const Body& body) {
+  if constexpr (sizeof...(REST) > 0)
+    if (n > FIRST) return by_size<REST...>(n, body);
+  return body(std::integral_constant<int, FIRST>{});
+}
+
+// --- One thread per matrix (matrix/tiny.cuh), for eigh, spectral and their gradients, svd and polar.
 
 inline constexpr std::int64_t kLargestTiny = 4;
 /// From this batch size on, one thread per matrix is faster than several: the batch fills the GPU.
@@ -34,9 +44,19 @@ constexpr bool fits_one_thread(std::int64_t n, std::int64_t batch) {
   return n <= kLargestTiny && batch >= kLeastTinyBatch;
 }
 
+template <typename Body>
+auto by_tiny_size(std::int64_t n, const Body& body) {
+  return by_size<1, 2, 3, 4>(n, body);
+}
+
 // --- One block or a part of one per matrix (matrix/small.cuh): spectral and the backward passes.
 
 inline constexpr std::int64_t kLargestSmall = 64;
+
+template <typename Body>
+auto by_small_size(std::int64_t n, const Body& body) {
+  return by_size<16, 32, 64>(n, body);
+}
 
 /// Whether clusters of `parts` blocks share each matrix in the backward of ZCA (layer_matrix/zca_backward.cuh), where
 /// `at_once` of the blocks fit a multiprocessor. They finish sooner while all of them run at once. Clusters do not fill
@@ -67,14 +87,33 @@ inline constexpr std::int64_t kLargestWide = 2048;
 /// The largest piece of a tridiagonal matrix that one block decomposes there.
 template <typename T>
 inline constexpr int kWideLeaf = int(kLargestInBlock<T>);
+/// How many matrices the middle path has in flight: each needs memory of 1.6 times its size, and 132 fill the GPU.
+inline constexpr std::int64_t kMiddleAtOnce = 528;
+/// Device memory for those of the wide path.
+inline constexpr std::int64_t kWideMemory = std::int64_t(512) << 20;
 /// cuSOLVER solves a single matrix on another path, which is slower below this size (bench/NOTES.md).
 inline constexpr std::int64_t kFastAlone = 192;
+/// The blocks that share a matrix while it is prepared for cuSOLVER.
+constexpr int cusolver_slices(std::int64_t batch) { return batch < 64 ? 32 : 8; }
 
 /// The size of the kernel that decomposes n x n in a block: a power of two, at least 4.
 constexpr std::int64_t block_size(std::int64_t n) {
   std::int64_t size = 4;
   while (size < n) size *= 2;
   return size;
+}
+template <typename T, typename Body>
+auto by_block_size(std::int64_t n, const Body& body) {
+  if constexpr (kLargestInBlock<T> == 128)
+    return by_size<4, 8, 16, 32, 64, 128>(n, body);
+  else
+    return by_size<4, 8, 16, 32, 64>(n, body);
+}
+
+/// The wide path's last kernel holds whole vectors, whose length is a multiple of 128.
+template <typename Body>
+auto by_wide_size(std::int64_t stride, const Body& body) {
+  return by_size<256, 512, 1024, kLargestWide>(stride, body);
 }
 
 /// The shared memory of a block that decomposes matrices of block_size() n: for eigh, and for layer_matrix, which goes
@@ -136,7 +175,7 @@ constexpr EighPath eigh_path(std::int64_t n, std::int64_t batch, const Card& car
   if (fits_in_block<T>(n, card)) return EighPath::block;
   if (n > kLargestInBlock<T> && n <= kLargestMiddle<T> && kMiddleBytes<T> <= card.shared_memory)
     return EighPath::middle;
-  if (n <= kWideLeaf<T> || n > kLargestWide || kWideBytes < T >> card.shared_memory)
+  if (n <= kWideLeaf<T> || n > kLargestWide || card.shared_memory < kWideBytes<T>)
     return EighPath::cusolver;
   // At least half of the rows must be in shared memory.
   const WideShape shape = wide_shape<T>(n, 1, card);
@@ -156,6 +195,13 @@ enum class SvdPath {
 };
 
 inline constexpr std::int64_t kLargestSvd = 512;  ///< min(m, n); cuSOLVER solves larger ones
+
+/// For min(rows, columns) > 0.
+constexpr bool svd_supports(std::int64_t rows, std::int64_t columns) {
+  return std::max(rows, columns) <= kLargestTiny ||
+         (std::min(rows, columns) <= kLargestSvd && rows * columns < std::int64_t(1) << 30);
+}
+
 /// For smaller n, one launch of Jacobi's method is as fast as the others.
 inline constexpr std::int64_t kLeastPolished = 12, kLeastOnGrid = 32;
 template <typename T>
@@ -168,6 +214,12 @@ inline constexpr std::int64_t kSvdStaticBytes = 1024;
 
 /// Up to this many matrices of size n, all multiprocessors are faster than the products of one block per matrix.
 constexpr std::int64_t few_for_grid(std::int64_t n) { return n > 80 ? 32 : n > 64 ? 8 : 0; }
+
+/// The columns of a thread's tile.
+template <typename T>
+constexpr int tile_width(std::int64_t n) {
+  return n <= (sizeof(T) == 4 ? 32 : 16) ? 2 : n <= 64 ? 4 : 8;
+}
 
 template <typename T>
 PolishLayout<T> polish_layout(std::int64_t m, std::int64_t n) {
@@ -216,11 +268,36 @@ SvdPath svd_path(std::int64_t rows, std::int64_t columns, std::int64_t batch, co
   return n >= kLeastOnGrid ? SvdPath::grid : SvdPath::jacobi;
 }
 
+/// Limits on the numbers for matrices in flight: eigenproblems and their vectors, or all that the grid needs.
+inline constexpr std::int64_t kBlockNumbers = std::int64_t(1) << 25;
+inline constexpr std::int64_t kGridNumbers = std::int64_t(1) << 26;
+
+/// How many correction steps the grid takes, and whether by three terms, in five launches, or by two, in three.
+/// Finished matrices skip the rest.
+struct GridSteps {
+  int count;
+  bool three_terms;
+};
+/// Up to n = 128 an idle launch, 0.8 us, matters. Three steps are enough there for all but one matrix in a thousand.
+/// That one would go to Jacobi's method, which takes milliseconds.
+constexpr GridSteps grid_steps(std::int64_t n) {
+  return n > 128 ? GridSteps{6, true} : GridSteps{5, false};
+}
+
+/// The kernel of Jacobi's method for n columns that a block can hold.
+template <typename T, typename Body>
+auto by_jacobi_size(std::int64_t n, const Body& body) {
+  if constexpr (sizeof(T) == 4)
+    return by_size<16, 32, 64, 128, kLargestSvd>(n, body);
+  else
+    return by_size<16, 32, 64, kLargestSvd>(n, body);
+}
+
 /// Whether a block of Jacobi's method can hold a matrix. Larger ones take a cluster of blocks, if the GPU has them, or
 /// a block with memory outside.
 template <typename T>
 bool jacobi_fits_in_block(const SvdLayout<T>& layout, const Card& card) {
-  return layout.base_bytes() + layout.turned() * std::int64_t(sizeof(T)) <=
+  return layout.base_bytes() + layout.rotated() * std::int64_t(sizeof(T)) <=
          card.shared_memory - kSvdStaticBytes;
 }
 
@@ -241,6 +318,12 @@ enum class MomentsPath {
 /// For numbers that are summed in float32. Those in float64 take the general path.
 constexpr MomentsPath moments_path(std::int64_t channels, std::int64_t group_size) {
   return fills_slabs(channels, group_size) ? MomentsPath::tensor_cores : MomentsPath::general;
+}
+
+/// The side of a thread's tile of products on the general path. Its registers hold 8 x 8 in float32, or 4 x 4 in float64.
+template <typename A>
+constexpr int moments_tile(std::int64_t group_size) {
+  return sizeof(A) == 4 && group_size > 4 ? 8 : 4;
 }
 
 enum class AffinePath {

@@ -1,6 +1,6 @@
 #include "keel/polar.h"
 
-#include "cuda/tiny/tile.cuh"
+#include "cuda/matrix/tiny.cuh"
 #include "formulas/polar_one_thread.h"
 #include "instantiate.h"
 

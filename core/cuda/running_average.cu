@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
 #include "instantiate.h"
 #include "mix.h"

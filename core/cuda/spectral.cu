@@ -21,41 +21,43 @@ template <typename T, int N>
 using Memory = small::Storage<T, N, 4, 3>;
 
 template <typename T, int N>
-__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
+__global__ void __launch_bounds__(small::SmallTeam<T, N>::kBlockThreads,
+                                  small::SmallTeam<T, N>::kBlocks)
     small_forward_kernel(SpectralMap<T> map, const T* values, Matrices<const T> vectors,
                          const std::int64_t* rank, Matrices<T> result) {
-  constexpr int kStride = small::Squad<T, N>::kStride;
-  const small::Squad<T, N> squad(vectors.batch, vectors.n);
-  auto& shared = small::storage<ForwardMemory<T, N>>(squad);
+  constexpr int kStride = small::SmallTeam<T, N>::kStride;
+  const small::SmallTeam<T, N> team(vectors.batch, vectors.n);
+  auto& shared = small::storage<ForwardMemory<T, N>>(team);
   T *const v = shared.matrix[0], *const u = shared.matrix[1], *const p = shared.matrix[2];
-  small::Fetched<T, N> basis = small::fetch(squad, vectors);
-  const auto spectrum = small::read_spectrum<T, N>(squad, map, values, rank, shared.vector);
-  basis.for_each(squad, [&](T entry, int i, int k) { v[i * kStride + k] = entry * spectrum.f[k]; });
-  small::put_transposed(squad, basis, u);
-  squad.sync();
-  small::multiply(squad, squad.n, v, u, p);
-  small::store_symmetric(squad, p, result);
+  small::Fetched<T, N> basis = small::fetch(team, vectors);
+  const auto spectrum = small::read_spectrum<T, N>(team, map, values, rank, shared.vector);
+  basis.for_each(team, [&](T entry, int i, int k) { v[i * kStride + k] = entry * spectrum.f[k]; });
+  small::put_transposed(team, basis, u);
+  team.sync();
+  small::multiply(team, team.n, v, u, p);
+  small::store_symmetric(team, p, result);
 }
 
 template <typename T>
 using BackwardArguments = SpectralBackwardArguments<T>;
 
 template <typename T, int N>
-__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
+__global__ void __launch_bounds__(small::SmallTeam<T, N>::kBlockThreads,
+                                  small::SmallTeam<T, N>::kBlocks)
     small_backward_kernel(BackwardArguments<T> a) {
-  const small::Squad<T, N> squad(a.vectors.batch, a.vectors.n);
-  auto& shared = small::storage<Memory<T, N>>(squad);
+  const small::SmallTeam<T, N> team(a.vectors.batch, a.vectors.n);
+  auto& shared = small::storage<Memory<T, N>>(team);
   T *const v = shared.matrix[0], *const u = shared.matrix[1], *const c = shared.matrix[2],
            *const p = shared.matrix[3];
-  small::Fetched<T, N> basis = small::fetch(squad, a.vectors),
-                       gradient = small::fetch(squad, a.dL_dresult);
-  const auto spectrum = small::read_spectrum<T, N>(squad, a.map, a.values, a.rank, shared.vector);
-  small::put(squad, basis, v);
-  small::put_transposed(squad, basis, u);
-  small::put(squad, gradient, c);
-  squad.sync();
-  small::spectral_gradient(squad, spectrum, a.rule, v, u, c, p);
-  small::store_symmetric(squad, c, a.dL_dmatrix);
+  small::Fetched<T, N> basis = small::fetch(team, a.vectors),
+                       gradient = small::fetch(team, a.dL_dresult);
+  const auto spectrum = small::read_spectrum<T, N>(team, a.map, a.values, a.rank, shared.vector);
+  small::put(team, basis, v);
+  small::put_transposed(team, basis, u);
+  small::put(team, gradient, c);
+  team.sync();
+  small::spectral_gradient(team, spectrum, a.rule, v, u, c, p);
+  small::store_symmetric(team, c, a.dL_dmatrix);
 }
 
 template <typename T>

@@ -1,13 +1,11 @@
 #include "keel/svd.h"
 
 #include <algorithm>
-#include <limits>
 
-#include "cuda/launch/card.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/svd/paths.h"
 #include "instantiate.h"
-#include "svd_finish.h"
+#include "shape.h"
 
 namespace keel::cuda {
 
@@ -26,22 +24,21 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
       check(kName, cudaMemsetAsync(status, 0, std::size_t(matrices.batch), native(stream)));
     return;
   }
-  const SvdPath path = svd_path<T>(m, n, matrices.batch, this_card());
-  if (path == SvdPath::cusolver)
-    return svd_cusolver(matrices, values, left, right, status, stream);
-  if (m > kLargestTiny && m * n > std::numeric_limits<int>::max() / 2)
+  if (!svd_supports(m, n))
     throw Error(std::string(kName) + ": expected m n < 2^30 where min(m, n) <= 512, got " +
                 shape(matrices));
+  const SvdPath path = svd_path<T>(m, n, matrices.batch, this_card());
+  if (path == SvdPath::cusolver) return svd_cusolver(matrices, values, left, right, status, stream);
   if (path == SvdPath::tiny) return svd_tiny(matrices, values, left, right, status, stream);
   if (path == SvdPath::jacobi)
     return svd_jacobi<T>(matrices, values, left, right, status, nullptr, stream);
-  const Scratch<bool> is_left(kName, stream, matrices.batch);
+  const Scratch<bool> unsolved(kName, stream, matrices.batch);
   if (path == SvdPath::grid)
-    svd_polish_grid<T>(matrices, values, left, right, status, is_left, stream);
+    svd_polish_grid<T>(matrices, values, left, right, status, unsolved, stream);
   else
-    svd_polish_block<T>(matrices, values, left, right, status, is_left, path == SvdPath::one_launch,
-                        stream);
-  svd_jacobi<T>(matrices, values, left, right, status, is_left, stream);
+    svd_polish_block<T>(matrices, values, left, right, status, unsolved,
+                        path == SvdPath::one_launch, stream);
+  svd_jacobi<T>(matrices, values, left, right, status, unsolved, stream);
 }
 
 #define KEEL_STAGES(T) KEEL_STAGE(svd, T)

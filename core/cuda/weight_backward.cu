@@ -1,6 +1,7 @@
 #include "keel/weight_backward.h"
 
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
+#include "cuda/threads.cuh"
 #include "instantiate.h"
 #include "weight_backward_check.h"
 
@@ -35,8 +36,7 @@ __global__ void weight_backward_kernel(const T* weight, Matrices<const T> layer_
       if (out != nullptr) out[i * dL_dlayer_matrix.row_stride + j] = factor * entry;
       if (scaled != nullptr) scaled[i * matrix.row_stride + j] = factor * own;
     }
-    for (int step = kTile / 2; step > 0; step /= 2)
-      product += __shfl_xor_sync(0xffffffffu, product, step);
+    product = warp_sum(product);
     if (lane == 0 && dL_dweight != nullptr) dL_dweight[g * d + i] = product;
   }
   if (dL_dmean == nullptr) return;

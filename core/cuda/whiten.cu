@@ -1,7 +1,7 @@
 #include "keel/whiten.h"
 
 #include "cuda/activations/gate.h"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "cuda/whiten/shortcuts.h"
 #include "instantiate.h"
 #include "keel/moments.h"

@@ -114,10 +114,9 @@ class OneThreadEigh {
     const Rotation<T> r = annihilate(diagonal_[P], diagonal_[Q], off_[P][Q]);
     KEEL_UNROLL
     for (int k = 0; k < N; ++k)
-      if (k != P && k != Q)
-        turn(r, k < P ? off_[k][P] : off_[P][k], k < Q ? off_[k][Q] : off_[Q][k]);
+      if (k != P && k != Q) r(k < P ? off_[k][P] : off_[P][k], k < Q ? off_[k][Q] : off_[Q][k]);
     KEEL_UNROLL
-    for (int i = 0; i < N; ++i) turn(r, vector_[i][P], vector_[i][Q]);
+    for (int i = 0; i < N; ++i) r(vector_[i][P], vector_[i][Q]);
   }
 
   KEEL_HOST_DEVICE void rotate_all() {

@@ -14,7 +14,10 @@
 // their angles may be large. On the CPU they are first made orthogonal to the longer ones, and then
 // rotated by the eigenvectors of their own Gram matrix. The shortest of these may need that again.
 
+#include <cmath>
 #include <limits>
+
+#include "host_device.h"
 
 namespace keel {
 
@@ -39,5 +42,32 @@ struct PolishReach {
     return sizeof(T) == 4 ? 32 * std::numeric_limits<T>::epsilon() * n : T(1e-9);
   }
 };
+
+/// The angle k_ij, from w = x_i . x_j and the squares of columns j and i, i != j; `most` is eps sqrt(n) times their
+/// sizes. Sets `rotates` if the pair is not orthogonal enough. Returns NaN if a column is almost zero.
+template <typename T>
+KEEL_HOST_DEVICE T polish_angle(T w, T own, T other, T most, bool& rotates) {
+  constexpr T kEps = std::numeric_limits<T>::epsilon();
+  const T gap = other - own, reach = std::abs(w);
+  // Also corrects pairs just below the threshold if that is safe, so that rounding does not lift them above it again.
+  const bool over = reach > most, nearly = reach > most / 4 && 1024 * reach < std::abs(gap);
+  T angle = over || nearly ? -w / gap : T(0);
+  if (!(own > kEps * kEps * kEps * other)) angle = std::numeric_limits<T>::quiet_NaN();
+  rotates = rotates || over || angle != angle;
+  return angle;
+}
+
+/// An angle's contribution to the sum of squares, at most 1.
+template <typename T>
+KEEL_HOST_DEVICE T polish_square(T angle) {
+  const T square = angle * angle;
+  return square > 1 ? T(1) : square;
+}
+
+/// Whether too many angles are large for this method, as when several columns are only rounding errors.
+template <typename T>
+KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
+  return !(sum <= T(16 + n / 4));
+}
 
 }  // namespace keel

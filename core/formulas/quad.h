@@ -103,12 +103,12 @@ struct Quad {
     T& pv = off[p][v];
     T& qu = q < u ? off[q][u] : off[u][q];
     T& qv = q < v ? off[q][v] : off[v][q];
-    turn(first, pu, qu);
-    turn(first, pv, qv);
-    turn(second, pu, pv);
-    turn(second, qu, qv);
-    turn(first, row[p], row[q]);
-    turn(second, row[u], row[v]);
+    first(pu, qu);
+    first(pv, qv);
+    second(pu, pv);
+    second(qu, qv);
+    first(row[p], row[q]);
+    second(row[u], row[v]);
   }
 
   KEEL_HOST_DEVICE void solve() {

@@ -203,7 +203,7 @@ KEEL_HOST_DEVICE T secular_weight(const Team& team, int count, int j, const T* p
 
 /// The rotation of a pair of vectors whose poles are too close to tell apart.
 template <typename T>
-struct SecularTurn {
+struct SecularRotation {
   int kept, dropped;
   T c, s;
 };
@@ -219,11 +219,12 @@ KEEL_HOST_DEVICE bool too_close(T tolerance, T gap, T lower_z, T z) {
 /// becomes zero, and it leaves the update as `dropped_pole`.
 template <typename T>
 KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lower_source, T& pole,
-                                    T& z, int source, T& dropped_pole, SecularTurn<T>& turn) {
+                                    T& z, int source, T& dropped_pole,
+                                    SecularRotation<T>& rotation) {
   const T gap = pole - lower_pole, squares = lower_z * lower_z + z * z;
   if (!too_close(tolerance, gap, lower_z, z)) return false;
   const T inverse = short_inverse_root(squares), c = z * inverse, s = -lower_z * inverse;
-  turn = {source, lower_source, c, s};
+  rotation = {source, lower_source, c, s};
   dropped_pole = lower_pole + gap * s * s;
   pole = lower_pole + gap * c * c;
   z = squares * inverse;
@@ -234,16 +235,17 @@ KEEL_HOST_DEVICE bool drop_if_close(T tolerance, T lower_pole, T lower_z, int lo
 /// with its pole, and deflated entries go to dropped_pole and dropped_source.
 template <typename T>
 void drop_close_poles(T tolerance, int& count, T* pole, T* z, int* source, int& dropped,
-                      T* dropped_pole, int* dropped_source, int& turns, SecularTurn<T>* turn) {
+                      T* dropped_pole, int* dropped_source, int& rotations,
+                      SecularRotation<T>* rotation) {
   int kept = 0, low_source = source[0];
   T low_pole = pole[0], low_z = z[0];
   for (int j = 1; j < count; ++j) {
     T own_pole = pole[j], own_z = z[j];
     const int own_source = source[j];
     if (drop_if_close(tolerance, low_pole, low_z, low_source, own_pole, own_z, own_source,
-                      dropped_pole[dropped], turn[turns])) {
+                      dropped_pole[dropped], rotation[rotations])) {
       dropped_source[dropped++] = low_source;
-      ++turns;
+      ++rotations;
     } else {
       pole[kept] = low_pole;
       z[kept] = low_z;

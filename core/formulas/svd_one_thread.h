@@ -4,7 +4,7 @@
 // compile time. The method is that of core/cpu/svd_jacobi.h: sort rows and columns by size, A = Q R, and rotate the
 // columns of R^T until they are orthogonal, R^T J = V S, so A = (Q J) S V^T.
 
-#include "formulas/column_turn.h"
+#include "formulas/rotation.h"
 #include "formulas/scale.h"
 
 namespace keel {
@@ -24,12 +24,12 @@ class OneThreadSvd {
       KEEL_UNROLL
       for (int i = 0; i < N; ++i) {
         right_[j][i] = i < j ? T(0) : a_[i][j];
-        turns_[j][i] = T(i == j);
+        rotations_[j][i] = T(i == j);
       }
     }
-    bool turned = N > 1;
-    for (int sweep = 0; sweep < kMaxSvdSweeps && turned; ++sweep) turned = turn_all();
-    converged_ = !turned;
+    bool rotated = N > 1;
+    for (int sweep = 0; sweep < kMaxSvdSweeps && rotated; ++sweep) rotated = rotate_all();
+    converged_ = !rotated;
     bool complete = true;
     KEEL_UNROLL
     for (int j = 0; j < N; ++j) {
@@ -228,30 +228,30 @@ class OneThreadSvd {
   }
 
   template <int P, int Q>
-  KEEL_HOST_DEVICE bool turn_pair() {
+  KEEL_HOST_DEVICE bool rotate_pair() {
     const T x = dot(P, P), y = dot(Q, Q), product = dot(P, Q);
     constexpr T kRoot[] = {T(1), T(1), T(1.4142135623730951), T(1.7320508075688772), T(2)};
     constexpr T kTolerance = std::numeric_limits<T>::epsilon() * kRoot[N];
     const bool tiny = x < kTinySvdSquare<T> || y < kTinySvdSquare<T>;
-    if (tiny || !is_to_turn(product, short_root(x), short_root(y), kTolerance)) return false;
-    const ColumnTurn<T> turn(x, y, product);
+    if (tiny || !must_rotate(product, short_root(x), short_root(y), kTolerance)) return false;
+    const ColumnRotation<T> rotation(x, y, product);
     KEEL_UNROLL
     for (int i = 0; i < N; ++i) {
-      turn(right_[P][i], right_[Q][i]);
-      turn(turns_[P][i], turns_[Q][i]);
+      rotation(right_[P][i], right_[Q][i]);
+      rotation(rotations_[P][i], rotations_[Q][i]);
     }
-    if (x - turn.moved < T(0.125) * x) clear_if(dot(P, P) < kSvdNoiseSquare<T> * x, P);
-    if (y + turn.moved < T(0.125) * y) clear_if(dot(Q, Q) < kSvdNoiseSquare<T> * y, Q);
+    if (x - rotation.moved < T(0.125) * x) clear_if(dot(P, P) < kSvdNoiseSquare<T> * x, P);
+    if (y + rotation.moved < T(0.125) * y) clear_if(dot(Q, Q) < kSvdNoiseSquare<T> * y, Q);
     return true;
   }
 
-  KEEL_HOST_DEVICE bool turn_all() {
+  KEEL_HOST_DEVICE bool rotate_all() {
     int any = 0;
-    if constexpr (N >= 2) any |= int(turn_pair<0, 1>());
-    if constexpr (N >= 4) any |= int(turn_pair<2, 3>());
-    if constexpr (N >= 3) any |= int(turn_pair<0, 2>());
-    if constexpr (N >= 4) any |= int(turn_pair<1, 3>()) | int(turn_pair<0, 3>());
-    if constexpr (N >= 3) any |= int(turn_pair<1, 2>());
+    if constexpr (N >= 2) any |= int(rotate_pair<0, 1>());
+    if constexpr (N >= 4) any |= int(rotate_pair<2, 3>());
+    if constexpr (N >= 3) any |= int(rotate_pair<0, 2>());
+    if constexpr (N >= 4) any |= int(rotate_pair<1, 3>()) | int(rotate_pair<0, 3>());
+    if constexpr (N >= 3) any |= int(rotate_pair<1, 2>());
     return any != 0;
   }
 
@@ -260,7 +260,7 @@ class OneThreadSvd {
     KEEL_UNROLL
     for (int j = 0; j < N; ++j) {
       KEEL_UNROLL
-      for (int i = 0; i < M; ++i) left_[j][i] = i < N ? turns_[j][i % N] : T(0);
+      for (int i = 0; i < M; ++i) left_[j][i] = i < N ? rotations_[j][i % N] : T(0);
       KEEL_UNROLL
       for (int k = N - 1; k >= 0; --k) reflect_one(k, left_[j]);
     }
@@ -301,7 +301,7 @@ class OneThreadSvd {
 
   T a_[N][M];  // by columns, like all arrays below
   UnitScale<T> scale_;
-  T right_[N][N], turns_[N][N], left_[N][M], size_[N], reflector_scale_[N], row_size_[M],
+  T right_[N][N], rotations_[N][N], left_[N][M], size_[N], reflector_scale_[N], row_size_[M],
       column_size_[N];
   int row_at_[M], column_at_[N];
   bool converged_ = true, odd_ = false;

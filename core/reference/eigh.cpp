@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "eigh_order.h"
+#include "formulas/order.h"
 #include "shape.h"
 
 namespace keel::reference {

@@ -226,7 +226,7 @@ TEST_F(Arguments, SharedMemoryIsNamed) {
 
 #ifdef KEEL_COMPUTES_HERE
 // The left and the right half of the same rows, and a last row that the next array's first one touches.
-TEST_F(Arguments, ViewsThatTakeTurnsInMemoryAreValid) {
+TEST_F(Arguments, InterleavedViewsAreValid) {
   std::iota(memory.begin(), memory.end(), 1.0);
   const Matrices<double> left{memory.data(), 2, 3, 6, 18}, right{memory.data() + 3, 2, 3, 6, 18};
   on::eigh<double>(left, values, right, EighOrder::descending);

@@ -11,17 +11,23 @@ template <>
 struct EighSizes<Cpu> {
   template <typename T>
   static std::vector<SizeAndBatch> of_batches() {
-    auto all = every({0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33}, {0, 1, 2, 3, 5, 16, 17, 33});
-    for (const auto& size : every({63, 64, 65, 127, 128, 129}, {1, 9})) all.push_back(size);
+    auto all = every({0, 1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 32, 33}, {0, 1, 2, 3, 5, 16, 17, 33});
+    for (const auto& size : every({63, 64, 65, 95, 96, 127, 128, 129}, {1, 9})) all.push_back(size);
     return all;
   }
   static std::vector<std::int64_t> of_zoos() { return {1, 2, 4, 9, 32}; }
   template <typename T>
   static std::vector<SizeAndBatch> of_few() {
-    return every({1, 2, 3, 8, 32, 33, 97, 100, 150}, {1, 17});
+    return every({1, 2, 3, 8, 32, 33, 97, 100, 191, 192}, {1, 17});
   }
-  static std::vector<SizeAndBatch> of_strided() { return every({1, 3, 16, 33, 150}, {1, 18}); }
-  static std::vector<SizeAndBatch> of_mates() { return every({2, 5, 7, 16, 32, 33}, {37}); }
+  template <typename T>
+  static std::vector<SizeAndBatch> of_strided() {
+    return every({1, 3, 16, 33, 150}, {1, 18});
+  }
+  template <typename T>
+  static std::vector<SizeAndBatch> of_mates() {
+    return every({2, 5, 7, 16, 32, 33}, {37});
+  }
   template <typename T>
   static std::vector<SizeAndBatch> of_lonely() {
     auto all = every({2, 4, 7, 16, 33, 64}, {1, 40});

@@ -40,8 +40,8 @@ struct RankOneUpdate {
     const T tolerance = 2 * std::numeric_limits<T>::epsilon() * largest;
     std::vector<T> pole(size()), weight(size()), dropped_pole(size()), offset(size()),
         refined(size());
-    std::vector<SecularTurn<T>> turn(size());
-    int alive = 0, dropped = 0, turns = 0;
+    std::vector<SecularRotation<T>> rotation(size());
+    int alive = 0, dropped = 0, rotations = 0;
     for (const int k : order) {
       const std::size_t i = std::size_t(k);
       const bool moves = rho * std::abs(z[i]) > tolerance;
@@ -52,7 +52,7 @@ struct RankOneUpdate {
     }
     if (alive > 1)
       drop_close_poles(tolerance, alive, pole.data(), weight.data(), source.data(), dropped,
-                       dropped_pole.data(), dropped_source.data(), turns, turn.data());
+                       dropped_pole.data(), dropped_source.data(), rotations, rotation.data());
     for (int i = 0; i < alive; ++i) {
       const auto root = secular_root(Alone{}, true, alive, i, pole.data(), weight.data(), rho);
       origin[std::size_t(i)] = root.origin;
@@ -80,9 +80,9 @@ struct RankOneUpdate {
       }
       for (int j = 0; j < n; ++j) vectors[std::size_t(j * n + i)] /= std::sqrt(squares);
     }
-    for (int t = turns - 1; t >= 0; --t)
+    for (int t = rotations - 1; t >= 0; --t)
       for (int i = 0; i < n; ++i) {
-        const SecularTurn<T> q = turn[std::size_t(t)];
+        const SecularRotation<T> q = rotation[std::size_t(t)];
         T& x = vectors[std::size_t(q.dropped * n + i)];
         T& y = vectors[std::size_t(q.kept * n + i)];
         const T old_x = x, old_y = y;

@@ -1,6 +1,6 @@
 // The tiles from which several blocks compute singular values, run on the host.
 
-#include "cuda/svd/polish/grid/look.h"
+#include "cuda/svd/polish/grid/angles.h"
 
 #include <gtest/gtest.h>
 
@@ -123,7 +123,7 @@ TYPED_TEST(SvdGrid, AnglesAreThoseOfTheFormula) {
     cuda::GridFound<T> found{};
     for (int top = 0; top < n; top += 32)
       for (int first = 0; first < n; first += 32) {
-        cuda::GridLook<T> look;
+        cuda::GridAngles<T> look;
         constexpr int kThreads = cuda::GridTile<T>::kThreads;
         std::vector<cuda::GridFound<T>> of_thread(kThreads);
         on_a_block<GridThread>(kThreads, [&](const GridThread& thread) {
@@ -132,7 +132,7 @@ TYPED_TEST(SvdGrid, AnglesAreThoseOfTheFormula) {
         });
         for (const auto& each : of_thread) found.add(each);
       }
-    EXPECT_GT(found.turns, T(0));
+    EXPECT_GT(found.rotates, T(0));
     double sum = 0, cosines = 0, moved = 0;
     for (int i = 0; i < n; ++i)
       for (int j = 0; j < n; ++j) {

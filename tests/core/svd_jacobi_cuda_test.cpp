@@ -22,7 +22,7 @@ struct JacobiProblem {
   const Rectangle<T>& a;
   bool wide = a.rows < a.columns;
   Layout layout{int(std::max(a.rows, a.columns)), int(std::min(a.rows, a.columns))};
-  std::vector<Pack> turned = part(layout.turned()), columns = part(layout.columns()),
+  std::vector<Pack> rotated = part(layout.rotated()), columns = part(layout.columns()),
                     left = part(layout.left()), numbers = part(layout.numbers());
   std::vector<int> places = std::vector<int>(std::size_t(layout.places()), -1);
   Factors<T> f{1, a.rows, a.columns};
@@ -39,7 +39,7 @@ struct JacobiProblem {
   void solve(const Team& team, const LongTeam& long_team) {
     cuda::TeamSvd<T, Team, LongTeam> solver(
         team, long_team, layout,
-        {turned[0].at, columns[0].at, left[0].at, numbers[0].at, places.data()});
+        {rotated[0].at, columns[0].at, left[0].at, numbers[0].at, places.data()});
     const cuda::SvdSource<T> source{a.data.data(), wide ? 1 : a.columns, wide ? a.columns : 1};
     const bool finite = solver.solve(source);
     if (team.thread() == 0)

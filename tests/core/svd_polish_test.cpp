@@ -17,12 +17,14 @@ using OnePolisher = TeamOfOne<false>;
 using Polisher = ThreadOnHost<8, 1>;
 
 /// The memory of one matrix, poisoned, and its results.
+/// The columns of a tile are 4 for a thread alone, and 2 for many.
 template <typename T, typename Team>
 struct PolishProblem {
+  static constexpr int kWide = std::is_same_v<Team, OnePolisher> ? 4 : 2;
   const Rectangle<T>& a;
   bool wide = a.rows < a.columns;
   std::int64_t m = std::max(a.rows, a.columns), n = std::min(a.rows, a.columns);
-  cuda::PolishLayout<T> layout{int(m), int(n), Team::kWide};
+  cuda::PolishLayout<T> layout{int(m), int(n), kWide};
   std::vector<cuda::SvdPack<T>> memory;
   std::vector<T> square = std::vector<T>(std::size_t(n * n)), vectors = square,
                  values = std::vector<T>(std::size_t(n));
@@ -40,7 +42,7 @@ struct PolishProblem {
   }
   /// Runs the first step for each of its threads.
   bool square_up(const Team& team, T* numbers) {
-    cuda::TeamGram<T, Team> solver(team, layout, numbers);
+    cuda::TeamGram<T, kWide, Team> solver(team, layout, numbers);
     int found = 0;
     const bool able = solver.solve(source, found);
     if (team.thread() != 0) return able;
@@ -54,13 +56,13 @@ struct PolishProblem {
                  EighOrder::descending);
   }
   void polish(const Team& team, T* numbers) {
-    cuda::TeamPolish<T, Team> solver(team, layout, numbers);
+    cuda::TeamPolish<T, kWide, Team> solver(team, layout, numbers);
     solver.load(source, exponent);
     correct(team, solver);
   }
   /// All steps one after another in the same memory, as one launch does, but for A^T A in `product`.
   void all_steps(const Team& team, T* numbers, T* product) {
-    cuda::TeamGram<T, Team> first(team, layout, numbers, product);
+    cuda::TeamGram<T, kWide, Team> first(team, layout, numbers, product);
     int found = 0;
     if (!first.solve(source, found)) return;
     if (team.thread() == 0) {
@@ -72,11 +74,11 @@ struct PolishProblem {
                 std::numeric_limits<T>::quiet_NaN());
     }
     team.sync();
-    cuda::TeamPolish<T, Team> solver(team, layout, numbers);
+    cuda::TeamPolish<T, kWide, Team> solver(team, layout, numbers);
     solver.keep(found);
     correct(team, solver);
   }
-  void correct(const Team& team, cuda::TeamPolish<T, Team>& solver) {
+  void correct(const Team& team, cuda::TeamPolish<T, kWide, Team>& solver) {
     const bool done = solver.solve([&](int i, int j) { return vectors[std::size_t(i * n + j)]; });
     if (!done) return;
     if (team.thread() == 0) f.status[0] = SvdStatus::converged;

@@ -301,8 +301,16 @@ TYPED_TEST(CudaSvd, CanBeCapturedInAGraph) {
 
 TYPED_TEST(CudaSvd, StridesAreRespected) {
   using T = TypeParam;
-  for (const auto& [m, n] :
-       Shapes{{4, 3}, {2, 4}, {9, 6}, {6, 40}, {20, 16}, {16, 24}, {140, 150}, {150, 140}, {530, 520}, {520, 530}}) {
+  for (const auto& [m, n] : Shapes{{4, 3},
+                                   {2, 4},
+                                   {9, 6},
+                                   {6, 40},
+                                   {20, 16},
+                                   {16, 24},
+                                   {140, 150},
+                                   {150, 140},
+                                   {530, 520},
+                                   {520, 530}}) {
     if (is_too_large(m, 260)) continue;
     const std::int64_t k = std::min(m, n), batch = 3, wide = n + 3, step = (m + 1) * wide;
     std::vector<Rectangle<T>> all;

@@ -156,7 +156,7 @@ TYPED_TEST_P(EighContract, ReadsTheLowerTriangleOnly) {
 TYPED_TEST_P(EighContract, StridesAreRespectedAndTheStatusMayBeLeftOut) {
   using B = typename TypeParam::Backend;
   using T = typename TypeParam::Element;
-  for (const auto& size : EighSizes<B>::of_strided()) {
+  for (const auto& size : EighSizes<B>::template of_strided<T>()) {
     SCOPED_TRACE(name(size));
     const Batch<T> m = as<T>(random_symmetric(size.second, size.first, 10));
     const Solved<T> packed = solve_by<B>(m);
@@ -174,7 +174,7 @@ TYPED_TEST_P(EighContract, StridesAreRespectedAndTheStatusMayBeLeftOut) {
 TYPED_TEST_P(EighContract, BatchMatesDoNotMatter) {
   using B = typename TypeParam::Backend;
   using T = typename TypeParam::Element;
-  for (const auto& [n, batch] : EighSizes<B>::of_mates()) {
+  for (const auto& [n, batch] : EighSizes<B>::template of_mates<T>()) {
     SCOPED_TRACE(name(SizeAndBatch{n, batch}));
     const Batch<T> m = as<T>(random_symmetric(batch, n, 11));
     const Solved<T> before = solve_by<B>(m);
@@ -208,7 +208,7 @@ TYPED_TEST_P(EighContract, BatchMatesDoNotMatter) {
 TYPED_TEST_P(EighContract, PlaceInTheBatchDoesNotMatter) {
   using B = typename TypeParam::Backend;
   using T = typename TypeParam::Element;
-  for (const auto& [n, batch] : EighSizes<B>::of_mates()) {
+  for (const auto& [n, batch] : EighSizes<B>::template of_mates<T>()) {
     const Batch<T> m = as<T>(random_symmetric(batch, n, 12));
     Batch<T> moved(batch, n);
     for (std::int64_t b = 0; b < batch; ++b) moved.set((b + 13) % batch, m.matrix(b));

@@ -16,7 +16,7 @@ template <bool ALL_HELD>
 struct TeamOfOne {
   static constexpr int kLanes = 1, kHeld = ALL_HELD ? 40 : 4;
   static constexpr bool kAllHeld = ALL_HELD;
-  static constexpr int kWide = 4, kTiles = 512;
+  static constexpr int kTiles = 512;
   static int thread() { return 0; }
   static int size() { return 1; }
   static int lane() { return 0; }
@@ -66,7 +66,7 @@ template <int LANES, int HELD>
 struct ThreadOnHost {
   static constexpr int kLanes = LANES, kHeld = HELD;
   static constexpr bool kAllHeld = false;
-  static constexpr int kWide = 2, kTiles = 1;
+  static constexpr int kTiles = 1;
   BlockOnHost* block;
   int at;
 

@@ -3,7 +3,6 @@
 
 #include "cuda/activations/elements.cuh"
 #include "cuda/activations/stage.cuh"
-#include "cuda/launch/early_start.cuh"
 
 namespace keel::cuda {
 namespace {

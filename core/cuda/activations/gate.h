@@ -3,7 +3,7 @@
 // ReLU's gate (activations.h), taken out of a gradient before the passes that read it. Reading it in
 // these passes was slower: each of the two took as long for it as this one does for both.
 
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 #include "keel/activations.h"
 
 namespace keel::cuda {

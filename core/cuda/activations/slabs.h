@@ -142,14 +142,14 @@ template <int COLUMNS, bool PAIRED>
 struct TilePlaces {
   static constexpr int kColumns = COLUMNS;
 
-  static KEEL_HOST_DEVICE int turn(int row) { return (row >> 2 ^ row >> 5) & 15; }
+  static KEEL_HOST_DEVICE int swizzle(int row) { return (row >> 2 ^ row >> 5) & 15; }
   static KEEL_HOST_DEVICE int arranged(int pack) {
     static_assert(!PAIRED || COLUMNS == 64);
     return PAIRED ? pack >> 1 | (pack & 1) << 3 : pack;
   }
   /// The index of the first number of a pack.
   static KEEL_HOST_DEVICE int pack(int row, int pack) {
-    return row * COLUMNS + (arranged(pack) ^ turn(row)) * kPack;
+    return row * COLUMNS + (arranged(pack) ^ swizzle(row)) * kPack;
   }
   static KEEL_HOST_DEVICE int number(int row, int column) {
     return pack(row, column / kPack) + column % kPack;

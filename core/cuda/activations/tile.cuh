@@ -40,7 +40,7 @@ struct StoredGroups {
   }
 };
 
-/// Every thread learns of each slot whether `small` is true for the thread of that number. `room` is
+/// Tells every thread, for each slot, whether `small` is true in the thread of that number. `room` is
 /// two words of shared memory, free before and after.
 __device__ inline unsigned long long gathered_slots(bool small, unsigned (&room)[2]) {
   if (threadIdx.x < kSlots) {

@@ -127,11 +127,11 @@ struct AffineBlock {
         for (int k = 0; k < kWide; ++k) at[h][i][k] = bias[(channel_pack + 8 * h) * kPack + i];
   }
 
-  __device__ void load_samples(const A* rows, int turn, A (&x)[kWide]) const {
+  __device__ void load_samples(const A* rows, int swizzle, A (&x)[kWide]) const {
 #pragma unroll
     for (int p = 0; p < kSamplePacks; ++p) {
       const auto& from =
-          *reinterpret_cast<const Pack<A>*>(rows + ((sample_pack + 16 * p) ^ turn) * kPack);
+          *reinterpret_cast<const Pack<A>*>(rows + ((sample_pack + 16 * p) ^ swizzle) * kPack);
 #pragma unroll
       for (int v = 0; v < kPack; ++v) x[p * kPack + v] = from.at[v];
     }
@@ -147,13 +147,13 @@ struct AffineBlock {
   __device__ void add(const Slabs& slabs, const A* tile, const A* coefficients) {
     if constexpr (JOINT) {
       for (int row = 0; row < slabs.padded; row += 4) {
-        const int turn = Places::turn(row);
-        const A* m = coefficients + row * kSlots + (channel_pack ^ turn) * kPack;
-        const A* m8 = coefficients + row * kSlots + ((channel_pack + 8) ^ turn) * kPack;
+        const int swizzle = Places::swizzle(row);
+        const A* m = coefficients + row * kSlots + (channel_pack ^ swizzle) * kPack;
+        const A* m8 = coefficients + row * kSlots + ((channel_pack + 8) ^ swizzle) * kPack;
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
           A x[kWide];
-          load_samples(tile + (row + r) * kSamples, turn, x);
+          load_samples(tile + (row + r) * kSamples, swizzle, x);
           multiply(0, *reinterpret_cast<const Pack<A>*>(m + r * kSlots), x);
           multiply(1, *reinterpret_cast<const Pack<A>*>(m8 + r * kSlots), x);
         }
@@ -165,11 +165,12 @@ struct AffineBlock {
         if (group >= slabs.groups_per_slab) continue;
         for (int row = 0; row < slabs.padded; row += 4) {
           const int from = group * slabs.padded + row;
-          const A* m = coefficients + row * kSlots + (pack ^ CoefficientPlaces::turn(row)) * kPack;
+          const A* m =
+              coefficients + row * kSlots + (pack ^ CoefficientPlaces::swizzle(row)) * kPack;
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
             A x[kWide];
-            load_samples(tile + (from + r) * kSamples, Places::turn(from), x);
+            load_samples(tile + (from + r) * kSamples, Places::swizzle(from), x);
             multiply(h, *reinterpret_cast<const Pack<A>*>(m + r * kSlots), x);
           }
         }

@@ -6,8 +6,8 @@
 
 #include "cuda/affine/slabs.cuh"
 #include "cuda/affine/small.cuh"
-#include "cuda/launch/by_size.h"
 #include "cuda/launch/launch.h"
+#include "cuda/plan.h"
 
 namespace keel::cuda {
 namespace {

@@ -6,6 +6,7 @@
 #include "cuda/activations/tile.cuh"
 #include "cuda/affine/kernel.cuh"
 #include "cuda/matrix/tensor_core.cuh"
+#include "cuda/threads.cuh"
 
 namespace keel::cuda {
 
@@ -146,8 +147,7 @@ __device__ void subtract_product(const StoredGroups& groups, const float* parts,
   for (unsigned j = threadIdx.x % 4 * 2; j < D; j += 8)
     sum += double(Coefficients::value(parts, i, j)) * center[i / D * D + j] +
            double(Coefficients::value(parts, i, j + 1)) * center[i / D * D + j + 1];
-  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  sum = Lanes<4>::sum(sum);
   if (threadIdx.x % 4 == 0) from[i] = float(from[i] - sum);
 }
 

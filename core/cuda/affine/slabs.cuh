@@ -3,7 +3,7 @@
 // The kernel around affine/mma.cuh: loads the coefficients, then each warp processes its tiles.
 
 #include "cuda/affine/mma.cuh"
-#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/launch.h"
 
 namespace keel::cuda {
 

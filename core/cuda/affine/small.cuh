@@ -6,7 +6,7 @@
 // same to the last bit.
 
 #include "cuda/affine/kernel.cuh"
-#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/launch.h"
 
 namespace keel::cuda {
 

@@ -1,18 +1,16 @@
 #include "cuda/eigh/paths.h"
 
-#include <cusolverDn.h>
-
-#include <map>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "cuda/eigh/cusolver/orthogonality.cuh"
 #include "cuda/eigh/sign.cuh"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/cusolver.h"
 #include "cuda/memory.cuh"
 #include "cuda/plan.h"
-#include "eigh_order.h"
+#include "cuda/threads.cuh"
+#include "formulas/order.h"
+#include "formulas/scale.h"
+#include "instantiate.h"
 #include "keel/error.h"
 
 namespace keel::cuda {
@@ -22,62 +20,17 @@ namespace {
 constexpr const char* kName = "keel::eigh";
 constexpr int kThreads = 256, kTile = 32;
 
-void check_solver(cusolverStatus_t status) {
-  if (status == CUSOLVER_STATUS_SUCCESS) return;
-  throw Error(std::string(kName) + ": cuSOLVER says status " + std::to_string(int(status)));
-}
-
-struct Handle {
-  cusolverDnHandle_t handle = nullptr;
-  cusolverDnParams_t parameters = nullptr;
-  Handle() {
-    check_solver(cusolverDnCreate(&handle));
-    check_solver(cusolverDnCreateParams(&parameters));
-  }
-  ~Handle() {
-    cusolverDnDestroyParams(parameters);
-    cusolverDnDestroy(handle);
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-};
-
-/// The cuSOLVER handle of this thread and device. Creating one takes milliseconds and allocates
-/// memory.
-const Handle& handle() {
-  thread_local std::map<int, std::unique_ptr<Handle>> handles;
-  int device = 0;
-  check(kName, cudaGetDevice(&device));
-  auto& found = handles[device];
-  if (!found) found = std::make_unique<Handle>();
-  return *found;
-}
-
-/// Only the batched path can be captured in a graph: the other one may involve the host.
-bool capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(kName, cudaStreamIsCapturing(stream, &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
-template <typename T>
-constexpr cudaDataType kType = sizeof(T) == 4 ? CUDA_R_32F : CUDA_R_64F;
-
 /// The largest magnitude of each matrix's lower triangle, or infinity if an entry is not finite.
-/// Independent of the order of arrival (eigh/bits.cuh).
+/// Independent of the order of arrival (memory.cuh).
 template <typename T>
 __global__ void measure(Matrices<const T> matrices, int slices, Bits<T>* largest) {
   const std::int64_t index = blockIdx.x / slices, n = matrices.n;
   const T* const source = matrices[index];
   T size = 0;
   for (std::int64_t r = blockIdx.x % slices; r < n; r += slices)
-    for (std::int64_t c = threadIdx.x; c <= r; c += kThreads) {
-      const T x = fabs(source[r * matrices.row_stride + c]);
-      size =
-          fmax(size, x <= std::numeric_limits<T>::max() ? x : std::numeric_limits<T>::infinity());
-    }
-  for (int step = 1; step < 32; step *= 2)
-    size = fmax(size, __shfl_xor_sync(0xffffffffu, size, step));
+    for (std::int64_t c = threadIdx.x; c <= r; c += kThreads)
+      size = fmax(size, UnitScale<T>::magnitude(source[r * matrices.row_stride + c]));
+  size = Lanes<32>::largest(size);
   if (threadIdx.x % 32 == 0) atomicMax(largest + index, as_bits(size));
 }
 
@@ -160,15 +113,16 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
                    EighStatus* status, const Stream& stream) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
   const cudaStream_t queue = native(stream);
-  const std::int64_t padded = batch < 2 && (n < kFastAlone || capturing(queue)) ? 2 : batch;
-  const Handle& solver = handle();
-  check_solver(cusolverDnSetStream(solver.handle, queue));
+  // Only the batched path can be captured in a graph: the other one may involve the host.
+  const std::int64_t padded =
+      batch < 2 && (n < kFastAlone || is_capturing(kName, stream)) ? 2 : batch;
+  const Cusolver& solver = cusolver(kName, stream);
   Scratch<T> rows(kName, stream, padded * n * n), ascending(kName, stream, padded * n),
       sign(kName, stream, batch * n);
   Scratch<int> exponent(kName, stream, batch), information(kName, stream, padded);
   Scratch<bool> finite(kName, stream, batch);
   Scratch<Bits<T>> largest(kName, stream, batch);
-  const int slices = int(batch < 64 ? 32 : 8);
+  const int slices = cusolver_slices(batch);
   check(kName, cudaMemsetAsync(largest, 0, std::size_t(batch) * sizeof(T), queue));
   measure<T><<<unsigned(batch * slices), kThreads, 0, queue>>>(matrices, slices, largest);
   check_launch(kName);
@@ -180,17 +134,19 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
   constexpr auto job = CUSOLVER_EIG_MODE_VECTOR;
   constexpr auto triangle = CUBLAS_FILL_MODE_UPPER;
   std::size_t device_bytes = 0, host_bytes = 0;
-  check_solver(cusolverDnXsyevBatched_bufferSize(solver.handle, solver.parameters, job, triangle, n,
-                                                 kType<T>, rows, n, kType<T>, ascending, kType<T>,
-                                                 &device_bytes, &host_bytes, padded));
+  check(kName,
+        cusolverDnXsyevBatched_bufferSize(solver.handle, solver.parameters, job, triangle, n,
+                                          kCusolverType<T>, rows, n, kCusolverType<T>, ascending,
+                                          kCusolverType<T>, &device_bytes, &host_bytes, padded));
   {
     Scratch<unsigned char> workspace(kName, stream, std::int64_t(device_bytes));
     std::vector<unsigned char> host_workspace(host_bytes);
-    check_solver(cusolverDnXsyevBatched(
-        solver.handle, solver.parameters, job, triangle, n, kType<T>, rows, n, kType<T>, ascending,
-        kType<T>, workspace, device_bytes, host_workspace.data(), host_bytes, information, padded));
+    check(kName, cusolverDnXsyevBatched(solver.handle, solver.parameters, job, triangle, n,
+                                        kCusolverType<T>, rows, n, kCusolverType<T>, ascending,
+                                        kCusolverType<T>, workspace, device_bytes,
+                                        host_workspace.data(), host_bytes, information, padded));
   }
-  restore_orthogonality<T>(kName, batch, n, rows, stream);
+  restore_orthogonality<T>(kName, contiguous<T>(rows, batch, n), stream);
 
   finish_values<T><<<unsigned((batch * n * 32 + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
       batch, n, ascending, rows, exponent, finite, information, order, values, sign, status);
@@ -201,9 +157,8 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
   check_launch(kName);
 }
 
-template void eigh_cusolver(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
-                            const Stream&);
-template void eigh_cusolver(Matrices<const double>, double*, Matrices<double>, EighOrder,
-                            EighStatus*, const Stream&);
+#define KEEL_STAGES(T) KEEL_STAGE(eigh_cusolver, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

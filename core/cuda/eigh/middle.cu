@@ -7,15 +7,13 @@
 #include "cuda/eigh/middle/reduce.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/plan.h"
+#include "instantiate.h"
 
 namespace keel::cuda {
 
 namespace {
 
 constexpr const char* kName = "keel::eigh";
-
-/// Matrices in flight at once: each needs memory of 1.6 times its size, and 132 fill the GPU.
-constexpr std::int64_t kAtOnce = 528;
 
 template <typename STORAGE, typename... Parameters>
 void queue(void (*kernel)(Parameters...), std::int64_t blocks, int threads, const Stream& stream,
@@ -37,10 +35,10 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
   const int n = int(matrices.n);
   constexpr int kPanel = Finisher<T, N>::kPanel;
   const int panels = (n + kPanel - 1) / kPanel;
-  const Scratch<MiddleParts<T, N>> scratch(kName, stream, std::min(matrices.batch, kAtOnce));
+  const Scratch<MiddleParts<T, N>> scratch(kName, stream, std::min(matrices.batch, kMiddleAtOnce));
   MiddleParts<T, N>* const parts = scratch;
-  for (std::int64_t first = 0; first < matrices.batch; first += kAtOnce) {
-    const std::int64_t count = std::min(kAtOnce, matrices.batch - first);
+  for (std::int64_t first = 0; first < matrices.batch; first += kMiddleAtOnce) {
+    const std::int64_t count = std::min(kMiddleAtOnce, matrices.batch - first);
     queue<ReduceStorage<T, N>>(reduce_kernel<T, N>, count, Reducer<T, N>::kThreads, stream,
                                matrices, first, parts);
     queue<Storage<T, N / 2>>(halves_kernel<T, N>, 2 * count, Team<T, N / 2>::kSize, stream, n,
@@ -52,9 +50,8 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
   }
 }
 
-template void eigh_middle(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
-                          const Stream&);
-template void eigh_middle(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,
-                          const Stream&);
+#define KEEL_STAGES(T) KEEL_STAGE(eigh_middle, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

@@ -1,8 +1,8 @@
 #include "cuda/eigh/paths.h"
 
-#include "cuda/tiny/tile.cuh"
-#include "eigh_order.h"
+#include "cuda/matrix/tiny.cuh"
 #include "formulas/eigh_one_thread.h"
+#include "formulas/order.h"
 #include "instantiate.h"
 
 namespace keel::cuda {

@@ -9,17 +9,15 @@
 #include "cuda/eigh/wide/merge.cuh"
 #include "cuda/eigh/wide/multiply.cuh"
 #include "cuda/eigh/wide/reduce.cuh"
-#include "cuda/launch/by_size.h"
 #include "cuda/launch/launch.h"
+#include "cuda/plan.h"
+#include "instantiate.h"
 
 namespace keel::cuda {
 
 namespace {
 
 constexpr const char* kName = "keel::eigh";
-
-/// Device memory for the matrices in flight.
-constexpr std::int64_t kMostBytes = std::int64_t(512) << 20;
 
 /// The number of vectors that a warp can hold in registers during the back-transformation.
 template <typename T>
@@ -121,7 +119,7 @@ struct Worker {
 
   void finish(bool merged, std::int64_t first, T* values, Matrices<T> vectors, EighOrder order,
               EighStatus* status) const {
-    by_size<256, 512, 1024, 2048>(shape.stride, [&](auto size) {
+    by_wide_size(shape.stride, [&](auto size) {
       constexpr int kSquares = decltype(size)::value / 32, kMost = vectors_of_a_warp<T>(kSquares);
       const auto with = [&](auto own) {
         constexpr int kOwn = decltype(own)::value;
@@ -153,7 +151,7 @@ void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighO
   const WideShape shape = wide_shape<T>(matrices.n, matrices.batch, this_card());
   const std::int64_t bytes = std::int64_t(WideParts<T>::bytes(shape.stride));
   const std::int64_t at_once =
-      std::min(matrices.batch, std::max<std::int64_t>(1, kMostBytes / bytes));
+      std::min(matrices.batch, std::max<std::int64_t>(1, kWideMemory / bytes));
   const Scratch<unsigned char> memory(kName, stream, at_once * bytes);
   for (std::int64_t first = 0; first < matrices.batch; first += at_once) {
     const Worker<T> worker{shape, memory, bytes, int(std::min(at_once, matrices.batch - first)),
@@ -164,9 +162,8 @@ void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighO
   }
 }
 
-template void eigh_wide(Matrices<const float>, float*, Matrices<float>, EighOrder, EighStatus*,
-                        const Stream&);
-template void eigh_wide(Matrices<const double>, double*, Matrices<double>, EighOrder, EighStatus*,
-                        const Stream&);
+#define KEEL_STAGES(T) KEEL_STAGE(eigh_wide, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

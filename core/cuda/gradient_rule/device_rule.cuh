@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "cuda/matrix/small.cuh"
 #include "formulas/pair_weight.h"
 #include "keel/spectral.h"
 
@@ -70,5 +71,29 @@ template <typename T>
 __device__ __forceinline__ T largest_magnitude(int n, const T* values, T floor) {
   return fmax(fmax(fabs(raised(values[0], floor)), fabs(raised(values[n - 1], floor))), T(0));
 }
+
+namespace small {
+
+/// From B to W, for eigh_backward and the backward of PCA whitening with n <= 64: w = W of the rule,
+/// with diagonal(i) on its diagonal, from b = V^T dL_dvectors. Two eigenvalues after the first `rank`
+/// contribute nothing.
+template <typename T, int N, typename Diagonal>
+__device__ void weigh_pairs(const SmallTeam<T, N>& team, const DeviceRule<T>& rule, T floor,
+                            std::int64_t rank, const T* l, const T* b, const Diagonal& diagonal,
+                            T* w) {
+  constexpr int kStride = SmallTeam<T, N>::kStride;
+  const T largest = largest_magnitude(team.n, l, floor);
+  team.template for_each_entry<1>([&](int i, int j) {
+    const int first = i < j ? i : j, second = i < j ? j : i;
+    w[i * kStride + j] =
+        i == j          ? diagonal(i)
+        : first >= rank ? T(0)
+                        : rule.weight(floor, largest, l[first], l[second],
+                                      b[first * kStride + second], b[second * kStride + first]);
+  });
+  team.sync();
+}
+
+}  // namespace small
 
 }  // namespace keel::cuda

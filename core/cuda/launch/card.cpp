@@ -9,8 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "cuda/launch/scratch.h"
-
 namespace keel::cuda {
 namespace {
 

@@ -1,16 +1,30 @@
 #pragma once
 
-// Properties of the GPU. GPUs differ most in the shared memory that a block can have: 227 KB on an
-// H100 or H200, 163 on an A100, 99 on an RTX 30 or 40. What does not fit takes another, slower
-// path.
+// Properties of the GPU, and errors of calls to CUDA. GPUs differ most in the shared memory that a block can have: 227 KB
+// on an H100 or H200, 163 on an A100, 99 on an RTX 30 or 40. What does not fit takes another, slower path.
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <string>
 
 #include "cuda/plan.h"
+#include "keel/error.h"
+#include "keel/stream.h"
 
 namespace keel::cuda {
+
+inline cudaStream_t native(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.handle);
+}
+
+inline void check(const char* operation, cudaError_t error) {
+  if (error == cudaSuccess) return;
+  throw Error(std::string(operation) + ": CUDA error: " + cudaGetErrorString(error));
+}
+
+/// Checks after a launch that it was queued.
+inline void check_launch(const char* operation) { check(operation, cudaGetLastError()); }
 
 /// The number of multiprocessors of the current device. Use it only where the result does not
 /// depend on how the work is split.

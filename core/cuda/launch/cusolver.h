@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
 
 namespace keel::cuda {
 

@@ -3,7 +3,6 @@
 // Covariance -> eigenvalues, rank and S in one launch: intermediate results stay on the chip.
 
 #include "cuda/eigh/block/decompose.cuh"
-#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/spectral/rank_policy.cuh"
 #include "formulas/pair_weight.h"

@@ -21,12 +21,12 @@ bool has_zca_kernel(std::int64_t n) {
 /// With PARTS blocks for each matrix.
 template <typename T, int N, int PARTS>
 void launch_zca(const char* operation, const ZcaGradient<T>& arguments, const Stream& stream) {
-  using S = small::PanelSquad<T, N, PARTS>;
+  using S = small::PanelTeam<T, N, PARTS>;
   constexpr int kBytes = small::kZcaBytes<T, N, PARTS>;
   static_assert(kBytes <= 227 * 1024);
   launch(operation, small::zca_backward_kernel<T, N, PARTS>,
          {.blocks = S::blocks_for(arguments.vectors.batch),
-          .threads = S::kBlock,
+          .threads = S::kBlockThreads,
           .bytes = kBytes,
           .early = true,
           .cluster = S::kParts},

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "cuda/dense/product.cuh"
-#include "cuda/launch/scratch.h"
+#include "cuda/launch/launch.h"
+#include "cuda/matrix/product.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::large {
@@ -58,13 +58,19 @@ template <typename T>
 using Tile = ProductTile<T, 4>;
 inline constexpr int kTile = Tile<float>::kSize, kThreads = Tile<float>::kThreads;
 
+/// Which matrices to multiply.
+struct Every {
+  __device__ bool operator()(std::int64_t) const { return true; }
+};
+
 /// Each block computes one tile of `out`, each thread 4 x 4 entries. A symmetric product is
 /// computed on and below the diagonal and written to both sides.
-template <bool SYMMETRIC, typename T, typename Left, typename Right>
+template <bool SYMMETRIC, typename T, typename Left, typename Right, typename Which>
 __global__ void __launch_bounds__(kThreads)
-    product_kernel(int across, int tiles, Left left, Right right, Matrices<T> out) {
+    product_kernel(int across, int tiles, Left left, Right right, Matrices<T> out, Which which) {
   __shared__ Tile<T> product;
   const std::int64_t index = blockIdx.x / unsigned(tiles), n = out.n;
+  if (!which(index)) return;
   int tile = int(blockIdx.x % unsigned(tiles)), tile_row = 0;
   if constexpr (SYMMETRIC) {
     for (; tile > tile_row; ++tile_row) tile -= tile_row + 1;
@@ -92,13 +98,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// out = left right.
-template <bool SYMMETRIC = false, typename T, typename Left, typename Right>
+template <bool SYMMETRIC = false, typename T, typename Left, typename Right, typename Which = Every>
 void multiply(const char* operation, const Stream& stream, const Left& left, const Right& right,
-              Matrices<T> out) {
+              Matrices<T> out, const Which& which = {}) {
   const auto across = int((out.n + kTile - 1) / kTile);
   const int tiles = SYMMETRIC ? across * (across + 1) / 2 : across * across;
   product_kernel<SYMMETRIC, T><<<unsigned(out.batch * tiles), kThreads, 0, native(stream)>>>(
-      across, tiles, left, right, out);
+      across, tiles, left, right, out, which);
   check_launch(operation);
 }
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "cuda/memory.cuh"
-#include "cuda/threads/block.cuh"
+#include "cuda/threads.cuh"
 #include "keel/matrices.h"
 
 namespace keel::cuda::small {
@@ -17,16 +17,15 @@ template <int N, int PARTS>
 inline constexpr int kPanelThreads = N / 2 * (N / PARTS / 4);
 
 /// The threads of one panel of a matrix that PARTS blocks share: a warp or a whole block. Surplus
-/// squads of a block repeat the last matrix and store nothing.
+/// teams of a block repeat the last matrix and store nothing.
 template <typename T, int N, int PARTS>
-struct PanelSquad : MatrixThreads<kPanelThreads<N, PARTS>> {
+struct PanelTeam : MatrixThreads<kPanelThreads<N, PARTS>> {
   using MatrixThreads<kPanelThreads<N, PARTS>>::thread;
-  using MatrixThreads<kPanelThreads<N, PARTS>>::sync;
+  using MatrixThreads<kPanelThreads<N, PARTS>>::sync, MatrixThreads<kPanelThreads<N, PARTS>>::kSize;
   static constexpr int kParts = PARTS;
   static constexpr int kWidth = N / kParts;
-  static constexpr int kThreads = kPanelThreads<N, PARTS>;
-  static constexpr int kSquads = kThreads == 32 ? 4 : 1;  // to a block
-  static constexpr int kBlock = kThreads * kSquads;
+  static constexpr int kTeams = kSize == 32 ? 4 : 1;  // to a block
+  static constexpr int kBlockThreads = kSize * kTeams;
   // Rows start in different banks and stay aligned.
   static constexpr int kStride = N + int(16 / sizeof(T));
   // A panel that is the whole matrix is stored like a left operand, so one copy can be both.
@@ -34,14 +33,14 @@ struct PanelSquad : MatrixThreads<kPanelThreads<N, PARTS>> {
 
   int n;
   std::int64_t index;  ///< of the matrix
-  bool exists;         ///< whether this squad stores the result
+  bool exists;         ///< whether this team stores the result
   int first;           ///< column of the panel
   int half;            ///< which half of a sum this thread computes
   int top, left;       ///< of the thread's tile
 
-  __device__ explicit PanelSquad(std::int64_t batch, std::int64_t size) : n(int(size)) {
-    this->index_in_team = int(threadIdx.x) % kThreads;
-    index = std::int64_t(blockIdx.x) / kParts * kSquads + int(threadIdx.x) / kThreads;
+  __device__ explicit PanelTeam(std::int64_t batch, std::int64_t size) : n(int(size)) {
+    this->index_in_team = int(threadIdx.x) % kSize;
+    index = std::int64_t(blockIdx.x) / kParts * kTeams + int(threadIdx.x) / kSize;
     exists = index < batch;
     if (!exists) index = batch - 1;
     first = int(blockIdx.x) % kParts * kWidth;
@@ -62,9 +61,9 @@ struct PanelSquad : MatrixThreads<kPanelThreads<N, PARTS>> {
   /// The place of an entry of a panel, with j counted from its first column.
   __device__ static int panel_place(int i, int j) { return place_of_row(i) * kPanelStride + j; }
 
-  /// The number of blocks of a kernel with one squad per panel.
+  /// The number of blocks of a kernel with one team per panel.
   static unsigned blocks_for(std::int64_t batch) {
-    return unsigned((batch + kSquads - 1) / kSquads * kParts);
+    return unsigned((batch + kTeams - 1) / kTeams * kParts);
   }
 
   /// The barrier of all blocks that share the matrix, in two halves.
@@ -100,12 +99,12 @@ struct PanelTile {
   Pack<T> row[kRows];
 
   /// Calls body(entry, i, j) for each, with j counted from the panel's first column.
-  template <typename Squad, typename Body>
-  __device__ __forceinline__ void for_each(const Squad& squad, const Body& body) {
+  template <typename SmallTeam, typename Body>
+  __device__ __forceinline__ void for_each(const SmallTeam& team, const Body& body) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
-      for (int s = 0; s < 4; ++s) body(row[r].at[s], squad.top + r, squad.left + s);
+      for (int s = 0; s < 4; ++s) body(row[r].at[s], team.top + r, team.left + s);
   }
 };
 
@@ -113,14 +112,13 @@ struct PanelTile {
 /// each, because a larger tile needs fewer loads. Not inlined: a kernel runs each of its products
 /// once, and would wait for the instructions of every copy.
 template <typename T, int N, int PARTS>
-__device__ __noinline__ PanelTile<T> multiply(PanelSquad<T, N, PARTS> squad, const T* a,
-                                              const T* b) {
-  using S = PanelSquad<T, N, PARTS>;
+__device__ __noinline__ PanelTile<T> multiply(PanelTeam<T, N, PARTS> team, const T* a, const T* b) {
+  using S = PanelTeam<T, N, PARTS>;
   Pack<T> sum[4] = {};
-  a += S::place(squad.top - squad.half * 2, squad.half * 4);
-  b += S::panel_place(squad.half * 4, squad.left);
+  a += S::place(team.top - team.half * 2, team.half * 4);
+  b += S::panel_place(team.half * 4, team.left);
 #pragma unroll 4
-  for (int k = 0; k < squad.n; k += 8) {
+  for (int k = 0; k < team.n; k += 8) {
     Pack<T> left[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) left[r] = pack_at(a + S::place(r, k));
@@ -139,17 +137,17 @@ __device__ __noinline__ PanelTile<T> multiply(PanelSquad<T, N, PARTS> squad, con
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       const T low = sum[r].at[s], high = sum[tile.kRows + r].at[s];
-      tile.row[r].at[s] = (squad.half == 0 ? low : high) +
-                          __shfl_xor_sync(0xffffffffu, squad.half == 0 ? high : low, 16);
+      tile.row[r].at[s] = (team.half == 0 ? low : high) +
+                          __shfl_xor_sync(0xffffffffu, team.half == 0 ? high : low, 16);
     }
   return tile;
 }
 
 template <typename T, int N, int PARTS>
-__device__ __forceinline__ PanelTile<T> tile_of(const PanelSquad<T, N, PARTS>& squad,
+__device__ __forceinline__ PanelTile<T> tile_of(const PanelTeam<T, N, PARTS>& team,
                                                 const T* panel) {
-  using S = PanelSquad<T, N, PARTS>;
-  panel += S::panel_place(squad.top, squad.left);
+  using S = PanelTeam<T, N, PARTS>;
+  panel += S::panel_place(team.top, team.left);
   return {pack_at(panel), pack_at(panel + S::panel_place(1, 0))};
 }
 
@@ -166,20 +164,20 @@ __device__ __forceinline__ PanelTile<T> combined(PanelTile<T> x, const PanelTile
 
 /// Call sync() before reading what it wrote.
 template <typename T, int N, int PARTS>
-__device__ __forceinline__ void put(const PanelSquad<T, N, PARTS>& squad, const PanelTile<T>& tile,
+__device__ __forceinline__ void put(const PanelTeam<T, N, PARTS>& team, const PanelTile<T>& tile,
                                     T* panel) {
-  using S = PanelSquad<T, N, PARTS>;
-  panel += S::panel_place(squad.top, squad.left);
+  using S = PanelTeam<T, N, PARTS>;
+  panel += S::panel_place(team.top, team.left);
   pack_at(panel) = tile.row[0];
   pack_at(panel + S::panel_place(1, 0)) = tile.row[1];
 }
 
 /// Stores the tile as a part of the transposed matrix, in the panel to which it belongs there.
 template <typename T, int N, int PARTS>
-__device__ __forceinline__ void put_transposed(const PanelSquad<T, N, PARTS>& squad,
+__device__ __forceinline__ void put_transposed(const PanelTeam<T, N, PARTS>& team,
                                                const PanelTile<T>& tile, T* panel) {
-  using S = PanelSquad<T, N, PARTS>;
-  panel += S::panel_place(squad.first + squad.left, squad.top % S::kWidth);
+  using S = PanelTeam<T, N, PARTS>;
+  panel += S::panel_place(team.first + team.left, team.top % S::kWidth);
 #pragma unroll
   for (int s = 0; s < 4; ++s)
     pack_at<2>(panel + S::panel_place(s, 0)) = {tile.row[0].at[s], tile.row[1].at[s]};
@@ -189,35 +187,34 @@ __device__ __forceinline__ void put_transposed(const PanelSquad<T, N, PARTS>& sq
 /// columns. Adjacent threads read adjacent columns. Numbers beyond n are zero.
 template <typename T, int N, int PARTS, bool OWN>
 struct FetchedRows {
-  using S = PanelSquad<T, N, PARTS>;
+  using S = PanelTeam<T, N, PARTS>;
   static constexpr int kAcross = N < 32 ? N : 32;  // threads
-  static constexpr int kDown = S::kThreads / kAcross;
+  static constexpr int kDown = S::kSize / kAcross;
   static constexpr int kRows = (OWN ? S::kWidth : N) / kDown, kColumns = N / kAcross;
   T entry[kRows][kColumns];
 
-  __device__ FetchedRows(const S& squad, Matrices<const T> matrices) {
-    const T* from = matrices[squad.index] + row(squad, 0) * matrices.row_stride + column(squad, 0);
+  __device__ FetchedRows(const S& team, Matrices<const T> matrices) {
+    const T* from = matrices[team.index] + row(team, 0) * matrices.row_stride + column(team, 0);
 #pragma unroll
     for (int r = 0; r < kRows; ++r, from += kDown * matrices.row_stride)
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
-        entry[r][c] =
-            row(squad, r) < squad.n && column(squad, c) < squad.n ? from[c * kAcross] : T(0);
+        entry[r][c] = row(team, r) < team.n && column(team, c) < team.n ? from[c * kAcross] : T(0);
   }
 
   /// Calls body(entry, i, j) for each, including those beyond n.
   template <typename Body>
-  __device__ __forceinline__ void for_each(const S& squad, const Body& body) const {
+  __device__ __forceinline__ void for_each(const S& team, const Body& body) const {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) body(entry[r][c], row(squad, r), column(squad, c));
+      for (int c = 0; c < kColumns; ++c) body(entry[r][c], row(team, r), column(team, c));
   }
-  __device__ static int row(const S& squad, int r) {
-    return (OWN ? squad.first : 0) + squad.thread() / kAcross + r * kDown;
+  __device__ static int row(const S& team, int r) {
+    return (OWN ? team.first : 0) + team.thread() / kAcross + r * kDown;
   }
-  __device__ static int column(const S& squad, int c) {
-    return squad.thread() % kAcross + c * kAcross;
+  __device__ static int column(const S& team, int c) {
+    return team.thread() % kAcross + c * kAcross;
   }
 };
 

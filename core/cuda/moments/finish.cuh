@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "cuda/activations/slabs.h"
-#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/moments/overflow.cuh"
 #include "host_device.h"
 #include "keel/matrices.h"
@@ -124,8 +124,8 @@ struct FinishEntry {
     return {int(row), int(index - row * width)};
   }
 
-  /// A short row of the triangle and a long one together are as long as any other such two. So they
-  /// make a rectangle. (If d is odd, the longest row goes by itself.)
+  /// A short row of the triangle and a long one are together as long as any other such pair, so the
+  /// pairs form a rectangle. (If d is odd, the longest row is alone.)
   static __device__ Cell folded_triangle(std::int64_t index, int d) {
     const Cell cell = across(index, d | 1);
     const int length = cell.row + (d % 2 == 0 ? 1 : 0);  // of the short row

@@ -75,17 +75,17 @@ struct Products {
   A at[R][R] = {};
 
   /// Adds the products of four rows of two tiles. `left` and `right` are the positions of the
-  /// packs, and `turn` is the rows' permutation (TilePlaces).
-  __device__ void add(const A* left_rows, const A* right_rows, int left, int right, int turn) {
+  /// packs, and `swizzle` is the rows' permutation (TilePlaces).
+  __device__ void add(const A* left_rows, const A* right_rows, int left, int right, int swizzle) {
 #pragma unroll
     for (int row = 0; row < 4; ++row) {
       A l[R], r[R];
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
-        const auto& from_left = *reinterpret_cast<const Pack<A>*>(left_rows + row * kSlots +
-                                                                  ((left + p * 8) ^ turn) * kPack);
+        const auto& from_left = *reinterpret_cast<const Pack<A>*>(
+            left_rows + row * kSlots + ((left + p * 8) ^ swizzle) * kPack);
         const auto& from_right = *reinterpret_cast<const Pack<A>*>(
-            right_rows + row * kSlots + ((right + p * 8) ^ turn) * kPack);
+            right_rows + row * kSlots + ((right + p * 8) ^ swizzle) * kPack);
 #pragma unroll
         for (int v = 0; v < kPack; ++v) {
           l[p * kPack + v] = from_left.at[v];
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kMomentsThreads, blocks_at_once<Accumulator<T>
 #pragma unroll 1
     for (int quad = team; quad * 4 < count; quad += task.teams)
       products.add(tiles + quad * 4 * kSlots, right_tile + quad * 4 * kSlots, tile.row, tile.column,
-                   Places::turn(quad * 4));
+                   Places::swizzle(quad * 4));
     if (block.with_sum) block.add_sums(sums, count);
     __syncthreads();
 

@@ -8,6 +8,7 @@
 
 #include "cuda/activations/tile.cuh"
 #include "cuda/moments/kernel.cuh"
+#include "cuda/threads.cuh"
 
 namespace keel::cuda {
 
@@ -73,9 +74,7 @@ struct SlabSums {
     }
 #pragma unroll
     for (int b = 0; b < kLeft * 2; ++b) {
-      float total = sums[b];
-      total += __shfl_xor_sync(0xffffffffu, total, 1);
-      total += __shfl_xor_sync(0xffffffffu, total, 2);
+      const float total = Lanes<4>::sum(sums[b]);
       if (t == 0) sums_room[warp * kSlots + slot(2 * left_pair(b / 2) + b % 2, g)] = total;
       sums[b] = 0;
     }

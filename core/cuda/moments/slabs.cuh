@@ -4,7 +4,7 @@
 // slab and writes one set of sums. 16-bit numbers are multiplied as stored in groups whose means
 // are small. If a slab has groups of both kinds, the block goes over its tiles twice.
 
-#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/moments/shift.cuh"
 #include "cuda/moments/split_mma.cuh"
 #include "cuda/moments/stored_mma.cuh"

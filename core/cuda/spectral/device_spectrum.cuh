@@ -55,32 +55,32 @@ struct DeviceSpectrum {
 
 namespace small {
 
-/// The spectrum of the squad's matrix, in three vectors of shared memory. A null `rank` keeps
+/// The spectrum of the team's matrix, in three vectors of shared memory. A null `rank` keeps
 /// everything.
 template <typename T, int N, typename Threads>
-__device__ DeviceSpectrum<T> read_spectrum(const Threads& squad, const SpectralMap<T>& map,
+__device__ DeviceSpectrum<T> read_spectrum(const Threads& team, const SpectralMap<T>& map,
                                            const T* values, const std::int64_t* rank,
                                            T (*vectors)[N]) {
-  const std::int64_t kept = rank != nullptr ? rank[squad.index] : squad.n;
-  const bool mine = squad.thread() < squad.n;
-  if (mine) vectors[0][squad.thread()] = values[squad.index * squad.n + squad.thread()];
-  squad.sync();
-  const DeviceSpectrum<T> spectrum(map, squad.n, vectors[0], kept, vectors[1], vectors[2]);
-  const bool undefined = squad.any(mine && !spectrum.read(squad.thread()));
-  if (undefined && mine) spectrum.set_nan(squad.thread());
-  squad.sync();
+  const std::int64_t kept = rank != nullptr ? rank[team.index] : team.n;
+  const bool mine = team.thread() < team.n;
+  if (mine) vectors[0][team.thread()] = values[team.index * team.n + team.thread()];
+  team.sync();
+  const DeviceSpectrum<T> spectrum(map, team.n, vectors[0], kept, vectors[1], vectors[2]);
+  const bool undefined = team.any(mine && !spectrum.read(team.thread()));
+  if (undefined && mine) spectrum.set_nan(team.thread());
+  team.sync();
   return spectrum;
 }
 
 /// c <- V (F o V^T sym(c) V) V^T. Overwrites p.
 template <typename T, int N>
-__device__ void spectral_gradient(const Squad<T, N>& squad, const DeviceSpectrum<T>& spectrum,
+__device__ void spectral_gradient(const SmallTeam<T, N>& team, const DeviceSpectrum<T>& spectrum,
                                   const DeviceRule<T>& rule, const T* v, const T* u, T* c, T* p) {
-  into_basis(squad, v, u, c, p);
-  squad.template for_each_entry<1>(
-      [&](int i, int j) { c[i * Squad<T, N>::kStride + j] *= spectrum.kernel(rule, i, j); });
-  squad.sync();
-  out_of_basis(squad, v, u, c, p);
+  into_basis(team, v, u, c, p);
+  team.template for_each_entry<1>(
+      [&](int i, int j) { c[i * SmallTeam<T, N>::kStride + j] *= spectrum.kernel(rule, i, j); });
+  team.sync();
+  out_of_basis(team, v, u, c, p);
 }
 
 }  // namespace small

@@ -37,24 +37,25 @@ template <typename T, int N>
 using RankMemory = small::Storage<T, N, 4, 2>;
 
 template <typename T, int N>
-__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
+__global__ void __launch_bounds__(small::SmallTeam<T, N>::kBlockThreads,
+                                  small::SmallTeam<T, N>::kBlocks)
     small_rank_kernel(PlainRankPolicy policy, Matrices<const T> matrices, const T* values,
                       Matrices<const T> vectors, std::int64_t* rank) {
-  const small::Squad<T, N> squad(vectors.batch, vectors.n);
-  auto& shared = small::storage<RankMemory<T, N>>(squad);
+  const small::SmallTeam<T, N> team(vectors.batch, vectors.n);
+  auto& shared = small::storage<RankMemory<T, N>>(team);
   T *const v = shared.matrix[0], *const u = shared.matrix[1], *const m = shared.matrix[2],
            *const p = shared.matrix[3], *const l = shared.vector[0], *const q = shared.vector[1];
-  small::Fetched<T, N> basis = small::fetch(squad, vectors),
-                       matrix = small::fetch_lower(squad, matrices);
-  if (squad.thread() < squad.n) l[squad.thread()] = values[squad.index * squad.n + squad.thread()];
-  small::put(squad, basis, v);
-  small::put_transposed(squad, basis, u);
-  small::put_lower(squad, matrix, m);
-  squad.sync();
-  small::rayleigh_quotients(squad, m, v, u, p, q);
-  if (squad.thread() >= 32) return;
-  const int kept = rank_by_warp(policy, squad.n, l, q);
-  if (squad.exists && squad.thread() == 0) rank[squad.index] = kept;
+  small::Fetched<T, N> basis = small::fetch(team, vectors),
+                       matrix = small::fetch_lower(team, matrices);
+  if (team.thread() < team.n) l[team.thread()] = values[team.index * team.n + team.thread()];
+  small::put(team, basis, v);
+  small::put_transposed(team, basis, u);
+  small::put_lower(team, matrix, m);
+  team.sync();
+  small::rayleigh_quotients(team, m, v, u, p, q);
+  if (team.thread() >= 32) return;
+  const int kept = rank_by_warp(policy, team.n, l, q);
+  if (team.exists && team.thread() == 0) rank[team.index] = kept;
 }
 
 /// quotients_i = v_i^T M v_i, from the product M V.

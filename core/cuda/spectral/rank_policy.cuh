@@ -130,21 +130,21 @@ namespace small {
 /// quotients = the Rayleigh quotients of Algorithm 1. m is the full M, v = V and u = V^T. p is
 /// overwritten.
 template <typename T, int N>
-__device__ void rayleigh_quotients(const Squad<T, N>& squad, const T* m, const T* v, const T* u,
+__device__ void rayleigh_quotients(const SmallTeam<T, N>& team, const T* m, const T* v, const T* u,
                                    T* p, T* quotients) {
-  constexpr int kStride = Squad<T, N>::kStride;
-  multiply(squad, squad.n, m, v, p);
-  if (squad.thread() < squad.n) {
+  constexpr int kStride = SmallTeam<T, N>::kStride;
+  multiply(team, team.n, m, v, p);
+  if (team.thread() < team.n) {
     T sum = 0;
 #pragma unroll 8
-    for (int r = 0; r < squad.n; ++r)
-      sum += v[r * kStride + squad.thread()] * p[r * kStride + squad.thread()];
-    quotients[squad.thread()] = sum;
+    for (int r = 0; r < team.n; ++r)
+      sum += v[r * kStride + team.thread()] * p[r * kStride + team.thread()];
+    quotients[team.thread()] = sum;
   }
-  squad.sync();
-  multiply(squad, squad.n, u, v, p);
-  if (squad.thread() < 32) deflate_by_warp(squad.n, p, kStride, quotients);
-  squad.sync();
+  team.sync();
+  multiply(team, team.n, u, v, p);
+  if (team.thread() < 32) deflate_by_warp(team.n, p, kStride, quotients);
+  team.sync();
 }
 
 }  // namespace small

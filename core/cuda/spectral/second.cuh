@@ -39,42 +39,43 @@ template <typename T, int N>
 using SecondMemory = small::Storage<T, N, 6, 3>;
 
 template <typename T, int N>
-__global__ void __launch_bounds__(small::Squad<T, N>::kBlock, small::Squad<T, N>::kBlocks)
+__global__ void __launch_bounds__(small::SmallTeam<T, N>::kBlockThreads,
+                                  small::SmallTeam<T, N>::kBlocks)
     small_second_kernel(SecondArguments<T> a) {
-  constexpr int kStride = small::Squad<T, N>::kStride;
-  const small::Squad<T, N> squad(a.vectors.batch, a.vectors.n);
-  auto& shared = small::storage<SecondMemory<T, N>>(squad);
+  constexpr int kStride = small::SmallTeam<T, N>::kStride;
+  const small::SmallTeam<T, N> team(a.vectors.batch, a.vectors.n);
+  auto& shared = small::storage<SecondMemory<T, N>>(team);
   T *const v = shared.matrix[0], *const u = shared.matrix[1], *const p = shared.matrix[2],
            *const C = shared.matrix[3], *const H = shared.matrix[4], *const F = shared.matrix[5];
-  small::Fetched<T, N> fetched = small::fetch(squad, a.vectors);
-  const auto s = small::read_spectrum<T, N>(squad, a.map, a.values, nullptr, shared.vector);
-  small::put(squad, fetched, v);
-  small::put_transposed(squad, fetched, u);
-  fetched = small::fetch(squad, a.dL2_ddL_dmatrix);
-  small::put(squad, fetched, H);
-  fetched = small::fetch(squad, a.dL_dresult);
-  small::put(squad, fetched, C);
-  squad.template for_each_entry<1>(
+  small::Fetched<T, N> fetched = small::fetch(team, a.vectors);
+  const auto s = small::read_spectrum<T, N>(team, a.map, a.values, nullptr, shared.vector);
+  small::put(team, fetched, v);
+  small::put_transposed(team, fetched, u);
+  fetched = small::fetch(team, a.dL2_ddL_dmatrix);
+  small::put(team, fetched, H);
+  fetched = small::fetch(team, a.dL_dresult);
+  small::put(team, fetched, C);
+  team.template for_each_entry<1>(
       [&](int i, int j) { F[i * kStride + j] = s.kernel(a.exact, i, j); });
-  squad.sync();
-  small::into_basis(squad, v, u, H, p);
+  team.sync();
+  small::into_basis(team, v, u, H, p);
   if (a.dL2_dmatrix.data != nullptr) {
-    small::into_basis(squad, v, u, C, p);
-    squad.template for_each_entry<1>([&](int i, int j) {
+    small::into_basis(team, v, u, C, p);
+    team.template for_each_entry<1>([&](int i, int j) {
       if (j < i) return;
       p[i * kStride + j] = p[j * kStride + i] = second_difference_sum(s, kStride, F, C, H, i, j);
     });
-    squad.sync();
-    small::out_of_basis(squad, v, u, p, C);
-    small::store_symmetric(squad, p, a.dL2_dmatrix);
-    squad.sync();
+    team.sync();
+    small::out_of_basis(team, v, u, p, C);
+    small::store_symmetric(team, p, a.dL2_dmatrix);
+    team.sync();
   }
   if (a.dL2_ddL_dresult.data != nullptr) {
-    squad.template for_each_entry<4>(
+    team.template for_each_entry<4>(
         [&](int i, int j) { H[i * kStride + j] *= F[i * kStride + j]; });
-    squad.sync();
-    small::out_of_basis(squad, v, u, H, p);
-    small::store_symmetric(squad, H, a.dL2_ddL_dresult);
+    team.sync();
+    small::out_of_basis(team, v, u, H, p);
+    small::store_symmetric(team, H, a.dL2_ddL_dresult);
   }
 }
 

@@ -2,8 +2,8 @@
 
 // spectral and spectral_backward for large batches with n <= 4, one thread per matrix.
 
+#include "cuda/matrix/tiny.cuh"
 #include "cuda/spectral/device_spectrum.cuh"
-#include "cuda/tiny/basis.cuh"
 
 namespace keel::cuda {
 

@@ -5,15 +5,13 @@
 // A group of lanes, part of one warp, works on a column: lane l has the packs (16 bytes) l, l + kLanes, ... of it.
 // Sums over lanes use warp shuffles, so all groups of a warp must reach the same sums, also those without a column.
 //
-// A team has kLanes; kHeld, the packs of a column that a lane can hold in registers; kAllHeld, whether no column is
-// longer than that; thread(), size(), lane(), group(), groups(); sync(), a barrier of all threads, and any(), a vote
-// of all; step(), a barrier of a warp, and any_in_step(), a vote of a warp; sum() and largest() over the lanes of a
-// group; and fetch(), which may prefetch. On the host one thread is a team.
+// Team is BlockTeam or ClusterTeam (threads.cuh). Tests on the host have teams of their own with the same members.
 
 #include <cmath>
 #include <cstdint>
 
 #include "cuda/svd/layouts.h"
+#include "formulas/order.h"
 
 namespace keel::cuda {
 
@@ -75,11 +73,7 @@ class ColumnWork {
   /// at[k] = the index of the k-th largest size. Equal sizes keep their order. Has no barrier.
   KEEL_HOST_DEVICE void sort(int count, const T* sizes, int* at) const {
     for (int i = team_.thread(); i < count; i += team_.size()) {
-      const T own = sizes[i];
-      int place = 0;
-      KEEL_UNROLL_4
-      for (int k = 0; k < count; ++k) place += sizes[k] > own || (sizes[k] == own && k < i);
-      at[place] = i;
+      at[count_before(sizes, count, i, sizes[i], 0, 1)] = i;
     }
   }
 

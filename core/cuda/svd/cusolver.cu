@@ -7,6 +7,9 @@
 #include "cuda/launch/cusolver.h"
 #include "cuda/memory.cuh"
 #include "cuda/svd/paths.h"
+#include "cuda/threads.cuh"
+#include "formulas/scale.h"
+#include "instantiate.h"
 #include "keel/error.h"
 #include "shape.h"
 
@@ -37,37 +40,20 @@ template <typename T>
 __global__ void measure(Entries<const T> a, std::int64_t m, std::int64_t n, Bits<T>* largest) {
   T size = 0;
   for (std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; at < m * n;
-       at += std::int64_t(gridDim.x) * kThreads) {
-    const T x = fabs(a(at % m, at / m));
-    size = fmax(size, x <= std::numeric_limits<T>::max() ? x : std::numeric_limits<T>::infinity());
-  }
-  for (int step = 1; step < 32; step *= 2)
-    size = fmax(size, __shfl_xor_sync(0xffffffffu, size, step));
+       at += std::int64_t(gridDim.x) * kThreads)
+    size = fmax(size, UnitScale<T>::magnitude(a(at % m, at / m)));
+  size = Lanes<32>::largest(size);
   if (threadIdx.x % 32 == 0) atomicMax(largest, as_bits(size));
-}
-
-template <typename T>
-__device__ bool is_finite(const Bits<T>* largest) {
-  return from_bits(*largest) <= std::numeric_limits<T>::max();
-}
-
-/// The power of two that scales a finite matrix to unit size.
-template <typename T>
-__device__ int power_of(const Bits<T>* largest) {
-  int power = 0;
-  frexp(from_bits(*largest), &power);
-  return power;
 }
 
 /// A copy by columns, of unit size. Zeros if the matrix is not finite.
 template <typename T>
 __global__ void copy_scaled(Entries<const T> a, std::int64_t m, std::int64_t n,
                             const Bits<T>* largest, T* columns) {
-  const bool good = is_finite<T>(largest);
-  const int power = good ? power_of<T>(largest) : 0;
+  const UnitScale<T> scale(from_bits(*largest));
   for (std::int64_t at = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; at < m * n;
        at += std::int64_t(gridDim.x) * kThreads)
-    columns[at] = good ? ldexp(a(at % m, at / m), -power) : T(0);
+    columns[at] = scale.finite ? scale.down(a(at % m, at / m)) : T(0);
 }
 
 /// One warp for each value and its vectors: signs and scale.
@@ -79,20 +65,20 @@ __global__ void finish(std::int64_t m, std::int64_t n, const T* sizes, Entries<c
   const std::int64_t j = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if (j >= n) return;
-  const bool good = is_finite<T>(largest);
+  const UnitScale<T> scale(from_bits(*largest));
   const Entries<const T> left = tall_is_left ? tall : small;
   LargestEntry<T> entry;
   for (std::int64_t r = lane; r < (tall_is_left ? m : n); r += 32) entry.offer(left(r, j), int(r));
   entry.share(32);
   const T nan = std::numeric_limits<T>::quiet_NaN();
   for (std::int64_t r = lane; r < m; r += 32)
-    tall_out(r, j) = good ? entry.with_sign(tall(r, j)) : nan;
+    tall_out(r, j) = scale.finite ? entry.with_sign(tall(r, j)) : nan;
   for (std::int64_t r = lane; r < n; r += 32)
-    small_out(r, j) = good ? entry.with_sign(small(r, j)) : nan;
+    small_out(r, j) = scale.finite ? entry.with_sign(small(r, j)) : nan;
   if (lane != 0) return;
-  values[j] = good ? ldexp(fmax(sizes[j], T(0)), power_of<T>(largest)) : nan;
+  values[j] = scale.finite ? scale.up(fmax(sizes[j], T(0))) : nan;
   if (j == 0 && status != nullptr)
-    *status = !good              ? SvdStatus::not_finite
+    *status = !scale.finite       ? SvdStatus::not_finite
               : *information == 0 ? SvdStatus::converged
                                   : SvdStatus::not_converged;
 }
@@ -103,10 +89,11 @@ template <typename T>
 void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
                   SvdStatus* status, const Stream& stream) {
   if (is_capturing(kName, stream))
-    throw Error(std::string(kName) +
-                ": expected min(m, n) <= 512 in a CUDA graph, because cuSOLVER, which solves larger "
-                "matrices, cannot be captured; got " +
-                shape(matrices));
+    throw Error(
+        std::string(kName) +
+        ": expected min(m, n) <= 512 in a CUDA graph, because cuSOLVER, which solves larger "
+        "matrices, cannot be captured; got " +
+        shape(matrices));
   const bool is_tall = matrices.rows >= matrices.columns;
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns);
@@ -133,13 +120,13 @@ void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, R
     double perturbation = 0;
     {
       std::size_t bytes = 0, host_bytes = 0;
-      check(kName, cusolverDnXgesvdp_bufferSize(solver.handle, solver.parameters, job, 1, m, n, type,
-                                                columns, m, type, sizes, type, tall, m, type, small,
-                                                n, type, &bytes, &host_bytes));
+      check(kName, cusolverDnXgesvdp_bufferSize(solver.handle, solver.parameters, job, 1, m, n,
+                                                type, columns, m, type, sizes, type, tall, m, type,
+                                                small, n, type, &bytes, &host_bytes));
       const Scratch<unsigned char> workspace(kName, stream, std::int64_t(bytes));
       std::vector<unsigned char> host(host_bytes);
-      check(kName, cusolverDnXgesvdp(solver.handle, solver.parameters, job, 1, m, n, type, columns, m,
-                                     type, sizes, type, tall, m, type, small, n, type, workspace,
+      check(kName, cusolverDnXgesvdp(solver.handle, solver.parameters, job, 1, m, n, type, columns,
+                                     m, type, sizes, type, tall, m, type, small, n, type, workspace,
                                      bytes, host.data(), host_bytes, information, &perturbation));
     }
     // It changes a matrix that is nearly singular. By more than rounding, this is not the matrix to be solved.
@@ -147,9 +134,9 @@ void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, R
     if (changed) {
       copy();
       std::size_t bytes = 0, host_bytes = 0;
-      check(kName, cusolverDnXgesvd_bufferSize(solver.handle, solver.parameters, 'S', 'S', m, n, type,
-                                               columns, m, type, sizes, type, tall, m, type, small,
-                                               n, type, &bytes, &host_bytes));
+      check(kName, cusolverDnXgesvd_bufferSize(solver.handle, solver.parameters, 'S', 'S', m, n,
+                                               type, columns, m, type, sizes, type, tall, m, type,
+                                               small, n, type, &bytes, &host_bytes));
       const Scratch<unsigned char> workspace(kName, stream, std::int64_t(bytes));
       std::vector<unsigned char> host(host_bytes);
       check(kName, cusolverDnXgesvd(solver.handle, solver.parameters, 'S', 'S', m, n, type, columns,
@@ -167,9 +154,8 @@ void svd_cusolver(Rectangles<const T> matrices, T* values, Rectangles<T> left, R
   }
 }
 
-template void svd_cusolver(Rectangles<const float>, float*, Rectangles<float>, Rectangles<float>,
-                           SvdStatus*, const Stream&);
-template void svd_cusolver(Rectangles<const double>, double*, Rectangles<double>,
-                           Rectangles<double>, SvdStatus*, const Stream&);
+#define KEEL_STAGES(T) KEEL_STAGE(svd_cusolver, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

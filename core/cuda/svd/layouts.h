@@ -16,13 +16,7 @@ struct alignas(16) SvdPack {
   T at[kCount];
 };
 
-/// The columns of a thread's tile, of n in all.
-template <typename T>
-constexpr int tile_width(std::int64_t n) {
-  return n <= (sizeof(T) == 4 ? 32 : 16) ? 2 : n <= 64 ? 4 : 8;
-}
-
-/// The memory of polish/math.h, in numbers of type T. `wide` is the team's kWide.
+/// The memory of polish/math.h, in numbers of type T. A tile has `wide` columns.
 template <typename T>
 struct PolishLayout {
   static constexpr int kPack = SvdPack<T>::kCount;
@@ -56,14 +50,14 @@ struct SvdLayout {
   /// Up to this many rows are sorted by size, because their sizes are kept beside the matrix.
   static constexpr int kMostSorted = 1024;
 
-  int m, n, sorted, half, turned_step, column_step;
+  int m, n, sorted, half, rotated_step, column_step;
 
   KEEL_HOST_DEVICE SvdLayout(int rows, int columns)
       : m(rows),
         n(columns),
         sorted(rows <= kMostSorted ? rows : 0),
         half(packed(columns)),
-        turned_step(apart(2 * half)),
+        rotated_step(apart(2 * half)),
         column_step(apart(packed(rows))) {}
 
   KEEL_HOST_DEVICE static int packed(int length) { return (length + kPack - 1) / kPack * kPack; }
@@ -72,7 +66,7 @@ struct SvdLayout {
     return length * int(sizeof(T)) % 128 == 0 ? length + kPack : length;
   }
   /// Sizes of R^T over J; of Q's reflectors; of U, if it is longer than J.
-  KEEL_HOST_DEVICE std::int64_t turned() const { return std::int64_t(n) * turned_step; }
+  KEEL_HOST_DEVICE std::int64_t rotated() const { return std::int64_t(n) * rotated_step; }
   KEEL_HOST_DEVICE std::int64_t columns() const { return std::int64_t(n) * column_step; }
   KEEL_HOST_DEVICE std::int64_t left() const { return m > n ? columns() : 0; }
   KEEL_HOST_DEVICE int numbers() const { return packed(9 * n + sorted); }

@@ -20,22 +20,22 @@ template <typename T>
 void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layout, int threads,
                        const PolishResults<T>& results, const Stream& stream);
 
-/// Solves matrices that are not steep. Marks the others in `is_left` and leaves their results unwritten.
+/// Solves matrices that are not steep. Marks the others in `unsolved` and leaves their results unwritten.
 template <typename T>
 void svd_polish_block(Rectangles<const T> matrices, T* values, Rectangles<T> left,
-                      Rectangles<T> right, SvdStatus* status, bool* is_left, bool in_one_launch,
+                      Rectangles<T> right, SvdStatus* status, bool* unsolved, bool in_one_launch,
                       const Stream& stream);
 
 /// Like svd_polish_block, in global memory.
 template <typename T>
 void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left,
-                     Rectangles<T> right, SvdStatus* status, bool* is_left, const Stream& stream);
+                     Rectangles<T> right, SvdStatus* status, bool* unsolved, const Stream& stream);
 
-/// For 0 < min(m, n) <= 512: one block per matrix, or one cluster of blocks. `is_left` is null, or says which
+/// For 0 < min(m, n) <= 512: one block per matrix, or one cluster of blocks. `unsolved` is null, or says which
 /// matrices to solve. The others' results stay unchanged.
 template <typename T>
 void svd_jacobi(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
-                SvdStatus* status, const bool* is_left, const Stream& stream);
+                SvdStatus* status, const bool* unsolved, const Stream& stream);
 
 /// One matrix after the other, by cuSOLVER's polar decomposition, or by its QR iteration if that would change the matrix.
 /// Waits for the device. Throws while a graph is captured.

@@ -1,6 +1,6 @@
 #include "cuda/svd/paths.h"
 
-#include "cuda/tiny/tile.cuh"
+#include "cuda/matrix/tiny.cuh"
 #include "formulas/svd_one_thread.h"
 #include "instantiate.h"
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// Eigenvectors of the tridiagonal matrix T = Q^T M Q -> those of M: the vectors times reflections,
-// the last one first. Several are applied at a time: their products with a vector do not wait for
-// each other, and what the later reflections change in them follows from the products of the
-// reflectors themselves.
+// Eigenvectors of the tridiagonal matrix T = Q^T M Q -> those of M: reflections are applied to the
+// vectors, the last one first. Several are applied at a time. Their products with a vector are
+// computed independently. How each reflection changes the product of the next one follows from the
+// products of the reflectors with each other.
 
 #include "cuda/eigh/block/team.cuh"
 
@@ -56,7 +56,7 @@ struct BackTransform {
     return value + Members::near(value, 16);
   }
 
-  /// Fills the lots. There are n - 2 reflectors; zeros make the last lot whole.
+  /// Fills the lots. There are n - 2 reflectors; zeros fill up the last lot.
   __device__ void prepare() const {
     const int k = team.column(), first = k / kLot * kLot;
     if (k >= n - 2 && first < n - 2) {

@@ -11,10 +11,9 @@
 #include "cuda/eigh/block/parts.cuh"
 #include "cuda/eigh/block/tridiagonal.cuh"
 #include "cuda/eigh/sign.cuh"
-#include "cuda/launch/by_size.h"
-#include "cuda/launch/card.h"
-#include "cuda/launch/early_start.cuh"
-#include "eigh_order.h"
+#include "cuda/launch/launch.h"
+#include "cuda/plan.h"
+#include "formulas/order.h"
 #include "formulas/scale.h"
 #include "keel/eigh.h"
 
@@ -23,7 +22,7 @@ namespace keel::cuda {
 template <typename T, int N>
 __device__ T largest_of_all(const Team<T, N>& team, T value, T* exchange) {
   constexpr int kWarp = Team<T, N>::kBlock ? 32 : Team<T, N>::kSize;
-  for (int r = 1; r < kWarp; r *= 2) value = fmax(value, team.near(value, r));
+  value = Lanes<kWarp>::largest(value);
   if constexpr (Team<T, N>::kBlock) {
     if (team.thread() % 32 == 0) exchange[team.thread() / 32] = value;
     team.sync();

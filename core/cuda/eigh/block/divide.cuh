@@ -5,7 +5,6 @@
 // rank-1 update of a diagonal matrix (formulas/secular.h).
 
 #include "cuda/eigh/block/merge_terms.cuh"
-#include "cuda/eigh/block/small_set.cuh"
 
 namespace keel::cuda {
 
@@ -71,6 +70,62 @@ __device__ void multiply_by_update(const Team<T, N>& team, int n, int half, Stor
   team.sync();
 }
 
+/// A set of numbers from 0 to SIZE - 1, one bit each. All threads of a warp hold the same.
+template <int SIZE>
+struct SmallSet {
+  static constexpr int kWords = (SIZE + 31) / 32;
+  unsigned word[kWords] = {};
+
+  SmallSet() = default;
+  /// The numbers below `bound` with holds(i). The whole warp takes part, with the same bound.
+  template <typename Holds>
+  __device__ SmallSet(int lane_of_warp, int bound, const Holds& holds) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w)
+      if (32 * w < bound)
+        word[w] = __ballot_sync(0xffffffffu,
+                                lane_of_warp < bound - 32 * w && holds(lane_of_warp + 32 * w));
+  }
+  __device__ void insert(int i) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w)
+      if (i / 32 == w) word[w] |= 1u << (i % 32);
+  }
+  __device__ bool contains(int i) const {
+    bool found = false;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w)
+      if (i / 32 == w) found = word[w] >> (i % 32) & 1;
+    return found;
+  }
+  __device__ int count() const {
+    int sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) sum += __popc(word[w]);
+    return sum;
+  }
+  __device__ int count_below(int i) const {
+    int sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) sum += __popc(word[w] & below(i - 32 * w));
+    return sum;
+  }
+  /// The least member from i on; SIZE or more if there is none.
+  __device__ int next(int i) const {
+    int found = 32 * kWords;
+#pragma unroll
+    for (int w = kWords - 1; w >= 0; --w) {
+      const unsigned rest = word[w] & ~below(i - 32 * w);
+      if (rest != 0) found = 32 * w + __ffs(int(rest)) - 1;
+    }
+    return found;
+  }
+
+ private:
+  /// A word with the bits below i, which may be outside of it.
+  __device__ static unsigned below(int i) { return i >= 32 ? ~0u : (1u << (i > 0 ? i : 0)) - 1; }
+};
+
 /// Sorts the poles and deflates: sets aside those that the update does not move, and, if two of the
 /// others are too close to tell apart, removes one of them by a rotation. entry(j, row) is an entry
 /// of vector j. `half` is a power of two.
@@ -133,7 +188,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
            too_close(tolerance, value[next] - value[i], weight[i], weight[next]);
   });
   Set dropped;
-  m.turns = 0;
+  m.rotations = 0;
   for (int low = close.next(0); low < m.count; low = close.next(low + 1)) {
     // A rotation changes the upper pole, which may bring it close to the next one, or away from it.
     T low_pole = value[low], low_weight = weight[low];
@@ -148,14 +203,14 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
       next_value = value[within];  // is loaded while this one is compared
       next_weight = weight[within];
       next_source = source[within];
-      SecularTurn<T> turn;
+      SecularRotation<T> rotation;
       if (!drop_if_close(tolerance, low_pole, low_weight, low_source, pole, z, pole_source,
-                         dropped_pole, turn))
+                         dropped_pole, rotation))
         break;
       if (at == low) own_pole = dropped_pole;
-      if (at == 0 && lane == 0) s.turn[m.base + m.turns] = turn;
+      if (at == 0 && lane == 0) s.rotation[m.base + m.rotations] = rotation;
       dropped.insert(low);
-      ++m.turns;
+      ++m.rotations;
       low = next;
       next = after;
       low_pole = pole;
@@ -169,7 +224,7 @@ __device__ Merge<T> prepare_merge(const Team<T, N>& team, int n, int half, const
   }
   const int moves = moving.count(), moves_before = moving.count_below(at),
             dropped_before = dropped.count_below(at);
-  m.alive = moves - m.turns;
+  m.alive = moves - m.rotations;
   if (member && lane == 0) {
     const bool close_one = dropped.contains(at);
     if (own_source >= 0 && !close_one) {
@@ -226,14 +281,14 @@ __device__ T merged_value(const Merge<T>& m, int j, const SecularRoot<T>& root,
 
 /// Applies the rotations of close pairs to a column of the update.
 template <typename T, typename MERGE_STORAGE>
-__device__ void undo_turns(const Merge<T>& m, const MERGE_STORAGE& s, T* column, int stride) {
-  for (int t = m.turns - 1; t >= 0; --t) {
-    const SecularTurn<T> turn = s.turn[m.base + t];
-    T& dropped = column[turn.dropped * stride];
-    T& kept = column[turn.kept * stride];
+__device__ void undo_rotations(const Merge<T>& m, const MERGE_STORAGE& s, T* column, int stride) {
+  for (int t = m.rotations - 1; t >= 0; --t) {
+    const SecularRotation<T> rotation = s.rotation[m.base + t];
+    T& dropped = column[rotation.dropped * stride];
+    T& kept = column[rotation.kept * stride];
     const T x = dropped, y = kept;
-    dropped = turn.c * x - turn.s * y;
-    kept = turn.s * x + turn.c * y;
+    dropped = rotation.c * x - rotation.s * y;
+    kept = rotation.s * x + rotation.c * y;
   }
 }
 
@@ -262,7 +317,7 @@ __device__ void fill_update_column(const Lanes& lanes, const Merge<T>& m, int j,
   else if (exists && lanes.lane() == 0)
     column[s.dropped_source[j - m.alive] * stride] = 1;
   __syncwarp();
-  if (exists && lanes.lane() == 0) undo_turns(m, s, column, stride);
+  if (exists && lanes.lane() == 0) undo_rotations(m, s, column, stride);
 }
 
 /// The same by a team with its MergeTerms.
@@ -305,7 +360,7 @@ __device__ void fill_update_column(const MergeTerms<T, N>& terms, const Merge<T>
   if (exists && !active && terms.lane() == 0)
     column[s.dropped_source[j - m.alive] * Team<T, N>::kRow] = 1;
   __syncwarp();
-  if (exists && terms.lane() == 0) undo_turns(m, s, column, Team<T, N>::kRow);
+  if (exists && terms.lane() == 0) undo_rotations(m, s, column, Team<T, N>::kRow);
 }
 
 /// Computes the merged values and the matrix that maps the old vectors to the new ones.

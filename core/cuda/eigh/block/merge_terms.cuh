@@ -18,7 +18,7 @@ struct Merge {
   T rho;      ///< the update is rho z z^T
   T sign;     ///< of the torn coupling
   int alive;  ///< number of poles that are not deflated
-  int turns;
+  int rotations;
 };
 
 /// The lane's share of a merge's poles and weights, as a team of secular_root: in registers where
@@ -51,7 +51,7 @@ struct MergeTerms : Team<T, N> {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const bool exists = index(first + i) < alive;
-      // Past the end: far away, and counts for nothing.
+      // Beyond the end: far away, with weight zero.
       some.pole[i] = exists ? s.pole[base + index(first + i)] : T(1e18);
       some.z[i] = exists ? s.weight[base + index(first + i)] : T(0);
     }

@@ -7,8 +7,7 @@
 #include <cstdint>
 
 #include "cuda/memory.cuh"
-#include "cuda/threads/block.cuh"
-#include "cuda/threads/lanes.cuh"
+#include "cuda/threads.cuh"
 #include "formulas/quad.h"
 
 namespace keel::cuda {
@@ -91,7 +90,7 @@ struct MergeStorage {
   alignas(16) T value[N];
   T coupling[N], sorted_value[N], sorted_weight[N];
   T pole[N], weight[N], offset[N], refined[N], dropped_pole[N];
-  SecularTurn<T> turn[N];
+  SecularRotation<T> rotation[N];
   int sorted_source[N], source[N], origin[N], dropped_source[N], alive[N];
 };
 

@@ -12,6 +12,7 @@
 //     different groups of lanes, so that all have equally many left.
 
 #include "cuda/eigh/block/team.cuh"
+#include "formulas/householder.h"
 #include "formulas/scale.h"
 
 namespace keel::cuda {
@@ -52,12 +53,6 @@ struct Tridiagonaliser {
         group(thread / kWidth),
         left(thread % kWidth * kColumns) {}
 
-  __device__ static T sum(T x) {
-#pragma unroll
-    for (int distance = kWidth / 2; distance > 0; distance /= 2)
-      x += __shfl_xor_sync(0xffffffffu, x, distance);
-    return x;
-  }
   /// Number i of some that are in registers. By hand, since the compiler would index an array in
   /// memory.
   template <int COUNT, int FIRST = 0, typename Number>
@@ -163,22 +158,16 @@ struct Tridiagonaliser {
   /// The rest of the reflector, from its tail x and the entry above that.
   template <int PARITY>
   __device__ void reflect(int k, const Columns& x, T alpha) {
-    // The matrix has unit size. A squared length below this bound is far below rounding, and its
-    // square root would have lost digits.
-    constexpr T negligible = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
     T tail = 0;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) tail = fma(x.at[j], x.at[j], tail);
-    tail = sum(tail);
-    const T square = fma(alpha, alpha, tail), norm = short_root(square);
-    const bool reflects = tail > negligible;
-    const T beta = reflects ? -copysign(norm, alpha) : alpha;
-    const T scale = reflects ? short_inverse(square + fabs(alpha) * norm) : T(0);
-    const T head = alpha - beta;
+    tail = warp_sum<kWidth>(tail);
+    const Householder<T> made(alpha, tail);
+    const T head = alpha - made.beta;
     exchange.head[1 - PARITY] = head;  // all lanes have the same
-    exchange.scale[1 - PARITY] = scale;
-    s.coupling[k] = beta;
-    s.reflector_scale[k] = scale;
+    exchange.scale[1 - PARITY] = made.scale;
+    s.coupling[k] = made.beta;
+    s.reflector_scale[k] = made.scale;
     if (k + 2 >= n) return;
     Columns whole = x;
 #pragma unroll
@@ -207,7 +196,7 @@ struct Tridiagonaliser {
     }
     // The last reflection is M - v w^T - w v^T with w = p - half v. Apply it to column k, where the
     // head is.
-    const T p_k = at(p, k), half = scale / 2 * fma(p_k, head, sum(along)),
+    const T p_k = at(p, k), half = scale / 2 * fma(p_k, head, warp_sum<kWidth>(along)),
             w_k = fma(-half, head, p_k);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
@@ -233,9 +222,6 @@ __device__ void tridiagonalise_in_warp(const Team<T, N>& team, int n, const Unit
                                        Storage<T, N>& s) {
   using Members = Team<T, N>;
   constexpr int kOwn = Members::kOwn, kRow = Members::kRow;
-  // The matrix has unit size. A squared length below this bound is far below rounding, and its
-  // square root would have lost digits.
-  constexpr T negligible = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
   const int r = team.column();
   T row[kOwn];
 #pragma unroll
@@ -257,21 +243,15 @@ __device__ void tridiagonalise_in_warp(const Team<T, N>& team, int n, const Unit
         x[i] = c > k + 1 ? row[i] : T(0);
       }
       alpha = team.sum(alpha);  // all but one are zero
-      const T tail = team.dot(x, x);
-      T beta = alpha, scale = 0;
-      if (tail > negligible) {
-        const T square = alpha * alpha + tail, norm = short_root(square);
-        beta = -copysign(norm, alpha);
-        scale = short_inverse(square + fabs(alpha) * norm);
+      const Householder<T> made(alpha, team.dot(x, x));
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i)
-          if (team.element(i) == k + 1) x[i] = alpha - beta;
-      }
+      for (int i = 0; i < kOwn; ++i)
+        if (team.element(i) == k + 1) x[i] = alpha - made.beta;
       if (r == k) {
         team.store(reflector, x);
         if (team.lane() == 0) {
-          s.coupling[k] = beta;
-          s.reflector_scale[k] = scale;
+          s.coupling[k] = made.beta;
+          s.reflector_scale[k] = made.scale;
         }
       }
     }
@@ -309,7 +289,7 @@ __device__ void tridiagonalise(const Team<T, N>& team, int n, const UnitScale<T>
     tridiagonalise_in_warp(team, n, scale, s);
   } else {
     using Worker = Tridiagonaliser<T, N>;
-    // All threads meet at all barriers, those without a part in it too: see stand_by().
+    // All threads must reach every barrier, also those with nothing to do: see stand_by().
     if (team.thread() < Worker::kThreads) {
       Worker worker(n, team.thread(), s);
       worker.load(scale);

@@ -6,7 +6,7 @@
 
 #include "cuda/eigh/middle/parts.cuh"
 #include "cuda/eigh/sign.cuh"
-#include "eigh_order.h"
+#include "formulas/order.h"
 
 namespace keel::cuda {
 
@@ -62,7 +62,7 @@ struct Finisher {
         s.merge.source[j] = parts.merge.source[j];
       }
       if (j < n - parts.alive) s.merge.dropped_source[j] = parts.merge.dropped_source[j];
-      if (j < parts.turns) s.merge.turn[j] = parts.merge.turn[j];
+      if (j < parts.rotations) s.merge.rotation[j] = parts.merge.rotation[j];
       s.reflector_scale[j] = j + 1 < n ? parts.reflector_scale[j] : T(0);
       s.order[j] = parts.order[j];
     }
@@ -76,7 +76,7 @@ struct Finisher {
     const bool exists = first + column < n;
     Merge<T> merge{};
     merge.alive = parts.alive;
-    merge.turns = parts.turns;
+    merge.rotations = parts.rotations;
     const int j = exists ? parts.root_at[first + column] : 0;
     SecularRoot<T> root{0, 0};
     if (exists && j < merge.alive) root = {parts.merge.origin[j], parts.merge.offset[j]};

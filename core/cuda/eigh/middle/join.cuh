@@ -4,7 +4,7 @@
 // the merge that joins them.
 
 #include "cuda/eigh/middle/parts.cuh"
-#include "eigh_order.h"
+#include "formulas/order.h"
 
 namespace keel::cuda {
 
@@ -56,10 +56,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize)
   if (j < n && team.lane() == 0) s.value[j] = merged_value(merge, j, root, s);
   team.sync();
   const T value = j < n ? s.value[j] : T(0);
-  int place = 0;
-  for (int k = team.lane(); k < n; k += team.lanes())
-    place += s.value[k] > value || (s.value[k] == value && k < j);
-  place = team.sum(place);
+  const int place = team.sum(count_before(s.value, n, j, value, team.lane(), team.lanes()));
   const bool finite = parts.finite;
   if (j < n && team.lane() == 0) {
     parts.root_at[place] = j;
@@ -67,7 +64,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize)
   }
   if (team.thread() == 0) {
     parts.alive = merge.alive;
-    parts.turns = merge.turns;
+    parts.rotations = merge.rotations;
     if (status != nullptr) status[index] = finite ? EighStatus::converged : EighStatus::not_finite;
   }
   if (team.lane() != 0) return;
@@ -81,7 +78,7 @@ __global__ void __launch_bounds__(Team<T, N>::kSize)
     parts.merge.offset[j] = s.offset[j];
   }
   if (j < dropped) parts.merge.dropped_source[j] = s.dropped_source[j];
-  if (j < merge.turns) parts.merge.turn[j] = s.turn[j];
+  if (j < merge.rotations) parts.merge.rotation[j] = s.rotation[j];
 }
 
 }  // namespace keel::cuda

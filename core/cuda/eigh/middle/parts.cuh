@@ -6,7 +6,7 @@
 // what they pass on.
 
 #include "cuda/eigh/block/divide.cuh"
-#include "cuda/threads/lanes.cuh"
+#include "cuda/threads.cuh"
 #include "keel/eigh.h"
 
 namespace keel::cuda {
@@ -21,7 +21,7 @@ struct MiddleParts {
   T diagonal[N], coupling[N], reflector_scale[N];
   int order[N];    ///< the row of the matrix that is processed as row i
   int root_at[N];  ///< the root of the last merge that is the i-th largest value
-  int exponent, finite, alive, turns;
+  int exponent, finite, alive, rotations;
 };
 
 }  // namespace keel::cuda

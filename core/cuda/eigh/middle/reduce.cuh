@@ -8,6 +8,7 @@
 
 #include "cuda/eigh/block/team.cuh"
 #include "cuda/eigh/middle/parts.cuh"
+#include "formulas/householder.h"
 #include "formulas/scale.h"
 
 namespace keel::cuda {
@@ -88,9 +89,7 @@ struct Reducer {
     }
     for (int j = 0; j < kSquares; ++j)
       if (neighbours >> j & 1) atomicOr(s.alive + lane + 32 * j, 1);
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      size = fmax(size, __shfl_xor_sync(0xffffffffu, size, distance));
+    size = Lanes<32>::largest(size);
     if (lane == 0) s.exchange[warp] = size;
     __syncthreads();
     for (int w = 0; w < kWarps; ++w) size = fmax(size, s.exchange[w]);
@@ -139,9 +138,6 @@ struct Reducer {
 
   template <int SQUARE>
   __device__ __forceinline__ void work_column(int k) {
-    // The matrix has unit size. A squared length below this bound is far below rounding, and its
-    // square root would have lost digits.
-    constexpr T negligible = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
     T v[kSquares], w[kSquares], x[kSquares];
     T along = 0;
 #pragma unroll
@@ -154,43 +150,36 @@ struct Reducer {
     }
     const T half = scale / 2 * warp_sum(along);
     // The last reflection is A - v w^T - w v^T with w = p - half v. Apply it to column k.
-    const auto turned = [&](T product, T last) { return fma(-half, last, product); };
+    const auto w_of = [&](T product, T last) { return fma(-half, last, product); };
     const ReducePending<T> own = s.pending[k], next = s.pending[min(k + 1, N - 1)];
-    const T v_k = own.x, w_k = turned(own.product, v_k);
-    const auto reflected = [&](T column, T last, T turned_last) {
-      return fma(-last, w_k, fma(-turned_last, v_k, column));
+    const T v_k = own.x, w_k = w_of(own.product, v_k);
+    const auto reflected = [&](T column, T last, T last_w) {
+      return fma(-last, w_k, fma(-last_w, v_k, column));
     };
-    const T alpha = k + 1 < n ? reflected(next.column, next.x, turned(next.product, next.x)) : T(0);
+    const T alpha = k + 1 < n ? reflected(next.column, next.x, w_of(next.product, next.x)) : T(0);
     T tail = 0;
 #pragma unroll
     for (int j = SQUARE; j < kSquares; ++j) {
       const int c = lane + 32 * j;
-      w[j] = turned(w[j], v[j]);
+      w[j] = w_of(w[j], v[j]);
       x[j] = reflected(x[j], v[j], w[j]);
       if (warp == 0 && c == k) parts.diagonal[k] = x[j];
       if (j <= SQUARE + 1 && c <= k + 1) x[j] = 0;
       tail += x[j] * x[j];
     }
     if (k + 1 == n) return;
-    tail = warp_sum(tail);
-    const bool reflects = tail > negligible;
-    T beta = alpha;
-    scale = 0;
-    if (reflects) {
-      const T square = alpha * alpha + tail, norm = short_root(square);
-      beta = -copysign(norm, alpha);
-      scale = short_inverse(square + fabs(alpha) * norm);
-    }
-    const T head = alpha - beta;
+    const Householder<T> made(alpha, warp_sum(tail));
+    scale = made.scale;
+    const T head = alpha - made.beta;
 #pragma unroll
     for (int j = SQUARE; j < kSquares; ++j) {
       if (j <= SQUARE + 1 && lane + 32 * j == k + 1) x[j] = head;
-      if (!reflects) x[j] = 0;
+      if (!made.reflects) x[j] = 0;
       if (warp == k % kWarps) parts.reflectors[k * N + lane + 32 * j] = x[j];
       if (warp == lane % kWarps) s.rows[warp][(lane + 32 * j) / kWarps] = {v[j], w[j], x[j]};
     }
     if (threadIdx.x == 0) {
-      parts.coupling[k] = beta;
+      parts.coupling[k] = made.beta;
       parts.reflector_scale[k] = scale;
     }
     __syncwarp();

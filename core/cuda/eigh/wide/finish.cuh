@@ -6,8 +6,8 @@
 
 #include "cuda/eigh/sign.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/threads/lanes.cuh"
-#include "eigh_order.h"
+#include "cuda/threads.cuh"
+#include "formulas/order.h"
 #include "formulas/scale.h"
 #include "keel/eigh.h"
 

@@ -4,6 +4,7 @@
 
 #include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"
+#include "formulas/order.h"
 
 namespace keel::cuda {
 
@@ -31,10 +32,8 @@ __global__ void __launch_bounds__(Team<T, kWideLeaf<T>>::kSize)
   team.load(s.vectors + j * Members::kRow, own);
   if (j < count) team.store(parts.vectors + std::int64_t(base + j) * shape.stride + base, own);
   const T value = j < count ? s.value[j] : T(0);
-  int place = 0;
-  for (int k = team.lane(); k < count; k += team.lanes())
-    place += s.value[k] < value || (s.value[k] == value && k < j);
-  place = team.sum(place);
+  const int place =
+      team.sum(count_before<false>(s.value, count, j, value, team.lane(), team.lanes()));
   if (j < count && team.lane() == 0) {
     parts.value[base + j] = value;
     parts.sorted[base + place] = base + j;

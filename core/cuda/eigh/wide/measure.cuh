@@ -4,6 +4,7 @@
 // which rows have a neighbour: a nonzero off-diagonal entry.
 
 #include "cuda/eigh/wide/parts.cuh"
+#include "cuda/threads.cuh"
 #include "formulas/scale.h"
 #include "keel/matrices.h"
 
@@ -38,8 +39,7 @@ __global__ void __launch_bounds__(kWideMeasureThreads)
   }
   for (int j = 0; lane + 32 * j < n; ++j)
     if (neighbours >> j & 1) parts.has_neighbour[lane + 32 * j] = 1;
-  for (int step = 1; step < 32; step *= 2)
-    size = fmax(size, __shfl_xor_sync(0xffffffffu, size, step));
+  size = Lanes<32>::largest(size);
   if (lane == 0) atomicMax(parts.largest, as_bits(size));
 }
 

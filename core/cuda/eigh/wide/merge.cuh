@@ -4,11 +4,12 @@
 // once. There are four kernels, because each needs all results of the previous one: sort and
 // deflate the poles (one block per merge); find the roots; find the weights that fit them; and
 // compute the columns of the matrix that maps the old vectors to the new ones (many blocks each).
-// The arithmetic is in eigh/secular.h and eigh/divide.cuh.
+// The arithmetic is in formulas/secular.h and eigh/block/divide.cuh.
 
 #include "cuda/eigh/block/divide.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/threads/lanes.cuh"
+#include "cuda/threads.cuh"
+#include "formulas/order.h"
 
 namespace keel::cuda {
 
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
     if (thread % 32 == 0 && i < alive) close[i / 32] = mask;
     any_close = any_close || is;
   }
-  int dropped = m.count - alive, turns = 0;
+  int dropped = m.count - alive, rotations = 0;
   if (__syncthreads_or(any_close)) {
     // One thread does this, and visits only close pairs.
     for (int word = 0, from = 0; thread == 0 && 32 * word < alive; ++word)
@@ -145,11 +146,11 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
         for (from = kept + 1; from < alive; kept = from++) {
           if (!drop_if_close(tolerance, pole[kept], weight[kept], index[kept], pole[from],
                              weight[from], index[from], parts.dropped_pole[m.base + dropped],
-                             parts.turn[m.base + turns]))
+                             parts.rotation[m.base + rotations]))
             break;
           parts.dropped_source[m.base + dropped++] = index[kept];
           index[kept] = -1;
-          ++turns;
+          ++rotations;
         }
       }
     __syncthreads();
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
         parts.weight[m.base + before] = weight[i];
         parts.source[m.base + before] = index[i];
       });
-  if (thread == 0) parts.merge[m.base] = {rho, moved, turns};
+  if (thread == 0) parts.merge[m.base] = {rho, moved, rotations};
 }
 
 /// The threads of a warp that share a root.
@@ -234,11 +235,8 @@ __global__ void __launch_bounds__(kWideRootThreads)
   const int i = begin + int(threadIdx.x) / kRootLanes;
   const bool exists = i < m.count;
   const T own = exists ? value[i] : T(0);
-  int place = 0;
-#pragma unroll 4
-  for (int k = lanes.lane(); k < m.count; k += RootLanes::lanes())
-    place += value[k] < own || (value[k] == own && k < i);
-  place = lanes.sum(place);
+  const int place =
+      lanes.sum(count_before<false>(value, m.count, i, own, lanes.lane(), RootLanes::lanes()));
   T refined = 0;
   if (alive > 0)
     refined = secular_weight(lanes, alive, min(i, alive - 1), static_cast<const T*>(pole),
@@ -274,7 +272,7 @@ __global__ void __launch_bounds__(32 * kWideUpdateColumns)
   merge.rho = found.rho;
   merge.sign = 1;
   merge.alive = found.alive;
-  merge.turns = found.turns;
+  merge.rotations = found.rotations;
   T* const column = reinterpret_cast<T*>(shared_memory()) + warp * 2 * half;
   for (int k = lanes.lane(); k < m.count; k += 32) column[k] = 0;
   SecularRoot<T> root{0, 0};

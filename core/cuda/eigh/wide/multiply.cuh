@@ -4,8 +4,8 @@
 // product update x vectors. A vector of one piece is zero in the rows of the other, so rows of the
 // first piece need its vectors only.
 
-#include "cuda/dense/product.cuh"
 #include "cuda/eigh/wide/merge.cuh"
+#include "cuda/matrix/product.cuh"
 
 namespace keel::cuda {
 

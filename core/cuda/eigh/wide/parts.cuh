@@ -20,7 +20,7 @@ namespace keel::cuda {
 template <typename T>
 struct WideMerge {
   T rho;  ///< the update is rho z z^T
-  int alive, turns;
+  int alive, rotations;
 };
 
 /// One matrix in flight, in device memory.
@@ -31,7 +31,7 @@ struct WideParts {
   T *reflectors, *vectors, *merged, *update;  ///< `stride` rows of as many; a vector is a row
   T *diagonal, *coupling, *reflector_scale;
   T *value, *pole, *weight, *refined, *offset, *dropped_pole;
-  SecularTurn<T>* turn;
+  SecularRotation<T>* rotation;
   WideMerge<T>* merge;  ///< at the first place of each merge
   int* order;           ///< the row of the matrix that is processed as row i
   int* sorted;          ///< within the last merge, the index of the i-th value
@@ -55,7 +55,7 @@ struct WideParts {
     take(refined, length);
     take(offset, length);
     take(dropped_pole, length);
-    take(turn, length);
+    take(rotation, length);
     take(merge, length);
     take(order, length);
     take(sorted, length);

@@ -3,7 +3,7 @@
 // Symmetric matrix -> tridiagonal. The rows of the matrix are distributed round-robin over the
 // blocks that share it, which keep them in shared memory. Every block computes every reflector
 // itself. A column costs one exchange of mail (for each row, its product with the new reflector and
-// its entry of the next column) and three barriers of the block. As in eigh/reduce.cuh, a
+// its entry of the next column) and three barriers of the block. As in middle/reduce.cuh, a
 // reflection is applied during the product of the next one.
 //
 // Let y be the rest of column k. The reflector is x = y - beta e_(k+1), so A x = A y - beta A
@@ -13,7 +13,8 @@
 #include "cuda/eigh/block/team.cuh"
 #include "cuda/eigh/wide/mail.cuh"
 #include "cuda/eigh/wide/parts.cuh"
-#include "cuda/threads/lanes.cuh"
+#include "cuda/threads.cuh"
+#include "formulas/householder.h"
 #include "formulas/scale.h"
 #include "keel/matrices.h"
 
@@ -199,9 +200,6 @@ struct WideReducer {
   }
 
   __device__ void reduce(Mail<T>* boxes, unsigned stamp) {
-    // The matrix has unit size. A squared length below this bound is far below rounding, and its
-    // square root would have lost digits.
-    constexpr T negligible = std::numeric_limits<T>::min() / (kEpsilon<T> * kEpsilon<T>);
     const int n = shape.n, stride = shape.stride, first = int(threadIdx.x);
     T own_y[PER] = {};
     T alpha = 0, beta = 0, scale = 0;  // of the last reflection
@@ -229,16 +227,14 @@ struct WideReducer {
       __syncthreads();
       const T half = scale / 2 * sum_over_warps(s.along);
       // The last reflection is A - v w^T - w v^T with w = p - half v. Apply it to column k.
-      const auto turned = [&](T p, T x) { return fma(-half, x, p); };
-      const T v_k = s.own.v, w_k = turned(s.own.product, v_k);
-      const auto reflected = [&](T a, T x, T turned_x) {
-        return fma(-x, w_k, fma(-turned_x, v_k, a));
-      };
+      const auto w_of = [&](T p, T x) { return fma(-half, x, p); };
+      const T v_k = s.own.v, w_k = w_of(s.own.product, v_k);
+      const auto reflected = [&](T a, T x, T x_w) { return fma(-x, w_k, fma(-x_w, v_k, a)); };
       T tail = 0;
 #pragma unroll
       for (int i = 0; i < PER; ++i) {
         const int c = first + kThreads * i;
-        const T last_w = turned(product[i], last_v[i]);
+        const T last_w = w_of(product[i], last_v[i]);
         const T reduced = reflected(column[i], last_v[i], last_w);
         if (writes && c == k) parts.diagonal[k] = reduced;
         own_y[i] = c > k && c < n ? reduced : T(0);
@@ -250,7 +246,7 @@ struct WideReducer {
         }
       }
       if (k + 1 == n) break;
-      alpha = reflected(s.next.column, s.next.v, turned(s.next.product, s.next.v));
+      alpha = reflected(s.next.column, s.next.v, w_of(s.next.product, s.next.v));
       __syncthreads();
       Mail<T>* const next_box = boxes + ((stamp + 1) & 1) * stride;
       if (in_global == 0)
@@ -261,14 +257,9 @@ struct WideReducer {
       tail = warp_sum(tail);
       if (lane == 0) s.tail[warp] = tail;
       __syncthreads();
-      tail = sum_over_warps(s.tail);
-      beta = alpha;
-      scale = 0;
-      if (tail > negligible) {
-        const T square = alpha * alpha + tail, norm = short_root(square);
-        beta = -copysign(norm, alpha);
-        scale = short_inverse(square + fabs(alpha) * norm);
-      }
+      const Householder<T> made(alpha, sum_over_warps(s.tail));
+      beta = made.beta;
+      scale = made.scale;
       if (writes && threadIdx.x == 0) {
         parts.coupling[k] = beta;
         parts.reflector_scale[k] = scale;
@@ -287,16 +278,16 @@ __global__ void __launch_bounds__(WideReducer<T, PER>::kThreads, 1)
                        unsigned char* memory, std::int64_t bytes, Mail<T>* mail) {
   const int group = int(blockIdx.x) / shape.blocks, groups = int(gridDim.x) / shape.blocks;
   unsigned stamp = 1;
-  int turn = 0;
+  int pair = 0;  // of mailboxes
   for (int index = group; index < count; index += groups) {
     WideReducer<T, PER> reducer(shared_memory(), shape, int(blockIdx.x) % shape.blocks,
                                 WideParts<T>(memory + index * bytes, shape.stride));
-    Mail<T>* const boxes = mail + std::int64_t(4 * group + 2 * turn) * shape.stride;
+    Mail<T>* const boxes = mail + std::int64_t(4 * group + 2 * pair) * shape.stride;
     reducer.load(matrices[first + index], matrices.row_stride, boxes + (stamp & 1) * shape.stride,
                  stamp);
     reducer.reduce(boxes, stamp);
     stamp += unsigned(shape.n) + 1;
-    turn ^= 1;
+    pair ^= 1;
   }
 }
 

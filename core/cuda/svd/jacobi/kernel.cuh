@@ -6,12 +6,11 @@
 #include <limits>
 #include <type_traits>
 
-#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/plan.h"
 #include "cuda/svd/jacobi/math.h"
 #include "cuda/svd/paths.h"
-#include "cuda/threads/block.cuh"
+#include "cuda/threads.cuh"
 
 namespace keel::cuda {
 namespace {
@@ -21,52 +20,21 @@ constexpr const char* kName = "keel::svd";
 /// For columns of any length.
 using WarpsOfABlock = BlockTeam<32, 4, false>;
 
-/// The blocks of a cluster, which share only global memory.
-struct ClusterTeam : WarpLanes<32, 4, false> {
-  static constexpr int kBlocks = 8;
-  int* flags;  ///< one per block
-
-  __device__ explicit ClusterTeam(int* memory) : flags(memory) {}
-  __device__ static int rank() { return int(blockIdx.x) % kBlocks; }
-  __device__ static int thread() { return rank() * int(blockDim.x) + int(threadIdx.x); }
-  __device__ static int size() { return kBlocks * int(blockDim.x); }
-  __device__ static int group() { return thread() / kLanes; }
-  __device__ static int groups() { return size() / kLanes; }
-  __device__ static void sync() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-  }
-  __device__ bool any(bool flag) const {
-    const int here = __syncthreads_or(flag);
-    if (threadIdx.x == 0) flags[rank()] = here;
-    sync();
-    int all = 0;
-    for (int r = 0; r < kBlocks; ++r) all |= flags[r];
-    sync();  // before they are overwritten
-    return all != 0;
-  }
-  __device__ static void fetch(const void* place) {
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(place)));
-  }
-};
-
 template <typename T>
 struct Arguments {
   Rectangles<const T> matrices;
   T* values;
   Rectangles<T> left, right;
   SvdStatus* status;
-  const bool* is_left;  ///< null, or which matrices must still be solved
-  __device__ bool has(std::int64_t b) const { return is_left == nullptr || is_left[b]; }
+  const bool* unsolved;  ///< null, or which matrices must still be solved
+  __device__ bool has(std::int64_t b) const { return unsolved == nullptr || unsolved[b]; }
 };
 
 /// Where the parts of a block's memory are: in shared memory as far as they fit, the rest in global memory.
 template <typename T>
 struct Place {
   SvdLayout<T> layout;
-  bool turned_shared, columns_shared, left_shared;
+  bool rotated_shared, columns_shared, left_shared;
   T* scratch;  ///< `scratch_size` numbers per block
 
   explicit Place(const SvdLayout<T>& sizes) : layout(sizes), scratch(nullptr) {
@@ -78,14 +46,14 @@ struct Place {
       bytes += more;
       return true;
     };
-    turned_shared = jacobi_fits_in_block(layout, this_card()) && fits(layout.turned());
-    columns_shared = turned_shared && fits(layout.columns());
+    rotated_shared = jacobi_fits_in_block(layout, this_card()) && fits(layout.rotated());
+    columns_shared = rotated_shared && fits(layout.columns());
     left_shared = columns_shared && fits(layout.left());
     shared_bytes = int(bytes);
   }
 
   __host__ __device__ std::int64_t scratch_size() const {
-    return (turned_shared ? 0 : layout.turned()) + (columns_shared ? 0 : layout.columns()) +
+    return (rotated_shared ? 0 : layout.rotated()) + (columns_shared ? 0 : layout.columns()) +
            (left_shared ? 0 : layout.left());
   }
   int shared_bytes = 0;
@@ -124,7 +92,8 @@ __device__ void solve_one(const Team& team, const LongTeam& long_team, const Arg
   team.sync();  // before the next matrix uses the memory
 }
 
-template <typename T, typename Team, typename LongTeam, bool TURNED_SHARED, int THREADS, int BLOCKS>
+template <typename T, typename Team, typename LongTeam, bool ROTATED_SHARED, int THREADS,
+          int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS) svd_kernel(Arguments<T> a, Place<T> place) {
   extern __shared__ __align__(16) unsigned char memory[];
   const SvdLayout<T>& layout = place.layout;
@@ -132,12 +101,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) svd_kernel(Arguments<T> a, Pl
   int* const places = reinterpret_cast<int*>(numbers + layout.numbers());
   T* shared = reinterpret_cast<T*>(places + (layout.places() + 3) / 4 * 4);
   T* global = place.scratch + blockIdx.x * place.scratch_size();
-  T* turned = shared;
-  if constexpr (TURNED_SHARED) {
-    shared += layout.turned();
+  T* rotated = shared;
+  if constexpr (ROTATED_SHARED) {
+    shared += layout.rotated();
   } else {
-    turned = global;
-    global += layout.turned();
+    rotated = global;
+    global += layout.rotated();
   }
   T* const columns = place.columns_shared ? shared : global;
   (place.columns_shared ? shared : global) += layout.columns();
@@ -145,7 +114,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) svd_kernel(Arguments<T> a, Pl
 
   const Team team{};
   const LongTeam long_team{};
-  const SvdMemory<T> parts{turned, columns, long_left, numbers, places};
+  const SvdMemory<T> parts{rotated, columns, long_left, numbers, places};
   await_previous();
   for (std::int64_t b = blockIdx.x; b < a.matrices.batch; b += gridDim.x)
     if (a.has(b)) solve_one(team, long_team, a, b, layout, parts);
@@ -157,7 +126,7 @@ constexpr int kClusterThreads = 512;
 template <typename T>
 __host__ __device__ std::int64_t cluster_scratch(const SvdLayout<T>& layout) {
   const std::int64_t ints = layout.places() + ClusterTeam::kBlocks;
-  return layout.turned() + layout.columns() + layout.left() + layout.numbers() +
+  return layout.rotated() + layout.columns() + layout.left() + layout.numbers() +
          SvdLayout<T>::packed(int(ints));  // an int is no larger than a number
 }
 
@@ -166,17 +135,18 @@ __global__ void __launch_bounds__(kClusterThreads)
     svd_cluster_kernel(Arguments<T> a, SvdLayout<T> layout, T* scratch) {
   const int cluster = int(blockIdx.x) / ClusterTeam::kBlocks,
             clusters = int(gridDim.x) / ClusterTeam::kBlocks;
-  T* const turned = scratch + cluster * cluster_scratch(layout);
-  T *const columns = turned + layout.turned(), *const left = columns + layout.columns(),
+  T* const rotated = scratch + cluster * cluster_scratch(layout);
+  T *const columns = rotated + layout.rotated(), *const left = columns + layout.columns(),
            *const numbers = left + layout.left();
   int* const places = reinterpret_cast<int*>(numbers + layout.numbers());
   const ClusterTeam team(places + layout.places());
-  const SvdMemory<T> parts{turned, columns, left, numbers, places};
+  const SvdMemory<T> parts{rotated, columns, left, numbers, places};
   for (std::int64_t b = cluster; b < a.matrices.batch; b += clusters)
     if (a.has(b)) solve_one(team, team, a, b, layout, parts);
 }
 
-template <typename T, typename Team, typename LongTeam, bool TURNED_SHARED, int THREADS, int BLOCKS>
+template <typename T, typename Team, typename LongTeam, bool ROTATED_SHARED, int THREADS,
+          int BLOCKS>
 void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
   const SvdLayout<T>& layout = place.layout;
   // As many groups as there are pairs of columns. For QR of a taller matrix as many as columns, if they are long.
@@ -185,14 +155,14 @@ void queue_kernel(const Arguments<T>& a, Place<T> place, const Stream& stream) {
     threads = std::max(threads, std::min(layout.n * LongTeam::kLanes, layout.m * layout.n / 16));
   threads = std::clamp((threads + 31) / 32 * 32, 32, THREADS);
   const std::int64_t size = place.scratch_size();
-  // Blocks that need global scratch process several matrices in turn.
+  // Blocks that need global scratch process several matrices one after another.
   const std::int64_t blocks =
       size == 0 ? a.matrices.batch : std::min(a.matrices.batch, 4 * multiprocessors());
   const Scratch<T> scratch(kName, stream, blocks * size);
   place.scratch = scratch;
   const bool after_others =
-      a.is_left != nullptr && size == 0;  // directly after the launch that left them
-  launch(kName, svd_kernel<T, Team, LongTeam, TURNED_SHARED, THREADS, BLOCKS>,
+      a.unsolved != nullptr && size == 0;  // directly after the launch that left them
+  launch(kName, svd_kernel<T, Team, LongTeam, ROTATED_SHARED, THREADS, BLOCKS>,
          {.blocks = unsigned(blocks),
           .threads = unsigned(threads),
           .bytes = place.shared_bytes,
@@ -226,22 +196,32 @@ void queue_clusters(const Arguments<T>& a, const SvdLayout<T>& layout, const Str
 
 template <typename T>
 void svd_jacobi(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
-                SvdStatus* status, const bool* is_left, const Stream& stream) {
+                SvdStatus* status, const bool* unsolved, const Stream& stream) {
   const std::int64_t m = std::max(matrices.rows, matrices.columns),
                      n = std::min(matrices.rows, matrices.columns);
-  const Arguments<T> arguments{matrices, values, left, right, status, is_left};
+  const Arguments<T> arguments{matrices, values, left, right, status, unsolved};
   const Place<T> place{SvdLayout<T>(int(m), int(n))};
-  if (!place.turned_shared && runs_in_clusters<svd_cluster_kernel<T>>())
+  if (!place.rotated_shared && runs_in_clusters<svd_cluster_kernel<T>>())
     return queue_clusters(arguments, place.layout, stream);
-  if (!place.turned_shared)
+  if (!place.rotated_shared)
     return queue_kernel<T, WarpsOfABlock, WarpsOfABlock, false, 512, 1>(arguments, place, stream);
-  constexpr int kWords = int(sizeof(T)) / 4;
-  if (n <= 16) return queue<T, BlockTeam<4, kWords>, 128, 6>(arguments, place, stream);
-  if (n <= 32) return queue<T, BlockTeam<8, kWords>, 128, 6>(arguments, place, stream);
-  if (n <= 64) return queue<T, BlockTeam<8, 2 * kWords>, 256, 2>(arguments, place, stream);
-  if constexpr (kWords == 1)
-    if (n <= 128) return queue<T, BlockTeam<16, 2>, 512, 1>(arguments, place, stream);
-  queue<T, BlockTeam<16, 4>, 512, 1>(arguments, place, stream);
+  by_jacobi_size<T>(n, [&](auto size) {
+    constexpr int N = decltype(size)::value, kWords = int(sizeof(T)) / 4;
+    constexpr int kLanes = N <= 16   ? 4
+                           : N <= 64 ? 8
+                                     : 16,
+                  kHeld = N > 128  ? 4
+                          : N > 64 ? 2
+                          : N > 32 ? 2 * kWords
+                                   : kWords;
+    constexpr int kThreads = N <= 32   ? 128
+                             : N <= 64 ? 256
+                                       : 512,
+                  kBlocks = N <= 32   ? 6
+                            : N <= 64 ? 2
+                                      : 1;
+    queue<T, BlockTeam<kLanes, kHeld>, kThreads, kBlocks>(arguments, place, stream);
+  });
 }
 
 }  // namespace keel::cuda

@@ -5,7 +5,7 @@
 // = (Q J) S V^T.
 
 #include "cuda/svd/jacobi/reflections.h"
-#include "cuda/svd/jacobi/turns.h"
+#include "cuda/svd/jacobi/rotations.h"
 #include "cuda/svd/layouts.h"
 #include "formulas/scale.h"
 
@@ -13,7 +13,7 @@ namespace keel::cuda {
 
 template <typename T>
 struct SvdMemory {
-  T *turned, *columns, *left;  ///< aligned to 16 bytes
+  T *rotated, *columns, *left;  ///< aligned to 16 bytes
   T* numbers;
   int* places;
 };
@@ -32,9 +32,9 @@ class TeamSvd {
         layout_(layout),
         m_(layout.m),
         n_(layout.n),
-        left_(layout.m > layout.n ? memory.left : memory.turned + layout.half),
-        left_step_(layout.m > layout.n ? layout.column_step : layout.turned_step),
-        turned_(team, n_, memory.turned, layout.half, layout.turned_step, memory.numbers),
+        left_(layout.m > layout.n ? memory.left : memory.rotated + layout.half),
+        left_step_(layout.m > layout.n ? layout.column_step : layout.rotated_step),
+        rotated_(team, n_, memory.rotated, layout.half, layout.rotated_step, memory.numbers),
         q_(long_team, memory.columns, layout.column_step, memory.numbers + 2 * n_, n_),
         sign_(memory.numbers + 7 * n_),
         column_size_(sign_ + n_),
@@ -48,7 +48,7 @@ class TeamSvd {
     if (!arrange(source)) return false;
     q_.factor(m_, n_);
     extract();
-    converged_ = turned_.solve();
+    converged_ = rotated_.solve();
     form_left();
     finish_right();
     return true;
@@ -64,20 +64,20 @@ class TeamSvd {
     q_.for_each_column(0, n_, [&](int j, bool exists) {
       const T sign = q_.sign(
           exists, signed_by_left ? m_ : n_,
-          [&](int i) { return signed_by_left ? left_column(j)[i] : turned_.column(j)[i]; },
+          [&](int i) { return signed_by_left ? left_column(j)[i] : rotated_.column(j)[i]; },
           [&](int i) { return signed_by_left ? row_at(i) : column_at_[i]; });
       if (exists && team_.lane() == 0) sign_[j] = sign;
     });
     team_.sync();
     for (int c = team_.thread(); c < n_; c += team_.size())
-      value(c, std::ldexp(turned_.size(order_[c]), exponent_));
+      value(c, std::ldexp(rotated_.size(order_[c]), exponent_));
     q_.for_each_entry(m_, n_, signed_by_left, [&](int i, int c) {
       const int j = order_[c];
       left(row_at(i), c, sign_[j] * left_column(j)[i] + T(0));
     });
     q_.for_each_entry(n_, n_, !signed_by_left, [&](int i, int c) {
       const int j = order_[c];
-      right(c, column_at_[i], sign_[j] * turned_.column(j)[i] + T(0));
+      right(c, column_at_[i], sign_[j] * rotated_.column(j)[i] + T(0));
     });
   }
 
@@ -131,7 +131,7 @@ class TeamSvd {
   /// Copies R^T, with I below it, to where it is rotated. The columns then hold only the reflectors.
   KEEL_HOST_DEVICE void extract() {
     q_.for_each_entry(layout_.half, n_, false, [&](int i, int j) {
-      T* const to = turned_.column(j);
+      T* const to = rotated_.column(j);
       to[i] = i < j || i >= n_ ? T(0) : i == j ? q_.diagonal(j) : q_.column(i)[j];
       to[layout_.half + i] = T(i == j);
     });
@@ -145,9 +145,9 @@ class TeamSvd {
     q_.for_each_column(0, n_, [&](int j, bool exists) {
       T* const u = left_column(exists ? j : 0);
       if (exists && m_ > n_) {
-        T* const turns = turned_.column(j) + layout_.half;
+        T* const rotation = rotated_.column(j) + layout_.half;
         for (int c = team_.lane(); c < packs; c += LongTeam::kLanes)
-          Work::pack(u, c) = c < half_packs() ? Work::pack(turns, c) : Pack{};
+          Work::pack(u, c) = c < half_packs() ? Work::pack(rotation, c) : Pack{};
       }
       q_.apply_back(n_, packs, u, exists);
     });
@@ -156,16 +156,16 @@ class TeamSvd {
 
   /// Sorts the values and normalises V. Vectors of zero values complete V to an orthogonal matrix.
   KEEL_HOST_DEVICE void finish_right() {
-    q_.sort(n_, turned_.sizes(), order_);
+    q_.sort(n_, rotated_.sizes(), order_);
     bool missing = false;
     for (int j = team_.group(); j < n_; j += team_.groups()) {
-      const T size = turned_.size(j), inverse = size > 0 ? 1 / size : T(0);
+      const T size = rotated_.size(j), inverse = size > 0 ? 1 / size : T(0);
       missing = missing || size == 0;
       for (int c = team_.lane(); c < half_packs(); c += LongTeam::kLanes) {
-        Pack x = Work::pack(turned_.column(j), c);
+        Pack x = Work::pack(rotated_.column(j), c);
         KEEL_UNROLL
         for (int e = 0; e < kPack; ++e) x.at[e] *= inverse;
-        Work::pack(turned_.column(j), c) = x;
+        Work::pack(rotated_.column(j), c) = x;
       }
     }
     if (team_.any(missing)) complete_right();
@@ -175,15 +175,15 @@ class TeamSvd {
   /// the rest of that product.
   KEEL_HOST_DEVICE void complete_right() {
     int known = 0;
-    while (known < n_ && turned_.size(order_[known]) > 0) ++known;
+    while (known < n_ && rotated_.size(order_[known]) > 0) ++known;
     q_.for_each_entry(layout_.half, known, false,
-                      [&](int i, int c) { q_.column(c)[i] = turned_.column(order_[c])[i]; });
+                      [&](int i, int c) { q_.column(c)[i] = rotated_.column(order_[c])[i]; });
     for (int k = team_.thread(); k < n_; k += team_.size()) q_.noise(k) = 0;
     team_.sync();
     q_.factor(n_, known);
     q_.complete(known);
     q_.for_each_column(known, n_, [&](int c, bool exists) {
-      T* const x = turned_.column(exists ? order_[c] : 0);
+      T* const x = rotated_.column(exists ? order_[c] : 0);
       if (exists)
         for (int i = team_.lane(); i < half_packs(); i += LongTeam::kLanes) {
           Pack unit;
@@ -202,7 +202,7 @@ class TeamSvd {
   bool converged_ = true;
   T* left_;
   int left_step_;
-  ColumnTurns<T, Team> turned_;
+  ColumnRotations<T, Team> rotated_;
   Reflections<T, LongTeam> q_;
   T *sign_, *column_size_, *row_size_;
   int *column_at_, *order_, *row_at_;

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cuda/svd/columns.h"
-#include "formulas/column_turn.h"
+#include "formulas/rotation.h"
 
 namespace keel::cuda {
 

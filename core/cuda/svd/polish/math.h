@@ -7,8 +7,8 @@
 
 #include "cuda/svd/layouts.h"
 #include "cuda/svd/polish/tiles.h"
-#include "formulas/column_turn.h"
 #include "formulas/polish_reach.h"
+#include "formulas/rotation.h"
 #include "formulas/scale.h"
 #include "keel/svd.h"
 
@@ -17,37 +17,10 @@ namespace keel::cuda {
 /// How many correction steps to take before Jacobi's method takes over.
 inline constexpr int kMostPolish = 8;
 
-/// The angle k_ij, from w = x_i . x_j and the squares of columns j and i, i != j; `most` is eps sqrt(n) times their
-/// sizes. Sets `turns` if the pair is not orthogonal enough. Returns NaN if a column is almost zero.
-template <typename T>
-KEEL_HOST_DEVICE T polish_angle(T w, T own, T other, T most, bool& turns) {
-  constexpr T kEps = std::numeric_limits<T>::epsilon();
-  const T gap = other - own, reach = std::abs(w);
-  // Also corrects pairs just below the threshold if that is safe, so that rounding does not lift them above it again.
-  const bool over = reach > most, nearly = reach > most / 4 && 1024 * reach < std::abs(gap);
-  T angle = over || nearly ? -w / gap : T(0);
-  if (!(own > kEps * kEps * kEps * other)) angle = std::numeric_limits<T>::quiet_NaN();
-  turns = turns || over || angle != angle;
-  return angle;
-}
-
-/// An angle's contribution to the sum of squares, at most 1.
-template <typename T>
-KEEL_HOST_DEVICE T polish_square(T angle) {
-  const T square = angle * angle;
-  return square > 1 ? T(1) : square;
-}
-
-/// Whether too many angles are large for this method, as when several columns are only rounding errors.
-template <typename T>
-KEEL_HOST_DEVICE bool too_many_angles(int n, T sum) {
-  return !(sum <= T(16 + n / 4));
-}
-
 /// The first step: computes A^T A at unit scale.
-template <typename T, typename Team>
-class TeamGram : public TileWork<T, Team> {
-  using Base = TileWork<T, Team>;
+template <typename T, int WIDE, typename Team>
+class TeamGram : public TileWork<T, WIDE, Team> {
+  using Base = TileWork<T, WIDE, Team>;
   using Base::team;
 
  public:
@@ -129,9 +102,9 @@ class TeamGram : public TileWork<T, Team> {
 };
 
 /// The last step: makes the columns of A V orthogonal.
-template <typename T, typename Team>
-class TeamPolish : public TileWork<T, Team> {
-  using Base = TileWork<T, Team>;
+template <typename T, int WIDE, typename Team>
+class TeamPolish : public TileWork<T, WIDE, Team> {
+  using Base = TileWork<T, WIDE, Team>;
   using Base::dot, Base::for_each_column, Base::for_each_entry, Base::kPack, Base::multiply,
       Base::pack, Base::sort, Base::team;
   using typename Base::Pack;
@@ -214,7 +187,7 @@ class TeamPolish : public TileWork<T, Team> {
   KEEL_HOST_DEVICE T& k(int i, int j) const { return k_[j * layout_.angle_step + i]; }
 
   /// X and J += factor X K, factor J K.
-  KEEL_HOST_DEVICE void add_turned(T factor) {
+  KEEL_HOST_DEVICE void add_correction(T factor) {
     multiply(layout_.columns, (layout_.rows + layout_.columns) / kPack, x_, layout_.step, k_,
              layout_.angle_step, factor, true, order_);
   }
@@ -230,19 +203,19 @@ class TeamPolish : public TileWork<T, Team> {
       if (found.angles == 0) return true;
       if (too_many_angles(layout_.n, found.angles)) return false;
       if (found.angles > Reach::kThird) {
-        turn_neighbours(step % 2);
+        rotate_neighbours(step % 2);
         continue;
       }
       if (found.angles > Reach::kSecond) {
-        add_turned(1);
+        add_correction(1);
         square_angles(1, false);
-        add_turned(T(0.5));
+        add_correction(T(0.5));
         square_angles(1, false);
-        add_turned(T(0.375));
+        add_correction(T(0.375));
         continue;
       }
       if (found.angles > Reach::kFirst) square_angles(T(0.5), true);
-      add_turned(1);
+      add_correction(1);
       if (found.suffices) return true;
     }
     return false;
@@ -270,12 +243,12 @@ class TeamPolish : public TileWork<T, Team> {
     team().sync();
     T sums[3] = {};
     T &angles = sums[0], &cosines = sums[1], &moved = sums[2];
-    bool turns = false;
+    bool rotates = false;
     for_each_entry(columns, columns, false, [&](int i, int j) {
       const T w = k(i, j);
       T angle = 0;
       if (i != j && i < n && j < n) {
-        angle = polish_angle(w, square_[j], square_[i], tolerance * size_[i] * size_[j], turns);
+        angle = polish_angle(w, square_[j], square_[i], tolerance * size_[i] * size_[j], rotates);
         const T cosine = w * inverse[i] * inverse[j], part = angle * size_[i] * inverse[j];
         cosines += cosine * cosine;
         moved += part * part;
@@ -284,7 +257,7 @@ class TeamPolish : public TileWork<T, Team> {
       if (angle != 0) busy[j / Base::kWide] = 1;
       angles += polish_square(angle);
     });
-    if (!team().any(turns)) return {T(0), true};
+    if (!team().any(rotates)) return {T(0), true};
     team().total(sums);
     // The remaining error is a sum of products of the cosines and the moved parts, relative to the columns' sizes.
     const T rest = 4 * cosines * moved;
@@ -293,16 +266,16 @@ class TeamPolish : public TileWork<T, Team> {
 
   /// Angles too large for a common correction are between neighbours. Rotates every second pair of neighbours
   /// separately.
-  KEEL_HOST_DEVICE void turn_neighbours(int first) {
+  KEEL_HOST_DEVICE void rotate_neighbours(int first) {
     const int packs = (layout_.rows + layout_.columns) / kPack, pairs = (layout_.n - first) / 2;
     for_each_entry(packs, pairs, false, [&](int c, int i) {
       const int p = first + 2 * i, q = p + 1;
       const T angle = k(q, p), gap = square_[q] - square_[p];
       if (angle == 0) return;
-      const ColumnTurn<T> turn(square_[p], square_[q], gap == 0 ? T(1) : -angle * gap);
+      const ColumnRotation<T> rotation(square_[p], square_[q], gap == 0 ? T(1) : -angle * gap);
       Pack a = pack(x(p), c), b = pack(x(q), c);
       KEEL_UNROLL
-      for (int e = 0; e < kPack; ++e) turn(a.at[e], b.at[e]);
+      for (int e = 0; e < kPack; ++e) rotation(a.at[e], b.at[e]);
       pack(x(p), c) = a;
       pack(x(q), c) = b;
     });
@@ -321,12 +294,12 @@ struct PolishResults {
   T* values;
   Rectangles<T> left, right;
   SvdStatus* status;
-  bool* is_left;  ///< which matrices another solver must still solve
+  bool* unsolved;  ///< which matrices another solver must still solve
 
   /// Those of matrix b, which is solved. `wide` if it is wider than tall.
-  template <typename Team>
-  KEEL_HOST_DEVICE void store(const Team& team, TeamPolish<T, Team>& solver, std::int64_t b, int n,
-                              bool wide) const {
+  template <int WIDE, typename Team>
+  KEEL_HOST_DEVICE void store(const Team& team, TeamPolish<T, WIDE, Team>& solver, std::int64_t b,
+                              int n, bool wide) const {
     T *const own_values = values + b * n, *const own_left = left[b], *const own_right = right[b];
     const std::int64_t down = left.row_stride, across = right.row_stride;
     solver.give(

@@ -1,11 +1,11 @@
 #include "cuda/svd/paths.h"
 
 #include "cuda/eigh/block/decompose.cuh"
-#include "cuda/launch/by_size.h"
-#include "cuda/launch/early_start.cuh"
 #include "cuda/launch/launch.h"
+#include "cuda/plan.h"
 #include "cuda/svd/polish/math.h"
-#include "cuda/threads/block.cuh"
+#include "cuda/threads.cuh"
+#include "instantiate.h"
 
 namespace keel::cuda {
 namespace {
@@ -15,7 +15,8 @@ template <typename T, int N>
 __global__ void __launch_bounds__(kMostPolishThreads, 1)
     one_launch_kernel(Rectangles<const T> matrices, PolishLayout<T> layout,
                       PolishResults<T> results) {
-  using Tiles = TileTeam<tile_width<T>(N)>;
+  using Tiles = BlockTeam<8, 1, false>;
+  constexpr int kWide = tile_width<T>(N);
   using Members = Team<T, N>;
   // A^T A is at most N rows, kPack numbers longer than N.
   static_assert(Members::kBlock && Members::kRow >= N + PolishLayout<T>::kPack);
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(kMostPolishThreads, 1)
   const std::int64_t b = blockIdx.x;
   const int n = layout.n;
   const Tiles tiles{};
-  TeamGram<T, Tiles> square(tiles, layout, numbers, storage.reflectors);
+  TeamGram<T, kWide, Tiles> square(tiles, layout, numbers, storage.reflectors);
   int exponent = 0;
   bool solved = square.solve(upright(matrices, b), exponent);
   if (solved) {
@@ -37,12 +38,12 @@ __global__ void __launch_bounds__(kMostPolishThreads, 1)
       stand_by(n, storage);
     }
     let_next_start();
-    TeamPolish<T, Tiles> solver(tiles, layout, numbers);
+    TeamPolish<T, kWide, Tiles> solver(tiles, layout, numbers);
     solver.keep(exponent);
     solved = solver.solve([&](int i, int j) { return storage.update[i * Members::kRow + j]; });
     if (solved) results.store(tiles, solver, b, n, matrices.rows < matrices.columns);
   }
-  if (threadIdx.x == 0) results.is_left[b] = !solved;
+  if (threadIdx.x == 0) results.unsolved[b] = !solved;
 }
 
 }  // namespace
@@ -61,9 +62,8 @@ void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layo
   });
 }
 
-template void svd_in_one_launch(Rectangles<const float>, const PolishLayout<float>&, int,
-                                const PolishResults<float>&, const Stream&);
-template void svd_in_one_launch(Rectangles<const double>, const PolishLayout<double>&, int,
-                                const PolishResults<double>&, const Stream&);
+#define KEEL_STAGES(T) KEEL_STAGE(svd_in_one_launch, T)
+KEEL_FOR_REAL(KEEL_STAGES)
+#undef KEEL_STAGES
 
 }  // namespace keel::cuda

@@ -1,24 +1,22 @@
 #pragma once
 
 // Matrix products by a team of threads that share the matrices. Columns are `step` numbers apart, padded with zeros,
-// and columns of zeros follow the last. A thread computes a tile: one pack of rows of Team::kWide columns.
+// and columns of zeros follow the last. A thread computes a tile: one pack of rows of WIDE columns.
 //
-// Besides the members that ColumnWork requires, a team has kWide; kTiles, the number of tiles a thread can hold; and
-// total(x), which replaces each number of an array by its sum over all threads, and count(flag), the number of threads
-// with this flag. Both are barriers.
+// Of the team this needs kTiles, total() and count() too.
 
 #include "cuda/svd/columns.h"
 
 namespace keel::cuda {
 
-template <typename T, typename Team>
+template <typename T, int WIDE, typename Team>
 class TileWork : public ColumnWork<T, Team> {
   using Base = ColumnWork<T, Team>;
 
  public:
   using Base::kPack, Base::pack, Base::team;
   using typename Base::Pack;
-  static constexpr int kWide = Team::kWide, kTiles = Team::kTiles;
+  static constexpr int kWide = WIDE, kTiles = Team::kTiles;
 
   using Base::Base;
 
@@ -40,8 +38,8 @@ class TileWork : public ColumnWork<T, Team> {
     const int tile = team().thread() - share * tiles, length = (packs + shares - 1) / shares;
     const int first = share * length, last = first + length < packs ? first + length : packs;
     if (share < shares) sum_up_products(columns, tile, first, last, x, step, sums);
-    for (int turn = 0; turn < shares; ++turn) {
-      if (share == turn) put_products(columns, tile, turn > 0, sums, out, out_step);
+    for (int s = 0; s < shares; ++s) {
+      if (share == s) put_products(columns, tile, s > 0, sums, out, out_step);
       team().sync();
     }
   }
@@ -84,11 +82,7 @@ class TileWork : public ColumnWork<T, Team> {
   KEEL_HOST_DEVICE void sort(int count, const T* sizes, int* at) const {
     this->for_each_column(0, count, [&](int i, bool exists) {
       const T own = exists ? sizes[i] : T(0);
-      int place = 0;
-      KEEL_UNROLL_4
-      for (int k = team().lane(); k < count; k += Team::kLanes)
-        place += sizes[k] > own || (sizes[k] == own && k < i);
-      place = team().sum(place);
+      const int place = team().sum(count_before(sizes, count, i, own, team().lane(), Team::kLanes));
       if (exists && team().lane() == 0) at[place] = i;
     });
   }

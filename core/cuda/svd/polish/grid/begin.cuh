@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/svd/polish/grid/problem.cuh"
 
 namespace keel::cuda {
@@ -30,15 +30,14 @@ __global__ void __launch_bounds__(256) grid_sizes(GridProblem<T> p) {
       memcpy(&bits, &size, sizeof(bits));
       atomicMax(reinterpret_cast<Bits*>(across + k), bits);
     }
-    for (int step = 1; step < 32; step *= 2)
-      largest = fmax(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    largest = Lanes<32>::largest(largest);
     if (lane == 0) of_line[line] = largest;
   }
 }
 
 /// The checks at the start of TeamGram::solve. One block per matrix.
 template <typename T>
-__global__ void __launch_bounds__(256) grid_judge(GridProblem<T> p) {
+__global__ void __launch_bounds__(256) grid_check(GridProblem<T> p) {
   await_previous();
   let_next_start();
   const std::int64_t at = blockIdx.x;
@@ -46,9 +45,7 @@ __global__ void __launch_bounds__(256) grid_judge(GridProblem<T> p) {
   __shared__ T of_warp[8];
   T largest = 0;
   for (int j = int(threadIdx.x); j < p.n; j += 256) largest = fmax(largest, columns[j]);
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2)
-    largest = fmax(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  largest = Lanes<32>::largest(largest);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = largest;
   __syncthreads();
 #pragma unroll
@@ -64,10 +61,10 @@ __global__ void __launch_bounds__(256) grid_judge(GridProblem<T> p) {
   small = __syncthreads_or(small) != 0;
   if (threadIdx.x != 0) return;
   const UnitScale<T> scale(largest);
-  const bool is_left = !scale.finite || !(largest > 0) || small || large_rows < p.n;
+  const bool unsolved = !scale.finite || !(largest > 0) || small || large_rows < p.n;
   p.exponents[at] = scale.exponent;
-  p.is_left[p.first + at] = is_left;
-  p.state(0, at) = is_left ? kIsLeft : 0;
+  p.unsolved[p.first + at] = unsolved;
+  p.state(0, at) = unsolved ? kUnsolved : 0;
 }
 
 /// Computes A^T A, or I for matrices that are left. It is symmetric to the last bit, so rows are written as columns.
@@ -82,9 +79,9 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   const int n = p.n, thread = int(threadIdx.x);
   const SvdSource<T> source = p.source(place.at);
   const UnitScale<T> scale = p.scale(place.at);
-  const bool is_left = p.is_left[p.first + place.at];
+  const bool unsolved = p.unsolved[p.first + place.at];
   typename Tile::Own own{};
-  if (is_left) {
+  if (unsolved) {
 #pragma unroll
     for (int w = 0; w < Tile::kOwn; ++w)
 #pragma unroll
@@ -117,12 +114,12 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   const int n = p.n, m = p.m, height = p.height(), thread = int(threadIdx.x),
             rows_of_x = 32 * p.tiles(m);
   const GridPlace place(rows_of_x + n, n);
-  if (p.is_left[p.first + place.at]) return;
+  if (p.unsolved[p.first + place.at]) return;
   const T* const vectors = all_vectors + place.at * n * n;
   T* const to = p.one + place.at * height * n;
   if (place.top >= rows_of_x) {
     constexpr int kRow = 33, kEach = 32 / Tile::kWarps;
-    T* const turned = tile.parts[0][0];
+    T* const transposed = tile.parts[0][0];
     const int top = place.top - rows_of_x, quick = thread % 32, slow = thread / 32;
     T own[kEach];
 #pragma unroll
@@ -131,12 +128,12 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
       own[f] = vectors[i * n + j];
     }
 #pragma unroll
-    for (int f = 0; f < kEach; ++f) turned[(slow + f * Tile::kWarps) * kRow + quick] = own[f];
+    for (int f = 0; f < kEach; ++f) transposed[(slow + f * Tile::kWarps) * kRow + quick] = own[f];
     __syncthreads();
 #pragma unroll
     for (int f = 0; f < kEach; ++f) {
       const int column = slow + f * Tile::kWarps, i = top + quick, j = place.first + column;
-      if (i < n && j < n) to[std::int64_t(j) * height + m + i] = turned[quick * kRow + column];
+      if (i < n && j < n) to[std::int64_t(j) * height + m + i] = transposed[quick * kRow + column];
     }
     return;
   }

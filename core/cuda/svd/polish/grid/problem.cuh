@@ -5,8 +5,11 @@
 
 #include <cmath>
 
-#include "cuda/svd/polish/grid/look.h"
-#include "cuda/threads/block.cuh"
+#include "cuda/svd/layouts.h"
+#include "cuda/svd/polish/grid/angles.h"
+#include "cuda/threads.cuh"
+#include "formulas/rotation.h"
+#include "formulas/scale.h"
 #include "keel/svd.h"
 
 namespace keel::cuda {
@@ -19,7 +22,7 @@ __device__ GridFound<T> sum_of_lanes(GridFound<T> found) {
     found.add({__shfl_xor_sync(0xffffffffu, found.angles, step),
                __shfl_xor_sync(0xffffffffu, found.cosines, step),
                __shfl_xor_sync(0xffffffffu, found.moved, step),
-               __shfl_xor_sync(0xffffffffu, found.turns, step)});
+               __shfl_xor_sync(0xffffffffu, found.rotates, step)});
   return found;
 }
 
@@ -40,7 +43,7 @@ __device__ GridFound<T> sum_of_block(GridFound<T> found) {
 /// How to correct X and J by K.
 enum class GridWay {
   none,         ///< no correction needed
-  left,         ///< too many angles: leave the matrix
+  none_fits,    ///< too many angles: leave the matrix to Jacobi's method
   neighbours,   ///< angles too large for a common correction
   three_terms,  ///< multiply by (I + K) (I + K^2 / 2) (I + 3 K^4 / 8)
   two_terms,    ///< multiply by I + K + K^2 / 2, with GridProblem::share of K
@@ -48,7 +51,7 @@ enum class GridWay {
 };
 
 /// The state of a matrix before a step. Flags; any can be set together.
-enum GridState : int { kInSecondBuffer = 1, kIsDone = 2, kIsLeft = 4 };
+enum GridState : int { kInSecondBuffer = 1, kDone = 2, kUnsolved = 4 };
 
 /// Data of the matrices in progress.
 template <typename T>
@@ -58,7 +61,7 @@ struct GridProblem {
   std::int64_t first, count;
   int m, n;
   int* exponents;
-  bool* is_left;
+  bool* unsolved;
   T *column_size, *row_size;  ///< n and m per matrix: the largest entries
   T* squares;           ///< n per matrix: squared lengths of the columns at the last measurement
   GridFound<T>* found;  ///< of each tile of K
@@ -96,8 +99,8 @@ struct GridProblem {
   }
   __device__ GridWay way(const GridFound<T>& found) const {
     using Reach = PolishReach<T>;
-    if (found.turns == 0) return GridWay::none;
-    if (too_many_angles(n, found.angles)) return GridWay::left;
+    if (found.rotates == 0) return GridWay::none;
+    if (too_many_angles(n, found.angles)) return GridWay::none_fits;
     if (found.angles > Reach::kThird) return GridWay::neighbours;
     if (found.angles > Reach::kSecond)
       return three_terms ? GridWay::three_terms : GridWay::two_terms;

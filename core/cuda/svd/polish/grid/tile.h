@@ -6,8 +6,7 @@
 // the product. So all reads of a round are issued together, with no branch or arithmetic in between. Scaling and padding
 // happen later, when the numbers are stored in shared memory.
 //
-// A team has thread(); sync(), a barrier of all threads; and step(), a barrier of a warp. On the host its threads are
-// ordinary threads.
+// Of the team (threads.cuh) this needs thread(), sync() and step(). On the host its threads are ordinary threads.
 
 #include <cmath>
 #include <cstdint>

@@ -4,8 +4,10 @@
 
 #include <cmath>
 
-#include "cuda/launch/early_start.cuh"
+#include "cuda/eigh/sign.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/svd/polish/grid/problem.cuh"
+#include "formulas/order.h"
 
 namespace keel::cuda {
 
@@ -21,40 +23,27 @@ __global__ void __launch_bounds__(256)
   const std::int64_t at = which / p.n;
   const int lane = int(threadIdx.x) % 32, state = p.state(step, at);
   const int tiles = p.tiles(p.n) * p.tiles(p.n);
-  bool turns = (state & kIsLeft) != 0;
-  if (!turns && !(state & kIsDone))
-    for (int t = lane; t < tiles; t += 32) turns = turns || p.found[at * tiles + t].turns != 0;
-  if (__any_sync(0xffffffffu, turns)) {  // not converged
-    if (lane == 0 && which % p.n == 0) p.is_left[p.first + at] = true;
+  bool rotates = (state & kUnsolved) != 0;
+  if (!rotates && !(state & kDone))
+    for (int t = lane; t < tiles; t += 32)
+      rotates = rotates || p.found[at * tiles + t].rotates != 0;
+  if (__any_sync(0xffffffffu, rotates)) {  // not converged
+    if (lane == 0 && which % p.n == 0) p.unsolved[p.first + at] = true;
     return;
   }
   const T* const own = p.stack(state, at) + which % p.n * p.height();
   const int begin = p.wide() ? p.m : 0, end = p.wide() ? p.height() : p.m;
-  T square = 0, top = -1, peak = 0;
+  T square = 0;
 #pragma unroll 4
   for (int i = lane; i < p.m; i += 32) square += own[i] * own[i];
-  int place = 0;
+  LargestEntry<T> largest;
 #pragma unroll 4
-  for (int i = begin + lane; i < end; i += 32)
-    if (fabs(own[i]) > top) {
-      top = fabs(own[i]);
-      peak = own[i];
-      place = i;
-    }
-  for (int step = 1; step < 32; step *= 2) {
-    square += __shfl_xor_sync(0xffffffffu, square, step);
-    const T their_top = __shfl_xor_sync(0xffffffffu, top, step),
-            their_peak = __shfl_xor_sync(0xffffffffu, peak, step);
-    const int their_place = __shfl_xor_sync(0xffffffffu, place, step);
-    if (their_top > top || (their_top == top && their_place < place)) {
-      top = their_top;
-      peak = their_peak;
-      place = their_place;
-    }
-  }
+  for (int i = begin + lane; i < end; i += 32) largest.offer(own[i], i);
+  square = Lanes<32>::sum(square);
+  largest.share(32);
   if (lane != 0) return;
   sizes[which] = std::sqrt(square);
-  signs[which] = peak < 0 ? T(-1) : T(1);
+  signs[which] = largest.with_sign(T(1));
 }
 
 /// Writes the values in descending order, and the order of the columns.
@@ -64,15 +53,13 @@ __global__ void __launch_bounds__(512)
   await_previous();
   let_next_start();
   const std::int64_t at = blockIdx.x, b = p.first + at;
-  if (p.is_left[b]) return;
+  if (p.unsolved[b]) return;
   __shared__ T sizes[512];
   for (int j = int(threadIdx.x); j < p.n; j += 512) sizes[j] = all_sizes[at * p.n + j];
   __syncthreads();
   for (int j = int(threadIdx.x); j < p.n; j += 512) {
     const T own = sizes[j];
-    int place = 0;
-#pragma unroll 8
-    for (int k = 0; k < p.n; ++k) place += sizes[k] > own || (sizes[k] == own && k < j);
+    const int place = count_before(sizes, p.n, j, own, 0, 1);
     order[at * p.n + place] = j;
     values[b * p.n + place] = ldexp(own, p.exponents[at]);
   }
@@ -82,14 +69,14 @@ __global__ void __launch_bounds__(512)
 /// Writes U and V^T.
 template <typename T>
 __global__ void __launch_bounds__(256)
-    grid_give(GridProblem<T> p, int step, const T* sizes, const T* signs, const int* order,
-              Rectangles<T> all_left, Rectangles<T> all_right) {
+    grid_store(GridProblem<T> p, int step, const T* sizes, const T* signs, const int* order,
+               Rectangles<T> all_left, Rectangles<T> all_right) {
   __shared__ T tile[32][33];
   await_previous();
   let_next_start();
   const GridPlace place(p.height(), p.n);
   const std::int64_t b = p.first + place.at;
-  if (p.is_left[b]) return;
+  if (p.unsolved[b]) return;
   const T* const stack = p.stack(p.state(step, place.at), place.at);
   const int quick = int(threadIdx.x) % 32, slow = int(threadIdx.x) / 32;
   // All reads are issued together. Places outside are clamped.
@@ -107,8 +94,8 @@ __global__ void __launch_bounds__(256)
   }
 #pragma unroll
   for (int f = 0; f < 4; ++f) {
-    const T turned = x[f] * sign[f];
-    tile[slow + f * 8][quick] = (row < p.m ? turned / size[f] : turned) + T(0);
+    const T own_x = x[f] * sign[f];
+    tile[slow + f * 8][quick] = (row < p.m ? own_x / size[f] : own_x) + T(0);
   }
   __syncthreads();
   T *const left = all_left[b], *const right = all_right[b];
@@ -119,10 +106,10 @@ __global__ void __launch_bounds__(256)
       const int r = along_rows ? quick : part, k = along_rows ? part : quick;
       const int i = place.top + r, c = place.first + k;
       if (i >= p.height() || c >= p.n) continue;
-      const bool of_x = i < p.m, is_left = of_x != p.wide();
-      if (is_left == along_rows) continue;
+      const bool of_x = i < p.m, of_left = of_x != p.wide();
+      if (of_left == along_rows) continue;
       const int row = of_x ? i : i - p.m;
-      (is_left ? left[row * down + c] : right[c * across + row]) = tile[k][r];
+      (of_left ? left[row * down + c] : right[c * across + row]) = tile[k][r];
     }
   }
 }

@@ -6,26 +6,26 @@
 #include <limits>
 
 #include "cuda/svd/polish/grid/tile.h"
-#include "cuda/svd/polish/math.h"
+#include "formulas/polish_reach.h"
 
 namespace keel::cuda {
 
 /// Properties of the angles between columns. Compare TeamPolish::Found of polish/math.h.
 template <typename T>
 struct alignas(16) GridFound {
-  T angles, cosines, moved, turns;
+  T angles, cosines, moved, rotates;
 
   KEEL_HOST_DEVICE void add(const GridFound& other) {
     angles += other.angles;
     cosines += other.cosines;
     moved += other.moved;
-    turns += other.turns;
+    rotates += other.rotates;
   }
 };
 
 /// The shared memory of a block.
 template <typename T>
-struct GridLook {
+struct GridAngles {
   using Tile = GridTile<T>;
   static constexpr int kSize = Tile::kSize;
   Tile tile;
@@ -65,7 +65,7 @@ struct GridLook {
     const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
     const int row = thread % kSize, i = top + row;
     GridFound<T> found{};
-    bool turns = false;
+    bool rotates = false;
     KEEL_UNROLL
     for (int f = 0; f < kSize / Tile::kWarps; ++f) {
       const int column = thread / kSize + f * Tile::kWarps, j = first + column;
@@ -74,7 +74,7 @@ struct GridLook {
       if (i != j) {
         const T w = tile.sum(row, column), other_size = size[0][row], mine_size = size[1][column];
         angle = polish_angle(w, square[1][column], square[0][row],
-                             tolerance * other_size * mine_size, turns);
+                             tolerance * other_size * mine_size, rotates);
         const T cosine = w * inverse[0][row] * inverse[1][column],
                 part = angle * other_size * inverse[1][column];
         found.cosines += cosine * cosine;
@@ -83,7 +83,7 @@ struct GridLook {
       angles[j * n + i] = angle;
       found.angles += polish_square(angle);
     }
-    found.turns = T(turns);
+    found.rotates = T(rotates);
     return found;
   }
 };

@@ -30,8 +30,8 @@ struct ProductTile {
     }
   }
 
-  /// Adds the entries from (top, first) on of the product of n x n matrices: left_entry(i, k), right_entry(k, j). A flag
-  /// says whether a matrix has neighbours along its rows, or along its columns, next to each other in memory.
+  /// Adds the entries from (top, first) on of the product of n x n matrices: left_entry(i, k), right_entry(k, j). The
+  /// flags say whether adjacent entries of a row, or of a column, are adjacent in memory.
   template <bool LEFT_BY_ROWS, bool RIGHT_BY_ROWS, typename Index, typename Left, typename Right>
   __device__ __forceinline__ void multiply(Index n, Index top, Index first, const Left& left_entry,
                                            const Right& right_entry, T (&sum)[4][4]) {

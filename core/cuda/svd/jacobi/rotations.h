@@ -7,14 +7,14 @@
 #include <cmath>
 
 #include "cuda/svd/columns.h"
-#include "formulas/column_turn.h"
+#include "formulas/rotation.h"
 
 namespace keel::cuda {
 
 /// n columns, `step` apart, of 2 `half` numbers each; the first n of these are the column. `numbers` has room for 2
 /// n.
 template <typename T, typename Team>
-class ColumnTurns : public ColumnWork<T, Team> {
+class ColumnRotations : public ColumnWork<T, Team> {
   using Base = ColumnWork<T, Team>;
   using Base::dot, Base::for_each_column, Base::holds, Base::kHeld, Base::kLanes, Base::kPack,
       Base::pack, Base::put, Base::take, Base::team;
@@ -22,7 +22,8 @@ class ColumnTurns : public ColumnWork<T, Team> {
   using typename Base::Pack;
 
  public:
-  KEEL_HOST_DEVICE ColumnTurns(const Team& team, int n, T* columns, int half, int step, T* numbers)
+  KEEL_HOST_DEVICE ColumnRotations(const Team& team, int n, T* columns, int half, int step,
+                                   T* numbers)
       : Base(team),
         n_(n),
         packs_(half / kPack),
@@ -37,10 +38,10 @@ class ColumnTurns : public ColumnWork<T, Team> {
 
   /// Returns whether the columns are orthogonal within the limit on sweeps.
   KEEL_HOST_DEVICE bool solve() {
-    bool turned = n_ > 1;
-    for (int sweep = 0; sweep < kMaxSvdSweeps && turned; ++sweep) turned = turn_all();
+    bool rotated = n_ > 1;
+    for (int sweep = 0; sweep < kMaxSvdSweeps && rotated; ++sweep) rotated = rotate_all();
     measure();
-    return !turned;
+    return !rotated;
   }
 
  private:
@@ -66,25 +67,25 @@ class ColumnTurns : public ColumnWork<T, Team> {
   }
 
   /// One sweep over all pairs of columns. Returns whether any was rotated.
-  KEEL_HOST_DEVICE bool turn_all() {
+  KEEL_HOST_DEVICE bool rotate_all() {
     const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n_));
     measure();
     // A round robin: the last column stays, the others rotate.
     const int circle = n_ - 1 + n_ % 2, pairs = (circle + 1) / 2;
-    bool turned = false;
+    bool rotated = false;
     for (int round = 0; round < circle; ++round) {
       for_each_column(0, pairs, [&](int i, bool exists) {
         const int one = i == 0 ? circle : round + i < circle ? round + i : round + i - circle;
         const int two = round >= i ? round - i : round - i + circle;
         const int p = one < two ? one : two, q = one < two ? two : one;
         const bool both = exists && q < n_;
-        turned =
-            (holds(packs_) ? turn_held(p, q, both, tolerance) : turn_pair(p, q, both, tolerance)) ||
-            turned;
+        rotated = (holds(packs_) ? rotate_held(p, q, both, tolerance)
+                                 : rotate_pair(p, q, both, tolerance)) ||
+                  rotated;
       });
       team().sync();
     }
-    return team().any(turned);
+    return team().any(rotated);
   }
 
   /// Squared lengths of a pair of columns.
@@ -94,9 +95,9 @@ class ColumnTurns : public ColumnWork<T, Team> {
   KEEL_HOST_DEVICE Squares squares(int p, int q, bool exists) const {
     return {exists ? square_[p] : T(0), exists ? square_[q] : T(0)};
   }
-  KEEL_HOST_DEVICE static bool turns(const Squares& before, T product, T tolerance) {
+  KEEL_HOST_DEVICE static bool rotates(const Squares& before, T product, T tolerance) {
     return before.x > 0 && before.y > 0 &&
-           is_to_turn(product, short_root(before.x), short_root(before.y), tolerance);
+           must_rotate(product, short_root(before.x), short_root(before.y), tolerance);
   }
   /// Whether a column has shrunk so much that it must be measured again.
   KEEL_HOST_DEVICE static bool is_lost(T before, T after) { return after < T(0.125) * before; }
@@ -104,9 +105,9 @@ class ColumnTurns : public ColumnWork<T, Team> {
   KEEL_HOST_DEVICE static bool is_noise(T before, T again) {
     return again < kSvdNoiseSquare<T> * before + kTinySvdSquare<T>;
   }
-  KEEL_HOST_DEVICE void set(int p, int q, const Squares& after, bool turned) {
+  KEEL_HOST_DEVICE void set(int p, int q, const Squares& after, bool rotated) {
     team().step();  // all lanes have read the old ones
-    if (turned && team().lane() == 0) {
+    if (rotated && team().lane() == 0) {
       square_[p] = after.x;
       square_[q] = after.y;
     }
@@ -119,35 +120,35 @@ class ColumnTurns : public ColumnWork<T, Team> {
       }
   }
 
-  KEEL_HOST_DEVICE static void turn_both(const ColumnTurn<T>& turn, Held& x, Held& y) {
+  KEEL_HOST_DEVICE static void rotate_both(const ColumnRotation<T>& rotation, Held& x, Held& y) {
     KEEL_UNROLL
     for (int h = 0; h < kHeld; ++h) {
       KEEL_UNROLL
-      for (int e = 0; e < kPack; ++e) turn(x.at[h].at[e], y.at[h].at[e]);
+      for (int e = 0; e < kPack; ++e) rotation(x.at[h].at[e], y.at[h].at[e]);
     }
   }
 
-  KEEL_HOST_DEVICE bool turn_held(int p, int q, bool exists, T tolerance) {
+  KEEL_HOST_DEVICE bool rotate_held(int p, int q, bool exists, T tolerance) {
     T *const x = column(exists ? p : 0), *const y = column(exists ? q : 0);
     const Squares before = squares(p, q, exists);
     fetch_below(exists, x, y);
     Held a = take(exists, packs_, x), b = take(exists, packs_, y);
     const T product = dot(a, b);
-    const bool turned = turns(before, product, tolerance);
+    const bool rotated = rotates(before, product, tolerance);
     Squares after = before;
-    if (turned) {
-      const ColumnTurn<T> turn(before.x, before.y, product);
-      after.x -= turn.moved;
-      after.y += turn.moved;
-      turn_both(turn, a, b);
+    if (rotated) {
+      const ColumnRotation<T> rotation(before.x, before.y, product);
+      after.x -= rotation.moved;
+      after.y += rotation.moved;
+      rotate_both(rotation, a, b);
       T *const below_x = x + packs_ * kPack, *const below_y = y + packs_ * kPack;
       Held c = take(true, packs_, below_x), d = take(true, packs_, below_y);
-      turn_both(turn, c, d);
+      rotate_both(rotation, c, d);
       put(c, packs_, below_x);
       put(d, packs_, below_y);
     }
-    const bool x_lost = turned && is_lost(before.x, after.x),
-               y_lost = turned && is_lost(before.y, after.y);
+    const bool x_lost = rotated && is_lost(before.x, after.x),
+               y_lost = rotated && is_lost(before.y, after.y);
     if (team().any_in_step(x_lost || y_lost)) {
       const T x_again = dot(a, a), y_again = dot(b, b);
       if (x_lost) after.x = is_noise(before.x, x_again) ? T(0) : x_again;
@@ -155,39 +156,39 @@ class ColumnTurns : public ColumnWork<T, Team> {
       if (x_lost && after.x == 0) a = Held{};
       if (y_lost && after.y == 0) b = Held{};
     }
-    if (turned) {
+    if (rotated) {
       put(a, packs_, x);
       put(b, packs_, y);
     }
-    set(p, q, after, turned);
-    return turned;
+    set(p, q, after, rotated);
+    return rotated;
   }
 
   /// The same for columns longer than a group can hold.
-  KEEL_HOST_DEVICE bool turn_pair(int p, int q, bool exists, T tolerance) {
+  KEEL_HOST_DEVICE bool rotate_pair(int p, int q, bool exists, T tolerance) {
     T *const x = column(exists ? p : 0), *const y = column(exists ? q : 0);
     const Squares before = squares(p, q, exists);
     fetch_below(exists, x, y);
     const T product = dot(exists, 0, packs_, x, y);
-    const bool turned = turns(before, product, tolerance);
+    const bool rotated = rotates(before, product, tolerance);
     Squares after = before;
-    if (turned) {
-      const ColumnTurn<T> turn(before.x, before.y, product);
-      after.x -= turn.moved;
-      after.y += turn.moved;
+    if (rotated) {
+      const ColumnRotation<T> rotation(before.x, before.y, product);
+      after.x -= rotation.moved;
+      after.y += rotation.moved;
       // Packs at the same row of a column and below it may belong to different lanes. Each lane processes its own in
       // both halves.
       for (const int half : {0, packs_})
         for (int c = half + team().lane(); c < half + packs_; c += kLanes) {
           Pack a = pack(x, c), b = pack(y, c);
           KEEL_UNROLL
-          for (int e = 0; e < kPack; ++e) turn(a.at[e], b.at[e]);
+          for (int e = 0; e < kPack; ++e) rotation(a.at[e], b.at[e]);
           pack(x, c) = a;
           pack(y, c) = b;
         }
     }
-    const bool x_lost = turned && is_lost(before.x, after.x),
-               y_lost = turned && is_lost(before.y, after.y);
+    const bool x_lost = rotated && is_lost(before.x, after.x),
+               y_lost = rotated && is_lost(before.y, after.y);
     if (team().any_in_step(x_lost || y_lost)) {
       const T x_again = dot(x_lost, 0, packs_, x, x), y_again = dot(y_lost, 0, packs_, y, y);
       if (x_lost) after.x = is_noise(before.x, x_again) ? T(0) : x_again;
@@ -195,8 +196,8 @@ class ColumnTurns : public ColumnWork<T, Team> {
       if (x_lost && after.x == 0) clear(p);
       if (y_lost && after.y == 0) clear(q);
     }
-    set(p, q, after, turned);
-    return turned;
+    set(p, q, after, rotated);
+    return rotated;
   }
 
   int n_, packs_, step_;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cuda/launch/early_start.cuh"
+#include "cuda/launch/launch.h"
 #include "cuda/svd/polish/grid/problem.cuh"
 
 namespace keel::cuda {
@@ -14,13 +14,13 @@ namespace keel::cuda {
 /// Computes K, entry (i, j) at j n + i, from the products of columns, and its properties, like TeamPolish::measure.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
-    grid_look(GridProblem<T> p, int step, T* all_angles) {
-  __shared__ GridLook<T> look;
+    grid_angles(GridProblem<T> p, int step, T* all_angles) {
+  __shared__ GridAngles<T> look;
   await_previous();
   let_next_start();
   const GridPlace place(p.n, p.n);
   const int n = p.n, thread = int(threadIdx.x), state = p.state(step, place.at);
-  if (state & (kIsDone | kIsLeft)) return;
+  if (state & (kDone | kUnsolved)) return;
   look.multiply(BlockTeam<32, 1>{}, p.columns(p.stack(state, place.at), p.m, p.height()), place.top,
                 place.first);
   if (place.top == place.first && thread < 32 && place.top + thread < n)
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   let_next_start();
   const GridPlace place(p.n, p.n);
   GridFound<T> found = p.found_by_lane(place.at);
-  if (p.state(step, place.at) & (kIsDone | kIsLeft)) return;
+  if (p.state(step, place.at) & (kDone | kUnsolved)) return;
   found = sum_of_lanes(found);
   const GridWay way = p.way(found);
   const bool two = way == GridWay::two_terms;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   let_next_start();
   const GridPlace place(p.n, p.n);
   const GridFound<T> found = p.found_by_lane(place.at);
-  if (p.state(step, place.at) & (kIsDone | kIsLeft)) return;
+  if (p.state(step, place.at) & (kDone | kUnsolved)) return;
   if (p.way(sum_of_lanes(found)) == GridWay::three_terms)
     grid_product<T>(p, place, T(0.375), squares, squares, T(0.5), squares, nullptr, sums);
 }
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   let_next_start();
   const GridPlace place(p.n, p.n);
   const GridFound<T> found = p.found_by_lane(place.at);
-  if (p.state(step, place.at) & (kIsDone | kIsLeft)) return;
+  if (p.state(step, place.at) & (kDone | kUnsolved)) return;
   if (p.way(sum_of_lanes(found)) == GridWay::three_terms)
     grid_product<T>(p, place, T(1), angles, sums, T(1), angles, sums, squares);
 }
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
 /// Applies the correction to X and J, into the other buffer, and sets the state for the next step.
 template <typename T>
 __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
-    grid_turn(GridProblem<T> p, int step, const T* all_angles, const T* all_squares) {
+    grid_correct(GridProblem<T> p, int step, const T* all_angles, const T* all_squares) {
   using Tile = GridTile<T>;
   __shared__ Tile tile;
   await_previous();
@@ -116,25 +116,25 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
   const int n = p.n, thread = int(threadIdx.x), height = p.height(),
             state = p.state(step, place.at);
   int& next = p.state(step + 1, place.at);
-  const bool tells = place.tile == 0 && thread == 0;
-  if (state & (kIsDone | kIsLeft)) {
-    if (tells) next = state;
+  const bool sets_state = place.tile == 0 && thread == 0;
+  if (state & (kDone | kUnsolved)) {
+    if (sets_state) next = state;
     return;
   }
   found = sum_of_lanes(found);
   const GridWay way = p.way(found);
-  if (way == GridWay::none || way == GridWay::left) {
-    if (tells) next = state | (way == GridWay::none ? kIsDone : kIsLeft);
+  if (way == GridWay::none || way == GridWay::none_fits) {
+    if (sets_state) next = state | (way == GridWay::none ? kDone : kUnsolved);
     return;
   }
   const T tolerance = std::numeric_limits<T>::epsilon() * std::sqrt(T(n));
   const bool suffices = way != GridWay::neighbours && !(p.share(found) < 1) &&
                         16 * 4 * found.cosines * found.moved <= tolerance * tolerance;
-  if (tells) next = (state ^ kInSecondBuffer) | (suffices ? kIsDone : 0);
+  if (sets_state) next = (state ^ kInSecondBuffer) | (suffices ? kDone : 0);
   const T* const from = p.stack(state, place.at);
   T* const to = p.stack(state ^ kInSecondBuffer, place.at);
   const T* const angles = all_angles + place.at * n * n;
-  if (way == GridWay::neighbours) {  // TeamPolish::turn_neighbours
+  if (way == GridWay::neighbours) {  // TeamPolish::rotate_neighbours
     const T* const square = p.squares + place.at * n;
     const int begin = step % 2, i = place.top + thread % 32;
     for (int j = place.first + thread / 32; j < min(place.first + 32, n); j += Tile::kWarps) {
@@ -147,8 +147,9 @@ __global__ void __launch_bounds__(GridTile<T>::kThreads, GridTile<T>::kBlocks)
         y = from[std::int64_t(two) * height + i];
         if (angle != 0) {
           const T gap = square[two] - square[one];
-          const ColumnTurn<T> turn(square[one], square[two], gap == 0 ? T(1) : -angle * gap);
-          turn(x, y);
+          const ColumnRotation<T> rotation(square[one], square[two],
+                                           gap == 0 ? T(1) : -angle * gap);
+          rotation(x, y);
         }
       }
       to[std::int64_t(j) * height + i] = paired && j == two ? y : x;
