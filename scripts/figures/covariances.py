@@ -33,13 +33,15 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 
 
 def draw(name: str, panels: dict, limit: float) -> None:
-    side, gap, left, top = 200, 40, 20, 40
-    drawing = Drawing(left + len(panels) * (side + gap) + 40, top + side + 20)
+    side, gap, left, top = 170, 30, 20, 40
+    columns = 2 if len(panels) == 4 else len(panels)
+    rows = len(panels) // columns
+    drawing = Drawing(left + columns * (side + gap) + 40, rows * (top + side) + 20)
     for index, (title, entries) in enumerate(panels.items()):
-        x = left + index * (side + gap)
-        drawing.text(x + side / 2, top - 12, title, size=12)
-        matrix(drawing, x, top, side, entries.tolist(), limit)
-    colour_bar(drawing, left + len(panels) * (side + gap) - 15, top, side, limit)
+        x, y = left + index % columns * (side + gap), top + index // columns * (side + top)
+        drawing.text(x + side / 2, y - 12, title, size=13)
+        matrix(drawing, x, y, side, entries.tolist(), limit)
+    colour_bar(drawing, left + columns * (side + gap) - 10, top, side, limit)
     drawing.save(FIGURES / f"{name}.svg", COMMAND)
 
 
@@ -85,7 +87,7 @@ def main() -> None:
         summary(name, panels)
     layer = keel.nn.PcaDenoising(CHANNELS)
     layer(x)
-    print(f"PcaDenoising at 0.99 of the energy keeps {int(layer.rank)} of {CHANNELS}")
+    print(f"PcaDenoising at 0.99 of the energy keeps {int(layer.kept)} of {CHANNELS}")
 
 
 if __name__ == "__main__":

@@ -86,22 +86,21 @@ def measure(name: str, matrix: torch.Tensor, rows: list) -> dict:
 
 
 def draw(cases: dict, which: int, path: Path, label: str, y_range, y_ticks, log_y: bool) -> None:
-    width, gap, left = 200, 45, 50
-    drawing = Drawing(left + len(cases) * (width + gap) + 120, 330)
+    width, height, gap, left, top = 250, 170, 70, 55, 75
+    drawing = Drawing(left + 2 * (width + gap) - gap + 15, top + 2 * (height + gap) - 20)
     for index, (title, curves) in enumerate(cases.items()):
-        axes = Axes(drawing, left + index * (width + gap), 50, width, 220, (1, 200), y_range, log_y)
-        ticks = [1, 2, 5, 10, 19, 50, 200]
-        axes.frame(title, "terms K", ticks, y_ticks, label if index == 0 else "")
+        x, y = left + index % 2 * (width + gap), top + index // 2 * (height + gap)
+        axes = Axes(drawing, x, y, width, height, (1, 200), y_range, log_y)
+        axes.frame(title, "terms K", [1, 2, 5, 10, 19, 50, 100, 200], y_ticks, "")
         for rule, colour in zip(SERIES, COLOURS):
             axes.curve(TERMS, [pair[which] for pair in curves[rule, "float64"]], colour)
         for rule, colour in zip(("lorentzian 1e-2", "masked"), COLOURS[2:]):
             value = curves[rule, "float64"][0][which]
             axes.curve([1, 200], [value, value], colour, "5 4")
-    right = left + len(cases) * (width + gap) - 35
-    legend(drawing, right, 70, [
-        ("PowerIteration(K)", COLOURS[0], ""), ("Taylor(K)", COLOURS[1], ""),
-        ("Lorentzian(1e-2)", COLOURS[2], "5 4"), ("Masked()", COLOURS[3], "5 4"),
-    ])  # fmt: skip
+    drawing.text(left, 18, label, "start", 12)
+    for index, (rule, dash) in enumerate((("PowerIteration(K)", ""), ("Taylor(K)", ""),
+                                          ("Lorentzian(1e-2)", "5 4"), ("Masked()", "5 4"))):  # fmt: skip
+        legend(drawing, left + 142 * index, 38, [(rule, COLOURS[index], dash)])
     drawing.save(path, COMMAND)
 
 

@@ -40,7 +40,7 @@ def ratios(record, of: str) -> Ratios:
             float("inf"),
         )
         found.setdefault((bool(cell[1]), int(cell[3])), []).append((int(cell[2]), ratio))
-    return {key: sorted(points) for key, points in sorted(found.items())}
+    return {key: sorted(points) for key, points in sorted(found.items()) if len(points) > 1}
 
 
 def main() -> None:
