@@ -306,3 +306,32 @@ def test_one_sample_is_an_error(layer):
         with pytest.raises(ValueError, match="more than 1 value per channel"):
             layer(4)(x)
         layer(4).eval()(x)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_tokens_are_samples(layer):
+    """(N, L, C) with channel_dim=-1 is the same as (N L, C)."""
+    tokens, residual = torch.randn(2, 5, 7, 6, dtype=torch.double).unbind()
+    options = {"group_size": 3, "dtype": torch.double}
+    ours, plain = layer(6, channel_dim=-1, activation="relu", **options), layer(6, activation="relu", **options)
+    scripted = torch.jit.script(layer(6, channel_dim=-1, activation="relu", **options))
+    for mode in (True, False):
+        for norm in (ours, plain, scripted):
+            norm.train(mode)
+        expected = plain(tokens.reshape(-1, 6), residual.reshape(-1, 6)).reshape(tokens.shape)
+        assert torch.equal(ours(tokens, residual), expected) and torch.equal(scripted(tokens, residual), expected)
+    linear = torch.nn.Linear(4, 6, dtype=torch.double)
+    ours.activation = None
+    x = torch.randn(3, 7, 4, dtype=torch.double)
+    torch.testing.assert_close(ours.fold_into(linear)(x), ours(linear(x)))
+    assert "channel_dim=-1" in repr(ours)
+    for wrong, words in (
+        (lambda: plain.eval()(tokens), r"got \(5, 7, 6\); for \(N, ..., 6\) set channel_dim=-1"),
+        (lambda: ours(tokens.mT), r"expected \(N, ..., 6\), got \(5, 6, 7\)"),
+        (lambda: ours(tokens, residual[:1]), "expected residual of shape"),
+        (lambda: layer(6, channel_dim=2), "expected channel_dim 1 or -1, got 2"),
+        (lambda: ours.fold_into(torch.nn.Conv1d(4, 6, 1)), "expected a Linear, for channel_dim=-1"),
+        (ours.as_conv1x1, "expected channel_dim=1, got -1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            wrong()

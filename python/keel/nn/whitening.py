@@ -36,6 +36,7 @@ class Whitening(nn.Module):
             may have no samples. None means this process alone. See docs/distributed.md.
         device: where parameters and statistics are created.
         dtype: their type.
+        channel_dim: which dimension holds the channels: 1, or -1 for (N, ..., C) inputs such as tokens.
         activation: "relu" applies max(0, y) in the same pass. Outputs and gradients are those of the layer followed by
             :class:`torch.nn.ReLU`. None means no activation. May be set at any time.
 
@@ -71,6 +72,7 @@ class Whitening(nn.Module):
         device: Optional[torch.device] = None,
         dtype: Optional[torch.dtype] = None,
         activation: Optional[str] = None,
+        channel_dim: int = 1,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -85,6 +87,7 @@ class Whitening(nn.Module):
         rank = self._default_rank(eps) if rank is None else rank
         self.rank = rules.value_of(self._name(), "rank", rules.RANK_POLICIES, rank)
         self.activation = activation
+        self.channel_dim = channel_dim
         self.process_group = process_group
         self._forget_step()
         self._warned = False
@@ -158,6 +161,12 @@ class Whitening(nn.Module):
     def _forward_then(self, relu: bool, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         """The forward pass with or without ReLU, whatever ``activation`` says."""
         self._check_input(input)
+        if self.channel_dim == -1 and input.dim() > 2:  # each token is a sample
+            if residual is not None:
+                inference.check_residual(self._name(), input, residual)
+                residual = residual.reshape(-1, self.num_features)
+            rows = input.reshape(-1, self.num_features)
+            return self._forward_then(relu, rows, residual).reshape(input.shape)
         if self.training or not self._tracks():
             return self._forward_batch(relu, input, residual)
         matrix, center, bias = self._evaluation()
@@ -172,8 +181,12 @@ class Whitening(nn.Module):
     def extra_repr(self) -> str:
         given = [
             f", {option}={value}"
-            for option, value in (("activation", self.activation), ("process_group", self.process_group))
-            if value is not None
+            for option, value, usual in (
+                ("activation", self.activation, None),
+                ("channel_dim", self.channel_dim, 1),
+                ("process_group", self.process_group, None),
+            )
+            if value != usual
         ]
         return (
             f"{self.num_features}, group_size={self.group_size}, eps={self.eps}, "
@@ -199,11 +212,16 @@ class Whitening(nn.Module):
 
     def _forward_scripted(self, input: Tensor, residual: Optional[Tensor]) -> Tensor:
         map, rule, relu = self._settings
-        return scripted.forward(
+        shape = input.shape
+        if self.channel_dim == -1:
+            input = input.flatten(0, -2)
+            residual = None if residual is None else residual.flatten(0, -2)
+        output = scripted.forward(
             input, self.weight, self.bias, self.running_mean, self.running_matrix,
             getattr(self, "running_variance", None), self.num_batches_tracked, self.training,
             self.groups, map, rule, self.momentum, self.eps, relu, residual,
         )  # fmt: skip
+        return output if self.channel_dim == 1 else output.reshape(shape)
 
     # Inference.
 
@@ -213,8 +231,8 @@ class Whitening(nn.Module):
         This layer must be in evaluation mode, with running statistics and without an activation: set it to None and put
         :class:`torch.nn.ReLU` after the result. ``layer`` must be a plain Conv1d, Conv2d, Conv3d or Linear: forward
         hooks, parametrizations (also old-style weight_norm, spectral_norm, prune) or its own forward are an error, and
-        so are this layer's own hooks. A Linear layer must get (N, C) inputs: with more dimensions its outputs are in
-        the last one, not in the one that this layer whitens.
+        so are this layer's own hooks. A Linear layer must get (N, C) inputs, or this layer have ``channel_dim=-1``: a
+        Linear's outputs are in the last dimension.
 
         >>> conv, norm = torch.nn.Conv2d(3, 8, 3), keel.nn.ZcaWhitening(8)
         >>> x = torch.randn(4, 3, 9, 9)
@@ -223,11 +241,17 @@ class Whitening(nn.Module):
         >>> torch.allclose(folded(x), norm(conv(x)), rtol=1e-4, atol=1e-4)
         True
         """
+        if self.channel_dim == -1 and not isinstance(layer, nn.Linear):
+            raise ValueError(
+                f"{self._name()}.fold_into: expected a Linear, for channel_dim=-1, got {type(layer).__name__}"
+            )
         return inference.fold_into(self._name(), layer, *self._foldable("fold_into"))
 
     def as_conv1x1(self) -> nn.Conv2d:
         """This layer in evaluation as a plain grouped 1x1 convolution for (N, C, H, W). It must be in evaluation mode,
         with running statistics and without an activation."""
+        if self.channel_dim == -1:
+            raise ValueError(f"{self._name()}.as_conv1x1: expected channel_dim=1, got -1")
         matrix, shift = self._foldable("as_conv1x1")
         like = self.running_mean if self.weight is None else self.weight
         return inference.as_conv1x1(matrix, shift, like)
@@ -346,6 +370,8 @@ class Whitening(nn.Module):
                     f"{self._name()}: expected a momentum in [0, 1] or None, got {self.momentum}"
                 )
         self._relu()
+        if self.channel_dim not in (1, -1):
+            raise ValueError(f"{self._name()}: expected channel_dim 1 or -1, got {self.channel_dim!r}")
         rules.flag(self._name(), "affine", self.affine)
         rules.flag(self._name(), "track_running_stats", self.track_running_stats)
         rules.checked("layer_map", self._texts()[0])
@@ -353,10 +379,14 @@ class Whitening(nn.Module):
     def _check_input(self, input: Tensor) -> None:
         if torch.jit.is_tracing():  # sizes are tensors then, and comparing them would warn
             return
-        if input.dim() < 2 or input.shape[1] != self.num_features:
-            raise ValueError(
-                f"{self._name()}: expected (N, {self.num_features}, ...), got {tuple(input.shape)}"
-            )
+        channels = self.num_features
+        if input.dim() < 2 or input.shape[self.channel_dim] != channels:
+            tokens = f"(N, ..., {channels})"
+            wanted = tokens if self.channel_dim == -1 else f"(N, {channels}, ...)"
+            hint = ""
+            if self.channel_dim == 1 and input.dim() > 2 and input.shape[-1] == channels:
+                hint = f"; for {tokens} set channel_dim=-1"
+            raise ValueError(f"{self._name()}: expected {wanted}, got {tuple(input.shape)}{hint}")
 
     def _warn_of_few_samples(self, input: Tensor, processes: int) -> None:
         if self._warned:
