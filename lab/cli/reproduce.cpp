@@ -143,9 +143,7 @@ void write_pages(const ReproduceCommand& command) {
 }
 
 int run_training(const Recipe& recipe, const RunOptions& options, StatusLine& line) {
-  const RunPrinter printer{[&](const std::string& text) { line.print(text); },
-                           [&](const std::string& text) { line.show(text); }};
-  const RunOutcome outcome = run_trials(recipe, options, printer);
+  const RunOutcome outcome = run_trials(recipe, options, line);
   line.print(fmt::format("{}: {} trials run, {} of them failed, {} without a result{}", recipe.name,
                          outcome.ran, outcome.failed, outcome.crashed,
                          outcome.stopped ? "; stopped, the same command continues" : ""));

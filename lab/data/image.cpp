@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "lab/data/sources.h"
+#include "lab/require.h"
 #include "lab/storage/files.h"
 
 namespace keel::lab {

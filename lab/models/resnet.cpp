@@ -151,9 +151,6 @@ void validate(const ModelOptions& options) {
   const auto expect = [](bool holds, const std::string& what, std::int64_t got) {
     require(holds, fmt::format("expected {}, got {}", what, got));
   };
-  require_one_of("name", options.name, model_names());
-  expect(options.classes >= 1, "classes >= 1", options.classes);
-  expect(options.width >= 1 && options.width <= 4096, "width from 1 to 4096", options.width);
   const std::int64_t channels = first_channels(options);
   expect(options.dead_channels >= 0 && options.dead_channels < channels,
          fmt::format("dead_channels from 0 to {} of the {} channels", channels - 1, channels),

@@ -55,7 +55,7 @@ Shapes state_shapes(const ModelOptions& options);
 /// Height (or width) of the last stage's activations for images of that `size`.
 std::int64_t last_size(const ModelOptions& options, std::int64_t size);
 
-/// Throws keel::Error that names the option, the expected value and the actual one.
+/// Checks the options together. Throws keel::Error that names the option, the expected value and the actual one.
 void validate(const ModelOptions& options);
 
 class ResNetImpl : public torch::nn::Module {

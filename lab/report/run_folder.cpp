@@ -123,7 +123,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t las
     error_ = error.code().value();
     return;
   }
-  file_.emplace(path, LogFile::Open::append);
+  file_.emplace(path);
 }
 
 void MetricsWriter::write(const Json& record) {

@@ -175,10 +175,10 @@ std::string outcome_text(const Trial& trial) {
 /// Runs the trials of one experiment, `jobs` at a time.
 class Queue {
  public:
-  Queue(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer)
+  Queue(const Recipe& recipe, const RunOptions& options, report::StatusLine& line)
       : recipe_(recipe),
         options_(options),
-        printer_(printer),
+        line_(line),
         claim_(folder_of(options.results),
                "another process is working on " + folder_of(options.results).string()),
         origin_(this_origin(options.command)) {
@@ -258,7 +258,7 @@ class Queue {
     if (!answer.ends_with('\n')) {
       if (outcome_.stopped) return;
       ++outcome_.crashed;
-      printer_.line(
+      line_.print(
           fmt::format("{}: ended with code {} and no result; the next call will try again. {}", who,
                       code, last_lines(one.child->log())));
       return;
@@ -266,9 +266,9 @@ class Queue {
     TrialOutcome found = outcome_of(parse_ordered_json(answer, who));
     if (found.trial.result.status == "interrupted") return stop();
     record(found);
-    printer_.line(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
-                              report::duration(seconds_since(one.since)),
-                              found.trial.result.images_per_second));
+    line_.print(fmt::format("{}: {} ({}, {:.0f} images/s)", who, outcome_text(found.trial),
+                            report::duration(seconds_since(one.since)),
+                            found.trial.result.images_per_second));
   }
 
   void record(TrialOutcome& found) {
@@ -302,12 +302,12 @@ class Queue {
     for (const Running& one : running_)
       names += fmt::format("{}{} ({:.0f} s)", names.empty() ? "" : ", ", one.wanted.name(),
                            seconds_since(one.since));
-    printer_.status(fmt::format("{} of {}: {}", ended_, total_, names));
+    line_.show(fmt::format("{} of {}: {}", ended_, total_, names));
   }
 
   const Recipe& recipe_;
   const RunOptions& options_;
-  const RunPrinter& printer_;
+  report::StatusLine& line_;
   const StopOnSignal signals_;
   const Clock::time_point begun_ = Clock::now();
   /// Each call rewrites the whole results file from what it read at the start, so only one may run.
@@ -330,8 +330,8 @@ bool matches(const std::string& patterns, const std::string& name) {
   return false;
 }
 
-RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer) {
-  return Queue(recipe, options, printer).run();
+RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, report::StatusLine& line) {
+  return Queue(recipe, options, line).run();
 }
 
 void run_requested_trial() {

@@ -3,9 +3,9 @@
 // Runs the missing trials of an experiment, each in its own process, so that a crash loses only one trial.
 
 #include <filesystem>
-#include <functional>
 #include <string>
 
+#include "lab/report/progress.h"
 #include "lab/reproduce/results.h"
 
 namespace keel::lab::reproduce {
@@ -28,14 +28,9 @@ struct RunOutcome {
   bool stopped = false;  ///< by a signal or the budget, with trials missing
 };
 
-/// Shows progress to the user: a line per trial, and the running trials.
-struct RunPrinter {
-  std::function<void(const std::string&)> line = [](const std::string&) {};
-  std::function<void(const std::string&)> status = [](const std::string&) {};
-};
-
-/// Throws keel::Error if existing results were made with other options.
-RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, const RunPrinter& printer);
+/// Prints a line for each trial, below which `line` shows those that run. Throws keel::Error if existing results were made
+/// with other options.
+RunOutcome run_trials(const Recipe& recipe, const RunOptions& options, report::StatusLine& line);
 
 /// The child process: reads the request of run_trials from its input, trains, and answers (lab/reproduce/child.h).
 void run_requested_trial();

@@ -167,9 +167,8 @@ void replace_file(const fs::path& file, const std::string& bytes) {
   if (entries.opened()) ::fsync(entries.number());  // may be unsupported, but the data is safe
 }
 
-LogFile::LogFile(const fs::path& file, Open how) {
-  const int flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
-  descriptor_ = ::open(file.c_str(), how == Open::create ? flags | O_CREAT | O_EXCL : flags, 0666);
+LogFile::LogFile(const fs::path& file) {
+  descriptor_ = ::open(file.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) error_ = errno;
 }
 

@@ -32,9 +32,8 @@ void replace_file(const std::filesystem::path& file, const std::string& bytes);
 /// An open file that grows. After the first failed write it takes no more.
 class LogFile {
  public:
-  /// Creates the file, which must not be there, or appends to the one that is. Follows no link.
-  enum class Open { create, append };
-  LogFile(const std::filesystem::path& file, Open how);
+  /// Appends to the file, which must be there. Follows no link.
+  explicit LogFile(const std::filesystem::path& file);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;

@@ -77,7 +77,6 @@ const std::string& bfloat16_fault() {
 }
 
 Precision::Precision(const TrainOptions& options, torch::Device device) {
-  require_tf32(options, device);
   if (options.precision == "bfloat16" && device.is_cpu())
     require(bfloat16_fault().empty(), bfloat16_fault());
   auto& context = at::globalContext();
@@ -128,18 +127,17 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   rate_ = torch::zeros({}, whole.dtype(torch::kFloat));
   stop_ = torch::zeros({}, whole.dtype(torch::kDouble));
   meter_ = torch::zeros({5}, whole.dtype(torch::kDouble));
-  loss_sum_ = meter_.select(0, 0);
-  error_sum_ = meter_.select(0, 1);
-  gradient_norm_ = meter_.select(0, 2);
-  good_steps_ = meter_.select(0, 3);
+  readings_.loss_sum = meter_.select(0, 0);
+  readings_.error_sum = meter_.select(0, 1);
+  readings_.gradient_norm = meter_.select(0, 2);
+  readings_.good_steps = meter_.select(0, 3);
   stops_ = meter_.select(0, 4);
-  halted_ = torch::zeros({}, whole.dtype(torch::kBool));
-  recent_ = torch::full({kRecent}, std::numeric_limits<double>::quiet_NaN(), meter_.options());
+  readings_.halted = torch::zeros({}, whole.dtype(torch::kBool));
+  readings_.recent =
+      torch::full({kRecent}, std::numeric_limits<double>::quiet_NaN(), meter_.options());
   if (fused_) {
     not_finite_ = torch::zeros({1}, whole.dtype(torch::kInt));
-    readings_ = {loss_sum_,   error_sum_, gradient_norm_,
-                 good_steps_, halted_,    torch::zeros({}, rate_.options()),
-                 recent_};
+    readings_.applied_rate = torch::zeros({}, rate_.options());
   }
   model_->fuse_norms(options.fused);
   model_->train();
@@ -218,7 +216,7 @@ void TrainingStep::step() {
                   readings_.applied_rate, options_.momentum, options_.weight_decay);
   } else {
     measure(loss.detach(), errors);
-    descend(parameters_, rate_, halted_, options_.momentum, options_.weight_decay);
+    descend(parameters_, rate_, readings_.halted, options_.momentum, options_.weight_decay);
   }
 }
 
@@ -232,18 +230,19 @@ void TrainingStep::measure(Tensor loss, Tensor errors) {
     errors = totals.select(0, 1);
     stops_.add_(totals.select(0, 2));
   }
-  loss_sum_.add_(loss);
-  error_sum_.add_(errors);
+  readings_.loss_sum.add_(loss);
+  readings_.error_sum.add_(errors);
   const Tensor norm = at::linalg_vector_norm(parameters_.gradients.narrow(0, 0, before_layer_), 2,
                                              {}, /*keepdim=*/false, torch::kDouble);
-  at::maximum_out(gradient_norm_, gradient_norm_, norm);
-  const Tensor place = good_steps_.to(torch::kLong).remainder(kRecent).view({1});
-  recent_.index_copy_(0, place, at::where(halted_, recent_.index_select(0, place), norm));
+  at::maximum_out(readings_.gradient_norm, readings_.gradient_norm, norm);
+  const Tensor place = readings_.good_steps.to(torch::kLong).remainder(kRecent).view({1});
+  readings_.recent.index_copy_(
+      0, place, at::where(readings_.halted, readings_.recent.index_select(0, place), norm));
   // NaN and infinity show up in the extremes. x - x is 0 exactly if x is finite.
   const auto [least, most] = at::aminmax(parameters_.gradients);
   const Tensor extremes = at::stack({loss, least, most});
-  halted_.logical_or_((extremes - extremes).sum().ne(0));
-  good_steps_.add_(halted_.logical_not());
+  readings_.halted.logical_or_((extremes - extremes).sum().ne(0));
+  readings_.good_steps.add_(readings_.halted.logical_not());
 }
 
 Readings TrainingStep::read() {
@@ -253,9 +252,9 @@ Readings TrainingStep::read() {
 }
 
 std::vector<double> TrainingStep::gradients_before_halt() {
-  if (!halted_.item<bool>()) return {};
-  const std::int64_t last = std::int64_t(good_steps_.item<double>());
-  const Tensor here = recent_.cpu();
+  if (!readings_.halted.item<bool>()) return {};
+  const std::int64_t last = std::int64_t(readings_.good_steps.item<double>());
+  const Tensor here = readings_.recent.cpu();
   std::vector<double> norms;
   for (std::int64_t step = std::max<std::int64_t>(0, last - kRecent + 1); step <= last; ++step)
     norms.push_back(here[step % kRecent].item<double>());

@@ -102,16 +102,15 @@ class TrainingStep {
   // Inputs, set by the host.
   torch::Tensor order_, indices_, epoch_, rate_, stop_;
   // Outputs, read by the host: loss, errors, gradient norm, good steps, stop requests.
-  torch::Tensor meter_, loss_sum_, error_sum_, gradient_norm_, good_steps_, stops_;
-  torch::Tensor halted_;
-  torch::Tensor recent_;  ///< the gradient norm of step k (from 0) at k modulo kRecent
-  double rate_now_ = 0;   ///< what rate_ holds
+  torch::Tensor meter_, stops_;
+  FusedReadings
+      readings_;  ///< the others of these, and the gradient norm of step k (from 0) at k modulo kRecent
+  double rate_now_ = 0;  ///< what rate_ holds
 
   // A step with the kernels of fused_step.h.
   bool fused_;
   bool narrow_;                  ///< with weights in bfloat16
   torch::Tensor not_finite_;     ///< flag of those kernels
-  FusedReadings readings_;       ///< the outputs above, as those kernels take them
   bool changed_outside_ = true;  ///< perhaps: then the bfloat16 copies of the parameters are old
   bool use_graph_;
   std::int64_t runs_ = 0;

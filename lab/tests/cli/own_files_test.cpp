@@ -1,7 +1,5 @@
 // Whatever a user has around, and whatever the options: only files that keel made change.
 
-#include <sys/stat.h>
-
 #include <map>
 #include <random>
 
@@ -10,26 +8,6 @@
 
 namespace keel::cli::testing {
 namespace {
-
-/// Each path below a folder, with what it is, its inode and its content.
-using Snapshot = std::map<std::string, std::string>;
-
-Snapshot snapshot(const fs::path& folder) {
-  Snapshot found;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    struct stat about {};
-    EXPECT_EQ(::lstat(entry.path().c_str(), &about), 0);
-    std::string what = std::to_string(about.st_ino) + " ";
-    if (entry.is_symlink())
-      what += "link to " + fs::read_symlink(entry.path()).string();
-    else if (entry.is_directory())
-      what += "folder";
-    else
-      what += read(entry.path());
-    found.emplace(entry.path().string(), what);
-  }
-  return found;
-}
 
 void expect_unchanged(const fs::path& folder, const Snapshot& before, const std::string& what) {
   const Snapshot now = snapshot(folder);

@@ -4,12 +4,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <wordexp.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -104,6 +106,26 @@ inline bool contains(const std::string& text, const std::string& part) {
 }
 
 inline nlohmann::json json(const fs::path& file) { return nlohmann::json::parse(read(file)); }
+
+/// Each path below a folder, with what it is, its inode and its content.
+using Snapshot = std::map<std::string, std::string>;
+
+inline Snapshot snapshot(const fs::path& folder) {
+  Snapshot found;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    struct stat about {};
+    EXPECT_EQ(::lstat(entry.path().c_str(), &about), 0);
+    std::string what = std::to_string(about.st_ino) + " ";
+    if (entry.is_symlink())
+      what += "link to " + fs::read_symlink(entry.path()).string();
+    else if (entry.is_directory())
+      what += "folder";
+    else
+      what += read(entry.path());
+    found.emplace(entry.path().string(), what);
+  }
+  return found;
+}
 
 /// A training that takes a second.
 inline const std::string kTiny =

@@ -1,5 +1,3 @@
-#include <map>
-
 #include "lab/tests/cli/program.h"
 
 #include <gtest/gtest.h>
@@ -74,26 +72,18 @@ TEST(CliTrain, RunsStartedTogetherHaveFoldersOfTheirOwn) {
   EXPECT_EQ(runs, 3) << outcome.out;
 }
 
-/// Names and contents of all files below a folder.
-std::map<std::string, std::string> contents(const fs::path& folder) {
-  std::map<std::string, std::string> all;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file()) all[entry.path().string()] = read(entry.path());
-  return all;
-}
-
 TEST(CliTrain, TheOldRunIsThereUntilTheNewOneStarts) {
   const TemporaryFolder folder;
   const auto train = "train" + kTiny + "--max-steps 2 --overwrite --run " + folder.path().string();
   ASSERT_EQ(keel(train).code, 0);
-  const auto before = contents(folder.path());
+  const auto before = snapshot(folder.path());
   for (const char* wrong :
        {" --source cifar10 --path /no/such/folder", " --batch 65", " --norm zca --group-size 7"}) {
     EXPECT_NE(keel(train + wrong).code, 0) << wrong;
-    EXPECT_EQ(contents(folder.path()), before) << wrong;
+    EXPECT_EQ(snapshot(folder.path()), before) << wrong;
   }
   ASSERT_EQ(keel(train + " --seed 3").code, 0);
-  const auto after = contents(folder.path());
+  const auto after = snapshot(folder.path());
   EXPECT_EQ(after.size(), before.size());
   EXPECT_NE(after, before);
 }
@@ -117,7 +107,7 @@ TEST(CliTrain, WhatIsPrintedToNowhereLandsInNoFile) {
   const TemporaryFolder folder;
   const auto run = folder / "run";
   EXPECT_EQ(shell("\"$keel\" train" + kTiny + "--run " + run.string() + " <&- >&- 2>&-").code, 0);
-  for (const auto& [name, text] : contents(run))
+  for (const auto& [name, text] : snapshot(run))
     for (const char* printed : {"training images,", "finished after"})
       EXPECT_FALSE(contains(text, printed)) << name;
 }

@@ -188,12 +188,9 @@ TEST(DataOptions, AreChecked) {
   const auto check = [](DataOptions options, const std::string& part) {
     EXPECT_TRUE(refuses({"expected " + part}, [&] { load(options); }));
   };
-  check({.source = "imagenet"}, "source to be one of synthetic, cifar10");
-  check({.labels = "finest"}, "labels to be one of fine, coarse");
   check({.source = "folder"}, "path, which source folder needs, got none");
   check({.size = 3}, "size from 4 to 1024, or 0, got 3");
   check({.size = 0}, "size >= 4 of synthetic images, got 0");
-  check({.train_limit = -1}, "train_limit >= 0, got -1");
 }
 
 }  // namespace

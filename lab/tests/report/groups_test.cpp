@@ -72,46 +72,27 @@ TEST(RunFolder, ARunThatIsStillGoingIsUnfinished) {
   EXPECT_EQ(run.result.test_error, 0.3);
 }
 
-TEST(RunFolder, SpectraAndTheirAbsence) {
+TEST(RunFolder, HoldsTheSpectraOfItsLayers) {
   const TemporaryFolder folder;
   testing::write_run(folder / "a", settings("zca", "exact", 0), "0.3");
-  testing::write(
-      folder / "a" / "spectrum.json",
-      R"({"layers":[{"name":"bn1","values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]}]})");
-  const auto run = read_run(folder / "a");
-  ASSERT_EQ(run.spectra.size(), 1u);
-  EXPECT_EQ(run.spectra[0].name, "bn1");
-  ASSERT_EQ(run.spectra[0].groups.size(), 2u);
-  EXPECT_EQ(run.spectra[0].groups[1].values, (std::vector<double>{3, 0.5}));
-  EXPECT_TRUE(std::isnan(run.spectra[0].groups[1].covariance[1][1]));
-
-  testing::write(folder / "a" / "spectrum.json",
-                 R"({"layers":[{"values":null,"covariance":null}]})");
-  EXPECT_TRUE(read_run(folder / "a").spectra.empty());
-  testing::write(folder / "a" / "spectrum.json",
-                 R"({"layers":[{"values":[[2,1]],"covariance":[[[2,0],[0]]]}]})");
-  EXPECT_THROW(read_run(folder / "a"), Error);
-}
-
-TEST(RunFolder, HoldsTheSpectraOfSeveralLayers) {
-  const TemporaryFolder folder;
-  testing::write_run(folder / "a", settings("zca", "exact", 0), "0.3");
-  testing::write(
-      folder / "a" / "spectrum.json",
-      R"({"step":2,"layers":[{"name":"bn1","values":[[2,1]],"covariance":[[[2,0],[0,1]]]},)"
+  const auto spectra = [&](const std::string& layers) {
+    testing::write(folder / "a" / "spectrum.json", R"({"step":2,"layers":)" + layers + "}");
+    return read_run(folder / "a").spectra;
+  };
+  const auto found = spectra(
+      R"([{"name":"bn1","values":[[2,1],[3,0.5]],"covariance":[[[2,0],[0,1]],[[3,0],[0,null]]]},)"
       R"({"name":"layer1.0.bn1","values":[[3,1],[4,1]],"covariance":null},)"
-      R"({"name":"layer1.0.bn2","values":null}]})");
-  const auto run = read_run(folder / "a");
-  ASSERT_EQ(run.spectra.size(), 2u);
-  EXPECT_EQ(run.spectra[1].name, "layer1.0.bn1");
-  EXPECT_EQ(run.spectra[1].groups[1].values, (std::vector<double>{4, 1}));
-  EXPECT_TRUE(run.spectra[1].groups[1].covariance.empty());
-  for (const char* odd : {R"({"layers":[3]})", R"({"layers":[[]]})"}) {
-    testing::write(folder / "a" / "spectrum.json", odd);
-    EXPECT_THROW(read_run(folder / "a"), Error);
-  }
-  testing::write(folder / "a" / "spectrum.json", R"({"layers":null})");
-  EXPECT_TRUE(read_run(folder / "a").spectra.empty());
+      R"({"name":"layer1.0.bn2","values":null}])");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].name, "bn1");
+  EXPECT_EQ(found[0].groups[1].values, (std::vector<double>{3, 0.5}));
+  EXPECT_TRUE(std::isnan(found[0].groups[1].covariance[1][1]));
+  EXPECT_EQ(found[1].name, "layer1.0.bn1");
+  EXPECT_TRUE(found[1].groups[1].covariance.empty());
+  for (const char* none : {"null", R"([{"values":null,"covariance":null}])"})
+    EXPECT_TRUE(spectra(none).empty()) << none;
+  for (const char* odd : {"[3]", "[[]]", R"([{"values":[[2,1]],"covariance":[[[2,0],[0]]]}])"})
+    EXPECT_THROW(spectra(odd), Error) << odd;
 }
 
 TEST(RunFolder, AnotherFolderIsNamed) {
@@ -216,12 +197,13 @@ TEST(Groups, LongTracesAreThinnedByAveraging) {
 TEST(Table, SaysWhatCountsAndLinesUp) {
   const TemporaryFolder folder;
   auto runs = example_runs(folder);
-  EXPECT_EQ(results_table(grouped(runs)).aligned(),
-            "layer                 runs      test error     best     failed  images/s  time a run\n"
-            "------------------------------------------------------------------------------------\n"
-            "BatchNorm                1         20.00 %  20.00 %         no      1000       5.0 s\n"
-            "ZCA, power iteration     2  12.00 ± 2.83 %  10.00 %         no      1000       5.0 s\n"
-            "ZCA, analytic            1               -        -  at step 3         -           -\n");
+  EXPECT_EQ(
+      results_table(grouped(runs)).aligned(),
+      "layer                 runs      test error     best     failed  images/s  time a run\n"
+      "------------------------------------------------------------------------------------\n"
+      "BatchNorm                1         20.00 %  20.00 %         no      1000       5.0 s\n"
+      "ZCA, power iteration     2  12.00 ± 2.83 %  10.00 %         no      1000       5.0 s\n"
+      "ZCA, analytic            1               -        -  at step 3         -           -\n");
   testing::write_run(folder / "e", settings("batch", "exact", 1), "0.20", "0.18");
   testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
   testing::write_run(folder / "g", settings("zca", "exact", 1), "0.30", "0.13");
