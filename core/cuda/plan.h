@@ -196,10 +196,9 @@ enum class SvdPath {
 
 inline constexpr std::int64_t kLargestSvd = 512;  ///< min(m, n); cuSOLVER solves larger ones
 
-/// For min(rows, columns) > 0.
+/// For min(rows, columns) > 0. keel's own kernels count entries in 32 bits.
 constexpr bool svd_supports(std::int64_t rows, std::int64_t columns) {
-  return std::max(rows, columns) <= kLargestTiny ||
-         (std::min(rows, columns) <= kLargestSvd && rows * columns < std::int64_t(1) << 30);
+  return std::min(rows, columns) > kLargestSvd || rows * columns < std::int64_t(1) << 30;
 }
 
 /// For smaller n, one launch of Jacobi's method is as fast as the others.

@@ -80,6 +80,15 @@ TEST(CudaPlan, SvdOnBothSidesOfEveryLimit) {
   EXPECT_EQ(svd_path<float>(2000, 32, 1, kH200), svd_path<float>(32, 2000, 1, kH200));
 }
 
+TEST(CudaPlan, SvdTakesAnySizeThatItsKernelsCanCount) {
+  EXPECT_TRUE(svd_supports(4, 4));
+  EXPECT_TRUE(svd_supports((1 << 21) - 1, 512));
+  EXPECT_FALSE(svd_supports(1 << 21, 512));
+  EXPECT_FALSE(svd_supports(512, 1 << 21));
+  EXPECT_TRUE(svd_supports(513, 513));
+  EXPECT_TRUE(svd_supports(1 << 21, 513));
+}
+
 TEST(CudaPlan, JacobiLeavesABlockWhenItsMemoryIsFull) {
   const auto fits = [](std::int64_t n, const Card& card) {
     return jacobi_fits_in_block(SvdLayout<float>(int(n), int(n)), card);
@@ -175,7 +184,8 @@ std::string tables() {
     add_eigh<float>(page, on);
     add_eigh<double>(page, on);
   }
-  page << "\nn of the n x n matrices that `svd` solves on each path, up to 512; cuSOLVER solves the others:\n\n"
+  page << "\nn of the n x n matrices that `svd` solves on each path, up to 512; cuSOLVER solves "
+          "the others:\n\n"
           "| GPU | type | batch | one thread each | Jacobi | one launch | block | grid |\n"
           "|---|---|--:|---|---|---|---|---|\n";
   for (const NamedCard& on : kCards) {
