@@ -147,6 +147,9 @@ TEST(Groups, RunsThatDifferInTheirSeedAloneAreOne) {
   EXPECT_EQ(groups[1].runs.size(), 2u);
   EXPECT_EQ(groups[2].failures(), 1);
   EXPECT_EQ(differing_settings(groups), (std::vector<std::string>{"norm", "rule"}));
+  EXPECT_EQ(shown_setting(groups[0], "rule"), "");  // BatchNorm has none
+  EXPECT_EQ(shown_setting(groups[1], "rule"), "power_iteration");
+  EXPECT_EQ(shown_setting(groups[0], "norm"), "batch");
 }
 
 TEST(Groups, LabelsSayWhatElseDiffers) {
@@ -216,12 +219,13 @@ TEST(Groups, LongTracesAreThinnedByAveraging) {
 TEST(Table, SaysWhatCountsAndLinesUp) {
   const TemporaryFolder folder;
   auto runs = example_runs(folder);
-  EXPECT_EQ(results_table(grouped(runs)).aligned(),
-            "layer                 runs      test error     best     failed  images/s  time a run\n"
-            "------------------------------------------------------------------------------------\n"
-            "BatchNorm                1         20.00 %  20.00 %         no      1000       5.0 s\n"
-            "ZCA, power iteration     2  12.00 ± 2.83 %  10.00 %         no      1000       5.0 s\n"
-            "ZCA, analytic            1               -        -  at step 3         -           -\n");
+  EXPECT_EQ(
+      results_table(grouped(runs)).aligned(),
+      "layer                 runs      test error     best     failed  images/s  time a run\n"
+      "------------------------------------------------------------------------------------\n"
+      "BatchNorm                1         20.00 %  20.00 %         no      1000       5.0 s\n"
+      "ZCA, power iteration     2  12.00 ± 2.83 %  10.00 %         no      1000       5.0 s\n"
+      "ZCA, analytic            1               -        -  at step 3         -           -\n");
   testing::write_run(folder / "e", settings("batch", "exact", 1), "0.20", "0.18");
   testing::write_run(folder / "f", settings("zca", "exact", 0), "0.30", "0.09");
   testing::write_run(folder / "g", settings("zca", "exact", 1), "0.30", "0.13");
