@@ -98,9 +98,8 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "spectral(Tensor matrix, str function, str rank='full', str rule='exact')"
       " -> (Tensor result, Tensor values, Tensor vectors, Tensor kept)");
-  m.def(
-      "spectral_result(Tensor matrix, str function, str rank='full', str rule='exact') -> Tensor",
-      &spectral_alone);
+  m.def("spectral_result(Tensor matrix, str function, str rank='full', str rule='exact') -> Tensor",
+        &spectral_alone);
   m.def("sqrtm(Tensor matrix, str rule='exact') -> Tensor", &named<Kind::sqrt, "keel::sqrtm">);
   m.def("inv_sqrtm(Tensor matrix, str rule='exact') -> Tensor",
         &named<Kind::inv_sqrt, "keel::inv_sqrtm">);
