@@ -19,7 +19,7 @@ Curve curve(const Group& group, const Trace& trace) {
 }
 
 Chart over_epochs(const std::vector<Group>& groups, const char* title, double EpochRecord::*value) {
-  Chart chart{.description = title, .x_label = "epoch", .percent = true};
+  Chart chart{.description = title, .x_label = "epoch", .percent = true, .values = true};
   for (const Group& group : groups)
     if (const Trace points = trace(group, value); has_numbers(points))
       chart.curves.push_back(curve(group, points));
@@ -28,7 +28,7 @@ Chart over_epochs(const std::vector<Group>& groups, const char* title, double Ep
 
 Chart over_steps(const std::vector<Group>& groups, const char* title, double StepRecord::*value,
                  Axis::Kind axis, bool crosses) {
-  Chart chart{.description = title, .x_label = "step", .y_axis = axis};
+  Chart chart{.description = title, .x_label = "step", .y_axis = axis, .values = true};
   const auto average = axis == Axis::Kind::logarithmic ? Average::geometric : Average::arithmetic;
   bool any = false;
   for (const Group& group : groups) {
@@ -79,7 +79,8 @@ Charts spectrum_charts(const std::vector<Group>& groups) {
                                   {.description = "Eigenvalues of the covariance of " + layer.name,
                                    .x_label = "eigenvalue, from the largest",
                                    .y_axis = Axis::Kind::logarithmic,
-                                   .points = true}});
+                                   .points = true,
+                                   .values = true}});
       Trace points;
       for (std::size_t k = 0; k < layer.groups.front().values.size(); ++k) {
         std::vector<double> values;

@@ -216,6 +216,13 @@ std::vector<std::string> differing_settings(const std::vector<Group>& groups) {
   return names;
 }
 
+std::string shown_setting(const Group& group, const std::string& name) {
+  static const std::set<std::string> of_whitening{"components", "energy", "group_size", "parameter",
+                                                  "rank",       "rule",   "terms"};
+  const Run& run = group.runs.front();
+  return run.setting("norm") == "batch" && of_whitening.contains(name) ? "" : run.setting(name);
+}
+
 Trace trace(const Group& group, double StepRecord::*value, Average average, std::size_t points) {
   const auto samples = collected(
       group, &Run::steps, [](const StepRecord& r) { return double(r.step); },

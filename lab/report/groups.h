@@ -43,6 +43,9 @@ std::string layer_name(const std::function<std::string(const std::string&)>& set
 /// The settings that differ between groups.
 std::vector<std::string> differing_settings(const std::vector<Group>& groups);
 
+/// A setting of the group's runs. Empty where it says nothing about them: BatchNorm has no gradient rule.
+std::string shown_setting(const Group& group, const std::string& name);
+
 /// The mean over a group's runs at each x they share, with the spread as a band if there are two or more runs. Long
 /// series are thinned to at most `points` by averaging neighbours.
 struct Trace {

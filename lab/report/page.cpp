@@ -157,7 +157,7 @@ std::string settings(const std::vector<Group>& groups) {
     Table table(heading, heading.size());
     for (const Group& group : groups) {
       std::vector<std::string> row{group.label};
-      for (const auto& name : differing) row.push_back(text(group.runs.front().setting(name)));
+      for (const auto& name : differing) row.push_back(text(shown_setting(group, name)));
       table.add(row);
     }
     out += "<h3>What differs</h3>\n" + table.html();

@@ -111,22 +111,33 @@ std::string band(const Curve& curve, const Frame& frame) {
   return out;
 }
 
-std::string line(const Curve& curve, const Frame& frame, bool dots) {
-  std::string out;
+/// What the pointer shows at one point of a curve.
+std::string value_of(const Curve& curve, std::size_t i, const Chart& chart) {
+  const double y = curve.y[i];
+  const auto value = chart.percent ? fmt::format("{:.4g} %", 100 * y) : fmt::format("{:.4g}", y);
+  return fmt::format("{}, {} {:g}: {}", curve.label, chart.x_label, curve.x[i], value);
+}
+
+std::string line(const Curve& curve, const Frame& frame, const Chart& chart) {
+  std::string out, places;
   stretches(curve, frame, [&](std::size_t begin, std::size_t end) {
     std::string points;
     for (std::size_t i = begin; i < end; ++i) {
       const double x = frame.across(curve.x[i]), y = frame.up(curve.y[i]);
       points += fmt::format("{:.1f},{:.1f} ", x, y);
-      if (dots || end - begin == 1) {
+      if (chart.points || end - begin == 1) {
         out += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='{}' fill='var(--c{})'/>", x, y,
-                           dots ? "2" : "3.5", curve.colour % kColours);
+                           chart.points ? "2" : "3.5", curve.colour % kColours);
       }
+      if (chart.values)
+        places += fmt::format(
+            "<circle class='place' cx='{:.1f}' cy='{:.1f}' r='5'><title>{}</title></circle>", x, y,
+            escaped(value_of(curve, i, chart)));
     }
     points.pop_back();
     out += fmt::format("<polyline class='line' {} points='{}'/>", stroke(curve.colour), points);
   });
-  return fmt::format("<g><title>{}</title>{}</g>", escaped(curve.label), out);
+  return fmt::format("<g><title>{}</title>{}{}</g>", escaped(curve.label), out, places);
 }
 
 /// Crosses are at the top of the chart, each at its own height, so that runs that failed at the same step stay
@@ -211,7 +222,7 @@ std::string svg(const Chart& chart) {
                                 kHeight, escaped(chart.description));
   out += grid(chart, axes);
   for (const Curve& curve : chart.curves) out += band(curve, axes);
-  for (const Curve& curve : chart.curves) out += line(curve, axes, chart.points);
+  for (const Curve& curve : chart.curves) out += line(curve, axes, chart);
   int crosses = 0;
   for (const Curve& curve : chart.curves)
     if (curve.failed_at) out += cross(curve, axes, crosses++);

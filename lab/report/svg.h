@@ -53,6 +53,7 @@ struct Chart {
   bool percent = false;            ///< y are fractions, shown in percent
   bool from_zero = true;           ///< the y axis starts at 0 if no value is negative
   bool points = false;             ///< dots on the line, for spectra
+  bool values = false;             ///< the pointer shows the numbers of each point
   std::vector<Curve> curves = {};  ///< drawn in this order, the last on top
 };
 

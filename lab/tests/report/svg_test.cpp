@@ -85,6 +85,14 @@ TEST(Svg, NumbersThatAreNotFiniteBreakTheLineAndNeverReachTheFile) {
   EXPECT_EQ(text.find("inf"), std::string::npos);
 }
 
+TEST(Svg, ThePointerShowsTheNumbersOfEachPoint) {
+  Chart chart = example_chart();
+  EXPECT_EQ(count(svg(chart), "class='place'"), 0u);
+  chart.values = chart.percent = true;
+  EXPECT_EQ(count(svg(chart), "class='place'"), 4u);
+  EXPECT_NE(svg(chart).find("<title>&lt;b&gt;, step 4: 400 %</title>"), std::string::npos);
+}
+
 TEST(Svg, EverythingLiesInsideTheDrawing) {
   const auto text = svg(example_chart());
   const std::regex point("([0-9.-]+),([0-9.-]+)[ ']");
