@@ -36,7 +36,7 @@ struct QlProgress {
     std::int64_t low, high, first;  ///< `first`: where its rotations begin in cosine and sine
   };
   T* blocks;  ///< the vectors, see kBlockRows
-  std::int64_t block_count;
+  std::int64_t block_count;  ///< 0 for the values alone
   T* cosine;
   T* sine;
   Sweep* sweeps;
@@ -80,7 +80,7 @@ struct Kernels {
   /// c = a b for n x n matrices with rows padded<T>(n) elements apart, b and c 64-byte aligned.
   void (*multiply)(std::int64_t n, const T* a, const T* b, T* c);
 
-  // eigh_lanes.h: a batch, one matrix per lane.
+  // eigh_lanes.h: a batch, one matrix per lane. Without `vectors`, the values alone.
   std::int64_t (*lanes_scratch)(std::int64_t n);
   void (*solve_lanes)(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
                       Matrices<T> vectors, EighOrder order, EighStatus* status, int max_sweeps,
