@@ -28,7 +28,7 @@ bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
                               : n <= 32 ? lanes / 2
                               : n <= 64 ? 8 * lanes
                                         : 16 * lanes;
-  return n <= 128 && batch >= fewest;
+  return n > 2 && n <= 128 && batch >= fewest;
 }
 
 namespace {
@@ -68,21 +68,23 @@ class OneSolver {
     if (!kernel.load(n_, matrix, row_stride, matrix_, exponent)) {
       constexpr T nan = std::numeric_limits<T>::quiet_NaN();
       std::fill_n(values, n_, nan);
-      for (std::int64_t i = 0; i < n_; ++i) std::fill_n(vectors + i * vector_stride, n_, nan);
+      for (std::int64_t i = 0; vectors != nullptr && i < n_; ++i) std::fill_n(vectors + i * vector_stride, n_, nan);
       return EighStatus::not_finite;
     }
     kernel.tridiagonalise(n_, matrix_, diagonal_, off_diagonal_, reflectors_, tau_, rows_);
+    const std::int64_t blocks = vectors == nullptr ? 0 : blocks_;
     // The padding rows of the last block are rotated too. Clear them: stale denormals there would
     // be slower than everything else.
     T* const last_block = vectors_ + (blocks_ - 1) * n_ * kBlockRows<T>;
-    if (n_ % kBlockRows<T> != 0) std::fill_n(last_block, n_ * kBlockRows<T>, T(0));
-    kernel.form_vectors(n_, reflectors_, tau_, vectors_, rows_);
+    if (blocks > 0 && n_ % kBlockRows<T> != 0)
+      std::fill_n(last_block, n_ * kBlockRows<T>, T(0));
+    if (blocks > 0) kernel.form_vectors(n_, reflectors_, tau_, vectors_, rows_);
     QlProgress<T> progress{.n = n_,
                            .diagonal = diagonal_,
                            .off_diagonal = off_diagonal_,
                            .max_sweeps = max_sweeps_,
                            .blocks = vectors_,
-                           .block_count = blocks_,
+                           .block_count = blocks,
                            .cosine = cosine_,
                            .sine = sine_,
                            .sweeps = sweeps_,
@@ -102,7 +104,48 @@ class OneSolver {
   T *vectors_, *matrix_, *reflectors_, *rows_, *diagonal_, *off_diagonal_, *tau_, *cosine_, *sine_;
 };
 
-/// One eigenproblem and the destination of its result.
+/// One 2 x 2 matrix, by one rotation. The value of largest magnitude is then exact where the diagonal is
+/// zero, which matters at the end of the type's range. `vectors` may be null.
+template <typename T>
+EighStatus solve_pair(const T* matrix, std::int64_t row_stride, EighOrder order, T* values,
+                      T* vectors, std::int64_t vector_stride) {
+  T a = matrix[0], b = matrix[row_stride], c = matrix[row_stride + 1];
+  const T largest = std::max({std::abs(a), std::abs(b), std::abs(c)});
+  T value[2], vector[2][2];
+  const T not_finite = a * 0 + b * 0 + c * 0;  // NaN if one of them is not finite
+  int exponent = 0;
+  if (not_finite != 0) {
+    value[0] = value[1] = vector[0][0] = vector[0][1] = vector[1][0] = vector[1][1] = not_finite;
+  } else {
+    std::frexp(largest, &exponent);
+    // In two steps, because 2^-exponent may overflow.
+    const T once = std::ldexp(T(1), -exponent / 2), again = std::ldexp(T(1), -exponent - -exponent / 2);
+    a = a * once * again;
+    b = b * once * again;
+    c = c * once * again;
+    const T zeta = b == 0 ? T(0) : (c - a) / (2 * b), reach = std::abs(zeta);
+    // Where the rotation is far below rounding, the square would overflow.
+    const T one = reach > T(1e14) ? 1 / (2 * reach) : 1 / (reach + std::sqrt(1 + zeta * zeta));
+    const T t = b == 0 ? T(0) : zeta < 0 ? -one : one;
+    const T cosine = 1 / std::sqrt(1 + t * t), sine = t * cosine;
+    value[0] = a - t * b;
+    value[1] = c + t * b;
+    vector[0][0] = vector[1][1] = cosine;
+    vector[0][1] = -sine;
+    vector[1][0] = sine;
+    if (sine == -cosine) vector[1][0] = cosine, vector[1][1] = sine;
+  }
+  const bool swapped = value[1] > value[0];
+  for (int place = 0; place < 2; ++place) {
+    const int from = int(swapped) ^ (order == EighOrder::descending ? place : 1 - place);
+    values[place] = std::ldexp(value[from], exponent) + T(0);
+    for (int i = 0; vectors != nullptr && i < 2; ++i)
+      vectors[i * vector_stride + place] = vector[from][i] + T(0);
+  }
+  return not_finite != 0 ? EighStatus::not_finite : EighStatus::converged;
+}
+
+/// One eigenproblem and the destination of its result. `vectors` is null for the values alone.
 template <typename T>
 struct Problem {
   std::int64_t n;
@@ -114,6 +157,8 @@ struct Problem {
   int max_sweeps;
 
   EighStatus solve_whole(const Executor& executor) const {
+    if (n == 2)
+      return solve_pair(matrix, row_stride, order, values, vectors, vector_stride);
     if (n >= kLargeSize)
       return eigh_large(n, matrix, row_stride, order, values, vectors, vector_stride, max_sweeps,
                         n >= kThreadedSize ? executor : serial());
@@ -133,7 +178,10 @@ struct Problem {
     if (!may_have_parts(matrix, n, row_stride) || !finite()) return false;
     const auto parts = parts_of(matrix, n, row_stride);
     if (parts.size() == 1) return false;
-    status = solve_by_parts(matrix, n, row_stride, parts, order, values, vectors, vector_stride,
+    std::vector<T> unused(std::size_t(vectors == nullptr ? n * n : 0));
+    status = solve_by_parts(matrix, n, row_stride, parts, order, values,
+                            vectors == nullptr ? unused.data() : vectors,
+                            vectors == nullptr ? n : vector_stride,
                             [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
                               return Problem{m,           part,         m, EighOrder::descending,
                                              part_values, part_vectors, m, max_sweeps}
@@ -160,7 +208,8 @@ void fall_back(const T* matrix, std::int64_t n, std::int64_t row_stride, EighOrd
                   order);
   for (std::int64_t i = 0; i < n; ++i) {
     values[i] = T(l[i]);
-    for (std::int64_t j = 0; j < n; ++j) vectors[i * vector_stride + j] = T(v[i * n + j]);
+    for (std::int64_t j = 0; vectors != nullptr && j < n; ++j)
+      vectors[i * vector_stride + j] = T(v[i * n + j]);
   }
 }
 
@@ -170,19 +219,17 @@ void solve_numbers(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
   for (std::int64_t index = 0; index < matrices.batch; ++index) {
     const T value = *matrices[index], zero = value * 0 + 0;  // NaN if the number is not finite
     values[index] = value + zero;
-    *vectors[index] = 1 + zero;
+    if (vectors) *vectors[index] = 1 + zero;
     if (status != nullptr)
       status[index] = zero == 0 ? EighStatus::converged : EighStatus::not_finite;
   }
 }
 
-}  // namespace
-
+/// Without `vectors`, the values alone.
 template <typename T>
-void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
-          EighStatus* status, const Executor& executor, EighLimits limits) {
+void solve_all(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+               EighStatus* status, const Executor& executor, EighLimits limits) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
-  check_eigh("keel::eigh", matrices, values, vectors);
   if (batch == 0) return;
   if (n == 1) return solve_numbers(matrices, values, vectors, status);
   std::vector<EighStatus> own_status;
@@ -196,7 +243,7 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
                       matrices.row_stride,
                       order,
                       values + index * n,
-                      vectors[index],
+                      vectors ? vectors[index] : nullptr,
                       vectors.row_stride,
                       limits.max_sweeps};
   };
@@ -231,9 +278,26 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
   if (std::find(status, status + batch, EighStatus::by_fallback) == status + batch) return;
   executor(batch, [&](std::int64_t index) {
     if (status[index] == EighStatus::by_fallback)
-      fall_back(matrices[index], n, matrices.row_stride, order, values + index * n, vectors[index],
-                vectors.row_stride);
+      fall_back(matrices[index], n, matrices.row_stride, order, values + index * n,
+                vectors ? vectors[index] : nullptr, vectors.row_stride);
   });
+}
+
+}  // namespace
+
+template <typename T>
+void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
+          EighStatus* status, const Executor& executor, EighLimits limits) {
+  check_eigh("keel::eigh", matrices, values, vectors);
+  solve_all(matrices, values, vectors, order, status, executor, limits);
+}
+
+template <typename T>
+void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus* status,
+              const Executor& executor) {
+  require_given("keel::eigvalsh", "matrices", matrices);
+  require_numbers("keel::eigvalsh", "values", values, matrices.batch * matrices.n);
+  solve_all(matrices, values, Matrices<T>{}, order, status, executor, EighLimits{});
 }
 
 template <typename T>
@@ -246,7 +310,8 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
   template bool solves_in_lanes<T>(std::int64_t, std::int64_t);                                    \
   template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&); \
   template void eigh(Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Executor&,  \
-                     EighLimits);
+                     EighLimits);                                                                  \
+  template void eigvalsh(Matrices<const T>, T*, EighOrder, EighStatus*, const Executor&);
 KEEL_INSTANTIATE(float)
 KEEL_INSTANTIATE(double)
 #undef KEEL_INSTANTIATE

@@ -41,9 +41,10 @@ class LaneSolver {
     bool finite[kWidth];
     load(first, count, matrices, exponent, finite);
     tridiagonalise();
-    form_vectors();
+    wanted_ = bool(vectors);
+    if (wanted_) form_vectors();
     const M unconverged = iterate(max_sweeps);
-    fix_signs();
+    if (wanted_) fix_signs();
     for (std::int64_t lane = 0; lane < count; ++lane) {
       store(int(lane), first + lane, exponent[lane], finite[lane], order, values, vectors);
       status[first + lane] = !finite[lane]       ? EighStatus::not_finite
@@ -185,7 +186,7 @@ class LaneSolver {
       const V root = square_root<T>(ratio * ratio + T(1));
       const V shift = corner - coupling / (ratio + (ratio < 0 ? -root : root));
       sweep(lowest, highest, low, high, busy, end - shift);
-      rotate(lowest, highest);
+      if (wanted_) rotate(lowest, highest);
     }
   }
 
@@ -259,11 +260,11 @@ class LaneSolver {
   void store(int lane, std::int64_t index, int exponent, bool finite, EighOrder wanted, T* values,
              Matrices<T> vectors) {
     T* value = values + index * n_;
-    T* vector = vectors[index];
+    T* const vector = wanted_ ? vectors[index] : nullptr;
     if (!finite) {
       for (std::int64_t i = 0; i < n_; ++i) {
         value[i] = T(__builtin_nan(""));
-        for (std::int64_t j = 0; j < n_; ++j) vector[i * vectors.row_stride + j] = value[i];
+        for (std::int64_t j = 0; wanted_ && j < n_; ++j) vector[i * vectors.row_stride + j] = value[i];
       }
       return;
     }
@@ -272,7 +273,7 @@ class LaneSolver {
     sort(wanted, n_, diagonal, kWidth, order);
     const PowerOfTwo<T> scale(exponent);
     for (std::int64_t i = 0; i < n_; ++i) value[i] = scale * (diagonal[order[i] * kWidth] + T(0));
-    for (std::int64_t i = 0; i < n_; ++i) {
+    for (std::int64_t i = 0; wanted_ && i < n_; ++i) {
       const T* row = reinterpret_cast<const T*>(z_ + i * n_) + lane;
       T* target = vector + i * vectors.row_stride;
       for (std::int64_t j = 0; j < n_; ++j) target[j] = row[order[j] * kWidth];
@@ -282,6 +283,7 @@ class LaneSolver {
   static M broadcast_index(std::int64_t i) { return Index(i) - M{}; }
 
   std::int64_t n_;
+  bool wanted_ = false;  ///< the vectors
   V *a_, *z_, *diagonal_, *off_, *tau_, *cosine_, *sine_, *v_, *w_;
 };
 

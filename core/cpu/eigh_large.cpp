@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "eigh_large_kernels.h"
 #include "eigh_large_reduce.h"
 #include "formulas/order.h"
+#include "kernels.h"
 #include "scratch.h"
 
 namespace keel::cpu {
@@ -57,6 +59,28 @@ void load_at_unit_size(std::int64_t n, const T* matrix, std::int64_t stride, int
   });
 }
 
+/// The eigenvalues replace the diagonal, unsorted. Returns false if QL gave up.
+template <typename T>
+bool values_of_tridiagonal(std::int64_t n, T* diagonal, T* off_diagonal, int max_sweeps) {
+  const std::int64_t capacity = 8 * n, most_sweeps = 64;  // rotations are not kept
+  Scratch<T> rotations(2 * capacity);
+  Scratch<typename QlProgress<T>::Sweep> sweeps(most_sweeps);
+  off_diagonal[n - 1] = 0;
+  QlProgress<T> progress{.n = n,
+                         .diagonal = diagonal,
+                         .off_diagonal = off_diagonal,
+                         .max_sweeps = max_sweeps,
+                         .blocks = nullptr,
+                         .block_count = 0,
+                         .cosine = rotations,
+                         .sine = rotations + capacity,
+                         .sweeps = sweeps,
+                         .rotation_capacity = capacity,
+                         .sweep_capacity = most_sweeps};
+  while (!progress.finished) kernels<T>().iterate(progress);
+  return !progress.unconverged;
+}
+
 }  // namespace
 
 template <typename T>
@@ -66,7 +90,7 @@ EighStatus eigh_large(std::int64_t n, const T* matrix, std::int64_t row_stride, 
   const T largest = largest_of_triangle(n, matrix, row_stride, executor);
   if (std::isnan(largest)) {
     std::fill_n(values, n, largest);
-    for (std::int64_t i = 0; i < n; ++i) std::fill_n(vectors + i * vector_stride, n, largest);
+    for (std::int64_t i = 0; vectors != nullptr && i < n; ++i) std::fill_n(vectors + i * vector_stride, n, largest);
     return EighStatus::not_finite;
   }
   int exponent = 0;
@@ -74,11 +98,19 @@ EighStatus eigh_large(std::int64_t n, const T* matrix, std::int64_t row_stride, 
 
   const std::int64_t square = n * cpu::row_stride<T>(n);
   const std::int64_t shared = std::max(square, BackTransformation<T>::scratch_size(n));
-  // One allocation each, because the allocator requests fresh pages for every block above 32 MB.
-  const Scratch<T> reduced(square), rows(square), update(shared), gathered(shared), diagonal(n),
-      off_diagonal(n), tau(n);
+  const Scratch<T> reduced(square), diagonal(n), off_diagonal(n), tau(n);
   load_at_unit_size<T>(n, matrix, row_stride, exponent, reduced, executor);
   Reduction<T>(n, reduced, diagonal, off_diagonal, tau, executor).run();
+  if (vectors == nullptr) {
+    if (!values_of_tridiagonal<T>(n, diagonal, off_diagonal, max_sweeps))
+      return EighStatus::by_fallback;
+    std::sort(diagonal.data(), diagonal + n, std::greater<T>());
+    for (std::int64_t j = 0; j < n; ++j) values[j] = diagonal[place_in(order, n, j)] + T(0);
+    large_kernels<T>().scale(n, exponent, values, values);
+    return EighStatus::converged;
+  }
+  // One allocation each, because the allocator requests fresh pages for every block above 32 MB.
+  const Scratch<T> rows(square), update(shared), gathered(shared);
   if (!Divide<T>(n, diagonal, off_diagonal, rows, update, gathered, max_sweeps, executor).run())
     return EighStatus::by_fallback;
   // Sort in descending order in both cases, stably, so that one order is the exact reverse of the

@@ -41,7 +41,7 @@ struct LargeKernels {
   /// of B is row rows[k] of b.
   void (*pack)(std::int64_t depth, std::int64_t columns, const T* b, std::int64_t stride,
                const int* rows, T* packed);
-  /// C (rows x columns) = A B or C -= A B.
+  /// C (rows x columns) = A B, C += A B or C -= A B.
   void (*multiply_packed)(std::int64_t rows, std::int64_t columns, std::int64_t depth, const T* a,
                           std::int64_t a_stride, const T* packed, T* c, std::int64_t c_stride,
                           Into into);

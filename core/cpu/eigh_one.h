@@ -293,7 +293,7 @@ template <typename T>
 void iterate(QlProgress<T>& progress) {
   Rotator<T> rotator(progress);
   find_rotations(progress, rotator);
-  rotator.finish();
+  if (progress.block_count > 0) rotator.finish();
 }
 
 /// -1 if the entry of largest magnitude of a column (the first one, if several tie) is negative,
@@ -318,7 +318,7 @@ inline T column_sign(std::int64_t n, const T* blocks, std::int64_t column) {
   return 1;
 }
 
-/// Sorts, fixes signs and scales back. `scratch`: one padded row.
+/// Sorts, fixes signs and scales back. `vectors` may be null. `scratch`: one padded row.
 template <typename T>
 void store(std::int64_t n, int exponent, const T* diagonal, const T* blocks, EighOrder wanted,
            T* values, T* vectors, std::int64_t vector_stride, T* scratch) {
@@ -329,10 +329,9 @@ void store(std::int64_t n, int exponent, const T* diagonal, const T* blocks, Eig
   for (std::int64_t left = 0; left < n; left += kTile) {
     const std::int64_t right = left + kTile < n ? left + kTile : n;
     T sign[kTile];
-    for (std::int64_t j = left; j < right; ++j) {
-      values[j] = scale * (diagonal[order[j]] + T(0));
-      sign[j - left] = column_sign(n, blocks, order[j]);
-    }
+    for (std::int64_t j = left; j < right; ++j) values[j] = scale * (diagonal[order[j]] + T(0));
+    if (vectors == nullptr) continue;
+    for (std::int64_t j = left; j < right; ++j) sign[j - left] = column_sign(n, blocks, order[j]);
     for (std::int64_t row = 0; row < n; row += kBlockRows<T>)
       for (std::int64_t j = left; j < right; ++j) {
         const T* x = blocks + row * n + order[j] * kBlockRows<T>;

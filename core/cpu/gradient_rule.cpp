@@ -31,6 +31,15 @@ void clear(std::int64_t n, T* a) {
   std::fill(a, a + n * padded<T>(n), T(0));
 }
 
+/// Whether the gradient is already in the basis of the vectors, as in the gradient of svd.
+template <typename T>
+bool is_identity(std::int64_t n, const T* vectors, std::int64_t row_stride) {
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      if (vectors[i * row_stride + j] != T(i == j)) return false;
+  return true;
+}
+
 template <typename T, typename Rule>
 void backward_chunk(std::int64_t first, std::int64_t last, T floor, const std::int64_t* rank,
                     const Rule& rule, const T* values, Matrices<const T> vectors,
@@ -45,20 +54,23 @@ void backward_chunk(std::int64_t first, std::int64_t last, T floor, const std::i
   clear_padding(n, u);
   for (std::int64_t b = first; b < last; ++b) {
     const T* l = values + b * n;
+    const bool in_basis = is_identity(n, vectors[b], vectors.row_stride);
     load(n, vectors[b], vectors.row_stride, v);
     transpose(n, v, u);
     clear(n, p);
     if (dL_dvectors) {
-      load(n, dL_dvectors[b], dL_dvectors.row_stride, p);
-      multiply(n, u, p, q);
+      load(n, dL_dvectors[b], dL_dvectors.row_stride, in_basis ? q : p);
+      if (!in_basis) multiply(n, u, p, q);
       clear(n, p);
       fill_weights(n, rank != nullptr ? std::min(rank[b], n) : n, floor, pair_weight<T>(rule, n), l,
                    q, p);
     }
     for (std::int64_t i = 0; i < n; ++i)
       p[i * padded<T>(n) + i] = dL_dvalues ? dL_dvalues[b * n + i] : T(0);
-    multiply(n, p, u, q);
-    multiply(n, v, q, p);
+    if (!in_basis) {
+      multiply(n, p, u, q);
+      multiply(n, v, q, p);
+    }
     symmetrise(n, p);
     store(n, p, dL_dmatrix[b], dL_dmatrix.row_stride);
   }

@@ -36,7 +36,7 @@ struct QlProgress {
     std::int64_t low, high, first;  ///< `first`: where its rotations begin in cosine and sine
   };
   T* blocks;  ///< the vectors, see kBlockRows
-  std::int64_t block_count;
+  std::int64_t block_count;  ///< 0 for the values alone
   T* cosine;
   T* sine;
   Sweep* sweeps;
@@ -48,16 +48,28 @@ struct QlProgress {
   bool unconverged = false;
 };
 
-/// Lets kernels call eigh: the vectors of one matrix, by descending values, with rows `stride` apart
-/// in both. Returns whether it converged. (Not std::function, whose code must not be compiled for
-/// one instruction set.)
+/// Lets kernels call eigh and share work among threads. (Not std::function, whose code must not be
+/// compiled for one instruction set.)
 template <typename T>
-struct SmallEigh {
+struct Helpers {
   const Executor* executor;
   bool (*solve)(const Executor& executor, std::int64_t n, const T* matrix, T* vectors,
                 std::int64_t stride);
-  bool operator()(std::int64_t n, const T* matrix, T* vectors, std::int64_t stride) const {
+  void (*run)(const Executor& executor, std::int64_t pieces,
+              void (*body)(const void*, std::int64_t), const void* data);
+
+  /// The vectors of one matrix, by descending values, with rows `stride` apart in both. Returns
+  /// whether it converged.
+  [[gnu::always_inline]] bool eigh(std::int64_t n, const T* matrix, T* vectors,
+                                   std::int64_t stride) const {
     return solve(*executor, n, matrix, vectors, stride);
+  }
+  template <typename Body>
+  void share(std::int64_t pieces, const Body& body) const {
+    run(
+        *executor, pieces,
+        [](const void* data, std::int64_t piece) { (*static_cast<const Body*>(data))(piece); },
+        &body);
   }
 };
 
@@ -68,7 +80,7 @@ struct Kernels {
   /// c = a b for n x n matrices with rows padded<T>(n) elements apart, b and c 64-byte aligned.
   void (*multiply)(std::int64_t n, const T* a, const T* b, T* c);
 
-  // eigh_lanes.h: a batch, one matrix per lane.
+  // eigh_lanes.h: a batch, one matrix per lane. Without `vectors`, the values alone.
   std::int64_t (*lanes_scratch)(std::int64_t n);
   void (*solve_lanes)(std::int64_t first, std::int64_t count, Matrices<const T> matrices, T* values,
                       Matrices<T> vectors, EighOrder order, EighStatus* status, int max_sweeps,
@@ -87,7 +99,8 @@ struct Kernels {
   // lanes (svd_alone).
   using SolveSvd = void (*)(const std::int64_t* which, std::int64_t count,
                             Rectangles<const T> matrices, T* values, Rectangles<T> left,
-                            Rectangles<T> right, SvdStatus* status, int max_sweeps, T* scratch);
+                            Rectangles<T> right, SvdStatus* status, int max_sweeps,
+                            const Helpers<T>& helpers, T* scratch);
   using SvdScratch = std::int64_t (*)(std::int64_t m, std::int64_t n);
   SvdScratch svd_lanes_scratch, svd_alone_scratch;
   SolveSvd svd_lanes, svd_alone;
@@ -96,9 +109,9 @@ struct Kernels {
   // return false if the matrix is not suitable.
   SvdScratch svd_polish_scratch;
   bool (*svd_square)(std::int64_t index, Rectangles<const T> matrices, int& exponent, T* square,
-                     T* scratch);
+                     const Helpers<T>& helpers, T* scratch);
   bool (*svd_polish)(std::int64_t index, Rectangles<const T> matrices, int exponent,
-                     const T* vectors, const SmallEigh<T>& eigh, T* values, Rectangles<T> left,
+                     const T* vectors, const Helpers<T>& helpers, T* values, Rectangles<T> left,
                      Rectangles<T> right, T* scratch);
 };
 

@@ -30,8 +30,9 @@ inline void put(T* x, Vec<T> v) {
   __builtin_memcpy(x, &v, sizeof(v));
 }
 
-/// Computes ROWS rows of a tile, of which the first `columns` columns exist.
-template <typename T, int ROWS>
+/// Computes ROWS rows of a tile, of which the first `columns` columns exist. If TURNED, `a` holds the
+/// transpose of A.
+template <typename T, int ROWS, bool TURNED>
 void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const T* packed, T* c,
                    std::int64_t c_stride, std::int64_t columns, Into into) {
   constexpr std::int64_t kL = kLanes<T>;
@@ -40,16 +41,17 @@ void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const 
     const Vec<T> left = at(packed + k * 2 * kL), right = at(packed + k * 2 * kL + kL);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; ++r) {
-      const T x = a[r * a_stride + k];
+      const T x = TURNED ? a[k * a_stride + r] : a[r * a_stride + k];
       sum[r][0] += x * left;
       sum[r][1] += x * right;
     }
   }
-  if (columns == 2 * kL) {
+  if (columns % kL == 0) {
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 2
       for (int v = 0; v < 2; ++v) {
+        if (v * kL == columns) break;
         T* const to = c + r * c_stride + v * kL;
         if (into == Into::set)
           put<T>(to, sum[r][v]);
@@ -68,18 +70,18 @@ void multiply_tile(std::int64_t depth, const T* a, std::int64_t a_stride, const 
     }
 }
 
-template <typename T, int... ROWS>
+template <typename T, bool TURNED, int... ROWS>
 constexpr auto tiles(std::integer_sequence<int, ROWS...>) {
-  using Tile = decltype(&multiply_tile<T, 1>);
+  using Tile = decltype(&multiply_tile<T, 1, TURNED>);
   struct {
     Tile of[sizeof...(ROWS)];
     Tile operator[](std::int64_t k) const { return of[k]; }
-  } table{{multiply_tile<T, ROWS + 1>...}};
+  } table{{multiply_tile<T, ROWS + 1, TURNED>...}};
   return table;
 }
 /// Tiles of 1, 2, ... kTileRows rows.
-template <typename T>
-inline constexpr auto kTiles = tiles<T>(std::make_integer_sequence<int, kTileRows>{});
+template <typename T, bool TURNED>
+inline constexpr auto kTiles = tiles<T, TURNED>(std::make_integer_sequence<int, kTileRows>{});
 
 /// The size of a packed B.
 template <typename T>
@@ -99,9 +101,9 @@ void pack(std::int64_t depth, std::int64_t columns, const T* b, std::int64_t str
     for (std::int64_t left = 0; left < columns; left += width) {
       for (std::int64_t k = first; k < first + rows; ++k, packed += width) {
         const T* from = b + (rows_of ? std::int64_t(rows_of[k]) : k) * stride + left;
-        if (columns - left >= width) {
+        if (columns - left >= width || columns - left == kLanes<T>) {
           put<T>(packed, at(from));
-          put<T>(packed + kLanes<T>, at(from + kLanes<T>));
+          put<T>(packed + kLanes<T>, columns - left == kLanes<T> ? Vec<T>{} : at(from + kLanes<T>));
         } else {
           for (std::int64_t j = 0; j < width; ++j) packed[j] = left + j < columns ? from[j] : T(0);
         }
@@ -110,8 +112,8 @@ void pack(std::int64_t depth, std::int64_t columns, const T* b, std::int64_t str
   }
 }
 
-/// Computes C (rows x columns) from A (rows x depth) and a packed B. `into` must not be Into::add.
-template <typename T>
+/// Computes C (rows x columns) from A (rows x depth), or its transpose if TURNED, and a packed B.
+template <typename T, bool TURNED = false>
 void multiply_packed(std::int64_t rows, std::int64_t columns, std::int64_t depth, const T* a,
                      std::int64_t a_stride, const T* packed, T* c, std::int64_t c_stride,
                      Into into) {
@@ -128,8 +130,9 @@ void multiply_packed(std::int64_t rows, std::int64_t columns, std::int64_t depth
       std::int64_t tiles_left = (rows + kTileRows - 1) / kTileRows;
       for (std::int64_t i = 0; i < rows; --tiles_left) {
         const std::int64_t high = (rows - i + tiles_left - 1) / tiles_left;
-        kTiles<T>[high - 1](deep, a + first + i * a_stride, a_stride, packed,
-                            c + left + i * c_stride, c_stride, wide, how);
+        kTiles<T, TURNED>[high - 1](deep,
+                                    TURNED ? a + first * a_stride + i : a + first + i * a_stride,
+                                    a_stride, packed, c + left + i * c_stride, c_stride, wide, how);
         i += high;
       }
     }

@@ -37,6 +37,11 @@ bool solve_small(const Executor& executor, std::int64_t n, const T* matrix, T* v
   return status == EighStatus::converged;
 }
 
+void share(const Executor& executor, std::int64_t pieces, void (*body)(const void*, std::int64_t),
+           const void* data) {
+  executor(pieces, [&](std::int64_t piece) { body(data, piece); });
+}
+
 /// Solves those matrices of a batch that are not steep, via the eigenvectors of A^T A.
 template <typename T>
 class Polish {
@@ -53,6 +58,7 @@ class Polish {
 
   /// Removes the solved matrices from `which` and updates `count`.
   void solve(std::int64_t* which, std::int64_t& count, const Executor& executor) const {
+    const Helpers<T> helpers{&executor, solve_small<T>, share};
     const Kernels<T>& kernel = kernels<T>();
     const std::int64_t size = n_ * n_;
     Scratch<T> scratch(std::max(kernel.svd_polish_scratch(matrices_.rows, matrices_.columns),
@@ -65,7 +71,7 @@ class Polish {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto next = std::int64_t(able.size());
       if (kernel.svd_square(which[i], matrices_, exponents[std::size_t(next)],
-                            squares + next * size, scratch))
+                            squares + next * size, helpers, scratch))
         able.push_back(which[i]);
       else
         which[left++] = which[i];
@@ -88,7 +94,7 @@ class Polish {
       const std::int64_t index = able[std::size_t(i)];
       if (solved[std::size_t(i)] == EighStatus::converged &&
           kernel.svd_polish(index, matrices_, exponents[std::size_t(i)], vectors + i * size,
-                            {&executor, solve_small<T>}, values_, left_, right_, scratch))
+                            helpers, values_, left_, right_, scratch))
         finish(index);
       else
         which[left++] = index;
@@ -157,6 +163,7 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
   const std::int64_t pack = lanes || (polished && solves_in_lanes<T>(k, batch)) ? kernel.lanes : 1,
                      packs = (batch + pack - 1) / pack;
   const std::int64_t per_piece = std::max<std::int64_t>(1, 256 / (m * n + 1));
+  const Executor alone = serial(), &own = batch == 1 ? executor : alone;
   executor((packs + per_piece - 1) / per_piece, [&](std::int64_t piece) {
     Scratch<T> scratch((lanes ? kernel.svd_lanes_scratch : kernel.svd_alone_scratch)(m, n));
     std::vector<std::int64_t> which(std::size_t(pack), 0);
@@ -164,12 +171,12 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
       const std::int64_t first = at * pack;
       std::int64_t count = std::min(pack, batch - first);
       std::iota(which.begin(), which.end(), first);
-      if (polished) polish.solve(which.data(), count, batch == 1 ? executor : serial());
+      if (polished) polish.solve(which.data(), count, own);
       const std::int64_t step = lanes ? pack : 1;
       for (std::int64_t i = 0; i < count; i += step)
-        (lanes ? kernel.svd_lanes : kernel.svd_alone)(which.data() + i, std::min(step, count - i),
-                                                      matrices, values, left, right, status,
-                                                      kMaxSweeps, scratch);
+        (lanes ? kernel.svd_lanes : kernel.svd_alone)(
+            which.data() + i, std::min(step, count - i), matrices, values, left, right, status,
+            kMaxSweeps, {&own, solve_small<T>, share}, scratch);
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t b = which[std::size_t(i)];
         if (status[b] == SvdStatus::not_finite)

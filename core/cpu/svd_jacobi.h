@@ -1,16 +1,18 @@
 #pragma once
 
-// Singular values by one-sided Jacobi. A = Q R, and the columns of R^T are rotated until they are
-// orthogonal: R^T J = V S, so A = (Q J) S V^T. Using R^T instead of A halves the number of sweeps.
-// The same code solves one matrix per SIMD lane (Lanes) or one matrix over all lanes (Alone). If a
-// single matrix is not small, each step of QR takes the column with the largest remainder, and QR
-// stops when only noise remains.
+// Singular values by QR. A = Q R, and the columns of R^T are rotated until they are orthogonal:
+// R^T J = V S, so A = (Q J) S V^T. The same code solves one matrix per SIMD lane (Lanes) or one matrix
+// over all lanes (Alone). Columns are rotated in pairs, by one-sided Jacobi, for which R^T needs half
+// the sweeps that A does. If a single matrix is not small, each step of QR takes the column with the
+// largest remainder, QR stops when only noise remains, and the columns are rotated as in svd_polish.h.
 
 #include "eigh_scaling.h"
 #include "formulas/polish_reach.h"
 #include "keel/svd.h"
 #include "scratch_gap.h"
 #include "svd_order.h"
+#include "svd_polish.h"
+#include "svd_sweeps.h"
 #include "svd_ways.h"
 
 namespace keel::cpu::KEEL_ISA {
@@ -25,14 +27,19 @@ class JacobiSvd {
  public:
   /// The size of `scratch`, in elements of T.
   static std::int64_t scratch_size(std::int64_t m, std::int64_t n) {
-    return Way::kMatrices * (2 * with_gap<T>(m * n) + with_gap<T>(2 * n * n) + 6 * with_gap<T>(n));
+    return (pivots(n)
+                ? with_gap<T>(PolishSvd<T>::scratch_size(n, n)) + with_gap<T>(block_size(m, n))
+                : 0) +
+           Way::kMatrices * (2 * with_gap<T>(m * n) + with_gap<T>(2 * n * n) + 6 * with_gap<T>(n));
   }
 
   JacobiSvd(std::int64_t m, std::int64_t n, T* scratch)
       : m_(m),
         n_(n),
         rank_(n),
-        pivots_(Way::kMayPivot && n >= kFewestPivoted),
+        pivots_(pivots(n)),
+        polish_(pivots_ ? take(scratch, PolishSvd<T>::scratch_size(n, n)) : nullptr),
+        blocks_(pivots_ ? take(scratch, block_size(m, n)) : nullptr),
         columns_(take_numbers(scratch, m * n)),
         left_(take_numbers(scratch, m * n)),
         turned_(take_numbers(scratch, 2 * n * n)),
@@ -96,24 +103,30 @@ class JacobiSvd {
   }
 
   /// Returns which matrices did not converge within max_sweeps.
-  Truth solve(int max_sweeps) {
+  Truth solve(int max_sweeps, const Helpers<T>& helpers) {
     if constexpr (Way::kMayPivot)
       if (pivots_) factor_by_pivots();
     for (std::int64_t k = 0; k < n_ && !pivots_; ++k) reflect(k);
-    for (std::int64_t j = 0; j < n_; ++j) {  // column j of R^T, and of I below it
+    // Column j of R^T, and of I below it.
+    for (std::int64_t j = 0; j < n_; ++j) {
       Number* const column = turned_ + j * 2 * n_;
-      for (std::int64_t i = 0; i < n_; ++i) {
-        column[pivots_ ? place_[i] : i] = i < j || j >= rank_ ? Number{} : columns_[i * m_ + j];
-        column[n_ + i] = Way::number(T(i == j));
-      }
+      for (std::int64_t i = 0; i < n_; ++i) column[n_ + i] = Way::number(T(i == j));
     }
+    constexpr std::int64_t kTile = 16;  // rows whose lines stay in cache while they become columns
+    for (std::int64_t left = 0; left < n_; left += kTile)
+      for (std::int64_t i = 0; i < n_; ++i)
+        for (std::int64_t j = left; j < n_ && j < left + kTile; ++j)
+          turned_[j * 2 * n_ + (pivots_ ? place_[i] : i)] =
+              i < j || j >= rank_ ? Number{} : columns_[i * m_ + j];
+    const JacobiSweeps<T, Way> sweeps(n_, 2 * n_, turned_, square_, size_);
     Truth turned = {};
-    for (int i = 0; i < max_sweeps; ++i) {
-      turned = sweep();
-      if (!Way::any(turned)) break;
-    }
-    for (std::int64_t j = 0; j < n_; ++j) measure(j);
-    form_left();
+    if constexpr (Way::kMayPivot)
+      if (pivots_) turned = !polish(helpers, max_sweeps);
+    if (!pivots_) turned = sweeps.run(rank_, max_sweeps);
+    for (std::int64_t j = 0; j < n_; ++j) sweeps.measure(j);
+    if constexpr (Way::kMayPivot)
+      if (pivots_) form_left_by_blocks();
+    if (!pivots_) form_left();
     for (std::int64_t j = 0; j < n_; ++j) {
       Number* const column = turned_ + j * 2 * n_;
       const Number scale = size_[j] > 0 ? T(1) / size_[j] : Number{};
@@ -134,11 +147,16 @@ class JacobiSvd {
   }
 
  private:
+  static constexpr std::int64_t kBlock = 32;  ///< reflectors
+  static std::int64_t block_size(std::int64_t m, std::int64_t n) {
+    return kBlock * (4 * m + n + 2 * kBlock + kTileColumns<T>);
+  }
+  static bool pivots(std::int64_t n) { return Way::kMayPivot && n >= kFewestPivoted; }
+
   /// Smaller matrices are solved like those in lanes: where the result is ambiguous, it does not
   /// depend on the size of the batch.
   static constexpr std::int64_t kFewestPivoted = 12;
   static constexpr T kEpsilonRoot = sizeof(T) == 4 ? T(0x1p-11) : T(0x1p-26);
-  static constexpr T kNoiseSquare = 16 * kEpsilon<T> * kEpsilon<T>;
 
   static Number* take_numbers(T*& next, std::int64_t count) {
     return reinterpret_cast<Number*>(take(next, count * Way::kMatrices));
@@ -234,63 +252,13 @@ class JacobiSvd {
     }
   }
 
-  void measure(std::int64_t j) {
-    Number* const column = turned_ + j * 2 * n_;
-    square_[j] = Way::dot(n_, column, column);
-    clear(j, column, square_[j] < kTinySquare<T>);
-    size_[j] = Way::root(square_[j]);
-  }
-
-  void clear(std::int64_t j, Number* column, Truth which) {
-    if (!Way::any(which)) return;
-    for (std::int64_t i = 0; i < n_; ++i) column[i] = which ? Number{} : column[i];
-    square_[j] = which ? Number{} : square_[j];
-  }
-
-  /// Updates the squared length of a column. After cancellation it is computed anew, and the column
-  /// is cleared if only rounding noise is left: rotating that would never converge.
-  void follow(std::int64_t j, Number change, Number* column) {
-    const Number before = square_[j];
-    square_[j] += change;
-    const Truth lost = square_[j] < T(0.125) * before;
-    if (Way::any(lost)) {
-      square_[j] = lost ? Way::dot(n_, column, column) : square_[j];
-      clear(j, column, square_[j] < kNoiseSquare * before + kTinySquare<T>);
-    }
-    size_[j] = Way::root(square_[j]);
-  }
-
-  Truth sweep() {
-    const T tolerance = kEpsilon<T> * Alone<T>::root(T(n_ > 1 ? n_ : 1));
-    const Number one = Way::number(T(1)), half = Way::number(T(0.5));
-    Truth turned = {};
-    for (std::int64_t j = 0; j < rank_; ++j) measure(j);
-    for (std::int64_t p = 0; p + 1 < rank_; ++p) {
-      Number* const x = turned_ + p * 2 * n_;
-      Number product = Way::dot(n_, x, x + 2 * n_);
-      for (std::int64_t q = p + 1; q < rank_; ++q) {
-        Number* const y = turned_ + q * 2 * n_;
-        const bool last = q + 1 == rank_;
-        const Truth turns = Way::size(product) > tolerance * size_[p] * size_[q];
-        if (!Way::any(turns)) {
-          if (!last) product = Way::dot(n_, x, y + 2 * n_);
-          continue;
-        }
-        turned |= turns;
-        const Number zeta = (square_[q] - square_[p]) * half / (turns ? product : one);
-        const Number reach = Way::size(zeta);
-        const Truth far = reach > T(1) / kEpsilon<T>;  // its square may overflow, and adds nothing
-        const Number near = far ? one : reach;
-        Number t = far ? half / (far ? reach : one) : one / (near + Way::root(one + near * near));
-        t = zeta < 0 ? -t : t;
-        const Number c = one / Way::root(one + t * t), s = turns ? c * t : Number{};
-        const Number tau = s / (one + c), moved = turns ? t * product : Number{};
-        product = Way::turn(last ? 0 : n_, 2 * n_, s, tau, x, y, last ? y : y + 2 * n_);
-        follow(p, -moved, x);
-        follow(q, moved, y);
-      }
-    }
-    return turned;
+  /// Rotates the columns of R^T by the eigenvectors of R R^T, and then by what is missing.
+  bool polish(const Helpers<T>& helpers, int max_sweeps) {
+    if (rank_ == 0) return true;
+    PolishSvd<T> solver(n_, rank_, turned_, 1, 2 * n_, polish_);
+    if (!solver.solve_graded(helpers, max_sweeps)) return false;
+    solver.columns(turned_, 2 * n_);
+    return true;
   }
 
   /// U = Q J.
@@ -309,8 +277,49 @@ class JacobiSvd {
     }
   }
 
+  /// The same by blocks of reflectors, I - V T V^T, as products.
+  void form_left_by_blocks() {
+    for (std::int64_t j = 0; j < n_; ++j) {
+      const T* const turn = turned_ + j * 2 * n_ + n_;
+      for (std::int64_t i = 0; i < m_; ++i) left_[j * m_ + i] = i < n_ ? turn[i] : T(0);
+    }
+    for (std::int64_t first = (rank_ - 1) / kBlock * kBlock; first >= 0; first -= kBlock) {
+      const std::int64_t count = rank_ - first < kBlock ? rank_ - first : kBlock,
+                         length = m_ - first;
+      T *const rows = blocks_, *const columns = rows + kBlock * m_,
+               *const product = columns + kBlock * m_, *const part = product + kBlock * m_,
+               *const overlap = part + kBlock * n_, *const factor = overlap + kBlock * kBlock,
+               *const packed = factor + kBlock * kBlock;
+      for (std::int64_t k = 0; k < count; ++k) {
+        const T* const reflector = columns_ + (first + k) * m_ + first;
+        for (std::int64_t i = 0; i < length; ++i) {
+          rows[k * length + i] = i < k ? T(0) : i == k ? T(1) : reflector[i];
+          columns[i * count + k] = rows[k * length + i];
+        }
+      }
+      pack<T>(length, count, columns, count, nullptr, packed);
+      multiply_packed<T>(count, count, length, rows, length, packed, overlap, count, Into::set);
+      multiply_packed<T>(n_, count, length, left_ + first, m_, packed, part, count, Into::set);
+      // Row k of T^T is tau_k (-(row k of V^T V) T^T, 1).
+      for (std::int64_t k = 0; k < count; ++k) {
+        T* const own = factor + k * count;
+        for (std::int64_t j = 0; j < count; ++j) own[j] = 0;
+        for (std::int64_t i = 0; i < k; ++i)
+          for (std::int64_t j = 0; j <= i; ++j)
+            own[j] -= overlap[k * count + i] * factor[i * count + j];
+        for (std::int64_t j = 0; j < k; ++j) own[j] *= tau_[first + k];
+        own[k] = tau_[first + k];
+      }
+      pack<T>(count, length, rows, length, nullptr, packed);
+      multiply_packed<T>(count, length, count, factor, count, packed, product, length, Into::set);
+      pack<T>(count, length, product, length, nullptr, packed);
+      multiply_packed<T>(n_, length, count, part, count, packed, left_ + first, m_, Into::subtract);
+    }
+  }
+
   std::int64_t m_, n_, rank_;  ///< columns of R^T from rank_ on are zero
   bool pivots_;
+  T *polish_, *blocks_;
   Number *columns_, *left_, *turned_, *square_, *size_, *tau_, *noise_;
   Number* known_;  ///< squared lengths of columns, as last computed without subtraction
   Index* place_;   ///< the original index of the column that QR took in step k
@@ -328,7 +337,7 @@ std::int64_t svd_scratch(std::int64_t m, std::int64_t n) {
 template <typename T, typename Way>
 void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T> matrices,
                T* values, Rectangles<T> left, Rectangles<T> right, SvdStatus* status,
-               int max_sweeps, T* scratch) {
+               int max_sweeps, const Helpers<T>& helpers, T* scratch) {
   const bool wide = matrices.rows < matrices.columns;  // then of the transpose
   const std::int64_t m = wide ? matrices.columns : matrices.rows,
                      n = wide ? matrices.rows : matrices.columns,
@@ -388,7 +397,7 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
     }
   }
 
-  const auto unconverged = solver.solve(max_sweeps);
+  const auto unconverged = solver.solve(max_sweeps, helpers);
   solver.fix_signs(wide);
   Index* const orders = places + Way::kMatrices * (m + n);
   for (int lane = 0; lane < count; ++lane) {

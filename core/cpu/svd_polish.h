@@ -1,14 +1,15 @@
 #pragma once
 
-// Singular values from the eigenvectors of A^T A (core/formulas/polish_reach.h). One matrix over all lanes,
-// in padded rows with zero padding.
+// Singular values from the eigenvectors of A^T A (core/formulas/polish_reach.h), where A may be the
+// triangular factor of a steep matrix. One matrix over all lanes, in padded rows with zero padding.
 
 #include "eigh_scaling.h"
 #include "formulas/polish_reach.h"
 #include "keel/svd.h"
 #include "kernels.h"
-#include "multiply.h"
+#include "product.h"
 #include "scratch_gap.h"
+#include "svd_sweeps.h"
 
 namespace keel::cpu::KEEL_ISA {
 
@@ -17,31 +18,39 @@ class PolishSvd {
   using V = Vec<T>;
   using M = Mask<T>;
   static constexpr int kWidth = kLanes<T>, kMost = 6;
-  static constexpr T kNegligible = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
   using Reach = PolishReach<T>;
 
  public:
   static std::int64_t scratch_size(std::int64_t m, std::int64_t n) {
-    const std::int64_t stride = padded<T>(n);
+    const std::int64_t stride = stride_of(n);
     return 2 * with_gap<T>((m + n) * stride) + 2 * with_gap<T>(n * stride) +
-           5 * with_gap<T>(stride) + with_gap<T>(m);
+           with_gap<T>(pack_size(m, n)) + 5 * with_gap<T>(stride) + with_gap<T>(m);
   }
 
   /// For matrix `index`, or its transpose if it is wide.
   PolishSvd(Rectangles<const T> matrices, std::int64_t index, T* scratch)
-      : wide_(matrices.rows < matrices.columns),
-        m_(wide_ ? matrices.columns : matrices.rows),
-        n_(wide_ ? matrices.rows : matrices.columns),
-        down_(wide_ ? 1 : matrices.row_stride),
-        along_(wide_ ? matrices.row_stride : 1),
-        source_(matrices[index]),
-        stride_(padded<T>(n_)),
+      : PolishSvd(matrices.rows < matrices.columns ? matrices.columns : matrices.rows,
+                  matrices.rows < matrices.columns ? matrices.rows : matrices.columns,
+                  matrices[index], matrices.rows < matrices.columns ? 1 : matrices.row_stride,
+                  matrices.rows < matrices.columns ? matrices.row_stride : 1, scratch) {
+    wide_ = matrices.rows < matrices.columns;
+  }
+  /// For m x n numbers, m >= n.
+  PolishSvd(std::int64_t m, std::int64_t n, const T* source, std::int64_t down, std::int64_t along,
+            T* scratch)
+      : m_(m),
+        n_(n),
+        down_(down),
+        along_(along),
+        source_(source),
+        stride_(stride_of(n_)),
         width_((n_ + kWidth - 1) / kWidth * kWidth),
         run_(summed_at_once(m_, 1)),
         x_(take(scratch, (m_ + n_) * stride_)),
         other_(take(scratch, (m_ + n_) * stride_)),
         k_(take(scratch, n_ * stride_)),
         k_square_(take(scratch, n_ * stride_)),
+        packed_(take(scratch, pack_size(m_, n_))),
         square_(take(scratch, stride_)),
         size_(take(scratch, stride_)),
         peak_(take(scratch, stride_)),
@@ -51,7 +60,8 @@ class PolishSvd {
 
   /// Computes A^T A at unit size, with rows n apart, and the exponent that was taken out. Returns
   /// false if A is not finite, zero or steep.
-  bool square_up(int& exponent, T* square) {
+  bool square_up(int& exponent, T* square, const Helpers<T>& helpers) {
+    helpers_ = &helpers;
     load(0);
     V not_finite = {};
     for (std::int64_t j = 0; j < width_; j += kWidth) at(size_, j) = V{};
@@ -85,7 +95,7 @@ class PolishSvd {
     if (small_rows > (spare_rows > 0 ? spare_rows : 0) || small_columns > 0) return false;
     __builtin_frexp(double(largest), &exponent);
     load(exponent);
-    multiply_columns();
+    multiply_columns(0, n_);
     for (std::int64_t i = 0; i < n_; ++i)
       for (std::int64_t j = 0; j < n_; ++j) square[i * n_ + j] = k_[i * stride_ + j];
     return true;
@@ -93,7 +103,8 @@ class PolishSvd {
 
   /// Starts from the eigenvectors of that matrix, with rows n apart, in the order of their values.
   /// Returns whether the columns are now orthogonal.
-  bool solve(int exponent, const T* vectors, const SmallEigh<T>& eigh) {
+  bool solve(int exponent, const T* vectors, const Helpers<T>& helpers) {
+    helpers_ = &helpers;
     exponent_ = exponent;
     load(exponent);
     const std::int64_t most_rank = rows_with_numbers();
@@ -102,52 +113,31 @@ class PolishSvd {
       for (std::int64_t j = 0; j < n_; ++j) row[j] = vectors[i * n_ + j];
       for (std::int64_t j = n_; j < stride_; ++j) row[j] = 0;
     }
-    // X = A J. J is copied.
-    const T* const x = x_;
-    T* const other = other_;
-    const std::int64_t stride = stride_, m = m_;
-    product<T>([=](std::int64_t) { return m; }, n_, n_,
-               [=](std::int64_t i, std::int64_t k) { return x[i * stride + k]; }, x + m * stride,
-               stride,
-               [=](std::int64_t i, std::int64_t j, V sum) { at(other + i * stride, j) = sum; });
-    __builtin_memcpy(other + m * stride, x + m * stride, std::size_t(n_ * stride) * sizeof(T));
+    times(m_, n_, whole(n_), x_, x_ + m_ * stride_, stride_, other_, Into::set);  // X = A J
+    __builtin_memcpy(other_ + m_ * stride_, x_ + m_ * stride_,
+                     std::size_t(n_ * stride_) * sizeof(T));
     swap();
-    std::int64_t head = 0;
-    for (int tail = 0; tail < kMost; ++tail) {
-      const std::int64_t begin = tail_after(head);
-      if (begin == n_) break;
-      if (!clear_tail(head, begin)) return false;
-      // Beyond a low rank only noise remains. If rows of A are equal, the noise has low rank too, and
-      // rotating it would only reveal the next tail. If it fills at most half of the columns, it is
-      // rotated once anyway, which is faster than completing U.
-      drop_negligible(begin, 2 * begin < n_ ? kEpsilon<T> * kEpsilon<T> : kNegligible);
-      if (!turn_tail(begin, eigh)) return false;
-      head = begin;
-    }
-    for (int step = 0; step < kMost; ++step) {
-      drop_negligible(step == 0 ? 0 : n_, kNegligible);
-      drop_negligible(most_rank, kEpsilon<T> * kEpsilon<T> * T(n_));
-      const T angles = measure();
-      if (angles == 0) return true;
-      if (!(angles <= Reach::kThird)) return false;
-      if (angles <= Reach::kFirst) {
-        turn(k_, 1);
-        continue;
-      }
-      multiply<T>(n_, k_, k_, k_square_);
-      if (angles <= Reach::kSecond) {
-        for (std::int64_t i = 0; i < n_; ++i)
-          for (std::int64_t j = 0; j < width_; j += kWidth)
-            at(k_ + i * stride_, j) += T(0.5) * at(k_square_ + i * stride_, j);
-        turn(k_, 1);
-        continue;
-      }
-      turn(k_, 1);
-      turn(k_square_, T(0.5));
-      multiply<T>(n_, k_square_, k_square_, k_);
-      turn(k_, T(0.375));
-    }
-    return false;
+    return (turn_tails(0) && clear_angles(most_rank)) || rotate(kFewSweeps);
+  }
+
+  /// For a triangular factor with short columns last, where each has correct digits.
+  bool solve_graded(const Helpers<T>& helpers, int max_sweeps) {
+    helpers_ = &helpers;
+    graded_ = true;
+    load(0);
+    for (std::int64_t i = 0; i < n_; ++i)
+      for (std::int64_t j = 0; j < stride_; ++j) x_[(m_ + i) * stride_ + j] = T(i == j);
+    square_columns();
+    return (turn_from(0) && turn_tails(0) && clear_angles(n_)) || rotate(max_sweeps);
+  }
+
+  /// Writes X, and J below it, as columns that are `next` apart.
+  void columns(T* to, std::int64_t next) const {
+    constexpr std::int64_t kTile = 16;
+    for (std::int64_t left = 0; left < n_; left += kTile)
+      for (std::int64_t i = 0; i < m_ + n_; ++i)
+        for (std::int64_t j = left; j < n_ && j < left + kTile; ++j)
+          to[j * next + i] = x_[i * stride_ + j];
   }
 
   /// Stores the values, U and V^T in descending order, with the signs of the contract. Vectors of
@@ -210,6 +200,67 @@ class PolishSvd {
     }
   }
 
+  /// Turns what is too short for the inner products of the longest columns, from `head` on.
+  bool turn_tails(std::int64_t head) {
+    for (int tail = 0; tail < (graded_ ? kMostGraded : kMost); ++tail) {
+      const std::int64_t begin = tail_after(head);
+      if (begin == n_) break;
+      if (!clear_tail(head, begin)) return false;
+      // Beyond a low rank only noise remains. If rows of A are equal, the noise has low rank too, and
+      // rotating it would only reveal the next tail. If it fills at most half of the columns, it is
+      // rotated once anyway, which is faster than completing U.
+      if (!graded_)
+        drop_negligible(begin, 2 * begin < n_ ? kEpsilon<T> * kEpsilon<T> : kNegligible);
+      if (!turn_from(begin)) return false;
+      head = begin;
+    }
+    return true;
+  }
+
+  /// Takes out the small angles between columns that are left. Returns false if they are not small.
+  bool clear_angles(std::int64_t most_rank) {
+    for (int step = 0; step < kMost; ++step) {
+      if (!graded_) {
+        drop_negligible(step == 0 ? 0 : n_, kNegligible);
+        drop_negligible(most_rank, kEpsilon<T> * kEpsilon<T> * T(n_));
+      }
+      const T angles = measure();
+      if (angles == 0) return true;
+      if (!(angles <= Reach::kThird)) return false;
+      if (angles <= Reach::kFirst) {
+        turn(k_, 1);
+        continue;
+      }
+      times(n_, n_, whole(n_), k_, k_, stride_, k_square_, Into::set);
+      if (angles <= Reach::kSecond) {
+        for (std::int64_t i = 0; i < n_; ++i)
+          for (std::int64_t j = 0; j < width_; j += kWidth)
+            at(k_ + i * stride_, j) += T(0.5) * at(k_square_ + i * stride_, j);
+        turn(k_, 1);
+        continue;
+      }
+      turn(k_, 1);
+      turn(k_square_, T(0.5));
+      times(n_, n_, whole(n_), k_square_, k_square_, stride_, k_, Into::set);
+      turn(k_, T(1.5));  // 3 / 8 of K^4, since k_square_ is K^2 / 2 by now
+    }
+    return false;
+  }
+
+  /// Rotates pairs of columns until all are orthogonal.
+  bool rotate(int max_sweeps) {
+    const std::int64_t rows = m_ + n_;
+    columns(other_, rows);
+    const JacobiSweeps<T, Alone<T>> sweeps(m_, rows, other_, square_, size_);
+    const bool unfinished = sweeps.run(n_, max_sweeps);
+    constexpr std::int64_t kTile = 16;
+    for (std::int64_t left = 0; left < n_; left += kTile)
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = left; j < n_ && j < left + kTile; ++j)
+          x_[i * stride_ + j] = other_[j * rows + i];
+    return !unfinished;
+  }
+
   /// The rows of A that are not all zero.
   std::int64_t rows_with_numbers() const {
     std::int64_t count = 0;
@@ -221,36 +272,56 @@ class PolishSvd {
     return count;
   }
 
-  /// K = X^T X
-  void multiply_columns() { multiply_columns(x_, n_, stride_); }
+  /// Calls body(first, end) for ranges that cover `rows`.
+  template <typename Body>
+  void in_pieces(std::int64_t rows, const Body& body) {
+    constexpr std::int64_t kRows = 4 * kTileRows;
+    if (n_ < kFewestThreaded) return body(std::int64_t(0), rows);
+    helpers_->share((rows + kRows - 1) / kRows, [&](std::int64_t piece) {
+      body(piece * kRows, (piece + 1) * kRows < rows ? (piece + 1) * kRows : rows);
+    });
+  }
 
-  /// The same for n columns with rows `stride` apart. K then has that stride too.
-  void multiply_columns(const T* columns, std::int64_t n, std::int64_t stride) {
-    T* const out = k_;
-    for (std::int64_t first = 0; first < m_; first += run_) {
-      const T* const x = columns + first * stride;
-      product<T>([=](std::int64_t end) { return end < n ? end : n; },  // on and above the diagonal
-                 m_ - first < run_ ? m_ - first : run_, n,
-                 [=](std::int64_t i, std::int64_t k) { return x[k * stride + i]; }, x, stride,
-                 [=](std::int64_t i, std::int64_t j, V sum) {
-                   V& entry = at(out + i * stride, j);
-                   entry = first == 0 ? sum : entry + sum;
-                 });
+  /// C = A B, or C += A B. A and C have rows stride_ apart.
+  void times(std::int64_t rows, std::int64_t depth, std::int64_t columns, const T* a, const T* b,
+             std::int64_t b_stride, T* c, Into into) {
+    pack<T>(depth, columns, b, b_stride, nullptr, packed_);
+    in_pieces(rows, [&](std::int64_t first, std::int64_t end) {
+      multiply_packed<T>(end - first, columns, depth, a + first * stride_, stride_, packed_,
+                         c + first * stride_, stride_, into);
+    });
+  }
+
+  /// C = the inner products of `rows` columns of X from `left` on with `columns` ones from `right` on.
+  /// If both are the same, only on and below the diagonal.
+  void inner(std::int64_t left, std::int64_t rows, std::int64_t right, std::int64_t columns, T* c) {
+    // Long sums are added up from shorter ones, so that rounding errors grow with their root.
+    for (std::int64_t at = 0; at < m_; at += run_) {
+      const std::int64_t depth = m_ - at < run_ ? m_ - at : run_;
+      pack<T>(depth, columns, x_ + at * stride_ + right, stride_, nullptr, packed_);
+      in_pieces(rows, [&](std::int64_t first, std::int64_t end) {
+        multiply_packed<T, true>(end - first, left == right ? end : columns, depth,
+                                 x_ + at * stride_ + left + first, stride_, packed_,
+                                 c + first * stride_, stride_, at == 0 ? Into::set : Into::add);
+      });
     }
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j < i; ++j) out[i * stride + j] = out[j * stride + i];
+  }
+
+  /// K = the inner products of `count` columns of X from `begin` on.
+  void multiply_columns(std::int64_t begin, std::int64_t count) {
+    inner(begin, count, begin, count, k_);
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t j = i + 1; j < count; ++j) k_[i * stride_ + j] = k_[j * stride_ + i];
+      for (std::int64_t j = count; j < stride_; ++j) k_[i * stride_ + j] = 0;
+    }
   }
 
   /// X and J += factor X K, factor J K
-  void turn(const T* by, T factor) {
-    const T* const x = x_;
-    T* const other = other_;
-    const std::int64_t stride = stride_, rows = m_ + n_;
-    product<T>([=](std::int64_t) { return rows; }, n_, n_,
-               [=](std::int64_t i, std::int64_t k) { return x[i * stride + k]; }, by, stride,
-               [=](std::int64_t i, std::int64_t j, V sum) {
-                 at(other + i * stride, j) = at(x + i * stride, j) + factor * sum;
-               });
+  void turn(T* by, T factor) {
+    if (factor != 1)
+      for (std::int64_t i = 0; i < n_ * stride_; ++i) by[i] *= factor;
+    __builtin_memcpy(other_, x_, std::size_t((m_ + n_) * stride_) * sizeof(T));
+    times(m_ + n_, n_, whole(n_), x_, by, stride_, other_, Into::add);
     swap();
   }
 
@@ -281,74 +352,48 @@ class PolishSvd {
   /// a rotation with small angles C between the two sets: three shears, exact up to C^3 / 8. Returns
   /// false if the angles are not small enough for that.
   bool clear_tail(std::int64_t head, std::int64_t begin) {
-    T *const x = x_, *const c = k_, *const back = k_square_;  // C, and -C^T / 2
-    const std::int64_t stride = stride_, heads = begin - head, tails = n_ - begin;
-    const std::int64_t from = begin / kWidth * kWidth;  // products start at whole vectors
-    for (std::int64_t first = 0; first < m_; first += run_) {
-      const T* const rows = x + first * stride;
-      product<T>([=](std::int64_t) { return heads; }, m_ - first < run_ ? m_ - first : run_,
-                 n_ - from,
-                 [=](std::int64_t i, std::int64_t k) { return rows[k * stride + head + i]; },
-                 rows + from, stride,
-                 [=](std::int64_t i, std::int64_t j, V sum) {
-                   V& entry = at(c + i * stride, from + j);
-                   entry = first == 0 ? sum : entry + sum;
-                 });
-    }
-    for (std::int64_t i = 0; i < tails * stride; ++i) back[i] = 0;
+    T *const c = k_, *const back = k_square_;  // C, and -C^T / 2
+    const std::int64_t heads = begin - head, tails = n_ - begin;
+    inner(head, heads, begin, tails, c);
     T angles = 0;
     for (std::int64_t i = 0; i < heads; ++i)
-      for (std::int64_t j = from; j < stride; ++j) {
-        T& entry = c[i * stride + j];
-        entry = j < begin || j >= n_ ? T(0) : -entry / (square_[head + i] - square_[j]);
-        if (j >= begin && j < n_) back[(j - begin) * stride + head + i] = entry / -2;
+      for (std::int64_t j = 0; j < tails; ++j) {
+        T& entry = c[i * stride_ + j];
+        entry /= square_[begin + j] - square_[head + i];
+        back[j * stride_ + i] = entry / -2;
         angles += entry * entry;
       }
     if (!(angles <= Reach::kShear)) return false;
-    shear(begin, tails, back, head);
-    shear(head, heads, c, begin);
-    shear(begin, tails, back, head);
+    const std::int64_t rows = m_ + n_;
+    for (int step = 0; step < 3; ++step)
+      if (step == 1)
+        times(rows, heads, tails, x_ + head, c, stride_, x_ + begin, Into::add);
+      else
+        times(rows, tails, heads, x_ + begin, back, stride_, x_ + head, Into::add);
     return true;
   }
 
-  /// Adds `count` columns of X and J, from `begin` on, times the rows of `by` to columns `to` and
-  /// further, where `by` is not zero.
-  void shear(std::int64_t begin, std::int64_t count, const T* by, std::int64_t to) {
-    T* const x = x_;
-    const std::int64_t stride = stride_, rows = m_ + n_, from = to / kWidth * kWidth,
-                       end = begin > to ? begin : n_;
-    product<T>([=](std::int64_t) { return rows; }, count, end - from,
-               [=](std::int64_t i, std::int64_t k) { return x[i * stride + begin + k]; }, by + from,
-               stride,
-               [=](std::int64_t i, std::int64_t j, V sum) { at(x + i * stride, from + j) += sum; });
-  }
-
   /// Rotates the columns of X from `begin` on, and J with them, by the eigenvectors of their Gram
-  /// matrix. Afterwards their directions are accurate relative to the longest of them.
-  bool turn_tail(std::int64_t begin, const SmallEigh<T>& eigh) {
-    const std::int64_t count = n_ - begin, stride = padded<T>(count), rows = m_ + n_;
-    const auto copy = [&](bool back) {
-      for (std::int64_t i = 0; i < rows; ++i) {
-        T *const own = x_ + i * stride_ + begin, *const tail = other_ + i * stride;
-        for (std::int64_t j = 0; j < count; ++j) (back ? own : tail)[j] = (back ? tail : own)[j];
-        for (std::int64_t j = count; !back && j < stride; ++j) tail[j] = 0;
-      }
-    };
-    copy(false);
+  /// matrix. Afterwards their directions are accurate relative to the longest of them. Of a graded
+  /// matrix columns stay as they are if they are so short that rounding errors would reach them.
+  bool turn_from(std::int64_t begin) {
     T largest = 0;
     for (std::int64_t j = begin; j < n_; ++j) largest = square_[j] > largest ? square_[j] : largest;
     if (largest == 0) return true;
-    multiply_columns(other_, count, stride);
+    std::int64_t end = n_;
+    while (graded_ && !(square_[end - 1] >= Reach::kWindow * largest)) --end;
+    const std::int64_t count = end - begin;
+    multiply_columns(begin, count);
     const T unit = T(1) / largest;
-    for (std::int64_t i = 0; i < count * stride; ++i) k_[i] *= unit, k_square_[i] = 0;
-    if (!eigh(count, k_, k_square_, stride)) return false;
-    const T *const x = x_ + begin, *const by = k_square_;
-    T* const turned = other_;
-    const std::int64_t own_stride = stride_;
-    product<T>([=](std::int64_t) { return rows; }, count, count,
-               [=](std::int64_t i, std::int64_t k) { return x[i * own_stride + k]; }, by, stride,
-               [=](std::int64_t i, std::int64_t j, V sum) { at(turned + i * stride, j) = sum; });
-    copy(true);
+    for (std::int64_t i = 0; i < count * stride_; ++i) k_[i] *= unit, k_square_[i] = 0;
+    if (!helpers_->eigh(count, k_, k_square_, stride_)) return false;
+    const bool fresh = graded_ && begin == 0;  // J is I
+    times(fresh ? m_ : m_ + n_, count, count, x_ + begin, k_square_, stride_, other_, Into::set);
+    for (std::int64_t i = 0; i < m_ + n_; ++i) {
+      const T* const row = fresh && i >= m_ ? k_square_ + (i - m_) * stride_ : other_ + i * stride_;
+      if (fresh && i - m_ >= count) break;
+      __builtin_memcpy(x_ + i * stride_ + begin, row, std::size_t(count) * sizeof(T));
+    }
     return true;
   }
 
@@ -369,7 +414,7 @@ class PolishSvd {
   /// Computes K and returns the sum of its squares: zero if the columns are orthogonal, NaN if one
   /// of them is negligible, but not zero.
   T measure() {
-    multiply_columns();
+    multiply_columns(0, n_);
     for (std::int64_t j = 0; j < n_; ++j) {
       square_[j] = k_[j * stride_ + j];
       k_[j * stride_ + j] = 0;
@@ -396,18 +441,41 @@ class PolishSvd {
         small |= ~(own > kNegligible * square_[i]) & (own != 0);
       }
     }
-    if (any<T>(small)) return T(__builtin_nan(""));
+    if (any<T>(small) && !graded_) return T(__builtin_nan(""));
     return any<T>(turns) ? sum_lanes<T>(sum) : T(0);
   }
 
-  bool wide_;
+  /// Squared lengths below this share of the largest are negligible.
+  static constexpr T kNegligible = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
+  static constexpr int kMostGraded = 32, kFewSweeps = 6;
+  static constexpr std::int64_t kFewestThreaded = 192;  // of eigh, too
+
+  static std::int64_t whole(std::int64_t columns) {
+    return (columns + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+  }
+  /// At least `count`, an odd number of cache lines: at a multiple of 4096 bytes the entries of a column
+  /// would evict each other from the cache.
+  static std::int64_t row_gap(std::int64_t count) {
+    constexpr std::int64_t kLine = 64 / std::int64_t(sizeof(T));
+    return ((count + kLine - 1) / kLine | 1) * kLine;
+  }
+  static std::int64_t stride_of(std::int64_t n) {
+    return n * std::int64_t(sizeof(T)) < 512 ? padded<T>(n) : row_gap(n);
+  }
+  static std::int64_t pack_size(std::int64_t m, std::int64_t n) {
+    const std::int64_t run = summed_at_once(m, 1), most = run < m ? run : m;
+    return packed_size<T>(most > n ? most : n, n);
+  }
+  const Helpers<T>* helpers_ = nullptr;
+
+  bool wide_ = false, graded_ = false;
   std::int64_t m_, n_, down_, along_;
   const T* source_;
   std::int64_t stride_, width_;  ///< distance of rows, and the part of a row that is used
   std::int64_t run_;             ///< rows of a column that are summed at once
   int exponent_ = 0;
   T *x_, *other_;  ///< X stacked on J, m + n rows, and a second buffer of that size
-  T *k_, *k_square_, *square_, *size_, *peak_, *sign_, *order_, *row_size_;
+  T *k_, *k_square_, *packed_, *square_, *size_, *peak_, *sign_, *order_, *row_size_;
 };
 
 template <typename T>
@@ -417,16 +485,16 @@ std::int64_t svd_polish_scratch(std::int64_t m, std::int64_t n) {
 
 template <typename T>
 bool svd_square(std::int64_t index, Rectangles<const T> matrices, int& exponent, T* square,
-                T* scratch) {
-  return PolishSvd<T>(matrices, index, scratch).square_up(exponent, square);
+                const Helpers<T>& helpers, T* scratch) {
+  return PolishSvd<T>(matrices, index, scratch).square_up(exponent, square, helpers);
 }
 
 template <typename T>
 bool svd_polish(std::int64_t index, Rectangles<const T> matrices, int exponent, const T* vectors,
-                const SmallEigh<T>& eigh, T* values, Rectangles<T> left, Rectangles<T> right,
+                const Helpers<T>& helpers, T* values, Rectangles<T> left, Rectangles<T> right,
                 T* scratch) {
   PolishSvd<T> solver(matrices, index, scratch);
-  if (!solver.solve(exponent, vectors, eigh)) return false;
+  if (!solver.solve(exponent, vectors, helpers)) return false;
   const std::int64_t k = matrices.rows < matrices.columns ? matrices.rows : matrices.columns;
   solver.store(values + index * k, left[index], left.row_stride, right[index], right.row_stride);
   return true;

@@ -13,6 +13,10 @@
 // A^T A does not determine the directions of columns of X that are much shorter than the longest, so
 // their angles may be large. On the CPU they are first made orthogonal to the longer ones, and then
 // rotated by the eigenvectors of their own Gram matrix. The shortest of these may need that again.
+//
+// Rounding errors of the rotation by eigenvectors are as large as those of the longest column. If A is
+// R^T from QR with pivots, its short columns have digits below that. On the CPU only columns within a
+// window of sizes are rotated together then. Shorter ones are made orthogonal to them afterwards.
 
 #include <cmath>
 #include <limits>
@@ -36,6 +40,9 @@ struct PolishReach {
   static constexpr T kThird = sizeof(T) == 4 ? T(1.2e-2) : T(1.5e-5);   // K^6 / 8 < eps / 4
   /// Bound on the sum of the squares of angles C that are taken out by shears: C^3 / 8 < eps / 8.
   static constexpr T kShear = sizeof(T) == 4 ? T(2.4e-5) : T(3.6e-11);
+  /// Columns whose squared length is below this share of the largest have no part in its rotation: their
+  /// angles to it are small, and its rounding errors would be too large for them.
+  static constexpr T kWindow = sizeof(T) == 4 ? T(1e-12) : T(1e-24);
   /// Eigenvectors of values below this share of the largest are not good enough to start from: they
   /// are off by more than about eps / tail, and by more the more of them there are.
   static constexpr T tail(T n) {

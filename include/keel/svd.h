@@ -48,10 +48,18 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 namespace cpu {
 /// Computes the eigenvectors J of A^T A and then makes the columns of A J orthogonal, each relative
 /// to its own size. Columns too short for A^T A are rotated again, by the eigenvectors of their own
-/// Gram matrix, or become zero where more than half of the columns are only noise. A matrix that is
-/// steep or smaller than 12, or for which this fails, goes through Householder QR with pivots and
-/// one-sided Jacobi on the triangular factor; batches of these are solved with one matrix per SIMD
-/// lane, without pivots. T is float or double.
+/// Gram matrix, or become zero where more than half of the columns are only noise. Pairs of columns
+/// that are still not orthogonal, in clusters of values, are rotated one by one.
+///
+/// A steep matrix (its largest entry is more than 32 times that of some column, or of more than
+/// m - n rows) goes through Householder QR with pivots first, and then the same way with R^T. Its
+/// short columns are never mixed with rounding errors of long ones, so the small values of D1 C D2
+/// above keep their digits however steep D1 or D2 is. If neither is steep, errors are relative to the
+/// largest value.
+///
+/// min(m, n) < 12: QR and one-sided Jacobi. Batches of small steep matrices: the same, with one
+/// matrix per SIMD lane, without pivots. A single matrix with min(m, n) >= 192 is spread over the
+/// executor. T is float or double.
 template <typename T>
 void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
          SvdStatus* status = nullptr, const Executor& executor = serial());

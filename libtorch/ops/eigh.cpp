@@ -86,9 +86,25 @@ Tensors<2> eigh_autograd(const Tensor& matrix, StringView rule, bool descending)
   return {values.to(type), vectors.to(type)};
 }
 
-Tensor eigvalsh(const Tensor& matrix) {
-  check_matrices("keel::eigvalsh", matrix);
-  return std::get<0>(eigh(matrix, "masked", false));
+constexpr const char* kEigvalsh = "keel::eigvalsh";
+
+Tensor eigvalsh_kernel(const Tensor& matrix) {
+  check_matrices(kEigvalsh, matrix);
+  if (matrix.is_meta()) return empty_values(matrix);
+  if (matrix.is_cuda()) return std::get<0>(eigh_kernel(matrix, "masked", false));
+  const Tensor input = readable(in_compute_type(matrix)), values = empty_values(input);
+  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigvalsh, [&] {
+    cpu::eigvalsh<scalar_t>(matrices<const scalar_t>(input), values.data_ptr<scalar_t>(),
+                            EighOrder::ascending, nullptr, libtorch_threads());
+  });
+  return values.to(matrix.scalar_type());
+}
+
+/// With a gradient, the vectors are needed anyway.
+Tensor eigvalsh_autograd(const Tensor& matrix) {
+  check_matrices(kEigvalsh, matrix);
+  if (needs_graph({matrix})) return std::get<0>(eigh(matrix, "masked", false));
+  return eigvalsh.below_autograd(matrix);
 }
 
 }  // namespace
@@ -97,9 +113,10 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "eigh(Tensor matrix, str rule='masked', bool descending=False)"
       " -> (Tensor eigenvalues, Tensor eigenvectors)");
-  m.def("eigvalsh(Tensor matrix) -> Tensor", &eigvalsh);
+  m.def("eigvalsh(Tensor matrix) -> Tensor");
 }
 KEEL_OPERATOR("eigh", &eigh_kernel, &eigh_autograd)
+KEEL_OPERATOR("eigvalsh", &eigvalsh_kernel, &eigvalsh_autograd)
 
 }  // namespace keel::ops
 
@@ -118,7 +135,7 @@ torch::Tensor eigvalsh(const torch::Tensor& matrix, char uplo) {
   ops::check_matrices("keel::eigvalsh", matrix);
   TORCH_CHECK(uplo == 'L' || uplo == 'U', "keel::eigvalsh: expected uplo 'L' or 'U', got '", uplo,
               "'");
-  return keel::eigh(matrix, Masked{}, {.uplo = uplo}).eigenvalues;
+  return ops::eigvalsh(uplo == 'L' ? matrix : matrix.mT());
 }
 
 }  // namespace keel

@@ -10,6 +10,8 @@ inline constexpr Operator<"eigh",
                           Tensors<2>(const Tensor& matrix, StringView rule, bool descending)>
     eigh;
 
+inline constexpr Operator<"eigvalsh", Tensor(const Tensor& matrix)> eigvalsh;
+
 inline constexpr Operator<"eigh_backward",
                           Tensor(const Optional<Tensor>& grad_values,
                                  const Optional<Tensor>& grad_vectors, const Tensor& values,

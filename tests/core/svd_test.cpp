@@ -134,7 +134,52 @@ TYPED_TEST(Svd, SmallValuesOfSteepMatricesHaveTheirDigits) {
       expect_digits_where_steep<T>(n + 3, n, step, [&](const Rectangle<T>& matrix) {
         return decompose(std::vector<Rectangle<T>>(batch, matrix));
       });
+  // So many columns that they are turned by eigenvectors, in several steps.
+  for (const std::int64_t n : {24, 40})
+    expect_digits_where_steep<T>(
+        n + 3, n, sizeof(T) == 4 ? 0.55 : 5e-3,
+        [&](const Rectangle<T>& matrix) { return decompose(std::vector<Rectangle<T>>{matrix}); });
 }
+
+#ifdef KEEL_HAS_LAPACKE
+// Where A^T A alone does not suffice, and Jacobi alone would take many sweeps.
+TYPED_TEST(Svd, SteepAndClusteredMatricesAreSolvedAsWellAsByLapack) {
+  using T = TypeParam;
+  const std::int64_t n = 96;
+  const Factors<double> basis = decompose_by_reference(random_rectangle(n, n, 8));
+  const Rectangle<double> any = random_rectangle(n, n, 9);
+  const auto made = [&](const std::function<double(std::int64_t, std::int64_t)>& factor) {
+    Rectangle<double> a = any;
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < n; ++j) a(i, j) *= factor(i, j);
+    return a;
+  };
+  const std::vector<std::pair<const char*, Rectangle<double>>> all{
+      {"graded rows",
+       made([](std::int64_t i, std::int64_t) { return std::pow(10, -12 * double(i) / 95); })},
+      {"graded columns",
+       made([](std::int64_t, std::int64_t j) { return std::pow(10, -9 * double(j) / 95); })},
+      {"one dominant value",
+       with_values(basis, [](std::int64_t i) { return i == 0 ? 1e3 : 1 - double(i) / 200; })},
+      {"squares", with_values(basis, [](std::int64_t i) { return std::pow(double(1 + i), -2); })},
+      {"upper triangular", made([](std::int64_t i, std::int64_t j) { return j < i ? 0 : 1; })},
+      {"bidiagonal",
+       made([](std::int64_t i, std::int64_t j) { return j == i || j == i + 1 ? 1 : 0; })},
+      {"an eighth of the rows small",
+       made([](std::int64_t i, std::int64_t) { return i % 8 == 0 ? 1.0 / 30 : 1; })},
+      {"clusters",
+       with_values(basis, [](std::int64_t i) { return double(1 + i / 24) + 1e-12 * double(i); })}};
+  for (const auto& [name, exact] : all) {
+    SCOPED_TRACE(name);
+    const Rectangle<T> matrix = as<T>(exact);
+    const SvdQuality theirs = lapack_quality(matrix);
+    const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
+    const SvdQuality ours = quality_of(matrix, f.value(0), f.u(0), f.v(0));
+    EXPECT_LE(ours.residual, eigh_bound<T>(theirs.residual));
+    EXPECT_LE(ours.orthogonality, 4 * theirs.orthogonality);
+  }
+}
+#endif
 
 TYPED_TEST(Svd, ResultsDependOnNobodyElse) {
   using T = TypeParam;
@@ -157,6 +202,21 @@ TYPED_TEST(Svd, ResultsDependOnNobodyElse) {
     }
     EXPECT_EQ(b.status[7], SvdStatus::not_finite);
     for (const T* x : {b.value(7), b.u(7), b.v(7)}) EXPECT_TRUE(std::isnan(*x));
+  }
+}
+
+// Large enough for several threads, by both ways.
+TYPED_TEST(Svd, ThreadsDoNotChangeOneLargeMatrix) {
+  using T = TypeParam;
+  for (const double step : {1.0, 0.96}) {
+    Rectangle<double> exact = random_rectangle(210, 200, 5);
+    for (std::int64_t i = 0; i < 210; ++i)
+      for (std::int64_t j = 0; j < 200; ++j) exact(i, j) *= std::pow(step, double(j));
+    const std::vector<Rectangle<T>> matrix{as<T>(exact)};
+    const Factors<T> a = decompose(matrix), b = decompose(matrix, threads(3));
+    EXPECT_TRUE(bitwise_equal(a.values, b.values) && bitwise_equal(a.left, b.left) &&
+                bitwise_equal(a.right, b.right));
+    expect_decomposition(matrix[0], b, 0);
   }
 }
 
@@ -208,6 +268,16 @@ TYPED_TEST(Svd, DependentColumnsOfSteepMatricesHaveOrthogonalVectors) {
   EXPECT_EQ(f.value(0)[3], T(0));
 }
 
+void in_turn(const Executor& executor, std::int64_t pieces, void (*body)(const void*, std::int64_t),
+             const void* data) {
+  executor(pieces, [&](std::int64_t piece) { body(data, piece); });
+}
+
+template <typename T>
+bool no_eigh(const Executor&, std::int64_t, const T*, T*, std::int64_t) {
+  return false;
+}
+
 struct LowRank {
   const char* name;
   int sweeps;
@@ -219,6 +289,7 @@ TYPED_TEST(Svd, JacobiNeedsFewSweepsWhereTheRankIsLow) {
   using T = TypeParam;
   const cpu::Kernels<T>& kernel = cpu::kernels<T>();
   const std::int64_t n = 80, first = 0;
+  const Executor executor = serial();
   for (const LowRank& low : std::vector<LowRank>{
            {"ones", 1, [](double, double, double) { return 1.0; }},
            {"rank one", 1, [](double x, double y, double) { return std::sin(9 * x) * (1 + y); }},
@@ -235,7 +306,7 @@ TYPED_TEST(Svd, JacobiNeedsFewSweepsWhereTheRankIsLow) {
     cpu::Scratch<T> scratch(kernel.svd_alone_scratch(n, n));
     kernel.svd_alone(&first, 1, contiguous<const T>(matrix.data.data(), 1, n, n), f.values.data(),
                      contiguous(f.left.data(), 1, n, n), contiguous(f.right.data(), 1, n, n),
-                     f.status.data(), low.sweeps, scratch);
+                     f.status.data(), low.sweeps, {&executor, no_eigh<T>, in_turn}, scratch);
     EXPECT_EQ(f.status[0], SvdStatus::converged) << low.name;
     SCOPED_TRACE(low.name);
     const Factors<T> whole = decompose(std::vector<Rectangle<T>>{matrix});
@@ -254,9 +325,6 @@ bool needs_no_jacobi(const Rectangle<T>& a, bool again = true) {
   std::vector<T> square(std::size_t(n * n)), vectors(square);
   cpu::Scratch<T> scratch(kernel.svd_polish_scratch(a.rows, a.columns));
   int exponent = 0;
-  if (!kernel.svd_square(0, matrix, exponent, square.data(), scratch)) return false;
-  cpu::eigh<T>(contiguous<const T>(square.data(), 1, n), f.values.data(),
-               contiguous(vectors.data(), 1, n), EighOrder::descending);
   const auto small = [](const Executor&, std::int64_t size, const T* in, T* out,
                         std::int64_t stride) {
     std::vector<T> values(std::size_t(size), 0);
@@ -264,11 +332,12 @@ bool needs_no_jacobi(const Rectangle<T>& a, bool again = true) {
                  EighOrder::descending);
     return true;
   };
-  const auto none = [](const Executor&, std::int64_t, const T*, T*, std::int64_t) { return false; };
   const Executor executor = serial();
-  cpu::SmallEigh<T> turn{&executor, small};
-  if (!again) turn.solve = none;
-  return kernel.svd_polish(0, matrix, exponent, vectors.data(), turn, f.values.data(),
+  const cpu::Helpers<T> helpers{&executor, again ? +small : no_eigh<T>, in_turn};
+  if (!kernel.svd_square(0, matrix, exponent, square.data(), helpers, scratch)) return false;
+  cpu::eigh<T>(contiguous<const T>(square.data(), 1, n), f.values.data(),
+               contiguous(vectors.data(), 1, n), EighOrder::descending);
+  return kernel.svd_polish(0, matrix, exponent, vectors.data(), helpers, f.values.data(),
                            contiguous(f.left.data(), 1, a.rows, n),
                            contiguous(f.right.data(), 1, n, a.columns), scratch);
 }
