@@ -68,7 +68,8 @@ class OneSolver {
     if (!kernel.load(n_, matrix, row_stride, matrix_, exponent)) {
       constexpr T nan = std::numeric_limits<T>::quiet_NaN();
       std::fill_n(values, n_, nan);
-      for (std::int64_t i = 0; vectors != nullptr && i < n_; ++i) std::fill_n(vectors + i * vector_stride, n_, nan);
+      for (std::int64_t i = 0; vectors != nullptr && i < n_; ++i)
+        std::fill_n(vectors + i * vector_stride, n_, nan);
       return EighStatus::not_finite;
     }
     kernel.tridiagonalise(n_, matrix_, diagonal_, off_diagonal_, reflectors_, tau_, rows_);
@@ -76,8 +77,7 @@ class OneSolver {
     // The padding rows of the last block are rotated too. Clear them: stale denormals there would
     // be slower than everything else.
     T* const last_block = vectors_ + (blocks_ - 1) * n_ * kBlockRows<T>;
-    if (blocks > 0 && n_ % kBlockRows<T> != 0)
-      std::fill_n(last_block, n_ * kBlockRows<T>, T(0));
+    if (blocks > 0 && n_ % kBlockRows<T> != 0) std::fill_n(last_block, n_ * kBlockRows<T>, T(0));
     if (blocks > 0) kernel.form_vectors(n_, reflectors_, tau_, vectors_, rows_);
     QlProgress<T> progress{.n = n_,
                            .diagonal = diagonal_,
@@ -119,7 +119,8 @@ EighStatus solve_pair(const T* matrix, std::int64_t row_stride, EighOrder order,
   } else {
     std::frexp(largest, &exponent);
     // In two steps, because 2^-exponent may overflow.
-    const T once = std::ldexp(T(1), -exponent / 2), again = std::ldexp(T(1), -exponent - -exponent / 2);
+    const T once = std::ldexp(T(1), -exponent / 2),
+            again = std::ldexp(T(1), -exponent - -exponent / 2);
     a = a * once * again;
     b = b * once * again;
     c = c * once * again;
@@ -157,8 +158,7 @@ struct Problem {
   int max_sweeps;
 
   EighStatus solve_whole(const Executor& executor) const {
-    if (n == 2)
-      return solve_pair(matrix, row_stride, order, values, vectors, vector_stride);
+    if (n == 2) return solve_pair(matrix, row_stride, order, values, vectors, vector_stride);
     if (n >= kLargeSize)
       return eigh_large(n, matrix, row_stride, order, values, vectors, vector_stride, max_sweeps,
                         n >= kThreadedSize ? executor : serial());

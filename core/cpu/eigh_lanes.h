@@ -264,7 +264,8 @@ class LaneSolver {
     if (!finite) {
       for (std::int64_t i = 0; i < n_; ++i) {
         value[i] = T(__builtin_nan(""));
-        for (std::int64_t j = 0; wanted_ && j < n_; ++j) vector[i * vectors.row_stride + j] = value[i];
+        for (std::int64_t j = 0; wanted_ && j < n_; ++j)
+          vector[i * vectors.row_stride + j] = value[i];
       }
       return;
     }

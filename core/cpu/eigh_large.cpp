@@ -90,7 +90,8 @@ EighStatus eigh_large(std::int64_t n, const T* matrix, std::int64_t row_stride, 
   const T largest = largest_of_triangle(n, matrix, row_stride, executor);
   if (std::isnan(largest)) {
     std::fill_n(values, n, largest);
-    for (std::int64_t i = 0; vectors != nullptr && i < n; ++i) std::fill_n(vectors + i * vector_stride, n, largest);
+    for (std::int64_t i = 0; vectors != nullptr && i < n; ++i)
+      std::fill_n(vectors + i * vector_stride, n, largest);
     return EighStatus::not_finite;
   }
   int exponent = 0;

@@ -35,7 +35,7 @@ struct QlProgress {
   struct Sweep {
     std::int64_t low, high, first;  ///< `first`: where its rotations begin in cosine and sine
   };
-  T* blocks;  ///< the vectors, see kBlockRows
+  T* blocks;                 ///< the vectors, see kBlockRows
   std::int64_t block_count;  ///< 0 for the values alone
   T* cosine;
   T* sine;

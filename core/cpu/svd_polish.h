@@ -275,7 +275,7 @@ class PolishSvd {
   /// Calls body(first, end) for ranges that cover `rows`.
   template <typename Body>
   void in_pieces(std::int64_t rows, const Body& body) {
-    constexpr std::int64_t kRows = 4 * kTileRows;
+    constexpr std::int64_t kRows = std::int64_t(4) * kTileRows;
     if (n_ < kFewestThreaded) return body(std::int64_t(0), rows);
     helpers_->share((rows + kRows - 1) / kRows, [&](std::int64_t piece) {
       body(piece * kRows, (piece + 1) * kRows < rows ? (piece + 1) * kRows : rows);
