@@ -82,9 +82,10 @@ int bench(const std::vector<std::string>& arguments) {
   app->add_flag("--eager,!--no-eager", options.eager, "steps launched one operator at a time [on]");
   app->add_option("--json", file, "write the figures to this file, in place of what it was")
       ->type_name("FILE");
-  add_options(*app, options.train,
-              {"model", "width", "where", "classes", "dead_channels", "batch", "size", "precision",
-               "channels_last", "device", "graph", "fused", "threads", "seed"});
+  add_options(
+      *app, options.train,
+      {"model", "width", "where", "classes", "dead_channels", "batch", "size", "precision",
+       "channels_last", "device", "graph", "fused", "threads", "seed", "follow", "follow_every"});
   app->get_option("--batch")->description("images in a step");
   if (const auto code = parse(*app, arguments)) return *code;
   options.graph = options.train.graph;

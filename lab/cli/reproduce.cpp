@@ -39,8 +39,8 @@ const std::set<std::string>& train_option_names() {
   static const auto names = [] {
     using enum lab::About;
     auto all = lab::options_about({data, place, arithmetic, machine});
-    for (const char* name :
-         {"model", "width", "batch", "epochs", "learning_rate", "max_steps", "recalibrate"})
+    for (const char* name : {"model", "width", "batch", "epochs", "learning_rate", "max_steps",
+                             "recalibrate", "recalibrate_norms", "follow", "follow_every"})
       all.insert(name);
     return all;
   }();

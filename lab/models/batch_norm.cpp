@@ -154,6 +154,11 @@ void BatchNormImpl::pretty_print(std::ostream& stream) const {
     stream << "none)";
 }
 
+std::optional<double>* momentum_of(torch::nn::Module& module) {
+  auto* norm = module.as<BatchNormImpl>();
+  return norm == nullptr ? nullptr : &norm->momentum;
+}
+
 void share_batches(torch::nn::Module& network, const ProcessGroup& processes, bool batch_norms) {
   network.apply([&](torch::nn::Module& module) {
     if (auto* whitening = module.as<keel::nn::WhiteningImpl>())

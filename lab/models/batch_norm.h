@@ -34,6 +34,9 @@ class BatchNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BatchNorm);
 
+/// The module's momentum if it is a BatchNorm, otherwise null: for recalibrating and following.
+std::optional<double>* momentum_of(torch::nn::Module& module);
+
 /// Sets the process group of all whitening layers and, with `batch_norms`, of BatchNorm.
 void share_batches(torch::nn::Module& network, const keel::nn::ProcessGroup& processes,
                    bool batch_norms);

@@ -44,6 +44,7 @@ Normed::Normed(torch::nn::Module& owner, const std::string& prefix, const std::s
 Tensor Normed::convolved(const Tensor& input) const {
   using torch::indexing::None, torch::indexing::Slice;
   torch::nn::Conv2dImpl& layer = *convolution_.ptr();
+  if (looks && following_) following_->look(input);
   const std::int64_t stride = layer.options.stride()->at(0);
   if (!input.is_cpu() || stride == 1 || layer.options.kernel_size()->at(0) != 1)
     return layer.forward(input);
@@ -68,6 +69,12 @@ Tensor Normed::watched(const Tensor& input, const Watch& watch) const {
   const Tensor after = own(between), output = apply_norm(*norm_, after);
   watch(norm_name_, after, output);
   return output;
+}
+
+void Normed::follow(std::int64_t every) {
+  keel::nn::FollowOptions options{.every = every, .momentum_of = momentum_of};
+  if (auto* batch = norm_->as<BatchNormImpl>()) options.process_group = batch->processes;
+  following_ = std::make_shared<keel::nn::Following>(convolution_.ptr(), norm_, options);
 }
 
 std::vector<Normed::Shape> BlockImpl::Shape::chain() const {

@@ -55,6 +55,13 @@ class Normed {
   const std::string& norm_name() const { return norm_name_; }  ///< in the network
   const std::shared_ptr<torch::nn::Module>& norm() const { return norm_; }
   const torch::nn::Conv2d& convolution() const { return convolution_; }
+  const std::string& convolution_name() const { return convolution_name_; }
+
+  /// Lets the norm follow the convolution's weights, if it has statistics. `every`: steps from one look to the next.
+  void follow(std::int64_t every);
+  /// Null if the norm does not follow.
+  const std::shared_ptr<keel::nn::Following>& following() const { return following_; }
+  bool looks = false;  ///< whether a forward pass shows the input to `following`
 
  private:
   torch::Tensor convolved(const torch::Tensor& input) const;
@@ -63,6 +70,7 @@ class Normed {
   std::string convolution_name_, norm_name_;
   torch::nn::Conv2d convolution_{nullptr};
   std::shared_ptr<torch::nn::Module> norm_;
+  std::shared_ptr<keel::nn::Following> following_;
 };
 
 /// A residual block: 3x3 and 3x3, or (bottleneck) 1x1, 3x3 and 1x1 with kExpansion times the width. The first 3x3 has

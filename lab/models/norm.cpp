@@ -58,6 +58,14 @@ bool can_be_captured(const NormOptions& options) {
                     layer_rule(options.rule, options.parameter));
 }
 
+bool can_follow(const NormOptions& options) {
+  return options.kind == "batch" ||
+         (whitens(options) &&
+          std::visit(
+              []<typename Rule>(const Rule&) { return !std::is_constructible_v<Baseline, Rule>; },
+              layer_rule(options.rule, options.parameter)));
+}
+
 const std::vector<std::string>& norm_kinds() {
   static const std::vector<std::string> names{"batch", "zca", "pca", "none"};
   return names;

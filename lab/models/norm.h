@@ -49,6 +49,9 @@ bool whitens(const NormOptions& options);
 /// Whether a training step with this layer can be captured in a CUDA graph.
 bool can_be_captured(const NormOptions& options);
 
+/// Whether the layer's statistics can follow the weights before it (keel::nn::Following).
+bool can_follow(const NormOptions& options);
+
 /// Checks the options together, and with the channels; for_each_field in lab/train/options.h has the range of each. Throws
 /// keel::Error that names the option, the expected value, the actual one and, if given, the norm's name in the network.
 void validate(const NormOptions& options, std::int64_t channels, const std::string& name = "");

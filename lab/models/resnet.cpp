@@ -197,10 +197,10 @@ std::vector<Normed*> ResNetImpl::normed() const {
   return all;
 }
 
-std::vector<const Normed*> ResNetImpl::tested() const {
+std::vector<Normed*> ResNetImpl::tested() const {
   const NormPlan plan = plan_of(options_);
-  std::vector<const Normed*> found;
-  for (const Normed* part : normed())
+  std::vector<Normed*> found;
+  for (Normed* part : normed())
     if (plan.tests(part->norm_name())) found.push_back(part);
   return found;
 }

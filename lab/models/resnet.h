@@ -66,8 +66,10 @@ class ResNetImpl : public torch::nn::Module {
   /// change the output, except that a fused norm (norm_relu) skips some roundings without it.
   torch::Tensor forward(const torch::Tensor& input, const Watch* watch = nullptr);
 
-  /// The norms that are the layer under test, each with the convolution before it, in the order of the data.
-  std::vector<const Normed*> tested() const;
+  /// All norms, each with the convolution before it, in the order of the data.
+  std::vector<Normed*> normed() const;
+  /// Those that are the layer under test.
+  std::vector<Normed*> tested() const;
   const torch::nn::Conv2d& first_convolution() const { return stem_->convolution(); }
 
   /// Whether norms use the lab's own kernels (fused_norm.h) where these support the call. At first they do not.
@@ -76,8 +78,6 @@ class ResNetImpl : public torch::nn::Module {
   const ModelOptions& options() const { return options_; }
 
  private:
-  std::vector<Normed*> normed() const;
-
   ModelOptions options_;
   std::unique_ptr<Normed> stem_;
   std::vector<Block> blocks_;

@@ -142,17 +142,11 @@ int Group::failures() const {
       std::ranges::count_if(runs, [](const Run& run) { return run.result.failure.has_value(); }));
 }
 
-Spread Group::test_error() const { return spread(from_successful_runs(&Result::test_error)); }
-
-Spread Group::recalibrated_test_error() const {
-  return spread(from_successful_runs(&Result::recalibrated_test_error));
-}
-
-std::vector<double> Group::from_successful_runs(double Result::*value) const {
+Spread Group::test_error(double Result::*error) const {
   std::vector<double> values;
   for (const Run& run : runs)
-    if (!run.result.failure) values.push_back(run.result.*value);
-  return values;
+    if (!run.result.failure) values.push_back(run.result.*error);
+  return spread(values);
 }
 
 Spread Group::images_per_second() const {

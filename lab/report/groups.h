@@ -23,14 +23,9 @@ struct Group {
   std::vector<Run> runs;
 
   int failures() const;
-  /// Over the runs that have not failed. The second one is with recomputed running statistics, over the runs that
-  /// have it.
-  Spread test_error() const;
-  Spread recalibrated_test_error() const;
+  /// Over the runs that have not failed, and have this error.
+  Spread test_error(double Result::*error = &Result::test_error) const;
   Spread images_per_second() const;
-
- private:
-  std::vector<double> from_successful_runs(double Result::*value) const;
 };
 
 /// In the order of each group's first run.

@@ -47,13 +47,26 @@ std::string error_text(const Spread& error) {
   return error.count == 0 ? "-" : mean_text(100 * error.mean, 100 * error.deviation) + " %";
 }
 
-std::string recalibrated_text(const Group& group) {
-  const Spread error = group.recalibrated_test_error();
+std::string further_text(const Group& group, double Result::*which) {
+  const Spread error = group.test_error(which);
   const int evaluated = group.test_error().count;
   std::string text = error_text(error);
   if (error.count > 0 && error.count < evaluated)
     text += fmt::format(" ({} of {})", error.count, evaluated);
   return text;
+}
+
+/// The test errors beside the first that any of these runs has, and their names.
+std::vector<std::pair<const char*, double Result::*>> further_errors(
+    const std::vector<Group>& groups) {
+  std::vector<std::pair<const char*, double Result::*>> all{
+      {"recalibrated", &Result::recalibrated_test_error},
+      {"followed", &Result::followed_test_error}};
+  std::erase_if(all, [&](const auto& one) {
+    return std::ranges::none_of(
+        groups, [&](const Group& group) { return group.test_error(one.second).count > 0; });
+  });
+  return all;
 }
 
 std::string runs_text(const Group& group) {
@@ -166,14 +179,19 @@ std::string settings(const std::vector<Group>& groups) {
   for (const auto& [name, value] : groups.front().runs.front().settings)
     if (!left_out.count(name)) shared.add({name, text(value)});
   out += hidden(groups.size() > 1 ? "What all runs share" : "All settings", shared);
-  Table folders({"folder", "seed", "status", "test error", "recalibrated"}, 3);
+  const auto further = further_errors(groups);
+  std::vector<std::string> of_runs{"folder", "seed", "status", "test error"};
+  for (const auto& one : further) of_runs.push_back(one.first);
+  Table folders(of_runs, 3);
   for (const Group& group : groups)
     for (const Run& run : group.runs) {
       const auto error = [&](double value) {
         return percent(run.result.failure ? kUnknown : value, 2);
       };
-      folders.add({run.folder.string(), run.setting("seed"), run.result.status,
-                   error(run.result.test_error), error(run.result.recalibrated_test_error)});
+      std::vector<std::string> row{run.folder.string(), run.setting("seed"), run.result.status,
+                                   error(run.result.test_error)};
+      for (const auto& one : further) row.push_back(error(run.result.*one.second));
+      folders.add(row);
     }
   return out + hidden("Runs and their folders", folders);
 }
@@ -181,15 +199,14 @@ std::string settings(const std::vector<Group>& groups) {
 }  // namespace
 
 Table results_table(const std::vector<Group>& groups) {
-  const bool recalibrated = std::ranges::any_of(
-      groups, [](const Group& group) { return group.recalibrated_test_error().count > 0; });
+  const auto further = further_errors(groups);
   std::vector<std::string> heading{"layer", "runs", "test error"};
-  if (recalibrated) heading.push_back("recalibrated");
+  for (const auto& one : further) heading.push_back(one.first);
   heading.insert(heading.end(), {"best", "failed", "images/s", "time a run"});
   Table table(heading);
   for (const Group& group : groups) {
     std::vector<std::string> row{group.label, runs_text(group), error_text(group.test_error())};
-    if (recalibrated) row.push_back(recalibrated_text(group));
+    for (const auto& one : further) row.push_back(further_text(group, one.second));
     row.insert(row.end(), {percent(group.test_error().least, 2), failed_at(group),
                            speed_text(group), time_text(group)});
     table.add(row);

@@ -100,6 +100,8 @@ void ProgressPrinter::on_epoch(const EpochRecord& r) {
                                                      percent(r.test_error, 2));
   if (!std::isnan(r.recalibrated_test_error))
     test += fmt::format("recalibrated {}  ", percent(r.recalibrated_test_error, 2));
+  if (!std::isnan(r.followed_test_error))
+    test += fmt::format("followed {}  ", percent(r.followed_test_error, 2));
   line_.print(fmt::format("epoch {}/{}  training loss {:.3f} error {}  {}{}", r.epoch + 1,
                           info_.options.epochs, r.train_loss, percent(r.train_error), test,
                           duration(r.seconds)));
@@ -115,6 +117,8 @@ void ProgressPrinter::on_finish(const Result& result) {
     text += fmt::format(", test error {}", percent(result.test_error, 2));
   if (std::isfinite(result.recalibrated_test_error) && result.status != "failed")
     text += fmt::format(", recalibrated {}", percent(result.recalibrated_test_error, 2));
+  if (std::isfinite(result.followed_test_error) && result.status != "failed")
+    text += fmt::format(", followed {}", percent(result.followed_test_error, 2));
   if (result.images_per_second > 0)
     text += fmt::format(", {:.0f} images/s", result.images_per_second);
   line_.print(fmt::format("{}, {}", text, duration(result.seconds)));

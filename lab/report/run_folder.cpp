@@ -158,6 +158,7 @@ Run read_run(const fs::path& folder) {
     if (std::isnan(epoch.test_error)) continue;
     result.test_error = epoch.test_error;
     result.recalibrated_test_error = epoch.recalibrated_test_error;
+    result.followed_test_error = epoch.followed_test_error;
   }
   if (result.failure) result.status = "failed";
   if (!run.steps.empty()) result.images_per_second = run.steps.back().images_per_second;

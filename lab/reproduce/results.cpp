@@ -195,6 +195,10 @@ Json to_json(const Trial& t) {
     if (r.recalibration_seconds > 0)
       json["recalibration_seconds"] = rounded(r.recalibration_seconds, 3);
   }
+  if (!t.followed_errors.empty()) {
+    json["followed_error"] = rounded(r.followed_test_error);
+    json["followed_errors"] = list_of(t.followed_errors, 4);
+  }
   if (r.failure) {
     json["failure"] = lab::to_json(*r.failure);
     json["failure"]["smallest_gap"] = rounded(r.failure->smallest_gap, 4);
@@ -216,11 +220,13 @@ Trial trial_of(const Json& json) {
           .loss = numbers("loss"),
           .gradient = numbers("gradient"),
           .test_errors = numbers("test_errors"),
-          .recalibrated_errors = numbers("recalibrated_errors")};
+          .recalibrated_errors = numbers("recalibrated_errors"),
+          .followed_errors = numbers("followed_errors")};
   // Shorter names than in result.json.
   t.result.test_error = number_or_nan(json.at("error"));
   t.result.best_test_error = number_or_nan(json.at("best_error"));
   t.result.recalibrated_test_error = number_or_nan(json.value("recalibrated_error", Json()));
+  t.result.followed_test_error = number_or_nan(json.value("followed_error", Json()));
   require(t.result.status == "finished" || t.result.status == "failed" ||
               t.result.status == "interrupted" || t.result.status == "other data",
           "no status '{}'", t.result.status);

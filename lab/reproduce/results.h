@@ -56,7 +56,7 @@ struct Trial {
   /// `at`.
   std::vector<double> at = {}, loss = {}, gradient = {};
   /// After all epochs, or evenly spaced ones up to the last.
-  std::vector<double> test_errors = {}, recalibrated_errors = {};
+  std::vector<double> test_errors = {}, recalibrated_errors = {}, followed_errors = {};
 };
 
 struct Results {

@@ -115,19 +115,20 @@ TrialOutcome run_trial(const std::string& cell, TrainOptions options,
     result.images_per_second = run.result.images_per_second;
     result.peak_mib = run.result.peak_mib;
   }
-  if (result.status != "finished") result.test_error = result.recalibrated_test_error = kNotDone;
+  if (result.status != "finished")
+    result.test_error = result.recalibrated_test_error = result.followed_test_error = kNotDone;
   for (const StepRecord& step : run.steps) {
     trial.at.push_back(double(step.step));
     trial.loss.push_back(step.loss);
     trial.gradient.push_back(step.gradient_norm_layer);
   }
-  for (const EpochRecord& epoch : run.epochs) {
-    if (!std::isnan(epoch.test_error)) trial.test_errors.push_back(epoch.test_error);
-    if (!std::isnan(epoch.recalibrated_test_error))
-      trial.recalibrated_errors.push_back(epoch.recalibrated_test_error);
-  }
-  for (auto* curve :
-       {&trial.at, &trial.loss, &trial.gradient, &trial.test_errors, &trial.recalibrated_errors})
+  for (const EpochRecord& epoch : run.epochs)
+    for (const auto& [errors, error] : {std::pair(&trial.test_errors, epoch.test_error),
+                                        {&trial.recalibrated_errors, epoch.recalibrated_test_error},
+                                        {&trial.followed_errors, epoch.followed_test_error}})
+      if (!std::isnan(error)) errors->push_back(error);
+  for (auto* curve : {&trial.at, &trial.loss, &trial.gradient, &trial.test_errors,
+                      &trial.recalibrated_errors, &trial.followed_errors})
     *curve = thinned(*curve);
   return {trial, description_of(data), heard.run.device};
 }

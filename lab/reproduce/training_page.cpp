@@ -36,15 +36,26 @@ std::vector<std::string> paper_columns(const PaperFigures& paper) {
           paper.success ? fmt::format("{:g} %", *paper.success) : ""};
 }
 
-bool is_recalibrated(const Results& results) {
+bool any_has(const Results& results, std::vector<double> Trial::*errors) {
   return std::ranges::any_of(results.trials,
-                             [](const Trial& trial) { return !trial.recalibrated_errors.empty(); });
+                             [&](const Trial& trial) { return !(trial.*errors).empty(); });
 }
 
-/// The mean error with recomputed statistics; empty if no trial has one.
-std::string recalibrated_text(const Trials& trials) {
-  const Spread error = group_of(trials).recalibrated_test_error();
+/// The mean of an error that not all trials have; empty if none has it.
+std::string further_text(const Trials& trials, double Result::*which) {
+  const Spread error = group_of(trials).test_error(which);
   return error.count ? mean_text(100 * error.mean, 100 * error.deviation) : "";
+}
+
+/// The largest difference between followed and recalibrated error after any evaluation but the first, in points.
+std::string farthest_text(const Trials& trials) {
+  double most = -1;
+  for (const Trial* trial : trials)
+    for (std::size_t i = 1;
+         i < std::min(trial->followed_errors.size(), trial->recalibrated_errors.size()); ++i)
+      most = std::fmax(most,
+                       100 * std::abs(trial->followed_errors[i] - trial->recalibrated_errors[i]));
+  return most < 0 ? "" : fmt::format("{:.2f}", most);
 }
 
 std::vector<std::string> our_columns(const Trials& trials) {
@@ -81,13 +92,15 @@ std::vector<std::string> cost_columns(const Recipe& recipe, const Cell& cell,
 std::string table_text(const Recipe& recipe, const Results& results) {
   const auto any = [&](auto has) { return std::ranges::any_of(recipe.cells, has); };
   const bool columns = any([](const Cell& cell) { return !cell.column.empty(); });
-  const bool recalibrated = is_recalibrated(results);
+  const bool recalibrated = any_has(results, &Trial::recalibrated_errors),
+             followed = any_has(results, &Trial::followed_errors);
   const bool paper = any([](const Cell& cell) { return cell.paper.any(); });
   std::vector<std::string> heading{"method"};
   if (columns) heading.push_back("");
   if (paper) heading.insert(heading.end(), {"paper: min", "mean", "success"});
   heading.insert(heading.end(), {"our runs: min", "mean", "success", "failed at step"});
   if (recalibrated) heading.push_back("recalibrated: mean");
+  if (followed) heading.insert(heading.end(), {"followed: mean", "farthest apart"});
   const bool costs = recipe.settings.contains("costs") && recipe.settings.at("costs") == true;
   if (costs) heading.insert(heading.end(), {"ms a step", "GPU memory, MiB"});
   report::Table table(heading, columns ? 2 : 1);
@@ -99,7 +112,12 @@ std::string table_text(const Recipe& recipe, const Results& results) {
     if (paper)
       for (const auto& text : paper_columns(cell.paper)) line.push_back(text);
     for (const auto& text : our_columns(results.of(cell))) line.push_back(text);
-    if (recalibrated) line.push_back(recalibrated_text(results.of(cell)));
+    if (recalibrated)
+      line.push_back(further_text(results.of(cell), &Result::recalibrated_test_error));
+    if (followed) {
+      line.push_back(further_text(results.of(cell), &Result::followed_test_error));
+      line.push_back(farthest_text(results.of(cell)));
+    }
     if (costs)
       for (const auto& text : cost_columns(recipe, cell, results)) line.push_back(text);
     table.add(line);
@@ -119,12 +137,18 @@ std::string recalibration_cost(const Results& results) {
 }
 
 std::string recalibration_text(const Results& results) {
-  if (!is_recalibrated(results)) return "";
+  if (!any_has(results, &Trial::recalibrated_errors)) return "";
   const auto batches = results.options.value("recalibrate", TrainOptions().recalibrate);
-  return fmt::format(
+  std::string text = fmt::format(
       "Recalibrated: evaluated with running statistics recomputed from {} training batches at the "
-      "same weights. The other columns use those that training left, as in the paper.{}\n\n",
+      "same weights. The other columns use those that training left, as in the paper.{}",
       batches, recalibration_cost(results));
+  if (any_has(results, &Trial::followed_errors))
+    text +=
+        " Followed: with statistics made from the weights and from what training saw of the "
+        "convolutions' inputs; and how far apart these two were after any evaluation but the "
+        "first, in points.";
+  return text + "\n\n";
 }
 
 /// "; gradient in the steps before 0.8, at most 3e+05, last 12"; empty if the trial did not record it.
@@ -262,9 +286,9 @@ Curve course_of(const Cell& cell, const Results& results, std::vector<double> Tr
 /// recomputed statistics.
 std::string course_picture(const Recipe& recipe, const Results& results) {
   report::Charts charts;
-  for (const auto& [name, errors] :
-       {std::pair("Test error", &Trial::test_errors),
-        std::pair("Test error, recalibrated", &Trial::recalibrated_errors)}) {
+  for (const auto& [name, errors] : {std::pair("Test error", &Trial::test_errors),
+                                     {"Test error, recalibrated", &Trial::recalibrated_errors},
+                                     {"Test error, followed", &Trial::followed_errors}}) {
     Chart whole{.description = "test error over the run", .x_label = "epoch", .percent = true};
     Chart last = whole;
     last.from_zero = false;

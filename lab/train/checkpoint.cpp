@@ -51,6 +51,7 @@ void for_each_number(Place& p, Visit&& visit) {
   visit("last_test_error", p.last_test_error);
   visit("best_test_error", p.best_test_error);
   visit("last_recalibrated_test_error", p.last_recalibrated_test_error);
+  visit("last_followed_test_error", p.last_followed_test_error);
 }
 
 json written(const Position& position) {
@@ -127,9 +128,17 @@ void prune(const fs::path& folder, OwnFiles& own, std::int64_t keep, std::int64_
 void check_shapes(const fs::path& file, const ModelOptions& options) {
   constexpr std::int64_t kLongestState = 1 << 16;  // of a random generator
   const Shapes there = read_shapes(file);
-  const Shapes expected = state_shapes(options);
+  Shapes expected = state_shapes(options);
   for (const auto& [name, shape] : expected)
     require(there.count(name) > 0, "{} has no tensor '{}'", file.string(), name);
+  for (const auto& [name, shape] : Shapes(expected)) {
+    if (shape.size() != 4) continue;  // only convolutions have weights with four dimensions
+    const std::int64_t inputs = shape[1] * shape[2] * shape[3];
+    const std::string following = kFollowing + name.substr(0, name.rfind('.') + 1);
+    expected[following + "input_mean"] = {1, inputs};
+    expected[following + "input_covariance"] = {1, inputs, inputs};
+    expected[following + "looks"] = {};
+  }
   for (const auto& [name, shape] : there) {
     const bool momentum = name.starts_with(kMomentum);
     const auto found = expected.find(momentum ? name.substr(std::strlen(kMomentum)) : name);

@@ -1,7 +1,7 @@
 #pragma once
 
 // A checkpoint is a pair of files: step-00000042.safetensors (parameters and buffers under their torchvision names,
-// momenta as optimiser.NAME, the CPU generator as random.cpu) and step-00000042.json (the position of the run, its
+// momenta as optimiser.NAME, what followed norms know as following.CONVOLUTION.*, the CPU generator as random.cpu) and step-00000042.json (the position of the run, its
 // options, the size and checksum of the first file). The JSON is written last and makes the checkpoint complete.
 
 #include <array>
@@ -31,14 +31,16 @@ struct Position {
   std::int64_t interval_steps = 0;
   double last_train_loss = 0, last_train_error = 0;  ///< as of the last finished epoch
   double last_test_loss = 0, last_test_error = 0, best_test_error = 0;
-  double last_recalibrated_test_error = 0;
+  double last_recalibrated_test_error = 0, last_followed_test_error = 0;
 };
 
-inline constexpr const char* kMomentum = "optimiser.";  ///< before a parameter's name
+inline constexpr const char* kMomentum = "optimiser.";   ///< before a parameter's name
+inline constexpr const char* kFollowing = "following.";  ///< before a convolution's name
 
-/// Whether a checkpoint's tensor belongs to the trainer (momenta, random state), not to the network.
+/// Whether a checkpoint's tensor belongs to the trainer (momenta, inputs of followed convolutions, random state), not to
+/// the network.
 inline bool is_of_the_run(const std::string& name) {
-  return name.starts_with(kMomentum) || name.starts_with("random.");
+  return name.starts_with(kMomentum) || name.starts_with(kFollowing) || name.starts_with("random.");
 }
 
 struct Checkpoint {

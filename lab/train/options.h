@@ -52,6 +52,9 @@ struct TrainOptions {
   std::uint64_t seed = 0;
   std::int64_t evaluate_every = 1;
   std::int64_t recalibrate = 50;  ///< batches; 0: evaluate only with the statistics of training
+  std::string recalibrate_norms = "all";
+  std::string follow = "none";     ///< norms that follow the weights before them: none, tested, all
+  std::int64_t follow_every = 16;  ///< steps
   std::int64_t evaluation_batch = 500;
   std::int64_t log_every = 20;
   std::int64_t max_steps = 0;
@@ -183,6 +186,15 @@ void for_each_field(Options& o, Visit&& visit) {
         "evaluate a second time, with running statistics recomputed from this many training "
         "batches; the last checkpoint keeps them; 0: off, as in the paper",
         count);
+  visit("recalibrate_norms", evaluation, o.recalibrate_norms,
+        "norms whose statistics are recomputed: all, or the layer under test alone",
+        OneOf{{"all", "tested"}});
+  visit("follow", evaluation, o.follow,
+        "evaluate once more, with the running statistics of these norms made from the present "
+        "weights: none, the layer under test, or all norms",
+        OneOf{{"none", "tested", "all"}});
+  visit("follow_every", evaluation, o.follow_every,
+        "follow: steps between two looks at the input of the convolution before a norm", positive);
   visit("log_every", records, o.log_every, "steps between two records", positive);
   visit("run", call, o.run, "run folder", Anything{});
   visit("checkpoint_every", records, o.checkpoint_every, "steps between checkpoints; 0: each epoch",

@@ -20,11 +20,6 @@ namespace {
 
 constexpr std::uint64_t kStream = 0x7265;  // any number that no other stream of this seed uses
 
-std::optional<double>* momentum_of(torch::nn::Module& module) {
-  auto* norm = module.as<BatchNormImpl>();
-  return norm == nullptr ? nullptr : &norm->momentum;
-}
-
 }  // namespace
 
 Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& augmentation,
@@ -59,8 +54,16 @@ std::int64_t Recalibrator::run(std::int64_t step) {
                         [&] {
                           for (std::int64_t batch = 0; batch < count; ++batch) pass(batch);
                         },
-                        {.momentum_of = momentum_of});
+                        {.momentum_of = [&](torch::nn::Module& module) {
+                          return wanted(module) ? momentum_of(module) : nullptr;
+                        }});
   return count;
+}
+
+bool Recalibrator::wanted(const torch::nn::Module& norm) const {
+  if (options_.recalibrate_norms == "all") return true;
+  return std::ranges::any_of(model_->tested(),
+                             [&](const Normed* part) { return part->norm().get() == &norm; });
 }
 
 void Recalibrator::pass(std::int64_t batch) {

@@ -11,7 +11,7 @@
 
 namespace keel::lab {
 
-/// Recomputes the running statistics of all norms (keel::nn::recalibrate). May be called repeatedly.
+/// Recomputes the running statistics of options.recalibrate_norms (keel::nn::recalibrate). May be called repeatedly.
 ///
 /// The choice of images and their crops depends only on (options.seed, step). The random state of training is neither
 /// used nor changed. With several processes, each takes its part of every batch.
@@ -31,6 +31,7 @@ class Recalibrator {
   std::int64_t run(std::int64_t step);
 
  private:
+  bool wanted(const torch::nn::Module& norm) const;
   void pass(std::int64_t batch);
   void forward();
 

@@ -36,6 +36,8 @@ void visit_record(Given& r, Visit&& visit) {
     visit("recalibrated_test_loss", r.recalibrated_test_loss);
     visit("recalibrated_test_error", r.recalibrated_test_error);
     visit("recalibration_seconds", r.recalibration_seconds);
+    visit("followed_test_loss", r.followed_test_loss);
+    visit("followed_test_error", r.followed_test_error);
   } else if constexpr (std::is_same_v<Record, Failure>) {
     visit("step", r.step);
     visit("where", r.where);
@@ -53,6 +55,7 @@ void visit_record(Given& r, Visit&& visit) {
     visit("test_error", r.test_error);
     visit("best_test_error", r.best_test_error);
     visit("recalibrated_test_error", r.recalibrated_test_error);
+    visit("followed_test_error", r.followed_test_error);
     visit("images_per_second", r.images_per_second);
     visit("peak_mib", r.peak_mib);
     visit("seconds", r.seconds);

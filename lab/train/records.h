@@ -40,6 +40,8 @@ struct EpochRecord {
   /// evaluation. NaN: not done.
   double recalibrated_test_loss = kNotDone, recalibrated_test_error = kNotDone;
   double recalibration_seconds = kNotDone;
+  /// Results with statistics that follow the weights (options.follow). NaN: not done.
+  double followed_test_loss = kNotDone, followed_test_error = kNotDone;
 };
 
 /// Where a run failed.
@@ -64,6 +66,7 @@ struct Result {
   double test_loss = kNotDone, test_error = kNotDone;  ///< of the last evaluation
   double best_test_error = kNotDone;
   double recalibrated_test_error = kNotDone;  ///< of the last evaluation, with options.recalibrate
+  double followed_test_error = kNotDone;      ///< of the last evaluation, with options.follow
   double images_per_second = 0;  ///< training steps of this process, without evaluation
   double peak_mib = 0;           ///< CUDA: peak allocation up to the first record; CPU: 0
   double seconds = 0;            ///< in this process

@@ -15,6 +15,20 @@ torch::Tensor random_state() {
   return generator.get_state();
 }
 
+/// What followed norms know of their convolutions' inputs.
+NamedTensors followed_inputs(ResNet& model) {
+  NamedTensors result;
+  for (const Normed* part : model->normed()) {
+    const auto& following = part->following();
+    if (!following) continue;
+    const std::string name = kFollowing + part->convolution_name() + ".";
+    result.emplace_back(name + "input_mean", following->input_mean);
+    result.emplace_back(name + "input_covariance", following->input_covariance);
+    result.emplace_back(name + "looks", following->looks);
+  }
+  return result;
+}
+
 }  // namespace
 
 void set_random_state(const torch::Tensor& state) {
@@ -40,6 +54,7 @@ NamedTensors tensors_of(TrainingStep& training) {
   NamedTensors result = state_of(*training.model());
   for (const auto& [name, momentum] : training.parameters().named_momenta())
     result.emplace_back(kMomentum + name, momentum);
+  for (const auto& one : followed_inputs(training.model())) result.push_back(one);
   result.emplace_back(kRandomState, random_state());
   return result;
 }
@@ -54,6 +69,10 @@ void restore_tensors(const SafeTensors& tensors, TrainingStep& training) {
             c10::str(momentum.sizes()));
     momentum.copy_(found->second);
   }
+  // A run may be continued with other norms that follow. Those start again.
+  for (auto [name, tensor] : followed_inputs(training.model()))
+    if (const auto found = tensors.tensors.find(name); found != tensors.tensors.end())
+      tensor.copy_(found->second);
   const auto random = tensors.tensors.find(kRandomState);
   if (random != tensors.tensors.end()) set_random_state(random->second);
 }

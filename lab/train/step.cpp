@@ -140,6 +140,9 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
     readings_.applied_rate = torch::zeros({}, rate_.options());
   }
   model_->fuse_norms(options.fused);
+  if (options.follow != "none")
+    for (Normed* part : options.follow == "all" ? model_->normed() : model_->tested())
+      part->follow(options.follow_every);
   model_->train();
 }
 
@@ -155,19 +158,51 @@ void TrainingStep::select(std::int64_t batch) {
   indices_.copy_(order_.narrow(0, batch * options_.batch + first_, size_));
 }
 
+/// Counted from the epoch's end, so that evaluation comes right after a look. A captured one has been run before.
+bool TrainingStep::looks(std::int64_t batch) const {
+  if (options_.follow == "none") return false;
+  return (batches() - 1 - batch) % options_.follow_every == 0 ||
+         (use_graph_ && runs_ < kStepsBeforeCapture);
+}
+
 void TrainingStep::run(std::int64_t batch, double rate, bool stop) {
   select(batch);
   if (rate != rate_now_) rate_.fill_(rate_now_ = rate);
   if (narrow_ && changed_outside_) parameters_.update_bfloat16();
   changed_outside_ = false;
   if (processes_ != nullptr) stop_.fill_(stop ? 1 : 0);
+  const bool looks = this->looks(batch);
   if (!use_graph_ || runs_ < kStepsBeforeCapture) {
-    step();
+    step(looks);
   } else {
-    if (!graph_) graph_ = capture([this] { step(); });
-    graph_->replay();
+    if (!graph_) capture_steps();
+    looks ? replay_with_a_look() : graph_->replay();
   }
   ++runs_;
+}
+
+/// The layers report the tensors of the step that was captured last, the one without a look.
+void TrainingStep::capture_steps() {
+  if (options_.follow != "none") {
+    looking_graph_ = capture([this] { step(/*looks=*/true); });
+    reported_by_looking_ = reported();
+  }
+  graph_ = capture([this] { step(/*looks=*/false); });
+}
+
+void TrainingStep::replay_with_a_look() {
+  looking_graph_->replay();
+  const auto there = reported();
+  for (std::size_t i = 0; i < there.size(); ++i) there[i].copy_(reported_by_looking_[i]);
+}
+
+std::vector<Tensor> TrainingStep::reported() const {
+  std::vector<Tensor> all;
+  for (const Normed* part : model_->tested())
+    if (const auto* layer = part->norm()->as<keel::nn::WhiteningImpl>())
+      for (const Tensor& tensor : {layer->eigenvalues(), layer->covariance(), layer->kept()})
+        all.push_back(tensor.detach());
+  return all;
 }
 
 Batch TrainingStep::selected() const {
@@ -199,10 +234,12 @@ void TrainingStep::backward(const Tensor& loss) {
   loss.backward();
 }
 
-void TrainingStep::step() {
+void TrainingStep::step(bool looks) {
   const torch::AutoGradMode with_gradients(true);
   const Batch batch = selected();
+  for (Normed* part : model_->normed()) part->looks = looks;
   const Tensor logits = forward(batch.images);
+  for (Normed* part : model_->normed()) part->looks = false;
   const Tensor loss = this->loss(logits, batch.labels);
   const Tensor errors = logits.detach().argmax(1).ne(batch.labels).sum();
   backward(loss);

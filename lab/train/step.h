@@ -86,7 +86,12 @@ class TrainingStep {
   Processes* processes() const { return processes_; }
 
  private:
-  void step();
+  bool looks(std::int64_t batch) const;
+  void step(bool looks);
+  void capture_steps();
+  void replay_with_a_look();
+  /// What the layers under test report of a step.
+  std::vector<torch::Tensor> reported() const;
   void measure(torch::Tensor loss, torch::Tensor errors);
 
   ResNet model_;
@@ -114,7 +119,8 @@ class TrainingStep {
   bool changed_outside_ = true;  ///< perhaps: then the bfloat16 copies of the parameters are old
   bool use_graph_;
   std::int64_t runs_ = 0;
-  std::unique_ptr<StepGraph> graph_;
+  std::unique_ptr<StepGraph> graph_, looking_graph_;  ///< without and with a look (options.follow)
+  std::vector<torch::Tensor> reported_by_looking_;
 };
 
 /// Whether steps with these options use the kernels of fused_step.h on this device. Several processes do not: they sum

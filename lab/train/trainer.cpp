@@ -101,7 +101,8 @@ class Run {
         steps_(options.max_steps > 0 ? std::min(options.max_steps, options.epochs * per_epoch_)
                                      : options.epochs * per_epoch_) {
     at_.last_train_loss = at_.last_train_error = at_.last_test_loss = at_.last_test_error =
-        at_.best_test_error = at_.last_recalibrated_test_error = kNotDone;
+        at_.best_test_error = at_.last_recalibrated_test_error = at_.last_followed_test_error =
+            kNotDone;
   }
 
   Result run() {
@@ -210,6 +211,7 @@ class Run {
       record.test_loss = at_.last_test_loss = test.loss;
       record.test_error = at_.last_test_error = test.error;
       at_.best_test_error = std::fmin(at_.best_test_error, test.error);
+      if (options_.follow != "none") evaluate_followed(record);
       if (options_.recalibrate > 0) evaluate_recalibrated(record);
     }
     const double images = double(at_.steps_summed * options_.batch);
@@ -234,24 +236,41 @@ class Run {
     return evaluate_there(training_.model(), test_, normalisation_, options_, device_, processes_);
   }
 
-  /// Evaluates with recomputed statistics. Training continues with its own. After the last step the recomputed ones
-  /// stay, for the last checkpoint.
-  void evaluate_recalibrated(EpochRecord& record) {
-    const auto start = std::chrono::steady_clock::now();
+  /// Evaluates with running statistics that `change` writes. Training continues with its own, unless they stay.
+  Evaluation evaluate_after(const std::function<void()>& change, bool stay) {
     std::vector<std::pair<Tensor, Tensor>> own;
     for (const Tensor& buffer : training_.model()->buffers())
       own.emplace_back(buffer, buffer.clone());
+    change();
+    const Evaluation test = evaluate_now();
+    if (!stay)
+      for (auto& [buffer, value] : own) buffer.copy_(value);
+    return test;
+  }
+
+  void evaluate_followed(EpochRecord& record) {
+    const auto follow = [&] {
+      for (const Normed* part : training_.model()->normed())
+        if (part->following()) part->following()->refresh();
+    };
+    const Evaluation test = evaluate_after(follow, /*stay=*/false);
+    record.followed_test_loss = test.loss;
+    record.followed_test_error = at_.last_followed_test_error = test.error;
+  }
+
+  /// After the last step the recomputed statistics stay, for the last checkpoint.
+  void evaluate_recalibrated(EpochRecord& record) {
+    const auto start = std::chrono::steady_clock::now();
     if (!recalibrator_)
       recalibrator_.emplace(training_.model(), training_.images(), normalisation_, options_,
                             processes_);
-    const std::int64_t batches = recalibrator_->run(at_.step);
-    const Evaluation test = evaluate_now();
+    std::int64_t batches = 0;
+    const bool last = at_.step == steps_;
+    const Evaluation test =
+        evaluate_after([&] { batches = recalibrator_->run(at_.step); }, /*stay=*/last);
     record.recalibrated_test_loss = test.loss;
     record.recalibrated_test_error = at_.last_recalibrated_test_error = test.error;
-    if (at_.step == steps_)
-      recalibrated_ = batches;
-    else
-      for (auto& [buffer, value] : own) buffer.copy_(value);
+    if (last) recalibrated_ = batches;
     record.recalibration_seconds = seconds_since(start);
     result_.recalibration_seconds += record.recalibration_seconds;
   }
@@ -360,6 +379,7 @@ class Run {
     result_.test_error = at_.last_test_error;
     result_.best_test_error = at_.best_test_error;
     result_.recalibrated_test_error = at_.last_recalibrated_test_error;
+    result_.followed_test_error = at_.last_followed_test_error;
     if (!result_.failure) result_.unsaved = unsaved_;
     result_.images_per_second = throughput_.per_second();
     result_.seconds = seconds_since(started_);

@@ -55,6 +55,8 @@ void require_batches(const TrainOptions& options, const DataSet& data, std::int6
 /// - options.recalibrate evaluates twice: with the running statistics of training and with recomputed ones. Training
 ///   continues with its own and is bitwise unaffected. The last checkpoint has the recomputed statistics, and says
 ///   so.
+/// - options.follow evaluates once more, with statistics that follow the weights. Training is bitwise unaffected, but
+///   for the choice of algorithms on a GPU.
 /// - A step with a non-finite loss or gradient changes no parameter and ends the run as failed.
 /// - Errors (options, data, memory) are thrown.
 Result train(const TrainOptions& options, const DataSet& data, Observer& observer);

@@ -14,6 +14,7 @@
 #include "check.h"
 #include "keel/torch/nn.h"
 #include "ops/operators.h"
+#include "types.h"
 
 namespace keel::nn {
 
@@ -23,28 +24,28 @@ namespace {
 
 constexpr const char* kFollowing = "keel::nn::Following";
 constexpr std::int64_t kEnough = 1024;  // positions for each of d + 1: an error of S of 1/64
-constexpr std::int64_t kOfOneImage = 16;
-constexpr double kLittle = 1 << 24;       // multiplications that any look may take: a millisecond
-constexpr std::int64_t kWorthAPass = 64;  // positions, for a pass over the covariance
+constexpr std::int64_t kOfOneImage = 16, kAtLeast = 64;  // positions
+constexpr double kLittle = 1 << 24;  // multiplications that any look may take: a millisecond
 
 }  // namespace
 
 /// The two modules, as far as following needs them.
 struct Following::Parts {
-  enum class Padding { zeros, reflect, replicate, circular };
   struct Axis {
-    std::int64_t kernel, stride, dilation, start, end;
+    std::int64_t kernel, stride, dilation;
   };
 
   std::shared_ptr<torch::nn::Module> map, norm;
   const Tensor *weight = nullptr, *bias = nullptr;
   std::int64_t map_groups = 1;
   std::vector<Axis> axes;
-  Padding padding = Padding::zeros;
+  std::vector<std::int64_t> padding;  ///< as at::pad takes it: the last axis first
+  const char* padding_mode = "constant";
 
-  WhiteningImpl* whitening = nullptr;  // or a BatchNorm, by its members
-  Tensor *running_mean = nullptr, *running_var = nullptr;
+  WhiteningImpl* whitening = nullptr;  // or a BatchNorm, by its buffers
+  Tensor running_mean, running_var;
   std::function<std::optional<double>()> momentum;
+  ProcessGroup processes;
   std::int64_t channels = 0, norm_groups = 0, blocks = 1;
 
   template <std::size_t D, typename Conv>
@@ -52,39 +53,36 @@ struct Following::Parts {
     const auto& o = conv.options;
     weight = &conv.weight, bias = &conv.bias, map_groups = o.groups();
     for (std::size_t i = 0; i < D; ++i) {
-      Axis axis{(*o.kernel_size())[i], (*o.stride())[i], (*o.dilation())[i], 0, 0};
+      axes.push_back({(*o.kernel_size())[i], (*o.stride())[i], (*o.dilation())[i]});
+      std::int64_t start = 0, end = 0;
       const auto amount = [&](const auto& given) {
         using Given = std::decay_t<decltype(given)>;
-        const std::int64_t both = axis.dilation * (axis.kernel - 1);
+        const std::int64_t both = axes[i].dilation * (axes[i].kernel - 1);
         if constexpr (std::is_same_v<Given, torch::enumtype::kSame>)
-          axis.start = both / 2, axis.end = both - both / 2;
+          start = both / 2, end = both - both / 2;
         else if constexpr (!std::is_same_v<Given, torch::enumtype::kValid>)
-          axis.start = axis.end = (*given)[i];
+          start = end = (*given)[i];
       };
       visit(amount, o.padding());  // by its argument, c10's or std's
-      axes.push_back(axis);
+      padding.insert(padding.begin(), {start, end});
     }
     const auto mode = [&](const auto& given) {
       using Given = std::decay_t<decltype(given)>;
-      if constexpr (std::is_same_v<Given, torch::enumtype::kReflect>) padding = Padding::reflect;
-      if constexpr (std::is_same_v<Given, torch::enumtype::kReplicate>)
-        padding = Padding::replicate;
-      if constexpr (std::is_same_v<Given, torch::enumtype::kCircular>) padding = Padding::circular;
+      if constexpr (std::is_same_v<Given, torch::enumtype::kReflect>) padding_mode = "reflect";
+      if constexpr (std::is_same_v<Given, torch::enumtype::kReplicate>) padding_mode = "replicate";
+      if constexpr (std::is_same_v<Given, torch::enumtype::kCircular>) padding_mode = "circular";
     };
     visit(mode, o.padding_mode());
   }
 
-  template <typename BatchNorm>
-  bool take_batch_norm() {
-    auto* found = norm->as<BatchNorm>();
-    if (found == nullptr) return false;
-    running_mean = &found->running_mean, running_var = &found->running_var;
-    channels = norm_groups = found->options.num_features();
-    momentum = [found]() -> std::optional<double> {
-      const auto given = found->options.momentum();
+  /// By its argument, a module's momentum.
+  template <typename Layer>
+  void take_momentum_of(Layer* layer) {
+    if (layer == nullptr) return;
+    momentum = [layer]() -> std::optional<double> {
+      const auto given = layer->options.momentum();
       return given ? std::optional<double>(*given) : std::nullopt;
     };
-    return true;
   }
 
   template <typename Plain>
@@ -92,8 +90,9 @@ struct Following::Parts {
     return typeid(*map) == typeid(Plain) ? map->as<Plain>() : nullptr;
   }
 
-  Parts(std::shared_ptr<torch::nn::Module> m, std::shared_ptr<torch::nn::Module> n)
-      : map(std::move(m)), norm(std::move(n)) {
+  Parts(std::shared_ptr<torch::nn::Module> m, std::shared_ptr<torch::nn::Module> n,
+        const FollowOptions& options)
+      : map(std::move(m)), norm(std::move(n)), processes(options.process_group) {
     if (auto* one = exactly<torch::nn::Conv1dImpl>()) {
       take_convolution<1>(*one);
     } else if (auto* two = exactly<torch::nn::Conv2dImpl>()) {
@@ -106,19 +105,28 @@ struct Following::Parts {
                        ": expected exactly Conv1d, Conv2d, Conv3d or Linear, got ", map->name());
       weight = &linear->weight, bias = &linear->bias;
     }
+    const auto buffers = norm->named_buffers(/*recurse=*/false);
+    const auto buffer = [&](const char* name) {
+      const Tensor* found = buffers.find(name);
+      return found != nullptr ? *found : Tensor();
+    };
+    running_mean = buffer("running_mean"), running_var = buffer("running_var");
     if ((whitening = norm->as<WhiteningImpl>()) != nullptr) {
       layer_map();  // reports a kind that is not known
-      running_mean = &whitening->running_mean;
       channels = whitening->options.num_features, norm_groups = *whitening->options.groups;
       momentum = [layer = whitening] { return layer->options.momentum; };
+      processes = whitening->options.process_group;
     } else {
-      TORCH_CHECK_TYPE(take_batch_norm<torch::nn::BatchNorm1dImpl>() ||
-                           take_batch_norm<torch::nn::BatchNorm2dImpl>() ||
-                           take_batch_norm<torch::nn::BatchNorm3dImpl>(),
-                       kFollowing, ": expected a whitening layer or BatchNorm1d, 2d or 3d, got ",
-                       norm->name());
+      if (auto* own = options.momentum_of ? options.momentum_of(*norm) : nullptr)
+        momentum = [own] { return *own; };
+      take_momentum_of(norm->as<torch::nn::BatchNorm1dImpl>());
+      take_momentum_of(norm->as<torch::nn::BatchNorm2dImpl>());
+      take_momentum_of(norm->as<torch::nn::BatchNorm3dImpl>());
+      TORCH_CHECK_TYPE(momentum, kFollowing,
+                       ": expected a whitening layer or BatchNorm1d, 2d or 3d, got ", norm->name());
+      if (running_mean.defined()) channels = norm_groups = running_mean.numel();
     }
-    TORCH_CHECK_VALUE(running_mean->defined(), kFollowing,
+    TORCH_CHECK_VALUE(running_mean.defined(), kFollowing,
                       ": expected a norm with running statistics, got one without");
     TORCH_CHECK_VALUE(weight->size(0) == channels, kFollowing, ": expected a map to ", channels,
                       " channels, got one to ", weight->size(0));
@@ -135,63 +143,40 @@ struct Following::Parts {
     return keel::PcaWhitening{eps, rank};
   }
 
-  ProcessGroup processes() const {
-    return whitening != nullptr ? whitening->options.process_group : ProcessGroup();
-  }
-
-  /// The sizes of the output beside samples and channels.
-  std::vector<std::int64_t> positions_of(const Tensor& input) const {
-    TORCH_CHECK_VALUE(input.dim() == std::int64_t(axes.size()) + 2, kFollowing, ": expected ",
-                      axes.size() + 2, " dimensions, got input ", ops::shape_of(input));
-    std::vector<std::int64_t> sizes;
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-      const Axis& a = axes[i];
-      const std::int64_t padded = input.size(std::int64_t(i) + 2) + a.start + a.end;
-      sizes.push_back((padded - a.dilation * (a.kernel - 1) - 1) / a.stride + 1);
-    }
-    return sizes;
-  }
-
-  /// The patches (count, K) of output positions, spread over samples and places; none is taken twice.
-  Tensor sample(const Tensor& input, const std::vector<std::int64_t>& sizes, std::int64_t count,
-                const Tensor& turn) const {
-    const auto whole = input.options().dtype(at::kLong);
-    const Tensor number = at::arange(count, whole);
-    const Tensor chosen =
-        at::div(number * input.size(0), std::max<std::int64_t>(count, 1), "floor");
-    if (axes.empty()) return input.index({chosen});
+  /// A view of what the map multiplies: (N, output positions ..., C, kernel ...).
+  Tensor patches(const Tensor& input) const {
     const auto rank = std::int64_t(axes.size());
-    std::int64_t positions = 1;
-    for (const std::int64_t size : sizes) positions *= size;
-    // Neighbouring numbers are far apart: steps of about a golden ratio, coprime so that none repeats.
-    std::int64_t step = std::max<std::int64_t>(1, std::int64_t(0.618 * double(positions)));
-    while (std::gcd(step, positions) != 1) ++step;
-    Tensor place = ((number + turn * count) * step).remainder(positions), inside;
-    std::vector<std::int64_t> ones(std::size_t(rank) + 1, 1);
-    ones[0] = count;
-    c10::List<c10::optional<Tensor>> indices;
-    std::vector<Tensor> at_axis(axes.size());
-    for (std::int64_t i = rank - 1; i >= 0; --i) {
+    TORCH_CHECK_VALUE(input.dim() == rank + 2, kFollowing, ": expected ", rank + 2,
+                      " dimensions, got input ", ops::shape_of(input));
+    const bool pads = std::any_of(padding.begin(), padding.end(), [](auto p) { return p > 0; });
+    Tensor result = pads ? at::pad(input, padding, padding_mode) : input;
+    for (std::int64_t i = 0; i < rank; ++i) {
       const Axis& a = axes[std::size_t(i)];
-      const std::int64_t size = input.size(i + 2), out = sizes[std::size_t(i)];
-      Tensor at = place.remainder(out).unsqueeze(1) * a.stride +
-                  at::arange(a.kernel, whole) * a.dilation - a.start;
-      place = at::div(place, out, "floor");
-      auto shape = ones;
-      shape[std::size_t(i) + 1] = a.kernel;
-      if (padding == Padding::circular) at = at.remainder(size);
-      if (padding == Padding::reflect) at = size - 1 - (size - 1 - at.abs()).abs();
-      if (padding == Padding::zeros && (a.start > 0 || a.end > 0)) {
-        const Tensor here = ((at >= 0) & (at < size)).view(shape);
-        inside = inside.defined() ? inside & here : here;
-      }
-      at_axis[std::size_t(i)] = at.clamp(0, size - 1).view(shape);
+      const std::int64_t spread = a.dilation * (a.kernel - 1) + 1;
+      result = result.unfold(2 + i, spread, a.stride).slice(-1, 0, spread, a.dilation);
     }
-    indices.push_back(chosen.view(ones));
-    for (const Tensor& each : at_axis) indices.push_back(each);
-    Tensor taken = at::index(input.movedim(1, -1), indices);
-    if (inside.defined()) taken = taken.masked_fill(~inside.unsqueeze(-1), 0);
-    return taken.flatten(1, -2).transpose(1, 2).flatten(1);
+    return result.movedim(1, 1 + rank);
+  }
+
+  /// The patches (count, K) of some positions, spread over samples and places; none is taken twice.
+  Tensor sample(const Tensor& patches, std::int64_t count) const {
+    const Tensor number = at::arange(count, patches.options().dtype(at::kLong));
+    const auto sizes = patches.sizes().slice(1, axes.size());
+    std::int64_t places = 1;
+    for (const std::int64_t size : sizes) places *= size;
+    // Neighbouring numbers are far apart: steps of about a golden ratio, coprime so that none repeats.
+    std::int64_t step = std::max<std::int64_t>(1, std::int64_t(0.618 * double(places)));
+    while (std::gcd(step, places) != 1) ++step;
+    Tensor place = (number * step).remainder(std::max<std::int64_t>(places, 1));
+    std::vector<Tensor> chosen(1 + axes.size());
+    chosen[0] = at::div(number * patches.size(0), std::max<std::int64_t>(count, 1), "floor");
+    for (std::size_t i = sizes.size(); i-- > 0;) {
+      chosen[1 + i] = place.remainder(sizes[i]);
+      place = at::div(place, sizes[i], "floor");
+    }
+    c10::List<c10::optional<Tensor>> indices;
+    for (const Tensor& each : chosen) indices.push_back(each);
+    return at::index(patches, indices).flatten(1);
   }
 
   /// The map's matrix in float64: (blocks, outputs, inputs).
@@ -203,6 +188,16 @@ struct Following::Parts {
     for (std::int64_t i = 0; i < within; ++i)
       result.select(1, i).select(2, i).copy_(rows.select(1, i));
     return result.view({blocks, within * outputs, within * inputs});
+  }
+
+  /// How many of a batch's positions a look takes.
+  std::int64_t samples(std::int64_t positions, std::int64_t images, double numbers,
+                       const std::optional<double>& share) const {
+    if (!share) return positions;
+    const double own = *share * 3 * double(positions) * double(weight->numel());
+    const double useful = double(kOfOneImage * images) * numbers;
+    const double most = std::max(std::min(own, useful), kLittle) / numbers;
+    return std::min(positions, std::max(kAtLeast, std::int64_t(most)));
   }
 
   /// The weight of a batch in the average, once there were enough batches.
@@ -219,7 +214,8 @@ struct Following::Parts {
 
 Following::Following(std::shared_ptr<torch::nn::Module> map,
                      std::shared_ptr<torch::nn::Module> norm, const FollowOptions& options)
-    : parts_(std::make_shared<const Parts>(std::move(map), std::move(norm))), options_(options) {
+    : parts_(std::make_shared<const Parts>(std::move(map), std::move(norm), options)),
+      options_(options) {
   TORCH_CHECK_VALUE(options.every >= 1, kFollowing, ": expected every >= 1, got ", options.every);
   TORCH_CHECK_VALUE(!options.share || (*options.share > 0 && std::isfinite(*options.share)),
                     kFollowing, ": expected share > 0, got ", options.share.value_or(0));
@@ -235,57 +231,50 @@ Following::Following(std::shared_ptr<torch::nn::Module> map,
 }
 
 void Following::observe(const Tensor& input) {
+  if (steps_++ % options_.every == 0) look(input);
+}
+
+void Following::look(const Tensor& input) {
   const Parts& p = *parts_;
   if (!p.norm->is_training() || p.momentum() == 0.0) return;
-  const auto sizes = p.positions_of(input);
-  std::int64_t total = input.size(0), samples = total;
-  for (const std::int64_t size : sizes) samples = total *= size;
-  if (options_.share) {
-    const double own = *options_.share * 3 * double(total) * double(p.weight->numel());
-    const double most = std::max(own, kLittle) / double(input_covariance.numel());
-    samples = std::min<std::int64_t>(total, std::int64_t(std::max(1.0, std::min(most, 1e18))));
-  }
-  // A look passes over the whole covariance, so few positions of each batch are taken as more of fewer batches.
-  const std::int64_t rounds =
-      samples < total ? std::max<std::int64_t>(1, kWorthAPass / samples) : 1;
-  if (steps_++ % (options_.every * rounds) != 0) return;
-  samples = std::min(total, samples * rounds);
-  const ProcessGroup processes = p.processes();
-  if (samples < 2 && processes.size() == 1) return;
-
   const torch::NoGradGuard no_grad;
-  Tensor columns = p.sample(input, sizes, samples, looks)
+  const ops::WithoutAutocast no_autocast;
+  const Tensor patches = p.patches(input);
+  std::int64_t positions = 1;
+  for (std::size_t i = 0; i <= p.axes.size(); ++i) positions *= patches.size(std::int64_t(i));
+  const std::int64_t samples =
+      p.samples(positions, input.size(0), double(input_covariance.numel()), options_.share);
+  if (samples < 2 && p.processes.size() == 1) return;
+  Tensor columns = p.sample(patches, samples)
                        .to(input_mean.scalar_type())
                        .view({samples, p.blocks, -1})
                        .transpose(0, 1);
   const Tensor count = torch::full({1}, samples, input_mean.options());
-  Tensor sums = torch::cat({columns.sum(1).flatten(), count, torch::full_like(count, total)});
-  processes.sum(sums);
+  Tensor sums = torch::cat({columns.sum(1).flatten(), count, torch::full_like(count, positions)});
+  p.processes.sum(sums);
   const std::int64_t numbers = input_mean.numel();
-  const Tensor n = sums.narrow(0, numbers, 1), positions = sums.narrow(0, numbers + 1, 1);
+  const Tensor n = sums[numbers], all = sums[numbers + 1];
   const Tensor mean = sums.narrow(0, 0, numbers).view_as(input_mean) / n;
   columns = columns - mean.unsqueeze(1);
-  Tensor squares = columns.square().sum(1);
-  processes.sum(squares);
-  const Tensor finite = (mean + squares).isfinite().all() & (n > 1);
-  const double least =
-      p.least_weight(std::min(samples, kOfOneImage * input.size(0)) * processes.size(), options_);
-  Tensor weight = (looks + 1).to(mean.scalar_type()).reciprocal().clamp_min(least);
-  weight = torch::where(finite, weight, torch::zeros_like(weight));
   // Unbiased, as running_var of a BatchNorm. Whitening layers have the batch's own, which is smaller.
-  Tensor scale = weight / (n - 1);
-  if (p.whitening != nullptr) scale = scale * ((positions - 1) / positions);
-  columns = torch::where(finite, columns * scale.sqrt(), torch::zeros_like(columns));
-  input_mean.lerp_(torch::where(finite, mean, input_mean), weight);
+  const Tensor scale = p.whitening != nullptr ? (all - 1) / all / (n - 1) : (n - 1).reciprocal();
+  Tensor size = columns.norm() * scale;  // neither finite nor below infinity if n is 1
+  p.processes.sum(size);
+  const Tensor finite = size < std::numeric_limits<double>::infinity();
+  const double least =
+      p.least_weight(std::min(samples, kOfOneImage * input.size(0)) * p.processes.size(), options_);
+  const Tensor weight = (looks.to(mean.scalar_type()) + 1).reciprocal().clamp_min(least) * finite;
+  columns = (columns * (weight * scale).sqrt()).nan_to_num_(0, 0, 0);
+  input_mean.lerp_(mean.nan_to_num(0, 0, 0), weight);
   input_covariance.mul_(1 - weight);
-  if (processes.size() > 1) {
+  if (p.processes.size() > 1) {
     Tensor covariance = columns.mT().matmul(columns);
-    processes.sum(covariance);
+    p.processes.sum(covariance);
     input_covariance.add_(covariance);
   } else {
     input_covariance.baddbmm_(columns.mT(), columns);
   }
-  looks.add_(finite.squeeze(0).to(at::kLong));
+  looks.add_(finite);
 }
 
 void Following::refresh() const {
@@ -305,8 +294,8 @@ void Following::refresh() const {
   if (p.whitening == nullptr) {
     const Tensor variance = covariance.flatten();
     const Tensor finite = mean.isfinite().all() & variance.isfinite().all();
-    p.running_mean->copy_(torch::where(finite, mean, p.running_mean->to(at::kDouble)));
-    p.running_var->copy_(torch::where(finite, variance, p.running_var->to(at::kDouble)));
+    for (const auto& [running, now] : {std::pair(p.running_mean, mean), {p.running_var, variance}})
+      running.copy_(torch::where(finite, now, running.to(at::kDouble)));
     return;
   }
   WhiteningImpl& norm = *p.whitening;

@@ -13,7 +13,7 @@
 namespace keel::test {
 namespace {
 
-constexpr nn::FollowOptions kAll{.share = std::nullopt, .every = 1};
+const nn::FollowOptions kAll{.share = std::nullopt, .every = 1};
 
 /// Follows over a change of the weights, and compares with recomputed statistics.
 template <typename Map, typename Norm>

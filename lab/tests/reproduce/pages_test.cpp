@@ -104,6 +104,22 @@ TEST(Pages, StatisticsMadeAgainHaveAColumn) {
   EXPECT_TRUE(has(page(recipe(), twice).markdown, "Recalibration took 7.5 % of the trials' time."));
 }
 
+TEST(Pages, FollowedErrorsHaveColumns) {
+  Results one = results();
+  for (Trial& trial : one.trials) {
+    if (trial.cell != "ours") continue;
+    trial.result.followed_test_error = 0.12;
+    trial.recalibrated_errors = {0.5, 0.25, 0.11};
+    trial.followed_errors = {0.9, 0.24, 0.1225};  // the first evaluation does not count
+  }
+  const std::string markdown = page(recipe(), one).markdown;
+  EXPECT_TRUE(has(markdown, "| recalibrated: mean | followed: mean | farthest apart |"))
+      << markdown;
+  EXPECT_TRUE(has(markdown, "| 12.00 ± 0.00 | 1.25 |")) << markdown;
+  EXPECT_TRUE(has(markdown, "Followed: ")) << markdown;
+  EXPECT_FALSE(has(page(recipe(), results()).markdown, "ollowed"));
+}
+
 TEST(Pages, WhatAStepTakesHasColumnsWhereTheRecipeAsks) {
   Results one = results();
   one.options["batch"] = 100;

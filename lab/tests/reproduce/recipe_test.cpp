@@ -45,7 +45,8 @@ TEST(Recipe, AllTablesAndFiguresAreThere) {
       "table1",         "figure1",  "table2",           "figure2",   "table3",
       "table4",         "table5",   "figure4",          "full",      "timing",
       "gradient-error", "bounds",   "conditions",       "failures",  "everywhere",
-      "everywhere-100", "full-100", "everywhere-parts", "baselines", "rank-margin"};
+      "everywhere-100", "full-100", "everywhere-parts", "baselines", "rank-margin",
+      "follow"};
   EXPECT_EQ(names, wanted);
 }
 

@@ -28,6 +28,7 @@ Trial failed_trial() {
   trial.loss = {2.3, NAN};
   trial.gradient = {0.5, INFINITY};
   trial.recalibrated_errors = {0.25};
+  trial.followed_errors = {0.125};
   trial.result.recalibration_seconds = 0.5;
   return trial;
 }
@@ -73,6 +74,7 @@ TEST(Results, WhatIsWrittenIsRead) {
   EXPECT_TRUE(std::isnan(trial.result.test_error));
   EXPECT_TRUE(std::isnan(trial.result.recalibrated_test_error));
   EXPECT_EQ(trial.recalibrated_errors, (std::vector<double>{0.25}));
+  EXPECT_EQ(trial.followed_errors, (std::vector<double>{0.125}));
   EXPECT_EQ(trial.result.seconds, 1.25);
   EXPECT_EQ(trial.result.recalibration_seconds, 0.5);
   EXPECT_EQ(trial.result.peak_mib, 1234.5);

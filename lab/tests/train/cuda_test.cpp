@@ -87,6 +87,39 @@ TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
   }
 }
 
+TEST_F(CudaTrainTest, FollowingLeavesTheCapturedStepAlone) {
+  const DataSet data = test::small_data();
+  for (const char* norm : {"batch", "zca"}) {
+    TrainOptions plain = options(norm);
+    plain.epochs = 4;
+    plain.precision = "bfloat16";
+    plain.channels_last = true;
+    plain.log_every = 1;
+    TrainOptions follows = plain;
+    follows.follow = "all";
+    follows.follow_every = 2;
+    Recorder one, other, launched;
+    train(plain, data, one);
+    train(follows, data, other);
+    follows.graph = false;
+    train(follows, data, launched);
+    ASSERT_EQ(one.steps.size(), other.steps.size());
+    for (std::size_t i = 0; i < one.steps.size(); ++i) {
+      EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << norm << " " << i;
+      if (one.steps[i].rank > 0) {  // the state of this step, whichever graph it was
+        EXPECT_EQ(one.steps[i].smallest_gap, other.steps[i].smallest_gap) << i;
+      }
+    }
+    for (std::size_t i = 0; i < one.epochs.size(); ++i) {
+      EXPECT_EQ(one.epochs[i].test_loss, other.epochs[i].test_loss) << norm << " " << i;
+      // The first captured steps look once more, so the averages differ by the weight of one batch of 16 images.
+      EXPECT_NEAR(other.epochs[i].followed_test_loss, launched.epochs[i].followed_test_loss,
+                  0.1 * launched.epochs[i].followed_test_loss)
+          << norm << " " << i;
+    }
+  }
+}
+
 TEST_F(CudaTrainTest, CapturedStatisticsAreThoseOfThePlainPasses) {
   const DataSet data = test::small_data();
   const torch::Device device(torch::kCUDA);

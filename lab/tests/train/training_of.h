@@ -6,8 +6,7 @@
 namespace keel::lab::test {
 
 /// A TrainingStep on small data, before its first step.
-inline TrainingStep training_of(const TrainOptions& options) {
-  const DataSet data = small_data();
+inline TrainingStep training_of(const TrainOptions& options, const DataSet& data = small_data()) {
   torch::manual_seed(options.seed);
   TrainingStep training(ResNet(options.model), data.train, augment_options(data, 0), options,
                         torch::kCPU);

@@ -4,8 +4,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+
+#include "keel/torch/nn/process_group.h"
 
 namespace keel::nn {
 
@@ -13,8 +16,10 @@ struct FollowOptions {
   /// How much work a look at a batch may be, as a share of the map's own in that training step. It decides how many
   /// output positions are looked at. Empty means all.
   std::optional<double> share = 0.1;
-  std::int64_t every =
-      8;  ///< look at each batch with this number; 1 if the step is captured in a CUDA graph
+  std::int64_t every = 8;  ///< batches from one look to the next
+  /// For your own norms with the buffers running_mean and running_var, as in RecalibrateOptions.
+  std::function<std::optional<double>*(torch::nn::Module&)> momentum_of = {};
+  ProcessGroup process_group = {};  ///< of the norm, if it has no such option itself
 };
 
 /// Makes a norm's running statistics from those of the input of the convolution or linear layer before it (the map), at
@@ -30,15 +35,17 @@ struct FollowOptions {
 ///
 /// - Maps are exactly Conv1d, Conv2d, Conv3d and Linear; norms are whitening layers and torch's BatchNorm1d, 2d and 3d.
 ///   Others are an error. A map that is called for several norms cannot be followed.
-/// - A batch with NaN or infinity is left out. Nothing waits for the device.
+/// - A batch with NaN, infinity or squares that overflow is left out. Nothing waits for the device.
 /// - With the norm's process group the batches of all processes count, and all must call observe() in the same steps.
 class Following {
  public:
   Following(std::shared_ptr<torch::nn::Module> map, std::shared_ptr<torch::nn::Module> norm,
             const FollowOptions& options = {});
 
-  /// Looks at the map's input, if the norm is in training mode.
+  /// Looks at the map's input in each `every`-th call, if the norm is in training mode.
   void observe(const torch::Tensor& input);
+  /// Looks at it in this call. A CUDA graph repeats what was captured: capture one step with a look and one without.
+  void look(const torch::Tensor& input);
   /// Writes the norm's running statistics. Before the first look it changes nothing.
   void refresh() const;
 
