@@ -61,6 +61,10 @@ void require_ours(const TrainCommand& command) {
     throw UsageError(
         fmt::format("{} already holds a run: --resume {} continues it, --overwrite replaces it",
                     given, in_shell));
+  if (command.options.resume && !own.listed() && !lab::is_empty_folder(run))
+    throw Error(fmt::format(
+        "cannot resume {}: it has no {}, keel's list of its files; copy that along with the run",
+        given, lab::OwnFiles::kName));
   own.check({lab::run_files::kConfig, lab::run_files::kMetrics, lab::run_files::kResult,
              lab::run_files::kSpectrum, lab::run_files::kCheckpoints});
 }

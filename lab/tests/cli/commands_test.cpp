@@ -97,7 +97,7 @@ TEST_F(CliCommands, InspectReadsNpy) {
         std::string("\x93NUMPY\x01\x00", 8) + char(header.size()) + '\0' + header + bytes);
   const auto outcome = keel("inspect " + in("m.npy"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_TRUE(contains(outcome.out, "0.850000         19")) << outcome.out;  // the paper's K
+  EXPECT_TRUE(contains(outcome.out, "0.850000          19")) << outcome.out;  // the paper's K
   EXPECT_TRUE(contains(outcome.out, "power_iteration")) << outcome.out;
 }
 

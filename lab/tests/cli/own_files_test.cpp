@@ -41,6 +41,18 @@ TEST(CliOwnFiles, AResumeThatCannotReadACheckpointTouchesNothing) {
   EXPECT_EQ(snapshot(folder.path()), before);
 }
 
+/// Such a run could write nothing, and would say so only step by step.
+TEST(CliOwnFiles, AResumeOfACopyWithoutItsListSaysWhatIsMissing) {
+  const TemporaryFolder folder;
+  const auto run = small_run(folder / "run");
+  fs::remove(run / ".keel-files");  // as `cp run/* copy` leaves it out
+  const auto before = snapshot(run);
+  const auto outcome = keel("train --resume " + run.string());
+  EXPECT_EQ(outcome.code, 3) << outcome.error;
+  EXPECT_TRUE(contains(outcome.error, ".keel-files")) << outcome.error;
+  EXPECT_EQ(snapshot(run), before);
+}
+
 TEST(CliOwnFiles, AResumeThatCanUseNoCheckpointTouchesNothingAndSaysHowToStartAgain) {
   const TemporaryFolder folder;
   const auto run = small_run(folder / "run");

@@ -133,7 +133,7 @@ class DriftTest : public ProcessesTest {
       const auto checkpoint =
           lab::load_checkpoint(whole / "checkpoints" / "step-00000001.safetensors");
       fs::create_directories(run);
-      for (const char* file : {"config.toml", "metrics.jsonl"})
+      for (const char* file : {".keel-files", "config.toml", "metrics.jsonl"})
         fs::copy_file(whole / file, run / file);
       lab::save_checkpoint(run / "checkpoints", checkpoint, moved(checkpoint.tensors.tensors, move),
                            /*keep=*/1);
