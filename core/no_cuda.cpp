@@ -34,6 +34,7 @@ namespace {
 // Stages of matrices and statistics.
 #define KEEL_MISSING_OF(T)                                                                         \
   KEEL_MISSING(T, eigh, Matrices<const T>, T*, Matrices<T>, EighOrder, EighStatus*, const Stream&) \
+  KEEL_MISSING(T, eigvalsh, Matrices<const T>, T*, EighOrder, EighStatus*, const Stream&)          \
   KEEL_MISSING(T, polar, Rectangles<const T>, PolarKind, Rectangles<T>, T*, PolarFactors<T>,       \
                const Stream&)                                                                      \
   KEEL_MISSING(T, polar_backward_from_factors, Rectangles<const T>, PolarFactors<const T>,         \

@@ -1,6 +1,6 @@
 #include "cuda/eigh/block/decompose.cuh"
 #include "cuda/eigh/paths.h"
-#include "cuda/launch/launch.h"
+#include "cuda/launch/cusolver.h"
 #include "cuda/plan.h"
 #include "instantiate.h"
 #include "keel/error.h"
@@ -47,7 +47,22 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
   }
 }
 
-#define KEEL_STAGES(T) KEEL_STAGE(eigh, T)
+template <typename T>
+void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus* status,
+              const Stream& stream) {
+  constexpr const char* kName = "keel::eigvalsh";
+  require_given(kName, "matrices", matrices);
+  require_numbers(kName, "values", values, matrices.batch * matrices.n);
+  const std::int64_t n = matrices.n;
+  if (matrices.batch > 0 && n >= kLeastValuesAlone && !is_capturing(kName, stream))
+    return eigh_cusolver(matrices, values, Matrices<T>{}, order, status, stream);
+  const Scratch<T> vectors(kName, stream, matrices.batch * n * n);
+  eigh(matrices, values, contiguous<T>(vectors, matrices.batch, n), order, status, stream);
+}
+
+#define KEEL_STAGES(T) \
+  KEEL_STAGE(eigh, T)  \
+  KEEL_STAGE(eigvalsh, T)
 KEEL_FOR_REAL(KEEL_STAGES)
 #undef KEEL_STAGES
 

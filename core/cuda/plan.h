@@ -93,6 +93,8 @@ inline constexpr std::int64_t kMiddleAtOnce = 528;
 inline constexpr std::int64_t kWideMemory = std::int64_t(512) << 20;
 /// cuSOLVER solves a single matrix on another path, which is slower below this size (bench/NOTES.md).
 inline constexpr std::int64_t kFastAlone = 192;
+/// From here on cuSOLVER's eigenvalues alone take less time than keel's eigenvalues and vectors.
+inline constexpr std::int64_t kLeastValuesAlone = 2048;
 /// The blocks that share a matrix while it is prepared for cuSOLVER.
 constexpr int cusolver_slices(std::int64_t batch) { return batch < 64 ? 32 : 8; }
 

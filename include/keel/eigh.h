@@ -93,6 +93,12 @@ namespace cuda {
 template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Stream& stream = {});
+
+/// The values alone. From n = 2048 on by cuSOLVER, without the work for vectors, unless the call is
+/// captured in a graph. Otherwise they are those of eigh to the last bit, in the same time.
+template <typename T>
+void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus* status = nullptr,
+              const Stream& stream = {});
 }  // namespace cuda
 
 }  // namespace keel

@@ -91,11 +91,10 @@ constexpr const char* kEigvalsh = "keel::eigvalsh";
 Tensor eigvalsh_kernel(const Tensor& matrix) {
   check_matrices(kEigvalsh, matrix);
   if (matrix.is_meta()) return empty_values(matrix);
-  if (matrix.is_cuda()) return std::get<0>(eigh_kernel(matrix, "masked", false));
   const Tensor input = readable(in_compute_type(matrix)), values = empty_values(input);
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kEigvalsh, [&] {
-    cpu::eigvalsh<scalar_t>(matrices<const scalar_t>(input), values.data_ptr<scalar_t>(),
-                            EighOrder::ascending, nullptr, libtorch_threads());
+    on_device_of(input, KEEL_STAGE(eigvalsh<scalar_t>), matrices<const scalar_t>(input),
+                 values.data_ptr<scalar_t>(), EighOrder::ascending, nullptr);
   });
   return values.to(matrix.scalar_type());
 }

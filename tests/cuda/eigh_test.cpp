@@ -116,6 +116,32 @@ class CudaEigh : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(CudaEigh, Types);
 
+/// Alone they may come from another solver, whose errors are of the same size.
+TYPED_TEST(CudaEigh, ValuesAloneAreThoseOfEigh) {
+  using T = TypeParam;
+  const double epsilon = std::numeric_limits<T>::epsilon();
+  for (const std::int64_t n : {1, 5, 64, 200, int(cuda::kLeastValuesAlone)}) {
+    if (is_too_large(n, 300)) continue;
+    Batch<T> m(2, n);
+    const auto one = with_spectrum(spectrum(n, [](double i) { return std::pow(0.9, i) - 0.1; }), 1);
+    for (const std::int64_t b : {0, 1}) m.set(b, one.matrix(0));
+    m(1, 0, 0) = std::numeric_limits<T>::quiet_NaN();
+    const Solved<T> both = solve_on_device(m);
+    BatchIn<OnDevice, T> given(m);
+    OnDevice<T> values(std::vector<T>(std::size_t(2 * n)));
+    OnDevice<EighStatus> status(std::vector<EighStatus>(2));
+    cuda::eigvalsh<T>(given.view(), values.data(), EighOrder::descending, status.data());
+    const auto alone = values.back();
+    EXPECT_EQ(status.back(), (std::vector{EighStatus::converged, EighStatus::not_finite}));
+    for (std::int64_t i = 0; i < n; ++i) {
+      // Each is within 4 n epsilon of the largest magnitude, which is below 1.
+      const double apart = n < cuda::kLeastValuesAlone ? 0 : 8 * double(n) * epsilon;
+      EXPECT_NEAR(alone[std::size_t(i)], both.values[std::size_t(i)], apart) << n << " " << i;
+      EXPECT_TRUE(std::isnan(alone[std::size_t(n + i)])) << n << " " << i;
+    }
+  }
+}
+
 TYPED_TEST(CudaEigh, ZerosComeOutWithinTheNoise) {
   using T = TypeParam;
   for (const std::int64_t n : {2, 3, 8, 33, 64, 128, 129, 257, 512, 1025})

@@ -59,7 +59,7 @@ __global__ void prepare(Matrices<const T> matrices, int slices, const Bits<T>* l
 
 /// Computes for every vector (a row of `rows`, ascending) the sign that makes its entry of largest
 /// magnitude (the first one, if several tie) positive. Stores the values in order, scaled back. One
-/// warp per vector.
+/// warp per vector. Without rows it does only the values.
 template <typename T>
 __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascending, const T* rows,
                               const int* exponent, const bool* finite, const int* information,
@@ -68,12 +68,14 @@ __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascen
   const int lane = threadIdx.x % 32;
   if (at >= batch * n) return;
   const std::int64_t index = at / n, i = at % n;
-  LargestEntry<T> largest;
-  for (std::int64_t r = lane; r < n; r += 32) largest.offer(rows[at * n + r], int(r));
-  largest.share(32);
-  if (lane != 0) return;
   const bool converged = information[index] == 0, good = finite[index] && converged;
-  sign[at] = !good ? T(NAN) : (largest.entry < 0 ? T(-1) : T(1));
+  if (rows != nullptr) {
+    LargestEntry<T> largest;
+    for (std::int64_t r = lane; r < n; r += 32) largest.offer(rows[at * n + r], int(r));
+    largest.share(32);
+    if (lane == 0) sign[at] = !good ? T(NAN) : (largest.entry < 0 ? T(-1) : T(1));
+  }
+  if (lane != 0) return;
   values[index * n + place_in(order, n, n - 1 - i)] =
       good ? ldexp(ascending[at], exponent[index]) : T(NAN);
   if (i == 0 && status != nullptr)
@@ -112,13 +114,14 @@ template <typename T>
 void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                    EighStatus* status, const Stream& stream) {
   const std::int64_t n = matrices.n, batch = matrices.batch;
+  const bool has_vectors = vectors.data != nullptr;
   const cudaStream_t queue = native(stream);
   // Only the batched path can be captured in a graph: the other one may involve the host.
   const std::int64_t padded =
       batch < 2 && (n < kFastAlone || is_capturing(kName, stream)) ? 2 : batch;
   const Cusolver& solver = cusolver(kName, stream);
   Scratch<T> rows(kName, stream, padded * n * n), ascending(kName, stream, padded * n),
-      sign(kName, stream, batch * n);
+      sign(kName, stream, has_vectors ? batch * n : 0);
   Scratch<int> exponent(kName, stream, batch), information(kName, stream, padded);
   Scratch<bool> finite(kName, stream, batch);
   Scratch<Bits<T>> largest(kName, stream, batch);
@@ -131,7 +134,7 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
   check_launch(kName);
 
   // The rows of a lower triangle are the columns of an upper one.
-  constexpr auto job = CUSOLVER_EIG_MODE_VECTOR;
+  const auto job = has_vectors ? CUSOLVER_EIG_MODE_VECTOR : CUSOLVER_EIG_MODE_NOVECTOR;
   constexpr auto triangle = CUBLAS_FILL_MODE_UPPER;
   std::size_t device_bytes = 0, host_bytes = 0;
   check(kName,
@@ -146,11 +149,13 @@ void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, E
                                         kCusolverType<T>, workspace, device_bytes,
                                         host_workspace.data(), host_bytes, information, padded));
   }
-  restore_orthogonality<T>(kName, contiguous<T>(rows, batch, n), stream);
+  if (has_vectors) restore_orthogonality<T>(kName, contiguous<T>(rows, batch, n), stream);
 
+  T* const given = has_vectors ? rows : static_cast<T*>(nullptr);
   finish_values<T><<<unsigned((batch * n * 32 + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
-      batch, n, ascending, rows, exponent, finite, information, order, values, sign, status);
+      batch, n, ascending, given, exponent, finite, information, order, values, sign, status);
   check_launch(kName);
+  if (!has_vectors) return;
   const std::int64_t tiles = (n + kTile - 1) / kTile;
   finish_vectors<T><<<unsigned(batch * tiles * tiles), dim3(kTile, 8), 0, queue>>>(n, rows, sign,
                                                                                    order, vectors);

@@ -24,7 +24,7 @@ void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighO
                EighStatus* status, const Stream& stream);
 
 /// eigh by cuSOLVER's batched solver, for matrices that the other kernels cannot hold. Vectors that
-/// it returns not orthonormal are corrected.
+/// it returns not orthonormal are corrected. Without memory for vectors it computes the values alone.
 template <typename T>
 void eigh_cusolver(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                    EighStatus* status, const Stream& stream);
