@@ -193,6 +193,7 @@ enum class SvdPath {
   block,       ///< the same, in three launches
   grid,        ///< the same, by all multiprocessors
   jacobi,      ///< QR and Jacobi's method, as also for matrices that the four above leave
+  slices,      ///< slices of the rows, each as another path has it, and then what they leave
   cusolver     ///< one matrix after the other
 };
 
@@ -246,15 +247,34 @@ std::int64_t one_launch_bytes(const PolishLayout<T>& layout) {
                   layout.stack() * kNumber + block_bytes<T>(std::max(16, layout.n)));
 }
 
+/// The rows of a slice of a tall matrix. As many as a block can hold for kLeastPolished columns or more, but at most 64
+/// times the columns.
+template <typename T>
+constexpr std::int64_t slice_rows(std::int64_t n, const Card& card) {
+  const std::int64_t columns = pieces<std::int64_t>(n, 8) * 8,
+                     numbers = (card.shared_memory - kSvdStaticBytes) / std::int64_t(sizeof(T));
+  return std::min(std::max<std::int64_t>(64 * n, 256), numbers / columns - 2 * columns - 24);
+}
+/// Whether slices leave at most half of a matrix's rows. Rows of different sizes lose digits, as they do anyway where
+/// there are too many to be sorted.
+template <typename T>
+constexpr bool in_slices(std::int64_t m, std::int64_t n, const Card& card) {
+  const std::int64_t rows = slice_rows<T>(n, card);
+  return n <= kLargestPolishedInBlock<T> && rows >= 4 * n && m > 2 * rows &&
+         m > SvdLayout<T>::kMostSorted;
+}
+
 /// For 0 < min(rows, columns).
 template <typename T>
 SvdPath svd_path(std::int64_t rows, std::int64_t columns, std::int64_t batch, const Card& card) {
   const std::int64_t m = std::max(rows, columns), n = std::min(rows, columns);
   if (m <= kLargestTiny) return SvdPath::tiny;
   if (n > kLargestSvd) return SvdPath::cusolver;
+  if (n < kLeastPolished)
+    return batch <= card.multiprocessors && in_slices<T>(m, n, card) ? SvdPath::slices
+                                                                     : SvdPath::jacobi;
   const std::int64_t most = card.shared_memory - kSvdStaticBytes;
-  if (batch > few_for_grid(n) && n >= kLeastPolished && n <= kLargestPolishedInBlock<T> &&
-      m <= kTallestPolishedInBlock) {
+  if (batch > few_for_grid(n) && n <= kLargestPolishedInBlock<T> && m <= kTallestPolishedInBlock) {
     const PolishLayout<T> layout = polish_layout<T>(m, n);
     if (layout.numbers() * std::int64_t(sizeof(T)) <= most) {
       // A block takes more threads and shared memory for all steps than for the longest, the eigenvectors. So it pays
@@ -266,6 +286,7 @@ SvdPath svd_path(std::int64_t rows, std::int64_t columns, std::int64_t batch, co
       return together ? SvdPath::one_launch : SvdPath::block;
     }
   }
+  if (in_slices<T>(m, n, card)) return SvdPath::slices;
   return n >= kLeastOnGrid ? SvdPath::grid : SvdPath::jacobi;
 }
 

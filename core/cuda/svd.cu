@@ -29,6 +29,7 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
                 shape(matrices));
   const SvdPath path = svd_path<T>(m, n, matrices.batch, this_card());
   if (path == SvdPath::cusolver) return svd_cusolver(matrices, values, left, right, status, stream);
+  if (path == SvdPath::slices) return svd_slices(matrices, values, left, right, status, stream);
   if (path == SvdPath::tiny) return svd_tiny(matrices, values, left, right, status, stream);
   if (path == SvdPath::jacobi)
     return svd_jacobi<T>(matrices, values, left, right, status, nullptr, stream);

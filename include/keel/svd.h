@@ -76,6 +76,8 @@ namespace cuda {
 /// - The last launch solves the rest: QR and Jacobi with one warp or one block per matrix in shared
 ///   memory (on an H100 up to min(m, n) = 160, float64: 112), or else with a cluster of blocks in
 ///   global memory.
+/// - Where min(m, n) <= 64 and a block cannot hold the matrix: slices of its rows (or columns, if it
+///   is wide), each as above, and then the shorter matrix that they leave.
 /// - Beyond min(m, n) = 512: cuSOLVER, one matrix after the other. It waits for the device and cannot
 ///   be captured in a graph, and errors of small values are relative to the largest.
 ///

@@ -73,11 +73,16 @@ TEST(CudaPlan, SvdOnBothSidesOfEveryLimit) {
   EXPECT_EQ(of(513, 1), SvdPath::cusolver);
   EXPECT_EQ(svd_path<double>(64, 64, 133, kH200), SvdPath::block);
   EXPECT_EQ(svd_path<double>(65, 65, 133, kH200), SvdPath::grid);
-  // Tall ones do not fit a block: those of few columns are left to Jacobi's method.
-  EXPECT_EQ(svd_path<float>(40000, 16, 1, kH200), SvdPath::jacobi);
-  EXPECT_EQ(svd_path<float>(31, 2000, 1, kH200), SvdPath::jacobi);
-  EXPECT_EQ(svd_path<float>(32, 2000, 1, kH200), SvdPath::grid);
-  EXPECT_EQ(svd_path<float>(2000, 32, 1, kH200), svd_path<float>(32, 2000, 1, kH200));
+  // Tall ones that do not fit a block.
+  EXPECT_EQ(svd_path<float>(3000, 16, 1, kH200), SvdPath::one_launch);
+  EXPECT_EQ(svd_path<float>(40000, 16, 1, kH200), SvdPath::slices);
+  EXPECT_EQ(svd_path<float>(16, 40000, 1, kH200), SvdPath::slices);
+  EXPECT_EQ(svd_path<float>(4096, 64, 1, kH200), SvdPath::slices);
+  EXPECT_EQ(svd_path<float>(1000, 64, 1, kH200), SvdPath::grid);
+  EXPECT_EQ(svd_path<float>(100000, 128, 1, kH200), SvdPath::grid);
+  EXPECT_EQ(svd_path<float>(1024, 3, 1, kH200), SvdPath::jacobi);
+  EXPECT_EQ(svd_path<float>(1025, 3, 132, kH200), SvdPath::slices);
+  EXPECT_EQ(svd_path<float>(1025, 3, 133, kH200), SvdPath::jacobi);
 }
 
 TEST(CudaPlan, SvdTakesAnySizeThatItsKernelsCanCount) {

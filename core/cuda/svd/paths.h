@@ -37,6 +37,11 @@ template <typename T>
 void svd_jacobi(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
                 SvdStatus* status, const bool* unsolved, const Stream& stream);
 
+/// Tall or wide matrices, in slices.
+template <typename T>
+void svd_slices(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles<T> right,
+                SvdStatus* status, const Stream& stream);
+
 /// One matrix after the other, by cuSOLVER's polar decomposition, or by its QR iteration if that would change the matrix.
 /// Waits for the device. Throws while a graph is captured.
 template <typename T>
