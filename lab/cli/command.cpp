@@ -174,7 +174,7 @@ std::string for_shell(const std::string& word) {
   return text + "'";
 }
 
-lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLine& line) {
+lab::Checkpoint open_checkpoint(const std::string& where) {
   require(std::filesystem::exists(where), "expected a run folder or a checkpoint, {} is not there",
           where);
   const auto ending = std::filesystem::path(where).extension();
@@ -182,7 +182,8 @@ lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLin
           "expected a run folder, or a checkpoint's file that ends in .safetensors "
           "or .json, got {}",
           where);
-  auto found = lab::newest_checkpoint(where, [&](const std::string& text) { line.print(text); });
+  auto found =
+      lab::newest_checkpoint(where, [](const std::string& text) { put(stderr, "{}\n", text); });
   require(found.has_value(), "expected a checkpoint in {}, got none", where);
   return std::move(*found);
 }

@@ -126,11 +126,9 @@ Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& image
 
 InspectedMatrix from_checkpoint(const std::filesystem::path& file,
                                 const InspectedMatrixOptions& options) {
-  lab::report::StatusLine line(stderr);
-  const lab::Checkpoint checkpoint = open_checkpoint(file.string(), line);
+  const lab::Checkpoint checkpoint = open_checkpoint(file.string());
   const auto& norm = checkpoint.options.model.norm;
-  const lab::DataSet data = lab::load(checkpoint.options.data, lab::report::shown_on(line));
-  line.clear();
+  const lab::DataSet data = lab::load(checkpoint.options.data);
   const torch::NoGradGuard no_grad;
   lab::ResNet model = lab::load_model(checkpoint);
   model->eval();

@@ -98,10 +98,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
 int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Processes>& processes) {
   const bool first = place == nullptr || place->process == 0;
   StatusLine line(stderr);
-  const lab::DataSet data =
-      lab::load(command.options.data, first ? lab::report::shown_on(line) : lab::Progress());
-  if (first)
-    for (const auto& note : data.notes) line.print(note);
+  const lab::DataSet data = lab::load(command.options.data);
   of_the_command_line(
       [&] { lab::require_batches(command.options, data, place ? place->size : 1); });
   if (place != nullptr)

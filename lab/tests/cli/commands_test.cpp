@@ -97,7 +97,7 @@ TEST_F(CliCommands, InspectReadsNpy) {
         std::string("\x93NUMPY\x01\x00", 8) + char(header.size()) + '\0' + header + bytes);
   const auto outcome = keel("inspect " + in("m.npy"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_TRUE(contains(outcome.out, "0.850000         19")) << outcome.out;  // the paper's K
+  EXPECT_TRUE(contains(outcome.out, "0.850000          19")) << outcome.out;  // the paper's K
   EXPECT_TRUE(contains(outcome.out, "power_iteration")) << outcome.out;
 }
 
@@ -157,7 +157,7 @@ TEST_F(CliCommands, NoNameReachesTheTerminalAsAnOrder) {
         "report " + quoted + " --out " + in("evil.html"), "inspect " + quoted,
         "inspect " + quoted + " --layer " + quoted, "inspect " + quoted + " --json",
         "train --resume " + quoted, "train --run " + quoted, "train --model " + quoted, quoted,
-        "data --source folder --path " + quoted, "train --config " + quoted + "/config.toml"}) {
+        "data --source packed --path " + quoted, "train --config " + quoted + "/config.toml"}) {
     const auto outcome = keel(command);
     const std::string said = outcome.out + outcome.error;
     EXPECT_NE(said, "");

@@ -39,7 +39,7 @@ TEST(CliOptions, HelpSaysWhereADefaultComesFrom) {
   for (const auto& [command, source] : std::vector<std::pair<std::string, std::string>>{
            {"eval", "the run's"}, {"reproduce", "the recipe's"}}) {
     const auto text = help(command);
-    EXPECT_TRUE(contains(text, "packed) [" + source + "]")) << text;
+    EXPECT_TRUE(contains(text, "training images; 0: all (0 ... 1000000000) [" + source + "]")) << text;
     EXPECT_TRUE(contains(text, "memory order of the activations [" + source + "]")) << text;
     EXPECT_FALSE(contains(text, "[synthetic]")) << text;
     EXPECT_FALSE(contains(text, "[off]")) << text;

@@ -57,8 +57,7 @@ std::vector<std::string> seeds() {
              .train = images(3),
              .test = images(1),
              .mean = {0.5, 0.5, 0.5},
-             .deviation = {0.25, 0.25, 0.25},
-             .notes = {}},
+             .deviation = {0.25, 0.25, 0.25}},
             file);
   return {testing::read_bytes(file)};
 }

@@ -50,8 +50,7 @@ inline DataSet small_data(std::int64_t train = 96, std::int64_t test = 40,
                .train = images(train, 1),
                .test = images(test, 2),
                .mean = {0.4, 0.4, 0.4},
-               .deviation = {0.2, 0.2, 0.2},
-               .notes = {}};
+               .deviation = {0.2, 0.2, 0.2}};
   for (std::int64_t i = 0; i < classes; ++i) data.classes.push_back("class " + std::to_string(i));
   return data;
 }
