@@ -242,17 +242,6 @@ TEST(CliTrain, ResumeGoesOnToTheSameResult) {
   EXPECT_EQ(losses(whole), losses(parts));
 }
 
-TEST(CliTrain, ToldToStopItWritesACheckpointAndEndsWithFive) {
-  const TemporaryFolder folder;
-  const auto run = folder / "run";
-  const auto outcome =
-      shell("\"$keel\" train" + kTiny + "--epochs 100000 --run " + run.string() + " & pid=$!\n" +
-            wait_for_first_step(run) + "kill -TERM $pid; wait $pid");
-  EXPECT_EQ(outcome.code, 5) << outcome.error;
-  EXPECT_EQ(json(run / "result.json").at("status"), "interrupted");
-  EXPECT_FALSE(fs::is_empty(run / "checkpoints"));
-}
-
 // With AVX2 only, LibTorch 1.13 has no bfloat16 convolutions. Later releases have slow ones.
 TEST(CliTrain, WhereTheCpuHasNoBfloat16ItSaysSoBeforeTheFirstStep) {
   const TemporaryFolder folder;
