@@ -55,10 +55,10 @@ Images parse_records(const std::string& bytes, const CifarFormat& format, std::s
                      const fs::path& file) {
   const std::int64_t size = std::int64_t(bytes.size()), record = format.record();
   require_of(file, size > 0, "expected records of {} bytes, got an empty file", record);
-  require_of(file, size % record == 0,
-             "expected whole records of {} bytes, got {} bytes: record {} is cut short "
-             "after {} bytes",
-             record, size, size / record, size % record);
+  require_of(
+      file, size % record == 0,
+      "expected whole records of {} bytes, got {} bytes: record {} is cut short after {} bytes",
+      record, size, size / record, size % record);
   const std::int64_t count = size / record;
   Images images{torch::empty({count, 3, kSide, kSide}, torch::kUInt8),
                 torch::empty({count}, torch::kLong)};

@@ -44,9 +44,7 @@ void require_different(const DataOptions& options, const std::vector<std::string
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const auto [first, is_new] = places.emplace(classes[i], i);
-    require(is_new,
-            "{}: expected classes of different names, got "
-            "'{}' for classes {} and {}",
+    require(is_new, "{}: expected classes of different names, got '{}' for classes {} and {}",
             options.path.string(), classes[i], first->second, i);
   }
 }

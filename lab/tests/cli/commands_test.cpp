@@ -211,16 +211,16 @@ TEST(CliWhere, SeveralLayersGoThroughAllCommands) {
   const auto resumed = keel("train --resume " + in("run") + " --epochs 2");
   EXPECT_EQ(resumed.code, 0) << resumed.error;
   const auto bench = keel(
-      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --where all "
-      "--layers zca/4");
+      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --where all --layers "
+      "zca/4");
   ASSERT_EQ(bench.code, 0) << bench.error;
   EXPECT_TRUE(contains(bench.out, "ZCA d=4, exact, all norms")) << bench.out;
 }
 
 TEST_F(CliCommands, BenchTimesEveryLayer) {
   const auto outcome = keel(
-      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca "
-      "pca --json " +
+      "bench --model resnet_small --batch 8 --steps 1 --rounds 1 --device cpu --layers zca pca "
+      "--json " +
       in("bench.json"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const auto timings = json(in("bench.json")).at("timings");

@@ -131,8 +131,7 @@ TEST(ResumeTest, RefusesOtherOptionsAndOtherData) {
   options.resume = true;
   options.learning_rate = 0.2;
   EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
-            "cannot resume: the checkpoint was made with learning_rate 0.1, got "
-            "0.2");
+            "cannot resume: the checkpoint was made with learning_rate 0.1, got 0.2");
   options.learning_rate = 0.1;
   DataSet other = test::small_data();
   other.name = "other";
