@@ -2,6 +2,8 @@
 
 // The contract in keel/layer_matrix.h, for every backend.
 
+#include <functional>
+
 #include "keel/error.h"
 #include "support/backend.h"
 #include "support/backward.h"
