@@ -163,8 +163,8 @@ constexpr WideShape wide_shape(std::int64_t n, std::int64_t batch, const Card& c
   constexpr std::int64_t kRows = 8, kUnit = 128;
   static_assert(kUnit % kWideLeaf<T> == 0);
   const std::int64_t stride = pieces(n, kUnit) * kUnit, of_row = std::int64_t(sizeof(T)) * stride;
-  const std::int64_t left = card.shared_memory - kWideReduceBytes<T> - 3 * of_row;
-  const std::int64_t room = std::max<std::int64_t>(0, left / of_row);
+  const std::int64_t free_bytes = card.shared_memory - kWideReduceBytes<T> - 3 * of_row;
+  const std::int64_t room = std::max<std::int64_t>(0, free_bytes / of_row);
   const std::int64_t least = room > 0 ? pieces(n, room) : n, all = card.multiprocessors;
   const std::int64_t wanted = std::min(pieces(n, kRows), all / std::min(batch, all));
   const std::int64_t blocks = std::min({std::max(least, wanted), all, n});

@@ -9,7 +9,6 @@
 
 #include "keel/error.h"
 #include "lab/cli/command_line.h"
-#include "lab/report/progress.h"
 #include "lab/train/checkpoint.h"
 
 namespace keel::cli {
@@ -60,9 +59,9 @@ std::string for_shell(const std::string& word);
 /// "keel 0.1.0, LibTorch 1.13.1, no CUDA".
 std::string version();
 
-/// The newest good checkpoint of a run folder, or the one named. Reports damaged ones on `line`. Throws keel::Error
-/// if there is no good one.
-lab::Checkpoint open_checkpoint(const std::string& where, lab::report::StatusLine& line);
+/// The newest good checkpoint of a run folder, or the one named. Reports damaged ones on stderr. Throws keel::Error if
+/// there is no good one.
+lab::Checkpoint open_checkpoint(const std::string& where);
 
 /// An app for `keel NAME`, with our layout of its help.
 std::unique_ptr<CLI::App> make_app(const std::string& name, const std::string& description);

@@ -5,7 +5,6 @@
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
 #include "lab/data/data_set.h"
-#include "lab/report/progress.h"
 #include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/storage/files.h"
@@ -21,7 +20,6 @@ void print_summary(const lab::DataSet& data) {
       data.train.count(), data.test.count(), pixels.size(2), pixels.size(3), data.classes.size());
   put(stdout, "mean {:.4f} {:.4f} {:.4f}, deviation {:.4f} {:.4f} {:.4f}\n", data.mean[0],
       data.mean[1], data.mean[2], data.deviation[0], data.deviation[1], data.deviation[2]);
-  for (const auto& note : data.notes) put(stdout, "{}\n", note);
   const auto classes = std::int64_t(data.classes.size());
   const auto train = torch::bincount(data.train.labels, {}, classes);
   const auto test = torch::bincount(data.test.labels, {}, classes);
@@ -35,27 +33,21 @@ void print_summary(const lab::DataSet& data) {
 }  // namespace
 
 int data(const std::vector<std::string>& arguments) {
-  std::string packed, name;
+  std::string packed;
   lab::TrainOptions options;
   const auto app =
       make_app("data", "Prints what is in a data set, or packs it into one file that loads fast.");
   app->add_option("--pack", packed, "write the packed form to this file, in place of what it was")
       ->type_name("FILE");
-  app->add_option("--name", name, "new name of the packed set [its own name]");
   add_options(*app, options, lab::options_about({lab::About::data, lab::About::place}));
   if (const auto code = parse(*app, arguments)) return *code;
   keel::use_all_cores();
-  lab::report::StatusLine line(stderr);
   of_the_command_line([&] { validate(options.data); });
   if (!packed.empty()) lab::check_writable(packed);
-  const lab::Progress progress = lab::report::shown_on(line);
-  lab::DataSet set = lab::load(options.data, progress);
-  line.clear();
-  if (!name.empty()) set.name = name;
+  const lab::DataSet set = lab::load(options.data);
   print_summary(set);
   if (!packed.empty()) {
-    lab::pack(set, packed, progress);
-    line.clear();
+    lab::pack(set, packed);
     put(stdout, "\n{}: {} bytes; `keel train --source packed --path {}` reads it\n", packed,
         std::filesystem::file_size(packed), for_shell(packed));
   }

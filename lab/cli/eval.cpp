@@ -5,7 +5,6 @@
 #include "keel/torch/threads.h"
 #include "lab/cli/command.h"
 #include "lab/cli/options.h"
-#include "lab/report/progress.h"
 #include "lab/report/table.h"
 #include "lab/report/wording.h"
 #include "lab/train/evaluate.h"
@@ -55,15 +54,13 @@ int evaluate(const std::vector<std::string>& arguments) {
               "the run's");
   if (const auto code = parse(*app, arguments)) return *code;
   check_device(given);  // not the run's: what a GPU trained in tf32 may be evaluated on a CPU
-  lab::report::StatusLine line(stderr);
-  const lab::Checkpoint checkpoint = open_checkpoint(where, line);
+  const lab::Checkpoint checkpoint = open_checkpoint(where);
   lab::TrainOptions options = lab::train_options(given_options(*app, given), checkpoint.options);
   of_the_command_line([&] { validate(options.data); });
   check_bfloat16(options);
   mention_fewer_threads(options);
   keel::use_all_cores(lab::threads_here(options));
-  lab::DataSet data = lab::load(options.data, lab::report::shown_on(line));
-  line.clear();
+  lab::DataSet data = lab::load(options.data);
   lab::as_trained_on(data, checkpoint);
   options.recalibrate = recalibrate;
   const lab::ResNet model = lab::load_model(checkpoint);

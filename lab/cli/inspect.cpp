@@ -84,10 +84,10 @@ InspectedMatrix from_run(const std::filesystem::path& folder,
                          const InspectedMatrixOptions& options) {
   const std::string name = folder.string();
   const auto run = lab::report::read_run(folder);
-  require(!run.spectra.empty(),
-          "the layer of {} has no spectrum; its checkpoint's "
-          "file gives the covariance of its input",
-          name);
+  require(
+      !run.spectra.empty(),
+      "the layer of {} has no spectrum; its checkpoint's file gives the covariance of its input",
+      name);
   const auto& layer = chosen(run.spectra, options.layer, name);
   const auto groups = std::int64_t(layer.groups.size());
   require_group(options.group, groups, name);
@@ -126,11 +126,9 @@ Tensor input_of(lab::ResNet& model, const std::string& norm, const Tensor& image
 
 InspectedMatrix from_checkpoint(const std::filesystem::path& file,
                                 const InspectedMatrixOptions& options) {
-  lab::report::StatusLine line(stderr);
-  const lab::Checkpoint checkpoint = open_checkpoint(file.string(), line);
+  const lab::Checkpoint checkpoint = open_checkpoint(file.string());
   const auto& norm = checkpoint.options.model.norm;
-  const lab::DataSet data = lab::load(checkpoint.options.data, lab::report::shown_on(line));
-  line.clear();
+  const lab::DataSet data = lab::load(checkpoint.options.data);
   const torch::NoGradGuard no_grad;
   lab::ResNet model = lab::load_model(checkpoint);
   model->eval();
@@ -233,11 +231,10 @@ int inspect(const std::vector<std::string>& arguments) {
   InspectedMatrixOptions from;
   lab::report::StudyOptions options;
   bool json = false;
-  const auto app = make_app(
-      "inspect",
-      "The spectrum of a run's layer, of a checkpoint's, or of a matrix in a .npy file: gaps, "
-      "ratios, "
-      "the number of terms that the paper's Table 1 asks for, and each gradient rule's error.");
+  const auto app = make_app("inspect",
+                            "The spectrum of a run's layer, of a checkpoint's, or of a matrix in a "
+                            ".npy file: gaps, ratios, the number of terms that the paper's Table 1 "
+                            "asks for, and each gradient rule's error.");
   app->add_option("RUN", where,
                   "run folder (the layer's covariance at its last step), checkpoint file (computed "
                   "from images), or .npy file with (n, n) or (groups, n, n) numbers")

@@ -161,10 +161,10 @@ void mention_fewer_threads(const lab::TrainOptions& options) {
                      std::atoi(asked), cores, cores == 1 ? "" : "s");
   const int here = lab::threads_here(options);
   if (here < options.threads)
-    lab::report::put(stderr,
-                     fmt::format("keel: expected at most one thread per core, got threads = "
-                                 "{}; {} {} used\n",
-                                 options.threads, here, here == 1 ? "is" : "are"));
+    lab::report::put(
+        stderr,
+        fmt::format("keel: expected at most one thread per core, got threads = {}; {} {} used\n",
+                    options.threads, here, here == 1 ? "is" : "are"));
 }
 
 void check(const lab::TrainOptions& options) {

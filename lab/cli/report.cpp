@@ -30,9 +30,7 @@ std::vector<fs::path> run_folders(const fs::path& where) {
     for (const auto& entry : fs::directory_iterator(where))
       if (entry.is_directory() && is_run(entry.path())) found.push_back(entry.path());
   }
-  require(!found.empty(),
-          "expected a run folder, or a folder of them; {} "
-          "has no metrics.jsonl",
+  require(!found.empty(), "expected a run folder, or a folder of them; {} has no metrics.jsonl",
           where.string());
   std::ranges::sort(found);
   return found;
@@ -45,8 +43,8 @@ int report(const std::vector<std::string>& arguments) {
   std::string out = "report.html", title = "Training report";
   const auto app = make_app(
       "report",
-      "Prints a table of runs and writes one self-contained HTML page about them. Runs that "
-      "differ only in their seed, or in the machine, the evaluation or the files, are one entry.");
+      "Prints a table of runs and writes one self-contained HTML page about them. Runs that differ "
+      "only in their seed, or in the machine, the evaluation or the files, are one entry.");
   app->add_option("RUN", where, "run folders, or folders of run folders")->required();
   app->add_option("--out", out, "the page; in a folder: report.html")
       ->type_name("FILE")

@@ -212,8 +212,8 @@ int reproduce(const std::vector<std::string>& arguments) {
   const auto app =
       make_app("reproduce",
                "Runs an experiment of the paper, or one of ours, from its recipe, and writes "
-               "results and a page with the paper's figures beside them. Trials that have "
-               "been run are not run again. What a recipe leaves open is as in `keel train`.");
+               "results and a page with the paper's figures beside them. Trials that have been run "
+               "are not run again. What a recipe leaves open is as in `keel train`.");
   add_own_options(*app, command);
   add_options(*app, command.train, train_option_names(), "the recipe's");
   if (const auto code = parse(*app, arguments)) return *code;

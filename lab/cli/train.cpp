@@ -91,9 +91,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
     run = claim.path();
     return claim;
   }
-  lab::FolderClaim claim(run, fmt::format("{} is in use: another process trains there "
-                                          "now",
-                                          run.string()));
+  lab::FolderClaim claim(run);
   settle_folder(command);  // again, because another run may have used the folder since
   return claim;
 }
@@ -102,10 +100,7 @@ lab::FolderClaim claim_folder(TrainCommand& command) {
 int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Processes>& processes) {
   const bool first = place == nullptr || place->process == 0;
   StatusLine line(stderr);
-  const lab::DataSet data =
-      lab::load(command.options.data, first ? lab::report::shown_on(line) : lab::Progress());
-  if (first)
-    for (const auto& note : data.notes) line.print(note);
+  const lab::DataSet data = lab::load(command.options.data);
   of_the_command_line(
       [&] { lab::require_batches(command.options, data, place ? place->size : 1); });
   if (place != nullptr)
@@ -123,8 +118,8 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
     } catch (const lab::Damaged& error) {
       const std::string run = for_shell(command.options.run.string());
       throw Error(
-          fmt::format("{}. Nothing was changed; `keel train --config {}/{} --run {} "
-                      "--overwrite` starts the run again",
+          fmt::format("{}. Nothing was changed; `keel train --config {}/{} --run {} --overwrite` "
+                      "starts the run again",
                       error.what(), run, lab::run_files::kConfig, run));
     }
   }();
@@ -137,15 +132,16 @@ int run(TrainCommand& command, const lab::Place* place, std::optional<lab::Proce
   if (result.status == "failed") return kDiverged;
   if (!result.unsaved.empty()) {
     put(stderr,
-        fmt::format("keel: the work since the last checkpoint is lost, because step {}'s could "
-                    "not be written ({}); `keel train --resume {}` continues from there\n",
-                    result.steps, result.unsaved, in_shell));
+        spoken(fmt::format("the work since the last checkpoint is lost, because step {}'s could "
+                           "not be written ({}); `keel train --resume {}` continues from there",
+                           result.steps, result.unsaved, in_shell),
+               "train"));
     return kUnexpected;
   }
   if (first && !recorder.has_result()) {
-    put(stderr, fmt::format("keel: result.json could not be written; `keel train --resume {}` "
-                            "does\n",
-                            in_shell));
+    put(stderr,
+        spoken("result.json could not be written; `keel train --resume " + in_shell + "` does",
+               "train"));
     return kUnexpected;
   }
   if (result.status != "interrupted") return kDone;

@@ -55,10 +55,10 @@ Images parse_records(const std::string& bytes, const CifarFormat& format, std::s
                      const fs::path& file) {
   const std::int64_t size = std::int64_t(bytes.size()), record = format.record();
   require_of(file, size > 0, "expected records of {} bytes, got an empty file", record);
-  require_of(file, size % record == 0,
-             "expected whole records of {} bytes, got {} bytes: record {} is cut short "
-             "after {} bytes",
-             record, size, size / record, size % record);
+  require_of(
+      file, size % record == 0,
+      "expected whole records of {} bytes, got {} bytes: record {} is cut short after {} bytes",
+      record, size, size / record, size % record);
   const std::int64_t count = size / record;
   Images images{torch::empty({count, 3, kSide, kSide}, torch::kUInt8),
                 torch::empty({count}, torch::kLong)};
@@ -78,14 +78,12 @@ Images parse_records(const std::string& bytes, const CifarFormat& format, std::s
 }
 
 Images read_images(const fs::path& folder, const std::vector<std::string>& files,
-                   const CifarFormat& format, std::size_t label_at, const Progress& progress) {
+                   const CifarFormat& format, std::size_t label_at) {
   std::vector<torch::Tensor> pixels, labels;
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    const fs::path file = folder / files[i];
-    const Images images = parse_records(read_file(file), format, label_at, file);
+  for (const std::string& name : files) {
+    const Images images = parse_records(read_file(folder / name), format, label_at, folder / name);
     pixels.push_back(images.pixels);
     labels.push_back(images.labels);
-    if (progress) progress("reading " + files[i], std::int64_t(i) + 1, std::int64_t(files.size()));
   }
   return {torch::cat(pixels), torch::cat(labels)};
 }
@@ -108,7 +106,7 @@ std::vector<std::string> class_names(const fs::path& file, std::int64_t count) {
 
 }  // namespace
 
-DataSet load_cifar(const DataOptions& options, const Progress& progress) {
+DataSet load_cifar(const DataOptions& options) {
   const CifarFormat format = cifar_format(options.source);
   const std::size_t label_at = label_byte(format, options.labels);
   fs::path folder = options.path;
@@ -122,8 +120,8 @@ DataSet load_cifar(const DataOptions& options, const Progress& progress) {
   if (labels.kind == std::string("coarse")) data.name += " (coarse labels)";
   data.classes = class_names(folder / labels.names, labels.classes);
   const auto read = [&](const std::vector<std::string>& files, std::int64_t limit) {
-    const Images all = read_images(folder, files, format, label_at, progress);
-    return resized(limited(all, limit, options.seed), options.size, progress);
+    const Images all = read_images(folder, files, format, label_at);
+    return resized(limited(all, limit, options.seed), options.size);
   };
   data.train = read(format.train, options.train_limit);
   data.test = read(format.test, options.test_limit);

@@ -12,8 +12,7 @@
 namespace keel::lab {
 
 const std::vector<std::string>& data_sources() {
-  static const std::vector<std::string> names{"synthetic", "cifar10", "cifar100", "folder",
-                                              "packed"};
+  static const std::vector<std::string> names{"synthetic", "cifar10", "cifar100", "packed"};
   return names;
 }
 
@@ -34,11 +33,10 @@ void validate(const DataOptions& options) {
 
 namespace {
 
-DataSet loaded(const DataOptions& options, const Progress& progress) {
-  if (options.source == "synthetic") return load_synthetic(options, progress);
-  if (options.source == "folder") return load_folder(options, progress);
-  if (options.source == "packed") return load_packed(options, progress);
-  return load_cifar(options, progress);
+DataSet loaded(const DataOptions& options) {
+  if (options.source == "synthetic") return load_synthetic(options);
+  if (options.source == "packed") return load_packed(options);
+  return load_cifar(options);
 }
 
 /// Classes must have different names, because other data's classes are matched by name.
@@ -46,23 +44,21 @@ void require_different(const DataOptions& options, const std::vector<std::string
   std::map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const auto [first, is_new] = places.emplace(classes[i], i);
-    require(is_new,
-            "{}: expected classes of different names, got "
-            "'{}' for classes {} and {}",
+    require(is_new, "{}: expected classes of different names, got '{}' for classes {} and {}",
             options.path.string(), classes[i], first->second, i);
   }
 }
 
 }  // namespace
 
-DataSet load(const DataOptions& options, const Progress& progress) {
+DataSet load(const DataOptions& options) {
   validate(options);
   try {
-    DataSet data = loaded(options, progress);
+    DataSet data = loaded(options);
     require_different(options, data.classes);
     return data;
   } catch (const std::filesystem::filesystem_error& error) {
-    throw Error("" + error.path1().string() + ": " + error.code().message());
+    throw Error(error.path1().string() + ": " + error.code().message());
   }
 }
 
@@ -92,12 +88,6 @@ Images limited(const Images& images, std::int64_t limit, std::uint64_t seed) {
   return {images.pixels.index_select(0, chosen), images.labels.index_select(0, chosen)};
 }
 
-torch::Tensor planes_of(const Image& image) {
-  return torch::from_blob(const_cast<std::uint8_t*>(image.pixels.data()),
-                          {image.height, image.width, 3}, torch::kUInt8)
-      .permute({2, 0, 1});
-}
-
 torch::Tensor squared(const torch::Tensor& pixels, std::int64_t size) {
   const std::int64_t height = pixels.size(2), width = pixels.size(3);
   if (height == size && width == size) return pixels;
@@ -112,7 +102,7 @@ torch::Tensor squared(const torch::Tensor& pixels, std::int64_t size) {
       .to(torch::kUInt8);
 }
 
-Images resized(const Images& images, std::int64_t size, const Progress& progress) {
+Images resized(const Images& images, std::int64_t size) {
   const std::int64_t count = images.count();
   if (size == 0 || (images.pixels.size(2) == size && images.pixels.size(3) == size)) return images;
   Images result{torch::empty({count, 3, size, size}, torch::kUInt8), images.labels};
@@ -120,7 +110,6 @@ Images resized(const Images& images, std::int64_t size, const Progress& progress
   for (std::int64_t first = 0; first < count; first += kAtOnce) {
     const std::int64_t some = std::min(kAtOnce, count - first);
     result.pixels.narrow(0, first, some).copy_(squared(images.pixels.narrow(0, first, some), size));
-    if (progress) progress("scaling images", first + some, count);
   }
   return result;
 }

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,13 +27,10 @@ struct DataSet {
   std::vector<std::string> classes;
   Images train, test;
   std::array<double, 3> mean{}, deviation{};  ///< of the training pixels, per channel, in [0, 1]
-  /// Choices of the loader that a user should know about, one sentence each.
-  std::vector<std::string> notes;
 };
 
 struct DataOptions {
-  /// synthetic: drawn at start-up. cifar10, cifar100: the binary files. folder: JPEG and PNG images in one folder per
-  /// class. packed: a file written by pack().
+  /// synthetic: drawn at start-up. cifar10, cifar100: the binary files. packed: a file of pack() or scripts/pack-images.
   std::string source = "synthetic";
   std::filesystem::path path = {};  ///< for all sources but synthetic
   std::string labels = "fine";      ///< cifar100: fine (100 classes) or coarse (20)
@@ -52,17 +48,13 @@ const std::vector<std::string>& data_sources();
 /// The names that it accepts as `labels`.
 const std::vector<std::string>& data_labels();
 
-/// Called on the loading thread, from time to time and once at the end.
-using Progress =
-    std::function<void(const std::string& what, std::int64_t done, std::int64_t total)>;
-
 void validate(const DataOptions& options);
 
 /// Throws keel::Error that names the file and the place in it.
-DataSet load(const DataOptions& options, const Progress& progress = {});
+DataSet load(const DataOptions& options);
 
 /// Writes the packed form: one safetensors file with a checksum. Writes atomically: an interrupted write leaves the
 /// old file, and one that fails throws std::system_error that names it.
-void pack(const DataSet& data, const std::filesystem::path& file, const Progress& progress = {});
+void pack(const DataSet& data, const std::filesystem::path& file);
 
 }  // namespace keel::lab

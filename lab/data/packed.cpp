@@ -97,7 +97,7 @@ void take_metadata(const fs::path& file, const Metadata& metadata, DataSet& data
 
 }  // namespace
 
-void pack(const DataSet& given, const fs::path& file, const Progress& progress) {
+void pack(const DataSet& given, const fs::path& file) {
   DataSet data = given;
   NamedTensors tensors;
   for (const auto& [name, tensor] : parts_of(data)) {
@@ -113,11 +113,7 @@ void pack(const DataSet& given, const fs::path& file, const Progress& progress) 
                     {"mean", json(data.mean).dump()},
                     {"deviation", json(data.deviation).dump()}};
   metadata["crc32"] = checksum_of(metadata, data);
-  const std::int64_t count = data.train.count() + data.test.count();
-  const std::string what = "writing " + file.filename().string();
-  if (progress) progress(what, 0, count);
   write_file_atomically(file, safetensors_bytes(tensors, metadata));
-  if (progress) progress(what, count, count);
 }
 
 DataSet parse_packed(const std::string& bytes, const fs::path& file) {
@@ -136,13 +132,10 @@ DataSet parse_packed(const std::string& bytes, const fs::path& file) {
   return data;
 }
 
-DataSet load_packed(const DataOptions& options, const Progress& progress) {
-  const std::string what = "reading " + options.path.filename().string();
-  if (progress) progress(what, 0, 1);
+DataSet load_packed(const DataOptions& options) {
   DataSet data = parse_packed(read_file(options.path), options.path);
-  if (progress) progress(what, 1, 1);
   const auto fitted = [&](const Images& images, std::int64_t limit) {
-    return resized(limited(images, limit, options.seed), options.size, progress);
+    return resized(limited(images, limit, options.seed), options.size);
   };
   data.train = fitted(data.train, options.train_limit);
   data.test = fitted(data.test, options.test_limit);

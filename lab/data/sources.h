@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "lab/data/data_set.h"
-#include "lab/data/image.h"
 #include "lab/require.h"
 
 namespace keel::lab {
@@ -17,33 +16,24 @@ void require_of(const std::filesystem::path& file, bool holds, fmt::format_strin
   if (!holds) throw Error(file.string() + ": " + fmt::format(what, std::forward<Args>(args)...));
 }
 
-DataSet load_synthetic(const DataOptions& options, const Progress& progress);
-DataSet load_cifar(const DataOptions& options, const Progress& progress);
-DataSet load_folder(const DataOptions& options, const Progress& progress);
-DataSet load_packed(const DataOptions& options, const Progress& progress);
+DataSet load_synthetic(const DataOptions& options);
+DataSet load_cifar(const DataOptions& options);
+DataSet load_packed(const DataOptions& options);
 
 /// Parses a packed file and checks all its bytes. Errors name `file`.
 DataSet parse_packed(const std::string& bytes, const std::filesystem::path& file);
-
-/// Calls body(i) for every i in [0, count), on all cores. If bodies throw, rethrows the exception of the lowest i,
-/// for any number of threads. Reports progress of `what` on the calling thread.
-void in_parallel(const std::string& what, std::int64_t count,
-                 const std::function<void(std::int64_t)>& body, const Progress& progress = {});
 
 /// The samples that a limit keeps: chosen at random, evenly over the classes, in their original order. 0 keeps all.
 std::vector<std::int64_t> limited(const std::vector<std::int64_t>& labels, std::int64_t limit,
                                   std::uint64_t seed);
 Images limited(const Images& images, std::int64_t limit, std::uint64_t seed);
 
-/// The image as (3, height, width), in its own memory.
-torch::Tensor planes_of(const Image& image);
-
 /// The largest centred squares of images (N, 3, height, width), scaled to size x size: bilinear, over all pixels that a
 /// new one covers.
 torch::Tensor squared(const torch::Tensor& pixels, std::int64_t size);
 
 /// Scales to size x size; 0 keeps the size.
-Images resized(const Images& images, std::int64_t size, const Progress& progress);
+Images resized(const Images& images, std::int64_t size);
 
 /// Sets mean and deviation from the training pixels.
 void measure(DataSet& data);

@@ -1,6 +1,8 @@
 // Ten shapes with what makes small photographs hard: position, size, rotation, stretch, colour, contrast, texture,
 // clutter, occlusion, noise. An image depends only on the seed and its index.
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -156,33 +158,28 @@ void draw(std::uint64_t seed, int label, std::int64_t size, std::uint8_t* planes
   }
 }
 
-Images drawn(const char* what, std::int64_t count, std::uint64_t seed, std::int64_t size,
-             const Progress& progress) {
+Images drawn(std::int64_t count, std::uint64_t seed, std::int64_t size) {
   Images images{torch::empty({count, 3, size, size}, torch::kUInt8),
                 torch::arange(count, torch::kLong).remainder(kClasses)};
   auto* pixels = images.pixels.data_ptr<std::uint8_t>();
-  in_parallel(
-      what, count,
-      [&](std::int64_t i) {
-        draw(hashed(seed, std::uint64_t(i)), int(i % kClasses), size, pixels + i * 3 * size * size);
-      },
-      progress);
+  at::parallel_for(0, count, /*grain_size=*/16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      draw(hashed(seed, std::uint64_t(i)), int(i % kClasses), size, pixels + i * 3 * size * size);
+  });
   return images;
 }
 
 }  // namespace
 
-DataSet load_synthetic(const DataOptions& options, const Progress& progress) {
+DataSet load_synthetic(const DataOptions& options) {
   const auto count = [](std::int64_t limit, std::int64_t usual) {
     return limit > 0 ? limit : usual;
   };
   DataSet data;
   data.name = "synthetic shapes";
   for (const Shape& shape : kShapes) data.classes.emplace_back(shape.name);
-  data.train = drawn("drawing training images", count(options.train_limit, kTrain),
-                     hashed(options.seed, 1), options.size, progress);
-  data.test = drawn("drawing test images", count(options.test_limit, kTest),
-                    hashed(options.seed, 2), options.size, progress);
+  data.train = drawn(count(options.train_limit, kTrain), hashed(options.seed, 1), options.size);
+  data.test = drawn(count(options.test_limit, kTest), hashed(options.seed, 2), options.size);
   measure(data);
   return data;
 }

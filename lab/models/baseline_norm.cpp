@@ -10,8 +10,6 @@ namespace {
 
 using keel::nn::ProcessGroup;
 using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Which eigenvalues a policy keeps. Takes the values (..., n) in the order found, returns booleans of that shape.
 struct Kept {
@@ -128,46 +126,6 @@ Matrix matrix_of(const Tensor& covariance, const LayerMap& map, const Baseline& 
   return {std::visit(Assemble{values, vectors, kept, scale}, map), values, kept.sum(-1)};
 }
 
-struct HeldGroup : torch::CustomClassHolder {
-  ProcessGroup group;
-  explicit HeldGroup(ProcessGroup g) : group(std::move(g)) {}
-};
-
-/// The sum over all processes. Its gradient is the sum of all processes' gradients.
-struct SumNode : torch::autograd::Function<SumNode> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& own, const ProcessGroup& processes) {
-    ctx->saved_data["processes"] =
-        c10::IValue::make_capsule(c10::make_intrusive<HeldGroup>(processes));
-    Tensor total = own.detach().clone(at::MemoryFormat::Contiguous);
-    processes.sum(total);
-    return total;
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto capsule = ctx->saved_data["processes"].toCapsule();
-    return {SumNode::apply(grads[0], static_cast<const HeldGroup&>(*capsule).group), Tensor()};
-  }
-};
-
-Moments moments_over(const ProcessGroup& processes, const Tensor& input, std::int64_t groups) {
-  const std::int64_t channels = input.size(1), samples = input.numel() / channels;
-  TORCH_CHECK_VALUE(samples > 1 || processes.size() > 1,
-                    "keel::lab::BaselineNorm: expected more than 1 value per channel when "
-                    "training, got input size ",
-                    input.sizes());
-  if (processes.size() == 1) return moments(input, groups);
-  // Without samples, use zeros that depend on the input, because every process must take part in backward.
-  Moments own{input.transpose(0, 1).flatten(1).sum(1), {}};
-  own.covariance = own.mean.new_zeros({groups, channels / groups, channels / groups});
-  if (samples > 0) own = moments(input, groups);
-  const auto type = own.covariance.scalar_type();
-  const Tensor mean = own.mean.to(torch::kDouble), one = torch::ones({1}, mean.options());
-  const Tensor totals = SumNode::apply(torch::cat({one, mean}) * samples, processes),
-               count = totals.narrow(0, 0, 1), middle = totals.narrow(0, 1, channels) / count;
-  const Tensor off = (mean - middle).view({groups, -1, 1});
-  const Tensor covariance = SumNode::apply((own.covariance + off * off.mT()) * samples, processes);
-  return {middle.to(type), (covariance / count).to(type)};
-}
-
 }  // namespace
 
 BaselineNormImpl::BaselineNormImpl(const keel::nn::WhiteningOptions& given, const LayerMap& map,
@@ -185,8 +143,13 @@ BaselineNormImpl::BaselineNormImpl(const keel::nn::WhiteningOptions& given, cons
 Whitened BaselineNormImpl::batch_step(const Tensor& input, const Tensor& residual,
                                       keel::nn::Activation activation,
                                       const ProcessGroup& processes) const {
-  const std::int64_t groups = *options.groups;
-  const auto [mean, covariance] = moments_over(processes, input, groups);
+  const std::int64_t groups = *options.groups, samples = input.numel() / input.size(1);
+  TORCH_CHECK_VALUE(samples > 1, name(),
+                    ": expected more than 1 value per channel when training, got input size ",
+                    input.sizes());
+  TORCH_CHECK_VALUE(processes.size() == 1, name(), ": expected one process, got ",
+                    processes.size());
+  const auto [mean, covariance] = moments(input, groups);
   const auto [layer_matrix, values, rank] = matrix_of(covariance, map_, method_);
   const Tensor matrix =
       weight.defined() ? layer_matrix * weight.to(layer_matrix.dtype()).reshape({groups, -1, 1})

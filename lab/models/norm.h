@@ -49,7 +49,8 @@ bool whitens(const NormOptions& options);
 /// Whether a training step with this layer can be captured in a CUDA graph.
 bool can_be_captured(const NormOptions& options);
 
-/// Whether the layer's statistics can follow the weights before it (keel::nn::Following).
+/// Whether the layer's statistics can follow the weights before it (keel::nn::Following). Layers with baselines cannot, and
+/// train in one process alone.
 bool can_follow(const NormOptions& options);
 
 /// Checks the options together, and with the channels; for_each_field in lab/train/options.h has the range of each. Throws

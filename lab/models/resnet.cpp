@@ -104,9 +104,11 @@ std::vector<NormSite> tested_sites(const ModelOptions& options) {
       require(wanted.insert(site.name).second,
               fmt::format("expected each norm once in where, got {} twice", site.name));
     }
-    require(found > 0, fmt::format("expected where to be first, all or names of norms, "
-                                   "or patterns of them ({}), got '{}'",
-                                   known, pattern));
+    require(
+        found > 0,
+        fmt::format(
+            "expected where to be first, all or names of norms, or patterns of them ({}), got '{}'",
+            known, pattern));
   }
   std::erase_if(sites, [&](const NormSite& site) { return wanted.count(site.name) == 0; });
   return sites;

@@ -83,8 +83,7 @@ std::unique_ptr<Group> gloo([[maybe_unused]] const Place& place,
       open_store(place, timeout), int(place.process), int(place.size), options));
 #else
   throw ProcessError(
-      "several processes on CPUs need Gloo, which this build lacks (Debian: "
-      "libgloo-dev)");
+      "several processes on CPUs need Gloo, which this build lacks (Debian: libgloo-dev)");
 #endif
 }
 

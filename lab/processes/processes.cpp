@@ -62,8 +62,8 @@ Processes::Processes(const Place& place, torch::Device device, std::chrono::mill
     throw;
   } catch (const std::exception& error) {
     throw ProcessError(
-        fmt::format("process {} of {} found not all others at {}:{} (MASTER_ADDR, "
-                    "MASTER_PORT) within {:g} s: {}",
+        fmt::format("process {} of {} found not all others at {}:{} (MASTER_ADDR, MASTER_PORT) "
+                    "within {:g} s: {}",
                     process(), size(), place_.address, place_.port, double(timeout.count()) / 1e3,
                     words_of(error)));
   }
@@ -77,10 +77,9 @@ void Processes::run(void (Group::*collective)(torch::Tensor&), torch::Tensor& te
   try {
     (*group_.*collective)(tensor);
   } catch (const std::exception& error) {
-    broken_ = fmt::format(
-        "process {} of {} stops, because another one has ended or does not "
-        "answer: {}",
-        process(), size(), words_of(error));
+    broken_ =
+        fmt::format("process {} of {} stops, because another one has ended or does not answer: {}",
+                    process(), size(), words_of(error));
     throw ProcessError(broken_);
   }
 }

@@ -143,18 +143,17 @@ Panel final_error_panel(const std::vector<Group>& groups) {
     for (const Run& run : group.runs) {
       if (run.result.failure || !std::isfinite(run.result.test_error)) continue;
       out += fmt::format(
-          "<circle cx='{:.1f}' cy='{:.1f}' r='4' fill='{}' fill-opacity='{}'><title>{}: {}</title>"
-          "</circle>",
+          "<circle cx='{:.1f}' cy='{:.1f}' r='4' fill='{}' fill-opacity='{}'><title>{}: "
+          "{}</title></circle>",
           across(run.result.test_error), y, colour, error.count > 1 ? "0.55" : "1",
           escaped(group.label), percent(run.result.test_error, 2));
     }
   }
   const bool any = std::ranges::any_of(all, [](double v) { return std::isfinite(v); });
-  return {"Test error at the end",
-          any ? fmt::format("<svg viewBox='0 0 340 {:.0f}' role='img' aria-label='Test error at "
-                            "the end'>{}</svg>",
-                            bottom + 22, out)
-              : ""};
+  return {"Test error at the end", any ? fmt::format("<svg viewBox='0 0 340 {:.0f}' role='img' "
+                                                     "aria-label='Test error at the end'>{}</svg>",
+                                                     bottom + 22, out)
+                                       : ""};
 }
 
 }  // namespace keel::lab::report

@@ -126,10 +126,8 @@ std::string curves(const std::vector<Group>& groups, const std::vector<std::stri
   if (const Charts charts = curve_charts(groups); !charts.empty())
     out +=
         "<p>Where an entry has several seeds: their mean, with a band of one standard deviation. A "
-        "cross marks where a "
-        "run ended with a value that is not finite. The gradient is that of what comes before the "
-        "layer, the largest of "
-        "each interval.</p>\n" +
+        "cross marks where a run ended with a value that is not finite. The gradient is that of "
+        "what comes before the layer, the largest of each interval.</p>\n" +
         drawn(picture(charts, labels));
   return out.empty() ? "" : "<h2>Curves</h2>\n" + out;
 }
@@ -150,8 +148,7 @@ std::string spectra(const std::vector<Group>& groups, const std::vector<std::str
   const Charts charts = spectrum_charts(groups);
   if (charts.empty()) return {};
   return "<h2>The layers' spectra</h2>\n<p>Eigenvalues of the covariance of a layer's input, at "
-         "the end of the first "
-         "run of each entry. A flat end is a repeated eigenvalue.</p>\n" +
+         "the end of the first run of each entry. A flat end is a repeated eigenvalue.</p>\n" +
          drawn(picture(charts, labels));
 }
 

@@ -56,13 +56,6 @@ std::string bar(double part, std::size_t width) {
   return fmt::format("[{}]", cells);
 }
 
-Progress shown_on(StatusLine& line) {
-  return [&line](const std::string& what, std::int64_t done, std::int64_t total) {
-    const double part = double(done) / double(std::max<std::int64_t>(total, 1));
-    line.show(fmt::format("{} {} {} of {}", what, bar(part, 24), done, total));
-  };
-}
-
 void ProgressPrinter::on_start(const RunInfo& info) {
   info_ = info;
   start_ = last_line_ = Clock::now();

@@ -40,9 +40,6 @@ class StatusLine {
 /// `width` columns, a fraction `part` of them filled.
 std::string bar(double part, std::size_t width);
 
-/// Shows a loader's progress on the line. The loader must not outlive the line.
-Progress shown_on(StatusLine& line);
-
 class ProgressPrinter : public Observer {
  public:
   explicit ProgressPrinter(StatusLine& line) : line_(line) {}

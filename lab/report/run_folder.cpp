@@ -61,9 +61,8 @@ std::vector<GroupSpectrum> groups_of(const Json& json, const fs::path& path) {
       for (const Json& row : matrices[g]) group.covariance.push_back(row_of(row));
     for (const auto& row : group.covariance) {
       require(row.size() == group.covariance.size(),
-              "{}: expected square covariances, got a row of {} among "
-              "{} rows",
-              path.string(), row.size(), group.covariance.size());
+              "{}: expected square covariances, got a row of {} among {} rows", path.string(),
+              row.size(), group.covariance.size());
     }
     groups.push_back(std::move(group));
   }

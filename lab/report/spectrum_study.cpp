@@ -27,9 +27,7 @@ Tensor symmetric(const Tensor& matrix) {
   const double off = (matrix - matrix.t()).abs().max().item<double>();
   const double size = matrix.abs().max().item<double>();
   require(off <= kAsymmetry * size,
-          "expected a symmetric matrix, got one off by {:.1e} of its largest "
-          "entry",
-          off / size);
+          "expected a symmetric matrix, got one off by {:.1e} of its largest entry", off / size);
   return matrix / 2 + matrix.t() / 2;  // the sum of two large numbers may overflow
 }
 
@@ -53,9 +51,7 @@ void require_comparable(const Tensor& exact, const StudyOptions& options, double
   if (options.function.kind == SpectralFunction::Kind::exp)
     require(std::isfinite(size), "{} overflows at the largest eigenvalue {:.3g}", f, largest);
   require(std::isfinite(size),
-          "{} is not defined at the smallest eigenvalue {:.3g}: a larger "
-          "eps helps",
-          f, smallest);
+          "{} is not defined at the smallest eigenvalue {:.3g}: a larger eps helps", f, smallest);
   require(size > 0, "expected a gradient of {} that is not zero, got zero", f);
 }
 

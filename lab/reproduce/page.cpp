@@ -70,8 +70,7 @@ std::string state_text(const Recipe& recipe, const Results& results) {
 
 std::string page_head(const Recipe& recipe) {
   return fmt::format(
-      "{} {} --page` from recipe.toml and results.json: change those. "
-      "-->\n# {}\n\n{}\n\n",
+      "{} {} --page` from recipe.toml and results.json: change those. -->\n# {}\n\n{}\n\n",
       kPageMark, recipe.name, recipe.title, trimmed(recipe.about));
 }
 
@@ -125,8 +124,7 @@ std::string learned_page(const fs::path& folder, const std::vector<Recipe>& reci
   std::vector<Experiment> experiments;
   for (std::size_t i = 0; i < recipes.size(); ++i) experiments.push_back({recipes[i], results[i]});
   return "<!-- Written by `keel reproduce --page` from lab/experiments/what_we_learned.md.in and "
-         "the "
-         "results: change those. -->\n" +
+         "the results: change those. -->\n" +
          with_figures(read_file(folder / "what_we_learned.md.in"), experiments);
 }
 

@@ -92,8 +92,8 @@ bool is_plain(const std::string& name) {
 
 Cell cell_of(const std::string& name, const Json& table, const Place& place) {
   require(is_plain(name),
-          "{}: expected a cell's name of letters, digits, '-', '_' and '.', with a "
-          "letter or digit in front, got '{}'",
+          "{}: expected a cell's name of letters, digits, '-', '_' and '.', with a letter or digit "
+          "in front, got '{}'",
           place.text(), name);
   Taker from(table, place);
   Cell cell;
@@ -156,8 +156,8 @@ Recipe read_recipe(const fs::path& file) {
 
 std::vector<Recipe> read_recipes(const fs::path& folder) {
   require(fs::is_directory(folder),
-          "expected a folder of recipes, got {}: run it in the "
-          "source tree, or name the folder with --recipes",
+          "expected a folder of recipes, got {}: run it in the source tree, or name the folder "
+          "with --recipes",
           folder.string());
   std::vector<Recipe> recipes;
   for (const auto& entry : fs::directory_iterator(folder))

@@ -76,8 +76,8 @@ void require_equal(const Results& results, const std::string& where, const Json&
     const Json before = recorded.value(name, Json()), now = wanted.value(name, Json());
     if (before == now) continue;
     throw Error(fmt::format(
-        "{}: the existing results were made with {} = {}{}, but this call asks for "
-        "{}: give the same options to add to them, --fresh to start again, or another --out",
+        "{}: the existing results were made with {} = {}{}, but this call asks for {}: give the "
+        "same options to add to them, --fresh to start again, or another --out",
         results.experiment, name, text_of(before), where, text_of(now)));
   }
 }
@@ -309,8 +309,8 @@ void require_same(const Results& results, const Recipe& recipe, const std::strin
   for (const auto& [name, train] : results.cells.items()) {
     const Cell* cell = recipe.find(name);
     require(cell != nullptr,
-            "{}: the existing results have a cell '{}' that the recipe does "
-            "not have; --fresh discards them",
+            "{}: the existing results have a cell '{}' that the recipe does not have; --fresh "
+            "discards them",
             results.experiment, name);
     require_equal(results, " in cell " + name, train, cell->train);
   }

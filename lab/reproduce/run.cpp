@@ -49,10 +49,6 @@ struct TrialOutcome {
   std::string device;
 };
 
-std::string in_use(const fs::path& run) {
-  return "" + run.string() + " is in use: another process trains there now";
-}
-
 constexpr std::int64_t kPoints = 60;       // per recorded curve, at most
 constexpr std::int64_t kCheckpoints = 20;  // per run
 
@@ -86,7 +82,7 @@ std::vector<double> thinned(const std::vector<double>& values) {
 TrialOutcome run_trial(const std::string& cell, TrainOptions options,
                        const std::optional<Data>& expected) {
   std::optional<FolderClaim> alone;
-  if (!options.run.empty()) alone.emplace(options.run, in_use(options.run));
+  if (!options.run.empty()) alone.emplace(options.run);
   const DataSet data = load(options.data);
   if (expected && !(*expected == description_of(data)))
     return {.trial = {.cell = cell, .seed = options.seed, .result = {.status = "other data"}},
@@ -235,7 +231,7 @@ class Queue {
     if (!options_.runs.empty()) {
       train.run = fs::absolute(options_.runs) / fmt::format("{}-{}", recipe_.name, wanted.name());
       if (options_.fresh) {  // otherwise the trial would resume the old run
-        const FolderClaim alone(train.run, in_use(train.run));
+        const FolderClaim alone(train.run);
         OwnFiles own(train.run);
         require(own.listed() || is_empty_folder(train.run),
                 "{} holds files that keel does not know as its own", train.run.string());
@@ -274,8 +270,8 @@ class Queue {
 
   void record(TrialOutcome& found) {
     require(!results_.data || *results_.data == found.data,
-            "{}: the existing results are from {}, but this call's data "
-            "are {}; --fresh discards them, --out keeps them",
+            "{}: the existing results are from {}, but this call's data are {}; --fresh discards "
+            "them, --out keeps them",
             recipe_.name, results_.data ? results_.data->text() : "", found.data.text());
     results_.data = found.data;
     origin_.device = found.device;

@@ -374,8 +374,7 @@ Page training_body(const Recipe& recipe, const Results& results) {
       page.pictures["gradient.svg"] = svg;
       page.markdown +=
           "The largest gradient over the steps, of the trial of each row whose gradient was "
-          "largest; "
-          "a cross marks a failure.\n\n![Largest gradient](gradient.svg)\n\n";
+          "largest; a cross marks a failure.\n\n![Largest gradient](gradient.svg)\n\n";
     }
   page.markdown += failures_text(recipe, results);
   return page;

@@ -9,9 +9,11 @@ namespace keel::lab {
 /// without locks it has no effect.
 class FolderClaim {
  public:
-  /// Creates the folder if it does not exist. Throws keel::Error with `refusal` if another process has it, or with
-  /// the reason if it cannot be created.
+  /// Creates the folder if it does not exist. Throws keel::Error with `refusal` if another process has it (for a run
+  /// there is one), or with the reason if it cannot be created.
   FolderClaim(const std::filesystem::path& folder, const std::string& refusal);
+  explicit FolderClaim(const std::filesystem::path& run)
+      : FolderClaim(run, run.string() + " is in use: another process trains there now") {}
   /// Creates and claims a new folder: `folder`, or the first of folder-2, folder-3, ... that does not exist.
   static FolderClaim on_new(const std::filesystem::path& folder);
   /// Removes the folder if the claim created it and it is still empty.

@@ -279,10 +279,9 @@ std::optional<Checkpoint> newest_checkpoint(const fs::path& where,
   // A process that was killed may have left the first half of its first checkpoint, not more.
   const auto halves = steps_in(folder, kTensors).size();
   if (steps.empty() && halves <= 1) return {};
-  throw Damaged(
-      fmt::format("expected a checkpoint that can be used in {}, got {} damaged and {} "
-                  "without their .json",
-                  folder.string(), steps.size(), halves - std::min(halves, steps.size())));
+  throw Damaged(fmt::format(
+      "expected a checkpoint that can be used in {}, got {} damaged and {} without their .json",
+      folder.string(), steps.size(), halves - std::min(halves, steps.size())));
 }
 
 NamedTensors state_of(const torch::nn::Module& module) {

@@ -117,8 +117,8 @@ void validate(const TrainOptions& options) {
   validate(options.model);
   validate(options.data);
   require(options.follow == "none" || can_follow(options.model.norm),
-          "expected a norm that can follow (batch, or zca or pca with a rule of the library), "
-          "got {} with rule {}",
+          "expected a norm that can follow (batch, or zca or pca with a rule of the library), got "
+          "{} with rule {}",
           options.model.norm.kind, options.model.norm.rule);
   require(!options.resume || !options.run.empty(), "expected a run folder to resume, got none");
 }

@@ -120,8 +120,8 @@ void for_each_field(Options& o, Visit&& visit) {
       "value of the rule's parameter (terms, iterations, width or tolerance) [the rule's default]",
       weight);
   visit("rank", layer, o.model.norm.rank,
-        "zca: which directions to whiten: those that the paper's Algorithm 1 keeps, to the "
-        "letter or with margins for rounding, or all",
+        "zca: which directions to whiten: those that the paper's Algorithm 1 keeps, to the letter "
+        "or with margins for rounding, or all",
         OneOf{norm_ranks()});
   visit("eps", layer, o.model.norm.eps, "added to the covariance's diagonal", Range{0, 1});
   visit("energy", layer, o.model.norm.energy, "pca: share of the energy that is kept", share);

@@ -30,9 +30,8 @@ Recalibrator::Recalibrator(ResNet model, Images images, const AugmentOptions& au
       options_(options),
       processes_(processes) {
   require(images_.count() >= options.batch,
-          "expected at least a batch of {} training images, "
-          "got {}",
-          options.batch, images_.count());
+          "expected at least a batch of {} training images, got {}", options.batch,
+          images_.count());
   augmentation_.seed = hashed(options.seed, kStream);
   augmentation_.channels_last = options.channels_last;
   std::pair<std::int64_t, std::int64_t> part{0, options.batch};

@@ -44,10 +44,10 @@ void require_same_run(const Checkpoint& checkpoint, const TrainOptions& options,
     if ((name == "seed" || !options_beside_the_experiment().count(name)) && value != then.at(name))
       throw OtherOptions(fmt::format("cannot resume: the checkpoint was made with {} {}, got {}",
                                      name, then.at(name).dump(), value.dump()));
-  require(checkpoint.data == data.name && checkpoint.classes == data.classes,
-          "cannot resume: the checkpoint was made with other data "
-          "({}, {} classes), got {}, {} classes",
-          checkpoint.data, checkpoint.classes.size(), data.name, data.classes.size());
+  require(
+      checkpoint.data == data.name && checkpoint.classes == data.classes,
+      "cannot resume: the checkpoint was made with other data ({}, {} classes), got {}, {} classes",
+      checkpoint.data, checkpoint.classes.size(), data.name, data.classes.size());
 }
 
 NamedTensors tensors_of(TrainingStep& training) {

@@ -67,8 +67,7 @@ const std::string& bfloat16_fault() {
     } catch (const std::exception& error) {  // LibTorch's, or oneDNN's own
       const auto* torchs = dynamic_cast<const c10::Error*>(&error);
       const std::string words = torchs ? torchs->what_without_backtrace() : error.what();
-      return "expected a CPU that computes in bfloat16; use float32, or a GPU. LibTorch "
-             "says: " +
+      return "expected a CPU that computes in bfloat16; use float32, or a GPU. LibTorch says: " +
              words.substr(0, words.find('\n'));
     }
     return "";

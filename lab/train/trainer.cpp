@@ -129,8 +129,8 @@ class Run {
     // Check bounds first: the product of numbers from a file may overflow.
     require(at_.step <= steps_ && at_.epoch <= options_.epochs && at_.batch < per_epoch_ &&
                 at_.step == at_.epoch * per_epoch_ + at_.batch,
-            "cannot resume: step {} of the checkpoint is batch {} of epoch {}, "
-            "but these data make {} batches an epoch and {} steps in all",
+            "cannot resume: step {} of the checkpoint is batch {} of epoch {}, but these data make "
+            "{} batches an epoch and {} steps in all",
             at_.step, at_.batch, at_.epoch + 1, per_epoch_, steps_);
     restore_readings();
   }
@@ -420,6 +420,8 @@ void require_batches(const TrainOptions& options, const DataSet& data, std::int6
   require(data.train.count() >= options.batch,
           "expected at least a batch of {} training images, got {}", options.batch,
           data.train.count());
+  require(processes == 1 || options.model.norm.kind == "none" || can_follow(options.model.norm),
+          "expected a rule of the library in several processes, got {}", options.model.norm.rule);
   require(options.batch >= processes,
           "expected a batch of at least {}, an image for each process, got {}", processes,
           options.batch);
@@ -429,8 +431,8 @@ void require_batches(const TrainOptions& options, const DataSet& data, std::int6
                      width = last_size(options.model, data.train.pixels.size(3)),
                      images = options.sync_batchnorm ? options.batch : options.batch / processes;
   require(images * height * width >= 2,
-          "expected at least 2 values of a channel for the norms of the last stage, got 1: {} "
-          "of {} x {} there (batch, size)",
+          "expected at least 2 values of a channel for the norms of the last stage, got 1: {} of "
+          "{} x {} there (batch, size)",
           counted(images, "image"), height, width);
 }
 

@@ -41,7 +41,8 @@ struct Observer {
   virtual void on_finish(const Result&) {}
 };
 
-/// Throws keel::Error unless the data has a batch of images, and a batch has enough of them for the processes and norms.
+/// Throws keel::Error unless the data has a batch of images, a batch has enough of them for the processes and norms, and the
+/// norms can be shared by the processes.
 /// train() checks this too.
 void require_batches(const TrainOptions& options, const DataSet& data, std::int64_t processes = 1);
 

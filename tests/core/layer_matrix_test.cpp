@@ -4,14 +4,11 @@
 
 #include <limits>
 
-#include "support/backward.h"
 #include "support/errors.h"
 #include "support/every.h"
 #include "support/finite_differences.h"
-#include "support/layer_matrix.h"
-#include "support/random.h"
+#include "support/layer_matrix_contract.h"
 #include "support/spectrum_zoo.h"
-#include "support/tolerance.h"
 
 namespace keel::testing {
 namespace {
@@ -35,24 +32,8 @@ Batch<T> gradient(const LayerMap& map, const SpectralRule& rule, const Batch<T>&
 
 const std::vector<SpectralRule> kLayerRules = every<SpectralRule>();
 
-TEST(LayerMatrix, CpuAgreesWithTheReferenceForEveryMapAndRank) {
-  for (const std::int64_t n : {1, 2, 5, 9})
-    for (const RankPolicy& policy : kLayerPolicies)
-      for (const LayerMap& map : maps(policy)) {
-        const Batch<double> covariance = spread_covariance(n);
-        const Mapped<double> truth = mapped_by_reference(map, covariance);
-        const Mapped<double> ours = mapped(map, covariance);
-        const Mapped<float> single = mapped(map, as<float>(covariance));
-        const double size = largest_entry(truth.result), bad = amplification(truth);
-        EXPECT_EQ(ours.rank, truth.rank) << to_string(map);
-        EXPECT_EQ(single.rank, truth.rank) << to_string(map);
-        EXPECT_LT(largest_difference(ours.result, truth.result),
-                  rounding<double>(n, size) * bad + 1e-300)
-            << to_string(map) << " n=" << n;
-        EXPECT_LT(largest_difference(single.result, truth.result), rounding<float>(n, size) * bad)
-            << to_string(map) << " n=" << n;
-      }
-}
+using EveryLayerMatrixOnCpu = OnFloats<Cpu>;
+INSTANTIATE_TYPED_TEST_SUITE_P(OnCpu, LayerMatrixContract, EveryLayerMatrixOnCpu);
 
 TEST(LayerMatrix, CpuAgreesWithTheReferenceOnLargeCovariances) {
   for (const std::int64_t n : {31, 64, 65})
@@ -256,43 +237,6 @@ TEST(LayerMatrix, OneDirectionWithNearlyAllTheEnergyKeepsThatOne) {
   EXPECT_EQ(mapped<double>(Zca{1e-6, LeadingEnergy{0.99}}, covariance).rank[0], 1);
 }
 
-template <typename T>
-void expect_finite_on(const std::string& name, const Batch<T>& covariance) {
-  const std::int64_t n = covariance.n;
-  const Batch<T> weight = as<T>(random_matrices(1, n, 4));
-  for (const RankPolicy& policy : kLayerPolicies)
-    for (const LayerMap& map : maps(policy))
-      for (const SpectralRule& rule :
-           std::initializer_list<SpectralRule>{Exact{}, PowerIteration{}, Taylor{}, Masked{}}) {
-        const Mapped<T> m = mapped(map, covariance);
-        EXPECT_TRUE(all_finite(m.result)) << name << ' ' << to_string(map);
-        EXPECT_GE(m.rank[0], 1) << name << ' ' << to_string(map);
-        EXPECT_LE(m.rank[0], n) << name << ' ' << to_string(map);
-        EXPECT_TRUE(all_finite(gradient(map, rule, covariance, m, weight)))
-            << name << ' ' << to_string(map) << ' ' << to_string(rule);
-      }
-}
-
-template <typename T>
-void expect_finite_on_degenerate_covariances() {
-  for (const std::int64_t n : {1, 2, 16, 33}) {
-    expect_finite_on("zero", Batch<T>(1, n));
-    expect_finite_on("eps identity", as<T>(diagonal(std::vector<double>(std::size_t(n), 1e-4))));
-    expect_finite_on("all ones", Batch<T>(1, n, T(1)));
-    expect_finite_on("rank one",
-                     as<T>(with_spectrum(spectrum(n, [](double i) { return i == 0; }), 3)));
-    expect_finite_on("few samples", as<T>(wishart(n, (n + 3) / 4, 3)));
-    // Rounding makes zero eigenvalues negative, by much more than eps.
-    expect_finite_on("few large samples", as<T>(scaled(wishart(n, (n + 3) / 4, 3), 1e8)));
-    expect_finite_on("tiny", as<T>(scaled(wishart(n, 4 * n, 3), 1e-25)));
-  }
-}
-
-TEST(LayerMatrix, DegenerateCovariancesGiveFiniteResultsAndGradients) {
-  expect_finite_on_degenerate_covariances<float>();
-  expect_finite_on_degenerate_covariances<double>();
-}
-
 TEST(LayerMatrix, WithoutEpsADroppedDirectionOfNoVarianceIsStillARowOfZeros) {
   for (const std::int64_t n : {2, 5, 40}) {
     Batch<double> covariance(1, n);
@@ -349,30 +293,6 @@ TEST(LayerMatrix, ConstantActivationsGiveTheScaledIdentity) {
   EXPECT_EQ(mapped<double>(Zca{}, Batch<double>(1, 3)).rank[0], 1);
 }
 
-TEST(LayerMatrix, NaNStaysWithItsMatrix) {
-  const std::int64_t n = 6;
-  for (const RankPolicy& policy : kLayerPolicies)
-    for (const LayerMap& map : maps(policy)) {
-      Batch<float> good(3, n), weight = as<float>(random_matrices(3, n, 4));
-      for (std::int64_t b = 0; b < 3; ++b) good.set(b, wishart(n, 4 * n, 7 + b).matrix(0));
-      Batch<float> bad = good;
-      bad(1, 4, 2) = std::numeric_limits<float>::quiet_NaN();
-      const Mapped<float> clean = mapped(map, good), spoilt = mapped(map, bad);
-      const Batch<float> clean_slope = gradient(map, Exact{}, good, clean, weight),
-                         slope = gradient(map, Exact{}, bad, spoilt, weight);
-      for (const std::int64_t b : {0, 2}) {
-        EXPECT_TRUE(bitwise_equal(clean.result.matrix(b), spoilt.result.matrix(b), n * n));
-        EXPECT_TRUE(bitwise_equal(clean_slope.matrix(b), slope.matrix(b), n * n));
-        EXPECT_EQ(clean.rank[std::size_t(b)], spoilt.rank[std::size_t(b)]);
-      }
-      for (std::int64_t k = 0; k < n * n; ++k) {
-        EXPECT_TRUE(std::isnan(spoilt.result.matrix(1)[k])) << to_string(map);
-        EXPECT_TRUE(std::isnan(slope.matrix(1)[k])) << to_string(map);
-      }
-      EXPECT_EQ(spoilt.rank[1], 1);
-    }
-}
-
 TEST(LayerMatrix, ReferenceGivesNaNForNaN) {
   Batch<double> bad = wishart(4, 16, 3);
   bad(0, 2, 1) = std::numeric_limits<double>::quiet_NaN();
@@ -383,40 +303,13 @@ TEST(LayerMatrix, ReferenceGivesNaNForNaN) {
     }
 }
 
-TEST(LayerMatrix, ReadsTheLowerTriangleAlone) {
-  const std::int64_t n = 7;
-  Batch<double> covariance = wishart(n, 4 * n, 3), lower = covariance;
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = i + 1; j < n; ++j) lower(0, i, j) = 1e9;
-  const Batch<double> weight = random_matrices(1, n, 4);
-  for (const RankPolicy& policy : kLayerPolicies)
-    for (const LayerMap& map : maps(policy)) {
-      const Mapped<double> whole = mapped(map, covariance), half = mapped(map, lower);
-      EXPECT_TRUE(bitwise_equal(whole.result.data, half.result.data)) << to_string(map);
-      EXPECT_TRUE(bitwise_equal(gradient(map, Exact{}, covariance, whole, weight).data,
-                                gradient(map, Exact{}, lower, half, weight).data))
-          << to_string(map);
-    }
-}
-
-TEST(LayerMatrix, ResultsDoNotDependOnTheExecutor) {
-  Batch<float> covariance(9, 12);
-  for (std::int64_t b = 0; b < 9; ++b) covariance.set(b, wishart(12, 30, 7 + b).matrix(0));
-  const Batch<float> weight = as<float>(random_matrices(9, 12, 4));
-  for (const LayerMap& map : maps(Algorithm1{.energy = 0.9})) {
-    const Mapped<float> one = mapped(map, covariance), many = mapped(map, covariance, threads(3));
-    EXPECT_TRUE(bitwise_equal(one.result.data, many.result.data));
-    EXPECT_EQ(one.rank, many.rank);
-    EXPECT_TRUE(bitwise_equal(gradient(map, Exact{}, covariance, one, weight).data,
-                              gradient(map, Exact{}, covariance, many, weight, threads(3)).data));
-  }
-}
-
-TEST(LayerMatrix, NothingToDoIsFine) {
-  for (const LayerMap& map : maps(Algorithm1{})) {
-    EXPECT_TRUE(mapped(map, Batch<float>(0, 5)).result.data.empty());
-    EXPECT_TRUE(mapped(map, Batch<float>(3, 0)).result.data.empty());
-  }
+TEST(LayerMatrix, TheLowerTriangleOnAnyNumberOfThreadsGivesTheSameBits) {
+  const auto others = [](auto type) {
+    using By = LayerMatrixBy<Cpu, decltype(type)>;
+    return std::vector<By>{By{.gap = 3}, By{.run = [](auto& call) { call(threads(3)); }}};
+  };
+  expect_the_same_bits(others(0.0f));
+  expect_the_same_bits(others(0.0));
 }
 
 TEST(LayerMatrix, ErrorsNameWhatWasExpectedAndWhatCame) {

@@ -16,6 +16,7 @@ struct Cuda {
   /// The same call five times.
   static std::vector<Way> ways() { return std::vector<Way>(5); }
   static std::vector<ActivationShape> shapes() { return device_shapes(); }
+  static constexpr std::int64_t kLargest = 130;
 
   template <typename T, typename... Given>
   static void affine(const Way& way, const Given&... given) {
@@ -48,6 +49,14 @@ struct Cuda {
   template <typename T, typename... Given>
   static void eigh_backward(const Way& way, const Given&... given) {
     cuda::eigh_backward<T>(given..., way);
+  }
+  template <typename T, typename... Given>
+  static void layer_matrix(const Way& way, const Given&... given) {
+    cuda::layer_matrix<T>(given..., way);
+  }
+  template <typename T, typename... Given>
+  static void layer_matrix_backward(const Way& way, const Given&... given) {
+    cuda::layer_matrix_backward<T>(given..., way);
   }
 };
 

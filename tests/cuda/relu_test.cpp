@@ -2,13 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <tuple>
-
-#include "keel/affine.h"
-#include "keel/moments.h"
+#include "cuda_backend.h"
 #include "layer_on_device.h"
-#include "support/affine.h"
 #include "support/relu.h"
 
 namespace keel::testing {
@@ -18,78 +13,9 @@ template <typename T>
 class CudaRelu : public ::testing::Test {};
 TYPED_TEST_SUITE(CudaRelu, ElementTypes);
 
-template <typename T>
-std::int64_t different(const std::vector<T>& a, const std::vector<T>& b) {
-  std::int64_t count = 0;
-  for (std::size_t k = 0; k < a.size(); ++k)
-    count += !(to_double(a[k]) == to_double(b[k]) ||
-               (std::isnan(to_double(a[k])) && std::isnan(to_double(b[k]))));
-  return count;
-}
-
-/// The passes for one shape, with activations `skip` numbers away from a 16-byte boundary.
-template <typename T>
-void check_passes_with_relu(const ActivationShape& shape, Order order, std::size_t skip,
-                            double largest = 1) {
-  using A = Accumulator<T>;
-  SCOPED_TRACE(name(shape, order) + ", " + std::to_string(skip) + " further on");
-  const Coefficients<A> given(shape);
-  OnDevice<A> matrix(given.matrix), gradient(given.gradient), mean(given.mean), bias(given.bias);
-  const auto per_group = [&](OnDevice<A>& numbers) {
-    return contiguous<A>(numbers.data(), shape.groups, shape.group_size());
-  };
-  const auto x = converted<T>(random_activations(shape, 32), order);
-  ActivationsOnDevice<T> input(x), plain(shape, order, skip), fused(shape, order, skip);
-  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(), plain.view());
-  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(),
-                  fused.view().with_relu());
-  EXPECT_EQ(different(fused.back().data, relu(plain.back()).data), 0);
-
-  const auto numbers = converted<T>(random_activations(shape, 35, 0), order);
-  ActivationsOnDevice<T> residual(numbers, skip), both(shape, order, skip);
-  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(),
-                  fused.view().plus(residual.view().data));
-  cuda::affine<T>(per_group(matrix), mean.data(), bias.data(), input.view(),
-                  both.view().plus(residual.view().data).with_relu());
-  const auto added = fused.back(), one = plain.back(), apart = sum(one, numbers);
-  EXPECT_EQ(different(both.back().data, relu(added).data), 0);
-  if (sizeof(T) > 2) {
-    EXPECT_EQ(different(added.data, apart.data), 0);
-  } else {
-    for (std::size_t k = 0; k < apart.data.size(); ++k)  // rounded once more than the pass does
-      ASSERT_NEAR(to_double(added.data[k]), to_double(apart.data[k]),
-                  storage_error<T>(1.01 * (std::abs(to_double(one.data[k])) +
-                                           2 * std::abs(to_double(apart.data[k])))));
-  }
-
-  const auto gate = random_gate<T>(shape, order, 33);
-  auto slope = converted<T>(random_activations(shape, 34, 0), order);
-  if (largest > 1)
-    for (T& number : slope.data) number = from_double<T>(largest * to_double(number));
-  slope = poisoned_behind(slope, gate);
-  ActivationsOnDevice<T> open(gate, skip), behind_it(slope), masked(behind(slope, gate));
-  const auto run = [&](const Activations<const T>& dL_doutput) {
-    OnDevice<A> sum(given.mean), cross(given.matrix);
-    cuda::cross_moments<T>(dL_doutput, input.view(), mean.data(), sum.data(), per_group(cross));
-    ActivationsOnDevice<T> whole(shape, order), evaluation(shape, order);
-    cuda::affine_backward<T>(per_group(matrix), dL_doutput, per_group(gradient), bias.data(),
-                             input.view(), mean.data(), whole.view());
-    cuda::affine_backward<T>(per_group(matrix), dL_doutput, {}, nullptr, {}, nullptr,
-                             evaluation.view());
-    return std::tuple(sum.back(), cross.back(), whole.back().data, evaluation.back().data);
-  };
-  const Activations<const T> gated = behind_it.view();
-  const auto [sum, cross, whole, evaluation] = run(gated.gated(open.view().data));
-  const auto [sum_of, cross_of, whole_of, evaluation_of] = run(masked.view());
-  EXPECT_TRUE(same_bits(sum, sum_of));
-  EXPECT_TRUE(same_bits(cross, cross_of));
-  EXPECT_TRUE(same_bits(whole, whole_of));
-  EXPECT_TRUE(same_bits(evaluation, evaluation_of));
-}
-
 TYPED_TEST(CudaRelu, InAPassIsTheOneBesideIt) {
   for (const ActivationShape& shape : device_shapes())
-    for (const Order order : kOrders) check_passes_with_relu<TypeParam>(shape, order, 0);
+    for (const Order order : kOrders) check_passes_with_relu<Cuda, TypeParam>(shape, order, 0);
 }
 
 TYPED_TEST(CudaRelu, WhereverTheGateLies) {
@@ -98,21 +24,21 @@ TYPED_TEST(CudaRelu, WhereverTheGateLies) {
                                        {4, 64, 256, 16},
                                        {3, 64, 40, 8},
                                        {3, 40, 129, 5}})
-    for (const Order order : kOrders) check_passes_with_relu<TypeParam>(shape, order, 1);
+    for (const Order order : kOrders) check_passes_with_relu<Cuda, TypeParam>(shape, order, 1);
 }
 
 /// Several runs of tiles between folds, the last one odd.
 TEST(CudaRelu, OfManySamples) {
-  check_passes_with_relu<float>({3, 64, 100003, 4}, Order::contiguous, 0);
-  check_passes_with_relu<BFloat16>({3, 64, 100016, 1}, Order::channels_last, 0);
-  check_passes_with_relu<Half>({1, 512, 40016, 32}, Order::contiguous, 0);
+  check_passes_with_relu<Cuda, float>({3, 64, 100003, 4}, Order::contiguous, 0);
+  check_passes_with_relu<Cuda, BFloat16>({3, 64, 100016, 1}, Order::channels_last, 0);
+  check_passes_with_relu<Cuda, Half>({1, 512, 40016, 32}, Order::contiguous, 0);
 }
 
 /// Sums that overflow in float32 are computed again, with the same gate.
 TEST(CudaRelu, OfSumsThatOverflow) {
   for (const Order order : kOrders) {
-    check_passes_with_relu<float>({3, 64, 100, 4}, order, 0, 3e37);
-    check_passes_with_relu<float>({3, 10, 100, 2}, order, 0, 3e37);
+    check_passes_with_relu<Cuda, float>({3, 64, 100, 4}, order, 0, 3e37);
+    check_passes_with_relu<Cuda, float>({3, 10, 100, 2}, order, 0, 3e37);
   }
 }
 

@@ -45,7 +45,7 @@ ELSEWHERE = {
     "build/bin/keel report runs/*": "lab/tests/cli/commands_test.cpp",
     "keel inspect runs/zca": "lab/tests/cli/commands_test.cpp",
     "torchrun --nproc_per_node=4 --no_python keel train --norm zca": "lab/tests/processes/processes_test.cpp",
-    "scripts/fuzz 60 npy png": "lab/tests/fuzz/CMakeLists.txt",
+    "scripts/fuzz 60 npy packed": "lab/tests/fuzz/CMakeLists.txt",
 }
 NOT_RUN = {
     "make docs": "installs Sphinx and takes half a minute; tests check the links of the pages it is made of",

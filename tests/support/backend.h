@@ -13,6 +13,7 @@
 #include "keel/affine.h"
 #include "keel/eigh.h"
 #include "keel/gradient_rule.h"
+#include "keel/layer_matrix.h"
 #include "keel/moments.h"
 #include "support/activations.h"
 #include "support/batch.h"
@@ -45,6 +46,8 @@ struct Cpu {
   /// Ways that give the same bits.
   static std::vector<Way> ways() { return {serial(), threads(2), threads(5)}; }
   static const std::vector<ActivationShape>& shapes() { return activation_shapes(); }
+  /// Of matrices that the reference decomposes many times.
+  static constexpr std::int64_t kLargest = 33;
 
   template <typename T, typename... Given>
   static void affine(const Way& way, const Given&... given) {
@@ -77,6 +80,14 @@ struct Cpu {
   template <typename T, typename... Given>
   static void eigh_backward(const Way& way, const Given&... given) {
     cpu::eigh_backward<T>(given..., way);
+  }
+  template <typename T, typename... Given>
+  static void layer_matrix(const Way& way, const Given&... given) {
+    cpu::layer_matrix<T>(given..., way);
+  }
+  template <typename T, typename... Given>
+  static void layer_matrix_backward(const Way& way, const Given&... given) {
+    cpu::layer_matrix_backward<T>(given..., way);
   }
 };
 

@@ -41,6 +41,13 @@ inline void write_bytes(const std::filesystem::path& file, const std::string& by
   if (!stream.flush()) throw std::runtime_error("cannot write " + file.string());
 }
 
+/// The text that many times.
+inline std::string repeated(const std::string& text, std::size_t times) {
+  std::string out;
+  for (std::size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
 inline std::string read_bytes(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};

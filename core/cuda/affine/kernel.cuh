@@ -295,8 +295,8 @@ __global__ void __launch_bounds__(kAffineThreads, JOINT || sizeof(T) == 8 ? 2 : 
     center[which][threadIdx.x] = c >= 0 && centers != nullptr ? centers[c] : A(0);
   };
   const auto count_of = [&](std::int64_t n) {
-    const std::int64_t left = task.layout.samples - n * Block::kSamples;
-    return int(left < Block::kSamples ? left : Block::kSamples);
+    const std::int64_t remaining = task.layout.samples - n * Block::kSamples;
+    return int(remaining < Block::kSamples ? remaining : Block::kSamples);
   };
   const auto fetch = [&](std::int64_t n, int step, int which) {
     Loads::fetch(task.terms[step / parts].input, channel[which],

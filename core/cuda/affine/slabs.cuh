@@ -28,8 +28,8 @@ __global__ void __launch_bounds__((AffineMma<T, LAST, D, ADDS>::kThreads), 1)
   const std::int64_t first_tile = blockIdx.x / unsigned(slabs) + task.stride * warp;
   const std::int64_t next_tile = task.stride * Mma::kWarps;
   const auto count_of = [&](std::int64_t n) {
-    const std::int64_t left = task.layout.samples - n * Mma::kSamples;
-    return int(left < Mma::kSamples ? left : Mma::kSamples);
+    const std::int64_t remaining = task.layout.samples - n * Mma::kSamples;
+    return int(remaining < Mma::kSamples ? remaining : Mma::kSamples);
   };
   const auto place = [&](int stage) {
     return reinterpret_cast<T*>(memory) + (stage * Mma::kWarps + warp) * Tile::kNumbers;

@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(kSmallThreads<D>, kSmallBlocks<TERMS>)
   for (std::int64_t n = blockIdx.x / unsigned(slabs); n < task.tiles; n += task.stride) {
     __syncwarp();  // keeps the compiler from caching all coefficients in registers and spilling
     const auto place = Small::place(task.layout, n, channel);
-    const std::int64_t left = task.layout.samples - n * kSmallSamples;
-    const auto there = [&](int run) { return place.first + run * place.step < left; };
+    const std::int64_t remaining = task.layout.samples - n * kSmallSamples;
+    const auto there = [&](int run) { return place.first + run * place.step < remaining; };
     Run in[TERMS][Small::kRuns];
 #pragma unroll
     for (int term = 0; term < TERMS; ++term)

@@ -132,18 +132,18 @@ TEST(CliOwnFiles, ARunFolderThatIsTakenAwayIsSaidAndNotMadeAgain) {
   }
 }
 
-TEST(CliOwnFiles, ALostTerminalOrReaderEndsARunWithACheckpoint) {
+TEST(CliOwnFiles, ASignalOrALostTerminalOrReaderEndsARunWithACheckpoint) {
   const TemporaryFolder folder;
-  const auto run = folder / "run";
-  const auto train =
-      "\"$keel\" train" + kTiny + "--epochs 100000 --overwrite --run " + run.string();
-  for (const auto& script :
-       {train + " & pid=$!\n" + wait_for_first_step(run) + "kill -HUP $pid; wait $pid",
-        train + " 2>&1 | head -n 3; exit ${PIPESTATUS[0]}"}) {
-    const auto outcome = shell(script);
-    EXPECT_EQ(outcome.code, 5) << outcome.error;
-    EXPECT_EQ(json(run / "result.json").at("status"), "interrupted");
-    EXPECT_TRUE(fs::exists(run / "checkpoints")) << script;
+  for (const std::string how : {"TERM", "HUP", "PIPE"}) {
+    const auto run = folder / how;
+    const auto train = "\"$keel\" train" + kTiny + "--epochs 100000 --run " + run.string();
+    const auto killed =
+        " & pid=$!\n" + wait_for_first_step(run) + "kill -" + how + " $pid; wait $pid";
+    const auto outcome =
+        shell(train + (how == "PIPE" ? " 2>&1 | head -n 3; exit ${PIPESTATUS[0]}" : killed));
+    EXPECT_EQ(outcome.code, 5) << how << outcome.error;
+    EXPECT_EQ(json(run / "result.json").at("status"), "interrupted") << how;
+    EXPECT_FALSE(fs::is_empty(run / "checkpoints")) << how;
   }
 }
 

@@ -87,8 +87,7 @@ TEST(CliReproduce, AFailedTrialIsAResult) {
   const auto out = folder / "out";
   const auto outcome = keel("reproduce failures --recipes " + kRecipes + " --out " + out.string() +
                             " --cells 'all-power_method,dead-exact' --trials 1 --train-limit 64 "
-                            "--test-limit 20 --batch 16 "
-                            "--epochs 1 --device cpu --threads 1");
+                            "--test-limit 20 --batch 16 --epochs 1 --device cpu --threads 1");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "failed: step 1: ")) << outcome.error;
   EXPECT_TRUE(contains(outcome.error, "2 trials run, 1 of them failed")) << outcome.error;
@@ -181,14 +180,14 @@ TEST(CliReproduce, ATrialEndsWithTheCallThatAskedForItAndLeavesNoFilesBehind) {
   const TemporaryFolder folder;
   const auto run = folder / "runs/table2-bn-1", temporary = folder / "tmp";
   fs::create_directories(temporary);
-  const auto outcome = shell(
-      "TMPDIR=" + temporary.string() + " \"$keel\" " + reproduce("table2", folder / "out") +
-      "--cells bn --trials 1 --epochs 100000 " + "--runs " + (folder / "runs").string() +
-      " & pid=$!\n" + wait_for_first_step(run) +
-      "read trial rest </proc/$pid/task/$pid/children\n[ -d /proc/$trial ] || exit 2\n" +
-      "kill -KILL $pid; wait $pid\n" +
-      "for i in $(seq 200); do grep -qs '^State:.[^ZX]' /proc/$trial/status || exit 0; sleep 0.05; "
-      "done; kill $trial; exit 1");
+  const auto outcome =
+      shell("TMPDIR=" + temporary.string() + " \"$keel\" " + reproduce("table2", folder / "out") +
+            "--cells bn --trials 1 --epochs 100000 " + "--runs " + (folder / "runs").string() +
+            " & pid=$!\n" + wait_for_first_step(run) +
+            "read trial rest </proc/$pid/task/$pid/children\n[ -d /proc/$trial ] || exit 2\n" +
+            "kill -KILL $pid; wait $pid\n" +
+            "for i in $(seq 200); do grep -qs '^State:.[^ZX]' /proc/$trial/status || exit 0; sleep "
+            "0.05; done; kill $trial; exit 1");
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(fs::is_empty(temporary));
 }

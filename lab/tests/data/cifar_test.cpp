@@ -188,7 +188,7 @@ TEST(DataOptions, AreChecked) {
   const auto check = [](DataOptions options, const std::string& part) {
     EXPECT_TRUE(refuses({"expected " + part}, [&] { load(options); }));
   };
-  check({.source = "folder"}, "path, which source folder needs, got none");
+  check({.source = "packed"}, "path, which source packed needs, got none");
   check({.size = 3}, "size from 4 to 1024, or 0, got 3");
   check({.size = 0}, "size >= 4 of synthetic images, got 0");
 }

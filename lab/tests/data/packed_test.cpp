@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "lab/data/data_set.h"
+#include "lab/data/sources.h"
 #include "lab/storage/files.h"
 #include "lab/storage/safetensors.h"
 #include "support/errors.h"
@@ -133,6 +133,42 @@ TEST(Packed, ChecksTheLabelsAgainstTheClasses) {
   EXPECT_TRUE(
       refuses({"none.keel", "got no test.pixels"}, [&] { pack(data, folder / "none.keel"); }));
   EXPECT_THROW(pack(some_data(), "/no/such/folder/x.keel"), std::system_error);
+}
+
+/// The definition: a triangle over all old pixels that a new one covers, in both directions.
+double scaled_pixel(const torch::Tensor& square, std::int64_t size, std::int64_t row,
+                    std::int64_t column) {
+  const std::int64_t side = square.size(0);
+  const double step = double(side) / double(size), reach = std::max(step, 1.0);
+  const auto weights = [&](std::int64_t place) {
+    const auto distance = torch::arange(side, torch::kDouble) + 0.5 - (double(place) + 0.5) * step;
+    const auto triangle = (1 - distance.abs() / reach).clamp_min(0);
+    return triangle / triangle.sum();
+  };
+  return weights(row).matmul(square.to(torch::kDouble)).matmul(weights(column)).item<double>();
+}
+
+TEST(Packed, ScalesTheCentredSquare) {
+  torch::manual_seed(2);
+  for (const auto& [height, width, size] : {std::tuple<int, int, int>{64, 64, 32},
+                                            {33, 47, 32},
+                                            {100, 70, 32},
+                                            {20, 28, 32},
+                                            {8, 5, 12}}) {
+    const auto images = torch::randint(0, 256, {2, 3, height, width}, torch::kUInt8);
+    const auto scaled = squared(images, size);
+    ASSERT_EQ(scaled.sizes(), (std::vector<std::int64_t>{2, 3, size, size}));
+    const int side = std::min(height, width);
+    const auto square =
+        images[1][2].narrow(0, (height - side) / 2, side).narrow(1, (width - side) / 2, side);
+    for (int row = 0; row < size; ++row)
+      for (int column = 0; column < size; column += 3)
+        EXPECT_NEAR(scaled[1][2][row][column].item<int>(), scaled_pixel(square, size, row, column),
+                    0.51)
+            << height << " x " << width;
+  }
+  const auto same = torch::randint(0, 256, {1, 3, 9, 9}, torch::kUInt8);
+  EXPECT_TRUE(torch::equal(squared(same, 9), same));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 #pragma once
 
-// Fuzz targets for the lab's readers, one file per reader. For any bytes, a reader must return a result or throw a
-// keel::Error that names the file. Everything else is a finding: another exception, a crash, a hang, excessive
-// memory, or a report of AddressSanitizer or UndefinedBehaviorSanitizer.
+// What main.cpp, which libFuzzer calls, and the readers under attack (readers.cpp) have in common.
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,15 +15,10 @@ namespace keel::fuzz {
 struct Reader {
   std::string name;
   std::function<void(const std::string& bytes)> attack;
-  /// Makes good files of binary formats. Good text files are in corpus/NAME.
-  std::function<std::vector<std::string>()> seeds;
+  std::function<std::vector<std::string>()> seeds;  ///< good files; empty: they are in corpus/NAME
 };
 
-std::vector<Reader>& readers();
-
-struct Registration {
-  explicit Registration(Reader reader) { readers().push_back(std::move(reader)); }
-};
+const std::vector<Reader>& readers();
 
 /// A temporary folder of this process.
 const std::filesystem::path& folder();

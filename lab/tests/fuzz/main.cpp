@@ -10,11 +10,6 @@
 
 namespace keel::fuzz {
 
-std::vector<Reader>& readers() {
-  static std::vector<Reader> all;
-  return all;
-}
-
 const std::filesystem::path& folder() {
   static const testing::TemporaryFolder own;
   return own.path();

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "distributed/one_process.h"
-#include "distributed/threads_as_processes.h"
 #include "lab/models/norm.h"
 #include "lab/train/graph.h"
 #include "libtorch/cuda_support.h"
@@ -77,51 +76,6 @@ TEST(BaselineNorm, ObeysEveryRankPolicy) {
     EXPECT_EQ(ours->kept().item<std::int64_t>(), expected) << to_string(policy);
     EXPECT_EQ(exact->kept().item<std::int64_t>(), expected) << to_string(policy);
   }
-}
-
-TEST(BaselineNorm, EqualsOneProcessWhateverTheShares) {
-  for (const Shares& shares : {Shares{5, 0, 8}, {4, 9}}) {
-    const Tensor whole = activations({13, 6, 2}), along = random(whole.sizes(), 5);
-    ThreadGroup threads{std::int64_t(shares.size())};
-    as_processes(threads, std::int64_t(shares.size()),
-                 [&](std::int64_t rank, const nn::ProcessGroup& group) {
-                   nn::WhiteningOptions options{.num_features = 6, .group_size = 3};
-                   const auto alone = baselines(options, {});
-                   options.process_group = group;
-                   const auto together = baselines(options, {});
-                   for (std::size_t i = 0; i < alone.size(); ++i) {
-                     for (const Layer& one : {alone[i], together[i]}) {
-                       one->to(at::kDouble);
-                       scramble(one);
-                     }
-                     const Trained truth = train(alone[i], whole, along);
-                     const Trained ours = train(together[i], share_of(whole, shares, rank),
-                                                share_of(along, shares, rank));
-                     const auto share = [&](const Tensor& t) { return share_of(t, shares, rank); };
-                     EXPECT_LT(error(ours.output, share(truth.output)), 1e-10);
-                     EXPECT_LT(error(ours.dL_dinput, share(truth.dL_dinput)), 1e-10);
-                     EXPECT_LT(error(statistics_of(together[i]), statistics_of(alone[i])), 1e-10);
-                   }
-                 });
-  }
-}
-
-TEST(BaselineNorm, HasSecondDerivativesOverSeveralProcessesToo) {
-  const Shares shares{5, 0, 8};
-  const Tensor whole = activations({13, 4});
-  const auto second = [](const nn::ProcessGroup& group, const Tensor& rows) {
-    const Layer layer = baselines({.num_features = 4, .process_group = group}, {})[0];
-    layer->to(at::kDouble);
-    const Tensor x = rows.clone().requires_grad_(true);
-    const Tensor grad = torch::autograd::grad({layer(x).pow(3).sum()}, {x}, {}, true, true)[0];
-    return torch::autograd::grad({grad.pow(2).sum()}, {x})[0];
-  };
-  const Tensor one = second({}, whole);
-  ThreadGroup threads(3);
-  as_processes(threads, 3, [&](std::int64_t rank, const nn::ProcessGroup& group) {
-    const Tensor mine = second(group, share_of(whole, shares, rank));
-    EXPECT_LT(error(mine, share_of(one, shares, rank)), 1e-9) << rank;
-  });
 }
 
 TEST(BaselineNorm, AutocastLeavesTheStatisticsAlone) {
@@ -217,10 +171,10 @@ TEST(BaselineNorm, FoldsAndPrintsItself) {
             1e-5);
   const std::string text = c10::str(*layer.module);
   EXPECT_NE(text.find("power_method(iterations=7, seed=0)"), std::string::npos) << text;
-  EXPECT_TRUE(fails_with("more than 1 value per channel", [&] {
-    layer->train();
-    layer(torch::zeros({1, 4}));
-  }));
+  layer->train();
+  EXPECT_TRUE(fails_with("more than 1 value per channel", [&] { layer(torch::zeros({1, 4})); }));
+  layer->options.process_group = {0, 2, [](Tensor&) {}};
+  EXPECT_TRUE(fails_with("expected one process, got 2", [&] { layer(torch::ones({9, 4})); }));
 }
 
 TEST(BaselineNorm, IsTheCpusTwinOnAGpu) {

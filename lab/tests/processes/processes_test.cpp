@@ -338,6 +338,10 @@ TEST_F(ProcessesTest, AWrongEnvironmentIsAWrongCommandLine) {
     EXPECT_EQ(one->wait(), kUsage) << said;
     EXPECT_TRUE(contains(one->log(), said)) << one->log();
   }
+  const Running one =
+      start(kSmall + "--rule power_method", with({{"RANK", "0"}, {"WORLD_SIZE", "2"}}));
+  EXPECT_EQ(one->wait(), kUsage);
+  EXPECT_TRUE(contains(one->log(), "expected a rule of the library in several processes"));
 }
 
 }  // namespace

@@ -35,22 +35,6 @@ TEST(Groups, TheLargestEpochHasAPlace) {
   EXPECT_EQ(trace(group, &EpochRecord::test_error).x, std::vector<double>{0x1p63});
 }
 
-TEST(RunFolder, HoldsWhatTheRunWrote) {
-  const TemporaryFolder folder;
-  const auto run = example_runs(folder)[1];
-  EXPECT_EQ(run.result.status, "finished");
-  EXPECT_EQ(run.setting("norm"), "zca");
-  EXPECT_EQ(run.setting("energy"), "0.99");
-  EXPECT_EQ(run.setting("no such thing"), "");
-  ASSERT_EQ(run.steps.size(), 2u);
-  EXPECT_EQ(run.steps[1].step, 20);
-  EXPECT_EQ(run.steps[1].smallest_gap, 0);
-  ASSERT_EQ(run.epochs.size(), 2u);
-  EXPECT_EQ(run.seconds, 5);
-  EXPECT_EQ(run.result.test_error, 0.10);
-  EXPECT_FALSE(run.result.failure);
-}
-
 TEST(Groups, SeedsOfTwoMachinesAreOneGroup) {
   const TemporaryFolder folder;
   const auto elsewhere = "path = \"/other\"\ndevice = \"cuda\"\nrecalibrate = 0\n";

@@ -17,20 +17,6 @@ std::vector<std::int64_t> steps(const std::filesystem::path& file) {
   return found;
 }
 
-TEST(Metrics, RecordsComeBackInOrder) {
-  const TemporaryFolder folder;
-  {
-    MetricsWriter writer(folder / "metrics.jsonl");
-    writer.write({{"kind", "step"}, {"step", 1}, {"loss", 0.1}});
-    writer.write({{"kind", "step"}, {"step", 2}, {"loss", std::nan("")}});
-    EXPECT_EQ(writer.error(), 0);
-  }
-  const auto records = read_metrics(folder / "metrics.jsonl");
-  ASSERT_EQ(records.size(), 2u);
-  EXPECT_EQ(records[0].at("loss").get<double>(), 0.1);
-  EXPECT_TRUE(records[1].at("loss").is_null());
-}
-
 TEST(Metrics, EveryLineIsThereAsSoonAsItIsWritten) {
   const TemporaryFolder folder;
   MetricsWriter writer(folder / "metrics.jsonl");
@@ -48,15 +34,6 @@ TEST(Metrics, AResumedRunDropsWhatItRepeats) {
   MetricsWriter writer(file, /*last_step=*/10);
   writer.write({{"step", 15}});
   EXPECT_EQ(steps(file), (std::vector<std::int64_t>{5, 10, 15}));
-}
-
-TEST(Metrics, AFreshRunStartsAFreshFile) {
-  const TemporaryFolder folder;
-  const auto file = folder / "metrics.jsonl";
-  testing::write(file, "{\"step\":5}\n");
-  MetricsWriter writer(file);
-  writer.write({{"step", 1}});
-  EXPECT_EQ(steps(file), (std::vector<std::int64_t>{1}));
 }
 
 TEST(Metrics, DamagedLinesAreLeftOutAndNamed) {

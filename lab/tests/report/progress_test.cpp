@@ -99,31 +99,11 @@ TEST(Progress, ALogSeesPlainLinesOnly) {
   EXPECT_NE(text.find("12.50 %"), std::string::npos) << text;
 }
 
-TEST(Progress, OneStepIsSingular) {
-  for (const auto& [steps, expected] :
-       {std::pair{1, "finished after 1 step,"}, std::pair{2, "finished after 2 steps,"}}) {
-    const auto text = printed(false, [count = steps](StatusLine& line) {
-      Result result;
-      result.status = "finished";
-      result.steps = count;
-      ProgressPrinter(line).on_finish(result);
-    });
-    EXPECT_NE(text.find(expected), std::string::npos) << text;
-  }
-}
-
 TEST(Progress, TheBarNeverWraps) {
   const auto text = printed(
       true, [](StatusLine& line) { line.show(std::string(200, 'x').append("±")); }, 40);
   EXPECT_NE(text.find(std::string(39, 'x')), std::string::npos);
   EXPECT_EQ(text.find(std::string(40, 'x')), std::string::npos);
-}
-
-TEST(Progress, BarsOfAnyPart) {
-  EXPECT_EQ(bar(0.5, 4), "[##..]");
-  EXPECT_EQ(bar(7, 4), "[####]");
-  EXPECT_EQ(bar(-1, 4), "[....]");
-  EXPECT_EQ(bar(0.0 / 0.0, 4), "[....]");
 }
 
 }  // namespace

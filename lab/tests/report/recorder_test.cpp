@@ -144,11 +144,5 @@ TEST(Settings, EveryOptionComesBack) {
   }
 }
 
-TEST(Settings, RangesInWords) {
-  EXPECT_EQ(valid_text(Range{1}), "at least 1");
-  EXPECT_EQ(valid_text(Range{0, 1}), "0 ... 1");
-  EXPECT_EQ(valid_text(OneOf{{"a", "b", "c"}}), "a, b or c");
-}
-
 }  // namespace
 }  // namespace keel::lab::report

@@ -152,11 +152,5 @@ TEST(Measure, TimingHasBatchNormFirst) {
   EXPECT_GT(rows[1].at("milliseconds").get<double>(), 0);
 }
 
-TEST(Measure, AnUnknownKindIsAnError) {
-  Recipe recipe;
-  recipe.kind = "guess";
-  EXPECT_THROW(measure({recipe, {}}), Error);
-}
-
 }  // namespace
 }  // namespace keel::lab::reproduce

@@ -140,9 +140,9 @@ TEST(Pages, AFailuresGradientsAreToldAndDrawn) {
   Results one = results();
   one.trials[0].result.failure->gradients = {0.5, 30, 2, NAN};
   const Page plain = page(recipe(), one);
-  EXPECT_TRUE(has(plain.markdown,
-                  "step 33: it broke; gradient of the 3 steps before: 0.5 at "
-                  "first, 30 at most, 2 at last"))
+  EXPECT_TRUE(
+      has(plain.markdown,
+          "step 33: it broke; gradient of the 3 steps before: 0.5 at first, 30 at most, 2 at last"))
       << plain.markdown;
   EXPECT_EQ(plain.pictures.count("gradient.svg"), 0u);
   Recipe drawn = recipe();

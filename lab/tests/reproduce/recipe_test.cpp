@@ -38,18 +38,6 @@ TEST(Recipe, EveryCommittedCellIsATraining) {
   EXPECT_GT(cells, 70);
 }
 
-TEST(Recipe, AllTablesAndFiguresAreThere) {
-  std::vector<std::string> names;
-  for (const Recipe& one : read_recipes(kExperiments)) names.push_back(one.name);
-  const std::vector<std::string> wanted = {
-      "table1",         "figure1",  "table2",           "figure2",   "table3",
-      "table4",         "table5",   "figure4",          "full",      "timing",
-      "gradient-error", "bounds",   "conditions",       "failures",  "everywhere",
-      "everywhere-100", "full-100", "everywhere-parts", "baselines", "rank-margin",
-      "follow"};
-  EXPECT_EQ(names, wanted);
-}
-
 TEST(Recipe, ACellsNameStaysInItsFolder) {
   for (const std::string name : {"../../x", "..", "a/b", ".hidden", "", "a\tb"})
     EXPECT_NE(message_of("[cells.\"" + name + "\"]\n").find("expected a cell's name"),
@@ -122,6 +110,9 @@ TEST(Recipe, MistakesAreNamed) {
   EXPECT_NE(message_of("[cells.a]\npaper = { mena = 1 }").find("'mena'"), std::string::npos);
   EXPECT_NE(message_of("[cells.a]\nsame_as = \"b\"").find("no cell is called 'b'"),
             std::string::npos);
+  EXPECT_NE(message_of("default_schedule = \"long\"\n[schedule.short]\n")
+                .find("no schedule is called 'long'"),
+            std::string::npos);
   for (const char* text : {"\ntrials = \"x\"", "\ntrials = 1.5", "\ntrials = true",
                            "\ntrials = 1e999", "\ntrials = 3,5", "trials = 3\ntrials = 4"})
     for (const char* part : {"recipe.toml, line 2: ", "trials"})
@@ -134,14 +125,6 @@ TEST(Recipe, MistakesAreNamed) {
   const Recipe wrong = recipe("[cells.a]\ntrain = { rule = \"svd\" }\n[schedule.short]\n");
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "short", Json::object()), Error);
   EXPECT_THROW(cell_options(wrong, wrong.cells[0], "paper", Json::object()), Error);
-}
-
-TEST(Recipe, IsRunWithTheScheduleItNames) {
-  EXPECT_EQ(recipe("[schedule.short]\n[cells.a]\n").default_schedule, "short");
-  EXPECT_EQ(recipe("default_schedule = \"paper\"\n[schedule.paper]\n").default_schedule, "paper");
-  EXPECT_NE(message_of("default_schedule = \"long\"\n[schedule.short]\n")
-                .find("no schedule is called 'long'"),
-            std::string::npos);
 }
 
 TEST(Recipe, CostCountsEachTrialOnce) {

@@ -101,10 +101,6 @@ TEST(Results, MeasurementsToo) {
   EXPECT_EQ(read_results(folder / "r.json").measured, one.measured) << read(folder / "r.json");
 }
 
-TEST(Results, NoneWhereThereIsNoFile) {
-  EXPECT_TRUE(read_results("/nowhere/results.json").empty());
-}
-
 TEST(Results, WhatIsWrongIsSaidInWords) {
   const TemporaryFolder folder;
   const auto file = folder / "results.json";
@@ -114,12 +110,6 @@ TEST(Results, WhatIsWrongIsSaidInWords) {
     EXPECT_NE(said.find(file.string()), said.npos) << said;
     EXPECT_EQ(said.find("json.exception"), said.npos) << said;
   }
-}
-
-TEST(Results, ADamagedFileIsNamed) {
-  const TemporaryFolder folder;
-  write(folder / "r.json", "{\"experiment\": \"x\"}");
-  EXPECT_TRUE(keel::testing::refuses({"r.json"}, [&] { read_results(folder / "r.json"); }));
 }
 
 TEST(Results, OtherOptionsAreAnError) {

@@ -5,15 +5,15 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "lab/tests/storage/repeated.h"
 #include "support/errors.h"
+#include "support/files.h"
 
 namespace keel::lab {
 namespace {
 
 using keel::testing::refuses;
+using keel::testing::repeated;
 using nlohmann::json;
-using testing::repeated;
 
 TEST(Json, ReadsWhatItsLibraryReads) {
   const std::string text =

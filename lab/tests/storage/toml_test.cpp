@@ -4,15 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lab/tests/storage/repeated.h"
 #include "support/errors.h"
+#include "support/files.h"
 
 namespace keel::lab {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using keel::testing::refuses;
-using testing::repeated;
+using keel::testing::repeated;
 
 TEST(Toml, ReadsWhatRecipesUse) {
   const Json got = parse_toml(

@@ -10,7 +10,6 @@
 
 #include "lab/storage/files.h"
 #include "lab/storage/own_files.h"
-#include "lab/tests/storage/repeated.h"
 #include "lab/tests/train/support.h"
 
 namespace keel::lab {
@@ -299,13 +298,13 @@ TEST(CheckpointTest, WhatTheOptionsDescribeIsComparedWithTheFileBeforeAnythingOf
   save(folder.path(), 1);
   const fs::path file = folder / "step-00000001.json";
   const std::string good = read_file(file);
-  const std::string many = "[" + testing::repeated("0.5,", 300'000) + "0.5]";
+  const std::string many = "[" + keel::testing::repeated("0.5,", 300'000) + "0.5]";
   const std::vector<std::tuple<std::string, std::string, std::string>> changes = {
       {"\"width\": 4", "\"width\": 4096", "expected 'bn1.bias' of shape .4096."},
       {"\"classes\": 4", "\"classes\": 1000000000", "expected 'fc.bias' of shape .1000000000."},
       {"\"model\": \"resnet_small\"", "\"model\": \"resnet50\"", "has no tensor"},
       {"\"norm\": \"zca\"", "\"norm\": \"batch\"", "has no tensor 'bn1.running_var'"},
-      {"\"name\": \"small\"", "\"name\": [" + testing::repeated("{},", 340'000) + "{}]",
+      {"\"name\": \"small\"", "\"name\": [" + keel::testing::repeated("{},", 340'000) + "{}]",
        "must be string"},
       {"\"name\": \"small\"", "\"mean\": " + many, "expected at most 1048576 bytes"}};
   for (const auto& [from, to, said] : changes) {

@@ -1,7 +1,6 @@
 // What differs on a GPU: the captured step, compared with the CPU. Skipped without a GPU.
 
 #include <gtest/gtest.h>
-#include <csignal>
 #include <map>
 
 #include "lab/tests/train/support.h"
@@ -34,34 +33,36 @@ class CudaTrainTest : public ::testing::Test {
 
 TEST_F(CudaTrainTest, TheCapturedStepGivesTheNumbersOfThePlainOne) {
   const DataSet data = test::small_data();
+  std::vector<TrainOptions> cases;
   for (const char* norm : {"batch", "zca", "pca"})
     for (const char* precision : {"float32", "bfloat16"}) {
-      TrainOptions captured = options(norm);
-      captured.precision = precision;
-      captured.channels_last = true;
-      TrainOptions plain = captured;
-      plain.graph = false;
-      Recorder one, other;
-      EXPECT_EQ(train(captured, data, one).status, "finished") << norm;
-      EXPECT_EQ(train(plain, data, other).status, "finished") << norm;
-      test::expect_same_steps(one, other, std::string(norm) + " " + precision);
-      EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss);
+      cases.push_back(options(norm));
+      cases.back().precision = precision;
+      cases.back().channels_last = true;
     }
-}
-
-TEST_F(CudaTrainTest, AllNormsAreCapturedToo) {
-  const DataSet data = test::small_data();
-  TrainOptions captured = options("zca");
-  captured.model.where = "all";
-  captured.model.norm.group_size = 4;
-  TrainOptions plain = captured;
-  plain.graph = false;
-  Recorder one, other;
-  const Result result = train(captured, data, one);
-  EXPECT_EQ(result.status, "finished");
-  EXPECT_GT(result.peak_mib, 0);
-  EXPECT_EQ(train(plain, data, other).status, "finished");
-  test::expect_same_steps(one, other, "all");
+  cases.push_back(options("zca"));
+  cases.back().model.where = "all";
+  cases.back().model.norm.group_size = 4;
+  for (const char* rule : {"power_method", "textbook", "newton_schulz"}) {
+    cases.push_back(options("zca"));
+    cases.back().model.norm.rule = rule;
+    cases.back().max_steps = 8;
+  }
+  for (TrainOptions& captured : cases) {
+    const std::string what = captured.model.norm.kind + " " + captured.model.norm.rule + " " +
+                             captured.model.where + " " + captured.precision;
+    TrainOptions plain = captured;
+    plain.graph = false;
+    Recorder one, other;
+    const Result result = train(captured, data, one);
+    EXPECT_TRUE(result.status == "finished" || captured.model.norm.rule != "exact") << what;
+    EXPECT_GT(result.peak_mib, 0) << what;
+    EXPECT_EQ(train(plain, data, other).status, result.status) << what;
+    test::expect_same_steps(one, other, what);
+    if (result.status == "finished") {
+      EXPECT_EQ(one.epochs.back().test_loss, other.epochs.back().test_loss) << what;
+    }
+  }
 }
 
 TEST_F(CudaTrainTest, RecalibratingLeavesTheCapturedStepAlone) {
@@ -187,20 +188,6 @@ TEST_F(CudaTrainTest, AFailureIsFoundInACapturedStep) {
   EXPECT_EQ(result.failure->layer, "bn1");
   EXPECT_EQ(result.failure->where, "gradient of conv1.weight");
   EXPECT_EQ(result.failure->smallest_gap, 0);
-}
-
-TEST_F(CudaTrainTest, BaselinesAreCapturedToo) {
-  for (const char* rule : {"power_method", "textbook", "newton_schulz"}) {
-    TrainOptions captured = options("zca");
-    captured.model.norm.rule = rule;
-    captured.max_steps = 8;
-    TrainOptions plain = captured;
-    plain.graph = false;
-    Recorder one, other;
-    train(captured, test::small_data(), one);
-    train(plain, test::small_data(), other);
-    test::expect_same_steps(one, other, rule);
-  }
 }
 
 // One cannot be captured and runs as it is; the other draws its starts inside the graph.

@@ -5,7 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "lab/tests/train/training_of.h"
+#include "lab/tests/train/support.h"
 
 namespace keel::lab {
 namespace {

@@ -2,11 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "lab/storage/files.h"
-#include "lab/tests/train/training_of.h"
+#include "lab/tests/train/support.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/recalibrate.h"
 
@@ -64,28 +63,6 @@ TEST(FollowTest, TrainingIsTheSameToTheLastBit) {
       options.resume = false;
     }
   }
-}
-
-TEST(FollowTest, AnInterruptedRunGoesOnToTheSameBits) {
-  struct Interrupter : Recorder {
-    void on_step(const StepRecord& record) override {
-      if (record.step == 8) std::raise(SIGTERM);
-    }
-  };
-  const DataSet data = test::small_data();
-  const test::TemporaryFolder whole, parts;
-  TrainOptions options = options_of("zca", "all");
-  options.run = whole.path();
-  Recorder told, again;
-  train(options, data, told);
-  options.run = parts.path();
-  options.resume = true;
-  Interrupter interrupter;
-  EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
-  train(options, data, again);
-  EXPECT_EQ(again.epochs.back().followed_test_loss, told.epochs.back().followed_test_loss);
-  const char* last = "checkpoints/step-00000018.safetensors";
-  EXPECT_EQ(read_file(parts.path() / last), read_file(whole.path() / last));
 }
 
 // In the first layer the statistics that follow are those of the images, whatever happened to the weights.

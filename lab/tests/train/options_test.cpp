@@ -27,12 +27,6 @@ TEST(TrainOptionsTest, GoThroughJson) {
   EXPECT_FALSE(train_options(to_json(TrainOptions{})).model.norm.parameter);
 }
 
-TEST(TrainOptionsTest, MissingFieldsKeepTheirValue) {
-  const TrainOptions options = train_options({{"batch", 3}}, test::small_options());
-  EXPECT_EQ(options.batch, 3);
-  EXPECT_EQ(options.seed, 7u);
-}
-
 TEST(TrainOptionsTest, NamesWhatIsWrongInJsonAndTurnsNoNumberIntoAnother) {
   for (const auto& [given, said] : std::vector<std::pair<json, std::string>>{
            {{{"batch", "many"}}, "expected batch to be a whole number, got \"many\""},
@@ -63,11 +57,6 @@ TEST(TrainOptionsTest, PathsAreUtf8) {
   }
 }
 
-TEST(TrainOptionsTest, DefaultsAreValid) {
-  EXPECT_NO_THROW(validate(TrainOptions{}));
-  EXPECT_NO_THROW(validate(test::small_options("pca")));
-}
-
 TEST(TrainOptionsTest, ValidateNamesTheOptionAndTheRange) {
   const auto with = [](auto change) {
     TrainOptions options = test::small_options();
@@ -79,8 +68,7 @@ TEST(TrainOptionsTest, ValidateNamesTheOptionAndTheRange) {
   EXPECT_EQ(with([](auto& o) { o.learning_rate = std::nan(""); }),
             "expected learning_rate in [0, 1000000], got nan");
   EXPECT_EQ(with([](auto& o) { o.schedule = "cosine"; }),
-            "expected schedule to be one of one_cycle, paper, constant, "
-            "got 'cosine'");
+            "expected schedule to be one of one_cycle, paper, constant, got 'cosine'");
   EXPECT_EQ(with([](auto& o) { o.resume = true; }), "expected a run folder to resume, got none");
   EXPECT_NE(with([](auto& o) { o.model.norm.kind = "layer"; }), "no error");
   EXPECT_NE(with([](auto& o) { o.model.norm.eps = -1; }), "no error");

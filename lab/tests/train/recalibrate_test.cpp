@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <csignal>
-
 #include "lab/tests/train/support.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/trainer.h"
@@ -90,27 +88,6 @@ TEST(RecalibrateTest, HowManyBatchesChangesNothingElse) {
   const auto without = told(0);
   EXPECT_EQ(told(1), without);
   EXPECT_EQ(told(TrainOptions().recalibrate), without);
-}
-
-TEST(RecalibrateTest, AnInterruptedRunGoesOnToTheSameBits) {
-  const DataSet data = test::small_data();
-  const test::TemporaryFolder whole, parts;
-  TrainOptions options = test::small_options("zca");
-  options.recalibrate = 3;
-  options.run = whole.path();
-  Recorder told;
-  const Result expected = train(options, data, told);
-  options.run = parts.path();
-  options.resume = true;
-  test::Interrupter interrupter(8);
-  EXPECT_EQ(train(options, data, interrupter).status, "interrupted");
-  Recorder again;
-  const Result result = train(options, data, again);
-  EXPECT_EQ(result.recalibrated_test_error, expected.recalibrated_test_error);
-  const char* last = "checkpoints/step-00000012.safetensors";
-  EXPECT_EQ(read_file(parts.path() / last), read_file(whole.path() / last));
-  // For a finished run it comes from the run's record.
-  EXPECT_EQ(train(options, data, again).recalibrated_test_error, expected.recalibrated_test_error);
 }
 
 /// The statistics of the first norm's input over all training images, without augmentation.

@@ -29,6 +29,9 @@ TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
     TrainOptions options = test::small_options(norm);
     options.epochs = 3;
     options.log_every = 4;
+    options.recalibrate = 3;
+    options.follow = "all";
+    options.follow_every = 4;
     options.run = whole.path();
     Recorder undisturbed;
     const Result expected = train(options, data, undisturbed);
@@ -57,6 +60,8 @@ TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_EQ(all.epochs[i].train_loss, undisturbed.epochs[i].train_loss);
       EXPECT_EQ(all.epochs[i].test_loss, undisturbed.epochs[i].test_loss);
+      EXPECT_EQ(all.epochs[i].recalibrated_test_loss, undisturbed.epochs[i].recalibrated_test_loss);
+      EXPECT_EQ(all.epochs[i].followed_test_loss, undisturbed.epochs[i].followed_test_loss);
     }
 
     // Resuming a finished run does nothing.
@@ -64,6 +69,8 @@ TEST(ResumeTest, AnInterruptedRunGoesOnToTheSameBitsAndTheSameRecords) {
     const Result same = train(options, data, again);
     EXPECT_EQ(same.status, "finished");
     EXPECT_EQ(same.test_error, expected.test_error);
+    EXPECT_EQ(same.recalibrated_test_error, expected.recalibrated_test_error);
+    EXPECT_EQ(same.followed_test_error, expected.followed_test_error);
     EXPECT_TRUE(again.steps.empty());
   }
 }
@@ -124,8 +131,7 @@ TEST(ResumeTest, RefusesOtherOptionsAndOtherData) {
   options.resume = true;
   options.learning_rate = 0.2;
   EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
-            "cannot resume: the checkpoint was made with learning_rate 0.1, got "
-            "0.2");
+            "cannot resume: the checkpoint was made with learning_rate 0.1, got 0.2");
   options.learning_rate = 0.1;
   DataSet other = test::small_data();
   other.name = "other";

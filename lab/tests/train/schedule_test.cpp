@@ -65,10 +65,5 @@ TEST(ScheduleTest, PaperDropsAtEpochs100And200And300Of350) {
   EXPECT_DOUBLE_EQ(rate(kSteps - 1), 1e-4);
 }
 
-TEST(ScheduleTest, ConstantStays) {
-  EXPECT_EQ(learning_rate(with("constant"), 0, 10), 0.1);
-  EXPECT_EQ(learning_rate(with("constant"), 9, 10), 0.1);
-}
-
 }  // namespace
 }  // namespace keel::lab

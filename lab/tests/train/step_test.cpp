@@ -166,17 +166,6 @@ TEST(TrainingStepTest, CountsGoodStepsUpToTheFirstNonFiniteOneAndChangesNothingA
   }
 }
 
-TEST(TrainingStepTest, ReadingsAreRestored) {
-  const TrainOptions options = test::small_options();
-  TrainingStep training = step_of(options, test::small_data());
-  training.restore({0.1, 3, 1e-3, 17});
-  const Readings read = training.read();
-  EXPECT_EQ(read.loss_sum, 0.1);
-  EXPECT_EQ(read.error_sum, 3);
-  EXPECT_EQ(read.gradient_norm, 1e-3);
-  EXPECT_EQ(read.good_steps, 17);
-}
-
 TEST(TrainingStepTest, BFloat16StaysNearFloat32) {
   if (!bfloat16_fault().empty()) GTEST_SKIP() << bfloat16_fault();
   TrainOptions options = test::small_options("zca");

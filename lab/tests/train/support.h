@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/train/step.h"
 #include "lab/train/trainer.h"
 #include "support/errors.h"
 #include "support/files.h"
@@ -50,8 +51,7 @@ inline DataSet small_data(std::int64_t train = 96, std::int64_t test = 40,
                .train = images(train, 1),
                .test = images(test, 2),
                .mean = {0.4, 0.4, 0.4},
-               .deviation = {0.2, 0.2, 0.2},
-               .notes = {}};
+               .deviation = {0.2, 0.2, 0.2}};
   for (std::int64_t i = 0; i < classes; ++i) data.classes.push_back("class " + std::to_string(i));
   return data;
 }
@@ -71,6 +71,16 @@ inline TrainOptions small_options(const std::string& norm = "batch") {
   options.threads = 1;  // more would wait for each other on images this small
   options.seed = 7;
   return options;
+}
+
+/// A TrainingStep on small data, before its first step.
+inline TrainingStep training_of(const TrainOptions& options, const DataSet& data = small_data()) {
+  torch::manual_seed(options.seed);
+  TrainingStep training(ResNet(options.model), data.train, augment_options(data, 0), options,
+                        torch::kCPU);
+  training.start_epoch(0);
+  training.select(0);
+  return training;
 }
 
 /// Records all events.

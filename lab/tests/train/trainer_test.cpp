@@ -237,8 +237,8 @@ TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
   for (Images* images : {&tiny.train, &tiny.test})
     images->pixels = images->pixels.slice(2, 0, 4).slice(3, 0, 4).contiguous();
   EXPECT_EQ(error_of([&] { train(options, tiny, told); }),
-            "expected at least 2 values of a channel for the norms of the last "
-            "stage, got 1: 1 image of 1 x 1 there (batch, size)");
+            "expected at least 2 values of a channel for the norms of the last stage, got 1: 1 "
+            "image of 1 x 1 there (batch, size)");
   options.batch = 16;
   DataSet wrong = test::small_data();
   wrong.train.labels[3] = 4;
@@ -247,8 +247,7 @@ TEST(TrainerTest, NamesWhatIsWrongWithDataAndDevice) {
   options.device = "cpu";
   options.precision = "tf32";
   EXPECT_EQ(error_of([&] { train(options, test::small_data(), told); }),
-            "expected a CUDA device for precision tf32, got cpu; use float32, or a "
-            "GPU");
+            "expected a CUDA device for precision tf32, got cpu; use float32, or a GPU");
   options.precision = "float32";
   if (!torch::cuda::is_available()) {
     options.device = "cuda";

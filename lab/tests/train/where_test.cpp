@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/storage/files.h"
-#include "lab/tests/train/training_of.h"
+#include "lab/tests/train/support.h"
 #include "lab/train/checkpoint.h"
 #include "lab/train/diagnose.h"
 #include "lab/train/evaluate.h"

@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(kWidePrepareThreads)
   if (__syncthreads_or(any_close)) {
     // One thread does this, and visits only close pairs.
     for (int word = 0, from = 0; thread == 0 && 32 * word < alive; ++word)
-      for (unsigned left = close[word]; left != 0; left &= left - 1) {
-        int kept = 32 * word + __ffs(int(left)) - 1;
+      for (unsigned rest = close[word]; rest != 0; rest &= rest - 1) {
+        int kept = 32 * word + __ffs(int(rest)) - 1;
         if (kept < from) continue;  // already handled with the previous pair
         for (from = kept + 1; from < alive; kept = from++) {
           if (!drop_if_close(tolerance, pole[kept], weight[kept], index[kept], pole[from],
