@@ -51,6 +51,16 @@ def _of_spectral(matrix: Tensor, function: str, rank: str = "full", rule: str = 
     return Seen(result, result[1], result[3], rule)
 
 
+def _of_own_function(matrix: Tensor, values: Tensor, vectors: Tensor, kept: Optional[Tensor], *rest: Any) -> Seen:
+    return Seen(torch.ops.keel.spectral_of(matrix, values, vectors, kept, *rest), values, kept, "exact")
+
+
+def _of_own_singular(
+    matrix: Tensor, left: Tensor, values: Tensor, right: Tensor, kept: Optional[Tensor], *f: Tensor
+) -> Seen:
+    return Seen(torch.ops.keel.singular_of(matrix, left, values, right, kept, *f), values, kept, "exact")
+
+
 def _of_svd(matrix: Tensor, rule: str = "masked") -> Seen:
     result = torch.ops.keel.svd(matrix, rule)
     return Seen(result, result[1], None, rule)
@@ -128,6 +138,8 @@ OPERATIONS: Dict[Any, Tuple[str, Callable[..., Seen]]] = {
     torch.ops.keel.eigh: ("eigh", _of_eigh),
     torch.ops.keel.eigvalsh: ("eigvalsh", _of_eigvalsh),
     torch.ops.keel.svd: ("svd", _of_svd),
+    torch.ops.keel.spectral_of: ("spectral", _of_own_function),
+    torch.ops.keel.singular_of: ("singular", _of_own_singular),
     torch.ops.keel.spectral: ("spectral", _of_spectral),
     torch.ops.keel.sqrtm: ("sqrtm", _named("sqrt")),
     torch.ops.keel.inv_sqrtm: ("inv_sqrtm", _named("inv_sqrt")),
