@@ -140,6 +140,8 @@ TORCH_LIBRARY_IMPL(keel, FuncTorchBatched, m) {
                            "expm",
                            "powm",
                            "projector",
+                           "generalized_eigh",
+                           "generalized_projector",
                            "layer_matrix",
                            "layer_matrix_backward",
                            "layer_matrix_tangent",

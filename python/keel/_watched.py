@@ -61,6 +61,11 @@ def _of_own_singular(
     return Seen(torch.ops.keel.singular_of(matrix, left, values, right, kept, *f), values, kept, "exact")
 
 
+def _of_generalized(A: Tensor, B: Tensor, rule: str = "masked", *rest: Any) -> Seen:
+    result = torch.ops.keel.generalized_eigh(A, B, rule, *rest)
+    return Seen(result, result[0], result[2], rule)
+
+
 def _of_svd(matrix: Tensor, rule: str = "masked") -> Seen:
     result = torch.ops.keel.svd(matrix, rule)
     return Seen(result, result[1], None, rule)
@@ -138,6 +143,7 @@ OPERATIONS: Dict[Any, Tuple[str, Callable[..., Seen]]] = {
     torch.ops.keel.eigh: ("eigh", _of_eigh),
     torch.ops.keel.eigvalsh: ("eigvalsh", _of_eigvalsh),
     torch.ops.keel.svd: ("svd", _of_svd),
+    torch.ops.keel.generalized_eigh: ("generalized_eigh", _of_generalized),
     torch.ops.keel.spectral_of: ("spectral", _of_own_function),
     torch.ops.keel.singular_of: ("singular", _of_own_singular),
     torch.ops.keel.spectral: ("spectral", _of_spectral),

@@ -18,6 +18,7 @@ from typing import (
     Dict,
     Iterable,
     Literal,
+    NamedTuple,
     Optional,
     Tuple,
     Union,
@@ -27,7 +28,7 @@ from typing import (
 import torch
 from torch import Tensor
 
-from ._interrupt import call, is_compiling
+from ._interrupt import call, check_tensor, is_compiling
 from .functions import check_function, computed_in, derivatives, kept_points
 from .rules import (
     GRADIENT_RULES,
@@ -48,9 +49,12 @@ from .rules import (
 
 __all__ = [
     "Eigh",
+    "GeneralizedEigh",
     "eigh",
     "eigvalsh",
     "expm",
+    "generalized_eigh",
+    "generalized_projector",
     "inv_sqrtm",
     "invm",
     "logm",
@@ -190,6 +194,9 @@ def eigh(
     >>> bool(M.grad.isfinite().all())
     True
     """
+    if isinstance(rule, Tensor):
+        raise TypeError("keel.eigh: expected a rule as the second argument, got a tensor; for A x = l B x there is "
+                        "keel.generalized_eigh(A, B)")  # fmt: skip
     if isinstance(rule, str) and rule in _TRIANGLES:
         raise ValueError(f"keel.eigh: expected a rule as the second argument, got {rule!r}; write UPLO={rule!r}")
     read = _triangle("keel.eigh", matrix, UPLO)
@@ -403,3 +410,83 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
     """
     policy = written("keel.projector", "rank", RANK_POLICIES, rank)
     return call(torch.ops.keel.projector, matrix, policy, _rule("keel.projector", rule))
+
+
+class GeneralizedEigh(NamedTuple):
+    """``eigenvalues`` (..., n), ``eigenvectors`` X (..., n, n) with X^T B X = I, and ``kept`` (...), int64: how many
+    directions B sees."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+    kept: Tensor
+
+
+def _broadcast(operation: str, A: Tensor, B: Tensor) -> Tuple[Tensor, Tensor]:
+    check_tensor(operation, A)
+    check_tensor(operation, B)
+    both = torch.broadcast_tensors(A, B)
+    return both[0], both[1]
+
+
+def generalized_eigh(
+    A: Tensor, B: Tensor, rule: GradientRule = Masked(), *, rtol: Optional[float] = None, descending: bool = False
+) -> GeneralizedEigh:
+    """The eigenvalues and eigenvectors of A x = l B x with x^T B x = 1, as :func:`scipy.linalg.eigh` has them, with
+    gradients to A and B.
+
+    Args:
+        A: symmetric matrices (..., n, n).
+        B: symmetric positive definite matrices. Batch dimensions are broadcast.
+        rule: the gradient rule, as in :func:`eigh`.
+        rtol: drop the directions in which an eigenvalue of B is at most ``rtol`` times its largest. None means that B
+            is positive definite; where it is not, the result is NaN.
+        descending: put the largest eigenvalue first.
+
+    Returns:
+        A :class:`GeneralizedEigh`. Dropped directions come last. Their eigenvalues and vectors are zero.
+
+    It is a function of its own because its result tells how many directions were kept, and because the second argument
+    of :func:`eigh` is the rule.
+
+    Without ``rtol`` B is factored by Cholesky, and the error of an eigenvalue is some machine epsilons times
+    norm(A) norm(B^-1). With it, B is decomposed by eigh. That takes longer, is differentiable once, and bounds the
+    error by some epsilons times norm(A) / (rtol norm(B)).
+
+    The gradient of an eigenvalue is finite at equal ones too. For a subspace call :func:`generalized_projector`.
+
+    >>> A, B = torch.diag(torch.tensor([3.0, 1.0, 5.0])), torch.diag(torch.tensor([1.0, 2.0, 0.0]))
+    >>> l, X, kept = keel.generalized_eigh(A, B, rtol=1e-6)
+    >>> l, kept
+    (tensor([0.5000, 3.0000, 0.0000]), tensor(2))
+    """
+    A, B = _broadcast("keel.generalized_eigh", A, B)
+    text = written("keel.generalized_eigh", "rule", GRADIENT_RULES, rule)
+    number = None if rtol is None else number_of("keel.generalized_eigh", "rtol", rtol, least=0)
+    found = call(torch.ops.keel.generalized_eigh, A, B, text, number, bool(descending))
+    return GeneralizedEigh(found[0], found[1], found[2])
+
+
+def generalized_projector(
+    A: Tensor, B: Tensor, rank: RankPolicy, rule: SpectralRule = Exact(), *, rtol: Optional[float] = None
+) -> Tensor:
+    """The sum of x x^T over the leading eigenvectors of A x = l B x that ``rank`` keeps. It stands for their span, as
+    LDA, CSP and CCA use it, and its gradient has no pole at repeated eigenvalues. Times B it is the projector onto the
+    span, orthogonal in B's inner product.
+
+    Args:
+        A: symmetric matrices (..., n, n).
+        B: symmetric positive definite matrices. Batch dimensions are broadcast.
+        rank: which eigenvectors are kept, from the largest eigenvalue down.
+        rule: as in :func:`projector`.
+        rtol: as in :func:`generalized_eigh`.
+
+    >>> A, B = torch.diag(torch.tensor([3.0, 1.0])), torch.diag(torch.tensor([1.0, 0.25]))
+    >>> keel.generalized_projector(A, B, 1)
+    tensor([[0., 0.],
+            [0., 4.]])
+    """
+    A, B = _broadcast("keel.generalized_projector", A, B)
+    policy = written("keel.generalized_projector", "rank", RANK_POLICIES, rank)
+    by = _rule("keel.generalized_projector", rule)
+    number = None if rtol is None else number_of("keel.generalized_projector", "rtol", rtol, least=0)
+    return call(torch.ops.keel.generalized_projector, A, B, policy, by, number)
