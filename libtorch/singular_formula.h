@@ -29,9 +29,9 @@ inline Tensor pair_sums(const Tensor& values) {
   return values.unsqueeze(-1) + values.unsqueeze(-2);
 }
 
-/// Which of the k values, the largest first, are kept, as (..., k).
+/// Which of the k values, the largest first, are kept, as (..., k). The sizes may be symbolic.
 inline Tensor is_kept(const Tensor& values, const Tensor& kept) {
-  return at::arange(values.size(-1), kept.options()) < kept.unsqueeze(-1);
+  return at::ones_like(values, kept.options()).cumsum(-1) <= kept.unsqueeze(-1);
 }
 
 /// numerator / x, and 0 where x is within rounding of 0 relative to the largest of `values`: there the factors are

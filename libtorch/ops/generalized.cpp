@@ -32,7 +32,7 @@ class Pencil {
     // A B that is not positive definite gives NaN.
     const auto [factor, info] = at::linalg_cholesky_ex(metric);
     factor_ = nan_where(info != 0, factor);
-    kept = at::full_like(info, metric.size(-1), at::kLong);
+    kept = at::ones_like(metric.diagonal(0, -2, -1), at::kLong).sum(-1);
     const auto solved = [&](const Tensor& x) {
       return at::linalg_solve_triangular(factor_, x, /*upper=*/false);
     };

@@ -271,5 +271,26 @@ TEST(Spectral, TakesAFunctionOfYourOwnWithItsParameters) {
       [&] { keel::spectral(plain, [](const Tensor& l) { return l.sum(); }); }));
 }
 
+TEST(Generalized, SolvesTwoMatricesAndGivesGradientsToBoth) {
+  const Tensor b = with_spectrum({2, 1, 0.5, 0.3}, 7), a = with_spectrum({3, 2, 2, -1}, 8);
+  const auto [values, vectors, kept] = keel::generalized_eigh(at::stack({a, 2 * a}), b);
+  EXPECT_LT(relative_error(a.matmul(vectors[0]), b.matmul(vectors[0]) * values[0]), 1e-12);
+  EXPECT_LT(relative_error(values[1], 2 * values[0]), 1e-12);
+  EXPECT_TRUE((kept == 4).all().item<bool>());
+  for (const std::optional<double> rtol : {std::optional<double>(), std::optional<double>(1e-9)}) {
+    const auto loss = [&](const Tensor& x, const Tensor& y) {
+      return keel::generalized_eigh(x, y, Masked{}, rtol).eigenvalues.pow(3).sum() +
+             keel::generalized_projector(x, y, LeadingCount{1}, Masked{}, rtol).square().sum();
+    };
+    const Loss of_a = [&](const Tensor& x) { return loss(x, b); };
+    const Loss of_b = [&](const Tensor& y) { return loss(a, y); };
+    EXPECT_LT(relative_error(gradient(of_a, a), difference_gradient(of_a, a)), 1e-7);
+    EXPECT_LT(relative_error(gradient(of_b, b), difference_gradient(of_b, b)), 1e-7);
+  }
+  const Tensor singular = with_spectrum({2, 1, 0.5, 0}, 7);
+  EXPECT_EQ(keel::generalized_eigh(a, singular, Masked{}, 1e-9).kept.item<std::int64_t>(), 3);
+  EXPECT_TRUE(all_nan(keel::generalized_eigh(a, -b).eigenvalues));
+}
+
 }  // namespace
 }  // namespace keel::test
