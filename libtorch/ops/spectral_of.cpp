@@ -35,8 +35,10 @@ struct Spectrum {
     check_values(kSpectralOf, "curve", jet.curve, vectors);
   }
   void check_full(const char* what) const {
-    TORCH_CHECK(!kept.defined(), kSpectralOf, ": no ", what,
-                " of a function of your own with a rank policy; use rank policy full");
+    TORCH_CHECK(
+        !kept.defined(), kSpectralOf, ": no ", what,
+        " of a function of your own with a rank policy, or of two matrices with rtol; use rank "
+        "policy full");
   }
 
   Tensor in_basis(const Tensor& matrices) const {
