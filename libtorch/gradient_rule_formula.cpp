@@ -11,6 +11,20 @@ Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor&
   return at::where(chosen, numerator / safe, at::zeros_like(numerator));
 }
 
+Tensor geometric_sum(const Tensor& q, int count) {
+  Tensor sum = at::zeros_like(q), power = at::ones_like(q);  // S_t(q) and q^t
+  for (int bit = 30; bit >= 0; --bit) {
+    if (count >> bit == 0) continue;
+    sum = sum * (1 + power);
+    power = power * power;
+    if (count >> bit & 1) {
+      sum = 1 + q * sum;
+      power = power * q;
+    }
+  }
+  return sum;
+}
+
 namespace {
 
 /// The inputs of every rule's W. Entry (i, j) of each matrix describes the pair i, j.
@@ -39,21 +53,6 @@ Pairs pairs_of(const Tensor& values, const Tensor& b, const Tensor& b_transposed
 double smallest_normal(const Tensor& of) {
   return of.scalar_type() == at::kFloat ? double(std::numeric_limits<float>::min())
                                         : std::numeric_limits<double>::min();
-}
-
-/// S_count(q) = 1 + q + ... + q^(count - 1). Doubling needs no division, so it is exact at q = 1.
-Tensor geometric_sum(const Tensor& q, int count) {
-  Tensor sum = at::zeros_like(q), power = at::ones_like(q);  // S_t(q) and q^t
-  for (int bit = 30; bit >= 0; --bit) {
-    if (count >> bit == 0) continue;
-    sum = sum * (1 + power);
-    power = power * power;
-    if (count >> bit & 1) {
-      sum = 1 + q * sum;
-      power = power * q;
-    }
-  }
-  return sum;
 }
 
 /// Series rules expand about the eigenvalue of larger magnitude, the leader. A pair is written only in its leader's row;

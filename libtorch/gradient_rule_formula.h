@@ -32,6 +32,9 @@ Tensor noise_of(const Tensor& values, const Masked& rule = {});
 /// numerator / denominator where `chosen`, zero elsewhere. The gradient is zero there too.
 Tensor divide_where(const Tensor& chosen, const Tensor& numerator, const Tensor& denominator);
 
+/// S_count(q) = 1 + q + ... + q^(count - 1). Doubling needs no division, so it is exact at q = 1.
+Tensor geometric_sum(const Tensor& q, int count);
+
 /// Machine epsilon of the tensor's type, float32 or float64.
 double epsilon_of(const Tensor& tensor);
 

@@ -29,6 +29,11 @@ inline Tensor pair_sums(const Tensor& values) {
   return values.unsqueeze(-1) + values.unsqueeze(-2);
 }
 
+/// Which of the k values, the largest first, are kept, as (..., k). The sizes may be symbolic.
+inline Tensor is_kept(const Tensor& values, const Tensor& kept) {
+  return at::ones_like(values, kept.options()).cumsum(-1) <= kept.unsqueeze(-1);
+}
+
 /// numerator / x, and 0 where x is within rounding of 0 relative to the largest of `values`: there the factors are
 /// ambiguous. Shapes as in quotient().
 inline Tensor bounded_quotient(const Tensor& numerator, const Tensor& x, const Tensor& values) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gradient_rule_formula.h"
+#include "singular_formula.h"
 
 namespace keel {
 
@@ -111,9 +112,21 @@ Tensor against_of(const SoftThreshold& f, const ValuePairs& pairs) {
   return divide_where(above > 0, above, pairs.sum());
 }
 
-/// Which of the k values are kept, as (..., k).
-Tensor is_kept(const Tensor& values, const Tensor& kept) {
-  return at::arange(values.size(-1), kept.options()) < kept.unsqueeze(-1);
+/// The factors of kept pairs as they are, those across the cut, and zero for the others. `share` is the part of the noise
+/// within which a sum or a value counts as zero.
+SingularKernels with_cut(const SingularKernels& inside, const Tensor& f, const Tensor& values,
+                         const Tensor& kept, double share) {
+  const Tensor mine = is_kept(values, kept), row = mine.unsqueeze(-1), column = mine.unsqueeze(-2);
+  const Tensor noise = noise_of(values).unsqueeze(-1);
+  // Across the cut only the larger value's f counts, f / (s_i - s_j) and f / (s_i + s_j): the other one is 0.
+  const Tensor both = row.logical_and(column), one = row.logical_xor(column);
+  const auto across = [&](const Tensor& denominator, const Tensor& floor) {
+    return divide_where(one.logical_and(denominator > floor), pair_sums(f), denominator);
+  };
+  const Tensor gap = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs();
+  return {at::where(both, inside.together, across(gap, noise)),
+          at::where(both, inside.against, across(pair_sums(values), share * noise)),
+          at::where(mine, inside.beside, at::zeros_like(f))};
 }
 
 }  // namespace
@@ -154,31 +167,30 @@ Tensor of_values(const SingularFunction& function, const Tensor& values, const T
 
 SingularKernels singular_kernels(const SingularFunction& function, const Tensor& values,
                                  const Tensor& kept) {
-  const Tensor noise = noise_of(values), row = values.unsqueeze(-1), column = values.unsqueeze(-2);
+  const Tensor row = values.unsqueeze(-1), column = values.unsqueeze(-2), noise = noise_of(values);
   const ValuePairs pairs{at::maximum(row, column), at::minimum(row, column), noise.unsqueeze(-1)};
-  const Tensor mine = is_kept(values, kept), f = of_values(function, values, kept);
-  const Tensor both = mine.unsqueeze(-1).logical_and(mine.unsqueeze(-2));
-  // Across the cut only the larger value's f counts: f / (s_i - s_j) and f / (s_i + s_j).
-  const Tensor one = mine.unsqueeze(-1).logical_xor(mine.unsqueeze(-2));
-  const Tensor lead = at::maximum(f.unsqueeze(-1), f.unsqueeze(-2));
-  const auto across = [&](const Tensor& denominator, const Tensor& floor) {
-    return divide_where(one.logical_and(denominator > floor), lead, denominator);
-  };
+  const Tensor f = of_values(function, values, kept);
   return std::visit(
-      [&](const auto& chosen) -> SingularKernels {
+      [&](const auto& chosen) {
         const double share = ends_at_zero(chosen) ? 1 : 0;
-        // In the complement of U or V, a value is paired with zero.
-        const Tensor beside =
-            std::is_same_v<std::decay_t<decltype(chosen)>, SameValues>
-                ? mine.to(values.scalar_type())
-                : divide_where(mine.logical_and(values > share * noise), f, values);
-        return {
-            at::where(both, together_of(chosen, pairs),
-                      across(pairs.high - pairs.low, pairs.noise)),
-            at::where(both, against_of(chosen, pairs), across(pairs.sum(), share * pairs.noise)),
-            beside};
+        const Tensor beside = std::is_same_v<std::decay_t<decltype(chosen)>, SameValues>
+                                  ? at::ones_like(f)
+                                  : divide_where(values > share * noise, f, values);
+        return with_cut({together_of(chosen, pairs), against_of(chosen, pairs), beside}, f, values,
+                        kept, share);
       },
       simplest(function));
+}
+
+SingularKernels singular_kernels(const Jet& jet, const Tensor& values, const Tensor& kept) {
+  const Tensor noise = noise_of(values), sum = pair_sums(values);
+  const SingularKernels all{
+      DividedDifferences(values, jet).value,
+      at::where(sum > noise.unsqueeze(-1), pair_sums(jet.f) / sum, pair_sums(jet.slope / 2)),
+      at::where(values > noise, jet.f / values, jet.slope)};
+  if (!kept.defined()) return all;
+  const Tensor f = at::where(is_kept(values, kept), jet.f, at::zeros_like(jet.f));
+  return with_cut(all, f, values, kept, /*share=*/1);
 }
 
 }  // namespace keel::ops

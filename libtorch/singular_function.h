@@ -1,5 +1,6 @@
 #pragma once
 
+#include "divided_differences.h"
 #include "keel/torch/singular.h"
 #include "types.h"
 
@@ -20,5 +21,7 @@ struct SingularKernels {
 };
 SingularKernels singular_kernels(const SingularFunction& function, const Tensor& values,
                                  const Tensor& kept);
+/// The same for an f of the caller's. Without `kept` all values are. In the limit at zero f is taken to vanish there.
+SingularKernels singular_kernels(const Jet& jet, const Tensor& values, const Tensor& kept);
 
 }  // namespace keel::ops

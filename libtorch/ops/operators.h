@@ -36,6 +36,40 @@ inline constexpr Operator<"spectral_second_backward",
                                      const Tensor& vectors, StringView function)>
     spectral_second_backward;
 
+/// Eigenvalues, the largest first, eigenvectors, and how many of them `rank` keeps. Without derivatives.
+inline constexpr Operator<"decompose", Tensors<3>(const Tensor& matrix, StringView rank)> decompose;
+
+/// V f(values) V^T for an f of the caller's: `f`, `slope` and `curve` are f, f' and f'' at the values (..., n). Without
+/// `kept` all eigenvalues are, in any order. Derivatives flow to the matrix and to the three. `terms` is that of Exact.
+inline constexpr Operator<"spectral_of",
+                          Tensor(const Tensor& matrix, const Tensor& values, const Tensor& vectors,
+                                 const Optional<Tensor>& kept, const Tensor& f, const Tensor& slope,
+                                 const Tensor& curve, std::int64_t terms)>
+    spectral_of;
+
+/// Its gradient with respect to the matrix, which is also its tangent: V (F o (V^T sym(along) V)) V^T.
+inline constexpr Operator<"spectral_of_backward",
+                          Tensor(const Tensor& along, const Tensor& matrix, const Tensor& values,
+                                 const Tensor& vectors, const Optional<Tensor>& kept,
+                                 const Tensor& f, const Tensor& slope, const Tensor& curve,
+                                 std::int64_t terms)>
+    spectral_of_backward;
+
+/// Its gradients with respect to f, slope and curve. The last two are zero, but their derivatives are not.
+inline constexpr Operator<"spectral_of_weights",
+                          Tensors<3>(const Tensor& along, const Tensor& matrix,
+                                     const Tensor& values, const Tensor& vectors,
+                                     const Optional<Tensor>& kept, const Tensor& f,
+                                     const Tensor& slope, const Tensor& curve, std::int64_t terms)>
+    spectral_of_weights;
+
+/// The gradients of <other, spectral_of_backward(along)> with respect to the matrix, f, slope and curve, at full rank.
+inline constexpr Operator<"spectral_of_second",
+                          Tensors<4>(const Tensor& other, const Tensor& along, const Tensor& matrix,
+                                     const Tensor& values, const Tensor& vectors, const Tensor& f,
+                                     const Tensor& slope, const Tensor& curve)>
+    spectral_of_second;
+
 /// Returns left (..., m, k), values (..., k) and right (..., k, n) with matrix = left diag(values) right.
 inline constexpr Operator<"svd", Tensors<3>(const Tensor& matrix, StringView rule)> svd;
 
@@ -57,6 +91,25 @@ inline constexpr Operator<"singular_backward",
                                  const Tensor& right, const Tensor& kept, StringView function,
                                  StringView rank)>
     singular_backward;
+
+/// Like decompose: left, values, right, and how many are kept.
+inline constexpr Operator<"decompose_rectangles", Tensors<4>(const Tensor& matrix, StringView rank)>
+    decompose_rectangles;
+
+/// U f(S) V^T for an f of the caller's. The arguments are as in spectral_of.
+inline constexpr Operator<"singular_of",
+                          Tensor(const Tensor& matrix, const Tensor& left, const Tensor& values,
+                                 const Tensor& right, const Optional<Tensor>& kept, const Tensor& f,
+                                 const Tensor& slope, const Tensor& curve)>
+    singular_of;
+
+/// The gradients with respect to matrix, f, slope and curve. The last two are zero, but their derivatives are not.
+inline constexpr Operator<"singular_of_backward",
+                          Tensors<4>(const Tensor& grad_result, const Tensor& matrix,
+                                     const Tensor& left, const Tensor& values, const Tensor& right,
+                                     const Optional<Tensor>& kept, const Tensor& f,
+                                     const Tensor& slope, const Tensor& curve)>
+    singular_of_backward;
 
 /// The nearest matrix with orthonormal columns (or rows), or with `special` the nearest rotation. Also returns what the
 /// gradient needs: the singular values and V^T. With `special` the last value has the sign of the determinant.

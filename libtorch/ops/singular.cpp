@@ -79,6 +79,17 @@ Tensors<5> singular_autograd(const Tensor& matrix, StringView function, StringVi
   return {result.to(type), left.to(type), values.to(type), right.to(type), kept};
 }
 
+Tensors<4> decompose_rectangles_kernel(const Tensor& matrix, StringView rank) {
+  const auto [result, left, values, right, kept] =
+      singular_kernel(in_compute_type(matrix), "one", rank);
+  return {left, values, right, kept};
+}
+
+/// Its results are constants to autograd.
+Tensors<4> decompose_rectangles_autograd(const Tensor& matrix, StringView rank) {
+  return decompose_rectangles.below_autograd(matrix, rank);
+}
+
 Tensor pseudo_inverse(const Tensor& matrix, Optional<double> rtol) {
   check_rectangles("keel::pinv", matrix);
   if (rtol.has_value()) check_number("keel::pinv", "rtol", *rtol);
@@ -110,12 +121,16 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def(
       "singular(Tensor matrix, str function, str rank='full') -> (Tensor result, Tensor left,"
       " Tensor values, Tensor right, Tensor kept)");
+  m.def(
+      "decompose_rectangles(Tensor matrix, str rank='full') -> (Tensor left, Tensor values,"
+      " Tensor right, Tensor kept)");
   m.def("singular_result(Tensor matrix, str function, str rank='full') -> Tensor", &singular_alone);
   m.def("pinv(Tensor matrix, float? rtol=None) -> Tensor", &pseudo_inverse);
   m.def("low_rank(Tensor matrix, str rank) -> Tensor", &nearest_of_rank);
   m.def("soft_threshold(Tensor matrix, float threshold) -> Tensor", &less_threshold);
 }
 KEEL_OPERATOR("singular", &singular_kernel, &singular_autograd)
+KEEL_OPERATOR("decompose_rectangles", &decompose_rectangles_kernel, &decompose_rectangles_autograd)
 
 }  // namespace keel::ops
 

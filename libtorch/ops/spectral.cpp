@@ -13,31 +13,48 @@ namespace {
 
 constexpr const char* kSpectral = "keel::spectral";
 
-Tensors<4> spectral_kernel(const Tensor& matrix, StringView function, StringView rank,
-                           StringView rule) {
+Tensors<3> decompose_kernel(const Tensor& matrix, StringView rank) {
   check_matrices(kSpectral, matrix);
-  const SpectralFunction f = parsed(spectral_function, kSpectral, function);
   const RankPolicy policy = parsed(rank_policy, kSpectral, rank);
-  parsed(spectral_rule, kSpectral, rule);  // report a bad rule now, not in backward
-  if (matrix.is_meta())
-    return {empty_matrices(matrix), empty_values(matrix), empty_matrices(matrix),
-            empty_rank(matrix)};
-  const auto type = matrix.scalar_type();
   const Tensor input = readable(in_compute_type(matrix));
   const Tensor values = empty_values(input), vectors = empty_matrices(input);
-  const Tensor result = empty_matrices(input), found = empty_rank(input);
+  const Tensor kept = empty_rank(input);
+  if (matrix.is_meta()) return {values, vectors, kept};
   AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), kSpectral, [&] {
     const auto m = matrices<const scalar_t>(input);
     const auto v = matrices<scalar_t>(vectors);
     auto* const l = values.data_ptr<scalar_t>();
-    auto* const r = found.data_ptr<std::int64_t>();
     on_device_of(input, [&](const auto& where) {
       KEEL_STAGE(eigh<scalar_t>)(where, m, l, v, EighOrder::descending, nullptr);
-      KEEL_STAGE(spectral_rank<scalar_t>)(where, policy, m, l, v, r);
-      KEEL_STAGE(spectral<scalar_t>)(where, f, l, v, r, matrices<scalar_t>(result));
+      KEEL_STAGE(spectral_rank<scalar_t>)
+      (where, policy, m, l, v, kept.data_ptr<std::int64_t>());
     });
   });
+  return {values, vectors, kept};
+}
+
+Tensors<4> spectral_kernel(const Tensor& matrix, StringView function, StringView rank,
+                           StringView rule) {
+  check_matrices(kSpectral, matrix);
+  const SpectralFunction f = parsed(spectral_function, kSpectral, function);
+  parsed(spectral_rule, kSpectral, rule);  // report a bad rule now, not in backward
+  const auto [values, vectors, found] = decompose_kernel(matrix, rank);
+  const auto type = matrix.scalar_type();
+  const Tensor result = empty_matrices(vectors);
+  if (!matrix.is_meta())
+    AT_DISPATCH_FLOATING_TYPES(vectors.scalar_type(), kSpectral,
+                               [&, &values = values, &vectors = vectors, &found = found] {
+                                 on_device_of(
+                                     vectors, KEEL_STAGE(spectral<scalar_t>), f,
+                                     values.data_ptr<scalar_t>(), matrices<const scalar_t>(vectors),
+                                     found.data_ptr<std::int64_t>(), matrices<scalar_t>(result));
+                               });
   return {result.to(type), values.to(type), vectors.to(type), found};
+}
+
+/// Its results are constants to autograd.
+Tensors<3> decompose_autograd(const Tensor& matrix, StringView rank) {
+  return decompose.below_autograd(matrix, rank);
 }
 
 Tensors<4> spectral_autograd(const Tensor& matrix, StringView function, StringView rank,
@@ -96,6 +113,8 @@ Tensor projector(const Tensor& matrix, StringView rank, StringView rule) {
 TORCH_LIBRARY_FRAGMENT(keel, m) {
   using Kind = SpectralFunction::Kind;
   m.def(
+      "decompose(Tensor matrix, str rank='full') -> (Tensor values, Tensor vectors, Tensor kept)");
+  m.def(
       "spectral(Tensor matrix, str function, str rank='full', str rule='exact')"
       " -> (Tensor result, Tensor values, Tensor vectors, Tensor kept)");
   m.def("spectral_result(Tensor matrix, str function, str rank='full', str rule='exact') -> Tensor",
@@ -109,6 +128,7 @@ TORCH_LIBRARY_FRAGMENT(keel, m) {
   m.def("powm(Tensor matrix, float exponent, str rule='exact') -> Tensor", &powm);
   m.def("projector(Tensor matrix, str rank, str rule='exact') -> Tensor", &projector);
 }
+KEEL_OPERATOR("decompose", &decompose_kernel, &decompose_autograd)
 KEEL_OPERATOR("spectral", &spectral_kernel, &spectral_autograd)
 
 }  // namespace keel::ops

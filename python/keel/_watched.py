@@ -51,6 +51,16 @@ def _of_spectral(matrix: Tensor, function: str, rank: str = "full", rule: str = 
     return Seen(result, result[1], result[3], rule)
 
 
+def _evaluated(operator: Any, values: int, kept: int) -> Callable[..., Seen]:
+    """A function of the user's own. The operator's arguments of these numbers are the values, and how many are kept."""
+    return lambda *arguments: Seen(operator(*arguments), arguments[values], arguments[kept], "exact")
+
+
+def _of_generalized(A: Tensor, B: Tensor, rule: str = "masked", *rest: Any) -> Seen:
+    result = torch.ops.keel.generalized_eigh(A, B, rule, *rest)
+    return Seen(result, result[0], result[2], rule)
+
+
 def _of_svd(matrix: Tensor, rule: str = "masked") -> Seen:
     result = torch.ops.keel.svd(matrix, rule)
     return Seen(result, result[1], None, rule)
@@ -128,6 +138,9 @@ OPERATIONS: Dict[Any, Tuple[str, Callable[..., Seen]]] = {
     torch.ops.keel.eigh: ("eigh", _of_eigh),
     torch.ops.keel.eigvalsh: ("eigvalsh", _of_eigvalsh),
     torch.ops.keel.svd: ("svd", _of_svd),
+    torch.ops.keel.generalized_eigh: ("generalized_eigh", _of_generalized),
+    torch.ops.keel.spectral_of: ("spectral", _evaluated(torch.ops.keel.spectral_of, 1, 3)),
+    torch.ops.keel.singular_of: ("singular", _evaluated(torch.ops.keel.singular_of, 2, 4)),
     torch.ops.keel.spectral: ("spectral", _of_spectral),
     torch.ops.keel.sqrtm: ("sqrtm", _named("sqrt")),
     torch.ops.keel.inv_sqrtm: ("inv_sqrtm", _named("inv_sqrt")),

@@ -21,7 +21,7 @@ _ROTATIONS = {"polar", "procrustes", "special_procrustes", "kabsch"}
 
 # The advice's words for the values, the vectors, and the functions whose gradients have no pole.
 _WORDS = {
-    "eigh": ("Eigenvalues", "eigenvectors", "keel.sqrtm or one of its siblings"),
+    "eigh": ("Eigenvalues", "eigenvectors", "keel.eigh(M).apply(f), keel.sqrtm or one of its siblings"),
     "svd": ("Singular values", "singular vectors", "keel.procrustes, keel.singular or one of their siblings"),
 }
 
@@ -119,7 +119,7 @@ def _advice(record: _Record, operation: str, numbers: Dict[str, float]) -> str:
     elif meets and record.rule.startswith("masked") and operation in ("eigh", "svd"):
         said.append(
             f"{values} meet, and Masked leaves such pairs out. That is right for a loss that depends only on the "
-            f"subspace they span. For a function of the matrix use {functions}, for single {vectors} "
+            f"subspace they span. For a function of the matrix it is wrong: use {functions}. For single {vectors} use "
             "keel.PowerIteration(19)."
         )
     elif meets and operation in _ROTATIONS:

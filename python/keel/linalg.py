@@ -9,12 +9,27 @@ Where a function is not defined at a kept eigenvalue, the result for that matrix
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
+from operator import itemgetter
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    Iterable,
+    Literal,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+    overload,
+)
 
 import torch
 from torch import Tensor
 
-from ._interrupt import call
+from ._interrupt import call, check_tensor, is_compiling
+from .functions import check_function, computed_in, derivatives, kept_points
 from .rules import (
     GRADIENT_RULES,
     RANK_POLICIES,
@@ -28,14 +43,18 @@ from .rules import (
     flag,
     function_text,
     number_of,
+    value_of,
     written,
 )
 
 __all__ = [
     "Eigh",
+    "GeneralizedEigh",
     "eigh",
     "eigvalsh",
     "expm",
+    "generalized_eigh",
+    "generalized_projector",
     "inv_sqrtm",
     "invm",
     "logm",
@@ -46,12 +65,79 @@ __all__ = [
 ]
 
 
-class Eigh(NamedTuple):
-    """Eigenvalues (..., n) and eigenvectors (..., n, n): column i belongs to
-    ``eigenvalues[..., i]``."""
+if TYPE_CHECKING:
+    _Pair = Tuple[Tensor, Tensor]
+else:
+    _Pair = tuple
 
-    eigenvalues: Tensor
-    eigenvectors: Tensor
+
+class Eigh(_Pair):
+    """Eigenvalues (..., n) and eigenvectors (..., n, n). :meth:`apply` makes functions of the matrix from them, with
+    the exact gradient. A named tuple: column i of ``eigenvectors`` belongs to ``eigenvalues[..., i]``.
+
+    Do not write V f(l) V^T yourself. Its gradient through l and V is wrong at repeated eigenvalues, without an error:
+
+    >>> M = torch.eye(2, requires_grad=True)
+    >>> l, V = found = keel.eigh(M)
+    >>> torch.autograd.grad((V * l.reciprocal() @ V.T)[0, 1], M)[0]
+    tensor([[0., 0.],
+            [0., 0.]])
+    >>> torch.autograd.grad(found.apply(torch.reciprocal)[0, 1], M)[0]
+    tensor([[ 0.0000, -0.5000],
+            [-0.5000,  0.0000]])
+    """
+
+    # Not typing.NamedTuple, whose instances cannot remember their matrix. These names make it one for torch and others.
+    _fields = ("eigenvalues", "eigenvectors")
+    _field_defaults: ClassVar[Dict[str, Tensor]] = {}
+    _matrix: Optional[Tensor] = None
+
+    def __new__(cls, eigenvalues: Tensor, eigenvectors: Tensor) -> Eigh:
+        return tuple.__new__(cls, (eigenvalues, eigenvectors))
+
+    eigenvalues: Tensor = property(itemgetter(0))
+    eigenvectors: Tensor = property(itemgetter(1))
+
+    @classmethod
+    def _make(cls, values: Iterable[Tensor]) -> Eigh:
+        return cls(*values)
+
+    def _asdict(self) -> Dict[str, Tensor]:
+        return dict(zip(self._fields, self))
+
+    def _replace(self, **fields: Tensor) -> Eigh:
+        return Eigh(**{**self._asdict(), **fields})
+
+    def __reduce__(self) -> Any:
+        return Eigh, tuple(self)  # without the matrix
+
+    def __repr__(self) -> str:
+        return f"Eigh(eigenvalues={self[0]!r}, eigenvectors={self[1]!r})"
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """V f(l) V^T from this decomposition. The gradient is exact, as that of :func:`keel.spectral`.
+
+        Args:
+            function: f, of torch's operations, as in :func:`keel.spectral`.
+
+        The pair must be the one that :func:`keel.eigh` returned. Inside torch.compile, and out of a function that was
+        transformed, it does not know its matrix. Call :func:`keel.spectral` there.
+
+        >>> l, V = found = keel.eigh(torch.tensor([[5.0, 4.0], [4.0, 5.0]]))
+        >>> found.apply(torch.sqrt).round(decimals=3)
+        tensor([[2., 1.],
+                [1., 2.]])
+        """
+        if self._matrix is None:
+            raise RuntimeError(
+                "Eigh.apply: expected the pair that keel.eigh returned, got one that does not know its matrix (from "
+                "torch.compile, vmap, _replace or pickle); call keel.spectral(matrix, f)"
+            )
+        check_function("Eigh.apply", self._matrix, function)
+        matrix = self._matrix.to(computed_in(self._matrix.dtype))
+        values, vectors = (part.detach().to(matrix.dtype) for part in self)
+        f = derivatives("Eigh.apply", function, values)
+        return torch.ops.keel.spectral_of(matrix, values, vectors, None, *f).to(self._matrix.dtype)
 
 
 _TRIANGLES = ("L", "U", "l", "u")  # as torch.linalg.eigh takes them
@@ -76,6 +162,7 @@ def eigh(
     descending: bool = False,
 ) -> Eigh:
     """Symmetric eigendecomposition with the gradient of ``rule``. A drop-in replacement for :func:`torch.linalg.eigh`.
+    For a function of the matrix call :meth:`Eigh.apply` of the result, not V f(l) V^T.
 
     Args:
         matrix: real symmetric matrices (..., n, n).
@@ -91,7 +178,8 @@ def eigh(
     than 10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is exact for losses
     that depend on an eigenspace only as a whole: its projector, symmetric functions of its eigenvalues.
     It is not exact there for functions of the matrix, V f(l) V^T, and raises no error: call
-    :func:`spectral` or one of the named functions instead.
+    :meth:`Eigh.apply`, :func:`spectral` or one of the named functions instead. :func:`keel.watch` finds such places
+    in a model.
 
     Differentiable to any order, in reverse and forward mode. At repeated eigenvalues the default
     rule's second derivatives are exact where its first ones are. They are an error for other losses and
@@ -106,12 +194,18 @@ def eigh(
     >>> bool(M.grad.isfinite().all())
     True
     """
+    if isinstance(rule, Tensor):
+        raise TypeError("keel.eigh: expected a rule as the second argument, got a tensor; for A x = l B x there is "
+                        "keel.generalized_eigh(A, B)")  # fmt: skip
     if isinstance(rule, str) and rule in _TRIANGLES:
         raise ValueError(f"keel.eigh: expected a rule as the second argument, got {rule!r}; write UPLO={rule!r}")
     read = _triangle("keel.eigh", matrix, UPLO)
     text = written("keel.eigh", "rule", GRADIENT_RULES, rule)
     found = call(torch.ops.keel.eigh, read, text, bool(descending))
-    return Eigh(found[0], found[1])  # by index: torch.fx cannot unpack
+    pair = Eigh(found[0], found[1])  # by index: torch.fx cannot unpack
+    if not is_compiling():
+        pair._matrix = read
+    return pair
 
 
 def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
@@ -139,7 +233,7 @@ def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
 @overload
 def spectral(
     matrix: Tensor,
-    function: str,
+    function: Union[str, Callable[[Tensor], Tensor]],
     rank: RankPolicy = FullRank(),
     rule: SpectralRule = Exact(),
     *,
@@ -152,7 +246,7 @@ def spectral(
 @overload
 def spectral(
     matrix: Tensor,
-    function: str,
+    function: Union[str, Callable[[Tensor], Tensor]],
     rank: RankPolicy = FullRank(),
     rule: SpectralRule = Exact(),
     *,
@@ -164,7 +258,7 @@ def spectral(
 
 def spectral(
     matrix: Tensor,
-    function: str,
+    function: Union[str, Callable[[Tensor], Tensor]],
     rank: RankPolicy = FullRank(),
     rule: SpectralRule = Exact(),
     *,
@@ -175,7 +269,8 @@ def spectral(
 
     Args:
         matrix: symmetric matrices (..., n, n), whose lower triangle is read.
-        function: "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)".
+        function: "one", "sqrt", "inv_sqrt", "inv", "log", "exp" or "power(exponent=0.5)"; or a function of your own,
+            which maps a tensor of eigenvalues to one of values, entry by entry and by torch's operations.
         rank: which eigenvalues are kept, from the largest down.
         rule: the gradient rule. :class:`keel.Exact` has no pole at repeated eigenvalues, and at full rank it has
             second derivatives too.
@@ -183,6 +278,11 @@ def spectral(
         return_kept: also return how many eigenvalues were kept, (...) int64.
 
     If f is undefined at a kept eigenvalue, the result is NaN. :func:`singular` is the same for matrices of any shape.
+
+    A function of your own is called with the kept eigenvalues alone (others are replaced by the largest). Gradients
+    also flow to the tensors that it uses, such as an exponent that is learned. It must be differentiable twice by
+    :func:`torch.func.grad`, and ``rule`` must be :class:`keel.Exact`. Where its own derivative is infinite, so is the
+    gradient.
 
     >>> M = torch.diag(torch.tensor([4.0, 1.0, 1e-6]))
     >>> keel.spectral(M, "inv_sqrt", rank=keel.LeadingEnergy(0.99))
@@ -192,12 +292,35 @@ def spectral(
     >>> root, kept = keel.spectral(M, "power", rank=2, exponent=0.5, return_kept=True)
     >>> root.diagonal(), kept
     (tensor([2., 1., 0.]), tensor(2))
+    >>> exponent = torch.tensor(0.5, requires_grad=True)
+    >>> keel.spectral(M, lambda l: l**exponent).trace().backward()
+    >>> exponent.grad  # 4^0.5 ln 4 + 1e-3 ln 1e-6
+    tensor(2.7588)
     """
     flag("keel.spectral", "return_kept", return_kept)
+    if callable(function):
+        return _of_own_function(matrix, function, rank, rule, exponent, return_kept)
     text = function_text("keel.spectral", function, exponent)
     policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
     found = call(torch.ops.keel.spectral, matrix, text, policy, _rule("keel.spectral", rule))
     return (found[0], found[3]) if return_kept else found[0]
+
+
+def _of_own_function(
+    matrix: Tensor, f: Callable[[Tensor], Tensor], rank: RankPolicy, rule: SpectralRule, exponent: Any,
+    return_kept: bool
+) -> Union[Tensor, Tuple[Tensor, Tensor]]:  # fmt: skip
+    check_function("keel.spectral", matrix, f, exponent)
+    exact = value_of("keel.spectral", "rule", SPECTRAL_RULES, rule)
+    if not isinstance(exact, Exact):
+        raise ValueError(f"keel.spectral: expected rule keel.Exact for a function of your own, got {rule}")
+    policy = written("keel.spectral", "rank", RANK_POLICIES, rank)
+    values, vectors, kept = call(torch.ops.keel.decompose, matrix, policy)
+    some = None if policy == "full" else kept
+    f_values = derivatives("keel.spectral", f, kept_points(values, some))
+    computed = matrix.to(values.dtype)
+    result = torch.ops.keel.spectral_of(computed, values, vectors, some, *f_values, exact.terms).to(matrix.dtype)
+    return (result, kept) if return_kept else result
 
 
 def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
@@ -287,3 +410,83 @@ def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) ->
     """
     policy = written("keel.projector", "rank", RANK_POLICIES, rank)
     return call(torch.ops.keel.projector, matrix, policy, _rule("keel.projector", rule))
+
+
+class GeneralizedEigh(NamedTuple):
+    """``eigenvalues`` (..., n), ``eigenvectors`` X (..., n, n) with X^T B X = I, and ``kept`` (...), int64: how many
+    directions B sees."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+    kept: Tensor
+
+
+def _broadcast(operation: str, A: Tensor, B: Tensor) -> Tuple[Tensor, Tensor]:
+    check_tensor(operation, A)
+    check_tensor(operation, B)
+    both = torch.broadcast_tensors(A, B)
+    return both[0], both[1]
+
+
+def generalized_eigh(
+    A: Tensor, B: Tensor, rule: GradientRule = Masked(), *, rtol: Optional[float] = None, descending: bool = False
+) -> GeneralizedEigh:
+    """The eigenvalues and eigenvectors of A x = l B x with x^T B x = 1, as :func:`scipy.linalg.eigh` has them, with
+    gradients to A and B.
+
+    Args:
+        A: symmetric matrices (..., n, n).
+        B: symmetric positive definite matrices. Batch dimensions are broadcast.
+        rule: the gradient rule, as in :func:`eigh`.
+        rtol: drop the directions in which an eigenvalue of B is at most ``rtol`` times its largest. None means that B
+            is positive definite; where it is not, the result is NaN.
+        descending: put the largest eigenvalue first.
+
+    Returns:
+        A :class:`GeneralizedEigh`. Dropped directions come last. Their eigenvalues and vectors are zero.
+
+    It is a function of its own because its result tells how many directions were kept, and because the second argument
+    of :func:`eigh` is the rule.
+
+    Without ``rtol`` B is factored by Cholesky, and the error of an eigenvalue is some machine epsilons times
+    norm(A) norm(B^-1). With it, B is decomposed by eigh. That takes longer, is differentiable once, and bounds the
+    error by some epsilons times norm(A) / (rtol norm(B)).
+
+    The gradient of an eigenvalue is finite at equal ones too. For a subspace call :func:`generalized_projector`.
+
+    >>> A, B = torch.diag(torch.tensor([3.0, 1.0, 5.0])), torch.diag(torch.tensor([1.0, 2.0, 0.0]))
+    >>> l, X, kept = keel.generalized_eigh(A, B, rtol=1e-6)
+    >>> l, kept
+    (tensor([0.5000, 3.0000, 0.0000]), tensor(2))
+    """
+    A, B = _broadcast("keel.generalized_eigh", A, B)
+    text = written("keel.generalized_eigh", "rule", GRADIENT_RULES, rule)
+    number = None if rtol is None else number_of("keel.generalized_eigh", "rtol", rtol, least=0)
+    found = call(torch.ops.keel.generalized_eigh, A, B, text, number, bool(descending))
+    return GeneralizedEigh(found[0], found[1], found[2])
+
+
+def generalized_projector(
+    A: Tensor, B: Tensor, rank: RankPolicy, rule: SpectralRule = Exact(), *, rtol: Optional[float] = None
+) -> Tensor:
+    """The sum of x x^T over the leading eigenvectors of A x = l B x that ``rank`` keeps. It stands for their span, as
+    LDA, CSP and CCA use it, and its gradient has no pole at repeated eigenvalues. Times B it is the projector onto the
+    span, orthogonal in B's inner product.
+
+    Args:
+        A: symmetric matrices (..., n, n).
+        B: symmetric positive definite matrices. Batch dimensions are broadcast.
+        rank: which eigenvectors are kept, from the largest eigenvalue down.
+        rule: as in :func:`projector`.
+        rtol: as in :func:`generalized_eigh`.
+
+    >>> A, B = torch.diag(torch.tensor([3.0, 1.0])), torch.diag(torch.tensor([1.0, 0.25]))
+    >>> keel.generalized_projector(A, B, 1)
+    tensor([[0., 0.],
+            [0., 4.]])
+    """
+    A, B = _broadcast("keel.generalized_projector", A, B)
+    policy = written("keel.generalized_projector", "rank", RANK_POLICIES, rank)
+    by = _rule("keel.generalized_projector", rule)
+    number = None if rtol is None else number_of("keel.generalized_projector", "rtol", rtol, least=0)
+    return call(torch.ops.keel.generalized_projector, A, B, policy, by, number)

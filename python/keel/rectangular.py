@@ -6,12 +6,13 @@ and does not affect the others of its batch.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Optional, Tuple, Union, overload
+from typing import Callable, Literal, NamedTuple, Optional, Tuple, Union, overload
 
 import torch
 from torch import Tensor
 
 from ._interrupt import call
+from .functions import check_function, derivatives, kept_points
 from .rules import (
     GRADIENT_RULES,
     RANK_POLICIES,
@@ -99,7 +100,7 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
 @overload
 def singular(
     matrix: Tensor,
-    function: str,
+    function: Union[str, Callable[[Tensor], Tensor]],
     rank: RankPolicy = FullRank(),
     *,
     exponent: Optional[float] = None,
@@ -111,7 +112,7 @@ def singular(
 @overload
 def singular(
     matrix: Tensor,
-    function: str,
+    function: Union[str, Callable[[Tensor], Tensor]],
     rank: RankPolicy = FullRank(),
     *,
     exponent: Optional[float] = None,
@@ -122,7 +123,7 @@ def singular(
 
 def singular(
     matrix: Tensor,
-    function: str,
+    function: Union[str, Callable[[Tensor], Tensor]],
     rank: RankPolicy = FullRank(),
     *,
     exponent: Optional[float] = None,
@@ -134,7 +135,7 @@ def singular(
     Args:
         matrix: matrices (..., m, n).
         function: "one", "identity", "inv", "inv(rtol=1e-06)", "power(exponent=0.5)" or
-            "soft_threshold(threshold=0.1)".
+            "soft_threshold(threshold=0.1)"; or a function of your own, as in :func:`spectral`.
         rank: :class:`keel.FullRank`, :class:`keel.LeadingCount` or :class:`keel.LeadingEnergy`, which here counts
             squares of singular values.
         exponent: the exponent, if ``function`` is just "power".
@@ -144,6 +145,9 @@ def singular(
     than 10 sqrt(k) machine epsilons times the largest value get 0 there. At full rank "one", "identity" and "inv" can
     be differentiated to any order, powers twice. A higher derivative is an error.
 
+    A function of your own should vanish at zero: at a singular value of zero the gradient takes its slope there, and
+    second derivatives are an error.
+
     >>> A = torch.diag(torch.tensor([4.0, 1.0, 0.01]))
     >>> keel.singular(A, "power(exponent=0.5)").diagonal()
     tensor([2.0000, 1.0000, 0.1000])
@@ -152,8 +156,16 @@ def singular(
     (tensor([1., 1., 0.]), tensor(2))
     """
     flag("keel.singular", "return_kept", return_kept)
-    text = function_text("keel.singular", function, exponent)
     policy = written("keel.singular", "rank", RANK_POLICIES, rank)
+    if callable(function):
+        check_function("keel.singular", matrix, function, exponent)
+        left, values, right, kept = call(torch.ops.keel.decompose_rectangles, matrix, policy)
+        some = None if policy == "full" else kept
+        f = derivatives("keel.singular", function, kept_points(values, some))
+        computed = matrix.to(values.dtype)
+        result = torch.ops.keel.singular_of(computed, left, values, right, some, *f).to(matrix.dtype)
+        return (result, kept) if return_kept else result
+    text = function_text("keel.singular", function, exponent)
     found = call(torch.ops.keel.singular, matrix, text, policy)
     return (found[0], found[4]) if return_kept else found[0]
 

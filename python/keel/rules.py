@@ -68,16 +68,13 @@ def number_of(operation: str, name: str, value: Any, least: float = -math.inf) -
     return number
 
 
-_TORCHS_NAMES = {"rsqrt": "inv_sqrt", "reciprocal": "inv", "pow": "power"}
 _INCOMPLETE = {"power": "exponent", "soft_threshold": "threshold"}  # without it they would return the matrix itself
 
 
 def function_text(operation: str, function: Any, exponent: Any) -> str:
     """The text of a function of eigenvalues or singular values, with its exponent if that is given apart."""
     if not isinstance(function, str):
-        name = getattr(function, "__name__", "")
-        meant = f"; did you mean {_TORCHS_NAMES.get(name, name)!r}?" if hasattr(torch, name) and name else ""
-        raise TypeError(f"{operation}: expected function to be a text such as 'exp', got {function!r}{meant}")
+        raise TypeError(f"{operation}: expected function to be a text such as 'exp', or callable, got {function!r}")
     if exponent is not None:
         if function != "power":
             raise ValueError(f"{operation}: expected an exponent only with 'power', got one with {function!r}")

@@ -227,5 +227,70 @@ TEST(Spectral, WhereTheFunctionIsNotDefinedTheMatrixIsNaNAndNoOther) {
   }
 }
 
+TEST(Spectral, TakesAFunctionOfYourOwnWithItsParameters) {
+  const Tensor weight = random({4, 4}, 5), exponent = torch::tensor(0.3, at::kDouble);
+  for (const std::vector<double>& values : {std::vector<double>{3, 2, 1, 0.5}, {2, 2, 1, 1}}) {
+    const Tensor m = with_spectrum(values);
+    const auto loss_of = [&](const Tensor& p) {
+      return Loss([&, p](const Tensor& x) {
+        return (keel::spectral(x, [&](const Tensor& l) { return l.pow(p); }).result * weight).sum();
+      });
+    };
+    const Loss own = loss_of(exponent);
+    EXPECT_LT(relative_error(gradient(own, m), difference_gradient(own, m)), 1e-9);
+    const Loss of_exponent = [&](const Tensor& p) { return loss_of(p)(m); };
+    const double step = 1e-5;
+    EXPECT_NEAR(
+        gradient(of_exponent, exponent).item<double>(),
+        ((of_exponent(exponent + step) - of_exponent(exponent - step)) / (2 * step)).item<double>(),
+        1e-8);
+    const Loss squared = [&](const Tensor& x) {
+      return torch::autograd::grad({own(x)}, {x}, {}, true, true)[0].square().sum();
+    };
+    const Loss named = [&](const Tensor& x) {
+      return torch::autograd::grad({(keel::powm(x, 0.3) * weight).sum()}, {x}, {}, true, true)[0]
+          .square()
+          .sum();
+    };
+    EXPECT_LT(relative_error(gradient(squared, m), gradient(named, m)), 1e-11);
+  }
+  const Tensor plain = with_spectrum({4, 1, 0});
+  const auto cut = keel::spectral(
+      plain, [](const Tensor& l) { return l.rsqrt(); }, LeadingCount{2});
+  EXPECT_FALSE(cut.result.requires_grad());
+  EXPECT_EQ(cut.kept.item<std::int64_t>(), 2);
+  EXPECT_NEAR(cut.result.trace().item<double>(), 1.5, 1e-12);
+  const Tensor a = random({5, 3}, 6).requires_grad_(true);
+  const Loss shrunk = [](const Tensor& x) {
+    return keel::singular(x, [](const Tensor& s) { return (s - 0.5).relu(); }).result.sum();
+  };
+  const Loss named = [](const Tensor& x) { return keel::soft_threshold(x, 0.5).sum(); };
+  EXPECT_LT(relative_error(gradient(shrunk, a), gradient(named, a)), 1e-12);
+  EXPECT_TRUE(fails_with(
+      "expected a function of your own to map each eigenvalue to one number, (3) to (3), got ()",
+      [&] { keel::spectral(plain, [](const Tensor& l) { return l.sum(); }); }));
+}
+
+TEST(Generalized, SolvesTwoMatricesAndGivesGradientsToBoth) {
+  const Tensor b = with_spectrum({2, 1, 0.5, 0.3}, 7), a = with_spectrum({3, 2, 2, -1}, 8);
+  const auto [values, vectors, kept] = keel::generalized_eigh(at::stack({a, 2 * a}), b);
+  EXPECT_LT(relative_error(a.matmul(vectors[0]), b.matmul(vectors[0]) * values[0]), 1e-12);
+  EXPECT_LT(relative_error(values[1], 2 * values[0]), 1e-12);
+  EXPECT_TRUE((kept == 4).all().item<bool>());
+  for (const std::optional<double> rtol : {std::optional<double>(), std::optional<double>(1e-9)}) {
+    const auto loss = [&](const Tensor& x, const Tensor& y) {
+      return keel::generalized_eigh(x, y, Masked{}, rtol).eigenvalues.pow(3).sum() +
+             keel::generalized_projector(x, y, LeadingCount{1}, Masked{}, rtol).square().sum();
+    };
+    const Loss of_a = [&](const Tensor& x) { return loss(x, b); };
+    const Loss of_b = [&](const Tensor& y) { return loss(a, y); };
+    EXPECT_LT(relative_error(gradient(of_a, a), difference_gradient(of_a, a)), 1e-7);
+    EXPECT_LT(relative_error(gradient(of_b, b), difference_gradient(of_b, b)), 1e-7);
+  }
+  const Tensor singular = with_spectrum({2, 1, 0.5, 0}, 7);
+  EXPECT_EQ(keel::generalized_eigh(a, singular, Masked{}, 1e-9).kept.item<std::int64_t>(), 3);
+  EXPECT_TRUE(all_nan(keel::generalized_eigh(a, -b).eigenvalues));
+}
+
 }  // namespace
 }  // namespace keel::test

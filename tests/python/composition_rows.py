@@ -66,6 +66,24 @@ def leading_two(values):
     return torch.cat([torch.zeros_like(values[..., :2]), torch.ones_like(values[..., :2])], -1)
 
 
+METRIC = torch.diag(torch.linspace(1, 2.5, 4, dtype=torch.double, device=DEVICE))
+
+
+def metric_of(m):
+    """A positive definite matrix that moves with m."""
+    return symmetric(m) / 8 + METRIC.to(m)
+
+
+def generalized(a, b):
+    root = of_eigenvalues(torch.rsqrt)(b)
+    values, vectors = torch.linalg.eigh(symmetric(root @ a @ root))
+    return values, root @ vectors
+
+
+def leading_pair(x):
+    return x[..., -2:] @ x[..., -2:].mT
+
+
 def rectangles(rows, columns):
     """Singular values as far apart as the matrices' eigenvalues above."""
     generator = torch.Generator().manual_seed(11)
@@ -129,6 +147,10 @@ ROWS = [
     matrix_row("expm", keel.expm, torch.exp),
     matrix_row("powm", lambda m: keel.powm(m, 0.3), lambda values: values**0.3),
     matrix_row("projector", lambda m: keel.projector(m, keel.LeadingCount(2)), leading_two, twice=False),
+    Row("generalized_eigh", lambda m: joined(*keel.generalized_eigh(symmetric(m), metric_of(m))[:2]),
+        lambda m: joined(*generalized(symmetric(m), metric_of(m))), matrices(), symmetric=True),
+    Row("generalized_projector", lambda m: keel.generalized_projector(symmetric(m), metric_of(m), 2, "masked"),
+        lambda m: leading_pair(generalized(symmetric(m), metric_of(m))[1]), matrices(), symmetric=True, twice=False),
     rectangle_row("svd", lambda m: squares(*keel.svd(m)), squares),
     rectangle_row("svdvals", keel.svdvals, lambda u, s, v: s),
     rectangle_row("nuclear_norm", keel.nuclear_norm, lambda u, s, v: s.sum(-1)),
@@ -238,3 +260,14 @@ def scripted_special_procrustes(m: torch.Tensor):
 
 def scripted_kabsch(m: torch.Tensor):
     return keel.kabsch((3 * m).sin(), m)[0]
+
+
+def scripted_generalized_eigh(m: torch.Tensor):
+    b = m / 8 + torch.diag(torch.linspace(1.0, 2.5, 4, dtype=m.dtype, device=m.device))
+    values, vectors, kept = keel.generalized_eigh(m, b)
+    return torch.cat([values.unsqueeze(-1), vectors * vectors], -1)
+
+
+def scripted_generalized_projector(m: torch.Tensor):
+    b = m / 8 + torch.diag(torch.linspace(1.0, 2.5, 4, dtype=m.dtype, device=m.device))
+    return keel.generalized_projector(m, b, "leading_count(count=2)", "masked")

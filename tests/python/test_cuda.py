@@ -41,6 +41,35 @@ def test_matrix_functions_pass_gradcheck_and_gradgradcheck(name, spectra):
     assert torch.autograd.gradgradcheck(function, matrices(*spectra))
 
 
+@pytest.mark.parametrize("spectra", [DISTINCT, REPEATED], ids=["distinct", "repeated"])
+def test_functions_of_your_own_pass_gradcheck_and_gradgradcheck(spectra):
+    p = torch.tensor(0.7, dtype=torch.double, device="cuda", requires_grad=True)
+
+    def functions(m, p):
+        return keel.spectral(symmetric(m), lambda x: x**p), keel.singular(m, lambda x: torch.tanh(p * x))
+
+    assert torch.autograd.gradcheck(functions, (matrices(*spectra), p))
+    assert torch.autograd.gradgradcheck(functions, (matrices(*spectra), p))
+
+
+@pytest.mark.parametrize("rtol", [None, 1e-9])
+def test_two_matrices_pass_gradcheck(rtol):
+    def functions(a, b):
+        values = keel.generalized_eigh(symmetric(a), symmetric(b), rtol=rtol).eigenvalues
+        return values.pow(3).sum(-1), keel.generalized_projector(symmetric(a), symmetric(b), 1, "masked", rtol=rtol)
+
+    assert torch.autograd.gradcheck(functions, (matrices(*DISTINCT), matrices(*reversed(DISTINCT))))
+
+
+def test_functions_of_your_own_are_the_named_ones_in_a_large_batch():
+    x = torch.randn(64, 48, 96, generator=torch.Generator().manual_seed(0)).cuda()
+    m = (x @ x.mT / 96 + 0.1 * torch.eye(48, device="cuda")).requires_grad_()
+    for rank in (keel.FullRank(), 20):
+        own, named = (keel.spectral(m, f, rank) for f in (torch.rsqrt, "inv_sqrt"))
+        a, b = (torch.autograd.grad(y.pow(2).sum(), m)[0] for y in (own, named))
+        assert relative(own, named) < 1e-4 and relative(a, b) < 1e-3
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layers_pass_gradcheck(layer):
     made = layer(4, groups=2, rank=keel.FullRank(), dtype=torch.double, device="cuda")

@@ -328,3 +328,17 @@ def test_inside_transforms_the_numbers_stay():
             transformed(batch)
         (finding,) = watch.findings()
         assert finding.gap == pytest.approx(0.25) and finding.condition == pytest.approx(40)
+
+
+def test_functions_of_your_own_and_two_matrices_are_seen():
+    class Both(torch.nn.Module):
+        def forward(self, m):
+            own = keel.spectral(m, torch.exp, 2) + keel.singular(m, torch.sin) + keel.eigh(m).apply(torch.exp)
+            return own + keel.generalized_eigh(m, m + torch.eye(3)).eigenvectors
+
+    model, m = Both(), torch.diag(torch.tensor([3.0, 2.0, 1.0], requires_grad=True))
+    with keel.watch(model) as seen:
+        model(m).sum().backward()
+    found = {each.operation: each for each in seen.findings()}
+    assert set(found) == {"spectral", "singular", "eigh", "generalized_eigh"}
+    assert found["spectral"].calls == 2 and found["spectral"].kept == 2 and found["singular"].gradient > 0

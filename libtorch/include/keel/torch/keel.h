@@ -4,6 +4,7 @@
 
 #include "keel/torch/affine.h"
 #include "keel/torch/eigh.h"
+#include "keel/torch/generalized.h"
 #include "keel/torch/kabsch.h"
 #include "keel/torch/layer_matrix.h"
 #include "keel/torch/moments.h"

@@ -9,6 +9,7 @@
 
 #include "keel/spectral.h"
 #include "keel/term.h"
+#include "keel/torch/spectral.h"
 
 namespace keel {
 
@@ -67,6 +68,11 @@ struct Singular {
 /// - At full rank `one`, `identity` and `inv` (with the default rtol) can be differentiated to any order, powers twice. A
 ///   higher derivative is an error, never a wrong number.
 Singular singular(const torch::Tensor& matrix, const SingularFunction& function,
+                  const RankPolicy& rank = FullRank{});
+
+/// The same for a function of your own, as keel::spectral takes it. It should vanish at zero: at a singular value of zero the
+/// gradient takes its slope there, and second derivatives are an error.
+Singular singular(const torch::Tensor& matrix, const ElementwiseFunction& function,
                   const RankPolicy& rank = FullRank{});
 
 /// The Moore-Penrose inverse (..., n, m). Its gradient includes the dropped values.

@@ -2,6 +2,8 @@
 
 #include <torch/types.h>
 
+#include <functional>
+
 #include "keel/spectral.h"
 
 namespace keel {
@@ -20,6 +22,18 @@ struct Spectral {
 /// - If f is undefined at a kept eigenvalue, the matrix's result is NaN.
 Spectral spectral(const torch::Tensor& matrix, const SpectralFunction& function,
                   const RankPolicy& rank = FullRank{}, const SpectralRule& rule = Exact{});
+
+/// A function of your own: it maps eigenvalues (..., n) to as many values, entry by entry, by differentiable torch operations.
+/// It is called with the kept eigenvalues alone (others are replaced by the largest).
+using ElementwiseFunction = std::function<torch::Tensor(const torch::Tensor&)>;
+
+/// The same for a function of your own, whose own parameters get gradients too:
+///
+///     auto found = keel::spectral(M, [&](const torch::Tensor& l) { return l.pow(exponent); });
+///
+/// - At full rank it can be differentiated twice, in reverse mode.
+Spectral spectral(const torch::Tensor& matrix, const ElementwiseFunction& function,
+                  const RankPolicy& rank = FullRank{}, const Exact& rule = {});
 
 /// spectral() by name, at full rank. These too read only the lower triangle of symmetric matrices; for other matrices
 /// there is torch::matrix_exp.

@@ -1,0 +1,129 @@
+// A x = l B x for symmetric A and positive definite B: with W^T B W = I, the eigenvectors of W^T A W are W^-1 x.
+
+#include "keel/torch/generalized.h"
+#include "autograd.h"
+#include "check.h"
+#include "matrix_tensors.h"
+#include "ops/operators.h"
+#include "singular_formula.h"
+
+namespace keel::ops {
+namespace {
+
+/// A and B, of which B is factored.
+class Pencil {
+ public:
+  Tensor kept;    ///< how many directions B sees
+  Tensor unseen;  ///< the projector onto the others, undefined if there are none
+  Tensor inside;  ///< W^T A W
+
+  Pencil(const char* operation, const Tensor& a, const Tensor& b, Optional<double> rtol) {
+    check_matrices(operation, a);
+    check_matrices(operation, b);
+    check_like(operation, "B", b, a);
+    TORCH_CHECK_VALUE(!rtol.has_value() || (*rtol >= 0 && *rtol < 1), operation,
+                      ": expected 0 <= rtol < 1, got ", rtol.value_or(0));
+    const Tensor matrix = in_compute_type(a), metric = in_compute_type(b);
+    if (rtol.has_value()) {
+      take_root(metric, *rtol);
+      inside = root_.matmul(matrix).matmul(root_);
+      return;
+    }
+    // A B that is not positive definite gives NaN.
+    const auto [factor, info] = at::linalg_cholesky_ex(metric);
+    factor_ = nan_where(info != 0, factor);
+    kept = at::ones_like(metric.diagonal(0, -2, -1), at::kLong).sum(-1);
+    const auto solved = [&](const Tensor& x) {
+      return at::linalg_solve_triangular(factor_, x, /*upper=*/false);
+    };
+    inside = solved(solved(matrix).mT());
+  }
+
+  /// W x.
+  Tensor outside(const Tensor& x) const {
+    if (root_.defined()) return root_.matmul(x);
+    return at::linalg_solve_triangular(factor_.mT(), x, /*upper=*/true);
+  }
+
+ private:
+  Tensor factor_;  ///< L with B = L L^T and W = L^-T, or undefined
+  Tensor
+      root_;  ///< W = B^(-1/2) on the eigenvectors whose eigenvalues are above rtol times the largest
+
+  void take_root(const Tensor& metric, double rtol) {
+    const auto [values, vectors, all] = decompose(metric, "full");
+    kept = (values > rtol * values.slice(-1, 0, 1)).sum(-1);
+    const Tensor mine = is_kept(values, kept);
+    const Tensor safe = at::where(mine, values, at::ones_like(values)), f = safe.rsqrt();
+    const Tensor slope = -0.5 * f / safe, curve = -1.5 * slope / safe;
+    root_ = spectral_of(metric, values, vectors, kept, f, slope, curve, Exact{}.terms);
+    const Tensor beside = at::where(mine, at::zeros_like(values), at::ones_like(values));
+    unseen = (vectors * beside.unsqueeze(-2)).matmul(vectors.mT());
+  }
+};
+
+constexpr const char* kGeneralized = "keel::generalized_eigh";
+
+Tensors<3> generalized_eigh(const Tensor& matrix, const Tensor& metric, StringView rule,
+                            Optional<double> rtol, bool descending) {
+  const WithoutAutocast in_its_type;
+  const Pencil pencil(kGeneralized, matrix, metric, rtol);
+  const auto type = matrix.scalar_type();
+  if (!pencil.unseen.defined()) {
+    const auto [values, vectors] = eigh(pencil.inside, rule, descending);
+    return {values.to(type), pencil.outside(vectors).to(type), pencil.kept};
+  }
+  // Directions that B does not see come last: they get an eigenvalue beyond all others.
+  const Tensor size =
+      2 * at::linalg_vector_norm(pencil.inside.detach(), 2, {{-2, -1}}, /*keepdim=*/true);
+  const Tensor beyond = at::where(size == 0, at::ones_like(size), size);
+  const auto [values, vectors] =
+      eigh(pencil.inside + (descending ? -beyond : beyond) * pencil.unseen, rule, descending);
+  const Tensor mine = is_kept(values, pencil.kept), none = at::zeros({}, values.options());
+  return {at::where(mine, values, none).to(type),
+          at::where(mine.unsqueeze(-2), pencil.outside(vectors), none).to(type), pencil.kept};
+}
+
+Tensor generalized_projector(const Tensor& matrix, const Tensor& metric, StringView rank,
+                             StringView rule, Optional<double> rtol) {
+  const WithoutAutocast in_its_type;
+  const Pencil pencil("keel::generalized_projector", matrix, metric, rtol);
+  const Tensor inside = std::get<0>(spectral(pencil.inside, "one", rank, rule));
+  return pencil.outside(pencil.outside(inside).mT()).to(matrix.scalar_type());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(keel, m) {
+  m.def(
+      "generalized_eigh(Tensor matrix, Tensor B, str rule='masked', float? rtol=None,"
+      " bool descending=False) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor kept)",
+      &generalized_eigh);
+  m.def(
+      "generalized_projector(Tensor matrix, Tensor B, str rank, str rule='exact',"
+      " float? rtol=None) -> Tensor",
+      &generalized_projector);
+}
+
+}  // namespace keel::ops
+
+namespace keel {
+
+GeneralizedEigh generalized_eigh(const torch::Tensor& matrix, const torch::Tensor& metric,
+                                 const GradientRule& rule, std::optional<double> rtol,
+                                 bool descending) {
+  const auto both = at::broadcast_tensors({matrix, metric});
+  auto [values, vectors, kept] =
+      ops::generalized_eigh(both[0], both[1], to_string(rule), ops::to_torch(rtol), descending);
+  return {std::move(values), std::move(vectors), std::move(kept)};
+}
+
+torch::Tensor generalized_projector(const torch::Tensor& matrix, const torch::Tensor& metric,
+                                    const RankPolicy& rank, const SpectralRule& rule,
+                                    std::optional<double> rtol) {
+  const auto both = at::broadcast_tensors({matrix, metric});
+  return ops::generalized_projector(both[0], both[1], to_string(rank), to_string(rule),
+                                    ops::to_torch(rtol));
+}
+
+}  // namespace keel
