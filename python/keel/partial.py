@@ -207,29 +207,33 @@ def _outside(solved: _Solved, grad_left: Optional[Tensor], grad_right: Optional[
     equal = 10 * max(map.shape[-2:]) ** 0.5 * epsilon
     gaps = sign * (values - more)
     top = gaps.amax(-2, keepdim=True) if gaps.shape[-2] else gaps
-    weights = torch.where(gaps <= equal, -torch.ones_like(gaps), top / gaps.clamp_min(equal) - 1)
-    weights = torch.cat([-torch.ones_like(kept[..., :1, :1]).expand(*kept.shape[:-2], kept.shape[-1], rhs.shape[-1]),
-                         weights], -2)  # fmt: skip
+    weights = torch.where(gaps <= equal, torch.zeros_like(gaps), top / gaps.clamp_min(equal) - 1)
+    barred = torch.cat([torch.ones_like(kept[..., :1, :1]).expand(*kept.shape[:-2], kept.shape[-1], rhs.shape[-1]),
+                        (gaps <= equal).to(rhs.dtype)], -2)  # fmt: skip
     basis = torch.cat([kept, others], -1)
 
+    def projected(r: Tensor) -> Tensor:
+        return r - basis @ (barred * (basis.mT @ r))
+
     def conditioned(r: Tensor) -> Tensor:
-        return r + basis @ (weights * (basis.mT @ r))
+        return projected(r + others @ (weights * (others.mT @ r)))
 
     height = rhs.abs().amax((-2, -1), keepdim=True)
     height = torch.where(height > 0, torch.exp2(height.log2().floor()), torch.ones_like(height))
     r = rhs / height
     if not symmetric:  # a value of 0 has no gap to the null space
         r = r * (values > equal)
-    r = r - kept @ (kept.mT @ r)
+    noise = (r * r).sum(-2, keepdim=True).amax(-1, keepdim=True) * (4 * epsilon) ** 2  # what rounding leaves of g
+    r = projected(projected(r))
     x, z = torch.zeros_like(r), conditioned(r)
     p, product = z, (r * z).sum(-2, keepdim=True)
-    least = product.amax(-1, keepdim=True) * (2 * epsilon) ** 2
+    least = torch.maximum(noise, product.amax(-1, keepdim=True) * (2 * epsilon) ** 2)
     capturing = r.is_cuda and torch.cuda.is_current_stream_capturing()
     for iteration in range(_ITERATIONS if not capturing else _ITERATIONS_CAPTURED):
         active = product > least
         if iteration % 4 == 0 and not capturing and not bool(active.any()):
             break
-        q = shifted(p)
+        q = projected(shifted(p))  # outside, curvatures are negative
         curvature = (p * q).sum(-2, keepdim=True)
         usable = active & (curvature > 0)
         length = torch.where(usable, product / curvature, torch.zeros_like(product))
@@ -238,12 +242,11 @@ def _outside(solved: _Solved, grad_left: Optional[Tensor], grad_right: Optional[
         z = conditioned(r)
         before, product = product, torch.where(usable, (r * z).sum(-2, keepdim=True), torch.zeros_like(product))
         p = z + torch.where(usable, product / before, torch.zeros_like(product)) * p
-    x = sign * x * (height / size)
-    x = x + kept @ (-(kept.mT @ x))
+    x = projected(sign * x * (height / size))
     return (x, x) if symmetric else (x[..., :m, :], x[..., m:, :])
 
 
-_ITERATIONS, _ITERATIONS_CAPTURED = 300, 40
+_ITERATIONS, _ITERATIONS_CAPTURED = 200, 40
 
 
 class _Results(torch.autograd.Function):
