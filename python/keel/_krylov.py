@@ -61,14 +61,16 @@ def orthonormal(block: Tensor, basis: Tensor, noise: Tensor) -> Tuple[Tensor, Te
     inside = basis.mT @ block
     for again in (False, True):
         block = block - basis @ (basis.mT @ block if again else inside)
-        gram = block.mT.double() @ block.double()
+        wide = block if again else block.double()
+        gram = wide.mT @ wide
         size = gram.diagonal(dim1=-2, dim2=-1)
-        scale = torch.where(size <= (0 if again else least), torch.zeros_like(size), size.rsqrt())
+        scale = torch.where(size <= least, torch.zeros_like(size), size.rsqrt())
         values, vectors = _eigh(gram * scale[..., None] * scale[..., None, :], "masked", False)
         change = scale[..., None] * vectors * values.clamp_min(dependent).rsqrt()[..., None, :]
         block = block @ change.to(block.dtype)
         if not again:
             block = torch.where((values <= dependent)[..., None, :], noise, block)
+            least = torch.zeros_like(least)
     return block, inside
 
 
@@ -90,8 +92,8 @@ class Krylov:
     def __init__(self, map: Map, symmetric: bool, count: int, which: str, start: Optional[Tensor], seed: int) -> None:
         self.map, self.symmetric, self.count, self.which = map, symmetric, count, which
         self.width, self.most = sizes(map, count)
-        blocks = 1 if 2 * self.width > _OWN_SVD else max(2, self.most // self.width * 2 // 5)
-        self.kept = blocks * self.width  # after a restart
+        kept = max(2 * self.width, self.most * 2 // 5)
+        self.kept = max(self.width, min(kept, _OWN_SVD))  # after a restart
         batch, (m, n) = map.shape[:-2], map.shape[-2:]
         options = {"dtype": map.dtype, "device": map.device}
         self.noise = random_block((max(m, n), self.width), seed, map)
@@ -199,8 +201,8 @@ def solve(
     last = most_steps if steps is None else steps
     for step in range(1, last + 1):
         krylov.step()
-        full = krylov.filled == krylov.most
-        look = steps is None and step > 1 and (step % 2 == 0 or start is not None)
+        full = krylov.filled + krylov.width > krylov.most
+        look = steps is None and (step > 1 if start is not None else step > 3 and step % 2 == 0)
         if not (full or look or step == last):
             continue
         left, right, values, residual = krylov.ritz()

@@ -145,14 +145,23 @@ def _pattern(matrix: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
 
 @contextlib.contextmanager
 def _exactly(device: torch.device) -> Iterator[None]:
-    """Without gradients, autocast and TF32, which would round each product to 10 bits."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        torch.backends.cuda.matmul.allow_tf32 = False
-        try:
+    """Without gradients, autocast and TF32, which would round the factors of each product to 11 bits."""
+    restore: Callable[[], Any] = lambda: None
+    try:
+        precision = torch.get_float32_matmul_precision()
+        if device.type == "cuda" and precision != "highest":
+            torch.set_float32_matmul_precision("highest")
+            restore = lambda: torch.set_float32_matmul_precision(precision)  # noqa: E731
+    except RuntimeError:  # TF32 was allowed by the newer of torch's two ways, and the older refuses to answer
+        matmul = torch.backends.cuda.matmul
+        allowed = matmul.fp32_precision
+        matmul.fp32_precision = "ieee"
+        restore = lambda: setattr(matmul, "fp32_precision", allowed)  # noqa: E731
+    try:
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
             yield
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
+    finally:
+        restore()
 
 
 def _whole_decomposition(map: Map, symmetric: bool, which: str, count: int) -> Found:
