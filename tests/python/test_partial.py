@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import keel
+from support import why_no_cuda
 
 EPS = {torch.float32: 2**-23, torch.float64: 2**-52}
 N = 300  # larger than what is decomposed as a whole
@@ -399,6 +400,37 @@ def test_half_precision_is_computed_in_float32():
         torch.testing.assert_close(values, keel.eigsh(leaf.detach().float(), 3)[0].to(dtype))
         (g,) = torch.autograd.grad(vectors.float().pow(4).sum(), leaf)
         assert g.dtype == dtype and bool(g.isfinite().all())
+
+
+@pytest.mark.skipif(why_no_cuda() is not None, reason=str(why_no_cuda()))
+def test_on_cuda():
+    """The same as on the CPU, also in a graph."""
+    for dtype, bound in ((torch.float32, 2e-3), (torch.float64, 1e-9)):  # a residual over the gap, 0.017
+        matrix = symmetric(indefinite()).to(dtype)
+        for function in (keel.eigsh, keel.svds):
+            leaves = [matrix.clone().to(device).requires_grad_() for device in ("cpu", "cuda")]
+            results = [function(leaf, 4) for leaf in leaves]
+            grads = [torch.autograd.grad(sum(x.pow(4).sum() for x in found), leaf)[0]
+                     for found, leaf in zip(results, leaves)]  # fmt: skip
+            for ours, theirs in zip((*results[1], grads[1]), (*results[0], grads[0])):
+                assert (ours.cpu() - theirs).norm() <= bound * theirs.norm()
+            held = matrix.cuda()
+
+            def run(function=function, held=held):
+                return function(held, 4, steps=9, return_residual=True)
+
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                expected = run()
+            stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                found = run()
+            graph.replay()
+            for ours, theirs in zip(found, expected):
+                torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        big = keel.svds(torch.randn(1500, 1400, device="cuda", dtype=dtype), 130, tol=1e-4, return_residual=True)
+        assert big[-1] < 2e-4
 
 
 @pytest.mark.parametrize("call, message", [
