@@ -190,8 +190,8 @@ def sizes(map: Map, count: int) -> Tuple[int, int]:
 
 
 def solve(
-    operation: str, map: Map, symmetric: bool, count: int, which: str, tolerance: float, steps: Optional[int],
-    most_steps: int, start: Optional[Tensor], seed: int,
+    map: Map, symmetric: bool, count: int, which: str, tolerance: float, steps: Optional[int], most_steps: int,
+    start: Optional[Tensor], seed: int,
 ) -> Found:  # fmt: skip
     """Steps until each matrix has reached the tolerance, or a fixed number of them, without looking. A matrix that has
     reached it keeps its result, so that it does not depend on the others."""

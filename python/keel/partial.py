@@ -394,7 +394,7 @@ def _run(
         if small:
             found = _whole_decomposition(map, symmetric, which, k)
         else:
-            found = solve(operation, map, symmetric, k, which, tolerance, steps, most_steps, start, seed)
+            found = solve(map, symmetric, k, which, tolerance, steps, most_steps, start, seed)
         if symmetric:  # ascending, as keel.eigh
             order = found.values.argsort(-1)
             vectors = found.right.gather(-1, order[..., None, :].expand_as(found.right))
