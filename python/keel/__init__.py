@@ -13,9 +13,10 @@ from . import _library, _version
 
 _library.load()
 
-from . import _script, linalg, nn, rectangular, rotations, rules  # noqa: E402  (needs the operators)
+from . import _script, linalg, nn, partial, rectangular, rotations, rules  # noqa: E402  (needs the operators)
 from .diagnosis import watch  # noqa: E402
 from .linalg import *  # noqa: E402, F401, F403
+from .partial import *  # noqa: E402, F401, F403
 from .rectangular import *  # noqa: E402, F401, F403
 from .rotations import *  # noqa: E402, F401, F403
 from .rules import *  # noqa: E402, F401, F403
@@ -25,6 +26,7 @@ _script.register()
 
 __all__ = ["nn", "watch"]
 __all__ += linalg.__all__  # type checkers understand += of one list, but not a loop
+__all__ += partial.__all__
 __all__ += rectangular.__all__
 __all__ += rotations.__all__
 __all__ += rules.__all__
