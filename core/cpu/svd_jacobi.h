@@ -297,9 +297,14 @@ class JacobiSvd {
           columns[i * count + k] = rows[k * length + i];
         }
       }
-      pack<T>(length, count, columns, count, nullptr, packed);
-      multiply_packed<T>(count, count, length, rows, length, packed, overlap, count, Into::set);
-      multiply_packed<T>(n_, count, length, left_ + first, m_, packed, part, count, Into::set);
+      const std::int64_t run = summed_at_once(length, 1);  // as in Alone::dot
+      for (std::int64_t at = 0; at < length; at += run) {
+        const std::int64_t depth = length - at < run ? length - at : run;
+        const Into into = at == 0 ? Into::set : Into::add;
+        pack<T>(depth, count, columns + at * count, count, nullptr, packed);
+        multiply_packed<T>(count, count, depth, rows + at, length, packed, overlap, count, into);
+        multiply_packed<T>(n_, count, depth, left_ + first + at, m_, packed, part, count, into);
+      }
       // Row k of T^T is tau_k (-(row k of V^T V) T^T, 1).
       for (std::int64_t k = 0; k < count; ++k) {
         T* const own = factor + k * count;
