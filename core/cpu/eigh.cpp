@@ -178,10 +178,7 @@ struct Problem {
     if (!may_have_parts(matrix, n, row_stride) || !finite()) return false;
     const auto parts = parts_of(matrix, n, row_stride);
     if (parts.size() == 1) return false;
-    std::vector<T> unused(std::size_t(vectors == nullptr ? n * n : 0));
-    status = solve_by_parts(matrix, n, row_stride, parts, order, values,
-                            vectors == nullptr ? unused.data() : vectors,
-                            vectors == nullptr ? n : vector_stride,
+    status = solve_by_parts(matrix, n, row_stride, parts, order, values, vectors, vector_stride,
                             [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
                               return Problem{m,           part,         m, EighOrder::descending,
                                              part_values, part_vectors, m, max_sweeps}

@@ -247,7 +247,7 @@ void Following::look(const Tensor& input) {
   if (samples < 2 && p.processes.size() == 1) return;
   Tensor columns = p.sample(patches, samples)
                        .to(input_mean.scalar_type())
-                       .view({samples, p.blocks, -1})
+                       .view({samples, p.blocks, input_mean.size(1)})
                        .transpose(0, 1);
   const Tensor count = torch::full({1}, samples, input_mean.options());
   Tensor sums = torch::cat({columns.sum(1).flatten(), count, torch::full_like(count, positions)});
