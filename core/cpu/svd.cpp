@@ -142,6 +142,8 @@ void fall_back(Rectangles<const T> matrices, std::int64_t index, T* values, Rect
   std::transform(s.begin(), s.end(), values + index * k, [](double x) { return T(x); });
   copy(u, left);
   copy(v, right);
+  for (std::int64_t j = 0; j < k; ++j)  // rounding may have made the largest entries equal
+    fix_sign(m, n, j, left[index], left.row_stride, right[index], right.row_stride);
 }
 
 }  // namespace

@@ -398,6 +398,12 @@ TYPED_TEST(Svd, SignsFollowTheFirstOfEqualEntries) {
       }
     for (const Rectangle<T>& matrix : {decay, powers})
       expect_decomposition(matrix, decompose(std::vector<Rectangle<T>>{matrix}), 0);
+    for (std::int64_t i = 1; i < n; ++i) decay(0, i) = decay(i, 0) = 0;
+    decay(0, 0) = T(sizeof(T) == 4 ? 1e-30 : 1e-200);  // too small for this type
+    Factors<T> f = decompose(std::vector<Rectangle<T>>{decay});
+    EXPECT_EQ(f.status[0], SvdStatus::by_fallback);
+    f.status[0] = SvdStatus::converged;
+    expect_decomposition(decay, f, 0);
   }
 }
 
