@@ -159,6 +159,10 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
     own_status.resize(std::size_t(batch));
     status = own_status.data();
   }
+  if (k == 0) {
+    std::fill_n(status, batch, SvdStatus::converged);
+    return;
+  }
   const Kernels<T>& kernel = kernels<T>();
   const bool lanes = use_lanes<T>(m, n, batch), polished = k >= kFewestPolished;
   const Polish<T> polish(matrices, values, left, right, status);
