@@ -33,9 +33,9 @@ bool solves_in_lanes(std::int64_t n, std::int64_t batch) {
 
 namespace {
 
-/// From kLargeSize on, matrix products are faster than rotations. From kThreadedSize on, one matrix
-/// is worth several threads.
-constexpr std::int64_t kLargeSize = 96, kThreadedSize = 192;
+/// From kLargeSize on, matrix products are faster than rotations; where only values are wanted, from
+/// kLargeValues on. From kThreadedSize on, one matrix is worth several threads.
+constexpr std::int64_t kLargeSize = 96, kLargeValues = 24, kThreadedSize = 192;
 
 /// Solves one matrix at a time by Householder reduction and QL rotations.
 template <typename T>
@@ -159,7 +159,7 @@ struct Problem {
 
   EighStatus solve_whole(const Executor& executor) const {
     if (n == 2) return solve_pair(matrix, row_stride, order, values, vectors, vector_stride);
-    if (n >= kLargeSize)
+    if (n >= (vectors == nullptr ? kLargeValues : kLargeSize))
       return eigh_large(n, matrix, row_stride, order, values, vectors, vector_stride, max_sweeps,
                         n >= kThreadedSize ? executor : serial());
     return OneSolver<T>(n, max_sweeps)
@@ -178,10 +178,7 @@ struct Problem {
     if (!may_have_parts(matrix, n, row_stride) || !finite()) return false;
     const auto parts = parts_of(matrix, n, row_stride);
     if (parts.size() == 1) return false;
-    std::vector<T> unused(std::size_t(vectors == nullptr ? n * n : 0));
-    status = solve_by_parts(matrix, n, row_stride, parts, order, values,
-                            vectors == nullptr ? unused.data() : vectors,
-                            vectors == nullptr ? n : vector_stride,
+    status = solve_by_parts(matrix, n, row_stride, parts, order, values, vectors, vector_stride,
                             [&](std::int64_t m, const T* part, T* part_values, T* part_vectors) {
                               return Problem{m,           part,         m, EighOrder::descending,
                                              part_values, part_vectors, m, max_sweeps}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -59,26 +60,43 @@ void load_at_unit_size(std::int64_t n, const T* matrix, std::int64_t stride, int
   });
 }
 
-/// The eigenvalues replace the diagonal, unsorted. Returns false if QL gave up.
+/// QL without square roots, by Pal, Walker and Kahan: it works with the squares of the off-diagonal
+/// entries, which is enough for the values. These replace the diagonal, unsorted. Returns false if it
+/// gave up. The matrix is at unit size.
 template <typename T>
 bool values_of_tridiagonal(std::int64_t n, T* diagonal, T* off_diagonal, int max_sweeps) {
-  const std::int64_t capacity = 8 * n, most_sweeps = 64;  // rotations are not kept
-  Scratch<T> rotations(2 * capacity);
-  Scratch<typename QlProgress<T>::Sweep> sweeps(most_sweeps);
-  off_diagonal[n - 1] = 0;
-  QlProgress<T> progress{.n = n,
-                         .diagonal = diagonal,
-                         .off_diagonal = off_diagonal,
-                         .max_sweeps = max_sweeps,
-                         .blocks = nullptr,
-                         .block_count = 0,
-                         .cosine = rotations,
-                         .sine = rotations + capacity,
-                         .sweeps = sweeps,
-                         .rotation_capacity = capacity,
-                         .sweep_capacity = most_sweeps};
-  while (!progress.finished) kernels<T>().iterate(progress);
-  return !progress.unconverged;
+  constexpr T kEps = std::numeric_limits<T>::epsilon(), kLeast = std::numeric_limits<T>::min();
+  T *const d = diagonal, *const square = off_diagonal;
+  for (std::int64_t i = 0; i + 1 < n; ++i) square[i] *= square[i];
+  const auto coupled = [&](std::int64_t i) {
+    const T noise = kEps * (std::abs(d[i]) + std::abs(d[i + 1]));
+    return square[i] > std::max(noise * noise, kLeast / (kEps * kEps));
+  };
+  for (std::int64_t low = 0; low + 1 < n; ++low)
+    for (int sweep = 0; coupled(low); ++sweep) {
+      if (sweep == max_sweeps) return false;
+      std::int64_t high = low + 1;
+      while (high + 1 < n && coupled(high)) ++high;
+      const T root = std::sqrt(square[low]), ratio = (d[low + 1] - d[low]) / (2 * root);
+      const T length = std::sqrt(ratio * ratio + 1);
+      const T shift = d[low] - root / (ratio + (ratio < 0 ? -length : length));
+      T c = 1, s = 0, g = d[high] - shift, p = g * g;  // c and s: squares of cosine and sine
+      for (std::int64_t i = high - 1; i >= low; --i) {
+        const T b = square[i], r = p + b, last_c = c, last_g = g;
+        // g^2 / c is the next p. This division need not wait for g.
+        const bool safe = p > kLeast / kEps;
+        const T inverse_c = safe ? r / p : T(0);
+        square[i + 1] = s * r;  // zero at first: nothing below `high` is coupled to it
+        c = p / r;
+        s = b / r;
+        g = c * (d[i] - shift) - s * last_g;
+        d[i + 1] = last_g + (d[i] - g);
+        p = safe ? g * g * inverse_c : c != 0 ? g * g / c : last_c * b;
+      }
+      square[low] = s * p;
+      d[low] = shift + g;
+    }
+  return true;
 }
 
 }  // namespace

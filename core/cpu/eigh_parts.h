@@ -56,7 +56,7 @@ std::vector<Rows> parts_of(const T* matrix, std::int64_t n, std::int64_t row_str
 }
 
 /// Solves each part by solve(m, matrix, values, vectors) and sorts the results. A part of one row
-/// has its diagonal entry as the value and a unit vector.
+/// has its diagonal entry as the value and a unit vector. Without `vectors`, the values alone.
 template <typename T, typename Solve>
 EighStatus solve_by_parts(const T* matrix, std::int64_t n, std::int64_t row_stride,
                           const std::vector<Rows>& parts, EighOrder order, T* values, T* vectors,
@@ -74,27 +74,30 @@ EighStatus solve_by_parts(const T* matrix, std::int64_t n, std::int64_t row_stri
     const auto size = std::size_t(m * m);
     part.assign(size, T(0));
     part_values.assign(std::size_t(m), matrix[rows[0] * row_stride + rows[0]]);
-    columns.assign(size, T(1));
+    if (vectors != nullptr) columns.assign(size, T(1));
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j <= i; ++j)
         part[std::size_t(i * m + j)] =
             matrix[rows[std::size_t(i)] * row_stride + rows[std::size_t(j)]];
     if (m > 1) {
-      const EighStatus status = solve(m, part.data(), part_values.data(), columns.data());
+      const EighStatus status =
+          solve(m, part.data(), part_values.data(), vectors == nullptr ? nullptr : columns.data());
       if (status != EighStatus::converged) return status;
     }
     for (std::int64_t j = 0; j < m; ++j) {
       pairs.push_back({part_values[std::size_t(j)], &rows, part_vectors.size()});
-      for (std::int64_t i = 0; i < m; ++i) part_vectors.push_back(columns[std::size_t(i * m + j)]);
+      for (std::int64_t i = 0; vectors != nullptr && i < m; ++i)
+        part_vectors.push_back(columns[std::size_t(i * m + j)]);
     }
   }
   std::stable_sort(pairs.begin(), pairs.end(),
                    [](const Pair& x, const Pair& y) { return x.value > y.value; });
-  for (std::int64_t i = 0; i < n; ++i) std::fill_n(vectors + i * vector_stride, n, T(0));
+  for (std::int64_t i = 0; vectors != nullptr && i < n; ++i)
+    std::fill_n(vectors + i * vector_stride, n, T(0));
   for (std::int64_t c = 0; c < n; ++c) {
     const Pair& pair = pairs[std::size_t(place_in(order, n, c))];
     values[c] = pair.value;
-    for (std::size_t i = 0; i < pair.rows->size(); ++i)
+    for (std::size_t i = 0; vectors != nullptr && i < pair.rows->size(); ++i)
       vectors[(*pair.rows)[i] * vector_stride + c] = part_vectors[pair.vector + i];
   }
   return EighStatus::converged;

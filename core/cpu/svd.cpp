@@ -142,6 +142,8 @@ void fall_back(Rectangles<const T> matrices, std::int64_t index, T* values, Rect
   std::transform(s.begin(), s.end(), values + index * k, [](double x) { return T(x); });
   copy(u, left);
   copy(v, right);
+  for (std::int64_t j = 0; j < k; ++j)  // rounding may have made the largest entries equal
+    fix_sign(m, n, j, left[index], left.row_stride, right[index], right.row_stride);
 }
 
 }  // namespace
@@ -156,6 +158,10 @@ void svd(Rectangles<const T> matrices, T* values, Rectangles<T> left, Rectangles
   if (status == nullptr) {
     own_status.resize(std::size_t(batch));
     status = own_status.data();
+  }
+  if (k == 0) {
+    std::fill_n(status, batch, SvdStatus::converged);
+    return;
   }
   const Kernels<T>& kernel = kernels<T>();
   const bool lanes = use_lanes<T>(m, n, batch), polished = k >= kFewestPolished;

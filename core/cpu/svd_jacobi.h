@@ -74,27 +74,32 @@ class JacobiSvd {
   };
   Look look() {
     Number bad = {}, largest = {};
+    Number* const rows = left_;
+    for (std::int64_t i = 0; i < m_; ++i) rows[i] = Number{};
     for (std::int64_t j = 0; j < n_; ++j) {
-      size_[j] = Way::largest(m_, columns_ + j * m_, bad);
+      const Number* const column = columns_ + j * m_;
+      size_[j] = Way::largest(m_, column, bad);
       largest = size_[j] > largest ? size_[j] : largest;
+      for (std::int64_t i = 0; i < m_; ++i) {
+        const Number entry = Way::size(column[i]);
+        rows[i] = entry > rows[i] ? entry : rows[i];
+      }
     }
     const Number limit = largest / T(kSteepFrom), one = Way::number(T(1));
     Truth steep = {};
     for (std::int64_t j = 0; j < n_; ++j) steep |= size_[j] < limit;
     Number large_rows = {};
-    Truth few = large_rows < T(n_);
-    for (std::int64_t i = 0; i < m_ && Way::any(few); ++i) {
-      Number own = {};
-      for (std::int64_t j = 0; j < n_; ++j) {
-        const Number entry = Way::size(columns_[j * m_ + i]);
-        own = entry > own ? entry : own;
-      }
-      large_rows = own >= limit ? large_rows + one : large_rows;
-      few = large_rows < T(n_);
-    }
-    steep |= few;
+    for (std::int64_t i = 0; i < m_; ++i)
+      large_rows = rows[i] >= limit ? large_rows + one : large_rows;
+    steep |= large_rows < T(n_);
     return {largest, bad != 0, steep};
   }
+
+  /// The largest entries of row i and of column j, as look() found them.
+  T row_size(int matrix, std::int64_t i) const {
+    return reinterpret_cast<const T*>(left_ + i)[matrix];
+  }
+  T column_size(int matrix, std::int64_t j) const { return value(matrix, j); }
 
   /// Multiplies the entries by both factors. The columns must be in the same order as in look().
   void scale(Number first, Number second) {
@@ -297,9 +302,14 @@ class JacobiSvd {
           columns[i * count + k] = rows[k * length + i];
         }
       }
-      pack<T>(length, count, columns, count, nullptr, packed);
-      multiply_packed<T>(count, count, length, rows, length, packed, overlap, count, Into::set);
-      multiply_packed<T>(n_, count, length, left_ + first, m_, packed, part, count, Into::set);
+      const std::int64_t run = summed_at_once(length, 1);  // as in Alone::dot
+      for (std::int64_t at = 0; at < length; at += run) {
+        const std::int64_t depth = length - at < run ? length - at : run;
+        const Into into = at == 0 ? Into::set : Into::add;
+        pack<T>(depth, count, columns + at * count, count, nullptr, packed);
+        multiply_packed<T>(count, count, depth, rows + at, length, packed, overlap, count, into);
+        multiply_packed<T>(n_, count, depth, left_ + first + at, m_, packed, part, count, into);
+      }
       // Row k of T^T is tau_k (-(row k of V^T V) T^T, 1).
       for (std::int64_t k = 0; k < count; ++k) {
         T* const own = factor + k * count;
@@ -384,17 +394,20 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
     if (own == SvdStatus::converged && !ordered[lane]) continue;
     const T* const matrix = matrices[which[lane]];
     Index *const row_at = rows_of(lane), *const column_at = row_at + m;
-    if (ordered[lane]) own = arrange(m, n, matrix, down, along, row_at, column_at, sizes);
+    for (std::int64_t i = 0; i < m; ++i) sizes[i] = solver.row_size(lane, i);
+    for (std::int64_t j = 0; j < n; ++j) sizes[m + j] = solver.column_size(lane, j);
+    if (ordered[lane]) own = arrange(m, n, sizes, row_at, column_at);
     const bool use = own == SvdStatus::converged;
     const PowerOfTwo<T> unit(use ? -exponent[lane] : 0);
-    for (std::int64_t j = 0; j < n; ++j) {
+    for (std::int64_t j = 0; j < n; ++j)
       solver.noise(lane, j) =
           use ? 4 * kEpsilon<T> * (unit * sizes[row_at[j]]) * (unit * sizes[m + column_at[j]])
               : T(0);
-      for (std::int64_t i = 0; i < m; ++i)
-        solver.entry(lane, i, j) =
-            use ? unit * matrix[row_at[i] * down + column_at[j] * along] : T(0);
-    }
+    for (std::int64_t top = 0; top < m; top += kRowsAtOnce)
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t i = top; i < m && i < top + kRowsAtOnce; ++i)
+          solver.entry(lane, i, j) =
+              use ? unit * matrix[row_at[i] * down + column_at[j] * along] : T(0);
   }
 
   const auto unconverged = solver.solve(max_sweeps, helpers);
@@ -416,12 +429,13 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
     T* const v = wide ? left[index] : right[index];
     const std::int64_t v_down = wide ? left.row_stride : 1, v_next = wide ? 1 : right.row_stride;
     const Index* const column_at = rows_of(lane) + m;
-    for (std::int64_t k = 0; k < n; ++k) {
+    for (std::int64_t k = 0; k < n; ++k)
       values[index * n + k] = unit * solver.value(lane, order[k]);
-      for (std::int64_t i = 0; i < n; ++i)
-        v[(ordered[lane] ? column_at[i] : i) * v_down + k * v_next] =
-            solver.right(lane, i, order[k]);
-    }
+    for (std::int64_t top = 0; top < n; top += kRowsAtOnce)
+      for (std::int64_t k = 0; k < n; ++k)
+        for (std::int64_t i = top; i < n && i < top + kRowsAtOnce; ++i)
+          v[(ordered[lane] ? column_at[i] : i) * v_down + k * v_next] =
+              solver.right(lane, i, order[k]);
   }
   by_rows(int(count), [&](int lane, std::int64_t begin, std::int64_t end) {
     const std::int64_t index = which[lane];
@@ -437,14 +451,16 @@ void solve_svd(const std::int64_t* which, std::int64_t count, Rectangles<const T
   for (int lane = 0; lane < count; ++lane) {
     const std::int64_t index = which[lane];
     if (!ordered[lane] || status[index] != SvdStatus::converged) continue;
+    T* const peaks = sizes;
+    for (std::int64_t k = 0; k < n; ++k) peaks[k] = 0;
+    for (std::int64_t i = 0; i < left.rows; ++i) {
+      const T* const u = left[index] + i * left.row_stride;
+      for (std::int64_t k = 0; k < n; ++k)
+        peaks[k] = Alone<T>::size(u[k]) > Alone<T>::size(peaks[k]) ? u[k] : peaks[k];
+    }
     for (std::int64_t k = 0; k < n; ++k) {
       T *const u = left[index] + k, *const v = right[index] + k * right.row_stride;
-      T peak = 0;
-      for (std::int64_t i = 0; i < left.rows; ++i) {
-        const T x = u[i * left.row_stride];
-        peak = Alone<T>::size(x) > Alone<T>::size(peak) ? x : peak;
-      }
-      if (peak >= 0) continue;
+      if (peaks[k] >= 0) continue;
       for (std::int64_t i = 0; i < left.rows; ++i)
         u[i * left.row_stride] = -u[i * left.row_stride] + T(0);
       for (std::int64_t i = 0; i < right.columns; ++i) v[i] = -v[i] + T(0);

@@ -44,18 +44,11 @@ inline void order_by_size(std::int64_t count, const T* sizes, T largest, Index* 
 
 /// Orders rows and columns of a finite matrix by their largest entries, so that QR meets large
 /// numbers first. Returns by_fallback if the sizes are so far apart that squares underflow in this
-/// type. `sizes`: m + n numbers.
+/// type. `sizes`: those of m rows and n columns.
 template <typename T, typename Index>
-inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* matrix, std::int64_t down,
-                         std::int64_t along, Index* row_at, Index* column_at, T* sizes) {
-  T *const of_row = sizes, *const of_column = sizes + m;
-  for (std::int64_t i = 0; i < m + n; ++i) sizes[i] = 0;
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t j = 0; j < n; ++j) {
-      const T x = matrix[i * down + j * along], size = x < 0 ? -x : x;
-      of_row[i] = size > of_row[i] ? size : of_row[i];
-      of_column[j] = size > of_column[j] ? size : of_column[j];
-    }
+inline SvdStatus arrange(std::int64_t m, std::int64_t n, const T* sizes, Index* row_at,
+                         Index* column_at) {
+  const T *const of_row = sizes, *const of_column = sizes + m;
   T largest = 0;
   for (std::int64_t j = 0; j < n; ++j) largest = of_column[j] > largest ? of_column[j] : largest;
   const auto least = [](std::int64_t count, const T* own) {  // zero only if all are

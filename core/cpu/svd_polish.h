@@ -17,7 +17,7 @@ template <typename T>
 class PolishSvd {
   using V = Vec<T>;
   using M = Mask<T>;
-  static constexpr int kWidth = kLanes<T>, kMost = 6;
+  static constexpr int kWidth = kLanes<T>, kMost = 8;
   using Reach = PolishReach<T>;
 
  public:
@@ -117,7 +117,7 @@ class PolishSvd {
     __builtin_memcpy(other_ + m_ * stride_, x_ + m_ * stride_,
                      std::size_t(n_ * stride_) * sizeof(T));
     swap();
-    return (turn_tails(0) && clear_angles(most_rank)) || rotate(kFewSweeps);
+    return turn_tails(0) && clear_angles(most_rank);
   }
 
   /// For a triangular factor with short columns last, where each has correct digits.
@@ -148,14 +148,17 @@ class PolishSvd {
     const std::int64_t u_rows = wide_ ? n_ : m_, v_rows = wide_ ? m_ : n_;
     square_columns();
     for (std::int64_t j = 0; j < width_; j += kWidth) {
+      const V length = square_root<T>(at(square_, j));
+      // Of the entries as they are stored: rounding may make the largest equal.
+      const V unit = wide_ ? broadcast(T(1)) : length > 0 ? T(1) / length : V{};
       V peak = {}, size = {};
       for (std::int64_t i = 0; i < u_rows; ++i) {
-        const V x = at(u + i * stride_, j), own = magnitude<T>(x);
+        const V x = at(u + i * stride_, j), own = magnitude<T>(x) * unit;
         const M larger = own > size;
         size = larger ? own : size;
         peak = larger ? x : peak;
       }
-      at(size_, j) = square_root<T>(at(square_, j));
+      at(size_, j) = length;
       at(sign_, j) = peak < 0 ? broadcast(T(-1)) : broadcast(T(1));
     }
     auto* const order = reinterpret_cast<typename IntegerOf<T>::type*>(order_);
@@ -217,16 +220,19 @@ class PolishSvd {
     return true;
   }
 
-  /// Takes out the small angles between columns that are left. Returns false if they are not small.
+  /// Takes out the angles between columns that are left. Returns false if some remain.
   bool clear_angles(std::int64_t most_rank) {
     for (int step = 0; step < kMost; ++step) {
       if (!graded_) {
-        drop_negligible(step == 0 ? 0 : n_, kNegligible);
+        drop_negligible(0, kNegligible);
         drop_negligible(most_rank, kEpsilon<T> * kEpsilon<T> * T(n_));
       }
       const T angles = measure();
       if (angles == 0) return true;
-      if (!(angles <= Reach::kThird)) return false;
+      if (!(angles <= Reach::kThird)) {
+        if (!turn_clusters()) return false;
+        continue;
+      }
       if (angles <= Reach::kFirst) {
         turn(k_, 1);
         continue;
@@ -245,6 +251,25 @@ class PolishSvd {
       turn(k_, T(1.5));  // 3 / 8 of K^4, since k_square_ is K^2 / 2 by now
     }
     return false;
+  }
+
+  /// Where the angles in K are large, columns have almost equal lengths. Rotates these by the
+  /// eigenvectors of their own Gram matrix.
+  bool turn_clusters() {
+    const T large = square_root<T>(broadcast(Reach::kThird))[0] / T(n_);
+    auto* const last = reinterpret_cast<typename IntegerOf<T>::type*>(order_);
+    for (std::int64_t i = 0; i < n_; ++i) {
+      last[i] = typename IntegerOf<T>::type(i);
+      for (std::int64_t j = i + 1; j < n_; ++j)
+        if (!(magnitude<T>(broadcast(k_[i * stride_ + j]))[0] <= large))
+          last[i] = typename IntegerOf<T>::type(j);
+    }
+    for (std::int64_t begin = 0, end; begin < n_; begin = end) {
+      end = begin + 1;
+      for (std::int64_t i = begin; i < end; ++i) end = last[i] < end ? end : last[i] + 1;
+      if (end - begin > 1 && !turn_between(begin, end, false)) return false;
+    }
+    return true;
   }
 
   /// Rotates pairs of columns until all are orthogonal.
@@ -382,12 +407,14 @@ class PolishSvd {
     if (largest == 0) return true;
     std::int64_t end = n_;
     while (graded_ && !(square_[end - 1] >= Reach::kWindow * largest)) --end;
+    return turn_between(begin, end, graded_ && begin == 0);
+  }
+  /// `fresh`: J is still I.
+  bool turn_between(std::int64_t begin, std::int64_t end, bool fresh) {
     const std::int64_t count = end - begin;
     multiply_columns(begin, count);
-    const T unit = T(1) / largest;
-    for (std::int64_t i = 0; i < count * stride_; ++i) k_[i] *= unit, k_square_[i] = 0;
+    for (std::int64_t i = 0; i < count * stride_; ++i) k_square_[i] = 0;
     if (!helpers_->eigh(count, k_, k_square_, stride_)) return false;
-    const bool fresh = graded_ && begin == 0;  // J is I
     times(fresh ? m_ : m_ + n_, count, count, x_ + begin, k_square_, stride_, other_, Into::set);
     for (std::int64_t i = 0; i < m_ + n_; ++i) {
       const T* const row = fresh && i >= m_ ? k_square_ + (i - m_) * stride_ : other_ + i * stride_;
@@ -411,8 +438,7 @@ class PolishSvd {
     }
   }
 
-  /// Computes K and returns the sum of its squares: zero if the columns are orthogonal, NaN if one
-  /// of them is negligible, but not zero.
+  /// Computes K and returns the sum of its squares: zero if the columns are orthogonal.
   T measure() {
     multiply_columns(0, n_);
     for (std::int64_t j = 0; j < n_; ++j) {
@@ -423,7 +449,7 @@ class PolishSvd {
     for (std::int64_t j = 0; j < width_; j += kWidth) at(size_, j) = square_root<T>(at(square_, j));
     const T tolerance = kEpsilon<T> * square_root<T>(broadcast(T(n_)))[0];
     V sum = {};
-    M turns = {}, small = {};
+    M turns = {};
     for (std::int64_t i = 0; i < n_; ++i) {
       T* const row = k_ + i * stride_;
       for (std::int64_t j = 0; j < width_; j += kWidth) {
@@ -438,16 +464,14 @@ class PolishSvd {
         at(row, j) = angle;
         sum += angle * angle;
         turns |= over;
-        small |= ~(own > kNegligible * square_[i]) & (own != 0);
       }
     }
-    if (any<T>(small) && !graded_) return T(__builtin_nan(""));
     return any<T>(turns) ? sum_lanes<T>(sum) : T(0);
   }
 
   /// Squared lengths below this share of the largest are negligible.
   static constexpr T kNegligible = kEpsilon<T> * kEpsilon<T> * kEpsilon<T>;
-  static constexpr int kMostGraded = 32, kFewSweeps = 6;
+  static constexpr int kMostGraded = 32;
   static constexpr std::int64_t kFewestThreaded = 192;  // of eigh, too
 
   static std::int64_t whole(std::int64_t columns) {

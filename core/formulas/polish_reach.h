@@ -12,7 +12,8 @@
 //
 // A^T A does not determine the directions of columns of X that are much shorter than the longest, so
 // their angles may be large. On the CPU they are first made orthogonal to the longer ones, and then
-// rotated by the eigenvectors of their own Gram matrix. The shortest of these may need that again.
+// rotated by the eigenvectors of their own Gram matrix. The shortest of these may need that again, and
+// columns of almost equal lengths, whose angles w determines but k_ij does not.
 //
 // Rounding errors of the rotation by eigenvectors are as large as those of the longest column. If A is
 // R^T from QR with pivots, its short columns have digits below that. On the CPU only columns within a

@@ -64,9 +64,9 @@ template <typename T>
 void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
           EighStatus* status = nullptr, const Executor& executor = serial());
 
-/// The values alone, without the work for vectors: from n = 96 on QL takes the place of divide and
-/// conquer. Below that they are those of eigh to the last bit. From there on both are within
-/// 4 n epsilon of the largest magnitude of the exact ones.
+/// The values alone, without the work for vectors. Below n = 24 they are those of eigh to the last bit.
+/// From there on single matrices are solved by QL without square roots, and the values are, like
+/// eigh's, within 4 n epsilon of the largest magnitude of the exact ones.
 template <typename T>
 void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus* status = nullptr,
               const Executor& executor = serial());

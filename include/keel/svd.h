@@ -48,8 +48,9 @@ void svd(Rectangles<const double> matrices, double* values, Rectangles<double> l
 namespace cpu {
 /// Computes the eigenvectors J of A^T A and then makes the columns of A J orthogonal, each relative
 /// to its own size. Columns too short for A^T A are rotated again, by the eigenvectors of their own
-/// Gram matrix, or become zero where more than half of the columns are only noise. Pairs of columns
-/// that are still not orthogonal, in clusters of values, are rotated one by one.
+/// Gram matrix, or become zero where more than half of the columns are only noise. So are columns of
+/// almost equal lengths, in clusters of values. If some are still not orthogonal, the way of steep
+/// matrices takes over, where pairs of columns are rotated one by one if nothing else helps.
 ///
 /// A steep matrix (its largest entry is more than 32 times that of some column, or of more than
 /// m - n rows) goes through Householder QR with pivots first, and then the same way with R^T. Its

@@ -23,7 +23,8 @@ using torch::Tensor;
 namespace {
 
 constexpr const char* kFollowing = "keel::nn::Following";
-constexpr std::int64_t kEnough = 1024;  // positions for each of d + 1: an error of S of 1/64
+constexpr const char* kZeros = "constant";  // in the words of at::pad
+constexpr std::int64_t kEnough = 1024;      // positions for each of d + 1: an error of S of 1/64
 constexpr std::int64_t kOfOneImage = 16, kAtLeast = 64;  // positions
 constexpr double kLittle = 1 << 24;  // multiplications that any look may take: a millisecond
 
@@ -40,7 +41,7 @@ struct Following::Parts {
   std::int64_t map_groups = 1;
   std::vector<Axis> axes;
   std::vector<std::int64_t> padding;  ///< as at::pad takes it: the last axis first
-  const char* padding_mode = "constant";
+  const char* padding_mode = kZeros;
 
   WhiteningImpl* whitening = nullptr;  // or a BatchNorm, by its buffers
   Tensor running_mean, running_var;
@@ -73,6 +74,11 @@ struct Following::Parts {
       if constexpr (std::is_same_v<Given, torch::enumtype::kCircular>) padding_mode = "circular";
     };
     visit(mode, o.padding_mode());
+    // Then the module pads by itself, and for kSame it takes the axes in the wrong order.
+    struct Padded : Conv {
+      using Conv::_reversed_padding_repeated_twice;
+    };
+    if (padding_mode != kZeros) padding = conv.*(&Padded::_reversed_padding_repeated_twice);
   }
 
   /// By its argument, a module's momentum.
@@ -247,7 +253,7 @@ void Following::look(const Tensor& input) {
   if (samples < 2 && p.processes.size() == 1) return;
   Tensor columns = p.sample(patches, samples)
                        .to(input_mean.scalar_type())
-                       .view({samples, p.blocks, -1})
+                       .view({samples, p.blocks, input_mean.size(1)})
                        .transpose(0, 1);
   const Tensor count = torch::full({1}, samples, input_mean.options());
   Tensor sums = torch::cat({columns.sum(1).flatten(), count, torch::full_like(count, positions)});

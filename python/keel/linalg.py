@@ -218,7 +218,8 @@ def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
     The gradient is V diag(dL/dl) V^T, which is finite at equal eigenvalues too. Second derivatives are those of
     :func:`eigh`: at equal eigenvalues exact for symmetric functions of them, an error for others.
 
-    The eigenvectors are computed too, even where no gradient needs them: it takes as long as :func:`eigh`.
+    On the CPU the eigenvectors are computed only where a gradient needs them, on CUDA always. The values without them
+    and those of :func:`eigh` may differ by rounding.
 
     >>> M = torch.eye(2, requires_grad=True)
     >>> values = keel.eigvalsh(M)

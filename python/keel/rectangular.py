@@ -78,6 +78,8 @@ def svd(matrix: Tensor, rule: GradientRule = Masked(), *, full_matrices: bool = 
 def svdvals(matrix: Tensor) -> Tensor:
     """The singular values, descending. Their gradient is U diag(dL/dS) Vh.
 
+    U and Vh are computed too, even where no gradient needs them: it takes as long as :func:`svd`.
+
     >>> keel.svdvals(torch.tensor([[0.0, 2.0], [-3.0, 0.0]]))
     tensor([3., 2.])
     """

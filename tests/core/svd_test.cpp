@@ -179,6 +179,20 @@ TYPED_TEST(Svd, SteepAndClusteredMatricesAreSolvedAsWellAsByLapack) {
     EXPECT_LE(ours.orthogonality, 4 * theirs.orthogonality);
   }
 }
+
+// A sum of many equal terms one after the other rounds in the same direction each time.
+TYPED_TEST(Svd, SteepAndTallMatricesAreSolvedAsWellAsByLapack) {
+  using T = TypeParam;
+  for (const bool wide : {false, true}) {
+    Rectangle<T> matrix(wide ? 40 : 300, wide ? 300 : 40);
+    for (std::int64_t i = 0; i < matrix.rows; ++i)
+      for (std::int64_t j = 0; j < matrix.columns; ++j) matrix(i, j) = T(std::min(i, j) + 1) / 300;
+    const SvdQuality theirs = lapack_quality(matrix);
+    const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
+    EXPECT_LE(quality_of(matrix, f.value(0), f.u(0), f.v(0)).orthogonality,
+              4 * theirs.orthogonality);
+  }
+}
 #endif
 
 TYPED_TEST(Svd, ResultsDependOnNobodyElse) {
@@ -278,6 +292,14 @@ bool no_eigh(const Executor&, std::int64_t, const T*, T*, std::int64_t) {
   return false;
 }
 
+template <typename T>
+bool with_eigh(const Executor&, std::int64_t n, const T* matrix, T* vectors, std::int64_t stride) {
+  std::vector<T> values(std::size_t(n), 0);
+  cpu::eigh<T>({matrix, 1, n, stride, 0}, values.data(), {vectors, 1, n, stride, 0},
+               EighOrder::descending);
+  return true;
+}
+
 struct LowRank {
   const char* name;
   int sweeps;
@@ -325,21 +347,64 @@ bool needs_no_jacobi(const Rectangle<T>& a, bool again = true) {
   std::vector<T> square(std::size_t(n * n)), vectors(square);
   cpu::Scratch<T> scratch(kernel.svd_polish_scratch(a.rows, a.columns));
   int exponent = 0;
-  const auto small = [](const Executor&, std::int64_t size, const T* in, T* out,
-                        std::int64_t stride) {
-    std::vector<T> values(std::size_t(size), 0);
-    cpu::eigh<T>({in, 1, size, stride, 0}, values.data(), {out, 1, size, stride, 0},
-                 EighOrder::descending);
-    return true;
-  };
   const Executor executor = serial();
-  const cpu::Helpers<T> helpers{&executor, again ? +small : no_eigh<T>, in_turn};
+  const cpu::Helpers<T> helpers{&executor, again ? with_eigh<T> : no_eigh<T>, in_turn};
   if (!kernel.svd_square(0, matrix, exponent, square.data(), helpers, scratch)) return false;
   cpu::eigh<T>(contiguous<const T>(square.data(), 1, n), f.values.data(),
                contiguous(vectors.data(), 1, n), EighOrder::descending);
   return kernel.svd_polish(0, matrix, exponent, vectors.data(), helpers, f.values.data(),
                            contiguous(f.left.data(), 1, a.rows, n),
                            contiguous(f.right.data(), 1, n, a.columns), scratch);
+}
+
+// Within clusters no angle is small, and Jacobi takes many sweeps on what is only rounding.
+TYPED_TEST(Svd, ClustersAreTurnedByTheirOwnEigenvectors) {
+  using T = TypeParam;
+  const std::int64_t n = 160, first = 0;
+  const double width = std::numeric_limits<T>::epsilon() * 8;
+  const Factors<double> basis = decompose_by_reference(random_rectangle(n, n, 8));
+  const std::vector<std::pair<const char*, std::function<double(double)>>> spectra{
+      {"two", [=](double i) { return (i < 80 ? 1 : 1e-3) * (1 + width * i / n); }},
+      {"five", [=](double i) { return std::pow(10, -std::floor(i / 32)) * (1 + width * i / n); }},
+      {"one of equal and small ones", [](double i) { return i == 0 ? 1 : 1e-3; }},
+      {"one of similar and small ones",
+       [=](double i) { return i < 40 ? 1 + i / n : 1e-4 * (1 + 1e-3 * i / n); }}};
+  for (const auto& [name, value] : spectra) {
+    SCOPED_TRACE(name);
+    const Rectangle<T> matrix =
+        as<T>(with_values(basis, [&at = value](std::int64_t i) { return at(double(i)); }));
+    Factors<T> f(1, n, n);
+    const cpu::Kernels<T>& kernel = cpu::kernels<T>();
+    cpu::Scratch<T> scratch(kernel.svd_alone_scratch(n, n));
+    const Executor executor = serial();
+    kernel.svd_alone(&first, 1, contiguous<const T>(matrix.data.data(), 1, n, n), f.values.data(),
+                     contiguous(f.left.data(), 1, n, n), contiguous(f.right.data(), 1, n, n),
+                     f.status.data(), 1, {&executor, with_eigh<T>, in_turn}, scratch);
+    EXPECT_EQ(f.status[0], SvdStatus::converged);
+    const Factors<T> whole = decompose(std::vector<Rectangle<T>>{matrix});
+    expect_decomposition(matrix, whole, 0);
+  }
+}
+
+// Rounding decides which of two equal entries is the largest, and must do so before signs are set.
+TYPED_TEST(Svd, SignsFollowTheFirstOfEqualEntries) {
+  using T = TypeParam;
+  for (std::int64_t n = 12; n < 40; ++n) {
+    Rectangle<T> decay(n, n), powers(n, n);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        decay(i, j) = T(std::pow(0.9, std::abs(double(i - j))));
+        powers(i, j) = T(std::pow(2 * double(i) / double(n - 1) - 1, double(j)));
+      }
+    for (const Rectangle<T>& matrix : {decay, powers})
+      expect_decomposition(matrix, decompose(std::vector<Rectangle<T>>{matrix}), 0);
+    for (std::int64_t i = 1; i < n; ++i) decay(0, i) = decay(i, 0) = 0;
+    decay(0, 0) = T(sizeof(T) == 4 ? 1e-30 : 1e-200);  // too small for this type
+    Factors<T> f = decompose(std::vector<Rectangle<T>>{decay});
+    EXPECT_EQ(f.status[0], SvdStatus::by_fallback);
+    f.status[0] = SvdStatus::converged;
+    expect_decomposition(decay, f, 0);
+  }
 }
 
 // Of equal rows, the noise has a low rank too, and so has its noise.

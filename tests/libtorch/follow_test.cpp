@@ -61,6 +61,9 @@ TEST(Follow, GivesWhatRecomputingGives) {
   expect_every_norm_follows(Conv2d(Conv2dOptions(4, 8, 3).padding(torch::kSame).groups(2)),
                             input({6, 4, 9, 8}));
   expect_every_norm_follows(
+      Conv2d(Conv2dOptions(4, 8, {1, 4}).padding(torch::kSame).padding_mode(torch::kCircular)),
+      input({6, 4, 9, 8}));
+  expect_every_norm_follows(
       Conv2d(Conv2dOptions(8, 8, 3).groups(8).padding(2).padding_mode(torch::kReflect)),
       input({6, 8, 5, 7}));
   expect_every_norm_follows(

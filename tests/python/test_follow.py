@@ -219,6 +219,9 @@ def test_a_batch_of_one_is_left_out():
     following.keel_observes(model[0], (torch.ones(1, 3),))
     following.keel_observes(model[0], (torch.ones(0, 3),))
     assert following.looks == 0 and not following.input_covariance.any()
+    images = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    keel.nn.follow(images)
+    assert images(torch.ones(0, 3, 8, 8)).shape == (0, 4, 6, 6) and images[1].following.looks == 0
 
 
 def test_a_spoilt_batch_is_left_out():

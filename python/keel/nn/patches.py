@@ -54,7 +54,7 @@ def sample(map: Any, input: Tensor, sizes: List[int], count: int, turn: Tensor) 
         at = (place % sizes[i]).unsqueeze(1) * map.stride[i] + tap * map.dilation[i] - _padding(map, i)[0]
         place = torch.div(place, sizes[i], rounding_mode="floor")
         shape = [count] + [1] * rank
-        shape[1 + i] = -1
+        shape[1 + i] = map.kernel_size[i]
         size = input.shape[2 + i]
         if map.padding_mode == "circular":
             at = at % size

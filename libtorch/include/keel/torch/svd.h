@@ -27,7 +27,8 @@ struct Svd {
 /// - A matrix with NaN or infinity gives NaN. Other matrices of the batch are not affected.
 Svd svd(const torch::Tensor& matrix, const GradientRule& rule = Masked{});
 
-/// The singular values alone. Their gradient is U diag(dL_dS) Vh.
+/// The singular values alone. Their gradient is U diag(dL_dS) Vh. The vectors are computed too: it takes as long as
+/// keel::svd.
 torch::Tensor svdvals(const torch::Tensor& matrix);
 
 }  // namespace keel
