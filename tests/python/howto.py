@@ -27,11 +27,12 @@ def page(program):
 
 
 def printed_by(program):
-    threads = torch.get_num_threads()
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)  # small matrices: on a busy machine threads that wait for each other take minutes
     with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(compile(program.read_text(), str(program), "exec"), {})
     torch.set_num_threads(threads)
+    torch.set_default_dtype(dtype)  # which a program may set
     return "\n".join(line.rstrip() for line in output.getvalue().strip().splitlines()) + "\n"
 
 
