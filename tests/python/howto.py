@@ -32,7 +32,7 @@ def printed_by(program):
     with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(compile(program.read_text(), str(program), "exec"), {})
     torch.set_num_threads(threads)
-    torch.set_default_dtype(dtype)  # which a program may set
+    torch.set_default_dtype(dtype)
     return "\n".join(line.rstrip() for line in output.getvalue().strip().splitlines()) + "\n"
 
 

@@ -145,8 +145,6 @@ def unknown(command):
             yield words[0]
         if program in ("keel", "build/bin/keel") and KEEL.is_file():
             subcommand = words[0] if words and re.match(r"[a-z]", words[0]) else ""
-            if subcommand == "bench":
-                subcommand = " ".join(words[:2])
             for option in options(words):
                 if not re.search(rf"{option}\b", help_of(subcommand)):
                     yield f"keel {subcommand}'s option {option}"
