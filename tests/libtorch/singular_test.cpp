@@ -41,7 +41,7 @@ TEST(Singular, NamesAndTexts) {
     EXPECT_EQ(to_string(singular_function(to_string(function))), to_string(function));
   EXPECT_EQ(to_string(SingularFunction(InverseValues{1e-6})), "inv(rtol=1e-06)");
   EXPECT_EQ(keel::singular(a, SameValues{}, LeadingEnergy{0.9}).kept.item<std::int64_t>(), 2);
-  EXPECT_TRUE(fails_with("keel::singular: expected rank full, leading_count or leading_energy",
+  EXPECT_TRUE(fails_with("keel::low_rank: expected rank full, leading_count or leading_energy",
                          [&] { keel::low_rank(a, Algorithm1{}); }));
 }
 

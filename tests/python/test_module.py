@@ -253,7 +253,7 @@ def test_resets(layer):
 def test_printing():
     assert repr(keel.nn.ZcaWhitening(8, group_size=4)) == (
         "ZcaWhitening(8, group_size=4, eps=0.0001, momentum=0.1, affine=True, "
-        "track_running_stats=True, rule=Exact(terms=19), rank=Algorithm1(eps=0.0001, "
+        "track_running_stats=True, rule=Exact(terms=19), rank=LeadingReliable(eps=0.0001, "
         "rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=True, literal=False))"
     )
 
