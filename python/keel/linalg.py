@@ -166,7 +166,7 @@ def eigvalsh(matrix: Matrices, UPLO: str = "L") -> Matrices:
     The gradient is V diag(dL/dl) V^T, which is finite at equal eigenvalues too. Second derivatives are those of
     :func:`eigh`: at equal eigenvalues exact for symmetric functions of them, an error for others.
 
-    The eigenvectors are computed too, even where no gradient needs them: it takes as long as :func:`eigh`.
+    Without a gradient, no eigenvectors are computed on the CPU, nor on CUDA from n = 2048 on.
 
     >>> M = torch.eye(2, requires_grad=True)
     >>> values = keel.eigvalsh(M)
