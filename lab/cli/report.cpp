@@ -43,13 +43,13 @@ std::vector<fs::path> run_folders(const fs::path& where) {
 int report(const std::vector<std::string>& arguments) {
   std::vector<std::string> where;
   std::string out = "report.html", title = "Training report";
-  const auto app =
-      make_app("report",
-               "Prints a table of runs and writes one self-contained HTML page about them, and "
-               "beside it all their numbers as CSV. Runs that differ only in their seed, or in the "
-               "machine, the evaluation or the files, are one entry.");
+  const auto app = make_app(
+      "report",
+      "Prints a table of runs and writes one self-contained HTML page about them. Runs that differ "
+      "only in their seed, or in the machine, the evaluation or the files, are one entry.");
   app->add_option("RUN", where, "run folders, or folders of run folders")->required();
-  app->add_option("--out", out, "the page; in a folder: report.html")
+  app->add_option("--out", out,
+                  "the page; in a folder: report.html. Its numbers are beside it, as .csv")
       ->type_name("FILE")
       ->capture_default_str();
   app->add_option("--title", title, "its title")->capture_default_str();
