@@ -17,27 +17,25 @@ SYMBOLS, LENGTH, STEPS, RIDGE = 16, 32, 80, 1e-5  # RIDGE: well above what round
 torch.set_default_dtype(torch.double if DEVICE == "cpu" else torch.float)
 
 
-def root_by_torch(statistics):
-    values, vectors = torch.linalg.eigh(statistics)
-    return vectors * values.pow(-0.25).unsqueeze(-2) @ vectors.mT
+def roots_by_torch(statistics):  # all of one size in one call
+    sizes = {n: torch.stack([m for m in statistics if len(m) == n]) for n in {len(m) for m in statistics}}
+    found = {n: torch.linalg.eigh(stacked) for n, stacked in sizes.items()}
+    roots = {n: iter(vectors * values.pow(-0.25).unsqueeze(-2) @ vectors.mT) for n, (values, vectors) in found.items()}
+    return [next(roots[len(m)]) for m in statistics]
 
 
-def root_by_keel(statistics):
+def roots_by_keel(statistics):  # the same
     return keel.powm(statistics, -0.25)
 
 
-def roots_of(root, statistics):
-    """The root of each matrix. All of one size go into one call."""
-    ridged = [m + RIDGE * m.norm() * torch.eye(len(m), device=m.device) for m in statistics]
-    sizes = {n: [m for m in ridged if len(m) == n] for n in {len(m) for m in ridged}}
-    results = {size: iter(root(torch.stack(matrices))) for size, matrices in sizes.items()}
-    return [next(results[len(m)]) for m in statistics]
+def ridged(matrix):
+    return matrix + RIDGE * matrix.norm() * torch.eye(len(matrix), device=matrix.device)
 
 
 class Shampoo(torch.optim.Optimizer):
-    def __init__(self, weights, root, lr=0.003, decay=0.95):
+    def __init__(self, weights, roots, lr=0.003, decay=0.95):
         super().__init__(weights, {"lr": lr, "decay": decay})
-        self.root = root
+        self.roots = roots
 
     @torch.no_grad()
     def step(self):
@@ -47,7 +45,7 @@ class Shampoo(torch.optim.Optimizer):
                 g = weight.grad
                 for name, now in (("momentum", g), ("left", g @ g.mT), ("right", g.mT @ g)):
                     state[name] = torch.lerp(state.get(name, now), now, 1 - decay)
-            roots = roots_of(self.root, [state[name] for state in states for name in ("left", "right")])
+            roots = self.roots([ridged(state[name]) for state in states for name in ("left", "right")])
             for weight, state, left, right in zip(group["params"], states, roots[::2], roots[1::2]):
                 update = left @ state["momentum"] @ right
                 weight -= group["lr"] * update * update.numel() ** 0.5 / update.norm()
@@ -76,5 +74,5 @@ def train(make):
 
 
 print("AdamW:", train(lambda weights: torch.optim.AdamW(weights, 0.01)))
-print("Shampoo by torch.linalg.eigh:", train(lambda weights: Shampoo(weights, root_by_torch)))
-print("Shampoo by keel.powm:", train(lambda weights: Shampoo(weights, root_by_keel)))
+print("Shampoo by torch.linalg.eigh:", train(lambda weights: Shampoo(weights, roots_by_torch)))
+print("Shampoo by keel.powm:", train(lambda weights: Shampoo(weights, roots_by_keel)))

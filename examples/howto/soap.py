@@ -17,10 +17,10 @@ SYMBOLS, LENGTH, STEPS = 16, 32, 80
 torch.set_default_dtype(torch.double if DEVICE == "cpu" else torch.float)
 
 
-def bases_of(eigenvectors, statistics):  # all of one size in one call
-    sizes = {n: [m for m in statistics if len(m) == n] for n in {len(m) for m in statistics}}
-    results = {size: iter(eigenvectors(torch.stack(matrices))) for size, matrices in sizes.items()}
-    return [next(results[len(m)]) for m in statistics]
+def bases_by_torch(statistics):  # all of one size in one call
+    sizes = {n: torch.stack([m for m in statistics if len(m) == n]) for n in {len(m) for m in statistics}}
+    found = {n: iter(torch.linalg.eigh(stacked)[1]) for n, stacked in sizes.items()}
+    return [next(found[len(m)]) for m in statistics]
 
 
 def wide(matrix):
@@ -29,9 +29,9 @@ def wide(matrix):
 
 
 class Soap(torch.optim.Optimizer):
-    def __init__(self, weights, eigenvectors, lr=0.01, decay=0.95, every=5):
+    def __init__(self, weights, bases, lr=0.01, decay=0.95, every=5):
         super().__init__(weights, {"lr": lr, "decay": decay, "every": every})
-        self.eigenvectors, self.steps = eigenvectors, 0
+        self.bases, self.steps = bases, 0
 
     @torch.no_grad()
     def step(self):
@@ -44,7 +44,7 @@ class Soap(torch.optim.Optimizer):
             gradients = [wide(weight.grad) for weight in group["params"]]
             statistics = [average(state, "statistic", g @ g.mT) for state, g in zip(states, gradients)]
             if self.steps % group["every"] == 0:
-                for state, basis in zip(states, bases_of(self.eigenvectors, statistics)):
+                for state, basis in zip(states, self.bases(statistics)):
                     state["basis"] = basis
             for weight, state, g in zip(group["params"], states, gradients):
                 momentum = state["basis"].mT @ average(state, "momentum", g)
@@ -76,5 +76,5 @@ def train(make):
 
 
 print("AdamW:", train(lambda weights: torch.optim.AdamW(weights, 0.01)))
-print("SOAP by torch.linalg.eigh:", train(lambda weights: Soap(weights, lambda m: torch.linalg.eigh(m)[1])))
-print("SOAP by keel.eigh:", train(lambda weights: Soap(weights, lambda m: keel.eigh(m)[1])))
+print("SOAP by torch.linalg.eigh:", train(lambda weights: Soap(weights, bases_by_torch)))
+print("SOAP by keel.eigh:", train(lambda weights: Soap(weights, lambda m: [vectors for _, vectors in keel.eigh(m)])))

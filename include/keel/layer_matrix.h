@@ -18,7 +18,7 @@ namespace keel {
 /// Zero-phase whitening: S = M^(-1/2) over the kept eigenvalues of M = Cov + eps I.
 struct Zca {
   double eps = 1e-4;
-  RankPolicy rank = Algorithm1{.eps = eps};
+  RankPolicy rank = LeadingReliable{.eps = eps};
 
   static constexpr const char* kName = "zca";
   static void fields(auto&& self, auto&& visit) {

@@ -57,8 +57,8 @@ struct LeadingEnergy {
     visit("fraction", self.fraction, term::kFraction);
   }
 };
-/// The paper's Algorithm 1: go down the spectrum and stop at the first eigenvalue that is not above
-/// `eps`, or whose Rayleigh quotient on the deflated matrix is off by a relative
+/// Keeps the leading eigenvalues that are reliable, as the paper's Algorithm 1 does: go down the
+/// spectrum and stop at the first eigenvalue that is not above `eps`, or whose Rayleigh quotient on the deflated matrix is off by a relative
 /// `rayleigh_tolerance` or more, or once `energy` of the total sum is reached. An empty condition
 /// is switched off.
 ///
@@ -67,7 +67,7 @@ struct LeadingEnergy {
 /// eigenvalues that are equal to rounding (10 sqrt(n) epsilons) to the one that reaches the energy
 /// are kept with it, or dropped with it. Without this the rank of a covariance of fewer directions
 /// than channels depends on rounding errors, and with it the gradient.
-struct Algorithm1 {
+struct LeadingReliable {
   std::optional<double> eps = 1e-4;
   std::optional<double> rayleigh_tolerance = 0.1;
   std::optional<double> energy = 1.0 - 1e-4;
@@ -77,7 +77,8 @@ struct Algorithm1 {
   /// Compare as the paper's Algorithm 1 is written, without a margin for rounding.
   bool literal = false;
 
-  static constexpr const char* kName = "algorithm1";
+  static constexpr const char* kName = "leading_reliable";
+  static constexpr const char* kAlias = "algorithm1";
   static void fields(auto&& self, auto&& visit) {
     visit("eps", self.eps, term::kFromZero);
     visit("rayleigh_tolerance", self.rayleigh_tolerance, term::kAboveZero);
@@ -86,8 +87,9 @@ struct Algorithm1 {
     visit("literal", self.literal);
   }
 };
+using Algorithm1 = LeadingReliable;
 /// Every policy keeps at least one eigenvalue (for n > 0).
-using RankPolicy = std::variant<FullRank, LeadingCount, LeadingEnergy, Algorithm1>;
+using RankPolicy = std::variant<FullRank, LeadingCount, LeadingEnergy, LeadingReliable>;
 
 void validate(const RankPolicy& policy);
 std::string to_string(const RankPolicy& policy);

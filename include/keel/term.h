@@ -9,7 +9,7 @@
 //     static constexpr const char* kName = "power_iteration";
 //     static void fields(auto& self, auto&& visit) { visit("terms", self.terms, term::kFromOne); }
 //
-// A std::variant of such structs can then use everything below. Reading is strict and ignores the
+// A second name that is read too is its kAlias. A std::variant of such structs can then use everything below. Reading is strict and ignores the
 // locale. Fields may come in any order. A missing field takes its value from the field of the same
 // name in the enclosing term, if there is one, and its default otherwise: in zca(eps=0.01,
 // rank=algorithm1) both eps are 0.01. An empty optional is written "off".
@@ -143,7 +143,9 @@ class Reader {
     const std::string_view name = word();
     std::uint32_t given = 0;
     const auto is = [&]<typename Chosen>(Chosen chosen) {
-      if (name != Chosen::kName) return false;
+      bool named = name == Chosen::kName;
+      if constexpr (requires { Chosen::kAlias; }) named = named || name == Chosen::kAlias;
+      if (!named) return false;
       given = fields(chosen);
       value = chosen;
       return true;

@@ -264,9 +264,13 @@ int inspect(const std::vector<std::string>& arguments) {
   keel::use_all_cores();
   options.function = keel::spectral_function(function);
   const InspectedMatrix source = inspected_matrix(where, from);
-  require(source.matrix.isfinite().all().item<bool>(),
-          "expected finite numbers, got NaN or infinity ({})", source.description);
-  const SpectrumStudy result = lab::report::study(source.matrix, options);
+  const SpectrumStudy result = [&] {
+    try {
+      return lab::report::study(source.matrix, options);
+    } catch (const Error& error) {
+      throw Error(fmt::format("{} ({})", error.what(), source.description));
+    }
+  }();
   if (json)
     put(stdout, "{}\n",
         to_json(source, result, function)

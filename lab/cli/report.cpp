@@ -46,7 +46,8 @@ int report(const std::vector<std::string>& arguments) {
       "Prints a table of runs and writes one self-contained HTML page about them. Runs that differ "
       "only in their seed, or in the machine, the evaluation or the files, are one entry.");
   app->add_option("RUN", where, "run folders, or folders of run folders")->required();
-  app->add_option("--out", out, "the page; in a folder: report.html")
+  app->add_option("--out", out,
+                  "the page; in a folder: report.html. Its numbers are beside it, as .csv")
       ->type_name("FILE")
       ->capture_default_str();
   app->add_option("--title", title, "its title")->capture_default_str();
@@ -65,10 +66,16 @@ int report(const std::vector<std::string>& arguments) {
       fmt::format("Made by {}, {:%Y-%m-%d %H:%M}.", version(), *std::localtime(&now));
   if (fs::is_directory(out) || !fs::path(out).has_filename())
     out = (fs::path(out) / "report.html").string();
-  of_the_command_line([&] { lab::check_marked(out, lab::report::kPageMark); });
+  const auto csv = fs::path(out).replace_extension(".csv").string();
+  of_the_command_line([&] {
+    lab::check_marked(out, lab::report::kPageMark);
+    lab::check_marked(csv, lab::report::kValuesMark);
+    require(csv != out, "expected a page as --out, not a .csv, got {}", out);
+  });
   if (fs::path(out).has_parent_path()) fs::create_directories(fs::path(out).parent_path());
   lab::write_file_atomically(out, lab::report::page(groups, {title, made_by}));
-  put(stdout, "{}\nwrote {}\n", lab::report::results_table(groups).aligned(), out);
+  lab::write_file_atomically(csv, lab::report::values(groups));
+  put(stdout, "{}\nwrote {} and {}\n", lab::report::results_table(groups).aligned(), out, csv);
   return kDone;
 }
 

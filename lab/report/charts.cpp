@@ -126,8 +126,7 @@ Panel final_error_panel(const std::vector<Group>& groups) {
       note = fmt::format(" · {} of {} failed", group.failures(), group.runs.size());
     // SVG text does not wrap. The tooltip shows what is cut off.
     const auto room = std::size_t((right - left) / kLetter) - columns(note);
-    const auto label =
-        columns(group.label) <= room ? group.label : cut(group.label, room - 1) + "…";
+    const auto label = shortened(group.label, room);
     out += fmt::format("<text class='name' x='{:g}' y='{:.1f}'><title>{}</title>{}{}</text>", left,
                        y - 10, escaped(group.label), escaped(label), note);
     if (error.count > 1) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "lab/report/charts.h"
@@ -152,6 +153,25 @@ std::string spectra(const std::vector<Group>& groups, const std::vector<std::str
          drawn(picture(charts, labels));
 }
 
+/// Quoted as in RFC 4180. A spreadsheet would take a text that begins with one of these signs for a formula.
+std::string cell(std::string text) {
+  if (text.find_first_of("=+-@") == 0) text.insert(0, 1, '\'');
+  for (auto i = text.find('"'); i != text.npos; i = text.find('"', i + 2)) text.insert(i, 1, '"');
+  return '"' + text + '"';
+}
+
+template <typename Record>
+std::string lines(const std::string& run, const std::vector<Record>& records) {
+  std::string out;
+  for (const Record& record : records) {
+    const auto json = to_json(record);
+    for (const auto& [name, value] : json.items())
+      if (value.is_number() && name != "step" && name != "epoch")
+        out += fmt::format("{},{},{},{},{}\n", run, record.step, record.epoch, name, value.dump());
+  }
+  return out;
+}
+
 std::string settings(const std::vector<Group>& groups) {
   const auto text = [](const std::string& value) { return value.empty() ? "-" : value; };
   const auto hidden = [](const std::string& title, const Table& table) {
@@ -209,6 +229,17 @@ Table results_table(const std::vector<Group>& groups) {
     table.add(row);
   }
   return table;
+}
+
+std::string values(const std::vector<Group>& groups) {
+  std::string out = std::string(kValuesMark) + "\n";
+  for (const Group& group : groups)
+    for (const Run& run : group.runs) {
+      const auto which = fmt::format("{},{},{}", cell(group.label), cell(run.folder.string()),
+                                     cell(run.setting("seed")));
+      out += lines(which, run.steps) + lines(which, run.epochs);
+    }
+  return out;
 }
 
 std::string page(const std::vector<Group>& groups, const PageOptions& options) {

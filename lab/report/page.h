@@ -22,4 +22,10 @@ Table results_table(const std::vector<Group>& groups);
 /// One self-contained HTML page about the groups: table, curves, spectra, settings. It loads nothing else.
 std::string page(const std::vector<Group>& groups, const PageOptions& options);
 
+/// The first line of what `values` returns.
+inline constexpr const char* kValuesMark = "layer,folder,seed,step,epoch,quantity,value";
+
+/// Every number of the runs' records that is known, as CSV: a line each, named as in metrics.jsonl.
+std::string values(const std::vector<Group>& groups);
+
 }  // namespace keel::lab::report

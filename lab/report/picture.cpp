@@ -32,7 +32,7 @@ std::string key_rows(const std::vector<Key>& keys, double width, double& y) {
   std::string out;
   double x = kMargin;
   for (const Key& key : keys) {
-    const std::string label = cut(key.label, std::size_t((width - 2 * kMargin - 34) / kLetter));
+    const auto label = shortened(key.label, std::size_t((width - 2 * kMargin - 34) / kLetter));
     const double needed = 34 + kLetter * double(columns(label)) + 14;
     if (x > kMargin && x + needed > width) x = kMargin, y += kLine;
     std::string swatch = swatch_svg(key.colour);

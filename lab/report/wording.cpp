@@ -112,6 +112,10 @@ std::string cut(const std::string& text, std::size_t limit) {
   return text;
 }
 
+std::string shortened(const std::string& text, std::size_t limit) {
+  return columns(text) <= limit ? text : cut(text, limit - 1) + "…";
+}
+
 std::size_t columns(const std::string& text) {
   std::size_t count = 0;
   for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;

@@ -52,6 +52,9 @@ std::string duration(double seconds);
 /// The first `limit` columns of UTF-8 text.
 std::string cut(const std::string& text, std::size_t limit);
 
+/// The text, or as much of it as fits into `limit` columns with an ellipsis.
+std::string shortened(const std::string& text, std::size_t limit);
+
 /// The number of terminal columns of UTF-8 text, taking every character as one column.
 std::size_t columns(const std::string& text);
 

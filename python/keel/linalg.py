@@ -2,6 +2,8 @@
 
 Matrices are real, (..., n, n). Only the lower triangle is read, and gradients are symmetric. float16 and
 bfloat16 are computed in float32. A matrix with NaN or infinity gives NaN and does not affect the others of its batch.
+:func:`eigh`, :func:`eigvalsh` and the functions from :func:`sqrtm` to :func:`powm` also take a list of tensors of
+different sizes, and return a list. Tensors of one shape, type and device go into one call.
 
 At full rank, functions of matrices have exact gradients, even at repeated eigenvalues, unless another rule is given.
 Where a function is not defined at a kept eigenvalue, the result for that matrix is NaN.
@@ -17,10 +19,12 @@ from typing import (
     ClassVar,
     Dict,
     Iterable,
+    List,
     Literal,
     NamedTuple,
     Optional,
     Tuple,
+    TypeVar,
     Union,
     overload,
 )
@@ -140,6 +144,9 @@ class Eigh(_Pair):
         return torch.ops.keel.spectral_of(matrix, values, vectors, None, *f).to(self._matrix.dtype)
 
 
+#: A tensor, or a list of tensors of different sizes.
+Matrices = TypeVar("Matrices", Tensor, List[Tensor])
+
 _TRIANGLES = ("L", "U", "l", "u")  # as torch.linalg.eigh takes them
 
 
@@ -154,25 +161,60 @@ def _rule(operation: str, rule: SpectralRule) -> str:
     return written(operation, "rule", SPECTRAL_RULES, rule)
 
 
+def _each(operation: str, matrices: List[Tensor], function: Callable[[Tensor], Any]) -> List[Any]:
+    """``function`` of each matrix, by one call for all of one shape, type and device."""
+    places: Dict[Any, List[int]] = {}
+    for place, matrix in enumerate(matrices):
+        check_tensor(operation, matrix)
+        places.setdefault((matrix.shape, matrix.dtype, matrix.device), []).append(place)
+    found: List[Any] = [None] * len(matrices)
+    for alike in places.values():
+        results = function(torch.stack([matrices[place] for place in alike]))
+        for place, result in zip(alike, results if isinstance(results, Tensor) else map(Eigh, *results)):
+            found[place] = result
+    return found
+
+
+def _function(name: str, matrix: Matrices, *rest: Any) -> Matrices:
+    operator = getattr(torch.ops.keel, name)
+    if isinstance(matrix, list):
+        return _each(f"keel.{name}", matrix, lambda stacked: call(operator, stacked, *rest))
+    return call(operator, matrix, *rest)
+
+
+@overload
+def eigh(  # type: ignore[misc]  # mypy does not read torch, so Tensor is Any
+    matrix: List[Tensor], rule: GradientRule = Masked(), *, UPLO: str = "L", descending: bool = False
+) -> List[Eigh]:
+    ...
+
+
+@overload
 def eigh(
-    matrix: Tensor,
+    matrix: Tensor, rule: GradientRule = Masked(), *, UPLO: str = "L", descending: bool = False
+) -> Eigh:
+    ...
+
+
+def eigh(
+    matrix: Union[Tensor, List[Tensor]],
     rule: GradientRule = Masked(),
     *,
     UPLO: str = "L",
     descending: bool = False,
-) -> Eigh:
+) -> Union[Eigh, List[Eigh]]:
     """Symmetric eigendecomposition with the gradient of ``rule``. A drop-in replacement for :func:`torch.linalg.eigh`.
     For a function of the matrix call :meth:`Eigh.apply` of the result, not V f(l) V^T.
 
     Args:
-        matrix: real symmetric matrices (..., n, n).
+        matrix: real symmetric matrices (..., n, n), or a list of them.
         rule: the gradient rule, an object or its string. docs/choosing_a_rule.md helps to choose one.
         UPLO: the triangle that is read, "L" or "U".
         descending: put the largest eigenvalue first. By default eigenvalues are ascending.
 
     Returns:
-        An :class:`Eigh` of eigenvalues and eigenvectors. In each eigenvector the entry of largest magnitude is
-        positive.
+        An :class:`Eigh` of eigenvalues and eigenvectors, or a list of these. In each eigenvector the entry of
+        largest magnitude is positive.
 
     The default rule gives :func:`torch.linalg.eigh`'s gradient where no two eigenvalues are closer
     than 10 sqrt(n) machine epsilons times the largest. At repeated eigenvalues it is exact for losses
@@ -199,6 +241,12 @@ def eigh(
                         "keel.generalized_eigh(A, B)")  # fmt: skip
     if isinstance(rule, str) and rule in _TRIANGLES:
         raise ValueError(f"keel.eigh: expected a rule as the second argument, got {rule!r}; write UPLO={rule!r}")
+    if isinstance(matrix, list):
+        pairs = _each("keel.eigh", matrix, lambda stacked: eigh(stacked, rule, UPLO=UPLO, descending=descending))
+        if not is_compiling():
+            for pair, one in zip(pairs, matrix):
+                pair._matrix = _triangle("keel.eigh", one, UPLO)
+        return pairs
     read = _triangle("keel.eigh", matrix, UPLO)
     text = written("keel.eigh", "rule", GRADIENT_RULES, rule)
     found = call(torch.ops.keel.eigh, read, text, bool(descending))
@@ -208,7 +256,7 @@ def eigh(
     return pair
 
 
-def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
+def eigvalsh(matrix: Matrices, UPLO: str = "L") -> Matrices:
     """The eigenvalues of symmetric matrices, ascending. A drop-in replacement for :func:`torch.linalg.eigvalsh`.
 
     Args:
@@ -218,8 +266,8 @@ def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
     The gradient is V diag(dL/dl) V^T, which is finite at equal eigenvalues too. Second derivatives are those of
     :func:`eigh`: at equal eigenvalues exact for symmetric functions of them, an error for others.
 
-    On the CPU the eigenvectors are computed only where a gradient needs them, on CUDA always. The values without them
-    and those of :func:`eigh` may differ by rounding.
+    Without a gradient, no eigenvectors are computed on the CPU, nor on CUDA from n = 2048 on. The values may then
+    differ from those of :func:`eigh` by rounding.
 
     >>> M = torch.eye(2, requires_grad=True)
     >>> values = keel.eigvalsh(M)
@@ -228,6 +276,8 @@ def eigvalsh(matrix: Tensor, UPLO: str = "L") -> Tensor:
     tensor([[2., 0.],
             [0., 2.]])
     """
+    if isinstance(matrix, list):
+        return _each("keel.eigvalsh", matrix, lambda stacked: eigvalsh(stacked, UPLO))
     return call(torch.ops.keel.eigvalsh, _triangle("keel.eigvalsh", matrix, UPLO))
 
 
@@ -324,7 +374,7 @@ def _of_own_function(
     return (result, kept) if return_kept else result
 
 
-def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+def sqrtm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The square root of a symmetric matrix, whose lower triangle is read. A negative eigenvalue gives NaN, unless it
     is so small that it is rounding noise around zero. The gradient is exact unless another rule is given. No gradient
     flows between two zero eigenvalues, where it would be infinite.
@@ -333,10 +383,10 @@ def sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[2., 1.],
             [1., 2.]])
     """
-    return call(torch.ops.keel.sqrtm, matrix, _rule("keel.sqrtm", rule))
+    return _function("sqrtm", matrix, _rule("keel.sqrtm", rule))
 
 
-def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+def inv_sqrtm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The inverse square root of a symmetric positive definite matrix, whose lower triangle is read. An eigenvalue
     that is zero or negative gives NaN. The gradient is exact, even at repeated eigenvalues, unless another rule is
     given.
@@ -346,20 +396,20 @@ def inv_sqrtm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     >>> M.grad[0, 1]
     tensor(-0.2500, dtype=torch.float64)
     """
-    return call(torch.ops.keel.inv_sqrtm, matrix, _rule("keel.inv_sqrtm", rule))
+    return _function("inv_sqrtm", matrix, _rule("keel.inv_sqrtm", rule))
 
 
-def invm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+def invm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The inverse of a symmetric matrix, whose lower triangle is read. A zero eigenvalue gives NaN.
 
     >>> keel.invm(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return call(torch.ops.keel.invm, matrix, _rule("keel.invm", rule))
+    return _function("invm", matrix, _rule("keel.invm", rule))
 
 
-def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+def logm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The logarithm of a symmetric positive definite matrix, whose lower triangle is read. An eigenvalue that is
     zero or negative gives NaN.
 
@@ -369,10 +419,10 @@ def logm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[0.0000, 0.5000],
             [0.5000, 0.0000]])
     """
-    return call(torch.ops.keel.logm, matrix, _rule("keel.logm", rule))
+    return _function("logm", matrix, _rule("keel.logm", rule))
 
 
-def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
+def expm(matrix: Matrices, rule: SpectralRule = Exact()) -> Matrices:
     """The exponential of a symmetric matrix, whose lower triangle is read. For other matrices use
     :func:`torch.matrix_exp`.
 
@@ -380,10 +430,10 @@ def expm(matrix: Tensor, rule: SpectralRule = Exact()) -> Tensor:
     tensor([[1., 0.],
             [0., 1.]])
     """
-    return call(torch.ops.keel.expm, matrix, _rule("keel.expm", rule))
+    return _function("expm", matrix, _rule("keel.expm", rule))
 
 
-def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tensor:
+def powm(matrix: Matrices, exponent: float, rule: SpectralRule = Exact()) -> Matrices:
     """A real power of a symmetric matrix, whose lower triangle is read. The exponent is a number; a tensor
     that requires a gradient is an error. A negative eigenvalue gives NaN unless the exponent is a whole number, and a
     zero eigenvalue gives NaN if the exponent is negative.
@@ -391,9 +441,11 @@ def powm(matrix: Tensor, exponent: float, rule: SpectralRule = Exact()) -> Tenso
     >>> keel.powm(torch.diag(torch.tensor([8.0, 27.0])), 1 / 3).round(decimals=3)
     tensor([[2., 0.],
             [0., 3.]])
+    >>> [len(root) for root in keel.powm([torch.eye(2), torch.eye(3), torch.eye(2)], -1 / 4)]  # two calls
+    [2, 3, 2]
     """
     number = number_of("keel.powm", "exponent", exponent)
-    return call(torch.ops.keel.powm, matrix, number, _rule("keel.powm", rule))
+    return _function("powm", matrix, number, _rule("keel.powm", rule))
 
 
 def projector(matrix: Tensor, rank: RankPolicy, rule: SpectralRule = Exact()) -> Tensor:

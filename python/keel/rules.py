@@ -27,6 +27,7 @@ __all__ = [
     "FullRank",
     "LeadingCount",
     "LeadingEnergy",
+    "LeadingReliable",
     "Lorentzian",
     "Masked",
     "PowerIteration",
@@ -227,18 +228,18 @@ class LeadingEnergy(_Policy):
 
 
 @dataclass(frozen=True)
-class Algorithm1(_Policy):
-    """Algorithm 1 of Wang et al. (NeurIPS 2019). It walks down the spectrum and stops at the first eigenvalue that is
-    not above ``eps``, or whose Rayleigh quotient on the deflated matrix (a second estimate of it) is off by a fraction
-    ``rayleigh_tolerance`` or more, or once the eigenvalues so far hold a fraction ``energy`` of the sum. None switches
-    a condition off. ``keep_reaching`` keeps the eigenvalue that reaches the energy, as the paper's text says; its
-    pseudo-code drops it.
+class LeadingReliable(_Policy):
+    """Keep the leading eigenvalues that are reliable, as Algorithm 1 of Wang et al. (NeurIPS 2019) does. ``Algorithm1``
+    is the same class. It walks down the spectrum and stops at the first eigenvalue that is not above ``eps``, or whose
+    Rayleigh quotient on the deflated matrix (a second estimate of it) is off by a fraction ``rayleigh_tolerance`` or
+    more, or once the eigenvalues so far hold a fraction ``energy`` of the sum. None switches a condition off.
+    ``keep_reaching`` keeps the eigenvalue that reaches the energy, as the paper's text says; its pseudo-code drops it.
 
     An eigenvalue is above ``eps`` if it is so by more than rounding, 10 n machine epsilons of the largest. Those that
     are equal but for rounding to the one that reaches the energy are kept or dropped with it. ``literal`` compares
     without these margins, as the paper's algorithm is written."""
 
-    _name = "algorithm1"
+    _name = "leading_reliable"
     eps: Optional[float] = 1e-4
     rayleigh_tolerance: Optional[float] = 0.1
     energy: Optional[float] = 1.0 - 1e-4
@@ -246,9 +247,11 @@ class Algorithm1(_Policy):
     literal: bool = False
 
 
+Algorithm1 = LeadingReliable
+
 GradientRule = Union[Analytic, PowerIteration, Taylor, Lorentzian, Masked]
 SpectralRule = Union[Exact, GradientRule]
-RankPolicy = Union[FullRank, LeadingCount, LeadingEnergy, Algorithm1]
+RankPolicy = Union[FullRank, LeadingCount, LeadingEnergy, LeadingReliable]
 
 # The members of these unions, for isinstance-like checks.
 GRADIENT_RULES, SPECTRAL_RULES, RANK_POLICIES = map(

@@ -123,7 +123,7 @@ TEST(Terms, AsTheyAreWritten) {
   EXPECT_EQ(to_string(SpectralRule(Exact{})), "exact(terms=19)");
   EXPECT_EQ(to_string(RankPolicy(FullRank{})), "full");
   EXPECT_EQ(to_string(RankPolicy(Algorithm1{.energy = std::nullopt})),
-            "algorithm1(eps=1e-04, rayleigh_tolerance=0.1, energy=off, keep_reaching=true, "
+            "leading_reliable(eps=1e-04, rayleigh_tolerance=0.1, energy=off, keep_reaching=true, "
             "literal=false)");
   EXPECT_EQ(to_string(LayerMap(PcaDenoising{})),
             "pca_denoising(eps=1e-04, rank=leading_energy(fraction=0.99))");
@@ -133,9 +133,10 @@ TEST(Terms, AFieldLeftOutHasItsDefault) {
   EXPECT_EQ(to_string(gradient_rule("power_iteration")), "power_iteration(terms=19)");
   EXPECT_EQ(to_string(gradient_rule("taylor()")), "taylor(terms=9)");
   EXPECT_EQ(to_string(gradient_rule("masked(tolerance=off)")), "masked");
-  EXPECT_EQ(
-      to_string(rank_policy(" algorithm1 ( energy = off , eps = 0.5 ) ")),
-      "algorithm1(eps=0.5, rayleigh_tolerance=0.1, energy=off, keep_reaching=true, literal=false)");
+  EXPECT_EQ(to_string(rank_policy(" algorithm1 ( energy = off , eps = 0.5 ) ")),
+            "leading_reliable(eps=0.5, rayleigh_tolerance=0.1, energy=off, keep_reaching=true, "
+            "literal=false)");
+  EXPECT_EQ(to_string(rank_policy("leading_reliable")), to_string(rank_policy("algorithm1")));
   EXPECT_EQ(to_string(layer_map("pca_denoising")), to_string(LayerMap(PcaDenoising{})));
   EXPECT_EQ(to_string(layer_map("pca_whitening(eps=0.5)")), "pca_whitening(eps=0.5, rank=full)");
 }
@@ -163,12 +164,14 @@ TEST(Terms, UnknownNamesGetTheListOfKnownOnes) {
   EXPECT_EQ(error_of([] { spectral_function("sin"); }),
             "keel::spectral_function: expected one, sqrt, inv_sqrt, inv, log, exp or power, got "
             "\"sin\"");
-  EXPECT_EQ(error_of([] { rank_policy("all"); }),
-            "keel::rank_policy: expected full, leading_count, leading_energy or algorithm1, got "
-            "\"all\"");
-  EXPECT_EQ(error_of([] { layer_map("zca(rank=all)"); }),
-            "keel::layer_map: expected full, leading_count, leading_energy or algorithm1, got "
-            "\"all\" at character 10 of \"zca(rank=all)\"");
+  EXPECT_EQ(
+      error_of([] { rank_policy("all"); }),
+      "keel::rank_policy: expected full, leading_count, leading_energy or leading_reliable, got "
+      "\"all\"");
+  EXPECT_EQ(
+      error_of([] { layer_map("zca(rank=all)"); }),
+      "keel::layer_map: expected full, leading_count, leading_energy or leading_reliable, got "
+      "\"all\" at character 10 of \"zca(rank=all)\"");
   EXPECT_EQ(error_of([] { gradient_rule("taylor(width=1)"); }),
             "keel::gradient_rule: expected terms=..., got \"width\" at character 8 of "
             "\"taylor(width=1)\"");

@@ -73,9 +73,10 @@ TEST(Check, TextsFromOutside) {
   const auto spectral_with = [&](const char* function, const char* rank) {
     return call("keel::spectral", {m, function, rank, "exact"});
   };
-  EXPECT_TRUE(fails_with(
-      "keel::spectral: expected full, leading_count, leading_energy or algorithm1, got \"half\"",
-      [&] { spectral_with("sqrt", "half"); }));
+  EXPECT_TRUE(
+      fails_with("keel::spectral: expected full, leading_count, leading_energy or "
+                 "leading_reliable, got \"half\"",
+                 [&] { spectral_with("sqrt", "half"); }));
   EXPECT_TRUE(fails_with("keel::spectral: expected count=..., got \"counts\"",
                          [&] { spectral_with("sqrt", "leading_count(counts=1)"); }));
   EXPECT_TRUE(fails_with("inv_sqrt", [&] { spectral_with("cosine", "full"); }));

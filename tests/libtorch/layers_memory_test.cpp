@@ -82,6 +82,9 @@ Cost cost(const std::function<Tensor(const Tensor&)>& layer, const Tensor& input
 }
 
 TEST(LayerMemory, IsBatchNormsAndAFewSmallMatrices) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer has an allocator of its own";
+#endif
   at::set_num_threads(2);
   const std::int64_t channels = 32;
   for (const auto type : {at::kFloat, at::kBFloat16})

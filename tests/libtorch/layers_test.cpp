@@ -400,7 +400,7 @@ TEST(Layers, PrintTheirOptions) {
   EXPECT_EQ(
       text.str(),
       "keel::nn::ZcaWhitening(64, groups=4, group_size=16, eps=0.0001, momentum=0.1, affine=true, "
-      "track_running_stats=true, rule=exact(terms=19), rank=algorithm1(eps=1e-04, "
+      "track_running_stats=true, rule=exact(terms=19), rank=leading_reliable(eps=1e-04, "
       "rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=true, literal=false))\n"
       "keel::nn::PcaDenoising(8, groups=1, group_size=8, eps=0.0001, momentum=none, affine=false, "
       "track_running_stats=true, rule=power_iteration(terms=19), "

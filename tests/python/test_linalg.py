@@ -224,3 +224,62 @@ def test_errors_name_the_operation():
         keel.spectral(torch.eye(2), "root")
     with pytest.raises(ValueError, match="terms"):
         keel.eigh(torch.eye(2), keel.Taylor(0))
+
+
+FUNCTIONS_OF_LISTS = {
+    "eigvalsh": keel.eigvalsh,
+    "eigh": lambda matrices: keel.eigh(matrices, keel.PowerIteration(9), UPLO="U", descending=True),
+    "sqrtm": keel.sqrtm,
+    "inv_sqrtm": keel.inv_sqrtm,
+    "invm": lambda matrices: keel.invm(matrices, keel.Taylor(5)),
+    "logm": keel.logm,
+    "expm": keel.expm,
+    "powm": lambda matrices: keel.powm(matrices, -1 / 3),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS_OF_LISTS)
+def test_a_list_has_the_results_and_gradients_of_its_matrices(name):
+    torch.manual_seed(0)
+    function = FUNCTIONS_OF_LISTS[name]
+    matrices = [positive(), positive(n=3), positive(), positive(2, n=3), positive(n=1)]
+    matrices.append(positive().detach().float().requires_grad_())
+    found = function(matrices)
+    assert isinstance(found, list) and len(found) == len(matrices)
+    for matrix, result in zip(matrices, found):
+        alone = function(matrix)
+        assert type(result) is type(alone)
+        results, expected = [(one,) if isinstance(one, torch.Tensor) else one for one in (result, alone)]
+        for one, other in zip(results, expected):
+            assert one.shape == other.shape and one.dtype == other.dtype
+            tolerance = 100 * torch.finfo(one.dtype).eps * other.abs().max().item()
+            torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+            weight = torch.randn_like(one)
+            mine, its = [torch.autograd.grad((weight * r).sum(), matrix, retain_graph=True)[0] for r in (one, other)]
+            tolerance = 1000 * torch.finfo(one.dtype).eps * its.abs().max().item()
+            torch.testing.assert_close(mine, its, rtol=0, atol=tolerance)
+
+
+def test_pairs_of_a_list_know_their_matrices():
+    torch.manual_seed(0)
+    matrices = [positive(), positive(n=3), positive()]
+    for pair, matrix in zip(keel.eigh(matrices), matrices):
+        roots = [pair.apply(torch.sqrt), keel.sqrtm(matrix)]
+        torch.testing.assert_close(*roots)
+        torch.testing.assert_close(*[torch.autograd.grad(root[0, 1], matrix)[0] for root in roots])
+
+
+def test_a_list_takes_one_call_for_each_size(monkeypatch):
+    shapes = []
+    monkeypatch.setattr(keel.linalg, "call", lambda operator, matrix, *rest: shapes.append(matrix.shape) or matrix)
+    keel.powm([torch.eye(n) for n in (3, 4, 3, 3, 4)], -0.25)
+    assert shapes == [(3, 3, 3), (2, 4, 4)]
+
+
+def test_an_empty_list_and_lists_of_other_things():
+    assert keel.eigh([]) == [] and keel.powm([], 0.5) == []
+    for function in (keel.eigh, keel.sqrtm, keel.eigvalsh):
+        with pytest.raises(TypeError, match=rf"keel\.{function.__name__}: expected a tensor, got list"):
+            function([[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(RuntimeError, match=r"sqrtm: expected \(..., n, n\), got \(1, 3, 2\)"):
+        keel.sqrtm([torch.eye(2), torch.ones(3, 2)])

@@ -253,7 +253,7 @@ def test_resets(layer):
 def test_printing():
     assert repr(keel.nn.ZcaWhitening(8, group_size=4)) == (
         "ZcaWhitening(8, group_size=4, eps=0.0001, momentum=0.1, affine=True, "
-        "track_running_stats=True, rule=Exact(terms=19), rank=Algorithm1(eps=0.0001, "
+        "track_running_stats=True, rule=Exact(terms=19), rank=LeadingReliable(eps=0.0001, "
         "rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=True, literal=False))"
     )
 
@@ -270,6 +270,8 @@ def test_bad_options_and_inputs_are_named():
     with pytest.raises(ValueError, match=r"got 8 \* 4 and 64"):
         keel.nn.ZcaWhitening(64, group_size=8, groups=4)
     assert keel.nn.ZcaWhitening(64, group_size=8, groups=8).groups == 8
+    with pytest.raises(TypeError, match=r"keel\.nn\.ZcaWhitening: expected a tensor, got list"):
+        keel.nn.ZcaWhitening(2)([[1.0, 2.0]])
     with pytest.raises(ValueError, match="num_features >= 1, got 0"):
         keel.nn.ZcaWhitening(0)
     with pytest.raises(ValueError, match="eps"):

@@ -24,12 +24,12 @@ EVERY_RANK = [
     (keel.LeadingCount(3), "leading_count(count=3)"),
     (keel.LeadingEnergy(0.9), "leading_energy(fraction=0.9)"),
     (
-        keel.Algorithm1(),
-        "algorithm1(eps=1e-04, rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=true, literal=false)",
+        keel.LeadingReliable(),
+        "leading_reliable(eps=1e-04, rayleigh_tolerance=0.1, energy=0.9999, keep_reaching=true, literal=false)",
     ),
     (
         keel.Algorithm1(None, 0.2, None, False, True),
-        "algorithm1(eps=off, rayleigh_tolerance=0.2, energy=off, keep_reaching=false, literal=true)",
+        "leading_reliable(eps=off, rayleigh_tolerance=0.2, energy=off, keep_reaching=false, literal=true)",
     ),
 ]
 
@@ -197,7 +197,7 @@ def test_errors_are_in_the_words_of_the_caller():
         (lambda: keel.svd(torch.eye(2), full_matrices=True), "keel.svd: expected full_matrices=False"),
         (lambda: keel.svd(torch.eye(2), False), "keel.svd: expected full_matrices=False, by name"),
         (lambda: keel.LeadingCount(0), "keel.LeadingCount: expected count to be a whole number from 1"),
-        (lambda: keel.Algorithm1(eps=-1), "keel.Algorithm1: expected eps to be a finite number >= 0 or None, got -1"),
+        (lambda: keel.Algorithm1(eps=-1), "keel.LeadingReliable: expected eps to be a finite number >= 0 or None, got"),
         (lambda: keel.nn.ZcaWhitening(4, rule="exac"), "keel.nn.ZcaWhitening: expected exact, analytic"),
         (lambda: keel.sqrtm([[1.0]]), "keel.sqrtm: expected a tensor, got list"),
         (lambda: keel.kabsch(torch.eye(3), 1), "keel.kabsch: expected a tensor, got int"),

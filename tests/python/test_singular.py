@@ -210,7 +210,7 @@ def test_ranks():
             kept = torch.minimum(kept, torch.tensor([3, 3, 1]))  # rounding has its say about zeros
         assert kept.tolist() == expected, policy
         close(x, keel.low_rank(a, policy))
-    with pytest.raises(ValueError, match="expected rank full, leading_count or leading_energy, got algorithm1"):
+    with pytest.raises(ValueError, match="expected rank full, leading_count or leading_energy, got leading_reliable"):
         keel.low_rank(a, keel.Algorithm1())
 
 

@@ -88,30 +88,48 @@ TEST_F(CliCommands, InspectComputesACheckpointsMatrixFromImages) {
 }
 
 TEST_F(CliCommands, InspectReadsNpy) {
-  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }";
-  header.resize(53 + 64, ' ');
-  header.back() = '\n';
-  const double numbers[] = {1, 0, 0, 0.85};
-  std::string bytes(reinterpret_cast<const char*>(numbers), sizeof(numbers));
-  write(in("m.npy"),
-        std::string("\x93NUMPY\x01\x00", 8) + char(header.size()) + '\0' + header + bytes);
-  const auto outcome = keel("inspect " + in("m.npy"));
+  const auto inspect = [](std::vector<double> numbers) {
+    std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }";
+    header.resize(53 + 64, ' ');
+    header.back() = '\n';
+    std::string bytes(reinterpret_cast<const char*>(numbers.data()), 4 * sizeof(double));
+    write(in("m.npy"),
+          std::string("\x93NUMPY\x01\x00", 8) + char(header.size()) + '\0' + header + bytes);
+    return keel("inspect " + in("m.npy"));
+  };
+  const auto outcome = inspect({1, 0, 0, 0.85});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.out, "0.850000          19")) << outcome.out;  // the paper's K
   EXPECT_TRUE(contains(outcome.out, "power_iteration")) << outcome.out;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [numbers, what] : std::vector<std::pair<std::vector<double>, std::string>>{
+           {{1, nan, nan, 1}, "NaN"}, {{1, 2, 3, 1}, "expected a symmetric matrix"}}) {
+    const auto bad = inspect(numbers);
+    EXPECT_EQ(bad.code, 3);
+    EXPECT_TRUE(contains(bad.error, what) && contains(bad.error, in("m.npy"))) << bad.error;
+  }
 }
 
 TEST_F(CliCommands, ReportPrintsATableAndWritesAPage) {
   const auto outcome = keel("report " + run() + " --title 'A & B' --out " + in("r.html"));
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_TRUE(contains(outcome.out, "ZCA, exact")) << outcome.out;
-  EXPECT_TRUE(outcome.out.ends_with("\nwrote " + in("r.html") + "\n")) << outcome.out;
+  EXPECT_TRUE(outcome.out.ends_with("\nwrote " + in("r.html") + " and " + in("r.csv") + "\n"))
+      << outcome.out;
+  EXPECT_TRUE(read(in("r.csv")).starts_with("layer,folder,seed,step,epoch,quantity,value\n"));
   EXPECT_TRUE(contains(read(in("r.html")), "A &amp; B"));
   EXPECT_EQ(keel("report " + in("") + " --out " + in("all.html")).code, 0);  // a folder of runs
   EXPECT_EQ(keel("report " + run() + " --out " + in("")).code, 0);           // into a folder
   EXPECT_TRUE(fs::exists(in("report.html")));
   EXPECT_EQ(keel("report " + run() + " --out " + in("new/")).code, 0);  // into a new folder
   EXPECT_TRUE(fs::exists(in("new/report.html")));
+  // A table of the user's is not replaced, and a page not written in its place.
+  std::ofstream(in("mine.csv")) << "layer,grade\n";
+  for (const char* name : {"mine.html", "mine.csv", "other.csv"}) {
+    EXPECT_EQ(keel("report " + run() + " --out " + in(name)).code, 2) << name;
+    EXPECT_FALSE(fs::exists(in("mine.html")) || fs::exists(in("other.csv"))) << name;
+  }
+  EXPECT_EQ(read(in("mine.csv")), "layer,grade\n");
   // A run that is named twice counts once.
   const auto twice =
       keel("report " + run() + " " + run() + "/ " + in("") + " --out " + in("r.html"));

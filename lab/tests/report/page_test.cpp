@@ -46,6 +46,22 @@ TEST(Page, ALongLabelIsCutInPictures) {
   EXPECT_EQ(names, 4);  // two rows of dots, two keys of the curves
 }
 
+TEST(Page, ItsValuesAreALineEach) {
+  const TemporaryFolder folder;
+  testing::write_run(folder / "=a\"b", settings("batch", "exact", 7), "0.20");
+  const auto csv = values(grouped({read_run(folder / "=a\"b")}));
+  EXPECT_TRUE(csv.starts_with("layer,folder,seed,step,epoch,quantity,value\n")) << csv;
+  const auto name = (folder / "=a").string() + "\"\"b";
+  EXPECT_NE(csv.find("\n\"BatchNorm\",\"" + name + "\",\"7\",20,1,test_error,0.2\n"), csv.npos)
+      << csv;
+  EXPECT_NE(csv.find(",10,0,learning_rate,0.1\n"), csv.npos) << csv;
+  EXPECT_EQ(csv.find("followed"), csv.npos) << csv;  // not done, so not there
+  // A label that a spreadsheet would take for a formula.
+  auto groups = grouped({read_run(folder / "=a\"b")});
+  groups[0].label = "=1+1";
+  EXPECT_NE(values(groups).find("\n\"'=1+1\","), csv.npos);
+}
+
 TEST(Page, LoadsNothing) {
   const TemporaryFolder folder;
   const auto html = example_page(folder);

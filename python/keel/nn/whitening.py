@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import rules
+from .._interrupt import check_tensor
 from ..rules import Exact, RankPolicy, SpectralRule
 from . import inference, scripted, synchronise, transforms, update_bn
 from .scripted import in_statistics_type
@@ -379,6 +380,7 @@ class Whitening(nn.Module):
     def _check_input(self, input: Tensor) -> None:
         if torch.jit.is_tracing():  # sizes are tensors then, and comparing them would warn
             return
+        check_tensor(self._name(), input)
         channels = self.num_features
         if input.dim() < 2 or input.shape[self.channel_dim] != channels:
             tokens = f"(N, ..., {channels})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rules import Algorithm1, RankPolicy
+from ..rules import LeadingReliable, RankPolicy
 from .whitening import Whitening
 
 
@@ -10,7 +10,7 @@ class ZcaWhitening(Whitening):
     """Decorrelates channels with the least change to them: y = weight * M^(-1/2) (x - mean) + bias with
     M = Cov + eps I, over the eigenvalues that ``rank`` keeps.
 
-    The default rank policy is :class:`keel.Algorithm1` with the layer's ``eps``. The arguments are those of
+    The default rank policy is :class:`keel.LeadingReliable` with the layer's ``eps``. The arguments are those of
     :class:`keel.nn.Whitening`.
 
     >>> layer = keel.nn.ZcaWhitening(8, group_size=4)
@@ -27,4 +27,4 @@ class ZcaWhitening(Whitening):
 
     @staticmethod
     def _default_rank(eps: float) -> RankPolicy:
-        return Algorithm1(eps=eps)
+        return LeadingReliable(eps=eps)

@@ -44,8 +44,8 @@ Eigh eigh(const torch::Tensor& matrix, const GradientRule& rule = Masked{},
 /// - The gradient is V diag(dL_dl) V^T, which is finite at equal eigenvalues too.
 /// - Second derivatives are those of keel::eigh: at equal eigenvalues exact for symmetric functions of them, an error for
 ///   others.
-/// - On the CPU the eigenvectors are computed only where a gradient needs them, on CUDA always. The values without them
-///   and those of keel::eigh may differ by rounding.
+/// - Without a gradient, no eigenvectors are computed on the CPU, nor on CUDA from n = 2048 on. The values may then differ
+///   from those of keel::eigh by rounding.
 torch::Tensor eigvalsh(const torch::Tensor& matrix, char uplo = 'L');
 
 }  // namespace keel

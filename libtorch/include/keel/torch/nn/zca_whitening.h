@@ -7,7 +7,7 @@ namespace keel::nn {
 using ZcaWhiteningOptions = WhiteningOptions;
 
 /// Zero-phase whitening: decorrelates the channels of each group and gives them unit variance, with the least change to
-/// the activations. The default rank is Algorithm1 with the layer's eps.
+/// the activations. The default rank is LeadingReliable with the layer's eps.
 class ZcaWhiteningImpl : public WhiteningImpl {
  public:
   explicit ZcaWhiteningImpl(const ZcaWhiteningOptions& options);
