@@ -176,24 +176,25 @@ TYPED_TEST(Svd, SteepAndClusteredMatricesAreSolvedAsWellAsByLapack) {
     const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
     const SvdQuality ours = quality_of(matrix, f.value(0), f.u(0), f.v(0));
     EXPECT_LE(ours.residual, eigh_bound<T>(theirs.residual));
-    EXPECT_LE(ours.orthogonality, 4 * theirs.orthogonality);
+    EXPECT_LE(ours.orthogonality, eigh_bound<T>(theirs.orthogonality));
   }
 }
 
-// A sum of many equal terms one after the other rounds in the same direction each time.
-TYPED_TEST(Svd, SteepAndTallMatricesAreSolvedAsWellAsByLapack) {
+#endif
+
+// A sum of 20,000 equal terms, one after the other, rounds in the same direction each time: by up to 10,000 epsilons (1,800
+// and 6,800 came out). It is added up in 79 pieces of 256, which makes 335 / 2. A column's length is taken from such a sum
+// twice.
+TYPED_TEST(Svd, LongColumnsAreAsOrthogonalAsShortOnes) {
   using T = TypeParam;
   for (const bool wide : {false, true}) {
-    Rectangle<T> matrix(wide ? 40 : 300, wide ? 300 : 40);
+    Rectangle<T> matrix(wide ? 16 : 20000, wide ? 20000 : 16);
     for (std::int64_t i = 0; i < matrix.rows; ++i)
       for (std::int64_t j = 0; j < matrix.columns; ++j) matrix(i, j) = T(std::min(i, j) + 1) / 300;
-    const SvdQuality theirs = lapack_quality(matrix);
     const Factors<T> f = decompose(std::vector<Rectangle<T>>{matrix});
-    EXPECT_LE(quality_of(matrix, f.value(0), f.u(0), f.v(0)).orthogonality,
-              4 * theirs.orthogonality);
+    EXPECT_LE(quality_of(matrix, f.value(0), f.u(0), f.v(0)).orthogonality, 335 * kEps<T>);
   }
 }
-#endif
 
 TYPED_TEST(Svd, ResultsDependOnNobodyElse) {
   using T = TypeParam;
