@@ -53,24 +53,30 @@ def random_block(shape: Tuple[int, int], seed: int, like: Map) -> Tensor:
 
 
 def orthonormal(block: Tensor, basis: Tensor, noise: Tensor) -> Tuple[Tensor, Tensor]:
-    """Orthonormal columns that span ``block`` outside ``basis``, which is orthonormal, and basis^T block. Columns of
-    ``noise`` replace directions that are empty up to rounding: the space has become invariant, and needs new ones."""
-    before = (block * block).sum(-2).amax(-1)[..., None].double()
-    least = (16 * torch.finfo(block.dtype).eps) ** 2 * before
-    dependent = 1e-10 if block.dtype == torch.float32 else 1e-14
+    """Orthonormal columns that span ``block`` outside ``basis``, which is orthonormal, and basis^T block. Directions
+    that are empty up to rounding are replaced by columns of ``noise``: the space has become invariant, and needs new
+    ones.
+
+    A pass divides by sizes after a rotation by eigenvectors of the Gram matrix, not by roots of its values. These show
+    only what is above 1e-8 of the largest. What is below that in float64 is resolved by the next pass, where its
+    columns have size 1."""
+    empty = 16 * torch.finfo(block.dtype).eps
+    least = empty**2 * (block * block).sum(-2).amax(-1)[..., None].double()
     inside = basis.mT @ block
-    for again in (False, True):
-        block = block - basis @ (basis.mT @ block if again else inside)
-        wide = block if again else block.double()
+    passes = 2 if block.dtype == torch.float32 else 3
+    for turn in range(passes):
+        block = block - basis @ (basis.mT @ block if turn else inside)
+        wide = block.double()
         gram = wide.mT @ wide
         size = gram.diagonal(dim1=-2, dim2=-1)
-        scale = torch.where(size <= least, torch.zeros_like(size), size.rsqrt())
-        values, vectors = _eigh(gram * scale[..., None] * scale[..., None, :], "masked", False)
-        change = scale[..., None] * vectors * values.clamp_min(dependent).rsqrt()[..., None, :]
-        block = block @ change.to(block.dtype)
-        if not again:
-            block = torch.where((values <= dependent)[..., None, :], noise, block)
-            least = torch.zeros_like(least)
+        scale = torch.where(size <= (0 if turn else least), torch.zeros_like(size), size.rsqrt())
+        vectors = _eigh(gram * scale[..., None] * scale[..., None, :], "masked", False)[1]
+        wide = wide @ (scale[..., None] * vectors)
+        length = wide.norm(dim=-2, keepdim=True)
+        block = (wide / length.clamp_min(empty**2)).to(block.dtype)
+        if turn < passes - 1:
+            fresh = noise if turn == 0 else noise.flip(0)  # none twice
+            block = torch.where(length <= empty, fresh, block)
     return block, inside
 
 

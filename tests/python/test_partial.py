@@ -79,6 +79,7 @@ HARD = {
     "zero": [0.0] * N,
     "identity": [1.0] * N,
     "fast decay": [2.0**-i for i in range(N)],
+    "faster decay": [100.0**-i for i in range(N)],
     "both signs alike": [1.0, -1.0] * (N // 2),
 }
 
