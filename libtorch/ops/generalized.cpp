@@ -10,6 +10,12 @@
 namespace keel::ops {
 namespace {
 
+/// The matrix whose lower triangle is that of x. Its gradient goes to x as it is, symmetric.
+Tensor from_lower(const Tensor& x) {
+  const Tensor lower = x.detach().tril();
+  return with_derivatives_of(lower + lower.tril(-1).mT(), x);
+}
+
 /// A and B, of which B is factored.
 class Pencil {
  public:
@@ -23,7 +29,7 @@ class Pencil {
     check_like(operation, "B", b, a);
     TORCH_CHECK_VALUE(!rtol.has_value() || (*rtol >= 0 && *rtol < 1), operation,
                       ": expected 0 <= rtol < 1, got ", rtol.value_or(0));
-    const Tensor matrix = in_compute_type(a), metric = in_compute_type(b);
+    const Tensor matrix = from_lower(in_compute_type(a)), metric = in_compute_type(b);
     if (rtol.has_value()) {
       take_root(metric, *rtol);
       inside = root_.matmul(matrix).matmul(root_);

@@ -488,8 +488,8 @@ def generalized_eigh(
     gradients to A and B.
 
     Args:
-        A: symmetric matrices (..., n, n).
-        B: symmetric positive definite matrices. Batch dimensions are broadcast.
+        A: symmetric matrices (..., n, n), whose lower triangle is read.
+        B: symmetric positive definite matrices, likewise. Batch dimensions are broadcast.
         rule: the gradient rule, as in :func:`eigh`.
         rtol: drop the directions in which an eigenvalue of B is at most ``rtol`` times its largest. None means that B
             is positive definite; where it is not, the result is NaN.

@@ -32,6 +32,22 @@ def by_root(a, b, count):
 
 
 @pytest.mark.parametrize("rtol", [None, 1e-9])
+def test_only_lower_triangles_are_read(rtol):
+    a, b = pencil(METRICS["distinct"], VALUES["distinct"])
+    above = torch.full_like(a, torch.nan).triu(1)
+    halves = [torch.where(above.isnan(), above, x).requires_grad_() for x in (a, b)]
+    wholes = [x.requires_grad_() for x in (a, b)]
+    results = [keel.generalized_eigh(*pair, rtol=rtol) for pair in (halves, wholes)]
+    torch.testing.assert_close(results[0], results[1])
+    found, expected = (
+        torch.autograd.grad((found.eigenvalues**3).sum(), pair) for found, pair in zip(results, (halves, wholes))
+    )
+    torch.testing.assert_close(found, expected)
+    for gradient in found:
+        torch.testing.assert_close(gradient, gradient.mT)
+
+
+@pytest.mark.parametrize("rtol", [None, 1e-9])
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("metric", METRICS)
