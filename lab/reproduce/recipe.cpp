@@ -53,6 +53,7 @@ class Taker {
     };
     // A plain get<> would silently convert other number types, or true.
     if constexpr (std::is_same_v<T, std::string>) expect(value.is_string(), "text");
+    if constexpr (std::is_same_v<T, bool>) expect(value.is_boolean(), "true or false");
     if constexpr (std::is_same_v<T, double>) expect(value.is_number(), "a number");
     if constexpr (std::is_same_v<T, std::int64_t>)
       expect(value.is_number_integer(), "a whole number");
@@ -110,6 +111,18 @@ Cell cell_of(const std::string& name, const Json& table, const Place& place) {
   return cell;
 }
 
+/// Checks what costs and pages take from options and settings. The rest is checked where it is used.
+void check_options(const Json& options, const Place& place) {
+  Taker from(options, place);
+  from.number("epochs");
+  from.number("batch");
+}
+void check_settings(const Json& settings, const Place& place) {
+  Taker from(settings, place);
+  for (const char* name : {"cost", "x_label"}) from.take<std::string>(name, "");
+  for (const char* name : {"costs", "gradients"}) from.take(name, false);
+}
+
 Json merged(Json under, const Json& over) {
   for (const auto& [name, value] : over.items()) under[name] = value;
   return under;
@@ -143,6 +156,10 @@ Recipe read_recipe(const fs::path& file) {
   recipe.settings = from.take<Json>("settings", Json::object());
   const Json cells = from.take<Json>("cells", Json::object());
   from.end();
+  check_settings(recipe.settings, place.inside("settings"));
+  check_options(recipe.common, place.inside("common"));
+  for (const auto& [schedule, options] : recipe.schedules.items())
+    check_options(options, place.inside("schedule").inside(schedule));
   for (const auto& [cell, content] : cells.items())
     recipe.cells.push_back(cell_of(cell, content, place.inside("cells").inside(cell)));
   for (const Cell& cell : recipe.cells)

@@ -117,6 +117,11 @@ TEST(Recipe, MistakesAreNamed) {
                            "\ntrials = 1e999", "\ntrials = 3,5", "trials = 3\ntrials = 4"})
     for (const char* part : {"recipe.toml, line 2: ", "trials"})
       EXPECT_NE(message_of(text).find(part), std::string::npos) << message_of(text);
+  for (const char* text :
+       {"[common]\nepochs = \"x\"", "[schedule.short]\nepochs = true", "[common]\nbatch = \"x\"",
+        "[schedule]\nshort = 1", "[settings]\ncost = 1", "[settings]\nx_label = 1",
+        "[settings]\ngradients = \"x\""})
+    EXPECT_NE(message_of(text).find("line 2: "), std::string::npos) << message_of(text);
   EXPECT_NE(message_of("[cells]\na = 1").find("line 2: cells.a: expected a table"),
             std::string::npos);
   EXPECT_NE(
