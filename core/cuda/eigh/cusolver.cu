@@ -59,7 +59,8 @@ __global__ void prepare(Matrices<const T> matrices, int slices, const Bits<T>* l
 
 /// Computes for every vector (a row of `rows`, ascending) the sign that makes its entry of largest
 /// magnitude (the first one, if several tie) positive. Stores the values in order, scaled back. One
-/// warp per vector. Without rows it does only the values.
+/// warp per vector. Without rows it does only the values. cuSOLVER's batched solver leaves values that
+/// are equal to rounding out of order, by a unit in the last place: each becomes the largest so far.
 template <typename T>
 __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascending, const T* rows,
                               const int* exponent, const bool* finite, const int* information,
@@ -75,9 +76,11 @@ __global__ void finish_values(std::int64_t batch, std::int64_t n, const T* ascen
     largest.share(32);
     if (lane == 0) sign[at] = !good ? T(NAN) : (largest.entry < 0 ? T(-1) : T(1));
   }
+  T value = ascending[at];
+  for (std::int64_t r = lane; r < i; r += 32) value = fmax(value, ascending[index * n + r]);
+  value = Lanes<32>::largest(value);
   if (lane != 0) return;
-  values[index * n + place_in(order, n, n - 1 - i)] =
-      good ? ldexp(ascending[at], exponent[index]) : T(NAN);
+  values[index * n + place_in(order, n, n - 1 - i)] = good ? ldexp(value, exponent[index]) : T(NAN);
   if (i == 0 && status != nullptr)
     status[index] = good        ? EighStatus::converged
                     : converged ? EighStatus::not_finite
