@@ -44,7 +44,7 @@ ELSEWHERE = {
     "scripts/get-cifar cifar10 data": "lab/tests/get_cifar.py",
     "build/bin/keel report runs/*": "lab/tests/cli/commands_test.cpp",
     "keel inspect runs/zca": "lab/tests/cli/commands_test.cpp",
-    "torchrun --nproc_per_node=4 --no_python keel train --norm zca": "lab/tests/processes/processes_test.cpp",
+    "torchrun --nproc_per_node=4 --no_python -- keel train --norm zca": "lab/tests/processes/processes_test.cpp",
     "scripts/fuzz 60 npy packed": "lab/tests/fuzz/CMakeLists.txt",
 }
 NOT_RUN = {
@@ -69,7 +69,7 @@ NOT_RUN = {
     "build/bin/keel reproduce full --path data --out mine/full --runs runs": "needs CIFAR-10, and days",
     "scripts/reproduce-gpu --data cifar-10-batches-bin --data100 cifar-100-binary --seconds 600 --save results.tar.gz":
         "needs a GPU and CIFAR",
-    "torchrun --nnodes=2 --nproc_per_node=8 --no_python keel train --norm zca": "needs two machines",
+    "torchrun --nnodes=2 --nproc_per_node=8 --no_python -- keel train --norm zca": "needs two machines",
 }
 
 # Blocks of other languages, by page: the test that compiles or reads the same.
