@@ -42,10 +42,12 @@ def close(printed, expected):
 
 
 def alike(printed, expected):
-    """The same words, and numbers to 5 %, or 0.05: training in another torch ends a little elsewhere."""
+    """The same words, and numbers to 5 %, or 0.05: training in another torch ends a little elsewhere. Lines that begin
+    with a function of torch's have its figures, which vary with its version and its random numbers."""
     if NUMBER.sub("#", " ".join(printed.split())) != NUMBER.sub("#", " ".join(expected.split())):
         return False
-    return all(map(close, NUMBER.findall(printed), NUMBER.findall(expected)))
+    ours = [re.sub(r"(?m)^torch\..*", "", text) for text in (printed, expected)]
+    return all(map(close, *map(NUMBER.findall, ours)))
 
 
 def main():

@@ -11,6 +11,7 @@ import torch
 def cifar(root, monkeypatch, *arguments):
     spec = importlib.util.spec_from_file_location("cifar", root / "examples" / "cifar.py")
     example = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "cifar", example)  # torch.compile imports the module of what it compiles
     spec.loader.exec_module(example)
     monkeypatch.setattr(sys, "argv", ["cifar.py", *map(str, arguments)])
     example.main()
@@ -111,6 +112,7 @@ def test_rotations(root, tmp_path, capsys, monkeypatch, draws):
     before = figure.stat().st_mtime_ns
     spec = importlib.util.spec_from_file_location("rotations", root / "examples" / "rotations.py")
     example = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "cifar", example)  # torch.compile imports the module of what it compiles
     spec.loader.exec_module(example)
     monkeypatch.setattr(example, "STEPS", 20)
     monkeypatch.setattr(example, "SEEDS", 1)
