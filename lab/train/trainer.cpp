@@ -249,9 +249,11 @@ class Run {
   }
 
   void evaluate_followed(EpochRecord& record) {
+    const bool narrow = training_.options().precision == "bfloat16";
     const auto follow = [&] {
       for (const Normed* part : training_.model()->normed())
-        if (part->following()) part->following()->refresh();
+        if (part->following())
+          part->following()->refresh(narrow ? torch::kBFloat16 : torch::kFloat);
     };
     const Evaluation test = evaluate_after(follow, /*stay=*/false);
     record.followed_test_loss = test.loss;

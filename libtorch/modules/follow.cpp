@@ -27,6 +27,7 @@ constexpr const char* kZeros = "constant";  // in the words of at::pad
 constexpr std::int64_t kEnough = 1024;      // positions for each of d + 1: an error of S of 1/64
 constexpr std::int64_t kOfOneImage = 16, kAtLeast = 64;  // positions
 constexpr double kLittle = 1 << 24;  // multiplications that any look may take: a millisecond
+const double kRounding = 3 / (8 * std::log(2.0)) / 12;  // python/keel/nn/following.py derives it
 
 }  // namespace
 
@@ -185,10 +186,11 @@ struct Following::Parts {
     return at::index(patches, indices).flatten(1);
   }
 
-  /// The map's matrix in float64: (blocks, outputs, inputs).
-  Tensor block_weight() const {
+  /// The map's matrix in float64, once it has been rounded to `type`: (blocks, outputs, inputs).
+  Tensor block_weight(at::ScalarType type) const {
     const std::int64_t within = map_groups / blocks, outputs = weight->size(0) / map_groups;
-    const Tensor rows = weight->detach().to(at::kDouble).reshape({blocks, within, outputs, -1});
+    const Tensor rows =
+        weight->detach().to(type).to(at::kDouble).reshape({blocks, within, outputs, -1});
     const std::int64_t inputs = rows.size(-1);
     Tensor result = rows.new_zeros({blocks, within, outputs, within, inputs});
     for (std::int64_t i = 0; i < within; ++i)
@@ -283,20 +285,27 @@ void Following::look(const Tensor& input) {
   looks.add_(finite);
 }
 
-void Following::refresh() const {
+void Following::refresh(at::optional<at::ScalarType> outputs) const {
   const Parts& p = *parts_;
   const torch::NoGradGuard no_grad;
-  const Tensor weight = p.block_weight();
+  const bool halves = outputs == at::kHalf || outputs == at::kBFloat16;
+  const at::ScalarType type = halves ? *outputs : p.weight->scalar_type();
+  const Tensor weight = p.block_weight(type);
   const Tensor seen =
       torch::where(looks > 0, torch::zeros({}, weight.options()),
                    torch::full({}, std::numeric_limits<double>::quiet_NaN(), weight.options()));
   Tensor mean = weight.matmul(input_mean.to(at::kDouble).unsqueeze(-1)).flatten() + seen;
-  if (p.bias->defined()) mean = mean + p.bias->detach().to(at::kDouble);
+  if (p.bias->defined()) mean = mean + p.bias->detach().to(type).to(at::kDouble);
   const std::vector<std::int64_t> shape{p.blocks, p.norm_groups / p.blocks,
                                         p.channels / p.norm_groups, weight.size(-1)};
   const Tensor product = weight.matmul(input_covariance.to(at::kDouble)).view(shape);
   Tensor covariance = product.matmul(weight.view(shape).mT()).flatten(0, 1);
   covariance = (covariance + covariance.mT()) / 2 + seen;
+  if (halves) {
+    const double unit = std::exp2(type == at::kHalf ? -10 : -7);
+    Tensor variance = covariance.diagonal(0, -2, -1);
+    variance += unit * unit * kRounding * (variance + mean.view_as(variance).square());
+  }
   if (p.whitening == nullptr) {
     const Tensor variance = covariance.flatten();
     const Tensor finite = mean.isfinite().all() & variance.isfinite().all();

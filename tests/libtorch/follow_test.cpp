@@ -71,6 +71,29 @@ TEST(Follow, GivesWhatRecomputingGives) {
       input({3, 4, 5, 6, 7}));
 }
 
+/// test_follow.py derives the bound.
+TEST(Follow, HalfPrecisionReachesOtherDirectionsAndRoundsItsOutputs) {
+  torch::manual_seed(4);
+  torch::nn::Conv2d map(torch::nn::Conv2dOptions(3, 48, 3).padding(1));
+  nn::ZcaWhitening norm(
+      nn::WhiteningOptions{.num_features = 48, .eps = 1e-5, .momentum = 1, .rank = FullRank{}});
+  nn::Following following(map.ptr(), norm.ptr(), kAll);
+  const Tensor x = torch::randn({16, 3, 24, 24});
+  following.observe(x);
+  const torch::NoGradGuard no_grad;
+  map->weight.mul_(4);
+  const Tensor y = torch::conv2d(x, map->weight.to(at::kBFloat16).to(at::kFloat),
+                                 map->bias.to(at::kBFloat16).to(at::kFloat), 1, 1)
+                       .to(at::kBFloat16);
+  const Tensor truth = norm->forward(y);
+  norm->eval();
+  const auto off = [&](at::ScalarType type) {
+    following.refresh(type);
+    return relative_error(norm->forward(y), truth);
+  };
+  EXPECT_LT(off(at::kBFloat16), std::min(1 - std::sqrt(0.5), off(at::kFloat) / 3));
+}
+
 TEST(Follow, SamplesAndAverages) {
   torch::nn::Conv2d map(torch::nn::Conv2dOptions(64, 8, 3));
   nn::ZcaWhitening norm({.num_features = 8, .rank = FullRank{}});

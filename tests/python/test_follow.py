@@ -100,6 +100,34 @@ def test_directions_of_little_variance_keep_their_digits():
     assert off.norm() < 2 * bound < 1e-3
 
 
+@pytest.mark.parametrize("type", [torch.float16, torch.bfloat16])
+def test_half_precision_reaches_other_directions_and_rounds_its_outputs(type):
+    """More channels than inputs at full rank: what lies in the directions that a convolution does not reach, the
+    rounding of its weights and outputs, is multiplied by up to 1 / sqrt(eps)."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 48, 3, padding=1), keel.nn.ZcaWhitening(48, eps=1e-5, rank=keel.FullRank()))
+    keel.nn.follow(model, **EVERYTHING)
+    map, norm = model
+    x = torch.randn(16, 3, 24, 24)
+
+    def outputs():  # not by autocast, because CPUs differ in what they do in half precision
+        weight, bias = (p.detach().to(type).float() for p in map.parameters())
+        return F.conv2d(x, weight, bias, padding=1).to(type)
+
+    for gain in (1, 4):
+        norm.train()
+        map(x)
+        norm(outputs())
+        with torch.no_grad():
+            map.weight.mul_(gain).add_(0.1 * torch.randn_like(map.weight))
+        truth = norm(outputs()).float()
+        # Whatever the mantissas, the mean of 1 / m^2 is within a factor of 2 of the assumed one. So in directions
+        # with nothing but rounding S is off by 1 - sqrt(1/2) at most, and less in all others.
+        followed = relative(norm.eval()(outputs()).float(), truth)
+        in_float32 = relative(norm(outputs().float()), truth)
+        assert followed < min(1 - math.sqrt(1 / 2), in_float32 / 3)
+
+
 @pytest.mark.parametrize("norm", ["BatchNorm", "ZCA", "PCA denoising"])
 def test_on_fixed_data_the_first_layer_is_exact_whatever_the_schedule(norm):
     x = torch.randn(32, 3, 8, 8).double()

@@ -324,7 +324,8 @@ def test_channels_last_and_autocast():
         y = autocast.eval()(x)
     assert y.dtype == torch.bfloat16 and autocast[1].following.input_covariance.dtype == torch.float
     assert torch.equal(autocast[1].following.input_covariance, model[1].following.input_covariance)
-    assert torch.equal(autocast[1].running_matrix, model.eval()[1].running_matrix)
+    # Weights rounded to 8 bits.
+    assert 0 < relative(autocast[1].running_matrix, model.eval()[1].running_matrix) < 2**-7
     for at in (1, 4):
         torch.testing.assert_close(twin[at].following.input_covariance, model[at].following.input_covariance)
 

@@ -8,6 +8,12 @@ position. The statistics of y belong to one W. Those of p, mean m and covariance
 So training tracks m and C, and evaluation makes the norm's statistics from them. A direction that W does not reach has
 variance 0, and W C W^T is computed in float64, so that directions of little variance keep their digits.
 
+**Half precision.** A convolution in bfloat16 multiplies by weights rounded to bfloat16, and other directions are out of
+*their* reach: W is rounded first. Then its outputs are rounded, each by itself, which gives every direction some
+variance. An output m 2^e, 1 <= m < 2, is off by u 2^e / sqrt(12) on average, with u = 2^-7. Over mantissas that are
+distributed evenly on a logarithmic scale the mean of 1 / m^2 is 3 / (8 log 2), so u^2 / 12 * 3 / (8 log 2) * E[y_i^2] is
+added to Var(y_i).
+
 **Average.** C is an average of covariances *within* a batch, as a norm's own statistics are. (E[p p^T] - m m^T would
 count differences between batches too.) Its weights are 1, 1/2, 1/3, ... until they reach the momentum's, so the start
 has no bias. A batch with NaN or infinity is left out.
@@ -36,6 +42,7 @@ from .whitening import Whitening
 _ENOUGH = 1024
 _OF_ONE_IMAGE = 16
 _LITTLE = 2**24  # multiplications that any look may take: a millisecond
+_ROUNDING = 3 / (8 * math.log(2)) / 12
 _WORTH_A_PASS = 64  # positions
 _BUFFERS = ("input_mean", "input_covariance", "looks")
 _HERE = "keel.nn.follow"
@@ -59,6 +66,7 @@ class Following(nn.Module):
         self._recalibrated = False  # then these statistics hold until the next training step
         self._steps = 0
         self._made_of: Any = None
+        self.outputs: Optional[torch.dtype] = None  # the type in which the norm's input came last
         # Blocks of channels that contain whole groups of the map and whole groups of the norm.
         self.blocks = math.gcd(getattr(map, "groups", 1), _groups_of(norm))
         numbers = patches.numbers_of(map) * getattr(map, "groups", 1) // self.blocks
@@ -186,6 +194,8 @@ class Following(nn.Module):
 
     def before_norm(self, norm: Any, inputs: Any) -> None:
         """Called before a BatchNorm."""
+        if inputs and isinstance(inputs[0], Tensor):
+            self.outputs = inputs[0].dtype
         if not norm.training:
             self.refresh()
 
@@ -197,6 +207,7 @@ class Following(nn.Module):
         if transforms.belongs_to_a_transform(map.weight) or map.weight.is_meta:
             return
         made_of = [_version(tensor) for tensor in (map.weight, map.bias, self.input_covariance, norm.running_mean)]
+        made_of.insert(0, self.outputs)
         if made_of == self._made_of:
             return
         with torch.no_grad(), torch.autocast(map.weight.device.type, enabled=False):
@@ -207,15 +218,20 @@ class Following(nn.Module):
     def statistics(self) -> Tuple[Tensor, Tensor]:
         """Mean (C) and covariance (groups, d, d) of the norm's input in float64. NaN before the first batch."""
         norm, map = self._pair
-        weight = patches.block_weight(map, self.blocks)
+        half = self.outputs in (torch.float16, torch.bfloat16)
+        type = self.outputs if half else map.weight.dtype
+        weight = patches.block_weight(map.weight.to(type), map, self.blocks)
         mean = torch.matmul(weight, self.input_mean.double().unsqueeze(-1)).flatten()
         if map.bias is not None:
-            mean = mean + map.bias.double()
+            mean = mean + map.bias.to(type).double()
         groups = _groups_of(norm)
         shape = (self.blocks, groups // self.blocks, norm.num_features // groups, weight.shape[-1])
         product = torch.matmul(weight, self.input_covariance.double()).view(shape)
         covariance = torch.matmul(product, weight.view(shape).mT).flatten(0, 1)
         covariance = (covariance + covariance.mT) / 2
+        if half:
+            variance = covariance.diagonal(dim1=-2, dim2=-1)
+            variance += torch.finfo(type).eps ** 2 * _ROUNDING * (variance + mean.view_as(variance).square())
         nothing = torch.where((self.looks > 0) & self._holds(), 0.0, math.nan).to(mean)
         return mean + nothing, covariance + nothing
 

@@ -78,12 +78,13 @@ def _padding(map: Any, dimension: int) -> Tuple[int, int]:
     return both[2 * dimension + 1], both[2 * dimension]
 
 
-def block_weight(map: Any, blocks: int) -> Tensor:
-    """The map's matrix in float64 as (blocks, outputs, inputs); outputs of a block have inputs of that block alone."""
+def block_weight(weight: Tensor, map: Any, blocks: int) -> Tensor:
+    """The weight of ``map`` in float64 as (blocks, outputs, inputs); outputs of a block have inputs of that block
+    alone."""
     groups = getattr(map, "groups", 1)
-    outputs, inputs = map.weight.shape[0] // groups, numbers_of(map)
+    outputs, inputs = weight.shape[0] // groups, numbers_of(map)
     within = groups // blocks
-    weight = map.weight.double().reshape(blocks, within, outputs, inputs)
+    weight = weight.double().reshape(blocks, within, outputs, inputs)
     result = weight.new_zeros(blocks, within, outputs, within, inputs)
     for i in range(within):
         result[:, i, :, i] = weight[:, i]

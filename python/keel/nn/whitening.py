@@ -162,6 +162,9 @@ class Whitening(nn.Module):
     def _forward_then(self, relu: bool, input: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         """The forward pass with or without ReLU, whatever ``activation`` says."""
         self._check_input(input)
+        following: Any = self._modules.get("following")  # keel.nn.follow
+        if following is not None:
+            following.outputs = input.dtype
         if self.channel_dim == -1 and input.dim() > 2:  # each token is a sample
             if residual is not None:
                 inference.check_residual(self._name(), input, residual)
@@ -292,7 +295,7 @@ class Whitening(nn.Module):
 
     def _evaluation(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Matrix, center and bias of y = matrix (x - center) + bias from the running statistics."""
-        following: Any = self._modules.get("following")  # keel.nn.follow
+        following: Any = self._modules.get("following")
         if following is not None:
             following.refresh()
         variance = getattr(self, "running_variance", None)

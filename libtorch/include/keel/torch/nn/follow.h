@@ -46,8 +46,9 @@ class Following {
   void observe(const torch::Tensor& input);
   /// Looks at it in this call. A CUDA graph repeats what was captured: capture one step with a look and one without.
   void look(const torch::Tensor& input);
-  /// Writes the norm's running statistics. Before the first look it changes nothing.
-  void refresh() const;
+  /// Writes the norm's running statistics. Before the first look it changes nothing. `outputs` is the type of the map's
+  /// outputs in evaluation: of Half and BFloat16 (autocast) the statistics include the rounding of weights and outputs.
+  void refresh(at::optional<at::ScalarType> outputs = {}) const;
 
   torch::Tensor
       input_mean;  ///< (blocks, K): blocks of channels that the map and the norm treat on their own
