@@ -4,8 +4,10 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "keel/torch/keel.h"
 #include "lab/report/picture.h"
 #include "lab/report/spectrum_study.h"
 #include "lab/report/table.h"
@@ -95,9 +97,22 @@ void add_errors(Json& rows, std::int64_t d, const std::vector<torch::Tensor>& ma
   for (std::size_t i = 0; i < rules.size(); ++i) rows.push_back(sums[i].row(d, rules[i], how.name));
 }
 
+/// Shares of the variance that PCA denoising keeps in the paper.
+constexpr std::array kShares = {0.85, 0.99, 0.995, 0.999};
+
+/// How many eigenvectors hold a share of the variance once each channel is divided by its deviation, as PCA denoising
+/// does.
+std::int64_t needed_for(double share, const torch::Tensor& covariance) {
+  const torch::Tensor deviation = covariance.diagonal().sqrt();
+  const torch::Tensor correlation = covariance / torch::outer(deviation, deviation);
+  return keel::spectral(correlation, {SpectralFunction::Kind::one}, LeadingEnergy{share})
+      .kept.item<std::int64_t>();
+}
+
 Json spectrum_row(std::int64_t step, std::int64_t d, const std::vector<torch::Tensor>& matrices) {
   double ratios = 0, gap = INFINITY, condition = 0, close = 0, rank = 0;
   std::int64_t pairs = 0;
+  std::array<std::int64_t, kShares.size()> needed{};
   for (const auto& matrix : matrices) {
     report::StudyOptions none;
     none.rules = {Exact{}};
@@ -111,6 +126,8 @@ Json spectrum_row(std::int64_t step, std::int64_t d, const std::vector<torch::Te
     }
     condition = std::max(condition, study.values.front() / study.values.back());
     rank += double(study.rank) / double(matrices.size());
+    for (std::size_t i = 0; i < needed.size(); ++i)
+      needed[i] = std::max(needed[i], needed_for(kShares[i], matrix));
   }
   return {{"step", step},
           {"d", d},
@@ -118,7 +135,11 @@ Json spectrum_row(std::int64_t step, std::int64_t d, const std::vector<torch::Te
           {"close", rounded(close / double(pairs), 3)},
           {"smallest_gap", rounded(gap, 3)},
           {"condition", rounded(condition, 3)},
-          {"rank", rounded(rank, 3)}};
+          {"rank", rounded(rank, 3)},
+          {"for_85", needed[0]},
+          {"for_99", needed[1]},
+          {"for_99_5", needed[2]},
+          {"for_99_9", needed[3]}};
 }
 
 std::string error_text(const Json& row) {
@@ -147,13 +168,15 @@ std::string errors_table(const Json& measured, const std::string& how) {
 std::string spectra_table(const Json& measured) {
   report::Table table({"step", "d", "mean ratio of neighbours", "pairs above 0.945",
                        "smallest gap / largest eigenvalue", "largest condition",
-                       "kept by Algorithm 1"});
+                       "kept by Algorithm 1", "needed for 85 / 99 / 99.5 / 99.9 %"});
   for (const Json& row : measured.at("spectra"))
     table.add({row.at("step").dump(), row.at("d").dump(),
                fmt::format("{:.3f}", row.at("mean_ratio").get<double>()),
                report::percent(row.at("close").get<double>(), 0),
                fmt::format("{:.1e}", row.at("smallest_gap").get<double>()),
-               number(row.at("condition").get<double>()), number(row.at("rank").get<double>())});
+               number(row.at("condition").get<double>()), number(row.at("rank").get<double>()),
+               fmt::format("{} / {} / {} / {}", row.at("for_85").dump(), row.at("for_99").dump(),
+                           row.at("for_99_5").dump(), row.at("for_99_9").dump())});
   return table.markdown();
 }
 
