@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "keel/stream.h"
@@ -16,9 +17,14 @@ namespace keel::testing {
 inline void check(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
 
 /// Whether to leave out sizes above `most`: under compute-sanitizer, where kernels take hundreds of times as long.
-/// scripts/test-gpu says so with KEEL_TEST_SMALL in the environment.
+/// scripts/test-gpu puts the tool's name into the environment variable KEEL_TEST_SMALL.
 inline bool is_too_large(std::int64_t size, std::int64_t most) {
   return size > most && std::getenv("KEEL_TEST_SMALL") != nullptr;
+}
+
+inline bool is_under_racecheck() {
+  const char* const tool = std::getenv("KEEL_TEST_SMALL");
+  return tool != nullptr && std::string_view(tool) == "racecheck";
 }
 
 /// A copy of the given numbers. It starts `skip` numbers after the aligned address from the allocator.
