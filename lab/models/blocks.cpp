@@ -71,8 +71,8 @@ Tensor Normed::watched(const Tensor& input, const Watch& watch) const {
   return output;
 }
 
-void Normed::follow(std::int64_t every) {
-  keel::nn::FollowOptions options{.every = every, .momentum_of = momentum_of};
+void Normed::follow(keel::nn::FollowOptions options) {
+  options.momentum_of = momentum_of;
   if (auto* batch = norm_->as<BatchNormImpl>()) options.process_group = batch->processes;
   following_ = std::make_shared<keel::nn::Following>(convolution_.ptr(), norm_, options);
 }

@@ -57,8 +57,8 @@ class Normed {
   const torch::nn::Conv2d& convolution() const { return convolution_; }
   const std::string& convolution_name() const { return convolution_name_; }
 
-  /// Lets the norm follow the convolution's weights, if it has statistics. `every`: steps from one look to the next.
-  void follow(std::int64_t every);
+  /// Lets the norm follow the convolution's weights, if it has statistics.
+  void follow(keel::nn::FollowOptions options);
   /// Null if the norm does not follow.
   const std::shared_ptr<keel::nn::Following>& following() const { return following_; }
   bool looks = false;  ///< whether a forward pass shows the input to `following`

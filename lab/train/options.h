@@ -55,6 +55,7 @@ struct TrainOptions {
   std::string recalibrate_norms = "all";
   std::string follow = "none";     ///< norms that follow the weights before them: none, tested, all
   std::int64_t follow_every = 16;  ///< steps
+  double follow_share = 3;
   std::int64_t evaluation_batch = 500;
   std::int64_t log_every = 20;
   std::int64_t max_steps = 0;
@@ -195,6 +196,10 @@ void for_each_field(Options& o, Visit&& visit) {
         OneOf{{"none", "tested", "all"}});
   visit("follow_every", evaluation, o.follow_every,
         "follow: steps between two looks at the input of the convolution before a norm", positive);
+  visit("follow_share", evaluation, o.follow_share,
+        "follow: the most work that a look may be, over the convolution's own in that step. With "
+        "little the statistics are averages over more looks, and older",
+        Range{1e-6, 1e6});
   visit("log_every", records, o.log_every, "steps between two records", positive);
   visit("run", call, o.run, "run folder", Anything{});
   visit("checkpoint_every", records, o.checkpoint_every, "steps between checkpoints; 0: each epoch",

@@ -141,7 +141,7 @@ TrainingStep::TrainingStep(ResNet model, Images images, const AugmentOptions& au
   model_->fuse_norms(options.fused);
   if (options.follow != "none")
     for (Normed* part : options.follow == "all" ? model_->normed() : model_->tested())
-      part->follow(options.follow_every);
+      part->follow({.share = options.follow_share, .every = options.follow_every});
   model_->train();
 }
 
