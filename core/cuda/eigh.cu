@@ -10,7 +10,8 @@ namespace keel::cuda {
 
 template <typename T>
 static void eigh_in_block(Matrices<const T> matrices, T* values, Matrices<T> vectors,
-                          EighOrder order, EighStatus* status, const Stream& stream) {
+                          EighOrder order, EighStatus* status, EighWanted wanted,
+                          const Stream& stream) {
   by_block_size<T>(matrices.n, [&](auto size) {
     constexpr int N = decltype(size)::value, kBytes = kBytesOfTeams<T, N, Storage<T, N>>;
     static_assert(kBytes == block_bytes<T>(N));
@@ -18,7 +19,7 @@ static void eigh_in_block(Matrices<const T> matrices, T* values, Matrices<T> vec
            {.blocks = blocks_of_teams<T, N>(matrices.batch),
             .threads = Team<T, N>::kSize * kTeams<T, N>,
             .bytes = kBytes},
-           stream, matrices, values, vectors, order, status);
+           stream, matrices, values, vectors, order, status, wanted);
   });
 }
 
@@ -37,14 +38,30 @@ void eigh(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder 
     case EighPath::tiny:
       return eigh_tiny(matrices, values, vectors, order, status, stream);
     case EighPath::block:
-      return eigh_in_block(matrices, values, vectors, order, status, stream);
+      return eigh_in_block(matrices, values, vectors, order, status, nullptr, stream);
     case EighPath::middle:
-      return eigh_middle(matrices, values, vectors, order, status, stream);
+      return eigh_middle(matrices, values, vectors, order, status, nullptr, stream);
     case EighPath::wide:
-      return eigh_wide(matrices, values, vectors, order, status, stream);
+      return eigh_wide(matrices, values, vectors, order, status, nullptr, stream);
     case EighPath::cusolver:
       return eigh_cusolver(matrices, values, vectors, order, status, stream);
   }
+}
+
+template <typename T>
+bool has_eigh_some(std::int64_t n, std::int64_t batch) {
+  const EighPath path = eigh_path<T>(n, batch, this_card());
+  return path != EighPath::tiny && path != EighPath::cusolver;
+}
+
+template <typename T>
+void eigh_some(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighWanted wanted,
+               const Stream& stream) {
+  const EighPath path = eigh_path<T>(matrices.n, matrices.batch, this_card());
+  const auto by = path == EighPath::block    ? &eigh_in_block<T>
+                  : path == EighPath::middle ? &eigh_middle<T>
+                                             : &eigh_wide<T>;
+  by(matrices, values, vectors, EighOrder::descending, nullptr, wanted, stream);
 }
 
 template <typename T>
@@ -60,8 +77,10 @@ void eigvalsh(Matrices<const T> matrices, T* values, EighOrder order, EighStatus
   eigh(matrices, values, contiguous<T>(vectors, matrices.batch, n), order, status, stream);
 }
 
-#define KEEL_STAGES(T) \
-  KEEL_STAGE(eigh, T)  \
+#define KEEL_STAGES(T)         \
+  KEEL_STAGE(eigh, T)          \
+  KEEL_STAGE(has_eigh_some, T) \
+  KEEL_STAGE(eigh_some, T)     \
   KEEL_STAGE(eigvalsh, T)
 KEEL_FOR_REAL(KEEL_STAGES)
 #undef KEEL_STAGES

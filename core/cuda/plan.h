@@ -295,16 +295,17 @@ inline constexpr std::int64_t kBlockNumbers = std::int64_t(1) << 25;
 inline constexpr std::int64_t kGridNumbers = std::int64_t(1) << 26;
 
 /// How many correction steps the grid takes, and whether by three terms, in five launches, or by two, in three.
-/// Finished matrices skip the rest.
+/// Finished matrices skip the rest. In the steps 1 and 3 columns may be turned by their own eigenvectors.
 struct GridSteps {
   int count;
   bool three_terms;
 };
-/// Up to n = 128 an idle launch, 0.8 us, matters. Three steps are enough there for all but one matrix in a thousand.
-/// That one would go to Jacobi's method, which takes milliseconds.
+/// Up to n = 128 an idle launch, 0.8 us, matters.
 constexpr GridSteps grid_steps(std::int64_t n) {
   return n > 128 ? GridSteps{6, true} : GridSteps{5, false};
 }
+/// How often the columns of a matrix may be turned again by eigenvectors of their own products (formulas/regroup.h).
+inline constexpr int kMostTurns = 2;
 
 /// The kernel of Jacobi's method for n columns that a block can hold.
 template <typename T, typename Body>

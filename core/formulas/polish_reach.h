@@ -20,6 +20,7 @@
 // window of sizes are rotated together then. Shorter ones are made orthogonal to them afterwards.
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "host_device.h"
@@ -31,6 +32,28 @@ namespace keel {
 /// not. On the CPU, rows and columns of zeros do not count.
 inline constexpr int kSteepFrom = 32;
 
+/// Whether a matrix is steep only because one singular value dominates: then it is near the outer product of two vectors,
+/// and A = D1 C D2 has no well-conditioned C. Compares each entry with that of the row and the column of the largest one,
+/// entry(i0, j0). The threads of a team call it together, which ends with a barrier. Entries are at unit scale.
+template <typename Team, typename Entry>
+KEEL_HOST_DEVICE bool one_dominates(const Team& team, int m, int n, int i0, int j0,
+                                    const Entry& entry) {
+  const auto pivot = entry(i0, j0);
+  int near[1] = {0};
+  for (int at = team.thread(); at < m * n; at += team.size()) {
+    const int i = at / n, j = at - i * n;
+    const auto product = entry(i, j0) * entry(i0, j);
+    near[0] += std::abs(entry(i, j) * pivot - product) <= std::abs(product) / 4 ? 1 : 0;
+  }
+  team.total(near);
+  return std::int64_t(near[0]) * 3 >= std::int64_t(m) * n * 2;
+}
+/// That decision is for columns of at least this share of the largest. Those of random vectors are longer.
+template <typename T>
+KEEL_HOST_DEVICE T least_of_dominated(int n) {
+  return 1 / T(64 * n);
+}
+
 /// Bounds on the sum of all k_ij^2: up to kFirst, I + K is orthogonal to rounding; up to kSecond, I
 /// + K + K^2 / 2 is; up to kThird, (I + K) (I + K^2 / 2) (I + 3 K^4 / 8) is. K is skew-symmetric,
 /// so the square of its norm is at most half the sum.
@@ -39,6 +62,9 @@ struct PolishReach {
   static constexpr T kFirst = std::numeric_limits<T>::epsilon();        // K^2 / 2 < eps / 4
   static constexpr T kSecond = sizeof(T) == 4 ? T(5.6e-4) : T(2.4e-8);  // K^4 / 8 < eps / 4
   static constexpr T kThird = sizeof(T) == 4 ? T(1.2e-2) : T(1.5e-5);   // K^6 / 8 < eps / 4
+  /// On CUDA: a matrix whose angles are too many or too large takes out those below this one first. The others are
+  /// between columns that A^T A could not tell apart (regroup.h).
+  static constexpr T kApart = sizeof(T) == 4 ? T(3e-3) : T(1e-4);
   /// Bound on the sum of the squares of angles C that are taken out by shears: C^3 / 8 < eps / 8.
   static constexpr T kShear = sizeof(T) == 4 ? T(2.4e-5) : T(3.6e-11);
   /// Columns whose squared length is below this share of the largest have no part in its rotation: their
@@ -70,6 +96,12 @@ template <typename T>
 KEEL_HOST_DEVICE T polish_square(T angle) {
   const T square = angle * angle;
   return square > 1 ? T(1) : square;
+}
+
+/// Whether only few angles are large, as of neighbours: the sum of all squares and the part up to PolishReach::kApart.
+template <typename T>
+KEEL_HOST_DEVICE bool few_are_large(T sum, T apart) {
+  return sum - apart <= 4;
 }
 
 /// Whether too many angles are large for this method, as when several columns are only rounding errors.

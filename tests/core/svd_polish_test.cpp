@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "cuda/plan.h"
 #include "keel/eigh.h"
 #include "support/svd_results.h"
 #include "support/team_on_host.h"
@@ -29,7 +30,8 @@ struct PolishProblem {
   std::vector<T> square = std::vector<T>(std::size_t(n * n)), vectors = square,
                  values = std::vector<T>(std::size_t(n));
   cuda::SvdSource<T> source{a.data.data(), wide ? 1 : a.columns, wide ? a.columns : 1};
-  int exponent = 0;
+  std::vector<T> stack = std::vector<T>(std::size_t(layout.stack()));
+  int exponent = 0, turns = 0;
   Factors<T> f{1, a.rows, a.columns};
 
   explicit PolishProblem(const Rectangle<T>& matrix) : a(matrix) {}
@@ -79,17 +81,26 @@ struct PolishProblem {
     correct(team, solver);
   }
   void correct(const Team& team, cuda::TeamPolish<T, kWide, Team>& solver) {
-    const bool done = solver.solve([&](int i, int j) { return vectors[std::size_t(i * n + j)]; });
-    if (!done) return;
+    const auto vector = [&](int i, int j) { return vectors[std::size_t(i * n + j)]; };
+    cuda::PolishEnd end = solver.solve(vector, turns > 0);
+    for (int turned_before = 0; end == cuda::PolishEnd::turn;) {
+      solver.pause(stack.data(), [&](int i, int j, T x) { square[std::size_t(i * n + j)] = x; });
+      team.sync();
+      if (team.thread() == 0) decompose();
+      team.sync();
+      end = solver.turn(stack.data(), exponent, vector, ++turned_before < turns);
+    }
+    if (end != cuda::PolishEnd::solved) return;
     if (team.thread() == 0) f.status[0] = SvdStatus::converged;
     store_factors(solver, f);
   }
 };
 
-/// Whether it was solved. If so, checks the result.
+/// Whether it was solved, with at most `turns` further decompositions. If so, checks the result.
 template <typename T>
-bool is_polished(const Rectangle<T>& a) {
+bool is_polished(const Rectangle<T>& a, int turns = 0) {
   PolishProblem<T, OnePolisher> problem(a);
+  problem.turns = turns;
   if (!problem.square_up({}, problem.poisoned())) return false;
   problem.decompose();
   problem.polish({}, problem.poisoned());
@@ -153,6 +164,17 @@ TYPED_TEST(SvdPolish, SmallNeighboursAreTurned) {
     return i < 20 ? 2 - 0.05 * double(i)
                   : small * (i < 22 ? 10 + 0.1 * double(i) : 2 + 0.01 * double(i));
   }))));
+}
+
+TYPED_TEST(SvdPolish, ColumnsThatTheirProductsDoNotTellApartAreTurned) {
+  using T = TypeParam;
+  for (const auto& [m, n] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{13, 13}, {32, 32}, {64, 64}, {90, 40}}) {
+    for (const auto& [name, exact] : uneven_spectra(m, n)) {
+      SCOPED_TRACE(name + ", " + std::to_string(m) + " x " + std::to_string(n));
+      EXPECT_TRUE(is_polished(as<T>(exact), cuda::kMostTurns));
+    }
+  }
 }
 
 TYPED_TEST(SvdPolish, AsManyThreadsAsABlockHas) {

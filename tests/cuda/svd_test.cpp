@@ -110,6 +110,32 @@ TYPED_TEST(CudaSvd, LargeShapes) {
   }
 }
 
+TYPED_TEST(CudaSvd, UnevenSpectra) {
+  using T = TypeParam;
+  for (const auto& [m, n] :
+       Shapes{{16, 16}, {40, 64}, {64, 64}, {128, 128}, {150, 90}, {300, 300}}) {
+    const std::vector<NamedRectangle> named = uneven_spectra(m, n);
+    std::vector<Rectangle<T>> all;
+    for (const auto& each : named) all.push_back(as<T>(each.matrix));
+    const std::size_t different = all.size();
+    for (const std::size_t batch : {std::size_t(1), different, std::size_t(150)}) {
+      if (batch > different && n > 128) continue;
+      // Beside random ones, which need no more.
+      for (std::uint64_t b = all.size(); b < batch; ++b)
+        all.push_back(as<T>(random_rectangle(m, n, b)));
+      for (std::size_t first = 0; first < different; first += batch) {
+        const Factors<T> f = decompose_on_device(std::vector<Rectangle<T>>(
+            all.begin() + std::int64_t(first), all.begin() + std::int64_t(first + batch)));
+        for (std::size_t b = 0; b < std::min(batch, different); ++b) {
+          SCOPED_TRACE(named[first + b].name + ", " + std::to_string(m) + " x " +
+                       std::to_string(n) + ", batch " + std::to_string(batch));
+          expect_decomposition(all[first + b], f, std::int64_t(b));
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(CudaSvd, TheLargestHaveTheSameContract) {
   using T = TypeParam;
   for (const auto& [m, n] : kLargestShapes) {

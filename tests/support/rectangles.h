@@ -184,6 +184,27 @@ inline const std::vector<NamedRectangle>& rectangle_zoo(std::int64_t m, std::int
   return zoo;
 }
 
+/// Matrices whose A^T A does not tell all columns of U apart. None is steep, but by one dominant value.
+inline std::vector<NamedRectangle> uneven_spectra(std::int64_t m, std::int64_t n) {
+  const std::int64_t k = std::min(m, n);
+  const Factors<double> basis =
+      decompose(std::vector<Rectangle<double>>{random_rectangle(m, n, 5)});
+  const auto part = [k](std::int64_t i) { return double(i) / double(k - 1); };
+  std::vector<NamedRectangle> all;
+  const auto add = [&](const char* name, const std::function<double(std::int64_t)>& value) {
+    all.push_back({name, with_values(basis, value)});
+  };
+  add("condition 1e3", [&](std::int64_t i) { return std::pow(1e-3, part(i)); });
+  add("condition 1e5", [&](std::int64_t i) { return std::pow(1e-5, part(i)); });
+  add("one dominant", [&](std::int64_t i) { return i == 0 ? 1 : 1e-5 * (1 - part(i) / 2); });
+  add("one less dominant", [&](std::int64_t i) { return i == 0 ? 1 : 1e-3 * (1 - part(i) / 2); });
+  add("squares", [&](std::int64_t i) { return std::pow(double(1 + i), -2); });
+  add("rank deficient", [&](std::int64_t i) { return 2 * i < k ? 1 - part(i) / 2 : 0; });
+  add("clusters", [&](std::int64_t i) { return 1.0 + double(4 * i / k) + 1e-13 * double(i); });
+  add("wider clusters", [&](std::int64_t i) { return 1.0 + double(4 * i / k) + 1e-6 * double(i); });
+  return all;
+}
+
 /// D1 C D2 with a well-conditioned C: every value must be accurate, also those far below the largest. Each row or
 /// column of an m x n matrix, m >= n, is `step` times the one before. `decompose` returns the factors of a matrix.
 template <typename T, typename Decompose>

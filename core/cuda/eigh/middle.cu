@@ -27,7 +27,7 @@ void queue(void (*kernel)(Parameters...), std::int64_t blocks, int threads, cons
 
 template <typename T>
 void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
-                 EighStatus* status, const Stream& stream) {
+                 EighStatus* status, EighWanted wanted, const Stream& stream) {
   constexpr int N = int(kLargestMiddle<T>);
   static_assert(std::max({sizeof(ReduceStorage<T, N>), sizeof(Storage<T, N / 2>),
                           sizeof(MergeStorage<T, N>), sizeof(FinishStorage<T, N>)}) ==
@@ -40,13 +40,13 @@ void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, Eig
   for (std::int64_t first = 0; first < matrices.batch; first += kMiddleAtOnce) {
     const std::int64_t count = std::min(kMiddleAtOnce, matrices.batch - first);
     queue<ReduceStorage<T, N>>(reduce_kernel<T, N>, count, Reducer<T, N>::kThreads, stream,
-                               matrices, first, parts);
+                               matrices, first, wanted, parts);
     queue<Storage<T, N / 2>>(halves_kernel<T, N>, 2 * count, Team<T, N / 2>::kSize, stream, n,
-                             parts);
-    queue<MergeStorage<T, N>>(join_kernel<T, N>, count, Team<T, N>::kSize, stream, n, first, parts,
-                              values, order, status);
+                             first, wanted, parts);
+    queue<MergeStorage<T, N>>(join_kernel<T, N>, count, Team<T, N>::kSize, stream, n, first, wanted,
+                              parts, values, order, status);
     queue<FinishStorage<T, N>>(finish_kernel<T, N>, panels * count, Finisher<T, N>::kThreads,
-                               stream, panels, first, parts, vectors, order);
+                               stream, panels, first, wanted, parts, vectors, order);
   }
 }
 

@@ -11,17 +11,29 @@ template <typename T>
 void eigh_tiny(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
                EighStatus* status, const Stream& stream);
 
+/// Device memory that says which matrices to solve, or null: all. The others' results are undefined.
+using EighWanted = const bool*;
+
+/// Whether eigh_some has a path for these sizes, on the current device.
+template <typename T>
+bool has_eigh_some(std::int64_t n, std::int64_t batch);
+
+/// eigh of the matrices that are wanted, in descending order. Launches that find none cost next to nothing.
+template <typename T>
+void eigh_some(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighWanted wanted,
+               const Stream& stream);
+
 /// eigh in four kernels, for matrices that fit into the registers of one multiprocessor but not
 /// into its shared memory.
 template <typename T>
 void eigh_middle(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
-                 EighStatus* status, const Stream& stream);
+                 EighStatus* status, EighWanted wanted, const Stream& stream);
 
 /// eigh with each matrix spread over several multiprocessors, in four launches plus five for each
 /// level of merges.
 template <typename T>
 void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
-               EighStatus* status, const Stream& stream);
+               EighStatus* status, EighWanted wanted, const Stream& stream);
 
 /// eigh by cuSOLVER's batched solver, for matrices that the other kernels cannot hold. Vectors that
 /// it returns not orthonormal are corrected. Without memory for vectors it computes the values alone.

@@ -45,6 +45,7 @@ struct Worker {
   unsigned char* const memory;
   const std::int64_t bytes;
   const int count;
+  const bool* const wanted;  ///< null, or of the matrices in flight
   const Stream& stream;
 
   void measure(Matrices<const T> matrices, std::int64_t first) const {
@@ -54,7 +55,7 @@ struct Worker {
     const int slices = std::max(1, std::min(shape.n / 8, 264 / count));
     launch(kName, wide_measure_kernel<T>,
            {.blocks = dim3(unsigned(slices * count)), .threads = kWideMeasureThreads}, stream,
-           matrices, first, slices, shape.stride, memory, bytes);
+           matrices, first, slices, shape.stride, memory, bytes, wanted);
   }
 
   void reduce(Matrices<const T> matrices, std::int64_t first) const {
@@ -70,7 +71,8 @@ struct Worker {
               .threads = kThreads,
               .bytes = Reducer::bytes(shape.stride, shape.shared_rows),
               .together = true},
-             stream, matrices, first, count, shape, memory, bytes, static_cast<Mail<T>*>(mail));
+             stream, matrices, first, count, shape, memory, bytes, wanted,
+             static_cast<Mail<T>*>(mail));
     });
   }
 
@@ -83,7 +85,7 @@ struct Worker {
            {.blocks = dim3(pieces(kLeaf), all),
             .threads = Team<T, kLeaf>::kSize,
             .bytes = sizeof(Storage<T, kLeaf>)},
-           stream, shape, memory, bytes);
+           stream, shape, memory, bytes, wanted);
     bool merged = false;
     for (int half = kLeaf; half < shape.n; half *= 2, merged = !merged) {
       const unsigned merges = pieces(2 * half), roots = unsigned(2 * half / kWideRoots);
@@ -91,28 +93,28 @@ struct Worker {
              {.blocks = dim3(merges, all),
               .threads = kWidePrepareThreads,
               .bytes = wide_prepare_bytes<T>(half)},
-             stream, shape, half, merged, memory, bytes);
+             stream, shape, half, merged, memory, bytes, wanted);
       launch(kName, wide_roots_kernel<T>,
              {.blocks = dim3(roots, merges, all),
               .threads = kWideRootThreads,
               .bytes = wide_root_bytes<T>(half)},
-             stream, shape, half, memory, bytes);
+             stream, shape, half, memory, bytes, wanted);
       launch(kName, wide_weights_kernel<T>,
              {.blocks = dim3(roots, merges, all),
               .threads = kWideRootThreads,
               .bytes = wide_root_bytes<T>(half)},
-             stream, shape, half, memory, bytes);
+             stream, shape, half, memory, bytes, wanted);
       launch(kName, wide_update_kernel<T>,
              {.blocks = dim3(unsigned(2 * half / kWideUpdateColumns), merges, all),
               .threads = 32 * kWideUpdateColumns,
               .bytes = wide_update_bytes<T>(half)},
-             stream, shape, half, memory, bytes);
+             stream, shape, half, memory, bytes, wanted);
       const unsigned across = unsigned(2 * half / ProductTile<T>::kSize);
       launch(kName, wide_multiply_kernel<T>,
              {.blocks = dim3(across * across, merges, all),
               .threads = ProductTile<T>::kThreads,
               .bytes = sizeof(ProductTile<T>)},
-             stream, shape, half, merged, memory, bytes);
+             stream, shape, half, merged, memory, bytes, wanted);
     }
     return merged;
   }
@@ -129,7 +131,7 @@ struct Worker {
                {.blocks = dim3(panels, unsigned(count)),
                 .threads = Finisher::kThreads,
                 .bytes = sizeof(typename Finisher::Storage)},
-               stream, shape, merged, memory, bytes, first, values, vectors, order, status);
+               stream, shape, merged, memory, bytes, wanted, first, values, vectors, order, status);
       };
       // One vector per warp finishes sooner, if there are enough multiprocessors.
       const std::int64_t blocks =
@@ -145,7 +147,7 @@ struct Worker {
 
 template <typename T>
 void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
-               EighStatus* status, const Stream& stream) {
+               EighStatus* status, EighWanted wanted, const Stream& stream) {
   static_assert(largest_storage<T>() == kWideBytes<T> &&
                 WideReducer<T, 1>::bytes(128, 0) == kWideReduceBytes<T> + 3 * 128 * sizeof(T));
   const WideShape shape = wide_shape<T>(matrices.n, matrices.batch, this_card());
@@ -154,7 +156,11 @@ void eigh_wide(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighO
       std::min(matrices.batch, std::max<std::int64_t>(1, kWideMemory / bytes));
   const Scratch<unsigned char> memory(kName, stream, at_once * bytes);
   for (std::int64_t first = 0; first < matrices.batch; first += at_once) {
-    const Worker<T> worker{shape, memory, bytes, int(std::min(at_once, matrices.batch - first)),
+    const Worker<T> worker{shape,
+                           memory,
+                           bytes,
+                           int(std::min(at_once, matrices.batch - first)),
+                           wanted == nullptr ? wanted : wanted + first,
                            stream};
     worker.measure(matrices, first);
     worker.reduce(matrices, first);

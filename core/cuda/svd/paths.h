@@ -14,11 +14,15 @@ void svd_tiny(Rectangles<const T> matrices, T* values, Rectangles<T> left, Recta
 
 template <typename T>
 struct PolishResults;
+template <typename T>
+struct PolishPause;
 
-/// svd_polish_block in one launch. Results are the same, bit by bit, as those of separate launches with this many threads per matrix.
+/// The first three launches of svd_polish_block in one. Results are the same, bit by bit, as those of separate launches
+/// with this many threads per matrix.
 template <typename T>
 void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layout, int threads,
-                       const PolishResults<T>& results, const Stream& stream);
+                       const PolishPause<T>& pause, const PolishResults<T>& results,
+                       const Stream& stream);
 
 /// Solves matrices that are not steep. Marks the others in `unsolved` and leaves their results unwritten.
 template <typename T>

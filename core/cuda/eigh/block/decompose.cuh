@@ -195,9 +195,17 @@ inline constexpr int kBlocksAtOnce = N == 64   ? 2
 template <typename T, int N>
 __global__ void __launch_bounds__(Team<T, N>::kSize* kTeams<T, N>, kBlocksAtOnce<T, N>)
     eigh_kernel(Matrices<const T> matrices, T* values, Matrices<T> vectors, EighOrder order,
-                EighStatus* status) {
+                EighStatus* status, const bool* wanted) {
   extern __shared__ __align__(16) unsigned char memory[];
   let_next_start();  // for a next kernel that is launched early
+  if (wanted != nullptr) {
+    bool any = false;
+    for (int slot = 0; slot < kTeams<T, N>; ++slot) {
+      const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
+      any = any || (index < matrices.batch && wanted[index]);
+    }
+    if (!any) return;
+  }
   const int n = int(matrices.n), slot = threadIdx.x / Team<T, N>::kSize;
   const std::int64_t index = std::int64_t(blockIdx.x) * kTeams<T, N> + slot;
   const Team<T, N> team{int(threadIdx.x) % Team<T, N>::kSize};

@@ -224,10 +224,11 @@ struct Finisher {
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Finisher<T, N>::kThreads, 1)
-    finish_kernel(int panels, std::int64_t first, const MiddleParts<T, N>* all, Matrices<T> vectors,
-                  EighOrder order) {
+    finish_kernel(int panels, std::int64_t first, const bool* wanted, const MiddleParts<T, N>* all,
+                  Matrices<T> vectors, EighOrder order) {
   using Panel = Finisher<T, N>;
   extern __shared__ __align__(16) unsigned char memory[];
+  if (wanted != nullptr && !wanted[first + blockIdx.x / panels]) return;
   Panel panel(*reinterpret_cast<FinishStorage<T, N>*>(memory), all[blockIdx.x / panels],
               int(vectors.n), int(blockIdx.x % panels) * Panel::kPanel);
   panel.load();

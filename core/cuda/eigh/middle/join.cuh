@@ -11,9 +11,10 @@ namespace keel::cuda {
 /// Two blocks of 64 fit a multiprocessor's shared memory. Their registers must fit too.
 template <typename T, int N>
 __global__ void __launch_bounds__(Team<T, N / 2>::kSize, N / 2 == 64 ? 2 : 1)
-    halves_kernel(int n, MiddleParts<T, N>* all) {
+    halves_kernel(int n, std::int64_t first, const bool* wanted, MiddleParts<T, N>* all) {
   constexpr int kHalf = N / 2;
   extern __shared__ __align__(16) unsigned char memory[];
+  if (wanted != nullptr && !wanted[first + blockIdx.x / 2]) return;
   auto& s = *reinterpret_cast<Storage<T, kHalf>*>(memory);
   MiddleParts<T, N>& parts = all[blockIdx.x / 2];
   const Team<T, kHalf> team{int(threadIdx.x)};
@@ -36,10 +37,11 @@ __global__ void __launch_bounds__(Team<T, N / 2>::kSize, N / 2 == 64 ? 2 : 1)
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Team<T, N>::kSize)
-    join_kernel(int n, std::int64_t first, MiddleParts<T, N>* all, T* values, EighOrder order,
-                EighStatus* status) {
+    join_kernel(int n, std::int64_t first, const bool* wanted, MiddleParts<T, N>* all, T* values,
+                EighOrder order, EighStatus* status) {
   constexpr int kHalf = N / 2;
   extern __shared__ __align__(16) unsigned char memory[];
+  if (wanted != nullptr && !wanted[first + blockIdx.x]) return;
   auto& s = *reinterpret_cast<MergeStorage<T, N>*>(memory);
   MiddleParts<T, N>& parts = all[blockIdx.x];
   const std::int64_t index = first + blockIdx.x;

@@ -258,8 +258,10 @@ struct Reducer {
 
 template <typename T, int N>
 __global__ void __launch_bounds__(Reducer<T, N>::kThreads, 1)
-    reduce_kernel(Matrices<const T> matrices, std::int64_t first, MiddleParts<T, N>* all) {
+    reduce_kernel(Matrices<const T> matrices, std::int64_t first, const bool* wanted,
+                  MiddleParts<T, N>* all) {
   extern __shared__ __align__(16) unsigned char memory[];
+  if (wanted != nullptr && !wanted[first + blockIdx.x]) return;
   MiddleParts<T, N>& parts = all[blockIdx.x];
   const T* const source = matrices[first + blockIdx.x];
   Reducer<T, N> reducer(*reinterpret_cast<ReduceStorage<T, N>*>(memory), parts, int(matrices.n));

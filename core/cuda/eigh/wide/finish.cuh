@@ -189,8 +189,9 @@ template <typename T, int SQUARES, int OWN>
 __global__ void __launch_bounds__(WideFinisher<T, SQUARES, OWN>::kThreads,
                                   WideFinisher<T, SQUARES, OWN>::kBlocksAtOnce)
     wide_finish_kernel(WideShape shape, bool merged_before, unsigned char* memory,
-                       std::int64_t bytes, std::int64_t first_matrix, T* values,
+                       std::int64_t bytes, const bool* wanted, std::int64_t first_matrix, T* values,
                        Matrices<T> vectors, EighOrder order, EighStatus* status) {
+  if (wanted != nullptr && !wanted[blockIdx.y]) return;
   using Finisher = WideFinisher<T, SQUARES, OWN>;
   const WideParts<T> parts(memory + std::int64_t(blockIdx.y) * bytes, shape.stride);
   const std::int64_t index = first_matrix + blockIdx.y;

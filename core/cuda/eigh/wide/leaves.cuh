@@ -10,7 +10,9 @@ namespace keel::cuda {
 
 template <typename T>
 __global__ void __launch_bounds__(Team<T, kWideLeaf<T>>::kSize)
-    wide_leaves_kernel(WideShape shape, unsigned char* memory, std::int64_t bytes) {
+    wide_leaves_kernel(WideShape shape, unsigned char* memory, std::int64_t bytes,
+                       const bool* wanted) {
+  if (wanted != nullptr && !wanted[blockIdx.y]) return;
   constexpr int kLeaf = kWideLeaf<T>;
   using Members = Team<T, kLeaf>;
   auto& s = *reinterpret_cast<Storage<T, kLeaf>*>(shared_memory());

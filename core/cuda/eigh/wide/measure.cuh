@@ -15,9 +15,10 @@ inline constexpr int kWideMeasureThreads = 256;
 template <typename T>
 __global__ void __launch_bounds__(kWideMeasureThreads)
     wide_measure_kernel(Matrices<const T> matrices, std::int64_t first, int slices, int stride,
-                        unsigned char* memory, std::int64_t bytes) {
+                        unsigned char* memory, std::int64_t bytes, const bool* wanted) {
   constexpr int kWarps = kWideMeasureThreads / 32;
   const int index = int(blockIdx.x) / slices, slice = int(blockIdx.x) % slices;
+  if (wanted != nullptr && !wanted[index]) return;
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, n = int(matrices.n);
   const WideParts<T> parts(memory + index * bytes, stride);
   const T* const source = matrices[first + index];

@@ -57,7 +57,8 @@ __device__ __forceinline__ int number_chosen(int count, int* counts, const Chose
 template <typename T>
 __global__ void __launch_bounds__(kWidePrepareThreads)
     wide_prepare_kernel(WideShape shape, int half, bool merged_before, unsigned char* memory,
-                        std::int64_t bytes) {
+                        std::int64_t bytes, const bool* wanted) {
+  if (wanted != nullptr && !wanted[blockIdx.y]) return;
   // The whole matrix has unit size. Below this bound a part of it is negligible, and squares would
   // underflow.
   constexpr T tiny = kEpsilon<T> * kEpsilon<T>;
@@ -181,7 +182,9 @@ std::int64_t wide_root_bytes(int half) {
 
 template <typename T>
 __global__ void __launch_bounds__(kWideRootThreads)
-    wide_roots_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
+    wide_roots_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes,
+                      const bool* wanted) {
+  if (wanted != nullptr && !wanted[blockIdx.z]) return;
   const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
   const WideMergePlace m(shape.n, half, int(blockIdx.y));
   const WideMerge<T> merge = parts.merge[m.base];
@@ -208,7 +211,9 @@ __global__ void __launch_bounds__(kWideRootThreads)
 /// Computes the weights that fit the roots, and the merged values and their order.
 template <typename T>
 __global__ void __launch_bounds__(kWideRootThreads)
-    wide_weights_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
+    wide_weights_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes,
+                        const bool* wanted) {
+  if (wanted != nullptr && !wanted[blockIdx.z]) return;
   const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
   const WideMergePlace m(shape.n, half, int(blockIdx.y));
   const int begin = int(blockIdx.x) * kWideRoots;
@@ -257,7 +262,9 @@ std::int64_t wide_update_bytes(int half) {
 
 template <typename T>
 __global__ void __launch_bounds__(32 * kWideUpdateColumns)
-    wide_update_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes) {
+    wide_update_kernel(WideShape shape, int half, unsigned char* memory, std::int64_t bytes,
+                       const bool* wanted) {
+  if (wanted != nullptr && !wanted[blockIdx.z]) return;
   const WideParts<T> parts(memory + std::int64_t(blockIdx.z) * bytes, shape.stride);
   const WideMergePlace m(shape.n, half, int(blockIdx.y));
   const Lanes<32> lanes;  // a warp shares a column of the update

@@ -12,7 +12,8 @@ namespace keel::cuda {
 template <typename T>
 __global__ void __launch_bounds__(ProductTile<T>::kThreads)
     wide_multiply_kernel(WideShape shape, int half, bool merged_before, unsigned char* memory,
-                         std::int64_t bytes) {
+                         std::int64_t bytes, const bool* wanted) {
+  if (wanted != nullptr && !wanted[blockIdx.z]) return;
   using Tile = ProductTile<T>;
   constexpr int kDepth = Tile::kDepth;
   auto& s = *reinterpret_cast<Tile*>(shared_memory());

@@ -275,11 +275,13 @@ struct WideReducer {
 template <typename T, int PER>
 __global__ void __launch_bounds__(WideReducer<T, PER>::kThreads, 1)
     wide_reduce_kernel(Matrices<const T> matrices, std::int64_t first, int count, WideShape shape,
-                       unsigned char* memory, std::int64_t bytes, Mail<T>* mail) {
+                       unsigned char* memory, std::int64_t bytes, const bool* wanted,
+                       Mail<T>* mail) {
   const int group = int(blockIdx.x) / shape.blocks, groups = int(gridDim.x) / shape.blocks;
   unsigned stamp = 1;
   int pair = 0;  // of mailboxes
   for (int index = group; index < count; index += groups) {
+    if (wanted != nullptr && !wanted[index]) continue;
     WideReducer<T, PER> reducer(shared_memory(), shape, int(blockIdx.x) % shape.blocks,
                                 WideParts<T>(memory + index * bytes, shape.stride));
     Mail<T>* const boxes = mail + std::int64_t(4 * group + 2 * pair) * shape.stride;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cuda/eigh/paths.h"
 #include "cuda/launch/launch.h"
 #include "cuda/svd/polish/grid/begin.cuh"
 #include "cuda/svd/polish/grid/correct.cuh"
@@ -32,6 +33,7 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
   const std::int64_t at_once =
       std::clamp<std::int64_t>(kGridNumbers / (height * n), 1, matrices.batch);
   const auto [steps, three_terms] = grid_steps(n);
+  const int turns = has_eigh_some<T>(n, at_once) ? kMostTurns : 0;
   using Problem = GridProblem<T>;
   constexpr int kSlices = Problem::kSlices, kThreads = GridTile<T>::kThreads;
   const std::int64_t across = Problem::tiles(int(n)), down = Problem::tiles(int(height));
@@ -40,6 +42,7 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
       angles(kName, stream, at_once * n * n), terms(kName, stream, at_once * n * n),
       numbers(kName, stream, at_once * (4 * n + m));
   const Scratch<GridFound<T>> found(kName, stream, at_once * across * across);
+  const Scratch<bool> wanted(kName, stream, at_once);
   const Scratch<int> places(kName, stream, at_once * (n + steps + 2));
   for (std::int64_t first = 0; first < matrices.batch; first += at_once) {
     const std::int64_t count = std::min(at_once, matrices.batch - first);
@@ -52,7 +55,8 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
                     int(m),   int(n),  places,
                     unsolved, numbers, numbers + at_once * n,
                     squares,  found,   states,
-                    one,      two,     three_terms};
+                    one,      two,     three_terms,
+                    turns};
     const std::int64_t small_tiles = count * across * across, tiles = count * down * across;
     check(kName,
           cudaMemsetAsync(numbers, 0, std::size_t(at_once * (n + m)) * sizeof(T), native(stream)));
@@ -67,6 +71,14 @@ void svd_polish_grid(Rectangles<const T> matrices, T* values, Rectangles<T> left
           two);
     for (int step = 0; step < steps; ++step) {
       queue(grid_angles<T>, small_tiles, kThreads, stream, p, step, angles);
+      if (step < 2 * turns && step % 2 == 0) {
+        queue(grid_mask<T>, small_tiles, 256, stream, p, step, angles);
+      } else if (step < 2 * turns) {
+        queue(grid_products<T>, small_tiles, kThreads, stream, p, step, terms);
+        queue(grid_groups<T>, count, 512, stream, p, step, terms, wanted);
+        eigh_some<T>({terms, count, n, n, n * n}, sizes, {products, count, n, n, n * n}, wanted,
+                     stream);
+      }
       queue(grid_square_angles<T>, small_tiles, kThreads, stream, p, step, angles, products);
       if (three_terms) {
         queue(grid_third_term<T>, small_tiles, kThreads, stream, p, step, products, terms);

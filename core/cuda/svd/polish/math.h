@@ -8,6 +8,7 @@
 #include "cuda/svd/layouts.h"
 #include "cuda/svd/polish/tiles.h"
 #include "formulas/polish_reach.h"
+#include "formulas/regroup.h"
 #include "formulas/rotation.h"
 #include "formulas/scale.h"
 #include "keel/svd.h"
@@ -16,6 +17,13 @@ namespace keel::cuda {
 
 /// How many correction steps to take before Jacobi's method takes over.
 inline constexpr int kMostPolish = 8;
+
+/// How the correction ends.
+enum class PolishEnd {
+  solved,  ///< all columns are orthogonal
+  left,    ///< to another method
+  turn     ///< the columns must be turned by the eigenvectors of what pause() gives
+};
 
 /// The first step: computes A^T A at unit scale.
 template <typename T, int WIDE, typename Team>
@@ -70,10 +78,21 @@ class TeamGram : public TileWork<T, WIDE, Team> {
         few_rows ? team().count(team().lane() == 0 && row_size >= least) : rows_from(least);
     const UnitScale<T> scale(largest);
     exponent = scale.exponent;
-    if (!scale.finite || !(largest > 0) || smallest < least || large_rows < n) return false;
+    if (!scale.finite || !(largest > 0)) return false;
+    const bool steep = smallest < least || large_rows < n;
+    if (steep && smallest < least_of_dominated<T>(n) * largest) return false;
+    int i0 = 0, j0 = 0;
+    if (steep) {
+      while (sizes[j0] != largest) ++j0;
+      while (std::abs(x_[j0 * step + i0]) != largest) ++i0;
+      team().sync();
+    }
     for_each_entry(m, n, false,
                    [&](int i, int j) { x_[j * step + i] = scale.down(x_[j * step + i]); });
     team().sync();
+    if (steep &&
+        !one_dominates(team(), m, n, i0, j0, [&](int i, int j) { return x_[j * step + i]; }))
+      return false;
     this->gram(layout_.columns, layout_.rows / Base::kPack, x_, step, gram_, layout_.angle_step);
     return true;
   }
@@ -136,9 +155,9 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
   KEEL_HOST_DEVICE void keep(int exponent) { exponent_ = exponent; }
 
   /// vector(i, j) is entry i of the j-th of the vectors of TeamGram's matrix, in the order of their values; all are read
-  /// before the first barrier. Returns whether all columns are orthogonal afterwards.
+  /// before the first barrier. Returns PolishEnd::turn only if it may.
   template <typename Vector>
-  KEEL_HOST_DEVICE bool solve(const Vector& vector) {
+  KEEL_HOST_DEVICE PolishEnd solve(const Vector& vector, bool may_turn) {
     const int n = layout_.n;
     for_each_entry(layout_.columns, layout_.columns, true, [&](int i, int j) {
       x(j)[layout_.rows + i] = i < n && j < n ? vector(i, j) : T(0);
@@ -146,7 +165,34 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
     team().sync();
     multiply(layout_.columns, layout_.rows / kPack, x_, layout_.step, x_ + layout_.rows,
              layout_.step, T(1), false);
-    return polish();
+    return polish(may_turn);
+  }
+
+  /// After PolishEnd::turn: gives X over J, layout.stack() numbers, and the matrix whose eigenvectors turn() takes
+  /// (regroup.h).
+  template <typename Product>
+  KEEL_HOST_DEVICE void pause(T* stack, const Product& product) {
+    const int n = layout_.n, size = int(layout_.stack());
+    for (int at = team().thread(); at < size; at += team().size()) stack[at] = x_[at];
+    this->gram(layout_.columns, layout_.rows / kPack, x_, layout_.step, k_, layout_.angle_step);
+    T* const numbers = x_;  // no longer needed
+    regroup(team(), n, Reach::kApart, k_, layout_.angle_step, numbers,
+            reinterpret_cast<int*>(numbers + kRegroupNumbers * n));
+    for_each_entry(n, n, true, [&](int i, int j) { product(i, j, k(j, i)); });
+  }
+
+  /// Goes on with what pause() gave, and the eigenvectors.
+  template <typename Turn>
+  KEEL_HOST_DEVICE PolishEnd turn(const T* stack, int exponent, const Turn& turn, bool may_turn) {
+    const int n = layout_.n, columns = layout_.columns, size = int(layout_.stack());
+    exponent_ = exponent;
+    for (int at = team().thread(); at < size; at += team().size()) x_[at] = stack[at];
+    for_each_entry(columns, columns, true,
+                   [&](int i, int j) { k(i, j) = i < n && j < n ? turn(i, j) : T(0); });
+    team().sync();
+    multiply(columns, (layout_.rows + columns) / kPack, x_, layout_.step, k_, layout_.angle_step,
+             T(1), false);
+    return polish(may_turn);
   }
 
   /// Like TeamSvd::give.
@@ -197,16 +243,26 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
              layout_.angle_step, factor, adds);
   }
 
-  KEEL_HOST_DEVICE bool polish() {
+  KEEL_HOST_DEVICE PolishEnd polish(bool may_turn) {
+    bool masked_before = false;
     for (int step = 0; step < kMostPolish; ++step) {
       const Found found = measure();
-      if (found.angles == 0) return true;
-      if (too_many_angles(layout_.n, found.angles)) return false;
-      if (found.angles > Reach::kThird) {
-        rotate_neighbours(step % 2);
-        continue;
+      if (found.angles == 0) return PolishEnd::solved;
+      const bool masked = may_turn && found.angles > Reach::kThird &&
+                          (step > 1 || !few_are_large(found.angles, found.apart));
+      if (masked) {
+        if (masked_before) return PolishEnd::turn;
+        masked_before = true;
+        mask(found.apart > Reach::kThird ? std::sqrt(Reach::kThird / found.apart) : T(1));
+      } else {
+        if (too_many_angles(layout_.n, found.angles)) return PolishEnd::left;
+        if (found.angles > Reach::kThird) {
+          rotate_neighbours(step % 2);
+          continue;
+        }
       }
-      if (found.angles > Reach::kSecond) {
+      const T angles = masked ? found.apart : found.angles;
+      if (angles > Reach::kSecond) {
         add_correction(1);
         square_angles(1, false);
         add_correction(T(0.5));
@@ -214,15 +270,25 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
         add_correction(T(0.375));
         continue;
       }
-      if (found.angles > Reach::kFirst) square_angles(T(0.5), true);
+      if (angles > Reach::kFirst) square_angles(T(0.5), true);
       add_correction(1);
-      if (found.suffices) return true;
+      if (!masked && found.suffices) return PolishEnd::solved;
     }
-    return false;
+    return PolishEnd::left;
+  }
+
+  /// Takes out of K what it says of columns that A^T A could not tell apart.
+  KEEL_HOST_DEVICE void mask(T share) {
+    for_each_entry(layout_.columns, layout_.columns, false, [&](int i, int j) {
+      T& angle = k(i, j);
+      angle = std::abs(angle) <= Reach::kApart ? share * angle : T(0);
+    });
+    team().sync();
   }
 
   struct Found {
     T angles;       ///< sum of all k_ij^2; 0: columns are orthogonal; NaN: one is almost zero
+    T apart;        ///< the part of it up to PolishReach::kApart
     bool suffices;  ///< whether the columns are orthogonal once these angles are corrected
   };
 
@@ -241,8 +307,8 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
       busy[j] = 0;
     }
     team().sync();
-    T sums[3] = {};
-    T &angles = sums[0], &cosines = sums[1], &moved = sums[2];
+    T sums[4] = {};
+    T &angles = sums[0], &cosines = sums[1], &moved = sums[2], &apart = sums[3];
     bool rotates = false;
     for_each_entry(columns, columns, false, [&](int i, int j) {
       const T w = k(i, j);
@@ -256,12 +322,13 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
       k(i, j) = angle;
       if (angle != 0) busy[j / Base::kWide] = 1;
       angles += polish_square(angle);
+      if (std::abs(angle) <= Reach::kApart) apart += angle * angle;
     });
-    if (!team().any(rotates)) return {T(0), true};
+    if (!team().any(rotates)) return {T(0), T(0), true};
     team().total(sums);
     // The remaining error is a sum of products of the cosines and the moved parts, relative to the columns' sizes.
     const T rest = 4 * cosines * moved;
-    return {angles, 16 * rest <= tolerance * tolerance};
+    return {angles, apart, 16 * rest <= tolerance * tolerance};
   }
 
   /// Angles too large for a common correction are between neighbours. Rotates every second pair of neighbours
@@ -286,6 +353,26 @@ class TeamPolish : public TileWork<T, WIDE, Team> {
   int exponent_ = 0;
   T *x_, *k_, *square_, *size_, *sign_;
   int* order_;
+};
+
+/// What a matrix waits with until its columns are turned, in global memory.
+template <typename T>
+struct PolishPause {
+  T *products, *stacks;  ///< what pause() gives
+  int* exponents;
+  bool* wanted;  ///< whether a matrix waits; null: none can
+
+  template <int WIDE, typename Team>
+  KEEL_HOST_DEVICE void note(const Team& team, TeamPolish<T, WIDE, Team>& solver, PolishEnd end,
+                             std::int64_t at, const PolishLayout<T>& layout) const {
+    if (wanted == nullptr) return;
+    const int n = layout.n;
+    T* const product = products + at * n * n;
+    if (team.thread() == 0) wanted[at] = end == PolishEnd::turn;
+    if (end == PolishEnd::turn)
+      solver.pause(stacks + at * layout.stack(),
+                   [&](int i, int j, T x) { product[i * n + j] = x; });
+  }
 };
 
 /// Where the results go.

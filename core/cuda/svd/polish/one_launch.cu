@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kName = "keel::svd";
 template <typename T, int N>
 __global__ void __launch_bounds__(kMostPolishThreads, 1)
-    one_launch_kernel(Rectangles<const T> matrices, PolishLayout<T> layout,
+    one_launch_kernel(Rectangles<const T> matrices, PolishLayout<T> layout, PolishPause<T> pause,
                       PolishResults<T> results) {
   using Tiles = BlockTeam<8, 1, false>;
   constexpr int kWide = tile_width<T>(N);
@@ -40,17 +40,26 @@ __global__ void __launch_bounds__(kMostPolishThreads, 1)
     let_next_start();
     TeamPolish<T, kWide, Tiles> solver(tiles, layout, numbers);
     solver.keep(exponent);
-    solved = solver.solve([&](int i, int j) { return storage.update[i * Members::kRow + j]; });
+    const PolishEnd end =
+        solver.solve([&](int i, int j) { return storage.update[i * Members::kRow + j]; },
+                     pause.wanted != nullptr);
+    solved = end == PolishEnd::solved;
     if (solved) results.store(tiles, solver, b, n, matrices.rows < matrices.columns);
+    pause.note(tiles, solver, end, b, layout);
+  } else if (threadIdx.x == 0 && pause.wanted != nullptr) {
+    pause.wanted[b] = false;
   }
-  if (threadIdx.x == 0) results.unsolved[b] = !solved;
+  if (threadIdx.x != 0) return;
+  results.unsolved[b] = !solved;
+  pause.exponents[b] = exponent;
 }
 
 }  // namespace
 
 template <typename T>
 void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layout, int threads,
-                       const PolishResults<T>& results, const Stream& stream) {
+                       const PolishPause<T>& pause, const PolishResults<T>& results,
+                       const Stream& stream) {
   by_small_size(layout.n, [&](auto size) {
     constexpr int N = decltype(size)::value;
     static_assert(sizeof(Storage<T, N>) == block_bytes<T>(N));
@@ -58,7 +67,7 @@ void svd_in_one_launch(Rectangles<const T> matrices, const PolishLayout<T>& layo
            {.blocks = unsigned(matrices.batch),
             .threads = unsigned(threads),
             .bytes = one_launch_bytes(layout)},
-           stream, matrices, layout, results);
+           stream, matrices, layout, pause, results);
   });
 }
 

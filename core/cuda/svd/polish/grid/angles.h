@@ -14,12 +14,14 @@ namespace keel::cuda {
 template <typename T>
 struct alignas(16) GridFound {
   T angles, cosines, moved, rotates;
+  T apart;  ///< of `angles`, the part of those up to PolishReach::kApart
 
   KEEL_HOST_DEVICE void add(const GridFound& other) {
     angles += other.angles;
     cosines += other.cosines;
     moved += other.moved;
     rotates += other.rotates;
+    apart += other.apart;
   }
 };
 
@@ -82,6 +84,7 @@ struct GridAngles {
       }
       angles[j * n + i] = angle;
       found.angles += polish_square(angle);
+      if (std::abs(angle) <= PolishReach<T>::kApart) found.apart += angle * angle;
     }
     found.rotates = T(rotates);
     return found;

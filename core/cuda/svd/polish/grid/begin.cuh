@@ -59,9 +59,23 @@ __global__ void __launch_bounds__(256) grid_check(GridProblem<T> p) {
     large_rows += __syncthreads_count(i < p.m && rows[i] >= least);
   }
   small = __syncthreads_or(small) != 0;
-  if (threadIdx.x != 0) return;
   const UnitScale<T> scale(largest);
-  const bool unsolved = !scale.finite || !(largest > 0) || small || large_rows < p.n;
+  bool unsolved = !scale.finite || !(largest > 0);
+  if (!unsolved && (small || large_rows < p.n)) {
+    bool tiny = false;
+    for (int j = int(threadIdx.x); j < p.n; j += 256)
+      tiny = tiny || columns[j] < least_of_dominated<T>(p.n) * largest;
+    unsolved = __syncthreads_or(tiny) != 0;
+    if (!unsolved) {
+      int i0 = 0, j0 = 0;
+      while (columns[j0] != largest) ++j0;
+      const SvdSource<T> source = p.source(at);
+      while (std::abs(source(i0, j0)) != largest) ++i0;
+      unsolved = !one_dominates(BlockTeam<32, 1>{}, p.m, p.n, i0, j0,
+                                [&](int i, int j) { return scale.down(source(i, j)); });
+    }
+  }
+  if (threadIdx.x != 0) return;
   p.exponents[at] = scale.exponent;
   p.unsolved[p.first + at] = unsolved;
   p.state(0, at) = unsolved ? kUnsolved : 0;

@@ -22,7 +22,8 @@ __device__ GridFound<T> sum_of_lanes(GridFound<T> found) {
     found.add({__shfl_xor_sync(0xffffffffu, found.angles, step),
                __shfl_xor_sync(0xffffffffu, found.cosines, step),
                __shfl_xor_sync(0xffffffffu, found.moved, step),
-               __shfl_xor_sync(0xffffffffu, found.rotates, step)});
+               __shfl_xor_sync(0xffffffffu, found.rotates, step),
+               __shfl_xor_sync(0xffffffffu, found.apart, step)});
   return found;
 }
 
@@ -45,9 +46,17 @@ enum class GridWay {
   none,         ///< no correction needed
   none_fits,    ///< too many angles: leave the matrix to Jacobi's method
   neighbours,   ///< angles too large for a common correction
+  regroup,      ///< the same: multiply by the eigenvectors of regroup.h
   three_terms,  ///< multiply by (I + K) (I + K^2 / 2) (I + 3 K^4 / 8)
-  two_terms,    ///< multiply by I + K + K^2 / 2, with GridProblem::share of K
+  two_terms,    ///< multiply by I + K + K^2 / 2
   one_term      ///< multiply by I + K
+};
+
+template <typename T>
+struct GridPlan {
+  GridWay way;
+  bool masked = false;  ///< of K, only angles up to PolishReach::kApart
+  T share = 1;          ///< the factor of K that keeps the correction orthogonal to rounding
 };
 
 /// The state of a matrix before a step. Flags; any can be set together.
@@ -68,6 +77,7 @@ struct GridProblem {
   int* states;          ///< GridState of all matrices before each step
   T *one, *two;         ///< X over J by columns, and the buffer for the next step
   bool three_terms;     ///< whether there are launches for a third term
+  int turns;            ///< how often columns may be turned by regroup.h, in the steps 1, 3, ...
 
   __host__ __device__ int height() const { return m + n; }
   __host__ __device__ static int tiles(int length) { return (length + 31) / 32; }
@@ -97,20 +107,25 @@ struct GridProblem {
     for (int t = lane; t < all; t += 32) sum.add(found[at * all + t]);
     return sum;
   }
-  __device__ GridWay way(const GridFound<T>& found) const {
+  __device__ GridPlan<T> plan(const GridFound<T>& found, int step) const {
     using Reach = PolishReach<T>;
-    if (found.rotates == 0) return GridWay::none;
-    if (too_many_angles(n, found.angles)) return GridWay::none_fits;
-    if (found.angles > Reach::kThird) return GridWay::neighbours;
-    if (found.angles > Reach::kSecond)
-      return three_terms ? GridWay::three_terms : GridWay::two_terms;
-    return found.angles > Reach::kFirst ? GridWay::two_terms : GridWay::one_term;
-  }
-  /// The factor by which K is scaled: without a third term, small enough that I + K + K^2 / 2 is orthogonal to
-  /// rounding.
-  __device__ T share(const GridFound<T>& found) const {
-    const T most = PolishReach<T>::kSecond;
-    return three_terms || !(found.angles > most) ? T(1) : std::sqrt(most / found.angles);
+    const T most = three_terms ? Reach::kThird : Reach::kSecond;
+    if (found.rotates == 0) return {GridWay::none};
+    // Two terms leave more angles to the next step.
+    const bool hard = !(found.angles <= (three_terms ? Reach::kThird : 4 * Reach::kSecond));
+    const bool masked = hard && step < 2 * turns && found.angles > 0 &&
+                        (step > 0 || !few_are_large(found.angles, found.apart));
+    if (masked && step % 2 == 1) return {GridWay::regroup};
+    if (!masked) {
+      if (too_many_angles(n, found.angles)) return {GridWay::none_fits};
+      if (found.angles > Reach::kThird) return {GridWay::neighbours};
+    }
+    const T sum = masked ? found.apart : found.angles;
+    const GridWay way = sum > Reach::kSecond
+                            ? three_terms ? GridWay::three_terms : GridWay::two_terms
+                        : sum > Reach::kFirst ? GridWay::two_terms
+                                              : GridWay::one_term;
+    return {way, masked, sum > most ? std::sqrt(most / sum) : T(1)};
   }
 };
 
