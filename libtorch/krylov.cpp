@@ -30,9 +30,17 @@ Tensor random_rows(std::int64_t rows, std::int64_t columns, std::int64_t seed,
   return place.to(options.dtype()).div_(2147483648.0).sub_(1).view({rows, columns});
 }
 
+/// beta x + alpha a b, in one launch on CUDA.
+Tensor with_product(const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha) {
+  if (!x.is_cuda()) return beta * x + alpha * thin_product(a, b, /*left=*/true);
+  if (x.dim() == 2) return at::addmm(x, a, b, beta, alpha);
+  const auto flat = [](const Tensor& y) { return y.flatten(0, -3); };
+  return at::baddbmm(flat(x), flat(a), flat(b), beta, alpha).view(x.sizes());
+}
+
 /// Nearly orthonormal rows made orthonormal by a step of Newton's method.
 Tensor polished(const Tensor& rows) {
-  return rows * 1.5 - at::matmul(thin_product(rows, rows, false) / 2, rows);
+  return with_product(rows, thin_product(rows, rows, false), rows, 1.5, -0.5);
 }
 
 /// Rows of length 1 that are not far from orthogonal, made orthonormal.
@@ -55,7 +63,7 @@ Tensor straightened(Tensor rows) {
 /// pass. What rounding then leaves of the basis, in directions that were nearly empty, is removed at the end.
 std::pair<Tensor, Tensor> orthonormal(Tensor rows, const Tensor& basis, const Tensor& noise) {
   const auto outside = [&](const Tensor& x, const Tensor& inside) {
-    return basis.size(-2) ? x - thin_product(inside, basis, /*left=*/true) : x;
+    return basis.size(-2) ? with_product(x, inside, basis, 1, -1) : x;
   };
   const auto product = [&](const Tensor& x) { return thin_product(x, basis, /*left=*/false); };
   const Tensor inside = product(rows);
@@ -280,11 +288,12 @@ Tensor thin_product(const Tensor& x, const Tensor& a, bool left) {
   if (!x.is_cpu() || !one_batch || n < 64 || m == 0 || x.numel() == 0 || !is_one_batch(a) ||
       (left && m < 4))
     return at::matmul(x, left ? a : a.mT());
+  const bool worth_threads = a.numel() * x.size(-2) > (1 << 20);  // some 20 microseconds
   const Tensor rows = readable(x), y = empty_beside(rows, {x.size(-2), left ? n : m});
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "keel::thin_product", [&] {
     cpu::thin_product<scalar_t>(rectangles<const scalar_t>(a), left ? Side::left : Side::right,
                                 rectangles<const scalar_t>(rows), rectangles<scalar_t>(y),
-                                libtorch_threads());
+                                worth_threads ? libtorch_threads() : serial());
   });
   return y;
 }
